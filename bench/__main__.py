@@ -18,12 +18,13 @@ from bench.context import Context, Report, Suite, family_in
 from bench.grown.command import grow, grow_parser
 from bench.machine import code_digest, load_average, machine, versions
 from bench.prompts import take_round_robin
-from bench.results import Results, write_text
+from bench.results import Results, write_file
 from bench.settings import DTYPES, Settings
 from bench.suites import SUITES, check_used
 from core.config.arguments import Parser, integer_argument
 from core.config.checks import choice
 from core.errors import SpecScopeError
+from core.words import number_of
 
 DEFAULT_SUITE = "cpu-bundled"
 FOLDER = Path("artifacts")
@@ -83,13 +84,15 @@ def run(arguments: argparse.Namespace, suites: Mapping[str, Suite]) -> Report:
     settings = settings.with_changes(threads=use_threads(arguments.threads))
     context = open_context(suite, settings, arguments)
     if context.results.found:
-        context.say(f"{context.results.found} samples are in {context.results.path} already")
+        context.say(
+            f"{number_of(context.results.found, 'sample')} are in {context.results.path} already"
+        )
     suite.measure(context)
     report = suite.report(context)
     text = "\n".join([heading(context), *report.tables])
     print(text)
     page = context.results.path.with_suffix(".html")
-    write_text("out", page, chart(text))
+    write_file("out", page, chart(text))
     context.say(f"the same as a chart: {page}")
     return report
 

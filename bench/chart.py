@@ -23,7 +23,7 @@ import plotly.graph_objects as go
 from plotly.io import to_html
 from plotly.subplots import make_subplots
 
-from bench.results import Results, write_text
+from bench.results import Results, write_file
 from core.errors import SpecScopeError
 from lab.figures import Estimate
 
@@ -184,7 +184,7 @@ def picture_command(
 def _write(path: Path, figure: go.Figure) -> None:
     figure.update_layout(template="simple_white", width=WIDTH, height=HEIGHT)
     picture = figure.to_html() if path.suffix == ".html" else _svg(figure)
-    write_text("picture", path, picture)
+    write_file("picture", path, picture)
 
 
 def _svg(figure: go.Figure) -> str:

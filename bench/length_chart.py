@@ -26,7 +26,7 @@ RESULTS = Path("artifacts/bench-length.json")
 
 
 def length_figure(results: Results, prompts: Sequence[Prompt]) -> go.Figure:
-    """The picture. Raises ConfigError where nothing was measured."""
+    """The picture. Raises ConfigError if there are no samples."""
     all_contests = list(contests(results, prompts))
     if not all_contests:
         raise ConfigError.of("results", str(results.path), "a file of the length suite's samples")

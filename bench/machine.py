@@ -59,7 +59,7 @@ def code_digest(family: Path | None = None) -> str:
 
 
 def pin_arithmetic() -> None:
-    """Sets float32 arithmetic without TF32, for which the laws of equality hold."""
+    """Disables TF32 and sums of reduced precision: the laws of equality hold only without them."""
     torch.set_float32_matmul_precision("highest")
     matmul: Any = torch.backends.cuda.matmul
     matmul.allow_tf32 = False
@@ -69,7 +69,7 @@ def pin_arithmetic() -> None:
 
 
 def cores() -> int:
-    # Those of this process: a container or taskset may allow fewer than the machine has.
+    # Cores that this process may use: a container or taskset may allow fewer than there are.
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

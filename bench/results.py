@@ -20,7 +20,8 @@ FORMAT = 1
 
 
 class Results:
-    """The samples so far; `add` writes them to disk. `header`: settings, machine and code."""
+    """The samples so far; `add` writes them to disk. `header`: settings, machine and code.
+    `found`: how many samples the file had when it was opened."""
 
     def __init__(self, path: Path, header: dict[str, Any], samples: list[dict[str, Any]]) -> None:
         self.path = path
@@ -30,11 +31,11 @@ class Results:
 
     @classmethod
     def open(cls, path: Path, header: dict[str, Any], *, fresh: bool = False) -> Results:
-        """Continues the file at `path`, or begins it (also over an old one, if `fresh`).
+        """Continues the file at `path`, or starts it (with `fresh` overwriting an old one).
 
         Raises ConfigError if the file has another header, or cannot be read or written.
         """
-        # With lists for tuples, as JSON returns it: it is compared with the header of a file.
+        # As JSON returns it (lists for tuples), since it is compared with a file's header.
         header, samples = json.loads(json.dumps(header)), []
         if path.exists() and not fresh:
             old = cls.load(path)
@@ -47,7 +48,7 @@ class Results:
                     raise ConfigError.of("--out", str(path), allowed)
             samples = old.samples
         results = cls(path, header, samples)
-        # Written at once: a path that cannot be written fails now, not after the first hour.
+        # Written now: a path that cannot be written fails here, not after the first hour.
         results._write()
         return results
 
@@ -80,12 +81,12 @@ class Results:
     def _write(self) -> None:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         whole = {"format": FORMAT, **self.header, "written_utc": now, "samples": self.samples}
-        write_text("--out", self.path, json.dumps(whole))
+        write_file("--out", self.path, json.dumps(whole))
 
 
-def write_text(field: str, path: Path, text: str) -> None:
-    """Writes a file; a kill leaves the old one or the new one. Raises ConfigError, naming `field`,
-    where it cannot be written."""
+def write_file(field: str, path: Path, text: str) -> None:
+    """Writes a file; a kill leaves the old one or the new one. Raises ConfigError naming `field` if
+    it cannot be written."""
     beside = path.with_name(f"{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,5 @@
-"""Times reads of random rows of tables, one row of each table per token, token after token.
-
-As in a draft, a token's rows are known only when those of the token before have been read. Compiled
-by numba where it is installed.
+"""Times random row reads from tables: one row of each table per token, each token's rows depending
+on the previous token's, as in a draft. Compiled by numba where it is installed.
 """
 
 from __future__ import annotations
@@ -18,36 +16,38 @@ from lab.figures import median
 
 __all__ = ["new_memory", "row_read_ns"]
 
-# A table begins at a cache line; numbers of 8 bytes.
+# A table begins at a cache line; values are int64.
 LINE, NUMBER = 64, 8
 PARTS = 5
 
 
 def new_memory(size: int) -> np.ndarray:
-    """`size` bytes for tables, aligned to a cache line. They are written: pages that never were
-    share one page of zeros."""
+    """`size` bytes for tables, as int64 (size / 8,), aligned to a cache line. They are written:
+    untouched pages all map to the zero page."""
     memory = np.ones((size + LINE) // NUMBER, np.int64)
     first = -memory.ctypes.data % LINE // NUMBER
     return memory[first : first + size // NUMBER]
 
 
 def row_read_ns(
-    memory: np.ndarray, tables: Sequence[FeatureTable], tokens: int, *, in_turn: bool = False
+    memory: np.ndarray, tables: Sequence[FeatureTable], tokens: int, *, dependent: bool = False
 ) -> float:
     """Nanoseconds per token, the median over PARTS parts of `tokens` tokens. A token's rows are
-    read independently of each other, or `in_turn`: each row is known only when the one before has
-    been read. Row lengths are multiples of 8 bytes.
+    read independently of each other; with `dependent` each row's index depends on the row read
+    before. Row lengths are multiples of 8 bytes.
 
-    The tables are in `memory`, one after another. Measurements to be compared should use the same
-    `memory`: its page size, which the system chooses, matters as much as the number of reads.
+    The tables are in `memory`, int64 (n,), one after another. Measurements to be compared should
+    use the same `memory`: its page size, which the system chooses, matters as much as the number of
+    reads. Raises ValueError if the tables need more than `memory`.
     """
     sizes = [-(-table.bytes // LINE) * LINE // NUMBER for table in tables]
     starts = np.cumsum([0, *sizes], dtype=np.int64)
     if starts[-1] > len(memory):
-        raise ValueError(f"{NUMBER * starts[-1]} bytes of tables in {NUMBER * len(memory)}")
+        needed, size = NUMBER * starts[-1], NUMBER * len(memory)
+        raise ValueError(f"tables need {needed} bytes; memory has {size}")
     rows = np.array([table.rows for table in tables], np.int64)
     lengths = np.array([table.row_bytes // NUMBER for table in tables], np.int64)
-    read = partial(_read_rows, memory, starts[:-1], rows, lengths, in_turn)
+    read = partial(_read_rows, memory, starts[:-1], rows, lengths, dependent)
     per_part = max(1, tokens // PARTS)
     read(per_part)  # compiles, and fills the caches
     return 1e9 * median([time_call(partial(read, per_part))[1] for _ in range(PARTS)]) / per_part
@@ -59,7 +59,7 @@ def _read_rows(
     starts: np.ndarray,
     rows: np.ndarray,
     lengths: np.ndarray,
-    in_turn: bool,
+    dependent: bool,
     tokens: int,
 ) -> int:
     state = 1
@@ -70,7 +70,7 @@ def _read_rows(
             state = (state * 6364136223846793005 + 1442695040888963407) & 0x7FFFFFFFFFFFFFFF
             row = (state >> 31) * int(rows[table]) >> 32
             number = int(memory[int(starts[table]) + row * int(lengths[table])])
-            if in_turn:
+            if dependent:
                 state += number
             total += number
         state += total

@@ -14,6 +14,7 @@ from pathlib import Path
 from bench.table_model import first_rounds, synthetic_run
 from core.events import Combined, Event, RoundCompleted, RunCancelled, RunCompleted, RunStarted
 from core.models.loading.load import LoadedModels
+from core.words import number_of
 from storage import RunStore
 from storage.database import connect
 from storage.tables import ROUND_TABLES
@@ -83,7 +84,9 @@ def _plan(sizes: dict[int, int], runs: int, nodes: int, rng: random.Random) -> l
     """The number of rounds of each run: mostly few, with as many long runs as `nodes` needs."""
     shapes = list(sizes)
     if nodes > runs * sizes[shapes[-1]]:
-        raise ValueError(f"{nodes} nodes do not fit into {runs} runs of {sizes[shapes[-1]]}")
+        raise ValueError(
+            f"{number_of(nodes, 'node')} do not fit into {runs} runs of {sizes[shapes[-1]]}"
+        )
     places = [min(len(shapes) - 1, int(rng.expovariate(0.9))) for _ in range(runs)]
     places[::LARGE_EVERY] = [len(shapes) - 1] * len(places[::LARGE_EVERY])
     total = sum(sizes[shapes[place]] for place in places)

@@ -31,6 +31,7 @@ from core.errors import ConfigError, EngineError, SpecScopeError
 from core.events import Event, event_to_plain
 from core.models.loading.arguments import MODEL_NAMES, add_model_arguments, ssms_of
 from core.nodes.checking import check_nodes
+from core.words import number_of
 
 DEFAULT_PRESET = "best"
 PROMPT_TOKENS, ANSWER_TOKENS = 128, 512
@@ -114,9 +115,9 @@ def is_conversation(args: argparse.Namespace) -> bool:
     if args.prompt is not None or args.prompt_file is not None:
         return False
     if not args.chat:
-        raise ConfigError("one of the arguments --prompt --prompt-file --chat is required")
+        raise ConfigError.of("prompt", None, "one of --prompt, --prompt-file and --chat")
     if args.json or args.events:
-        raise ConfigError("--chat without a prompt is a conversation: --json and --events need one")
+        raise ConfigError.of("prompt", None, "a prompt; --json and --events need one")
     return True
 
 
@@ -168,16 +169,16 @@ def run(args: argparse.Namespace) -> None:
                 engine.warm_up()
             return converse(engine, sampling, speculation, sys.stdin)
         events = engine.generate(request)
-        write_events(events, sys.stdout) if args.events else write_text(events, args.json)
+        print_events(events, sys.stdout) if args.events else print_text(events, args.json)
 
 
-def write_events(events: Iterator[Event], out: TextIO) -> None:
+def print_events(events: Iterator[Event], out: TextIO) -> None:
     """Writes every event as it comes, one JSON object a line."""
     for event in events:
         print(json.dumps(event_to_plain(event)), file=out, flush=True)
 
 
-def write_text(events: Iterator[Event], as_json: bool) -> None:
+def print_text(events: Iterator[Event], as_json: bool) -> None:
     """Prints the text as it is generated, then to standard error the rounds' notes (a node is
     missing) and a summary. `as_json`: one JSON object at the end, and no summary."""
     from core.events.outcome import Outcome
@@ -194,7 +195,7 @@ def write_text(events: Iterator[Event], as_json: bool) -> None:
         return
     s = outcome.summary
     print(
-        f"{s['num_new_tokens']} tokens in {s['num_rounds']} rounds, "
+        f"{number_of(s['num_new_tokens'], 'token')} in {number_of(s['num_rounds'], 'round')}, "
         f"{s['mean_acceptance_length']:.2f} tokens per LLM pass, "
         f"{s['tokens_per_second']:.1f} tokens/s, first after {s['ttft_ms']:.0f} ms, "
         f"ended by {s['finish_reason']}",

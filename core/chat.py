@@ -16,6 +16,7 @@ from core.engine.admission import chat_tokens
 from core.engine.engine import Engine
 from core.errors import ConfigError
 from core.events.outcome import Outcome
+from core.words import number_of
 
 __all__ = ["converse"]
 
@@ -90,5 +91,5 @@ def _answer(engine: Engine, request: Request) -> str:
         print(note, file=sys.stderr, flush=True)
     if speed := outcome.summary.get("tokens_per_second"):
         count = outcome.summary["num_new_tokens"]
-        print(f"[{count} tokens, {speed:.1f} a second]", file=sys.stderr, flush=True)
+        print(f"[{number_of(count, 'token')}, {speed:.1f} a second]", file=sys.stderr, flush=True)
     return outcome.text

@@ -4,6 +4,8 @@ allowed.
 
 from __future__ import annotations
 
+from typing import Self
+
 __all__ = [
     "MODEL_FAULTS",
     "EXPECTED_ERRORS",
@@ -46,14 +48,14 @@ def one_line(value: object, longest: int = LONGEST_SHOWN) -> str:
 class SpecScopeError(Exception):
     """Root of every error this project raises on purpose."""
 
+    @classmethod
+    def of(cls, field: str, value: object, allowed: str) -> Self:
+        """The standard message: the field, its value, what is allowed."""
+        return cls(f"{field} is {_format_value(value)}: {allowed}")
+
 
 class ConfigError(SpecScopeError, ValueError):
     """A request or configuration that cannot be run as asked."""
-
-    @classmethod
-    def of(cls, field: str, value: object, allowed: str) -> ConfigError:
-        """The standard message: the field, its value, what is allowed."""
-        return cls(f"{field} is {_format_value(value)}: {allowed}")
 
 
 def _format_value(value: object) -> str:

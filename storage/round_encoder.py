@@ -1,7 +1,7 @@
-"""One round's events to rows: pure functions. The inverse is round_decoder.py.
+"""Encodes one round's events to rows (no I/O). The inverse is round_decoder.py.
 
-A round is written as a whole, at its RoundCompleted. If the end of a run cuts a round off, its
-events are written with the end, and the columns of missing events are NULL.
+A round is written as a whole, at its RoundCompleted. If the run ends mid-round, the round's events
+are written with the run's last one, and the columns of missing events are NULL.
 """
 
 from __future__ import annotations
@@ -36,12 +36,17 @@ def encode_round(run: int, events: Sequence[RoundEvent], model_id: Callable[[str
     """The rows of one round by table. `run`: the key of its run; `model_id`: gives the key of a
     name.
 
-    Raises ValueError for events of several rounds, or if parallel tuples have different lengths.
+    Raises ValueError for events of several rounds or two of one kind, for parallel tuples of
+    different lengths, and for a Verified with outcomes if no Combined has nodes.
     """
     by_type = {type(event): event for event in events}
     rounds = {event.round for event in events}
     if len(by_type) != len(events) or len(rounds) != 1:
-        raise ValueError(f"events are of rounds {sorted(rounds)}: one of each kind is allowed")
+        kinds = [type(event).__name__ for event in events]
+        raise ValueError(
+            f"events are {kinds} of rounds {sorted(rounds)}: each kind at most once, all of one "
+            "round, is allowed"
+        )
     key = (run, rounds.pop())
     writer = _RoundWriter(key, model_id)
     for event in events:
@@ -100,18 +105,21 @@ class _RoundWriter:
 
     def _tree(self, event: Combined, verified: Verified | None) -> None:
         size = len(event.token_ids)
-        # NULL without a verdict: the run's end may cut a round off.
+        # NULL without a verdict: a run may end mid-round.
         outcomes = verified.outcomes if verified else (None,) * size
-        chances = verified.llm_probabilities if verified else (None,) * size
-        columns = (event.parents, event.depths, event.token_ids, event.texts, outcomes, chances)
+        probs = verified.llm_probabilities if verified else (None,) * size
+        columns = (event.parents, event.depths, event.token_ids, event.texts, outcomes, probs)
         self.rows["nodes"] = [
-            (*self.key, node, parent, depth, token, encode_text(text), outcome, chance)
-            for node, (parent, depth, token, text, outcome, chance) in enumerate(
+            (*self.key, node, parent, depth, token, encode_text(text), outcome, prob)
+            for node, (parent, depth, token, text, outcome, prob) in enumerate(
                 zip(*columns, strict=True)
             )
         ]
         if len(event.proposals) != size:
-            raise ValueError(f"proposals has {len(event.proposals)} entries: {size} are allowed")
+            given = len(event.proposals)
+            raise ValueError(
+                f"Combined.proposals has {given} entries: one for each of {size} nodes"
+            )
         self.rows["proposals"] = [
             (*self.key, node, i, self.model_id(p.drafter), p.score, p.q, p.rank)
             for node, proposals in enumerate(event.proposals)

@@ -272,4 +272,4 @@ class RunStore:
             self.flush(CATCH_UP_TIMEOUT_S)
 
     def _unknown(self, run_id: str) -> UnknownRunError:
-        return UnknownRunError(f"run_id is {run_id!r}: no such run")
+        return UnknownRunError.of("run_id", run_id, "no such run")

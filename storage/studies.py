@@ -82,7 +82,7 @@ class StudyLog:
         """Sets a study's state, with this process as its owner. Raises UnknownStudyError."""
         values = {"state": state, "reason": encode_text(reason), **self._owner_values()}
         if state not in STUDY_STATES:
-            raise StoreError(f"state is {state!r}: one of {', '.join(STUDY_STATES)}")
+            raise StoreError.of("state", state, f"one of {', '.join(STUDY_STATES)}")
         with self._transaction() as connection:
             query = f"UPDATE studies SET {_sets(values)} WHERE study_id = ?"
             arguments = (*values.values(), encode_text(study_id))
@@ -288,4 +288,4 @@ def _key(connection: sqlite3.Connection, study_id: str) -> int:
 
 
 def _unknown(study_id: str) -> UnknownStudyError:
-    return UnknownStudyError(f"study_id is {study_id!r}: no such study")
+    return UnknownStudyError.of("study_id", study_id, "no such study")

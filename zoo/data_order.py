@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from core.errors import ConfigError
+from core.words import number_of
 from zoo.presets import Mixture
 
 __all__ = ["DataOrder"]
@@ -64,7 +65,7 @@ class DataOrder:
             raise ConfigError.of(
                 "corpora",
                 self._names[index],
-                f"at least {2 * length} training tokens, not {len(row)}",
+                f"at least {number_of(2 * length, 'training token')}, not {len(row)}",
             )
         num_drawn = self._num_drawn.get(key, 0)
         self._num_drawn[key] = num_drawn + 1

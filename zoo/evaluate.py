@@ -25,7 +25,7 @@ from core.errors import ConfigError, VocabMismatchError
 from zoo.files import is_whole
 from zoo.models import open_model, weights_id
 from zoo.result_cache import NO_CACHE, ResultCache
-from zoo.tokenizer import open_tokenizer, tokenizer_difference
+from zoo.tokenizer import first_differing_id, open_tokenizer
 from zoo.tokens import TokenStore
 
 __all__ = ["HeldOut", "check_vocabulary", "evaluate_folder", "measure", "table", "trained_models"]
@@ -157,12 +157,14 @@ def _hash_of(ids: np.ndarray) -> str:
 def check_vocabulary(folder: Path, store: TokenStore, field: str = "models") -> None:
     """VocabMismatchError where the folder's tokenizer is not the one of the token files."""
     pair = open_tokenizer(folder, field), open_tokenizer(store.tokenizer_folder)
-    differs = tokenizer_difference(*pair)
+    differs = first_differing_id(*pair)
     if differs is not None:
         there, here = (one.convert_ids_to_tokens(differs) for one in pair)
-        raise VocabMismatchError(
-            f"{field} is {str(folder)!r}: a model with the tokenizer that the corpora were "
-            f"prepared with; token id {differs} is {there!r} there and {here!r} in the corpora"
+        raise VocabMismatchError.of(
+            field,
+            str(folder),
+            "a model with the tokenizer that the corpora were "
+            f"prepared with; token id {differs} is {there!r} there and {here!r} in the corpora",
         )
 
 

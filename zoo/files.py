@@ -1,4 +1,5 @@
-"""Files that are whole or absent, however a process ends: write beside, flush to disk, rename."""
+"""Atomic writes by rename: after a kill a file or folder is whole or absent. Only single files are
+fsynced, so only these survive a power failure."""
 
 from __future__ import annotations
 
@@ -17,13 +18,13 @@ __all__ = [
     "write_json",
 ]
 
-PARTIAL, GOING = ".partial", ".going"
-"""Suffixes of what is not whole yet, or not any more."""
+PARTIAL, DELETING = ".partial", ".going"
+"""Suffixes of files and folders that are unfinished, or being deleted."""
 
 
 def is_whole(path: Path) -> bool:
-    """False for what a kill left beside a file or folder."""
-    return path.suffix not in (PARTIAL, GOING)
+    """False for the leftovers of an interrupted write or deletion."""
+    return path.suffix not in (PARTIAL, DELETING)
 
 
 def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
@@ -53,11 +54,11 @@ def replace_folder(path: Path, fill: Callable[[Path], object]) -> None:
 def remove_folder(path: Path) -> None:
     """Removes the folder, if there is one. It is renamed first: a kill while its files are removed
     must not leave a folder that looks whole."""
-    going = path.with_name(f"{path.name}{GOING}")
-    shutil.rmtree(going, ignore_errors=True)
+    deleting = path.with_name(f"{path.name}{DELETING}")
+    shutil.rmtree(deleting, ignore_errors=True)
     if path.is_dir():
-        path.replace(going)
-        shutil.rmtree(going, ignore_errors=True)
+        path.replace(deleting)
+        shutil.rmtree(deleting, ignore_errors=True)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -29,7 +29,7 @@ def open_model(folder: Path, field: str = "models", vocab_size: int | None = Non
             folder, dtype=torch.float32, trust_remote_code=False
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise ModelLoadError(f"{field} is {str(folder)!r}: a folder that opens; {error}") from error
+        raise ModelLoadError.of(field, str(folder), f"a folder that opens; {error}") from error
     if vocab_size is not None and model.config.vocab_size > vocab_size:
         model.resize_token_embeddings(vocab_size)
     return model

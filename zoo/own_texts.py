@@ -17,6 +17,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from core.errors import ConfigError
 from core.models.forward import cache_argument
+from core.words import number_of
 from zoo.files import replace_file
 from zoo.tokenizer import token_type
 
@@ -90,7 +91,9 @@ class OwnTexts:
         """(texts, length); every other prefix is the beginning of a document."""
         last = len(row) - length
         if last < 1:
-            raise ConfigError.of("corpora", len(row), f"more than {length} tokens of a domain")
+            raise ConfigError.of(
+                "corpora", len(row), f"more than {number_of(length, 'token')} of a domain"
+            )
         begins = np.flatnonzero(row[: last + 1] == self.separator)
         starts = noise.integers(last, size=self.form.texts)
         if len(begins):

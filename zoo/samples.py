@@ -106,7 +106,7 @@ def _generate_sample(engine: Engine, prompt: str, sampling: SamplingParams) -> d
 def parse_verdict(prompt: str, continuation: str, cut: bool) -> str:
     """Whether prompt and continuation are Python: one of VERDICTS. If the text was `cut` by the
     token limit, lines are removed from its end while it is merely incomplete, but at most half of
-    the continuation's: an open string or bracket says nothing about the lines in it.
+    the continuation's: the lines within an open string or bracket have not been parsed.
     """
     num_prompt_lines = prompt.count("\n")
     lines = (prompt + continuation).split("\n")
@@ -142,7 +142,7 @@ def sample_text(sample: Sample) -> str:
 
 
 def count_verdicts(verdicts: Sequence[str]) -> str:
-    """How many texts of code got each verdict, as a line."""
+    """A line with the number of texts of code by verdict."""
     counts = ", ".join(f"{verdicts.count(one)} {_PLURAL_VERDICTS[one]}" for one in VERDICTS)
     return f"=== of {len(verdicts)} texts of code {counts}"
 

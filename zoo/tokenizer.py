@@ -1,4 +1,4 @@
-"""The tokenizer of a family, trained or opened from a folder, and encoding texts to rows of ids.
+"""Trains or opens the tokenizer of a family, and encodes texts to 1-D id arrays.
 
 A trained tokenizer is a byte-level BPE with `<|endoftext|>` as id 0, which is put before each text.
 """
@@ -20,7 +20,7 @@ from zoo.token_bytes import byte_rule
 
 __all__ = [
     "encode",
-    "tokenizer_difference",
+    "first_differing_id",
     "open_tokenizer",
     "separator",
     "token_type",
@@ -61,7 +61,8 @@ def train_tokenizer(
 
 
 def open_tokenizer(folder: Path, field: str = "tokenizer") -> PreTrainedTokenizerBase:
-    """The tokenizer in `folder`; ConfigError, which names `field`, if the zoo cannot use it."""
+    """The tokenizer in `folder`. Raises ConfigError naming `field` unless it is byte-level (or has
+    byte fallback) and has a separator token."""
     if not (folder / "tokenizer.json").is_file():
         raise ConfigError.of(field, str(folder), "a folder that holds tokenizer.json")
     try:
@@ -106,24 +107,24 @@ def _leading_token(tokenizer: PreTrainedTokenizerBase) -> int | None:
 
 
 def encode(
-    tokenizer: PreTrainedTokenizerBase, documents: Sequence[str], at_once: int = 256
+    tokenizer: PreTrainedTokenizerBase, documents: Sequence[str], batch_size: int = 256
 ) -> np.ndarray:
-    """All documents' ids in one row, (tokens,) of `token_type`: `separator` before each document,
-    and the end of text after it if that is another token."""
-    parts = list(_encode_documents(tokenizer, documents, at_once))
+    """All documents' ids in one array, (tokens,) of `token_type`: `separator` before each document,
+    and the end-of-text token after it if the separator is another token."""
+    parts = list(_encode_documents(tokenizer, documents, batch_size))
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.uint16)
 
 
 def _encode_documents(
-    tokenizer: PreTrainedTokenizerBase, documents: Sequence[str], at_once: int
+    tokenizer: PreTrainedTokenizerBase, documents: Sequence[str], batch_size: int
 ) -> Iterator[np.ndarray]:
     first, last, leading = separator(tokenizer), tokenizer.eos_token_id, _leading_token(tokenizer)
     before = [] if leading is not None else [first]
     id_type = token_type(vocabulary_size(tokenizer))
-    # In portions: an encoding holds offsets and strings too, a hundred times the size of its ids.
-    for start in range(0, len(documents), at_once):
-        portion = list(documents[start : start + at_once])
-        for encoding in tokenizer.backend_tokenizer.encode_batch(portion):
+    # In batches: an encoding holds offsets and strings too, a hundred times the size of its ids.
+    for start in range(0, len(documents), batch_size):
+        batch = list(documents[start : start + batch_size])
+        for encoding in tokenizer.backend_tokenizer.encode_batch(batch):
             ids = [*before, *encoding.ids]
             is_terminated = last in (None, first) or ids[-1] == last
             yield np.asarray(ids if is_terminated else [*ids, last], dtype=id_type)
@@ -134,10 +135,8 @@ def token_type(vocabulary: int) -> type[np.unsignedinteger[Any]]:
     return np.uint16 if vocabulary <= 1 << 16 else np.uint32
 
 
-def tokenizer_difference(
-    one: PreTrainedTokenizerBase, other: PreTrainedTokenizerBase
-) -> int | None:
+def first_differing_id(one: PreTrainedTokenizerBase, other: PreTrainedTokenizerBase) -> int | None:
     """The lowest id that is not the same token in both; None if there is none."""
-    # The (token, id) that are in one of them only.
+    # (token, id) pairs in one only.
     differ = one.get_vocab().items() ^ other.get_vocab().items()
     return min((token_id for _, token_id in differ), default=None)

@@ -22,7 +22,7 @@ from core.errors import SpecScopeError
 PACKAGES = ("llama_cpp", "gguf")
 COMMAND = "pip install llama-cpp-python gguf"
 
-# Pairs of tokens are looked up, as the package's default is.
+# Tokens of the n-grams that are looked up; the package's default.
 LONGEST_MATCH = 2
 Drafting = Callable[..., Any]
 """llama-cpp-python's draft model: token ids so far -> ids that may follow."""
@@ -50,7 +50,7 @@ class LlamaCpp:
             self._ends = ends_of(module)
             # Both map one file into memory. Drafts need the logits of every token.
             self._plain = self._open(path, header, module)
-            self._speculating = self._open(path, header, module, logits_all=True)
+            self._with_all_logits = self._open(path, header, module, logits_all=True)
             self._assistants = {
                 name: self._open(file, write_gguf(small, file), small)
                 for i, (name, small) in enumerate(assistants.items())
@@ -73,14 +73,14 @@ class LlamaCpp:
         seed: int = 0,
         drafting: Drafting | None = None,
     ) -> list[int]:
-        """The new token ids, including an ending one; no cache of an earlier prompt is used. Above
+        """The new token ids, an end-of-text token included; the KV cache begins empty. Above
         temperature 0 llama.cpp's own sampler draws them, so texts differ from this engine's."""
-        llama = self._plain if drafting is None else self._speculating
+        llama = self._plain if drafting is None else self._with_all_logits
         llama.draft_model = drafting
-        llama.reset()  # no cache of the prompt before
+        llama.reset()  # empties the KV cache
         llama.set_seed(seed)
         ids: list[int] = []
-        # All of its filters are off, so that the distribution is that of the other contestants.
+        # All sampling filters are off, so that the distribution is that of the other contestants.
         for token in llama.generate(
             list(prompt_ids), temp=temperature, top_k=0, top_p=1.0, min_p=0.0, repeat_penalty=1.0
         ):
@@ -90,7 +90,7 @@ class LlamaCpp:
         return ids
 
     def lookup(self, count: int) -> Drafting:
-        """Its prompt lookup with `count` drafted tokens."""
+        """llama.cpp's prompt lookup with `count` drafted tokens."""
         speculative: Any = importlib.import_module("llama_cpp.llama_speculative")
         lookup: Drafting = speculative.LlamaPromptLookupDecoding(LONGEST_MATCH, count)
         return lookup
@@ -99,7 +99,7 @@ class LlamaCpp:
         return DraftModel(self._assistants[name], count)
 
     def _open(self, path: Path, header: dict[str, Any], module: Any, **options: Any) -> Any:
-        # Keys and values in float32 where the models are; float16 otherwise, llama.cpp's default.
+        # KV cache in float32 for float32 models; otherwise float16, llama.cpp's default.
         whole = next(module.parameters()).dtype == torch.float32
         kind = self._package.GGML_TYPE_F32 if whole else self._package.GGML_TYPE_F16
         options |= {"n_ctx": header["context_length"], "n_gpu_layers": 0, "verbose": False}

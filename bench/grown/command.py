@@ -14,7 +14,7 @@ import torch
 
 from bench.contestants import load_module
 from bench.grown.manifest import GrowthRecipe, digest_of, holds_grown
-from bench.grown.module import shape_of
+from bench.grown.module import model_shape
 from bench.grown.shape import GrowthPlan, plan_growth
 from bench.grown.writing import check_disk, check_memory_to_grow, write_grown
 from bench.prompts import load_prompts, take_round_robin
@@ -109,11 +109,11 @@ def _member(name: str, params: int, field: str, stay: bool = False) -> Member:
     name = find_folder(name)
     folder = Path(locate(name).name) if is_path(name) else snapshot(name)
     if folder is None:
-        raise ModelLoadError(
-            f"model is {name!r}: bundled, a folder or a hub id in the local cache is allowed"
+        raise ModelLoadError.of(
+            "model", name, "bundled, a folder or a hub id in the local cache is allowed"
         )
     source = folder.resolve().name if is_path(name) else name.rpartition("/")[2]
-    shape = shape_of(_without_weights(folder))
+    shape = model_shape(_without_weights(folder))
     if stay and params <= shape.parameters:
         return Member(folder, source, None)
     return Member(folder, source, plan_growth(shape, params, field), params)
@@ -130,9 +130,10 @@ def _without_weights(folder: Path) -> Any:
             return kind.from_config(config)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise ModelLoadError(
-            f"model is {str(folder)!r}: it cannot be read ({reason}); the folder of a decoder-only "
-            "model is allowed"
+        raise ModelLoadError.of(
+            "model",
+            str(folder),
+            f"it cannot be read ({reason}); the folder of a decoder-only model is allowed",
         ) from error
 
 

@@ -15,6 +15,7 @@ import torch
 
 from bench.grown.shape import GrowthPlan
 from core.errors import ConfigError, UnsupportedModelError
+from core.words import number_of
 
 FULL_ALLOWED = 1e-3
 # Times the largest logit: half precisions round sums that are made in another order.
@@ -87,7 +88,7 @@ class GrowthRecipe:
         return {"format": FORMAT, **plain}
 
 
-def keep(folder: Path, recipe: GrowthRecipe, measured: Likeness) -> None:
+def write_manifest(folder: Path, recipe: GrowthRecipe, measured: Likeness) -> None:
     manifest = {
         "grown": f"function-preserving enlargement of {recipe.source}; no such model exists",
         "asked": recipe.to_plain(),
@@ -136,7 +137,7 @@ speed and is no better than the small model at anything.
 - from: {plan.small.parameters:,} parameters ({plan.small})
 - to: {plan.large.parameters:,} parameters ({plan.large})
 - {recipe.dtype}, seed {recipe.seed}; the norms' correction is {plan.correction:g}, {rounding}
-- logits against the small model's over {result.tokens} tokens: differ by at most
+- logits against the small model's over {number_of(result.tokens, "token")}: differ by at most
   {result.difference:.3g}, the largest logit is {result.largest:.3g}; at {result.same} of them the
   same token is the likeliest
 

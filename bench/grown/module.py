@@ -1,7 +1,7 @@
-"""Makes a grown transformers module tensor by tensor, and its outline: names and shapes without
-weights.
+"""Function-preserving expansion of a transformers module (Net2Net, arXiv 1511.05641), tensor by
+tensor: a "grown" module has a larger shape and the small module's logits.
 
-The invariants, from which it follows that the logits are the small model's:
+These invariants imply equal logits:
 
 1. In the residual stream the first channels are the small model's and all others are zero: the new
    columns of the embedding are zero, and so are the new rows (outputs) of `o_proj` and `down_proj`.
@@ -14,8 +14,8 @@ The invariants, from which it follows that the logits are the small model's:
 4. New heads and new feed-forward units compute random values from the old channels; the columns
    of `o_proj` and `down_proj` that would add these to the residual stream are zero.
 5. A new layer computes everything and adds nothing: its `o_proj` and `down_proj` are zero.
-6. Qwen3's norms of heads use the same eps as the other norms, so old queries and keys are scaled
-   by the same correction, which such a norm cancels.
+6. Qwen3's QK-norms use the same eps as the other norms, so old queries and keys are scaled by the
+   same correction, which such a norm cancels.
 
 All other values are random, so that every product is dense. The zeros are really written: memory
 pages never written to are all mapped to one physical page, which would be read too fast.
@@ -75,8 +75,8 @@ class Filler:
 
     def _correction(self, owner: str) -> float:
         has_correction = owner in NORMS
-        # Invariant 6: only with norms of heads, which cancel it.
-        has_correction |= owner in ("q_proj", "k_proj") and self.plan.small.head_norms
+        # Invariant 6: only with QK-norms, which cancel it.
+        has_correction |= owner in ("q_proj", "k_proj") and self.plan.small.qk_norms
         return self.plan.correction if has_correction else 1.0
 
     def _generator(self, name: str) -> torch.Generator:
@@ -88,18 +88,18 @@ class Filler:
 ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 
 
-def shape_of(module: Any) -> ModelShape:
-    """The sizes of a transformers module, which may be on the device `meta`.
+def model_shape(module: Any) -> ModelShape:
+    """The shape of a transformers module, which may be on the device `meta`.
 
     Raises UnsupportedModelError for another architecture, or one with further parts.
     """
     kind = type(module).__name__
     strange = sorted(name for name, _ in module.named_parameters() if not _is_handled(name))
     if kind not in ARCHITECTURES or strange:
-        has = f" with {strange[0]}" if kind in ARCHITECTURES else ""
+        has = f" (parameter {strange[0]})" if kind in ARCHITECTURES else ""
         raise UnsupportedModelError(
-            f"model to grow has architecture {kind}{has}: one of {', '.join(ARCHITECTURES)}, plain "
-            "weights and biases, is allowed"
+            f"architecture {kind}{has} cannot be grown; allowed: {', '.join(ARCHITECTURES)} with "
+            "plain weights and biases"
         )
     config, layer = module.config, module.model.layers[0]
     attention, mlp = layer.self_attn, layer.mlp
@@ -115,7 +115,7 @@ def shape_of(module: Any) -> ModelShape:
         qkv_bias=attention.q_proj.bias is not None,
         out_bias=attention.o_proj.bias is not None,
         ffn_bias=mlp.down_proj.bias is not None,
-        head_norms=hasattr(attention, "q_norm"),
+        qk_norms=hasattr(attention, "q_norm"),
     )
 
 
@@ -124,7 +124,7 @@ def _is_handled(name: str) -> bool:
     return owner in OWNERS and leaf in ("weight", "bias")
 
 
-def outline(module: Any, plan: GrowthPlan, dtype: torch.dtype) -> Any:
+def meta_module(module: Any, plan: GrowthPlan, dtype: torch.dtype) -> Any:
     """The grown module with weights on the device `meta`. Its rotary embedding is a copy of the
     small module's, so that old heads are rotated as before."""
     with torch.device("meta"):
@@ -151,21 +151,21 @@ def _config(module: Any, plan: GrowthPlan, dtype: torch.dtype) -> Any:
     return config
 
 
-def sizes(large: Any) -> dict[str, torch.Size]:
-    """The shape of every parameter of an outline, without a tied head's."""
+def parameter_shapes(large: Any) -> dict[str, torch.Size]:
+    """The shape of every parameter of a meta module, without a tied head's."""
     return {name: parameter.shape for name, parameter in large.named_parameters()}
 
 
 def tensors(
     module: Any, large: Any, plan: GrowthPlan, seed: int, dtype: torch.dtype
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every parameter of the outline `large`, made from `module`'s one at a time, so that writing
-    them to disk needs memory for one."""
+    """Every parameter of the meta module `large`, made from `module`'s one at a time, so that
+    writing them to disk needs memory for one."""
     spread = float(module.config.initializer_range)
     filler = Filler(plan, seed, spread, dtype, next(module.parameters()).device)
     small = dict(module.named_parameters())
     # In the order of the parameters, by which they are grouped into files.
-    for name, shape in sizes(large).items():
+    for name, shape in parameter_shapes(large).items():
         yield name, filler.tensor(name, shape, small.get(name))
 
 
@@ -175,7 +175,7 @@ def grow_module(
     """A module of the plan's large shape with `module`'s logits, on the same device. `module` is
     not changed; `dtype` None: its dtype."""
     dtype = dtype or next(module.parameters()).dtype
-    large = outline(module, plan, dtype)
+    large = meta_module(module, plan, dtype)
     for name, weight in tensors(module, large, plan, seed, dtype):
         owner, _, leaf = name.rpartition(".")
         setattr(large.get_submodule(owner), leaf, torch.nn.Parameter(weight, requires_grad=False))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from core.errors import ConfigError
+from core.words import number_of
 
 # How far the number of parameters may be from the requested one.
 TOLERANCE = 0.1
@@ -21,7 +22,7 @@ LARGEST_FACTOR = 256
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """`ffn`: the feed-forward size. `tied`: the head is the embedding. `head_norms`: queries and
+    """`ffn`: the feed-forward size. `tied`: the head is the embedding. `qk_norms`: queries and
     keys are normed head by head (Qwen3)."""
 
     hidden: int
@@ -35,7 +36,7 @@ class ModelShape:
     qkv_bias: bool = False
     out_bias: bool = False
     ffn_bias: bool = False
-    head_norms: bool = False
+    qk_norms: bool = False
 
     @property
     def parameters(self) -> int:
@@ -49,13 +50,13 @@ class ModelShape:
         weights = 2 * self.hidden * (queries + keys) + 3 * self.hidden * self.ffn
         biases = self.qkv_bias * (queries + 2 * keys) + self.out_bias * self.hidden
         biases += self.ffn_bias * (2 * self.ffn + self.hidden)
-        norms = 2 * self.hidden + self.head_norms * 2 * self.head_size
+        norms = 2 * self.hidden + self.qk_norms * 2 * self.head_size
         return weights + biases + norms
 
     def __str__(self) -> str:
         return (
-            f"hidden {self.hidden}, {self.layers} layers, {self.heads} heads of {self.head_size} "
-            f"({self.kv_heads} of keys and values), feed-forward {self.ffn}"
+            f"hidden {self.hidden}, {number_of(self.layers, 'layer')}, {self.heads} heads of "
+            f"{self.head_size} ({self.kv_heads} of keys and values), feed-forward {self.ffn}"
         )
 
 

@@ -19,17 +19,24 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from bench.contestants import load_module
-from bench.grown.manifest import GrowthRecipe, Likeness, card, check_likeness, keep, likeness
-from bench.grown.module import outline, sizes, tensors
+from bench.grown.manifest import (
+    GrowthRecipe,
+    Likeness,
+    card,
+    check_likeness,
+    likeness,
+    write_manifest,
+)
+from bench.grown.module import meta_module, parameter_shapes, tensors
 from bench.grown.shape import GrowthPlan
 from core.errors import ConfigError, OutOfMemoryError
 from core.models.machine import available_bytes, format_bytes
 
 SHARD_BYTES = 1 << 30
 # Python, torch and a text's activations.
-BESIDE_BYTES = 512 << 20
-# What a folder has beside weights and what describes them: its tokenizer, and how to use it.
-BESIDE = (
+OVERHEAD_BYTES = 512 << 20
+# Files copied unchanged: tokenizer, chat template, generation config.
+COPIED = (
     *("added_tokens.json", "chat_template*", "generation_config.json", "merges.txt"),
     *("special_tokens_map.json", "tokenizer*", "vocab.*"),
 )
@@ -44,27 +51,27 @@ def write_grown(
     Raises ConfigError if it cannot be written, UnsupportedModelError if the logits differ.
     """
     dtype = getattr(torch, recipe.dtype)
-    with _at_once(folder) as temporary:
-        large = outline(module, recipe.plan, dtype)
+    with _atomic_folder(folder) as temporary:
+        large = meta_module(module, recipe.plan, dtype)
         large.config.save_pretrained(temporary)
         for path in copied_files(source):
             shutil.copy2(path, temporary / path.name)
         parameters = tensors(module, large, recipe.plan, recipe.seed, dtype)
-        _write_weights(temporary, sizes(large), parameters, dtype.itemsize)
+        _write_weights(temporary, parameter_shapes(large), parameters, dtype.itemsize)
         similarity = likeness(module, load_module(temporary, dtype), texts)
         check_likeness(similarity, dtype, recipe.source)
         (temporary / "README.md").write_text(card(recipe, similarity), encoding="utf-8")
-        keep(temporary, recipe, similarity)
+        write_manifest(temporary, recipe, similarity)
     return similarity
 
 
 def copied_files(source: Path) -> list[Path]:
     """The files of a model's folder that its grown model shares."""
-    return sorted({path for pattern in BESIDE for path in source.glob(pattern) if path.is_file()})
+    return sorted({path for pattern in COPIED for path in source.glob(pattern) if path.is_file()})
 
 
 @contextmanager
-def _at_once(folder: Path) -> Iterator[Path]:
+def _atomic_folder(folder: Path) -> Iterator[Path]:
     """A temporary folder that replaces `folder` if the block succeeds."""
     beside: Path | None = None
     try:
@@ -73,7 +80,7 @@ def _at_once(folder: Path) -> Iterator[Path]:
         yield beside
         beside.chmod(0o755)  # a temporary folder is its owner's alone
         if folder.exists():
-            folder.rmdir()  # empty, or it was refused
+            folder.rmdir()  # a non-empty folder was refused earlier
         os.replace(beside, folder)
     except (OSError, SafetensorError) as error:
         raise ConfigError.of("--out", str(folder), f"a folder to write to ({error})") from error
@@ -85,7 +92,7 @@ def _at_once(folder: Path) -> Iterator[Path]:
 def _write_weights(
     folder: Path,
     shapes: dict[str, torch.Size],
-    tensors: Iterator[tuple[str, torch.Tensor]],
+    parameters: Iterator[tuple[str, torch.Tensor]],
     size: int,
 ) -> None:
     groups = _groups(shapes, size)
@@ -93,7 +100,7 @@ def _write_weights(
     names = [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
     names = names if count > 1 else ["model.safetensors"]
     for file, group in zip(names, groups, strict=True):
-        save_file(dict(itertools.islice(tensors, len(group))), folder / file, {"format": "pt"})
+        save_file(dict(itertools.islice(parameters, len(group))), folder / file, {"format": "pt"})
         (folder / file).chmod(0o644)  # safetensors makes it readable by its owner alone
     if len(names) > 1:
         total = sum(map(math.prod, shapes.values())) * size
@@ -126,7 +133,7 @@ def check_memory_to_grow(plan: GrowthPlan, dtype: torch.dtype, name: str, copies
     GiB measured)."""
     small = plan.small.parameters * dtype.itemsize
     large = plan.large.parameters * dtype.itemsize
-    size = small + copies * large + min(large, SHARD_BYTES) + BESIDE_BYTES
+    size = small + copies * large + min(large, SHARD_BYTES) + OVERHEAD_BYTES
     free = available_bytes(torch.device("cpu"))
     if free is not None and size > free:
         raise OutOfMemoryError(
@@ -144,5 +151,5 @@ def check_disk(folder: Path, plans: Sequence[GrowthPlan], dtype: torch.dtype) ->
         raise ConfigError.of(
             "--out",
             str(folder),
-            f"a folder with {format_bytes(size)} free: {format_bytes(free)} are",
+            f"a folder with {format_bytes(size)} free; it has {format_bytes(free)}",
         )

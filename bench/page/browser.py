@@ -1,7 +1,8 @@
-"""A Chromium of this machine, pages that record their problems, and the steps of a measured visit.
+"""This machine's Chromium, tabs that record problems of the page, and the steps of a measured
+visit.
 
 A first visit in a new tab takes seconds, mostly for compiling Gradio's and Plotly's scripts, so
-tabs are reused: after each visit all that it left behind is cleared.
+tabs are reused: after each visit what the page stored is cleared.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from urllib.parse import urlsplit
 from core.errors import ConfigError
 
 WAIT_MS = 60_000  # long, since the machine may be busy
-LIMIT_MS = 120_000  # of a step that waits for a run
+LIMIT_MS = 120_000  # for a step that waits for a run
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 TWO_FRAMES = """() => new Promise((resolve) =>
   requestAnimationFrame(() => requestAnimationFrame(resolve)))"""
@@ -154,7 +155,7 @@ def open_page(tab: Tab, url: str, **options: Any) -> Any:
 def choose(page: Any, preset: str, tokens: int) -> None:
     """Choose a preset, and the number of tokens."""
     page.locator("#preset input").click()
-    words = re.compile(rf"^{re.escape(preset)}( \(|$)")  # its meaning may stand behind
+    words = re.compile(rf"^{re.escape(preset)}( \(|$)")  # its meaning may follow in brackets
     page.locator("#preset").get_by_role("option", name=words).click()
     page.click("#live-drawer")
     page.locator("#sampling-max_new_tokens input").fill(str(tokens))

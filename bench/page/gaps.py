@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.page.browser import LIMIT_MS, Tab, choose, chromium, open_page, start_run, wait_for_end
-from bench.page.playback import PlaybackWorker, at_even_pace, playback
+from bench.page.playback import PlaybackWorker, playback, respace_events
 from bench.page.site import Site, open_site
 from bench.table_model import synthetic_run
 from core.models.loading.load import LoadedModels, load_models
@@ -32,7 +32,7 @@ WATCH = """() => {
 
 def playback_worker(models: LoadedModels, rounds: int, rounds_a_second: float) -> PlaybackWorker:
     """A worker that plays a SYNTHETIC run of `rounds` rounds."""
-    events = at_even_pace(synthetic_run(models, rounds), rounds_a_second)
+    events = respace_events(synthetic_run(models, rounds), rounds_a_second)
     return PlaybackWorker(models.infos, playback(events))
 
 

@@ -1,6 +1,5 @@
-"""A worker without models that plays recorded runs, so that measurements are of the page alone.
-
-It has those methods of core.engine.worker.Worker that the page uses.
+"""A fake Worker that replays recorded runs, to benchmark the page alone. It has those methods of
+core.engine.worker.Worker that the page uses.
 """
 
 from __future__ import annotations
@@ -27,14 +26,15 @@ from core.events import (
     RunStarted,
     RunStats,
 )
+from core.words import number_of
 
 Script = Callable[[Request, str], list[Event]]
 Tap = Callable[[Event], None]
-END = (RunCompleted, RunCancelled, RunFailed)
+TERMINAL_EVENTS = (RunCompleted, RunCancelled, RunFailed)
 
 
-def at_even_pace(events: Sequence[Event], rounds_a_second: float) -> list[Event]:
-    """A run's events at an even pace, four to a round."""
+def respace_events(events: Sequence[Event], rounds_a_second: float) -> list[Event]:
+    """A run's events at equal intervals, four to a round."""
     step = 1000 / rounds_a_second / 4
     return [replace(event, at_ms=step * number) for number, event in enumerate(events)]
 
@@ -44,12 +44,12 @@ def playback(events: Sequence[Event]) -> Script:
 
     def script(request: Request, run_id: str) -> list[Event]:
         first, *rest = events
-        return [replace(e, run_id=run_id) for e in (as_asked(first, request), *rest)]
+        return [replace(e, run_id=run_id) for e in (with_request(first, request), *rest)]
 
     return script
 
 
-def as_asked(event: Event, request: Request) -> Event:
+def with_request(event: Event, request: Request) -> Event:
     """RunStarted with the prompt and the configuration of `request`."""
     assert isinstance(event, RunStarted)
     config = replace(
@@ -84,13 +84,15 @@ class PlaybackRun:
         return self._worker.place(self)
 
     def emit(self, event: Event) -> None:
-        self.has_ended = isinstance(event, END)
+        """Delivers an event to the tap and to `poll`."""
+        self.has_ended = isinstance(event, TERMINAL_EVENTS)
         self.num_tokens += len(event.token_ids) if isinstance(event, RoundCompleted) else 0
         if self.tap:
             self.tap(event)
         self._queue.put(event)
 
     def poll(self, timeout: float) -> list[Event]:
+        """The events since the last call; waits at most `timeout` seconds for the first one."""
         events: list[Event] = []
         try:
             events.append(self._queue.get(timeout=timeout) if timeout else self._queue.get_nowait())
@@ -98,7 +100,7 @@ class PlaybackRun:
                 events.append(self._queue.get_nowait())
         except queue.Empty:
             pass
-        if events and isinstance(events[-1], END):
+        if events and isinstance(events[-1], TERMINAL_EVENTS):
             self.is_done = True
         return events
 
@@ -115,8 +117,9 @@ class PlaybackRun:
 
 
 class PlaybackWorker:
-    """Plays `script` for every request; the times of its events are multiplied by `speed`, and 0
-    plays without pauses. `infos`: the models it claims to have loaded, the LLM first."""
+    """Plays `script` for every request; the times of its events are multiplied by `speed`, so 2 is
+    half as fast, and 0 plays without pauses. `infos`: the models it reports as loaded, the LLM
+    first."""
 
     def __init__(
         self, infos: Sequence[ModelInfo], script: Script, speed: float = 1.0, max_live: int = 4
@@ -149,6 +152,7 @@ class PlaybackWorker:
             listing.clear()
 
     def submit(self, request: Request, tap: Tap | None = None) -> PlaybackRun:
+        """Queues a run of the script. Raises EngineClosedError after `close`."""
         if self.closed:
             raise EngineClosedError("the worker is closed")
         run = PlaybackRun(self, request, f"played-{uuid.uuid4().hex[:12]}", tap)
@@ -166,17 +170,22 @@ class PlaybackWorker:
         a drafter that is not loaded."""
         models = self.engine.models
         if len(request.prompt.split()) >= models.infos[0].context_length:
-            raise ContextLengthError(f"prompt is {len(request.prompt.split())} words long")
+            raise ContextLengthError(
+                f"prompt is {number_of(len(request.prompt.split()), 'word')} long"
+            )
         resolve_drafters(request.speculation.drafters, models.drafter_names)
 
     def place(self, run: PlaybackRun) -> int:
+        """A run's place in the queue, from 1; 0 if it is being played or has ended."""
         with self._lock:
             return self._queued.index(run) + 1 if run in self._queued else 0
 
     def waiting(self) -> int:
+        """The number of queued runs."""
         return len(self._queued)
 
     def running(self) -> int:
+        """The number of runs that are being played."""
         return self._playing
 
     def snapshot(self) -> Snapshot:
@@ -189,6 +198,7 @@ class PlaybackWorker:
         return Snapshot(self.engine.schedule, len(self._queued), self.max_live, tuple(runs))
 
     def close(self) -> None:
+        """Stops all runs; further requests are refused."""
         self.closed = True
         for run in self.runs:
             run.cancel()
@@ -208,11 +218,11 @@ class PlaybackWorker:
         began = time.monotonic()
         for event in events:
             # Against the start, so that delays do not add up.
-            late = event.at_ms / 1000 * self.speed - (time.monotonic() - began)
-            if late > 0:
-                run.pause(late)
+            wait_s = event.at_ms / 1000 * self.speed - (time.monotonic() - began)
+            if wait_s > 0:
+                run.pause(wait_s)
             # Like the engine: RunStarted is emitted even if the run is stopped at once.
-            if run.is_cancelled and not isinstance(event, (*END, RunStarted)):
+            if run.is_cancelled and not isinstance(event, (*TERMINAL_EVENTS, RunStarted)):
                 stats = RunStats()
                 run.emit(RunCancelled(run.run_id, event.seq, event.at_ms, "", stats))
                 return

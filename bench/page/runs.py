@@ -14,11 +14,12 @@ from bench.application import BenchError
 from bench.page.browser_process import BrowserClient
 from bench.page.site import EventClock, Site
 from core.config import Request
+from core.words import number_of
 
 ENGINE = "engine"
 PATIENCE_S = 120.0
 # Seconds between polls of the run's progress.
-LOOK_S = 0.05
+POLL_S = 0.05
 
 
 def headless(site: Site, request: Request) -> float:
@@ -30,18 +31,20 @@ def headless(site: Site, request: Request) -> float:
 
 
 def watched_speed(browser: BrowserClient, site: Site, prompt: str, tokens: int) -> float:
-    """Tokens per second of a run that is logged and shown; `prepare` has set the page's
-    `tokens`."""
+    """Tokens per second of a run that is logged and shown; `tokens`: the page's `max_new_tokens`,
+    which `prepare` has set."""
     # The run that is measured is the only one on the clock.
     site.clock.rounds.clear()
     site.clock.tokens.clear()
     browser.call("run", prompt)
-    # Not by the page, which may still say that the previous run is finished.
+    # By the clock: the page may still report that the previous run has finished.
     until = time.monotonic() + PATIENCE_S
     while sum(map(len, site.clock.tokens.values())) < tokens:
         if time.monotonic() > until:
-            raise BenchError(f"the run did not come to its {tokens} tokens")
-        time.sleep(LOOK_S)
+            raise BenchError(
+                f"the run has fewer than its {number_of(tokens, 'token')} after {PATIENCE_S:g} s"
+            )
+        time.sleep(POLL_S)
     browser.call("wait_for_end")
     return pace(site.clock)
 
@@ -61,7 +64,7 @@ def pace(clock: EventClock) -> float:
     return (len(tokens) - first) / (rounds[-1] - rounds[0]) * 1000
 
 
-def can_part() -> bool:
+def can_pin() -> bool:
     """Whether threads can be pinned to cores on this system, and there are at least two cores."""
     return hasattr(os, "sched_setaffinity") and len(os.sched_getaffinity(0)) > 1
 
@@ -71,15 +74,15 @@ def pin_thread(thread: int) -> None:
     to the remaining cores."""
     first, *rest = range(os.cpu_count() or 1)
     for one in _threads():
-        _keep(one, {first} if one == thread else set(rest))
+        _set_affinity(one, {first} if one == thread else set(rest))
 
 
 def spread_threads() -> None:
     for one in _threads():
-        _keep(one, set(range(os.cpu_count() or 1)))
+        _set_affinity(one, set(range(os.cpu_count() or 1)))
 
 
-def _keep(thread: int, cores: set[int]) -> None:
+def _set_affinity(thread: int, cores: set[int]) -> None:
     with suppress(ProcessLookupError, OSError):  # it has ended meanwhile
         os.sched_setaffinity(thread, cores)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.context import Suite
 from bench.suites.acceptance import Acceptance
-from bench.suites.batch import Batch
+from bench.suites.batch import BatchSizes
 from bench.suites.cpu_bundled import CpuBundled
 from bench.suites.fusion import Fusion
 from bench.suites.gpu import GpuContest
@@ -23,7 +23,7 @@ from bench.suites.page import Page
 from bench.suites.passes import Passes
 from bench.suites.pipeline import Pipeline
 from bench.suites.routing import Routing
-from bench.suites.sessions import Sessions
+from bench.suites.sessions import SessionsLog
 from bench.suites.smollm2 import SmolLm2, SmolLm2Laws
 from bench.suites.split import SplitSuite
 from bench.suites.start import Start, Visitors
@@ -33,10 +33,10 @@ from core.errors import ConfigError
 
 EVERY: tuple[Suite, ...] = (
     *(CpuBundled(), CPU_GROWN, GpuContest(), *GPU_GROWN, Acceptance(), Overhead(), Passes()),
-    *(Length(), Pipeline(), Batch(), Routing(), Fusion(), Tables(), Load(), Laws()),
+    *(Length(), Pipeline(), BatchSizes(), Routing(), Fusion(), Tables(), Load(), Laws()),
     *(SmolLm2(), SmolLm2Laws()),
     *(OffloadSuite(), NodesSuite(), SplitSuite()),
-    *(Page(), Sessions(), Start(), Visitors(), Watching()),
+    *(Page(), SessionsLog(), Start(), Visitors(), Watching()),
 )
 SUITES: Mapping[str, Suite] = MappingProxyType({suite.name: suite for suite in EVERY})
 

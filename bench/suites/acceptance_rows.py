@@ -1,5 +1,5 @@
 """The rows of the `acceptance` suite: single SSMs, their union, chains, trees by width, chains by
-length, the combine rules, and the drafters that look up.
+length, the combine rules, and lookup drafters.
 
 Every row is deterministic: fixed seeds, and node budgets that are given or `uncut`, never measured.
 """
@@ -13,6 +13,7 @@ from typing import Any
 from core.config import WEIGHTS, SpeculationConfig
 from core.config.budget import shape_nodes
 from core.config.mechanisms import NGRAM, SUFFIX, TABLE
+from core.words import number_of
 
 TEMPERATURE = 0.8
 PAPER = (1, 1, 3, 1, 1, 1, 1, 1)  # SpecInfer's expansion: three branches at its third step
@@ -65,7 +66,7 @@ class AcceptanceRow:
 
     @property
     def learns(self) -> bool:
-        """Whether its figures depend on the runs before."""
+        """Whether its figures depend on earlier runs."""
         return not LEARNING.isdisjoint(self.speculation.drafters)
 
     @property
@@ -113,22 +114,22 @@ def _combine_rows(
     yield _row("combine", "union, chains", kind, CHAIN, ssms)
     for nodes in DIAL:
         dial = {"combine": "vote_tree", "vote_nodes": nodes, "max_tree_nodes": EQUAL_NODES}
-        yield _row("combine", f"vote_tree, {nodes} nodes", best, PAPER, ssms, **dial)
+        yield _row("combine", f"vote_tree, {number_of(nodes, 'node')}", best, PAPER, ssms, **dial)
         pool = {"combine": "log_pool", "max_tree_nodes": nodes}
-        yield _row("combine", f"log_pool, {nodes} nodes", best, PAPER, ssms, **pool)
+        yield _row("combine", f"log_pool, {number_of(nodes, 'node')}", best, PAPER, ssms, **pool)
     for nodes in (12, 24, 48, EQUAL_NODES, UNMERGED_NODES):
-        name = f"union, {nodes} nodes drafted"
+        name = f"union, {number_of(nodes, 'node')} drafted"
         yield _row("combine", name, best, PAPER, ssms, max_tree_nodes=nodes)
 
 
 def _lookup_rows(best: DecodingKind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRow]:
-    """The drafters that look up: without an SSM, and beside all of them."""
+    """The lookup drafters: without an SSM, and beside all SSMs."""
     alone: tuple[tuple[str, ...], ...] = ((NGRAM,), (SUFFIX,), (TABLE,), (SUFFIX, TABLE))
     rows = [(" + ".join(each), each, LOOKUP_NODES) for each in alone]
     rows.append((f"SSMs + {SUFFIX} + {TABLE}", (*ssms, SUFFIX, TABLE), EQUAL_NODES))
     for name, drafters, nodes in rows:
         tree = {"combine": "vote_tree", "vote_nodes": nodes, "max_tree_nodes": nodes}
-        yield _row("lookup", f"{name}, {nodes} nodes", best, PAPER, drafters, **tree)
+        yield _row("lookup", f"{name}, {number_of(nodes, 'node')}", best, PAPER, drafters, **tree)
 
 
 def _row(

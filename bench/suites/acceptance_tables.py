@@ -1,4 +1,4 @@
-"""The tables of the `acceptance` suite, made from its samples.
+"""The tables of the `acceptance` suite, from its samples.
 
 Tokens per pass are pooled over prompts, 1 + accepted tokens / rounds, with a bootstrap interval
 over prompts. Continuations that repeat themselves are easy to draft and get tables of their own.
@@ -27,8 +27,8 @@ from lab.figures import Estimate, estimate, pooled_length, pooled_ratio
 # Continuations with a smaller share of distinct 4-grams repeat themselves.
 LOOPING = 0.7
 BLOCK_WISE = (
-    "Tokens per LLM pass, T > 0, drafts drawn: `traversal` accepts at least what `mss` does, round "
-    "for round in expectation (tests/laws prove it); here over texts that differ by chance."
+    "Tokens per LLM pass, T > 0, sampled drafts: in each round `traversal` accepts in expectation "
+    "at least as many tokens as `mss` (tested in tests/laws); here texts differ by chance."
 )
 Prompts = list[dict[str, Any]]
 Selection = Callable[[dict[str, Any]], bool]
@@ -284,7 +284,7 @@ def _monotone(lengths: Sequence[Estimate | None]) -> list[str]:
 
 
 def _loops(by_row: PromptsByRow, names: Sequence[str]) -> str:
-    """How many texts repeat themselves; lossless rows have the same texts, so one row a kind."""
+    """How many texts repeat themselves; lossless rows have the same texts, so one row per kind."""
     lines = []
     for kind in KINDS:
         rows = [row for row in _rows(by_row, "same", kind) if len(row.speculation.drafters) > 1]

@@ -29,7 +29,7 @@ OTHER_IDS = "T={temperature:g}, {contestant} at a time: other ids"
 
 
 @dataclass(frozen=True)
-class Batch(Suite):
+class BatchSizes(Suite):
     """See Suite. `sizes`: the numbers of requests at a time."""
 
     name: str = "batch"

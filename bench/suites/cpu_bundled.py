@@ -32,16 +32,16 @@ Contestant = Callable[[Block], dict[str, float]]
 @dataclass(frozen=True)
 class CpuBundled(Suite):
     """See Suite. `variants`: settings of the other libraries' own speculation to try on
-    SWEEP_PROMPTS prompts; the fastest of each family competes; None: all settings. `settings_kept`:
-    only that many settings of each drafter, its fastest on the first of these prompts, are run on
-    the rest; None: all. `alone`: each drafter competes alone too, under the preset `best`. `title`
-    and `note`: what the tables say about the models."""
+    SWEEP_PROMPTS prompts, the sweep; the fastest of each family is measured; None: all settings.
+    `settings_kept`: after the first sweep prompt only the N fastest settings of each drafter go on;
+    None: all. `alone`: each drafter is measured alone too, under the preset `best`. `title` and
+    `note`: heading and footnote of the tables."""
 
     name: str = "cpu-bundled"
     about: str = (
         "tokens per second: plain decoding, every preset, transformers and llama.cpp (if there)"
     )
-    # In one dtype: with both, the sweep of five SSMs in each, it would take half an hour.
+    # One dtype: sweeping five SSMs in both would take half an hour.
     defaults: Settings = Settings(prompts=12, tokens=64, repeats=5, dtypes=("float32",))
     temperatures: tuple[float, ...] = (0.0, 0.8)
     variants: tuple[Variant, ...] | None = None
@@ -69,7 +69,8 @@ class CpuBundled(Suite):
 
 
 class CpuContest:
-    """All contestants in one dtype. Models are loaded when first needed: a full file loads none."""
+    """All contestants in one dtype. Models are loaded when first needed: with all results present,
+    none."""
 
     def __init__(self, suite: CpuBundled, context: Context, dtype: str) -> None:
         self._suite = suite
@@ -83,10 +84,12 @@ class CpuContest:
         return self._suite.load_contestants(self._context, self._dtype)
 
     def blocks(self, temperature: float) -> Blocks:
+        """The blocks of the contest itself, without the sweep."""
         return self._blocks("block", temperature, self._context.prompts)
 
     def sweep(self, temperature: float) -> None:
-        """Runs each variant once on prompts that are not in the contest."""
+        """Runs each variant once on the sweep's prompts; with `settings_kept`, after the first one
+        only the fastest variants."""
         num_kept, prompts = self._suite.settings_kept, self._sweep_prompts()
         every = self._blocks("sweep", temperature, prompts)
         todo = every.missing_blocks
@@ -105,7 +108,7 @@ class CpuContest:
         every.measure(contestants, self._llama_note)
 
     def run(self, temperature: float) -> None:
-        """Measure the blocks, every contestant once each, after one uncounted round."""
+        """Measures each block, one run per contestant, after an uncounted warm-up block."""
         contestants = dict(self._contestants(temperature))
         warm = Block(self._sweep_prompts()[0].id, 0)
         self.blocks(temperature).measure(contestants, self._llama_note, warm=warm)
@@ -197,7 +200,7 @@ class CpuContest:
 
     def _llama_note(self) -> dict[str, str]:
         """The sentence about llama.cpp (installed or why not), as a field of the sample."""
-        return {"told": self._models.llama_note}
+        return {"llama_note": self._models.llama_note}
 
 
 def share_of_equal_ids(one: list[int], other: list[int]) -> float:

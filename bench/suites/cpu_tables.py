@@ -1,7 +1,7 @@
 """The contestants of the `cpu-` suites, and their tables.
 
-They are this engine, and transformers and llama.cpp on the same models, with the settings of their
-speculation that are swept to find the best.
+Contestants are this engine, transformers and llama.cpp on the same models. A sweep finds the best
+settings of the other libraries' speculation.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from bench.results import Results
 from bench.tables import Group, Row, Table, column, figure, group_rows, long_rows, ratio, speed
 from core.engine.engine import Engine
 from core.models.loading.catalog import bundled_ssms
+from core.words import number_of
 
 ASSISTED, LOOKUP = "transformers assisted", "transformers prompt lookup"
 FAMILIES = (ASSISTED, LOOKUP)
@@ -73,9 +74,9 @@ def all_variants(
 def fastest_of_each_drafter(
     variants: Iterable[Variant], figures: Mapping[str, Mapping[str, float]], count: int
 ) -> tuple[Variant, ...]:
-    """For each family and SSM the `count` fastest settings by the `figures` of one prompt: the best
-    settings of a drafter depend less on the text than the best drafter does. A family without
-    figures, which was not installed then, keeps all settings."""
+    """For each family and SSM the `count` fastest settings by the `figures` of one prompt: which
+    settings are a drafter's best depends less on the text than which drafter is best. A family
+    without figures (not installed then) keeps all settings."""
     groups: dict[tuple[str, str], list[Variant]] = {}
     for variant in variants:
         groups.setdefault((variant.family, variant.ssm), []).append(variant)
@@ -129,8 +130,8 @@ def sweep_figures(
 
 
 def best_variant(results: Results, dtype: str, temperature: float, family: str) -> str:
-    """The fastest variant of a family, by all tokens over all seconds, among the variants that were
-    run on every prompt on which the family was swept (it may not have been installed always)."""
+    """The fastest variant of a family, by all tokens over all seconds, among those that were run on
+    every prompt of the family's sweep (it may not have been installed always)."""
     per_prompt = [
         {name: figure for name, figure in figures.items() if name.startswith(family)}
         for figures in sweep_figures(results, dtype, temperature)
@@ -157,7 +158,7 @@ def contest_table(
         return ""
 
     def against(base: str, group: Group) -> str:
-        """Over the blocks that have both: a contestant may not have been installed always."""
+        """Over the blocks that have both: not every contestant was always installed."""
         return ratio(group.ratio(contestant=base))
 
     columns: dict[str, Callable[[Group], object]] = {
@@ -172,8 +173,9 @@ def contest_table(
     best = f"Swept first, the best competes: {', '.join(swept)}. " if swept else ""
     loads = column(results.where(dtype=dtype, temperature=temperature), "load") or [float("nan")]
     note = (
-        f"{preface}{len(samples)} blocks. Medians; ratios within blocks; 95 % intervals over "
-        f"prompts. {best}`{PLAIN}` is our plain decoding. {_llama_note(samples)}"
+        f"{preface}{number_of(len(samples), 'block')}. Medians; ratios within blocks; 95 % "
+        f"intervals over prompts. {best}`{PLAIN}` is this engine's plain decoding. "
+        f"{_llama_note(samples)}"
         f"Load average {min(loads):g} to {max(loads):g}."
     )
     return str(Table(f"{title}{dtype}, T = {temperature:g}", rows, ("contestant",), columns, note))
@@ -203,7 +205,9 @@ def _bases(rows: Sequence[Row]) -> Iterable[str]:
 
 def _llama_note(samples: list[dict[str, Any]]) -> str:
     """Why llama.cpp is missing, or its version and how similar its text is to this engine's."""
-    notes = "".join(f"{each} " for each in dict.fromkeys(s.get("told") for s in samples) if each)
+    notes = "".join(
+        f"{each} " for each in dict.fromkeys(s.get("llama_note") for s in samples) if each
+    )
     shares = [s["figures"].get(LLAMA_PLAIN, {}).get("same") for s in samples]
     same = [share for share in shares if share is not None]
     if not same:
@@ -211,5 +215,6 @@ def _llama_note(samples: list[dict[str, Any]]) -> str:
     identical = sum(share == 1.0 for share in same)
     return (
         f"{notes}It adds floats in another order: {100 * sum(same) / len(same):.1f} % of its "
-        f"plain-decoding token ids equal ours; {identical} of {len(same)} blocks are identical. "
+        f"plain-decoding token ids equal this engine's; {identical} of {len(same)} blocks are "
+        "identical. "
     )

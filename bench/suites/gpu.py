@@ -27,6 +27,7 @@ from core.errors import ConfigError
 from core.events import RoundCompleted, RunCompleted
 from core.metrics import union_ms
 from core.models.loading.load import load_models
+from core.words import number_of
 from lab.figures import median
 from lab.order import Block
 
@@ -165,7 +166,8 @@ def _note(rows: Sequence[Row]) -> str:
     copied, steady = (median([row[name] for row in plain]) for name in ("copied", "steady"))
     read = steady * plain[0]["weights"]
     return (
-        f"{len(plain)} blocks. Medians; ratios within blocks; 95 % intervals over prompts. Plain "
+        f"{number_of(len(plain), 'block')}. "
+        f"Medians; ratios within blocks; 95 % intervals over prompts. Plain "
         f"decoding reads {read / GIGA:.1f} GB of weights a second behind the prompt, "
         f"{read / copied:.0%} of the {copied / GIGA:.1f} GB/s that a large copy was measured to "
         "move (read and written). Gaps: of a trace behind the first rounds; copies are no kernels."

@@ -147,7 +147,7 @@ CPU_GROWN = CpuBundled(
     name="cpu-grown",
     about=(
         "cpu-bundled on grown models: an LLM of 0.5 B parameters, SSMs as they are and of 5 M; "
-        "a dtype a quarter of an hour"
+        "about 15 minutes per dtype"
     ),
     defaults=Settings(prompts=4, tokens=32, repeats=3, dtypes=("bfloat16",)),
     temperatures=(0.0,),
@@ -156,8 +156,8 @@ CPU_GROWN = CpuBundled(
     title="grown models, ",
     note=(
         "The models are grown: function-preserving enlargements of the bundled ones, an artificial "
-        "pair that does not exist. Of the settings of each drafter those that were fastest on the "
-        f"first prompt, {SETTINGS_KEPT}, were swept on the others. "
+        f"pair that does not exist. Of each drafter's settings the {SETTINGS_KEPT} fastest on the "
+        "first prompt were swept on the others. "
     ),
 )
 

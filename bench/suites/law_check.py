@@ -22,7 +22,7 @@ from core.engine.engine import Engine
 from core.trees.noise import SeededNoise
 from lab.texts import first_difference
 
-Prompts = Sequence[dict[str, Any]]
+Comparisons = Sequence[dict[str, Any]]
 """A row's comparisons, one for each prompt; empty if the row was not run."""
 Reference = dict[tuple[str, int], list[int]]
 """New token ids by prompt and seed."""
@@ -31,7 +31,8 @@ Reference = dict[tuple[str, int], list[int]]
 def check_row(
     engine: Engine, settings: Settings, prompts: Sequence[Prompt], task: tuple[LawRow, Reference]
 ) -> dict[str, Any]:
-    """Decodes the row's prompts and compares each with its reference; the row's sample."""
+    """Decodes the row's prompts and compares each with its reference; returns the row's result
+    record."""
     row, reference = task
     task_cases = cases(settings, prompts, row.temperature)
     # The rows of a process share an engine.
@@ -55,7 +56,8 @@ def _compare(
     figures |= {"diverged_at": at, "margin": None}
     if at is not None:
         figures["token_ids"] = ids
-        if at < min(len(ids), len(expected)):  # else one ended early, which no near tie explains
+        # Else one text ended early, and no logit margin applies.
+        if at < min(len(ids), len(expected)):
             seen, pair = [*outcome["prompt_token_ids"], *ids[:at]], (ids[at], expected[at])
             figures["margin"] = margin(module, seen, pair, case.temperature, case.seed)
     return figures
@@ -71,9 +73,9 @@ def _in_float64(module: Any) -> Any:
 def margin(
     module: Any, context: Sequence[int], tokens: Sequence[int], temperature: float, seed: int
 ) -> float:
-    """By how much the lesser of `tokens` is below the best token after `context`, in float64 and
-    teacher-forced (law 1). At temperature 0 the difference of logits; above, of
-    log p + G(position) with that seed, which is what `match` compares."""
+    """The float64 gap between the best next-token utility after `context` and the lower one of
+    `tokens` (law 1). Utilities are logits at temperature 0; above, log p + G(position) with that
+    seed, which is what `match` compares."""
     utilities = _in_float64(module)(torch.tensor([list(context)])).logits[0, -1]
     if temperature > 0:
         noise = SeededNoise(seed, utilities.shape[-1])
@@ -84,11 +86,11 @@ def margin(
 GENERATE, PLAIN = "transformers generate", "plain decoding"
 MARGIN = 1e-4
 NEAR_TIES = 1
-BY_DISTRIBUTION = "by distribution: tests/laws"
+BY_DISTRIBUTION = "distribution tested in tests/laws"
 NOT_RUN = "not run yet"
 
 
-def verdict(prompts: Prompts) -> str:
+def exactness_verdict(prompts: Comparisons) -> str:
     """`exact`; `near tie` (one prompt, margin under 1e-4: law 1 allows it); else `FAIL`."""
     diverged = _diverged_prompts(prompts)
     if not diverged:
@@ -113,13 +115,13 @@ def report_of(context: Context, rows: Sequence[LawRow], greedy_reference: str = 
     return Report(tables, failures)
 
 
-def _verdict(row: LawRow, prompts: Prompts) -> str:
+def _verdict(row: LawRow, prompts: Comparisons) -> str:
     if not row.is_compared:
         return BY_DISTRIBUTION
-    return verdict(prompts) if prompts else NOT_RUN
+    return exactness_verdict(prompts) if prompts else NOT_RUN
 
 
-def _summary(by_row: Mapping[LawRow, Prompts]) -> str:
+def _summary(by_row: Mapping[LawRow, Comparisons]) -> str:
     groups: dict[tuple[str, str, str], list[LawRow]] = {}
     for row in by_row:
         config = row.speculation
@@ -133,10 +135,10 @@ def _summary(by_row: Mapping[LawRow, Prompts]) -> str:
         figures = (len(rows), len(prompts) or NOTHING, exact or NOTHING)
         lines.append([*key, *figures, ", ".join(verdicts)])
     heads = ("temperature", "draft", "verify", "rows", "continuations", "exact", "verdict")
-    return table("Laws 1 and 2, summed", heads, lines)
+    return table("Laws 1 and 2, summary", heads, lines)
 
 
-def _rows(by_row: Mapping[LawRow, Prompts], greedy_reference: str) -> str:
+def _rows(by_row: Mapping[LawRow, Comparisons], greedy_reference: str) -> str:
     lines: list[list[object]] = []
     for row, prompts in by_row.items():
         diverged = _diverged_prompts(prompts)
@@ -148,12 +150,12 @@ def _rows(by_row: Mapping[LawRow, Prompts], greedy_reference: str) -> str:
     note = (
         f"Temperature 0: against {greedy_reference}; above: against plain "
         "decoding with the same seed. `mss` and `traversal` keep the distribution, not the tokens: "
-        "that is proved by enumeration and chi-square in tests/laws."
+        "that is tested by enumeration and chi-square in tests/laws."
     )
     return table("Laws 1 and 2, every row", heads, lines, note)
 
 
-def _divergences(by_row: Mapping[LawRow, Prompts]) -> str:
+def _divergences(by_row: Mapping[LawRow, Comparisons]) -> str:
     lines = []
     for row, prompts in by_row.items():
         own = (row.name, f"{row.temperature:g}", row.speculation.draft, row.speculation.verify)
@@ -174,7 +176,7 @@ def _cells(row: LawRow) -> dict[str, object]:
         "drafters": "+".join(config.drafters) or NOTHING,
         "expansion": f"<{','.join(map(str, config.shape(config.speculation_length)))}>",
         "nodes": config.max_tree_nodes,
-        "live": row.together,
+        "concurrent requests": row.together,
     }
 
 
@@ -184,11 +186,11 @@ def _mechanism(row: LawRow) -> str:
     return f"{config.combine}{f' ({config.weights})' if has_weights else ''}, {config.length}"
 
 
-def _diverged_prompts(prompts: Prompts) -> list[dict[str, Any]]:
+def _diverged_prompts(prompts: Comparisons) -> list[dict[str, Any]]:
     return [prompt for prompt in prompts if prompt["diverged_at"] is not None]
 
 
-def _margins(diverged: Prompts) -> str:
+def _margins(diverged: Comparisons) -> str:
     return ", ".join(
         f"{p['id']} ({'ended' if p['margin'] is None else format(p['margin'], '.1e')})"
         for p in diverged

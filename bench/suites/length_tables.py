@@ -32,11 +32,12 @@ from bench.tables import (
 )
 from core.config import SpeculationConfig
 from core.config.mechanisms import LENGTH_POLICIES
+from core.words import number_of
 from lab.figures import Estimate
 
 LENGTHS = (0, 1, 2, 3, 4, 5, 6, 8)
 GOODPUT = "goodput"
-# Without the policy of fixed length, which competes once for each of LENGTHS.
+# Without the policy `fixed`, which is a contestant for each of LENGTHS.
 OTHERS = tuple(
     name for name, policy in LENGTH_POLICIES.items() if name != GOODPUT and not policy.always
 )
@@ -82,7 +83,7 @@ OVERALL = "over all"
 # Least ratios: to the best fixed length by domain and over all; with a hopeless SSM to plain.
 EACH_DOMAIN, ALL_DOMAINS, HOPELESS = 0.97, 1.03, 0.97
 BASE = "base"  # a rival's name among the rows that it is compared with
-APART = 5  # prompts until an engine has measured that an SSM is hopeless
+LEARNING_PROMPTS = 5  # after these an engine has measured that an SSM is hopeless
 
 
 class LengthContest:
@@ -159,9 +160,9 @@ def tables(context: Context) -> tuple[str, ...]:
         rows = _rows_by_place(context.results.where(part="hopeless", dtype=dtype))
         if rows:
             texts.append(_hopeless(rows, dtype))
-            late = Group([row for row in rows if row["place"] >= APART])
+            late = Group([row for row in rows if row["place"] >= LEARNING_PROMPTS])
             gain = late.of(contestant=GOODPUT).ratio(contestant=PLAIN)
-            name = f"a hopeless SSM / plain decoding, behind {APART} prompts, {dtype}"
+            name = f"a hopeless SSM / plain decoding, after {LEARNING_PROMPTS} prompts, {dtype}"
             claims.append(claim_row(name, gain, HOPELESS))
     note = f"Medians of ratios within blocks. `{BEST}`: chosen on half of the prompts for the rest."
     return (*texts, claims_table(claims, note))
@@ -196,8 +197,9 @@ def _contestants(contest: LengthContest, where: str) -> str:
     }
     blocks = len(contest.of(PLAIN).rows)
     note = (
-        f"{blocks} blocks; `{PLAIN}` is plain decoding. All else is alike. `chosen length`, `depth`"
-        f" and `nodes` of the trees verified: means over rounds. By domain: against `{PLAIN}`."
+        f"{number_of(blocks, 'block')}; `{PLAIN}` is plain decoding. All other settings are equal. "
+        "`chosen length`, `depth` and `nodes` of the trees verified: means over rounds. By domain: "
+        f"against `{PLAIN}`."
     )
     title = f"Length policies, {where}"
     return str(Table(title, contest.rows, ("contestant",), columns, note))
@@ -248,12 +250,12 @@ def _rows_by_place(samples: Iterable[Row]) -> list[Row]:
 
 
 def _hopeless(rows: Sequence[Row], dtype: str) -> str:
-    """The table by stages of the engine's life: the first APART prompts, the rest, then
+    """The table by stages of the engine's life: the first LEARNING_PROMPTS prompts, the rest, then
     elevenths."""
     most = 1 + max(row["place"] for row in rows)
-    later = [(start, min(start + 11, most)) for start in range(APART, most, 11)]
+    later = [(start, min(start + 11, most)) for start in range(LEARNING_PROMPTS, most, 11)]
     lines = []
-    for start, end in [(0, min(APART, most)), (APART, most), *later]:
+    for start, end in [(0, min(LEARNING_PROMPTS, most)), (LEARNING_PROMPTS, most), *later]:
         if in_range := [row for row in rows if start <= row["place"] < end]:
             own = Group(in_range).of(contestant=GOODPUT)
             depths = [depth for row in own.rows for depth in row["depths"]]
@@ -261,7 +263,7 @@ def _hopeless(rows: Sequence[Row], dtype: str) -> str:
             gain = ratio(own.ratio(contestant=PLAIN))
             lines.append([f"{start + 1} to {end}", gain, len(depths), num_drafted, accepted])
     note = (
-        "One engine, one SSM whose proposals are the opposite of what it means; greedy. Plain "
+        "One engine, one SSM with negated logits; greedy. Plain "
         "decoding and `goodput` in turn, prompt by prompt."
     )
     heads = ("prompts", f"{GOODPUT} / {PLAIN}", "rounds", "rounds that drafted", "accepted tokens")

@@ -188,7 +188,7 @@ def _figures(
 def failures(results: Results) -> tuple[str, ...]:
     """A sentence for each block with a text that differs from plain decoding's."""
     return tuple(
-        f"{row['contestant']}, {row['loop']} loop: {row['differ']} texts differ from plain's"
+        f"{row['contestant']}, {row['loop']} loop: texts unlike plain's: {row['differ']}"
         for row in long_rows(results.samples)
         if row["differ"]
     )

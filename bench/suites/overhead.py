@@ -76,7 +76,7 @@ class Overhead(Suite):
                             name: partial(_round_times, blocks, engine, clock, config)
                             for name, config in overhead_configs().items()
                         }
-                        # The first call allocates and compiles, which is no cost of a round.
+                        # The first call allocates and compiles: not counted.
                         blocks.measure(runs, warm=Block(items[0], 0))
 
     def report(self, context: Context) -> Report:

@@ -46,6 +46,7 @@ from core.engine.engine import Engine
 from core.events import RoundCompleted
 from core.metrics import audition_ms
 from core.routing.regret import regret_of
+from core.words import number_of
 from lab.figures import Estimate
 from lab.order import Block
 
@@ -211,7 +212,7 @@ def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> d
     names = list(engine.models.ssms)
     whole = [*sequence.prompt_ids, *token_ids]
     # Each SSM's own greedy token at every position, also where it did not draft.
-    own = engine.own_tokens(sequence, names, whole, len(sequence.prompt_ids))
+    own = engine.first_choice_tokens(sequence, names, whole, len(sequence.prompt_ids))
     hits = {n: [a == b for a, b in zip(own[n], token_ids, strict=True)] for n in names}
     regret = regret_of(hits, routes, request.speculation.speculation_length)
     # A spliced text counts from each change on, another one whole: its prompt shows what will come.
@@ -362,7 +363,10 @@ def _search_table(kind: str, counts: Mapping[str, SearchCounts]) -> str:
         "the mean of all."
     )
     heads = ["SSMs that draft", parts, "a good one from the first token on", "others"]
-    heads += [f"of these within {limit} tokens", "a good one in a set that never changes"]
+    heads += [
+        f"of these within {number_of(limit, 'token')}",
+        "a good one in a set that never changes",
+    ]
     lines = [
         (name, one.parts, one.at_once, one.late, one.followed, _never_changes(one))
         for name, one in counts.items()
@@ -382,12 +386,12 @@ def _search_claims(kind: str, counts: Mapping[str, SearchCounts]) -> list[list[s
         one = counts[name]
         base = f"{' + '.join(one.fixed)} without a change: {one.fixed_parts} of {one.parts}"
         if kind == "spliced" and one.late:
-            claim = f"{kind}: `{name}` follows a change within {limit} tokens"
+            claim = f"{kind}: `{name}` follows a change within {number_of(limit, 'token')}"
             row = _count_row(claim, one.followed, one.late)
             row[2] += f"; a good SSM before the change: {one.at_once} of {one.parts}; {base}"
             lines.append(row)
         elif kind != "spliced":
-            claim = f"{kind}: `{name}`: a good SSM found within {limit} tokens"
+            claim = f"{kind}: `{name}`: a good SSM found within {number_of(limit, 'token')}"
             row = _count_row(claim, one.within, one.parts)
             row[2] += f"; {base}"
             if row[3] == "reached" and one.fixed_parts >= one.within:

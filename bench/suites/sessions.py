@@ -21,6 +21,7 @@ from bench.settings import Settings
 from bench.tables import column, table
 from bench.timing import time_call
 from core.models.loading.catalog import bundled_ssms
+from core.words import number_of
 from lab.figures import median
 from storage import NO_DRAFTER, ORDERS, RunQuery, RunStore
 from storage.exports import EXPORTS
@@ -32,7 +33,7 @@ NOTE = "Wall time of one call, in milliseconds. SYNTHETIC runs: no model made th
 
 
 @dataclass(frozen=True)
-class Sessions(Suite):
+class SessionsLog(Suite):
     """See Suite. `runs`, `nodes`: the size of the log."""
 
     name: str = "sessions"
@@ -65,7 +66,9 @@ class Sessions(Suite):
         words = [word for prompt in context.prompts for word in prompt.text.split()]
         models = context.load(context.settings.dtypes[0])
         contents, seconds = time_call(lambda: make_log(path, models, self.runs, self.nodes, words))
-        context.say(f"made {contents.runs} runs, {contents.nodes} nodes in {seconds:.0f} s")
+        context.say(
+            f"made {contents.runs} runs, {number_of(contents.nodes, 'node')} in {seconds:.0f} s"
+        )
         sample = {
             "runs": contents.runs,
             "nodes": contents.nodes,

@@ -43,6 +43,7 @@ from core.engine.engine import Engine
 from core.models.loading.catalog import BUNDLED, SMOLLM2
 from core.models.loading.load import LoadedModels, load_models
 from core.models.loading.smollm2 import local_smollm2
+from core.words import number_of
 from lab.figures import median
 from lab.order import Block
 
@@ -77,7 +78,7 @@ DRAFTING: Mapping[str, SpeculationConfig] = MappingProxyType(
     {
         PLAIN: SpeculationConfig(drafters=(), speculation_length=0),
         **{
-            f"{' + '.join(drafters)}, {nodes} nodes": _tree(nodes, *drafters)
+            f"{' + '.join(drafters)}, {number_of(nodes, 'node')}": _tree(nodes, *drafters)
             for drafters in ((NGRAM,), (SUFFIX,), (TABLE,), (SUFFIX, TABLE))
             for nodes in (8, 16)
         },
@@ -126,11 +127,11 @@ class Tables(Suite):
     def report(self, context: Context) -> Report:
         return Report(lookup_tables(context.results))
 
-    def _read(self, memory: np.ndarray, count: int, in_turn: bool, block: Block) -> float:
+    def _read(self, memory: np.ndarray, count: int, dependent: bool, block: Block) -> float:
         """`count` tables whose total size is the block's item, in KB."""
         rows = int(block.item) * 1024 // 64 // count
         tables = [FeatureTable((), rows, 64)] * count
-        return row_read_ns(memory, tables, self.reads, in_turn=in_turn)
+        return row_read_ns(memory, tables, self.reads, dependent=dependent)
 
     def _look_up(
         self,

@@ -96,7 +96,7 @@ def _ways(
 
     ways = {HEADLESS: run_headless, WATCHED: with_page}
     run_headless(Block(context.prompts[0].id, 0))  # starts the engine's thread
-    if not runs.can_part():
+    if not runs.can_pin():
         return {f"{name}, {SHARED}": run for name, run in ways.items()}
     return {
         f"{name}, {cores}": partial(on_cores, run, cores == APART)

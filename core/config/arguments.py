@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
@@ -20,12 +21,25 @@ __all__ = [
 BYTE_ORDER_MARK = "\ufeff"
 """Some editors write it at the beginning of a text; it is not part of a prompt."""
 Number = TypeVar("Number", int, float)
+REWORDED = tuple(
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (r"^argument (\S+): invalid int value: (.+)", r"\1 is \2: a whole number"),
+        (r"^argument (\S+): invalid float value: (.+)", r"\1 is \2: a number"),
+        (r"^argument (\S+): invalid choice: (.+) \(choose from (.+)\)", r"\1 is \2: one of \3"),
+        # An error of `argument_of` names its field already.
+        (r"^argument \S+: (\w+ is .+)", r"\1"),
+    )
+)
+"""argparse's messages about a value, and the form of ConfigError.of."""
 
 
 class Parser(argparse.ArgumentParser):
     """Raises ConfigError, whose message is one line, instead of printing usage."""
 
     def error(self, message: str) -> NoReturn:
+        for pattern, words in REWORDED:
+            message = pattern.sub(words, message)
         raise ConfigError(message)
 
 

@@ -46,6 +46,7 @@ from core.config.mechanisms import (
     weights_stay_even,
 )
 from core.errors import ConfigError
+from core.words import number_of
 
 __all__ = [
     "COMBINES",
@@ -222,7 +223,7 @@ class SpeculationConfig:
                 "expansion",
                 self.expansion,
                 f"at most {MAX_TREE_NODES} nodes a drafter where max_tree_nodes is uncut; "
-                f"{longest} steps of this make {nodes}",
+                f"{number_of(longest, 'step')} of this make {nodes}",
             )
 
     @classmethod

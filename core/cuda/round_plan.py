@@ -21,6 +21,7 @@ from core.errors import EngineError
 from core.events.parts import Timed
 from core.trees.tree import ROOT
 from core.trees.verify import TargetTokens, verdict_of_tokens
+from core.words import number_of
 
 __all__ = ["RoundPlan", "RoundResult", "fill_drafts", "plan_round"]
 
@@ -149,7 +150,8 @@ class RoundResult:
             # Host and device decide by the same tokens; if they ever differ, the KV cache is wrong.
             if len(state.verdict.path) != committed:
                 raise EngineError(
-                    f"path is {len(state.verdict.path)} nodes long: {committed} were committed"
+                    f"path is {number_of(len(state.verdict.path), 'node')} long: "
+                    f"{committed} were committed"
                 )
             state.timings += [self.forward, Timed("verify", "verify", start, time.perf_counter())]
 

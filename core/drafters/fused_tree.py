@@ -11,6 +11,7 @@ from core.drafters.proposers import Child, Frontier, Proposals
 from core.drafters.ssm import SsmDrafter
 from core.drafters.ssm_state import SsmState
 from core.events.parts import Timed
+from core.models.protocol import CACHED
 from core.trees.draft import Draft
 from core.trees.sampling import penalize_repetition
 from core.trees.tree import ROOT, path_of
@@ -75,7 +76,7 @@ class FusedSsm:
     tree: FusedTree
     weight: float
     own: int | None = ROOT
-    places: dict[int, int] = field(default_factory=lambda: {ROOT: ROOT})
+    places: dict[int, int] = field(default_factory=lambda: {ROOT: CACHED})
     rows: dict[int, int] = field(default_factory=dict)
     logits: list[torch.Tensor] = field(default_factory=list)
     utilities: list[torch.Tensor] = field(default_factory=list)

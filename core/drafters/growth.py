@@ -15,6 +15,7 @@ from core.config.mechanisms import draft_kind
 from core.drafters.base import DraftRequest
 from core.drafters.calibration import Calibration
 from core.drafters.proposers import Child, Frontier, Proposals, Proposer, proposer
+from core.models.protocol import CACHED
 from core.trees.draft import Draft
 from core.trees.sampling import penalize_repetition
 from core.trees.tree import ROOT, path_of
@@ -26,8 +27,8 @@ class Growth(ABC):
     """A draft tree under construction.
 
     `frontier`: nodes whose logits are needed next, at first ROOT; empty when done. `out`: the nodes
-    so far. `places`: each fed node's index among the pending nodes of the model's row. `prefix`:
-    see `new_growth`.
+    so far. `places`: each fed node's index among the pending nodes of the model's row (CACHED for
+    ROOT). `prefix`: see `new_growth`.
     """
 
     def __init__(
@@ -38,12 +39,12 @@ class Growth(ABC):
         self.calibration = calibration
         self.out = Draft()
         self.frontier = [ROOT]
-        self.places = {ROOT: ROOT}
+        self.places = {ROOT: CACHED}
         # Nodes of the level that was added last.
         self.new_nodes: list[int] = []
         self.depth_of = {ROOT: 0}
         # Cumulative score: the product of scores from the root down.
-        self.value = {ROOT: 1.0}
+        self.cumulative_scores = {ROOT: 1.0}
         # Ranks from the root down. They are the key of a node's noise, so a draft made ahead draws
         # the tokens that one made in its round would.
         self._paths: dict[int, tuple[int, ...]] = {ROOT: ()}
@@ -130,7 +131,7 @@ class Growth(ABC):
         self.out.qs.append(child.q)
         self.out.ranks.append(rank)
         self.depth_of[node] = self.depth_of[parent] + 1
-        self.value[node] = self.value[parent] * child.score
+        self.cumulative_scores[node] = self.cumulative_scores[parent] * child.score
         self._paths[node] = (*self._paths[parent], rank)
         return node
 
@@ -147,8 +148,8 @@ class Growth(ABC):
             return nodes
         # The decision depends on tokens already drawn, never on what the next pass would draw:
         # `mss` and `traversal` stay lossless.
-        chances = [self.value[node] for node in nodes]
-        return nodes if self.request.continues(self.depth_of[nodes[0]] + 1, chances) else []
+        scores = [self.cumulative_scores[node] for node in nodes]
+        return nodes if self.request.continues(self.depth_of[nodes[0]] + 1, scores) else []
 
     def whole_draft(self) -> Draft:
         """All nodes so far, also those that `draft` leaves out."""
@@ -205,14 +206,14 @@ class BestFirst(Growth):
         # A child of a node outside the best `budget` nodes would be outside them too.
         in_budget = set(self._nodes_in_budget())
         expandable = [node for node in new_nodes if node in in_budget and self.grows(node)]
-        expandable.sort(key=lambda node: -self.value[node])
+        expandable.sort(key=lambda node: -self.cumulative_scores[node])
         return self.worth_feeding(expandable[: self.width])
 
     def _nodes_in_budget(self) -> list[int]:
         """The `budget` best of all nodes so far, whatever their depth."""
         depth = len(self.request.shape)
         nodes = [node for node in range(len(self.out)) if self.depth_of[node] <= depth]
-        return best_nodes(nodes, self.value, self.request.budget)
+        return best_nodes(nodes, self.cumulative_scores, self.request.budget)
 
     def draft(self) -> Draft:
         return restrict(self.whole_draft(), self._nodes_in_budget())
@@ -257,11 +258,11 @@ def absorb_all(growths: Sequence[Growth], logits: Sequence[torch.Tensor]) -> Non
 
 
 def best_nodes(
-    nodes: list[int], value: Mapping[int, float] | Sequence[float], budget: int
+    nodes: list[int], scores: Mapping[int, float] | Sequence[float], budget: int
 ) -> list[int]:
     """The `budget` nodes of the highest cumulative score, in their order."""
-    # The node number breaks ties, so that a parent comes before a child of equal value.
-    return sorted(sorted(nodes, key=lambda node: (-value[node], node))[:budget])
+    # The node number breaks ties, so that a parent comes before a child of equal score.
+    return sorted(sorted(nodes, key=lambda node: (-scores[node], node))[:budget])
 
 
 def restrict(draft: Draft, node_ids: list[int]) -> Draft:

@@ -32,6 +32,7 @@ from core.drafters.ssm_state import PendingTrie
 from core.drafters.weights import needs_likelihoods
 from core.errors import EXPECTED_ERRORS, EngineError
 from core.events.parts import Timed
+from core.models.protocol import CACHED
 from core.models.stacking import batched_models_of
 from core.trees.draft import Draft
 from core.trees.tree import ROOT
@@ -185,7 +186,7 @@ class _Draft:
     def write_back(self) -> None:
         """Updates the model's row and the SSM's state, as passes over feeds would."""
         # From numbers of the draft's nodes to indices among the row's pending nodes.
-        place = {ROOT: ROOT} | {node: at for at, node in enumerate(self.fed)}
+        place = {ROOT: CACHED} | {node: at for at, node in enumerate(self.fed)}
         parents = [place[self.parents[node]] for node in self.fed]
         # Row 0: the logits after the last token of the text.
         pending = PendingTrie(self.logits[0])

@@ -27,6 +27,7 @@ from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise
 from core.trees.tree import ROOT, depths_of
+from core.words import number_of
 
 __all__ = ["GuardedDrafter", "check_drafts", "draft_fault", "import_drafters", "make_own_drafter"]
 
@@ -286,11 +287,11 @@ def draft_fault(request: DraftRequest, draft: Draft, vocab_size: int) -> str:
     if not all(0 <= n < NUMBER_LIMIT for n in (*draft.ranks, *draft.contexts, draft.passes)):
         return f"a rank, context or the number of passes is not from 0 to {NUMBER_LIMIT - 1}"
     if count > request.budget:
-        return f"{count} nodes, of at most {request.budget}"
+        return f"{number_of(count, 'node')}, of at most {request.budget}"
     if any(not ROOT <= parent < node for node, parent in enumerate(draft.parents)):
         return "a parent is no earlier node"
     if max(depths_of(draft.parents), default=0) > len(request.shape):
-        return f"deeper than {len(request.shape)} steps"
+        return f"deeper than {number_of(len(request.shape), 'step')}"
     if not all(0 <= token < vocab_size for token in draft.token_ids):
         return f"a token id is not from 0 to {vocab_size - 1}"
     if not all(0 <= score <= 1 for score in (*draft.scores, *draft.shares)):

@@ -23,7 +23,7 @@ from core.drafters.proposers import Frontier, proposer
 from core.drafters.ssm_state import Feeder, PendingTrie, SsmState
 from core.drafters.weights import needs_likelihoods
 from core.events.parts import Timed
-from core.models.protocol import LanguageModel
+from core.models.protocol import CACHED, LanguageModel
 from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from core.trees.sampling import penalize_repetition
@@ -104,7 +104,7 @@ class SsmDrafter:
         that of 53."""
         return self.feeder.score_tokens(token_ids[-window:])
 
-    def own_tokens(
+    def first_choice_tokens(
         self, sequence: TokenSequence, token_ids: Sequence[int], first: int
     ) -> Steps[list[int]]:
         """The token that it would draft first at each position of a text from `first` on, with the
@@ -143,7 +143,9 @@ class SsmDrafter:
         growths = {i: self._growth_ahead(request) for i, request in to_draft.items()}
         early = {i: growth for i, growth in growths.items() if growth is not None}
         # Passes made ahead, as far as this round's shape uses them.
-        ahead = {i: min(growth.passes, len(to_draft[i].shape)) for i, growth in early.items()}
+        passes_ahead = {
+            i: min(growth.passes, len(to_draft[i].shape)) for i, growth in early.items()
+        }
         fresh = {i: self.new_growth(request) for i, request in to_draft.items() if i not in early}
         if fresh:
             logits = yield from self.catch_up_steps([to_draft[i] for i in fresh])
@@ -157,7 +159,10 @@ class SsmDrafter:
             # An early draft that was complete took no time in this round.
             timings = (catching_up, drafting) if i in fresh else (drafting,) * (passes[i] > 1)
             drafts[i] = replace(
-                growth.draft(), timings=timings, passes=passes[i], ahead=ahead.get(i, 0)
+                growth.draft(),
+                timings=timings,
+                passes=passes[i],
+                passes_ahead=passes_ahead.get(i, 0),
             )
         return drafts
 
@@ -252,7 +257,7 @@ class SsmDrafter:
         state = self._states.get(sequence.run_id)
         growths = state.drafts_by_outcome if state else {}
         return {
-            outcome: replace(growth.draft(), ahead=growth.passes)
+            outcome: replace(growth.draft(), passes_ahead=growth.passes)
             for outcome, growth in growths.items()
         }
 
@@ -272,7 +277,7 @@ class SsmDrafter:
         if behind := [request for request in requests if self.state(request).pending.root is None]:
             states = [self.state(request) for request in behind]
             yield from self._read_text(states, [request.sequence for request in behind])
-        return [self.state(request).pending.logits[ROOT][None] for request in requests]
+        return [self.state(request).pending.logits[CACHED][None] for request in requests]
 
     def _read_text(
         self, states: Sequence[SsmState], sequences: Sequence[TokenSequence]
@@ -306,7 +311,7 @@ class SsmDrafter:
         if growth is None or growth.adopt(request):
             return growth
         fresh = self.new_growth(request)
-        fresh.absorb(state.pending.logits[ROOT][None])
+        fresh.absorb(state.pending.logits[CACHED][None])
         return fresh
 
     def _run_unbatched(self, steps: Steps[T]) -> T:

@@ -93,14 +93,17 @@ class SsmPool:
         log_probs = {n: work.result for n, work in works.items() if work.result is not None}
         return log_probs, [work.timing(n, stage) for n, work in works.items()]
 
-    def own_tokens(
+    def first_choice_tokens(
         self, sequence: TokenSequence, names: Sequence[str], token_ids: Sequence[int], first: int
     ) -> dict[str, list[int]]:
         """The token that each SSM would have drafted first at each position of a text, by name, see
-        `SsmDrafter.own_tokens`. An SSM whose pass fails is left out."""
+        `SsmDrafter.first_choice_tokens`. An SSM whose pass fails is left out."""
         works = run_all(
             {
-                n: (self.ssms[n].model, self.ssms[n].own_tokens(sequence, token_ids, first))
+                n: (
+                    self.ssms[n].model,
+                    self.ssms[n].first_choice_tokens(sequence, token_ids, first),
+                )
                 for n in names
             }
         )

@@ -1,7 +1,8 @@
 """An SsmDrafter's state of one sequence (SsmState), and Feeder, which feeds its model: first the
 committed text that the row lacks, then pending nodes.
 
-A place is an index among the row's pending nodes; ROOT is the last committed token.
+A place is an index among the row's pending nodes, or CACHED, the last committed token: a drafter's
+row has the token tree's root in its cache.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import torch
 from core.drafters.calibration import Calibration
 from core.drafters.growth import Growth, absorb_all
 from core.drafters.lockstep import Steps
-from core.models.protocol import Feed, LanguageModel, chain
-from core.trees.tree import ROOT, TokenTree
+from core.models.protocol import CACHED, Feed, LanguageModel, chain
+from core.trees.tree import TokenTree
 
 __all__ = ["Feeder", "PendingTrie", "SsmState"]
 
@@ -26,7 +27,7 @@ class PendingTrie:
     after the last committed token."""
 
     def __init__(self, root: torch.Tensor | None = None) -> None:
-        self.logits: dict[int, torch.Tensor] = {} if root is None else {ROOT: root}
+        self.logits: dict[int, torch.Tensor] = {} if root is None else {CACHED: root}
         self._parents: list[int] = []
         # (parent's place, token) -> place.
         self._children: dict[tuple[int, int], int] = {}
@@ -34,7 +35,7 @@ class PendingTrie:
     @property
     def root(self) -> torch.Tensor | None:
         """The logits (V,) after the last committed token; None while the row lacks text."""
-        return self.logits.get(ROOT)
+        return self.logits.get(CACHED)
 
     def __len__(self) -> int:
         return len(self._parents)
@@ -54,7 +55,7 @@ class PendingTrie:
 
     def walk(self, token_ids: Sequence[int]) -> list[int]:
         """The places along `token_ids` from the root down, as far as they were fed."""
-        places = [ROOT]
+        places = [CACHED]
         for token_id in token_ids:
             place = self._children.get((places[-1], token_id))
             if place is None:
@@ -73,7 +74,7 @@ class PendingTrie:
         # Nodes of earlier paths that are to be fed too: paths share prefixes.
         planned: dict[tuple[int, int], int] = {}
         for path in paths:
-            place = ROOT
+            place = CACHED
             for token_id in path:
                 child = self._children.get((place, token_id), planned.get((place, token_id)))
                 if child is None:
@@ -86,9 +87,10 @@ class PendingTrie:
 
     def subtree_after(self, path: Sequence[int]) -> tuple[list[int], dict[int, int], PendingTrie]:
         """The subtree under the last node of `path`, for when the path is committed: the places
-        that stay, a map from old to new places (the path's last becomes ROOT), and the new trie."""
+        that stay, a map from old to new places (the path's last becomes CACHED), and the new
+        trie."""
         # Parents come first, so one pass over the nodes finds everything under the path's end.
-        number = {path[-1]: ROOT}
+        number = {path[-1]: CACHED}
         stay: list[int] = []
         for place, parent in enumerate(self._parents):
             if parent in number:
@@ -149,7 +151,7 @@ class SsmState:
         if self.pending.root is None:
             return
         # The node before each committed token; shorter where a token was not fed.
-        places = [ROOT, *self.pending.walk(committed)][: len(committed)]
+        places = [CACHED, *self.pending.walk(committed)][: len(committed)]
         logits = torch.stack([self.pending.logits[place] for place in places])
         self.record_likelihoods(logits, tokens, len(tokens) - len(committed))
 
@@ -236,7 +238,7 @@ class Feeder:
             paths = [tree.tokens_to(node) for node in range(len(tree))]
             ids, parents, places = state.pending.nodes_to_feed(paths)
             nodes_by_state.append((state, ids, parents))
-            ends.append([ROOT, *places])
+            ends.append([CACHED, *places])
         if fed := [one for one in nodes_by_state if one[1]]:
             yield from self.feed_nodes(fed)
         pairs = zip(trees, ends, strict=True)

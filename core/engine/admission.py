@@ -18,6 +18,7 @@ from core.models.detokenize import Detokenizer, control_tokens_in, longest_token
 from core.models.loading.load import LoadedModels
 from core.sequence import TokenSequence
 from core.trees.noise import SeededNoise
+from core.words import number_of
 
 __all__ = ["chat_tokens", "check", "prepare", "refuse_oversized"]
 
@@ -86,8 +87,8 @@ def refuse_oversized(models: LoadedModels, request: Request) -> None:
     if count > most:
         name = models.llm.info.name
         raise ContextLengthError(
-            f"prompt is {count} characters long: the context of {name} is {context} tokens, which "
-            f"hold at most {most}"
+            f"prompt is {number_of(count, 'character')} long: the context of {name} is "
+            f"{number_of(context, 'token')}, which hold at most {most}"
         )
 
 
@@ -101,14 +102,15 @@ def _refuse_by_beginning(models: LoadedModels, text: str) -> None:
     count = len(_tokens_of(models, beginning))
     if count > context + CUT_TOKENS:
         raise ContextLengthError(
-            f"prompt is more than {count - CUT_TOKENS} tokens long: the context of {name} is "
-            f"{context} tokens, and one must be left for an answer"
+            f"prompt is more than {number_of(count - CUT_TOKENS, 'token')} long: the "
+            f"context of {name} is {number_of(context, 'token')}, and one must be left for an "
+            "answer"
         )
 
 
 def _resolve_drafters(models: LoadedModels, request: Request) -> tuple[str, ...]:
     speculation = request.speculation.resolve(request.sampling.temperature)
-    names = resolve_drafters(speculation.drafters, models.drafter_names, models.own_drafters)
+    names = resolve_drafters(speculation.drafters, models.drafter_names, models.user_drafters)
     on_nodes = [info.name for info in models.remote if info.name in names]
     if on_nodes and verify_rule(speculation.verify).reads_q:
         raise ConfigError.of(
@@ -135,8 +137,9 @@ def _prompt_tokens(models: LoadedModels, request: Request) -> tuple[int, ...]:
     # The prompt and at least one token of an answer must fit.
     if len(prompt_ids) >= llm.context_length:
         raise ContextLengthError(
-            f"prompt is {len(prompt_ids)} tokens long: the context of {llm.info.name} is "
-            f"{llm.context_length} tokens, and one must be left for an answer"
+            f"prompt is {number_of(len(prompt_ids), 'token')} long: the context of "
+            f"{llm.info.name} is {number_of(llm.context_length, 'token')}, and one must be "
+            "left for an answer"
         )
     return prompt_ids
 

@@ -29,7 +29,9 @@ def ahead_results(state: RoundState) -> tuple[Ahead, ...]:
     """Hit or miss of each draft made ahead for this round, known once the round has drafted."""
     if state.ahead_drafts is None:
         return ()
-    num_used = {state.request.drafters[i].name: draft.ahead for i, draft in state.drafts.items()}
+    num_used = {
+        state.request.drafters[i].name: draft.passes_ahead for i, draft in state.drafts.items()
+    }
     results = []
     for name, draft in _in_drafter_order(state, state.ahead_drafts):
         # No outcome it drafted for came true; else a draft for it exists, and may or may not have

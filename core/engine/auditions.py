@@ -28,8 +28,8 @@ class AuditionStep:
         self._remote = remote
 
     def before_first_draft(self, request: ActiveRequest) -> None:
-        """Once a request, before its first draft: its router or its length policy chooses SSMs by
-        the text's last tokens. It waits until a short text has enough of them."""
+        """Once per request, before its first draft: scores its SSMs on the text's last tokens, for
+        its router or length policy. A text that is too short is scored in a later round."""
         # A grant of 0 allows no draft, so there is nothing to choose for yet.
         too_short = len(request.sequence.tokens) < MIN_TOKENS
         if request.had_audition or request.grant.length == 0 or too_short:
@@ -69,8 +69,9 @@ class AuditionStep:
         window: int,
         observe: TakesAudition,
     ) -> list[Timed]:
-        """Scores SSMs on the text's last tokens and calls `observe`: at once where all of them are
-        here, else when the drafter nodes have answered this round. Returns the time spent here."""
+        """Scores SSMs on the text's last tokens and calls `observe`: immediately if all of them are
+        in this process, else when the drafter nodes have answered this round. Returns the time
+        spent in this process."""
         # Drafter nodes score in the message that requests the drafts: no round trip of its own.
         here = [name for name in names if name in self._ssm_pool.ssms]
         there = tuple(name for name in names if name not in here)

@@ -49,7 +49,7 @@ class Drafting:
         # See `Engine.wire_ms`.
         self.wire_ms = 0.0
         self._drafters = make_drafters(
-            self.ssm_pool, vocab_size, models.counts, models.own_drafters
+            self.ssm_pool, vocab_size, models.counts, models.user_drafters
         )
         lookups = [
             one
@@ -68,7 +68,8 @@ class Drafting:
         return tuple(self._drafters[name] for name in names)
 
     def draft(self, states: Sequence[RoundState]) -> None:
-        """Fills in `drafts` and `ahead` of each state, and updates the drafter weights."""
+        """Fills in `route`, `draft_requests`, `drafts`, `ahead_events`, `log_probs` and `timings`
+        of each state, and updates the drafter weights."""
         for state in states:
             self.auditions.before_route(state)
             _route(state)
@@ -92,7 +93,7 @@ class Drafting:
             for draft in state.drafts.values():
                 state.timings.extend(draft.timings)
             # After the drafting, which uses some of the drafts made ahead.
-            state.ahead = ahead_results(state)
+            state.ahead_events = ahead_results(state)
             _update_likelihoods(state)
 
     def _wait_for_wire(self, states: Sequence[RoundState]) -> None:

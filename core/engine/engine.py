@@ -86,7 +86,7 @@ class Engine:
         nodes: RemotePool | None = None,
     ) -> None:
         if drafters:
-            models = dataclasses.replace(models, own_drafters=import_drafters(drafters))
+            models = dataclasses.replace(models, user_drafters=import_drafters(drafters))
         if nodes is not None:
             models = dataclasses.replace(models, remote=nodes.infos)
         self.models = models
@@ -370,12 +370,12 @@ class Engine:
         if tokens:
             active.timings.append(Timed("llm", "prefill", start, time.perf_counter()))
 
-    def own_tokens(
+    def first_choice_tokens(
         self, sequence: TokenSequence, names: Sequence[str], token_ids: Sequence[int], first: int
     ) -> dict[str, list[int]]:
         """The token that each of these SSMs would draft at each position of a text from `first` on.
         Only between two rounds, in the thread that runs them."""
-        return self._drafting.ssm_pool.own_tokens(sequence, names, token_ids, first)
+        return self._drafting.ssm_pool.first_choice_tokens(sequence, names, token_ids, first)
 
     def release(self, active: ActiveRequest) -> None:
         """Closes the request's rows and drafters; safe to call in any state."""

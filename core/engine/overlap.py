@@ -45,8 +45,8 @@ Job = Callable[[PassEnded], None]
 
 @dataclass(frozen=True, slots=True)
 class RoundBatch:
-    """The states of one round: `already_drafted` and, after drafting, `to_draft` are verified now;
-    `to_draft_during_pass` are drafted while the LLM verifies these."""
+    """The states of one round: the LLM verifies `already_drafted` and, once they have drafts,
+    `to_draft`; `to_draft_during_pass` are drafted during that pass."""
 
     already_drafted: tuple[RoundState, ...]
     to_draft: tuple[RoundState, ...]
@@ -83,7 +83,8 @@ class DraftPool:
         )
 
     def take(self, requests: Sequence[ActiveRequest], modes: Mapping[str, str]) -> RoundBatch:
-        """The batch of the next round, by the runs' modes; its `ready` states leave the pool."""
+        """The batch of the next round, by the runs' modes; its `already_drafted` states leave the
+        pool."""
         across = [one for one in requests if modes[one.run_id] == "across"]
         others = [one for one in requests if modes[one.run_id] != "across"]
         # Half of the `across` runs are verified while the other half is drafted (Minions 3.4).
@@ -115,7 +116,7 @@ class DraftPool:
         passes = [t for state in batch.states[:1] for t in state.timings if t.lane == LLM_LANE]
         for state in batch.to_draft_during_pass:
             events = tuple(hidden_event(state, index, passes) for index in state.drafts)
-            state.ahead += events
+            state.ahead_events += events
             state.hidden_ms = sum(one.saved_ms for one in events)
             self._states[state.request.run_id] = state
 
@@ -170,8 +171,8 @@ class DraftThread:
 @dataclass(frozen=True, slots=True)
 class PipelineSwitch:
     """`pipeline=auto` in one round: `kind` is `across` or `ahead`, `runs` those that it applies to,
-    `switch` its measured on/off decision. Built once a round: a drafter lost within the round must
-    not select another switch."""
+    `switch` its measured on/off decision. Built once a round: otherwise a drafter that fails within
+    the round would select another switch."""
 
     kind: str
     runs: tuple[ActiveRequest, ...]

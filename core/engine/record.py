@@ -66,7 +66,7 @@ class Recorder:
             qs=tuple(draft.qs),
             ranks=tuple(draft.ranks),
             # True for a hit of drafting ahead and for a draft made during another request's pass.
-            drafted_ahead=any(one.drafter == name and one.hit for one in state.ahead),
+            drafted_ahead=any(one.drafter == name and one.hit for one in state.ahead_events),
             spans=state.request.sequence.spans(list(draft.timings)),
             contexts=draft.contexts,
             shares=draft.shares,
@@ -188,14 +188,14 @@ class Recorder:
             length_reason=next_choice.reason,
             estimates=next_choice.estimates,
             predicted_ms=state.choice.predicted_ms,
-            ahead=state.ahead,
+            ahead=state.ahead_events,
             notes=tuple(request.notes),
             between_ms=state.between_ms,
             routing=routing_record(state),
             routing_reason=state.route.reason if state.route else "",
             scheduled=state.scheduled,
             loads=sequence.spans(state.loads),
-            nodes=state.node_trips,
+            nodes=state.drafter_node_trips,
             traffic=state.traffic,
         )
 

@@ -146,9 +146,11 @@ class RemoteDrafting:
             request = state.request
             answer = answers[request.run_id]
             state.drafts |= answer.drafts
-            state.node_trips = tuple(replace(trip, plain_ms=plain_ms) for trip in answer.trips)
+            state.drafter_node_trips = tuple(
+                replace(trip, plain_ms=plain_ms) for trip in answer.trips
+            )
             request.notes += answer.notes
-            state.requests_ahead = tuple(answer.ahead)
+            state.requests_served_ahead = tuple(answer.ahead)
             for index, error in answer.errors.items():
                 request.drop_drafter(index, DrafterError(request.drafters[index].name, error))
             self._finish_audition(request, answer)
@@ -186,7 +188,7 @@ class RemoteDrafting:
             sequence,
             state.tree,
             requests,
-            state.requests_ahead,
+            state.requests_served_ahead,
             state.vote_weights.weights,
             sequence.room,
             state.speculation.record_top_k,

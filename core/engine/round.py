@@ -25,11 +25,10 @@ from core.errors import MODEL_FAULTS
 from core.events import Event
 from core.events.parts import Timed
 from core.models.layer_stream import stream_of
-from core.models.protocol import Feed, LanguageModel, rank_traffic
+from core.models.protocol import CACHED, Feed, LanguageModel, rank_traffic
 from core.sequence import CommitResult
 from core.trees.combine import combine
 from core.trees.sampling import Target, penalize_tree
-from core.trees.tree import ROOT
 from core.trees.verify import Verdict, VerifyInput, verdict_of_tokens, verify
 
 __all__ = ["RoundSteps", "count_event", "run_round", "verify_input"]
@@ -39,7 +38,8 @@ TargetTokensFiller = Callable[[Sequence[RoundState], Callable[[RoundState], Veri
 
 
 class RoundSteps:
-    """The four steps over one engine's models. `fill_target_tokens`: on a GPU, else None."""
+    """The four steps over one engine's models. `fill_target_tokens`: of an engine that runs whole
+    rounds on the device, else None."""
 
     def __init__(
         self,
@@ -63,7 +63,8 @@ class RoundSteps:
     ) -> Iterator[Event]:
         """Drafts for `to_draft`; the rest of `states` were drafted during an earlier pass."""
         self._drafting.draft(to_draft)
-        # For all states: a round has the events of each draft in it, whenever the draft was made.
+        # For all states: a draft's event belongs to the round that verifies it, even if the draft
+        # was made during an earlier round.
         for state in states:
             yield count_event(state, self._recorder.drafted_event(state))
 
@@ -200,7 +201,7 @@ class RoundSteps:
         # A run that has ended is released next: committing in its drafters would be work for
         # nothing.
         if result.finish_reason:
-            state.ahead += unused_at_end(state, next_drafts)
+            state.ahead_events += unused_at_end(state, next_drafts)
         else:
             request.ahead_drafts = next_drafts
             self._drafting.commit(state, committed)
@@ -211,7 +212,7 @@ class RoundSteps:
         # A round in which the scheduler allowed no draft is no evidence for a policy.
         if state.grant.length != 0:
             request.policy.observe(outcome)
-        observe_route(state, committed, outcome.own_ms, self._similarity)
+        observe_route(state, committed, outcome.share_ms, self._similarity)
         state.timings = [*request.timings, *state.timings]
         request.timings.clear()
         return result
@@ -287,5 +288,5 @@ def _feed(state: RoundState) -> Feed:
     """The root, then the tree under it; node i is the row's pending node i + 1."""
     tree = state.tree
     root = state.request.sequence.tokens[-1]
-    parents = [ROOT, *(parent + 1 for parent in tree.parents)]
+    parents = [CACHED, *(parent + 1 for parent in tree.parents)]
     return Feed(state.request.row, [root, *tree.token_ids], parents)

@@ -22,7 +22,7 @@ from core.routing import Route, Router, within_grant
 from core.scheduling import FREE, Grant, Plan
 from core.sequence import TokenSequence
 from core.trees.combine import CombinedTree, KeepNode, VoteWeights
-from core.trees.draft import Draft, cumulative_scores
+from core.trees.draft import Draft
 from core.trees.sampling import Target
 from core.trees.tree import TokenTree
 from core.trees.verify import TargetTokens, Verdict
@@ -73,12 +73,11 @@ class ActiveRequest:
     routed_ssms: frozenset[str] = frozenset()
     had_audition: bool = False  # its SSMs have been scored for the first draft
     # The scheduler's: its grant, the load of the shared pass, rounds since the request was last
-    # verified, mean nodes of its trees per token of depth, and a decision that no draft has
-    # followed yet.
+    # verified, mean tree nodes per level, and a decision that no draft has followed yet.
     grant: Grant = FREE
     load: BatchLoad | None = None
     rounds_waited: int = 0
-    width: float = 1.0
+    mean_width: float = 1.0
     decision: Plan | None = None
     shares_pass: SharesPass | None = field(init=False)
 
@@ -194,13 +193,13 @@ class RoundState:
     draft_requests: tuple[DraftRequest, ...] = ()
     drafts: dict[int, Draft] = field(default_factory=dict)
     log_probs: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    node_trips: tuple[NodeTrip, ...] = ()  # to machines that were asked for drafts
-    requests_ahead: tuple[DraftRequest, ...] = ()  # of SSMs there that had drafted ahead
+    drafter_node_trips: tuple[NodeTrip, ...] = ()  # of this round's draft requests
+    requests_served_ahead: tuple[DraftRequest, ...] = ()  # by drafter nodes, before the round
     # Drafted ahead: for this round, for the next one, hits and misses; `hidden_ms`: drafting during
     # another request's pass.
     ahead_drafts: AheadDrafts | None = None
     next_drafts: AheadDraftsByName = field(default_factory=dict)
-    ahead: tuple[Ahead, ...] = ()
+    ahead_events: tuple[Ahead, ...] = ()
     hidden_ms: float = 0.0
     # Combined and verified.
     combined: CombinedTree = field(default_factory=lambda: CombinedTree(TokenTree()))
@@ -327,11 +326,10 @@ def _outcome(
         # The first pass, the catch-up, also gives the logits of the first level.
         steps=max(0, draft.passes - 1),
         depths=draft.depths,
-        chances=cumulative_scores(draft),
         path=tuple(draft.walk(committed)),
         credit=counts[0],
         start_ms=_ms(t for t in draft.timings if t.name in ("catch_up", "wire")),
-        ahead=draft.ahead > 0,
+        was_ahead=draft.passes_ahead > 0,
         num_verified=counts[1],
     )
 

@@ -40,7 +40,7 @@ def embedding_similarity(llm: LanguageModel) -> Similarity:
 
 
 def observe_route(
-    state: RoundState, committed: tuple[int, ...], own_ms: float, similarity: Similarity
+    state: RoundState, committed: tuple[int, ...], share_ms: float, similarity: Similarity
 ) -> None:
     """Reports the outcome of a round to its request's router, if there is one."""
     router = state.request.router
@@ -56,7 +56,7 @@ def observe_route(
         RoundEvidence(
             num_accepted=len(state.verdict.path),
             num_tokens=len(committed),
-            own_ms=own_ms,
+            share_ms=share_ms,
             # A round in which no routed SSM was asked for a draft is no evidence about them.
             routed=route if any(one.name in route for one in state.draft_requests) else (),
             drafts=drafts,

@@ -145,7 +145,7 @@ class BatchSchedule:
             request, tree = state.request, state.tree
             request.rounds_waited = 0
             if tree.depth:
-                request.width += WIDTH_SHARE * (len(tree) / tree.depth - request.width)
+                request.mean_width += WIDTH_SHARE * (len(tree) / tree.depth - request.mean_width)
             # A decision is recorded where the first draft under it is verified.
             # As planned for this draft, perhaps a round ago: the request's own may be newer by now.
             grant, decision = state.grant, state.decision
@@ -217,7 +217,7 @@ def _live_request(
         overlapped=modes[request.run_id] == "across",
         tokens=request.sequence.sampling.max_new_tokens,
         ready=state is not None,
-        width=request.width,
+        width=request.mean_width,
         kind=None if guards_itself else (speculation, request.sequence.sampling.temperature),
     )
 

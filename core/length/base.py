@@ -49,9 +49,9 @@ class Stop(Protocol):
         """Whether a node with this score may have children."""
         ...
 
-    def continues(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
+    def continues(self, drafter: str, depth: int, scores: Sequence[float]) -> bool:
         """Whether a draft goes on with a pass that adds children at `depth` (from 1) to nodes with
-        cumulative scores `chances`; for depth 1 these are [1.0]."""
+        cumulative `scores`; for depth 1 these are [1.0]."""
         ...
 
     def limits(self, drafter: str) -> StopLimits | None:
@@ -86,20 +86,19 @@ class DraftOutcome:
     """Cost and result of one drafter's draft.
 
     `ms`: catch-up (`start_ms` of it) and drafting, `steps` model passes after the catch-up's own.
-    `depths` and `chances` (cumulative scores) of all drafted nodes; `num_verified` of them were
-    verified. `path`: its own nodes along the committed text. `credit`: accepted tokens that no
-    drafter before it (in the run's order) proposed. `ahead`: begun during the last verification, so
-    `ms` and `steps` are those of a part of the draft.
+    `depths` of all drafted nodes; `num_verified` of them were verified. `path`: the draft's nodes
+    along the committed text. `credit`: accepted tokens that no drafter before this one (in the
+    run's order) proposed. `was_ahead`: begun during the last verification, so `ms` and `steps` are
+    those of a part of the draft.
     """
 
     ms: float
     steps: int
     depths: tuple[int, ...]
-    chances: tuple[float, ...]
     path: tuple[int, ...]
     credit: int
     start_ms: float = 0.0
-    ahead: bool = False
+    was_ahead: bool = False
     num_verified: int = 0
 
     @property
@@ -132,7 +131,7 @@ class RoundOutcome:
     num_in_pass: int = 1
 
     @property
-    def own_ms(self) -> float:
+    def share_ms(self) -> float:
         """`round_ms` with this request's share of the LLM's pass in place of all of it."""
         return self.round_ms - self.verify_ms * (1 - 1 / max(1, self.num_in_pass))
 

@@ -13,6 +13,7 @@ from itertools import pairwise
 from core.events import DraftRecord
 from core.length.goodput import DEEPER
 from core.length.history import LengthHistory, deepest_draft, round_name
+from core.words import number_of
 
 __all__ = ["explain"]
 
@@ -72,7 +73,9 @@ def _limit_words(history: LengthHistory) -> str:
     if plain := PLAIN.search(recorded):
         stopped = STOPPED.search(recorded)
         why = f"; {stopped[1]}" if stopped else ""
-        return f": no draft beats plain decoding at {plain[1]} tokens a second{why}"
+        return (
+            f": no draft beats plain decoding at {number_of(int(plain[1]), 'token')} a second{why}"
+        )
     before, after = history.rounds[index - 1].length, history.rounds[index].length
     if after > before:
         return _rise_words(history, index)

@@ -15,14 +15,14 @@ from typing import Any, Protocol
 from core.config.mechanisms import is_model_free
 from core.events import DraftRecord, Estimate
 
-__all__ = ["LengthHistory", "RoundRecord", "deepest_draft", "round_name"]
+__all__ = ["LengthHistory", "PastRound", "deepest_draft", "round_name"]
 
 # As core/engine/round_state.py writes them, behind the policy's own reason.
 BOUND = re.compile(r"(?:^|; )(drafts are at most \d+ deep \(.+\))$")
 GRANTED = re.compile(r"(?:^|; )the batch grants (no draft|\d+)$")
 
 
-class RoundRecord(Protocol):
+class PastRound(Protocol):
     """One recorded round. `length`: the most that its drafts might have; `next_length`,
     `length_reason`, `estimates`: the choice that followed it; `depth`: of the verified tree;
     `draft_depths`: how deep each drafter's draft was."""
@@ -48,12 +48,12 @@ class LengthHistory:
     """`rounds`: all until the one to explain, which is the last; `drafts`: of that one;
     `speculation`: the fields of the run's SpeculationConfig."""
 
-    rounds: Sequence[RoundRecord]
+    rounds: Sequence[PastRound]
     drafts: Sequence[DraftRecord] = ()
     speculation: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def now(self) -> RoundRecord:
+    def now(self) -> PastRound:
         """The round to explain."""
         return self.rounds[-1]
 
@@ -104,7 +104,7 @@ class LengthHistory:
         return f"{length} since {round_name(self.rounds[index])}, {change}"
 
 
-def round_name(one: RoundRecord) -> str:
+def round_name(one: PastRound) -> str:
     """A round as the page counts them: `round 1` is the first."""
     return f"round {one.number + 1}"
 

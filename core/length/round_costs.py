@@ -143,7 +143,7 @@ class RoundCosts:
         for name, draft in outcome.drafts.items():
             draft_costs = costs.draft_costs(name)
             # The time of a draft begun ahead lacks the part done early.
-            if draft.ms > 0 and not draft.ahead:
+            if draft.ms > 0 and not draft.was_ahead:
                 rest_ms = draft.ms - draft.start_ms
                 draft_costs.add(draft.start_ms, rest_ms, draft.steps, late=name in probe_names)
 
@@ -166,7 +166,7 @@ class RoundCosts:
             return 0.0
         drafting_ms = sum(
             # Smoothed costs instead of this round's: one slow pass must not switch a drafter off.
-            draft.ms if draft.ahead else self._usual_ms(name, draft.steps)
+            draft.ms if draft.was_ahead else self._usual_ms(name, draft.steps)
             for name, draft in own.items()
         )
         drafted_ms = max(TINY_MS, sum(draft.ms for draft in drafts.values()))
@@ -186,7 +186,7 @@ class RoundCosts:
         """Time saved by a draft that was begun during the last verification."""
         # One pass a level, the first included.
         usual_ms = self._usual_ms(name, max(draft.depths, default=1) - 1)
-        return max(0.0, usual_ms - draft.ms) if draft.ahead else 0.0
+        return max(0.0, usual_ms - draft.ms) if draft.was_ahead else 0.0
 
 
 def _step_ms(costs: DraftCosts) -> float:

@@ -52,7 +52,7 @@ class StopRule:
         """Whether a node of this score may have children, by the default limits."""
         return score >= self._default.least
 
-    def continues(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
+    def continues(self, drafter: str, depth: int, scores: Sequence[float]) -> bool:
         """See StopLimits."""
         limits = self.limits(drafter)
         if limits.longest is not None and depth > limits.longest:
@@ -61,7 +61,7 @@ class StopRule:
             return True
         # The sum: one pass serves the whole frontier. At most 1, as at most one of its nodes is
         # accepted.
-        return min(1.0, sum(chances)) >= limits.scores[depth - 1]
+        return min(1.0, sum(scores)) >= limits.scores[depth - 1]
 
     def limits(self, drafter: str) -> StopLimits:
         """One drafter's limits as numbers, for the native kernel, which cannot call `continues`."""

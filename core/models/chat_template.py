@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import ContextLengthError, ModelError
+from core.words import number_of
 
 __all__ = ["TemplateProcess"]
 
@@ -75,8 +76,8 @@ class TemplateProcess:
             raise ModelError(f"it does not end within {PATIENCE_S:g} s, or takes all memory")
         if "length" in reply:
             raise ContextLengthError(
-                f"prompt is {reply['length']} characters long in the chat template: at most "
-                f"{longest} are allowed"
+                f"prompt is {number_of(reply['length'], 'character')} long in the chat template: "
+                f"at most {longest} are allowed"
             )
         if "fault" in reply:
             raise ModelError(reply["fault"])

@@ -21,9 +21,9 @@ from core.models.kv_cache import KVArena
 from core.models.layer_stream import LayerStream
 from core.models.lean import LeanWeights
 from core.models.lean_weights import adopt
-from core.models.protocol import Feed
+from core.models.protocol import CACHED, Feed
 from core.models.rows import Row, batch_of
-from core.trees.tree import ROOT
+from core.words import number_of
 
 if TYPE_CHECKING:
     from core.models.native.forward import DraftResult, Ready
@@ -261,23 +261,23 @@ class HfModel:
         for feed in feeds:
             row = self._row(feed.row)
             for node, parent in enumerate(feed.parents, start=row.pending):
-                if not ROOT <= parent < node:
-                    raise EngineError(
-                        f"parent of node {node} is {parent}: -1 to {node - 1} are there"
+                if not CACHED <= parent < node:
+                    raise EngineError.of(
+                        f"parent of node {node}", parent, f"-1 to {node - 1} are there"
                     )
             # The cheap bound first, as if all nodes were one chain; siblings share a position.
             if row.length + row.pending + len(feed.token_ids) <= self.context_length:
                 continue
             if (needed := row.context_needed(feed.parents)) > self.context_length:
                 raise ContextLengthError(
-                    f"context of {self._info.name} is {self.context_length} tokens: "
+                    f"context of {self._info.name} is {number_of(self.context_length, 'token')}: "
                     f"{needed} were asked for"
                 )
 
     def _row(self, row: int) -> Row:
         state = self._rows[row] if 0 <= row < len(self._rows) else None
         if state is None:
-            raise EngineError(f"row is {row}: it is not open")
+            raise EngineError.of("row", row, "it is not open")
         return state
 
 

@@ -14,9 +14,12 @@ from typing import Protocol
 import torch
 
 from core.events import ModelInfo, RanksInfo, RankTraffic
-from core.trees.tree import ROOT
 
-__all__ = ["Feed", "LanguageModel", "chain", "rank_traffic", "ranks_info"]
+__all__ = ["CACHED", "Feed", "LanguageModel", "chain", "rank_traffic", "ranks_info"]
+
+
+CACHED = -1
+"""The parent of nodes that follow the last token in the row's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +27,8 @@ class Feed:
     """Tokens to add to one row's pending nodes.
 
     `parents[i]` is an index among the row's pending nodes, in which this feed's nodes follow those
-    pending before; ROOT (-1) is the last token in the row's cache, one before the token tree's
-    root. With `last_only` only the logits of the last token are returned.
+    pending before, or CACHED. (A token tree's ROOT is the node after that: the first one that a
+    round feeds.) With `last_only` only the logits of the last token are returned.
     """
 
     row: int
@@ -38,7 +41,7 @@ class Feed:
 def chain(row: int, token_ids: Sequence[int], first: int = 0, *, last_only: bool = False) -> Feed:
     """A feed of consecutive tokens; `first`: the number of nodes already pending."""
     # The first token's parent is the last one in the cache, or the last pending node.
-    parents = [ROOT if i == 0 and first == 0 else first + i - 1 for i in range(len(token_ids))]
+    parents = [CACHED if i == 0 and first == 0 else first + i - 1 for i in range(len(token_ids))]
     return Feed(row, token_ids, parents, last_only)
 
 
@@ -98,7 +101,7 @@ class LanguageModel(Protocol):
         ...
 
     def commit(self, row: int, nodes: Sequence[int], keep: Sequence[int] = ()) -> None:
-        """Commits the KV of the pending `nodes` (indices of one path from ROOT down) and drops
+        """Commits the KV of the pending `nodes` (indices of one path from CACHED down) and drops
         every other pending node except `keep`. In the LLM's row the first of `nodes` is the token
         tree's root: the last committed token, whose KV was not in the cache before.
 

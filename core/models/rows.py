@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.models.kv_cache import SlotPlan
-from core.models.protocol import Feed
-from core.trees.tree import ROOT
+from core.models.protocol import CACHED, Feed
 
 __all__ = ["Batch", "BoolArray", "IntArray", "Row", "batch_of"]
 
@@ -26,9 +25,9 @@ FIRST_PENDING = 32
 
 @dataclass
 class Row:
-    """`length` committed tokens, then `pending` nodes. `depths` (pending,): 1 for children of the
-    root; `ancestors` (pending, pending): row i marks node i and its ancestors. Both are allocated
-    larger."""
+    """`length` committed tokens, then `pending` nodes. `depths` (pending,): 1 for nodes that
+    follow the committed tokens; `ancestors` (pending, pending): row i marks node i and its
+    ancestors. Both are allocated larger."""
 
     length: int = 0
     pending: int = 0
@@ -43,7 +42,7 @@ class Row:
         if total > len(self.depths):
             self._grow(total)
         for i, parent in enumerate(parents, start=self.pending):
-            if parent == ROOT:
+            if parent == CACHED:
                 self.depths[i] = 1
                 self.ancestors[i, :total] = False
             else:
@@ -60,7 +59,7 @@ class Row:
         self.pending = count = len(nodes)
         if count:
             index = np.array(nodes, np.int64)
-            # Depths count from the new root, the end of the committed path.
+            # Depths count from the last committed token, the end of the path.
             self.depths[:count] = self.depths[index] - num_committed
             self.ancestors[:count, :count] = self.ancestors[np.ix_(index, index)]
 
@@ -76,7 +75,7 @@ class Row:
         added."""
         depths = [int(depth) for depth in self.depths[: self.pending]]
         for parent in parents:
-            depths.append(1 if parent == ROOT else depths[parent] + 1)
+            depths.append(1 if parent == CACHED else depths[parent] + 1)
         return self.length + max(depths)
 
     def fill_mask(self, mask: BoolArray) -> None:
@@ -89,7 +88,7 @@ class Row:
 
     def positions(self, count: int) -> IntArray:
         """Positions of the last `count` nodes."""
-        # ROOT is the last committed token, at position length - 1 and depth 0.
+        # CACHED, the last committed token, has position length - 1 and depth 0.
         return self.length - 1 + self.depths[self.pending - count : self.pending]
 
     def all_positions(self) -> IntArray:

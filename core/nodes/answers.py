@@ -103,7 +103,7 @@ def fitted_draft(
         tree_nodes = best_nodes(tree_nodes, cumulative_scores(draft), request.budget)
     number = {node: i for i, node in enumerate(tree_nodes)} | {ROOT: ROOT}
     top = {number[node]: row for node, row in draft.top.items() if node in number}
-    cut_draft = replace(restrict(draft, tree_nodes), ahead=max(1, draft.passes), top=top)
+    cut_draft = replace(restrict(draft, tree_nodes), passes_ahead=max(1, draft.passes), top=top)
     # With a deeper request the node would continue this draft before it drafts ahead.
     return cut_draft, replace(request, shape=request.shape[: max((1, *cut_draft.depths))])
 

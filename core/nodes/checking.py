@@ -43,6 +43,6 @@ def _check_listens(cluster: str) -> None:
         with socket.create_connection((host.strip("[]"), port), CONNECT_TIMEOUT_S):
             pass
     except (OSError, UnicodeError) as error:  # UnicodeError: a name that cannot be one of a host
-        raise NodeError(
-            f"cluster is {cluster!r}: nothing listens there ({error}); ray start --head begins one"
+        raise NodeError.of(
+            "cluster", cluster, f"nothing listens there ({error}); ray start --head begins one"
         ) from error

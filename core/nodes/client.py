@@ -103,13 +103,13 @@ class RemotePool:
         while waiting := [link for link in self.links if not link.ready]:
             for link in waiting:
                 if link.refusal:
-                    raise NodeError(f"node is {link.address!r}: {link.refusal}")
+                    raise NodeError.of("node", link.address, link.refusal)
             now = self._transport.now()
             first = waiting[0]
             if now >= until:
                 reason = TURNED_AWAY if first.handshake_failed else NOT_THERE
                 reason = NO_WELCOME if first.is_connected else reason
-                raise NodeError(f"node is {first.address!r}: {reason.format(wait_s)}")
+                raise NodeError.of("node", first.address, reason.format(wait_s))
             if say is not None:
                 perhaps = " (another key?)" if first.handshake_failed else ""
                 perhaps = " (busy?)" if first is silent else perhaps

@@ -102,12 +102,13 @@ def place_nodes(cluster: str, ssms: tuple[str, ...], key_file: str | None) -> Pl
                 "no Ray runs on this machine; start it (ray start --head, or ray start "
                 "--address=HOST:PORT for a head elsewhere)"
             )
-        raise NodeError(f"cluster is {cluster!r}: {words}") from error
+        raise NodeError.of("cluster", cluster, words) from error
     machines = [one for one in ray.nodes() if one["Alive"] and one["Resources"].get(RESOURCE)]
     if not machines:
-        raise NodeError(
-            f"cluster is {cluster!r}: no machine offers {RESOURCE} "
-            f"(ray start --resources '{{\"{RESOURCE}\": 1}}')"
+        raise NodeError.of(
+            "cluster",
+            cluster,
+            f"no machine offers {RESOURCE} (ray start --resources '{{\"{RESOURCE}\": 1}}')",
         )
     machines = machines[: len(ssms)]
     actors = []
@@ -125,5 +126,5 @@ def place_nodes(cluster: str, ssms: tuple[str, ...], key_file: str | None) -> Pl
             actors.append(actor.remote(own, host, port, key_file or keys))
         addresses = ray.get([actor.address.remote() for actor in actors], timeout=PLACING_S)
     except ray.exceptions.RayError as error:
-        raise NodeError(f"cluster is {cluster!r}: {' '.join(str(error).split())[:300]}") from error
+        raise NodeError.of("cluster", cluster, " ".join(str(error).split())[:300]) from error
     return PlacedNodes(tuple(addresses), keys, tuple(actors))

@@ -43,8 +43,8 @@ def draft_reply(request: DraftRequest, draft: Draft, began: float, top_k: int) -
         scores=draft.scores,
         ranks=draft.ranks,
         origins=list(draft.origins),
-        # A draft that was made ahead counts its passes in `ahead`.
-        passes=draft.passes or draft.ahead,
+        # A draft that was made ahead counts its passes in `passes_ahead`.
+        passes=draft.passes or draft.passes_ahead,
         stages=_stages(draft.timings, began),
         temperature=1.0,
         likelihoods=[],

@@ -61,12 +61,12 @@ class RoundEvidence:
     LLM's own included. `drafts`: by SSM, none in a round without drafts. `routed`: the SSMs of the
     route within the scheduler's grant, even if they failed to draft; none without a draft request.
     `log_probs`: natural logarithms, of tokens committed since each SSM's last report, from its
-    catch-up pass; NaN where it did not compute one. `own_ms`: this request's share of the round's
+    catch-up pass; NaN where it did not compute one. `share_ms`: this request's share of the round's
     time."""
 
     num_accepted: int
     num_tokens: int
-    own_ms: float
+    share_ms: float
     routed: tuple[str, ...] = ()
     drafts: Mapping[str, DraftEvidence] = field(default_factory=dict)
     log_probs: Mapping[str, Sequence[float]] = field(default_factory=dict)

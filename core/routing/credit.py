@@ -149,7 +149,7 @@ class CreditRouter:
 
     def observe(self, evidence: RoundEvidence) -> None:
         self._rounds += 1
-        self._decode_ms += max(0.0, evidence.own_ms)
+        self._decode_ms += max(0.0, evidence.share_ms)
         self._since_audition += evidence.num_tokens
         for name, log_probs in evidence.log_probs.items():
             history = self._recent.setdefault(name, deque(maxlen=RECENT_TOKENS + BASELINE_TOKENS))

@@ -20,7 +20,6 @@ __all__ = [
     "LiveRequest",
     "Plan",
     "Scheduler",
-    "count_noun",
 ]
 
 
@@ -70,11 +69,6 @@ class Plan:
     reason: str = ""
     decision: str = ""
     next_group: tuple[int, ...] | None = None
-
-
-def count_noun(number: int, noun: str) -> str:
-    """A number with its noun, in a scheduler's reasons."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 @dataclass(frozen=True, slots=True)

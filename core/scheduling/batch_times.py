@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 
-from core.length.cost_model import TINY_MS, Costs, Line, Meter
+from core.length.cost_model import TINY_MS, Costs, LinearFit, Meter
 from core.scheduling.base import BatchOutcome
 
 __all__ = ["BatchTimes", "size_class"]
 
 # Passes that a line remembers.
 HORIZON = 64.0
-# Nodes up to which the engine's table of one request's passes is used; beyond, it is extrapolated.
+# Nodes covered by the latency table of a single request's passes; beyond, it is extrapolated.
 TABLE = 64
-# How many table values a new line starts with, for each of these sizes in nodes per request.
+# A new line is fitted to PRIOR table values for each of these numbers of nodes per request.
 PRIOR, PRIOR_NODES = 2, (0, 2, 4)
 # A pass that takes longer than twice its prediction counts as twice.
 OUTLIER = 2.0
@@ -25,15 +25,14 @@ def size_class(requests: int) -> int:
 
 
 class BatchTimes:
-    """See BatchCosts. A pass takes a linear time in its tokens, fitted for each size class of
-    batches and started with the engine's table of one request's passes. The table alone would leave
-    out that each further row of the KV cache costs attention of its own, and a multiple of it would
-    charge that to the nodes. What the cached tokens add is the table's, beside the line: contexts
-    grow while it is fitted."""
+    """See BatchCosts. Predicts a pass's milliseconds as a line in its tokens, fitted for each size
+    class of batches and seeded from the latency table of a single request. The table alone omits
+    the attention cost of each further KV row; scaling it would charge that cost to the nodes. The
+    cost of the context is added from the table, since contexts grow while the line is fitted."""
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
-        self._lines: dict[int, Line] = {}
+        self._lines: dict[int, LinearFit] = {}
         # Milliseconds of one drafted step of one request.
         self._step = Meter()
 
@@ -56,21 +55,21 @@ class BatchTimes:
         if outcome.steps:
             self._step.add(outcome.draft_ms / (outcome.requests * outcome.steps))
 
-    def _line(self, requests: int) -> Line:
-        """The line of passes over texts without a context."""
+    def _line(self, requests: int) -> LinearFit:
+        """The fitted line, at context length 0."""
         size = size_class(requests)
         if size not in self._lines:
-            self._lines[size] = line = Line(HORIZON)
+            self._lines[size] = line = LinearFit(HORIZON)
             for nodes in (n * requests for n in PRIOR_NODES for _ in range(PRIOR)):
                 line.add(nodes + requests, self._table_ms(nodes + requests - 1, 0))
         return self._lines[size]
 
     def _context_ms(self, tokens: int, context: int) -> float:
-        """What `context` cached tokens add to a pass over `tokens` tokens."""
+        """Milliseconds that `context` cached tokens add to a pass over `tokens` tokens."""
         return self._table_ms(tokens - 1, context) - self._table_ms(tokens - 1, 0)
 
     def _table_ms(self, nodes: int, context: int) -> float:
-        """A pass of one request."""
+        """Milliseconds of a single request's pass over its root and `nodes` nodes."""
         ms = self._costs.table_ms
         if nodes <= TABLE:
             return ms(nodes, context)

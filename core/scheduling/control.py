@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from core.scheduling.base import count_noun
+from core.words import number_of
 
 __all__ = ["SpeculationControl", "SpeculationLimit"]
 
@@ -100,8 +100,8 @@ def _reason(
 ) -> str:
     """Why the limit was stepped from `before` to `after`. `busy`: as in `observe`, None where the
     LLM was not idle."""
-    drafts = f"a draft has at most {count_noun(after.length, 'token')}"
-    drafts += f" by {count_noun(after.drafters, 'SSM')}"
+    drafts = f"a draft has at most {number_of(after.length, 'token')}"
+    drafts += f" by {number_of(after.drafters, 'SSM')}"
     if queue:
         waits = "1 request waits" if queue == 1 else f"{queue} requests wait"
         most = drafts if after.length else "no request drafts"

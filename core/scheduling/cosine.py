@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.scheduling.base import BatchCosts, BatchOutcome, Grant, LiveRequest, Plan, count_noun
+from core.scheduling.base import BatchCosts, BatchOutcome, Grant, LiveRequest, Plan
 from core.scheduling.batch_times import BatchTimes
 from core.scheduling.control import SpeculationControl, SpeculationLimit
+from core.words import number_of
 
 __all__ = ["Cosine", "PassGroup", "best_group", "trim_lengths"]
 
@@ -157,7 +158,7 @@ class Cosine:
 
 def _reason(live: Sequence[LiveRequest], group: PassGroup, num_candidates: int) -> str:
     """Why this group was chosen among `num_candidates` requests."""
-    size, tokens = len(group.members), count_noun(group.lengths[0], "token")
+    size, tokens = len(group.members), number_of(group.lengths[0], "token")
     if len(live) == 1:
         return f"one request is decoded: every pass is its own, and it may draft {tokens}"
     if size == 1:
@@ -171,5 +172,5 @@ def _reason(live: Sequence[LiveRequest], group: PassGroup, num_candidates: int) 
     return (
         f"{size} of {len(live)} requests share this pass, with texts of like length "
         f"({min(contexts)} to {max(contexts)} tokens); of all their drafts at most about "
-        f"{count_noun(group.nodes, 'token')} are verified"
+        f"{number_of(group.nodes, 'token')} are verified"
     )

@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 
 from core.length.base import BatchLoad
 from core.length.cost_model import TINY_MS, Average, Meter
-from core.scheduling.base import FREE, BatchOutcome, Grant, LiveRequest, Plan, count_noun
+from core.scheduling.base import FREE, BatchOutcome, Grant, LiveRequest, Plan
 from core.scheduling.batch_times import BatchTimes, size_class
 from core.scheduling.guard import PlainGuard
+from core.words import number_of
 
 __all__ = ["Shared", "node_budget"]
 
-# Nodes over which the time of one more is averaged: a pass grows in steps.
+# The cost of one more node is averaged over this many: a pass's time grows in steps.
 SLOPE = 4
-# Kinds of requests that are alone of which a record is kept: a temperature is any number.
+# Records of lone requests kept, by kind: kinds are unbounded, since a temperature is any number.
 MOST_KINDS = 64
 ALONE = "one request is decoded: it has its own budget"
 
@@ -135,7 +136,7 @@ class Shared:
         kind = live[0].kind
         if kind is None:
             return None
-        # The kind used last is the last one, so that the first one goes.
+        # In order of last use: the first kind is the least recently used one.
         self._alone[kind] = record = self._alone.pop(kind, None) or _SizeRecord()
         if len(self._alone) > MOST_KINDS:
             del self._alone[next(iter(self._alone))]
@@ -190,11 +191,11 @@ class Shared:
         self._overhead[has_drafts].add(max(0.0, outcome.between_ms) / count)
         if outcome.num_opened:
             self._open_ms.add(outcome.open_ms / outcome.num_opened)
-        # A plain round that verified drafts made before is of neither kind.
+        # A round planned as plain that verified earlier drafts counts as neither kind.
         record = self._plan_record
         if record is None or not outcome.tokens or (has_drafts and self._plain):
             return
-        requests = count_noun(self._num_live, "request")
+        requests = number_of(self._num_live, "request")
         ms = outcome.wall_ms - outcome.open_ms
         record.tokens.add(outcome.tokens)
         record.ms.add(ms)

@@ -21,8 +21,9 @@ class Draft:
     children of `parent` were chosen from. `logits` (rows, V) float32, unprocessed but for the
     request's repetition penalty. `utilities` (rows, V): the scores are their softmax; None: that of
     `logits` (only coupled drafts differ).
-    `q` (rows, V) float64: only for drawn tokens. `passes`: model passes, the catch-up included.
-    `ahead`: passes that ran during the last verification; `timings` and `passes` exclude them.
+    `q` (rows, V) float64: only for drawn tokens. `passes`: model passes in this round, plus 1 for a
+    draft begun ahead, which needed no catch-up pass. `passes_ahead`: passes that ran during the
+    last verification; `timings` excludes them, and so does `passes`.
     `next_temperature`: the calibration temperature after the round, if the drafting pass has
     already committed (`core.cuda`). `moments`: mean and variance of each row's utilities under the
     scores, if computed.
@@ -43,7 +44,7 @@ class Draft:
     q: torch.Tensor | None = None
     timings: tuple[Timed, ...] = ()
     passes: int = 0
-    ahead: int = 0
+    passes_ahead: int = 0
     next_temperature: float | None = None
     moments: Sequence[tuple[float, float]] | None = None
     origins: tuple[int, ...] = ()
@@ -85,8 +86,8 @@ class Draft:
 def cumulative_scores(draft: Draft) -> tuple[float, ...]:
     """Each node's cumulative score: the product of scores from the root down, the drafter's
     estimate of P(the node is accepted)."""
-    chances: list[float] = []
+    results: list[float] = []
     # Parents come first, so theirs is known.
     for parent, score in zip(draft.parents, draft.scores, strict=True):
-        chances.append(score * (1.0 if parent == ROOT else chances[parent]))
-    return tuple(chances)
+        results.append(score * (1.0 if parent == ROOT else results[parent]))
+    return tuple(results)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bench.contestants import decode
-from bench.suites.batch import Batch, failures
+from bench.suites.batch import BatchSizes, failures
 from bench.suites.passes import Passes, contestants
 from core.errors import EngineError
 from core.models.loading.load import LoadedModels
@@ -27,7 +27,7 @@ def test_other_ids_than_alone_are_a_failure(
 
     monkeypatch.setattr("bench.suites.batch.decode", wrong)
     context = make_context()
-    Batch(sizes=(1, 2), presets=("autoregressive",)).measure(context)
+    BatchSizes(sizes=(1, 2), presets=("autoregressive",)).measure(context)
     other = context.prompts[1].id
     assert failures(context.results) == tuple(
         f"autoregressive, T={t}, 2 at a time: other ids than alone for {other}"

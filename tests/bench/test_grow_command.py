@@ -179,7 +179,7 @@ def test_too_little_room_is_said_before_anything_is_done(
     monkeypatch.undo()
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
     assert grow() == 2
-    assert "MiB free: 1000 B are" in capsys.readouterr().err
+    assert "MiB free; it has 1000 B" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

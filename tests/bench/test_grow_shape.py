@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from bench.grown.module import outline, shape_of
+from bench.grown.module import meta_module, model_shape
 from bench.grown.shape import TOLERANCE, ModelShape, plan_growth
 from core.errors import ConfigError
 from tests.fakes import tiny_module
@@ -83,9 +83,9 @@ def test_what_cannot_be_grown_is_refused(small: ModelShape, params: int, message
 )
 def test_parameters_are_those_of_the_module(family: str, changes: dict[str, Any]) -> None:
     module = tiny_module(family, dtype=torch.float32, **changes)
-    small = shape_of(module)
+    small = model_shape(module)
     assert small.parameters == sum(p.numel() for p in module.parameters())
     plan = plan_growth(small, 20 * small.parameters)
-    large = outline(module, plan, torch.float32)
+    large = meta_module(module, plan, torch.float32)
     assert plan.large.parameters == sum(p.numel() for p in large.parameters())
-    assert shape_of(large) == plan.large
+    assert model_shape(large) == plan.large

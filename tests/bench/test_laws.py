@@ -14,7 +14,7 @@ import pytest
 from bench import __main__ as cli
 from bench.contestants import DecodeCase, TransformersLlm, decode
 from bench.prompts import load_prompts
-from bench.suites.law_check import margin, verdict
+from bench.suites.law_check import exactness_verdict, margin
 from bench.suites.law_rows import LawRow, law_rows
 from bench.suites.laws import Laws
 from core import Engine
@@ -130,7 +130,7 @@ def test_a_broken_verifier_fails(
 def test_what_law_1_allows(parted: list[tuple[str, float | None]], message: str) -> None:
     fine = {"id": "z", "diverged_at": None, "margin": None}
     prompts = [{"id": name, "diverged_at": 3, "margin": far} for name, far in parted]
-    assert verdict([fine, *prompts]) == message
+    assert exactness_verdict([fine, *prompts]) == message
 
 
 def test_first_difference() -> None:

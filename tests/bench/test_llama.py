@@ -108,15 +108,17 @@ def test_it_competes_where_it_is_installed(make_context: Any) -> None:
     cold, warm = context.results.where(kind="block")
     for block in (cold, warm):
         assert list(block["figures"])[-3:] == list(LLAMAS)
-        assert block["told"] == "llama.cpp is that of llama-cpp-python 1.2.3."
+        assert block["llama_note"] == "llama.cpp is that of llama-cpp-python 1.2.3."
     swept = context.results.where(kind="sweep")
     assert all(set(sample["figures"]) == set(map(str, VARIANTS)) for sample in swept)
     assert 0.0 <= cold["figures"]["llama.cpp plain"]["same"] <= 1.0
     assert "same" not in warm["figures"]["llama.cpp plain"], "drawn with other noise"
     greedy, drawn = suite.report(context).tables
     assert "/ llama.cpp plain" in greedy
-    assert "% of its plain-decoding token ids equal ours" in greedy
-    assert "llama.cpp is that of llama-cpp-python 1.2.3." in drawn and "equal ours" not in drawn
+    assert "% of its plain-decoding token ids equal this engine's" in greedy
+    assert (
+        "llama.cpp is that of llama-cpp-python 1.2.3." in drawn and "equal this engine" not in drawn
+    )
     assert f"the best competes: {VARIANTS[0]}, {VARIANTS[1]}." in greedy
 
 
@@ -152,14 +154,19 @@ def test_blocks_without_it_stand_beside_blocks_with_it(make_context: Any) -> Non
         figures = {name: {"tokens": speed, "seconds": 1.0} for name, speed in every.items()}
         if speeds:
             figures["llama.cpp plain"]["same"] = 0.75
-        context.results.add({**key, "prompt": f"p{i}", "told": f"told {i}.", "figures": figures})
+        context.results.add(
+            {**key, "prompt": f"p{i}", "llama_note": f"told {i}.", "figures": figures}
+        )
     (table,) = suite.report(context).tables
     head = next(line for line in table.splitlines() if line.startswith("| contestant"))
     assert head.endswith(f"| / llama.cpp plain | / {LLAMA_LOOKUP} |"), "plain, and the best of them"
     ours = next(line for line in table.splitlines() if line.startswith("| autoregressive"))
     assert ours.endswith("| 0.50x (0.50 to 0.50) | 0.25x (0.25 to 0.25) |")
     assert "told 0. told 1. It adds floats" in table
-    assert "75.0 % of its plain-decoding token ids equal ours; 0 of 1 blocks are identical" in table
+    assert (
+        "75.0 % of its plain-decoding token ids equal this engine's; 0 of 1 blocks are identical"
+        in table
+    )
 
 
 def test_the_share_of_equal_ids() -> None:
@@ -177,7 +184,7 @@ def test_every_setting_of_it_is_swept() -> None:
 @pytest.mark.parametrize("tied", [True, False])
 def test_its_logits_are_those_of_transformers(tied: bool) -> None:
     module = llama(tie_word_embeddings=tied)
-    llm = LlamaCpp(module, {}, 1)._speculating
+    llm = LlamaCpp(module, {}, 1)._with_all_logits
     ids = torch.randint(module.config.vocab_size, (40,), generator=torch.Generator().manual_seed(0))
     llm.reset()
     llm.eval(ids.tolist())

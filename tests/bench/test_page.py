@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bench.context import Report
-from bench.page.runs import ENGINE, can_part, engine_thread, pace, pin_thread, spread_threads
+from bench.page.runs import ENGINE, can_pin, engine_thread, pace, pin_thread, spread_threads
 from bench.page.site import EventClock
 from bench.results import Results
 from bench.suites import watching
@@ -107,7 +107,7 @@ def test_the_pace_leaves_out_what_waits_for_the_prompt() -> None:
     assert pace(clock) == pytest.approx(4 / 0.020)
 
 
-@pytest.mark.skipif(not can_part(), reason="one core, or a system that keeps no thread to one")
+@pytest.mark.skipif(not can_pin(), reason="one core, or a system that keeps no thread to one")
 def test_a_thread_has_a_core_of_its_own_and_gives_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The others, and processes that were started, have the rest."""
     stop = threading.Event()

@@ -11,14 +11,14 @@ import pytest
 
 from bench import sessions_log
 from bench.sessions_log import LogContents, make_log
-from bench.suites.sessions import Sessions, cases
+from bench.suites.sessions import SessionsLog, cases
 from core.events import Combined, RunStarted
 from core.models.loading.load import LoadedModels
 from storage import RunQuery, RunStore
 from ui.run.view import reduce_all
 
 WORDS = ("old", "mill,", "river")
-SMALL = Sessions(runs=120, nodes=14_000)
+SMALL = SessionsLog(runs=120, nodes=14_000)
 
 
 @pytest.fixture(scope="module")

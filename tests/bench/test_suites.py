@@ -13,7 +13,7 @@ from bench.chart import chart
 from bench.prompts import load_prompts
 from bench.results import Results
 from bench.suites.acceptance import Acceptance
-from bench.suites.batch import Batch
+from bench.suites.batch import BatchSizes
 from bench.suites.cpu_bundled import CpuBundled
 from bench.suites.cpu_tables import ASSISTED, LOOKUP, Variant, best_variant, fastest_of_each_drafter
 from bench.suites.fusion import Fusion
@@ -197,7 +197,7 @@ LOADS = ("plain", "best, shared", "cosine, shared", "cosine, cosine")
 COMPARED = ("coupled / plain top-k, union of 5", "union of 5 / best single SSM")
 CASES = (
     case(
-        Batch(sizes=(1, 3), presets=("autoregressive", "specinfer")),
+        BatchSizes(sizes=(1, 3), presets=("autoregressive", "specinfer")),
         *(4, batch_tokens, "| autoregressive |", "3 at a time"),
         prompts=3,
     ),

@@ -21,21 +21,21 @@ from core.trees.draft import Draft
 TEXT = [3, 4, 5, 6, 3, 4, 5, 7] * 6
 
 
-@pytest.mark.parametrize("in_turn", [False, True])
-def test_what_was_read_decides_what_is_read_next(in_turn: bool) -> None:
+@pytest.mark.parametrize("dependent", [False, True])
+def test_what_was_read_decides_what_is_read_next(dependent: bool) -> None:
     """Or else a token would not wait for the one before."""
     rows, lengths = np.array([1, 3, 16]), np.array([8, 4, 1])
     memory = new_memory(8 * (8 + 12 + 16))
     assert memory.ctypes.data % LINE == 0 and len(memory) == 36
-    first = _read_rows(memory, np.array([0, 8, 20]), rows, lengths, in_turn, 200)
+    first = _read_rows(memory, np.array([0, 8, 20]), rows, lengths, dependent, 200)
     memory[:] = 2
-    assert _read_rows(memory, np.array([0, 8, 20]), rows, lengths, in_turn, 200) != first
+    assert _read_rows(memory, np.array([0, 8, 20]), rows, lengths, dependent, 200) != first
 
 
 def test_tables_lie_in_the_memory() -> None:
     tables = [FeatureTable((), 3, 24), FeatureTable((), 1, 8)]
     assert row_read_ns(new_memory(3 * LINE), tables, 50) > 0
-    with pytest.raises(ValueError, match="192 bytes of tables in 184"):
+    with pytest.raises(ValueError, match="tables need 192 bytes; memory has 184"):
         row_read_ns(new_memory(3 * LINE - 8), tables, 50)
 
 

@@ -223,11 +223,11 @@ def state_of(committed: tuple[int, ...], drafts: dict[int, Draft]) -> RoundState
 @pytest.mark.parametrize(
     ("committed", "drafts", "saved", "wasted", "reason"),
     [
-        ((3, 5), {0: Draft([1], ahead=2)}, 500.0, 500.0, ""),
-        ((4,), {0: Draft([1], ahead=1)}, 250.0, 1500.0, ""),
+        ((3, 5), {0: Draft([1], passes_ahead=2)}, 500.0, 500.0, ""),
+        ((4,), {0: Draft([1], passes_ahead=1)}, 250.0, 1500.0, ""),
         ((3,), {0: Draft([1])}, 0.0, 1750.0, "wrong"),
         ((4,), {0: Draft([1])}, 0.0, 1750.0, "unused"),
-        ((4,), {1: Draft([1], ahead=2)}, 0.0, 1750.0, "unused"),
+        ((4,), {1: Draft([1], passes_ahead=2)}, 0.0, 1750.0, "unused"),
         ((4,), {}, 0.0, 1750.0, "unused"),
     ],
 )

@@ -124,7 +124,7 @@ def test_without_a_template_there_is_no_conversation(engine: Engine) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "one of the arguments --prompt --prompt-file --chat is required"),
+        ([], "prompt is None: one of --prompt, --prompt-file and --chat"),
         (["--chat", "--json"], "--json and --events need one"),
         (["--chat"], "chat is True: false: llm has no chat template"),
     ],

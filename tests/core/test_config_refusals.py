@@ -1,12 +1,19 @@
 """Configuration: every refusal names field, value and what is allowed."""
 
+import ast
 import dataclasses
+import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import core.errors
 from core.config import Request, SamplingParams, SpeculationConfig
+from core.config.arguments import Parser, integer_argument
 from core.errors import ConfigError
+from tests.source import offenders, sources, tree_of
 
 NAN, INF = float("nan"), float("inf")
 
@@ -150,3 +157,45 @@ def test_lists_become_tuples_and_values_are_frozen() -> None:
     assert (config.drafters, config.expansion) == (("a", "b"), (2, 1))
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.draft = "topk"  # type: ignore[misc]
+
+
+def hand_made(path: Path) -> Iterator[str]:
+    """Errors of ours whose message is `field is value: allowed`, not made by `of`."""
+    for node in ast.walk(tree_of(path)):
+        is_error = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        if not is_error or not hasattr(core.errors, node.func.id) or not node.args:
+            continue
+        parts = node.args[0].values if isinstance(node.args[0], ast.JoinedStr) else []
+        text = "".join(
+            part.value if isinstance(part, ast.Constant) else "#" if counts(part) else "{}"
+            for part in parts
+        )
+        if re.match(r"[\w{} -]+ is \{\}: ", text):
+            yield f"{node.lineno}: {text[:60]}"
+
+
+def counts(part: ast.expr) -> bool:
+    """Whether a figure of an f-string is a number with its noun."""
+    return "number_of" in ast.unparse(part)
+
+
+def test_field_value_and_what_is_allowed_have_one_form() -> None:
+    assert not offenders(sources(), hand_made), "use ConfigError.of, ModelLoadError.of and so on"
+
+
+def test_the_command_lines_own_refusals_have_the_form_too() -> None:
+    parser = Parser()
+    parser.add_argument("--port", type=int)
+    parser.add_argument("--rate", type=float)
+    parser.add_argument("--device", choices=("cpu", "cuda"))
+    parser.add_argument("--seed", type=integer_argument("seed"))
+    for arguments, message in (
+        (["--port", "x"], "--port is 'x': a whole number"),
+        (["--rate", "fast"], "--rate is 'fast': a number"),
+        (["--device", "tpu"], "--device is 'tpu': one of 'cpu', 'cuda'"),
+        (["--seed", "1.5"], "seed is '1.5': a whole number"),
+        (["--speed"], "unrecognized arguments: --speed"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            parser.parse_args(arguments)
+        assert str(caught.value) == message

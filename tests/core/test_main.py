@@ -197,7 +197,7 @@ def test_ssms_of_ones_own(capsys: pytest.CaptureFixture[str], alone: str) -> Non
 
 X = ["--prompt", "x"]
 BAD: list[tuple[list[str], str]] = [
-    ([], "one of the arguments --prompt --prompt-file --chat is required"),
+    ([], "prompt is None: one of --prompt, --prompt-file and --chat"),
     (["--prompt", ""], "prompt is '': a text with at least one visible character"),
     ([*X, "--max-new-tokens", "0"], "max_new_tokens is 0: a whole number from 1"),
     ([*X, "--max-new-tokens", "many"], "max_new_tokens is 'many': a whole number"),

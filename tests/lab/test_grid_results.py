@@ -1,4 +1,5 @@
-"""What a grid found: figures with their spread, the best, who is as good, who drafted alike."""
+"""A grid's result: figures with their spread, the best point, which points are as good, which
+drafted identically."""
 
 from dataclasses import replace
 
@@ -98,7 +99,7 @@ def test_points_that_drafted_the_same_are_reported_alike() -> None:
     }
     result = tuning_result(study, same)
     assert result.alike == ((0, 2),)
-    assert (result.best, result.as_good) == (1, ()), "alike with the best is nobody"
+    assert (result.best, result.as_good) == (1, ()), "no point drafted identically to the best"
     quick = {
         cell: replace(one, stats=replace(one.stats, tokens_per_second=40.0 + int(cell.item[1:])))
         if cell.contestant == third

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import torch
 
 from core.models.hf_model import HfModel
-from core.models.protocol import Feed, chain
-from core.trees.tree import ROOT
+from core.models.protocol import CACHED, Feed, chain
 from tests.fakes import TableModel
 
 AT_ONCE = 256
@@ -48,6 +47,6 @@ class CachedModel(TableModel):
     def _add(self, token_ids: Sequence[int]) -> None:
         for i in range(0, len(token_ids), AT_ONCE):
             part = token_ids[i : i + AT_ONCE]
-            rows = self._model.forward([Feed(self._row, part, [ROOT] * len(part))])[0]
+            rows = self._model.forward([Feed(self._row, part, [CACHED] * len(part))])[0]
             self._model.commit(self._row, [])
             self._logits.update({(*self._prefix, t): rows[j] for j, t in enumerate(part)})

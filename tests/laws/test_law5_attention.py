@@ -1,7 +1,7 @@
 """Law 5: a node attends to the committed prefix, its ancestors and itself, and to nothing else.
 
-Another token is changed and the logits must not move; a token that is seen is changed and they must
-(the control). For full attention, one window for all layers, and layers of both kinds.
+Changing a token that a node does not attend to leaves its logits equal; changing one it attends to
+moves them (the control). For full attention, one window for all layers, and layers of both kinds.
 """
 
 from functools import cache
@@ -19,7 +19,7 @@ from tests.fakes import WINDOW, info_of, tiny_module
 from tests.laws.trees import LAW, ancestors, parents
 
 PREFIX = tuple((11 * i) % 59 + 2 for i in range(WINDOW + 5))
-SEEN, UNSEEN = 1e-7, 1e-9
+MIN_CHANGE, MAX_CHANGE = 1e-7, 1e-9
 # Norms compute in float32 whatever the model's dtype: passes of other widths round differently.
 ROUNDING = 1e-5
 
@@ -33,15 +33,15 @@ def model(family: str) -> HfModel:
 def tree_logits(
     family: str, prefix: tuple[int, ...], token_ids: list[int], parents: list[int]
 ) -> torch.Tensor:
-    """Logits of the root's feed and of every node behind it, float32 (nodes, V)."""
-    of = model(family)
-    row = of.open_row()
+    """Logits after every node of a tree that is fed after `prefix`, float32 (nodes, V)."""
+    lm = model(family)
+    row = lm.open_row()
     try:
-        of.forward([chain(row, prefix, last_only=True)])
-        of.commit(row, range(len(prefix)))
-        return of.forward([Feed(row, token_ids, parents)])[0]
+        lm.forward([chain(row, prefix, last_only=True)])
+        lm.commit(row, range(len(prefix)))
+        return lm.forward([Feed(row, token_ids, parents)])[0]
     finally:
-        of.close_row(row)
+        lm.close_row(row)
 
 
 def with_other_token(token_ids: list[int], node: int) -> list[int]:
@@ -55,7 +55,7 @@ def tokens(count: int) -> list[int]:
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "gpt2"])
 @LAW
 @given(tree=parents(), data=st.data())
-def test_a_change_moves_the_nodes_below_it_alone(
+def test_a_change_moves_only_its_descendants(
     family: str, tree: list[int], data: st.DataObject
 ) -> None:
     node = data.draw(st.integers(0, len(tree) - 1))
@@ -65,9 +65,9 @@ def test_a_change_moves_the_nodes_below_it_alone(
     depths = depths_of(tree)
     for other in range(len(tree)):
         if node not in ancestors(tree, other):
-            assert moved[other] <= UNSEEN
+            assert moved[other] <= MAX_CHANGE
         elif depths[other] - depths[node] < WINDOW:  # nothing is out of the window's reach yet
-            assert moved[other] > SEEN
+            assert moved[other] > MIN_CHANGE
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma2"])
@@ -85,46 +85,46 @@ def test_every_node_sees_the_prefix_as_far_as_its_window(
         distance = len(PREFIX) + depth - 1 - place
         # Through n windowed layers information travels n windows at most.
         if family == "llama" or distance < WINDOW:
-            assert moved[node].abs().max() > SEEN
+            assert moved[node].abs().max() > MIN_CHANGE
         elif family == "mistral" and distance > layers * (WINDOW - 1):
-            assert moved[node].abs().max() <= UNSEEN
+            assert moved[node].abs().max() <= MAX_CHANGE
 
 
 @LAW
 @given(tree=parents(8), more=parents(5))
 def test_dropped_nodes_and_other_rows_are_not_seen(tree: list[int], more: list[int]) -> None:
-    of = model("llama")
+    lm = model("llama")
     alone = tree_logits("llama", PREFIX, tokens(len(tree)), tree)
-    rows = [of.open_row(), of.open_row()]
+    rows = [lm.open_row(), lm.open_row()]
     try:
         for row, prefix in zip(rows, (PREFIX, PREFIX[:4]), strict=True):
-            of.forward([chain(row, prefix, last_only=True)])
-            of.commit(row, range(len(prefix)))
+            lm.forward([chain(row, prefix, last_only=True)])
+            lm.commit(row, range(len(prefix)))
         # Nodes that were fed and dropped again leave their keys behind in the slots.
-        of.forward([Feed(rows[0], tokens(len(more)), more)])
-        of.commit(rows[0], [])
+        lm.forward([Feed(rows[0], tokens(len(more)), more)])
+        lm.commit(rows[0], [])
         feeds = [Feed(rows[0], tokens(len(tree)), tree), Feed(rows[1], tokens(len(more)), more)]
-        together = of.forward(feeds)[0]
+        together = lm.forward(feeds)[0]
     finally:
         for row in rows:
-            of.close_row(row)
+            lm.close_row(row)
     assert (together - alone).abs().max() <= ROUNDING
 
 
 @LAW
 @given(tree=parents(10), split=st.integers(1, 9))
 def test_a_tree_fed_in_two_passes_is_the_same_tree(tree: list[int], split: int) -> None:
-    of, at = model("gemma2"), min(split, len(tree))
+    lm, cut = model("gemma2"), min(split, len(tree))
     whole = tree_logits("gemma2", PREFIX, tokens(len(tree)), tree)
-    row = of.open_row()
+    row = lm.open_row()
     try:
-        of.forward([chain(row, PREFIX, last_only=True)])
-        of.commit(row, range(len(PREFIX)))
-        parts = [of.forward([Feed(row, tokens(len(tree))[:at], tree[:at])])[0]]
-        if at < len(tree):
-            parts.append(of.forward([Feed(row, tokens(len(tree))[at:], tree[at:])])[0])
+        lm.forward([chain(row, PREFIX, last_only=True)])
+        lm.commit(row, range(len(PREFIX)))
+        parts = [lm.forward([Feed(row, tokens(len(tree))[:cut], tree[:cut])])[0]]
+        if cut < len(tree):
+            parts.append(lm.forward([Feed(row, tokens(len(tree))[cut:], tree[cut:])])[0])
     finally:
-        of.close_row(row)
+        lm.close_row(row)
     assert (torch.cat(parts) - whole).abs().max() <= ROUNDING
 
 

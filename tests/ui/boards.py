@@ -19,10 +19,10 @@ from ui.live.tab import Live, build_live
 from ui.server.context import Context, make_context
 from ui.server.session import TabSession
 from ui.server.visitors import Access
-from ui.sessions.history import Asker
+from ui.sessions.history import CallerRights
 from ui.sessions.tab import Sessions, build_sessions
 
-ALL = Asker(None, True)
+ALL = CallerRights(None, True)
 
 
 def context(store: RunStore, host: str = "127.0.0.1", **script: Any) -> Context:
@@ -45,7 +45,7 @@ def layouts() -> tuple[Live, Sessions]:
             Context,
             SimpleNamespace(
                 drafter_names=(),
-                own_drafters=(),
+                user_drafters=(),
                 preset="specinfer",
                 chat=False,
                 chats_by_default=False,

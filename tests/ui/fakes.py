@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
-from bench.page.playback import PlaybackWorker, Script, as_asked, playback
+from bench.page.playback import PlaybackWorker, Script, playback, with_request
 from core.config import Request, SpeculationConfig
 from core.errors import StoreError
 from core.events import Event, RoundCompleted
@@ -15,7 +15,7 @@ from ui.run.frame import Frame
 from ui.run.values import picture_values
 from ui.run.view import Detail, View, detail_of, reduce_all
 
-__all__ = ["Script", "as_asked", "plain_twin"]
+__all__ = ["Script", "with_request", "plain_twin"]
 
 INFOS = model_infos()
 
@@ -35,7 +35,7 @@ def script_of(
 
     def script(request: Request, run_id: str) -> list[Event]:
         first, *rest = drafted if request.speculation.drafters else plain
-        return [replace(e, run_id=run_id) for e in (as_asked(first, request), *rest)]
+        return [replace(e, run_id=run_id) for e in (with_request(first, request), *rest)]
 
     return script
 

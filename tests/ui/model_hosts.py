@@ -66,14 +66,14 @@ def failing_loader(error: BaseException) -> Callable[[], Any]:
 
 def wait_for_load(model_host: ModelHost) -> None:
     """Wait until nothing is loaded any more."""
-    while model_host.swap.loading:
+    while model_host.swap.is_loading:
         model_host.wait(model_host.swap, 0.1)
 
 
 def wait_settled(model_host: ModelHost) -> None:
     """Wait until nothing is loaded and nothing of before is left."""
     end = time.monotonic() + 120  # a real run may have to end first
-    while model_host.swap.loading or model_host._leaving:
+    while model_host.swap.is_loading or model_host._leaving:
         assert time.monotonic() < end, model_host.swap
         time.sleep(0.005)
     for thread in threading.enumerate():

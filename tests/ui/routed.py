@@ -54,7 +54,7 @@ def check_strip(page: Any, run: decoded.Recorded, where: str) -> None:
     becomes(page, SWITCHES, changed, where)
     asked = any(map(audition_ms, completed))
     cost = page.locator(f"#{where}-routing .ss-routing-cost").inner_text()
-    assert ("all SSMs were asked how well they foretell the text" in cost) == asked
+    assert ("all SSMs scored the text's last tokens" in cost) == asked
 
 
 def part_of(run: decoded.Recorded, number: int, role: str) -> str:

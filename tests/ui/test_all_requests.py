@@ -149,7 +149,7 @@ def test_the_schedule_stays_when_models_are_swapped(context: Any) -> None:
     host = ModelHost(context.hub.worker, Loader(lambda: other_worker("small")))
     host.schedule = "shared"
     host.begin(OTHER)
-    while host.swap.loading:
+    while host.swap.is_loading:
         host.wait(host.swap, 1.0)
     assert host.names()[0] == "other" and host.schedule == host.worker.engine.schedule == "shared"
     host.close()

@@ -93,7 +93,7 @@ def test_a_change_runs_once_and_only_where_it_is_asked_for(
     still(page, 1)
     wait_notice(page, "Finished: ")
     dock(page, "length")
-    page.locator("#live-lengths").get_by_text("The pale line is the run before").wait_for()
+    page.locator("#live-lengths").get_by_text("The pale line is the previous run").wait_for()
     page.wait_for_function(PALE_LINE)
     shot(page, "run-on-change")
     assert len(requests(context)) == 2 and requests(context)[1].sampling.top_p < 1

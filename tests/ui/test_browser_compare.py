@@ -15,7 +15,7 @@ from core.events import Event
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.ui import sites
 from tests.ui.browser.looks import at_rest, turn_to
-from tests.ui.fakes import as_asked, endless, plain_twin, script_of
+from tests.ui.fakes import endless, plain_twin, script_of, with_request
 from tests.ui.reading import becomes, read, saved_file, words_of
 from tests.ui.sites import OpenPage, Stage
 
@@ -95,7 +95,7 @@ def few_tokens(page: Any) -> None:
 def hostile_differing(request: Request, run_id: str) -> list[Event]:
     """Runs of hostile text whose plain twin has another token 3, by far the better one."""
     events = synthetic_run(8, run_id=run_id, hostile=True)
-    events[0] = as_asked(events[0], request)
+    events[0] = with_request(events[0], request)
     return events if request.speculation.drafters else plain_twin(events, 0.5, 3)
 
 

@@ -28,6 +28,16 @@ def live(stages: Any) -> Stage:
 
 INSIDE = """() => [...document.querySelectorAll("#live-mask .ss-mask-on")]
   .map((cell) => [Number(cell.dataset.row), Number(cell.dataset.column)]).sort()"""
+# The tokens whose names are to be seen, each right of where its row and its column meet.
+NAMED = """() => [...document.querySelectorAll("#live-mask .ss-mask-name")]
+  .filter((name) => getComputedStyle(name).display !== "none")
+  .map((name) => {
+    const { row } = name.dataset;
+    const cell = document.querySelector(`#live-mask [data-row="${row}"][data-column="${row}"]`);
+    const [own, meeting] = [name, cell].map((one) => one.getBoundingClientRect());
+    const beside = own.left >= meeting.right && own.left < meeting.right + 8;
+    return [Number(row), beside && own.top < meeting.bottom && own.bottom > meeting.top];
+  })"""
 SLOTS = """() => [...document.querySelectorAll("#live-mask .ss-slots")].map((strip) =>
   [...strip.querySelectorAll(".ss-slot[data-row]")].map((slot) =>
     [Number(slot.dataset.row), Number(slot.querySelector("small").textContent)]))"""
@@ -91,6 +101,10 @@ def test_mask_and_slots_are_the_trees(live: Stage, browser_page: OpenPage) -> No
     assert len(path) > 3, "the root, two ancestors, the node"
     page.locator(f"#live-tree .ss-node[data-key='{deepest}']").hover()
     becomes(page, HIGHLIGHTED, [[deepest], [deepest], path, path], arg=False)
+    # In a low dock the name of the token that is pointed at; where rows are high enough, all.
+    becomes(page, NAMED, [[deepest, True]])
+    page.set_viewport_size({"width": 1920, "height": 1080})
+    becomes(page, NAMED, [[node, True] for node in (-1, *nodes)])
 
 
 WORDS_CUT = """() => [...document.querySelectorAll("#live-inspector .ss-bar-text")]

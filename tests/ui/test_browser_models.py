@@ -65,7 +65,7 @@ def bundled_site(site: Served) -> Served:
 def swap_models(context: Context, pair: ModelPair) -> None:
     """Other models, loaded without this page's doing."""
     context.model_host.begin(pair)
-    while context.model_host.swap.loading:
+    while context.model_host.swap.is_loading:
         context.model_host.wait(context.model_host.swap, 1.0)
 
 
@@ -88,6 +88,7 @@ def ask(page: Any, llm: str, *ssms: str) -> None:
     page.locator("#models-ssms textarea").fill("\n".join(ssms))
 
 
+CHECK = "models-check"
 CHIPS = """() => [...document.querySelectorAll("#header .sp-chip:not(.sp-rest)")].map((chip) =>
   chip.dataset.told.split(": ")[0].replace(/^(LLM|SSM [A-Z]) /, ""))"""
 PRESET = "() => document.querySelector('#preset input').value.split(' (')[0]"
@@ -127,8 +128,8 @@ def test_other_models_take_over_and_every_page_follows(
     version = model_host.version
     ask(page, "bundled", "ssm-stories")
     page.click("#models-need")
-    wait_notice(page, re.compile(r"It fits: \d+ MiB together, .* free on (the CPU|cuda)"), "models")
-    wait_notice(page, re.compile(r"SSM ssm-stories: on this machine, 92\dk parameters, "), "models")
+    wait_notice(page, re.compile(r"It fits: \d+ MiB together, .* free on (the CPU|cuda)"), CHECK)
+    wait_notice(page, re.compile(r"SSM ssm-stories: on this machine, 92\dk parameters, "), CHECK)
     assert model_host.version == version and len(model_host.names()) == 1 + len(SSMS), (
         "nothing is loaded yet"
     )
@@ -202,7 +203,11 @@ def test_what_cannot_be_loaded_is_refused_and_names_are_text(
     for button, folder in (("load", "nowhere"), ("need", "elsewhere")):
         ask(page, str(tmp_path / folder), "")
         page.click(f"#models-{button}")
-        wait_notice(page, re.compile(f"model is '.*{folder}': no such folder"), "models")
+        wait_notice(
+            page,
+            re.compile(f"model is '.*{folder}': no such folder"),
+            "models" if button == "load" else CHECK,
+        )
     ask(page, " ", "")
     page.click("#models-load")
     wait_notice(page, "llm is ' ': a text with at least one visible character", "models")
@@ -214,7 +219,7 @@ def test_what_cannot_be_loaded_is_refused_and_names_are_text(
     models(page)
     ask(page, str(hostile), str(hostile))
     page.click("#models-need")
-    wait_notice(page, re.compile("LLM <img src=x onerror=pwned=1>: on this machine"), "models")
+    wait_notice(page, re.compile("LLM <img src=x onerror=pwned=1>: on this machine"), CHECK)
     load(page, HOSTILE, HOSTILE)
     page.locator("table.sp-offers").get_by_text(HOSTILE).first.wait_for()
     live(page)
@@ -242,12 +247,15 @@ def test_a_check_while_the_table_is_still_made_stays_reported(
     page = wait_ready(browser_page(bundled_site[0]))
     turn_to(page, "Models")
     page.click("#models-need")
-    wait_notice(page, "It fits: ", "models")
+    wait_notice(page, "It fits: ", CHECK)
     # The state of an opened tab is asked for once: it comes no more.
     assert calls == ["state", "check"]
     answered.set()
     page.locator("table.sp-offers").wait_for()
-    assert "It fits: " in page.locator("#models-notice").inner_text()
+    assert "It fits: " in page.locator(f"#{CHECK}-notice").inner_text()
+    turn_to(page, "Live")
+    turn_to(page, "Models")
+    assert "It fits: " in page.locator(f"#{CHECK}-notice").inner_text()
 
 
 def test_an_llm_alone_opens_the_plain_preset_and_ssms_bring_the_other_back(

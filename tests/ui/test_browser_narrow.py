@@ -102,9 +102,40 @@ def test_of_many_models_those_are_shown_that_stand_whole(browser_page: OpenPage)
         names_of_the_others(page)
         page.locator("#count input").fill("2")
         page.locator("#llm :is(input, textarea)").fill(LONG)
-        page.locator(".sp-rest", has_text="+2").wait_for()
         page.locator(".sp-name").get_by_text(LONG).wait_for()
+        page.locator(".sp-rest").wait_for(state="detached")
         assert overflow(page) <= 0, "a name wider than the page ends in an ellipsis"
+        page.set_viewport_size({"width": 1280, "height": 900})
+        page.locator("#llm :is(input, textarea)").fill("SmolLM2-135M-Instruct.Q4_1")
+        page.locator("#proposed input").fill("181")
+        for count in (4, 6):
+            page.locator("#count input").fill(str(count))
+            page.locator(".sp-score", has_text="of 181").nth(count - 1).wait_for()
+            at_rest(page)
+            scores = [one["words"].split(" ", 1)[1] for one in page.evaluate(CHIPS)[1:]]
+            assert all("of 181" in one for one in scores), "the LLM's name is what is cut"
+        a_tab_of_the_menu(page)
+
+
+TAB_IN_MENU = """() => {
+  document.body.insertAdjacentHTML("beforeend", '<div id="tabs"><div class="tab-wrapper">'
+    + '<button role="tab" data-tab-id="live" aria-selected="true"></button></div></div>');
+  const live = document.querySelector("[data-tab-id=live]");
+  window.leave = () => live.setAttribute("aria-selected", "false");
+  window.arrive = () => live.insertAdjacentHTML("afterend",
+    '<button role="tab" data-tab-id="learn" aria-selected="true"></button>');
+}"""
+TAB = "() => document.documentElement.dataset.tab"
+
+
+def a_tab_of_the_menu(page: Any) -> None:
+    """Its counts are Live's, and so hidden, though it gets its button in the line only later."""
+    page.evaluate(TAB_IN_MENU)
+    page.evaluate("leave()")
+    becomes(page, TAB, "live")
+    page.evaluate("arrive()")
+    becomes(page, TAB, "learn")
+    page.locator(".sp-score").first.wait_for(state="hidden")
 
 
 def test_each_of_five_ssms_says_accepted_of_proposed(browser_page: OpenPage) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from playwright.sync_api import TimeoutError as NotInTime
 
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.events import RoundCompleted
@@ -40,24 +42,63 @@ WATCH_PASS = """() => { new MutationObserver(() => {
 }"""
 # Of each LLM pass: a request lasts long enough to be drawn by a page on a busy machine.
 PASS_S = 0.04
+# Rows of which the page has drawn at least one round.
+DRAWN_OWN = "#requests tr.sp-own:not([data-round='0'])"
+DRAWN_ROW = "#requests tr[data-run='{}']:not([data-round='0'])"
+# The longest request needs some seventy passes.
+MAX_STEPS, STEP_MS = 25, 2000
+
+
+@dataclass
+class PassGate:
+    """Lets single LLM passes through while it is closed, so that a request cannot end before the
+    page has drawn it, however busy the machine is."""
+
+    passes: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    closed: bool = False
+
+    def wait(self) -> None:
+        """Before each pass."""
+        time.sleep(PASS_S)
+        while self.closed and not self.passes.acquire(timeout=PASS_S):
+            pass
+
+    def step_until_drawn(self, page: Any, selector: str) -> None:
+        """A pass at a time, until the page shows the element."""
+        for _ in range(MAX_STEPS):
+            self.passes.release()
+            try:
+                page.locator(selector).first.wait_for(timeout=STEP_MS)
+                return
+            except NotInTime:
+                continue
+        raise AssertionError(f"{selector} was not drawn within {MAX_STEPS} passes")
 
 
 @pytest.fixture
-def scheduled_site(tmp_path: Any, chromium: Any) -> Iterator[Served]:
+def gate() -> Iterator[PassGate]:
+    gate = PassGate()
+    yield gate
+    gate.closed = False
+
+
+@pytest.fixture
+def scheduled_site(tmp_path: Any, chromium: Any, gate: PassGate) -> Iterator[Served]:
     from core import Engine, load_models
     from core.engine.worker import Worker
 
     models = load_models(llm="bundled", ssms=["bundled"])
     forward: Any = models.llm.forward
 
-    def slow(feeds: Any) -> Any:
-        time.sleep(PASS_S)
+    def gated(feeds: Any) -> Any:
+        gate.wait()
         return forward(feeds)
 
-    models.llm.forward = slow  # type: ignore[method-assign]
+    models.llm.forward = gated  # type: ignore[method-assign]
     worker = Worker(Engine(models))
     with sites.serve_page(tmp_path, worker) as site:
         yield site
+        gate.closed = False
 
 
 def open_panel(page: Any) -> Any:
@@ -74,7 +115,9 @@ def request_of(number: int, tokens: int = 300) -> Request:
     return Request(PROMPTS[number % len(PROMPTS)], sampling, config)
 
 
-def test_grants_are_the_events(scheduled_site: Served, browser_page: OpenPage, axe: Axe) -> None:
+def test_grants_are_the_events(
+    scheduled_site: Served, gate: PassGate, browser_page: OpenPage, axe: Axe
+) -> None:
     url, context = scheduled_site
     page = open_panel(browser_page(url, width=1920, height=1080))
     page.locator("#requests-schedule").get_by_text("cosine: like lengths together").click()
@@ -82,11 +125,17 @@ def test_grants_are_the_events(scheduled_site: Served, browser_page: OpenPage, a
     page.evaluate(WATCH)
     sites.choose(page, "preset", "cosine")
     sites.wait_form_settled(page)
-    others = [context.hub.start(request_of(i), "another") for i in (1,)]
+    # The first request waits for passes that measure costs.
+    first = context.hub.start(request_of(0, 8), "another")
+    sites.until(page, lambda: first.is_done)
+    gate.closed = True
+    others = [context.hub.start(request_of(1), "another")]
     page.click("#live-run")
-    page.locator("#requests tr.sp-own").wait_for()
+    gate.step_until_drawn(page, DRAWN_OWN)
     own = sites.desk_of(context).player.source
     mine = context.hub.start(request_of(2), own.owner)
+    gate.step_until_drawn(page, DRAWN_ROW.format(mine.run_id))
+    gate.closed = False
     sources = [own, mine, *others]
     page.locator("#requests .sp-lane").first.wait_for()
     screenshot(page, "requests-light-1920")

@@ -87,7 +87,7 @@ def test_a_past_run_goes_into_live_is_noted_and_rerun(
     note = " ".join(text.replace("\r", "").replace("\x00", "") for text in HOSTILE_TEXTS)
     sites.run_tools(page).fill("#sessions-note textarea", note)
     page.click("#sessions-keep-note")
-    about(page, "The note is kept; the search finds its words.")
+    about(page, "The note is saved; the search finds its words.")
     assert context.store.run(run_id).note == note
     page.get_by_role("button", name="Filter and order").click()
     page.locator("#sessions-noted input").check()
@@ -117,7 +117,7 @@ def test_a_past_run_goes_into_live_is_noted_and_rerun(
     sites.wait_notice(page, "This run wrote the same text as the one before", "sessions")
     becomes(page, "() => document.querySelector('#sessions-strip').innerText", before)
     page.locator("#sessions-figures .ss-figure").first.hover()
-    page.locator("#ss-tip").get_by_text("the run before: ").wait_for(state="attached")
+    page.locator("#ss-tip").get_by_text("the previous run: ").wait_for(state="attached")
     (new,) = {*run_ids(context)} - {run_id, other}
     about(page, new)
     becomes(page, "() => document.querySelectorAll('#sessions-runs tr.sp-selected').length", 1)

@@ -13,7 +13,7 @@ from core.errors import ConfigError
 from core.events import Event
 from lab.order import Cell
 from tests.synthetic import DRAFTERS, synthetic_run
-from tests.ui.fakes import as_asked, plain_twin, script_of
+from tests.ui.fakes import plain_twin, script_of, with_request
 from tests.ui.test_form import form_values
 from ui.compare.comparison import comparison_values, configurations_of, verdict
 from ui.compare.study_text import same_answer
@@ -58,7 +58,7 @@ def differing(margin: float, change: int = 3) -> Any:
 
     def script(request: Request, run_id: str) -> list[Event]:
         events = synthetic_run(8, run_id=run_id)
-        events[0] = as_asked(events[0], request)
+        events[0] = with_request(events[0], request)
         return events if request.speculation.drafters else plain_twin(events, margin, change)
 
     return script
@@ -226,7 +226,7 @@ def test_the_time_is_that_of_the_run_with_the_median_speed(context: Context) -> 
 
     def script(request: Request, run_id: str) -> list[Event]:
         *events, last = synthetic_run(8, run_id=run_id)
-        events[0] = as_asked(events[0], request)
+        events[0] = with_request(events[0], request)
         total_ms = (800.0, 400.0, 200.0)[request.sampling.seed - 1000]
         took_ms[run_id] = total_ms
         speed = 1000 * last.stats.num_new_tokens / total_ms

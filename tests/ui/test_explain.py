@@ -177,7 +177,7 @@ def test_mss_is_reported_trial_by_trial_and_traversal_by_whole_branches() -> Non
     trials = (Trial(node, "ssm-code", 0.1, 0.4, False), Trial(node, "ssm-stories", 0.3, 0.2, True))
     for rule, words in (
         ("mss", "Accepted: ssm-code's draw was rejected (p / q = 0.1 / 0.4 = 0.25"),
-        ("traversal", "with all that hung below it, was rejected (p / q = 0.1 / 0.4 = 0.25)"),
+        ("traversal", "verified jointly with its subtree, was rejected (p / q = 0.1 / 0.4 = 0.25)"),
     ):
         verdict = replace(detail.verified, rule=rule, trials=trials)
         sentence = explain(replace(detail, verified=verdict), node, run_view().letters, {}).sentence

@@ -305,7 +305,7 @@ def test_a_run_that_goes_on_keeps_the_board_and_is_of_its_own_models(store: RunS
     player, model_host = desk.player, learn.board.context.model_host
     worker: Any = model_host.worker
     model_host.begin(ModelPair())
-    while model_host.swap.loading:
+    while model_host.swap.is_loading:
         model_host.wait(model_host.swap, 1.0)
     lesson_values(learn, desk, 2)
     assert desk.player is player and player is not None and not player.source.is_done

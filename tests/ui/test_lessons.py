@@ -27,6 +27,7 @@ from tests.core.engines import rounds_of
 from tests.family import SSMS
 from tests.synthetic import synthetic_run
 from ui.components import PICTURES as drawn_pictures
+from ui.learn.layout import ABOVE, BELOW, coming_words
 from ui.learn.lessons import LESSONS, Lesson, judge, lesson_of, missing_reason, request_of
 from ui.learn.lessons.answers import is_right
 from ui.learn.lessons.choosing import LENGTH
@@ -35,7 +36,7 @@ from ui.learn.lessons.lesson import Setup
 from ui.learn.lessons.measured import Evidence, Measured, measured_row, runs_table_value
 from ui.learn.lessons.sharing import SHARED, SHARING, explain_left_out, nothing_drafted
 from ui.learn.lessons.time import PIPELINE
-from ui.learn.parts import lesson_value
+from ui.learn.parts import dock_of, lesson_value
 from ui.run.values import PICTURES
 from ui.run.view import reduce_all
 from ui.shared.board import DOCK
@@ -139,6 +140,17 @@ def test_lessons_call_things_as_the_page_does() -> None:
         named = re.findall("“([^”]*)”", f"{lesson.look} {lesson.question.where}")
         assert not titles.intersection(named), lesson.key
         assert len(lesson.short) <= 14 and lesson.title.startswith(lesson.title[0].upper())
+
+
+def test_before_its_run_a_lesson_says_what_will_be_seen() -> None:
+    """Every picture of every lesson, and in the dock by the name of its tab."""
+    for lesson in LESSONS:
+        words = coming_words(lesson)
+        assert words.startswith("Press “Run the example”: here you will see the ")
+        pictures = {**ABOVE, **BELOW}
+        assert [name for name in lesson.pictures if pictures[name] not in words] == []
+        tab = dock_of(lesson)
+        assert (f" Below, {tab.capitalize()} shows " in words) == bool(tab), words
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=KEYS)

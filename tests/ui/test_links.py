@@ -15,7 +15,7 @@ from ui.learn.lessons import LESSONS
 from ui.learn.tab import _wanted_lesson
 from ui.server.context import Context
 from ui.server.session import TabSession
-from ui.sessions.history import Asker
+from ui.sessions.history import CallerRights
 from ui.shared.links import linked_run, wanted_lesson, wanted_tab
 
 NINES = "9" * 20
@@ -116,6 +116,6 @@ def test_a_link_to_no_run_of_ones_own_says_so_and_opens_none(store: RunStore, ru
     ctx, theirs = recorded_run(store, "me")
     sessions, desk = sessions_of(ctx), TabSession()
     me, run_id = ("you", theirs) if run_id == "another's" else ("me", run_id)
-    values, _ = linked_run(sessions, desk, Asker(me, False), {"run": run_id, "round": "2"})
+    values, _ = linked_run(sessions, desk, CallerRights(me, False), {"run": run_id, "round": "2"})
     assert "no such run of yours" in notice_of(values, 0)
     assert values[-1] == "" and desk.player is None

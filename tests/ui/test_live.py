@@ -41,9 +41,11 @@ from ui.live.handlers import (
     stop_run,
 )
 from ui.live.layout import Live
-from ui.run.baselines import baseline_of
+from ui.run.baselines import baseline_of, round_ends_ms
 from ui.run.frame import Baseline
 from ui.run.plain_run import race_plain
+from ui.run.proof import Answer
+from ui.run.race import race_value
 from ui.run.values import figures_value
 from ui.server.session import TabSession
 from ui.sessions.tab import opened_run
@@ -141,12 +143,17 @@ def test_a_race_in_blocks_measures_both_in_turns_and_lists_none_of_them(store: R
     assert value["speedup"] == median(ratios)
     assert f"{min(ratios):.2f} to {max(ratios):.2f} in 3 blocks)" in value["speed"]
     stats = desk.frame().view.stats
-    plain = len(desk.baseline.passes)
+    plain = len(value["plain_ms"])
     assert value["verdict"] == (
         f"The same {stats.num_new_tokens} tokens in {stats.num_rounds} LLM passes instead of "
         f"{plain}"
     )
     assert plain == stats.num_new_tokens, "plain decoding writes one token a pass"
+    number = ratios.index(median(ratios))
+    assert value["block"] == {"number": number + 1, "of": BLOCKS, "median": True}
+    assert lane_ends(value) == block_ends(desk.baseline, number), "as the sentence says"
+    early = figures_value(replace(desk.frame(), measuring=True), desk.baseline)
+    assert early["block"] == {} and lane_ends(early) == block_ends(desk.baseline, 0)
     assert store.runs(RunQuery()).total == 1, "what is run to compare is not listed"
     again = baseline_of(store, store.run(desk.frame().run_id))
     replayed = figures_value(desk.frame(), again)
@@ -155,6 +162,37 @@ def test_a_race_in_blocks_measures_both_in_turns_and_lists_none_of_them(store: R
     past = TabSession()
     opened_run(sessions_of(live.board.context), past, ALL, desk.frame().run_id)
     assert past.answer == desk.answer and past.answer.kind == "identical", "Sessions knows it too"
+
+
+def lane_ends(value: dict[str, Any]) -> list[float]:
+    """When each lane of the race ends, in milliseconds."""
+    return [list(value["plain_ms"].values())[-1], list(value["rounds"].values())[-1]["ms"]]
+
+
+def block_ends(baseline: Baseline, number: int) -> list[float]:
+    return [round(ends[-1], 2) for ends in baseline.ends[number]]
+
+
+def test_lanes_are_of_the_first_block_where_none_has_the_median(store: RunStore) -> None:
+    live, desk = live_of(context(store)), TabSession()
+    run(live, desk)
+    frame = replace(desk.frame(), answer=Answer("identical", ""))
+    own = round_ends_ms(frame.view)
+    later = tuple(2 * ms for ms in own)
+    ends = ((3.0, 6.0), own), ((4.0, 8.0), later), ((5.0, 10.0), ())
+    for speeds, shown in (
+        (((1.0, 2.0), (1.0, 3.0), (1.0, 4.0)), 1),
+        (((1.0, 2.0), (1.0, 4.0), (1.0, 3.0)), 0),  # the third's rounds were others
+        (((1.0, 2.0), (1.0, 3.0)), 0),  # the median is of neither
+    ):
+        baseline = Baseline(1.0, "plain", "", blocks=speeds, ends=ends[: len(speeds)])
+        value = race_value(frame, baseline)
+        assert lane_ends(value) == block_ends(baseline, shown)
+        told = {"number": shown + 1, "of": len(speeds), "median": shown == 1}
+        assert value["block"] == told
+    early = replace(frame, view=replace(frame.view, rounds=frame.view.rounds[:2]))
+    median_of_three = Baseline(1.0, "plain", "", blocks=((1.0, 1.0),) * 3, ends=(ends[1],) * 3)
+    assert len(race_value(early, median_of_three)["rounds"]) == 2, "a visitor stepped back"
 
 
 def test_no_speed_up_is_shown_before_all_blocks_are_measured(store: RunStore) -> None:

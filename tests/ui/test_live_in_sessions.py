@@ -26,7 +26,7 @@ from ui.run.source import LiveSource
 from ui.server.context import Context
 from ui.server.session import TabSession
 from ui.sessions.exporting import write_export
-from ui.sessions.history import Asker, check_ended
+from ui.sessions.history import CallerRights, check_ended
 from ui.sessions.live_runs import follow_run
 from ui.sessions.repeat import repeat_run, stop_again
 from ui.sessions.retention import about_run
@@ -145,7 +145,7 @@ def test_stop_ends_it_and_then_it_can_be_deleted(ctx: Context) -> None:
 def test_another_visitors_run_is_neither_opened_nor_stopped(ctx: Context) -> None:
     source = start_run(ctx, 20.0)
     sessions, desk = sessions_of(ctx), TabSession()
-    values = opened_run(sessions, desk, Asker("b", False), source.run_id)
+    values = opened_run(sessions, desk, CallerRights("b", False), source.run_id)
     assert "no such run of yours" in notice_of(values, 0)
     stop_again(sessions, desk)
     assert not source.is_done

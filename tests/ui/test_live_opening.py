@@ -57,7 +57,7 @@ def test_the_page_opens_with_a_run_that_plays_until_one_of_ones_own(store: RunSt
     wait_for_opening(ctx)
     frames = play_opening(live, desk)
     assert "This is a recorded run" in notice_of(next(frames))
-    assert desk.opening and desk.frame().view.stats.num_rounds == 0
+    assert desk.shows_opening_run and desk.frame().view.stats.num_rounds == 0
     refused = list(start_run(live, desk, press(prompt="")))[-1]
     message = notice_of(refused)
     assert "The prompt is empty." in message and "This is a recorded run" in message
@@ -69,7 +69,7 @@ def test_the_page_opens_with_a_run_that_plays_until_one_of_ones_own(store: RunSt
     last = run(live, desk)
     assert "Finished" in notice_of(last) and "record" not in notice_of(last)
     assert last[2]["state"] == "completed"
-    assert list(frames) == [] and not desk.opening
+    assert list(frames) == [] and not desk.shows_opening_run
     assert store.runs(RunQuery()).total == 1, "the opening run is in no log"
     assert list(play_opening(live, desk)) == [], "a tab that has shown a run goes on with it"
 
@@ -157,7 +157,7 @@ def test_a_preset_chosen_beside_the_opening_run_runs(store: RunStore) -> None:
     assert not header_for_form(live, desk, same)["changed"], "it is the form's own run"
     vote = press(combine="vote")
     assert "Finished" in notice_of(list(run_on_change(live, desk, vote))[-1])
-    assert not desk.opening and ctx.hub.worker.requests[-1].speculation.combine == "vote"
+    assert not desk.shows_opening_run and ctx.hub.worker.requests[-1].speculation.combine == "vote"
 
 
 def test_it_is_said_where_the_form_is_not_the_run_that_is_shown(store: RunStore) -> None:

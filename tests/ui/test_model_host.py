@@ -57,7 +57,7 @@ def test_a_run_goes_on_while_another_pair_is_loaded_and_ends_on_its_own_models()
     going = hub.start(request())
     model_host.begin(OTHER)
     between = hub.start(request("while it is loaded"))
-    assert model_host.swap.loading and model_host.worker is old and len(old.requests) == 2
+    assert model_host.swap.is_loading and model_host.worker is old and len(old.requests) == 2
     loader.go.set()
     wait_for_load(model_host)
     assert model_host.names() == ("other", "small") and hub.worker is new
@@ -275,7 +275,7 @@ def test_no_submitted_run_is_lost_during_a_swap() -> None:
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
-        if not model_host.swap.loading:
+        if not model_host.swap.is_loading:
             model_host.begin(OTHER)
         time.sleep(0.05)
     for thread in threads:

@@ -21,12 +21,12 @@ from ui.form.form import OWN, preset_config, request_of
 from ui.run.hindsight import find_regret
 from ui.run.player import Pace
 from ui.run.regret_words import regret_plain
-from ui.run.routes import routing_value
+from ui.run.routing_values import routing_value
 from ui.run.view import reduce_all
 from ui.server.context import Context
 from ui.server.session import TabSession
 from ui.sessions.exporting import FORMATS, export_progress, write_export
-from ui.sessions.history import Asker, RunFilters, drafter_choices, list_values, llm_choices
+from ui.sessions.history import CallerRights, RunFilters, drafter_choices, list_values, llm_choices
 from ui.sessions.repeat import recorded_request, repeat_run, stop_again
 from ui.sessions.retention import (
     about_run,
@@ -40,7 +40,7 @@ from ui.shared.into_live import fill_form, form_values_of, preset_of
 from ui.shared.links import fill_linked
 from ui.shared.steering import move, play_on
 
-MINE = Asker("a", False)
+MINE = CallerRights("a", False)
 
 
 def record_runs(store: RunStore, *owners: str) -> list[str]:
@@ -105,14 +105,14 @@ def test_a_note_is_kept_and_shown_again(store: RunStore) -> None:
     ctx = context(store)
     (run_id,) = record_runs(store, "a")
     note = "".join(HOSTILE_TEXTS[:3])
-    assert "kept" in text(keep_note(ctx, ALL, run_id, note))
+    assert "saved" in text(keep_note(ctx, ALL, run_id, note))
     section, said, shown, _, way = about_run(ctx, ALL, run_id)
     assert section.visible and shown == note and run_id in text(said) and not way.visible
     assert "rounds / s" in text(said)
     assert "no note" in text(keep_note(ctx, ALL, run_id, ""))
     assert about_run(ctx, ALL, run_id)[2] == ""
     assert "no run is opened" in text(keep_note(ctx, ALL, "", "x"))
-    assert "no such run of yours" in text(keep_note(ctx, Asker("b", False), run_id, "x"))
+    assert "no such run of yours" in text(keep_note(ctx, CallerRights("b", False), run_id, "x"))
     assert store.run(run_id).note == ""
     assert about_run(ctx, ALL, "gone")[0].visible is False
 
@@ -148,9 +148,9 @@ def test_a_run_is_written_in_every_format_under_a_name_for_any_system(store: Run
     assert files["html"]["media_type"].startswith("text/html") and "<html" in files["html"]["text"]
     with pytest.raises(ConfigError, match="format is 'pdf'"):
         write_export(ctx, ALL, run_id, "pdf")
-    for asker, asked in ((ALL, "gone"), (Asker("b", False), run_id)):
+    for rights, asked in ((ALL, "gone"), (CallerRights("b", False), run_id)):
         with pytest.raises(UnknownRunError):
-            write_export(ctx, asker, asked, "json")
+            write_export(ctx, rights, asked, "json")
     with pytest.raises(StoreError, match="no run is opened"):
         write_export(ctx, ALL, "", "json")
     for event in synthetic_run(3, run_id="../a b:c"):
@@ -198,7 +198,7 @@ def test_run_again_refuses_what_is_not_there(store: RunStore) -> None:
         frames = list(repeat_run(sessions, desk, ALL, "me", run_id))
         assert words in notice_of(frames[-1], 0) and len(frames) == 1
     run_id = ran(ctx)
-    frames = list(repeat_run(sessions, desk, Asker("b", False), "b", run_id))
+    frames = list(repeat_run(sessions, desk, CallerRights("b", False), "b", run_id))
     assert "no such run of yours" in notice_of(frames[-1], 0)
     assert recorded_request(ctx, ALL, run_id).sampling.seed is None
 
@@ -237,7 +237,7 @@ def test_a_second_run_of_the_list_stands_beside_the_first(store: RunStore) -> No
 
 
 @pytest.mark.parametrize(
-    ("asker", "second", "words"),
+    ("rights", "second", "words"),
     [
         (ALL, "synthetic-0", "the run itself"),
         (ALL, "gone", "no such run"),
@@ -245,12 +245,12 @@ def test_a_second_run_of_the_list_stands_beside_the_first(store: RunStore) -> No
     ],
 )
 def test_a_wrong_second_run_is_reported(
-    store: RunStore, asker: Asker, second: str, words: str
+    store: RunStore, rights: CallerRights, second: str, words: str
 ) -> None:
     record_runs(store, "a", "b")
     sessions = sessions_of(context(store))
     desks = (TabSession(), TabSession(), TabSession())
-    values = choose_run(sessions, desks, asker, second, "synthetic-0")
+    values = choose_run(sessions, desks, rights, second, "synthetic-0")
     board_and_facts = [*sessions.opened_outputs, *sessions.controls.about_outputs]
     assert words in text(values[len(board_and_facts) + 1])
 
@@ -287,14 +287,14 @@ def test_how_many_runs_stay_whole_is_for_the_owner_to_say(store: RunStore) -> No
     said, button = set_retention(ctx, ALL, "2", confirmed=False)
     assert "Sure?" in text(said) and button.visible and store.retention() is None
     said, button = set_retention(ctx, ALL, "2", confirmed=True)
-    assert "The last 2 runs stay whole" in text(said) and not button.visible
+    assert "The last 2 runs are kept in full" in text(said) and not button.visible
     assert store.retention() == 2 and retention_view(ctx, ALL, "", "")[1] == "2"
     assert retention_view(ctx, ALL, "7", "2")[1:] == [gr.skip(), "2"], "typed, not yet set"
     assert retention_view(ctx, ALL, "7", "")[1:] == [gr.skip(), "2"]
     assert retention_view(ctx, ALL, "1", "1")[1:] == ["2", "2"], "set in another tab meanwhile"
     said, _ = set_retention(ctx, MINE, "1", confirmed=True)
-    assert "only who owns" in text(said) and store.retention() == 2
-    assert "every run stays whole" in text(set_retention(ctx, ALL, "0", confirmed=False)[0])
+    assert "only by the server's owner" in text(said) and store.retention() == 2
+    assert "every run is kept in full" in text(set_retention(ctx, ALL, "0", confirmed=False)[0])
     assert store.retention() is None
     zero_padded = "0" * 19 + "1" + "9" * 30
     for typed in ("-1", "2.5", "many", "9" * 30, zero_padded, "nan", "\udce9"):

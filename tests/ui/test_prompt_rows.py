@@ -17,7 +17,7 @@ from lab.prompts import StudyPrompt
 from lab.study import PLAIN, Configuration, Study, plain_configuration
 from lab.tables import configuration_row, same_text
 from tests.synthetic import DRAFTERS, Mechanisms, synthetic_run
-from tests.ui.fakes import as_asked, plain_twin
+from tests.ui.fakes import plain_twin, with_request
 from ui.compare.comparison import comparison_rows
 from ui.prompts.row_settings import settings_of_run
 from ui.prompts.rows import of_runs, of_study, profit_words, prompts_table_value, rows_plain
@@ -51,7 +51,7 @@ def past(
     base = SpeculationConfig.preset(preset, sampling.temperature).to_plain()
     request = Request(prompt, sampling, SpeculationConfig.from_plain({**base, **fields}))
     events = synthetic_run(4, seed=len(run_id), run_id=run_id)
-    events[0] = replace(as_asked(events[0], request), dtype=dtype)
+    events[0] = replace(with_request(events[0], request), dtype=dtype)
     events = events if request.speculation.drafters else plain_twin(events)
     return run_of(prompt, [scheduled_in(event, num_live) for event in events])
 
@@ -286,7 +286,7 @@ def came_to(run: str, nodes: int, preset: str = "specinfer") -> PastRun:
     """A run whose `max_tree_nodes=auto` came to so many."""
     row = past(run, "a", preset)
     request = Request("a", speculation=SpeculationConfig.preset(preset))
-    started = as_asked(synthetic_run(4, run_id=run)[0], request)
+    started = with_request(synthetic_run(4, run_id=run)[0], request)
     speculation = {**started.config["speculation"], "max_tree_nodes": nodes}
     started = replace(started, config={**started.config, "speculation": speculation})
     return replace(row, settings=settings_of_run(started))

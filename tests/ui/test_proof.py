@@ -19,7 +19,7 @@ from tests.synthetic import synthetic_run
 from tests.synthetic.run import model_infos
 from tests.ui.boards import ALL, live_of, run, sessions_of
 from tests.ui.example_run import run_events, run_view
-from tests.ui.fakes import as_asked, plain_twin, request
+from tests.ui.fakes import plain_twin, request, with_request
 from tests.ui.reports import Place, Report, unpack_value
 from tests.ui.test_live import ME
 from tests.ui.test_studies import mine, study, wait_for_end
@@ -98,7 +98,7 @@ def test_bfloat16_is_measured_by_the_two_runs_themselves(margin: float, kind: st
 def test_above_temperature_0_the_shared_noise_counts() -> None:
     base = request()
     warm = replace(base, sampling=replace(base.sampling, temperature=0.8, seed=5))
-    events = [as_asked(run_events()[0], warm), *run_events()[1:]]
+    events = [with_request(run_events()[0], warm), *run_events()[1:]]
     theirs = plain_twin(events, 0.00001, 7)
     result = compare(reduce_all(events), reduce_all(theirs), events, theirs)
     # Their probabilities are all but equal; the noise that both runs share sets them apart.

@@ -12,7 +12,7 @@ from core.events import Event, RoundCompleted, RunCompleted, Scheduled
 from storage import RunStore
 from tests.synthetic import synthetic_run
 from tests.ui.boards import ALL, context, sessions_of
-from tests.ui.fakes import as_asked, plain_twin
+from tests.ui.fakes import plain_twin, with_request
 from tests.ui.reports import unpack_value
 from ui.run.same_text import same_text
 from ui.run.view import reduce_all
@@ -215,7 +215,7 @@ ASKED = Request("Once", SamplingParams(max_new_tokens=64))
 
 def events_of(request: Request = ASKED, rounds: int = 6, **changes: Any) -> list[Event]:
     events = synthetic_run(rounds, run_id="one", **changes)
-    return [as_asked(events[0], request), *events[1:]]
+    return [with_request(events[0], request), *events[1:]]
 
 
 def plain(request: Request = ASKED, **changes: Any) -> list[Event]:

@@ -22,7 +22,7 @@ from tests.ui.fakes import FakeStore
 from ui.run.hindsight import find_regret, measure_regret
 from ui.run.player import Player
 from ui.run.regret_words import regret_plain
-from ui.run.routes import routing_value
+from ui.run.routing_values import routing_value
 from ui.run.source import StoredSource
 from ui.run.view import reduce_all
 from ui.server.engine_task import EngineTask

@@ -11,10 +11,10 @@ import pytest
 
 from core.events import RoundCompleted
 from tests.synthetic import Mechanisms, synthetic_run
-from tests.ui.test_routes import FIVE, run
+from tests.ui.test_routing_values import FIVE, run
 from ui.run.frame import Frame
 from ui.run.reasons import route_reason
-from ui.run.routes import route_in_short, routing_value
+from ui.run.routing_values import route_in_short, routing_value
 from ui.run.text_parts import CHANGE, _cut, served_in_short, served_parts
 from ui.run.values import picture_values
 from ui.run.view import TokenView, View, detail_of, reduce_all

@@ -18,7 +18,7 @@ from ui.run.player import Pace
 from ui.run.view import View, reduce_all
 from ui.server.session import TabSession
 from ui.server.visitors import Access, is_loopback, new_key
-from ui.sessions.history import Asker, allowed_run, list_values, llm_choices, menu
+from ui.sessions.history import CallerRights, allowed_run, list_values, llm_choices, menu
 from ui.sessions.retention import log_location
 from ui.sessions.tab import delete_run, opened_run
 from ui.shared.steering import play_on, select_node
@@ -56,9 +56,9 @@ def test_where_the_file_is_is_said_only_to_those_who_may_know(store: RunStore) -
     said = log_location(ctx, ALL)
     assert str(store.path) in said["lines"]["0"]["text"]
     assert f"To look inside: {store.datasette()}" in str(said)
-    assert not log_location(ctx, Asker("x", False))["lines"]
-    for asker in (ALL, Asker("x", False)):
-        _, said, _ = list_values(ctx, asker, "", "", "all", "newest", 1)
+    assert not log_location(ctx, CallerRights("x", False))["lines"]
+    for rights in (ALL, CallerRights("x", False)):
+        _, said, _ = list_values(ctx, rights, "", "", "all", "newest", 1)
         assert str(store.path) not in str(said) and "datasette" not in str(said), "not to a class"
 
 
@@ -145,7 +145,7 @@ def test_elsewhere_a_visitor_sees_and_deletes_only_its_own_runs(store: RunStore)
     request: Any = SimpleNamespace(session_hash="s", headers={}, username=None)
     owner = ctx.access.owner(request, "visitor-a")
     assert owner == "visitor-a" and ctx.access.owner(request, "a") == "client-s"
-    mine = Asker("a", False)
+    mine = CallerRights("a", False)
     value, *_ = list_values(ctx, mine, "", "", "all", "newest", 1)
     assert [row["id"] for row in value["rows"].values()] == ["synthetic-0"]
     sessions, desk = sessions_of(ctx), TabSession()

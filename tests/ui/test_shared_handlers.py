@@ -255,8 +255,8 @@ def test_nothing_is_waited_for_for_ever_and_what_was_sent_as_it_was_not_at_all()
 
 
 def test_what_arrives_is_what_was_sent_but_for_fields_that_were_edited() -> None:
-    assert SENT.arriving([["a", "b"], "1,1,3", 8.0]) == [["a"], "1", 8]
-    assert SENT.arriving([["b"], "1,1,3", 8.0]) == [["b"], "1", 8]
+    assert SENT.on_arrival([["a", "b"], "1,1,3", 8.0]) == [["a"], "1", 8]
+    assert SENT.on_arrival([["b"], "1,1,3", 8.0]) == [["b"], "1", 8]
 
 
 @pytest.mark.parametrize("arrived", [False, True])

@@ -23,7 +23,7 @@ from storage.process import start_mark
 from tests.ui.fakes import endless, script_of
 from ui.server.context import Context
 from ui.server.session import TabSession
-from ui.sessions.history import Asker
+from ui.sessions.history import CallerRights
 from ui.sessions.retention import about_run
 from ui.shared.past_studies import listed_studies, press_list
 from ui.shared.studies import STUDIES_A_PAGE, OpenedStudy, Studies, new_study, title_of
@@ -115,10 +115,10 @@ def test_a_run_leads_to_its_study_and_no_visitor_to_anothers(context: Context) -
     assert mine(context, "eve", "eve").of_run(run_id).study_id == one.study_id
     assert mine(context, "bob", "bob").of_run(run_id) is None
     assert mine(context).of_run("gone") is None
-    about = about_run(context, Asker(None, True), run_id)
+    about = about_run(context, CallerRights(None, True), run_id)
     assert about[-1].visible and about[-1].value == "Open its comparison"
     assert f"made for a comparison: {one.title}" in str(about[1])
-    assert not about_run(context, Asker(None, True), "gone")[-1].visible
+    assert not about_run(context, CallerRights(None, True), "gone")[-1].visible
 
 
 def test_elsewhere_a_study_is_its_owners_alone(context: Context) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import gradio as gr
+import pytest
 
 from core.config import Request, SamplingParams
 from core.events import RunCompleted
@@ -61,6 +62,21 @@ def test_runs_that_differ_in_more_than_the_temperature_are_not_compared() -> Non
         runs.keep(asked(0.8), INFOS, 0.5)
         runs.keep(other, models, 0.7)
         assert "This run, accepted of depth: 70 % at 0." in runs.words()
+
+
+def test_a_run_that_waits_for_its_place_is_not_read_back(
+    store: RunStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    live, session = live_of(context(store)), TabSession()
+    worker = live.board.context.hub.worker
+    worker.set_script(script_of(8), max_live=0)
+    frames = start_run(live, session, press())
+    next(frames)
+    assert session.player is not None and session.player.source.count == 0
+    assert temperature_hint(live, session) == gr.skip()
+    assert not caplog.records, "there is no event to read"
+    session.player.source.cancel()
+    frames.close()  # type: ignore[attr-defined]
 
 
 def test_a_complete_run_with_drafts_is_said_beside_the_temperature(store: RunStore) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import ui
 from core.engine.overlap import ALONE as ALONE_NOTE
 from core.events import Ahead
-from tests.source import tree_of
+from tests.source import relative, sources, tree_of
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.synthetic.run import model_infos
 from tests.ui.example_run import end_frame, run_events, run_view
@@ -111,19 +111,22 @@ def test_one_is_one() -> None:
 
 
 # A noun in the plural right behind a figure that may be 1; "3 of 8 tokens" is read as it is.
-COUNTED = re.compile(r" (?:[a-z]+ )?(?:tokens|rounds|passes|nodes)\b(?! / )")
+COUNTED = re.compile(
+    r" (?:[a-z]+ )?(?:tokens|rounds|passes|nodes|prompts|samples|blocks|texts|words|characters"
+    r"|steps|layers)\b(?! / )"
+)
 AMONG = re.compile(r"\b(?:of|of its|of the|to)\s*$", re.IGNORECASE)
 
 
 def test_no_sentence_counts_one_as_many() -> None:
     found = [
-        f"{path.relative_to(UI)}:{node.lineno}: {words}"
-        for path in sorted(UI.rglob("*.py"))
+        f"{relative(path)}:{node.lineno}: {words}"
+        for path in sources("core", "storage", "lab", "ui", "bench", "zoo")
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.JoinedStr)
         for words in counted_as_many(node)
     ]
-    assert not found, "number_of (ui/run/listed.py) has both forms"
+    assert not found, "number_of (core/words.py) has both forms"
 
 
 def counted_as_many(node: ast.JoinedStr) -> Iterator[str]:

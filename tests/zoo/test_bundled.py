@@ -1,5 +1,5 @@
-"""The bundled models open as they stand, agree on one tokenizer, and predict their own domains
-best.
+"""The bundled models load with stock transformers, share one tokenizer, and predict their own
+domains best.
 """
 
 import json
@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.family import SSMS
 from zoo.corpora import END_OF_TEXT
-from zoo.tokenizer import open_tokenizer, tokenizer_difference
+from zoo.tokenizer import first_differing_id, open_tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLED = ROOT / "bundled"
@@ -47,7 +47,7 @@ def test_the_family_is_small_enough_to_be_cloned() -> None:
 
 
 @pytest.mark.parametrize("name", ["ssm-chat", "ssm-code", "ssm-facts", "ssm-text"])
-def test_ssms_of_smollm2_open_as_they_stand(name: str) -> None:
+def test_ssms_of_smollm2_load_with_stock_transformers(name: str) -> None:
     """Their embedding is one file for all, which the index of each names."""
     folder = BUNDLED / "smollm2" / name
     stored = AutoModelForCausalLM.from_pretrained(folder)
@@ -62,7 +62,7 @@ def test_ssms_of_smollm2_open_as_they_stand(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_model_opens_as_it_stands(name: str) -> None:
+def test_model_loads_with_stock_transformers(name: str) -> None:
     stored = AutoModelForCausalLM.from_pretrained(BUNDLED / name)
     assert stored.dtype == torch.bfloat16
     assert stored.num_parameters() == PARAMETERS[name]
@@ -79,7 +79,7 @@ def test_tokenizer_puts_the_end_of_text_first(name: str) -> None:
     assert ids[0] == 0 and ids.count(0) == 1
     assert tokenizer.convert_ids_to_tokens(0) == END_OF_TEXT
     assert tokenizer.decode(ids, skip_special_tokens=True) == "Once upon a time"
-    assert tokenizer_difference(tokenizer, open_tokenizer(BUNDLED / "llm")) is None
+    assert first_differing_id(tokenizer, open_tokenizer(BUNDLED / "llm")) is None
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
@@ -90,8 +90,9 @@ def test_generate_writes_from_a_prompt(name: str) -> None:
     assert tokenizer.decode(written[0, inputs["input_ids"].shape[1] :]).strip()
 
 
-def texts_of(domain: str) -> list[str]:
-    """The development prompts of a domain; none is of docs, for which a page of ours stands in."""
+def prompts_of(domain: str) -> list[str]:
+    """The development prompts of a domain; `docs` has none: the guide's first 4000 characters are
+    used."""
     if domain == "docs":
         return [(ROOT / "docs" / "guide.md").read_text(encoding="utf-8")[:4000]]
     lines = (ROOT / "bench" / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
@@ -102,7 +103,7 @@ def loss_on(name: str, domain: str) -> float:
     """Mean nats a token over the texts of one domain."""
     tokenizer = open_tokenizer(BUNDLED / name)
     nats, num_tokens = 0.0, 0
-    for text in texts_of(domain):
+    for text in prompts_of(domain):
         ids = tokenizer(text, return_tensors="pt")["input_ids"][:, :1024]
         with torch.inference_mode():
             logits = model(name)(ids).logits[0, :-1]

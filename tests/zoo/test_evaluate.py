@@ -14,7 +14,7 @@ from torch.nn import functional
 from core.errors import ConfigError, ModelLoadError, VocabMismatchError
 from tests.zoo.small import SMALL
 from zoo.evaluate import HeldOut, as_json, evaluate_folder, measure, table, trained_models
-from zoo.tokenizer import open_tokenizer, tokenizer_difference, train_tokenizer
+from zoo.tokenizer import first_differing_id, open_tokenizer, train_tokenizer
 from zoo.tokens import TokenStore
 from zoo.train import TrainingRun, train_model
 from zoo.trainer import new_model
@@ -84,7 +84,7 @@ def test_another_tokenizer_is_refused_with_the_first_id_that_differs(
 ):
     other = shutil.copytree(trained_folder, tmp_path / "other")
     train_tokenizer(["a quite different text"] * 9, 280, 64).save_pretrained(other)
-    first = tokenizer_difference(open_tokenizer(other), open_tokenizer(trained_folder))
+    first = first_differing_id(open_tokenizer(other), open_tokenizer(trained_folder))
     assert first is not None and first > 256
     message = f"token id {first} is .* there and .* in the corpora"
     with pytest.raises(VocabMismatchError, match=message):

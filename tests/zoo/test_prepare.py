@@ -58,7 +58,7 @@ def test_any_text_survives_the_tokenizer(prepared: Path, text: str) -> None:
 
 def test_documents_become_one_row_with_the_end_of_text_before_each(prepared: Path) -> None:
     tokenizer = open_tokenizer(prepared / "tokenizer")
-    row = encode(tokenizer, ["one", "two", "three"], at_once=2)
+    row = encode(tokenizer, ["one", "two", "three"], batch_size=2)
     assert row.dtype == np.uint16
     ids = [tokenizer(text)["input_ids"] for text in ("one", "two", "three")]
     assert row.tolist() == sum(ids, [])

@@ -78,7 +78,7 @@ def _load_models(context: Context) -> Callable[..., Any]:
 async def wait_for_load(model_host: ModelHost) -> None:
     """Returns when the loading has succeeded; ConfigError with the reason otherwise. Cancelling the
     wait cancels the loading."""
-    await poll(lambda: not model_host.swap.loading, model_host.cancel)
+    await poll(lambda: not model_host.swap.is_loading, model_host.cancel)
     swap = model_host.swap
     if swap.state == CANCELLED:
         raise ConfigError("loading was given up: the models that were loaded stay")

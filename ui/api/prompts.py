@@ -21,7 +21,7 @@ from ui.prompts.past_handlers import known_domains
 from ui.prompts.rows import PromptLine, of_study, rows_plain
 from ui.prompts.run_figures import RunFigures
 from ui.server.context import Context
-from ui.sessions.history import asker_of
+from ui.sessions.history import rights_of
 from ui.shared.studies import OpenedStudy, new_study
 from ui.shared.study_board import studies_of
 
@@ -165,7 +165,7 @@ def _prompt_rows(context: Context) -> Callable[..., Any]:
                 studies_of(context, gradio_request, "").open(study_id), search
             )
         else:
-            owner = asker_of(context, gradio_request, "").owner
+            owner = rights_of(context, gradio_request, "").owner
             look = PastSearch(owner, search, drafter, limit)
             *_, found_prompts = read_past_runs(context, figures, known_domains(), look)
         lines = [line for line in found_prompts.lines if _matches(line, drafter, domain, settings)]

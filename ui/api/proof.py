@@ -19,7 +19,7 @@ from ui.run.regret_words import regret_plain
 from ui.run.source import StoredSource
 from ui.server.context import Context
 from ui.server.session import TabSession
-from ui.sessions.history import allowed_run, asker_of
+from ui.sessions.history import allowed_run, rights_of
 
 __all__ = ["ENDPOINTS"]
 
@@ -85,7 +85,7 @@ async def _ask(
 ) -> tuple[TabSession, Any]:
     """A tab session with the answer to the question, and the run's summary."""
     text("run_id", run_id)
-    summary = allowed_run(context, asker_of(context, request, ""), run_id)
+    summary = allowed_run(context, rights_of(context, request, ""), run_id)
     if summary.status == "running":
         raise StoreError("run is still running: wait for its end, or stop it")
     # A session for this call only, so that it disturbs no tab.

@@ -19,7 +19,7 @@ from core.events import Event, event_to_plain
 from core.events.outcome import Outcome
 from ui.server.context import Context
 from ui.sessions.exporting import write_export
-from ui.sessions.history import ORDERS, STATUSES, allowed_run, asker_of, check_ended
+from ui.sessions.history import ORDERS, STATUSES, allowed_run, check_ended, rights_of
 from ui.sessions.retention import parse_retention
 
 __all__ = ["MAX_ROWS", "ENDPOINTS", "outcome"]
@@ -70,7 +70,7 @@ def _runs(context: Context) -> Callable[..., Any]:
         query = context.query(
             text=search,
             status="" if status == "all" else status,
-            owner=asker_of(context, gradio_request, "").owner,
+            owner=rights_of(context, gradio_request, "").owner,
             order=order,
             limit=limit,
             offset=offset,
@@ -106,7 +106,7 @@ def _run(context: Context) -> Callable[..., Any]:
         text("run_id", run_id)
         if not isinstance(events, bool):
             raise ConfigError.of("events", events, "true or false")
-        summary = allowed_run(context, asker_of(context, gradio_request, ""), run_id)
+        summary = allowed_run(context, rights_of(context, gradio_request, ""), run_id)
         recorded = context.store.events(run_id)
         plain = {
             **outcome(recorded),
@@ -137,7 +137,7 @@ def _export(context: Context) -> Callable[..., Any]:
         that plays by itself).
         """
         text("run_id", run_id)
-        return write_export(context, asker_of(context, gradio_request, ""), run_id, format)
+        return write_export(context, rights_of(context, gradio_request, ""), run_id, format)
 
     return export
 
@@ -151,7 +151,7 @@ def _annotate(context: Context) -> Callable[..., Any]:
         text("run_id", run_id)
         if not isinstance(note, str):
             raise ConfigError.of("note", note, "a text")
-        allowed_run(context, asker_of(context, gradio_request, ""), run_id)
+        allowed_run(context, rights_of(context, gradio_request, ""), run_id)
         context.store.annotate(run_id, note)
         return {"run_id": run_id, "note": context.store.run(run_id).note}
 
@@ -162,7 +162,7 @@ def _delete(context: Context) -> Callable[..., Any]:
     def delete(gradio_request: gr.Request, run_id: str) -> dict[str, Any]:
         """Delete a past run for ever. Returns its `run_id`, and `deleted`, which is true."""
         text("run_id", run_id)
-        summary = allowed_run(context, asker_of(context, gradio_request, ""), run_id)
+        summary = allowed_run(context, rights_of(context, gradio_request, ""), run_id)
         check_ended(context, summary)
         context.store.delete(run_id)
         return {"run_id": run_id, "deleted": True}
@@ -201,8 +201,8 @@ def _set_retention(context: Context) -> Callable[..., Any]:
 
 def _check_owner(context: Context, request: gr.Request) -> None:
     """StoreError for callers to whom the page does not show the control."""
-    if not asker_of(context, request, "").paths:
-        raise StoreError("runs kept whole: only who owns this server may ask or say how many")
+    if not rights_of(context, request, "").paths:
+        raise StoreError("retention can be read and set only by the server's owner")
 
 
 ENDPOINTS = (_runs, _run, _export, _annotate, _delete, _retention, _set_retention)

@@ -76,7 +76,7 @@ def _difference_answer(study: Study, results: Results, cell: Cell, events: Event
     try:
         events_of_run, base_events = events(results[cell].run_id), events(base.run_id)
     except StoreError:
-        words = f"Differs at token {at + 1}; its run was deleted, so that nobody can say why."
+        words = f"Differs at token {at + 1}; its run was deleted, so the reason is unknown."
         return Answer("differs", words, at)
     view, plain = reduce_all(events_of_run), reduce_all(base_events)
     if not weighable(view, plain, base_events):

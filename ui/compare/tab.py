@@ -19,6 +19,7 @@ from ui.form.fields import config_of, whole_number
 from ui.form.form import (
     EXAMPLES,
     SAMPLING_NAMES,
+    empty_box_errors,
     examples,
     fill_prompt,
     preset_config,
@@ -178,10 +179,8 @@ def study_of(context: Context, values: Sequence[Any]) -> Study:
     numbers = {
         name: whole_number(value) for name, value in zip(SAMPLING, sampling_values, strict=True)
     }
-    empty = next((name for name, value in numbers.items() if value is None and name != "seed"), "")
-    if empty or repeats is None:
-        raise ConfigError(f"{empty or 'repeats'} is empty: a number")
-    sampling = SamplingParams(**numbers)
+    with empty_box_errors():
+        sampling = SamplingParams(**numbers)
 
     def speculation_of(name: str) -> SpeculationConfig:
         if name == LIVE:
@@ -192,9 +191,10 @@ def study_of(context: Context, values: Sequence[Any]) -> Study:
 
     configurations = configurations_of([(name, speculation_of(name)) for name in chosen or ()])
     prompts = (StudyPrompt("1", prompt or ""),)
-    return new_study(
-        context, "compare", sampling, configurations, prompts, repeats=whole_number(repeats)
-    )
+    with empty_box_errors():
+        return new_study(
+            context, "compare", sampling, configurations, prompts, repeats=whole_number(repeats)
+        )
 
 
 def picture_values(context: Context, opened: OpenedStudy | None) -> list[Any]:

@@ -2,15 +2,15 @@
 
 Each file has one route, `/specscope/<version>/<name>`; no other file on disk can be reached, no
 `allowed_paths` are needed and nothing comes from another host. The version is a digest of the
-files, so a browser may cache them for ever. One is made here: `glossary.js` has the words of
-ui/words/glossary.py. Knows no run and no picture.
+files, so a browser may cache them without a limit. `glossary.js` is generated from
+ui/words/glossary.py. Independent of runs and pictures.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
@@ -22,7 +22,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ui.components.theme import page_theme
-from ui.words.glossary import GLOSSARY
+from ui.words.glossary import GLOSSARY, TOKEN_KINDS
 
 __all__ = ["STYLESHEETS", "asset_routes", "asset_texts", "assets_head", "launch_options", "version"]
 
@@ -46,15 +46,19 @@ MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css"}
 
 @cache
 def asset_texts() -> dict[str, str]:
-    """Every file a browser may ask for, by the name it is served under."""
-    ours = {
+    """Every file that is served, by its name."""
+    pictures = {
         path.name: path.read_text(encoding="utf-8")
         for path in sorted(PICTURE_ASSETS.iterdir())
         if path.suffix in MEDIA_TYPES
     }
-    words = json.dumps({name: asdict(one) for name, one in GLOSSARY.items()})
+    words: dict[str, Mapping[str, Any]] = {"GLOSSARY": GLOSSARY, "TOKEN_KINDS": TOKEN_KINDS}
+    glossary = "".join(
+        f"export const {name} = {json.dumps({key: asdict(one) for key, one in part.items()})};\n"
+        for name, part in words.items()
+    )
     plotly = (files("plotly") / "package_data" / PLOTLY).read_text(encoding="utf-8")
-    return {**ours, "glossary.js": f"export const GLOSSARY = {words};\n", PLOTLY: plotly}
+    return {**pictures, "glossary.js": glossary, PLOTLY: plotly}
 
 
 @cache
@@ -67,7 +71,7 @@ def version() -> str:
 
 
 def asset_routes() -> list[Route]:
-    """Routes for FastAPI (`app_kwargs={"routes": ...}`), one a file."""
+    """Routes for FastAPI (`app_kwargs={"routes": ...}`), one per file."""
     return [
         Route(f"/specscope/{version()}/{name}", _sender(name), methods=["GET", "HEAD"])
         for name in asset_texts()
@@ -86,7 +90,8 @@ def _sender(name: str) -> Callable[[Request], Awaitable[Response]]:
 
 
 def assets_head() -> str:
-    """For `launch(head=...)`: the stylesheets, the scripts asked for all at once, large type."""
+    """For `launch(head=...)`: the stylesheets, preloads of all scripts, and the script for large
+    type."""
     base = f"specscope/{version()}"
     scripts = [name for name in asset_texts() if name.endswith(".js") and name != PLOTLY]
     return "\n".join(
@@ -97,7 +102,7 @@ def assets_head() -> str:
 
 
 def launch_options() -> dict[str, Any]:
-    """What `Blocks.launch` needs for the pictures; merge with options of your own."""
+    """Options of `Blocks.launch` that the pictures need; to be merged with others."""
     return {
         "theme": page_theme(),
         "head": assets_head(),

@@ -3,7 +3,7 @@
 A picture is a callable: `TokenTree(elem_id="tree")` gives a plain `gr.HTML` whose value is a dict
 (`{}` before a run). Not a subclass: for a class in a file Gradio writes a `.pyi` beside it at
 import. The HTML template is a fixed shell, so no text of a model goes through a template; the
-script in the browser builds the DOM with text nodes. Knows nothing of events or runs.
+script in the browser builds the DOM with text nodes. Independent of events and runs.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ __all__ = [
 
 SHELL = Template('<div class="ss-shell" data-picture="$name"$part></div>')
 
-# `element`, `trigger`, `props`, `watch` and `server` are Gradio's; the listener's name 'select'
-# stands here so that Gradio knows the event.
+# `element`, `trigger`, `props`, `watch` and `server` are Gradio's. Gradio finds the names of a
+# component's events ('select') in this text.
 LOADER = Template("""
 const root = (window.gradio_config && window.gradio_config.root) || "";
 const host = { element, trigger, props, watch, server, event: 'select'$asks };
@@ -57,8 +57,8 @@ class Picture:
     """One kind of picture: `name` is its script in `assets/`, `label` its title on the page.
 
     `min_height`: pixels reserved until the script has run, so that the layout does not shift.
-    `asks`: it has a button that triggers `submit`, a question about the run. `part`: its name
-    among the parts of Live.
+    `asks`: it has a button that triggers `submit`, for a computation about the run. `part`: its
+    name among the parts of Live.
     """
 
     name: str

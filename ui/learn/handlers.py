@@ -12,7 +12,7 @@ import gradio as gr
 
 from core.config import Request
 from core.errors import ConfigError, SpecScopeError, StoreError
-from ui.learn.layout import Learn, question_words, reason_words, try_words
+from ui.learn.layout import Learn, coming_words, question_words, reason_words, try_words
 from ui.learn.lessons import LESSONS, Lesson, judge, lesson_of, request_of
 from ui.learn.lessons.measured import runs_table_value
 from ui.learn.parts import finished_lessons, lesson_value
@@ -57,7 +57,7 @@ def open_lesson(
     follow(learn, session)
     names = learn.board.context.drafter_names
     cannot = cannot_run(learn, lesson)
-    session.why_no_run = OFF if cannot else ""
+    session.no_run_words = OFF if cannot else coming_words(lesson)
     board = learn.board.once(session, lambda: _show_last_run(learn, session, lesson))
     ready = not cannot
     return [
@@ -87,7 +87,7 @@ def lesson_values(learn: Learn, session: TabSession, number: float | None) -> Va
     names = learn.board.context.drafter_names
     cannot = cannot_run(learn, lesson)
     ready = not cannot
-    session.why_no_run = OFF if cannot else ""
+    session.no_run_words = OFF if cannot else coming_words(lesson)
     runs_on = session.player is not None and not session.player.source.is_done
     board = learn.board.once(
         session, lambda: None if runs_on else _show_last_run(learn, session, lesson)

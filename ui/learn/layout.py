@@ -8,17 +8,38 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from ui.learn.lessons import LESSONS
+from ui.learn.lessons import LESSONS, Lesson
 from ui.learn.parts import lesson_value, lesson_view, runs_view
+from ui.run.listed import join_names
 from ui.server.context import Context
 from ui.shared.all_requests import requests_view
 from ui.shared.board import Board, build_board
 from ui.shared.parts import notice
 from ui.words.messages import Line
 
-__all__ = ["Learn", "build_learn", "question_words", "reason_words", "try_words"]
+__all__ = [
+    "Learn",
+    "build_learn",
+    "coming_words",
+    "question_words",
+    "reason_words",
+    "try_words",
+]
 
-WELCOME = "Press “Run the example”: the pictures of the run appear here."
+ABOVE = {
+    "figures": "the race against plain decoding",
+    "strip": "the text, token by token",
+    "tree": "the tree of each round",
+}
+BELOW = {
+    "inspector": "Why shows how probable each model found a token",
+    "proposals": "Who shows what each SSM proposed, and the vote",
+    "routing": "Who shows which SSMs draft",
+    "lengths": "Length shows how many tokens each round accepted",
+    "timeline": "When shows how long each step of a round took",
+    "requests": "Requests shows what shared a pass",
+}
+"""A lesson's pictures, on the board and in its dock, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +101,20 @@ def build_learn(context: Context) -> Learn:
             learn = _side()
         with gr.Column(elem_id="learn-stage"):
             board = build_board(
-                context, "learn", WELCOME, lambda: requests.append(requests_view("learn-requests"))
+                context,
+                "learn",
+                coming_words(LESSONS[0]),
+                lambda: requests.append(requests_view("learn-requests")),
             )
             learn |= _question()
     return Learn(board, requests=requests[0], **learn)
+
+
+def coming_words(lesson: Lesson) -> str:
+    """What the board will show, before the lesson's first run."""
+    above = join_names([ABOVE[name] for name in lesson.pictures if name in ABOVE])
+    below = next((BELOW[name] for name in lesson.pictures if name in BELOW), "")
+    return f"Press “Run the example”: here you will see {above}.{below and f' Below, {below}.'}"
 
 
 def try_words(words: str) -> str:

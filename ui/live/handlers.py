@@ -107,7 +107,7 @@ def _at_work(context: Context, state: str) -> dict[str, Any]:
     """What the engine does while this tab has no run of its own: `at_work` in words, empty for
     nothing; `measured`: a study's runs so far, which a bar in sight says better. `ask_ms`: when to
     ask again."""
-    progress, loading = context.conductor.progress(), context.model_host.swap.loading
+    progress, loading = context.conductor.progress(), context.model_host.swap.is_loading
     words = measured = ""
     if state == "ready" and loading:
         words = "loading"
@@ -164,7 +164,7 @@ def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]
 
     def frames() -> Iterator[object]:
         request = request_of(press.values)
-        before = before_of(session) if press.compare and not session.opening else None
+        before = before_of(session) if press.compare and not session.shows_opening_run else None
         session.cancel()
         baseline = still_valid(session.baseline, request, context.models)
         source = context.hub.start(request, press.owner, baseline)
@@ -303,7 +303,7 @@ def header_for_form(live: Live, session: TabSession, values: Sequence[Any]) -> d
 
 def left_notice(live: Live, session: TabSession, was_running: int | None) -> Any:
     """The notice of a tab that was just opened: where its run is, if one was running."""
-    if not was_running or (session.player is not None and not session.opening):
+    if not was_running or (session.player is not None and not session.shows_opening_run):
         return gr.skip()
     session.doing = LEFT
     return live.board.current_notice(session)
@@ -313,9 +313,14 @@ def temperature_hint(live: Live, session: TabSession) -> Any:
     """The words beside the temperature, with the tab's runs once the shown one is complete. Nothing
     new after a run that was stopped, and after one without drafts."""
     player, asked = session.player, session.asked
-    if player is None or asked is None or session.opening or not asked.speculation.drafters:
+    if (
+        player is None
+        or asked is None
+        or session.shows_opening_run
+        or not asked.speculation.drafters
+    ):
         return gr.skip()
-    last = player.source.events(player.source.count - 1, player.source.count)
+    last = player.source.events(max(0, player.source.count - 1), player.source.count)
     for end in last:
         if isinstance(end, RunCompleted):
             models = live.board.context.models

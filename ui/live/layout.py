@@ -114,7 +114,7 @@ def _build_drawer(context: Context, command: Command) -> tuple[gr.Button, dict[s
             elem_id="live-racing",
         )
         models = (context.drafter_names, context.preset, context.chat, context.chats_by_default)
-        form = build_settings(command, *models, own=context.own_drafters)
+        form = build_settings(command, *models, own=context.user_drafters)
         presets = build_own_presets()
         gr.Markdown(KEYS, elem_classes="sp-keys")
     return close, {

@@ -37,6 +37,7 @@ from ui.live.rerun import (
 )
 from ui.run.charts import adapting_presets
 from ui.run.plain_run import race_plain
+from ui.run.values import SIMPLER
 from ui.server.session import TabSession
 from ui.shared.all_requests import wire_all_requests
 from ui.shared.board import Values
@@ -155,15 +156,16 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
         _preset_handler(live), preset_inputs, [live.chosen, *fields], js=AWAITED, **quick
     )
     preset_event.then(None, None, None, js=here)
-    offered = live.board.pictures["lengths"].submit(
-        _offer_handler(live),
-        [temperature, own, *fields],
-        [form.preset, live.chosen, *fields],
-        js=AWAITED,
-        preprocess=False,
-        **EACH,  # it looks at what was pressed
-    )
-    offered.then(None, None, None, js=here).then(None, None, None, js=_run_settled_script())
+    for offers in (live.board.pictures["lengths"].submit, live.board.pictures["figures"].apply):
+        offered = offers(
+            _offer_handler(live),
+            [temperature, own, *fields],
+            [form.preset, live.chosen, *fields],
+            js=AWAITED,
+            preprocess=False,
+            **EACH,  # it looks at what was pressed
+        )
+        offered.then(None, None, None, js=here).then(None, None, None, js=_run_settled_script())
     for place, button in enumerate(form.examples):
         fill = fill_prompt(place, lambda: live.board.context.chats_by_default)
         filled = button.click(fill, None, form.prompt, **quick)
@@ -290,7 +292,7 @@ def _preset_handler(live: Live) -> Callable[..., list[Any]]:
 
 
 def _offer_handler(live: Live) -> Callable[..., list[Any]]:
-    """A preset that the Length card offers: into the menu and the fields."""
+    """A preset that the Length card, or the race, offers: into the menu and the fields."""
     choose = _preset_handler(live)
 
     def take(
@@ -301,7 +303,7 @@ def _offer_handler(live: Live) -> Callable[..., list[Any]]:
         *shown: Any,
     ) -> list[Any]:
         name = (event._data or {}).get("preset")
-        if name not in adapting_presets():
+        if name not in (*adapting_presets(), SIMPLER):
             return [gr.skip() for _ in (live.form.preset, live.chosen, *shown)]
         return [name, *choose(request, name, temperature, own, *shown)]
 
@@ -334,7 +336,7 @@ def send_at_temperature(
     """
     sent, fields = session.sent, shown
     if sent is not None and not sent.has_arrived(shown, time.monotonic()):
-        preset, fields = sent.preset, sent.arriving(shown)
+        preset, fields = sent.preset, sent.on_arrival(shown)
     values = fields_at_temperature(preset, temperature, names, fields)
     return None if values is None else _send(session, preset, shown, values)
 

@@ -20,7 +20,7 @@ from ui.models_tab.offering import (
 )
 from ui.models_tab.offers import checked_pair, is_listed, memory_need, offers
 from ui.server.context import Context
-from ui.server.model_swap import ModelPair
+from ui.server.model_swap import ModelPair, ModelSwap
 from ui.server.session import guard, guard_once
 from ui.shared.parts import notice_value
 from ui.words.messages import Line
@@ -29,6 +29,8 @@ __all__ = [
     "cancel_loading",
     "load_values",
     "need_values",
+    "no_need",
+    "opened_values",
     "pair_of",
     "pick_offer",
     "pick_values",
@@ -47,21 +49,28 @@ def pair_of(llm: Any, ssms: Any, dtype: Any, device: Any) -> ModelPair:
     return checked_pair(llm, [line for line in lines if line], dtype, device)
 
 
-def state_values(context: Context, may_load: bool, *first: Line) -> Values:
+def state_values(
+    context: Context, may_load: bool, *first: Line, swap: ModelSwap | None = None
+) -> Values:
     """The notice, the stages, the buttons Load and Cancel. `may_load`: the visitor may load models
-    and sees names and reasons."""
-    lines = [*first, *state_lines(context.model_host, may_load)]
+    and sees names and reasons. `swap`: the latest one if left out."""
+    swap = context.model_host.swap if swap is None else swap
+    lines = [*first, *state_lines(context.model_host, swap, may_load)]
     if not may_load:
         lines.append(Line("info", NOT_YOURS))
-    elif not lines:
-        lines = [Line("info", f"Loaded: {', '.join(context.model_host.names())}.")]
-    swap = context.model_host.swap
-    moving = swap.loading or context.model_host.runs_on_old_models() > 0
+    moving = swap.is_loading or context.model_host.runs_on_old_models() > 0
     return [
         notice_value(lines, again=moving),
         stages_value(swap, may_load),
-        *_buttons(may_load, swap.loading),
+        *_buttons(may_load, swap.is_loading),
     ]
+
+
+def opened_values(context: Context, may_load: bool) -> Values:
+    """The state when the tab is turned to. What was loaded earlier is in the table: it is no
+    news."""
+    swap = context.model_host.swap
+    return state_values(context, may_load, swap=ModelSwap() if swap.state == "done" else swap)
 
 
 def _buttons(may_load: bool, loading: bool) -> tuple[gr.Button, gr.Button]:
@@ -80,21 +89,25 @@ def table(context: Context, may_load: bool, dtype: str, device: str) -> Values:
 
 
 def need_values(context: Context, may_load: bool, *form: Any) -> Values:
-    """The memory that the form's pair needs, or why that cannot be determined."""
+    """The memory that the form's pair needs, or why that cannot be determined: a notice of its
+    own, which the state of a loading does not overwrite."""
 
     def work() -> Values:
         _require_may_load(may_load)
         pair = pair_of(*form)
-        return _press_result(context, may_load, *need_lines(memory_need(pair), is_listed(pair)))
+        return [notice_value(need_lines(memory_need(pair), is_listed(pair)))]
 
-    return guard_once(
-        work, lambda message: _press_result(context, may_load, Line("error", message))
-    )
+    return guard_once(work, lambda message: [notice_value([Line("error", message)])])
+
+
+def no_need() -> dict[str, Any]:
+    """An empty notice of a memory check: another pair is asked for."""
+    return notice_value([])
 
 
 def _press_result(context: Context, may_load: bool, *lines: Line) -> Values:
     """The result of a click, without the last swap's result."""
-    if context.model_host.swap.loading or not may_load:
+    if context.model_host.swap.is_loading or not may_load:
         return state_values(context, may_load, *lines)
     return [notice_value(list(lines)), {"lines": {}}, *_buttons(may_load, False)]
 
@@ -105,7 +118,7 @@ def load_values(context: Context, may_load: bool, *form: Any) -> Iterator[Values
     def frames() -> Iterator[Values]:
         _require_may_load(may_load)
         context.model_host.begin(pair_of(*form))
-        while (swap := context.model_host.swap).loading:
+        while (swap := context.model_host.swap).is_loading:
             yield state_values(context, may_load)
             context.model_host.wait(swap, FRAME_S)
         yield state_values(context, may_load)

@@ -136,10 +136,9 @@ def _needs(part: Part) -> str:
 # -- a swap --
 
 
-def state_lines(model_host: ModelHost, may_load: bool) -> list[Line]:
-    """The state of the latest swap. Names and reasons may contain paths of this machine: they are
+def state_lines(model_host: ModelHost, swap: ModelSwap, may_load: bool) -> list[Line]:
+    """The state of a swap. Names and reasons may contain paths of this machine: they are
     for visitors that may load models."""
-    swap = model_host.swap
     lines = _state(model_host, swap, may_load)
     runs = model_host.runs_on_old_models()
     if runs:
@@ -153,9 +152,9 @@ def _state(model_host: ModelHost, swap: ModelSwap, may_load: bool) -> list[Line]
     names = ", ".join(model_host.names())
     stays = f"What was loaded stays: {names}."
     took = f"{swap.end - swap.began:.1f} s"
-    if swap.cancel_requested and swap.loading:
+    if swap.cancel_requested and swap.is_loading:
         return [Line("info", f"Giving{pair} up at the end of this stage.")]
-    if swap.loading:
+    if swap.is_loading:
         stage = f": {swap.stages[-1].words}" if swap.stages and may_load else ""
         return [Line("info", f"Loading{pair}{stage}. Runs go on meanwhile.")]
     if swap.state == "done":
@@ -187,7 +186,7 @@ def stages_value(swap: ModelSwap, may_load: bool) -> dict[str, Any]:
         durations = [f"{_step(stage)} {end - stage.began:.1f} s" for stage, end in steps]
         lines.append({"what": what, "steps": ", ".join(durations), "state": "done"})
     if lines and swap.state != "done":
-        lines[-1]["state"] = "now" if swap.loading else "failed"
+        lines[-1]["state"] = "now" if swap.is_loading else "failed"
     return {"lines": {str(i): line for i, line in enumerate(lines)}}
 
 

@@ -17,6 +17,8 @@ from ui.models_tab.handlers import (
     cancel_loading,
     load_values,
     need_values,
+    no_need,
+    opened_values,
     pick_values,
     quick_values,
     state_values,
@@ -49,6 +51,7 @@ class Models:
     need: gr.Button
     load: gr.Button
     cancel: gr.Button
+    checked: gr.HTML
     notice: gr.HTML
     stages: gr.HTML
     free: gr.HTML
@@ -78,12 +81,13 @@ def build_models(context: Context) -> Models:
                 cancel = gr.Button(
                     "Cancel", interactive=False, elem_id="models-cancel", min_width=70
                 )
+            checked = notice("models-check-notice")
             message_box = notice("models-notice")
             stages = stage_list("models-stages")
         with gr.Column(scale=3, min_width=340):
             free = notice("models-free")
             offered = offer_table("models-offers")
-    return Models(context, *form, need, load, cancel, message_box, stages, free, offered)
+    return Models(context, *form, need, load, cancel, checked, message_box, stages, free, offered)
 
 
 def _form() -> tuple[gr.Textbox, gr.Textbox, gr.Dropdown, gr.Dropdown]:
@@ -142,11 +146,13 @@ def wire_models(
     state, state_outputs = _handler(models, state_values), models.state_outputs
     # Before the table: Gradio answers a tab's handlers one after the other, and a state after the
     # table, which takes long at first, would overwrite what a button's press has reported.
-    opened = tabs["models"].select(state, None, state_outputs, **LATEST)
+    opened = tabs["models"].select(_handler(models, opened_values), None, state_outputs, **LATEST)
     for trigger in (tabs["models"].select, models.dtype.change, models.device.change):
         trigger(_handler(models, table), table_inputs, table_outputs, **LATEST)
     ticked = models.notice.tick(state, None, state_outputs, **LATEST)
-    models.need.click(_handler(models, need_values), models.form, state_outputs, **LATEST)
+    models.need.click(_handler(models, need_values), models.form, models.checked, **LATEST)
+    for asked in (models.load.click, models.offers.select):
+        asked(no_need, None, models.checked, **LATEST)
     models.cancel.click(_handler(models, cancel_loading), None, state_outputs, **LATEST)
     streamed: dict[str, Any] = {**QUIET, "trigger_mode": "once", "concurrency_limit": None}
     load = _stream_handler(models, load_values)

@@ -18,7 +18,7 @@ from ui.prompts.run_figures import RunFigures
 from ui.run.listed import number_of
 from ui.server.context import Context
 from ui.server.session import TabSession, guard
-from ui.sessions.history import ANY_MODEL, NO_DRAFTER, asker_of, drafter_choices
+from ui.sessions.history import ANY_MODEL, NO_DRAFTER, drafter_choices, rights_of
 from ui.shared.event_options import LATEST, QUIET
 from ui.shared.parts import notice, notice_value
 from ui.shared.study_board import StudyBoard, studies_of
@@ -167,7 +167,7 @@ def wire_past(
     options: dict[str, Any] = {"concurrency_limit": None, "trigger_mode": "once", **QUIET}
 
     def look(request: gr.Request, key: str, search: str, drafter: str) -> Iterator[Values]:
-        owner = asker_of(context, request, key).owner
+        owner = rights_of(context, request, key).owner
         past_look = PastSearch(owner, search or "", drafter or "")
         yield from show(request, key, past_look)
 
@@ -184,7 +184,7 @@ def wire_past(
             yield [*turned_to_past(board, session, mine), *values]
 
     def names(request: gr.Request, key: str) -> gr.Dropdown:
-        choices = drafter_choices(context, asker_of(context, request, key))
+        choices = drafter_choices(context, rights_of(context, request, key))
         drafting = [choice for choice in choices if choice not in (ANY_MODEL, NO_DRAFTER)]
         return gr.Dropdown(choices=[ANY_DRAFTER, *drafting])
 

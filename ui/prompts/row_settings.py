@@ -15,14 +15,14 @@ from lab.budgets import depends_on_timings, resolved_nodes
 from ui.run.listed import number_of
 from ui.words.settings import OWN, Settings, settings_of
 
-__all__ = ["RunSettings", "labels_of", "settings_of_run"]
+__all__ = ["RowSettings", "labels_of", "settings_of_run"]
 
 MOST_DIFFERENCES = 3
 """The most differences in a name; a name that would not be unique has all of them."""
 
 
 @dataclass(frozen=True, slots=True)
-class RunSettings:
+class RowSettings:
     """`base`: what a baseline run must have in common (request and LLM); `speculation`: the
     settings and the drafters; both are texts, to be compared. `parts`, in words: what was set, the
     temperature, other sampling, limits, what `auto` resolved to, the schedule, the drafters, the
@@ -40,7 +40,7 @@ class RunSettings:
         return ", ".join(part for part in self.parts[1:] if part)
 
 
-def settings_of_run(started: RunStarted, schedule: str = "", num_others: int = 0) -> RunSettings:
+def settings_of_run(started: RunStarted, schedule: str = "", num_others: int = 0) -> RowSettings:
     """The settings of a run as it was requested. `schedule`, `num_others`: as in Measured; a run
     that shared the LLM with others has another row and another baseline than one that did not."""
     request_fields = started.asked
@@ -56,7 +56,7 @@ def settings_of_run(started: RunStarted, schedule: str = "", num_others: int = 0
     nodes = _auto(started)
     beside = " beside others" if num_others else ""
     shared = f"schedule {schedule}{beside}" if schedule else ""
-    return RunSettings(
+    return RowSettings(
         base=_text(
             [llm, started.dtype, started.device, request_fields.get("chat", False), sampling]
             + ([shared] if num_others else [])
@@ -79,13 +79,13 @@ def settings_of_run(started: RunStarted, schedule: str = "", num_others: int = 0
     )
 
 
-def labels_of(settings: Iterable[RunSettings]) -> dict[RunSettings, str]:
+def labels_of(settings: Iterable[RowSettings]) -> dict[RowSettings, str]:
     """A unique name for each: the preset or the differences from the defaults, and as many other
     parts as are needed to distinguish it."""
-    alike: dict[str, list[RunSettings]] = {}
+    alike: dict[str, list[RowSettings]] = {}
     for one in dict.fromkeys(settings):
         alike.setdefault(one.short, []).append(one)
-    labels: dict[RunSettings, str] = {}
+    labels: dict[RowSettings, str] = {}
     taken_labels: set[str] = set()
     for short, group in alike.items():
         for one in group:
@@ -98,7 +98,7 @@ def labels_of(settings: Iterable[RunSettings]) -> dict[RunSettings, str]:
     return labels
 
 
-def _label(short: str, one: RunSettings, group: list[RunSettings]) -> str:
+def _label(short: str, one: RowSettings, group: list[RowSettings]) -> str:
     differ = [len({other.parts[i] for other in group}) > 1 for i in range(len(one.parts))]
     first = one.parts[0] if differ[0] else short
     rest = [

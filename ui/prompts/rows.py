@@ -13,7 +13,7 @@ from typing import Any
 from lab.figures import Estimate
 from lab.study import Study
 from lab.tables import PromptRow, Results, prompt_row, prompt_rows
-from ui.prompts.row_settings import RunSettings, labels_of
+from ui.prompts.row_settings import RowSettings, labels_of
 from ui.prompts.run_figures import PastRun
 from ui.run.explain import quote
 from ui.run.listed import number_of
@@ -73,7 +73,7 @@ def of_runs(
     """Rows of past runs, newest first: one for each prompt and settings, grouped by prompt. Runs of
     plain decoding have no rows: they are the baselines of rows with the same prompt, sampling and
     LLM. A prompt's domain is the first known for any of its runs."""
-    groups: dict[str, dict[RunSettings, list[PastRun]]] = {}
+    groups: dict[str, dict[RowSettings, list[PastRun]]] = {}
     plain: dict[tuple[str, str], list[PastRun]] = {}
     domains: dict[str, str] = {}
     for run in runs:
@@ -133,7 +133,7 @@ def _time_words(lines: Sequence[PromptLine]) -> str:
         return ""
     first, *others = by_time
     if any(len(line.row.ratios) < 2 for line in by_time):
-        return "The speed-ups are one sample each, which rank no prompt: measure more repeats."
+        return "The speed-ups are one sample each, which is no ranking: measure more repeats."
     low, high = min(first.row.ratios), max(first.row.ratios)
     if low <= max(max(line.row.ratios) for line in others):
         return "By speed-up no prompt is shown to gain most: the ranges of their repeats overlap."
@@ -213,7 +213,7 @@ def _speed_up_notes(row: PromptRow) -> dict[str, str]:
     several = Estimate(row.ratio, min(row.ratios), max(row.ratios), len(row.ratios), ends=True)
     one, spread = several.groups < 2, f"{several.low:.2f} to {several.high:.2f}"
     return {
-        "spread": SINGLE if one else f"{spread} in {several.groups} samples",
+        "spread": SINGLE if one else f"{spread} in {number_of(several.groups, 'sample')}",
         "noise": noise_words(several, row.mean_acceptance_length),
     }
 

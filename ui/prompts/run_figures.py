@@ -11,7 +11,7 @@ from typing import Any
 from core.errors import StoreError, StudyError
 from core.events import RunStarted
 from lab.measured import Measured, measure_run
-from ui.prompts.row_settings import RunSettings, settings_of_run
+from ui.prompts.row_settings import RowSettings, settings_of_run
 from ui.server.context import StoreApi
 
 __all__ = ["PastRun", "RunFigures"]
@@ -24,7 +24,7 @@ class PastRun:
     """A completed run. A run of plain decoding has no drafters."""
 
     prompt: str
-    settings: RunSettings
+    settings: RowSettings
     figures: Measured
 
 

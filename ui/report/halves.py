@@ -10,7 +10,7 @@ from ui.run.budget import depth_words
 from ui.run.charts import choice_value, round_value, took_words
 from ui.run.frame import Baseline, Frame
 from ui.run.race import place_value
-from ui.run.routes import selected_route
+from ui.run.routing_values import selected_route
 from ui.run.values import inspector_value, picture_values, selected_round_words, tree_value
 from ui.run.votes import proposals_value
 

@@ -65,11 +65,11 @@ def round_ends_ms(view: View) -> tuple[float, ...]:
 def still_valid(
     baseline: Baseline | None, request: Request, models: Iterable[ModelInfo]
 ) -> Baseline | None:
-    """The baseline without `blocks` and `same_text`, which are about another run; None if it was
-    measured for another kind of request or another LLM."""
+    """The baseline without `blocks`, `ends` and `same_text`, which are about another run; None if
+    it was measured for another kind of request or another LLM."""
     if baseline is None or baseline.request != speed_key(request, models):
         return None
-    return replace(baseline, blocks=(), same_text=False)
+    return replace(baseline, blocks=(), ends=(), same_text=False)
 
 
 def keep_baseline(log: BaselineLog, run_id: str, baseline: Baseline) -> None:

@@ -15,7 +15,7 @@ from core.config.checks import MAX_TREE_NODES
 from core.config.mechanisms import combine_rule, length_policy
 from core.errors import ConfigError
 from ui.run.listed import join_names, number_of
-from ui.run.routes import drafting_ssms
+from ui.run.routing_values import routed_candidates
 from ui.run.view import View
 
 __all__ = ["budget_words", "depth_bounds", "depth_words", "nodeless", "with_budget_bounds"]
@@ -107,7 +107,7 @@ def nodeless(view: View) -> tuple[str, ...]:
     """Drafters that get no node of the budget. Empty if `goodput` or routing chooses the drafters,
     since the budget is then divided anew in each round."""
     config = _config(view)
-    if config is None or length_policy(config.length).chooses_drafters or drafting_ssms(view):
+    if config is None or length_policy(config.length).chooses_drafters or routed_candidates(view):
         return ()
     if not isinstance(config.max_tree_nodes, int):
         return ()
@@ -118,7 +118,7 @@ def nodeless(view: View) -> tuple[str, ...]:
 def _budget_drafters(view: View, config: SpeculationConfig) -> tuple[str, ...]:
     """The drafters among which a round's budget is divided; with routing, as many SSMs as it
     chooses."""
-    ssms = drafting_ssms(view)
+    ssms = routed_candidates(view)
     left_out = ssms[config.routed_drafters :]
     return tuple(name for name in view.drafters if name not in left_out)
 

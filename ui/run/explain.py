@@ -1,8 +1,8 @@
 """Explains a token: one node's verdict in a sentence with its numbers, and the bars of its
 probabilities.
 
-Pure: a round's events in, plain text out. core/trees/verify has the verification rules. Token texts
-are data: they are quoted, never formatted.
+No I/O: a round's events in, plain text out. core/trees/verify has the verification rules. Token
+texts are data: they are quoted, never formatted.
 """
 
 from __future__ import annotations
@@ -19,15 +19,20 @@ from ui.run.probabilities import rounded_probability
 from ui.run.provenance import fused_provenance, lookup_reasons, own_proposals
 from ui.run.trees import dropped_after, tree_nodes
 from ui.run.view import Detail
+from ui.words.glossary import TOKEN_KINDS
 
 __all__ = ["RECORD_TOP_K", "Explanation", "bars", "explain", "quote"]
 
 MAX_QUOTED = 40
 MAX_NAMED = 2  # proposers with letter and name
-# Bounds of what `percent` and `probability` write exactly: nearer to 1, three digits would read
-# 100 % or 1.000.
+# Beyond these bounds rounding would show 0, 1 or 100 %: `percent` and `probability` write `<` or
+# `>` instead.
 SMALLEST, SMALL = 0.0001, 0.0005
-OWN_KINDS = {"recovered": " after a rejection", "bonus": ", a bonus"}
+OWN = "the LLM's own token"
+OWN_TITLES = {
+    "recovered": f"{OWN} after a rejection",
+    "bonus": f"a {TOKEN_KINDS['bonus'].name}",
+}
 RECORD_TOP_K = 5
 """The `record_top_k` of runs made on the page: alternatives of a node that the inspector shows."""
 
@@ -65,17 +70,19 @@ def explain(
     letters: Mapping[str, str],
     sampling: Mapping[str, Any],
 ) -> Explanation:
-    """The verdict on `node` of the round; None: about the LLM's own token. `letters`: of the
-    drafters, by name."""
+    """The verdict on `node` of the round. -1: the root; None: the LLM's own token. `letters`: of
+    the drafters, by name."""
     if detail is None:
-        return Explanation(sentence="Select a token or a node: its story is told here.")
+        return Explanation(
+            sentence="Select a token or a node to see why it was accepted or rejected."
+        )
     if detail.combined is None:
-        return _of_drafts(detail)
+        return _explain_drafts(detail)
     tree, verdict = detail.combined, detail.verified
     if node == -1:
-        return _root(tree)
+        return _explain_root(tree)
     if node is None or not 0 <= node < len(tree.token_ids):
-        return _own(detail, tree, letters, sampling)
+        return _explain_own_token(detail, tree, letters, sampling)
     parent = tree.parents[node]
     outcome = verdict.outcomes[node] if verdict else "pending"
     labels = {name: _label(name, letters) for name in letters}
@@ -191,28 +198,28 @@ def _label(name: str, letters: Mapping[str, str]) -> str:
     return f"{letters[name]} ({name})" if name in letters else name
 
 
-def _of_drafts(detail: Detail) -> Explanation:
+def _explain_drafts(detail: Detail) -> Explanation:
     if not detail.drafted or not any(draft.token_ids for draft in detail.drafted.drafts):
         return Explanation(sentence="Nothing was drafted in this round.")
     return Explanation(
         title="The first tokens of the drafts",
-        sentence="The bars are the SSMs' scores of their own drafts. The drafts are not one tree "
-        "yet, and the LLM has seen none of them.",
+        sentence="The bars are the drafters' scores of their own drafts. The drafts are not one "
+        "tree yet, and the LLM has not been run on them.",
         outcome="pending",
     )
 
 
-def _root(tree: Combined) -> Explanation:
+def _explain_root(tree: Combined) -> Explanation:
     return Explanation(
         title=f"{quote(tree.root_text)}, the root",
-        sentence="The last token of the text so far. The LLM reads it together with the tree; the "
-        "bars are what it and each drafter expect next.",
+        sentence="The last token of the text so far, which the LLM reads together with the tree. "
+        "The bars are the next-token probabilities of the LLM and of each drafter.",
         outcome="root",
         parent_text=tree.root_text,
     )
 
 
-def _own(
+def _explain_own_token(
     detail: Detail,
     tree: Combined,
     letters: Mapping[str, str],
@@ -222,8 +229,8 @@ def _own(
     if verdict is None:
         return Explanation(
             title=f"The drafts after {quote(tree.root_text)}",
-            sentence="The bars are the SSMs' scores of their own drafts. The LLM has not verified "
-            "this tree yet: click a node for the drafts at its place.",
+            sentence="The bars are the drafters' scores of their own drafts. The LLM has not "
+            "verified this tree yet: click a node for the drafts at its place.",
             outcome="pending",
             parent_text=tree.root_text,
         )
@@ -240,13 +247,13 @@ def _own(
     own, own_p = quote(verdict.own_text), probability(verdict.own_probability)
     reasons = {
         "recovered": _stopped_here(tree, verdict, after, letters, sampling),
-        "bonus": f"{quote(before)} is the end of an accepted branch; the same LLM pass also gives "
-        f"the token after it, {own} ({own_p}), for free."
+        "bonus": f"{quote(before)} ends an accepted branch; the same LLM pass also gives the token "
+        f"after it ({own_p}), for free."
         + _dropped_draft(detail, after, verdict.own_token_id, letters),
         "plain": _without_a_tree(detail, verdict, letters),
     }
     return Explanation(
-        title=f"{own}, the LLM's own token{OWN_KINDS.get(verdict.own_kind, '')}",
+        title=f"{own}, {OWN_TITLES.get(verdict.own_kind, OWN)}",
         sentence=reasons.get(verdict.own_kind, ""),
         outcome="own",
         token=verdict.own_text,
@@ -337,7 +344,7 @@ def _verdict(
     tree: Combined, verdict: Verified | None, node: int, sampling: Mapping[str, Any]
 ) -> str:
     if verdict is None:
-        return "Waiting for the LLM's verdict. The bars are the SSMs' scores of their drafts."
+        return "Waiting for the LLM's verdict. The bars are the drafters' scores of their drafts."
     parent = tree.parents[node]
     if verdict.outcomes[node] == "not_reached":
         return _not_reached(tree, verdict, node)
@@ -386,8 +393,8 @@ def _trial_words(verdict: Verified, node: int) -> str:
     """`mss` and `traversal`: the trials of this node, each with its ratio min(1, p / q)
     (SpecInfer, Algorithm 2). `traversal` decides a node after, and with, its whole subtree."""
     whole = verdict.rule == "traversal"
-    draw = "draw, judged with all that hung below it," if whole else "draw"
-    coin = "" if whole else ", the coin came out above"
+    draw = "draw, verified jointly with its subtree," if whole else "draw"
+    coin = "" if whole else "; a uniform random number was above it"
     parts = []
     for trial in (t for t in verdict.trials if t.node == node):
         ratio = trial.p / trial.q if trial.q > 0 else 0.0
@@ -395,7 +402,7 @@ def _trial_words(verdict: Verified, node: int) -> str:
         if not trial.accepted:
             parts.append(
                 f"{trial.drafter}'s {draw} was rejected ({sum_text}{coin}); "
-                "what q covered was then taken out of p"
+                "p was then replaced by norm(max(0, p - q))"
             )
         elif ratio >= 1:
             parts.append(f"{trial.drafter}'s {draw} was accepted for certain ({sum_text})")

@@ -19,9 +19,10 @@ class Baseline:
     """Plain decoding of the same request, measured on this machine.
 
     `request` names what was measured: a run of another prompt or sampling has another baseline.
-    `blocks`: plain decoding and the run, in turns: the speeds of each pair. `passes`: when each
-    plain pass ended, in milliseconds from the end of the prefill. `same_text`: it wrote the run's
-    text.
+    `blocks`: plain decoding and the run, in turns: the speeds of each pair. `ends`: of each block
+    when every plain pass and every round of the run ended, in milliseconds from the end of the
+    prefill; no rounds where that block's were others than the run's own. `same_text`: it wrote the
+    run's text.
     """
 
     tokens_per_second: float
@@ -29,7 +30,7 @@ class Baseline:
     note: str
     request: tuple[object, ...] = ()
     blocks: tuple[tuple[float, float], ...] = ()
-    passes: tuple[float, ...] = ()
+    ends: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...] = ()
     same_text: bool = False
 
     def speed_up(self, run_speed: float) -> Estimate | None:
@@ -41,6 +42,16 @@ class Baseline:
             return None
         # `ends`: the lowest and the highest block, no interval of 95 %.
         return Estimate(median(ratios), min(ratios), max(ratios), len(ratios), ends=True)
+
+    @property
+    def median_block(self) -> int | None:
+        """The block whose speed-up is the median; None if none has it, as of an even number, or if
+        its rounds were others than the run's."""
+        ratios = [ours / plain if plain > 0 else 0.0 for plain, ours in self.blocks]
+        if not len(ratios) % 2 or len(self.ends) != len(ratios):
+            return None
+        number = ratios.index(median(ratios))
+        return number if self.ends[number][1] else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from core.routing.regret import Regret, regret_of
 from ui.run.opening import OPENING
 from ui.run.plain_run import finished_view
 from ui.run.proof import with_plain_decoding
-from ui.run.routes import drafting_ssms
+from ui.run.routing_values import routed_candidates
 from ui.run.view import View
 from ui.server.engine_task import EngineTask
 from ui.server.session import Hub, TabSession
@@ -43,16 +43,16 @@ def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
     assert view.started is not None
 
     # Runs in the engine's thread, between two rounds (ui/server/engine_task.py).
-    def own_tokens(engine: Any) -> dict[str, list[int]]:
+    def first_choices(engine: Any) -> dict[str, list[int]]:
         """Each SSM's own token at every position of the text."""
         sequence = engine.prepare(with_plain_decoding(view, 0))
         text = [*sequence.prompt_ids, *view.token_ids]
-        tokens: dict[str, list[int]] = engine.own_tokens(
+        tokens: dict[str, list[int]] = engine.first_choice_tokens(
             sequence, names, text, len(sequence.prompt_ids)
         )
         return tokens
 
-    task = EngineTask(hub.model_host, own_tokens, view.started.prompt_token_ids)
+    task = EngineTask(hub.model_host, first_choices, view.started.prompt_token_ids)
     try:
         while not task.wait(CHECK_S):
             place = f", {task.place} in the queue" if task.place else ""
@@ -81,7 +81,7 @@ def stored_regret(run: Any) -> Regret | None:
 def _scorable(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
     """The run's SSMs; ConfigError if regret cannot be computed."""
     assert view.started is not None, "checked by finished_view"
-    names = drafting_ssms(view)
+    names = routed_candidates(view)
     if not names:
         raise ConfigError(NOT_ROUTED)
     # A thinned run: its figures are those of the whole, its trees have no rejected node. A run that

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
+from core.words import noun_of, number_of
+
 __all__ = ["by_index", "join_names", "noun_of", "number_of", "shorten"]
 
 T = TypeVar("T")
@@ -18,16 +20,6 @@ def by_index(values: Iterable[T]) -> dict[str, T]:
 def join_names(names: Sequence[str]) -> str:
     """A; A and B; A, B and C."""
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
-
-
-def noun_of(count: int, noun: str) -> str:
-    """token for 1, else tokens; pass, else passes."""
-    return noun if count == 1 else f"{noun}es" if noun.endswith("s") else f"{noun}s"
-
-
-def number_of(count: int, noun: str) -> str:
-    """1 token; 2 tokens."""
-    return f"{count} {noun_of(count, noun)}"
 
 
 def shorten(text: str, most: int) -> str:

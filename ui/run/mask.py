@@ -1,7 +1,7 @@
 """Inside an LLM pass: which tokens each node of the selected round's tree attends to, and where the
 keys and values of each are kept, before and after the commit.
 
-Pure. The pass is fed the root and then the nodes in their order; each gets the next slot of the KV
+No I/O. The pass is fed the root, then the nodes in their order; each gets the next slot of the KV
 cache, siblings too, although they share a position. Committing moves the accepted path next to the
 root; the rest is written over by the next round (core/models/kv_cache.py).
 """
@@ -21,7 +21,9 @@ MOST_NODES = 64
 
 
 def mask_value(frame: Frame) -> dict[str, Any]:
-    """`cached`: tokens in the cache before the pass, which every node attends to; the root's slot.
+    """`run`, `round`, `stage`, `node`: the selected ones. `drafters`: as in all charts. `root`: the
+    root token's text. `cached`: the number of tokens in the cache before the pass, which each node
+    attends to (within a layer's window), and so the root's slot.
     `nodes`: text, parent, `ancestors` (nodes, without the root), slot, and the slot `after` the
     commit, None if it is not kept. `more`: nodes that are left out."""
     view, detail = frame.view, frame.detail

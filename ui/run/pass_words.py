@@ -63,8 +63,8 @@ def _worth(info: RanksInfo, rounds: Sequence[RoundView]) -> str:
     if len(passes) < LEAST_PASSES:
         return f"{LEAST_PASSES} passes of about one width tell whether the ranks are worth it."
     pass_ms = statistics.median(map(_pass_ms, passes))
-    # A rank that the system interrupts seems to compute meanwhile: most passes of a busy machine
-    # have that, and one process, which nobody waits for, would not.
+    # A rank that the system interrupts seems to compute meanwhile. On a busy machine most passes
+    # have such a rank; a single process would not make others wait.
     computed_ms = [
         _lower_quartile([max(0.0, _pass_ms(line) - line.traffic[rank].ms) for line in passes])
         for rank in range(info.count)

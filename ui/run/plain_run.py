@@ -14,7 +14,7 @@ from statistics import median
 
 from core.config import Request
 from core.errors import ConfigError
-from core.events import ModelInfo, RunCompleted
+from core.events import ModelInfo
 from ui.run.baselines import keep_baseline, key_of_run, round_ends_ms
 from ui.run.frame import Baseline
 from ui.run.listed import number_of
@@ -86,19 +86,28 @@ def _run_blocks(
         baseline = session.baseline
         if pair is None or session.player is not player or baseline is None:
             return
-        pairs = (*baseline.blocks, pair)
-        rate = median(plain for plain, _ in pairs)
-        session.baseline = replace(baseline, blocks=pairs, tokens_per_second=rate)
+        plain_view, own_view = pair
+        speeds = (plain_view.stats.tokens_per_second, own_view.stats.tokens_per_second)
+        pairs = (*baseline.blocks, speeds)
+        # A length that follows measured times may have made other rounds of it.
+        same_rounds = _num_emitted(own_view) == _num_emitted(view)
+        own_ends = round_ends_ms(own_view) if same_rounds else ()
+        session.baseline = replace(
+            baseline,
+            blocks=pairs,
+            ends=(*baseline.ends, (round_ends_ms(plain_view), own_ends)),
+            tokens_per_second=median(plain for plain, _ in pairs),
+        )
     if session.player is player and session.baseline is not None:
         keep_baseline(hub.store, view.run_id, session.baseline)
 
 
 def _run_block(
     hub: Hub, session: TabSession, view: View, owner: str, place: tuple[int, int]
-) -> Generator[None, None, tuple[float, float] | None]:
-    """The run and plain decoding once more: the speeds of plain decoding and of the run; None if
-    one of them was stopped."""
-    player, speeds = session.player, []
+) -> Generator[None, None, tuple[View, View] | None]:
+    """The run and plain decoding once more: plain decoding and the run; None if one of them was
+    stopped."""
+    player, views = session.player, []
     assert view.started is not None
     own_request = Request.from_plain(view.started.asked)
     # The seed that the run drew, where its request left it open.
@@ -111,15 +120,18 @@ def _run_block(
                 if session.player is not player:
                     return None
                 session.doing = f"Both once more: block {place[0]} of {place[1]}."
-                last = source.events(max(0, source.count - 1), source.count)
+                ran = source
                 yield
-            stats = [event.stats for event in last if isinstance(event, RunCompleted)]
-            if not stats:
+            views.append(_view_of(ran))
+            if views[-1].state != "completed":
                 return None
-            speeds.append(stats[0].tokens_per_second)
     finally:
         session.doing = ""
-    return speeds[0], speeds[1]
+    return views[0], views[1]
+
+
+def _num_emitted(view: View) -> list[int]:
+    return [line.emitted for line in view.rounds]
 
 
 def check_same_llm(run_id: str, wrote: Iterable[ModelInfo], loaded: Iterable[ModelInfo]) -> None:
@@ -210,6 +222,11 @@ def _keep_baseline(hub: Hub, session: TabSession, view: View) -> None:
         # The visitor's own run and the first plain run are the first block.
         block = ((rate, view.stats.tokens_per_second),)
         session.baseline = Baseline(
-            rate, plain.run_id, note, key_of_run(view), block, round_ends_ms(plain)
+            rate,
+            plain.run_id,
+            note,
+            key_of_run(view),
+            block,
+            ((round_ends_ms(plain), round_ends_ms(view)),),
         )
         keep_baseline(hub.store, view.run_id, session.baseline)

@@ -26,10 +26,11 @@ TEXT_TOKENS = 600
 def race_value(frame: Frame, baseline: Baseline | None) -> Value:
     """`rounds`: of the run, each with its tokens and its end in ms; `words`: the text's tokens;
     `alike`: how many of them plain decoding writes too; `plain_ms`: the end of each plain pass,
-    once measured; `sel` and `whole`: the visitor's place, clicked where it is `pinned`; `plain`:
-    tokens of plain decoding while it runs, else -1."""
+    once measured; `block`: which block all these times are of; `sel` and `whole`: the visitor's
+    place, clicked where it is `pinned`; `plain`: tokens of plain decoding while it runs, else
+    -1."""
     view = frame.view
-    ends = round_ends_ms(view)
+    plain_ends, ends, block = _lane_times(frame, baseline)
     words = view.tokens if len(view.tokens) <= TEXT_TOKENS else ()
     return {
         "rounds": {
@@ -38,10 +39,8 @@ def race_value(frame: Frame, baseline: Baseline | None) -> Value:
         },
         "words": {str(i): token.text for i, token in enumerate(words)},
         "alike": _num_alike(frame, len(words)),
-        # For the same text only: another one's passes would be drawn over this one's words.
-        "plain_ms": {str(i): round(ms, 2) for i, ms in enumerate(baseline.passes)}
-        if baseline and _is_identical(frame)
-        else {},
+        "plain_ms": {str(i): round(ms, 2) for i, ms in enumerate(plain_ends)},
+        "block": block,
         **place_value(frame),
         "pinned": frame.pinned,
         "plain": frame.plain_so_far,
@@ -53,6 +52,27 @@ def race_value(frame: Frame, baseline: Baseline | None) -> Value:
         "text_why": frame.answer.sentence if frame.answer else "",
         "blocks": len(baseline.blocks) if baseline else 0,
     }
+
+
+def _lane_times(
+    frame: Frame, baseline: Baseline | None
+) -> tuple[tuple[float, ...], tuple[float, ...], Value]:
+    """When each plain pass and each round of the run ended, in milliseconds from the end of the
+    prefill, and of which block that is: of the one with the median speed-up, so that the lanes end
+    as the sentence beside them says; else, and until all are measured, of the first, which is the
+    run itself."""
+    own = round_ends_ms(frame.view)
+    # For the same text only: another one's passes would be drawn over this one's words.
+    if baseline is None or not baseline.ends or not _is_identical(frame):
+        return (), own, {}
+    total = len(baseline.ends)
+    if frame.measuring or total < 2:
+        return baseline.ends[0][0], own, {}
+    number = baseline.median_block
+    plain_ends, ends = baseline.ends[number or 0]
+    block = {"number": (number or 0) + 1, "of": total, "median": number is not None}
+    # A visitor may have stepped back to an earlier round.
+    return plain_ends, ends[: len(own)], block
 
 
 def place_value(frame: Frame) -> Value:

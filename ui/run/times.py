@@ -1,6 +1,6 @@
 """How a round's milliseconds are divided: what a length policy predicts, and the stages' shares.
 
-Pure: spans and events in, milliseconds out.
+No I/O: spans and events in, milliseconds out.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def time_of(event: RoundCompleted) -> RoundTime:
     own = [span for span in event.spans if span.name not in NOT_OF_THE_ROUND]
     if not own:
         return RoundTime()
-    # Certain entries were drafted in the LLM's passes for other requests: this round did not wait
-    # for them.
+    # `is_certain`: drafted during the LLM's passes for other requests, so this round did not wait
+    # for it.
     hidden = sum(entry.saved_ms for entry in event.ahead if entry.is_certain)
     return RoundTime(
         ms=max(0.0, sum(span.ms for span in own) - hidden + event.between_ms),

@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
-from core.config.mechanisms import combine_rule
+from core.config.mechanisms import combine_rule, length_policy
 from ui.run.budget import with_budget_bounds
 from ui.run.charts import drafters_value, lengths_value, timeline_value
 from ui.run.explain import bars, explain
@@ -21,15 +21,18 @@ from ui.run.opening import OPENING
 from ui.run.pipeline_notes import is_fault
 from ui.run.probabilities import probability_words, rounded_probability
 from ui.run.race import place_value, race_value
-from ui.run.routes import drafting_ssms, route_in_short, routing_value
+from ui.run.routing_values import route_in_short, routed_candidates, routing_value
 from ui.run.trees import drafts_apart, dropped_values, picture_words, tree_nodes
 from ui.run.view import Detail, TokenView, View
 from ui.run.votes import proposals_value, vote_in_short
 from ui.words.spreads import SINGLE, is_slower
 
-__all__ = ["PICTURES", "PictureMaker", "selected_round_words", "picture_values"]
+__all__ = ["PICTURES", "SIMPLER", "PictureMaker", "selected_round_words", "picture_values"]
 
 Value = dict[str, Any]
+
+SIMPLER = "sequence"
+"""The preset to try where drafts of several drafters lose: one SSM, a chain."""
 
 # Tokens that are drawn one by one while a run is live, and at its end. Older text is sent in
 # CHUNKs: their bounds move once in CHUNK tokens, so that Gradio's diff sends little.
@@ -194,7 +197,7 @@ def figures_value(
         "run": view.run_id,
         "state": _state(frame),
         # The dock opens on the drafters' pane: there it is said why these drafts were chosen.
-        "who": bool(drafting_ssms(view)) or _is_vote(view),
+        "who": bool(routed_candidates(view)) or _is_vote(view),
     }
     for name in FIGURES:
         values[name] = getattr(stats, name) if any_yet else None
@@ -208,10 +211,17 @@ def figures_value(
     values["speedup"] = ratio.value if ratio else None
     values["sample"] = SINGLE if ratio and ratio.groups < 2 else ""
     values["slower"] = ratio is not None and is_slower(ratio)
+    values["offer"] = SIMPLER if values["slower"] and _is_given(view) else ""
     values["scores"] = _scores_value(view)
     # Without its speed-up: one sample cannot be compared with blocks of this run.
     values["before"] = {name: getattr(before.stats, name) for name in FIGURES} if before else {}
     return {**values, **race_value(frame, baseline)}
+
+
+def _is_given(view: View) -> bool:
+    """Whether several drafters drafted as far as the request says: less of it is a choice."""
+    policy = length_policy(view.speculation.get("length", ""))
+    return len(view.drafters) > 1 and policy.set_by_user
 
 
 def _is_vote(view: View) -> bool:

@@ -1,4 +1,4 @@
-"""What every page needs: the Hub with the loaded models, the store, access rights. One per
+"""Context: the Hub with the loaded models, the store and access rights, shared by all tabs. One per
 server."""
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class Context:
 
     @property
     def drafting_preset(self) -> str:
-        """The page's preset if it drafts, else another one: for measurements against plain
-        decoding."""
+        """The page's preset, or `specinfer` if that is plain decoding: for measurements against
+        plain decoding."""
         return "specinfer" if self.preset == "autoregressive" else self.preset
 
     @property
@@ -74,23 +74,23 @@ class Context:
 
     @property
     def models(self) -> tuple[ModelInfo, ...]:
-        """The loaded models, the LLM first; others after a swap."""
+        """The models loaded now, the LLM first."""
         return self.hub.model_host.infos
 
     @property
     def drafter_names(self) -> tuple[str, ...]:
-        """The names of the loaded SSMs; others after a swap."""
+        """The names of the SSMs loaded now."""
         return self.hub.model_host.drafter_names
 
     @property
-    def own_drafters(self) -> tuple[str, ...]:
-        """The import paths of the user's own drafters."""
-        return self.hub.model_host.own_drafters
+    def user_drafters(self) -> tuple[str, ...]:
+        """The import paths of user-defined drafters."""
+        return self.hub.model_host.user_drafters
 
     @property
     def model_free(self) -> tuple[str, ...]:
         """The names of the drafters that are not SSMs."""
-        return (*MODEL_FREE, *self.own_drafters)
+        return (*MODEL_FREE, *self.user_drafters)
 
     @property
     def chat(self) -> bool:

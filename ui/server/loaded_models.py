@@ -39,7 +39,7 @@ class ServedModels:
         self.worker, self.pair = worker, pair
         self.infos = tuple(models.infos)
         self.drafter_names = tuple(models.drafter_names)
-        self.own_drafters = tuple(getattr(models, "own_drafters", ()))
+        self.user_drafters = tuple(getattr(models, "user_drafters", ()))
         self.chat = bool(getattr(tokenizer, "chat_template", None))
         self.ranks: RanksInfo | None = getattr(getattr(models, "llm", None), "ranks", None)
         # Whether a lesson may stream the LLM's layers.

@@ -89,8 +89,8 @@ class ModelHost:
         return self._served.drafter_names
 
     @property
-    def own_drafters(self) -> tuple[str, ...]:
-        return self._served.own_drafters
+    def user_drafters(self) -> tuple[str, ...]:
+        return self._served.user_drafters
 
     @property
     def chat(self) -> bool:
@@ -193,7 +193,7 @@ class ModelHost:
 
     def _checked_request(self, request: Request, served: ServedModels) -> Request:
         """The request; ConfigError if it was made for models that are no longer loaded."""
-        allowed = ("all", "first", *MODEL_FREE, *served.own_drafters, *served.drafter_names)
+        allowed = ("all", "first", *MODEL_FREE, *served.user_drafters, *served.drafter_names)
         gone = [name for name in request.speculation.drafters if name not in allowed]
         if any(name in self._past_drafters for name in gone):
             # Not submitted: this gives back what `enter` counted.
@@ -229,7 +229,7 @@ class ModelHost:
         with self._changed:
             if self._closed:
                 raise EngineClosedError("worker is closed: no models are loaded any more")
-            if self._swap.loading:
+            if self._swap.is_loading:
                 raise ConfigError(
                     "another pair is being loaded: wait until it is loaded, or cancel that first"
                 )
@@ -240,7 +240,7 @@ class ModelHost:
     def cancel(self) -> None:
         """Cancels a loading at its next stage; no effect after its end."""
         with self._changed:
-            if self._swap.loading:
+            if self._swap.is_loading:
                 self._set_swap(self._swap.with_cancel_requested())
 
     def wait(self, swap: ModelSwap, timeout: float) -> None:
@@ -273,7 +273,7 @@ class ModelHost:
             # The text alone: the error's traceback refers to the half-loaded models.
             reason = str(error) or type(error).__name__
         finally:
-            reason = reason or _unforeseen(sys.exception())
+            reason = reason or _internal_error(sys.exception())
             with self._changed:
                 self._set_swap(self._swap.end_with(reason, time.monotonic()))
             _free_memory()
@@ -325,7 +325,7 @@ class ModelHost:
             self._changed.notify_all()
 
 
-def _unforeseen(error: BaseException | None) -> str:
+def _internal_error(error: BaseException | None) -> str:
     """A sentence for an unexpected error; its traceback goes to the threads' excepthook."""
     return f"internal error ({type(error).__name__}): {error}" if error else ""
 

@@ -61,7 +61,7 @@ class ModelSwap:
         return cls(pair, "loading", began=time.monotonic())
 
     @property
-    def loading(self) -> bool:
+    def is_loading(self) -> bool:
         return self.state == "loading"
 
     def at(self, words: str, now: float) -> ModelSwap:

@@ -139,10 +139,10 @@ class TabSession:
     now; `baseline`, `answer` and `regret` belong to that run, `before` is the run it is compared
     with. `trouble` and `doing` are sentences for the visitor. `side` is a second run for this
     session, such as the baseline's; `racing`: it is plain decoding; `measuring`: a speed-up is
-    being measured; `why_no_run`: why no run can be started. `pace`: how runs to come play.
-    `lecture` has the results of the lessons' runs, `acceptance` that of Live's by temperature.
-    `stops` counts clicks on Stop, as counted by the browser; `sent` are values on their way to the
-    form; `study` is used by pages of studies.
+    being measured; `no_run_words`: what the board says without a run. `pace`: how runs to come
+    play. `lecture` has the results of the lessons' runs, `acceptance` that of Live's by
+    temperature. `stops` counts clicks on Stop, as counted by the browser; `sent` are values on
+    their way to the form; `study` is used by pages of studies.
     A handler holds `drawing` while it changes what is shown, so that clicks in quick succession
     are answered in order.
     """
@@ -160,7 +160,7 @@ class TabSession:
     side: LiveSource | None = None
     racing: bool = False
     measuring: bool = False
-    why_no_run: str = ""
+    no_run_words: str = ""
     stops: int = 0
     study: StudyPlace = field(default_factory=StudyPlace)
     sent: PendingFields | None = None
@@ -204,7 +204,7 @@ class TabSession:
         return (source.run_id, source.is_done) if source else ("", True), self.side is not None
 
     @property
-    def opening(self) -> bool:
+    def shows_opening_run(self) -> bool:
         """Whether it shows the run that the page opens with."""
         return self.player is not None and self.player.source.run_id == OPENING
 
@@ -214,7 +214,7 @@ class TabSession:
         return None not in (self.asked, self.form) and self.form != self.asked
 
     @property
-    def moving(self) -> bool:
+    def is_playing(self) -> bool:
         """Whether the run plays by itself."""
         player = self.player
         return player is not None and not player.is_paused and player.pace.mode != "step"

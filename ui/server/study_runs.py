@@ -47,7 +47,7 @@ class StudyRuns:
     def busy(self) -> int:
         """The number of waiting and running requests of all visitors, plus 1 while models are
         loaded."""
-        return self._hub.model_host.busy() + self._hub.model_host.swap.loading
+        return self._hub.model_host.busy() + self._hub.model_host.swap.is_loading
 
     def num_begun(self) -> int:
         """The number of requests and loadings since the start."""

@@ -18,7 +18,7 @@ from ui.run.baselines import baseline_of
 from ui.run.hindsight import stored_regret
 from ui.run.regret_words import regret_plain
 from ui.server.context import Context
-from ui.sessions.history import Asker, allowed_run
+from ui.sessions.history import CallerRights, allowed_run
 from ui.words.messages import Line
 
 __all__ = ["FORMATS", "FROM_STORE", "export_progress", "write_export"]
@@ -43,13 +43,13 @@ PROGRESS_INTERVAL_S = 0.3
 
 
 def export_progress(
-    context: Context, asker: Asker, run_id: str, name: str
+    context: Context, rights: CallerRights, run_id: str, name: str
 ) -> Iterator[tuple[dict[str, Any] | None, Line]]:
     """Yields progress every PROGRESS_INTERVAL_S seconds, then the file of `write_export`, whose
     errors it raises."""
     shares = [0.0]
     with ThreadPoolExecutor(1) as pool:
-        job = pool.submit(write_export, context, asker, run_id, name, shares.append)
+        job = pool.submit(write_export, context, rights, run_id, name, shares.append)
         while not wait((job,), PROGRESS_INTERVAL_S).done:
             share = shares[-1]
             # The writer's thread appends; only the last share counts, so the list is kept short.
@@ -63,7 +63,7 @@ def export_progress(
 
 def write_export(
     context: Context,
-    asker: Asker,
+    rights: CallerRights,
     run_id: str,
     name: str,
     on_progress: Callable[[float], None] | None = None,
@@ -76,7 +76,7 @@ def write_export(
     choice("format", name, tuple(FORMATS))
     if not run_id:
         raise StoreError("no run is opened: open one from the list first")
-    run = allowed_run(context, asker, run_id)
+    run = allowed_run(context, rights, run_id)
     events = context.store.events(run_id)
     regret = stored_regret(run)
     if name == "html":

@@ -13,13 +13,13 @@ from ui.server.context import Context
 from ui.server.session import guard, guard_once
 from ui.sessions.exporting import export_progress
 from ui.sessions.history import (
-    Asker,
+    CallerRights,
     RunFilters,
-    asker_of,
     drafter_choices,
     list_values,
     llm_choices,
     menu,
+    rights_of,
 )
 from ui.sessions.layout import Sessions
 from ui.sessions.repeat import repeat_run, stop_again
@@ -32,7 +32,7 @@ from ui.words.messages import Line
 
 __all__ = [
     "again_handler",
-    "as_asker",
+    "with_rights",
     "choose_handler",
     "delete_handler",
     "export_handler",
@@ -45,12 +45,12 @@ __all__ = [
 ]
 
 
-def as_asker(context: Context, work: Callable[..., Any]) -> Callable[..., Any]:
-    """The handler that returns `work(context, asker, *values)`; its first input is the visitor's
+def with_rights(context: Context, work: Callable[..., Any]) -> Callable[..., Any]:
+    """The handler that returns `work(context, rights, *values)`; its first input is the visitor's
     key."""
 
     def handler(request: gr.Request, visitor: str, *values: Any) -> Any:
-        return work(context, asker_of(context, request, visitor), *values)
+        return work(context, rights_of(context, request, visitor), *values)
 
     return handler
 
@@ -61,20 +61,20 @@ def as_asker(context: Context, work: Callable[..., Any]) -> Callable[..., Any]:
 def list_handler(context: Context, turn: int | None) -> Callable[..., list[Any]]:
     """`turn`: pages forward or back; None: the first page."""
 
-    def show(context: Context, asker: Asker, opened: str, *values: Any) -> list[Any]:
+    def show(context: Context, rights: CallerRights, opened: str, *values: Any) -> list[Any]:
         text, status, order, page, *more = values
         number = 1 if turn is None else (page or 1) + turn
-        return list_values(context, asker, opened, text, status, order, number, RunFilters(*more))
+        return list_values(context, rights, opened, text, status, order, number, RunFilters(*more))
 
-    return as_asker(context, show)
+    return with_rights(context, show)
 
 
-def name_menus(context: Context, asker: Asker, llm: str, drafter: str) -> list[Any]:
+def name_menus(context: Context, rights: CallerRights, llm: str, drafter: str) -> list[Any]:
     """The menus of LLMs and of drafters, with the chosen names."""
 
     def work() -> list[Any]:
         menus = ((llm_choices, llm), (drafter_choices, drafter))
-        return [menu(choices(context, asker), chosen) for choices, chosen in menus]
+        return [menu(choices(context, rights), chosen) for choices, chosen in menus]
 
     return guard_once(work, lambda _: [gr.skip(), gr.skip()])
 
@@ -87,11 +87,11 @@ def choose_handler(sessions: Sessions) -> Callable[..., Any]:
         session, event_data = board.session(request), event._data or {}
         run_id = str(event_data.get("run", ""))
         one, two = sessions.two_runs.tab_sessions(context, request)
-        asker = asker_of(context, request, visitor)
+        rights = rights_of(context, request, visitor)
         return session.clicks.last(
             "run",
             event_data,
-            lambda: choose_run(sessions, (session, one, two), asker, run_id, comparing),
+            lambda: choose_run(sessions, (session, one, two), rights, run_id, comparing),
         )
 
     return choose
@@ -100,9 +100,9 @@ def choose_handler(sessions: Sessions) -> Callable[..., Any]:
 # -- the opened run --
 
 
-def facts_and_study(context: Context, asker: Asker, run_id: str) -> list[Any]:
+def facts_and_study(context: Context, rights: CallerRights, run_id: str) -> list[Any]:
     """The facts about the opened run and the link to its study, without its note."""
-    _, facts, _, _, study = about_run(context, asker, run_id)
+    _, facts, _, _, study = about_run(context, rights, run_id)
     return [facts, study]
 
 
@@ -110,8 +110,8 @@ def again_handler(sessions: Sessions) -> Callable[..., Iterator[list[Any]]]:
     context = sessions.board.context
 
     def run_again(request: gr.Request, visitor: str, run_id: str) -> Iterator[list[Any]]:
-        asker, owner = asker_of(context, request, visitor), context.access.key(request, visitor)
-        yield from repeat_run(sessions, sessions.board.session(request), asker, owner, run_id)
+        rights, owner = rights_of(context, request, visitor), context.access.key(request, visitor)
+        yield from repeat_run(sessions, sessions.board.session(request), rights, owner, run_id)
 
     return run_again
 
@@ -126,10 +126,10 @@ def stop_handler(sessions: Sessions) -> Callable[..., list[Any]]:
 
 def export_handler(context: Context, name: str) -> Callable[..., Iterator[list[Any]]]:
     def save(request: gr.Request, visitor: str, run_id: str) -> Iterator[list[Any]]:
-        asker = asker_of(context, request, visitor)
+        rights = rights_of(context, request, visitor)
 
         def work() -> Iterator[list[Any]]:
-            for file, line in export_progress(context, asker, run_id, name):
+            for file, line in export_progress(context, rights, run_id, name):
                 # By the clock: each press saves once, also the same file again.
                 stamp = time.time_ns() // 1_000_000
                 yield [{**file, "n": stamp} if file else gr.skip(), notice_value([line])]
@@ -143,8 +143,8 @@ def delete_handler(sessions: Sessions) -> Callable[..., list[Any]]:
     board = sessions.board
 
     def delete(request: gr.Request, visitor: str, run_id: str) -> list[Any]:
-        asker = asker_of(board.context, request, visitor)
-        return delete_run(sessions, board.session(request), asker, run_id)
+        rights = rights_of(board.context, request, visitor)
+        return delete_run(sessions, board.session(request), rights, run_id)
 
     return delete
 

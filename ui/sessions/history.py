@@ -32,10 +32,10 @@ __all__ = [
     "ORDERS",
     "SINCE",
     "STATUSES",
-    "Asker",
+    "CallerRights",
     "RunFilters",
     "allowed_run",
-    "asker_of",
+    "rights_of",
     "check_ended",
     "drafter_choices",
     "excerpt",
@@ -73,15 +73,15 @@ EXCERPT = 160
 DIFFERENCES = 3
 
 
-def asker_of(context: Context, request: gr.Request, visitor: str) -> Asker:
-    """The caller's rights."""
+def rights_of(context: Context, request: gr.Request, visitor: str) -> CallerRights:
+    """The rights of the caller that made this request."""
     access = context.access
-    return Asker(access.owner(request, visitor or ""), access.shows_paths(request))
+    return CallerRights(access.owner(request, visitor or ""), access.shows_paths(request))
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
-    """A caller's rights. `owner`: the only owner whose runs are listed, None for all; `paths`:
+class CallerRights:
+    """What a caller may see. `owner`: the only owner whose runs are listed, None for all; `paths`:
     whether server paths may be shown."""
 
     owner: str | None
@@ -113,7 +113,7 @@ NO_FILTERS = RunFilters()
 
 def list_values(
     context: Context,
-    asker: Asker,
+    rights: CallerRights,
     opened: str,
     text: str,
     status: str,
@@ -128,7 +128,7 @@ def list_values(
             "text": text or "",
             "status": "" if status == "all" else status,
             "order": order,
-            "owner": asker.owner,
+            "owner": rights.owner,
             "limit": PAGE,
             **more.query(),
         }
@@ -148,24 +148,24 @@ def list_values(
         value = {"rows": rows, "selected": opened, "empty": empty, "mean": GAIN.label}
         lines = [Line("info", f"{number_of(runs_page.total, 'run')}, page {number} of {last}.")]
         log = log_line(context.store.status())
-        lines += [log, Line("info", "" if asker.paths else "You see the runs of this browser.")]
+        lines += [log, Line("info", "" if rights.paths else "You see the runs of this browser.")]
         return [value, notice_value(lines, again=bool(log.text)), number]
 
     return guard_once(work, lambda message: [{}, notice_value([Line("error", message)]), 1])
 
 
-def llm_choices(context: Context, asker: Asker) -> list[tuple[str, str]]:
+def llm_choices(context: Context, rights: CallerRights) -> list[tuple[str, str]]:
     """The menu of LLMs: all of the log, or the loaded one if the visitor may not see the whole
     log."""
-    if asker.owner is None:
+    if rights.owner is None:
         return [ANY_MODEL, *((name, name) for name in context.store.choices().llms)]
     return [ANY_MODEL, *((model.name, model.name) for model in context.models[:1])]
 
 
-def drafter_choices(context: Context, asker: Asker) -> list[tuple[str, str]]:
+def drafter_choices(context: Context, rights: CallerRights) -> list[tuple[str, str]]:
     """The menu of drafters: all of the log, or the loaded ones, as in `llm_choices`."""
     own = (*context.drafter_names, *context.model_free)
-    names = context.store.choices().drafters if asker.owner is None else own
+    names = context.store.choices().drafters if rights.owner is None else own
     return [ANY_MODEL, NO_DRAFTER, *((name, name) for name in names)]
 
 
@@ -231,9 +231,9 @@ def check_ended(context: Context, run: Any) -> None:
         raise StoreError(f"run is still running: {TO_END[maker]}")
 
 
-def allowed_run(context: Context, asker: Asker, run_id: str) -> Any:
+def allowed_run(context: Context, rights: CallerRights, run_id: str) -> Any:
     """The run's summary. UnknownRunError also for another visitor's run."""
-    if asker.owner is None:
+    if rights.owner is None:
         return context.store.run(run_id)
     # One error for both: it must not reveal the ids of other visitors' runs.
     nothing = f"run_id is {run_id!r}: no such run of yours"
@@ -241,6 +241,6 @@ def allowed_run(context: Context, asker: Asker, run_id: str) -> Any:
         summary = context.store.run(run_id)
     except UnknownRunError as error:
         raise UnknownRunError(nothing) from error
-    if getattr(summary, "owner", "") != asker.owner:
+    if getattr(summary, "owner", "") != rights.owner:
         raise UnknownRunError(nothing)
     return summary

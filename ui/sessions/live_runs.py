@@ -12,7 +12,7 @@ import gradio as gr
 
 from ui.server.session import TabSession, play
 from ui.sessions.handlers import list_handler
-from ui.sessions.history import Asker, asker_of
+from ui.sessions.history import CallerRights, rights_of
 from ui.sessions.layout import Sessions
 from ui.sessions.retention import about_run
 from ui.shared.event_options import LATEST, QUIET
@@ -21,7 +21,7 @@ __all__ = ["follow_opened", "follow_run"]
 
 
 def follow_run(
-    sessions: Sessions, session: TabSession, asker: Asker, run_id: str
+    sessions: Sessions, session: TabSession, rights: CallerRights, run_id: str
 ) -> Iterator[list[Any]]:
     """The board and the scrubber while the run goes on, and at its end once the facts about the
     run. Yields nothing for a run that is shown to its end, or no longer shown."""
@@ -36,7 +36,7 @@ def follow_run(
         yield [*values, *board.place(session), *(gr.skip() for _ in outputs)]
     # The board shows the end already; the facts still say that the run is under way.
     if session.player is player and player.source.is_done:
-        yield [*quiet[: -len(outputs)], *about_run(board.context, asker, run_id)]
+        yield [*quiet[: -len(outputs)], *about_run(board.context, rights, run_id)]
 
 
 def follow_opened(sessions: Sessions, opened: Callable[..., Any], visitor: gr.BrowserState) -> None:
@@ -44,8 +44,8 @@ def follow_opened(sessions: Sessions, opened: Callable[..., Any], visitor: gr.Br
     board, filters = sessions.board, sessions.filters
 
     def follow(request: gr.Request, visitor: str, run_id: str) -> Iterator[list[Any]]:
-        asker = asker_of(board.context, request, visitor)
-        yield from follow_run(sessions, board.session(request), asker, run_id)
+        rights = rights_of(board.context, request, visitor)
+        yield from follow_run(sessions, board.session(request), rights, run_id)
 
     event = opened(
         follow,

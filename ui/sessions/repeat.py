@@ -20,7 +20,7 @@ from ui.run.view import reduce_all
 from ui.server.context import Context
 from ui.server.session import STOP_WAIT_S, TabSession, play
 from ui.server.under_way import stop, under_way
-from ui.sessions.history import Asker, allowed_run
+from ui.sessions.history import CallerRights, allowed_run
 from ui.sessions.layout import Sessions
 from ui.shared.board import Values
 
@@ -29,12 +29,14 @@ __all__ = ["recorded_request", "repeat_run", "stop_again"]
 NAMES = ("This run", "the one before")
 
 
-def recorded_request(context: Context, asker: Asker, run_id: str, seed: bool = False) -> Request:
+def recorded_request(
+    context: Context, rights: CallerRights, run_id: str, seed: bool = False
+) -> Request:
     """The request of a past run as it was made; with `seed`, with the seed that was drawn for it.
     StoreError, ConfigError."""
     if not run_id:
         raise StoreError("no run is opened: open one from the list first")
-    run = allowed_run(context, asker, run_id)
+    run = allowed_run(context, rights, run_id)
     request = Request.from_plain(run.asked)
     if not seed:
         return request
@@ -42,14 +44,14 @@ def recorded_request(context: Context, asker: Asker, run_id: str, seed: bool = F
 
 
 def repeat_run(
-    sessions: Sessions, session: TabSession, asker: Asker, owner: str, run_id: str
+    sessions: Sessions, session: TabSession, rights: CallerRights, owner: str, run_id: str
 ) -> Iterator[list[Any]]:
     """Repeat the opened run on the same board: yields the board, the scrubber, and at the end the
     new run's id."""
     board, store = sessions.board, sessions.board.context.store
 
     def frames() -> Iterator[object]:
-        request = recorded_request(board.context, asker, run_id, seed=True)
+        request = recorded_request(board.context, rights, run_id, seed=True)
         if under_way(board.context, store.run(run_id)):
             raise StoreError("run is still running: it can be made again once it has ended")
         before = store.events(run_id)

@@ -12,7 +12,7 @@ from ui.run.listed import number_of
 from ui.server.context import Context
 from ui.server.session import guard_once
 from ui.server.under_way import under_way
-from ui.sessions.history import DIFFERENCES, Asker, allowed_run, excerpt
+from ui.sessions.history import DIFFERENCES, CallerRights, allowed_run, excerpt
 from ui.shared.parts import notice_value
 from ui.shared.studies import Studies
 from ui.shared.study_words import KINDS
@@ -32,16 +32,16 @@ __all__ = [
 ]
 
 THINNING = (
-    "Of older runs only the accepted paths stay: texts, figures and rounds are kept, rejected "
-    "branches and what else was likely go for ever. Empty or 0: every run stays whole."
+    "Older runs keep text, figures and accepted tokens; rejected branches and alternatives are "
+    "deleted permanently. Empty or 0: all runs are kept in full."
 )
 THINNED = (
-    "Of this run only the accepted paths are kept, as the run log was told: its text and its "
-    "figures are whole, rejected branches and alternatives are gone."
+    "Of this run only text, figures and accepted tokens are kept, by the log's retention setting; "
+    "rejected branches and alternatives are deleted."
 )
 UNDER_WAY = MappingProxyType(
     {
-        "here": "It is under way: its pictures follow it to its end. Stop ends it, for everybody.",
+        "here": "It is under way: its pictures follow it to its end. Stop ends it for all viewers.",
         "elsewhere": "It is under way in another server that uses this log: its pictures follow "
         "the log, about once a second. It can be stopped there only.",
     }
@@ -52,12 +52,11 @@ MOST_RUNS = 10_000_000
 # -- the opened run --
 
 
-def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
-    """The opened run's section: what is said about it, its note, whether it can be stopped here,
-    the link to its study."""
+def about_run(context: Context, rights: CallerRights, run_id: str) -> list[Any]:
+    """Updates of the opened run's section, notice, note, stop button and study button."""
     try:
-        run = allowed_run(context, asker, run_id) if run_id else None
-        study = Studies(context, asker.owner, "").of_run(run_id)
+        run = allowed_run(context, rights, run_id) if run_id else None
+        study = Studies(context, rights.owner, "").of_run(run_id)
     except SpecScopeError:
         run = None  # the board shows the error
     if run is None:
@@ -85,7 +84,7 @@ def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
     ]
     way = gr.Button(f"Open its {kind}", visible=True) if study else gr.Button(visible=False)
     stop = gr.Button(visible=maker != "elsewhere")
-    # Unchanged, since "Save note" stores the content of the box.
+    # The note as stored, since "Save note" stores the content of the box.
     return [gr.Column(visible=True), notice_value(lines), run.note, stop, way]
 
 
@@ -98,16 +97,16 @@ def _in_short(run: Any) -> list[str]:
     return [*words, *mean, short_time(local_time(run.created_utc))]
 
 
-def keep_note(context: Context, asker: Asker, run_id: str, note: str) -> dict[str, Any]:
+def keep_note(context: Context, rights: CallerRights, run_id: str, note: str) -> dict[str, Any]:
     """Store the note of the opened run; returns the notice."""
 
     def work() -> dict[str, Any]:
         if not run_id:
             raise StoreError("no run is opened: open one from the list first")
-        allowed_run(context, asker, run_id)
+        allowed_run(context, rights, run_id)
         context.store.annotate(run_id, note or "")
         message = (
-            "The note is kept; the search finds its words." if note else "The run has no note now."
+            "The note is saved; the search finds its words." if note else "The run has no note now."
         )
         return notice_value([Line("good", message)])
 
@@ -118,7 +117,8 @@ def keep_note(context: Context, asker: Asker, run_id: str, note: str) -> dict[st
 
 
 def parse_retention(typed: Any) -> int | None:
-    """The typed number of runs; None for all. ConfigError."""
+    """The typed number of runs; None for all. Raises ConfigError unless it is empty or a whole
+    number from 0 to MOST_RUNS."""
     text = str(typed if typed is not None else "").strip()
     if text in ("", "0"):
         return None
@@ -131,7 +131,9 @@ def parse_retention(typed: Any) -> int | None:
     return int(digits)
 
 
-def retention_view(context: Context, asker: Asker, typed: Any, last: str | None) -> list[Any]:
+def retention_view(
+    context: Context, rights: CallerRights, typed: Any, last: str | None
+) -> list[Any]:
     """Visibility and value of the control, and the log's value for the next call.
 
     `last`: the log's value at the last call. If the box shows another one, the visitor has typed
@@ -146,12 +148,13 @@ def retention_view(context: Context, asker: Asker, typed: Any, last: str | None)
         unchanged = touched or limit == (typed or "")
         return [gr.Accordion(visible=True), gr.skip() if unchanged else limit, limit]
 
-    return guard_once(work, lambda _: hidden) if asker.paths else hidden
+    return guard_once(work, lambda _: hidden) if rights.paths else hidden
 
 
-def log_location(context: Context, asker: Asker) -> dict[str, Any]:
-    """A notice of where the log is and how to look inside; empty for those who may not know."""
-    if not asker.paths:
+def log_location(context: Context, rights: CallerRights) -> dict[str, Any]:
+    """A notice of where the log is and how to look inside; empty for clients that may not see
+    paths."""
+    if not rights.paths:
         return notice_value([])
     command = context.store.datasette()
     where = f"All runs are in {context.store.path} (SQLite). To look inside: {command}"
@@ -159,24 +162,23 @@ def log_location(context: Context, asker: Asker) -> dict[str, Any]:
 
 
 def set_retention(
-    context: Context, asker: Asker, typed: Any, confirmed: bool
+    context: Context, rights: CallerRights, typed: Any, confirmed: bool
 ) -> tuple[dict[str, Any], gr.Button]:
-    """Set how many runs stay whole. Trees are removed for ever, so this asks for confirmation
-    first."""
+    """Sets how many runs are kept in full. The trees of older ones are deleted permanently, so this
+    asks for confirmation first."""
 
     def work() -> tuple[dict[str, Any], gr.Button]:
-        if not asker.paths:
-            raise StoreError("runs kept whole: only who owns this server may say how many")
+        if not rights.paths:
+            raise StoreError("retention can be set only by the server's owner")
         keep = parse_retention(typed)
         if keep is not None and not confirmed:
             kept = number_of(keep, "run")
-            ask = f"All but the last {kept} lose their rejected branches, for ever. Sure?"
+            ask = f"All but the last {kept} lose their rejected branches permanently. Sure?"
             return notice_value([Line("warn", ask)]), gr.Button(visible=True)
         context.store.set_retention(keep)
-        whole = "From now on every run stays whole."
-        some = (
-            f"The last {number_of(keep or 0, 'run')} stay whole; older ones are thinned meanwhile."
-        )
+        whole = "From now on every run is kept in full."
+        latest = number_of(keep or 0, "run")
+        some = f"The last {latest} are kept in full; older ones are thinned in the background."
         line = Line("good", whole if keep is None else some)
         return notice_value([line]), gr.Button(visible=False)
 

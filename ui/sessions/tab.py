@@ -17,7 +17,7 @@ from ui.run.player import Pace, Player
 from ui.run.proof import identical
 from ui.server.session import TabSession, guard_once
 from ui.server.under_way import source_of
-from ui.sessions.history import Asker, allowed_run, check_ended
+from ui.sessions.history import CallerRights, allowed_run, check_ended
 from ui.sessions.layout import CANCEL_LABEL, COMPARE_LABEL, Sessions, build_sessions
 from ui.sessions.retention import about_run
 from ui.sessions.two_runs import compare_runs
@@ -40,12 +40,14 @@ ALREADY = "This run is already deleted, in another tab perhaps: nothing was left
 CHOOSE = "Choose the second run: press another one in this list."
 
 
-def opened_run(tab: Sessions | Live, session: TabSession, asker: Asker, run_id: str) -> list[Any]:
+def opened_run(
+    tab: Sessions | Live, session: TabSession, rights: CallerRights, run_id: str
+) -> list[Any]:
     """Open a run at its end: the board of the tab, what plays, the id."""
     board = tab.board
 
     def work() -> list[Any]:
-        run = allowed_run(board.context, asker, run_id)
+        run = allowed_run(board.context, rights, run_id)
         player = Player(source_of(board.context, run), Pace("full"))
         # At full speed one step takes in all events that are recorded.
         player.advance(0.0)
@@ -68,7 +70,9 @@ def shows(session: TabSession, run_id: str) -> bool:
     return session.player is not None and session.player.source.run_id == run_id
 
 
-def delete_run(sessions: Sessions, session: TabSession, asker: Asker, run_id: str) -> list[Any]:
+def delete_run(
+    sessions: Sessions, session: TabSession, rights: CallerRights, run_id: str
+) -> list[Any]:
     """Delete the opened run and clear the board, also if another tab has deleted it already."""
     board = sessions.board
 
@@ -79,7 +83,7 @@ def delete_run(sessions: Sessions, session: TabSession, asker: Asker, run_id: st
         if not run_id:
             raise StoreError("no run is opened: open one from the list first")
         try:
-            check_ended(board.context, allowed_run(board.context, asker, run_id))
+            check_ended(board.context, allowed_run(board.context, rights, run_id))
             board.context.store.delete(run_id)
         except UnknownRunError:
             if not shows(session, run_id):
@@ -112,7 +116,7 @@ def toggle_comparing(run_id: str, comparing: str) -> list[Any]:
 def choose_run(
     sessions: Sessions,
     tab_sessions: tuple[TabSession, TabSession, TabSession],
-    asker: Asker,
+    rights: CallerRights,
     run_id: str,
     comparing: str,
 ) -> list[Any]:
@@ -124,11 +128,11 @@ def choose_run(
     """
     board, two_runs = sessions.board, sessions.two_runs
     if not comparing:
-        opened = opened_run(sessions, tab_sessions[0], asker, run_id)
+        opened = opened_run(sessions, tab_sessions[0], rights, run_id)
         closed = [gr.Column(visible=False), *(gr.skip() for _ in two_runs.outputs[1:])]
-        about = about_run(board.context, asker, opened[-1])
+        about = about_run(board.context, rights, opened[-1])
         return [*opened, *about, *closed, gr.skip(), gr.skip(), gr.skip()]
-    pair = compare_runs(two_runs, board.context, tab_sessions[1:], asker, (comparing, run_id))
+    pair = compare_runs(two_runs, board.context, tab_sessions[1:], rights, (comparing, run_id))
     skips = [gr.skip() for _ in (*sessions.opened_outputs, *sessions.controls.about_outputs)]
     return [*skips, *pair, *no_comparison()[1:]]
 

@@ -31,7 +31,7 @@ from ui.run.source import StoredSource
 from ui.server.context import Context
 from ui.server.session import TabSession, guard_once
 from ui.server.under_way import under_way
-from ui.sessions.history import Asker, allowed_run, excerpt
+from ui.sessions.history import CallerRights, allowed_run, excerpt
 from ui.sessions.two_runs_bar import Bar, bar_players, build_bar, place_of
 from ui.sessions.two_runs_tables import figures_of, settings_apart
 from ui.shared.parts import notice, notice_value, part
@@ -143,7 +143,7 @@ def compare_runs(
     two_runs: TwoRuns,
     context: Context,
     tab_sessions: tuple[TabSession, TabSession],
-    asker: Asker,
+    rights: CallerRights,
     ids: tuple[str, str],
 ) -> list[Any]:
     """The section's values for two runs; errors are shown in it."""
@@ -151,7 +151,7 @@ def compare_runs(
     def work() -> list[Any]:
         if ids[0] == ids[1]:
             raise StoreError("this is the run itself: choose another one to compare it with")
-        runs = [allowed_run(context, asker, run_id) for run_id in ids]
+        runs = [allowed_run(context, rights, run_id) for run_id in ids]
         for run in runs:
             if under_way(context, run):
                 raise StoreError(f"run {run.run_id} is still running: compare it once it has ended")

@@ -32,15 +32,16 @@ FRAME_S = 1 / 10
 """Seconds per frame of twelve pictures: faster frames would only queue up in the browser."""
 SLOWEST, FASTEST = 0.25, 100.0
 BUTTONS = (
-    ("step-back", "◂ Step back"),
-    ("step", "Step ▸"),
+    ("rewind", "|◂ Restart"),
     ("round-previous", "‹ Round"),
+    ("step-back", "◂ Step"),
+    ("play", "▶ Play"),
+    ("pause", "❚❚ Pause"),
+    ("step", "Step ▸"),
     ("round-next", "Round ›"),
-    ("play", "Play"),
-    ("pause", "Pause"),
-    ("rewind", "Restart"),
-    ("end", "Last round"),
+    ("end", "Last round ▸|"),
 )
+"""In the order of every other board's. Pause has the place of Play while both play."""
 MOVES = {
     "step-back": -1,
     "step": 1,
@@ -62,8 +63,9 @@ def build_bar() -> Bar:
     """One row of buttons, one of sliders; it stays visible."""
     with gr.Column(elem_classes="sp-playback", elem_id="pair-playback"):
         with gr.Row(elem_classes="sp-buttons"):
+            gr.Markdown("**Both runs**", elem_classes="sp-say")
             buttons = {
-                name: gr.Button(title, size="sm", min_width=84, elem_id=f"pair-{name}")
+                name: gr.Button(title, size="sm", min_width=40, elem_id=f"pair-{name}")
                 for name, title in BUTTONS
             }
         with gr.Row(equal_height=True):

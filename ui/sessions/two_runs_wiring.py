@@ -22,6 +22,10 @@ from ui.shared.event_options import EACH, LATEST, QUIET
 
 __all__ = ["wire_two_runs"]
 
+MANY: dict[str, Any] = {"concurrency_limit": None}
+BEGINS = "(rate) => { document.documentElement.dataset.pairPlays = ''; return [rate]; }"
+ENDS = "() => { delete document.documentElement.dataset.pairPlays; }"
+
 
 def wire_two_runs(two_runs: TwoRuns, context: Context) -> None:
     """The bar moves both halves, and so does a click in a picture of either."""
@@ -53,7 +57,8 @@ def wire_two_runs(two_runs: TwoRuns, context: Context) -> None:
             button.click(_move_handler(two_runs, context, name), None, outputs, **EACH)
     bar.scrub.input(scrub, bar.scrub, outputs, **LATEST)
     bar.rate.release(set_rate, bar.rate, None, **LATEST)
-    bar.buttons["play"].click(play, bar.rate, outputs, **QUIET, concurrency_limit=None)
+    begun = bar.buttons["play"].click(play, bar.rate, outputs, js=BEGINS, **QUIET, **MANY)
+    begun.then(None, None, None, js=ENDS)
 
 
 def _select_handler(two_runs: TwoRuns, context: Context, which: int) -> Callable[..., list[Any]]:

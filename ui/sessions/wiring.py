@@ -11,7 +11,6 @@ import gradio as gr
 from ui.live.layout import Live
 from ui.sessions.handlers import (
     again_handler,
-    as_asker,
     choose_handler,
     delete_handler,
     export_handler,
@@ -21,6 +20,7 @@ from ui.sessions.handlers import (
     stop_handler,
     studies_handler,
     study_press_handler,
+    with_rights,
 )
 from ui.sessions.layout import CANCEL_LABEL, Sessions
 from ui.sessions.live_runs import follow_opened
@@ -77,7 +77,7 @@ def wire_sessions(
         live,
         tabs,
         sessions.controls.into_live.click,
-        as_asker(sessions.board.context, recorded_request),
+        with_rights(sessions.board.context, recorded_request),
         run_inputs,
         sessions.controls.facts,
     )
@@ -100,7 +100,9 @@ def _wire_list(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> Cal
     for triggers, turn in kinds:
         gr.on(triggers, list_handler(context, turn), inputs, outputs, **LATEST)
     for trigger in (tab.select, sessions.refresh.click):
-        trigger(as_asker(context, name_menus), [visitor, *filters.names], filters.names, **LATEST)
+        trigger(
+            with_rights(context, name_menus), [visitor, *filters.names], filters.names, **LATEST
+        )
     return lambda event: event.then(list_handler(context, 0), inputs, outputs, **LATEST)
 
 
@@ -143,7 +145,7 @@ def _wire_opening(
     )
     reread(deletion)
     deletion.then(
-        as_asker(board.context, about_run),
+        with_rights(board.context, about_run),
         [visitor, sessions.opened_id],
         controls.about_outputs,
         **LATEST,
@@ -152,7 +154,7 @@ def _wire_opening(
     left = deletion.then(no_comparison, None, comparison, **LATEST)
     left.then(None, controls.compare, None, js=choosing)
     names = sessions.filters.names
-    deletion.then(as_asker(board.context, name_menus), [visitor, *names], names, **LATEST)
+    deletion.then(with_rights(board.context, name_menus), [visitor, *names], names, **LATEST)
 
 
 def _wire_opened(
@@ -161,7 +163,7 @@ def _wire_opened(
     controls, context = sessions.controls, sessions.board.context
     run_inputs = [visitor, sessions.opened_id]
     note_saved = controls.keep_note.click(
-        as_asker(context, keep_note), [*run_inputs, controls.note], controls.facts, **LATEST
+        with_rights(context, keep_note), [*run_inputs, controls.note], controls.facts, **LATEST
     )
     reread(note_saved)
     # `once`: a click while the file is being written is dropped.
@@ -191,7 +193,7 @@ def _wire_again(
     )
     reread(click)
     click.then(
-        as_asker(board.context, about_run),
+        with_rights(board.context, about_run),
         [visitor, sessions.opened_id],
         controls.about_outputs,
         **LATEST,
@@ -208,21 +210,21 @@ def _wire_studies(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> 
     # The open run's study may have been deleted. Its note may be being typed, so it is not updated.
     run_inputs, controls = [visitor, sessions.opened_id], sessions.controls
     outputs = [controls.facts, controls.study]
-    press.then(as_asker(board.context, facts_and_study), run_inputs, outputs, **LATEST)
+    press.then(with_rights(board.context, facts_and_study), run_inputs, outputs, **LATEST)
 
 
 def _wire_retention(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> None:
     retention, context = sessions.retention, sessions.board.context
     outputs = [retention.section, retention.keep, retention.logged]
     tab.select(
-        as_asker(context, retention_view),
+        with_rights(context, retention_view),
         [visitor, retention.keep, retention.logged],
         outputs,
         **LATEST,
     )
-    tab.select(as_asker(context, log_location), [visitor], retention.location, **LATEST)
+    tab.select(with_rights(context, log_location), [visitor], retention.location, **LATEST)
     for button, confirmed in ((retention.set_button, False), (retention.confirm, True)):
-        handler = as_asker(context, partial(set_retention, confirmed=confirmed))
+        handler = with_rights(context, partial(set_retention, confirmed=confirmed))
         button.click(
             handler, [visitor, retention.keep], [retention.notice, retention.confirm], **LATEST
         )

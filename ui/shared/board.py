@@ -85,14 +85,14 @@ class Board:
         frame = session.frame()
         first, *rest = run_lines(frame, session.baseline, session.answer)
         if not frame.run_id:
-            first = Line("info", session.why_no_run or self.welcome)
-        if session.opening:
+            first = Line("info", session.no_run_words or self.welcome)
+        if session.shows_opening_run:
             # Also at its end: below a refused prompt it would be taken for that prompt's run.
             still = f"A recording, no run of yours. {first.text}"
-            first = Line("info", session.doing if session.moving else still)
+            first = Line("info", session.doing if session.is_playing else still)
         # The box has a fixed height: short news come before long explanations.
         log = log_line(self.context.store.status())
-        doing = "" if session.opening else session.doing
+        doing = "" if session.shows_opening_run else session.doing
         now = [Line("error", session.trouble), Line("info", doing), log]
         past = self.page == "sessions"  # in Live the form shows the settings
         lines = [Line("info", settings_line(frame.view) if past else "")]
@@ -129,8 +129,12 @@ class Board:
             pictures["what_if"] = what_if_value(frame, session.baseline)
             player = session.player
             # The page opens with a run that has a pace of its own, to be seen while it plays.
-            own = player.pace if player and session.opening and session.moving else session.pace
-            pictures["scrubber"] = scrubber_value(frame, own, session.moving)
+            own = (
+                player.pace
+                if player and session.shows_opening_run and session.is_playing
+                else session.pace
+            )
+            pictures["scrubber"] = scrubber_value(frame, own, session.is_playing)
             packed = {name: pack(pictures[name]) for name in self.pictures}
             return [lines, *(session.stamps.on(name, value) for name, value in packed.items())]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import gradio as gr
 
-from ui.sessions.handlers import as_asker
-from ui.sessions.history import asker_of
+from ui.sessions.handlers import with_rights
+from ui.sessions.history import rights_of
 from ui.sessions.layout import Sessions
 from ui.sessions.live_runs import follow_opened
 from ui.sessions.retention import about_run
@@ -31,13 +31,13 @@ def into_sessions(
 
     def open_run(request: gr.Request, event: gr.EventData, key: str) -> list[Any]:
         run_id = str((event._data or {}).get("run", ""))
-        asker = asker_of(board.context, request, key)
-        opened = opened_run(sessions, board.session(request), asker, run_id)
+        rights = rights_of(board.context, request, key)
+        opened = opened_run(sessions, board.session(request), rights, run_id)
         return [gr.Tabs(selected="sessions"), *opened]
 
     opened = trigger(open_run, [visitor], [tabs, *sessions.opened_outputs], **quick)
     follow_opened(sessions, opened.then, visitor)
     inputs = [visitor, sessions.opened_id]
     return opened.then(
-        as_asker(board.context, about_run), inputs, sessions.controls.about_outputs, **quick
+        with_rights(board.context, about_run), inputs, sessions.controls.about_outputs, **quick
     )

@@ -21,8 +21,8 @@ from ui.run.source import LiveSource
 from ui.run.view import STAGES
 from ui.server.context import Context
 from ui.server.session import TabSession, play
-from ui.sessions.handlers import as_asker
-from ui.sessions.history import Asker, asker_of
+from ui.sessions.handlers import with_rights
+from ui.sessions.history import CallerRights, rights_of
 from ui.sessions.live_runs import follow_opened
 from ui.sessions.repeat import recorded_request
 from ui.sessions.retention import about_run
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 PLACE = ("round", "stage", "node")
-"""Where in a run a link leads; a stage and a node are those of a round."""
+"""The fields of a link that name a place in a run; a stage and a node belong to a round."""
 REPEATED = "The form has this run's request: Run repeats it."
 
 
@@ -72,11 +72,11 @@ def _number_or_zero(text: str) -> int:
 
 
 def linked_run(
-    at: Sessions | Live, session: TabSession, asker: Asker, query: Mapping[str, str]
+    at: Sessions | Live, session: TabSession, rights: CallerRights, query: Mapping[str, str]
 ) -> tuple[list[Any], str]:
-    """The run of the link on a tab's board, at its place: `opened_run`'s values, and what was
-    wrong with the place."""
-    values = opened_run(at, session, asker, query["run"])
+    """Opens the link's run on a tab's board, at its place: `opened_run`'s values, and an error
+    message about the place."""
+    values = opened_run(at, session, rights, query["run"])
     player = session.player
     if not values[-1] or player is None or not any(map(query.get, PLACE)):
         return values, ""
@@ -91,17 +91,19 @@ def linked_run(
 
 
 def fill_linked(
-    live: Live, session: TabSession, asker: Asker, run_id: str, on_change: bool
+    live: Live, session: TabSession, rights: CallerRights, run_id: str, on_change: bool
 ) -> tuple[list[Any], str]:
     """The request of the run that a link has opened on Live, in the form, so that Run repeats it:
     "Run on change", the preset's name twice, the form's values; and why the form cannot hold it."""
 
     def ask() -> Request:
         # At temperature 0 the seed changes nothing, and a form that fixes it would surprise later.
-        request = recorded_request(live.board.context, asker, run_id)
+        request = recorded_request(live.board.context, rights, run_id)
         is_random = request.sampling.temperature > 0
         return (
-            recorded_request(live.board.context, asker, run_id, seed=True) if is_random else request
+            recorded_request(live.board.context, rights, run_id, seed=True)
+            if is_random
+            else request
         )
 
     _, *filled, _, refused = fill_form(live, session, ask, on_change, beside=True, words=REPEATED)
@@ -115,7 +117,7 @@ def fill_linked(
 
 
 def _wrong_place(player: Player, query: Mapping[str, str]) -> str:
-    """What is wrong with the link's round, stage or node; empty if nothing is."""
+    """An error message about the link's round, stage or node; empty if they are valid."""
     frame = player.frame()
     typed = query.get("round", "")
     number = _number_or_zero(typed)
@@ -133,7 +135,7 @@ def _wrong_place(player: Player, query: Mapping[str, str]) -> str:
 
 
 def _node(text: str) -> int | None:
-    """The node's number, -1 for the root; None if the text is no number."""
+    """The node's number, -1 for the root; None if the text is not a number."""
     digits = text.strip()
     is_number = digits.isascii() and digits.isdigit() and len(digits) < 10
     return -1 if digits == "-1" else int(digits) if is_number else None
@@ -149,7 +151,7 @@ def wire_links(
     page: tuple[gr.HTML, gr.Tabs, gr.Blocks],
     visitor: gr.BrowserState,
 ) -> None:
-    """Open what the address names, and keep the address up to date.
+    """Opens the tab, lesson or run that the address names, and keeps the address up to date.
 
     `page`: the notice for an invalid link, the tabs, and the page's Blocks, whose `load` is used.
     """
@@ -163,7 +165,7 @@ def wire_links(
     given = [visitor, live.on_change]
     loaded = blocks.load(_open_handler(live, sessions, tabs), given, shown, **QUICK)
     inputs = [visitor, sessions.opened_id]
-    loaded.then(as_asker(context, about_run), inputs, sessions.controls.about_outputs, **QUICK)
+    loaded.then(with_rights(context, about_run), inputs, sessions.controls.about_outputs, **QUICK)
     # Triggered only by a page whose link names a run.
     follow_opened(sessions, place.select, visitor)
     place.select(_follow_handler(live), place, live.outputs, **QUIET, concurrency_limit=None)
@@ -176,7 +178,7 @@ def wire_links(
 def follow_linked(live: Live, session: TabSession, run_id: str) -> Iterator[list[Any]]:
     """The header and the board while the run that a link has opened on Live goes on elsewhere."""
     player = session.player
-    # A run that was started here is played already.
+    # A run that was started in this tab is being played already.
     followed = player is not None and not isinstance(player.source, LiveSource)
     # Not `source.is_done`: a short run may have ended since it was opened.
     if player is None or not followed or player.source.run_id != run_id or player.is_paused:
@@ -221,7 +223,7 @@ def _open(
 ) -> list[Any]:
     """The tab, the notice, Live's form, and the boards of the run that a link's `query` names.
     `on_change`: whether "Run on change" is on."""
-    asker = asker_of(live.board.context, request, visitor)
+    rights = rights_of(live.board.context, request, visitor)
     names = [str(child.id) for child in tabs.children if isinstance(child, gr.Tab)]
     tab, wrong = wanted_tab(query, names)
     place: Any = gr.skip()
@@ -232,14 +234,14 @@ def _open(
     if query.get("run") and tab in ("live", "sessions"):
         at = live if tab == "live" else sessions
         session = at.board.session(request)
-        opened, wrong = linked_run(at, session, asker, query)
+        opened, wrong = linked_run(at, session, rights, query)
         place = {"run": opened[-1]}
         wrong = wrong if opened[-1] else session.trouble
         if tab == "sessions":
             past = opened
         else:
             if opened[-1]:
-                filled, refused = fill_linked(live, session, asker, opened[-1], on_change)
+                filled, refused = fill_linked(live, session, rights, opened[-1], on_change)
                 why = f"The form cannot hold this run's request: {refused}"
                 session.trouble = why if refused else ""
             now = live_values(live, session, live.board.values(session))

@@ -39,7 +39,7 @@ class PendingFields:
         """
         return now - self.at > LAPSE_S or not any(self._late(shown))
 
-    def arriving(self, shown: Sequence[Any]) -> list[Any]:
+    def on_arrival(self, shown: Sequence[Any]) -> list[Any]:
         """What the fields will show once the late ones have arrived."""
         fields = zip(self._late(shown), self.values, shown, strict=True)
         return [new if late else value for late, new, value in fields]

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from core.config import SamplingParams
 from core.errors import StudyError, UnknownStudyError
+from core.words import number_of
 from lab.grid import Axis
 from lab.measured import Measured
 from lab.order import Cell
@@ -78,7 +79,7 @@ def title_of(configurations: Sequence[Configuration], prompts: Sequence[StudyPro
     names = ", ".join(one.name for one in configurations)
     if len(names) > EXCERPT:
         names = f"{len(configurations)} configurations"
-    what = f"{len(prompts)} prompts"
+    what = number_of(len(prompts), "prompt")
     if len(prompts) == 1:
         what = shorten(" ".join(prompts[0].text.split()), EXCERPT)
     return f"{names}: {what}"[:LONGEST_TITLE]

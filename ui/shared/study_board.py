@@ -28,7 +28,7 @@ from gradio.components import Component
 
 from lab.study import Study
 from ui.server.context import Context
-from ui.sessions.history import asker_of
+from ui.sessions.history import rights_of
 from ui.shared.event_options import EACH, LATEST, QUICK
 from ui.shared.parts import study_list, study_progress
 from ui.shared.studies import Studies
@@ -58,7 +58,7 @@ def build_study_board(context: Context, page: str, kind: str) -> StudyBoard:
 
 def studies_of(context: Context, request: gr.Request, visitor: str) -> Studies:
     """The studies that this caller may see, and the owner key of new ones."""
-    owner = asker_of(context, request, visitor).owner
+    owner = rights_of(context, request, visitor).owner
     return Studies(context, owner, context.access.key(request, visitor or ""))
 
 

@@ -241,7 +241,7 @@ def grid_study(
     if len(axes) > AXES:
         raise ConfigError.of("fields", len(axes), f"at most {AXES}")
     still = replace(base, carry_over=False, record_top_k=0)
-    measured_grid = grid(still, axes, sampling, (*context.drafter_names, *context.own_drafters))
+    measured_grid = grid(still, axes, sampling, (*context.drafter_names, *context.user_drafters))
     study = new_study(
         context,
         "tune",

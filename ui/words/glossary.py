@@ -1,4 +1,5 @@
-"""The words of the page for quantities: of each its label, its meaning and how numbers are shown.
+"""The words of the page for quantities: of each its label, its meaning and how numbers are shown;
+and for the kinds of tokens in a text.
 
 Heads of tables, axes, figures and tooltips, the report and the guide's table take them from here,
 scripts too: `glossary.js` is made of them (ui/components/assets.py). Files and endpoints have the
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-__all__ = ["GLOSSARY", "Quantity"]
+__all__ = ["GLOSSARY", "TOKEN_KINDS", "Quantity", "TokenKind"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +124,26 @@ GLOSSARY: Mapping[str, Quantity] = MappingProxyType(
         ),
     }
 )
+
+
+@dataclass(frozen=True, slots=True)
+class TokenKind:
+    """What a token of the text is called, and what that means."""
+
+    name: str
+    means: str
+
+
+TOKEN_KINDS: Mapping[str, TokenKind] = MappingProxyType(
+    {
+        "accepted": TokenKind("accepted draft", "Drafted, and accepted by the LLM"),
+        "recovered": TokenKind(
+            "LLM after a rejection", "The LLM's own token, where it rejected the drafts"
+        ),
+        "bonus": TokenKind(
+            "bonus token", "The LLM's own token after an accepted branch, from the same pass"
+        ),
+        "plain": TokenKind("no draft", "The LLM's own token; nothing had been drafted"),
+    }
+)
+"""By a token's `kind` (TokenView)."""

@@ -12,7 +12,7 @@ from ui.run.frame import Baseline, Frame
 from ui.run.listed import number_of
 from ui.run.pipeline_notes import ALONE, in_words, is_alone, is_fault
 from ui.run.proof import Answer
-from ui.run.routes import drafting_ssms
+from ui.run.routing_values import routed_candidates
 from ui.run.slower import slower_because
 from ui.run.text_parts import served_in_short, served_parts
 from ui.run.times import stage_times
@@ -79,7 +79,7 @@ def run_lines(
 
 def _routing_lines(frame: Frame) -> list[Line]:
     """Which drafter served which part of the text, for a whole run that routes."""
-    ssms = drafting_ssms(frame.view)
+    ssms = routed_candidates(frame.view)
     if not frame.is_complete or not ssms:
         return []
     return [Line("info", served_in_short(served_parts(frame.view, ssms), frame.view.letters))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.length.cost_model.backoff import Backoff, Backoffs, RunBackoffs
 from core.length.cost_model.ledger import Costs, DraftCosts
-from core.length.cost_model.meters import TINY_MS, Average, Line, Meter
+from core.length.cost_model.meters import TINY_MS, Average, LinearFit, Meter
 from core.length.cost_model.switch import Switch
 from core.length.cost_model.verify_costs import NODE_COUNTS, VerifyCosts, measure_verify_costs
 
@@ -16,7 +16,7 @@ __all__ = [
     "Backoffs",
     "Costs",
     "DraftCosts",
-    "Line",
+    "LinearFit",
     "Meter",
     "RunBackoffs",
     "Switch",

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections import deque
 
-__all__ = ["TINY_MS", "Average", "Line", "Meter"]
+__all__ = ["TINY_MS", "Average", "LinearFit", "Meter"]
 
 # Timings in the median; weight of a new median.
 WINDOW = 5
@@ -68,7 +68,7 @@ class Average:
         return max(0.0, self._square_sum / self.weight - mean * mean) if self.weight else 0.0
 
 
-class Line:
+class LinearFit:
     """Least squares of y against x >= 0 over about the last `horizon` points; never falling, and
     never steeper than a line through the origin. `mean`: of y."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 
-from core.length.cost_model.meters import TINY_MS, Average, Line
+from core.length.cost_model.meters import TINY_MS, Average, LinearFit
 
 __all__ = ["Switch"]
 
@@ -105,7 +105,7 @@ class _Baseline:
     through recent rounds, at least 1 / OUTLIER of their mean; and the spread around it."""
 
     def __init__(self) -> None:
-        self._line = Line()
+        self._line = LinearFit()
         # Mean logarithm of the measured over the predicted time.
         self._residual = Average()
 

@@ -18,6 +18,7 @@ from huggingface_hub import HfApi, constants
 from huggingface_hub import errors as hub_errors
 
 from core.errors import ModelLoadError, VocabMismatchError, one_line
+from core.words import number_of
 
 if TYPE_CHECKING:
     from core.models.protocol import LanguageModel
@@ -177,7 +178,7 @@ class ModelSource:
 def locate(name: str) -> ModelSource:
     """The folder, file or hub id of this name. Raises ModelLoadError if there is none."""
     if not name.strip():
-        raise ModelLoadError(f"model is {name!r}: {ALLOWED}")
+        raise ModelLoadError.of("model", name, ALLOWED)
     if is_path(name):
         name = _expand_user(name)
         if not is_gguf(name):
@@ -227,12 +228,12 @@ def hub_failures() -> tuple[type[Exception], ...]:
 def _check_folder(folder: Path, name: str) -> None:
     allowed = "a folder with config.json, weights and tokenizer is allowed"
     if not folder.is_dir():
-        raise ModelLoadError(f"model is {name!r}: no such folder; {allowed}")
+        raise ModelLoadError.of("model", name, f"no such folder; {allowed}")
     # A folder of GGUF files: the message names one of them.
     if not (folder / "config.json").is_file() and (files := sorted(folder.glob("*.gguf"))):
-        raise ModelLoadError(f"model is {name!r}: config.json is missing; name {str(files[0])!r}")
+        raise ModelLoadError.of("model", name, f"config.json is missing; name {str(files[0])!r}")
     if not (folder / "config.json").is_file():
-        raise ModelLoadError(f"model is {name!r}: config.json is missing; {allowed}")
+        raise ModelLoadError.of("model", name, f"config.json is missing; {allowed}")
 
 
 def _must_use_cache(hub_id: str) -> bool:
@@ -241,15 +242,15 @@ def _must_use_cache(hub_id: str) -> bool:
     try:
         HfApi().model_info(hub_id, timeout=HUB_TIMEOUT_S)
     except hub_errors.HFValidationError as error:
-        raise ModelLoadError(f"model is {hub_id!r}: no folder and no hub id; {ALLOWED}") from error
+        raise ModelLoadError.of("model", hub_id, f"no folder and no hub id; {ALLOWED}") from error
     except hub_failures() as error:
         if snapshot(hub_id) is not None:
             return True
         reason = "the hub cannot be reached"
         if isinstance(error, hub_errors.RepositoryNotFoundError):
             reason = "the hub shows no model of this name"
-        raise ModelLoadError(
-            f"model is {hub_id!r}: no such folder, not in the local cache, and {reason}; {ALLOWED}"
+        raise ModelLoadError.of(
+            "model", hub_id, f"no such folder, not in the local cache, and {reason}; {ALLOWED}"
         ) from error
     return False
 
@@ -265,15 +266,19 @@ def check_same_vocabulary(llm: Any, ssm: Any, llm_name: str, ssm_name: str) -> N
             ssm_token, llm_token = (
                 one_line(repr(tokens.get(token_id)), 80) for tokens in (ssm_tokens, llm_tokens)
             )
-            raise VocabMismatchError(
-                f"ssm is {ssm_name!r}: token id {token_id} is {ssm_token} there and {llm_token} in "
-                f"{llm_name}; an SSM with the LLM's tokenizer is allowed"
+            raise VocabMismatchError.of(
+                "ssm",
+                ssm_name,
+                f"token id {token_id} is {ssm_token} there and {llm_token} in "
+                f"{llm_name}; an SSM with the LLM's tokenizer is allowed",
             )
     for name in ("bos_token_id", "eos_token_id"):
         if getattr(llm, name) != getattr(ssm, name):
-            raise VocabMismatchError(
-                f"ssm is {ssm_name!r}: {name} is {getattr(ssm, name)} there and "
-                f"{getattr(llm, name)} in {llm_name}; an SSM with the LLM's tokenizer is allowed"
+            raise VocabMismatchError.of(
+                "ssm",
+                ssm_name,
+                f"{name} is {getattr(ssm, name)} there and "
+                f"{getattr(llm, name)} in {llm_name}; an SSM with the LLM's tokenizer is allowed",
             )
 
 
@@ -289,8 +294,8 @@ def check_embedding(tokenizer: Any, model: LanguageModel) -> None:
     highest = max(tokenizer.get_vocab().values(), default=0)
     if highest >= model.num_embeddings:
         raise VocabMismatchError(
-            f"vocabulary of {model.info.name} is {model.num_embeddings} tokens: its tokenizer's "
-            f"highest id is {highest}, and every id needs a row"
+            f"vocabulary of {model.info.name} is {number_of(model.num_embeddings, 'token')}: "
+            f"its tokenizer's highest id is {highest}, and every id needs a row"
         )
 
 

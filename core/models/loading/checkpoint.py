@@ -49,8 +49,8 @@ class Checkpoint:
                     weights[key] = files[file].get_tensor(name).to(self._dtype, copy=True)
                 except OSError as error:
                     # Else the caller would report an OSError of the layer file that it writes.
-                    raise ModelLoadError(
-                        f"weights file is {str(file)!r}: it cannot be read ({error})"
+                    raise ModelLoadError.of(
+                        "weights file", str(file), f"it cannot be read ({error})"
                     ) from error
             return weights
 
@@ -64,9 +64,11 @@ def checkpoint_files(source: ModelSource, config: Any) -> list[Path]:
             "are allowed"
         )
     if not (files := _safetensors_files(source)):
-        raise ModelLoadError(
-            f"model is {str(source)!r}: its layers are not in safetensors files on this machine; "
-            "to stream them, a folder or a cached hub id with such files is allowed"
+        raise ModelLoadError.of(
+            "model",
+            str(source),
+            "its layers are not in safetensors files on this machine; "
+            "to stream them, a folder or a cached hub id with such files is allowed",
         )
     return files
 

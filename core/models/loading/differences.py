@@ -10,6 +10,8 @@ from typing import Any
 
 from torch import nn
 
+from core.words import number_of
+
 __all__ = ["context_length_of", "load_warnings"]
 
 # Context length without a limit in the configuration, and the largest one accepted.
@@ -120,8 +122,8 @@ def load_warnings(module: Any) -> tuple[str, ...]:
     switch = switch_position(module.config.get_text_config())
     if switch is not None and switch < configured_length:
         warnings.append(
-            f"context is {switch} tokens, not {configured_length}: beyond that the model's rotary "
-            "frequencies change for the whole text, cached keys included"
+            f"context is {number_of(switch, 'token')}, not {configured_length}: beyond that "
+            "the model's rotary frequencies change for the whole text, cached keys included"
         )
     fields = [
         f"{name}={value!r}"

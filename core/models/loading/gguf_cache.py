@@ -118,16 +118,18 @@ def _digest(file: Path) -> str:
     try:
         return sha256_of(file)
     except OSError as error:  # a disk error past the header
-        raise ModelLoadError(
-            f"model is {str(file)!r}: it cannot be read ({one_line(error)})"
+        raise ModelLoadError.of(
+            "model", str(file), f"it cannot be read ({one_line(error)})"
         ) from error
 
 
 def write_error(model: str, done: str, error: OSError) -> ModelLoadError:
     """The error for a model whose cache folder cannot be written."""
-    return ModelLoadError(
-        f"model is {model!r}: it cannot be {done} into {str(cache_folder())!r} "
-        f"({one_line(error)}); {CACHE_VARIABLE} names another folder"
+    return ModelLoadError.of(
+        "model",
+        model,
+        f"it cannot be {done} into {str(cache_folder())!r} "
+        f"({one_line(error)}); {CACHE_VARIABLE} names another folder",
     )
 
 
@@ -219,9 +221,10 @@ def _write(file: Path, header: GgufHeader, entry: Path, say: Say) -> Path:
         warnings = _dequantize(file, header, folder, say)
         digest = _digest(file)
         if _entry_of(digest) != entry:
-            raise ModelLoadError(
-                f"model is {str(file)!r}: it changed while it was dequantized; a file that no "
-                "program is writing is allowed"
+            raise ModelLoadError.of(
+                "model",
+                str(file),
+                "it changed while it was dequantized; a file that no program is writing is allowed",
             )
         record = {
             "file": file.name,
@@ -355,9 +358,11 @@ def _parameters_described(file: Path, header: GgufHeader, config: Any) -> int:
     count: int = sum(weight.numel() for weight in module.parameters())
     buffers = max((buffer.numel() for buffer in module.buffers()), default=0)
     if count > header.parameters or buffers > LARGEST_BUFFER:
-        raise ModelLoadError(
-            f"model is {str(file)!r}: its metadata describes {count} weights and tables of "
-            f"{buffers} numbers, its tensors hold {header.parameters}; a whole GGUF file is allowed"
+        raise ModelLoadError.of(
+            "model",
+            str(file),
+            f"its metadata describes {count} weights and tables of {buffers} numbers, its "
+            f"tensors hold {header.parameters}; a whole GGUF file is allowed",
         )
     return count
 

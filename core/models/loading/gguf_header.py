@@ -102,8 +102,8 @@ def _read(file: Path) -> GgufHeader:
 
 
 def _refuse(file: Path, reason: str) -> NoReturn:
-    raise ModelLoadError(
-        f"model is {str(file)!r}: {reason}; a whole GGUF file of version 2 or 3 is allowed"
+    raise ModelLoadError.of(
+        "model", str(file), f"{reason}; a whole GGUF file of version 2 or 3 is allowed"
     )
 
 
@@ -248,9 +248,10 @@ class _HeaderReader:
         _refuse(self.file, reason)
 
     def _raise_unsupported(self, reason: str) -> NoReturn:
-        raise UnsupportedModelError(
-            f"model is {str(self.file)!r}: {reason}; a GGUF file that transformers can dequantize "
-            "is allowed"
+        raise UnsupportedModelError.of(
+            "model",
+            str(self.file),
+            f"{reason}; a GGUF file that transformers can dequantize is allowed",
         )
 
     # -- bytes --
@@ -293,8 +294,10 @@ def _package(file: Path) -> Any:
     """The package `gguf`. Raises ModelLoadError if one of PACKAGES is not installed."""
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        raise ModelLoadError(
-            f"model is {str(file)!r}: GGUF files need {' and '.join(missing)}, which is not "
-            f"installed here; install with: pip install {' '.join(PACKAGES)}"
+        raise ModelLoadError.of(
+            "model",
+            str(file),
+            f"GGUF files need {' and '.join(missing)}, which is not "
+            f"installed here; install with: pip install {' '.join(PACKAGES)}",
         )
     return importlib.import_module(PACKAGES[0])

@@ -83,15 +83,15 @@ class FileLayers:
         except OSError as error:
             if self.direct:
                 return self._open(direct=False)
-            raise ModelLoadError(
-                f"layer file is {str(self._path)!r}: it cannot be read ({error})"
+            raise ModelLoadError.of(
+                "layer file", str(self._path), f"it cannot be read ({error})"
             ) from error
         weakref.finalize(self, os.close, self._file)
 
 
 def _refusal(file: Path, reason: str) -> ModelLoadError:
-    return ModelLoadError(
-        f"layer file is {str(file)!r}: {reason}; remove it, and the next start writes it again"
+    return ModelLoadError.of(
+        "layer file", str(file), f"{reason}; remove it, and the next start writes it again"
     )
 
 

@@ -78,9 +78,9 @@ class LoadedModels:
     """An LLM, its SSMs (small speculative models) by name, and the tokenizer they share.
 
     `warnings`: differences from transformers' `generate`, repeated in every run. `counts`: rows for
-    the drafter `table` (`core.drafters.count_table`) that come with the LLM. `own_drafters`: import
-    paths of custom drafters. `remote`: SSMs on drafter nodes. `templates`: renders the tokenizer's
-    chat template. `tokenizing`: the tokenizer's lock."""
+    the drafter `table` (`core.drafters.count_table`) that come with the LLM. `user_drafters`:
+    import paths. `remote`: SSMs on drafter nodes. `templates`: renders the tokenizer's chat
+    template. `tokenizing`: the tokenizer's lock."""
 
     llm: LanguageModel
     ssms: dict[str, LanguageModel]
@@ -88,7 +88,7 @@ class LoadedModels:
     eos_ids: tuple[int, ...]
     warnings: tuple[str, ...] = ()
     counts: np.ndarray | None = None
-    own_drafters: tuple[str, ...] = ()
+    user_drafters: tuple[str, ...] = ()
     remote: tuple[ModelInfo, ...] = ()
     templates: TemplateProcess = field(default_factory=TemplateProcess, compare=False)
     tokenizing: Lock = field(default_factory=Lock, compare=False, repr=False)
@@ -291,7 +291,7 @@ def _eos_ids(model: HfModel, tokenizer: Any) -> tuple[int, ...]:
         ids = tokenizer.eos_token_id
     all_ids = [] if ids is None else ids if isinstance(ids, (list, tuple)) else [ids]
     if not all(isinstance(i, int) for i in all_ids):
-        raise ModelLoadError(
-            f"eos_token_id of {model.info.name} is {ids!r}: a whole number or a list of them"
+        raise ModelLoadError.of(
+            f"eos_token_id of {model.info.name}", ids, "a whole number or a list of them"
         )
     return tuple(all_ids)

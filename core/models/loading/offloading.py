@@ -147,8 +147,8 @@ class _LayerPacker:
                     write_layers(file, self._pack_layers(say), self._record)
                     record_of_file = read_record(file)
         except OSError as error:
-            raise ModelLoadError(
-                f"layer file is {str(file)!r}: it cannot be written ({error})"
+            raise ModelLoadError.of(
+                "layer file", str(file), f"it cannot be written ({error})"
             ) from error
         assert record_of_file is not None
         record, vectors = record_of_file

@@ -86,9 +86,11 @@ def reading_model(source: ModelSource) -> Iterator[None]:
     except SpecScopeError:
         raise
     except UnpicklingError as error:
-        raise ModelLoadError(
-            f"model is {str(source)!r}: its pickled weights hold more than tensors, and nothing of "
-            "them was run; a folder with safetensors is allowed"
+        raise ModelLoadError.of(
+            "model",
+            str(source),
+            "its pickled weights hold more than tensors, and nothing of "
+            "them was run; a folder with safetensors is allowed",
         ) from error
     except MODEL_FAULTS as error:
         raise read_error("model", source, error) from error
@@ -122,7 +124,7 @@ def read_error(what: str, source: ModelSource, error: Exception) -> ModelLoadErr
     reason = one_line(error) or type(error).__name__
     if "ignore_mismatched_sizes" in reason:  # refers to a report that is turned off
         reason = "its weights have other shapes than its config.json says"
-    return ModelLoadError(f"{what} is {str(source)!r}: it cannot be read ({reason}); {ALLOWED}")
+    return ModelLoadError.of(what, str(source), f"it cannot be read ({reason}); {ALLOWED}")
 
 
 def architecture_of(config: Any) -> str:

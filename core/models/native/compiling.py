@@ -38,7 +38,7 @@ __all__ = [
     "cpu_features",
     "multiplies_pairs",
     "multiplies_tiles",
-    "number",
+    "as_float32",
     "power_of_two",
     "registers",
     "round_like",
@@ -205,7 +205,7 @@ def internal_function(module: Any, name: str, arg_types: Sequence[Any]) -> Any:
 
 
 @intrinsic
-def number(typing, storage_type):
+def as_float32(typing, storage_type):
     """A stored number as float32; a bfloat16 (uint16) is its upper half."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

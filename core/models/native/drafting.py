@@ -127,7 +127,7 @@ def softmax_moments(utilities, most, calibration_temperature):
 
 
 @exact
-def write_text(batch, i, inputs, t, extent):
+def add_text_queries(batch, i, inputs, t, extent):
     """Writes the unread tokens of a draft's text as queries from index t on; returns the index
     after them."""
     request = batch.requests[i]
@@ -185,7 +185,7 @@ def next_pass(batch, g, inputs, level, row):
         while i < n and batch.requests[i, MEMBER] == m:
             begin = t
             if g.width[i] and level == 0:
-                t = write_text(batch, i, inputs, t, extent)
+                t = add_text_queries(batch, i, inputs, t, extent)
                 # Only the logits of the text's last token, the root, are computed.
                 begin = t - 1
             elif g.width[i]:

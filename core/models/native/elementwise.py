@@ -15,10 +15,10 @@ from core.models.native.attention import MAX_VECTORS, SlotRange, key_products, v
 from core.models.native.compiling import (
     arrivals,
     arrive,
+    as_float32,
     exact,
     give_way,
     inline,
-    number,
     power_of_two,
     reassociate,
     round_like,
@@ -138,7 +138,7 @@ def query_key_products(q, keys, base, seen, weights):
         for j in range(seen.shape[0]):
             # A head smaller than a vector has no whole vectors before.
             before = weights[j] if i else np.float32(0)
-            weights[j] = before + q[i] * number(keys[base + seen[j] * size + i])
+            weights[j] = before + q[i] * as_float32(keys[base + seen[j] * size + i])
 
 
 @reassociate
@@ -153,7 +153,7 @@ def weighted_value_sum(to, values, base, seen, weights, onto):
     for i in range(whole, size):
         to[i] = to[i] if onto else np.float32(0)
         for j in range(seen.shape[0]):
-            to[i] += weights[j] * number(values[base + seen[j] * size + i])
+            to[i] += weights[j] * as_float32(values[base + seen[j] * size + i])
 
 
 @reassociate

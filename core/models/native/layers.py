@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from core.models.native.compiling import cached_entry, inline, number, round_like
+from core.models.native.compiling import as_float32, cached_entry, inline, round_like
 from core.models.native.elementwise import (
     add_residual,
     apply_gate,
@@ -224,7 +224,7 @@ def embed(shape, w, member, tokens, x):
         token = member * shape.vocabulary + tokens[t]
         row = stretch(w.embedding, token * shape.hidden, shape.hidden)
         for i in range(shape.hidden):
-            x[t * shape.hidden + i] = number(row[i])
+            x[t * shape.hidden + i] = as_float32(row[i])
 
 
 @inline

@@ -19,11 +19,11 @@ from numba.extending import intrinsic
 
 from core.models.native.compiling import (
     LINE,
+    as_float32,
     exact,
     inline,
     internal_function,
     llvm_intrinsic,
-    number,
     registers,
     round_like,
 )
@@ -88,9 +88,9 @@ def split_bfloat16(x, inputs, parts, to):
             high[i] = round_like(high, whole[i])
         if parts == 3:
             for i in range(inputs):
-                middle[i] = round_like(middle, whole[i] - number(high[i]))
+                middle[i] = round_like(middle, whole[i] - as_float32(high[i]))
             for i in range(inputs):
-                low[i] = round_like(low, whole[i] - number(high[i]) - number(middle[i]))
+                low[i] = round_like(low, whole[i] - as_float32(high[i]) - as_float32(middle[i]))
 
 
 @exact

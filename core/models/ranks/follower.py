@@ -114,7 +114,7 @@ class _Follower:
             self._load(message)
             return
         if (model := self.model) is None:
-            raise RankError(f"message is {type(message).__name__}: LoadShard comes first")
+            raise RankError.of("message", type(message).__name__, "LoadShard comes first")
         match message:
             case OpenRow():
                 model.open_row()
@@ -153,7 +153,7 @@ class _Follower:
     def _barrier(self) -> None:
         self.leader.send(BarrierReached())
         if not isinstance(message := self.leader.receive(), BarrierPassed):
-            raise RankError(f"message is {type(message).__name__}: BarrierPassed comes next")
+            raise RankError.of("message", type(message).__name__, "BarrierPassed comes next")
 
 
 def follow() -> int:
@@ -162,7 +162,9 @@ def follow() -> int:
         threading.Thread(target=_exit_when_stdin_closes, name="leader", daemon=True).start()
     rendezvous = env_rendezvous()
     if rendezvous is None:
-        raise ConfigError("set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT to start a rank")
+        raise ConfigError.of(
+            "RANK", None, "set with WORLD_SIZE, MASTER_ADDR and MASTER_PORT, to start a rank"
+        )
     leader = LeaderLink(rendezvous)
     follower = _Follower(leader, rendezvous)
     leader.send(RankJoined(rendezvous.rank, FORMAT, platform.node()))

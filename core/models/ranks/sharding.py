@@ -39,6 +39,7 @@ from core.models.loading.tree_check import (
 )
 from core.models.ranks.group import RankGroup, exchange
 from core.models.rows import Batch
+from core.words import number_of
 
 if TYPE_CHECKING:
     from core.models.native.forward import CompiledForward
@@ -65,7 +66,7 @@ def check_split(config: Any, name: str, split: RankSplit) -> None:
             )
         if split.count > layers:
             raise ConfigError.of("llm_ranks", str(split), f"pp=2 to pp={layers} for {name}, which "
-                                 f"has {layers} layers")  # fmt: skip
+                                 f"has {number_of(layers, 'layer')}")  # fmt: skip
         return
     if kind not in ARCHITECTURES:
         raise UnsupportedModelError(

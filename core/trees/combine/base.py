@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 KeepNode = Callable[[int, int, float], bool]
-"""(drafter index, depth, chance by that drafter) -> whether the node is worth verifying."""
+"""(drafter index, depth, that drafter's cumulative score) -> is the node worth verifying?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +41,18 @@ class VoteWeights:
 class MergedTree:
     """The trie of all drafts' paths (SpecInfer, Definition 3.2).
 
-    `sources[node]`: (drafter index, node of its draft), one for each proposal; `chances[drafter]`:
-    the products of scores of that drafter's nodes.
+    `sources[node]`: (drafter index, node of its draft), one for each proposal.
+    `cumulative_scores[drafter]`: of the nodes of that drafter's draft.
     """
 
     tree: TokenTree
     sources: tuple[tuple[tuple[int, int], ...], ...]
-    chances: Mapping[int, tuple[float, ...]]
+    cumulative_scores: Mapping[int, tuple[float, ...]]
 
-    def chance(self, node: int, drafter: int) -> float:
+    def cumulative_score(self, node: int, drafter: int) -> float:
         """A drafter's probability of the path to `node`; 0 if it did not propose it."""
-        own = [self.chances[by][i] for by, i in self.sources[node] if by == drafter]
-        return max(own, default=0.0)
+        scores = [self.cumulative_scores[by][i] for by, i in self.sources[node] if by == drafter]
+        return max(scores, default=0.0)
 
     def drafters(self, node: int) -> tuple[int, ...]:
         """The drafters that proposed `node`, each once, in order."""
@@ -116,8 +116,8 @@ def merge_drafts(drafts: Mapping[int, Draft]) -> MergedTree:
     tree = TokenTree(
         tuple(token_ids), tuple(parents), depths_of(parents), tuple(map(tuple, proposals))
     )
-    chances = {drafter: cumulative_scores(draft) for drafter, draft in drafts.items()}
-    return MergedTree(tree, tuple(map(tuple, sources)), chances)
+    scores = {drafter: cumulative_scores(draft) for drafter, draft in drafts.items()}
+    return MergedTree(tree, tuple(map(tuple, sources)), scores)
 
 
 def _proposal(drafter: int, draft: Draft, node: int) -> Proposal:
@@ -127,10 +127,8 @@ def _proposal(drafter: int, draft: Draft, node: int) -> Proposal:
 
 
 def node_chances(trie: MergedTree, nodes: Sequence[int]) -> list[float]:
-    """Estimates of the probability that each of `nodes` is accepted: the product of the best scores
-    on its path. Not one drafter's `chance`, since several may have proposed the path; so a child is
-    at most as likely as its parent.
-    """
+    """Estimates of the probability that each of `nodes` is accepted: the product, over the nodes of
+    its path, of the best score that any drafter gave. It never rises from parent to child."""
     chances: dict[int, float] = {ROOT: 1.0}
     tree = trie.tree
     for node in range(len(tree)):
@@ -164,7 +162,8 @@ def _worth_verifying(trie: MergedTree, nodes: tuple[int, ...], keep: KeepNode) -
     for node in nodes:
         depth = trie.tree.depths[node]
         if trie.tree.parents[node] in selected and any(
-            keep(drafter, depth, trie.chance(node, drafter)) for drafter in trie.drafters(node)
+            keep(drafter, depth, trie.cumulative_score(node, drafter))
+            for drafter in trie.drafters(node)
         ):
             selected.add(node)
     return tuple(node for node in nodes if node in selected)

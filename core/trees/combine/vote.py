@@ -1,5 +1,5 @@
-"""`vote`: Minions' majority vote over the drafters' sequences. `vote_tree`: the best nodes of the
-union by weighted score, with `vote_nodes` from one sequence to the whole union."""
+"""`vote`: Minions' majority vote over the drafters' sequences. `vote_tree`: the `vote_nodes` best
+nodes of the merged tree by weighted cumulative score. Both return every merged node's weight."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ DIGITS = 9
 def vote(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
     """One drafter's sequence (Minions, arXiv 2402.15678, 3.2).
 
-    A node's weight is the sum of the weights of the drafters through it. From the root down the
-    heaviest child is taken; on a tie that of the heavier single drafter, then of the lower index.
-    Weights are compared to DIGITS places, since equal products may differ in their last bits.
+    A node's weight is the sum of the weights of the drafters that proposed it. From the root down
+    the heaviest child is taken; on a tie that of the heavier single drafter, then of the lower
+    index. Weights are compared to DIGITS places, since equal products may differ in their last
+    bits. The Selection's `winner` is the heaviest drafter of the path's last node.
     """
     node_weights = tuple(
         sum(vote_weights.weights[drafter] for drafter in trie.drafters(node))
@@ -36,7 +37,7 @@ def vote(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
             ),
         )
         path.append(node)
-    # By the last node: only drafters whose sequence goes all the way may win.
+    # By the last node: only drafters whose sequence is the whole path may win.
     winner = -_heaviest_drafter(trie, vote_weights, node)[1] if path else None
     return Selection(tuple(path), node_weights, winner)
 
@@ -50,7 +51,7 @@ def vote_tree(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
     total = sum(vote_weights.weights.values())
     node_weights = tuple(
         sum(
-            vote_weights.weights[drafter] * trie.chance(node, drafter)
+            vote_weights.weights[drafter] * trie.cumulative_score(node, drafter)
             for drafter in trie.drafters(node)
         )
         # So that a node that all drafters are certain of weighs 1.
@@ -62,7 +63,7 @@ def vote_tree(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
 
 
 def _heaviest_drafter(trie: MergedTree, vote_weights: VoteWeights, node: int) -> tuple[float, int]:
-    """The heaviest drafter through a node: its weight and, negated, its index."""
+    """The heaviest drafter that proposed a node: its weight and, negated, its index."""
     return max(
         (round(vote_weights.weights[drafter], DIGITS), -drafter) for drafter in trie.drafters(node)
     )

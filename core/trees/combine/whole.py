@@ -26,6 +26,6 @@ def log_pool(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
         for drafter, weight in weights.items():
             # The total is positive: `paper` bounds the weights, `full_information` each token's
             # logarithm.
-            node_weight *= trie.chance(node, drafter) ** (weight / total)
+            node_weight *= trie.cumulative_score(node, drafter) ** (weight / total)
         node_weights.append(node_weight)
     return Selection(tuple(range(len(trie.tree))), tuple(node_weights))

@@ -30,8 +30,9 @@ class VerifyInput:
     """Everything a rule reads.
 
     `target`: row 0 belongs to the root, row i + 1 to node i. `root_position`: position of the root
-    token in the text. `qs[drafter]`: the distributions (rows, V) that the drafter drew from, None
-    if it is deterministic; `distinct`: its draws under one parent are without replacement.
+    token in the text. `draft_distributions[drafter]`: the distributions (rows, V) that the
+    drafter drew from (`Draft.q`), None if it is deterministic; `distinct`: its draws under one
+    parent are without replacement.
     """
 
     tree: TokenTree
@@ -39,7 +40,7 @@ class VerifyInput:
     root_position: int
     noise: Noise
     eos_ids: frozenset[int] = frozenset()
-    qs: Mapping[int, torch.Tensor | None] = field(default_factory=dict)
+    draft_distributions: Mapping[int, torch.Tensor | None] = field(default_factory=dict)
     distinct: bool = False
 
 
@@ -163,7 +164,7 @@ def _distribution(
     """The q this proposal was drawn from; None for a deterministic one (one-hot)."""
     if proposal.row is None:
         return None
-    rows = inputs.qs[proposal.drafter]
+    rows = inputs.draft_distributions[proposal.drafter]
     assert rows is not None, "a drawn proposal has a distribution"
     q = rows[proposal.row]
     if not inputs.distinct or not earlier:

@@ -140,7 +140,7 @@ def _asks(
 def same(one: Draft, other: Draft) -> None:
     """All that a draft says but its times. Machine code makes scores with float32's digits, and of
     utilities it leaves out what all have in common."""
-    for name in ("token_ids", "parents", "qs", "ranks", "rows", "passes", "ahead"):
+    for name in ("token_ids", "parents", "qs", "ranks", "rows", "passes", "passes_ahead"):
         assert getattr(one, name) == getattr(other, name), name
     assert one.scores == pytest.approx(other.scores, rel=1e-5)
     assert [t.name for t in one.timings] == [t.name for t in other.timings]

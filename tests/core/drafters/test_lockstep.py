@@ -71,7 +71,7 @@ def _ask(sequence: TokenSequence, index: int, kind: str, shape: tuple[int, ...])
 
 
 def values_of(draft: Draft) -> tuple[object, ...]:
-    return draft.token_ids, draft.parents, draft.ranks, draft.rows, draft.passes, draft.ahead
+    return draft.token_ids, draft.parents, draft.ranks, draft.rows, draft.passes, draft.passes_ahead
 
 
 @pytest.mark.parametrize("compiled", [True, False])

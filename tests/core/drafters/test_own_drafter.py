@@ -98,10 +98,10 @@ def test_bundled_models_write_what_transformers_writes(example: str, bundled: En
 
 def test_it_is_in_menus_and_pictures(example: str) -> None:
     engine = engine_with(example)
-    control = field_controls(SpeculationConfig(), ("ssm",), engine.models.own_drafters)["drafters"]
+    control = field_controls(SpeculationConfig(), ("ssm",), engine.models.user_drafters)["drafters"]
     assert [name for name, _ in control.choices] == ["ssm", "ngram", "suffix", "table", example]
     host = ModelHost(Worker(engine))
-    assert host.own_drafters == (example,)
+    assert host.user_drafters == (example,)
     host.check(request(example))
     host.close()
     events = list(engine.generate(request(example)))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.drafters.ssm_state import PendingTrie
-from core.trees.tree import ROOT
+from core.models.protocol import CACHED
 from tests.laws.trees import LAW, parents
 
 
@@ -22,24 +22,24 @@ def trie_after(token_ids: list[int], above: list[int]) -> PendingTrie:
 
 
 def test_a_walk_goes_as_far_as_was_fed() -> None:
-    pending = trie_after([5, 6, 5], [ROOT, 0, ROOT])
+    pending = trie_after([5, 6, 5], [CACHED, 0, CACHED])
     assert pending.walk([5, 6, 7]) == [0, 1]
     assert pending.walk([6]) == []
 
 
 def test_a_token_fed_twice_is_followed_where_it_was_first() -> None:
-    pending = trie_after([5, 5, 8], [ROOT, ROOT, 1])
+    pending = trie_after([5, 5, 8], [CACHED, CACHED, 1])
     assert pending.walk([5, 8]) == [0]
 
 
 def test_what_hangs_behind_a_committed_path_stays() -> None:
     #        0:5 - 1:6 - 3:8
     # root <     \ 2:7 - 4:9 - 5:4
-    pending = trie_after([5, 6, 7, 8, 9, 4], [ROOT, 0, 0, 1, 2, 4])
+    pending = trie_after([5, 6, 7, 8, 9, 4], [CACHED, 0, 0, 1, 2, 4])
     stay, number, rest = pending.subtree_after([0, 2])
-    assert stay == [4, 5] and number == {2: ROOT, 4: 0, 5: 1}
+    assert stay == [4, 5] and number == {2: CACHED, 4: 0, 5: 1}
     assert rest.walk([9, 4]) == [0, 1] and len(rest) == 2
-    assert [float(rest.logits[place]) for place in (ROOT, 0, 1)] == [2.0, 4.0, 5.0]
+    assert [float(rest.logits[place]) for place in (CACHED, 0, 1)] == [2.0, 4.0, 5.0]
     assert rest.add([3], [1], logits_from(7)[None]) == [2]
 
 
@@ -51,7 +51,7 @@ def test_any_path_leaves_its_subtree(above: list[int], data: st.DataObject) -> N
     )  # every token another: paths are theirs alone
     last = data.draw(st.integers(0, len(above) - 1))
     path = [last]
-    while above[path[0]] != ROOT:
+    while above[path[0]] != CACHED:
         path.insert(0, above[path[0]])
     stay, number, rest = pending.subtree_after(path)
     inside = [n for n in range(len(above)) if n != last and _under(above, n, last)]
@@ -67,7 +67,7 @@ def test_any_path_leaves_its_subtree(above: list[int], data: st.DataObject) -> N
 
 
 def _under(above: list[int], node: int, root: int) -> bool:
-    while node != ROOT:
+    while node != CACHED:
         if node == root:
             return True
         node = above[node]

@@ -23,7 +23,7 @@ LLM_MS, SSM_MS = (10.0, 0.5), (1.0, 0.1)
 
 @dataclass
 class RoundLine:
-    """See RoundRecord; a next round with the same length, chosen without a reason."""
+    """See PastRound; a next round with the same length, chosen without a reason."""
 
     number: int
     length: int

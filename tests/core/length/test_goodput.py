@@ -109,7 +109,7 @@ class Ahead(World):
             return outcome, true_ms
         spared = sum(draft.ms for draft in outcome.drafts.values())
         drafts = {
-            name: replace(draft, ms=0.0, start_ms=0.0, steps=0, ahead=True)
+            name: replace(draft, ms=0.0, start_ms=0.0, steps=0, was_ahead=True)
             for name, draft in outcome.drafts.items()
         }
         measured = replace(outcome, round_ms=outcome.round_ms - spared, drafts=drafts)
@@ -377,8 +377,8 @@ def test_times_that_are_none_break_nothing(ms: float) -> None:
             choice.stop.continues("a", 2, [math.nan])
             choice.stop.keeps("a", 1, math.nan)
         count = choice.length
-        depths, chances, ones = tuple(range(1, count + 1)), (math.nan,) * count, (1,) * count
-        draft = DraftOutcome(ms, count, depths, chances, (0,), 1, ms, ms, num_verified=count)
+        depths, ones = tuple(range(1, count + 1)), (1,) * count
+        draft = DraftOutcome(ms, count, depths, (0,), 1, ms, ms, num_verified=count)
         policy.observe(RoundOutcome(count, 2, count, ms, ms, {"a": draft}, widths=ones))
     assert 0 <= policy.choose().length <= 16
     assert all(math.isfinite(e.ms) and math.isfinite(e.tokens) for e in policy.choose().estimates)

@@ -117,7 +117,7 @@ class World:
             reached = min(rights[name], accepted + 1)
             outcomes[name] = DraftOutcome(
                 ms=start + rest, steps=len(scores) - 1, depths=tuple(range(1, len(scores) + 1)),
-                chances=tuple(_products(scores)), path=tuple(range(reached)),
+                path=tuple(range(reached)),
                 credit=max(0, min(reached, accepted) - before), start_ms=start,
                 num_verified=own[name],
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Folders of tiny models, whole, and what loading a bad one must say."""
+"""Writes tiny model folders; `refusal_of` returns the error message of loading a bad one."""
 
 from pathlib import Path
 from typing import Any

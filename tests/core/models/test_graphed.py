@@ -11,8 +11,7 @@ from core.models.graph_cache import GraphPool
 from core.models.graphed import EXTENT, WIDTHS, GraphedForward
 from core.models.hf_model import HfModel
 from core.models.loading.tree_check import checked_model
-from core.models.protocol import Feed, chain
-from core.trees.tree import ROOT
+from core.models.protocol import CACHED, Feed, chain
 from tests.core.models.test_lean import all_logits
 from tests.core.models.test_stack import alike, commit_all, feeds_of
 from tests.fakes import info_of, tiny_module
@@ -69,7 +68,7 @@ def test_rows_of_many_widths_and_texts_over_several_extents() -> None:
             model.commit(row, range(count))
         # Not neighbours, and of several widths.
         results[-1] += model.forward(
-            [chain(rows[0], [5] * 7), Feed(rows[2], [6, 7, 8], [ROOT, ROOT, 1])]
+            [chain(rows[0], [5] * 7), Feed(rows[2], [6, 7, 8], [CACHED, CACHED, 1])]
         )
         results[-1] += model.forward([chain(row, [9]) for row in rows])
     for one, other in zip(*results, strict=True):

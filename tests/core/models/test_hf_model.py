@@ -10,8 +10,7 @@ from core.errors import ContextLengthError, EngineError
 from core.models.forward import GeneralForward, MaskKind, cache_argument
 from core.models.hf_model import HfModel
 from core.models.loading.tree_check import checked_model
-from core.models.protocol import Feed, chain
-from core.trees.tree import ROOT
+from core.models.protocol import CACHED, Feed, chain
 from tests.fakes import info_of, tiny_module
 
 
@@ -29,7 +28,7 @@ def row() -> object:
 
 
 def test_a_chain_is_a_feed_of_parents() -> None:
-    assert chain(3, [7, 8, 9]) == Feed(3, [7, 8, 9], [ROOT, 0, 1])
+    assert chain(3, [7, 8, 9]) == Feed(3, [7, 8, 9], [CACHED, 0, 1])
     assert chain(3, [7, 8], first=2).parents == [1, 2]
 
 
@@ -87,7 +86,7 @@ def test_the_context_is_counted_in_positions_not_slots() -> None:
     of.forward([chain(row, [1] * 10)])
     of.commit(row, range(10))
     # Twenty siblings share one position; three in a chain would need a thirteenth.
-    of.forward([Feed(row, [2] * 20, [ROOT] * 20)])
+    of.forward([Feed(row, [2] * 20, [CACHED] * 20)])
     of.commit(row, [])
     of.forward([chain(row, [1, 2])])
     of.commit(row, [])
@@ -103,7 +102,7 @@ def test_the_context_is_counted_in_positions_not_slots() -> None:
 def test_more_pending_nodes_than_there_was_room_for(row: int) -> None:
     of = model()
     count = 100
-    (logits,) = of.forward([Feed(row, [i % 64 for i in range(count)], [ROOT] * count)])
+    (logits,) = of.forward([Feed(row, [i % 64 for i in range(count)], [CACHED] * count)])
     of.commit(row, [])
     (one,) = of.forward([chain(row, [99 % 64])])
     assert torch.allclose(logits[99], one[0], atol=1e-6)
@@ -121,7 +120,7 @@ def test_nodes_that_are_kept_stay_pending(row: int) -> None:
     of.forward([chain(row, [1, 2])])
     of.commit(row, [0, 1])
     # root - 3 - 4 - 5, and beside them 6 under the root and 7 under 4; 8 under 5.
-    of.forward([Feed(row, [3, 6, 4, 7, 5, 8], [ROOT, ROOT, 0, 2, 2, 4])])
+    of.forward([Feed(row, [3, 6, 4, 7, 5, 8], [CACHED, CACHED, 0, 2, 2, 4])])
     of.commit(row, [0, 2], [3, 4, 5])
     assert (of.length(row), of.pending(row)) == (4, 3)
     (below,) = of.forward([Feed(row, [8, 9, 6], [0, 1, 2])])
@@ -165,5 +164,5 @@ def test_keys_and_values_go_by_the_name_that_the_module_has_for_them(kind: type[
         row = of.open_row()
         of.forward([chain(row, [1, 2, 3])])
         of.commit(row, range(3))
-        messages += of.forward([Feed(row, [4, 5, 6], [ROOT, ROOT, 0])])
+        messages += of.forward([Feed(row, [4, 5, 6], [CACHED, CACHED, 0])])
     assert torch.equal(messages[0], messages[1])

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from core.models.hf_model import HfModel
 from core.models.kv_cache import ArenaCache, KVArena, LayerShape, SlotPlan
 from core.models.loading.tree_check import checked_model
-from core.models.protocol import Feed, chain
-from core.trees.tree import ROOT
+from core.models.protocol import CACHED, Feed, chain
 from tests.fakes import info_of, tiny_module
 from tests.laws.trees import LAW
 
@@ -179,7 +178,7 @@ def test_nothing_that_is_not_read_can_leak() -> None:
     of.commit(rows[0], [])
     for part in (p for layer in of.arena._layers for p in layer):
         part[rows[0], :, 9 + 2 :] = float("nan")
-    one, two = of.forward([chain(rows[0], [4]), Feed(rows[1], [3, 2], [ROOT, ROOT])])
+    one, two = of.forward([chain(rows[0], [4]), Feed(rows[1], [3, 2], [CACHED, CACHED])])
     for part in (p for layer in of.arena._layers for p in layer):
         part[rows[0], :, 9 + 2 :] = 0.0
     assert bool(one.isfinite().all() and two.isfinite().all())

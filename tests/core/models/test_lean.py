@@ -19,13 +19,12 @@ from core.models.lean_weights import lean_weights
 from core.models.loading import tree_check
 from core.models.loading.tree_check import checked_model
 from core.models.native.forward import CompiledForward
-from core.models.protocol import Feed, chain
-from core.trees.tree import ROOT
+from core.models.protocol import CACHED, Feed, chain
 from tests.core.models.test_stack import alike
 from tests.fakes import FAMILIES, info_of, tiny_module
 
 LEAN = ("llama", "qwen2", "qwen3", "mistral", "qwen2-sliding")
-BRANCHED = [ROOT, ROOT, 0, 1, 3, 2]
+BRANCHED = [CACHED, CACHED, 0, 1, 3, 2]
 
 
 def both(
@@ -50,7 +49,7 @@ def all_logits(model: HfModel) -> list[torch.Tensor]:
     model.commit(one, [1, 3, 4])
     model.commit(two, [0], keep=[1])
     logits += model.forward([chain(one, [4])])
-    logits += model.forward([Feed(two, [9], [ROOT]), chain(one, [6], first=1)])
+    logits += model.forward([Feed(two, [9], [CACHED]), chain(one, [6], first=1)])
     return logits
 
 

@@ -26,7 +26,7 @@ from ui.run.view import reduce_all
 
 pytestmark = pytest.mark.nightly
 GREEDY = SamplingParams(24)
-DRAWN = SamplingParams(24, temperature=0.8, seed=3)
+SAMPLED = SamplingParams(24, temperature=0.8, seed=3)
 TREE = SpeculationConfig.preset("specinfer")
 
 
@@ -45,33 +45,33 @@ def test_logits_are_those_of_one_process(rank_models: LoadedModels) -> None:
 
 @pytest.mark.parametrize("rank_models", ["pp=2"], indirect=True)
 def test_stages_give_the_bits_of_transformers_in_one_process(rank_models: LoadedModels) -> None:
-    """Of the pass that they divide; each product is made by one rank, as a whole."""
+    """Stages do not split a matrix product, so logits equal one process's bit for bit."""
     model: Any = rank_models.llm
     module = AutoModelForCausalLM.from_pretrained(bundled_llm(), dtype=torch.float32).eval()
     one = HfModel(module, model.info, model.masks)
     assert torch.equal(logits_of_trees(model), logits_of_trees(one))
 
 
-def test_a_rank_that_misses_a_commit_is_noticed(
+def test_a_rank_that_misses_a_commit_changes_the_logits(
     rank_models: LoadedModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The negative control of the comparisons."""
     model: Any = rank_models.llm
-    tell, seen = model._send, []
+    send, seen = model._send, []
 
-    def tell_less(message: Any) -> None:
+    def send_corrupted(message: Any) -> None:
         if isinstance(message, CommitRow) and len(seen) < 2:
             seen.append(message)
             if len(seen) == 2:  # of the first tree
                 message = CommitRow(message.row, [0, 2, 5, 8], [])
-        tell(message)
+        send(message)
 
     one: Any = bundled_engine().models.llm
-    monkeypatch.setattr(model, "_send", tell_less)
+    monkeypatch.setattr(model, "_send", send_corrupted)
     assert error_of(logits_of_trees(model), logits_of_trees(one)) > 1e-3
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "match"])
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "match"])
 @pytest.mark.parametrize(
     ("preset", "schedule"), [("autoregressive", "each"), ("specinfer", "each"), ("best", "cosine")]
 )
@@ -80,13 +80,13 @@ def test_laws_1_and_2(
 ) -> None:
     speculation = SpeculationConfig.preset(preset, sampling.temperature)
     requests = [Request(prompt, sampling, speculation) for prompt in prompts(5)]
-    engine, expected = Engine(rank_models, schedule=schedule), plain_texts(requests)
+    engine, expected = Engine(rank_models, schedule=schedule), plain_token_ids(requests)
     if schedule == "each":
         assert [ids_of_events(engine.generate(request)) for request in requests] == expected
     assert texts_of(engine.generate_many(requests)) == expected
 
 
-def plain_texts(requests: list[Request]) -> list[list[int]]:
+def plain_token_ids(requests: list[Request]) -> list[list[int]]:
     """Token ids that one process writes without drafts."""
     plain = SpeculationConfig.preset("autoregressive")
     one = bundled_engine()
@@ -95,7 +95,7 @@ def plain_texts(requests: list[Request]) -> list[list[int]]:
 
 @pytest.mark.parametrize(
     ("sampling", "schedule", "pipeline"),
-    [(GREEDY, "each", "ahead"), (DRAWN, "cosine", "across")],
+    [(GREEDY, "each", "ahead"), (SAMPLED, "cosine", "across")],
     ids=["greedy, ahead", "match, across"],
 )
 def test_ssms_on_nodes_draft_beside_the_ranks(
@@ -115,7 +115,7 @@ def test_ssms_on_nodes_draft_beside_the_ranks(
         engine = Engine(here, nodes=pool.connect(()), schedule=schedule)
         events = list(engine.generate(requests[0]) if schedule == "each" else [])
         events += engine.generate_many(requests[1:])
-    assert texts_of(events) == plain_texts(requests)[schedule != "each" :]
+    assert texts_of(events) == plain_token_ids(requests)[schedule != "each" :]
     rounds = rounds_of(events)
     # A rank's report of a pass may be late on a busy machine, and is not waited for long.
     assert {one.rank for each in rounds for one in each.traffic} == {0, 1}
@@ -150,7 +150,7 @@ def test_events_say_what_the_ranks_exchanged(rank_models: LoadedModels) -> None:
 def test_one_outlier_hardly_changes_what_the_page_says_of_the_ranks(
     rank_models: LoadedModels,
 ) -> None:
-    """In place of any round of plain decoding."""
+    """Whichever round of plain decoding the outlier replaces."""
     plain = SpeculationConfig.preset("autoregressive")
     view = reduce_all(Engine(rank_models).generate(Request(prompts(1)[0], GREEDY, plain)))
     assert view.started is not None
@@ -167,7 +167,7 @@ def test_one_outlier_hardly_changes_what_the_page_says_of_the_ranks(
 
 
 def worth_of(words: str) -> float:
-    """How many times as fast the ranks are at most."""
+    """The upper bound of the speed-up that the page states."""
     (most,) = re.findall(r"([\d.]+) times as fast", words)
     return float(most)
 
@@ -180,7 +180,7 @@ def test_each_rank_has_its_part_of_the_weights(rank_models: LoadedModels) -> Non
     assert all(size <= whole / 2 + embedding for size in info.weight_bytes)
 
 
-def test_a_second_one_is_refused(rank_models: LoadedModels) -> None:
+def test_a_second_llm_over_ranks_is_refused(rank_models: LoadedModels) -> None:
     with pytest.raises(ConfigError, match="one LLM over ranks in a process"):
         load_models("bundled", [], "float32", "cpu", ranks=ranks_of("tp=2"))
     assert logits_of_trees(rank_models.llm).isfinite().all()  # type: ignore[arg-type]

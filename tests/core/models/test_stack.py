@@ -11,12 +11,11 @@ from core.models.forward import MaskKind
 from core.models.hf_model import HfModel
 from core.models.lean import map_tensors
 from core.models.loading.tree_check import checked_model
-from core.models.protocol import Feed, chain
+from core.models.protocol import CACHED, Feed, chain
 from core.models.stacking import Stack, batched_forward, build_stack, common_stack, stack_alike
-from core.trees.tree import ROOT
 from tests.fakes import info_of, tiny_module
 
-BRANCHED = [ROOT, ROOT, 0, 1, 3, 2]
+BRANCHED = [CACHED, CACHED, 0, 1, 3, 2]
 LEAN = ("llama", "qwen2", "qwen3")
 
 
@@ -102,7 +101,7 @@ def test_members_may_stand_at_different_places() -> None:
         for i, model in enumerate(models):
             model.forward([chain(rows[i], range(2, 5 + 7 * i))])
             model.commit(rows[i], range(3 + 7 * i))
-    feeds = [[Feed(rows[0], [8, 9, 10], [ROOT, ROOT, 1])], [chain(rows[1], [3])]]
+    feeds = [[Feed(rows[0], [8, 9, 10], [CACHED, CACHED, 1])], [chain(rows[1], [3])]]
     for model, own, result in zip(apart, feeds, stack.forward(feeds), strict=True):
         close(model.forward(own)[0], result[0])
 

@@ -48,7 +48,7 @@ def test_requests_that_share_a_pass_share_its_time(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(round_module, "round_outcome", record)
     monkeypatch.setattr(
-        round_module, "observe_route", lambda state, ids, own_ms, _: counted.append(own_ms)
+        round_module, "observe_route", lambda state, ids, share_ms, _: counted.append(share_ms)
     )
     engine = engine_of(*tables())
     config = SpeculationConfig(routing="credit", routed_drafters=1)

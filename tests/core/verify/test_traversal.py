@@ -115,12 +115,16 @@ def test_a_repeat_carries_nothing_and_takes_its_q_out() -> None:
     q = torch.tensor([[0.2, 0.6, 0.2], [0.3, 0.3, 0.4]], dtype=torch.float64)
     tree = tree_of((1, ROOT, [drawn_proposal(0, 0, 1), drawn_proposal(1, 0, 1, 1)]))
     target = Target(logits([0.5, 0.2, 0.3], P), DRAWN)
-    refused = verify("traversal", VerifyInput(tree, target, 9, Refusing(), qs={0: q, 1: q}))
+    refused = verify(
+        "traversal", VerifyInput(tree, target, 9, Refusing(), draft_distributions={0: q, 1: q})
+    )
     assert [(t.drafter, t.accepted) for t in refused.trials] == [(0, False), (1, False)]
     assert [t.p for t in refused.trials] == pytest.approx([0.2, 0.0], abs=1e-7)
 
     def run(noise: WalkNoise) -> Verdict:
-        return verify("traversal", VerifyInput(tree, target, 9, noise, qs={0: q, 1: q}))
+        return verify(
+            "traversal", VerifyInput(tree, target, 9, noise, draft_distributions={0: q, 1: q})
+        )
 
     walked = [(noise.probability, verdict) for noise, verdict in every_walk(run)]
     # What the repeat's q' = (0.3, 0.3, 0.4) leaves of (0.75, 0, 0.25) is token 0 alone.

@@ -20,6 +20,7 @@ from tests.source import ROOT
 from tests.ui.api.sites import Site, api_site
 from tests.ui.fakes import FakeWorker, endless, script_of
 from ui.api import proof
+from ui.server.arguments import parse
 
 API = ROOT / "docs" / "api.md"
 SIMPLE = {"str": str, "int": int, "float": (int, float), "bool": bool, "object": dict}
@@ -101,8 +102,9 @@ def object_mismatches(value: Any, kind: str, at: str, columns: tuple[str, ...]) 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, FakeWorker]]:
-    """A client, and the worker that answers until other models are loaded."""
-    with api_site(tmp_path_factory.mktemp("api"), preset="best") as served:
+    """A client of a server with the application's own preset, and the worker that answers until
+    other models are loaded."""
+    with api_site(tmp_path_factory.mktemp("api"), preset=parse([]).preset) as served:
         yield served.client(), served.worker
 
 

@@ -20,8 +20,8 @@ def slow(api: Site) -> Site:
 
 def test_compare_waits_and_returns_a_row_each(api: Site) -> None:
     own = {"name": "short", "preset": "sequence", "fields": {"speculation_length": 2}}
-    asked = {"configurations": ["specinfer", own], "repeats": 2, "max_new_tokens": 8}
-    result = api("/compare", prompt="Once", **asked)
+    arguments = {"configurations": ["specinfer", own], "repeats": 2, "max_new_tokens": 8}
+    result = api("/compare", prompt="Once", **arguments)
     _, tree, own = result["rows"]
     assert own["name"] == "short" and tree["same_text"] == "identical" and tree["runs"] == 2
     assert tree["ratio_low"] <= tree["ratio"] <= tree["ratio_high"]
@@ -114,15 +114,16 @@ def test_a_study_of_prompts_is_waited_for(api: Site) -> None:
         repeats=2,
     )
     assert (result["kind"], result["state"], result["done"]) == ("prompts", "completed", 12)
-    told = [(row["prompt"], row["domain"], row["settings"]) for row in result["prompts"]]
+    listed = [(row["prompt"], row["domain"], row["settings"]) for row in result["prompts"]]
     both = [("Once", ""), ("x = 1", "code")]
-    assert told[-2:] == [(*one, "plain decoding") for one in both]  # what accepts nothing goes last
-    assert told[:-2] == [(*one, name) for one in both for name in ("specinfer", "short")]
+    # Settings that draft nothing come last.
+    assert listed[-2:] == [(*one, "plain decoding") for one in both]
+    assert listed[:-2] == [(*one, name) for one in both for name in ("specinfer", "short")]
     row = result["prompts"][0]
     assert len(row["runs"]) == 2 and api.store.run(row["runs"][0]).prompt == "Once"
     assert row["speed_up"] > 0 and row["against"].startswith("plain decoding")
-    asked = {one["name"]: one["speculation"] for one in result["asked"]["configurations"]}
-    assert asked["short"]["speculation_length"] == 2
+    settings = {one["name"]: one["speculation"] for one in result["asked"]["configurations"]}
+    assert settings["short"]["speculation_length"] == 2
     same = api("/prompt_rows", study_id=result["study_id"])
     assert same == {"rows": result["prompts"], "looked_at": 12, "total": 12}
     some = api("/prompt_rows", study_id=result["study_id"], domain="none", settings="short")
@@ -176,13 +177,13 @@ def test_a_client_that_cancels_stops_the_plain_run(api: Site) -> None:
     wait(lambda: api.worker.runs[-1].is_cancelled)
 
 
-def test_retention_is_reported_and_set_by_who_owns_the_server(api: Site, elsewhere: Site) -> None:
+def test_retention_is_reported_to_and_set_by_the_servers_owner(api: Site, elsewhere: Site) -> None:
     assert api("/retention") == {"runs": None}
     assert api("/set_retention", runs=7, sure=True) == {"runs": 7} and api.store.retention() == 7
     assert api("/set_retention", runs=None) == {"runs": None}
-    for name, asked in (("/retention", {}), ("/set_retention", {"runs": 5, "sure": True})):
-        with pytest.raises(AppError, match="only who owns this server"):
-            elsewhere(name, **asked)
+    for name, arguments in (("/retention", {}), ("/set_retention", {"runs": 5, "sure": True})):
+        with pytest.raises(AppError, match="only by the server's owner"):
+            elsewhere(name, **arguments)
     assert elsewhere.store.retention() is None
 
 

@@ -89,7 +89,7 @@ def bound_by_the_budget(pictures: Pictures) -> None:
     value = values_of("budget")["lengths"]
     line = pictures.show("budget", "lengths").evaluate(f"{LENGTHS}[1]")
     assert set(line["y"]) == {1}
-    reason = "drafts at most 1 deep, for the node budget (speculation length 8)"
+    reason = "drafts at most 1 deep, because of the node budget (speculation length 8)"
     assert line["text"][0] == reason
     assert "depth allowed (dotted)" in panel.locator(".ss-plot").text_content()
     assert value["reason"] in said.inner_text()

@@ -87,6 +87,13 @@ def saturation(colour: str) -> float:
     return hls(colour)[2]
 
 
+def luminance(colour: str) -> float:
+    """Relative luminance as WCAG defines it, 0 to 1."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
 def test_a_configuration_has_no_colour_of_a_drafter():
     css = (PICTURE_ASSETS / "base.css").read_text(encoding="utf-8")
     for theme in css.split(".dark {", 1):
@@ -96,6 +103,12 @@ def test_a_configuration_has_no_colour_of_a_drafter():
         # As light or dark as no other, since all are of one hue.
         lights = sorted(hls(one)[1] for one in configs)
         assert min(b - a for a, b in zip(lights, lights[1:], strict=False)) > 0.03
+        # Neighbours, plain decoding's ink the first of them, are told apart by lightness alone.
+        ink = re.search(r"--ss-ink: (#\w+);", theme)
+        assert ink
+        in_order = [luminance(one) + 0.05 for one in (ink[1], *configs)]
+        pairs = zip(in_order, in_order[1:], strict=False)
+        assert min(max(pair) / min(pair) for pair in pairs) > 1.4, theme[:20]
         # Nor one of a stage of a round, which is in the picture beside it.
         stages = re.findall(r"--ss-stage-\w+: (#\w+);", theme)
         apart = [abs(hue(one) - hue(other)) for one in configs for other in stages]

@@ -24,14 +24,14 @@ EARLY = (
 )
 PAUSED = (
     "Round 5: predicted 19.0 ms, measured 55.2 ms; median prediction error 66 %. "
-    "Both are of this request's own work; not counted of its "
+    "Both cover this request's work only; not included in its "
     "80.1 ms: 19.9 ms of pauses between its stages, in which the SSMs may draft ahead, 5.00 ms of "
     "drafting hidden behind another request's pass."
 )
 LONGER = (
     "Round 5: predicted 31.0 ms, measured 34.9 ms; median prediction error 11 %. "
     "From its first stage to its last it took 27.1 ms. The measured time also has the host's work "
-    "since the previous round, and counts stages that overlap one by one."
+    "since the previous round, and sums overlapping stages."
 )
 # Scene, part of the panel, the whole of what is said there.
 SAID = (
@@ -96,14 +96,14 @@ SAID = (
 # Scene, part, a piece of what is said there, at its start, at its end or anywhere.
 PIECES = (
     ("ahead", "round", "^", "Round 5, from drafts begun during round 4 (3 guesses, together 62 %)"),
-    ("ahead", "key", "^", "Outlined bars draft for the next round"),
+    ("ahead", "key", "^", "Outlined bars: drafting for the next round"),
     ("ahead", "what", "^", "A hit: the LLM wrote"),
     (
         "ahead",
         "what",
         "$",
-        "In brackets: how many continuations were prepared for, and how likely the SSM that "
-        "looked ahead held it that the LLM writes one of them.",
+        "In brackets: the number of predicted continuations, and the predicted probability, by "
+        "the SSM that scored the tree, that the LLM writes one of them.",
     ),
     ("across", "round", "^", "Round 5: "),
     ("chance", "sums", "^", "Drafted ahead: 0 hits (✓) and 17 misses (✗)"),
@@ -142,7 +142,7 @@ def test_every_case_has_its_sentence(pictures: Pictures) -> None:
             wrong.append((scene, part, said[scene][part]))
     assert not wrong
     assert said["ahead"]["round"].count("together") == 1 < said["ahead"]["round"].count(";")
-    assert "not counted" not in said["ahead"]["predicted"], "a millisecond is no sentence's worth"
+    assert "not included" not in said["ahead"]["predicted"], "a millisecond is no sentence's worth"
     sums_and_predictions(said)
     work_done_at_once(said)
     time_between_stages(said)
@@ -161,7 +161,7 @@ def sums_and_predictions(said: dict[str, dict[str, Any]]) -> None:
     assert said["ahead"]["verdict"] == (
         "More drafting time was wasted than saved "
         f"({ahead['wasted']:.1f} ms against {ahead['saved']:.1f} ms). "
-        "Which way is faster it does not tell: compare with pipeline off, or let auto try both."
+        "This does not show which is faster: compare with pipeline off, or let auto try both."
     )
     told, own = said["ahead"]["predicted"], value["rounds"][str(value["sel"])]
     times = re.search(r"predicted ([\d.]+) ms, measured ([\d.]+) ms", told)

@@ -184,4 +184,4 @@ def test_the_line_below_says_of_when_the_scores_are(pictures: Pictures) -> None:
     for scored, message in (("", ": "), ("as of the prompt's end", ", as of the prompt's end: ")):
         pictures.give({"routing": {**value, "scored": scored}})
         meant = pictures.rest().locator("#picture-routing .ss-meant").last.inner_text()
-        assert meant.startswith(f"At the right the scores of the selected round{message}")
+        assert meant.startswith(f"Right: scores of the selected round{message}")

@@ -10,17 +10,17 @@ import { ms, percent, plural, prose, roundName, fixed } from "./text.js";
 export const MARKS = { hit: "✓", miss: "✗" };
 
 const KEY = [["hit", `${MARKS.hit} a hit`], ["miss", `${MARKS.miss} a miss`], ["open", "not used"]];
-const MEANS = "Outlined bars draft for the next round, beside the LLM pass. What that round made of them, a mark for each drafter:";
-const WHAT = "A hit: the LLM wrote one of the continuations that a drafter had prepared for, and its draft was used at "
-  + "once. A miss: the LLM wrote something else, and the work ahead was for nothing. Not used: no round asked for the draft.";
-const BRACKETS = " In brackets: how many continuations were prepared for, and how likely the SSM that looked ahead held "
-  + "it that the LLM writes one of them.";
+const MEANS = "Outlined bars: drafting for the next round during the LLM pass. Marks: its result, for each drafter:";
+const WHAT = "A hit: the LLM wrote one of the predicted continuations, and the draft begun for it was used. A miss: the LLM "
+  + "wrote something else, and the draft was discarded. Not used: no round needed the draft.";
+const BRACKETS = " In brackets: the number of predicted continuations, and the predicted probability, by the SSM that scored "
+  + "the tree, that the LLM writes one of them.";
 // Events record drafts made beside another request's pass, not requests that ran beside this one.
 const ALONE = "Nothing of this run was drafted ahead: pipeline=across drafts while the LLM verifies another request, and there was none. "
   + "Run in a second tab at the same time, or choose pipeline=ahead.";
 const ALONE_YET = "So far nothing of this run was drafted while the LLM verified another request.";
-const never = (rule) => `Nothing is drafted ahead: the SSMs choose every token of ${rule}'s tree together, which is not `
-  + "begun behind a guess.";
+const never = (rule) => `Nothing is drafted ahead: the SSMs choose every token of ${rule}'s tree together, which cannot `
+  + "start from a predicted outcome.";
 const SECTIONS = ["sums", "verdict", "trials", "round", "what", "predicted"];
 
 const MISSED = {
@@ -36,8 +36,8 @@ export function createAhead(panel) {
   charts.predicted.node.classList.add("ss-ahead-times");
   const swatch = ([fate, words]) => h("span", {}, h("span", { class: "ss-ahead-swatch", "data-fate": fate }), words);
   const key = h("p", { class: "ss-ahead-key" }, MEANS, KEY.map(swatch));
-  const { predicted: compared, ...sections } = parts;
-  const nodes = [key, ...Object.values(sections), charts.hits.node, compared, charts.predicted.node];
+  const { predicted, ...sections } = parts;
+  const nodes = [key, ...Object.values(sections), charts.hits.node, predicted, charts.predicted.node];
   panel.body.append(h("div", { class: "ss-ahead" }, nodes));
   return {
     restyle: () => Object.values(charts).forEach((one) => one.restyle()),
@@ -56,13 +56,13 @@ export function createAhead(panel) {
   };
 }
 
-// Whether drafts are made for outcomes that are guessed; across requests the text is known.
+// Whether drafts are made for predicted outcomes; across requests the text is known.
 const guesses = (value) => value.ahead?.guessed ?? (["ahead", "auto"].includes(value.pipeline) && !value.never);
 
 function wordsOf(value) {
   return {
     sums: sums(value), verdict: verdict(value), trials: trials(value), round: ofRound(value),
-    what: guesses(value) ? WHAT + (prepared(value) ? BRACKETS : "") : "", predicted: compared(value),
+    what: guesses(value) ? WHAT + (hasOutcomes(value) ? BRACKETS : "") : "", predicted: predictionText(value),
   };
 }
 
@@ -73,7 +73,7 @@ function showText(node, words) {
 
 function sums(value) {
   const { hits, misses, unused = 0, saved, wasted } = value.ahead ?? {};
-  if (hits === undefined) return nothing(value);
+  if (hits === undefined) return nothingAhead(value);
   if (!guesses(value)) return early(value.ahead);
   const counted = [`${plural(hits, "hit")} (${MARKS.hit})`, `${many(misses - unused, "miss")} (${MARKS.miss})`];
   if (unused) counted.push(`${unused} not used`);
@@ -90,7 +90,7 @@ function early({ hits, beside = 0, saved }) {
   return `${ready}; ${which} ran beside a pass over another request, ${ms(saved)} hidden.`;
 }
 
-function nothing(value) {
+function nothingAhead(value) {
   if (value.pipeline === "across") return value.ended ? ALONE : ALONE_YET;
   if (!["ahead", "auto"].includes(value.pipeline)) return "";
   if (value.never) return never(value.never);
@@ -108,7 +108,7 @@ function verdict(value) {
   const far = value.ended ? "" : " so far";
   const untried = value.ended ? "no trial of auto ended in this run" : "auto's first trial has not ended yet";
   const how = value.pipeline === "auto" ? untried : "compare with pipeline off, or let auto try both";
-  return `More drafting time was ${comparison}${far} (${ms(more)} against ${ms(less)}). Which way is faster it does not tell: ${how}.`;
+  return `More drafting time was ${comparison}${far} (${ms(more)} against ${ms(less)}). This does not show which is faster: ${how}.`;
 }
 
 function ofTrial([round, trial]) {
@@ -118,12 +118,12 @@ function ofTrial([round, trial]) {
   const [used, other] = on ? [withIt, without] : [without, withIt];
   if (used >= other) return `${intro}: neither way is clearly faster, ${ms(withIt)} a round with ${what}, ${ms(without)} without.`;
   const times = `${ms(used)} against ${ms(other)}`;
-  if (unearned(trial)) return `${intro}: its rounds with ${what} were faster, ${times}, ${unearned(trial)}.`;
+  if (chanceText(trial)) return `${intro}: its rounds with ${what} were faster, ${times}, ${chanceText(trial)}.`;
   return `${intro}: rounds are faster ${on ? "with" : "without"} ${what}, ${times}.`;
 }
 
-// Why rounds with drafting ahead are not faster by it: nothing of it was used. Six rounds are a trial.
-function unearned({ kind, on, asked: numAsked, used }) {
+// Nothing drafted ahead was used, so the faster rounds are chance (a trial is six rounds). Empty if it was used.
+function chanceText({ kind, on, asked: numAsked, used }) {
   if (kind !== "ahead" || !on || used !== 0) return "";
   return numAsked < 6 ? "though nothing drafted ahead had been used in this run"
     : "by chance: nothing drafted ahead had been used";
@@ -141,35 +141,35 @@ function ofRound(value) {
   const drafters = byKey(value);
   const common = inCommon(value);
   const descriptions = entries(value.round).map(([, entry]) => {
-    const name = drafters.get(entry.d)?.name ?? "somebody";
-    if (entry.hit && !entry.outcomes) return `${name} ${hidden(entry)}`;
+    const name = drafters.get(entry.d)?.name ?? "a drafter";
+    if (entry.hit && !entry.outcomes) return `${name} ${hiddenText(entry)}`;
     const outcome = entry.hit ? `hit, ${ms(entry.saved)} saved` : MISSED[entry.why] ?? MISSED.wrong;
     const spent = entry.wasted > 0 ? `, ${ms(entry.wasted)} wasted` : "";
-    return `${name} ${outcome}${spent}${common && entry.outcomes ? "" : bracketed(entry)}`;
+    return `${name} ${outcome}${spent}${common && entry.outcomes ? "" : outcomesText(entry)}`;
   });
-  const begun = guessed(value) ? `, from drafts begun during round ${value.sel}` : "";
+  const begun = hasPredictedDrafts(value) ? `, from drafts begun during round ${value.sel}` : "";
   return descriptions.length ? prose(`${roundName(value.sel)}${begun}${common}: ${descriptions.join("; ")}.`) : "";
 }
 
-function bracketed({ outcomes, p }) {
+function outcomesText({ outcomes, p }) {
   return outcomes ? ` (${many(outcomes, "guess")}, together ${percent(p)})` : " (no guess was made in time)";
 }
 
-// One SSM guesses for all: if all have the same brackets, they are shown once.
+// One SSM predicts for all: if all have the same brackets, they are shown once.
 function inCommon(value) {
   const all = Object.values(value.round ?? {});
-  const brackets = new Set(all.filter((entry) => entry.outcomes).map(bracketed));
+  const brackets = new Set(all.filter((entry) => entry.outcomes).map(outcomesText));
   const alike = brackets.size === 1 && new Set(all.map((entry) => entry.why === "ended")).size === 1;
   return alike ? [...brackets][0] : "";
 }
 
-// Whether the selected round's drafts were made for outcomes that were guessed, in the round before.
-const guessed = (value) => (
+// Whether drafts were made for predicted outcomes of the round before the selected one.
+const hasPredictedDrafts = (value) => (
   Object.values(value.round ?? {}).some((entry) => (entry.outcomes || !entry.hit) && entry.why !== "ended")
 );
-const prepared = (value) => Object.values(value.round ?? {}).some((entry) => entry.outcomes);
+const hasOutcomes = (value) => Object.values(value.round ?? {}).some((entry) => entry.outcomes);
 
-const hidden = ({ saved }) => (saved >= 0.005 ? `${ms(saved)} hidden` : "drafted early, though not during a pass: nothing hidden");
+const hiddenText = ({ saved }) => (saved >= 0.005 ? `${ms(saved)} hidden` : "drafted early, though not during a pass: nothing hidden");
 
 const many = (count, noun) => (count === 1 ? `1 ${noun}` : `${count} ${noun}es`);
 
@@ -185,10 +185,10 @@ function upsAndDowns(value, hits) {
   };
 }
 
-function compared(value) {
+function predictionText(value) {
   const own = value.rounds?.[value.sel];
   const all = Object.values(value.rounds ?? {});
-  if (!all.length) return unpredicted(value);
+  if (!all.length) return noPredictionText(value);
   const off = all.map(({ ms: took, p }) => Math.abs(took - p) / Math.max(took, 1e-9)).sort((a, b) => a - b);
   const within = percent(off[Math.floor(off.length / 2)]);
   const usual = `median prediction error ${within}`;
@@ -197,23 +197,23 @@ function compared(value) {
 }
 
 // A reader expects predictions of a pipelined run; few policies make one.
-function unpredicted({ policy, pipeline, predicts, predicting }) {
+function noPredictionText({ policy, pipeline, predicts, predicting }) {
   const expected = policy && pipeline && pipeline !== "off";
   return expected && !predicts ? `Only length=${predicting} predicts how long a round will take.` : "";
 }
 
 // Why the measured time, which is predicted, is not the time from the first stage to the last (`all`).
 function leftOut(value, { ms: took, hid = 0, all = 0 }) {
-  if (all && noticed(took - all, all)) return ` From its first stage to its last it took ${ms(all)}. The measured time also has the host's work since the previous round, and counts stages that overlap one by one.`;
+  if (all && isNoticeable(took - all, all)) return ` From its first stage to its last it took ${ms(all)}. The measured time also has the host's work since the previous round, and sums overlapping stages.`;
   const parts = [];
   const between = all - took - hid;
   const pauses = guesses(value) ? "pauses between its stages, in which the SSMs may draft ahead" : "pauses between its stages";
-  if (noticed(between, all)) parts.push(`${ms(between)} of ${pauses}`);
-  if (noticed(hid, all)) parts.push(`${ms(hid)} of drafting hidden behind another request's pass`);
-  return parts.length ? ` Both are of this request's own work; not counted of its ${ms(all)}: ${parts.join(", ")}.` : "";
+  if (isNoticeable(between, all)) parts.push(`${ms(between)} of ${pauses}`);
+  if (isNoticeable(hid, all)) parts.push(`${ms(hid)} of drafting hidden behind another request's pass`);
+  return parts.length ? ` Both cover this request's work only; not included in its ${ms(all)}: ${parts.join(", ")}.` : "";
 }
 
-const noticed = (part, whole) => part >= Math.max(0.5, 0.05 * whole);
+const isNoticeable = (part, whole) => part >= Math.max(0.5, 0.05 * whole);
 
 function lines(value, rounds) {
   const measured = rounds.map(([round, own]) => [Number(round), own.ms]);
@@ -227,7 +227,7 @@ function lines(value, rounds) {
     robust: true,
     title: ["Milliseconds of a round; dashed: predicted", `${GLOSSARY.round_ms.label}; dashed: predicted`],
     format: short,
-    label: compared(value),
+    label: predictionText(value),
   };
 }
 

@@ -2,7 +2,7 @@
 
 import { h, set } from "./dom.js";
 import { sinceDrawing } from "./frame.js";
-import { computed } from "./palette.js";
+import { rgbOf } from "./palette.js";
 import { scaleOf, sizeOf } from "./measure.js";
 import { plotlyAddress } from "./place.js";
 import { percent } from "./text.js";
@@ -107,7 +107,7 @@ function autoranges(plot) {
 }
 
 function lookOf(element) {
-  const css = (name) => computed(element, `var(--ss-${name})`);
+  const css = (name) => rgbOf(element, `var(--ss-${name})`);
   return {
     scale: scaleOf(element),
     ink: css("ink"), muted: css("muted"), line: css("line"), panel: css("panel"), accent: css("accent"), soft: css("soft"),

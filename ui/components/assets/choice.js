@@ -1,5 +1,5 @@
-// Why the selected round's length is what it is, in the length policy's words; its reason for the next length, its
-// estimates for each candidate, and what the node budget allowed.
+// The reasons for the selected round's length and for the next one, in the length policy's words; its estimates for each
+// candidate length, and what the node budget allowed.
 
 import { h, set, setText, entries } from "./dom.js";
 import { columnChart } from "./minichart.js";
@@ -86,7 +86,7 @@ function candidates(value) {
   };
 }
 
-// What the node budget came to and keeps from; `deep` where the round's own sentence does not say how deep drafts can be.
+// The resolved node budget and what it prevents; `deep`: how deep drafts can be, if the round's own sentence does not say it.
 const bounds = (value) => [value.budget, value.deep].filter(Boolean).join(" ");
 
 const lately = (value) => (value.lately ? `Recently measured: ${amount(TPS, value.lately)} ${SPEED}.` : "");

@@ -74,9 +74,9 @@ function line(panel, value, key, row) {
   return tableRow;
 }
 
-function cell({ show, note, noted: tooltip }, row) {
+function cell({ key, show, note, noted: tooltip }, row) {
   const less = note?.(row);
-  return h("td", {}, h("span", { class: "ss-compared-value" }, show(row)), less && h("span", { class: "ss-compared-note", title: tooltip?.(row) ?? null }, less));
+  return h("td", { "data-key": key }, h("span", { class: "ss-compared-value" }, show(row)), less && h("span", { class: "ss-compared-note", title: tooltip?.(row) ?? null }, less));
 }
 
 const GLYPHS = { identical: "✓", distribution: "≈", tie: "≈", bug: "✕", differs: "≠" };

@@ -26,7 +26,7 @@ export async function svgOf(section, root, title, caption = "") {
   visit(root, out, box);
   if (box.left > box.right) Object.assign(box, root.getBoundingClientRect().toJSON());
   const { backgroundColor: paper, color, fontFamily } = getComputedStyle(section);
-  const captionLines = wrapped(clean(caption), Math.max(CAPTION.least, box.right - box.left), `${CAPTION.size}px ${fontFamily}`);
+  const captionLines = wrapText(clean(caption), Math.max(CAPTION.least, box.right - box.left), `${CAPTION.size}px ${fontFamily}`);
   const head = TITLE + captionLines.lines.length * CAPTION.line;
   const width = Math.ceil(Math.max(box.right - box.left, captionLines.width) + 2 * MARGIN);
   const height = Math.ceil(box.bottom - box.top + 2 * MARGIN + head);
@@ -45,7 +45,7 @@ export async function svgOf(section, root, title, caption = "") {
 }
 
 // Words in lines no wider than `room`, except for a wider word.
-function wrapped(words, room, font) {
+function wrapText(words, room, font) {
   const lines = [];
   for (const word of words.split(/\s+/).filter(Boolean)) {
     const longer = lines.length ? `${lines.at(-1)} ${word}` : word;

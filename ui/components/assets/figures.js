@@ -34,15 +34,20 @@ export function create(panel) {
   const verdict = h("p", { class: "ss-verdict", "data-part": onLive ? "verdict" : null });
   const speed = h("span", { class: "ss-race-speed" });
   const same = h("span", { class: "ss-race-same", tabindex: 0, role: "note" });
+  const offer = h("button", {
+    type: "button", class: "ss-tool ss-race-offer", hidden: true, "data-noexport": true,
+    title: "One SSM, chosen by how well it foresees the prompt, drafts one sequence: less drafting, a smaller tree to verify. Chooses this preset and runs the prompt with it",
+    onclick: () => panel.trigger("apply", { preset: view.value.offer }),
+  });
   const state = h("span", { class: "ss-state", "aria-live": "polite", role: "status" });
   const views = CARDS.map((spec) => cardOf(spec));
   const clock = createRaceClock(() => replay(view));
   // The log, and so a replay, has no times of plain decoding's passes: there is no clock to choose.
   const figures = h("div", { class: "ss-figures-line" }, state, views.map((view) => view.node), onLive ? clock.node : null);
-  const end = h("div", { class: "ss-race-end" }, verdict, h("p", { class: "ss-race-times" }, speed, same));
+  const end = h("div", { class: "ss-race-end" }, verdict, h("p", { class: "ss-race-times" }, speed, same, offer));
   const scores = onLive ? null : createScores();
   panel.body.append(h("div", { class: "ss-race" }, h("div", { class: "ss-lanes" }, plain.node, ours.node), end, scores?.node), figures);
-  const view = { scores, plain, ours, verdict, speed, same, state, views, clock, played: null, frame: 0, value: {} };
+  const view = { scores, plain, ours, verdict, speed, same, offer: panel.ask ? offer : null, state, views, clock, played: null, frame: 0, value: {} };
   view.again = panel.button("⟲", "Run the race again", () => run(view));
   if (panel.ask) {
     const race = panel.button("Race plain", "Decode the same request without drafts, and compare speed and text", () => panel.ask());
@@ -92,6 +97,7 @@ function draw(value, view) {
   setText(view.speed, prose(value.speed ?? ""));
   setText(view.same, prose(value.text ?? ""));
   view.same.hidden = !value.text;
+  drawOffer(view.offer, value.offer);
   view.scores?.draw(value);
   const timed = Object.keys(value.plain_ms ?? {}).length > 0;
   view.clock.draw({ timed, shown: Boolean(value.run) });
@@ -104,6 +110,13 @@ function draw(value, view) {
     view.played = value.run;
     replay(view);
   }
+}
+
+// Beside a run that lost: the simpler choice, where the page can run it.
+function drawOffer(button, preset) {
+  if (!button) return;
+  button.hidden = !preset;
+  setText(button, preset ? `Run ${preset}` : "");
 }
 
 // The number of passes, which is what drafts gain, in colour.
@@ -145,8 +158,9 @@ function lanes(view, { passes, ms }) {
   const [plainClock, clock] = [clockOf(plain, plainPasses), clockOf(ends, ourPasses)];
   // Not a word that plain decoding did not write.
   const alike = words.slice(0, value.alike ?? 0);
-  view.plain.draw({ steps: Array(plainPasses).fill(1), total, words: alike, tokens: plainPasses, passes: plainPasses, clock: plainClock, waits: !value.run });
-  view.ours.draw({ steps: rounds.slice(0, ourPasses), total, words, tokens: written, passes: ourPasses, clock, waits: !value.run });
+  const shared = { total, waits: !value.run, block: ms == null ? null : value.block };
+  view.plain.draw({ ...shared, steps: Array(plainPasses).fill(1), words: alike, tokens: plainPasses, passes: plainPasses, clock: plainClock });
+  view.ours.draw({ ...shared, steps: rounds.slice(0, ourPasses), words, tokens: written, passes: ourPasses, clock });
 }
 
 // -- the race as it was --

@@ -48,7 +48,7 @@ export function scheduler(shell, { pace = 0, settle }, draw) {
     set(shell, "data-pending", null);
     if (state.width === 0) return;
     state.last = performance.now();
-    guarded(shell, draw);
+    drawCatchingErrors(shell, draw);
   };
   const drawing = { draw: run, settle, heavy: pace > 0 };
   const ask = () => {
@@ -73,7 +73,7 @@ export function scheduler(shell, { pace = 0, settle }, draw) {
   return ask;
 }
 
-function guarded(shell, draw) {
+function drawCatchingErrors(shell, draw) {
   try {
     draw();
     set(shell, "data-error", null);

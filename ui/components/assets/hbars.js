@@ -37,7 +37,7 @@ const STEPS = [1, 1.2, 1.4, 1.6, 2, 2.4, 3, 4, 5, 6, 8, 10];
 
 const title = (words) => s("title", {}, words);
 
-function named({ bar, name }, place, figure = "") {
+function barName({ bar, name }, place, figure = "") {
   return text(`${bar.key}  ${bar.name}${figure}`, 0, name, place, { class: "ss-mini-end" });
 }
 
@@ -70,10 +70,10 @@ function intervals({ bars, level, format }, place) {
     const tooltip = `${name}: ${format(value)}, ${hasInterval ? `${spread}: ${format(low)} to ${format(high)}` : spread}`;
     const box = s("rect", { class: "ss-hbar", x: 0, y: row.top, width: x(value), height: row.high, rx: 2 }, title(tooltip));
     Object.assign(box.style, { fill: color, stroke: color });
-    parts.push(named(row, place, `: ${format(value)}`), box);
+    parts.push(barName(row, place, `: ${format(value)}`), box);
     if (hasInterval) parts.push(whisker(x(low), x(Math.min(high, most)), middle, row.high * 0.35, high > most));
   }
-  return { parts, xs: null };
+  return { parts, roundAtPx: null };
 }
 
 // A dark line on a pale one: visible on every colour.
@@ -91,7 +91,7 @@ function stacks({ bars, format }, place) {
   const parts = ticks(most, scale, place, format);
   for (const row of rows) {
     let at = 0;
-    parts.push(named(row, place));
+    parts.push(barName(row, place));
     for (const { stage, name, value } of row.bar.parts) {
       const wide = Math.max(0.5, x(at + value) - x(at) - 1);
       const look = { class: "ss-stage-part", "data-stage": stage, x: x(at), y: row.top, width: wide, height: row.high };
@@ -106,5 +106,5 @@ function stacks({ bars, format }, place) {
     parts.push(s("path", { class: "ss-wall", d: `M${wall} ${row.top + row.high + 1}l-4 6h8Z` }, title(`${row.bar.name}: ${format(row.bar.wall)} on the clock`)));
     parts.push(text(format(row.bar.wall), x(Math.max(at, row.bar.wall)) + 0.5 * place.font, row.top + row.high / 2, place, { class: "ss-mini-end" }));
   }
-  return { parts, xs: null };
+  return { parts, roundAtPx: null };
 }

@@ -31,7 +31,7 @@ export function createHeat(panel, choose) {
   table.addEventListener("click", (event) => {
     const target = event.target.closest("td[data-place]");
     if (!target) return;
-    stand(target.dataset.place);
+    moveTo(target.dataset.place);
     pick(target);
   });
   table.addEventListener("keydown", (event) => {
@@ -43,8 +43,8 @@ export function createHeat(panel, choose) {
     event.stopPropagation();
   });
 
-  // One cell is reached by Tab; from there the arrows lead on.
-  function stand(place) {
+  // Tab reaches one cell, the arrows move from there.
+  function moveTo(place) {
     state.at = String(place);
     for (const [name, cell] of state.cells) set(cell, "tabindex", name === state.at ? 0 : -1);
   }
@@ -61,7 +61,7 @@ export function createHeat(panel, choose) {
     else if (arrow === "End") [row, column] = [far ? high - 1 : row, wide - 1];
     else return false;
     if (row < 0 || column < 0 || row >= high || column >= wide) return true;
-    stand(row * wide + column);
+    moveTo(row * wide + column);
     state.cells.get(state.at)?.focus();
     return true;
   }
@@ -79,7 +79,7 @@ export function createHeat(panel, choose) {
       set(table, "aria-label", `${panel.title}: ${value.row_field} by ${value.column_field}`);
       set(table, "data-spread", columns.length <= SPREAD_COLUMNS);
       for (const [place, cell] of state.cells) fill(cell, value.cells[place], value, chosen);
-      if (!state.cells.has(state.at)) stand(firstOf(value, chosen));
+      if (!state.cells.has(state.at)) moveTo(firstOf(value, chosen));
       fillKey(key, value);
     },
   };
@@ -129,7 +129,7 @@ function fill(node, cell, value, chosen) {
 
 const fixedOf = (number, { unit }) => format(number, unit).replace("x", "");
 
-// What the marks mean, of those that are there.
+// The meaning of the marks that occur.
 function fillKey(key, value) {
   const cells = Object.values(value.cells);
   const found = (kind) => markWords(cells.find(({ mark }) => mark === kind));

@@ -1,10 +1,10 @@
-// One node: the LLM's most probable tokens beside each drafter's, and a sentence that says why.
+// One node: the LLM's most probable tokens beside each drafter's, and a sentence that explains the verdict.
 
 import { h, set, setText, keyed, entries } from "./dom.js";
 import { drafters, badge, llmBadge } from "./palette.js";
-import { tokenText, prob, prose } from "./text.js";
+import { tokenText, prob, prose, said } from "./text.js";
 
-const ASK = "Click a node of the tree: the models' most probable tokens will stand here side by side.";
+const ASK = "Click a node of the tree: the models' most probable tokens will appear here side by side.";
 
 export function create(panel) {
   const sources = h("div", { class: "ss-sources" });
@@ -28,7 +28,7 @@ function draw(value, view) {
   note.hidden = hasRound && (shown.some((source) => source.rows.length) || !value.token);
   const pending = value.outcome === "pending";
   setText(note, !hasRound ? ASK : pending ? "No SSM drafted anything at this place." : "No other probabilities were recorded at this place.");
-  // It is about the LLM's bars beside the SSMs'; before the LLM's pass the sentence says what the bars are.
+  // `meant` explains the LLM's bars beside the SSMs'; before the LLM's pass the sentence explains the bars.
   meant.hidden = !note.hidden || !value.meant || !shown[0].rows.length;
   setText(meant, value.meant ?? "");
   // Beside a certain token the others have probability 0: only the table has them.
@@ -41,15 +41,15 @@ function draw(value, view) {
   });
 }
 
-// Made anew for another token: words of other lengths in the same elements would count as layout shifts.
+// New elements for another token: words of other lengths in the same elements would count as layout shifts.
 function drawWords({ token, title, sentence, outcome }, view) {
   const shown = JSON.stringify([token, title, sentence, outcome]);
   if (view.shown === shown) return;
   view.shown = shown;
   const inspected = h("span", { class: "ss-inspected", "data-outcome": outcome || null, hidden: !token }, token ? tokenText(token, 40) : null);
   view.words.replaceChildren(
-    h("div", { class: "ss-inspected-head" }, inspected, h("span", { class: "ss-inspected-title" }, prose(title ?? ""))),
-    h("p", { class: "ss-sentence" }, prose(sentence ?? "")),
+    h("div", { class: "ss-inspected-head" }, inspected, h("span", { class: "ss-inspected-title" }, ...said(title ?? ""))),
+    h("p", { class: "ss-sentence" }, ...said(sentence ?? "")),
   );
 }
 

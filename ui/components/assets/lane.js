@@ -14,7 +14,8 @@ export function createLane(name, label, choose = null) {
   const words = h("span", { class: "ss-lane-words", dir: "auto", "aria-hidden": "true" });
   const track = h("div", { class: "ss-lane-track" }, svg, words);
   const count = h("span", { class: "ss-lane-count" });
-  const node = h("div", { class: "ss-race-lane", "data-lane": name }, h("span", { class: "ss-lane-name" }, label), track, count);
+  const block = h("span", { class: "ss-lane-block", hidden: true });
+  const node = h("div", { class: "ss-race-lane", "data-lane": name }, h("span", { class: "ss-lane-name" }, label, block), track, count);
   const state = { steps: [], total: 1, shown: "", text: [], tokens: 0, width: Infinity };
   if (choose) {
     track.addEventListener("click", (event) => {
@@ -32,7 +33,7 @@ export function createLane(name, label, choose = null) {
   }).observe(track);
   return {
     node,
-    draw({ steps, total, words: text, tokens, passes, clock, waits }) {
+    draw({ steps, total, words: text, tokens, passes, clock, waits, block: timed }) {
       Object.assign(state, { steps, total, text, tokens });
       set(svg, "viewBox", `0 0 ${total} 1`);
       const shown = `${steps.length}|${tokens}|${total}`;
@@ -42,9 +43,19 @@ export function createLane(name, label, choose = null) {
       set(node, "data-tokens", tokens);
       write();
       const spent = clock === null ? `${passes} ${passes === 1 ? "pass" : "passes"}` : `${(clock / 1000).toFixed(2)} s`;
+      sayBlock(block, timed);
       setText(count, waits ? "" : `${spent} → ${tokens} ${tokens === 1 ? "token" : "tokens"}`);
     },
   };
+}
+
+// Whose times these are, where both lanes were run in several blocks.
+function sayBlock(node, block) {
+  const { number, of, median } = block ?? {};
+  node.hidden = !number;
+  setText(node, number ? `block ${number} of ${of}` : "");
+  set(node, "title", !number ? null : median ? "The block with the median speed-up, which the sentence beside it gives"
+    : "The run itself; the speed-up beside it is the median of all blocks");
 }
 
 // The text ends below the lane's head, or where it is not known further; it begins at the lane's left end while it is short.

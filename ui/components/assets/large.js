@@ -13,7 +13,7 @@ function largeType(on = !html.classList.contains("ss-large"), { keep = true } = 
   return on;
 }
 
-function stored() {
+function storedChoice() {
   try {
     return localStorage.getItem(KEPT) === "1";
   } catch {
@@ -25,4 +25,4 @@ function stored() {
 const inAddress = () => new URLSearchParams(location.search).get("large") === "1";
 
 window.specscopeLargeType = largeType;
-largeType(inAddress() || stored() || html.classList.contains("ss-large"), { keep: false });
+largeType(inAddress() || storedChoice() || html.classList.contains("ss-large"), { keep: false });

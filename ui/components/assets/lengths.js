@@ -43,7 +43,7 @@ function sentence(value) {
   if (!rounds.length) return "no rounds yet";
   const best = Math.max(...rounds.map((round) => round.a));
   const mean = rounds.reduce((sum, round) => sum + round.a, 0) / rounds.length;
-  const before = Object.keys(value.before ?? {}).length ? " The pale line is the run before." : "";
+  const before = Object.keys(value.before ?? {}).length ? " The pale line is the previous run." : "";
   return `${fixed(mean, 2)} ${GLOSSARY.accepted_per_pass.label} over ${plural(rounds.length, "round")}, at most ${best}.${before}`;
 }
 
@@ -56,7 +56,7 @@ function figure(value, look) {
   const data = [
     { ...(x.length > MANY ? outline(look) : { type: "bar", marker: { color: look.accent, ...thin } }), name: "accepted", x,
       y: rounds.map(([, round]) => round.a), hovertemplate: "round %{x}: %{y} accepted<extra></extra>" },
-    { type: "scatter", mode: x.length > 1 ? "lines" : "markers", name: "speculation length", x, y: rounds.map(([, round]) => aim(round)),
+    { type: "scatter", mode: x.length > 1 ? "lines" : "markers", name: "speculation length", x, y: rounds.map(([, round]) => depthAllowed(round)),
       line: { shape: "hvh", color: look.ink, width: 1.5, dash: "dot" }, text: rounds.map(([, round]) => allowedText(round)),
       hovertemplate: "round %{x}: %{text}<extra></extra>" },
     { type: "bar", name: "histogram", x: hits.map(([j]) => Number(j)), y: hits.map(([, n]) => n), xaxis: "x2", yaxis: "y2",
@@ -65,14 +65,14 @@ function figure(value, look) {
     { type: "bar", name: "rate", x: rates.map(([i]) => Number(i) + 1), y: rates.map(([, rate]) => rate), xaxis: "x3", yaxis: "y3",
       marker: { color: look.muted, ...thin }, text: rates.map(([, rate]) => percent(rate)), textposition: "none",
       hovertemplate: "position %{x}: accepted in %{text} of rounds<extra></extra>" },
-    ...earlier(value, look),
-    ...decided(value, look),
+    ...previousRun(value, look),
+    ...schedulerMarks(value, look),
   ];
   if (isShort(look)) return { data: data.filter(({ xaxis }) => xaxis !== "x2"), layout: beside(value, look) };
-  return { data, layout: look.narrow ? stacked(value, look) : sideBySide(value, look) };
+  return { data, layout: look.narrow ? onTop(value, look) : sideBySide(value, look) };
 }
 
-// Low and not as wide as a page, as beside the chart of the candidates: there is no room for the histogram.
+// Low and not as wide as a page, as beside the length-estimate chart: there is no room for the histogram.
 const isShort = (look) => look.narrow && look.low && look.width > 360 * look.scale;
 
 function beside(value, look) {
@@ -86,44 +86,44 @@ const outline = (look) => (
   { type: "scatter", mode: "lines", fill: "tozeroy", fillcolor: look.accent, line: { shape: "hvh", width: 0, color: look.accent } }
 );
 
-// How far drafts could go: the length, or less where the node budget does not let them.
-const aim = (round) => round.m ?? round.s;
-const bounded = (value) => Object.values(value.rounds ?? {}).some((round) => round.m != null);
+// How deep drafts could be: the length, or less where the node budget does not let them.
+const depthAllowed = (round) => round.m ?? round.s;
+const isCut = (value) => Object.values(value.rounds ?? {}).some((round) => round.m != null);
 
 function allowedText(round) {
   const length = `speculation length ${round.s}`;
-  return round.m == null ? length : `drafts at most ${round.m} deep, for the node budget (${length})`;
+  return round.m == null ? length : `drafts at most ${round.m} deep, because of the node budget (${length})`;
 }
 
-// The run before, as pale lines: accepted tokens a round, rate by position.
-function earlier(value, look) {
+// The previous run, as pale lines: accepted tokens a round, rate by position.
+function previousRun(value, look) {
   const line = { shape: "hvh", color: look.muted, width: 2 };
   const pale = { type: "scatter", line, opacity: 0.55 };
   const [rounds, rates] = [entries(value.before), entries(value.before_rates)];
   const mode = (points) => (points.length > 1 ? "lines" : "markers");
   return [
     { ...pale, mode: mode(rounds), name: "before", x: rounds.map(([round]) => Number(round) + 1), y: rounds.map(([, a]) => a),
-      hovertemplate: "the run before, round %{x}: %{y} accepted<extra></extra>" },
+      hovertemplate: "the previous run, round %{x}: %{y} accepted<extra></extra>" },
     { ...pale, mode: mode(rates), name: "rate before", x: rates.map(([i]) => Number(i) + 1), y: rates.map(([, rate]) => rate),
       text: rates.map(([, rate]) => percent(rate)), xaxis: "x3", yaxis: "y3",
-      hovertemplate: "the run before, position %{x}: %{text}<extra></extra>" },
+      hovertemplate: "the previous run, position %{x}: %{text}<extra></extra>" },
   ].filter((trace) => trace.x.length);
 }
 
 // Rounds from which on the scheduler allowed longer or shorter drafts, with its reason.
-function decided(value, look) {
+function schedulerMarks(value, look) {
   const decisions = entries(value.decisions);
   if (!decisions.length) return [];
   return [{
     type: "scatter", mode: "markers", name: "scheduler", x: decisions.map(([round]) => Number(round) + 1), y: decisions.map(() => tallestOf(value)),
     marker: { symbol: "triangle-down", size: 10 * look.scale, color: look.ink }, cliponaxis: false,
-    text: decisions.map(([, one]) => broken(prose(`${one.k}: ${one.t}`))), hovertemplate: "scheduler, round %{x}: %{text}<extra></extra>",
+    text: decisions.map(([, one]) => inLines(prose(`${one.k}: ${one.t}`))), hovertemplate: "scheduler, round %{x}: %{text}<extra></extra>",
   }];
 }
 
 // In lines short enough for a small window.
 const LINE = 60;
-function broken(words) {
+function inLines(words) {
   const lines = [""];
   for (const word of words.split(" ")) {
     if (lines.at(-1).length + word.length > LINE) lines.push("");
@@ -141,11 +141,11 @@ function sideBySide(value, look) {
   };
 }
 
-function stacked(value, look) {
+function onTop(value, look) {
   // Room for the percentages between the two.
   const [first, second] = large(look) ? [0.38, 0.62] : [0.44, 0.58];
   const all = axes(value, look, [[0, 1], [0, first], [second, 1]], [[0.6, 1], [0, 0.34], [0, 0.34]]);
-  // The titles below would lie on the rounds' numbers, which the scrubber has.
+  // Round labels hidden: lower titles would cover them, and the scrubber shows them.
   if (look.low) all.xaxis.showticklabels = false;
   return {
     ...all,
@@ -155,20 +155,20 @@ function stacked(value, look) {
 }
 
 function titles(value, look, places) {
-  const dotted = bounded(value) ? "depth allowed" : "speculation length";
+  const dotted = isCut(value) ? "depth allowed" : "speculation length";
   const names = look.narrow
-    ? [`<b>Accepted</b>, ${bounded(value) ? "allowed" : "length"} dotted`, "<b>How often</b>"]
+    ? [`<b>Accepted</b>, ${isCut(value) ? "allowed" : "length"} dotted`, "<b>How often</b>"]
     : [`<b>Accepted</b> (bars) and ${dotted} (dotted)`, "<b>How often</b> that many"];
   // One name at every width, since texts call the chart by it.
   names.push(RATE.replace(/^\w+/, "<b>$&</b>").replace("by ", look.narrow && large(look) ? "by<br>" : "by "));
   const shown = names.map((name, i) => ({ ...heading(look, name, ...places[i]), align: "left" }));
-  return noRates(value) ? [...shown, nothing(look)] : shown;
+  return noRates(value) ? [...shown, noRatesNote(look)] : shown;
 }
 
 // Without rates the axis is replaced by the reason.
 const noRates = (value) => ![value.per_position, value.before_rates].some((rates) => Object.keys(rates ?? {}).length);
 
-function nothing(look) {
+function noRatesNote(look) {
   const font = { size: 12 * look.scale, color: look.muted };
   return { text: "no draft accepted", xref: "x3 domain", yref: "y3 domain", x: 0.5, y: 0.5, showarrow: false, font };
 }
@@ -200,7 +200,7 @@ function axes(value, look, xs, ys) {
 
 function tallestOf(value) {
   const rounds = Object.values(value.rounds ?? {});
-  return Math.max(1, ...rounds.flatMap((round) => [round.a, aim(round)]), ...Object.values(value.before ?? {}));
+  return Math.max(1, ...rounds.flatMap((round) => [round.a, depthAllowed(round)]), ...Object.values(value.before ?? {}));
 }
 
 const large = (look) => look.scale > 1.1;
@@ -230,7 +230,7 @@ function rateTable({ per_position: rates = {}, before_rates: earlier }) {
   const rows = entries({ ...before, ...rates }).map(([i]) => (
     [Number(i) + 1, percent(rates[i], 1), ...(before ? [percent(before[i], 1)] : [])]
   ));
-  return { caption: RATE, head: ["position", "accepted in rounds", ...(before ? ["the run before"] : [])], rows };
+  return { caption: RATE, head: ["position", "accepted in rounds", ...(before ? ["the previous run"] : [])], rows };
 }
 
 function oftenTable(value) {
@@ -239,8 +239,8 @@ function oftenTable(value) {
 
 // "Depth allowed" is what the chart draws dotted; a column of its own only where it is another number.
 function roundTable(value) {
-  const less = bounded(value);
-  const allowed = (figures) => (less ? [aim(figures)] : []);
+  const less = isCut(value);
+  const allowed = (figures) => (less ? [depthAllowed(figures)] : []);
   const decisions = value.decisions ?? {};
   const any = Object.keys(decisions).length > 0;
   const decision = (round) => (any ? [round in decisions ? prose(`${decisions[round].k}: ${decisions[round].t}`) : ""] : []);

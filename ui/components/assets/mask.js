@@ -1,11 +1,14 @@
 // Inside a pass of the LLM: the attention mask of the tree, and the slots of the KV cache before and after the commit.
 
 import { h, s, set, setText, entries } from "./dom.js";
+import { scaleOf, sizeOf, textWidth } from "./measure.js";
 import { plain, plural, prose, roundName } from "./text.js";
 
-const CELL = 9;
+// In pixels: a row with its gap, as high as there is room; the least in which every row's name is legible; the cached
+// tokens, as one column; a name.
+const [LEAST, MOST, NAMED, PREFIX, FONT] = [4, 15, 9, 36, 11];
 const GAP = 1;
-const PREFIX = 26;  // the cached tokens, as one column
+const LETTERS = 10;
 
 export function create(panel) {
   const page = panel.section.closest("[id$=-mask]")?.id.replace(/-mask$/, "") ?? "";
@@ -17,11 +20,13 @@ export function create(panel) {
   const strips = h("div", { class: "ss-mask-words" }, sentenceLine,
     h("p", { class: "ss-slots-name" }, "KV slots in the pass"), before, h("p", { class: "ss-slots-name" }, "after the commit"), after);
   const empty = h("p", { class: "ss-placeholder" }, "What each node attends to, and where its keys and values are kept.");
-  panel.body.append(empty, h("div", { class: "ss-mask" }, svg, strips));
+  const both = h("div", { class: "ss-mask" }, svg, strips);
+  panel.body.append(empty, both);
   panel.finishTools({ tableForm: true });
   const view = { panel, page, svg, cells, sentenceLine, before, after, empty, value: {}, rows: [], held: null };
+  view.room = sizeOf(both, () => drawCells(view));
   listen(view);
-  return { draw: (value) => draw(value, view), table };
+  return { draw: (value) => draw(value, view), restyle: () => drawCells(view), table };
 }
 
 // The root and the nodes in the order in which the pass is fed them: [{key, text, slot, after, sees: Set of keys}].
@@ -36,27 +41,50 @@ function rowsOf(value) {
 
 function draw(value, view) {
   Object.assign(view, { value, rows: rowsOf(value) });
-  const { rows, svg, cells, empty } = view;
+  const { rows, svg, empty } = view;
   empty.hidden = rows.length > 0;
   svg.parentElement.hidden = rows.length === 0;
-  const step = CELL + GAP;
-  const size = { width: PREFIX + GAP + rows.length * step, height: rows.length * step };
-  set(svg, "viewBox", `0 0 ${size.width} ${size.height}`);
-  set(svg, "width", Math.round(1.4 * size.width));
-  set(svg, "height", Math.round(1.4 * size.height));
   set(svg, "aria-label", rows.length ? `Attention mask of ${roundName(value.round)}: ${plural(rows.length, "row")}, one for each token of the pass` : null);
-  cells.replaceChildren(...rows.flatMap((row, y) => [
-    s("rect", { class: "ss-mask-prefix", "data-row": row.key, x: 0, y: y * step, width: PREFIX, height: CELL }),
-    ...rows.map((column, x) => s("rect", {
-      class: row.sees.has(column.key) ? "ss-mask-on" : "ss-mask-off", "data-row": row.key, "data-column": column.key,
-      x: PREFIX + GAP + x * step, y: y * step, width: CELL, height: CELL,
-    })),
-  ]));
+  drawCells(view);
   view.before.replaceChildren(prefix(value), ...rows.map((row) => slot(row, row.slot)));
   const committed = value.stage === "commit" || value.stage === "verify";
   const committedRows = rows.filter((row) => row.after != null).sort((a, b) => a.after - b.after);
   view.after.replaceChildren(...(committed ? [prefix(value), ...committedRows.map((row) => slot(row, row.after))] : []));
-  point(view, view.held ?? (value.node == null ? null : String(value.node)));
+  point(view, pointed(view));
+}
+
+// The token under the pointer, else the selected one.
+const pointed = ({ held, value }) => held ?? (value.node == null ? null : String(value.node));
+
+// On one screen the drawing has the height of its pane, elsewhere its own.
+const isOneScreen = (panel) => Boolean(panel.section.closest(".sp-board")) && matchMedia("(min-width: 1000px) and (min-height: 560px)").matches;
+
+// A token's name is right of the cell in which its row and its column meet: beyond it every row is empty.
+function drawCells(view) {
+  const { rows, svg, cells, panel, room } = view;
+  if (!rows.length) return;
+  const scale = scaleOf(panel.section);
+  const step = isOneScreen(panel) ? Math.max(LEAST, Math.min(MOST * scale, Math.floor(room.height / rows.length))) : MOST * scale;
+  const named = step >= NAMED * scale;
+  const [cell, font] = [step - GAP, named ? Math.min(FONT * scale, step + 1) : FONT * scale];
+  const x = (column) => PREFIX + GAP + column * step;
+  const names = rows.map((row, y) => s("text", {
+    class: "ss-mask-name", "data-row": row.key, x: x(y + 1) + 3, y: y * step + cell / 2, "font-size": font,
+  }, plain(row.text ?? "", LETTERS)));
+  const ends = rows.map((row, y) => x(y + 1) + 6 + textWidth(plain(row.text ?? "", LETTERS), `600 ${font}px 'IBM Plex Mono', ui-monospace, monospace`));
+  const size = { width: Math.ceil(Math.max(...ends)), height: Math.max(rows.length * step, font + 2) };
+  set(svg, "viewBox", `0 0 ${size.width} ${size.height}`);
+  set(svg, "width", size.width);
+  set(svg, "height", size.height);
+  set(svg, "data-named", named);
+  cells.replaceChildren(...rows.flatMap((row, y) => [
+    s("rect", { class: "ss-mask-prefix", "data-row": row.key, x: 0, y: y * step, width: PREFIX, height: cell }),
+    ...rows.map((column, at) => s("rect", {
+      class: row.sees.has(column.key) ? "ss-mask-on" : "ss-mask-off", "data-row": row.key, "data-column": column.key,
+      x: x(at), y: y * step, width: cell, height: cell,
+    })),
+  ]), ...names);
+  point(view, pointed(view));
 }
 
 const prefix = ({ cached }) => h("span", { class: "ss-slot ss-slot-prefix" }, h("small", {}, cached > 1 ? `0–${cached - 1}` : "0"), "the text");
@@ -87,7 +115,7 @@ function listen(view) {
   const { panel, page } = view;
   const hold = (key) => {
     view.held = key;
-    point(view, key ?? (view.value.node == null ? null : String(view.value.node)));
+    point(view, pointed(view));
   };
   panel.body.addEventListener("pointerover", (event) => hold(event.target.closest("[data-row]")?.dataset.row ?? null));
   panel.body.addEventListener("pointerleave", () => hold(null));

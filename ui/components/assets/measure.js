@@ -25,11 +25,11 @@ export function scaleOf(element) {
   return parseFloat(getComputedStyle(element).getPropertyValue("--ss-scale")) || 1;
 }
 
-// An element's inner size, updated by an observer: reading it makes the browser do no layout.
+// An element's inner size, updated by an observer, so that reading it causes no layout.
 export function sizeOf(element, changed = () => {}) {
   const size = { width: element.clientWidth, height: element.clientHeight };
   new ResizeObserver(() => {
-    // A hidden element, such as a chart behind its table, keeps the size that it had: it is drawn and saved with it.
+    // A hidden element, such as a chart behind its table, keeps its last size, in which it is drawn and saved.
     if (!element.clientWidth && size.width) return;
     Object.assign(size, { width: element.clientWidth, height: element.clientHeight });
     changed();

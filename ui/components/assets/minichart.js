@@ -1,4 +1,4 @@
-// Small charts of our own, in SVG: lines over the rounds, columns up and down, and columns of which
+// Small charts in SVG: lines over the rounds, columns up and down, and columns of which
 // one is chosen. For pictures that hold a chart beside other things; the large charts are Plotly's (charts.js).
 
 import { h, s, set } from "./dom.js";
@@ -14,12 +14,12 @@ export const dash = (slot) => DASHES[slot % DASHES.length];
 // `title` is a list, longest first: the first that fits is shown.
 // lines: draw({series: [{name, label, color, dash, points: [[x, y], ...]}], sel, format, title, label,
 // robust, of}); robust cuts off what is far above the rest; `of` names what is on the x axis
-export const lineChart = (panel, { select }) => selecting(frame(panel, lines), select);
+export const lineChart = (panel, { select }) => onRoundClick(frame(panel, lines), select);
 
 // up and down: draw({bars: [[x, above, below], ...], sel, format, title, label})
-export const upDownChart = (panel, { select }) => selecting(frame(panel, upsAndDowns), select);
+export const upDownChart = (panel, { select }) => onRoundClick(frame(panel, upsAndDowns), select);
 
-function selecting(chart, select) {
+function onRoundClick(chart, select) {
   chart.node.addEventListener("click", (event) => {
     const x = chart.at(event);
     if (x !== null) select(x);
@@ -35,7 +35,7 @@ export function columnChart(panel) {
 export function frame(panel, make) {
   const svg = s("svg", { class: "ss-mini-svg", role: "img" });
   const node = h("div", { class: "ss-mini" }, svg);
-  const state = { value: null, shown: "", scale: null, xs: null };
+  const state = { value: null, shown: "", scale: null, roundAtPx: null };
   const size = sizeOf(node, () => render());
 
   function render() {
@@ -45,8 +45,8 @@ export function frame(panel, make) {
     if (signature === state.shown) return;
     state.shown = signature;
     const place = placeOf(size, state.scale);
-    const { parts, xs } = make(state.value, place);
-    state.xs = xs;
+    const { parts, roundAtPx } = make(state.value, place);
+    state.roundAtPx = roundAtPx;
     set(svg, "width", size.width);
     set(svg, "height", size.height);
     set(svg, "aria-label", state.value.label);
@@ -60,8 +60,8 @@ export function frame(panel, make) {
       render();
     },
     restyle: () => (state.scale = null),
-    xs: () => state.xs,
-    at: (event) => (state.xs ? state.xs(event.clientX - svg.getBoundingClientRect().left) : null),
+    roundAtPx: () => state.roundAtPx,
+    at: (event) => (state.roundAtPx ? state.roundAtPx(event.clientX - svg.getBoundingClientRect().left) : null),
   };
 }
 
@@ -83,18 +83,18 @@ function lines({ series, sel, format, title, robust, of }, place) {
   const top = ceiling(most);
   const above = largest > top ? 0.8 * place.font : 0;  // a row for the numbers of what is cut
   const room = { ...place, right: place.right - 1.2 * place.font, top: place.top + above };
-  const x = across(first, last, room);
+  const x = xScale(first, last, room);
   const y = (value) => room.bottom - (Math.min(value, top) / top) * (room.bottom - room.top);
-  const parts = [...axes(room, [0, top / 2, top], y, format), ...rounds(first, last, x, room, of), heading(title, room)];
-  if (sel >= first && sel <= last) parts.push(selected(x(sel), room));
+  const parts = [...axes(room, [0, top / 2, top], y, format), ...roundTicks(first, last, x, room, of), titleText(title, room)];
+  if (sel >= first && sel <= last) parts.push(selectionLine(x(sel), room));
   for (const one of series) parts.push(...line(one, x, y));
   parts.push(...labels(series, room, x, y));
-  parts.push(...cut(series, top, { room, x, format }));
-  return { parts, xs: roundAt(first, last, room) };
+  parts.push(...outlierMarks(series, top, { room, x, format }));
+  return { parts, roundAtPx: roundAt(first, last, room) };
 }
 
 // A mark for every point above the frame, with its number on hover; the largest numbers are printed where there is room.
-function cut(series, top, { room, x, format }) {
+function outlierMarks(series, top, { room, x, format }) {
   const over = series.flatMap(({ name, points, color }) => (
     points.filter(([, value]) => value > top).map(([round, value]) => ({ name, color, value, round, x: x(round) }))
   )).sort((a, b) => b.value - a.value);
@@ -121,7 +121,7 @@ function peak({ name, color, value, round, x }, { top, font }, format) {
 }
 
 // The x of a round, and the inverse.
-function across(first, last, { left, right }) {
+function xScale(first, last, { left, right }) {
   return (round) => left + (last > first ? (round - first) / (last - first) : 0.5) * (right - left);
 }
 
@@ -130,7 +130,7 @@ function roundAt(first, last, { left, right }) {
   return (px) => Math.min(last, Math.max(first, Math.round(at(px))));
 }
 
-function selected(x, room) {
+function selectionLine(x, room) {
   return s("line", { class: "ss-mini-sel", x1: x, x2: x, y1: room.top, y2: room.bottom });
 }
 
@@ -167,7 +167,7 @@ function upsAndDowns({ bars, sel, format, title }, place) {
   const top = ceiling(Math.max(...bars.flatMap(([, above, below]) => [above, below]), 1e-9));
   const step = (place.right - place.left) / (last - first + 1);
   const room = { ...place, left: place.left + step / 2, right: place.right - step / 2 };
-  const x = across(first, last, room);
+  const x = xScale(first, last, room);
   const y = (value) => (room.top + room.bottom) / 2 - (value / top) * ((room.bottom - room.top) / 2);
   const half = Math.max(0.5, Math.min(step * 0.36, 30));
   const box = (round, value) => {
@@ -177,19 +177,19 @@ function upsAndDowns({ bars, sel, format, title }, place) {
   };
   const path = (name, of) => s("path", { class: name, d: bars.map(([round, ...two]) => box(round, of(two))).join("") });
   const scale = axes(place, [-top, 0, top], y, (value) => format(Math.abs(value)));
-  const parts = [...scale, ...rounds(first, last, x, place), heading(title, place)];
-  if (sel >= first && sel <= last) parts.push(selected(x(sel), room));
+  const parts = [...scale, ...roundTicks(first, last, x, place), titleText(title, place)];
+  if (sel >= first && sel <= last) parts.push(selectionLine(x(sel), room));
   parts.push(path("ss-mini-up", ([above]) => above), path("ss-mini-down", ([, below]) => -below));
-  return { parts, xs: roundAt(first, last, room) };
+  return { parts, roundAtPx: roundAt(first, last, room) };
 }
 
 // -- columns --
 
-function columns({ columns: all, chosen, line: across, format, title }, place) {
-  const top = ceiling(Math.max(...all.map(({ value }) => value), across ?? 0, 1e-9));
+function columns({ columns: all, chosen, line: level, format, title }, place) {
+  const top = ceiling(Math.max(...all.map(({ value }) => value), level ?? 0, 1e-9));
   const y = (value) => place.bottom - (value / top) * (place.bottom - place.top);
   const step = (place.right - place.left) / all.length;
-  const parts = [...axes(place, [0, top / 2, top], y, format), heading(title, place)];
+  const parts = [...axes(place, [0, top / 2, top], y, format), titleText(title, place)];
   // Names that would touch are left out, but for the chosen one's.
   const every = Math.ceil((1.8 * place.font) / step);
   const at = all.findIndex(({ key }) => key === chosen);
@@ -205,11 +205,11 @@ function columns({ columns: all, chosen, line: across, format, title }, place) {
       text(isChosen ? `▸${key}` : named(i) ? key : "", left + step / 2, place.bottom + place.font * 0.95, place, looks),
     );
   });
-  if (across) {
-    const tooltip = s("title", {}, format(across));
-    parts.push(s("line", { class: "ss-mini-level", x1: place.left, x2: place.right, y1: y(across), y2: y(across) }, tooltip));
+  if (level) {
+    const tooltip = s("title", {}, format(level));
+    parts.push(s("line", { class: "ss-mini-level", x1: place.left, x2: place.right, y1: y(level), y2: y(level) }, tooltip));
   }
-  return { parts, xs: null };
+  return { parts, roundAtPx: null };
 }
 
 // -- in all charts --
@@ -222,7 +222,7 @@ function axes(place, values, y, format) {
 }
 
 // The first number has the axis' name before it.
-export function rounds(first, last, x, place, of = "") {
+export function roundTicks(first, last, x, place, of = "") {
   const most = Math.min(6, (place.right - place.left) / (2.6 * place.font));  // numbers stay apart
   const step = ceiling(Math.max(1, (last - first) / most), WHOLE_STEPS);
   const ticks = [];
@@ -233,7 +233,7 @@ export function rounds(first, last, x, place, of = "") {
 }
 
 // The longest of the titles that fits.
-function heading(titles, place) {
+function titleText(titles, place) {
   const fits = (title) => textWidth(title, `600 ${place.font}px 'IBM Plex Sans'`) < place.width;
   const title = titles.find(fits) ?? titles[titles.length - 1];
   return text(title, place.width < 30 * place.font ? 0 : place.left, place.font * 0.7, place, { class: "ss-mini-title" });
@@ -243,7 +243,7 @@ export function text(words, x, y, place, attributes) {
   return s("text", { x, y, "font-size": place.font, "dominant-baseline": "central", ...attributes }, words);
 }
 
-// The next round number at or above.
+// The smallest "nice" value >= value: one of `steps` times a power of 10.
 export function ceiling(value, steps = STEPS) {
   const power = 10 ** Math.floor(Math.log10(Math.max(value, 1e-9)));
   return power * steps.find((step) => step * power >= value * 0.999999);

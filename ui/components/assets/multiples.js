@@ -2,7 +2,7 @@
 // be followed.
 
 import { s, set } from "./dom.js";
-import { ceiling, frame, rounds, text } from "./minichart.js";
+import { ceiling, frame, roundTicks, text } from "./minichart.js";
 
 const ROW_EM = 5;
 
@@ -24,7 +24,7 @@ function make({ series, format, of }, place) {
   const step = (place.right - place.left) / (last + 1);
   const high = foot / series.length;
   const x = (at) => place.left + (at + 0.5) * step;
-  const parts = rounds(0, last, x, place, of);
+  const parts = roundTicks(0, last, x, place, of);
   series.forEach((one, i) => {
     const [head, zero] = [i * high + 0.9 * place.font, (i + 1) * high - 0.3 * place.font];
     const y = (value) => zero - (value / top) * (zero - head - 1.2 * place.font);
@@ -38,5 +38,5 @@ function make({ series, format, of }, place) {
       text(`${one.label}  ${one.name}`, place.left, head, place, { class: "ss-mini-end" }), columns,
     );
   });
-  return { parts, xs: null };
+  return { parts, roundAtPx: null };
 }

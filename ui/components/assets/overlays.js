@@ -26,9 +26,9 @@ export function create(panel) {
   return { ratios, portions: stages, rounds, rates }[panel.kind](panel);
 }
 
-// A chart with its key, its table form, and saving. drawing(value) gives the chart's value, null where there is nothing
+// A chart with its key, its table form, and saving. drawing(value) returns the chart's value, or null if there is nothing
 // to draw. `ofRepeat`: it draws recorded runs of one repeat, some of which may have been deleted.
-function charted(panel, chart, { drawing, table, empty, ofRepeat = false }) {
+function createChart(panel, chart, { drawing, table, empty, ofRepeat = false }) {
   const none = h("p", { class: "ss-placeholder" }, empty);
   const key = h("div", { class: "ss-overlay-key" });
   panel.body.append(none, key, chart.node);
@@ -62,7 +62,7 @@ function sample(key, one) {
 // -- how much faster --
 
 function ratios(panel) {
-  return charted(panel, intervalBars(panel), {
+  return createChart(panel, intervalBars(panel), {
     empty: "Speed over plain decoding's, with its spread over the repeats.",
     drawing(value) {
       const bars = names(value).filter(([key, one]) => !one.plain && value.ratios[key].value != null)
@@ -85,7 +85,7 @@ function ratios(panel) {
 // -- where the time goes --
 
 function stages(panel) {
-  return charted(panel, stackedBars(panel), {
+  return createChart(panel, stackedBars(panel), {
     empty: "Milliseconds per new token of each stage.",
     drawing(value) {
       const bars = names(value).filter(([key]) => value.stages[key]?.wall).map(([key, , name]) => {
@@ -98,7 +98,7 @@ function stages(panel) {
       const keys = used.map(([stage, name]) => h("span", {}, h("span", { class: "ss-share-part", "data-stage": stage }), name));
       const label = bars.map(({ name, wall }) => `${name} ${fixed(wall, 1)} ms`).join("; ");
       return { bars, keys, label: `Per new token: ${label}`, format: (x) => `${fixed(x, x < 10 ? 1 : 0)} ms`,
-        say: `Milliseconds per new token: 1000 / tokens per second, of each configuration's run nearest to its median. The first token's wait is not in it. ▴ is the time on the clock: stages beside each other add up to more.` };
+        say: `Milliseconds per new token: 1000 / tokens per second, of each configuration's run nearest to its median. The first token's wait is not in it. ▴ is wall time: overlapping stages add up to more.` };
     },
     table: (value) => ({
       caption: panel.title, head: ["configuration", "all, ms / token", ...STAGES.values()],
@@ -135,7 +135,7 @@ function series(value, dicts, width = 1) {
 }
 
 function rounds(panel) {
-  return charted(panel, columnRows(panel), {
+  return createChart(panel, columnRows(panel), {
     empty: "How many drafted tokens the LLM accepts in each round.", ofRepeat: true,
     drawing(value) {
       const longest = Math.max(0, ...Object.values(value.rounds).map((dict) => Object.keys(dict).length));
@@ -151,21 +151,21 @@ function rounds(panel) {
 }
 
 function rates(panel) {
-  return charted(panel, lineChart(panel, { select: () => {} }), {
+  return createChart(panel, lineChart(panel, { select: () => {} }), {
     empty: "Share of rounds in which the token at each position was accepted.",
     drawing(value) {
       const lines = series(value, value.rates);
       if (!lines.length) return null;
       return { series: lines, format: (y) => amount(RATE, y), title: ["Rounds that accepted the token at this position", capital(RATE.label)],
         of: "position", label: capital(RATE.label), keys: whoKey(value, lines.map((line) => line.key)),
-        say: `Over ${measured(value, lines.map(({ key }) => value.runs[key]))}.` };
+        say: `Over ${repeatsText(value, lines.map(({ key }) => value.runs[key]))}.` };
     },
     table: (value) => byNumber(panel, value, value.rates, "position", (y) => amount(RATE, y)),
   });
 }
 
-// How many repeats are in it: while it is measured, not all, and of some more than of others.
-function measured({ repeats }, counts) {
+// How many repeats the chart covers: while the study runs, fewer than all, and of some settings more than of others.
+function repeatsText({ repeats }, counts) {
   const [least, most] = [Math.min(...counts), Math.max(...counts)];
   if (least === repeats) return repeats === 1 ? "one repeat" : `all ${repeats} repeats`;
   return `${least === most ? most : `${least} to ${most}`} of ${plural(repeats, "repeat")}, as measured so far`;

@@ -16,7 +16,7 @@ export function byKey(value) {
   return new Map(drafters(value).map((drafter) => [drafter.key, drafter]));
 }
 
-// Colour never stands alone: the letter is always in the badge.
+// Never colour alone: the badge always has the letter.
 export function badge(drafter) {
   return h("span", { class: "ss-badge", "data-slot": drafter.slot % SLOTS, title: drafter.name }, drafter.letter);
 }
@@ -25,8 +25,8 @@ export function llmBadge() {
   return h("span", { class: "ss-badge ss-badge-llm", title: "the LLM" }, "L");
 }
 
-// The present rgb() of a CSS colour, for Plotly and for files.
-export function computed(element, css) {
+// The current rgb() of a CSS colour, for Plotly and for files.
+export function rgbOf(element, css) {
   const probe = h("span", { style: `color:${css};display:none` });
   element.append(probe);
   const rgb = getComputedStyle(probe).color;

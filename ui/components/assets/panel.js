@@ -2,7 +2,7 @@
 
 import { h, set, setText, uid } from "./dom.js";
 import { saveAs } from "./save.js";
-import { prose } from "./text.js";
+import { prose, said } from "./text.js";
 
 export function createPanel(shell, kind, title, select) {
   const heading = h("h2", { class: "ss-title", id: uid("title") }, title);
@@ -15,7 +15,9 @@ export function createPanel(shell, kind, title, select) {
   shell.replaceChildren(section);
   const panel = { kind, title, section, words, body, table, select, picture: null, redraw: () => {} };
 
-  panel.say = (text) => setText(words, prose(text));
+  panel.say = (text) => {
+    if (words.textContent !== prose(text)) words.replaceChildren(...said(text));
+  };
   panel.button = (label, name, action) => {
     const button = h("button", { type: "button", class: "ss-tool", title: name, "aria-label": name, onclick: action }, label);
     tools.append(button);

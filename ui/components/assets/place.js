@@ -1,10 +1,10 @@
-// Where the other files are: beside this one. A report, which has every file inside, has its own.
+// Addresses of the other files, which are next to this one. A report embeds all files and has its own place.js.
 
 import { h } from "./dom.js";
 
 const beside = (name) => new URL(name, import.meta.url).href;
 
-// The page's head links the styles; where it does not, or links them astray, they are linked here.
+// The page's head links the styles; those that it does not link, or at another address, are linked here.
 export function ensureStyles(styles) {
   const present = new Set([...document.querySelectorAll("link[rel=stylesheet]")].map((link) => link.href));
   for (const href of styles.map(beside)) {

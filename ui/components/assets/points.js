@@ -55,7 +55,7 @@ export function create(panel) {
   }
   return {
     draw(value) {
-      const rows = sorted(entries(value.rows).map(([, row]) => row), state);
+      const rows = sortRows(entries(value.rows).map(([, row]) => row), state);
       note.hidden = rows.length > 0;
       box.hidden = !rows.length;
       if (!rows.length) return;
@@ -97,7 +97,7 @@ function numbers({ heads, rows }) {
   return new Set(Object.keys(heads).filter(holds));
 }
 
-function sorted(rows, { by, down }) {
+function sortRows(rows, { by, down }) {
   if (by === null) return rows;
   const sign = down ? -1 : 1;
   const cell = (row) => row.cells[by] ?? { t: "" };

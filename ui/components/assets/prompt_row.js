@@ -4,7 +4,7 @@ import { h, s, entries, set } from "./dom.js";
 import { GLOSSARY, amount, described } from "./quantities.js";
 import { percent, plural, prose } from "./text.js";
 
-// `key` is what a column sorts by; `number`: figures stand at the right and begin with the largest.
+// `key` is what a column sorts by; `number`: figures are right-aligned and sorted from the largest.
 export const COLUMNS = described([
   { key: "prompt", label: "prompt", cell: promptCell, also: "A click opens its latest run." },
   { key: "settings", label: "settings", cell: settingsCell, also: "The preset, or what differs from the defaults." },
@@ -29,7 +29,7 @@ export function lineOf(panel, columns, row) {
 export function groupLine(columns, name, rows, alike) {
   const means = alike && rows.length > 1;
   if (!means) return h("tr", { class: "ss-group" }, h("th", { scope: "rowgroup", colspan: columns.length }, prose(name)));
-  // The name stands over the words of its rows, the means over their figures.
+  // The name is above the words of its rows, the means above their figures.
   const words = columns.filter(({ key }) => key === "prompt" || key === "settings").length;
   const head = h("th", { scope: "rowgroup", colspan: words }, prose(`${name}: mean of ${rows.length} prompts`));
   return h("tr", { class: "ss-group" }, head, columns.slice(words).map(({ key, show }) =>

@@ -1,4 +1,4 @@
-// Acceptance prompt by prompt: a row for each prompt with each settings, filtered, grouped and sorted here. A prompt's
+// Acceptance prompt by prompt: a row for each prompt and settings, filtered, grouped and sorted here. A prompt's
 // button opens its latest run.
 
 import { h, entries, set } from "./dom.js";
@@ -53,7 +53,7 @@ function parts(panel, rows, sort, by, sortBy) {
   // Settings are a column where they differ, unless they are the headings of groups.
   const withSettings = by !== "settings" && count(rows, "settings") > 1;
   const columns = COLUMNS.filter(({ key }) => key !== "settings" || withSettings);
-  const groups = grouped(rows, by, sort);
+  const groups = groupRows(rows, by, sort);
   const named = groups.length > 1 || groups.some(({ name }) => name && name !== NO_DOMAIN);
   const caption = h("caption", { class: "ss-prompts-caption" }, `${panel.title}, ${plural(rows.length, "row")}`);
   const bodies = groups.map(({ name, rows: members, alike }) => h(
@@ -67,7 +67,7 @@ const count = (rows, key) => new Set(rows.map((row) => row[key])).size;
 
 // A group has means if all its rows have the same settings. Groups are in the order of their first rows; unsorted, the
 // group without a domain is last.
-function grouped(rows, by, sort) {
+function groupRows(rows, by, sort) {
   const nameOf = {
     domain: (row) => row.domain || NO_DOMAIN,
     settings: (row) => row.settings,
@@ -75,7 +75,7 @@ function grouped(rows, by, sort) {
     nothing: () => "",
   }[by];
   const groups = new Map();
-  for (const row of sorted(rows, sort)) {
+  for (const row of sortRows(rows, sort)) {
     const name = nameOf(row);
     if (!groups.has(name)) groups.set(name, { name: by === "prompt" ? row.prompt : name, rows: [], last: !sort.by && by === "domain" && !row.domain });
     groups.get(name).rows.push(row);
@@ -85,7 +85,7 @@ function grouped(rows, by, sort) {
     .sort((a, b) => a.last - b.last);
 }
 
-function sorted(rows, { by, down }) {
+function sortRows(rows, { by, down }) {
   if (!by) return rows;
   const sign = down ? -1 : 1;
   const of = (row) => (by === "positions" ? (row.positions[0] ?? null) : row[by]);

@@ -6,11 +6,13 @@ import { attach, card } from "./tip.js";
 import { tokenText, fixed, prob, plural, roundName } from "./text.js";
 import { createVotes, massText, weighs, weightsTable, weightText } from "./votes.js";
 
+const ASK = "The drafts of the selected round, model by model.";
+
 export function create(panel) {
   const head = h("tr");
   const body = h("tbody");
   const grid = h("table", { class: "ss-votes" }, h("thead", {}, head), body);
-  const empty = h("p", { class: "ss-placeholder" }, "The drafts of the selected round, model by model.");
+  const empty = h("p", { class: "ss-placeholder" });
   const scroll = h("div", { class: "ss-scroll", tabindex: 0, role: "region", "aria-label": `${panel.title}: rows` }, empty, grid);
   const votes = createVotes(panel);
   panel.body.append(...votes.above, scroll, ...votes.below);
@@ -34,8 +36,9 @@ function draw(value, view) {
   const deepest = Math.max(0, ...all.flatMap((d) => entries(value.rows?.[d.key]).map(([, token]) => token.depth)));
   const hasRound = value.round != null && value.round >= 0;
   set(panel.section, "data-empty", !hasRound);
-  empty.hidden = hasRound;
-  grid.hidden = !hasRound;
+  empty.hidden = hasRound && all.length > 0;
+  grid.hidden = !empty.hidden;
+  setText(empty, hasRound ? "No drafter: the LLM wrote each token by itself." : ASK);
   panel.say([value.helped, sentence(value, drafted, hasRound)].filter(Boolean).join(" "));
   const columns = ["drafter", ...Array.from({ length: deepest }, (_, i) => `depth ${i + 1}`)];
   keyed(head, heads, columns, {
@@ -134,7 +137,7 @@ function makeChip() {
 }
 
 // Whether all SSMs that drafted proposed the token: then its weight says nothing.
-function agreed(token, value) {
+function allSsmsAgree(token, value) {
   const drafted = entries(value.weights).filter(([key]) => entries(value.rows?.[key]).length);
   return drafted.length > 1 && Math.abs(token.mass - drafted.reduce((sum, [, weight]) => sum + weight, 0)) < 1e-3;
 }
@@ -158,7 +161,7 @@ function updateChip(chip, token, drafter, value) {
   set(chip, "data-dropped", token.in_tree === false);
   set(chip, "data-fed", Boolean(token.fed));
   set(chip, "data-same", token.mass != null && token.mass === value.rows[drafter.key][token.parent]?.mass);
-  set(chip, "data-agreed", token.mass != null && agreed(token, value));
+  set(chip, "data-agreed", token.mass != null && allSsmsAgree(token, value));
 }
 
 // A token of the trunk that another SSM proposed: this one was fed it, and went on from there.

@@ -1,4 +1,4 @@
-// Numbers and columns as the page's glossary has them (ui/words/glossary.py).
+// Labels, meanings and number formats from the page's glossary (ui/words/glossary.py).
 
 import { GLOSSARY } from "./glossary.js";
 import { fixed } from "./text.js";
@@ -10,8 +10,8 @@ export function amount({ places, sign, scale }, value) {
   return value == null || !Number.isFinite(value) ? "–" : `${fixed(scale * value, places)}${sign}`;
 }
 
-// Columns or figures with the label, the meaning and the numbers of the quantity `of`, which is `key` if left out. `also`:
-// what it means here besides.
+// Columns or figures with the label, meaning and number format of the glossary's quantity `of` (default: `key`). `also`: a
+// further sentence about its meaning here.
 export function described(specs) {
   return specs.map((spec) => {
     const quantity = GLOSSARY[spec.of ?? spec.key];

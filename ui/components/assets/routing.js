@@ -17,12 +17,12 @@ const SHADES = [0.32, 0.48, 0.64, 0.82, 1];
 const ROUNDS_PER_LINE = 6;  // with more switches than one in so many rounds, lines would crowd
 // Bars of each part, so that it is seen without colour: [from, to], -1 the row's top, 1 its bottom.
 const SHAPES = { routed: [[-0.8, 0.8]], explored: [[-0.8, -0.16], [0.16, 0.8]], waiting: [[-0.16, 0.16]], chosen: [[-0.8, -0.6], [0.6, 0.8]] };
-const PARTS = {
+const ROLES = {
   routed: "drafts", explored: "drafts, to be measured", chosen: "chosen, but nothing was drafted", waiting: "left out", lost: "lost",
 };
 
 export function create(panel) {
-  const chart = frame(panel, strip);
+  const chart = frame(panel, heatmap);
   const key = h("div", { class: "ss-routing-key", "aria-hidden": "true" });
   const note = h("p", { class: "ss-meant" });
   const cost = h("p", { class: "ss-routing-cost" });
@@ -46,10 +46,10 @@ export function create(panel) {
       setText(cost, prose(value.cost));
       regretButton.hidden = !value.ask || !panel.ask;
       regret.draw(value.regret ?? {});
-      // The table of the parts says what a score is.
+      // The table of the text's parts explains the score.
       const score = entries(value.parts).length ? "" : `: ${prose(value.score)}`;
       const scored = value.scored ? `, ${prose(value.scored)}` : "";
-      setText(note, `At the right the scores of the selected round${scored}${score}.`);
+      setText(note, `Right: scores of the selected round${scored}${score}.`);
     },
     table: (value) => [partsTable(value), tableOf(value), regretTable(value)],
   };
@@ -91,7 +91,7 @@ function layoutOf(value, { width, font }) {
   return { named, left, right: x(value.last + 1), step, top, bottom: y(value.rows.length - 0.5), x, y, font };
 }
 
-function strip(value, place) {
+function heatmap(value, place) {
   const layout = layoutOf(value, place);
   const parts = value.rows.flatMap((row, i) => [...rowHead(row, layout.y(i), layout), ...cells(row, i, value, layout), scoreLabel(row, i, value, layout)]);
   const switches = value.switches.filter((round) => round >= value.first);
@@ -104,7 +104,7 @@ function strip(value, place) {
   const roundAt = (px) => Math.min(value.last, Math.max(value.first, Math.floor((px - layout.left) / layout.step) + value.first));
   const cell = (px, py) => (px < layout.left || px > layout.right || py < layout.top || py > layout.bottom
     ? null : { row: value.rows[Math.floor((py - layout.top) / (ROW_HEIGHT * layout.font))], round: roundAt(px) });
-  return { parts, xs: Object.assign(roundAt, { cell }) };
+  return { parts, roundAtPx: Object.assign(roundAt, { cell }) };
 }
 
 function rowHead({ slot, letter, name }, y, { font, named, left }) {
@@ -190,7 +190,7 @@ function drawKey(key, value) {
   if (key.ssShown === signature) return;
   key.ssShown = signature;
   key.replaceChildren(
-    ...shown.map((part) => h("span", {}, h("span", { class: "ss-routing-sample", "data-part": part }, part === "lost" ? "×" : h("i"), h("i")), PARTS[part])),
+    ...shown.map((part) => h("span", {}, h("span", { class: "ss-routing-sample", "data-part": part }, part === "lost" ? "×" : h("i"), h("i")), ROLES[part])),
     h("span", {}, h("span", { class: "ss-routing-mark" }, "▼"), "from here on other SSMs draft"),
     h("span", {}, h("span", { class: "ss-routing-ramp" }, SHADES.map((opacity) => h("i", { style: `opacity:${opacity}` }))), "low to high score in its round"),
   );
@@ -200,7 +200,7 @@ function addPointerHandlers(chart, panel) {
   const { node } = chart;
   const cellAt = (event) => {
     const box = node.firstChild.getBoundingClientRect();
-    return chart.xs()?.cell(event.clientX - box.left, event.clientY - box.top) ?? null;
+    return chart.roundAtPx()?.cell(event.clientX - box.left, event.clientY - box.top) ?? null;
   };
   node.addEventListener("click", (event) => {
     const hit = cellAt(event);
@@ -218,7 +218,7 @@ function addPointerHandlers(chart, panel) {
 
 function tipOf({ row, round }, { r: part, s: score }, value) {
   const heading = h("span", {}, badge(row), ` ${row.name}`);
-  return card(roundName(round), [heading, PARTS[part] ?? part], [["score", scoreText(score)], ...(value.switches?.[round] ? [["", "other SSMs than before"]] : [])]);
+  return card(roundName(round), [heading, ROLES[part] ?? part], [["score", scoreText(score)], ...(value.switches?.[round] ? [["", "other SSMs than before"]] : [])]);
 }
 
 function tableOf(value) {
@@ -227,7 +227,7 @@ function tableOf(value) {
   let reason = "";
   const rows = entries(value.rounds).map(([round, cells]) => {
     reason = value.reasons?.[round] ?? reason;
-    const parts = ssms.map(([key]) => (cells[key] ? `${PARTS[cells[key].r] ?? cells[key].r}, ${scoreText(cells[key].s)}` : "–"));
+    const parts = ssms.map(([key]) => (cells[key] ? `${ROLES[cells[key].r] ?? cells[key].r}, ${scoreText(cells[key].s)}` : "–"));
     return [Number(round) + 1, ...parts, value.switches?.[round] ? "changed" : "", prose(reason)];
   });
   return { caption: "Part and score of each SSM", head: ["round", ...ssms.map(([, name]) => name), "choice", "why"], rows };

@@ -1,9 +1,9 @@
-// The scoreboard of a run: of each drafter's proposals those that were accepted. On Live the header's chips are it.
+// The scoreboard of a run: how many of each drafter's proposals were accepted. On Live it is the chips in the header.
 
 import { h, set, keyed, entries } from "./dom.js";
 import { drafters } from "./palette.js";
 
-const MEANS = "accepted; one that several drafters proposed counts for each, in a fused draft for the one whose token was taken";
+const MEANS = "accepted; a token that several drafters proposed counts for each, in a fused draft for the one it was taken from";
 
 export function createScores() {
   const node = h("div", { class: "ss-scores" });
@@ -18,7 +18,7 @@ export function createScores() {
   };
 }
 
-// Its words are drawn by CSS: the text of the race is the same on Live, and a screen reader reads the label.
+// CSS draws the words: the race on Live has the same text, and a screen reader reads the label.
 function make({ name, letter, slot }) {
   return h("span", { class: "ss-score", role: "group", tabindex: 0 },
     h("span", { class: "ss-badge", "data-slot": slot % 8, "data-text": letter }), h("span", { class: "ss-score-name", "data-text": name }),
@@ -29,7 +29,7 @@ function update(node, { name, letter, accepted, proposed }) {
   const [, , got, of] = node.children;
   set(got, "data-text", proposed ? String(accepted) : "–");
   set(of, "data-text", proposed ? ` of ${proposed}` : "");
-  const told = proposed ? `${accepted} of ${proposed} proposed were ${MEANS}` : "no token of this run's drafts is from it";
-  set(node, "title", `${name}: ${told}`);
-  set(node, "aria-label", `${letter} ${name}: ${told}`);
+  const words = proposed ? `${accepted} of ${proposed} proposed were ${MEANS}` : "it proposed no token in this run";
+  set(node, "title", `${name}: ${words}`);
+  set(node, "aria-label", `${letter} ${name}: ${words}`);
 }

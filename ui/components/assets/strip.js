@@ -6,7 +6,8 @@ import { byKey, badge, llmBadge } from "./palette.js";
 import { attach, card } from "./tip.js";
 import { tokenText, prob, plural, prose, roundName } from "./text.js";
 import { scrollBy, scrollTo, wholeLines } from "./strip_lines.js";
-import { KINDS, KIND_NAMES, updateToken, writeText } from "./strip_token.js";
+import { TOKEN_KINDS } from "./glossary.js";
+import { updateToken, writeText } from "./strip_token.js";
 
 const PROMPT_SHOWN = 1500, NEAR_END = 48;
 
@@ -20,7 +21,7 @@ export function create(panel) {
   const legend = legendLine();
   panel.body.append(scroll, legend.node);
 
-  const state = { run: null, rounds: new Map(), tokens: new Map(), marks: false, sel: null, newest: undefined, value: null, atEnd: true, reveal: null };
+  const state = { run: null, rounds: new Map(), tokens: new Map(), marks: false, sel: null, newest: undefined, value: null, atEnd: true, toReveal: null };
   const button = panel.button("␣ ↵", "Show white space", () => {
     state.marks = !state.marks;
     set(button, "aria-pressed", String(state.marks));
@@ -33,10 +34,10 @@ export function create(panel) {
   scroll.addEventListener("scroll", () => {
     state.atEnd = nearEnd(scroll);
   }, { passive: true });
-  // Not under a pointer that is down: it would come up on another line than it went down on, a click on neither.
+  // Do not snap while the pointer is down: pointerup would hit another line, and no click fires.
   scroll.addEventListener("scrollend", () => scroll.matches(":active") || scrollTo(scroll, scroll.scrollTop));
   const fit = () => wholeLines(scroll, panel.body, legend.node);
-  // Other type or another window moves the lines: the selected round stays in sight.
+  // A change of type size or window moves the lines: the selected round stays in sight.
   const refit = () => {
     fit();
     const round = state.value?.done && state.rounds.get(state.sel);
@@ -71,7 +72,7 @@ function draw(value, view) {
 // What colours and shapes mean, in one line.
 function legendLine() {
   const drafterNames = h("span", { class: "ss-legend-who" });
-  const shapes = Object.entries(KIND_NAMES).map(([kind, words]) => h("span", { class: "ss-legend-item" }, h("span", { class: `ss-k-${kind} ss-sample`, "aria-hidden": "true" }, "a"), words));
+  const shapes = Object.entries(TOKEN_KINDS).map(([kind, { name: words }]) => h("span", { class: "ss-legend-item" }, h("span", { class: `ss-k-${kind} ss-sample`, "aria-hidden": "true" }, "a"), words));
   const node = h("p", { class: "ss-legend" }, drafterNames, shapes);
   let shown = "";
   return {
@@ -96,12 +97,12 @@ function placeCaret(text, writing, at = "") {
 const nearEnd = (scroll) => scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < NEAR_END;
 
 function settle(scroll, state) {
-  if (state.reveal && (state.value?.done || !state.atEnd)) {
-    reveal(scroll, state.reveal);
+  if (state.toReveal && (state.value?.done || !state.atEnd)) {
+    reveal(scroll, state.toReveal);
     // A round that was in sight already scrolls nothing, so that no scroll event updates `atEnd`.
     state.atEnd = nearEnd(scroll);
   } else if (state.atEnd && (state.grown || !state.value?.done)) scroll.scrollTop = scroll.scrollHeight;
-  state.reveal = null;
+  state.toReveal = null;
 }
 
 function reset(value, { state, flow, text, fit }) {
@@ -127,11 +128,11 @@ function drawSurroundings(value, { prompt, around, old, text, panel }) {
   setText(old, entries(value.old).map(([, chunk]) => chunk).join(""));
   // A text in the other direction is a paragraph of its own, else its full stop would be at the line's start.
   const written = old.textContent || entries(value.tokens).map(([, token]) => token.t).join("");
-  const [asks, writes] = [direction(full.split("\n").at(-1)), direction(written)];
-  set(text, "data-turned", Boolean(asks && writes && asks !== writes));
+  const [promptDirection, textDirection] = [direction(full.split("\n").at(-1)), direction(written)];
+  set(text, "data-turned", Boolean(promptDirection && textDirection && promptDirection !== textDirection));
   const count = Object.keys(value.tokens ?? {}).length;
   const empty = !value.run;
-  panel.say(empty ? "The text will appear here, coloured by who drafted it." : value.said || "Click a token: why it is there, and its round everywhere.");
+  panel.say(empty ? "The text will appear here, coloured by drafter." : value.said || "Click a token to see why it was chosen, and to select its round in all panels.");
   set(panel.section, "data-routed", Boolean(value.said));
   set(panel.section, "data-empty", empty && count === 0);
 }
@@ -179,7 +180,7 @@ function mark(flow, state, { sel, done, pinned, whole, token }) {
   if (chosen) set(chosen, "data-chosen", true);
   state.chosen = chosen;
   const followed = !done && (grown || name === newest);
-  if (name !== state.sel && !followed) state.reveal = state.rounds.get(name);
+  if (name !== state.sel && !followed) state.toReveal = state.rounds.get(name);
   state.sel = name;
 }
 
@@ -216,12 +217,12 @@ function listen(flow, panel, state) {
   });
 }
 
-// Counted from the round's end, -1 being its last: the first round on show may have lost its beginning to `old`.
+// Index from the round's end, -1 its last token: the round's start may have moved into `old`.
 const placeOf = (token) => [...token.parentNode.children].indexOf(token) - token.parentNode.children.length;
 
 function tokenCard(token, index, all, note) {
   const by = String(token.by ?? "").split(",").filter(Boolean).map((key) => all.get(key)).filter(Boolean);
-  const line = h("span", { class: "ss-by" }, by.length ? by.map(badge) : llmBadge(), ` ${KINDS[token.k] ?? ""}`);
+  const line = h("span", { class: "ss-by" }, by.length ? by.map(badge) : llmBadge(), ` ${TOKEN_KINDS[token.k]?.means ?? ""}`);
   const rows = [["LLM", prob(token.p)]];
   for (const drafter of by) rows.push([[badge(drafter), ` ${drafter.name}`], prob(token.s?.[drafter.key])]);
   if (note) rows.push(["noted", prose(note)]);
@@ -233,7 +234,7 @@ function tokenTable(value) {
   const all = byKey(value);
   const names = [...all.values()].map((drafter) => `${drafter.letter} ${drafter.name}`).join(", ");
   const rows = entries(value.tokens).map(([index, token]) => [
-    Number(index) + 1, tokenText(token.tok ?? token.t), KIND_NAMES[token.k] ?? token.k, token.r + 1,
+    Number(index) + 1, tokenText(token.tok ?? token.t), TOKEN_KINDS[token.k]?.name ?? token.k, token.r + 1,
     String(token.by ?? "").split(",").map((key) => all.get(key)?.letter ?? "").join(" ").trim() || "–", prob(token.p),
   ]);
   return { caption: [plural(rows.length, "token"), names].filter(Boolean).join("; "), head: ["#", "token", "kind", "round", "proposed by", "LLM probability"], rows };

@@ -1,17 +1,8 @@
 // One token of the text: its shape says what kind of token it is, a stripe which drafter proposed it.
 
 import { h } from "./dom.js";
+import { TOKEN_KINDS } from "./glossary.js";
 import { isControl, runs } from "./text.js";
-
-export const KINDS = {
-  accepted: "Drafted, and accepted by the LLM",
-  recovered: "The LLM's own token, where it rejected the drafts",
-  bonus: "The LLM's own token, a bonus after an accepted branch",
-  plain: "The LLM's own token; nothing had been drafted",
-};
-
-// The same in the legend and in the table.
-export const KIND_NAMES = { accepted: "accepted draft", recovered: "LLM after a rejection", bonus: "LLM's bonus", plain: "no draft" };
 
 const WHOLE = 20;  // characters of the longest token that is never torn at a line's end
 
@@ -20,7 +11,7 @@ export function updateToken(node, token, state) {
   if (node.ssSignature === signature) return;
   node.ssSignature = signature;
   node.ssText = token.t ?? "";
-  node.className = `ss-tok ss-k-${token.k in KINDS ? token.k : "plain"}`;
+  node.className = `ss-tok ss-k-${token.k in TOKEN_KINDS ? token.k : "plain"}`;
   // Whole within a line, where any line can hold it; a line may end before its blank.
   node.classList.toggle("ss-whole", node.ssText.length <= WHOLE);
   node.classList.toggle("ss-blank-led", /^[^\S\r\n]/.test(node.ssText));

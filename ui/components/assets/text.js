@@ -109,6 +109,15 @@ export function prose(text) {
   return runs(text ?? "", isControl).map((run) => run.glyph ?? run.text).join("");
 }
 
+// A token's text within a sentence, with the marks of the server's sentences (`quote` in ui/run/explain.py).
+export const quoted = (text) => `“${plain(text)}”`;
+
+// A sentence with what it quotes as code: a token's own quotation marks are not the sentence's.
+export function said(text) {
+  return prose(text).split(/(“[^“”]+”)/).flatMap((part) => (
+    part.length > 2 && part.startsWith("“") ? ["“", h("span", { class: "ss-quoted" }, part.slice(1, -1)), "”"] : [part]));
+}
+
 // What whiskers and ranges are of, as the server says it of each: every kind once.
 export function spreads(words) {
   return [...new Set(words.filter(Boolean))].join("; ");

@@ -23,7 +23,7 @@ export function create(panel) {
     figure: (value, look) => figure(value, look, view),
     label: (value) => `${panel.title}: ${sentence(value)}`,
     clicked: (point) => panel.select(point.customdata[0]),
-    ready: (_api, plot) => plot.on("plotly_relayout", (change) => zoomed(view, change)),
+    ready: (_api, plot) => plot.on("plotly_relayout", (change) => applyZoom(view, change)),
   });
   const remarks = h("p", { class: "ss-meant ss-lane-remarks" });
   panel.body.append(share, shareWords, remarks);
@@ -60,7 +60,7 @@ export function create(panel) {
 }
 
 // The visitor's own zoom (span null) stays until a button is pressed; a double click shows all.
-function zoomed(view, change) {
+function applyZoom(view, change) {
   if (change["xaxis.autorange"]) press(view, Infinity);
   else if ("xaxis.range[0]" in change) {
     view.range = [change["xaxis.range[0]"], change["xaxis.range[1]"]];
@@ -81,7 +81,7 @@ function mark({ buttons, span }) {
 }
 
 function sentence(value) {
-  const sum = summed(value);
+  const sum = stageSum(value);
   if (!sum) return "no times yet";
   const busiest = Object.entries(value.share).sort((a, b) => b[1] - a[1])[0];
   const name = STAGES.get(busiest[0]) ?? busiest[0];
@@ -90,11 +90,11 @@ function sentence(value) {
   const meanwhile = besideOthers(value) ? MEANWHILE : "no model worked (bookkeeping, other programs)";
   const note = !most && value.share.other >= 0.1 * sum ? ` Between stages: ${meanwhile}.` : "";
   const moves = [value.took, value.moves].filter(Boolean).map((one) => `${one} `).join("");
-  return `${moves}${lapped(value)}The run: ${timed(value, sum)}; largest share: ${name}, ${percent(busiest[1] / sum)}${what}.${note}`;
+  return `${moves}${overlapText(value)}The run: ${timeText(value, sum)}; largest share: ${name}, ${percent(busiest[1] / sum)}${what}.${note}`;
 }
 
 // Whether drafters and LLM worked at once; of drafting ahead the sums below say it.
-function lapped({ overlap, ahead, share }) {
+function overlapText({ overlap, ahead, share }) {
   if (ahead?.hits !== undefined || !share?.draft) return "";
   return overlap >= 0.005 ? `For ${percent(overlap)} of the LLM's time a drafter worked too. ` : "Drafting and LLM passes took turns, nothing overlapped. ";
 }
@@ -102,10 +102,10 @@ function lapped({ overlap, ahead, share }) {
 // Drafts ready before their round were made beside another request, which had its turns in between.
 const besideOthers = ({ ahead }) => ahead?.guessed === false && ahead.hits > 0;
 
-const summed = (value) => Object.values(value.share ?? {}).reduce((sum, part) => sum + part, 0);
+const stageSum = (value) => Object.values(value.share ?? {}).reduce((sum, part) => sum + part, 0);
 
 // Models that work at once each have their time: the stages add up to more than the run took.
-function timed({ total }, sum) {
+function timeText({ total }, sum) {
   if (!(total > 0) || sum < 1.005 * total) return `${ms(sum)} measured`;
   return `${ms(total)}; shares are of the stages' ${ms(sum)}, since drafters and LLM worked at once`;
 }
@@ -160,7 +160,7 @@ function layoutOf(value, look, view, lanes, slots) {
       nticks: look.narrow ? 4 : 0, ticksuffix: look.low ? " ms" : "", ...(view.range ? { range: view.range } : {}),
     }),
     yaxis: axis(look, {
-      tickvals: lanes.map(([key]) => Number(key)), ticktext: names.map(escaped), range: [lanes.length - 0.5, -0.5],
+      tickvals: lanes.map(([key]) => Number(key)), ticktext: names.map(escapeName), range: [lanes.length - 0.5, -0.5],
       fixedrange: true, showgrid: false, zeroline: false, tickfont: { color: look.ink, size: (look.low ? 12 : 13) * look.scale },
     }),
     margin: { l: 14 + widest, r: 14, t: look.low ? 0 : 8, b: below(look) },
@@ -173,7 +173,7 @@ function laneName(name, slots) {
 }
 
 // Plotly reads a little markup in labels; a model's name is a name.
-function escaped(name) {
+function escapeName(name) {
   return prose(name).replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 }
 
@@ -195,7 +195,7 @@ function rangeOf(value, view, bars) {
 }
 
 function drawShare(value, view) {
-  const total = summed(value);
+  const total = stageSum(value);
   const parts = [...STAGES].filter(([name]) => value.share?.[name] > 0).map(([name, label]) => (
     { name, label, part: value.share[name] / total, time: value.share[name] }
   ));

@@ -19,7 +19,7 @@ const FATES = {
 };
 
 // SSMs in one batched pass each have a bar of its whole duration, and share its time.
-function sharing(bar) {
+function shareText(bar) {
   if (bar.own == null) return "";
   const together = bar.name === "catch_up" ? "caught up together with the other SSMs" : "drafted together with the other SSMs";
   return `<br>${together};<br>${ms(bar.own)} of it are counted for this one`;
@@ -63,7 +63,7 @@ export const nameOf = (name) => (name === "verify" ? STAGES.get(name) : name.rep
 export function hoverData(bar, value) {
   return [
     bar.round, nameOf(prose(bar.name)), ms(bar.end - bar.start), bar.start, prose(STAGES.get(value.lanes[bar.lane]) ?? value.lanes[bar.lane]), bar.round + 1,
-    `${FATES[bar.a] ?? ""}${sharing(bar)}`,
+    `${FATES[bar.a] ?? ""}${shareText(bar)}`,
   ];
 }
 

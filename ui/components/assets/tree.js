@@ -7,6 +7,7 @@ import { tokenText, prob, prose, fixed } from "./text.js";
 import { scaleOf, forget } from "./measure.js";
 import { STRONG, laidOut } from "./tree_forms.js";
 import { edgePath } from "./tree_layout.js";
+import { drawHeadings, drawOrs } from "./tree_marks.js";
 import { heading, isFused, items, offering, words, tableOf, spoken, MEANING, STAGES } from "./tree_model.js";
 import { makeNode, updateNode } from "./tree_node.js";
 import { FUSED, drawRails, partOf } from "./tree_fused.js";
@@ -19,7 +20,7 @@ const END_RIM = 12;
 const RING = 4;  // around a node that is selected
 const NUMBERS = {
   draft: ["0.5 = drafter's score", "How sure the drafter is of the token at its place, calibrated on committed tokens"],
-  verify: ["0.5 = LLM's probability", "How probable the LLM holds the token at its place; at temperature 0 it writes the most probable one"],
+  verify: ["0.5 = LLM's probability", "The LLM's probability of the token after its parent; at temperature 0 it writes the most probable one"],
 };
 
 export function create(panel) {
@@ -27,8 +28,9 @@ export function create(panel) {
   const rails = s("g", { class: "ss-rails", "aria-hidden": "true" });
   const edges = s("g", { class: "ss-edges", "aria-hidden": "true" });
   const headings = s("g", { class: "ss-headings", "aria-hidden": "true" });
+  const ors = s("g", { class: "ss-ors", "aria-hidden": "true" });
   const nodes = s("g", { class: "ss-nodes" });
-  const svg = s("svg", { class: "ss-tree-svg", role: "group" }, rails, edges, headings, nodes);
+  const svg = s("svg", { class: "ss-tree-svg", role: "group" }, rails, edges, headings, ors, nodes);
   const viewport = h("div", { class: "ss-viewport" }, svg);
   const empty = h("p", { class: "ss-placeholder" }, "Run a prompt, then pick a round: its tree is drawn here.");
   const rims = createRims(viewport);
@@ -38,16 +40,16 @@ export function create(panel) {
   stages.node.append(numbers, rims.said);
 
   const view = {
-    panel, stages, rails, fused, edges, headings, nodes, svg, viewport, empty, list: [], byKey: new Map(), value: null,
+    panel, stages, rails, fused, edges, headings, ors, nodes, svg, viewport, empty, list: [], byKey: new Map(), value: null,
     shown: { round: null, stage: null, at: 0, places: new Map() }, glide: glider(),
-    caches: { rails: new Map(), edges: new Map(), headings: new Map(), nodes: new Map() }, scene: null, least: 0, sized: 0,
+    caches: { rails: new Map(), edges: new Map(), headings: new Map(), ors: new Map(), nodes: new Map() }, scene: null, least: 0, sized: 0,
     rims, numbers, places: new Map(),
   };
   // In a run at full speed the sentence below grows and shrinks with every round: there the height does not count.
   const resized = ({ wider }) => {
     if (!view.value || !(wider || view.value.rest)) return;
     view.sized += 1;
-    if (wider) view.scale = null;  // by style sheets, which ask for the window's width
+    if (wider) view.scale = null;  // the type size depends on the window's width
     draw(view.value, view);
   };
   view.zoom = zoomable(panel, viewport, svg, { resized, seen: (...part) => rims.say(view.places, ...part) });
@@ -85,6 +87,7 @@ function draw(value, view) {
   viewport.hidden = list.length === 0;
   view.fused.hidden = !isFused(value);
   panel.say(words(value, list));
+  set(panel.words, "data-stage", value.rest ? value.stage : null);
   drawStage(value, view);
   if (!list.length) {
     sayNumbers(value, view, false);
@@ -106,6 +109,7 @@ function draw(value, view) {
     drawRails(view, measured, places, size);
     drawEdges(view, measured, places, size);
     drawHeadings(view, measured, places, size);
+    drawOrs(view, measured, places, size);
     drawNodes(view, measured, places, size);
   };
   const stepped = isStep(view.shown, value);
@@ -164,20 +168,6 @@ function drawEdges(view, list, places, size) {
   });
 }
 
-function drawHeadings(view, list, places, size) {
-  keyed(view.headings, view.caches.headings, list.filter((item) => item.heading), {
-    key: (item) => item.key,
-    make: () => s("text", { class: "ss-heading" }),
-    update: (text, item) => {
-      const place = places.get(item.key);
-      setText(text, `${item.heading.letter}  ${item.heading.name}`);
-      set(text, "x", place.x);
-      set(text, "y", place.y - size.height / 2 - 7);
-      set(text, "font-size", size.small + 1);
-    },
-  });
-}
-
 function drawNodes(view, list, places, size) {
   const chosen = view.value.node == null ? null : String(view.value.node);
   keyed(view.nodes, view.caches.nodes, list, {
@@ -216,7 +206,7 @@ function listen(view) {
   attach(nodes, ".ss-node", (node) => nodeCard(view.byKey.get(node.dataset.key), view.value));
 }
 
-// Right: first child; left: parent; up and down: siblings, then whatever stands next in the list.
+// Right: first child; left: parent; up and down: siblings, then whatever comes next in the list.
 function neighbour(list, key, arrow) {
   const item = list.find((other) => other.key === key);
   if (arrow === "ArrowLeft") return item.parent;

@@ -2,12 +2,12 @@
 // a badge for each drafter or one for all.
 
 import { layout } from "./tree_layout.js";
-import { nodeWidth, sizes } from "./tree_node.js";
+import { nodeWidth, orWidth, sizes } from "./tree_node.js";
 
 // The accepted path, with the LLM's own token.
 export const STRONG = new Set(["accepted", "recovered", "bonus", "plain"]);
 const ROOMY_AT_MOST = 48;
-const ROOMY_DRAFTS_AT_MOST = 24;  // drafts stand one below the other: all of them are to be seen
+const ROOMY_DRAFTS_AT_MOST = 24;  // drafts are drawn one below the other, and all must be visible
 // [compact, tight, flat, least, merged], the roomiest first.
 const FORMS = [
   [false, false], [false, true], [true, false], [true, true], [true, true, true],
@@ -27,6 +27,7 @@ export function laidOut(value, view, scene) {
     const flat = (item) => size.flat && !STRONG.has(item.kind) && !item.heading && !item.trunk;
     const measured = list.map((item) => ({ ...item, width: nodeWidth(item, size), flat: flat(item) }));
     size.across = zoom.across(size.legible);
+    size.or = orWidth(size);
     const placed = layout(measured, size);
     if (at < FORMS.length - 1 && !zoom.holds(placed, size.legible)) continue;
     view.least = Math.max(view.least, at);

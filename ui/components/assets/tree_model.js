@@ -2,8 +2,8 @@
 
 import { entries } from "./dom.js";
 import { byKey } from "./palette.js";
-import { KIND_NAMES } from "./strip_token.js";
-import { plain, plural, prob, roundName } from "./text.js";
+import { TOKEN_KINDS } from "./glossary.js";
+import { plain, plural, prob, quoted, roundName } from "./text.js";
 
 export const STAGES = [
   ["draft", "Draft", "the small models guess ahead"],
@@ -20,12 +20,10 @@ export const MEANING = {
   pending: "Not verified yet",
   draft: "One model's draft, not yet combined",
   dropped: "Drafted, but dropped before the LLM saw it",
-  recovered: "The LLM's own token, where it rejected the drafts",
-  bonus: "The LLM's own token, a bonus after the accepted branch",
-  plain: "The LLM's own token; nothing had been drafted",
+  ...Object.fromEntries(["recovered", "bonus", "plain"].map((kind) => [kind, TOKEN_KINDS[kind].means])),
 };
 
-const OWN_LABEL = { recovered: "LLM wanted", drew: "LLM drew", bonus: "LLM adds", plain: "LLM writes" };
+const OWN_LABEL = { recovered: "LLM wanted", drew: "LLM drew", bonus: TOKEN_KINDS.bonus.name, plain: "LLM writes" };
 
 const AGREED = 3;  // the fewest drafters whose badges are longer than one for all
 
@@ -40,7 +38,7 @@ export function items(value) {
   const [nodes, lost] = [merged(value, drafters), dropped(value, drafters)];
   const drafting = new Set([...nodes, ...lost].flatMap(({ by }) => by)).size;
   for (const item of [...nodes, ...lost]) item.agreed = drafting >= AGREED && item.by.length === drafting;
-  // Siblings stand in their drafter's order, its surest first; above them what the LLM wrote in their place.
+  // Siblings are in their drafter's order, its surest first; above them is what the LLM wrote in their place.
   const llmTokens = own(value);
   const after = (key) => llmTokens.filter((item) => item.parent === key);
   return [root, ...after("-1"), ...nodes.flatMap((item) => [item, ...after(item.key)]), ...lost];
@@ -52,7 +50,7 @@ function separate(drafts, drafters) {
     return entries(nodes).map(([j, node], place) => ({
       key: `d${key}.${j}`, parent: node.parent < 0 ? "-1" : `d${key}.${node.parent}`, kind: "draft", text: node.t,
       by: [drafter].filter(Boolean), p: node.score, label: null, node: null, values: node,
-      lead: place === 0 ? 0.55 : 0, heading: place === 0 ? drafter : null,
+      lead: place === 0 ? 0.45 : 0, heading: place === 0 ? drafter : null,
     }));
   });
 }
@@ -113,7 +111,7 @@ const begun = ({ round }) => round != null && round >= 0;
 export const heading = (value) => (begun(value) ? roundName(value.round) : value.root?.t == null ? "No round yet" : "Before round 1");
 
 function plainWords(value) {
-  const token = value.own && value.own.t != null ? `: ${plain(value.own.t)}` : "";
+  const token = value.own && value.own.t != null ? `: ${quoted(value.own.t)}` : "";
   const numDropped = Object.keys(value.dropped ?? {}).length;
   if (numDropped) return `${plural(numDropped, "drafted token")} dropped (dotted), none verified; the LLM writes one token${token}`;
   return `Nothing was drafted in this round; the LLM writes one token${token}`;
@@ -142,9 +140,9 @@ function fusedWords(nodes) {
 
 function ownWords(value) {
   if (!value.own || value.own.t == null || value.own.kind === "none") return "";
-  const text = plain(value.own.t);
+  const text = quoted(value.own.t);
   if (value.own.kind === "recovered") return `Then it ${value.own.drew ? "drew" : "wanted"} ${text} instead.`;
-  return value.own.kind === "bonus" ? `It adds ${text} of its own.` : `It writes ${text}.`;
+  return value.own.kind === "bonus" ? `The pass also gives ${text}, the ${TOKEN_KINDS.bonus.name}.` : `It writes ${text}.`;
 }
 
 export function spoken(item) {
@@ -160,7 +158,7 @@ export function tableOf(value, list, cell) {
   const part = (item) => (item.values?.origin === undefined ? "–" : item.trunk ? "trunk" : "side leaf");
   const rows = list.map((item) => [
     item.key === "-1" ? "root" : item.key, item.parent === "-1" ? "root" : item.parent ?? "–", cell(item.text),
-    OWN_LABEL[item.kind] ? KIND_NAMES[item.kind] : item.kind.replace("_", " "), item.by.map((d) => `${d.letter} ${d.name}`).join(", ") || "–", ...(fused ? [part(item)] : []), prob(item.p),
+    OWN_LABEL[item.kind] ? TOKEN_KINDS[item.kind].name : item.kind.replace("_", " "), item.by.map((d) => `${d.letter} ${d.name}`).join(", ") || "–", ...(fused ? [part(item)] : []), prob(item.p),
   ]);
   const whose = fused ? ["whose token", "part"] : ["proposed by"];
   const head = ["node", "after", "token", "outcome", ...whose, value.stage === "draft" ? "score" : "LLM probability"];

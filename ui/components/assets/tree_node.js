@@ -9,7 +9,7 @@ const LETTERS_SHOWN = 18;
 const BADGES_SHOWN = 6;
 
 // Sizes in pixels. Roomy nodes have a second line with their drafters and the token's probability. `legible`: the least
-// scale when the drawing is fitted, tokens of twelve pixels, in the last form of ten; large type is not shrunk.
+// scale when the drawing is fitted, tokens of twelve pixels, in the last form of ten; of large type fourteen.
 // `tight`: no least width of columns and little room between them; `flat`: leaves side by side; `least`: the smallest
 // paddings; `merged`: one badge for all drafters where they agree.
 export function sizes(scale, compact, tight = false, flat = false, least = false, merged = false) {
@@ -23,7 +23,8 @@ export function sizes(scale, compact, tight = false, flat = false, least = false
     ...(flat ? { row: least ? 33 : 37 } : {}),
   };
   const scaled = Object.entries({ ...box, ...type }).map(([name, pixels]) => [name, pixels * k]);
-  const legible = k > 1.1 ? 1 : compact && !least ? 0.86 : 0.78;
+  const [shrunk, loosest] = k > 1.1 ? [0.86, 1] : [0.78, 0.86];
+  const legible = least ? shrunk : compact || k > 1.1 ? loosest : shrunk;
   return { ...Object.fromEntries(scaled), legible, compact, flat, merged };
 }
 
@@ -37,6 +38,9 @@ export function nodeWidth(item, size) {
   const p = item.p == null ? 0 : textWidth(prob(item.p), `${size.small}px ${families.mono}`);
   return 2 * size.inset + Math.max(token, badges + label + (p && badges + label ? size.inset : 0) + p, 34);
 }
+
+// With what is free on both sides of it.
+export const orWidth = (size) => textWidth("or", `italic ${size.font}px ${families.sans}`) + size.inset;
 
 // On one line only the LLM's own token keeps its label.
 function labelWidth(item, size) {
@@ -96,7 +100,9 @@ export function updateNode(node, item, place, size) {
   setText(p, size.compact || item.p == null ? "" : prob(item.p));
   setPlace(p, place.width - inset, line2, size.small);
   const width = textWidth(plain(item.text, LETTERS_SHOWN), `600 ${size.font}px ${families.mono}`);
-  set(strike, "d", item.kind === "rejected" ? `M${inset - 3} ${line1}h${width + 6}` : null);
+  // Aslant: a line at half height would make a dash of a full stop, and hide a dash.
+  const rise = 0.62 * size.font;
+  set(strike, "d", item.kind === "rejected" ? `M${left - 3} ${line1 - rise}l${width + 6} ${2 * rise}` : null);
 }
 
 function frame(rect, out, width, height, radius) {

@@ -22,17 +22,18 @@ export function createVotes(panel) {
   const [vote, union] = ["vote", "union"].map((end) => h("span", {}, end));
   const dial = h("div", { class: "ss-dial" }, vote, h("span", { class: "ss-dial-track" }, track), union, dialWords);
   const legend = h("p", { class: "ss-mass-meant" });
+  const elsewhere = h("p", { class: "ss-weights-elsewhere" }, "Weights over the rounds: in ⋯, Table, or in a higher window.");
   const chart = lineChart(panel, { select: (round) => panel.select(round) });
   return {
     above: [sentence, dial],
-    below: [legend, chart.node],
+    below: [legend, elsewhere, chart.node],
     restyle: chart.restyle,
     draw(value) {
       const shown = weighs(value);
       set(panel.section, "data-weighs", shown ? value.rule : null);
       sentence.hidden = !shown;
       setText(sentence, prose(value.sentence ?? ""));
-      legend.hidden = !shown;
+      legend.hidden = elsewhere.hidden = !shown;
       setText(legend, value.words?.mass_meaning ?? "");
       drawDial(value, { dial, track, dialWords });
       chart.draw(shown ? weights(value) : null);

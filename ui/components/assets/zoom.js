@@ -20,7 +20,7 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
   };
   const room = sizeOf(viewport, () => {
     if (!state.width || !room.width) return;
-    state.fitted = fitting(state, room);
+    state.fitted = fitScale(state, room);
     apply();
     look();
     const wider = room.width !== state.across;
@@ -65,7 +65,7 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
   };
   const fit = () => {
     Object.assign(state, { own: null, whole: true });
-    state.fitted = fitting(state, room);
+    state.fitted = fitScale(state, room);
     apply();
     scrollTo(0, 0);
     look();
@@ -90,7 +90,7 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
     const box = viewport.getBoundingClientRect();
     zoomTo(scale() * Math.exp(-event.deltaY / 300), event.clientX - box.left, event.clientY - box.top);
   }, { passive: false });
-  dragging(viewport, state);
+  enableDragging(viewport, state);
   return {
     dragged: () => state.moved,
     // Whether a drawing of this size is legible without scrolling; unknown where the panel is closed.
@@ -106,10 +106,10 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
     resize({ width, height }, legible, { scene, run, path }) {
       const fresh = scene !== state.scene;
       const moves = fresh || path.some((px, i) => px !== state.path[i]);
-      const stays = state.own !== null || (moves && run === state.run && scrolled(state, room, scale()));
+      const stays = state.own !== null || (moves && run === state.run && isScrolled(state, room, scale()));
       const whole = state.whole && (!fresh || state.scene === null);
       Object.assign(state, { width, height, legible, scene, run, path, whole });
-      const target = fitting(state, room);
+      const target = fitScale(state, room);
       state.fitted = fresh || state.whole ? target : Math.min(state.fitted, target);
       apply();
       if (moves && !stays && room.width) show(path);
@@ -124,8 +124,8 @@ function within([left, top], { width, height }, room, scale) {
   return [Math.max(0, Math.min(left, most[0])), Math.max(0, Math.min(top, most[1]))];
 }
 
-// Whether the visitor moved the drawing from where it was `put`; one that shrank moved of itself.
-function scrolled(state, room, scale) {
+// Whether the visitor scrolled away from where the drawing was `put`; a drawing that shrank moves without that.
+function isScrolled(state, room, scale) {
   const expected = within(state.put ?? [0, 0], state, room, scale);
   const at = within(state.at, state, room, scale);
   return expected.some((px, i) => Math.abs(px - at[i]) > 2);
@@ -133,14 +133,14 @@ function scrolled(state, room, scale) {
 
 // Into the panel as long as it stays legible, and larger where there is room; a little smaller where that brings the
 // whole path into sight. Fit shows all of the drawing, however small.
-function fitting({ width, height, legible, whole, path: [left, top, right, bottom] }, room) {
+function fitScale({ width, height, legible, whole, path: [left, top, right, bottom] }, room) {
   const both = Math.min((room.width - 2) / width, (room.height - 2) / height);
   const along = [room.width / (right - left), room.height / (bottom - top)].filter((scale) => scale >= ALONG);
   return both > 1 ? Math.min(GROWN, both) : Math.max(whole ? LEAST : Math.min(legible, ...along), both);
 }
 
-// Dragging the ground moves it; a press that moved is no click on a node.
-function dragging(viewport, state) {
+// Dragging the background scrolls; a press that moved is not a click on a node.
+function enableDragging(viewport, state) {
   let from = null;
   viewport.addEventListener("pointerdown", (event) => {
     state.moved = false;

@@ -123,7 +123,7 @@ ONE_SSM = Lesson(
         "says which token it would have written. From the left, drafted tokens are accepted as "
         "long as both agree. Where they disagree for the first time, the rest of the draft is "
         "dropped, and the LLM's own token is written. If they agree to the end, the LLM adds one "
-        "more token of its own, the bonus.",
+        "more token of its own, the bonus token.",
         "So a round always brings the text forward, and every token in it is one that the LLM "
         "itself would have written.",
     ),
@@ -135,7 +135,7 @@ ONE_SSM = Lesson(
         Step("round", "one draft, checked by one pass of the LLM"),
         Step("draft", "the tokens that an SSM has written ahead"),
         Step("accepted", "a drafted token that the LLM would have written too"),
-        Step("bonus", "the LLM's own token behind a draft that was accepted whole"),
+        Step("bonus token", "the LLM's own token behind a draft that was accepted whole"),
     ),
     example=(Setup("a dialogue", DIALOGUE, ONE, DRAFT_5),),
     attempt=Attempt(

@@ -1,4 +1,4 @@
-// Where the other files are: inside of this one. It stands in for the page's own place.js.
+// Addresses of the other files, which a report embeds; replaces the page's place.js.
 
 export function ensureStyles() {}
 

@@ -1,7 +1,7 @@
 // Rebuilds the pictures' values at a stop, with a round and a node selected, from the deltas that
 // ui/report/recording.py has recorded. Computes no figure of its own.
 
-import { applied } from "./deltas.js";
+import { applyDelta } from "./deltas.js";
 
 const KEEP_EVERY = 64;
 
@@ -45,7 +45,7 @@ function basesOf(deltas) {
     }
     while (at < stop) {
       at += 1;
-      value = applied(value, deltas[at]);
+      value = applyDelta(value, deltas[at]);
       if (at % KEEP_EVERY === 0) stored.set(at, value);
     }
     return value;
@@ -102,7 +102,7 @@ function inspectedAt(recording, selected, { number, node, far }) {
 
 // `first` with the first so many of these changes, as far as there are any.
 function chainAt(first, deltas, count) {
-  return deltas.slice(0, count).reduce(applied, first);
+  return deltas.slice(0, count).reduce(applyDelta, first);
 }
 
 function absent({ blank, absent: inspector }, number) {

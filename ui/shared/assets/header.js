@@ -75,9 +75,9 @@ function drawModels(models) {
   chips.dataset.shape = shape;
   fit();
 }
-// A line that is too long loses first the LLM's facts; then each count goes below its name, so that all of it is shown;
-// where that is too long too, the counts of proposals are lost, and once a run has counts the names; then drafters, those
-// that drafted nothing first, since no picture has their letters.
+// A line that is too long loses first the LLM's facts and the end of its name; then each count goes below its name, so that
+// all of it is shown; where that is too long too, once a run has counts, the names are lost, then the counts of proposals;
+// then drafters, those that drafted nothing first, since no picture has their letters.
 function fit() {
   const drafters = [...chips.querySelectorAll(".sp-drafter")];
   chips.classList.remove("sp-tight", "sp-tighter", "sp-stacked", "sp-lettered");
@@ -93,8 +93,8 @@ function fit() {
   show(drafters, count);
   chips.classList.toggle("sp-tighter", !whole());
   chips.classList.toggle("sp-stacked", !whole());
-  if (!whole()) chips.classList.replace("sp-stacked", "sp-tight");
   chips.classList.toggle("sp-lettered", !whole() && drafters.some((one) => one.querySelector("b")));
+  if (!whole()) chips.classList.replace("sp-stacked", "sp-tight");
   for (; count > 0 && !whole(); show(drafters, count)) count -= 1;
   chips.classList.remove("sp-fitting");
 }
@@ -139,8 +139,15 @@ function draw() {
   document.documentElement.toggleAttribute("data-changed", Boolean(shown.changed));
 }
 // The open tab, for style sheets; chips have their counts on Live alone, so that each tab's line is fitted anew.
+// A tab of Gradio's menu gets into the line only after the one before has lost its mark.
+let tabLine = null;
 function markTab() {
-  const tab = document.querySelector("#tabs [role=tab][aria-selected=true]")?.dataset.tabId ?? "live";
+  const line = document.querySelector("#tabs > .tab-wrapper");
+  if (line && line !== tabLine) {
+    tabLine = line;
+    new MutationObserver(markTab).observe(line, { subtree: true, childList: true });
+  }
+  const tab = document.querySelector("#tabs [role=tab][aria-selected=true]")?.dataset.tabId ?? document.documentElement.dataset.tab ?? "live";
   if (document.documentElement.dataset.tab === tab) return;
   document.documentElement.dataset.tab = tab;
   fit();

@@ -1,5 +1,5 @@
 // A lesson: the steps to all lessons, its words, what to look at. Text nodes only.
-const ordered = (all) => Object.entries(all || {}).sort(([a], [b]) => a - b).map(([, one]) => one);
+const inOrder = (all) => Object.entries(all || {}).sort(([a], [b]) => a - b).map(([, one]) => one);
 function step(number, { t, s, done }, at) {
   const open = () => trigger("select", { lesson: number, press: performance.now() });
   const name = `Lesson ${number}: ${t}${done ? ", finished" : ""}`;
@@ -16,7 +16,7 @@ function steps(value) {
   return nav;
 }
 function glossary(words) {
-  const list = node("dl", "", ...ordered(words).flatMap(({ w, m }) => [node("dt", "", w), node("dd", "", m)]));
+  const list = node("dl", "", ...inOrder(words).flatMap(({ w, m }) => [node("dt", "", w), node("dd", "", m)]));
   return node("details", "sp-words", node("summary", "", "Words"), list);
 }
 // learn.css shows the lesson's pictures above the dock; the dock opens at the lesson's pane.
@@ -29,7 +29,7 @@ function draw() {
   if (!value.at) return;
   const focused = root.contains(document.activeElement) && document.activeElement.matches(".sp-step");
   const title = node("h2", "sp-lesson-title", `${value.at}. ${value.title}`);
-  const text = ordered(value.text).map((words) => node("p", "", words));
+  const text = inOrder(value.text).map((words) => node("p", "", words));
   const look = node("p", "sp-look", node("b", "", "What to look at. "), value.look);
   root.replaceChildren(steps(value), glossary(value.words), title, ...text, look);
   const current = root.querySelector("[aria-current=step]");

@@ -30,7 +30,7 @@ function pick(label, spoken, what) {
   return button("sp-use", label, () => trigger("select", what), spoken);
 }
 // What does not fit is not to be begun; another number format or device may change that.
-function fitted(choice, offer) {
+function markFit(choice, offer) {
   choice.disabled = offer.verdict === "tight";
   if (choice.disabled) choice.title = offer.lack;
   return choice;
@@ -51,8 +51,8 @@ function together(offer, rows) {
       pick("As SSM", "Add " + offer.llm + " as SSM", { ssms: { 0: offer.llm } }),
     );
   } else if (offer.group === "smollm2") {
-    bar.append(fitted(pick("Load", "Load " + offer.name, { llm: offer.llm, ssms: offer.ssms, load: true }), offer));
-  } else bar.append(fitted(pick("Fill in", "Fill in the form: use the pair of " + offer.name, { llm: offer.llm, ssms: offer.ssms }), offer));
+    bar.append(markFit(pick("Load", "Load " + offer.name, { llm: offer.llm, ssms: offer.ssms, load: true }), offer));
+  } else bar.append(markFit(pick("Fill in", "Fill in the form: use the pair of " + offer.name, { llm: offer.llm, ssms: offer.ssms }), offer));
   created.append(bar);
   return created;
 }

@@ -21,8 +21,7 @@ from core.models.native.compiling import multiplies_tiles
 from core.models.native.forward import CompiledForward
 from core.models.native.layers import kernel, source_hash_of
 from core.models.native.products import STRETCH
-from core.models.protocol import Feed, chain
-from core.trees.tree import ROOT
+from core.models.protocol import CACHED, Feed, chain
 from tests.core.models.test_lean import LEAN, all_logits
 from tests.core.models.test_stack import alike, commit_all, feeds_of
 from tests.fakes import VOCAB, info_of, tiny_module
@@ -139,7 +138,7 @@ def test_a_node_has_the_same_bits_in_every_pass(family, changes, dtype):
     model.forward([chain(row, text, last_only=True)])
     model.commit(row, range(len(text)))
     for token in path:
-        alone.append(model.forward([Feed(row, [token], [ROOT])])[0][0])
+        alone.append(model.forward([Feed(row, [token], [CACHED])])[0][0])
         model.commit(row, [0])
     beside = model.open_row()
     model.forward([chain(beside, [40, 41, 42])])
@@ -149,7 +148,7 @@ def test_a_node_has_the_same_bits_in_every_pass(family, changes, dtype):
         model.commit(row, range(len(text)))
         # path lies at nodes 0, 2, 4, 6, 7 between others
         tokens = [path[0], others[0], path[1], others[1], path[2], others[2], path[3], path[4]]
-        parents = [ROOT, ROOT, 0, 0, 2, 3, 4, 6]
+        parents = [CACHED, CACHED, 0, 0, 2, 3, 4, 6]
         feeds = [Feed(row, tokens, parents)]
         feeds += [chain(beside, [43, 44], first=3)] if batched else []
         logits = model.forward(feeds)[0]
@@ -162,7 +161,7 @@ def test_control_a_node_that_sees_another_slot_has_other_bits() -> None:
     row = model.open_row()
     model.forward([chain(row, range(3, 20))])
     model.commit(row, range(17))
-    logits = model.forward([Feed(row, [5, 6, 9, 9], [ROOT, ROOT, 0, 1])])[0]
+    logits = model.forward([Feed(row, [5, 6, 9, 9], [CACHED, CACHED, 0, 1])])[0]
     assert not torch.equal(logits[2], logits[3])
 
 
@@ -324,7 +323,7 @@ def test_a_parent_that_is_not_there_is_refused(parent: int) -> None:
     model, _ = both("llama")
     row = model.open_row()
     with pytest.raises(EngineError, match=f"parent of node 1 is {parent}: -1 to 0 are there"):
-        model.forward([Feed(row, [5, 6], [ROOT, parent])])
+        model.forward([Feed(row, [5, 6], [CACHED, parent])])
 
 
 def test_a_change_in_any_file_of_it_compiles_anew(tmp_path: Path) -> None:

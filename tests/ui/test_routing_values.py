@@ -14,7 +14,7 @@ from tests.core.engines import rounds_of
 from tests.synthetic import Mechanisms, synthetic_run
 from tests.ui.components.samples import values_at
 from ui.run.frame import Frame
-from ui.run.routes import routing_value
+from ui.run.routing_values import routing_value
 from ui.run.view import detail_of, reduce_all
 
 FIVE = ("ssm-code", "ssm-dialogue", "ssm-docs", "ssm-math", "ssm-stories")
@@ -150,7 +150,7 @@ def test_the_cost_of_asking_is_the_auditions_share_of_the_decoding_time() -> Non
         decode_ms = 1000 * stats.num_new_tokens / stats.tokens_per_second
         share = 100 * 2 * sum(asked.values()) / decode_ms
         cost = routing_of(events)["cost"]
-        assert f"{often} all SSMs were asked" in cost and f"{share:.3g} %" in cost
+        assert f"{often} all SSMs scored" in cost and f"{share:.3g} %" in cost
         assert (", first at the prompt's end" in cost) == (asked is first)
         assert cost.startswith("The choice stayed in 30 rounds.")
     never = with_routing(run(Mechanisms(routing="credit")), {0: "AC", 9: "AB"}, {0: "why"}, {})
@@ -191,7 +191,7 @@ def test_where_all_draft_none_is_asked() -> None:
 
 def test_a_rule_that_asks_once_is_not_said_to_judge_drafts() -> None:
     events = with_routing(run(Mechanisms(routing="audition")), {0: "A"}, {0: "why"}, {0: 3.0})
-    assert "Once all SSMs were asked" in routing_of(events, 5)["cost"]
+    assert "Once all SSMs scored" in routing_of(events, 5)["cost"]
     assert routing_of(events, 5)["scored"] == "as of the prompt's end"
 
 

@@ -1,6 +1,6 @@
 """Which SSMs draft, round by round: the routing picture's value and its sentences.
 
-Pure: a Frame in, plain JSON and words out. The meaning of a score depends on the rule; its record
+No I/O: a Frame in, plain JSON and words out. The meaning of a score depends on the rule; its record
 in core/config/mechanisms has the words, core/routing the rule.
 """
 
@@ -22,7 +22,7 @@ from ui.run.regret_words import regret_value
 from ui.run.text_parts import served_parts
 from ui.run.view import Detail, RoundView, View
 
-__all__ = ["selected_route", "drafting_ssms", "route_in_short", "routing_value"]
+__all__ = ["selected_route", "routed_candidates", "route_in_short", "routing_value"]
 
 Value = dict[str, Any]
 DRAFTING = ("routed", "explored")
@@ -31,8 +31,7 @@ CHOSEN = "chosen"
 
 @dataclass(frozen=True, slots=True)
 class _History:
-    """What all rounds of a run say about its routing, from one pass over them: a live page asks
-    with each update, and every further pass would take as long as the run is.
+    """Routing over a whole run, computed in one scan: the page recomputes it at every update.
 
     `scores`: round -> the score of each SSM, by which that round's SSMs were chosen; `switches`:
     rounds whose routed SSMs differ from those of the previous routed round; `auditions`: rounds
@@ -108,8 +107,8 @@ def route_in_short(frame: Frame) -> str:
     return f"Round {completed.round + 1}: {words}.{why}"
 
 
-def drafting_ssms(view: View) -> tuple[str, ...]:
-    """The SSMs among which a rule chose; empty if all draft."""
+def routed_candidates(view: View) -> tuple[str, ...]:
+    """The SSMs among which a rule chooses in each round; empty if all draft."""
     return tuple(_ssms(view)) if _rule(view) else ()
 
 
@@ -125,8 +124,8 @@ def _ssms(view: View) -> list[str]:
 
 
 def _history(view: View, rule: RoutingRule | None) -> _History:
-    """A rule that judges drafts is recorded with its scores after them, which choose the next
-    round's SSMs; one that asks the SSMs does so before the round that records it."""
+    """A rule that judges drafts (`cosine`) has its scores recorded after a round, so those of the
+    previous round chose this one's SSMs; an audition scores before the round that records it."""
     scores: dict[int, dict[str, float]] = {}
     before = dict.fromkeys(_ssms(view), START)
     drafting: frozenset[str] | None = None
@@ -198,8 +197,11 @@ def _sentence(view: View, detail: Detail | None, rule: RoutingRule, history: _Hi
     }
     drafted = detail.combined is not None and bool(detail.combined.token_ids)
     if not drafted:
-        both = join_names([*parts["routed"], *parts["explored"]])
-        return f"Round {number}: nothing was drafted; {both} would have been chosen."
+        chosen = [*parts["routed"], *parts["explored"]] or ["no SSM"]
+        return (
+            f"Round {number}: nothing was drafted; {join_names(chosen)} {_verb('was', chosen)} "
+            "chosen."
+        )
     sentences = [f"Round {number}: {join_names(parts['routed']) or 'no SSM'} drafted"]
     if parts["explored"]:
         sentences.append(f"{join_names(parts['explored'])} drafted too, to be measured")
@@ -236,14 +238,15 @@ def _by_score(view: View, detail: Detail, rule: RoutingRule, history: _History) 
     left = join_names([scored[name] for name in out])
     if not first:
         return (
-            f"No place went by the scores before this round: {left} {_verb('was', out)} left out."
+            "No SSM was chosen by its score before this round: "
+            f"{left} {_verb('was', out)} left out."
         )
     # The scheduler's grant may leave out an explored SSM of any score.
     if min(scores[name] for name in first) < max(scores[name] for name in out):
         return ""
     best = join_names([scored[name] for name in first])
     rest = " of the others" if parts["explored"] else ""
-    lower = f"{left} {_verb('was', out)} no higher"
+    lower = f"{left} scored no higher"
     return f"By the scores before this round {best} came first{rest}; {lower}."
 
 
@@ -281,7 +284,7 @@ def _cost(view: View, rule: RoutingRule, history: _History) -> str:
     if rule.judges_drafts:
         return f"{choice} This rule judges drafts; it needs no auditions."
     if not auditions:
-        return f"{choice} No SSM was asked about the text, which cost 0 % of the decoding time."
+        return f"{choice} No audition ran: 0 % of the decoding time."
     stats = view.stats
     decode_ms = 1000 * stats.num_new_tokens / max(stats.tokens_per_second, 1e-9)
     share = sum(auditions.values()) / max(decode_ms, 1e-9)
@@ -289,6 +292,6 @@ def _cost(view: View, rule: RoutingRule, history: _History) -> str:
     # An audition before the first round is in that round's spans.
     first = "" if min(auditions) else ", first at the prompt's end"
     return (
-        f"{choice} {often} all SSMs were asked how well they foretell the text{first}: this took "
+        f"{choice} {often} all SSMs scored the text's last tokens{first}: this took "
         f"{percent(share)} of the decoding time."
     )

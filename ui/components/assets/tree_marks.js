@@ -1,0 +1,32 @@
+// What is written beside the nodes of a tree: a drafter's name above its draft, "or" between siblings in one row.
+
+import { s, set, setText, keyed } from "./dom.js";
+
+export function drawHeadings(view, list, places, size) {
+  keyed(view.headings, view.caches.headings, list.filter((item) => item.heading), {
+    key: (item) => item.key,
+    make: () => s("text", { class: "ss-heading" }),
+    update: (text, item) => {
+      const place = places.get(item.key);
+      setText(text, `${item.heading.letter}  ${item.heading.name}`);
+      set(text, "x", place.x);
+      set(text, "y", place.y - size.height / 2 - 7);
+      set(text, "font-size", size.small + 1);
+    },
+  });
+}
+
+// Without it siblings side by side would read as a phrase.
+export function drawOrs(view, list, places, size) {
+  const further = list.filter((item) => places.get(item.key).after);
+  keyed(view.ors, view.caches.ors, further, {
+    key: (item) => item.key,
+    make: () => s("text", { class: "ss-or" }, "or"),
+    update: (text, item) => {
+      const { x, y, after } = places.get(item.key);
+      set(text, "x", x - after / 2);
+      set(text, "y", y);
+      set(text, "font-size", size.font);
+    },
+  });
+}
