@@ -44,8 +44,8 @@ def encode_round(run: int, events: Sequence[RoundEvent], model_id: Callable[[str
     if len(by_type) != len(events) or len(rounds) != 1:
         kinds = [type(event).__name__ for event in events]
         raise ValueError(
-            f"events are {kinds} of rounds {sorted(rounds)}: each kind at most once, all of one "
-            "round, is allowed"
+            f"events are {kinds}, their rounds {sorted(rounds)}: each kind at most once, one "
+            "round alone, is allowed"
         )
     key = (run, rounds.pop())
     writer = _RoundWriter(key, model_id)

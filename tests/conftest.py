@@ -154,6 +154,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     check_tiers(items)
     tier, here = config.getoption("markexpr"), Path(__file__).parent
     places = [here / name for name in LONGEST.get(tier, FIRST)]
+    if gone := [str(place) for place in places if not place.exists()]:
+        raise pytest.UsageError(f"tests/conftest.py orders what is not there: {', '.join(gone)}")
 
     def rank(item: pytest.Item) -> tuple[int, int]:
         within = (i for i, at in enumerate(places) if item.path.is_relative_to(at))

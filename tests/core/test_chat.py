@@ -103,14 +103,14 @@ def test_bytes_that_are_no_text_are_refused(engine: Engine) -> None:
         converse(engine, SAMPLING, PLAIN, source)
 
 
-class Terminal(io.StringIO):
+class KeyboardInput(io.StringIO):
     def isatty(self) -> bool:
         return True
 
 
 def test_a_terminal_without_readline(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "readline", None)
-    monkeypatch.setattr(sys, "stdin", Terminal("one\n"))
+    monkeypatch.setattr(sys, "stdin", KeyboardInput("one\n"))
     converse(engine, SAMPLING, PLAIN, sys.stdin)
     assert asked_of(engine) == [[("user", "one")]]
 

@@ -7,6 +7,7 @@ gives each preset all of them.
 """
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -18,8 +19,10 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from core import Engine, Request, SamplingParams, SpeculationConfig, load_models
 from core.config import PRESETS
+from core.length.cost_model import ledger
 from core.models.loading.catalog import SMOLLM2, bundled_ssms, is_gguf
 from core.models.loading.finding import find_folder
+from core.models.loading.load import load_ssms
 from tests.laws.margins import Divergences
 from tests.laws.runs import PLAIN, ids_of, ids_of_many, transformers_ids_of_many
 from tests.smollm2 import chat_prompts, smollm2
@@ -46,17 +49,21 @@ def random_ssm(smollm2_engine: Engine, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(scope="module")
-def engine(random_ssm: Path) -> Engine:
-    return Engine(load_models(SMOLLM2, [SMOLLM2, str(random_ssm)], "float32"))
+def engine(smollm2_engine: Engine, random_ssm: Path) -> Engine:
+    """The same LLM, with itself and the random model as SSMs."""
+    ssms, _ = load_ssms([SMOLLM2, str(random_ssm)], "float32")
+    return Engine(replace(smollm2_engine.models, ssms=ssms))
 
 
 @pytest.fixture(scope="module")
-def smollm2_engine() -> Engine:
-    """With the SSMs and the counts that come along."""
+def smollm2_engine() -> Iterator[Engine]:
+    """With the SSMs and the counts that come along; the LLM's passes are timed once for all."""
     smollm2()
     engine = Engine(load_models(SMOLLM2, [*map(str, bundled_ssms(SMOLLM2))], "float32"))
     assert len(engine.models.ssms) == 4 and engine.models.counts is not None
-    return engine
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ledger, "measure_verify_costs", cache(ledger.measure_verify_costs))
+        yield engine
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ LLM_MS, SSM_MS = (10.0, 0.5), (1.0, 0.1)
 
 
 @dataclass
-class Recorded:
+class RoundLine:
     """See PastRound; a next round with the same length, chosen without a reason."""
 
     number: int
@@ -34,12 +34,12 @@ class Recorded:
     draft_depths: tuple[tuple[str, int], ...] = ()
 
 
-def rounds_of(*records: tuple[int, str]) -> list[Recorded]:
+def rounds_of(*records: tuple[int, str]) -> list[RoundLine]:
     """(length, the reason for the next one) of each round."""
     lengths = [length for length, _ in records]
     followed = zip(records, [*lengths[1:], lengths[-1]], strict=True)
     return [
-        Recorded(number, length, reason, following)
+        RoundLine(number, length, reason, following)
         for number, ((length, reason), following) in enumerate(followed)
     ]
 
@@ -67,7 +67,7 @@ FALLS = (
 RISES = (
     "9 -> 7: the LLM's time per token rises with the length (at 9 it is 0.90 ms, +0.120 ms a step)"
 )
-SAID: Mapping[str, tuple[str, list[Recorded], str]] = {
+SAID: Mapping[str, tuple[str, list[RoundLine], str]] = {
     "fixed": (
         "fixed",
         rounds_of((8, CUT), (8, CUT)),
@@ -208,7 +208,7 @@ def test_every_round_is_explained_by_its_events(run: tuple[str, list[Event]]) ->
     drafted = [event for event in events if isinstance(event, Drafted)]
     trees = [event for event in events if isinstance(event, Combined)]
     records = [
-        Recorded(
+        RoundLine(
             one.round,
             one.speculation_length,
             one.length_reason,
@@ -238,7 +238,7 @@ def test_every_round_is_explained_by_its_events(run: tuple[str, list[Event]]) ->
         assert num_worth > len(records) / 3 and num_rises, "else nothing was checked"
 
 
-def check_worth(found: re.Match[str], before: Recorded, drafts: tuple[DraftRecord, ...]) -> None:
+def check_worth(found: re.Match[str], before: RoundLine, drafts: tuple[DraftRecord, ...]) -> None:
     """The numbers are the recorded ones, and they decide as the draft did."""
     depth, following, percent, worth_ms, token_ms, cost_ms = (float(one) for one in found.groups())
     assert following == depth + 1

@@ -50,11 +50,11 @@ def test_weights_that_cannot_be_read_are_named(
     path = folder()
     real: Any = checkpoint.safe_open
 
-    class Broken:
+    class UnreadableFile:
         def __init__(self, file: Any, framework: str) -> None:
             self._tensors = real(file, framework=framework)
 
-        def __enter__(self) -> "Broken":
+        def __enter__(self) -> "UnreadableFile":
             self._tensors.__enter__()
             return self
 
@@ -67,7 +67,7 @@ def test_weights_that_cannot_be_read_are_named(
         def get_tensor(self, name: str) -> Any:
             raise OSError(errno.EIO, "input/output error")
 
-    monkeypatch.setattr(checkpoint, "safe_open", Broken)
+    monkeypatch.setattr(checkpoint, "safe_open", UnreadableFile)
     with pytest.raises(ModelLoadError, match=r"weights file .*safetensors.*input/output error"):
         load(path)
     assert not [file for file in cache.iterdir() if file.suffix != ".lock"]
