@@ -141,8 +141,8 @@ class TabSession:
     session, such as the baseline's; `racing`: it is plain decoding; `measuring`: a speed-up is
     being measured; `no_run_words`: what the board says without a run. `pace`: how runs to come
     play. `lecture` has the results of the lessons' runs, `acceptance` that of Live's by
-    temperature. `stops` counts clicks on Stop, as counted by the browser; `sent` are values on their way to the
-    form; `study` is used by pages of studies.
+    temperature. `stops` counts clicks on Stop, as counted by the browser; `sent` are values on
+    their way to the form; `study` is used by pages of studies.
     A handler holds `drawing` while it changes what is shown, so that clicks in quick succession
     are answered in order.
     """
