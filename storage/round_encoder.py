@@ -42,10 +42,9 @@ def encode_round(run: int, events: Sequence[RoundEvent], model_id: Callable[[str
     by_type = {type(event): event for event in events}
     rounds = {event.round for event in events}
     if len(by_type) != len(events) or len(rounds) != 1:
-        kinds = [type(event).__name__ for event in events]
+        pairs = [(type(event).__name__, event.round) for event in events]
         raise ValueError(
-            f"events are {kinds}, their rounds {sorted(rounds)}: each kind at most once, one "
-            "round alone, is allowed"
+            f"events (kind, round) are {pairs}: each kind at most once, all of one round, is allowed"
         )
     key = (run, rounds.pop())
     writer = _RoundWriter(key, model_id)

@@ -97,8 +97,9 @@ def take(browser: Any, address: str, name: str, width: int, scheme: str) -> None
         all_panes(page).add_style_tag(content=AS_HIGH_AS_IT_IS + NO_VOTE)
         page.set_viewport_size({"width": width, "height": HIGH})
         page.wait_for_timeout(1500)
-        for part in ("tree", "proposals", "lengths", "timeline", "mask"):
-            page.locator(f"#live-{part}").screenshot(path=IMAGES / f"{part}.png")
+        for part in ("tree", "proposals", "lengths", "timeline", "mask", "what_if"):
+            image = IMAGES / f"{part.replace('_', '-')}.png"
+            page.locator(f"#live-{part}").screenshot(path=image)
         page.locator("#live-figures").screenshot(path=IMAGES / "race.png")
         page.locator("#live-strip [data-r='4']").first.click()  # where the drafts were rejected
         page.mouse.move(0, 0)

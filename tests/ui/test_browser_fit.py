@@ -363,6 +363,19 @@ SEEN_RUN = """() => {
 }"""
 
 
+# Of the open Who the drafters whose rows are not whole in its box, and a chart of weights that is
+# too low to be read. Routing has the box for itself, and the pane scrolls.
+WHO_BELOW = """() => {
+  const pane = document.querySelector("#sessions-dock .sp-pane-who");
+  if (pane.querySelector(".ss-routing[data-routed]")) return [];
+  const box = pane.querySelector(".ss-proposals .ss-scroll").getBoundingClientRect();
+  const cut = [...pane.querySelectorAll(".ss-votes tbody tr")]
+    .filter((row) => row.getBoundingClientRect().bottom > box.bottom + 1)
+    .map((row) => row.querySelector(".ss-who").textContent);
+  const chart = pane.querySelector(".ss-proposals .ss-mini-svg");
+  const high = chart.checkVisibility() ? chart.getBoundingClientRect().height : 0;
+  return high && high < 90 ? [...cut, `chart of ${high}`] : cut;
+}"""
 # Of the open Why what lies below its own box.
 WHY_BELOW = """() => {
   const body = document.querySelector("#sessions-inspector .ss-body").getBoundingClientRect();
@@ -405,6 +418,8 @@ def test_of_an_opened_run_the_tree_is_seen_whatever_the_run(
             assert page.evaluate(HITS), "the token that is explained is among the bars"
             for faults in (looks.overlaps, looks.covered):
                 assert faults(page) == [], (place, width)
+            sites.dock(page, "who", "sessions")
+            becomes(page, WHO_BELOW, [])
         sites.shot(page, f"sessions-1280-{place}")
     assert not page.locator("#sessions-delete").is_visible()
     sites.run_tools(page).keyboard.press("Escape")

@@ -27,7 +27,7 @@ from tests.ui.model_hosts import OTHER, Loader, failing_loader, other_worker, wa
 from ui.models_tab.handlers import (
     cancel_loading,
     load_values,
-    need_values,
+    need_value,
     opened_values,
     pair_of,
     pick_offer,
@@ -391,7 +391,7 @@ def test_a_refusal_of_the_form_stands_without_how_the_last_loading_ended(store: 
     assert "Loaded in" in words(list(load_values(context, True, *FORM))[-1])
     wrong = ("other", "\n".join("s" * 17), "auto", "auto")
     for told_of in (
-        need_values(context, True, *wrong),
+        [need_value(context, True, *wrong)],
         list(load_values(context, True, *wrong))[-1],
     ):
         assert words(told_of).startswith("ssms is a list of 17")
@@ -415,7 +415,7 @@ def test_who_may_not_load_may_not_ask_either(store: RunStore) -> None:
     context = context_of(store, loader)
     for values in (
         next(iter(load_values(context, False, *FORM))),
-        need_values(context, False, *FORM),
+        [need_value(context, False, *FORM)],
         cancel_loading(context, False),
     ):
         assert NOT_YOURS in words(values)
@@ -426,11 +426,11 @@ def test_what_it_needs_is_reported_while_something_is_loaded(store: RunStore, fo
     loader = Loader(lambda: other_worker("small"), held=True)
     context = context_of(store, loader)
     asked = (str(folder), str(folder), "auto", "auto")
-    assert words(need_values(context, True, *asked)).startswith("It fits: ")
-    assert "no such folder" in words(need_values(context, True, "./nowhere", "", "auto", "auto"))
+    assert words([need_value(context, True, *asked)]).startswith("It fits: ")
+    assert "no such folder" in words([need_value(context, True, "./nowhere", "", "auto", "auto")])
     context.model_host.begin(OTHER)
     # In a notice of its own, which no frame of the loading replaces.
-    (needed,) = need_values(context, True, *asked)
-    assert words([needed]).startswith("It fits: ") and "Loading" not in words([needed])
+    needed = words([need_value(context, True, *asked)])
+    assert needed.startswith("It fits: ") and "Loading" not in needed
     loader.go.set()
     wait_settled(context.model_host)

@@ -28,7 +28,7 @@ __all__ = [
 
 ABOVE = {
     "figures": "the race against plain decoding",
-    "strip": "the text, token by token",
+    "strip": "the text token by token",
     "tree": "the tree of each round",
 }
 BELOW = {

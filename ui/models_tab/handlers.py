@@ -28,7 +28,7 @@ from ui.words.messages import Line
 __all__ = [
     "cancel_loading",
     "load_values",
-    "need_values",
+    "need_value",
     "no_need",
     "opened_values",
     "pair_of",
@@ -88,16 +88,16 @@ def table(context: Context, may_load: bool, dtype: str, device: str) -> Values:
     return guard_once(work, lambda message: [{}, notice_value([Line("error", message)])])
 
 
-def need_values(context: Context, may_load: bool, *form: Any) -> Values:
+def need_value(context: Context, may_load: bool, *form: Any) -> dict[str, Any]:
     """The memory that the form's pair needs, or why that cannot be determined: a notice of its
     own, which the state of a loading does not overwrite."""
 
-    def work() -> Values:
+    def work() -> dict[str, Any]:
         _require_may_load(may_load)
         pair = pair_of(*form)
-        return [notice_value(need_lines(memory_need(pair), is_listed(pair)))]
+        return notice_value(need_lines(memory_need(pair), is_listed(pair)))
 
-    return guard_once(work, lambda message: [notice_value([Line("error", message)])])
+    return guard_once(work, lambda message: notice_value([Line("error", message)]))
 
 
 def no_need() -> dict[str, Any]:

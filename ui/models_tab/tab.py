@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import gradio as gr
 from gradio.components import Component
@@ -16,7 +16,7 @@ from ui.models_tab.handlers import (
     Values,
     cancel_loading,
     load_values,
-    need_values,
+    need_value,
     no_need,
     opened_values,
     pick_values,
@@ -32,6 +32,7 @@ from ui.shared.parts import notice, offer_table, stage_list
 
 __all__ = ["Models", "build_models", "wire_models"]
 
+Value = TypeVar("Value")
 INTRO = (
     "An **LLM** writes the text; small models (**SSMs**) draft ahead of it. They must share one "
     "tokenizer. Runs go on while another pair is loaded: it takes over once loaded. "
@@ -150,7 +151,7 @@ def wire_models(
     for trigger in (tabs["models"].select, models.dtype.change, models.device.change):
         trigger(_handler(models, table), table_inputs, table_outputs, **LATEST)
     ticked = models.notice.tick(state, None, state_outputs, **LATEST)
-    models.need.click(_handler(models, need_values), models.form, models.checked, **LATEST)
+    models.need.click(_handler(models, need_value), models.form, models.checked, **LATEST)
     for asked in (models.load.click, models.offers.select):
         asked(no_need, None, models.checked, **LATEST)
     models.cancel.click(_handler(models, cancel_loading), None, state_outputs, **LATEST)
@@ -181,10 +182,10 @@ def _may_load(models: Models, request: gr.Request) -> bool:
     return models.context.access.may_change(request)
 
 
-def _handler(models: Models, work: Callable[..., Values]) -> Callable[..., Values]:
+def _handler(models: Models, work: Callable[..., Value]) -> Callable[..., Value]:
     """`work` for the visitor's rights, with the values of the event's inputs."""
 
-    def handle(request: gr.Request, *values: Any) -> Values:
+    def handle(request: gr.Request, *values: Any) -> Value:
         return work(models.context, _may_load(models, request), *values)
 
     return handle
