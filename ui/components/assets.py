@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
@@ -52,7 +52,7 @@ def asset_texts() -> dict[str, str]:
         for path in sorted(PICTURE_ASSETS.iterdir())
         if path.suffix in MEDIA_TYPES
     }
-    words = {"GLOSSARY": GLOSSARY, "TOKEN_KINDS": TOKEN_KINDS}
+    words: dict[str, Mapping[str, Any]] = {"GLOSSARY": GLOSSARY, "TOKEN_KINDS": TOKEN_KINDS}
     glossary = "".join(
         f"export const {name} = {json.dumps({key: asdict(one) for key, one in part.items()})};\n"
         for name, part in words.items()
