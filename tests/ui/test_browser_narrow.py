@@ -175,6 +175,10 @@ def names_of_the_others(page: Any) -> None:
     assert overflow(page) <= 0
 
 
+# On a phone what was begun is scrolled to.
+IN_SIGHT = """() => { const line = document.querySelector("#compare-progress .sp-study-line");
+  const { top, bottom } = line.getBoundingClientRect();
+  return top >= 0 && bottom > top && bottom <= innerHeight; }"""
 WIDE = "(box) => box.scrollWidth - box.clientWidth"
 
 
@@ -183,7 +187,10 @@ def test_large_tables_fit_on_a_notebook(site: OpenSite, browser_page: OpenPage) 
     page = wait_ready(browser_page(url))
     large_type(page, True)
     turn_to(page, "Compare")
+    page.set_viewport_size({"width": 390, "height": 560})
     page.click("#compare-begin")
+    becomes(page, IN_SIGHT, True)
+    page.set_viewport_size({"width": 1280, "height": 800})
     page.locator("#compare-progress").get_by_text("Complete").wait_for()
     table = page.locator(".ss-compared-scroll")
     table.get_by_text(" to ").first.wait_for()

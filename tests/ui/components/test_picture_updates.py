@@ -266,7 +266,7 @@ LAYOUT_FAULTS = """async ([base, seeds]) => {
       items.push({ key: String(i), parent: String(random(i)), width, lead, flat });
     }
     const row = 50;
-    const room = { row, gap: 30, pad: 10, column: 60, across: 700 };
+    const room = { row, gap: 30, pad: 10, column: 60, beside: 22, across: 700 };
     const { places, width, height } = layout(items, room);
     const heads = new Set([...places.values()].map((place) => place.head).filter(Boolean));
     found += heads.size;
@@ -280,6 +280,11 @@ LAYOUT_FAULTS = """async ([base, seeds]) => {
       if (place.x + place.width > width || place.x < 0) fault("outside");
       if (place.y + row / 2 > height || place.y < row / 2) fault("above or below");
       if (parent && place.x < parent.right + 30) fault("not right of its parent");
+      const before = [...places.values()].filter(({ y, x }) => y === place.y && x < place.x);
+      const near = Math.max(...before.map(({ x, width: wide }) => x + wide));
+      const follows = Boolean(place.head) && place.head !== item.key;
+      if (place.after !== (follows ? room.beside : 0)) fault("another distance from a sibling");
+      if (follows && place.x - near !== room.beside) fault("no room for a mark between siblings");
       if (parent && !firsts.has(item.parent)) firsts.set(item.parent, place.y === parent.y);
       for (const other of items) {
         const there = places.get(other.key);

@@ -97,6 +97,9 @@ def before_the_first_round(pictures: Pictures) -> None:
     assert label == f"Token tree, Before round 1: {words}"
 
 
+# Edges that reach a sibling over the one before it.
+BESIDE = r"""() => [...document.querySelectorAll("#picture-tree .ss-edge")]
+  .filter((edge) => /V.*H.*V/.test(edge.getAttribute("d"))).length"""
 VIEWPORT = """() => { const v = document.querySelector("#picture-tree .ss-viewport");
   const box = (node) => node.getBoundingClientRect();
   const own = v.querySelector(".ss-n-bonus, .ss-n-plain, .ss-n-recovered");
@@ -177,6 +180,19 @@ def what_is_cut_is_counted(pictures: Pictures) -> None:
     assert scroll(pictures, 0)["more"] == ["", f"{hidden} more →", above, below]
     pictures.page.get_by_role("button", name="Fit the whole tree").click()
     assert pictures.rest().evaluate(VIEWPORT)["more"] == [""] * 4, "nothing is cut"
+
+
+def test_siblings_in_one_row_are_alternatives_and_no_phrase(pictures: Pictures) -> None:
+    tree = deep_tree(1)
+    leaf = {**tree["nodes"]["0"], "outcome": "rejected"}
+    tree["nodes"] |= {str(i): leaf for i in range(2, 40)}
+    pictures.give({"tree": tree})
+    pictures.rest()
+    beside = pictures.page.evaluate(BESIDE)
+    assert pictures.page.locator(".ss-or").count() == beside > 20
+    pictures.give({"tree": deep_tree(1)})
+    pictures.rest()
+    assert pictures.page.locator(".ss-or").count() == 0
 
 
 def test_drafters_that_agree_have_one_badge_where_a_tree_has_no_room_for_all(

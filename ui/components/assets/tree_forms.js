@@ -27,7 +27,7 @@ export function laidOut(value, view, scene) {
     const flat = (item) => size.flat && !STRONG.has(item.kind) && !item.heading && !item.trunk;
     const measured = list.map((item) => ({ ...item, width: nodeWidth(item, size), flat: flat(item) }));
     size.across = zoom.across(size.legible);
-    size.or = orWidth(size);
+    size.beside = Math.max(size.apart + size.gap / 2, orWidth(size));
     const placed = layout(measured, size);
     if (at < FORMS.length - 1 && !zoom.holds(placed, size.legible)) continue;
     view.least = Math.max(view.least, at);

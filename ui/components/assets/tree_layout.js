@@ -3,10 +3,10 @@
 
 // items: [{key, parent: key or null, width, lead, flat}] with parents first; `lead` leaves that many rows free above
 // the item; `flat`: siblings next to each other that are, and have no children, stand side by side in one row, in rows
-// of `across` at most, with room for `or` between them. Returns {places: Map key -> {x, y, width, right, head, after},
+// of `across` at most, `beside` each other. Returns {places: Map key -> {x, y, width, right, head, after},
 // width, height, levels}; `right` is where the item's column ends, y the middle of its row, `head` the key of the first in
 // its row of siblings, `after` how far it is from the one before it there, 0 for the first.
-export function layout(items, { row, gap, pad, column = 0, apart = 0, or = 0, across = Infinity }) {
+export function layout(items, { row, gap, pad, column = 0, beside = 0, across = Infinity }) {
   const tree = new Map(items.map((item) => [item.key, { item, children: [], depth: 0, line: 0, head: null, after: 0, inRow: false }]));
   const roots = [];
   for (const node of tree.values()) {
@@ -19,13 +19,13 @@ export function layout(items, { row, gap, pad, column = 0, apart = 0, or = 0, ac
   }
   for (const { children } of tree.values()) markRows(children);
   const columns = columnEdges(tree, { gap, pad, column });
-  const room = { apart: Math.max(apart + gap / 2, or), across, columns };
+  const room = { beside, across, columns };
   const lines = roots.reduce((line, root) => descend(root, line, room), 0);
   const places = new Map();
   let width = columns.length ? columns[columns.length - 1].right : pad;
   for (const [key, { item, depth, line, head, after }] of tree) {
     const { left, right } = columns[depth];
-    places.set(key, { x: left + after, y: pad + (line + 0.5) * row, width: item.width, right, head, after: after && room.apart });
+    places.set(key, { x: left + after, y: pad + (line + 0.5) * row, width: item.width, right, head, after: after && beside });
     width = Math.max(width, left + after + item.width);
   }
   return { places, width: width + pad, height: 2 * pad + Math.max(1, lines) * row, levels: columns.length };
@@ -41,7 +41,7 @@ function descend(node, line, room) {
       let after = 0;
       for (const leaf of group) {
         Object.assign(leaf, { line: next, head: group[0].item.key, after });
-        after += leaf.item.width + room.apart;
+        after += leaf.item.width + room.beside;
       }
       next += 1;
     }
@@ -60,7 +60,7 @@ function markRows(children) {
 }
 
 // Children in rows: flat ones next to each other share one as far as it is wide.
-function groupsOf(children, { apart, across, columns }) {
+function groupsOf(children, { beside, across, columns }) {
   const groups = [];
   let end = 0;
   for (const child of children) {
@@ -71,7 +71,7 @@ function groupsOf(children, { apart, across, columns }) {
       groups.push([child]);
       end = columns[child.depth].left;
     }
-    end += child.item.width + apart;
+    end += child.item.width + beside;
   }
   return groups;
 }

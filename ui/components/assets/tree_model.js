@@ -23,7 +23,7 @@ export const MEANING = {
   ...Object.fromEntries(["recovered", "bonus", "plain"].map((kind) => [kind, TOKEN_KINDS[kind].means])),
 };
 
-const OWN_LABEL = { recovered: "LLM wanted", drew: "LLM drew", bonus: TOKEN_KINDS.bonus.name, plain: "LLM writes" };
+const OWN_LABEL = { recovered: "LLM wanted", drew: "LLM drew", bonus: "bonus", plain: "LLM writes" };
 
 const AGREED = 3;  // the fewest drafters whose badges are longer than one for all
 

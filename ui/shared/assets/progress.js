@@ -53,10 +53,28 @@ function draw() {
   parts.trouble.hidden = !shown.trouble;
   document.dispatchEvent(new Event("specscope-measured"));  // to the header
 }
+// On a narrow screen the form is above: what was begun is scrolled to, unless the visitor has scrolled meanwhile.
+const BEGIN = "#compare-begin, #tune-start, #prompts-measure";
+const NARROW = matchMedia("(max-width: 999px)");
+const CALM = matchMedia("(prefers-reduced-motion: reduce)");
+let pressed = null;
+function begins(event) {
+  if (!element.isConnected) return document.removeEventListener("click", begins, true);
+  if (event.target.closest?.(BEGIN) && element.offsetParent !== null) pressed = { study: shown.study, at: scrollY };
+}
+document.addEventListener("click", begins, true);
+function follow() {
+  if (!pressed || !(shown.trouble || (shown.study && shown.study !== pressed.study))) return;
+  const { top, bottom } = root.getBoundingClientRect();
+  const seen = top >= 0 && bottom <= innerHeight;
+  if (NARROW.matches && !seen && Math.abs(scrollY - pressed.at) < 2) root.scrollIntoView({ behavior: CALM.matches ? "auto" : "smooth" });
+  pressed = null;
+}
 // Often while a study is measured, seldom at rest, when another tab or a client may begin one.
 function update() {
   takeNewest();
   draw();
+  follow();
   poll(shown.ask_ms || 5000);
 }
 update();
