@@ -44,7 +44,8 @@ def encode_round(run: int, events: Sequence[RoundEvent], model_id: Callable[[str
     if len(by_type) != len(events) or len(rounds) != 1:
         pairs = [(type(event).__name__, event.round) for event in events]
         raise ValueError(
-            f"events (kind, round) are {pairs}: each kind at most once, all of one round, is allowed"
+            f"events (kind, round) are {pairs}: each kind at most once, all of one round, is "
+            "allowed"
         )
     key = (run, rounds.pop())
     writer = _RoundWriter(key, model_id)
