@@ -131,7 +131,7 @@ def test_how_many_runs_stay_is_asked_twice(short: Served, browser_page: OpenPage
     sites.shot(page, "sessions-retention")
     assert axe(page, "#sessions-retention") == []
     page.click("#sessions-keep-sure")
-    page.locator("#sessions-kept").get_by_text("The last 1 run stay").wait_for()
+    page.locator("#sessions-kept").get_by_text("The last 1 run is kept in full").wait_for()
     assert context.store.retention() == 1
     sites.until(page, lambda: sum(run.thinned for run in context.store.runs(RunQuery()).rows) == 1)
     page.click("#sessions-refresh")

@@ -178,7 +178,8 @@ def set_retention(
         context.store.set_retention(keep)
         whole = "From now on every run is kept in full."
         latest = number_of(keep or 0, "run")
-        some = f"The last {latest} are kept in full; older ones are thinned in the background."
+        verb = "is" if keep == 1 else "are"
+        some = f"The last {latest} {verb} kept in full; older ones are thinned in the background."
         line = Line("good", whole if keep is None else some)
         return notice_value([line]), gr.Button(visible=False)
 

@@ -202,10 +202,10 @@ function stop(view) {
   view.frame = 0;
 }
 
-// The same figure of the run before, where there was one to compare with.
+// The same figure of the previous run, where there was one to compare with.
 function compared(spec, before) {
   const shown = before && Object.keys(before).length ? spec.show(before) : "–";
-  return shown === "–" ? "" : `the run before: ${shown}`;
+  return shown === "–" ? "" : `the previous run: ${shown}`;
 }
 
 function table(value) {
