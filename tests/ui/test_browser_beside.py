@@ -108,7 +108,7 @@ def both_are_moved(page: Any) -> None:
     rate = page.locator("#pair-rate input[type=number]")
     rate.fill("20")
     rate.press("Enter")
-    assert page.locator("#pair-playback button:visible").count() == 7
+    assert page.locator("#pair-playback .sp-buttons button:visible").count() == 7
     page.click("#pair-play")
     becomes(page, NUMBER, last)
     page.locator("#pair-play").wait_for()  # in the place of Pause again

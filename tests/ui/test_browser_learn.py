@@ -338,7 +338,7 @@ def test_a_lesson_follows_models_that_were_loaded(tmp_path: Path, browser_page: 
         verdict(page, "needs 2 small models (SSMs), and only one is loaded")
         page.locator("#learn-run[disabled]").wait_for()
         turn_to(page, "Models")
-        sites.wait_notice(page, re.compile("Loaded|loaded"), "models")
+        page.locator("table.sp-offers").wait_for()
         page.click("#models-load")
         sites.wait_notice(page, re.compile(r"Loaded in "), "models")
         turn_to(page, "Learn")

@@ -73,7 +73,6 @@ def models(page: Any) -> Any:
     """The Models tab, its table drawn."""
     turn_to(page, "Models")
     page.locator("table.sp-offers").wait_for()
-    wait_notice(page, re.compile("Loaded|loaded|Loading"), "models")
     return page
 
 

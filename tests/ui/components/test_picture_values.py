@@ -19,6 +19,12 @@ TREE_NODES = """() => Object.fromEntries([...document.querySelectorAll(".ss-node
     top: node.transform.baseVal.consolidate().matrix.f }]))"""
 
 
+# How high the mark of each rejected node is, and its text.
+STRUCK = """() => [...document.querySelectorAll(".ss-n-rejected")].map((node) =>
+  [node.querySelector(".ss-strike").getBBox().height,
+   Number(node.querySelector(".ss-node-text").getAttribute("font-size"))])"""
+
+
 def as_shown(text: str) -> str:
     """A short token's text as the tree shows it."""
     return text.replace(" ", "␣").replace("\n", "↵")
@@ -71,6 +77,9 @@ def verdict_of_a_round(pictures: Pictures) -> None:
         assert drawn[key]["text"] == as_shown(node["t"])
         assert drawn[key]["by"] == "".join("ABC"[int(drafter)] for drafter in node["by"])
     assert drawn["-1"]["text"] == as_shown(value["root"]["t"])
+    # Aslant over its text: a line at half height makes a dash of a full stop.
+    struck = pictures.show("verify", "tree").evaluate(STRUCK)
+    assert struck and all(high > 0.8 * font for high, font in struck)
     own = {name: drawn["own"][name] for name in ("kind", "text", "by")}
     assert own == {"kind": value["own"]["kind"], "text": as_shown(value["own"]["t"]), "by": ""}
     assert len([key for key in drawn if key.startswith("d")]) == len(value["dropped"])
@@ -375,6 +384,9 @@ def test_proposals_and_votes_are_drawn_with_their_numbers(pictures: Pictures) ->
     page = pictures.show("budget", "proposals")
     why = page.locator("#picture-proposals .ss-no-node").filter(visible=True)
     assert why.all_inner_texts() == list(values_of("budget")["proposals"]["nodeless"].values())
+    none = pictures.show("plain", "proposals").locator("#picture-proposals")
+    assert none.locator(".ss-placeholder").inner_text().startswith("No drafter: the LLM wrote")
+    assert none.locator("table.ss-votes").is_hidden()
     pictures.show("drawn", "proposals")
     told = []
     for row, chip in ((0, 0), (0, 1), (1, 0)):
