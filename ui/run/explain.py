@@ -245,8 +245,8 @@ def _own(
     own, own_p = quote(verdict.own_text), probability(verdict.own_probability)
     reasons = {
         "recovered": _stopped_here(tree, verdict, after, letters, sampling),
-        "bonus": f"{quote(before)} ends an accepted branch; the same LLM pass also gives {own} after "
-        f"it ({own_p}), for free."
+        "bonus": f"{quote(before)} ends an accepted branch; the same LLM pass also gives {own} "
+        f"after it ({own_p}), for free."
         + _dropped_draft(detail, after, verdict.own_token_id, letters),
         "plain": _without_a_tree(detail, verdict, letters),
     }
