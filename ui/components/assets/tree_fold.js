@@ -10,7 +10,7 @@ export function folded({ places, levels }, { across, row, pad, gap }) {
   const fits = (band, left) => extent(band, ({ x, width }) => x + width, Math.max) - left + pad <= across;
   const end = ends.slice(0, -1).findLast((one) => fits(bandsAt(one)[0], 0));
   if (end === undefined) return null;
-  const [upper, lower] = bandsAt(end);
+  const [upper, lower] = bandsAt(end).map((band) => closed(band, row));
   const left = extent(lower, ({ x }) => x, Math.min) - pad - gap;
   if (!fits(lower, left)) return null;
   const under = extent(upper, ({ y }) => y, Math.max) + row / 2;
@@ -23,6 +23,14 @@ export function folded({ places, levels }, { across, row, pad, gap }) {
     places: new Map([...places.keys()].map((key) => [key, all.get(key)])), levels,
     width: extent(drawn, ({ x, width }) => x + width, Math.max) + pad, height: extent(drawn, ({ y }) => y, Math.max) + row / 2 + pad,
   };
+}
+
+// Without the rows that only the other band has.
+function closed(band, row) {
+  const rows = [...new Set(band.map(([, { y }]) => y))].sort((a, b) => a - b);
+  const at = new Map();
+  rows.forEach((y, i) => at.set(y, i ? at.get(rows[i - 1]) + Math.min(row, y - rows[i - 1]) : y));
+  return band.map(([key, place]) => [key, { ...place, y: at.get(place.y) }]);
 }
 
 const extent = (band, of, most) => most(...band.map(([, place]) => of(place)));
