@@ -12,7 +12,7 @@ import pytest
 from gradio.utils import diff
 from gradio_client.utils import apply_diff
 
-from core.config import COMBINES
+from core.config import COMBINES, PRESETS
 from core.config.mechanisms import combine_rule
 from core.events import Combined, Drafted
 from storage import RunStore
@@ -24,6 +24,7 @@ from ui.run.frame import Baseline, Before, Frame
 from ui.run.times import NOT_OF_THE_ROUND
 from ui.run.values import (
     PICTURES,
+    SIMPLER,
     PictureMaker,
     figures_value,
     picture_values,
@@ -246,6 +247,24 @@ def test_a_speed_up_is_shown_only_when_measured_and_figures_go_unrounded() -> No
     for name in ("mean_acceptance_length", "tokens_per_second", "draft_acceptance_rate"):
         assert value[name] == getattr(view.stats, name)
     assert value["speedup"] == view.stats.tokens_per_second / 3.0
+
+
+def test_where_several_drafters_lost_the_simpler_preset_is_offered() -> None:
+    def offered(drafters: tuple[str, ...], length: str, factor: float) -> str:
+        view = reduce_all(synthetic_run(5, seed=1, drafters=drafters))
+        assert view.started is not None
+        speculation = {**view.speculation, "length": length}
+        config = {**view.started.config, "speculation": speculation}
+        view = replace(view, started=replace(view.started, config=config))
+        baseline = Baseline(factor * view.stats.tokens_per_second, "plain", "note")
+        return str(picture_values(Frame(view=view), baseline)["figures"]["offer"])
+
+    two = ("ssm-code", "ssm-docs")
+    assert offered(two, "fixed", 2.0) == "sequence"
+    assert offered(two, "fixed", 0.5) == "", "it was faster"
+    assert offered(two[:1], "fixed", 2.0) == "", "it is that already"
+    assert offered(two, "goodput", 2.0) == "", "which drafts how far was no choice"
+    assert SIMPLER in PRESETS
 
 
 def test_a_drafter_that_drew_a_token_twice_is_counted_twice() -> None:

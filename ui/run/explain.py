@@ -247,7 +247,7 @@ def _explain_own_token(
     own, own_p = quote(verdict.own_text), probability(verdict.own_probability)
     reasons = {
         "recovered": _stopped_here(tree, verdict, after, letters, sampling),
-        "bonus": f"{quote(before)} ends an accepted branch; the same LLM pass also gives the token "
+        "bonus": f"{quote(before)} ends an accepted branch; the same LLM pass also gives {own} "
         f"after it ({own_p}), for free."
         + _dropped_draft(detail, after, verdict.own_token_id, letters),
         "plain": _without_a_tree(detail, verdict, letters),

@@ -1,6 +1,7 @@
 // How roomy the tree is drawn: nodes on one line or two, leaves in rows of their own or side by side, levels near or far,
 // a badge for each drafter or one for all.
 
+import { folded } from "./tree_fold.js";
 import { layout } from "./tree_layout.js";
 import { nodeWidth, orWidth, sizes } from "./tree_node.js";
 
@@ -17,22 +18,36 @@ const COMPACT = 2;
 const WIDEST_GAP = 90;  // farther apart two nodes no longer look like one and the next
 
 // The roomiest form in which the whole tree is legible, else the tightest. Within a scene it only gets tighter, so that a
-// live tree does not change its form back and forth.
+// live tree does not change its form back and forth. A tree at rest that no form shows whole is folded, where that does.
 export function laidOut(value, view, scene) {
   const { list, zoom } = view;
   const most = value.stage === "draft" ? ROOMY_DRAFTS_AT_MOST : ROOMY_AT_MOST;
   if (scene !== view.scene) Object.assign(view, { scene, least: 0 });
   for (let at = Math.max(view.least, list.length > most ? COMPACT : 0); ; at += 1) {
-    const size = sizes(view.scale, ...FORMS[at]);
-    const flat = (item) => size.flat && !STRONG.has(item.kind) && !item.heading && !item.trunk;
-    const measured = list.map((item) => ({ ...item, width: nodeWidth(item, size), flat: flat(item) }));
-    size.across = zoom.across(size.legible);
-    size.beside = Math.max(size.apart + size.gap / 2, orWidth(size));
-    const placed = layout(measured, size);
-    if (at < FORMS.length - 1 && !zoom.holds(placed, size.legible)) continue;
+    const { size, measured, placed } = inForm(at, view);
+    const whole = zoom.holds(placed, size.legible);
+    if (at < FORMS.length - 1 && !whole) continue;
     view.least = Math.max(view.least, at);
-    return { size, measured, drawn: spread(measured, size, placed, zoom) };
+    return (!whole && value.rest && inTwoBands(view)) || { size, measured, drawn: spread(measured, size, placed, zoom) };
   }
+}
+
+function inForm(at, { list, scale, zoom }) {
+  const size = sizes(scale, ...FORMS[at]);
+  const flat = (item) => size.flat && !STRONG.has(item.kind) && !item.heading && !item.trunk;
+  const measured = list.map((item) => ({ ...item, width: nodeWidth(item, size), flat: flat(item) }));
+  size.across = zoom.across(size.legible);
+  size.beside = Math.max(size.apart + size.gap / 2, orWidth(size));
+  return { size, measured, placed: layout(measured, size) };
+}
+
+function inTwoBands(view) {
+  for (let at = COMPACT; at < FORMS.length; at += 1) {
+    const { size, measured, placed } = inForm(at, view);
+    const drawn = folded(placed, size);
+    if (drawn && view.zoom.holds(drawn, size.legible)) return { size, measured, drawn };
+  }
+  return null;
 }
 
 // Levels as far apart as the panel is wide.

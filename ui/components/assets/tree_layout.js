@@ -96,6 +96,9 @@ function columnEdges(tree, { gap, pad, column }) {
 export function edgePath(parent, child, { gap, height, row }, head = child) {
   const x1 = parent.x + parent.width;
   const bend = gap / 2;
+  if (child.fold !== undefined && parent.fold === undefined && head === child) {
+    return `M${x1} ${parent.y}H${parent.right + bend}V${child.fold}H${child.x - bend}V${child.y}H${child.x}`;
+  }
   if (head !== child) {
     const [turn, over] = [head.x - Math.min(bend, 6), head.y - row / 2];
     return `M${turn} ${head.y}V${over}H${child.x + 9}V${child.y - height / 2}`;
