@@ -21,6 +21,9 @@ const PARTS = {
   routed: "drafts", explored: "drafts, to be measured", chosen: "chosen, but nothing was drafted", waiting: "left out", lost: "lost",
 };
 
+// Whoever reads the strip is to know that there is more, and why it is not here already.
+const UNCOUNTED = "What other SSMs would have cost, Regret counts on request: each SSM reads the whole text once for it.";
+
 export function create(panel) {
   const chart = frame(panel, strip);
   const key = h("div", { class: "ss-routing-key", "aria-hidden": "true" });
@@ -49,7 +52,8 @@ export function create(panel) {
       // The table of the parts says what a score is.
       const score = entries(value.parts).length ? "" : `: ${prose(value.score)}`;
       const scored = value.scored ? `, ${prose(value.scored)}` : "";
-      setText(note, `At the right the scores of the selected round${scored}${score}.`);
+      const uncounted = regretButton.hidden || value.regret?.sentence ? "" : ` ${UNCOUNTED}`;
+      setText(note, `At the right the scores of the selected round${scored}${score}.${uncounted}`);
     },
     table: (value) => [partsTable(value), tableOf(value), regretTable(value)],
   };
