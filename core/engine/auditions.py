@@ -13,18 +13,17 @@ from core.engine.remote_drafting import PartialAudition, RemoteDrafting, TakesAu
 from core.engine.round_state import ActiveRequest, RoundState
 from core.events.parts import Timed
 from core.length import Auditions
+from core.length.cost_model import Costs
 
 __all__ = ["AuditionStep"]
-
-# A router compares the SSMs repeatedly: a longer window errs less often, at little cost.
-ROUTING_WINDOW = 48
 
 
 class AuditionStep:
     """`remote`: SSMs on other machines, whose answers come with their drafts."""
 
-    def __init__(self, ssm_pool: SsmPool, remote: RemoteDrafting | None) -> None:
+    def __init__(self, ssm_pool: SsmPool, costs: Costs, remote: RemoteDrafting | None) -> None:
         self._ssm_pool = ssm_pool
+        self._costs = costs
         self._remote = remote
 
     def before_first_draft(self, request: ActiveRequest) -> None:
@@ -41,8 +40,7 @@ class AuditionStep:
         routes = request.router is not None and request.router.wants_audition
         if len(names) < 2 or not (chooses or routes):
             return
-        # A length policy chooses once for the run, a router again and again.
-        window = AUDITION if request.router is None else ROUTING_WINDOW
+        window = AUDITION if request.router is None else request.router.audition_window
 
         def observe(log_probs: Mapping[str, Sequence[float]], ms: float) -> None:
             if isinstance(policy, Auditions) and policy.chooses:
@@ -59,7 +57,7 @@ class AuditionStep:
         if router is None or not router.wants_audition or request.grant.length == 0 or waiting:
             return
         names, observe = self._ssm_names(request), partial(_observe_router, request)
-        state.timings += self._audition(request, names, "audition", ROUTING_WINDOW, observe)
+        state.timings += self._audition(request, names, "audition", router.audition_window, observe)
 
     def _audition(
         self,
@@ -82,6 +80,8 @@ class AuditionStep:
         log_probs, timings = self._ssm_pool.audition(
             here, request.sequence.tokens, stage=stage, window=window
         )
+        for one in timings:
+            self._costs.draft_costs(one.lane).audition.add(one.seconds * 1000)
         ms = sum(one.seconds for one in timings) * 1000
         if there and self._remote is not None:
             audition = PartialAudition(there, window, observe, log_probs, ms)

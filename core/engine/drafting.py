@@ -29,6 +29,7 @@ from core.engine.round_state import ActiveRequest, RoundState
 from core.errors import MODEL_FAULTS
 from core.events.parts import Timed
 from core.length import RoutedPolicy
+from core.length.cost_model import Costs
 from core.models.loading.load import LoadedModels
 from core.sequence import TokenSequence
 
@@ -41,11 +42,13 @@ MAX_UNLEARNED_TEXTS = 16
 class Drafting:
     """Owns the drafters, by name."""
 
-    def __init__(self, models: LoadedModels, remote: RemoteDrafting | None = None) -> None:
+    def __init__(
+        self, models: LoadedModels, costs: Costs, remote: RemoteDrafting | None = None
+    ) -> None:
         vocab_size = models.llm.vocab_size
         self.ssm_pool = SsmPool(models.ssms, vocab_size)
         self._remote = remote
-        self.auditions = AuditionStep(self.ssm_pool, remote)
+        self.auditions = AuditionStep(self.ssm_pool, costs, remote)
         # See `Engine.wire_ms`.
         self.wire_ms = 0.0
         self._drafters = make_drafters(

@@ -6,6 +6,7 @@ Read `core/engine/round.py` first. Uses models and drafters through their protoc
 from __future__ import annotations
 
 import dataclasses
+import statistics
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,14 +46,14 @@ from core.errors import MODEL_FAULTS, ConfigError, EngineBusyError
 from core.events import Event, RunStarted
 from core.events.parts import Timed
 from core.length import make_policy
-from core.length.cost_model import Costs
+from core.length.cost_model import Costs, Meter
 from core.models.hf_model import HfModel
 from core.models.loading.load import LoadedModels
 from core.models.loading.stages import Say
 from core.models.machine import TorchAlone, without_cudnn_attention
 from core.models.protocol import chain, ranks_info
 from core.models.stacking import has_shape_of
-from core.routing import make_router
+from core.routing import RoundTime, make_router
 from core.sequence import TokenSequence
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class Engine:
         self.costs = Costs(models.llm)
         self.nodes = nodes
         remote = None if nodes is None else RemoteDrafting(nodes, lambda: self.costs.plain_ms)
-        self._drafting = Drafting(models, remote)
+        self._drafting = Drafting(models, self.costs, remote)
         self._device_round: DeviceRound | None = None
         in_one_process = ranks_info(models.llm) is None
         if on_device and not in_one_process:
@@ -129,6 +130,7 @@ class Engine:
             self._idle_time,
             self._device_round.fill_target_tokens if self._device_round else None,
             self._schedule,
+            self.costs,
         )
 
     # -- public API --
@@ -337,7 +339,7 @@ class Engine:
         drafters = self._drafting.by_names(speculation.drafters)
         policy, weights = make_policy(speculation, self.costs), self._weights(speculation)
         ssms = [drafter.name for drafter in drafters if not is_model_free(drafter.name)]
-        router = make_router(speculation, ssms, partial(self._round_ms, ssms))
+        router = make_router(speculation, ssms, partial(self._time_of_round, ssms))
         active = ActiveRequest(
             sequence,
             self._llm.open_row(),
@@ -390,18 +392,21 @@ class Engine:
             cleanup.callback(self._draft_pool.forget, active)
             self._llm.close_row(active.row)
 
-    def _round_ms(self, ssms: Sequence[str], name: str) -> float:
+    def _time_of_round(self, ssms: Sequence[str], name: str) -> RoundTime:
         """Predicted time of a round in which one SSM drafts a chain. SSMs of one shape get one
-        prediction, since their timings differ by noise; a shape without timings gets the mean of
-        the others."""
+        prediction, since their timings differ by noise; a shape that has not drafted yet the mean
+        of the others, each times the ratio of the two SSMs' auditions."""
         costs = {ssm: self.costs.draft_costs(ssm) for ssm in ssms}
-        with_start = {ssm: one for ssm, one in costs.items() if one.start.value is not None}
-        same_shape = [one for ssm, one in with_start.items() if self._have_one_shape(ssm, name)]
-        steps = ROUTED_CHAIN - 1
-        costs_used = same_shape or with_start.values()
-        chain_ms = [one.start.get() + steps * one.step_ms for one in costs_used]
-        draft_ms = sum(chain_ms) / len(chain_ms) if chain_ms else 0.0
-        return self.costs.verify_ms(ROUTED_CHAIN) + draft_ms
+        timed = {ssm: one for ssm, one in costs.items() if one.start.value is not None}
+        same_shape = [one for ssm, one in timed.items() if self._have_one_shape(ssm, name)]
+        steps, audition = ROUTED_CHAIN - 1, costs[name].audition
+        draft_ms = [
+            (one.start.get() + steps * one.step_ms)
+            * (1.0 if same_shape else _ratio(audition, one.audition))
+            for one in same_shape or timed.values()
+        ]
+        mean_ms = statistics.fmean(draft_ms) if draft_ms else 0.0
+        return RoundTime(self.costs.verify_ms(ROUTED_CHAIN), mean_ms)
 
     def _have_one_shape(self, one: str, other: str) -> bool:
         """Whether two SSMs take the same time: models of one shape, on one device."""
@@ -433,3 +438,8 @@ class Engine:
         # longer drafts do not pay.
         set_by_user = length_policy(config.length).set_by_user
         return verify.affordable_nodes() if set_by_user else verify.largest_measured()
+
+
+def _ratio(one: Meter, other: Meter) -> float:
+    """The first cost over the second; 1 where one of them is unknown."""
+    return one.get() / other.get() if one.get() > 0 and other.get() > 0 else 1.0

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
+from core.config.mechanisms import length_policy
 from core.engine.ahead_events import ahead_drafts, unused_at_end
 from core.engine.drafting import Drafting
 from core.engine.idle_time import IdleTime
@@ -24,6 +25,7 @@ from core.engine.scheduling import BatchSchedule
 from core.errors import MODEL_FAULTS
 from core.events import Event
 from core.events.parts import Timed
+from core.length.cost_model import Costs
 from core.models.layer_stream import stream_of
 from core.models.protocol import CACHED, Feed, LanguageModel, rank_traffic
 from core.sequence import CommitResult
@@ -49,6 +51,7 @@ class RoundSteps:
         idle_time: IdleTime,
         fill_target_tokens: TargetTokensFiller | None,
         schedule: BatchSchedule,
+        costs: Costs,
     ) -> None:
         self._llm = llm
         self._drafting = drafting
@@ -56,6 +59,7 @@ class RoundSteps:
         self._idle_time = idle_time
         self._fill_target_tokens = fill_target_tokens
         self.schedule = schedule
+        self._costs = costs
         self._similarity = embedding_similarity(llm)
 
     def draft(
@@ -212,6 +216,10 @@ class RoundSteps:
         # A round in which the scheduler allowed no draft is no evidence for a policy.
         if state.grant.length != 0:
             request.policy.observe(outcome)
+        reads_times = request.router is not None and request.router.reads_times
+        # A policy that predicts times has recorded them by itself.
+        if reads_times and not length_policy(state.speculation.length).predicts:
+            self._costs.observe_round(outcome)
         observe_route(state, committed, outcome.share_ms, self._similarity)
         state.timings = [*request.timings, *state.timings]
         request.timings.clear()

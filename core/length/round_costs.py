@@ -126,9 +126,6 @@ class RoundCosts:
         """Records the times of the LLM's pass, of each draft, and of the overhead between them.
         `probe_names`: drafters tried again after a wait."""
         costs, self._context = self._costs, outcome.context
-        # The time of a shared pass is not that of a pass over this request's nodes alone.
-        if outcome.num_in_pass == 1:
-            costs.observe_pass(outcome.num_nodes, outcome.context, outcome.verify_ms)
         drafted_ms = sum(draft.ms for draft in drafts.values())
         # `round_ms` excludes the hidden part of the drafting, the drafts' `ms` include it.
         between_ms = outcome.round_ms + outcome.hidden_ms - outcome.verify_ms - drafted_ms
@@ -140,12 +137,8 @@ class RoundCosts:
         elif drafts and math.isfinite(drafted_ms):
             saved_ms = sum(self._saved_ms(name, draft) for name, draft in drafts.items())
             self._exposed_share.add(drafted_ms / max(TINY_MS, drafted_ms + saved_ms))
-        for name, draft in outcome.drafts.items():
-            draft_costs = costs.draft_costs(name)
-            # The time of a draft begun ahead lacks the part done early.
-            if draft.ms > 0 and not draft.was_ahead:
-                rest_ms = draft.ms - draft.start_ms
-                draft_costs.add(draft.start_ms, rest_ms, draft.steps, late=name in probe_names)
+        # Last: `_saved_ms` compares with the costs before this round.
+        costs.observe_round(outcome, probe_names)
 
     def record(self, outcome: RoundOutcome, drafts: DraftOutcomes, rounds: float) -> None:
         """Records the tokens of a round that took as long as `rounds` plain ones, and the size of

@@ -183,6 +183,14 @@ class HfModel:
         self.arena.compact(self.place(row), state.length, [state.length + node for node in order])
         state.keep(len(nodes), keep)
 
+    def pass_bytes(self, rows: int, width: int, extent: int) -> int:
+        """Memory that one pass over `width` tokens of each of `rows` rows allocates at most, where
+        the longest row has `extent` slots: its logits, copies of one layer's cache, and a larger
+        cache if it does not fit in this one."""
+        logits = rows * width * self.vocab_size * (4 + self.dtype.itemsize)
+        cache = self.arena.copied_bytes(rows, extent)
+        return logits + cache + self.arena.growth_bytes(self.rows_held, extent)
+
     # -- for passes that run outside `forward`: native drafting and CUDA graphs --
 
     @property

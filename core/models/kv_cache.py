@@ -19,7 +19,7 @@ from core.models.machine import available_bytes, format_bytes
 # Bytes. Below, free memory is not checked: reading it is a system call.
 UNCHECKED_BYTES = 1 << 26
 
-__all__ = ["ArenaCache", "KVArena", "LayerShape", "ShapeProbe", "SlotPlan"]
+__all__ = ["UNCHECKED_BYTES", "ArenaCache", "KVArena", "LayerShape", "ShapeProbe", "SlotPlan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,7 @@ class KVArena:
         if rows <= self.rows and slots <= self.slots:
             return
         rows = max(self.rows, rows)
-        # Doubling: a text that grows token by token causes few copies of the whole cache.
-        slots = self.slots if slots <= self.slots else max(256, 2 * self.slots, slots)
+        slots = self._grown_slots(slots)
         self._check_room(rows * slots)
         stacks: list[torch.Tensor] = []
         layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -111,12 +110,31 @@ class KVArena:
         self._layers = [layers[i] for i in sorted(layers)]
         self.rows, self.slots = rows, slots
 
-    def _check_room(self, cells: int) -> None:
+    def growth_bytes(self, rows: int, slots: int) -> int:
+        """Memory that `reserve` would allocate; the present cache is freed only after that."""
+        if rows <= self.rows and slots <= self.slots:
+            return 0
+        return self._bytes_of(max(self.rows, rows) * self._grown_slots(slots))
+
+    def copied_bytes(self, rows: int, slots: int) -> int:
+        """Memory of the largest layer's keys and values in so many cells, as a pass over rows that
+        are not adjacent copies them."""
+        cell = max(one.heads * (one.key_size + one.value_size) for one in self.shapes)
+        return rows * slots * cell * self._dtype.itemsize
+
+    def _grown_slots(self, slots: int) -> int:
+        # Doubling: a text that grows token by token causes few copies of the whole cache.
+        return self.slots if slots <= self.slots else max(256, 2 * self.slots, slots)
+
+    def _bytes_of(self, cells: int) -> int:
         size = sum(
             len(members) * shape.heads * (shape.key_size + shape.value_size)
             for shape, members in self._groups.items()
         )
-        num_bytes = cells * size * self._dtype.itemsize
+        return cells * size * self._dtype.itemsize
+
+    def _check_room(self, cells: int) -> None:
+        num_bytes = self._bytes_of(cells)
         free = available_bytes(self._device) if num_bytes > UNCHECKED_BYTES else None
         if free is not None and num_bytes > free:
             raise OutOfMemoryError(

@@ -8,32 +8,34 @@ from core.config import SpeculationConfig
 from core.config.mechanisms import implementation_of, routing_rule
 from core.routing.base import (
     DraftEvidence,
-    Milliseconds,
     RoundEvidence,
+    RoundTime,
     Route,
     Router,
+    TimeOfRound,
     within_grant,
 )
 
 __all__ = [
     "DraftEvidence",
-    "Milliseconds",
-    "Route",
     "RoundEvidence",
+    "RoundTime",
+    "Route",
     "Router",
+    "TimeOfRound",
     "make_router",
     "within_grant",
 ]
 
-Maker = Callable[[Sequence[str], int, Milliseconds], Router]
+Maker = Callable[[Sequence[str], int, TimeOfRound], Router]
 
 
 def make_router(
-    config: SpeculationConfig, names: Sequence[str], round_ms: Milliseconds
+    config: SpeculationConfig, names: Sequence[str], time_of_round: TimeOfRound
 ) -> Router | None:
     """A new router for one run with these SSMs; None where all of them draft in every round."""
     rule = routing_rule(config.routing)
     if not rule.implementation or len(names) <= 1:
         return None
     make: Maker = implementation_of(rule.implementation)
-    return make(names, config.routed_drafters, round_ms)
+    return make(names, config.routed_drafters, time_of_round)

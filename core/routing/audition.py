@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from core.routing.base import Milliseconds, RoundEvidence, Route
+from core.routing.base import AUDITION_WINDOW, RoundEvidence, Route, TimeOfRound
 
 __all__ = ["AuditionRouter"]
 
@@ -17,8 +17,10 @@ class AuditionRouter:
     if none could be scored."""
 
     reads_drafts = False
+    reads_times = False
+    audition_window = AUDITION_WINDOW
 
-    def __init__(self, names: Sequence[str], count: int, round_ms: Milliseconds) -> None:
+    def __init__(self, names: Sequence[str], count: int, time_of_round: TimeOfRound) -> None:
         self._scores = dict.fromkeys(names, 0.0)
         self.wants_audition = True
 

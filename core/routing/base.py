@@ -10,10 +10,33 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-__all__ = ["DraftEvidence", "Milliseconds", "Route", "RoundEvidence", "Router", "within_grant"]
+__all__ = [
+    "AUDITION_WINDOW",
+    "DraftEvidence",
+    "RoundEvidence",
+    "RoundTime",
+    "Route",
+    "Router",
+    "TimeOfRound",
+    "within_grant",
+]
 
-Milliseconds = Callable[[str], float]
-"""The predicted time of a round in which one SSM drafts, the LLM's pass included; 0 if unknown."""
+
+@dataclass(frozen=True, slots=True)
+class RoundTime:
+    """Predicted milliseconds of a round in which one SSM drafts: the LLM's pass, and the drafting
+    (0: unknown)."""
+
+    llm_ms: float
+    draft_ms: float
+
+
+AUDITION_WINDOW = 48
+"""Tokens of an audition for a router: it may compare SSMs repeatedly, and a longer window than a
+length policy's errs less often, at little cost."""
+
+TimeOfRound = Callable[[str], RoundTime]
+"""By the name of the SSM that drafts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +121,19 @@ class Router(Protocol):
         ...
 
     @property
+    def reads_times(self) -> bool:
+        """Whether `route` depends on measured times, which the engine then records."""
+        ...
+
+    @property
     def wants_audition(self) -> bool:
         """Whether all SSMs are to be scored on the text's last tokens before the next round."""
+        ...
+
+    @property
+    def audition_window(self) -> int:
+        """How many of the text's last tokens the next audition reads; it scores all but the
+        first."""
         ...
 
     def observe_audition(self, log_probs: Mapping[str, Sequence[float]], ms: float) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from core.routing.base import DraftEvidence, Milliseconds, RoundEvidence, Route
+from core.routing.base import AUDITION_WINDOW, DraftEvidence, RoundEvidence, Route, TimeOfRound
 
 __all__ = ["START", "CosineRouter", "harmonic_score"]
 
@@ -41,9 +41,11 @@ class CosineRouter:
     published rule ignores their times."""
 
     reads_drafts = True
+    reads_times = False
+    audition_window = AUDITION_WINDOW
     wants_audition = False
 
-    def __init__(self, names: Sequence[str], count: int, round_ms: Milliseconds) -> None:
+    def __init__(self, names: Sequence[str], count: int, time_of_round: TimeOfRound) -> None:
         self._scores = dict.fromkeys(names, START)
         self._num_routed = dict.fromkeys(names, 0)
         self._count = count

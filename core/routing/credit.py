@@ -2,15 +2,14 @@
 
 An SSM's credit is the discounted mean of its log-probabilities of the text's last tokens (newer
 ones count more). Its score is what it would bring as the only drafter: expected committed tokens
-per second, from its credit and its measured time. SSMs that draft report log-probabilities from
-their catch-up pass at no cost. All SSMs are scored in an audition, one batched pass over the last
-tokens: at the start, then as often as 2 % of the decoding time allows, and at once when the routed
-SSMs suddenly predict the text worse (a change of domain).
+per second, from its credit and its measured time, whatever the length policy. SSMs that draft
+report log-probabilities from their catch-up pass at no cost. All SSMs are scored in an audition,
+one batched pass over the last tokens: at the start, then as often as 2 % of the decoding time
+allows, sooner when the routed SSMs suddenly predict the text worse (a change of domain).
 
-Credits are those of the last audition, over 48 tokens, where all SSMs read the same tokens in the
-same context. Catch-up passes only decide when the next audition is due: to compare their
-probabilities with those of an audition of the other SSMs would compare different tokens, read in
-different contexts.
+Credits are those of the last audition, where all SSMs read the same tokens in the same context.
+Catch-up passes only decide when the next audition is due: to compare their probabilities with those
+of an audition of the other SSMs would compare different tokens, read in different contexts.
 """
 
 from __future__ import annotations
@@ -21,13 +20,14 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from core.length.cost_model import TINY_MS
-from core.routing.base import Milliseconds, RoundEvidence, Route
+from core.routing.base import AUDITION_WINDOW, RoundEvidence, Route, TimeOfRound
 
 __all__ = ["CreditRouter", "credit_of", "has_dropped"]
 
 # A token's weight, relative to that of the next newer one.
 FORGETTING = 0.95
-# Auditions may take this share of the decoding time; those after a drop may exceed it.
+# Auditions take at most this share of the decoding time, whatever they are for. The prompt's counts
+# too: only in a short text, which has no other, may its share be larger.
 SHARE = 0.02
 # Rounds between two switches without a change of domain, so that noise does not make them
 # alternate.
@@ -40,11 +40,12 @@ FLOOR = -6.9  # log 0.001
 # Tokens that may show a drop, and the tokens before them for comparison.
 RECENT_TOKENS, BASELINE_TOKENS = 8, 48
 DROP = 2.5
-# Tokens between two auditions for a drop, so that each is shown by new tokens.
-REST = RECENT_TOKENS
+# Tokens that an audition after a drop reads: those before the change say nothing, so only the last
+# CHANGED_TOKENS are compared, and the rest is their context.
+CHANGED_TOKENS, CHANGED_WINDOW = 2 * RECENT_TOKENS, 3 * RECENT_TOKENS
 # Tokens of the chain by which SSMs are compared, see `_value`.
 DEPTH = 4
-# Times within this factor of the median count as the median.
+# A time is replaced once the measured one differs from it by more than this factor, see `_Times`.
 ALIKE = 1.4
 
 
@@ -87,21 +88,63 @@ def has_dropped(log_probs: Sequence[float]) -> bool:
     return mean - sum(recent) / RECENT_TOKENS > DROP * deviation / math.sqrt(RECENT_TOKENS)
 
 
+class _Times:
+    """The times by which SSMs are compared. They are relative to the SSMs' median drafting time,
+    since a busy machine slows all of them down, and each stays as it is until the measured one
+    differs by more than a factor of ALIKE: what remains is noise, which must not decide. Similar
+    SSMs take equally long: a drafting time begins as the median."""
+
+    def __init__(self, time_of_round: TimeOfRound) -> None:
+        self._time_of_round = time_of_round
+        self._llm = 0.0
+        self._drafting: dict[str, float] = {}
+        self._median_ms = 1.0
+
+    def update(self, names: Sequence[str]) -> bool:
+        """Reads the current predictions for these SSMs; returns whether a relative time changed."""
+        times = {name: self._time_of_round(name) for name in names}
+        known = [one.draft_ms for one in times.values() if one.draft_ms > 0]
+        if not known:
+            return False
+        # An SSM's own time, also of two: the mean of both would halve a difference.
+        median = self._median_ms = statistics.median_low(known)
+        llm = _steady(self._llm, times[names[0]].llm_ms / median)
+        drafting = {
+            name: _steady(self._drafting.get(name, 1.0), (one.draft_ms or median) / median)
+            for name, one in times.items()
+        }
+        changed = (llm, drafting) != (self._llm, self._drafting)
+        self._llm, self._drafting = llm, drafting
+        return changed
+
+    def ms(self, name: str) -> float:
+        """A round in which this SSM drafts; until drafting was timed the LLM's pass alone."""
+        if name not in self._drafting:
+            return max(TINY_MS, self._time_of_round(name).llm_ms)
+        return max(TINY_MS, self._median_ms * (self._llm + self._drafting[name]))
+
+
+def _steady(value: float, measured: float) -> float:
+    return value if value / ALIKE <= measured <= value * ALIKE else measured
+
+
 class CreditRouter:
     """See Router. `names`: the run's SSMs in order; `count`: how many draft in a round."""
 
     reads_drafts = False
+    reads_times = True
 
-    def __init__(self, names: Sequence[str], count: int, round_ms: Milliseconds) -> None:
+    def __init__(self, names: Sequence[str], count: int, time_of_round: TimeOfRound) -> None:
         self._names = list(names)
         self._count = min(count, len(self._names))
-        self._round_ms = round_ms
+        self._times = _Times(time_of_round)
+        self._times_changed = False
         self._log_probs: dict[str, list[float]] = {}
         self._recent: dict[str, deque[float]] = {}
         self._routed = self._names[: self._count]
         self._decode_ms = self._audition_ms = 0.0
         self._rounds = self._last_switch = 0
-        self._since_audition = self._auditions = 0
+        self._since_audition = self._audition_tokens = 0
         self._changed = False
         self._reason = "before the first audition: the first in order"
 
@@ -118,16 +161,7 @@ class CreditRouter:
         exp(`credit`) if its parent is: (1 + r + ... + r^DEPTH) / time."""
         rate = math.exp(credit)
         tokens = sum(rate**depth for depth in range(DEPTH + 1))
-        return 1000 * tokens / self._time(name)
-
-    def _time(self, name: str) -> float:
-        """Milliseconds of a round in which this SSM drafts; the SSMs' median if it is near that:
-        timings of similar models differ by noise, which must not decide."""
-        times = {one: self._round_ms(one) for one in self._names}
-        median = statistics.median(times.values())
-        ms = times[name]
-        is_alike = median <= 0 or median / ALIKE <= ms <= median * ALIKE
-        return max(TINY_MS, median if is_alike else ms)
+        return 1000 * tokens / self._times.ms(name)
 
     # -- routing --
 
@@ -151,6 +185,11 @@ class CreditRouter:
         self._rounds += 1
         self._decode_ms += max(0.0, evidence.share_ms)
         self._since_audition += evidence.num_tokens
+        # A changed time may make another SSM the better one without a new audition; only where the
+        # text has not changed since the last one.
+        self._times_changed |= self._times.update(self._names)
+        if self._times_changed and self._is_steady and self._log_probs and not self._changed:
+            self._choose(first=False)
         for name, log_probs in evidence.log_probs.items():
             history = self._recent.setdefault(name, deque(maxlen=RECENT_TOKENS + BASELINE_TOKENS))
             # A log-probability of -inf would make the deviation infinite.
@@ -166,27 +205,34 @@ class CreditRouter:
             return False
         if not self._log_probs:
             return True
-        if self._changed and self._since_audition >= REST:
-            return True
-        # `_audition_ms` has the first audition too: in a short text it remains the only one, unless
-        # the domain changes.
-        expected_ms = self._audition_ms / max(1, self._auditions)
-        return (
-            self._since_audition >= RECENT_TOKENS
-            and self._audition_ms + expected_ms <= SHARE * self._decode_ms
-        )
+        # Between two auditions are new tokens, so that each shows something.
+        if self._since_audition < RECENT_TOKENS:
+            return False
+        # Without a drop enough is left for an audition that a drop may need soon.
+        tokens = CHANGED_WINDOW if self._changed else AUDITION_WINDOW + CHANGED_WINDOW
+        expected_ms = tokens * self._audition_ms / max(1, self._audition_tokens)
+        return self._audition_ms + expected_ms <= SHARE * self._decode_ms
+
+    @property
+    def audition_window(self) -> int:
+        return CHANGED_WINDOW if self._changed else AUDITION_WINDOW
 
     def observe_audition(self, log_probs: Mapping[str, Sequence[float]], ms: float) -> None:
         first = not self._log_probs
         self._log_probs = {name: list(values) for name, values in log_probs.items() if values}
-        self._auditions += 1
+        self._audition_tokens += 1 + max(map(len, self._log_probs.values()), default=0)
         self._audition_ms += max(0.0, ms)
         self._since_audition = 0
+        self._times.update(self._names)
         self._choose(first)
+
+    @property
+    def _is_steady(self) -> bool:
+        return self._rounds - self._last_switch >= STEADY_ROUNDS
 
     def _choose(self, first: bool) -> None:
         # After a change of domain the tokens before it say nothing.
-        first_token = -2 * RECENT_TOKENS if self._changed else 0
+        first_token = -CHANGED_TOKENS if self._changed else 0
         recent = {name: log_probs[first_token:] for name, log_probs in self._log_probs.items()}
         credits = {name: credit_of(recent[name]) for name in self._names if name in recent}
         values = {name: self._value(name, credit) for name, credit in credits.items()}
@@ -195,8 +241,8 @@ class CreditRouter:
             self._routed = best[: self._count] or self._routed
             self._reason = f"{', '.join(self._routed)} predicted the prompt's end best"
             return
-        may_switch = self._changed or self._rounds - self._last_switch >= STEADY_ROUNDS
-        changes = []
+        may_switch = self._changed or self._is_steady
+        changes, why = [], "the text changed"
         for challenger in [name for name in best if name not in self._routed]:
             scored_routed = [name for name in self._routed if name in credits]
             weakest = min(scored_routed, key=lambda name: values[name], default=None)
@@ -209,11 +255,14 @@ class CreditRouter:
             self._routed[self._routed.index(weakest)] = challenger
             changes.append(f"{challenger} for {weakest}")
             if not self._changed:
+                is_better = credits[challenger] - noise > credits[weakest]
+                why = f"it {'predicts the text better by now' if is_better else 'drafts faster'}"
                 break  # one switch at a time, unless the domain has changed
         if changes:
             self._last_switch = self._rounds
-            why = "the text changed" if self._changed else "it predicts the text better by now"
             self._reason = f"{', '.join(changes)}: {why}"
             for name in self._routed:
                 self._recent.pop(name, None)  # a new baseline
         self._changed = False
+        if may_switch:
+            self._times_changed = False

@@ -95,7 +95,7 @@ class BatchOutcome:
 
 
 class BatchCosts(Protocol):
-    """Predicted times of a batch, from what this engine has measured."""
+    """Predicted times of a batch, from what this engine has measured, and its memory."""
 
     def verify_ms(self, requests: int, nodes: int, context: int) -> float:
         """One LLM pass over the roots of `requests` requests and `nodes` nodes below them, after
@@ -104,6 +104,11 @@ class BatchCosts(Protocol):
 
     def draft_ms(self, requests: int, length: int) -> float:
         """Time of drafts of `length` tokens for `requests` requests."""
+        ...
+
+    def fits(self, requests: int, width: int, extent: int) -> bool:
+        """Whether free memory allows a pass over `width` tokens of each of `requests` requests,
+        the longest of which takes `extent` slots of the KV cache."""
         ...
 
 

@@ -1,10 +1,12 @@
-"""BatchTimes: predicted times of passes and drafts of several requests at once."""
+"""BatchTimes: predicted times, and memory, of passes and drafts of several requests at once."""
 
 from __future__ import annotations
 
 import math
 
 from core.length.cost_model import TINY_MS, Costs, LinearFit, Meter
+from core.models.kv_cache import UNCHECKED_BYTES
+from core.models.machine import available_bytes
 from core.scheduling.base import BatchOutcome
 
 __all__ = ["BatchTimes", "size_class"]
@@ -35,6 +37,8 @@ class BatchTimes:
         self._lines: dict[int, LinearFit] = {}
         # Milliseconds of one drafted step of one request.
         self._step = Meter()
+        # Free bytes for the coming pass, read once a round and only for a large one.
+        self._free_bytes: int | None = None
 
     def verify_ms(self, requests: int, nodes: int, context: int) -> float:
         """See BatchCosts."""
@@ -45,8 +49,22 @@ class BatchTimes:
         """See BatchCosts; 0 before the first draft."""
         return requests * length * self._step.get()
 
+    def fits(self, requests: int, width: int, extent: int) -> bool:
+        """See BatchCosts. A model that cannot say what a pass takes always fits."""
+        # By attribute: `pass_bytes` is no part of the LanguageModel protocol.
+        pass_bytes = getattr(self._costs.llm, "pass_bytes", None)
+        if pass_bytes is None:
+            return True
+        needed = pass_bytes(requests, width, extent)
+        if needed <= UNCHECKED_BYTES:
+            return True
+        if self._free_bytes is None:
+            self._free_bytes = available_bytes(self._costs.llm.device)
+        return self._free_bytes is None or needed <= self._free_bytes
+
     def observe(self, outcome: BatchOutcome) -> None:
         """Adds a measured round."""
+        self._free_bytes = None
         if outcome.llm_ms > 0 and math.isfinite(outcome.llm_ms):
             requests, nodes, context = outcome.requests, outcome.nodes, outcome.context
             ms = min(outcome.llm_ms, OUTLIER * self.verify_ms(requests, nodes, context))

@@ -3,8 +3,9 @@
 It minimises the paper's objective for each LLM pass by itself. The constants below are parameters
 to which the paper gives no value. The paper's gamma, a request's verified tokens, is the length of
 its draft (its length policy's choice or less) times the mean nodes of its trees per token of depth.
-There is no memory limit, since KV rows are reserved at admission. A batch may be slower than plain
-decoding; `shared` prevents that.
+The memory limit is what is free: every live request keeps its rows of the KV cache, in the group or
+not, so a group costs its logits, copies of cached rows, and a larger cache for a long text. A batch
+may be slower than plain decoding; `shared` prevents that.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from core.scheduling.batch_times import BatchTimes
 from core.scheduling.control import SpeculationControl, SpeculationLimit
 from core.words import number_of
 
-__all__ = ["Cosine", "PassGroup", "best_group", "trim_lengths"]
+__all__ = ["Cosine", "PassGroup", "best_group", "trim_lengths", "trim_to_memory"]
 
 # Assumed values: the paper names these limits without values.
 # Nodes of all drafts in one pass, at most.
@@ -56,6 +57,26 @@ def _nodes(group: Sequence[LiveRequest], lengths: Sequence[int]) -> int:
     return round(sum(one.width * n for one, n in zip(group, lengths, strict=True)))
 
 
+def _fits(group: Sequence[LiveRequest], lengths: Sequence[int], costs: BatchCosts) -> bool:
+    # The root, and the nodes below it.
+    widths = [1 + round(one.width * n) for one, n in zip(group, lengths, strict=True)]
+    extent = max(one.context + width for one, width in zip(group, widths, strict=True))
+    return costs.fits(len(group), max(widths), extent)
+
+
+def trim_to_memory(
+    group: Sequence[LiveRequest], lengths: tuple[int, ...], costs: BatchCosts
+) -> tuple[int, ...] | None:
+    """Lengths with which a pass fits into memory, trimmed as in `trim_lengths`; None if it does not
+    fit even without the drafts that may be shortened."""
+    while not _fits(group, lengths, costs):
+        shorter = trim_lengths(group, lengths, _nodes(group, lengths) - 1)
+        if shorter == lengths:
+            return None
+        lengths = shorter
+    return lengths
+
+
 def best_group(
     live: Sequence[LiveRequest],
     lengths: Sequence[int],
@@ -69,7 +90,8 @@ def best_group(
 
     (the maximum instead of the sum if all drafts are made during other requests' passes), among
     requests adjacent in context length, since a batch is as slow as its longest. It includes the
-    request that has waited longest, so that none waits for ever. `candidates`: the indices to
+    request that has waited longest, so that none waits for ever. A group has to fit into memory;
+    drafts are shortened for that, see `trim_to_memory`. `candidates`: the indices to
     choose from, None for all.
     """
     candidates = range(len(live)) if candidates is None else candidates
@@ -84,7 +106,13 @@ def best_group(
             if first not in members:
                 continue
             group = [live[i] for i in members]
-            shorter = trim_lengths(group, [lengths[i] for i in members], MAX_PASS_NODES)
+            cut = trim_lengths(group, [lengths[i] for i in members], MAX_PASS_NODES)
+            shorter = trim_to_memory(group, cut, costs)
+            if shorter is None:
+                if size > 1:
+                    continue
+                # A request that does not fit alone is tried, and may fail with its own error.
+                shorter = cut
             nodes = _nodes(group, shorter)
             draft_ms = costs.draft_ms(size, max(shorter))
             verify_ms = costs.verify_ms(size, nodes, max(one.context for one in group))

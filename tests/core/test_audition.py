@@ -3,6 +3,8 @@
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -180,13 +182,20 @@ def test_what_asking_took_is_read_off_the_events(routing: str) -> None:
     prompt = " ".join(["w1 w5 w3 w2"] * 8)
     request = Request(prompt, SamplingParams(40, ignore_eos=True), config)
     (live,) = admit_all(engine, [request])
-    done = []
-    while not live.sequence.finish_reason:
-        done += rounds_of(engine.round([live]))
+    done: list[RoundCompleted] = []
+    auditions, observe = [], CreditRouter.observe_audition
+
+    def count(router: CreditRouter, *results: Any) -> None:
+        auditions.append(results)
+        observe(router, *results)
+
+    with mock.patch.object(CreditRouter, "observe_audition", count):
+        while not live.sequence.finish_reason:
+            done += rounds_of(engine.round([live]))
     asked = [audition_ms(event) for event in done]
     if routing != "credit":
         assert not any(asked)
         return
     assert isinstance(live.router, CreditRouter)
-    assert asked[0] > 0 and live.router._auditions == sum(ms > 0 for ms in asked)
+    assert asked[0] > 0 and len(auditions) == sum(ms > 0 for ms in asked)
     assert sum(asked) == pytest.approx(live.router._audition_ms)

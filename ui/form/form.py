@@ -174,7 +174,7 @@ PRESET_WORDS = {
     "specinfer": "one tree of all SSMs",
     "specinfer-paper": "the tree uncut",
     "minions": "a vote: one draft is checked, the others are dropped",
-    "cosine": "chosen SSMs write one chain",
+    "cosine": "chosen SSMs write one chain, for schedule cosine",
     "best": "a tree as large as the measured times make worth it",
 }
 assert set(PRESET_WORDS) == set(PRESETS)

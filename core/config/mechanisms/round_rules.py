@@ -19,8 +19,8 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class RoutingRule:
-    """Which SSMs draft in a round. `implementation`: a callable (names, count, round_ms) -> Router
-    of core.routing, empty where all of them do. `reads_likelihoods`: drafters keep their
+    """Which SSMs draft in a round. `implementation`: a callable (names, count, time_of_round) ->
+    Router of core.routing, empty where all of them do. `reads_likelihoods`: drafters keep their
     probabilities of the committed tokens for it. `judges_drafts`: its scores come from
     the drafts, and change in every round; else from auditions. `score`: the meaning of an SSM's
     score. `fields`: as in CombineRule."""
@@ -119,7 +119,8 @@ SCHEDULES: Mapping[str, ScheduleRule] = by_name(
             "core.scheduling.cosine:Cosine",
             (
                 "requests whose texts are of like length share a pass; while a queue does not "
-                "shrink, fewer and fewer tokens are drafted, down to none (CoSine)"
+                "shrink, fewer and fewer tokens are drafted, down to none (CoSine; preset cosine "
+                "is meant for it)"
             ),
         ),
         # After TETRIS and vLLM's adaptive verification.

@@ -1,19 +1,24 @@
 """Costs: the times that an engine has measured in all its runs; outlives each of them.
 
-Written by the length policies (`core.length`), read by them and by the engine for node budgets.
+Written by the length policy `goodput` and, for routed requests with another policy, by the engine;
+read by the length policies, by routers, and by the engine for node budgets.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from core.length.cost_model.backoff import Backoffs
 from core.length.cost_model.meters import Meter
 from core.length.cost_model.switch import Switch
 from core.length.cost_model.verify_costs import VerifyCosts, measure_verify_costs
 from core.models.protocol import LanguageModel
+
+if TYPE_CHECKING:
+    from core.length.base import RoundOutcome
 
 __all__ = ["Costs", "DraftCosts"]
 
@@ -24,11 +29,13 @@ LARGEST_TREE = 256
 @dataclass
 class DraftCosts:
     """A drafter's milliseconds: `start` (catching up, which gives depth 1), `step` (each further
-    depth), `late` (catching up when it has not drafted for long)."""
+    depth), `late` (catching up when it has not drafted for long); `audition`: scoring a text's last
+    tokens, known of SSMs that never drafted, too."""
 
     start: Meter = field(default_factory=Meter)
     step: Meter = field(default_factory=Meter)
     late: Meter = field(default_factory=Meter)
+    audition: Meter = field(default_factory=Meter)
 
     # Cost of a start when a step was last timed. Both grow with the machine's load, so a step that
     # is not timed is assumed to change as the start does.
@@ -75,6 +82,11 @@ class Costs:
             self._verify = measure_verify_costs(self._llm)
         return self._verify
 
+    @property
+    def llm(self) -> LanguageModel:
+        """The model whose passes are measured."""
+        return self._llm
+
     def pipeline_switch(self, kind: str, drafters: Iterable[str]) -> Switch:
         """The switch of `pipeline=auto` for a kind (`ahead` or `across`) and a set of drafters:
         overlap may pay with three SSMs and not with one."""
@@ -88,6 +100,18 @@ class Costs:
         """Predicted time of a pass over the root and `nodes` nodes after `context` tokens: the
         table's value times the recent ratio of measured to table values."""
         return self.table_ms(nodes, context) * self._correction.get(1.0)
+
+    def observe_round(self, outcome: RoundOutcome, probe_names: Collection[str] = ()) -> None:
+        """Adds the times of a round's passes. `probe_names`: drafters tried again after a wait."""
+        # The time of a shared pass is not that of a pass over this request's nodes alone.
+        if outcome.num_in_pass == 1:
+            self.observe_pass(outcome.num_nodes, outcome.context, outcome.verify_ms)
+        for name, draft in outcome.drafts.items():
+            # The time of a draft begun ahead lacks the part done early.
+            if draft.ms > 0 and not draft.was_ahead:
+                rest_ms = draft.ms - draft.start_ms
+                late = name in probe_names
+                self.draft_costs(name).add(draft.start_ms, rest_ms, draft.steps, late=late)
 
     @property
     def plain_ms(self) -> float:

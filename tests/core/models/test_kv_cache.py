@@ -56,6 +56,14 @@ def test_a_batch_writes_each_row_to_its_own_place(rows: tuple[int, ...]) -> None
         assert not keys[i, :, start + 2 :].any()
 
 
+@pytest.mark.parametrize(("rows", "slots"), [(2, 8), (3, 8), (2, 9), (2, 900), (1, 4)])
+def test_the_memory_of_a_larger_cache_is_known_before(rows: int, slots: int) -> None:
+    arena = arena_of()
+    before, expected = arena.bytes, arena.growth_bytes(rows, slots)
+    arena.reserve(rows, slots)
+    assert expected == (0 if arena.bytes == before else arena.bytes)
+
+
 def test_padded_queries_write_to_the_scratch_slot_alone() -> None:
     arena = arena_of(WIDE)
     plan = SlotPlan((0, 1), (0, 0), (3, 1), 3, 4)

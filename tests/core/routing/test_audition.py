@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-from core.routing import RoundEvidence
+from core.routing import RoundEvidence, RoundTime
 from core.routing.audition import AuditionRouter
 
 NAMES = ("a", "b", "c")
 
 
 def router() -> AuditionRouter:
-    return AuditionRouter(NAMES, 2, lambda name: 1.0)
+    return AuditionRouter(NAMES, 2, lambda name: RoundTime(1.0, 0.0))
 
 
 def test_the_one_that_predicts_the_prompt_best_drafts_to_the_end() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
-from core.routing import DraftEvidence, RoundEvidence
+from core.routing import DraftEvidence, RoundEvidence, RoundTime
 from core.routing.cosine import RATE, START, CosineRouter, harmonic_score
 from tests.core.engines import VOCAB, rounds_of
 from tests.fakes import TableModel, loaded_tables, random_table
@@ -14,7 +14,7 @@ NAMES = ("a", "b", "c", "d", "e")
 
 
 def router(count: int = 2, names: tuple[str, ...] = NAMES) -> CosineRouter:
-    return CosineRouter(names, count, lambda name: 1.0)
+    return CosineRouter(names, count, lambda name: RoundTime(1.0, 0.0))
 
 
 def evidence(

@@ -9,8 +9,17 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from core.routing import RoundEvidence
-from core.routing.credit import SHARE, STEADY_ROUNDS, CreditRouter, credit_of, has_dropped, noise_of
+from core.routing import RoundEvidence, RoundTime
+from core.routing.base import AUDITION_WINDOW
+from core.routing.credit import (
+    CHANGED_WINDOW,
+    SHARE,
+    STEADY_ROUNDS,
+    CreditRouter,
+    credit_of,
+    has_dropped,
+    noise_of,
+)
 
 NAMES = ("a", "b", "c", "d", "e")
 WINDOW = 48
@@ -56,7 +65,7 @@ def follow(
 
 
 def router(count: int = 2, ms: Mapping[str, float] | None = None) -> CreditRouter:
-    return CreditRouter(NAMES, count, lambda name: (ms or {}).get(name, 4.0))
+    return CreditRouter(NAMES, count, lambda name: RoundTime(0.0, (ms or {}).get(name, 4.0)))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -147,7 +156,7 @@ def test_a_drafter_that_failed_is_replaced_by_the_best_of_the_rest() -> None:
 
 
 def test_fewer_drafters_than_places_are_never_auditioned() -> None:
-    one = CreditRouter(("a", "b"), 2, lambda name: 4.0)
+    one = CreditRouter(("a", "b"), 2, lambda name: RoundTime(2.0, 2.0))
     assert not one.wants_audition and one.route().drafters == ("a", "b")
 
 
@@ -165,3 +174,87 @@ def test_a_fall_is_distinguished_from_noise() -> None:
     assert not has_dropped(usual)
     assert has_dropped([*usual, *[math.log(0.1)] * 8])
     assert not has_dropped([math.log(0.1)] * 10), "nothing was usual before"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_of_a_busy_machine_does_not_change_the_choice(seed: int) -> None:
+    """Of SSMs that predict alike: phases in which all take three times as long, and noise. Only the
+    first one, which is really slower, is replaced."""
+    rng, load = random.Random(seed), 1.0
+    likelihoods = {name: [math.log(0.6)] * WINDOW for name in NAMES}
+
+    def time_of_round(name: str) -> RoundTime:
+        noise = math.exp(rng.gauss(0.0, 0.08))
+        return RoundTime(load * 5.0, load * noise * (2.5 if name == "a" else 1.0))
+
+    one, choices = CreditRouter(NAMES, 2, lambda name: time_of_round(name)), []
+    for number in range(400):
+        load = 3.0 if number // 25 % 2 else 1.0
+        if one.wants_audition:
+            one.observe_audition(likelihoods, 0.05)
+        one.observe(RoundEvidence(3, 4, 4.0))
+        choices.append(one.route().drafters)
+    assert choices == [("b", "c")] * len(choices)
+
+
+@pytest.mark.parametrize("factor", [1.3, 1.4, 1.5])
+def test_times_that_hover_around_a_bound_do_not_flap(factor: float) -> None:
+    """`a` predicts better by as much as it is slower."""
+    likelihoods = {"a": [math.log(0.8)] * WINDOW, "b": [math.log(0.62)] * WINDOW}
+    rng = random.Random(1)
+
+    def time_of_round(name: str) -> RoundTime:
+        noise = rng.uniform(0.9, 1.1)
+        return RoundTime(0.0, 10.0 * noise * (factor if name == "a" else 1.0))
+
+    one, switches = CreditRouter(("a", "b"), 1, time_of_round), 0
+    one.observe_audition(likelihoods, 0.05)
+    for _ in range(400):
+        before = one.route().drafters
+        one.observe(RoundEvidence(3, 4, 4.0))
+        if one.wants_audition:
+            one.observe_audition(likelihoods, 0.05)
+        switches += one.route().drafters != before
+    assert switches <= 2
+
+
+def test_times_that_are_known_later_change_the_choice_without_an_audition() -> None:
+    """Once, after 16 rounds, and with its reason."""
+    known = False
+    ms = {"a": 8.0, "b": 2.0, "c": 8.0}
+    one = CreditRouter(tuple(ms), 1, lambda name: RoundTime(4.0, ms[name] if known else 0.0))
+    one.observe_audition({name: [-0.5] * WINDOW for name in ms}, 1.0)
+    assert one.route().drafters == ("a",), "equals: the first in order"
+    known, routes = True, []
+    for _ in range(60):
+        one.observe(RoundEvidence(3, 4, 1.0))
+        assert not one.wants_audition
+        routes.append(one.route().drafters)
+    assert routes == [("a",)] * (STEADY_ROUNDS - 1) + [("b",)] * (61 - STEADY_ROUNDS)
+    assert one.route().reason == "b for a: it drafts faster"
+
+
+@pytest.mark.parametrize("domains", [("ab",), ("ab", "de") * 12], ids=["one", "alternating"])
+def test_auditions_after_a_drop_are_paid_from_the_same_share(domains: tuple[str, ...]) -> None:
+    text, one = Text(4), router()
+    for good in domains:
+        text.write(1200 // len(domains), good)
+    spent, decoded, most, windows = 0.0, 0.0, 0.0, set()
+    for at in range(WINDOW, 1200, 4):
+        if one.wants_audition:
+            window = one.audition_window
+            logs = {n: values[at - window + 1 : at] for n, values in text.log_probs.items()}
+            ms = 0.05 * window  # of the prompt 60 % of a round of 4 ms
+            one.observe_audition(logs, ms)
+            spent += ms
+            windows.add(window)
+            most = max(most, spent - SHARE * decoded)
+        reports = {name: text.log_probs[name][at : at + 4] for name in one.route().drafters}
+        one.observe(RoundEvidence(3, 4, 4.0, log_probs=reports))
+        decoded += 4.0
+    assert windows == (
+        {AUDITION_WINDOW} if len(domains) == 1 else {CHANGED_WINDOW, AUDITION_WINDOW}
+    )
+    # `most` is the prompt's audition, before which nothing was decoded.
+    assert most == pytest.approx(0.05 * AUDITION_WINDOW)
+    assert 0.5 * SHARE * decoded < spent <= SHARE * decoded

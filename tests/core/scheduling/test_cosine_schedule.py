@@ -1,19 +1,30 @@
 """CoSine's scheduler against brute force, and its control: no flapping, none waits for ever."""
 
 import itertools
+import math
 import random
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from core.length.cost_model import Costs, VerifyCosts
+from core.models.kv_cache import UNCHECKED_BYTES
+from core.scheduling import batch_times
 from core.scheduling.base import BatchOutcome, Grant, LiveRequest, Plan
 from core.scheduling.batch_times import BatchTimes
 from core.scheduling.control import LONGEST, PATIENCE, QUIET, SpeculationControl, SpeculationLimit
-from core.scheduling.cosine import MAX_PASS_NODES, NODE_WEIGHT, Cosine, best_group, trim_lengths
+from core.scheduling.cosine import (
+    MAX_PASS_NODES,
+    NODE_WEIGHT,
+    Cosine,
+    best_group,
+    trim_lengths,
+    trim_to_memory,
+)
 
 TABLE = VerifyCosts({0: 1.0, 1: 1.2, 8: 3.0, 64: 18.0}, 64)
 ASKED = SpeculationLimit(4, 2)
@@ -21,6 +32,8 @@ ASKED = SpeculationLimit(4, 2)
 
 class Fixed:
     """See BatchCosts."""
+
+    memory = math.inf
 
     def __init__(self, draft: float, row: float, node: float, token: float) -> None:
         self.draft, self.row, self.node, self.token = draft, row, node, token
@@ -30,6 +43,9 @@ class Fixed:
 
     def draft_ms(self, requests: int, length: int) -> float:
         return self.draft * (1 + 0.1 * requests) * length
+
+    def fits(self, requests: int, width: int, extent: int) -> bool:
+        return requests * (100 * width + extent) <= self.memory
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -65,6 +81,84 @@ def test_the_group_is_the_best_of_all_that_hold_the_longest_waiting(seed: int) -
     order = sorted(range(len(live)), key=lambda i: (live[i].context, i))
     windows = [tuple(order[a:b]) for a, b in itertools.combinations(range(len(live) + 1), 2)]
     assert result.cost == pytest.approx(min(cost(w) for w in windows if first in w))
+
+
+@pytest.mark.parametrize("memory", [500, 1500, 3000, 6000])
+@pytest.mark.parametrize("seed", range(6))
+def test_of_the_groups_that_fit_into_memory_the_best_is_chosen(seed: int, memory: int) -> None:
+    """Against every window of requests with every choice of shorter drafts."""
+    draw = random.Random(seed)
+    costs = Fixed(draw.random(), 0.5, 0.2, 0.01)
+    costs.memory = memory
+    live = [
+        LiveRequest(draw.randint(10, 400), 4, rounds_waited=draw.randint(0, 2))
+        for _ in range(draw.randint(2, 4))
+    ]
+    lengths = [draw.randint(1, 5) for _ in live]
+    result = best_group(live, lengths, len(live), costs)
+    first = max(range(len(live)), key=lambda i: (live[i].rounds_waited, -i))
+
+    def fits(members: Sequence[int], drafts: Sequence[int]) -> bool:
+        extent = max(live[i].context + 1 + n for i, n in zip(members, drafts, strict=True))
+        return len(members) * (100 * (1 + max(drafts)) + extent) <= memory
+
+    def cost(members: Sequence[int], drafts: Sequence[int]) -> float:
+        context = max(live[i].context for i in members)
+        ms = costs.draft_ms(len(members), max(drafts))
+        ms += costs.verify_ms(len(members), sum(drafts), context)
+        weight = NODE_WEIGHT * costs.verify_ms(1, 0, live[first].context)
+        return ms / len(members) + weight * sum(drafts)
+
+    order = sorted(range(len(live)), key=lambda i: (live[i].context, i))
+    best = {}
+    for a, b in itertools.combinations(range(len(live) + 1), 2):
+        members = order[a:b]
+        choices = itertools.product(*(range(lengths[i] + 1) for i in members))
+        fitting = [one for one in choices if fits(members, one)]
+        if first in members and fitting:
+            # The longest first: the drafts' longest is as short as memory demands, not shorter.
+            most = max(max(one) for one in fitting)
+            trimmed = tuple(min(lengths[i], most) for i in members)
+            assert fits(members, trimmed)
+            best[tuple(members)] = trimmed
+    if not best:  # not even alone: it is tried
+        assert result.members == (first,)
+        return
+    drafts = best[result.members]
+    assert sum(result.lengths) >= sum(drafts) and max(result.lengths) == max(drafts)
+    costs_of = {members: cost(members, drafts) for members, drafts in best.items()}
+    assert result.members == min(costs_of, key=lambda one: costs_of[one])
+
+
+def test_a_pass_that_memory_does_not_allow_is_trimmed_the_longest_draft_first() -> None:
+    costs = Fixed(1.0, 1.0, 1.0, 0.0)
+    group = [LiveRequest(100, 8), LiveRequest(50, 8)]
+    for memory, lengths in ((math.inf, (8, 2)), (1300, (4, 2)), (900, (2, 2)), (500, (0, 0))):
+        costs.memory = memory
+        assert trim_to_memory(group, (8, 2), costs) == lengths
+    costs.memory = 300
+    assert trim_to_memory(group, (8, 2), costs) is None
+    ready = [replace(one, ready=True) for one in group]
+    costs.memory = 900
+    assert trim_to_memory(ready, (8, 2), costs) is None, "drafts that are made are not shortened"
+
+
+def test_a_pass_fits_into_the_memory_that_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read once a round, and only for a large pass."""
+    llm = SimpleNamespace(device=None, pass_bytes=lambda rows, width, extent: rows * width * extent)
+    times, reads = BatchTimes(Costs(cast(Any, llm), TABLE)), []
+
+    def free(device: object) -> int:
+        reads.append(device)
+        return 3 * UNCHECKED_BYTES
+
+    monkeypatch.setattr(batch_times, "available_bytes", free)
+    assert times.fits(1, 1, UNCHECKED_BYTES) and not reads
+    assert times.fits(3, 1, UNCHECKED_BYTES) and not times.fits(4, 1, UNCHECKED_BYTES)
+    assert len(reads) == 1
+    times.observe(BatchOutcome(1, 64, 1, 1, 1.0, 0.0, 1.0))
+    assert not times.fits(4, 1, UNCHECKED_BYTES) and len(reads) == 2
+    assert BatchTimes(Costs(cast(Any, None), TABLE)).fits(4, 1, UNCHECKED_BYTES)
 
 
 def test_over_the_limit_the_longest_draft_is_cut_first() -> None:

@@ -185,3 +185,13 @@ def test_the_line_below_says_of_when_the_scores_are(pictures: Pictures) -> None:
         pictures.give({"routing": {**value, "scored": scored}})
         meant = pictures.rest().locator("#picture-routing .ss-meant").last.inner_text()
         assert meant.startswith(f"Right: scores of the selected round{message}")
+
+
+def test_it_says_that_regret_is_counted_on_request(pictures: Pictures) -> None:
+    """Where it was not counted and can be."""
+    value = values_of("routed")["routing"]
+    regret = value["regret"] or {"sentence": "SYNTHETIC: it took no pass more", "rows": {}}
+    for ask, counted in ((True, {}), (True, regret), (False, {})):
+        pictures.give({"routing": {**value, "ask": ask, "regret": counted}})
+        meant = pictures.rest().locator("#picture-routing .ss-meant").last.inner_text()
+        assert ("is computed on request" in meant) == (ask and not counted)

@@ -21,6 +21,9 @@ const ROLES = {
   routed: "drafts", explored: "drafts, to be measured", chosen: "chosen, but nothing was drafted", waiting: "left out", lost: "lost",
 };
 
+// Says that there is more, and why it is not here already.
+const UNCOUNTED = "Regret, what another choice of SSMs would have saved, is computed on request: each SSM then reads the whole text once.";
+
 export function create(panel) {
   const chart = frame(panel, heatmap);
   const key = h("div", { class: "ss-routing-key", "aria-hidden": "true" });
@@ -49,7 +52,8 @@ export function create(panel) {
       // The table of the text's parts explains the score.
       const score = entries(value.parts).length ? "" : `: ${prose(value.score)}`;
       const scored = value.scored ? `, ${prose(value.scored)}` : "";
-      setText(note, `Right: scores of the selected round${scored}${score}.`);
+      const uncounted = regretButton.hidden || value.regret?.sentence ? "" : ` ${UNCOUNTED}`;
+      setText(note, `Right: scores of the selected round${scored}${score}.${uncounted}`);
     },
     table: (value) => [partsTable(value), tableOf(value), regretTable(value)],
   };
