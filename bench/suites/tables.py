@@ -43,7 +43,6 @@ from core.engine.engine import Engine
 from core.models.loading.catalog import BUNDLED, SMOLLM2
 from core.models.loading.load import LoadedModels, load_models
 from core.models.loading.smollm2 import local_smollm2
-from core.words import number_of
 from lab.figures import median
 from lab.order import Block
 
@@ -78,9 +77,9 @@ DRAFTING: Mapping[str, SpeculationConfig] = MappingProxyType(
     {
         PLAIN: SpeculationConfig(drafters=(), speculation_length=0),
         **{
-            f"{' + '.join(drafters)}, {number_of(nodes, 'node')}": _tree(nodes, *drafters)
+            f"{' + '.join(drafters)}, {size}": _tree(nodes, *drafters)
             for drafters in ((NGRAM,), (SUFFIX,), (TABLE,), (SUFFIX, TABLE))
-            for nodes in (8, 16)
+            for size, nodes in (("8 nodes", 8), ("16 nodes", 16))
         },
         SSMS: _tree(MOST_NODES, "all"),
         EVERYTHING: _tree(MOST_NODES, "all", SUFFIX, TABLE),
