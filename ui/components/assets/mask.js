@@ -6,7 +6,7 @@ import { plain, plural, prose, roundName } from "./text.js";
 
 // In pixels: a row with its gap, as high as there is room; the least in which every row's name is legible; the cached
 // tokens, as one column; a name.
-const [LEAST, MOST, NAMED, PREFIX, FONT] = [4, 15, 9, 36, 11];
+const [LEAST, MOST, NAMED, PREFIX, FONT] = [4, 15, 10, 36, 12];
 const GAP = 1;
 const LETTERS = 10;
 
@@ -66,7 +66,7 @@ function drawCells(view) {
   const scale = scaleOf(panel.section);
   const step = isOneScreen(panel) ? Math.max(LEAST, Math.min(MOST * scale, Math.floor(room.height / rows.length))) : MOST * scale;
   const named = step >= NAMED * scale;
-  const [cell, font] = [step - GAP, named ? Math.min(FONT * scale, step + 1) : FONT * scale];
+  const [cell, font] = [step - GAP, named ? Math.max(FONT, Math.min(FONT * scale, step + 1)) : FONT * scale];
   const x = (column) => PREFIX + GAP + column * step;
   const names = rows.map((row, y) => s("text", {
     class: "ss-mask-name", "data-row": row.key, x: x(y + 1) + 3, y: y * step + cell / 2, "font-size": font,
