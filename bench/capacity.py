@@ -65,12 +65,12 @@ def client_ratio(
     draft_ms: Sequence[float],
     verify_ms: Sequence[float],
     wire_ms: float,
-    alone: int,
+    clients_alone: int,
 ) -> float:
-    """The ratio of clients served with `nodes` nodes to `alone`, those served without nodes, at the
-    same rate; interpolated between two whole numbers of clients. 0: over this network not even one
-    client has that rate."""
-    target = rate_of(alone, 0, draft_ms, verify_ms, 0.0)
+    """The ratio of clients served with `nodes` nodes to `clients_alone`, those served without
+    nodes, at the same rate; interpolated between two whole numbers of clients. 0: over this network
+    not even one client has that rate."""
+    target = rate_of(clients_alone, 0, draft_ms, verify_ms, 0.0)
     count, previous_rate = 1, 0.0
     rate = rate_of(count, nodes, draft_ms, verify_ms, wire_ms)
     while rate >= target:
@@ -78,4 +78,4 @@ def client_ratio(
         rate = rate_of(count, nodes, draft_ms, verify_ms, wire_ms)
     if count == 1:
         return 0.0
-    return (count - 1 + (previous_rate - target) / (previous_rate - rate)) / alone
+    return (count - 1 + (previous_rate - target) / (previous_rate - rate)) / clients_alone

@@ -1,5 +1,6 @@
-"""Times random row reads from tables: one row of each table per token, each token's rows depending
-on the previous token's, as in a draft. Compiled by numba where it is installed.
+"""Times random row reads from tables: the first 8 bytes of one row of each table per token, each
+token's rows depending on the previous token's, as in a draft. Compiled by numba where it is
+installed.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ def new_memory(size: int) -> np.ndarray:
 def row_read_ns(
     memory: np.ndarray, tables: Sequence[FeatureTable], tokens: int, *, dependent: bool = False
 ) -> float:
-    """Nanoseconds per token, the median over PARTS parts of `tokens` tokens. A token's rows are
-    read independently of each other; with `dependent` each row's index depends on the row read
-    before. Row lengths are multiples of 8 bytes.
+    """Nanoseconds per token, the median over PARTS parts of `tokens` tokens. Of each row only the
+    first 8 bytes are read. A token's rows are read independently of each other; with `dependent`
+    each row's index depends on the row read before. Row lengths are multiples of 8 bytes.
 
     The tables are in `memory`, int64 (n,), one after another. Measurements to be compared should
     use the same `memory`: its page size, which the system chooses, matters as much as the number of

@@ -1,8 +1,8 @@
-"""Conductor: the one thread that measures studies.
+"""Measures studies one at a time, on its own thread.
 
-A study belongs to the store: it goes on when every tab is closed, and any tab sees its progress.
-Only one is measured at a time. A visitor's run takes precedence: no cell begins while one runs,
-and a cell during which one began is interrupted and measured again.
+A study belongs to the store: it goes on when every tab is closed, and any tab sees its progress. A
+visitor's run takes precedence: no cell starts during a visitor's run; a cell that one interrupts is
+measured again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ __all__ = ["Conductor"]
 POLL_S = 0.02
 """Seconds between checks for visitors' runs while a cell is running."""
 HEARTBEAT_S = 20.0
-"""Seconds between marks in the log that the study is still measured: other servers may share it."""
+"""Seconds between heartbeats in the log, by which other servers see that the study is still being
+measured."""
 END_TIMEOUT_S = 10.0
 """Seconds that a cancelled run may take to end."""
 MAX_WARMED = 8
@@ -58,8 +59,9 @@ class Conductor:
         self._prompts: dict[str, tuple[int, ...]] = {}
 
     def begin(self, study: Study, owner: str = "") -> None:
-        """Store a new study and measure it. StudyError while another is measured; ConfigError, and
-        nothing is stored, if a prompt or a configuration cannot be run."""
+        """Store a new study and measure it. StudyError while another is measured; if by another
+        server, the study is stored all the same, stopped. ConfigError, and nothing is stored, if a
+        prompt or a configuration cannot be run."""
         # Before the checks, which take a while: a second study is refused meanwhile.
         self._reserve(study, owner)
         with self._report_failure():
@@ -118,8 +120,8 @@ class Conductor:
         loaded = self._runs.models()
         if not study.is_of(loaded):
             raise StudyError(
-                f"study is of {', '.join(study.models)}: loaded are {', '.join(loaded)}; "
-                "load its models, or begin a new study"
+                f"this study was begun with {', '.join(study.models)}, but {', '.join(loaded)} are "
+                "loaded: load its models, or begin a new study"
             )
         with self._lock:
             if self._progress.live:
@@ -145,11 +147,11 @@ class Conductor:
     def _claim_in_log(self, study: Study) -> None:
         """Claims the study in the log, which other servers may share; StudyError if one
         measures."""
-        with self._unsaved_states.resuming(study.study_id):
+        with self._unsaved_states.discarding_state(study.study_id):
             if not self._store.claim(study.study_id):
                 raise StudyError(
-                    "another server that uses this log measures a study: wait for its end, or stop "
-                    "it there"
+                    "another server that uses this log is measuring a study: wait for its end, or "
+                    "stop it there"
                 )
 
     def _start_thread(self, study: Study, owner: str) -> None:
@@ -163,7 +165,7 @@ class Conductor:
 
     def _run(self, study: Study, owner: str) -> None:
         # What is stored after an error that is none of EXPECTED_ERRORS.
-        state, reason = "failed", "internal error: the log of the server has more"
+        state, reason = "failed", "internal error: see the server's log"
         try:
             store = StoredCells(self._store, study.study_id, self._report_log, self._stop)
             cells = study.cells()
@@ -242,7 +244,7 @@ class Conductor:
         loaded = self._runs.models()
         if study.is_of(loaded):
             return ""
-        return f"the models were exchanged: loaded are {', '.join(loaded)}"
+        return f"the loaded models changed to {', '.join(loaded)}"
 
     def _wait_for_turn(self) -> bool:
         """Waits until no visitor's run is running; False if the study was stopped."""
@@ -271,7 +273,7 @@ class Conductor:
             if not run.is_done:
                 raise CellInterruptedError("its run did not end in time")
             if self._runs.num_begun() != num_before + 1 or self._why_models_differ(study):
-                raise CellInterruptedError("a visitor's run, or a loading, came beside it")
+                raise CellInterruptedError("a visitor's run or a model load overlapped it")
             if study.chat:  # a chat template may insert the time: all cells get the same tokens
                 self._prompts[cell.item] = _prompt_of(run)
             result = measure_run(run.events(0, run.count))

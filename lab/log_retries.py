@@ -84,7 +84,7 @@ class UnsavedStates:
                 self._thread.start()
 
     @contextmanager
-    def resuming(self, study_id: str) -> Iterator[None]:
+    def discarding_state(self, study_id: str) -> Iterator[None]:
         """No final state is written while the block resumes the study; if the block succeeds, the
         study's old state is discarded."""
         with self._lock:

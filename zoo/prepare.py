@@ -34,8 +34,8 @@ from zoo.tokens import (
     DomainTokens,
     Manifest,
     held_out_start,
+    mark_incomplete,
     tokenizer_file,
-    unprepare,
     write_domain,
     write_manifest,
 )
@@ -59,7 +59,7 @@ def prepare(preset: Preset, inputs: Inputs, out: Path, seed: int = 0) -> Manifes
     """Reads, normalises and encodes the corpora into `out`; returns the manifest it wrote there."""
     domains = _read_domains(preset, inputs, seed)
     tokenizer = _tokenizer(preset, inputs, domains)
-    unprepare(out)
+    mark_incomplete(out)
     replace_folder(out / "tokenizer", tokenizer.save_pretrained)
     manifest = Manifest(
         preset=preset.name,

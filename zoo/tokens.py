@@ -27,7 +27,7 @@ __all__ = [
     "open_tokens",
     "held_out_start",
     "tokenizer_file",
-    "unprepare",
+    "mark_incomplete",
     "write_domain",
     "write_manifest",
 ]
@@ -89,10 +89,9 @@ def held_out_start(num_tokens: int) -> int:
     return num_tokens - max(1, few, round(num_tokens * HELD_OUT_FRACTION))
 
 
-def unprepare(folder: Path) -> None:
-    """Creates `folder` if needed and removes its manifest, so that it counts as unprepared while
-    its files change.
-    """
+def mark_incomplete(folder: Path) -> None:
+    """Creates `folder` if needed and removes its manifest, so that it counts as incomplete while
+    its files change."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _manifest_path(folder).unlink(missing_ok=True)

@@ -100,8 +100,8 @@ class LlamaCpp:
 
     def _open(self, path: Path, header: dict[str, Any], module: Any, **options: Any) -> Any:
         # KV cache in float32 for float32 models; otherwise float16, llama.cpp's default.
-        whole = next(module.parameters()).dtype == torch.float32
-        kind = self._package.GGML_TYPE_F32 if whole else self._package.GGML_TYPE_F16
+        is_float32 = next(module.parameters()).dtype == torch.float32
+        kind = self._package.GGML_TYPE_F32 if is_float32 else self._package.GGML_TYPE_F16
         options |= {"n_ctx": header["context_length"], "n_gpu_layers": 0, "verbose": False}
         options |= {"n_threads": self._threads, "n_threads_batch": self._threads}
         return self._package.Llama(str(path), type_k=kind, type_v=kind, **options)

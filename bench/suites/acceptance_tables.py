@@ -133,8 +133,8 @@ def _by_row(by_row: PromptsByRow, names: Iterable[str]) -> str:
     note = (
         "1 + accepted tokens / rounds, pooled, with bootstrap 95 % intervals over prompts; "
         f"continuations with fewer than {LOOPING:.0%} distinct 4-grams are in the last column "
-        f"only. Rows with `{SUFFIX}` or `{TABLE}` have a new engine each: they begin with the "
-        "counts that came with the models, and learn from the prompts before."
+        f"only. Rows with `{SUFFIX}` or `{TABLE}` have a new engine each: `{TABLE}` "
+        f"begins with the shipped counts, `{SUFFIX}` empty; both learn from earlier prompts."
     )
     return _table("Tokens per LLM pass", by_row, rows, columns, note)
 
@@ -244,8 +244,8 @@ def _rows(by_row: PromptsByRow, part: str, kind: DecodingKind) -> list[Acceptanc
 
 
 def _is_small_tree(row: AcceptanceRow, kind: DecodingKind) -> bool:
-    """Whether a row competes as the best small tree of a kind: of that kind, or `best_first` with
-    the same verification; drafted by SSMs only; with few nodes."""
+    """Whether a row is a candidate for the best small tree: SSMs only, at most MOST_NODES nodes, of
+    this kind or `best_first` with the same verification."""
     kinds = [kind]
     if kind.verify == "greedy" or kind.draft == "coupled":
         kinds.append(DecodingKind(kind.temperature, "best_first", kind.verify))
@@ -270,7 +270,7 @@ def _widths(by_row: PromptsByRow, names: Iterable[str]) -> Iterator[str]:
     heads = ("kind", *widths, "no step falls by more than its interval", "width 5 above width 1")
     note = "Union of all SSMs, expansions <w,1,1,1,1,1,1,1>, nothing cut."
     yield table("By tree width", heads, whole, note)
-    heads = ("kind", "domain", *widths, "steps hold", "5 above 1")
+    heads = ("kind", "domain", *widths, "no step falls", "5 above 1")
     yield table("By tree width and domain", heads, by_domain)
 
 

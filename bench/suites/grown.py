@@ -1,6 +1,6 @@
-"""`cpu-grown`, `gpu-grown-1b`, `gpu-grown-7b`: the contests of `cpu-bundled` and `gpu-bundled` with
-grown models: an LLM with the cost of half a billion parameters or more, and SSMs that are not
-grown, or grown to a hundredth of it."""
+"""`cpu-grown`, `gpu-grown-1b`, `gpu-grown-7b`, `gpu-grown-1b-ssms`, `gpu-grown-7b-ssms`: the
+contests of `cpu-bundled` and `gpu-bundled` with grown models: an LLM with the cost of half a
+billion parameters or more, and SSMs that are not grown, or grown to a hundredth of it."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class GrownContestants:
             grown = FamilyInMemory(family, bundled, context.say)
         large = grown.loaded_models()
         count = next(iter(large.ssms.values())).info.parameters
-        with_small, with_grown = Engine(replace(large, ssms=bundled.ssms)), Engine(large)
+        with_small = Engine(replace(large, ssms=bundled.ssms))
         # Both engines share the measured times of passes: measuring them takes over a minute.
-        with_grown.costs = Costs(large.llm, with_small.costs.verify)
+        with_grown = Engine(large, costs=Costs(large.llm, with_small.costs.verify))
         engines = {"SSMs as they are": with_small, f"SSMs grown to {count / 1e6:.1f} M": with_grown}
         transformers = TransformersLlm(dtype, grown.module(family.llm))
         assistants = {path.name: load_module(path, transformers.dtype) for path in bundled_ssms()}

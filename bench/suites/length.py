@@ -89,7 +89,8 @@ def _runners(
 
 
 def _contest(blocks: Blocks, engine: Engine) -> None:
-    """Measures the blocks, after an uncounted warm-up on a prompt that is not among them."""
+    """Measures the blocks, after an uncounted warm-up on a prompt that is not among them where
+    there is one."""
     context = blocks.context
     runs = _runners(context, engine, blocks.key["temperature"], contestants())
     names = [prompt.id for prompt in context.all_prompts]

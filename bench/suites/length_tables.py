@@ -42,10 +42,9 @@ OTHERS = tuple(
     name for name, policy in LENGTH_POLICIES.items() if name != GOODPUT and not policy.always
 )
 POLICIES = (GOODPUT, *OTHERS)
-# The most that `goodput` may use. A smaller budget would in effect choose the length, since it cuts
-# depth first.
+# Node budget of all contestants, large enough not to cut depth.
 NODES = 64
-# `trend` changes the length by one in sixteen rounds, so it starts at a sensible length.
+# `trend` changes the length by +1 or -2 every sixteen rounds, so it starts at a sensible length.
 TREND_STARTS = 4
 
 
@@ -92,9 +91,9 @@ class LengthContest:
     def __init__(self, samples: Iterable[Row], prompts: Sequence[Prompt]) -> None:
         self.rows = long_rows(samples)
         self._chosen: dict[tuple[int, str], str] = {}
-        met = {row["prompt"] for row in self.rows}
+        measured = {row["prompt"] for row in self.rows}
         self._domain = {prompt.id: prompt.domain for prompt in prompts}
-        self._half = _halves([prompt for prompt in prompts if prompt.id in met])
+        self._half = _halves([prompt for prompt in prompts if prompt.id in measured])
         self.domains = tuple(d for d in domains(tuple(prompts)) if self.of("", d).rows)
 
     def of(self, name: str, domain: str = OVERALL) -> Group:
@@ -142,8 +141,8 @@ def contests(
     results: Results, prompts: Sequence[Prompt]
 ) -> Iterator[tuple[str, float, LengthContest]]:
     """Dtype, temperature and contest for every contest with blocks. `prompts`: all prompts."""
-    met = [(each["dtype"], each["temperature"]) for each in results.where(part="contest")]
-    for dtype, temperature in dict.fromkeys(met):
+    keys = [(each["dtype"], each["temperature"]) for each in results.where(part="contest")]
+    for dtype, temperature in dict.fromkeys(keys):
         samples = results.where(part="contest", dtype=dtype, temperature=temperature)
         yield dtype, temperature, LengthContest(samples, prompts)
 
@@ -169,8 +168,8 @@ def tables(context: Context) -> tuple[str, ...]:
 
 
 def _halves(prompts: Sequence[Prompt]) -> dict[str, int]:
-    """0 or 1 for each prompt: splits every domain evenly, and also one prompt in each of many
-    domains."""
+    """0 or 1 for each prompt: alternating within each domain, with alternating first halves so that
+    one-prompt domains are split too."""
     halves: dict[str, int] = {}
     for number, domain in enumerate(domains(tuple(prompts))):
         of_domain = [prompt.id for prompt in prompts if prompt.domain == domain]
@@ -240,7 +239,8 @@ def _claims(contest: LengthContest, where: str) -> list[list[str]]:
 
 
 def _rows_by_place(samples: Iterable[Row]) -> list[Row]:
-    """A row for each contestant of each block, with the block's `place` in the engine's life."""
+    """A row for each contestant of each block, with the block's `place` among the
+    blocks that the engine has run."""
     return [
         {**row, "place": place, "repeat": sample["repeat"]}
         for sample in samples
@@ -250,8 +250,8 @@ def _rows_by_place(samples: Iterable[Row]) -> list[Row]:
 
 
 def _hopeless(rows: Sequence[Row], dtype: str) -> str:
-    """The table by stages of the engine's life: the first LEARNING_PROMPTS prompts, the rest, then
-    elevenths."""
+    """The table by place among the blocks that the engine has run: the first LEARNING_PROMPTS
+    prompts, the rest, then the rest in groups of 11 prompts."""
     most = 1 + max(row["place"] for row in rows)
     later = [(start, min(start + 11, most)) for start in range(LEARNING_PROMPTS, most, 11)]
     lines = []

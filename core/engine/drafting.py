@@ -177,8 +177,8 @@ class Drafting:
         request = state.request
         for index in sorted(request.open_drafters):
             try:
-                # A drafter that did not draft in this round still reads what was committed (draft
-                # None).
+                # A drafter that did not draft in this round is called too, with draft None, so that
+                # it drops its pending state.
                 draft = state.drafts.get(index)
                 request.drafters[index].commit(request.sequence, draft, committed)
             except MODEL_FAULTS as error:

@@ -75,7 +75,8 @@ class Engine:
     `on_device`: run whole rounds on the device, with one copy of the results to the host (see
     DeviceRound). None: only on a GPU. `schedule`: how rounds are divided among live requests.
     `drafters`: import paths of user-defined drafters, which requests may name. `nodes`: SSMs on
-    other machines, connected (`core.nodes.connecting`).
+    other machines, connected (`core.nodes.connecting`). `costs`: measured times of these models, as
+    another engine over the same LLM has them; None: measured anew.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Engine:
         schedule: str = EACH,
         drafters: Sequence[str] = (),
         nodes: RemotePool | None = None,
+        costs: Costs | None = None,
     ) -> None:
         if drafters:
             models = dataclasses.replace(models, user_drafters=import_drafters(drafters))
@@ -97,7 +99,8 @@ class Engine:
         on_gpu = models.llm.device.type == "cuda"
         if on_gpu:
             without_cudnn_attention()
-        self.costs = Costs(models.llm)
+        # One object in all parts: each of them reads what the others measure.
+        self.costs = Costs(models.llm) if costs is None else costs
         self.nodes = nodes
         remote = None if nodes is None else RemoteDrafting(nodes, lambda: self.costs.plain_ms)
         self._drafting = Drafting(models, self.costs, remote)
@@ -266,8 +269,8 @@ class Engine:
             # With `pipeline=auto` the next round may not be a serial one, so it is not begun.
             yield from self._device_events(result, batch.states, begin_next=not switch.runs)
         else:
-            beside = nullcontext() if serial else self._background_drafting(batch, modes)
-            yield from run_round(self._steps, batch, beside)
+            overlapped_work = nullcontext() if serial else self._background_drafting(batch, modes)
+            yield from run_round(self._steps, batch, overlapped_work)
         self._idle_time.end()
         observe_switch(batch, switch, began)
         schedule.end_round(batch.states)

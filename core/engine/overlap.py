@@ -243,7 +243,7 @@ def _can_draft_ahead(request: ActiveRequest) -> bool:
 
 
 def _has_ssms(request: ActiveRequest) -> bool:
-    """Whether a drafter is left that is worth overlapping; n-gram lookup is too cheap for it."""
+    """Whether a drafter is left that is worth overlapping; model-free drafters are too cheap."""
     if request.sequence.speculation.never_drafts:
         return False
     working = (

@@ -79,13 +79,13 @@ class RoundSteps:
             yield count_event(state, self._recorder.combined_event(state))
 
     def verify(
-        self, states: Sequence[RoundState], beside: AbstractContextManager[None]
+        self, states: Sequence[RoundState], overlapped_work: AbstractContextManager[None]
     ) -> Iterator[Event]:
-        """One LLM pass over all trees, then each verdict; `beside`: what runs on the drafting
-        thread meanwhile."""
+        """One LLM pass over all trees, then each verdict; `overlapped_work`: what runs on the
+        drafting thread meanwhile."""
         # Jobs end within this block: no drafter still runs when `commit` changes its state.
-        with beside:
-            self.decide(states)
+        with overlapped_work:
+            self.forward_and_verify(states)
         for state in states:
             if state.error is None:
                 yield count_event(state, self._recorder.verified_event(state))
@@ -104,7 +104,7 @@ class RoundSteps:
         loads = stream.take_times() if stream else ()
         traffic = rank_traffic(self._llm)
         for state in with_verdict:
-            with _fails_alone(state, states):
+            with _isolate_failure(state, states):
                 result = self.commit_one(state, len(states))
             state.traffic = traffic
             if loads:
@@ -131,14 +131,14 @@ class RoundSteps:
             state.combined = combine(rule, state.drafts, state.vote_weights, state.keep_node)
             state.timings.append(Timed("combine", "combine", start, time.perf_counter()))
 
-    def decide(self, states: Sequence[RoundState]) -> None:
+    def forward_and_verify(self, states: Sequence[RoundState]) -> None:
         """The LLM's pass over all trees, then the verdict on each."""
         self._forward(states)
         for state in states:
             if state.error is not None:
                 continue
             start = time.perf_counter()
-            with _fails_alone(state, states):
+            with _isolate_failure(state, states):
                 state.verdict = _verdict(state)
             state.timings.append(Timed("verify", "verify", start, time.perf_counter()))
 
@@ -156,7 +156,7 @@ class RoundSteps:
             remaining = [state for state in states if state.error is None]
         for state, rows in zip(remaining, logits, strict=True):
             sequence = state.request.sequence
-            with _fails_alone(state, states):
+            with _isolate_failure(state, states):
                 tree_logits = penalize_tree(rows, sequence.sampling, sequence.tokens, state.tree)
                 # The Target converts logits lazily: greedy verification never computes a softmax.
                 state.target = Target(tree_logits, sequence.sampling)
@@ -165,7 +165,7 @@ class RoundSteps:
             self._fill_target_tokens(remaining, verify_input)
         for state in remaining:
             if state.target_tokens is None:
-                with _fails_alone(state, states):
+                with _isolate_failure(state, states):
                     _ = state.target.argmax  # waits for the device: the span covers the whole pass
         end = time.perf_counter()
         for state in remaining:
@@ -241,19 +241,19 @@ class RoundSteps:
 
 
 def run_round(
-    steps: RoundSteps, batch: RoundBatch, beside: AbstractContextManager[None]
+    steps: RoundSteps, batch: RoundBatch, overlapped_work: AbstractContextManager[None]
 ) -> Iterator[Event]:
-    """The steps one after another. `beside`: what drafters do during the LLM's pass, for other
-    requests or for the next round of these (Minions 3.4); nothing in a serial round.
+    """The steps one after another. `overlapped_work`: what drafters do during the LLM's pass, for
+    other requests or for the next round of these (Minions 3.4); nothing in a serial round.
     `batch.already_drafted` were drafted that way during an earlier pass."""
     yield from steps.draft(batch.to_draft, batch.states)
     yield from steps.combine(batch.states)
-    yield from steps.verify(batch.states, beside)
+    yield from steps.verify(batch.states, overlapped_work)
     yield from steps.commit(batch.states)
 
 
 @contextmanager
-def _fails_alone(state: RoundState, states: Sequence[RoundState]) -> Iterator[None]:
+def _isolate_failure(state: RoundState, states: Sequence[RoundState]) -> Iterator[None]:
     """An error becomes the state's own, and the round goes on for the others, if there are any."""
     try:
         yield

@@ -184,7 +184,9 @@ class RoundState:
     request: ActiveRequest
     choice: Choice
     root_position: int
-    length: int = field(init=False)  # after `ActiveRequest.effective_choice`
+    # `length`: the reported length, after `ActiveRequest.effective_choice`; drafts are cut by
+    # `plan_draft_requests`.
+    length: int = field(init=False)
     route: Route | None = None
     grant: Grant = FREE
     decision: Plan | None = None

@@ -28,10 +28,10 @@ DEEPER = 8
 PROBE_LENGTH = 2
 # Rounds that use one plan: making it costs a few hundredths of a round.
 ROUNDS_PER_PLAN = 8
-# In tokens: a drafter is switched off when it is LOSS behind plain decoding, which commits one per
-# round. One draft counts for at least WORST, since first timings are far too long; the balance is
-# at most SAVED, so that a change in the text is noticed soon.
-LOSS, SAVED, WORST = 4.0, 4.0, -1.5
+# In tokens: a drafter is switched off when it is MAX_DEFICIT behind plain decoding, which commits
+# one per round. One draft counts for at least MIN_GAIN, since first timings are far too long; the
+# balance is at most MAX_BALANCE, so that a change in the text is noticed soon.
+MAX_DEFICIT, MAX_BALANCE, MIN_GAIN = 4.0, 4.0, -1.5
 # Prior of P(a token is accepted | its parent is), and its weight in tokens.
 RATE, RATE_TOKENS = 0.75, 4
 
@@ -224,7 +224,7 @@ class Goodput:
             added_ms = costs.added_ms(group.members, outcome, drafts, first=group is first)
             # In tokens: plain decoding commits one per round.
             rounds = added_ms / costs.plain_ms
-            self._judge(group, group.drafts_of(drafts), rounds)
+            self._update_balance(group, group.drafts_of(drafts), rounds)
             plain_rounds += rounds
         idle = tuple(group.label for group in self._groups if not group.drafts_of(drafts))
         self._backoffs.record_round(outcome.round_ms, idle)
@@ -236,9 +236,12 @@ class Goodput:
     def _probe_names(self) -> tuple[str, ...]:
         return self._probe.members if self._probe is not None else ()
 
-    def _judge(self, group: _DrafterGroup, own: Sequence[DraftOutcome], rounds: float) -> None:
+    def _update_balance(
+        self, group: _DrafterGroup, own: Sequence[DraftOutcome], rounds: float
+    ) -> None:
         """Updates the group's balance by its accepted tokens minus `rounds`, the plain rounds (one
-        token each) that would have fitted in the time it added; switches it off at -LOSS."""
+        token each) that would have fitted in the time it added; switches it off at
+        -MAX_DEFICIT."""
         if group is self._probe:
             depth = max((max(draft.depths, default=0) for draft in own), default=0)
             # A probe succeeds if all of its draft was accepted.
@@ -253,10 +256,10 @@ class Goodput:
         # `credit`: tokens that no drafter before it proposed, so the groups' gains add up to the
         # round's.
         gain = sum(draft.credit for draft in own) - rounds
-        group.balance = min(SAVED, group.balance + max(WORST, gain))
-        if group.balance >= SAVED:
+        group.balance = min(MAX_BALANCE, group.balance + max(MIN_GAIN, gain))
+        if group.balance >= MAX_BALANCE:
             self._backoffs.record_success(group.label)
-        elif group.balance <= -LOSS:
+        elif group.balance <= -MAX_DEFICIT:
             self._backoffs.switch_off(group.label)
-            self._notice = f"; {group.label} stops drafting: it is {LOSS:g} tokens behind"
+            self._notice = f"; {group.label} stops drafting: it is {MAX_DEFICIT:g} tokens behind"
             group.balance = 0.0

@@ -3,7 +3,7 @@
 import dataclasses
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,7 @@ from core.engine.engine import STAGES_CHUNK
 from core.engine.worker import Worker
 from core.errors import ConfigError, ContextLengthError, EngineBusyError
 from core.events import RanksInfo, RunCompleted, RunFailed, RunStarted
-from core.length.cost_model import NODE_COUNTS, VerifyCosts, measure_verify_costs
+from core.length.cost_model import NODE_COUNTS, Costs, VerifyCosts, measure_verify_costs
 from core.models.protocol import Feed
 from tests.core.engines import (
     GREEDY,
@@ -30,7 +30,7 @@ from tests.core.engines import (
     tables,
     texts_of,
 )  # fmt: skip
-from tests.fakes import TableModel, note_results, word_tokenizer
+from tests.fakes import TableModel, loaded_tables, note_results, word_tokenizer
 
 
 def test_one_call_at_a_time() -> None:
@@ -361,6 +361,32 @@ def test_costs_are_measured_for_every_size_that_fits_and_once() -> None:
     assert set(measure_verify_costs(short).ms) == {n for n in NODE_COUNTS if 5 + n + 1 <= 20}
     engine = engine_of(llm, ssms)
     assert engine.costs.verify is engine.costs.verify
+
+
+def owners_of_costs(owner: Any, met: dict[int, Any]) -> Iterator[tuple[str, Costs]]:
+    """The class of each object of `core` below `owner` that has Costs, with them."""
+    if isinstance(owner, Mapping):
+        values = list(owner.values())
+    elif isinstance(owner, (list, tuple, set)):
+        values = list(owner)
+    else:
+        values = list(vars(owner).values()) if hasattr(owner, "__dict__") else []
+    for value in values:
+        if isinstance(value, Costs):
+            yield type(owner).__name__, value
+        elif id(value) not in met and type(value).__module__.startswith(("core.", "builtins")):
+            met[id(value)] = value
+            yield from owners_of_costs(value, met)
+
+
+def test_all_parts_of_an_engine_share_the_costs_it_is_given() -> None:
+    llm, ssms = tables()
+    costs = Costs(llm, VerifyCosts({0: 1.0, 8: 2.0}, 64))
+    engine = Engine(loaded_tables(llm, ssms), schedule="shared", costs=costs)
+    engine.schedule = "cosine"
+    found = list(owners_of_costs(engine, {}))
+    assert {owner for owner, _ in found} >= {"Engine", "RoundSteps", "AuditionStep", "BatchTimes"}
+    assert all(one is costs for _, one in found)
 
 
 def test_a_loaded_moment_makes_no_size_dearer(monkeypatch: pytest.MonkeyPatch) -> None:

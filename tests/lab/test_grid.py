@@ -34,7 +34,7 @@ def reasons(made: Grid) -> dict[str, str]:
 
 
 def through_log(study: Study) -> Study:
-    """After its way through the log."""
+    """Serialized to the log's JSON and back."""
     return Study.from_plain(json.loads(json.dumps(study.to_plain())))
 
 

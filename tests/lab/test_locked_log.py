@@ -105,10 +105,10 @@ def test_a_study_taken_up_again_is_not_set_to_its_rest_later(monkeypatch: pytest
     states = UnsavedStates(store)  # type: ignore[arg-type]
     states.record("s1", "failed", "why")
     states.record("s2", "stopped", "")
-    with pytest.raises(StoreError), states.resuming("s1"):
+    with pytest.raises(StoreError), states.discarding_state("s1"):
         raise StoreError("locked still")
     assert states.state_of("s1") == ("failed", "why")
-    with states.resuming("s1"):
+    with states.discarding_state("s1"):
         pass
     assert states.state_of("s1") is None
     store.free.set()

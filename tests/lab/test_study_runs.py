@@ -246,7 +246,7 @@ def test_models_that_are_exchanged_end_the_study(tmp_path: Path) -> None:
     lab.runs.models = lambda: ("other (bfloat16, cpu)",)  # type: ignore[method-assign]
     assert lab.conductor.wait(20)
     end = lab.conductor.progress()
-    assert end.state == "stopped" and "the models were exchanged" in end.reason
+    assert end.state == "stopped" and "the loaded models changed to" in end.reason
     assert 2 <= end.done < 8 and len(lab.results()) == end.done
     lab.close()
 

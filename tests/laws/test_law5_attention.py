@@ -19,7 +19,7 @@ from tests.fakes import WINDOW, info_of, tiny_module
 from tests.laws.trees import LAW, ancestors, parents
 
 PREFIX = tuple((11 * i) % 59 + 2 for i in range(WINDOW + 5))
-MIN_CHANGE, MAX_CHANGE = 1e-7, 1e-9
+UNCHANGED_BELOW, CHANGED_ABOVE = 1e-9, 1e-7
 # Norms compute in float32 whatever the model's dtype: passes of other widths round differently.
 ROUNDING = 1e-5
 
@@ -61,13 +61,13 @@ def test_a_change_moves_only_its_descendants(
     node = data.draw(st.integers(0, len(tree) - 1))
     before = tree_logits(family, PREFIX, tokens(len(tree)), tree)
     after = tree_logits(family, PREFIX, with_other_token(tokens(len(tree)), node), tree)
-    moved = (after - before).abs().amax(dim=-1)
+    change = (after - before).abs().amax(dim=-1)
     depths = depths_of(tree)
     for other in range(len(tree)):
         if node not in ancestors(tree, other):
-            assert moved[other] <= MAX_CHANGE
+            assert change[other] <= UNCHANGED_BELOW
         elif depths[other] - depths[node] < WINDOW:  # nothing is out of the window's reach yet
-            assert moved[other] > MIN_CHANGE
+            assert change[other] > CHANGED_ABOVE
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma2"])
@@ -77,7 +77,7 @@ def test_every_node_sees_the_prefix_as_far_as_its_window(
     family: str, tree: list[int], place: int
 ) -> None:
     other = tuple(with_other_token(list(PREFIX), place))
-    moved = tree_logits(family, PREFIX, tokens(len(tree)), tree) - tree_logits(
+    change = tree_logits(family, PREFIX, tokens(len(tree)), tree) - tree_logits(
         family, other, tokens(len(tree)), tree
     )
     layers = model(family)._module.config.num_hidden_layers
@@ -85,9 +85,9 @@ def test_every_node_sees_the_prefix_as_far_as_its_window(
         distance = len(PREFIX) + depth - 1 - place
         # Through n windowed layers information travels n windows at most.
         if family == "llama" or distance < WINDOW:
-            assert moved[node].abs().max() > MIN_CHANGE
+            assert change[node].abs().max() > CHANGED_ABOVE
         elif family == "mistral" and distance > layers * (WINDOW - 1):
-            assert moved[node].abs().max() <= MAX_CHANGE
+            assert change[node].abs().max() <= UNCHANGED_BELOW
 
 
 @LAW

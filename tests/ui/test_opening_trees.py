@@ -29,8 +29,7 @@ def opening_events(store: RunStore, engine: Engine, verify: VerifyCosts) -> tupl
     """The recording made by another engine over the same models, with `verify` as the times of its
     LLM's passes, as the application makes it at its start."""
     models = engine.models
-    fresh = Engine(models)
-    fresh.costs = Costs(models.llm, verify)
+    fresh = Engine(models, costs=Costs(models.llm, verify))
     with closing(Worker(fresh, threads=1)) as worker:
         access = Access("127.0.0.1")
         context = make_context(worker, store, access, parse([]).preset, RunQuery)

@@ -12,7 +12,7 @@ import gradio as gr
 from gradio.events import api
 
 from core.errors import SpecScopeError
-from ui.api import generate, models, prompts, proof, requests, runs, studies, tune
+from ui.api import generate, models, prompts, requests, run_questions, runs, studies, tune
 from ui.server.context import Context
 
 __all__ = ["add_endpoints"]
@@ -21,7 +21,7 @@ __all__ = ["add_endpoints"]
 def add_endpoints(context: Context) -> None:
     """Call it inside `gr.Blocks`. An endpoint has the name of its function; docs/api.md lists them
     with their arguments and results."""
-    for module in (generate, studies, tune, prompts, runs, proof, models, requests):
+    for module in (generate, studies, tune, prompts, runs, run_questions, models, requests):
         for make in module.ENDPOINTS:
             endpoint = make(context)
             name = endpoint.__name__

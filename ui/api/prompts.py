@@ -56,7 +56,7 @@ def _prompts(context: Context) -> Callable[..., Any]:
         configurations (as in `/compare`; the page's preset where none is given) and plain decoding.
 
         Returns what `/study` does, and `prompts`: a row for each prompt and configuration. A client
-        that cancels stops it; with `wait` false it is left to itself, and stands in Prompts.
+        that cancels stops it; with `wait` false it keeps running. It is listed in Prompts.
         """
         sampling = SamplingParams(
             max_new_tokens,

@@ -232,12 +232,12 @@ def _opening_handler(live: Live) -> Callable[..., Iterator[Values]]:
                 has_begun = True
                 yield values
         if not has_begun:  # a stream without a value would empty the pictures
-            yield _awaiting(live, live.board.session(request))
+            yield _notice_while_recording(live, live.board.session(request))
 
     return alive
 
 
-def _awaiting(live: Live, session: TabSession) -> Values:
+def _notice_while_recording(live: Live, session: TabSession) -> Values:
     """Nothing new; while the opening run is recorded, a notice that has the page ask again."""
     values: Values = [gr.skip() for _ in live.outputs]
     if live.board.awaits_opening(session):

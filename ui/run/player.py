@@ -105,7 +105,7 @@ class Player:
 
     def show_stage(self, stages: int) -> None:
         """Go to where `stages` stages from the beginning end, and switch to stepping. The rounds
-        after it stay on show; past the last stage shown it plays on."""
+        after it stay on show. Past the last stage shown it moves there, without a selection."""
         with self._lock:
             self._pace = replace(self._pace, mode="step")
             # Earlier stages are selected, not unplayed: what is shown stays where it is.

@@ -40,7 +40,7 @@ def served_parts(view: View, ssms: Sequence[str]) -> Value:
         [sum(column) for column in zip(*(_shares(token, slots) for token in of), strict=True)]
         for of in rounds
     ]
-    parts = _cut(shares, len(slots))
+    parts = _best_parts(shares, len(slots))
     return {
         str(i): _part(view, [token for of in rounds[first:end] for token in of], slots[best])
         for i, (first, end, best) in enumerate(parts)
@@ -71,7 +71,7 @@ def _shares(token: TokenView, slots: Sequence[int]) -> list[float]:
     return [1 / len(proposers) if slot in proposers else 0.0 for slot in slots]
 
 
-def _cut(shares: Sequence[Sequence[float]], count: int) -> list[tuple[int, int, int]]:
+def _best_parts(shares: Sequence[Sequence[float]], count: int) -> list[tuple[int, int, int]]:
     """Parts (first round, end, drafter) that maximise the sum of shares minus CHANGE for each
     further part."""
     # Dynamic programming over rounds: worth[i] is the best sum so far with drafter i in the last

@@ -105,7 +105,7 @@ COMBINE_RULES: Mapping[str, CombineRule] = by_name(
         CombineRule(
             "union",
             "all drafts in one tree",
-            "core.trees.combine.whole:union",
+            "core.trees.combine.keep_all:union",
             keeps_all=True,
             meaning="the drafts of all drafters are merged into one tree",
             words=PictureWords(
@@ -139,7 +139,7 @@ COMBINE_RULES: Mapping[str, CombineRule] = by_name(
         CombineRule(
             "log_pool",
             "SSMs choose together",
-            "core.trees.combine.whole:log_pool",
+            "core.trees.combine.keep_all:log_pool",
             node_budget="pooled",
             weighted=True,
             ahead=False,

@@ -20,7 +20,7 @@ __all__ = [
     "TrialResult",
     "Verdict",
     "VerifyInput",
-    "offers",
+    "child_proposals",
     "verdict_of",
 ]
 
@@ -84,7 +84,7 @@ class Verdict:
     trials: tuple[TrialResult, ...] = ()
 
     def outcomes(self, tree: TokenTree) -> tuple[str, ...]:
-        """`accepted`, `rejected` (tried in vain, or a child of the path that was not taken) or
+        """`accepted`, `rejected` (tried and rejected, or a child of the path that was not taken) or
         `not_reached`."""
         accepted = {ROOT, *self.path}
         trials = {decision.node for decision in self.trials}
@@ -135,8 +135,8 @@ class ChildProposal:
         return min(1.0, p_token / self.q_token) if self.q_token > 0.0 else 0.0
 
 
-def offers(inputs: VerifyInput, children: Sequence[int]) -> Iterator[ChildProposal]:
-    """Every proposal of `children`; a token proposed twice is offered twice.
+def child_proposals(inputs: VerifyInput, children: Sequence[int]) -> Iterator[ChildProposal]:
+    """Every proposal of `children`; a token proposed twice is yielded twice.
 
     For draws without replacement q is renormalized without the drafter's earlier draws here.
     """
@@ -155,7 +155,7 @@ def _order_proposals(inputs: VerifyInput, children: Sequence[int]) -> list[tuple
     bias the result (tests/laws/traps.py has such orders)."""
     pairs = [(proposal, child) for child in children for proposal in inputs.tree.proposals[child]]
     # A token drawn twice is one node with two rows of children; ranks count within a row.
-    return sorted(pairs, key=lambda offer: (offer[0].drafter, offer[0].row or 0, offer[0].rank))
+    return sorted(pairs, key=lambda pair: (pair[0].drafter, pair[0].row or 0, pair[0].rank))
 
 
 def _distribution(

@@ -34,7 +34,7 @@ from core.trees.verify.base import (
     TrialResult,
     Verdict,
     VerifyInput,
-    offers,
+    child_proposals,
     verdict_of,
 )
 
@@ -67,7 +67,7 @@ class _Walk:
             return self._decide_node(node, acceptance, draws, None)
         left = acceptance * self._inputs.target.probabilities(node + 1)  # a M of the docstring
         passed_over: set[int] = set()
-        for offer in offers(self._inputs, children):
+        for offer in child_proposals(self._inputs, children):
             p_token, verdict = float(left[offer.token_id]), None
             # A token proposed twice: its branch is decided with the first proposal.
             if offer.child not in passed_over:

@@ -17,7 +17,7 @@ from core.trees.verify.base import (
     TrialResult,
     Verdict,
     VerifyInput,
-    offers,
+    child_proposals,
     verdict_of,
 )
 
@@ -127,7 +127,7 @@ def _try(
     trials: list[TrialResult],
 ) -> tuple[ChildProposal | None, torch.Tensor]:
     """The accepted proposal among `children` (None if none was), and the remaining p."""
-    for offer in offers(inputs, children):
+    for offer in child_proposals(inputs, children):
         p_token = float(p[offer.token_id])
         key = ("accept", inputs.root_position, draws, offer.attempt)
         accepted = inputs.noise.coin(offer.ratio(p_token), key)

@@ -12,7 +12,8 @@ def observe(calibration: Calibration, logits: torch.Tensor, token_id: int) -> No
 
 
 def fit(true_temperature: float, steps: int = 3000, vocab: int = 8) -> Calibration:
-    """A drafter whose logits must be divided by `true_temperature` to be the truth."""
+    """A calibration fitted to a drafter whose logits must be divided by `true_temperature` to be
+    the truth."""
     generator = torch.Generator().manual_seed(1)
     calibration = Calibration()
     for _ in range(steps):

@@ -19,7 +19,7 @@ from core.length import Auditions, Choice, DraftOutcome, RoundOutcome
 from core.length.base import StopLimits
 from core.length.cost_model import Costs, VerifyCosts
 from core.length.cost_model.backoff import STRIKES
-from core.length.goodput import LOSS, PROBE_LENGTH, ROUNDS_PER_PLAN, Goodput
+from core.length.goodput import MAX_DEFICIT, PROBE_LENGTH, ROUNDS_PER_PLAN, Goodput
 from core.length.stop_rule import StopRule, step_limits
 from tests.core.cuda.test_draft_graph import COLD, WARM
 from tests.core.drafters.test_compiled import FOLLOWING, pools, rounds
@@ -206,7 +206,7 @@ def test_a_hopeless_drafter_costs_next_to_nothing() -> None:
     assert result.goodput() >= 0.97 * run_fixed(HOPELESS, TOKENS, 0).goodput()
     # Each draft loses 0.1 to 0.2 tokens here.
     first = result.lengths.index(0)
-    assert LOSS / 0.2 <= first <= LOSS / 0.1
+    assert MAX_DEFICIT / 0.2 <= first <= MAX_DEFICIT / 0.1
     assert "a stops drafting: it is 4 tokens behind" in result.choices[first].reason
     assert result.choices[-1].drafters == frozenset()
     assert "0 stays: no draft beats plain decoding at" in result.choices[-1].reason

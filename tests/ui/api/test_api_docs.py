@@ -19,7 +19,7 @@ from tests.golden.differences import differences
 from tests.source import ROOT
 from tests.ui.api.sites import Site, api_site
 from tests.ui.fakes import FakeWorker, endless, script_of
-from ui.api import proof
+from ui.api import run_questions
 from ui.server.arguments import parse
 
 API = ROOT / "docs" / "api.md"
@@ -143,7 +143,7 @@ def test_every_answer_has_its_documented_type(
     site: tuple[Client, FakeWorker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, worker = site
-    monkeypatch.setattr(proof, "measure_regret", no_progress)
+    monkeypatch.setattr(run_questions, "measure_regret", no_progress)
     call = Caller(client)
     call_study_endpoints(call, worker)
     call_run_endpoints(call)

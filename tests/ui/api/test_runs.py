@@ -29,8 +29,8 @@ def test_formats_and_filters_are_those_of_the_store() -> None:
 def test_a_note_is_kept_found_and_taken_away(api: Site) -> None:
     api.record(0, 1)
     note = "für die Vorlesung " + HOSTILE_TEXTS[0]
-    told = api("/annotate", run_id="synthetic-0", note=note)
-    assert told == {"run_id": "synthetic-0", "note": note}
+    noted = api("/annotate", run_id="synthetic-0", note=note)
+    assert noted == {"run_id": "synthetic-0", "note": note}
     assert api("/run", run_id="synthetic-0")["note"] == note
     for filters in ({"noted": True}, {"search": "Vorlesung"}):
         result = api("/runs", **filters)
@@ -81,7 +81,7 @@ def test_a_client_that_cancels_stops_the_engine(api: Site) -> None:
     wait(lambda: api.worker.runs[-1].is_cancelled)
 
 
-def test_many_clients_at_once_hold_no_threads(api: Site) -> None:
+def test_each_of_many_clients_at_once_gets_a_run_of_its_own(api: Site) -> None:
     client = api.client()
     jobs = [client.submit(prompt=f"number {i}", api_name="/generate") for i in range(12)]
     assert len({result["run_id"] for result in [job.result(timeout=30) for job in jobs]}) == 12
@@ -100,8 +100,8 @@ def test_with_auth_runs_belong_to_the_user_who_logged_in(locked: Site) -> None:
 
 
 def test_load_models_swaps_them_and_generate_uses_the_new_ones(fresh: Site) -> None:
-    told = fresh("/load_models", llm="other", ssms=["small"], dtype="bfloat16", device="cpu")
-    assert [model["name"] for model in told["loaded"]] == ["other", "small"]
+    result = fresh("/load_models", llm="other", ssms=["small"], dtype="bfloat16", device="cpu")
+    assert [model["name"] for model in result["loaded"]] == ["other", "small"]
     assert fresh.loader.asked[-1] == ModelPair("other", ("small",), "bfloat16", "cpu")
     fresh("/generate", prompt="after")
     assert fresh.context.hub.worker.requests[-1].prompt == "after"
@@ -133,5 +133,5 @@ def test_elsewhere_models_are_loaded_with_a_login_only(elsewhere: Site, fresh_lo
     groups = {offer["group"]: offer for offer in elsewhere("/models")["offers"]}
     assert groups["loaded"]["llm"] == "" and "cached" not in groups
     assert elsewhere.context.model_host.version == 0
-    told = fresh_locked("/load_models", llm="other", ssms=["small"])
-    assert [model["name"] for model in told["loaded"]] == ["other", "small"]
+    result = fresh_locked("/load_models", llm="other", ssms=["small"])
+    assert [model["name"] for model in result["loaded"]] == ["other", "small"]

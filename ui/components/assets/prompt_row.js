@@ -11,14 +11,14 @@ export const COLUMNS = described([
   { key: "mean", of: "mean_acceptance_length", number: true },
   { key: "rate", of: "draft_acceptance_rate", number: true },
   { key: "positions", of: "acceptance_rate_per_position", cell: sparkCell },
-  { key: "best", label: "best drafter", cell: bestCell, also: "Who proposed most of the accepted tokens." },
+  { key: "best", label: "best drafter", cell: bestCell, also: "The drafter that proposed most of the accepted tokens." },
   { key: "rejected", label: "rejected at", number: true, show: (row) => (row.rejected == null ? "–" : `token ${row.rejected + 1}`), also: "The drafted token at which most rejections came: token 1 is the first." },
   { key: "speed", of: "tokens_per_second", number: true, also: "The median of the row's runs." },
   { key: "ratio", of: "speedup", number: true, cell: ratioCell, also: "Of the same prompt: the median, with the lowest and the highest." },
 ]);
 
 const MEANS = ["mean", "rate", "speed", "ratio"];
-// Of times: how many of them a row's figure is the median of. Counts are the same in every run.
+// Of times: how many of them a row's figure is the median of. Counts are pooled over the row's runs.
 const SAMPLES = { speed: "runs", ratio: "samples" };
 
 export function lineOf(panel, columns, row) {
@@ -76,7 +76,7 @@ function ratioCell(row) {
   const notes = [row.spread, row.noise, row.plain > 0 && plural(row.plain, "plain run")];
   const cell = h("td", { "data-number": true, class: "ss-prompts-ratio" }, amount(GLOSSARY.speedup, row.ratio),
     notes.filter(Boolean).map((note) => h("span", { class: "ss-prompts-note" }, note)));
-  set(cell, "title", row.against ? `Beside ${row.against}` : "No plain run of the same prompt, sampling and LLM is there");
+  set(cell, "title", row.against ? `Compared with ${row.against}` : "There is no plain run of the same prompt, sampling and LLM");
   return cell;
 }
 

@@ -47,7 +47,7 @@ export function create(panel) {
     draw(value) {
       const empty = Object.keys(value.bars ?? {}).length === 0;
       view.value = value;
-      panel.say(empty ? "Who works when, on one millisecond axis." : sentence(value));
+      panel.say(empty ? "When each model works, on one millisecond axis." : sentence(value));
       drawShare(value, view);
       setText(remarks, remarksOn(value));
       panel.body.style.setProperty("--ss-lanes", entries(value.lanes).length);

@@ -11,7 +11,7 @@ import { drawHeadings, drawOrs } from "./tree_marks.js";
 import { heading, isFused, items, offering, words, tableOf, spoken, MEANING, STAGES } from "./tree_model.js";
 import { makeNode, updateNode } from "./tree_node.js";
 import { FUSED, drawRails, partOf } from "./tree_fused.js";
-import { createRims } from "./tree_rims.js";
+import { createScrollHints } from "./scroll_hints.js";
 import { glider } from "./glide.js";
 import { zoomable } from "./zoom.js";
 
@@ -33,17 +33,17 @@ export function create(panel) {
   const svg = s("svg", { class: "ss-tree-svg", role: "group" }, rails, edges, headings, ors, nodes);
   const viewport = h("div", { class: "ss-viewport" }, svg);
   const empty = h("p", { class: "ss-placeholder" }, "Run a prompt, then pick a round: its tree is drawn here.");
-  const rims = createRims(viewport);
+  const scrollHints = createScrollHints(viewport);
   const fused = h("p", { class: "ss-meant ss-fused-meant", hidden: true }, FUSED);
-  panel.body.append(stages.node, empty, h("div", { class: "ss-window" }, viewport, rims.fades), fused);
+  panel.body.append(stages.node, empty, h("div", { class: "ss-window" }, viewport, scrollHints.fades), fused);
   const numbers = h("span", { class: "ss-numbers-meant", hidden: true });
-  stages.node.append(numbers, rims.said);
+  stages.node.append(numbers, scrollHints.pills);
 
   const view = {
     panel, stages, rails, fused, edges, headings, ors, nodes, svg, viewport, empty, list: [], byKey: new Map(), value: null,
     shown: { round: null, stage: null, at: 0, places: new Map() }, glide: glider(),
     caches: { rails: new Map(), edges: new Map(), headings: new Map(), ors: new Map(), nodes: new Map() }, scene: null, least: 0, sized: 0,
-    rims, numbers, places: new Map(),
+    scrollHints, numbers, places: new Map(),
   };
   // In a run at full speed the sentence below grows and shrinks with every round: there the height does not count.
   const resized = ({ wider }) => {
@@ -52,7 +52,7 @@ export function create(panel) {
     if (wider) view.scale = null;  // the type size depends on the window's width
     draw(view.value, view);
   };
-  view.zoom = zoomable(panel, viewport, svg, { resized, seen: (...part) => rims.say(view.places, ...part) });
+  view.zoom = zoomable(panel, viewport, svg, { resized, seen: (...part) => scrollHints.update(view.places, ...part) });
   panel.finishTools({ tableForm: true });
   listen(view);
   return {
@@ -92,7 +92,7 @@ function draw(value, view) {
   if (!list.length) {
     sayNumbers(value, view, false);
     view.places = new Map();
-    view.rims.say(view.places, 0, Infinity);
+    view.scrollHints.update(view.places, 0, Infinity);
     return;
   }
   view.scale ??= scaleOf(viewport);

@@ -53,7 +53,7 @@ SHARING = Lesson(
         "A scheduler decides for all of them. It can leave each request to itself. Or it keeps one "
         "budget: of all drafted tokens it takes the likeliest, wherever they come from, as many as "
         "are worth their time. A request whose next words are easy to guess then gets more, one "
-        "with surprising words less. If guessing does not pay at all, nobody drafts. No text "
+        "with surprising words less. If guessing does not pay at all, no request drafts. No text "
         "changes by this.",
     ),
     look="In “Requests” each row is a request. The full part of a bar are the drafted "

@@ -1,4 +1,4 @@
-// The pictures and the notice in their places, each with a stand-in for Gradio's host: element, props, watch, trigger.
+// Mounts the report's pictures and notice, each with a stand-in for the component object that Gradio passes.
 
 import { mount } from "./main.js";
 import { mount as mountNotice } from "./notice.js";

@@ -42,14 +42,15 @@ export function createPlayer(recording, changed) {
     go({ moving: true, stop: here < last ? here : 0, round: null, node: null, stage: null });
     wait();
   };
-  // A step back selects: the rounds after it stay on show. A step past the last stop shown plays on.
+  // A step back selects: the rounds after it stay on show. A step past the last stop shown moves
+  // there, without a selection.
   const step = (by) => {
     const target = Math.min(last, place() + by);
     if (target < 1) return;
     if (target > at.stop) to(target);
     else go({ node: null, ...recording.stageAt(target) });
   };
-  const still = (move) => (...args) => {
+  const pausing = (move) => (...args) => {
     pause();
     move(...args);
   };
@@ -62,14 +63,14 @@ export function createPlayer(recording, changed) {
   return {
     at, place, play, pause, select,
     toggle: () => (at.moving ? pause() : play()),
-    step: still(step),
-    rewind: still(() => to(0)),
-    follow: still(() => to(last)),
-    // Past the last round that was shown it goes on to the next one, and pauses there.
+    step: pausing(step),
+    rewind: pausing(() => to(0)),
+    follow: pausing(() => to(last)),
+    // Past the last round that was shown the player moves on to the next one, and pauses there.
     selectNext(by) {
       const latest = recording.current(at.stop);
       const target = (at.round ?? latest) + by;
-      if (target > latest && at.stop < last) still(to)(recording.end(target + 1));
+      if (target > latest && at.stop < last) pausing(to)(recording.end(target + 1));
       else if (latest >= 0) select(Math.max(0, Math.min(latest, target)), null);
     },
     pace({ mode, rate = at.rate }) {

@@ -31,7 +31,7 @@ def _baseline(context: Context) -> Callable[..., Any]:
     async def baseline(gradio_request: gr.Request, run_id: str) -> dict[str, Any]:
         """Decode a completed run's request plainly, now, and compare the speeds: `speed_up`. The
         plain run is in Sessions too. A client that cancels stops it."""
-        session, summary = await _ask(context, gradio_request, run_id, race_plain)
+        session, summary = await _run_question(context, gradio_request, run_id, race_plain)
         if session.baseline is None:
             raise ConfigError(session.trouble or UNFINISHED)
         ours = summary.stats.tokens_per_second
@@ -52,7 +52,7 @@ def _prove(context: Context) -> Callable[..., Any]:
         """Decode a run's request plainly and compare the texts: `answer` is identical, tie (a
         rounding tie), bug, or distribution (a rule that keeps the distribution, not the tokens),
         `words` say why, `at` is the first token that differs. A client that cancels stops it."""
-        session, _ = await _ask(context, gradio_request, run_id, race_plain)
+        session, _ = await _run_question(context, gradio_request, run_id, race_plain)
         if session.answer is None:
             raise ConfigError(session.trouble or UNFINISHED)
         return {
@@ -72,7 +72,7 @@ def _regret(context: Context) -> Callable[..., Any]:
         the LLM passes are counted that the text takes with each of them alone, with the best fixed
         choice in hindsight and with the best choice in each round. `words` say it. A client that
         cancels stops it."""
-        session, _ = await _ask(context, gradio_request, run_id, measure_regret)
+        session, _ = await _run_question(context, gradio_request, run_id, measure_regret)
         if session.regret is None:
             raise ConfigError(session.trouble or UNFINISHED_REGRET)
         return {"run_id": run_id, **regret_plain(session.regret)}
@@ -80,7 +80,7 @@ def _regret(context: Context) -> Callable[..., Any]:
     return regret
 
 
-async def _ask(
+async def _run_question(
     context: Context, request: gr.Request, run_id: str, question: Question
 ) -> tuple[TabSession, Any]:
     """A tab session with the answer to the question, and the run's summary."""

@@ -1,5 +1,5 @@
-// Where a part of the tree is scrolled away, its end fades out, and a line beside the stages says how many more tokens of
-// depth, or rows, there are. Not on the drawing, where the words would cover nodes.
+// Hints for a scrolled tree: a fade at a cut side and a pill with the number of hidden levels or rows. The pills are in the
+// line of the stages, not on the drawing, where they would cover nodes.
 
 import { h, setText } from "./dom.js";
 
@@ -15,15 +15,15 @@ function showCount(pill, before, count, after) {
 }
 
 // A press of a pill scrolls `viewport` there, by most of what is in sight; keys scroll the viewport itself.
-export function createRims(viewport) {
-  const there = (x, y) => () => viewport.scrollBy({ left: 0.8 * x * viewport.clientWidth, top: 0.8 * y * viewport.clientHeight, behavior: "smooth" });
-  const [before, after, above, below] = [[-1, 0], [1, 0], [0, -1], [0, 1]].map(([x, y]) => h("span", { class: "ss-more", hidden: true, title: "Scroll there", onclick: there(x, y) }));
+export function createScrollHints(viewport) {
+  const scrollTo = (x, y) => () => viewport.scrollBy({ left: 0.8 * x * viewport.clientWidth, top: 0.8 * y * viewport.clientHeight, behavior: "smooth" });
+  const [before, after, above, below] = [[-1, 0], [1, 0], [0, -1], [0, 1]].map(([x, y]) => h("span", { class: "ss-more", hidden: true, title: "Scroll there", onclick: scrollTo(x, y) }));
   const fades = ["before", "after"].map((side) => h("div", { class: `ss-fade ss-${side}`, hidden: true }));
   return {
     fades,
-    said: h("span", { class: "ss-mores", "aria-hidden": "true" }, before, after, above, below),
-    // `places` of the nodes; visible is what lies between two x and two y.
-    say(places, from, to, bottom = Infinity, top = -Infinity) {
+    pills: h("span", { class: "ss-mores", "aria-hidden": "true" }, before, after, above, below),
+    // `places`: node boxes; visible are x in [from, to] and y in [top, bottom].
+    update(places, from, to, bottom = Infinity, top = -Infinity) {
       const [left, right, over, under] = [new Set(), new Set(), new Set(), new Set()];
       for (const { x, y, width, right: level } of places.values()) {
         if (x < from - CUT) left.add(level);
