@@ -242,15 +242,20 @@ class CreditRouter:
             self._reason = f"{', '.join(self._routed)} predicted the prompt's end best"
             return
         may_switch = self._changed or self._is_steady
-        changes, why = [], "the text changed"
+        changes, why, held_back = [], "the text changed", ""
         for challenger in [name for name in best if name not in self._routed]:
             scored_routed = [name for name in self._routed if name in credits]
             weakest = min(scored_routed, key=lambda name: values[name], default=None)
-            if weakest is None or not may_switch:
+            if weakest is None or values[challenger] <= values[weakest]:
+                break
+            higher = f"{challenger} scores higher than {weakest}, but"
+            if not may_switch:
+                held_back = f"{higher} switches are {STEADY_ROUNDS} rounds apart"
                 break
             noise = 0.0 if self._changed else NOISE * noise_of(recent[challenger], recent[weakest])
             # By value, not by credit: a slower SSM must predict better by more.
             if self._value(challenger, credits[challenger] - noise) <= values[weakest]:
+                held_back = f"{higher} by no more than their noise"
                 break
             self._routed[self._routed.index(weakest)] = challenger
             changes.append(f"{challenger} for {weakest}")
@@ -263,6 +268,8 @@ class CreditRouter:
             self._reason = f"{', '.join(changes)}: {why}"
             for name in self._routed:
                 self._recent.pop(name, None)  # a new baseline
+        else:
+            self._reason = held_back or "no other SSM scores higher"
         self._changed = False
         if may_switch:
             self._times_changed = False

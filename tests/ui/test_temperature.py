@@ -14,7 +14,7 @@ from tests.ui.boards import context, live_of, press, run
 from tests.ui.fakes import INFOS, script_of
 from ui.form.form import preset_config
 from ui.live.handlers import start_run, temperature_hint
-from ui.run.temperature import TEMPERATURE_INFO, AcceptanceByTemperature
+from ui.run.temperature import CHANCE, TEMPERATURE_INFO, AcceptanceByTemperature
 from ui.server.session import TabSession
 
 
@@ -33,7 +33,8 @@ def test_the_runs_at_each_temperature_are_beside_each_other() -> None:
     runs.keep(asked(0.0), INFOS, 0.834)
     runs.keep(asked(0.8), INFOS, 0.61)
     assert runs.words() == (
-        f"{TEMPERATURE_INFO} Your runs, accepted of depth: 83 % at 0 and 61 % at 0.8."
+        f"{TEMPERATURE_INFO} Your last run at each, accepted of depth: 83 % at 0 and 61 % at 0.8. "
+        f"{CHANCE}"
     )
     for at in (0.5, 1.0, 2.0):
         runs.keep(asked(at), INFOS, 0.25)
@@ -46,7 +47,7 @@ def test_a_preset_with_other_fields_at_another_temperature_is_the_same() -> None
     assert paper[0].speculation != paper[1].speculation
     for request in paper:
         runs.keep(request, INFOS, 0.5)
-    assert "Your runs" in runs.words()
+    assert "Your last run at each" in runs.words()
 
 
 def test_runs_that_differ_in_more_than_the_temperature_are_not_compared() -> None:

@@ -6,6 +6,8 @@ import math
 import re
 from dataclasses import replace
 from itertools import takewhile
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -334,6 +336,18 @@ def test_the_sentence_of_a_round_reports_what_decided_and_a_tie_once() -> None:
     assert told > 6
     told = reasons({A: "xy", B: "xz", C: "xyw"}, (0.5, 1.0, 0.5), A)
     assert told.count("a tie") == 1
+
+
+def test_a_higher_share_of_fewer_tokens_is_named_beside_the_most_accepted() -> None:
+    def words(**scoreboard: tuple[int, int]) -> str:
+        view: Any = SimpleNamespace(scoreboard=scoreboard)
+        return helped_words(view)
+
+    assert words(code=(95, 161), stories=(49, 65), docs=(60, 161)) == (
+        "code helped most: 95 of its 161 tokens were accepted in this run. Of the fewer tokens of "
+        "stories a higher share was accepted: 49 of 65, 75 % against 59 %."
+    )
+    assert words(code=(95, 161), stories=(20, 65)).endswith("accepted in this run.")
 
 
 def test_the_drafter_that_helped_most_is_named_with_its_counts() -> None:

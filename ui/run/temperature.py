@@ -20,6 +20,7 @@ __all__ = ["TEMPERATURE_INFO", "AcceptanceByTemperature"]
 TEMPERATURE_INFO = f"0 always takes the best token. {TEMPERATURE_MEANS}"
 MOST = 4
 """Temperatures that are named at once."""
+CHANCE = "Above 0 each run draws other tokens: one run does not compare temperatures, Tune does."
 TRY, OTHER = 0.8, 1.5
 """The temperature to compare with, and another one where it is the run's own."""
 
@@ -55,7 +56,7 @@ class AcceptanceByTemperature:
         share = GLOSSARY["draft_acceptance_rate"]
         shares = join_names([f"{share.text(latest[at])} at {at:g}" for at in sorted(latest)])
         if len(latest) > 1:
-            return f"{TEMPERATURE_INFO} Your runs, {share.label}: {shares}."
+            return f"{TEMPERATURE_INFO} Your last run at each, {share.label}: {shares}. {CHANCE}"
         (only,) = latest
         other = TRY if only != TRY else OTHER
         return (

@@ -209,7 +209,21 @@ def helped_words(view: View) -> str:
     if level:
         each = f"{number_of(accepted, 'token')} each {_was(accepted)}"
         return f"{join_names([name, *level])} helped most: {each} accepted."
-    return f"{name} helped most: {counts}."
+    return f"{name} helped most: {counts}.{_higher_share(drafted)}"
+
+
+def _higher_share(drafted: Sequence[tuple[str, tuple[int, int]]]) -> str:
+    """The drafter with the highest share, unless it is the first: drafters may have had unequal
+    room in the tree, so that counts alone would misjudge them."""
+    shares = {name: accepted / max(1, proposed) for name, (accepted, proposed) in drafted}
+    best = max(shares, key=lambda name: shares[name])
+    if shares[best] <= shares[drafted[0][0]]:
+        return ""
+    accepted, proposed = dict(drafted)[best]
+    return (
+        f" Of the fewer tokens of {best} a higher share was accepted: {accepted} of {proposed}, "
+        f"{100 * shares[best]:.0f} % against {100 * shares[drafted[0][0]]:.0f} %."
+    )
 
 
 def vote_in_short(detail: Detail | None) -> str:

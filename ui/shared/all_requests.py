@@ -154,7 +154,10 @@ def _pool(now: Snapshot) -> str:
     waiting = {0: "nothing waits", 1: "1 request waits"}
     queue = waiting.get(now.num_waiting, f"{now.num_waiting} requests wait")
     if not now.runs:
-        return f"No request is decoded now, and {queue} in the queue."
+        return (
+            f"No request is decoded now, and {queue} in the queue. Run in two tabs at once to see "
+            "requests share the LLM; lesson 10 of Learn starts four."
+        )
     return f"{len(now.runs)} of {now.max_live} places are taken; {queue} in the queue."
 
 

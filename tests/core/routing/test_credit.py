@@ -155,6 +155,21 @@ def test_a_drafter_that_failed_is_replaced_by_the_best_of_the_rest() -> None:
     assert "b" not in one.drafter_scores()
 
 
+def test_an_ssm_that_scores_higher_and_is_held_back_is_named() -> None:
+    one = CreditRouter(("a", "b"), 1, lambda name: RoundTime(2.0, 2.0))
+    one.observe_audition({"a": [-0.5] * WINDOW, "b": [-1.0] * WINDOW}, 0.01)
+    assert one.route().reason == "a predicted the prompt's end best"
+    by_noise = {"a": [-0.5, -1.5] * (WINDOW // 2), "b": [-1.4, -0.4] * (WINDOW // 2)}
+    one.observe_audition(by_noise, 0.01)
+    assert one.route().reason == "b scores higher than a, but switches are 16 rounds apart"
+    for _ in range(STEADY_ROUNDS):
+        one.observe(RoundEvidence(3, 4, 1.0))
+    one.observe_audition(by_noise, 0.01)
+    assert one.route().reason == "b scores higher than a, but by no more than their noise"
+    one.observe_audition({"a": [-0.5] * WINDOW, "b": [-1.0] * WINDOW}, 0.01)
+    assert one.route().reason == "no other SSM scores higher" and one.route().drafters == ("a",)
+
+
 def test_fewer_drafters_than_places_are_never_auditioned() -> None:
     one = CreditRouter(("a", "b"), 2, lambda name: RoundTime(2.0, 2.0))
     assert not one.wants_audition and one.route().drafters == ("a", "b")

@@ -6,6 +6,11 @@ import { plain, prose } from "./text.js";
 
 const HEAD = ["part of the text", "rounds", "served by", "why"];
 const LONGEST = 40;
+// When, by routing rule, others than those with the highest scores draft.
+const UNLESS = {
+  cosine: ", and after few accepted tokens some that drafted least, to be measured",
+  credit: ", but one takes another's place only with a gain above the noise and, unless the text changes, 16 rounds after the last change",
+};
 
 // A row for each part; a click shows its first round everywhere.
 export function createParts(panel) {
@@ -20,8 +25,7 @@ export function createParts(panel) {
     draw(value) {
       const parts = entries(value.parts);
       node.hidden = !parts.length;
-      const tried = value.rule === "cosine" ? ", and after few accepted tokens some that drafted least, to be measured" : "";
-      setText(meant, `In each round the SSMs with the highest scores draft${tried}. An SSM's score: ${prose(value.score)}.`);
+      setText(meant, `In each round the SSMs with the highest scores draft${UNLESS[value.rule] ?? ""}. An SSM's score: ${prose(value.score)}.`);
       const signature = JSON.stringify([value.run, value.parts ?? {}]);
       if (body.ssShown === signature) return;
       body.ssShown = signature;
