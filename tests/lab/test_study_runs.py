@@ -184,7 +184,7 @@ def test_a_study_is_of_its_models(own: str, loaded: str, same: bool) -> None:
 
 
 def test_one_study_at_a_time_and_of_the_models_that_stand(lab: Lab) -> None:
-    with pytest.raises(StudyError, match="loaded are synthetic-llm .float32, cpu., ssm-code"):
+    with pytest.raises(StudyError, match="but synthetic-llm .float32, cpu., ssm-code"):
         lab.conductor.begin(study(models=("other",)))
     lab.worker.set_script(script_of(8), speed=0.5)
     lab.conductor.begin(study())

@@ -35,7 +35,7 @@ def test_rounds_whose_parts_do_not_fit_are_refused() -> None:
         ([drafted, short, verified, completed], "shorter|longer"),
         ([drafted, few, verified, completed], "proposals has"),
         ([drafted, verified, completed], "the round has no Combined"),
-        ([first, last], r"rounds \[0, 1\]"),
+        ([first, last], r"'Drafted', 0\), \('RoundCompleted', 1"),
     )
     for events, message in refused:
         with pytest.raises(ValueError, match=message):
