@@ -104,7 +104,7 @@ def asks(
 
 def check_equal(one: Draft, other: Draft) -> None:
     """Drafts are equal in all fields; rows are compared by their contents."""
-    for name in ("token_ids", "parents", "ranks", "qs", "passes", "ahead"):
+    for name in ("token_ids", "parents", "ranks", "qs", "passes", "passes_ahead"):
         assert getattr(one, name) == getattr(other, name), name
     assert one.scores == pytest.approx(other.scores, abs=1e-5)
     assert set(one.rows) == set(other.rows) and one.q is other.q is None
