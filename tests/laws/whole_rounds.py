@@ -49,8 +49,8 @@ class _Thorough(Engine):
 
     def __init__(self, models: LoadedModels) -> None:
         super().__init__(models)
-        self._decide = self._steps.decide
-        self._steps.decide = self._decide_in_every_way  # type: ignore[method-assign]
+        self._decide = self._steps.forward_and_verify
+        self._steps.forward_and_verify = self._decide_in_every_way  # type: ignore[method-assign]
 
     def _decide_in_every_way(self, states: Sequence[RoundState]) -> None:
         if not self.last:
