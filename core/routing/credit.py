@@ -5,7 +5,7 @@ ones count more). Its score is what it would bring as the only drafter: expected
 per second, from its credit and its measured time, whatever the length policy. SSMs that draft
 report log-probabilities from their catch-up pass at no cost. All SSMs are scored in an audition,
 one batched pass over the last tokens: at the start, then as often as 2 % of the decoding time
-allows, sooner when the routed SSMs suddenly predict the text worse (a change of domain).
+allows, and at once when the routed SSMs suddenly predict the text worse (a change of domain).
 
 Credits are those of the last audition, where all SSMs read the same tokens in the same context.
 Catch-up passes only decide when the next audition is due: to compare their probabilities with those
@@ -26,8 +26,9 @@ __all__ = ["CreditRouter", "credit_of", "has_dropped"]
 
 # A token's weight, relative to that of the next newer one.
 FORGETTING = 0.95
-# Auditions take at most this share of the decoding time, whatever they are for. The prompt's counts
-# too: only in a short text, which has no other, may its share be larger.
+# Auditions may take this share of the decoding time, the prompt's included. Those after a drop may
+# exceed it, since a short text would otherwise end before its change is followed; the next regular
+# one then waits for longer.
 SHARE = 0.02
 # Rounds between two switches without a change of domain, so that noise does not make them
 # alternate.
@@ -208,9 +209,9 @@ class CreditRouter:
         # Between two auditions are new tokens, so that each shows something.
         if self._since_audition < RECENT_TOKENS:
             return False
-        # Without a drop enough is left for an audition that a drop may need soon.
-        tokens = CHANGED_WINDOW if self._changed else AUDITION_WINDOW + CHANGED_WINDOW
-        expected_ms = tokens * self._audition_ms / max(1, self._audition_tokens)
+        if self._changed:
+            return True
+        expected_ms = AUDITION_WINDOW * self._audition_ms / max(1, self._audition_tokens)
         return self._audition_ms + expected_ms <= SHARE * self._decode_ms
 
     @property

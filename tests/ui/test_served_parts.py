@@ -15,7 +15,7 @@ from tests.ui.test_routing_values import FIVE, run
 from ui.run.frame import Frame
 from ui.run.reasons import route_reason
 from ui.run.routing_values import route_in_short, routing_value
-from ui.run.text_parts import CHANGE, _cut, served_in_short, served_parts
+from ui.run.text_parts import CHANGE, _best_parts, served_in_short, served_parts
 from ui.run.values import picture_values
 from ui.run.view import TokenView, View, detail_of, reduce_all
 from ui.words.messages import run_lines
@@ -32,7 +32,7 @@ def test_the_cut_is_the_best_there_is() -> None:
     for seed in range(20):
         draw = random.Random(seed)
         shares = [[draw.choice([0.0, 0.5, 4.0]) for _ in range(2)] for _ in range(9)]
-        parts = _cut(shares, 2)
+        parts = _best_parts(shares, 2)
         assert [first for first, _, _ in parts[1:]] == [end for _, end, _ in parts[:-1]]
         results = tuple(best for first, end, best in parts for _ in range(first, end))
         best = max(worth(shares, one) for one in itertools.product(range(2), repeat=9))
@@ -42,7 +42,7 @@ def test_the_cut_is_the_best_there_is() -> None:
 def test_rounds_that_accepted_nothing_stay_with_the_drafter_before() -> None:
     """The part changes where the next drafter's first token was accepted, as the chart does."""
     shares = [[3.0, 0.0]] * 4 + [[0.0, 0.0]] * 3 + [[0.0, 3.0]] * 4
-    assert _cut(shares, 2) == [(0, 7, 0), (7, 11, 1)]
+    assert _best_parts(shares, 2) == [(0, 7, 0), (7, 11, 1)]
 
 
 def text_of(owners: str) -> View:

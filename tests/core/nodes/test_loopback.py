@@ -24,7 +24,7 @@ import pytest
 import zmq
 
 from core import Engine, Request, SamplingParams, SpeculationConfig, connect_nodes
-from core.__main__ import write_text
+from core.__main__ import print_text
 from core.config.nodes import NodeSettings
 from core.errors import NodeError
 from core.events import Event
@@ -330,7 +330,7 @@ def test_the_command_line_says_once_that_a_node_is_gone(
     stream = engine.generate(request(sampling=WARM))
     events = until_rounds(stream, 2)
     transport.kill(0)
-    write_text(iter([*events, *stream]), False)
+    print_text(iter([*events, *stream]), False)
     printed = capsys.readouterr().err.splitlines()
     assert len(printed) == 2 and printed[0].startswith("node 10.0.0.1:7000 is not there: ")
     assert "tokens per LLM pass" in printed[1]

@@ -250,11 +250,13 @@ def test_times_that_are_known_later_change_the_choice_without_an_audition() -> N
 
 
 @pytest.mark.parametrize("domains", [("ab",), ("ab", "de") * 12], ids=["one", "alternating"])
-def test_auditions_after_a_drop_are_paid_from_the_same_share(domains: tuple[str, ...]) -> None:
+def test_regular_auditions_are_paid_from_a_share_and_a_drop_does_not_wait(
+    domains: tuple[str, ...],
+) -> None:
     text, one = Text(4), router()
     for good in domains:
         text.write(1200 // len(domains), good)
-    spent, decoded, most, windows = 0.0, 0.0, 0.0, set()
+    spent, decoded, most, windows = 0.0, 0.0, 0.0, []
     for at in range(WINDOW, 1200, 4):
         if one.wants_audition:
             window = one.audition_window
@@ -262,14 +264,15 @@ def test_auditions_after_a_drop_are_paid_from_the_same_share(domains: tuple[str,
             ms = 0.05 * window  # of the prompt 60 % of a round of 4 ms
             one.observe_audition(logs, ms)
             spent += ms
-            windows.add(window)
+            windows.append(window)
             most = max(most, spent - SHARE * decoded)
         reports = {name: text.log_probs[name][at : at + 4] for name in one.route().drafters}
         one.observe(RoundEvidence(3, 4, 4.0, log_probs=reports))
         decoded += 4.0
-    assert windows == (
-        {AUDITION_WINDOW} if len(domains) == 1 else {CHANGED_WINDOW, AUDITION_WINDOW}
-    )
-    # `most` is the prompt's audition, before which nothing was decoded.
-    assert most == pytest.approx(0.05 * AUDITION_WINDOW)
-    assert 0.5 * SHARE * decoded < spent <= SHARE * decoded
+    assert (CHANGED_WINDOW in windows) == (len(domains) > 1)
+    if len(domains) == 1:
+        # `most` is the prompt's audition, before which nothing was decoded.
+        assert most == pytest.approx(0.05 * AUDITION_WINDOW)
+        assert 0.5 * SHARE * decoded < spent <= SHARE * decoded
+    else:
+        assert 6 <= windows.count(CHANGED_WINDOW) <= len(domains)

@@ -1,12 +1,10 @@
 // A tree that is deeper than its panel is wide goes on below, from the left, as a line of text does. Pure: no DOM.
 
 const BETWEEN = 0.5;  // rows between the two bands
-const MOST_ROWS = 4;  // of a chain with what was rejected or follows beside it; a broader tree is not read along its levels
 
-// A layout (tree_layout.js) in two bands of levels, null where it has none: it is no chain, or a band would be wider than
-// `across`. The places of the lower band have `fold`, the y along which their edges come.
+// A layout (tree_layout.js) in two bands of levels, null where it has none: one of them were wider than `across`. The places
+// of the lower band have `fold`, the y along which their edges come.
 export function folded({ places, levels }, { across, row, pad, gap }) {
-  if (new Set([...places.values()].map(({ y }) => y)).size > MOST_ROWS) return null;
   const ends = [...new Set([...places.values()].map(({ right }) => right))].sort((a, b) => a - b);
   const bandsAt = (end) => [[...places].filter(([, { right }]) => right <= end), [...places].filter(([, { right }]) => right > end)];
   const fits = (band, left) => extent(band, ({ x, width }) => x + width, Math.max) - left + pad <= across;
