@@ -120,18 +120,6 @@ def check_tiers(items: Iterable[pytest.Item]) -> None:
                 )
 
 
-# -- workers --
-
-
-@pytest.hookimpl(wrapper=True, optionalhook=True)
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> Generator[None, int, int]:
-    """One more than there are cores in the second and third tier, whose tests wait: for frames of a
-    page, for processes that start, for what is to happen in time. Two thirds of two cores' time
-    were used by as many workers."""
-    count = yield
-    return count + (config.getoption("markexpr") in TIERS)
-
-
 # -- order --
 
 # The first file compiles every variant of the model pass, which takes a minute where nothing is
