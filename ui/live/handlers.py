@@ -23,6 +23,7 @@ from ui.run.baselines import still_valid
 from ui.run.opening import ROUNDS_A_SECOND
 from ui.run.plain_run import race_plain
 from ui.run.player import Pace, Player
+from ui.run.source import last_event
 from ui.server.context import Context
 from ui.server.session import STOP_WAIT_S, Hub, TabSession, play
 from ui.server.under_way import stop
@@ -191,9 +192,7 @@ def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]
 
 def _is_finished(session: TabSession, player: Player) -> bool:
     """Whether the player's run, which the session still shows, was completed."""
-    source = player.source
-    last = source.events(max(0, source.count - 1), source.count)
-    return session.player is player and any(isinstance(event, RunCompleted) for event in last)
+    return session.player is player and isinstance(last_event(player.source), RunCompleted)
 
 
 def _at_most_every(seconds: float, frames: Iterator[object]) -> Iterator[object]:
@@ -320,13 +319,11 @@ def temperature_hint(live: Live, session: TabSession) -> Any:
         or not asked.speculation.drafters
     ):
         return gr.skip()
-    last = player.source.events(max(0, player.source.count - 1), player.source.count)
-    for end in last:
-        if isinstance(end, RunCompleted):
-            models = live.board.context.models
-            session.acceptance.keep(asked, models, end.stats.draft_acceptance_rate)
-            return gr.update(info=session.acceptance.words())
-    return gr.skip()
+    end = last_event(player.source)
+    if not isinstance(end, RunCompleted):
+        return gr.skip()
+    session.acceptance.keep(asked, live.board.context.models, end.stats.draft_acceptance_rate)
+    return gr.update(info=session.acceptance.words())
 
 
 def check_form(values: Sequence[Any]) -> list[Any]:

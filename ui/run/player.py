@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from core.config.checks import choice, number
 from ui.run.frame import Frame
-from ui.run.source import Source, ends
+from ui.run.source import Source, ends, last_event
 from ui.run.view import STAGES, Detail, RoundEvent, View, detail_of, reduce_all
 
 __all__ = ["EVENTS_A_ROUND", "MODES", "Pace", "Player"]
@@ -334,8 +334,8 @@ class Player:
     def _rounds_known(self, num_events: int) -> int:
         """The number of complete rounds in that many events; an interrupted round has no last
         event."""
-        last = self.source.events(max(0, num_events - 1), num_events)
-        closing = any(ends(event) for event in last)
+        last = last_event(self.source, num_events)
+        closing = last is not None and ends(last)
         return max(0, num_events - 1 - closing) // EVENTS_A_ROUND
 
     def _selected_detail(self) -> Detail | None:

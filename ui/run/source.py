@@ -27,6 +27,7 @@ __all__ = [
     "StoreLike",
     "StoredSource",
     "ends",
+    "last_event",
 ]
 
 KEPT_EVENTS = 2048
@@ -115,6 +116,13 @@ class Source(Protocol):
 def ends(event: Event) -> bool:
     """Whether this is a run's last event."""
     return isinstance(event, (RunCompleted, RunCancelled, RunFailed))
+
+
+def last_event(source: Source, count: int | None = None) -> Event | None:
+    """The last of the first `count` events, of all if left out; None if there is none yet, or if it
+    is lost."""
+    count = source.count if count is None else count
+    return next(iter(source.events(count - 1, count)), None) if count > 0 else None
 
 
 class LiveSource:
