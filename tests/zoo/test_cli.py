@@ -122,7 +122,7 @@ def _wait_for(path: Path, process: subprocess.Popen[bytes], seconds: float = 60.
     [
         ((), "prepare|answers|train|distil|boost|tables|chat-family|evaluate|samples"),
         (("train",), "--out"),
-        (("prepare", "--out", "{out}", "--preset", "big"), "'big' (choose from"),
+        (("prepare", "--out", "{out}", "--preset", "big"), "preset is 'big': one of 'smoke'"),
         (("prepare", "--out", "{out}"), "corpora is None: a folder of corpora"),
         (("prepare", "--out", "{out}", "--corpora", "{out}/no"), "a folder with .txt files in"),
         (
@@ -134,7 +134,7 @@ def _wait_for(path: Path, process: subprocess.Popen[bytes], seconds: float = 60.
         (("train", "--out", "{out}/no"), "python -m zoo prepare"),
         (("train", "--out", "{family}", "--minutes", "nan"), "minutes is nan: a number above 0"),
         (("train", "--out", "{family}", "--minutes", "0"), "minutes is 0.0: a number above 0"),
-        (("train", "--out", "{family}", "--minutes", "x"), "--minutes: invalid float value: 'x'"),
+        (("train", "--out", "{family}", "--minutes", "x"), "minutes is 'x': a number"),
         (("train", "--out", "{family}", "--preset", "cpu"), "mixture is 'stories, dialogue, math'"),
         (("evaluate", "--out", "{family}", "--models", "{out}/no"), "models is"),
         (("evaluate", "--out", "{family}", "--context", "0"), "context is 0: 1 to 256"),
