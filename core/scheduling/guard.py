@@ -14,6 +14,9 @@ ENOUGH = 4
 # Rounds without drafts until drafting is tried again: at first, and at most; doubled by each trial
 # that does not pay.
 FIRST_WAIT, MAX_WAIT = 256, 4096
+# Part of the time that SSMs may take to read the prompts of all live requests for trials. One such
+# reading takes as long as tens of plain rounds, and the next trial waits until that is paid for.
+OPENING_SHARE = 0.02
 # While drafting is on, every 64th round is plain, so that the measured time of plain rounds stays
 # recent. It costs far less than 1 %.
 PROBE_EVERY = 64
@@ -37,7 +40,8 @@ class PlainGuard:
         self.allows_drafts = True
         self._begin_trial()
         self._num_rounds = self._num_plain = 0
-        self._wait = FIRST_WAIT
+        # The wait after a cheap trial, and the present one.
+        self._base_wait = self._wait = FIRST_WAIT
 
     @property
     def next_may_draft(self) -> bool:
@@ -48,9 +52,12 @@ class PlainGuard:
         """The time of a token in rounds with drafts over that in plain rounds."""
         return self._cost.get() / self._tokens.get() if self._tokens.weight else 1.0
 
-    def observe_drafted(self, cost: float, tokens: float = 1.0) -> bool:
+    def observe_drafted(
+        self, cost: float, tokens: float = 1.0, total: float = 0.0, requests: int = 1
+    ) -> bool:
         """Adds a round with drafts that committed `tokens`; returns whether it switched drafting
-        off. `cost`: its time, in tokens that plain rounds commit in it."""
+        off. `cost`: its time, in tokens that plain rounds commit in it, without the SSMs' reading
+        of prompts; `total`: with it. `requests`: the tokens of one plain round."""
         self._num_rounds += 1
         if not (math.isfinite(cost) and cost > 0):
             return False
@@ -58,20 +65,26 @@ class PlainGuard:
         self._cost.add(cost)
         self._tokens.add(tokens)
         self._loss.add(cost - tokens)
+        self._opening_rounds += max(0.0, total - cost) / requests
         if self._loss.weight < ENOUGH:
             return False
         mean = self._loss.get()
         standard_error = math.sqrt(self._loss.variance / max(1.0, self._loss.weight))
         if mean > standard_error:
-            self.forbid()
+            paid_after = math.ceil(self._opening_rounds / OPENING_SHARE)
+            self._forbid(min(MAX_WAIT, max(self._base_wait, paid_after)))
             return True
-        if mean < -standard_error:
-            self._wait = FIRST_WAIT  # drafting pays: a later loss comes from another load
+        if mean < -standard_error:  # drafting pays: a later loss comes from another load
+            self._base_wait, self._opening_rounds = FIRST_WAIT, 0.0
         return False
 
-    def forbid(self) -> None:
-        """No drafts until the next trial."""
-        self.allows_drafts, self._num_plain = False, 0
+    def forbid_like(self, other: PlainGuard) -> None:
+        """No drafts for as many rounds as after the last trial of `other`, with fewer requests: one
+        of more is no cheaper."""
+        self._forbid(other._wait)
+
+    def _forbid(self, rounds: int) -> None:
+        self.allows_drafts, self._num_plain, self._wait = False, 0, rounds
 
     def observe_plain(self) -> bool:
         """Adds a round without drafts; returns whether drafting is tried again from now on."""
@@ -81,9 +94,11 @@ class PlainGuard:
         self._num_plain += 1
         if self._num_plain < self._wait:
             return False
-        self.allows_drafts, self._wait = True, min(MAX_WAIT, 2 * self._wait)
+        self.allows_drafts, self._base_wait = True, min(MAX_WAIT, 2 * self._base_wait)
         self._begin_trial()
         return True
 
     def _begin_trial(self) -> None:
         self._cost, self._tokens, self._loss = Average(), Average(), Average()
+        # Plain rounds that would have fitted into the SSMs' reading of prompts.
+        self._opening_rounds = 0.0

@@ -150,7 +150,7 @@ class Shared:
             self._records[size] = record = _SizeRecord()
             smaller = max((one for one in self._records if one < size), default=size)
             if not self._records[smaller].guard.allows_drafts:
-                record.guard.forbid()
+                record.guard.forbid_like(self._records[smaller].guard)
         return self._records[size]
 
     def _load(self, count: int, context: int, record: _SizeRecord) -> BatchLoad:
@@ -203,8 +203,10 @@ class Shared:
             record.nodes.add(outcome.nodes)
             # The SSMs' prefill serves all tokens of its run, so it is spread over them.
             ms += outcome.tokens * self._open_ms.get() / self._run_tokens
-            cost = ms / self._plain_ms(self._num_live, outcome.context)
-            if record.guard.observe_drafted(cost, outcome.tokens):
+            plain_ms = self._plain_ms(self._num_live, outcome.context)
+            # All of the round: SSMs may have read prompts for the next group as well.
+            total = outcome.wall_ms / plain_ms
+            if record.guard.observe_drafted(ms / plain_ms, outcome.tokens, total, self._num_live):
                 record.notice = (
                     f"no request drafts from now on: with {requests} a token took "
                     f"{record.guard.relative_cost:.2f} times as long as in plain rounds"

@@ -11,6 +11,7 @@ from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.events import Event, RoundCompleted
 from core.length.cost_model import Switch
 from core.scheduling import BatchOutcome, Grant, LiveRequest, Plan, Scheduler
+from core.scheduling.guard import PlainGuard
 from core.scheduling.shared import Shared
 from tests.core.engines import admit_all, by_run, ids_of_events, tables, texts_of
 from tests.fakes import loaded_tables
@@ -122,7 +123,7 @@ def test_no_draft_and_no_turns_where_plain_rounds_are_faster() -> None:
             break
         for size in range(2, 8):
             if number >= 3:
-                scheduler._record(size).guard.forbid()
+                scheduler._record(size).guard.forbid_like(PlainGuard())
         passed = list(engine.round(left))
         parts = [e.scheduled for e in passed if isinstance(e, RoundCompleted)]
         assert [part.num_batch for part in parts if part] == [len(parts)] * len(parts)

@@ -11,7 +11,7 @@ from core.engine.scheduling import _likeliest
 from core.length.cost_model import Costs, VerifyCosts
 from core.scheduling.base import BatchOutcome, LiveRequest
 from core.scheduling.batch_times import BatchTimes
-from core.scheduling.guard import ENOUGH, FIRST_WAIT, MAX_WAIT, PlainGuard
+from core.scheduling.guard import ENOUGH, FIRST_WAIT, MAX_WAIT, OPENING_SHARE, PlainGuard
 from core.scheduling.shared import MOST_KINDS, Shared, node_budget
 
 LIVE = [LiveRequest(64, 8)] * 4
@@ -84,14 +84,21 @@ TABLE = VerifyCosts({0: 1.0, 1: 1.2, 8: 3.0, 64: 18.0}, 64)
 class Machine:
     """A batch whose rounds take 1 ms a request and 0.2 ms a node; a draft of 4 nodes a request
     takes `draft_ms`, and `accepted` of its tokens are right. With `turns` requests are pipelined:
-    half of them are drafted while the others are verified."""
+    half of them are drafted while the others are verified. Before the first of several rounds with
+    drafts SSMs read all prompts, `open_ms` each."""
 
     def __init__(
-        self, requests: int, draft_ms: float, accepted: float, turns: bool = False
+        self,
+        requests: int,
+        draft_ms: float,
+        accepted: float,
+        turns: bool = False,
+        open_ms: float = 0.0,
     ) -> None:
         self.shared = Shared(BatchTimes(Costs(cast(Any, None), TABLE)))
         self.live = [LiveRequest(64, 4, overlapped=turns)] * requests
         self.draft_ms, self.accepted, self.turns = draft_ms, accepted, turns
+        self.open_ms = open_ms
         self.waiting = 0
         self.ms = self.tokens = 0.0
         self.kinds: list[bool] = []
@@ -114,12 +121,13 @@ class Machine:
             self.waiting = count if drafted and self.turns else 0
             llm_ms = 1.0 + 0.5 * count + 0.2 * nodes
             model_ms = max(llm_ms, draft_ms) if self.turns else llm_ms + draft_ms
-            wall_ms = model_ms + 0.4 * count
+            opened = count if self.open_ms and drafted and not any(self.kinds[-FIRST_WAIT:]) else 0
+            wall_ms = model_ms + 0.4 * count + opened * self.open_ms
             self.shared.observe(
                 BatchOutcome(
                     requests=count, context=64, nodes=nodes, tokens=round(tokens), llm_ms=llm_ms,
                     draft_ms=draft_ms, wall_ms=wall_ms, between_ms=0.4 * count,
-                    steps=4 if with_drafts else 0,
+                    steps=4 if with_drafts else 0, open_ms=opened * self.open_ms, num_opened=opened,
                 )
             )  # fmt: skip
             self.ms += wall_ms
@@ -168,7 +176,7 @@ def test_a_larger_batch_begins_without_drafts_where_a_smaller_one_has_none() -> 
     machine.run(40)
     assert not machine.kinds[-1]
     machine.live, machine.kinds = [LiveRequest(64, 8)] * 16, []
-    machine.run(FIRST_WAIT)
+    machine.run(machine.shared._record(4).guard._wait)
     assert not any(machine.kinds)
     machine.run(2)
     assert machine.kinds[-1], "then it is tried"
@@ -197,7 +205,7 @@ def test_a_new_trial_is_reported_by_a_round_with_drafts(num_drafted: int) -> Non
     record = machine.shared._record(4)
     for _ in range(num_drafted):
         record.guard.observe_drafted(1.0)
-    record.guard.forbid()
+    record.guard.forbid_like(PlainGuard())
     machine.run(FIRST_WAIT)
     plans = []
     for _ in range(2):
@@ -208,22 +216,48 @@ def test_a_new_trial_is_reported_by_a_round_with_drafts(num_drafted: int) -> Non
     assert "drafting is tried again with 4 requests" in decisions[0].reason
 
 
+def trial_wait(guard: PlainGuard, *, cost: float, opening: float = 0.0, requests: int = 1) -> int:
+    """Rounds without drafts after a trial; in its first round SSMs read prompts for as long as
+    `opening` plain rounds take."""
+    while not guard.observe_drafted(
+        cost * requests, requests, (cost + opening) * requests, requests
+    ):
+        assert guard.allows_drafts
+        opening = 0.0
+    return sum(1 for _ in iter(guard.observe_plain, True)) + 1
+
+
+@pytest.mark.parametrize("requests", [1, 4, 32])
+@pytest.mark.parametrize("opening", [0.0, 5.0, 20.0])
+def test_reading_prompts_for_trials_takes_a_fiftieth_of_the_time(
+    requests: int, opening: float
+) -> None:
+    guard = PlainGuard()
+    for trial in range(3):
+        wait = trial_wait(guard, cost=1.3, opening=opening, requests=requests)
+        assert wait == pytest.approx(max(FIRST_WAIT * 2**trial, opening / OPENING_SHARE), abs=1)
+
+
 def test_the_guard_backs_off_and_forgives() -> None:
     guard = PlainGuard()
-    waits = []
-    for _ in range(7):
-        while not guard.observe_drafted(1.3):
-            assert guard.allows_drafts
-        rounds = 1
-        while not guard.observe_plain():
-            rounds += 1
-        waits.append(rounds)
+    waits = [trial_wait(guard, cost=1.3) for _ in range(7)]
     assert waits == [*(n * FIRST_WAIT for n in (1, 2, 4, 8)), MAX_WAIT, MAX_WAIT, MAX_WAIT]
-    for _ in range(ENOUGH + 1):
+    assert not guard.observe_drafted(0.5, total=50.0)
+    for _ in range(ENOUGH):
         assert not guard.observe_drafted(0.5)
-    while not guard.observe_drafted(2.5):
-        pass
-    assert sum(1 for _ in iter(guard.observe_plain, True)) + 1 == FIRST_WAIT
+    assert trial_wait(guard, cost=2.5) == FIRST_WAIT, "drafts have paid for the reading"
+    assert trial_wait(guard, cost=1.3, opening=1e6) == MAX_WAIT
+
+
+@pytest.mark.parametrize("requests", [4, 32])
+def test_reading_all_prompts_in_every_trial_costs_little(requests: int) -> None:
+    machine = Machine(requests, draft_ms=1.0, accepted=0.5, open_ms=6.0)
+    machine.run(40)
+    assert not machine.kinds[-1]
+    machine.ms, machine.tokens, machine.kinds = 0.0, 0.0, []
+    machine.run(6000)
+    assert machine.against_plain > 0.97
+    assert any(machine.kinds), "drafting is tried again"
 
 
 def test_one_request_alone_keeps_its_own_budget() -> None:
