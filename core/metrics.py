@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from core.events import Combined, Event, RoundCompleted, RunStarted, RunStats, Span
+from core.events.parts import Timed
 
 __all__ = [
     "HOST_LANES",
@@ -16,7 +17,9 @@ __all__ = [
     "RunStats",
     "StatsFold",
     "audition_ms",
+    "spans_union_ms",
     "stats_of",
+    "timings_union_ms",
     "union_ms",
 ]
 
@@ -70,7 +73,7 @@ class StatsFold:
         prefill = [s for s in spans if s.name == "prefill"]
         rest = [s for s in spans if s.name != "prefill"]
         if prefill:
-            self._prefill_ms += union_ms((s.start_ms, s.end_ms) for s in prefill)
+            self._prefill_ms += spans_union_ms(prefill)
             if self._rounds == 1:  # a drafter that starts later prefills during decoding
                 self._prefill_end = max(s.end_ms for s in prefill)
         drafters = [s for s in rest if s.lane not in NOT_DRAFTING]
@@ -80,7 +83,7 @@ class StatsFold:
         self._verify_ms += sum(end - start for start, end in llm)
         self._llm_busy += union_ms(llm)
         self._draft_busy += union_ms(drafting)
-        # |A and B| = |A| + |B| - |A or B|.
+        # |A and B| = |A| + |B| - |A or B|: an intersection by unions, which are needed anyway.
         self._both_busy += union_ms(llm) + union_ms(drafting) - union_ms([*llm, *drafting])
 
     def stats(self, now_ms: float) -> RunStats:
@@ -135,11 +138,21 @@ def stats_of(events: Sequence[Event]) -> RunStats:
 def union_ms(intervals: Iterable[tuple[float, float]]) -> float:
     """Total length covered by the intervals (start, end), overlaps counted once."""
     covered, last_end = 0.0, float("-inf")
-    # By start: everything before `reached` is counted already.
+    # By start: everything before `last_end` is counted already.
     for start, end in sorted(intervals):
         covered += max(0.0, end - max(start, last_end))
         last_end = max(last_end, end)
     return covered
+
+
+def spans_union_ms(spans: Iterable[Span]) -> float:
+    """`union_ms` of a run's spans."""
+    return union_ms((one.start_ms, one.end_ms) for one in spans)
+
+
+def timings_union_ms(timings: Iterable[Timed]) -> float:
+    """`union_ms` of timings, which are in seconds."""
+    return union_ms((one.start * 1000, one.end * 1000) for one in timings)
 
 
 def audition_ms(event: RoundCompleted) -> float:

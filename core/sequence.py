@@ -99,6 +99,7 @@ class TokenSequence:
 
     def commit(self, token_ids: tuple[int, ...]) -> CommitResult:
         """Appends tokens one by one until one of them ends the run; the rest is dropped."""
+        # One by one: plain decoding would have stopped at the same token.
         deltas: list[str] = []
         for token_id in token_ids:
             self.tokens.append(token_id)

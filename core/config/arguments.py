@@ -38,16 +38,20 @@ class Parser(argparse.ArgumentParser):
     """Raises ConfigError, whose message is one line, instead of printing usage."""
 
     def error(self, message: str) -> NoReturn:
+        """Raises ConfigError, in the form of `ConfigError.of` for the errors in REWORDED."""
+        # By argparse's own words, since its errors carry no fields.
         for pattern, words in REWORDED:
             message = pattern.sub(words, message)
         raise ConfigError(message)
 
 
 def integer_argument(field: str) -> Callable[[str], int]:
+    """An argparse type for whole numbers."""
     return argument_of(field, int, "a whole number")
 
 
 def number_argument(field: str) -> Callable[[str], float]:
+    """An argparse type for numbers."""
     return argument_of(field, float, "a number")
 
 

@@ -68,6 +68,7 @@ def names(field: str, value: object, *, at_most: int) -> tuple[str, ...]:
     if not isinstance(value, (tuple, list)):
         raise ConfigError.of(field, value, allowed)
     if len(value) > at_most:
+        # Its length instead of its items, of which a message would show the first ones only.
         raise ConfigError(f"{field} is a list of {len(value)}: {allowed}")
     if not all(isinstance(item, str) and item for item in value):
         raise ConfigError.of(field, value, allowed)
@@ -91,7 +92,8 @@ def whole_characters(field: str, value: str) -> None:
         ) from error
 
 
-# The largest values allowed: nodes of a tree, steps of a draft, children of a node.
+# The largest values allowed: nodes of a tree, steps of a draft, children of a node. They bound the
+# memory of a round, and what a message of a drafter node may hold.
 MAX_TREE_NODES = 256
 MAX_SPECULATION_LENGTH = 64
 MAX_EXPANSION = 16

@@ -69,6 +69,7 @@ ROUTINGS = tuple(ROUTING_RULES)
 VERIFIES = tuple(VERIFY_RULES)
 PIPELINES = tuple(PIPELINE_MODES)
 
+# Float32 logits divided by a lower temperature may overflow; 0 itself is greedy.
 MIN_TEMPERATURE = 0.001
 # The run log stores a seed as a signed 64-bit integer.
 MAX_SEED = 2**63 - 1
@@ -98,7 +99,6 @@ class SamplingParams:
     def __post_init__(self) -> None:
         integer("max_new_tokens", self.max_new_tokens, 1, 1_000_000)
         if self.temperature != 0 or isinstance(self.temperature, bool):
-            # Float32 logits divided by a tiny temperature overflow; 0 itself is greedy.
             number("temperature", self.temperature, MIN_TEMPERATURE, 100.0, zero=True)
         integer("top_k", self.top_k, 0, 10_000_000)
         number("top_p", self.top_p, 0.0, 1.0, low_open=True)
@@ -249,7 +249,8 @@ class SpeculationConfig:
             )
         if name == "cosine":
             return cls(draft="fused", routing="cosine", pipeline="across")
-        # Measured: of the nodes of (1, 1, 3) the third child at depth 3 was seldom worth verifying.
+        # Measured: of the nodes of (1, 1, 3) the third child at depth 3 was seldom worth verifying
+        # (docs/results.md, "What was tried for `best`").
         if name == "best":
             return cls(drafters=("all", "ngram"), length="goodput", expansion=(1, 1, 2))
         return cls()  # specinfer: the defaults of the fields

@@ -32,7 +32,7 @@ class RankSplit:
 
 
 def ranks_of(text: str | None, offload: Offload | None = None) -> RankSplit | None:
-    """From the argument of a command line, None where it was not given. ConfigError."""
+    """From the argument of a command line, None where it was not given. Raises ConfigError."""
     if text is None:
         return None
     split, separator, count = text.partition("=")

@@ -37,16 +37,16 @@ def make_drafters(
     return {**ssm_pool.ssms, **{one.name: one for one in others}}
 
 
-def compile_lookups(sequences: Sequence[TokenSequence]) -> None:
+def compile_lookups(sequence: TokenSequence) -> None:
     """Compiles the functions of `suffix` and `table`, or loads them from numba's cache: else the
     first request would wait for seconds. The drafters that are made here are discarded."""
+    # A table with rows, so that their insertion is compiled, too.
     for drafter in (SuffixDrafter(SUFFIX, 64), TableDrafter(TABLE, new_table(4))):
-        for sequence in sequences:
-            drafter.open(sequence)
-            (draft,) = drafter.draft([DraftRequest(sequence, 0, "topk", (1,), 1)])
-            drafter.commit(sequence, draft, (0,))
-            drafter.learn(sequence)
-            drafter.close(sequence)
+        drafter.open(sequence)
+        (draft,) = drafter.draft([DraftRequest(sequence, 0, "topk", (1,), 1)])
+        drafter.commit(sequence, draft, (0,))
+        drafter.learn(sequence)
+        drafter.close(sequence)
 
 
 def resolve_drafters(

@@ -50,6 +50,10 @@ class DraftRequest:
         """Whether there is a step to draft, and the length policy allows it."""
         return bool(self.shape) and self.continues(1, [1.0])
 
+    def grows(self, score: float) -> bool:
+        """See `core.length.Stop.grows`."""
+        return self.stop is None or self.stop.grows(score)
+
     def continues(self, depth: int, scores: Sequence[float]) -> bool:
         """See `core.length.Stop.continues`."""
         return self.stop is None or self.stop.continues(self.name, depth, scores)
@@ -63,7 +67,9 @@ class Drafter(Protocol):
     """Proposes tokens. `name` is unique among a run's drafters."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """A key of weights, scores and events."""
+        ...
 
     def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
         """Prefill: reads the sequence's tokens without the last; returns the time spans."""
@@ -96,7 +102,8 @@ class Drafter(Protocol):
         ...
 
 
-MIN_OUTCOME_PROBABILITY = 0.01  # outcomes less probable than this are not worth a draft
+# Less probable outcomes are not worth a draft.
+MIN_OUTCOME_PROBABILITY = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +139,7 @@ def top_outcomes(
     if ends:
         joint[:, list(ends)] = 0.0
     joint *= torch.tensor(reached, dtype=scores.dtype, device=scores.device)[:, None]
+    # Over all rows at once: outcomes that end at different nodes compete.
     values, indices = joint.flatten().topk(min(count, joint.numel()))
     outcomes = []
     for probability, index in zip(values.tolist(), indices.tolist(), strict=True):

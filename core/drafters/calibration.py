@@ -14,22 +14,28 @@ import torch
 
 __all__ = ["Calibration", "updated_temperatures", "scores_of"]
 
-# Damping of a Newton step; beta's bounds; the least variance a step is divided by (a row that is
-# certain has none, and would make the step infinite).
+# Damping of a Newton step: one token is one sample of a noisy gradient.
 STEP = 0.05
-SLOWEST, FASTEST = 0.25, 4.0
+# Bounds of beta, the inverse temperature.
+MIN_BETA, MAX_BETA = 0.25, 4.0
+# The least variance that a step is divided by: a row that is certain has none.
 MIN_CURVATURE = 0.05
 # Replaces -inf, whose product with its weight 0 would be NaN.
 MIN_UTILITY = -1e4
 
 
 class Calibration:
-    """d/dbeta of -log softmax(beta u)[y] is E[u] - u_y, and the second derivative is Var[u]."""
+    """One drafter's `temperature` for one run.
+
+    With utilities u and a committed token y, d/dbeta of -log softmax(beta u)[y] is E[u] - u_y, and
+    the second derivative is Var[u].
+    """
 
     def __init__(self, temperature: float = 1.0) -> None:
         self.temperature = temperature
 
     def copy(self) -> Calibration:
+        """One of the same temperature that is updated by itself."""
         return Calibration(self.temperature)
 
     def scores(self, utilities: torch.Tensor) -> torch.Tensor:
@@ -37,17 +43,17 @@ class Calibration:
         scaled = utilities if self.temperature == 1.0 else utilities / self.temperature
         return scaled.softmax(dim=-1)
 
-    def observe(self, is_token: Sequence[float], moments: Sequence[tuple[float, float]]) -> None:
-        """Updates by the utilities of committed tokens, with the `moments` of each one's row."""
+    def observe(self, utilities: Sequence[float], moments: Sequence[tuple[float, float]]) -> None:
+        """Updates by the `utilities` of committed tokens, with the `moments` of each one's row."""
         # Fitted is beta, in which the log-likelihood is concave; in the temperature it is not.
         beta = 1 / self.temperature
-        for one, (mean, variance) in zip(is_token, moments, strict=True):
+        for one, (mean, variance) in zip(utilities, moments, strict=True):
             # Newton, first derivative over second: where the token's utility is below the mean,
             # beta falls and the scores become flatter.
             step = STEP * (mean - one) / max(variance, MIN_CURVATURE)
             if math.isfinite(step):  # infinite for a token of probability 0
                 beta -= step
-        self.temperature = 1 / min(max(beta, SLOWEST), FASTEST)
+        self.temperature = 1 / min(max(beta, MIN_BETA), MAX_BETA)
 
     def moments(self, utilities: torch.Tensor) -> tuple[float, float]:
         """Mean and variance of utilities (V,) under their own scores."""
@@ -76,7 +82,7 @@ def updated_temperatures(
     steps = torch.zeros_like(beta)
     for place in range(tokens.shape[1]):  # one at a time, to bound memory: each is (rows, V)
         steps = steps + _step(utilities[:, place], tokens[:, place], temperature)
-    return 1 / (beta - steps).clamp(SLOWEST, FASTEST)
+    return 1 / (beta - steps).clamp(MIN_BETA, MAX_BETA)
 
 
 def _step(utilities: torch.Tensor, tokens: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:

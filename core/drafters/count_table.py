@@ -43,6 +43,7 @@ _WAYS, _FADING = 4, 4
 ONCE, _HEAVIEST = 64, 1 << 24
 # Weight of the prior from shorter contexts, in occurrences.
 _PRIOR_TOKENS = 3
+# A polynomial hash modulo 2^31 - 1: a product fits int64, and the hash a row's int32.
 _FACTOR, _PRIME = 1103515245, 2147483647
 # Nodes less probable than this are left out.
 _LEAST = 0.005
@@ -67,6 +68,7 @@ def _find(table: np.ndarray, code: int, length: int) -> int:
     """The row of a context; -1: there is none."""
     first = code % (table.shape[0] // _WAYS) * _WAYS
     for row in range(first, first + _WAYS):
+        # By hash alone: contexts of one hash share their counts, which are only proposals.
         if table[row, _LENGTH] == length and table[row, _HASH] == code:
             return row
     return -1
@@ -158,6 +160,7 @@ def count_tokens(
     their probabilities."""
     for at in range(first, tokens.shape[0]):
         shorter = -1
+        # Shorter contexts first: each row inherits from the one before.
         for length in range(1, min(LONGEST_CONTEXT, at) + 1):
             code = _hash_of(tokens, at, length)
             row = _find(table, code, length)
@@ -171,6 +174,7 @@ def count_tokens(
         # In a second loop, so that no row inherits a count it also gets itself.
         for length in range(1, min(LONGEST_CONTEXT, at) + 1):
             row = _find(table, _hash_of(tokens, at, length), length)
+            # Overwritten by the row of a longer context in the first loop.
             if row < 0:
                 continue
             for place in range(ids.shape[1]):
@@ -211,6 +215,7 @@ def _longest_context_row(
     """The row of the longest context, of at most `longest` tokens, at the end of `path[:end]` (-1:
     none), and the number of look-ups."""
     num_lookups = 0
+    # Mostly one look-up: a row has the shorter contexts' tokens as well.
     for length in range(min(longest, end), 0, -1):
         num_lookups += 1
         row = _find(table, _hash_of(path, end, length), length)

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 import torch
 
 from core.config.mechanisms import draft_kind
-from core.drafters.base import DraftRequest
 from core.drafters.fused_tree import FusedSsm, FusedTree
 from core.drafters.lockstep import Steps, run_all
 from core.drafters.pooled_drafting import PooledRequest, fitting_requests
@@ -48,20 +47,24 @@ class _FusedRequest:
         if self.error is not None or not self.members or not self._continues(depth):
             return False
         trunk = self.tree.trunk[-1] if self.tree.trunk else ROOT
+        # One tip where the SSM's own chain has ended, or is the trunk so far.
         for member in self.members:
             member.tips = [trunk] if member.own in (None, trunk) else [trunk, member.own]
         return True
 
     def _continues(self, depth: int) -> bool:
         tree, request = self.tree, self.members[0].request
-        if depth == 1 or depth > len(request.shape):
-            return depth == 1
-        eos_ids = request.sequence.eos_ids
-        if len(tree.trunk) < depth - 1 or tree.token_ids[tree.trunk[-1]] in eos_ids:
+        # `fitting_requests` has left only requests that are worth starting.
+        if depth == 1:
+            return True
+        # No token was proposed in the last step, or there is no step left.
+        if len(tree.trunk) < depth - 1 or depth > len(request.shape):
+            return False
+        if tree.token_ids[tree.trunk[-1]] in request.sequence.eos_ids:
             return False
         # As in a chain (`Growth`): a token's own score says whether it has children, its path's
         # probability whether another pass is worth its time.
-        grows = _grows(request, tree.trunk_scores[-1])
+        grows = request.grows(tree.trunk_scores[-1])
         return grows and request.continues(depth, [math.prod(tree.trunk_scores)])
 
     def end_step(self) -> None:
@@ -77,7 +80,8 @@ class _FusedRequest:
             # Its own chain goes on from its own proposal, also where the trunk took another one.
             own, own_score = member.proposed[-1]
             ended = own == ROOT or tree.token_ids[own] in member.request.sequence.eos_ids
-            ended = ended or not _grows(member.request, own_score)
+            ended = ended or not member.request.grows(own_score)
+            # A chain that has ended stays so: its SSM still proposes after the trunk.
             member.own = None if ended or member.own is None else own
         if best != ROOT:
             tree.trunk.append(best)
@@ -124,6 +128,7 @@ def draft_fused(
 
 def _fused_request(ssms: Mapping[str, SsmDrafter], pool: PooledRequest) -> _FusedRequest:
     fitting = fitting_requests(pool, ssms)
+    # Relative to the highest, so that a weight is at most 1 and no value rises along a path.
     highest = max((weight for _, weight in fitting), default=0.0) or 1.0
     tree = FusedTree()
     members = [
@@ -136,11 +141,6 @@ def _fused_request(ssms: Mapping[str, SsmDrafter], pool: PooledRequest) -> _Fuse
         for request, weight in fitting
     ]
     return _FusedRequest(members, tree)
-
-
-def _grows(request: DraftRequest, score: float) -> bool:
-    """Whether a token of this score may have children, by the length policy."""
-    return request.stop is None or request.stop.grows(score)
 
 
 def _step(requests: Sequence[_FusedRequest], stage: str) -> None:
@@ -192,6 +192,6 @@ def _propose(members: Sequence[FusedSsm]) -> None:
         frontiers = [member.frontier for member in own if member.frontier is not None]
         proposed = proposer("fused", greedy=greedy)(frontiers, [1] * len(frontiers))
         proposals |= {id(member): one for member, one in zip(own, proposed, strict=True)}
-    # In the order of the requests' SSMs, of which the first adds a node.
+    # In drafter order: of equal proposals the first one's origin stays, see `FusedTree.add`.
     for member in members:
         member.propose(proposals[id(member)])

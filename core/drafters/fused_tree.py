@@ -44,6 +44,7 @@ class FusedTree:
             self.values.append(value)
             self.origins.append(origin)
         node = self._children[key]
+        # Strictly, so that of equal proposals the first one counts.
         if value > self.values[node]:
             self.values[node], self.origins[node] = value, origin
         return node
@@ -67,9 +68,12 @@ class FusedTree:
 class FusedSsm:
     """One SSM's part of one request. `tree`: of all SSMs of the request. `weight`: at most 1.
     `own`: the tip of its chain, None once that has ended. `places`: the pending node of its model
-    by node of the tree; `rows`: the row of its logits after each node it was fed. In the
-    current step: `tips`, the trunk's tip and that of its own chain, after which it proposes; the
-    `frontier` there; `proposed`, the node and its own score, ROOT and 0 where it has none."""
+    by node of the tree; `rows`: the row of its logits after each node that it was fed; `own_nodes`:
+    nodes that it proposed.
+
+    In the current step: `tips`, the trunk's tip and that of its own chain, after which it proposes;
+    the `frontier` there; `proposed`, the node and its own score, ROOT and 0 where it has none.
+    """
 
     drafter: SsmDrafter
     request: DraftRequest
@@ -101,6 +105,7 @@ class FusedSsm:
             paths = [self.tree.tokens_to(tip) for tip in self.tips]
             penalty = sampling.repetition_penalty
             logits = penalize_repetition(logits, penalty, sequence.tokens, paths)
+        # Of both tips' children: each chain is as long as the trunk.
         position = self.request.root_position + len(self.tree.trunk) + 1
         calibration = self.drafter.calibration(sequence)
         return Frontier(logits, position, (), sampling, sequence.noise, calibration)
@@ -123,6 +128,7 @@ class FusedSsm:
     def draft(self, node_ids: list[int]) -> Draft:
         """The trunk and its own proposals, with its own scores, of the nodes that are kept."""
         tree = self.tree
+        # With the whole trunk, after which it proposed: a draft is closed under ancestors.
         needed = self.own_nodes | {*tree.trunk}
         nodes = [node for node in node_ids if node in needed]
         number = {ROOT: ROOT} | {node: i for i, node in enumerate(nodes)}

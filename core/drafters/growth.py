@@ -100,6 +100,7 @@ class Growth(ABC):
         if not same_tree(self.request, request, self.passes):
             return False
         self.request = request
+        # Anew: the last level may be the deepest that this request allows, or no longer be.
         self.frontier = self._next()
         return True
 
@@ -139,7 +140,7 @@ class Growth(ABC):
         """Whether a node may have children: it ends no text, and the length policy allows it."""
         if self.out.token_ids[node] in self.request.sequence.eos_ids:
             return False
-        return self.request.stop is None or self.request.stop.grows(self.out.scores[node])
+        return self.request.grows(self.out.scores[node])
 
     def worth_feeding(self, nodes: list[int]) -> list[int]:
         """`nodes`, all of one depth, if the length policy allows a pass for their children, else

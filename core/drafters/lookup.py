@@ -20,7 +20,7 @@ from core.trees.tree import ROOT
 
 __all__ = ["LookupDrafter", "LookupState", "has_children"]
 
-
+# Columns of a row of `nodes_for`: without and with context and share.
 COLUMNS = (4, 6)
 
 
@@ -106,6 +106,7 @@ class LookupDrafter(ABC, Generic[State]):
         return drafts
 
     def temperature(self, sequence: TokenSequence) -> float:
+        # Its scores are measured acceptance rates, which need no calibration.
         return 1.0
 
     def likelihoods(self, sequence: TokenSequence) -> list[float]:
@@ -138,5 +139,6 @@ def _likelihoods(draft: Draft | None, path: Sequence[int], count: int) -> list[f
     if draft is None:
         return [math.nan] * count
     scores = [draft.scores[node] for node in path]
+    # 0 only where it had proposals: a draft that ended there has predicted nothing.
     probabilities = (scores + ([0.0] if has_children(draft, path) else []))[:count]
     return probabilities + [math.nan] * (count - len(probabilities))

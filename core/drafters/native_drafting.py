@@ -119,20 +119,20 @@ def native_drafts(slots: Sequence[DraftSlot]) -> list[Draft]:
     # One call for all levels; between two passes it calls `fill_level` for the noise of the next
     # level.
     outputs = models.runner.drafts(pack(slots, noise), workspace_for(slots), noise.fill_level)
-    grown = [_Draft.of(slot, i, outputs) for i, slot in enumerate(slots)]
+    drafts = [_Draft.of(slot, i, outputs) for i, slot in enumerate(slots)]
     # Checked before `write_back`: lock-step can still serve the requests, and finds which SSM
     # failed.
-    if not all(score > 0 for one in grown for score in one.scores) or any(
-        math.isnan(whole) for one in grown for *_, whole in one.moments
+    if not all(score > 0 for one in drafts for score in one.scores) or any(
+        math.isnan(whole) for one in drafts for *_, whole in one.moments
     ):
         raise EngineError("logits are NaN or infinite, or the score of a drafted token is 0")
     # A level ends when the next pass begins: its children are chosen in between.
     ends = [*(begin for begin, _ in outputs.passes[1:]), time.perf_counter()]
-    times = _timings_by_member(grown, ends, began)
+    times = _timings_by_member(drafts, ends, began)
     # From here on nothing can fail.
-    for one in grown:
+    for one in drafts:
         one.write_back()
-    return [one.draft(times[one.slot.member]) for one in grown]
+    return [one.draft(times[one.slot.member]) for one in drafts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,21 +153,21 @@ class _Draft:
 
     @classmethod
     def of(cls, slot: DraftSlot, i: int, result: DraftResult) -> _Draft:
-        grown = result.outputs
+        arrays = result.outputs
         # Nodes drafted, nodes fed, passes that this draft took part in.
-        count, fed, passes = grown.counts[i].tolist()
-        token_ids, parents, ranks = grown.nodes[i, :count].T.tolist()
-        rows = grown.rows[i, : fed + 1]
+        count, fed, passes = arrays.counts[i].tolist()
+        token_ids, parents, ranks = arrays.nodes[i, :count].T.tolist()
+        rows = arrays.rows[i, : fed + 1]
         contiguous = int(rows[-1]) - int(rows[0]) == fed  # then a view instead of a copy
         at = slice(int(rows[0]), int(rows[-1]) + 1) if contiguous else rows
         logits = slot.ssm.feeder.pad_logits(result.logits[at])
         utilities = None
         if slot.is_coupled:
-            outputs = grown.utilities.reshape(len(result.logits), -1)[at, : result.logits.shape[1]]
+            outputs = arrays.utilities.reshape(len(result.logits), -1)[at, : result.logits.shape[1]]
             utilities = slot.ssm.feeder.pad_logits(torch.from_numpy(outputs))
         return cls(
-            slot, token_ids, parents, grown.scores[i, :count].tolist(), ranks,
-            grown.fed[i, :fed].tolist(), logits, utilities, grown.moments[at].tolist(), passes,
+            slot, token_ids, parents, arrays.scores[i, :count].tolist(), ranks,
+            arrays.fed[i, :fed].tolist(), logits, utilities, arrays.moments[at].tolist(), passes,
         )  # fmt: skip
 
     def draft(self, timings: tuple[Timed, Timed]) -> Draft:
@@ -201,18 +201,18 @@ class _Draft:
 
 
 def _timings_by_member(
-    grown: Sequence[_Draft], ends: Sequence[float], began: float
+    drafts: Sequence[_Draft], ends: Sequence[float], began: float
 ) -> dict[int, tuple[Timed, Timed]]:
     """Catch-up and drafting span of each SSM (by member index), to the end of the last pass that it
     took part in. `ends`: end times of the passes; a pass of n SSMs counts 1/n for each."""
     passes: dict[int, int] = {}
-    for one in grown:
+    for one in drafts:
         member = one.slot.member
         passes[member] = max(passes.get(member, 0), one.passes)
     # SSMs that took part in pass i; they divide its time.
     sharing = [sum(count > i for count in passes.values()) for i in range(len(ends))]
     timings = {}
-    for one in grown:
+    for one in drafts:
         member, count = one.slot.member, passes[one.slot.member]
         drafted = sum((ends[i] - ends[i - 1]) / sharing[i] for i in range(1, count))
         # Two spans a draft are recorded, so the shares of its passes become one: their

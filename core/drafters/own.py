@@ -33,7 +33,9 @@ __all__ = ["GuardedDrafter", "check_drafts", "draft_fault", "import_drafters", "
 
 # A user's code may raise anything, and call sys.exit.
 DRAFTER_FAULTS = (*MODEL_FAULTS, SystemExit)
+# The stages that its spans may have.
 STAGES = ("prefill", "catch_up", "draft")
+# Of ranks, contexts and passes: the log keeps them, and Python's integers may be of any length.
 NUMBER_LIMIT = 1 << 31
 _PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _METHODS = ("open", "draft", "commit", "close", "temperature", "likelihoods")
@@ -43,6 +45,7 @@ _ALLOWED = "package.module:Class, a class with the methods of core.drafters.base
 def import_drafters(paths: Iterable[str]) -> tuple[str, ...]:
     """Imports the classes of these paths; returns each path once. Raises ConfigError."""
     distinct = tuple(dict.fromkeys(paths))
+    # Only checked here: `make_own_drafter` finds the module imported already.
     for path in distinct:
         if not _PATH.fullmatch(path):
             raise _refusal(path)
@@ -121,6 +124,7 @@ class GuardedDrafter:
 
     def learn(self, sequence: TokenSequence) -> None:
         """See LookupDrafter."""
+        # A copy of its own: the run's was dropped when it was closed.
         copy = _copy_of(sequence)
         copy.follow(sequence)
         with self._guard():
@@ -160,6 +164,7 @@ class GuardedDrafter:
 
     def close(self, sequence: TokenSequence) -> None:
         if sequence.run_id in self._copies:
+            # Removed first: if `close` raises, the copy is not kept for ever.
             own = self._copies.pop(sequence.run_id).sequence
             with self._guard():
                 self._drafter.close(own)
@@ -296,6 +301,7 @@ def draft_fault(request: DraftRequest, draft: Draft, vocab_size: int) -> str:
         return f"a token id is not from 0 to {vocab_size - 1}"
     if not all(0 <= score <= 1 for score in (*draft.scores, *draft.shares)):
         return "a score or share is not from 0 to 1"
+    # With a q that is not the one drawn from, `mss` and `traversal` would not be lossless.
     if draft.q is not None or set(draft.qs) - {1.0}:
         return "a q is not 1: its proposals are not drawn"
     if len({*zip(draft.parents, draft.token_ids, strict=True)}) < count:

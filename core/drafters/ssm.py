@@ -41,7 +41,8 @@ SCORED_PROMPT = 64
 SCORED_CHUNK = 32
 AUDITION = 24
 """Tokens of a text that an audition reads."""
-# The draft kind whose first child is an SSM's likeliest token, above temperature 0 a coupled draw.
+# The draft kind by which an SSM's own choice is found: the likeliest token at temperature 0, above
+# it the coupled one.
 OWN_KIND = "best_first"
 NO_TOKEN = -1
 """In place of a token that a tree lacks."""
@@ -76,6 +77,7 @@ class SsmDrafter:
         return self.feeder.vocab_size
 
     def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
+        # A copy: runs at the same time must not change each other's scores.
         calibration = self._carried.copy() if sequence.speculation.carry_over else Calibration()
         row = self.feeder.model.open_row()
         # Registered before anything can fail, so that `close` finds the row.
@@ -173,7 +175,8 @@ class SsmDrafter:
         if state is None:
             return
         if needs_likelihoods(sequence.speculation):
-            # Before the commit, which drops the pending nodes' logits.
+            # Before the commit, which drops the pending nodes' logits. These cost nothing: the
+            # drafting passes have computed them.
             state.record_pending_likelihoods(token_ids, sequence.tokens)
         if draft is None:
             self.feeder.drop_pending(state)
@@ -201,6 +204,7 @@ class SsmDrafter:
     def likelihoods(self, sequence: TokenSequence) -> list[float]:
         state = self._states.get(sequence.run_id)
         probabilities = state.likelihoods if state else []
+        # A new list: each likelihood is reported once.
         if state:
             state.likelihoods = []
         return probabilities

@@ -46,6 +46,7 @@ class SsmPool:
         """Drafts of several SSMs, by name: batched where possible, else pass by pass, in lock-step
         where the models are stacked."""
         drafts = {**self.batched.draft(by_ssm)}
+        # The rest, and those whose batched pass failed: pass by pass the failing SSM is found.
         steps = {
             name: (self.ssms[name].model, self.ssms[name].draft_steps(requests))
             for name, requests in by_ssm.items()
@@ -57,6 +58,7 @@ class SsmPool:
         """One tree per request, drafted by several SSMs: fused (`draft_fused`, where the requests
         share the SSMs' passes) or pooled (`draft_pooled`), by its draft kind. As a draft per SSM,
         or an error, a DrafterError if it is one SSM's."""
+        # Fused requests together, since they share passes; results in the order of all requests.
         results = iter(self._draft_fused([one for one in requests if _is_fused(one)]))
         return [next(results) if _is_fused(one) else self._draft_pooled(one) for one in requests]
 

@@ -158,7 +158,8 @@ class SsmState:
 
 # Tokens of a pass over a text; bounds its logits, (READ_CHUNK, V).
 READ_CHUNK = 128
-# Log-probability of a token that is missing in a model's vocabulary.
+# Log-probability of a token that is missing in a model's vocabulary: finite, so that one such token
+# does not make the mean of a text -inf.
 UNKNOWN = -20.0
 
 
@@ -265,6 +266,7 @@ class Feeder:
         """Feeds a text in a temporary row, READ_CHUNK tokens a pass. `on_logits` gets the logits
         (n, V) that predict its tokens from `first` on, and the index of the first of them."""
         row = self.model.open_row()
+        # Nothing is predicted after the last token, so it is not fed.
         ids = self._clip_ids(list(token_ids[:-1]))
         try:
             for start in range(0, len(ids), READ_CHUNK):
@@ -283,11 +285,8 @@ class Feeder:
         """Drops all pending nodes and drafts; the committed text and its last logits stay."""
         if self.model.pending(state.row):
             self.model.commit(state.row, [])
-        state.pending, state.drafts_by_outcome, state.ready = (
-            PendingTrie(state.pending.root),
-            {},
-            None,
-        )
+        state.pending = PendingTrie(state.pending.root)
+        state.drafts_by_outcome, state.ready = {}, None
 
     def commit(self, state: SsmState, token_ids: tuple[int, ...]) -> None:
         """Commits `token_ids`: keeps the KV of those that were fed, and the draft that assumed

@@ -37,7 +37,9 @@ __all__ = ["EARLIER_TOKENS", "SuffixDrafter"]
 
 EARLIER_TOKENS = 1 << 18
 """Tokens of earlier texts that `suffix` keeps."""
-# The weight of a match grows by this factor with each of its tokens, up to BOUND tokens.
+# The weight of a match grows by this factor with each of its tokens, up to BOUND tokens. Doubled,
+# trebled and equal weights brought 2.73, 2.74 and 2.56 tokens per pass (docs/results.md, "Lookup in
+# texts").
 GROWTH, BOUND = 2.0, 12
 # Nodes of a tree before its likeliest ones are chosen.
 MOST_NODES = 256
@@ -128,10 +130,12 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
         prompt = hash(sequence.prompt_ids)
         if prompt in self._texts:
             return
+        # With its separator the text fits the ring.
         text = [*sequence.tokens[1 - self._capacity :], SEPARATOR]
         first = int(self._earlier.written[0])
         add_tokens(self._earlier, np.array(text, np.int64))
         self._texts[prompt] = (first, first + len(text))
         overwritten = first + len(text) - self._capacity
+        # Ends at the latest with the text just added.
         while (oldest := next(iter(self._texts.items())))[1][1] <= overwritten:
             del self._texts[oldest[0]]

@@ -30,7 +30,9 @@ from core.trees.tree import ROOT
 
 __all__ = ["FOLDS", "TableDrafter", "fold_of"]
 
-# The number of folds into which prompts are divided by their hash.
+# The number of folds into which prompts are divided by their hash. With four a run reads three
+# quarters of the other prompts' texts, which costs 0.2 % of the tokens per pass (docs/results.md,
+# "Drafting without an SSM").
 FOLDS = 4
 # Rows of a fold's table, of 64 bytes: 16 MiB.
 NUM_CONTEXTS = 1 << 18
@@ -38,6 +40,7 @@ NUM_CONTEXTS = 1 << 18
 TEXTS = 1024
 # Prior of the ratio of acceptances to what shares had predicted, in tokens.
 PRIOR_TOKENS = 4.0
+# Levels of a draft at most; sizes the scratch for a path.
 DEEPEST = 32
 
 
@@ -114,6 +117,7 @@ class TableDrafter(LookupDrafter[_TableState]):
         for node, parent in enumerate(draft.parents):
             if parent in parents:
                 context = draft.contexts[node]
+                # The score without the rate that it was made with: the share alone.
                 state.predicted[context] += draft.scores[node] / rates[context]
                 state.hits[context] += node in path
 
@@ -124,6 +128,7 @@ class TableDrafter(LookupDrafter[_TableState]):
         self._text_hashes[code] = None
         if len(self._text_hashes) > TEXTS:
             del self._text_hashes[next(iter(self._text_hashes))]
+        # Only what the LLM wrote is counted; the prompt's last tokens are its first contexts.
         begin = max(0, len(sequence.prompt_ids) - LONGEST_CONTEXT)
         text, own = np.array(sequence.tokens[begin:], np.int64), fold_of(sequence.prompt_ids)
         for fold, table in enumerate(self.tables):

@@ -40,6 +40,7 @@ MAX_CANDIDATES = 64
 SEPARATOR = -1
 """Between two texts: equals no token."""
 BUCKETS = 1 << 15
+# A polynomial hash modulo 2^31 - 1: a product with FACTOR, 2^13 - 1, fits int64.
 FACTOR, PRIME = 8191, 2147483647
 # Nodes less probable than this are left out.
 MIN_NODE_PROBABILITY = 0.01
@@ -112,8 +113,10 @@ def _find_matches(
             continue
         at = index.heads[order, _hash_of(tail, size - 1, ORDERS[order]) & mask]
         for _ in range(MAX_CANDIDATES):
+            # Below `count - capacity` the ring is overwritten, at this position and all before it.
             if at < 0 or at < count - capacity or found == ends.shape[0]:
                 break
+            # Backwards from the match's end; a bucket may hold other n-grams, too.
             length = 0
             while (
                 length < min(LONGEST_MATCH, size)
@@ -171,6 +174,7 @@ def find_tree(
                 break
             token = index.tokens[at % capacity]
             node = -1
+            # A child's number is higher than its parent's.
             for other in range(parent + 1, count):
                 if nodes[other, 1] == parent and nodes[other, 0] == token:
                     node = other
@@ -219,6 +223,7 @@ def likeliest_nodes(
     """
     depths, places, children = int_scratch[0], int_scratch[1], int_scratch[2]
     chances, scores = float_scratch[0], float_scratch[1]
+    # `children[parent + 1]`: the root, -1, has the first entry.
     children[0] = 0
     for node in range(count):
         depths[node], places[node], children[node + 1] = 0, -1, 0
@@ -238,6 +243,7 @@ def likeliest_nodes(
         best = -1
         for node in range(count):
             parent = int(nodes[node, 1])
+            # No descendant is likelier than its ancestor, so none is lost with it.
             if places[node] >= 0 or chances[node] < MIN_NODE_PROBABILITY:
                 continue
             if (parent >= 0 and places[parent] < 0) or (chain and children[parent + 1]):

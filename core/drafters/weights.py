@@ -22,10 +22,11 @@ __all__ = [
     "needs_likelihoods",
 ]
 
-# Samples from which the running mean is exponential; the decay of a log-likelihood a token; the
-# least probability counted, so that one bad token cannot ruin a weight.
+# Samples from which the running mean is exponential.
 SLOWEST_MEAN = 64
+# The decay of a log-likelihood a token, so that a weight follows a change of the text.
 FORGETTING = 0.95
+# The least probability counted: one bad token cannot ruin a weight.
 FLOOR = 1e-3
 # 0.95^64 is less than 4 %: older tokens are not corrected any more.
 CORRECTED = 64
@@ -80,8 +81,9 @@ class DrafterWeights(Protocol):
 
 
 class Paper:
-    """Minions' rewards (arXiv 2402.15678): a winner whose accepted share is above the running mean
-    is multiplied by 1 + eta, one below it divided; then all are scaled to a mean of 1 and clipped.
+    """See DrafterWeights. Minions' rewards (arXiv 2402.15678): a winner whose accepted share is
+    above the running mean is multiplied by 1 + eta, one below it divided; then all are scaled to a
+    mean of 1 and clipped.
 
     Only winners are updated. The running mean is over all verifications; from the 64th on it is an
     exponential mean of rate 1/64.
@@ -132,7 +134,7 @@ class Paper:
 
 
 class FullInformation:
-    """w <- w^0.95 P(token) for each committed token: every drafter is scored on
+    """See DrafterWeights. w <- w^0.95 P(token) for each committed token: every drafter is scored on
     every token, also where it lost the vote.
 
     A drafter without a prediction, or whose report is still missing, gets the others' mean

@@ -25,7 +25,8 @@ __all__ = ["chat_tokens", "check", "prepare", "refuse_oversized"]
 # If a prompt has more characters than this per token of the context, its beginning is tokenized
 # first. Cut there, it may have up to CUT_TOKENS tokens more than as a part of the whole text.
 CHARACTERS_A_TOKEN, CUT_TOKENS = 8, 64
-MOST_RENDERED = 1 << 26  # characters of a conversation in its template, where a token may be longer
+# Most characters of a conversation in its template, for tokenizers without a longest token.
+MOST_RENDERED = 1 << 26
 
 
 def check(models: LoadedModels, request: Request) -> None:
@@ -43,7 +44,8 @@ def prepare(models: LoadedModels, request: Request) -> TokenSequence:
     prompt_ids = _prompt_tokens(models, request)
     seed = request.sampling.seed
     if seed is None:
-        # Drawn here, so that RunStarted shows it and the run can be repeated.
+        # Drawn here, so that RunStarted shows it and the run can be repeated. From the system, not
+        # from a global generator, which another part of the program may have seeded.
         seed = secrets.randbits(31)
     sampling = dataclasses.replace(request.sampling, seed=seed)
     speculation = request.speculation.resolve(sampling.temperature)
@@ -169,7 +171,7 @@ def chat_tokens(models: LoadedModels, messages: Iterable[Mapping[str, str]]) -> 
             tokenizer.get_chat_template(), messages, tokenizer.special_tokens_map, longest
         )
     except ContextLengthError:
-        raise
+        raise  # the text is too long: no fault of the template
     except MODEL_FAULTS as error:
         raise _chat_error(models, f"fails ({one_line(error)})") from error
     _refuse_by_beginning(models, text)

@@ -84,7 +84,7 @@ def hidden_event(state: RoundState, index: int, passes: Sequence[Timed]) -> Ahea
     guess, so none of it is wasted."""
     name = state.request.drafters[index].name
     hidden = _hidden_ms(state.drafts[index].timings, passes)
-    return Ahead(name, 0, 1.0, hit=True, saved_ms=hidden, wasted_ms=0.0)
+    return Ahead(name, outcomes=0, probability=1.0, hit=True, saved_ms=hidden, wasted_ms=0.0)
 
 
 def _hidden_ms(timings: Sequence[Timed], passes: Sequence[Timed]) -> float:

@@ -34,6 +34,7 @@ class AuditionStep:
         if request.had_audition or request.grant.length == 0 or too_short:
             return
         request.had_audition = True
+        # Without failed SSMs: if one is left, there is nothing to choose.
         names = self._ssm_names(request)
         policy = request.policy
         chooses = isinstance(policy, Auditions) and policy.chooses
@@ -48,11 +49,13 @@ class AuditionStep:
                 policy.observe_audition(means)
             _observe_router(request, log_probs, ms)
 
+        # Of the request, not of a round: before the first one there is no RoundState.
         request.timings += self._audition(request, names, "prefill", window, observe)
 
     def before_route(self, state: RoundState) -> None:
         """The audition of a round, if its router is due for one. Its time is part of the round."""
         request, router = state.request, state.request.router
+        # One that is on its way to the nodes is not requested twice.
         waiting = self._remote is not None and self._remote.expects_audition(request)
         if router is None or not router.wants_audition or request.grant.length == 0 or waiting:
             return
@@ -80,6 +83,7 @@ class AuditionStep:
         log_probs, timings = self._ssm_pool.audition(
             here, request.sequence.tokens, stage=stage, window=window
         )
+        # By these a router compares SSMs that have not drafted yet (`Engine._time_of_round`).
         for one in timings:
             self._costs.draft_costs(one.lane).audition.add(one.seconds * 1000)
         ms = sum(one.seconds for one in timings) * 1000

@@ -35,7 +35,8 @@ from core.sequence import TokenSequence
 
 __all__ = ["Drafting", "plan_draft_requests"]
 
-# The latest texts, which the lookups learn when one of them drafts for the first time.
+# The latest texts, which the lookups learn when one of them drafts for the first time. Bounded,
+# since none of them may ever draft.
 MAX_UNLEARNED_TEXTS = 16
 
 
@@ -74,6 +75,7 @@ class Drafting:
         """Fills in `route`, `draft_requests`, `drafts`, `ahead_events`, `log_probs` and `timings`
         of each state, and updates the drafter weights."""
         for state in states:
+            # The audition first: the router chooses by it.
             self.auditions.before_route(state)
             _route(state)
         plans: PlannedDrafts = [(state, self.draft_requests(state)) for state in states]
@@ -100,8 +102,9 @@ class Drafting:
             _update_likelihoods(state)
 
     def _wait_for_wire(self, states: Sequence[RoundState]) -> None:
-        """Waits as if the SSMs here were on a drafter node, with the wait as a stage of their
-        drafts. A draft that was complete before its round would have been sent then."""
+        """Sleeps for `wire_ms`, as if the SSMs here were on a drafter node; each of their drafts
+        gets a span of it. Not for a draft that was complete before the round: a node would have
+        sent it before."""
         waiting = [
             (state, index, draft)
             for state in states
@@ -134,6 +137,7 @@ class Drafting:
         plans = [(state, plan) for state in states if (plan := self._plan(state)).weights]
         if not plans:
             return
+        # Errors are returned, not raised: on the drafting thread one would end the round.
         results, errors = self.ssm_pool.draft_ahead([plan for _, plan in plans], pass_ended)
         for (state, _), by_drafter in zip(plans, results, strict=True):
             state.next_drafts = by_drafter

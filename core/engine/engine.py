@@ -53,7 +53,7 @@ from core.models.loading.stages import Say
 from core.models.machine import TorchAlone, without_cudnn_attention
 from core.models.protocol import chain, ranks_info
 from core.models.stacking import has_shape_of
-from core.routing import RoundTime, make_router
+from core.routing import CHAIN_DEPTH, RoundTime, make_router
 from core.sequence import TokenSequence
 
 if TYPE_CHECKING:
@@ -64,9 +64,8 @@ __all__ = ["Engine"]
 # Tokens of a prompt that a pass over pipeline stages reads: a rank waits a limited time for the
 # stages before it.
 STAGES_CHUNK = 64
+# A round sleeps for `wire_ms`, and a run is cancelled between two rounds only.
 LONGEST_WIRE_MS = 1000.0
-# Depth of the chain by which a router compares the times of SSMs.
-ROUTED_CHAIN = 4
 
 
 class Engine:
@@ -90,6 +89,7 @@ class Engine:
     ) -> None:
         if drafters:
             models = dataclasses.replace(models, user_drafters=import_drafters(drafters))
+        # Into `models`: checks of a request and its events read drafters' names there.
         if nodes is not None:
             models = dataclasses.replace(models, remote=nodes.infos)
         self.models = models
@@ -157,8 +157,10 @@ class Engine:
 
     @property
     def stream_mbps(self) -> float:
-        """The rate at which the LLM's layers are copied from memory in each pass, as if they did
-        not fit; 0: not at all. For lessons: what was measured before is not measured again."""
+        """The rate in 10^6 bytes a second at which the LLM's layers are copied from memory in each
+        pass, as if they did not fit; 0: they are not copied. For lessons: times of passes that were
+        measured before are kept. Setting it raises ConfigError, and UnsupportedModelError unless
+        `can_stream`."""
         return self._stream_mbps
 
     @stream_mbps.setter
@@ -172,8 +174,8 @@ class Engine:
 
     @property
     def wire_ms(self) -> float:
-        """The round trip that drafts of SSMs here wait for, as if they were on a drafter node;
-        0: none. For lessons: what was measured before is not measured again."""
+        """The round trip in milliseconds that drafts of SSMs here wait for, as if they were on a
+        drafter node; 0: none. For lessons: times that were measured before are kept."""
         return self._drafting.wire_ms
 
     @wire_ms.setter
@@ -201,6 +203,7 @@ class Engine:
             )
         active: list[ActiveRequest] = []
         with ExitStack() as cleanup:
+            # Left last, when every row is closed: the next call may then open its own.
             cleanup.callback(self.busy.release)
             # All requests are checked before the first one runs.
             for sequence in [self.prepare(request) for request in requests]:
@@ -211,6 +214,7 @@ class Engine:
                     for _ in self.prefill(active[-1]):
                         pass
                 except MODEL_FAULTS as error:
+                    # A caller with one request gets the exception, one with several the event.
                     if len(requests) == 1:
                         raise
                     yield run_failed(sequence, error)
@@ -225,8 +229,8 @@ class Engine:
             say("Timing the LLM's passes")
         if getattr(self.models.tokenizer, "chat_template", None):
             self.models.templates.start()
-        prompts = [Request("warm-up", prompt_token_ids=(0,) * length) for length in (2, 3)]
-        compile_lookups([self.prepare(request) for request in prompts])
+        compile_lookups(self.prepare(Request("warm-up", prompt_token_ids=(0, 0))))
+        # Reading one entry measures the whole table.
         self.costs.table_ms(0, 0)
         return self
 
@@ -271,6 +275,7 @@ class Engine:
         else:
             overlapped_work = nullcontext() if serial else self._background_drafting(batch, modes)
             yield from run_round(self._steps, batch, overlapped_work)
+        # After the last event: emitting them is idle time too.
         self._idle_time.end()
         observe_switch(batch, switch, began)
         schedule.end_round(batch.states)
@@ -281,6 +286,7 @@ class Engine:
         """The events of a device round; with `begin_next` the device already runs the next round
         while they are built."""
         record, steps = self._recorder, self._steps
+        # Only here: the device has verified the nodes of all drafts, unmerged.
         steps.make_trees(states)
         result.fill_verdicts()
         # From here as in `RoundSteps.commit`, but the events come last: what the next round needs,
@@ -310,6 +316,7 @@ class Engine:
         ahead = [state for state in batch.states if modes[state.request.run_id] == "ahead"]
         if ahead:
             jobs.append(lambda pass_ended: self._drafting.draft_ahead(ahead, pass_ended))
+        # Sent before the pass begins: the round trip to the nodes is hidden behind it.
         self._drafting.begin_remote_ahead(ahead)
         with self._draft_thread.beside(jobs):
             yield
@@ -333,6 +340,7 @@ class Engine:
     def admit(self, sequence: TokenSequence) -> ActiveRequest:
         """Opens an LLM row, selects drafters and length policy, and starts the run's clock."""
         speculation = sequence.speculation
+        # `auto` becomes a number before the run's first event, which records the configuration.
         max_tree_nodes = self._max_tree_nodes(speculation)
         if max_tree_nodes is not None:
             speculation = dataclasses.replace(speculation, max_tree_nodes=max_tree_nodes)
@@ -396,20 +404,21 @@ class Engine:
             self._llm.close_row(active.row)
 
     def _time_of_round(self, ssms: Sequence[str], name: str) -> RoundTime:
-        """Predicted time of a round in which one SSM drafts a chain. SSMs of one shape get one
-        prediction, since their timings differ by noise; a shape that has not drafted yet the mean
-        of the others, each times the ratio of the two SSMs' auditions."""
+        """Predicted time of a round in which the SSM `name` drafts a chain: the mean over the SSMs
+        of its shape, whose times differ by noise only. If none of them has drafted yet: the mean
+        over the others, each time multiplied by the ratio of the two SSMs' audition times."""
         costs = {ssm: self.costs.draft_costs(ssm) for ssm in ssms}
         timed = {ssm: one for ssm, one in costs.items() if one.start.value is not None}
         same_shape = [one for ssm, one in timed.items() if self._have_one_shape(ssm, name)]
-        steps, audition = ROUTED_CHAIN - 1, costs[name].audition
+        # The first level comes from the catch-up pass, which `start` has.
+        steps, audition = CHAIN_DEPTH - 1, costs[name].audition
         draft_ms = [
             (one.start.get() + steps * one.step_ms)
             * (1.0 if same_shape else _ratio(audition, one.audition))
             for one in same_shape or timed.values()
         ]
         mean_ms = statistics.fmean(draft_ms) if draft_ms else 0.0
-        return RoundTime(self.costs.verify_ms(ROUTED_CHAIN), mean_ms)
+        return RoundTime(self.costs.verify_ms(CHAIN_DEPTH), mean_ms)
 
     def _have_one_shape(self, one: str, other: str) -> bool:
         """Whether two SSMs take the same time: models of one shape, on one device."""

@@ -22,7 +22,7 @@ from core.drafters.ahead import PassEnded
 from core.engine.ahead_events import hidden_event
 from core.engine.round_state import ActiveRequest, RoundState, next_round
 from core.length.cost_model import Costs, Switch
-from core.metrics import LLM_LANE, union_ms
+from core.metrics import LLM_LANE, timings_union_ms
 
 __all__ = [
     "PipelineSwitch",
@@ -127,7 +127,11 @@ class DraftPool:
 
 class DraftThread:
     """One thread for drafting during LLM passes, started by the first job and ended by `close`. On
-    CUDA it has its own stream."""
+    CUDA it has its own stream.
+
+    A thread, not a process: compiled passes release the GIL. With five SSMs a round took 0.52x of
+    serial decoding with a thread, 1.11x with a process (docs/results.md, "Pipelining").
+    """
 
     def __init__(self, device: torch.device | None = None) -> None:
         self._executor: ThreadPoolExecutor | None = None
@@ -220,11 +224,12 @@ def observe_switch(batch: RoundBatch, auto: PipelineSwitch, began: float) -> Non
     states = (*batch.states, *batch.to_draft_during_pass)
     if not auto.runs or not any(state.drafts for state in states):
         return
+    # Drafts that were made in an earlier round began before this one.
     spans = [
         t for state in states for t in state.timings if t.start >= began and t.name != "prefill"
     ]
     # The union, not the sum: overlapping work is what is being measured. Prefills are once a run.
-    ms = union_ms((t.start * 1000, t.end * 1000) for t in spans)
+    ms = timings_union_ms(spans)
     steps = sum(max(d.depths, default=0) for state in batch.states for d in state.drafts.values())
     on_and_off_ms = auto.switch.observe(ms / len(batch.states), steps / len(batch.states))
     if on_and_off_ms is not None:

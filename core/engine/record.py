@@ -49,6 +49,7 @@ class Recorder:
         return tuple(self._texts[token_id] for token_id in ids)
 
     def drafted_event(self, state: RoundState) -> Drafted:
+        """The drafts, in the round that verifies them: an earlier one may have made them."""
         return Drafted(
             *_head(state),
             tuple(self._draft(state, index, draft) for index, draft in state.drafts.items()),
@@ -73,6 +74,7 @@ class Recorder:
         )
 
     def combined_event(self, state: RoundState) -> Combined:
+        """The tree, with the weights that its rule used."""
         sequence, tree = state.request.sequence, state.tree
         # Events name drafters; indices are of this run only.
         names = [drafter.name for drafter in state.request.drafters]
@@ -102,6 +104,7 @@ class Recorder:
         )
 
     def verified_event(self, state: RoundState) -> Verified:
+        """The verdict; with `record_top_k` also the likeliest tokens after each node."""
         sequence, tree, verdict = state.request.sequence, state.tree, state.verdict
         names = [drafter.name for drafter in state.request.drafters]
         own = verdict.own_token_id
@@ -131,7 +134,7 @@ class Recorder:
         entries = self._top_k_of("llm", list(nodes), state.target.display_probabilities, k)
         for index, draft in state.drafts.items():
             name = state.request.drafters[index].name
-            # Tree and draft nodes are matched by their tokens from the root.
+            # Matched by their tokens from the root: a rule may have dropped and renumbered nodes.
             draft_nodes = [
                 (node, d)
                 for node in nodes
@@ -167,7 +170,7 @@ class Recorder:
         # an audition (of SSMs on drafter nodes, or a router's) or another grant of the schedule
         # changes it in between.
         next_choice = request.effective_choice(request.choose())
-        # A stop string or the limit may have cut accepted tokens off.
+        # A stop string or the limit may have cut accepted tokens off, and the own token with them.
         num_accepted = min(len(state.verdict.path), len(result.token_ids))
         num_cut = max(0, state.tree.depth - len(result.token_ids)) if result.finish_reason else 0
         return RoundCompleted(
@@ -201,7 +204,7 @@ class Recorder:
 
 
 def _head(state: RoundState) -> tuple[str, int, float, int]:
-    """The fields that each event of a round begins with."""
+    """The fields that each event of a round begins with. Counts the event: called once for each."""
     sequence = state.request.sequence
     return sequence.run_id, sequence.next_seq(), sequence.ms(), sequence.round
 

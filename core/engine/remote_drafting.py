@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["PartialAudition", "PlannedDrafts", "RemoteDrafting", "TakesAudition"]
 
 LEAST_WAIT_S, WAIT_PASSES = 1.0, 4.0
-"""Bounds of the longest deadline of a drafter node: seconds, and rounds without drafts."""
+"""A round waits for a drafter node at most for the longer of these: seconds, and rounds without
+drafts."""
 AUDITIONS = 4
 """Auditions of a run that a drafter node may miss; then the choice is among the SSMs that were
 scored. A node's first deadline is short, and includes reading the prompt."""
@@ -38,8 +39,9 @@ TakesAudition = Callable[[Mapping[str, Sequence[float]], float], None]
 
 @dataclass(slots=True)
 class PartialAudition:
-    """An audition whose SSMs are partly on drafter nodes: `to_score`, on the text's last `window`
-    tokens.     `log_probs`, `ms`: of the SSMs here. `observe`: called once all SSMs are scored."""
+    """An audition whose SSMs are partly on drafter nodes: these are `to_score`, on the text's last
+    `window` tokens. `log_probs`, `ms`: of the SSMs here. `observe`: called once all SSMs are
+    scored."""
 
     to_score: tuple[str, ...]
     window: int
@@ -157,6 +159,7 @@ class RemoteDrafting:
 
     def _finish_audition(self, request: ActiveRequest, answer: NodeAnswers) -> None:
         run_id = request.run_id
+        # Popped in any case: one that some nodes missed is begun anew, with the SSMs here.
         audition = self._auditions.pop(run_id, None)
         if audition is None:
             return
@@ -198,5 +201,6 @@ class RemoteDrafting:
         """Takes the drafter nodes' drafts for the next round when the LLM's pass has ended; does
         not wait."""
         drafts_by_name = self._pool.end_ahead([state.request.sequence for state in states])
+        # Added to those of the SSMs here, which the drafting thread has filled in.
         for state, drafts in zip(states, drafts_by_name, strict=True):
             state.next_drafts |= drafts

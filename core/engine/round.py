@@ -105,9 +105,11 @@ class RoundSteps:
         traffic = rank_traffic(self._llm)
         for state in with_verdict:
             with _isolate_failure(state, states):
+                # All `states` were in the pass, also those that got no verdict.
                 result = self.commit_one(state, len(states))
             state.traffic = traffic
             if loads:
+                # The stream reads on between two passes: only the round's own time is reported.
                 began = min(timing.start for timing in state.timings)
                 state.loads = [
                     Timed("layers", "load", max(start, began), end)
@@ -122,6 +124,7 @@ class RoundSteps:
     # -- parts of the steps; a device round calls `make_trees`, `commit_one` and `complete_round` --
 
     def make_trees(self, states: Sequence[RoundState]) -> None:
+        """Fills in `combined` of each state: by its rule, or by the schedule's common budget."""
         if self.schedule.active:
             self.schedule.make_trees(states)
             return
@@ -158,7 +161,7 @@ class RoundSteps:
             sequence = state.request.sequence
             with _isolate_failure(state, states):
                 tree_logits = penalize_tree(rows, sequence.sampling, sequence.tokens, state.tree)
-                # The Target converts logits lazily: greedy verification never computes a softmax.
+                # Converts nothing yet: what no rule and no event reads is never computed.
                 state.target = Target(tree_logits, sequence.sampling)
         remaining = [state for state in remaining if state.error is None]
         if self._fill_target_tokens is not None:
@@ -233,6 +236,7 @@ class RoundSteps:
             self._drafting.auditions.before_first_draft(request)
         kv = (self._llm.length(request.row), self._llm.slots)
         event = self._recorder.round_completed_event(state, result, kv)
+        # They are in the event: a note is reported once.
         request.notes.clear()
         sequence.round += 1
         yield count_event(state, event)

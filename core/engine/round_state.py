@@ -111,6 +111,7 @@ class ActiveRequest:
         if most is None or choice.length <= most:
             return choice
         reason = f"{choice.reason}; the batch grants {most}" if choice.reason else ""
+        # No prediction: the policy's is of the longer draft.
         return replace(choice, length=most, reason=reason, predicted_ms=0.0)
 
     def drafters_for(self, choice: Choice) -> list[int]:
@@ -125,8 +126,10 @@ class ActiveRequest:
             and drafter.name not in waiting
             and (names is None or drafter.name in names)
         ]
+        # With a router the grant is within the route already, see `route`.
         if route is None and self.grant.drafters is not None:
             ssms = [index for index in indices if not is_model_free(self.drafters[index].name)]
+            # At least one: a grant without drafts is one of length 0.
             left_out = ssms[max(1, self.grant.drafters) :]
             indices = [index for index in indices if index not in left_out]
         return indices
@@ -232,6 +235,7 @@ class RoundState:
         """The weights of the drafters by index, and the node limit of `vote_tree`."""
         weights = self.request.weights.values()
         by_index = {i: weights[drafter.name] for i, drafter in enumerate(self.request.drafters)}
+        # Each drafter of `vote_tree` has the whole budget, so the rule has to keep within it.
         num_nodes, most = self.speculation.vote_nodes, self.request.max_tree_nodes
         return VoteWeights(by_index, num_nodes if most is None else min(num_nodes, most))
 
@@ -259,6 +263,7 @@ class RoundState:
 def next_round(request: ActiveRequest) -> RoundState:
     """Plans a request's next round: its length policy chooses how far to draft. Moves the drafts
     made ahead, and the scheduler's decision, from the request to the round."""
+    # Moved: a draft made ahead is valid in one round, and a decision is reported once.
     drafts, request.ahead_drafts = request.ahead_drafts, None
     decision, request.decision = request.decision, None
     return RoundState(
@@ -289,6 +294,7 @@ def update_weights(states: Sequence[RoundState]) -> None:
 def round_outcome(state: RoundState, committed: tuple[int, ...], num_in_pass: int) -> RoundOutcome:
     """The measurements that the length policy observes after a round. `num_in_pass`: requests that
     shared the LLM's pass."""
+    # The LLM's only span so far: `commit_one` adds the prefill's later.
     forward = next(t for t in state.timings if t.lane == LLM_LANE)
     proposals, path = state.tree.proposals, state.verdict.path
     # A node's proposals are in the run's order of drafters: the first one gets the credit.

@@ -14,6 +14,7 @@ from core.events.parts import RoutedDrafter
 from core.models.protocol import LanguageModel
 from core.routing import DraftEvidence, RoundEvidence
 from core.trees.draft import Draft
+from core.trees.tree import ROOT
 
 __all__ = ["Similarity", "embedding_similarity", "observe_route", "routing_record"]
 
@@ -57,7 +58,7 @@ def observe_route(
             num_accepted=len(state.verdict.path),
             num_tokens=len(committed),
             share_ms=share_ms,
-            # A round in which no routed SSM was asked for a draft is no evidence about them.
+            # A round without a draft request to a routed SSM is no evidence about them.
             routed=route if any(one.name in route for one in state.draft_requests) else (),
             drafts=drafts,
             log_probs=state.log_probs,
@@ -70,7 +71,7 @@ def _evidence(draft: Draft, committed: tuple[int, ...], similarity: Similarity) 
     path: list[int] = []
     for node, parent in enumerate(draft.parents):
         # Parents come before their children, so one walk finds the whole path.
-        if draft.ranks[node] == 0 and parent == (path[-1] if path else -1):
+        if draft.ranks[node] == 0 and parent == (path[-1] if path else ROOT):
             path.append(node)
     tokens = [draft.token_ids[node] for node in path]
     return DraftEvidence(tuple(draft.scores[node] for node in path), similarity(tokens, committed))

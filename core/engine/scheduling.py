@@ -6,7 +6,7 @@ The schedulers themselves are in `core.scheduling`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -16,7 +16,7 @@ from core.engine.snapshot import ScheduleDecision
 from core.events.parts import Scheduled, Timed
 from core.length import BatchLoad
 from core.length.cost_model import Costs
-from core.metrics import LLM_LANE, NOT_DRAFTING, union_ms
+from core.metrics import LLM_LANE, NOT_DRAFTING, timings_union_ms
 from core.scheduling import FREE, BatchOutcome, Grant, LiveRequest, Plan, make_scheduler
 from core.trees.combine import merge_and_select, node_chances, select
 
@@ -71,8 +71,9 @@ class BatchSchedule:
         states that wait to be verified, by run.
         """
         if self._scheduler is None:
+            # The engine's schedule may have been another one in the last round.
             for request in requests:
-                request.decision = None  # of the schedule before this one
+                request.decision = None
                 if request.grant is not FREE or request.load is not None:
                     _apply_grant(request, FREE, None)
             return list(requests), None
@@ -146,8 +147,8 @@ class BatchSchedule:
             request.rounds_waited = 0
             if tree.depth:
                 request.mean_width += WIDTH_SHARE * (len(tree) / tree.depth - request.mean_width)
-            # A decision is recorded where the first draft under it is verified.
-            # As planned for this draft, perhaps a round ago: the request's own may be newer by now.
+            # As planned for this draft, perhaps a round ago: so a decision is recorded where the
+            # first draft under it is verified. The request's own may be newer by now.
             grant, decision = state.grant, state.decision
             state.scheduled = Scheduled(
                 schedule=self.name,
@@ -174,6 +175,7 @@ class BatchSchedule:
         llm = [t for t in spans if (t.lane, t.name) == (LLM_LANE, "forward")]
         # Once a request, so a prediction of the next round must not contain them.
         opening = [t for t in models if t.name in OPENING]
+        # The whole round, the planning and the events included.
         wall_ms = (time.perf_counter() - self._began) * 1000
         all_drafts = [draft for state in states for draft in state.drafts.values()]
         drafts = [one for draft in all_drafts for one in draft.timings]
@@ -183,12 +185,12 @@ class BatchSchedule:
                 context=sum(state.root_position for state in states) // len(states),
                 nodes=sum(len(state.tree) for state in states),
                 tokens=sum(state.num_tokens for state in states),
-                llm_ms=_covered_ms(llm),
-                draft_ms=_covered_ms(drafts),
+                llm_ms=timings_union_ms(llm),
+                draft_ms=timings_union_ms(drafts),
                 wall_ms=wall_ms,
-                open_ms=_covered_ms(opening),
+                open_ms=timings_union_ms(opening),
                 num_opened=sum(any(t in opening for t in state.timings) for state in states),
-                between_ms=wall_ms - _covered_ms([*llm, *models]),
+                between_ms=wall_ms - timings_union_ms([*llm, *models]),
                 steps=max((max(draft.depths, default=0) for draft in all_drafts), default=0),
                 num_queued=self._num_queued,
             )
@@ -220,10 +222,6 @@ def _live_request(
         width=request.mean_width,
         kind=None if guards_itself else (speculation, request.sequence.sampling.temperature),
     )
-
-
-def _covered_ms(timings: Iterable[Timed]) -> float:
-    return union_ms((one.start * 1000, one.end * 1000) for one in timings)
 
 
 def _likeliest(chances: Sequence[Sequence[float]], budget: int) -> list[list[int]]:

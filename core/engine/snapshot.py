@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from core.events import Combined, Event, RoundCompleted, Scheduled, Span
-from core.metrics import HOST_LANES, LLM_LANE, union_ms
+from core.metrics import HOST_LANES, LLM_LANE, spans_union_ms, union_ms
 
 __all__ = [
     "RECENT_ROUNDS",
@@ -49,6 +49,7 @@ class RoundFacts:
     ) -> RoundFacts:
         """A round from `start` to `end` and its events. `start_times`: of each run. All in
         seconds of time.perf_counter."""
+        # Of the tree that was verified: RoundCompleted has accepted tokens only.
         nodes = {e.run_id: len(e.token_ids) for e in events if isinstance(e, Combined)}
         runs = {
             e.run_id: RunRound(e, nodes.get(e.run_id, 0), start_times[e.run_id] * 1000)
@@ -131,8 +132,8 @@ def live_run(
                 round=event.round,
                 num_verified=part.num_nodes,
                 num_accepted=event.num_accepted,
-                llm_ms=_covered_ms(by_model.pop(LLM_LANE, ())),
-                draft_ms=_covered_ms(span for spans in by_model.values() for span in spans),
+                llm_ms=spans_union_ms(by_model.pop(LLM_LANE, ())),
+                draft_ms=spans_union_ms(span for spans in by_model.values() for span in spans),
                 num_waited=num_waited,
                 scheduled=event.scheduled,
                 max_tree_nodes=max_tree_nodes,
@@ -167,7 +168,3 @@ def _by_model(spans: Iterable[Span]) -> dict[str, list[Span]]:
         if span.lane not in HOST_LANES:
             spans_by_model.setdefault(span.lane, []).append(span)
     return spans_by_model
-
-
-def _covered_ms(spans: Iterable[Span]) -> float:
-    return union_ms((span.start_ms, span.end_ms) for span in spans)

@@ -84,8 +84,8 @@ class Run:
 
     def cancel(self) -> None:
         """Stops the run within one round; does nothing for a finished one."""
+        # A flag is enough: the worker's thread waits only while there is no run at all.
         self.cancel_requested = True
-        self._worker.wake()
 
     def deliver(self, event: Event) -> None:
         """For the worker's thread: passes an event to the tap, then to the reader."""
@@ -146,6 +146,7 @@ class Worker:
             if not self._serving:
                 self._serving = True
                 # Started by the first request, and anew by the next one after an unforeseen error.
+                # A thread, not a process: compiled passes release the GIL.
                 self._thread = threading.Thread(target=self._serve, name="engine", daemon=True)
                 self._thread.start()
             self._change.notify_all()
@@ -202,11 +203,6 @@ class Worker:
         """See `Run.place`."""
         with self._change:
             return self._waiting.index(run) + 1 if run in self._waiting else 0
-
-    def wake(self) -> None:
-        """Wakes the worker's thread, which checks for cancelled runs."""
-        with self._change:
-            self._change.notify_all()
 
     def close(self) -> None:
         """Cancels every run, ends the thread, and closes and releases the engine. Idempotent."""
@@ -282,6 +278,7 @@ class Worker:
         try:
             queue_ms = (time.perf_counter() - run.submitted) * 1000
             active = self.engine.admit(run.sequence)
+            # From here on `_shut_down` closes its row, too.
             self._active[run.run_id], self._joining = (run, active), None
             run.deliver(self.engine.run_started_event(active, queue_ms))
             # A run cancelled here is ended by `_end_cancelled`, which closes its row.
@@ -303,6 +300,7 @@ class Worker:
 
     def _round(self) -> None:
         start, events = time.perf_counter(), list[Event]()
+        # Before the round: runs that end in it leave `_active`.
         start_times = {run_id: run.sequence.started for run_id, (run, _) in self._active.items()}
         try:
             # A request that fails alone yields its RunFailed; an exception is a failure of all.
@@ -319,6 +317,7 @@ class Worker:
                 self._end(run, run_failed(run.sequence, error))
         # References to events that exist anyway: `snapshot` computes sums when it is called.
         facts = RoundFacts.of(start, time.perf_counter(), events, start_times)
+        # Emptied before a pause, which would otherwise count as time in which no model worked.
         self._rounds = (*self._rounds[1 - RECENT_ROUNDS :], facts) if self._active else ()
 
     def _end(self, run: Run, event: Event) -> None:

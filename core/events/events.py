@@ -204,8 +204,8 @@ class RoundCompleted:
     `scheduled`: the part of this request in its batch; None where each request has its own budget.
 
     `loads`: when layers of an offloaded LLM were read during this round, beside its stages.
-    `nodes`: the drafter nodes that were asked for drafts. `traffic`: what each rank of an LLM over
-    ranks exchanged in this round's pass.
+    `nodes`: the drafter nodes with draft requests in this round. `traffic`: what each rank of an
+    LLM over ranks exchanged in this round's pass.
     """
 
     run_id: str

@@ -29,7 +29,7 @@ class Outcome:
         self._started: RunStarted | None = None
         self._ended: EndEvent | None = None
         self._texts: list[str] = []
-        # A dict as an ordered set.
+        # A dict as an ordered set: several rounds may have the same note.
         self._notes: dict[str, None] = {}
 
     def observe(self, event: Event) -> str:

@@ -232,7 +232,7 @@ class TopK:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a length controller expects of drafting `length` steps and verifying `nodes` nodes:
+    """What a length policy expects of drafting `length` steps and verifying `nodes` nodes:
     committed `tokens` in a round of `ms` milliseconds."""
 
     length: int

@@ -33,7 +33,7 @@ def from_plain(cls: type[Any], values: Mapping[str, Any]) -> Any:
 
 @cache
 def _hints(cls: Any) -> dict[str, Any]:
-    # The annotations are strings; they are evaluated once for each class.
+    # The annotations are strings, which `get_type_hints` evaluates: once for each class.
     return typing.get_type_hints(cls)
 
 

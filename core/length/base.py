@@ -42,8 +42,8 @@ class StopLimits:
 
 
 class Stop(Protocol):
-    """Ends a draft early. Decisions depend only on tokens that are drafted already, not on those
-    that a further step would draw; else `mss` and `traversal` would be biased."""
+    """Ends a draft early. Decisions depend only on tokens that are drafted already: by those that a
+    further step would draw they would bias `mss` and `traversal`."""
 
     def grows(self, score: float) -> bool:
         """Whether a node with this score may have children."""
@@ -85,11 +85,11 @@ class Choice:
 class DraftOutcome:
     """Cost and result of one drafter's draft.
 
-    `ms`: catch-up (`start_ms` of it) and drafting, `steps` model passes after the catch-up's own.
-    `depths` of all drafted nodes; `num_verified` of them were verified. `path`: the draft's nodes
-    along the committed text. `credit`: accepted tokens that no drafter before this one (in the
-    run's order) proposed. `was_ahead`: begun during the last verification, so `ms` and `steps` are
-    those of a part of the draft.
+    `ms`: of the whole draft, `start_ms` of it for the catch-up pass and the wire; `steps`: model
+    passes after the catch-up. `depths`: of all drafted nodes, of which `num_verified` were
+    verified. `path`: the draft's nodes along the committed text. `credit`: accepted tokens that no
+    drafter before this one (in the run's order) proposed. `was_ahead`: begun during the last
+    verification, so `ms` and `steps` are those of a part of the draft.
     """
 
     ms: float
@@ -133,6 +133,7 @@ class RoundOutcome:
     @property
     def share_ms(self) -> float:
         """`round_ms` with this request's share of the LLM's pass in place of all of it."""
+        # In equal shares, not by nodes: most of a pass is reading the weights.
         return self.round_ms - self.verify_ms * (1 - 1 / max(1, self.num_in_pass))
 
 

@@ -25,6 +25,7 @@ __all__ = ["DEEPER", "Goodput"]
 
 DEEPER = 8
 """How much deeper a draft may become than the deepest recently verified tree."""
+# Steps of a probe, which is paid from 1 % of the decode time (`RunBackoffs.due`).
 PROBE_LENGTH = 2
 # Rounds that use one plan: making it costs a few hundredths of a round.
 ROUNDS_PER_PLAN = 8
@@ -39,8 +40,9 @@ RATE, RATE_TOKENS = 0.75, 4
 @dataclass
 class _DrafterGroup:
     """Drafters that are switched on and off together: an SSM, a model-free drafter, or all drafters
-    of a vote or a pool. `names`: those that draft, changed by a router among `members`. `balance`:
-    tokens ahead of plain decoding (negative: behind)."""
+    of a vote or a pool. `names`: the `members` that draft, which a router may change. `rate`: P(a
+    token is accepted | its parent is). `balance`: tokens ahead of plain decoding (negative:
+    behind)."""
 
     names: tuple[str, ...]
     members: tuple[str, ...] = ()
@@ -70,6 +72,8 @@ class Goodput:
         ssms = tuple(name for name in config.drafters if as_one or not is_model_free(name))
         has_router = bool(routing_rule(config.routing).implementation)
         is_one_group = as_one or has_router
+        # One SSM: the host overhead of five takes as long as a pass of the bundled LLM
+        # (docs/results.md, "Speculation length").
         self._groups = [_DrafterGroup(ssms if is_one_group else ssms[:1])] if ssms else []
         # A lookup costs no pass: a group of its own, so that it may stay on without the SSM.
         if not as_one:
@@ -103,6 +107,7 @@ class Goodput:
 
     def share(self, load: BatchLoad | None) -> None:
         """See SharesPass. The plan is dropped when sharing begins or ends."""
+        # Not for a load that has only changed: it does in every round.
         if (load is None) != (self._round_costs.load is None):
             self._choice = None
         self._round_costs.load = load
@@ -133,6 +138,7 @@ class Goodput:
         if self._probe is not None:
             length = max(length, min(PROBE_LENGTH, self._longest([self._probe])))
         names = [name for group in on for name in group.names]
+        # That of the SSM while it is on: lookups are later groups.
         rate = on[0].rate.get() if on else 0.0
         estimates = self._round_costs.estimates(names, rate, most)
         # The cost of each step after the first, in committed tokens.

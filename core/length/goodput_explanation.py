@@ -46,6 +46,7 @@ def _end_words(history: LengthHistory, draft: DraftRecord) -> str:
     rate = estimates[1].tokens - 1
     right = rate * min(1.0, _chance(draft, depth))
     worth, cost = right * float(token_ms[1]), estimates[depth + 1].ms - estimates[depth].ms
+    # Not by the recorded plan: an audition may have replaced it.
     if worth >= cost:
         return ""
     return (

@@ -57,6 +57,9 @@ class RoundCosts:
         rounds with drafts; else all of that would be charged to the drafts."""
         if self.load is not None:
             return max(TINY_MS, self.load.plain_ms)
+        # Without this, and the least of the first timings in `Meter`, the first run of a process
+        # had 0.23 to 1.12 of its tenth's tokens per pass; with them 1.00 to 1.04 (docs/results.md,
+        # "Speculation length").
         with_ms = self._costs.overhead[True].get()
         return max(TINY_MS, self.verify_ms(0) + self._costs.overhead[False].get(with_ms))
 
@@ -65,6 +68,7 @@ class RoundCosts:
         """Extra time outside the models of a round with drafts."""
         if self.load is not None:
             return self.load.overhead_ms
+        # `value`, not `get`: 0 until both were measured.
         plain_ms, with_ms = (self._costs.overhead[drafts].value for drafts in (False, True))
         return max(0.0, with_ms - plain_ms) if plain_ms is not None and with_ms is not None else 0.0
 

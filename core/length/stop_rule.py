@@ -24,7 +24,7 @@ def step_limits(rate: float, costs: Sequence[float], longest: int) -> StopLimits
     `rate`: P(a token is accepted | its parent is). `costs`: the time of each further step, in
     committed tokens. Depth 1 always runs: the back-off decides whether to draft at all.
     """
-    # Solved for the score, so that a step costs one comparison.
+    # Solved for the score, so that a step costs one comparison; at a rate of 0 none is run.
     scores = (0.0, *(cost / rate if rate > 0 else float("inf") for cost in costs))
     return StopLimits(longest=longest, scores=scores[:longest])
 
@@ -50,6 +50,7 @@ class StopRule:
 
     def grows(self, score: float) -> bool:
         """Whether a node of this score may have children, by the default limits."""
+        # Only `confidence` has such a limit, the same for all drafters.
         return score >= self._default.least
 
     def continues(self, drafter: str, depth: int, scores: Sequence[float]) -> bool:

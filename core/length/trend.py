@@ -19,10 +19,11 @@ from core.length.history import LengthHistory
 
 __all__ = ["Trend", "explain"]
 
-# Rounds of one length that make a point; points of a slope; steps up and down. Minions goes down
-# faster than up.
+# Rounds of one length that make a point.
 VERIFICATIONS = 16
+# Points of a slope, the last ones.
 POINTS = 4
+# Steps up and down: Minions goes down faster than up.
 STEP, PENALTY = 1, 2
 # The reasons below, as they are recorded.
 COUNTED = re.compile(r"\d+ stays: (\d+) of \d+ verifications made with it")
@@ -51,6 +52,7 @@ class Trend:
 
     def observe(self, outcome: RoundOutcome) -> None:
         """Verifications of drafts made with another length are ignored (decision threshold)."""
+        # A scheduler's grant, or the text's end, may have shortened the draft.
         if outcome.length != self._choice.length:
             return
         self._count += 1

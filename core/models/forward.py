@@ -45,10 +45,14 @@ class Forward(Protocol):
     """A model's weights and the computation of a pass."""
 
     @property
-    def device(self) -> torch.device: ...
+    def device(self) -> torch.device:
+        """Device of the logits."""
+        ...
 
     @property
-    def dtype(self) -> torch.dtype: ...
+    def dtype(self) -> torch.dtype:
+        """The model's, which its keys and values have."""
+        ...
 
     @property
     def shapes(self) -> Sequence[LayerShape]:
@@ -121,7 +125,7 @@ def _masks(batch: Batch, dtype: torch.dtype, device: torch.device) -> Masks:
 
 
 class GeneralForward:
-    """Any decoder-only transformers module, in eval mode on its device."""
+    """See Forward. Any decoder-only transformers module, in eval mode on its device."""
 
     def __init__(self, module: Any, masks: MaskKind) -> None:
         self._module = module

@@ -96,6 +96,7 @@ class HfModel:
     @property
     def own_threads(self) -> bool:
         """Whether the pass runs on threads of its own instead of torch's."""
+        # By attribute, also below: importing the compiled pass needs numba.
         return bool(getattr(self._forward, "workers", 0))
 
     @property
@@ -169,6 +170,7 @@ class HfModel:
         # Before the pass: growing the arena invalidates the views that a pass reads.
         self.arena.reserve(self.rows_held, batch.plan.extent)
         logits = self._forward.logits(batch, self.arena)
+        # float32 from here on, as transformers' `generate` processes logits.
         if logits.shape[1] != batch.plan.width:  # the pass has computed the last logits only
             return [logits[0].float()]
         return [logits[i, feed_rows(feed)].float() for i, feed in enumerate(feeds)]

@@ -123,7 +123,8 @@ class KVArena:
         return rows * slots * cell * self._dtype.itemsize
 
     def _grown_slots(self, slots: int) -> int:
-        # Doubling: a text that grows token by token causes few copies of the whole cache.
+        # Doubled: a text that grows token by token causes few copies of the whole cache. From 256
+        # on, so that a short text causes none.
         return self.slots if slots <= self.slots else max(256, 2 * self.slots, slots)
 
     def _bytes_of(self, cells: int) -> int:
@@ -135,6 +136,7 @@ class KVArena:
 
     def _check_room(self, cells: int) -> None:
         num_bytes = self._bytes_of(cells)
+        # The new cache alone: the old one is still there while its contents are copied.
         free = available_bytes(self._device) if num_bytes > UNCHECKED_BYTES else None
         if free is not None and num_bytes > free:
             raise OutOfMemoryError(

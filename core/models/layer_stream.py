@@ -33,7 +33,9 @@ __all__ = [
 BUFFERS = 2
 # Reads with a shorter gap between them are reported as one.
 GAP_S = 0.002
+# Reads that are kept until a round reports them: many passes, as of a long prompt, report none.
 MAX_TIMES = 4096
+# Bytes to which O_DIRECT needs memory to be aligned.
 PAGE = 4096
 
 
@@ -41,10 +43,14 @@ class LayerSource(Protocol):
     """A source of `count` layers, each of `size` bytes."""
 
     @property
-    def count(self) -> int: ...
+    def count(self) -> int:
+        """Number of layers."""
+        ...
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Bytes of a layer, the same for all."""
+        ...
 
     def read(self, layer: int, into: torch.Tensor) -> None:
         """Fills `into` (uint8, page-aligned host memory) with a layer. Raises OSError and
@@ -53,8 +59,8 @@ class LayerSource(Protocol):
 
 
 class HostLayers:
-    """Layers in host memory: pinned for copies to a GPU. On a CPU reading is a copy that saves no
-    memory, for lessons and tests with a limited rate."""
+    """See LayerSource. Layers in host memory: pinned for copies to a GPU. On a CPU reading is a
+    copy that saves no memory, for lessons and tests with a limited rate."""
 
     def __init__(self, layers: Sequence[torch.Tensor]) -> None:
         self.layers = layers
@@ -87,12 +93,14 @@ class HostBuffer:
         self._data = page_aligned(size)
 
     def fill(self, source: LayerSource, layer: int) -> None:
+        """Reads a layer, in the reading thread."""
         source.read(layer, self._data)
 
     def wait(self) -> None:
         """`fill` is synchronous."""
 
     def use(self) -> torch.Tensor:
+        """The layer's bytes, valid until `release`."""
         return self._data
 
     def release(self) -> None:
@@ -100,7 +108,7 @@ class HostBuffer:
 
 
 class CudaBuffer:
-    """A buffer on a GPU, filled on a copy stream while the compute stream works on the other
+    """As HostBuffer, on a GPU: filled on a copy stream while the compute stream works on the other
     buffer; events order the streams. Layers of a file pass through pinned staging memory."""
 
     def __init__(self, size: int, device: torch.device) -> None:

@@ -49,7 +49,9 @@ class LanguageModel(Protocol):
     """A causal language model with rows of cached context."""
 
     @property
-    def info(self) -> ModelInfo: ...
+    def info(self) -> ModelInfo:
+        """Name, architecture and sizes, as events report them."""
+        ...
 
     @property
     def vocab_size(self) -> int:
@@ -62,7 +64,9 @@ class LanguageModel(Protocol):
         ...
 
     @property
-    def context_length(self) -> int: ...
+    def context_length(self) -> int:
+        """Most tokens of a row, the longest path of pending nodes included."""
+        ...
 
     @property
     def device(self) -> torch.device:
@@ -114,7 +118,7 @@ class LanguageModel(Protocol):
 
 def ranks_info(model: object) -> RanksInfo | None:
     """The division of a model over ranks; None for any other."""
-    # By attribute: the implementation over ranks is imported only where it is used.
+    # By attribute: the implementation over ranks needs packages that not every installation has.
     info: RanksInfo | None = getattr(model, "ranks", None)
     return info
 

@@ -47,7 +47,8 @@ class Row:
                 self.ancestors[i, :total] = False
             else:
                 self.depths[i] = self.depths[parent] + 1
-                # A node attends to what its parent attends to, and to itself.
+                # A node attends to what its parent attends to, and to itself: one copy of a row,
+                # whatever its depth.
                 self.ancestors[i, :total] = self.ancestors[parent, :total]
             self.ancestors[i, i] = True
         self.pending = total
@@ -58,6 +59,7 @@ class Row:
         self.length += num_committed
         self.pending = count = len(nodes)
         if count:
+            # Indexing by an array copies first, so source and target may overlap.
             index = np.array(nodes, np.int64)
             # Depths count from the last committed token, the end of the path.
             self.depths[:count] = self.depths[index] - num_committed
@@ -73,6 +75,7 @@ class Row:
     def context_needed(self, parents: Sequence[int]) -> int:
         """Tokens of the longest path, committed ones included, if nodes with these `parents` were
         added."""
+        # Without changing the row: the nodes may be refused.
         depths = [int(depth) for depth in self.depths[: self.pending]]
         for parent in parents:
             depths.append(1 if parent == CACHED else depths[parent] + 1)

@@ -97,6 +97,7 @@ class AheadExchange:
         message. `wire_s`: the last measured time on the wire, since the answer may have waited to
         be read. `in_round`: a round is pending."""
         pending = self._pending.get(node)
+        # Forgotten, or replaced by a later ahead message.
         if pending is None or pending.number != message.number:
             return []
         del self._pending[node]
@@ -148,6 +149,7 @@ class AheadExchange:
         self, node: int, sequence: TokenSequence, requests: Sequence[DraftRequest]
     ) -> ReadyDrafts | None:
         """A node's drafts that serve all of a round's requests to it; None if one is missing."""
+        # Popped, used or not: after this round they are of an old text.
         run_drafts = self._drafts.pop((node, sequence.run_id), None)
         if run_drafts is None or not requests:
             return None

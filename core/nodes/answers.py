@@ -51,12 +51,14 @@ class DraftClock:
         """From the node's milliseconds since it received the message to time.perf_counter."""
         # One way, half of the time that was not the node's.
         wire_s = max(0.0, self.received - self.sent - self.busy_s) / 2
+        # Within the trip: another clock may run faster than this one.
         return min(self.received, max(self.sent, self.sent + wire_s + ms / 1000))
 
 
 def draft_of(reply: DraftReply, name: str, clock: DraftClock, count: int) -> Draft:
     """The draft of a reply, one of `count` in the same answer; `name`: the engine's of its SSM."""
     stages = local_timings(name, reply.stages, clock)
+    # Without stages all of the trip counts as the way out.
     first, last = (stages[0].start, stages[-1].end) if stages else (clock.received, clock.received)
     # The answer's drafts share its time on the wire: the times of a round's drafts add up to it.
     outward = Timed(name, "wire", clock.sent, first, clock.share / count)

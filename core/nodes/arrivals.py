@@ -62,6 +62,7 @@ class NodeArrivals:
 
     def _handle(self, arrival: Arrival, awaited: bool) -> None:
         node, link = arrival.node, self._links[arrival.node]
+        # A hello after each connection: another process may listen at the address now.
         if arrival.change == "up":
             link.on_connect()
             self.send_hello(node)
@@ -135,7 +136,7 @@ class NodeArrivals:
         replies = self.ahead.accept(node, message, now, link.wire_s, link.ssms, in_round=in_round)
         for reply in replies:
             link.update_held(reply, is_open=reply.run in self.open_runs)
-            # Reports on drafts that a round used without asking: no round message requested them.
+            # Reports on drafts that a round used without a request: no round message brought them.
             for one in reply.verified:
                 if one.ssm in link.ssms and not one.error and are_probabilities(one.likelihoods):
                     drafter = self._drafters[link.ssms[one.ssm]]

@@ -144,6 +144,7 @@ class RemotePool:
     def close(self) -> None:
         """Ends the connections; the next round opens them again."""
         self._transport.close()
+        # The transport reports no disconnection of connections that it ends itself.
         for link in self.links:
             link.is_connected = False
             link.mark_lost()
@@ -160,6 +161,7 @@ class RemotePool:
         pending = PendingRound(self._number, tuple(runs))
         for node, link in enumerate(self.links):
             link.longest_deadline_s = longest_s
+            # Before `link.ready` is read: a node that is given up gets no part of this round.
             link.give_up(self._transport.now())
             if link.needs_hello(self._transport.now()):
                 arrivals.send_hello(node)
@@ -173,6 +175,7 @@ class RemotePool:
             # Also of a node that is not free: the runs' events report it as absent.
             part.runs = tuple(own_runs)
             if link.free:
+                # A draft made ahead that arrives from here on would be of the text before.
                 arrivals.ahead.overtake(node)
                 link.begin_round(self._number, self._transport.now())
                 part.clock = DraftClock()
@@ -241,6 +244,7 @@ class RemotePool:
         for run in runs:
             requests = [one for one in run.requests if one.name in own]
             ready = self._arrivals.ahead.ready_drafts(node, run.sequence, requests)
+            # An audition needs a request in any case; the drafts then come with its answer.
             if ready is not None and not own.keys() & {*run.to_score}:
                 ready_runs.append((run, ready))
         return ready_runs

@@ -18,7 +18,7 @@ from typing import Any
 import zmq
 
 from core.config.nodes import in_brackets
-from core.errors import NodeError
+from core.errors import NodeError, one_line
 from core.nodes.keys import CurveKeys, read_keys
 from core.nodes.opening import open_node
 
@@ -96,7 +96,7 @@ def place_nodes(cluster: str, ssms: tuple[str, ...], key_file: str | None) -> Pl
         ray.init(address=cluster, ignore_reinit_error=True, log_to_driver=False)
     # ConnectionError: not reachable; RuntimeError: a wrong token.
     except (OSError, RuntimeError, ValueError) as error:
-        words = " ".join(str(error).split())[:300]
+        words = one_line(error)
         if NO_RAY in words:  # Ray goes on with a flag of its own that is none of the engine's
             words = (
                 "no Ray runs on this machine; start it (ray start --head, or ray start "
@@ -110,6 +110,7 @@ def place_nodes(cluster: str, ssms: tuple[str, ...], key_file: str | None) -> Pl
             cluster,
             f"no machine offers {RESOURCE} (ray start --resources '{{\"{RESOURCE}\": 1}}')",
         )
+    # One actor a machine, with at least one SSM.
     machines = machines[: len(ssms)]
     actors = []
     try:
@@ -126,5 +127,5 @@ def place_nodes(cluster: str, ssms: tuple[str, ...], key_file: str | None) -> Pl
             actors.append(actor.remote(own, host, port, key_file or keys))
         addresses = ray.get([actor.address.remote() for actor in actors], timeout=PLACING_S)
     except ray.exceptions.RayError as error:
-        raise NodeError.of("cluster", cluster, " ".join(str(error).split())[:300]) from error
+        raise NodeError.of("cluster", cluster, one_line(error)) from error
     return PlacedNodes(tuple(addresses), keys, tuple(actors))

@@ -82,7 +82,7 @@ Device = Annotated[str, Meta(max_length=200, pattern=r"^[a-z0-9:]+\Z")]
 Hash = Annotated[str, Meta(min_length=1, max_length=64)]
 TokenIds = Annotated[list[TokenId], Meta(max_length=MOST_TOKENS)]
 Shape = Annotated[list[NumNodes], Meta(max_length=MAX_SPECULATION_LENGTH)]
-# The bounds refuse NaN, too, which satisfies none.
+# The bounds refuse NaN, too, which satisfies none. They are a little wider than exact: rounding.
 Share = Annotated[float, Meta(ge=0, le=1.001)]
 Probability = Annotated[float, Meta(ge=0, le=1.001)]
 LogProb = Annotated[float, Meta(ge=-1000, le=0.001)]
@@ -90,6 +90,7 @@ Milliseconds = Annotated[float, Meta(ge=-1e7, le=1e7)]
 Duration = Annotated[float, Meta(ge=0, le=1e7)]
 Temperature = Annotated[float, Meta(ge=0.01, le=100)]
 Scores = Annotated[list[float], Meta(max_length=MAX_SPECULATION_LENGTH)]
+# Their values are checked with the tree that they are part of.
 Integers = Annotated[list[int], Meta(max_length=MAX_TREE_NODES)]
 Floats = Annotated[list[float], Meta(max_length=MAX_TREE_NODES)]
 Likelihoods = Annotated[list[float], Meta(max_length=MOST_TOKENS)]
@@ -159,6 +160,7 @@ class RunRequest(_Message):
     report for each node."""
 
     run: Name
+    # In every message, although the node mostly has it: a gap or another text is then noticed.
     start: Position
     tokens: TokenIds
     settings: RunSettings | None
@@ -365,6 +367,7 @@ def from_node(frame: bytes) -> FromNode:
 
 
 def _decode(decoder: Decoder[M], frame: bytes) -> M:
+    # The sockets of `zmq_transport` have this limit too; another transport may have none.
     if len(frame) > LARGEST_FRAME:
         raise MessageError(f"message of {len(frame)} bytes: at most {LARGEST_FRAME} are read")
     try:

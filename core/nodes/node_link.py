@@ -22,7 +22,7 @@ RETRY_S = 1.0
 GIVE_UP_S = 60.0
 """Time after which no answer is expected any more, and the node gets a new hello."""
 MEDIAN_TRIPS = 32
-"""Round trips in the median."""
+"""Round trips in the median, the last ones."""
 
 
 @dataclass(eq=False)
@@ -150,6 +150,7 @@ class NodeLink:
         round; the median tolerates that its trip is too long. Any other was read after local SSMs
         had drafted: its trip is at most `busy_s` and the last time on the wire.
         """
+        # An answer to a round that was given up, or of a process before the last welcome.
         if not number or number != self.pending_number:
             return False
         trip = now - self.sent_at

@@ -159,7 +159,7 @@ class PendingRound:
         for part in self.parts:
             part.add_ready(answers)
         for part in self.parts:
-            # Without a request in this round it is neither late nor absent.
+            # Without a request in this round a node is neither late nor absent.
             if not part.runs:
                 continue
             state, missing = part.record_outcome(self.number, now)

@@ -46,6 +46,7 @@ def draft_reply(request: DraftRequest, draft: Draft, began: float, top_k: int) -
         # A draft that was made ahead counts its passes in `passes_ahead`.
         passes=draft.passes or draft.passes_ahead,
         stages=_stages(draft.timings, began),
+        # Filled in by the server: an SSM reports each likelihood once.
         temperature=1.0,
         likelihoods=[],
         top=_top_rows(draft, top_k),

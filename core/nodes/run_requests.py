@@ -87,6 +87,7 @@ def ahead_request(link: NodeLink, run: AheadRun) -> AheadRequest | None:
     drafts = _draft_requests(link, run.requests, run.weights)
     if not drafts or is_too_long(run.sequence):
         return None
+    # Drafts of this round that were made ahead: no round message has requested them yet.
     verified = _draft_requests(link, run.verified, run.weights)
     text = _text_request(link, run.sequence, verified, run.top_k)
     return AheadRequest(text, [*run.tree.token_ids], [*run.tree.parents], drafts, run.room)
@@ -122,6 +123,7 @@ def _draft_requests(
 
 
 def _stop_limits(request: DraftRequest) -> StopLimitsMessage | None:
+    # A rule that has no form as numbers is not sent: the node drafts to the whole shape.
     limits = None if request.stop is None else request.stop.limits(request.name)
     if limits is None:
         return None

@@ -97,6 +97,7 @@ def sequence_from(
         # Never called: a node writes no text.
         detokenizer=Detokenizer(tokenizer, ()),
         eos_ids=frozenset(settings.eos_ids),
+        # Never read here: the engine has cut each request to the room that its text has.
         context_length=len(ids),
     )
 

@@ -106,6 +106,7 @@ class NodeServer:
             return encode(RefusedMessage(0, str(error)[:MOST_TEXT]))
         if isinstance(message, HelloMessage):
             return encode(self._welcome(client, message))
+        # After a restart of the node: the engine then sends a hello, and the texts anew.
         if client not in self._clients:
             number = 0 if isinstance(message, FreeMessage) else message.number
             return encode(RefusedMessage(number, "no hello came before it"))
@@ -160,6 +161,7 @@ class NodeServer:
         if hello.vocab_size not in self._pools:
             if not hello.vocab_size:
                 return RefusedMessage(0, "vocab_size is 0: at least 1")
+            # Only where a place is needed: a client that comes back mostly finds its pool.
             sizes = {*self._clients.values()}
             self._pools = {size: pool for size, pool in self._pools.items() if size in sizes}
             if len(self._pools) >= MOST_VOCABULARIES:
@@ -227,6 +229,7 @@ class NodeServer:
             except ConfigError:
                 continue  # proposals: nothing depends on them
         results, errors = pool.draft_ahead([plan for _, plan in plans], interrupted)
+        # Drafting ahead reports no errors: the SSM is opened anew, and fails in a round if it must.
         for name in errors:
             for run, _ in plans:
                 _close_ssm(run, pool, name)  # opened again by its next draft
@@ -266,6 +269,7 @@ class NodeServer:
         runs: list[ServedRun] = []
         replies = []
         for request in requests:
+            # Here, not when it is decoded: bounds that depend on the SSMs and the client.
             try:
                 _check(request, pool)
                 run = self._updated_run(client, request, pool, in_message, keep_drafts)

@@ -19,6 +19,7 @@ from core.nodes.transport import Arrival
 
 __all__ = ["ZmqTransport", "set_limits"]
 
+# libzmq doubles the time from one attempt to the next, within these bounds.
 RECONNECT_MS, LONGEST_RECONNECT_MS = 100, 1000
 # A silent connection ends after SILENCE_MS; rounds with a stopped node end by their own deadline.
 HEARTBEAT_MS, SILENCE_MS = 1000, 3000
@@ -73,6 +74,7 @@ class ZmqTransport:
         # Rounded up: poll's milliseconds are whole, and 0 would spin until the deadline.
         ready = dict(self._poller.poll(int(left_ms) + (left_ms % 1 > 0)))
         arrivals: list[Arrival] = []
+        # Changes first, so that a link is up when its frames are handled.
         for node, monitor in enumerate(self._monitors):
             if monitor in ready:
                 arrivals += self._changes(node, monitor)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from core.config import SpeculationConfig
 from core.config.mechanisms import implementation_of, routing_rule
 from core.routing.base import (
+    CHAIN_DEPTH,
     DraftEvidence,
     RoundEvidence,
     RoundTime,
@@ -17,6 +18,7 @@ from core.routing.base import (
 )
 
 __all__ = [
+    "CHAIN_DEPTH",
     "DraftEvidence",
     "RoundEvidence",
     "RoundTime",

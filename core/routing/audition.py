@@ -25,6 +25,7 @@ class AuditionRouter:
         self.wants_audition = True
 
     def observe_audition(self, log_probs: Mapping[str, Sequence[float]], ms: float) -> None:
+        # The prompt decides for the whole run; only `credit` scores again.
         self.wants_audition = False
         for name in self._scores:
             # NaN: the probability is not known.

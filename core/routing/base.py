@@ -12,6 +12,7 @@ from typing import Protocol
 
 __all__ = [
     "AUDITION_WINDOW",
+    "CHAIN_DEPTH",
     "DraftEvidence",
     "RoundEvidence",
     "RoundTime",
@@ -33,7 +34,11 @@ class RoundTime:
 
 AUDITION_WINDOW = 48
 """Tokens of an audition for a router: it may compare SSMs repeatedly, and a longer window than a
-length policy's errs less often, at little cost."""
+length policy's errs less often, at little cost (see `SsmDrafter.audition`)."""
+
+CHAIN_DEPTH = 4
+"""Depth of the chain by which SSMs are compared, whatever the length policy: `credit` predicts its
+tokens, the engine its time."""
 
 TimeOfRound = Callable[[str], RoundTime]
 """By the name of the SSM that drafts."""

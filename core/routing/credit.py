@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from core.length.cost_model import TINY_MS
-from core.routing.base import AUDITION_WINDOW, RoundEvidence, Route, TimeOfRound
+from core.routing.base import AUDITION_WINDOW, CHAIN_DEPTH, RoundEvidence, Route, TimeOfRound
 
 __all__ = ["CreditRouter", "credit_of", "has_dropped"]
 
@@ -40,12 +40,11 @@ NOISE = 3.0
 FLOOR = -6.9  # log 0.001
 # Tokens that may show a drop, and the tokens before them for comparison.
 RECENT_TOKENS, BASELINE_TOKENS = 8, 48
+# Standard errors of a drop. A false one costs an audition only.
 DROP = 2.5
 # Tokens that an audition after a drop reads: those before the change say nothing, so only the last
 # CHANGED_TOKENS are compared, and the rest is their context.
 CHANGED_TOKENS, CHANGED_WINDOW = 2 * RECENT_TOKENS, 3 * RECENT_TOKENS
-# Tokens of the chain by which SSMs are compared, see `_value`.
-DEPTH = 4
 # A time is replaced once the measured one differs from it by more than this factor, see `_Times`.
 ALIKE = 1.4
 
@@ -158,10 +157,10 @@ class CreditRouter:
         return {n: self._value(n, credit_of(log_probs.get(n, ()))) for n in self._names}
 
     def _value(self, name: str, credit: float) -> float:
-        """Tokens per second of a chain of DEPTH tokens, each accepted with probability
-        exp(`credit`) if its parent is: (1 + r + ... + r^DEPTH) / time."""
+        """Tokens per second of a chain of CHAIN_DEPTH tokens, each accepted with probability
+        r = exp(`credit`) if its parent is: (1 + r + ... + r^CHAIN_DEPTH) / time."""
         rate = math.exp(credit)
-        tokens = sum(rate**depth for depth in range(DEPTH + 1))
+        tokens = sum(rate**depth for depth in range(CHAIN_DEPTH + 1))
         return 1000 * tokens / self._times.ms(name)
 
     # -- routing --

@@ -18,7 +18,8 @@ from typing import Any
 
 __all__ = ["RoutingTrial", "Regret", "chain_lengths", "regret_of"]
 
-# The largest number of groups of SSMs that are compared; each takes a walk through the text.
+# The largest number of groups of SSMs that are compared: each takes a walk through the text, and
+# their number grows as a binomial coefficient.
 MOST_GROUPS = 5000
 
 
@@ -32,6 +33,7 @@ class RoutingTrial:
 
     @property
     def tokens_per_pass(self) -> float:
+        """0 without a pass."""
         return self.tokens / self.passes if self.passes else 0.0
 
     @classmethod

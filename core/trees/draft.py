@@ -19,11 +19,12 @@ class Draft:
 
     `scores`, `qs`, `ranks`: as in `Proposal`. `rows[parent]`: the row of `logits` and `q` that the
     children of `parent` were chosen from. `logits` (rows, V) float32, unprocessed but for the
-    request's repetition penalty. `utilities` (rows, V): the scores are their softmax; None: that of
-    `logits` (only coupled drafts differ).
-    `q` (rows, V) float64: only for drawn tokens. `passes`: model passes in this round, plus 1 for a
-    draft begun ahead, which needed no catch-up pass. `passes_ahead`: passes that ran during the
-    last verification; `timings` excludes them, and so does `passes`.
+    request's repetition penalty. `utilities` (rows, V): the scores are their calibrated softmax;
+    None where these are the `logits` (only coupled drafts differ). `q` (rows, V) float64: only for
+    drawn tokens.
+    `passes`: model passes in this round, plus 1 for a draft begun ahead, which needed no catch-up
+    pass. `passes_ahead`: passes that ran during the last verification; neither `timings` nor
+    `passes` contains them.
     `next_temperature`: the calibration temperature after the round, if the drafting pass has
     already committed (`core.cuda`). `moments`: mean and variance of each row's utilities under the
     scores, if computed.

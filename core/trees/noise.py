@@ -26,15 +26,19 @@ __all__ = [
 ]
 
 Key = tuple[object, ...]
-"""("draft" | "accept" | "final", root position, drafter, path of draw indices, try)."""
+"""("draft", root position, drafter, ranks down to the node, try), or ("accept", root position,
+`Draws` down to the parent, attempt), or ("final", root position, `Draws` down to the node). A round
+begins at a root position of its own, so no key recurs within a run."""
 
-# SplitMix64: x = base + i GOLDEN, then two rounds of xor-shift and multiply.
+# SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): x = base + i GOLDEN, then two rounds of xor-shift
+# and multiply.
 GOLDEN = 0x9E3779B97F4A7C15
 MIX_1 = 0xBF58476D1CE4E5B9
 MIX_2 = 0x94D049BB133111EB
 # Random bits of a uniform number: all that a float64's mantissa can hold.
 BITS = 53
-# Drafts and their verification read the same few positions; (V,) float64 each.
+# Drafts and their verification read the same few positions; (V,) float64 each. The oldest is
+# dropped first: positions of a text only rise.
 CACHED_POSITIONS = 64
 POSITIONS_PER_CALL = 4
 """Positions whose noise is computed in one call: four take 2.5 times as long as one."""
@@ -58,7 +62,7 @@ class Noise(Protocol):
 
 
 class SeededNoise:
-    """The noise of real runs: a 53-bit counter-based hash of seed and key."""
+    """See Noise. That of real runs: a 53-bit counter-based hash of seed and key."""
 
     def __init__(self, seed: int, vocab_size: int, device: torch.device | str = "cpu") -> None:
         self.seed = seed
@@ -77,6 +81,7 @@ class SeededNoise:
         cumulative = weights.double().cumsum(dim=0)
         # Inverse of the cumulative sum, scaled by the total: weights need not be normalized.
         target = self._uniform(key) * cumulative[-1]
+        # `right`: the first sum above the target, so a weight of 0 is not chosen for u = 0 either.
         index = int(torch.searchsorted(cumulative, target, right=True))
         # Rounding may give an index past the last positive weight.
         return min(index, int(weights.nonzero()[-1]))
@@ -136,6 +141,7 @@ def gumbel_rows(
         x ^= np.right_shift(x, np.uint64(bits), out=scratch)
         x *= np.uint64(factor)
     x >>= np.uint64(64 - BITS)
+    # From 1 on: u = 0 would give an infinite noise.
     uniform = torch.from_numpy(np.maximum(x, 1, out=x).astype(np.float64)).mul_(2.0**-BITS)
     return uniform.log_().neg_().log_().neg_()
 
@@ -156,6 +162,7 @@ def gumbel_vectors(bases: torch.Tensor, size: int) -> torch.Tensor:
 
 def bases_of(noise: Noise, position: int, count: int) -> list[int]:
     """The hash bases of `count` positions from `position` on, as int64. `noise`: a SeededNoise."""
+    # int64: torch has hardly any arithmetic of unsigned 64-bit integers.
     assert isinstance(noise, SeededNoise), "only SeededNoise has hash bases"
     return [to_int64(noise.base(position + step)) for step in range(count)]
 

@@ -74,6 +74,7 @@ def penalize_repetition(
     """
     scores = logits.float()
     vocab_size = scores.shape[-1]
+    # A mask, not a count: a token that occurs twice is penalized once, as in transformers.
     mask = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
     # An embedding may have more rows than the head: ids past the logits cannot be generated.
     mask[:, [token_id for token_id in set(tokens) if token_id < vocab_size]] = True
@@ -126,8 +127,8 @@ def one_hot_residual(p: torch.Tensor, token_id: int) -> torch.Tensor:
 class Target:
     """The LLM's distributions at the root and every node of one tree.
 
-    Row 0 belongs to the root, row i + 1 to node i. Each form is computed once, when first
-    read: greedy verification never computes a softmax.
+    `logits` (1 + nodes, V): row 0 belongs to the root, row i + 1 to node i. Each form is computed
+    once, when first read: greedy verification needs neither `scores` nor `probabilities`.
     """
 
     def __init__(self, logits: torch.Tensor, sampling: SamplingParams) -> None:

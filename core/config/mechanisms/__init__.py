@@ -105,6 +105,7 @@ def choices_of(name: str) -> tuple[str, ...]:
 def combine_rule(name: str) -> CombineRule:
     """The record of a combine rule; for an unknown name (a run recorded by another version) a
     record with the name only."""
+    # Requests are checked by `SpeculationConfig`; a recorded run must be readable all the same.
     return COMBINE_RULES.get(name) or CombineRule(name, name, "")
 
 

@@ -28,7 +28,7 @@ class DraftKind:
 
 DRAFT_KINDS: Mapping[str, DraftKind] = by_name(
     [
-        # Resolved with the temperature and the verify rule (`SpeculationConfig.resolved`).
+        # `SpeculationConfig.resolve` replaces it, by the temperature and the verify rule.
         DraftKind(
             "auto",
             "what suits verify",

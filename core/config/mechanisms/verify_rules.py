@@ -38,7 +38,7 @@ class VerifyRule:
 # are drawn (`lossless_rules`).
 VERIFY_RULES: Mapping[str, VerifyRule] = by_name(
     [
-        # Without an implementation: resolved with the temperature (`SpeculationConfig.resolved`).
+        # Without an implementation: `SpeculationConfig.resolve` replaces it, by the temperature.
         VerifyRule(
             "auto",
             "the first exact rule",

@@ -13,6 +13,7 @@ __all__ = ["Backoff", "Backoffs", "RunBackoffs"]
 
 # Rounds to wait for a probe: doubled from FIRST_INTERVAL to MAX_INTERVAL.
 FIRST_INTERVAL, MAX_INTERVAL = 16, 128
+# Of the decode time, for all probes together.
 SHARE = 0.01
 # Runs in a row in which a drafter did not pay, until it is hopeless.
 STRIKES = 3

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from core.config.checks import MAX_TREE_NODES
 from core.length.cost_model.backoff import Backoffs
 from core.length.cost_model.meters import Meter
 from core.length.cost_model.switch import Switch
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from core.length.base import RoundOutcome
 
 __all__ = ["Costs", "DraftCosts"]
-
-# Nodes; a larger tree costs as much as this one.
-LARGEST_TREE = 256
 
 
 @dataclass
@@ -78,6 +76,7 @@ class Costs:
 
     @property
     def verify(self) -> VerifyCosts:
+        """The verification table; measured by the first call, which takes seconds."""
         if self._verify is None:
             self._verify = measure_verify_costs(self._llm)
         return self._verify
@@ -125,7 +124,8 @@ class Costs:
             self._correction.add(ms / table_ms)
 
     def table_ms(self, nodes: int, context: int) -> float:
-        """A pass as it was measured at warm-up, at most of LARGEST_TREE nodes."""
+        """A pass as it was measured at warm-up; a tree of more than MAX_TREE_NODES nodes costs as
+        much as one of that number."""
         if self._table is None:
             self._table = _WarmupTable(self.verify)
         return self._table.ms(nodes, context)
@@ -135,16 +135,16 @@ class _WarmupTable:
     """The warm-up measurements, interpolated linearly in the number of nodes and the context."""
 
     def __init__(self, verify: VerifyCosts) -> None:
-        self._near = verify.curve(LARGEST_TREE)
+        self._near = verify.curve(MAX_TREE_NODES)
         self._context = verify.context
         far = verify.far
-        further = far.curve(LARGEST_TREE) if far else self._near
+        further = far.curve(MAX_TREE_NODES) if far else self._near
         tokens = far.context - verify.context if far else 1
         pairs = zip(self._near, further, strict=True)
         # ms a cached token for each tree size: attention grows linearly with the context.
         self._by_token = [max(0.0, far_ms - near_ms) / tokens for near_ms, far_ms in pairs]
 
     def ms(self, nodes: int, context: int) -> float:
-        n = nodes if 0 <= nodes <= LARGEST_TREE else min(max(nodes, 0), LARGEST_TREE)
+        n = nodes if 0 <= nodes <= MAX_TREE_NODES else min(max(nodes, 0), MAX_TREE_NODES)
         # Below the near context the table is not extrapolated.
         return self._near[n] + self._by_token[n] * max(0, context - self._context)

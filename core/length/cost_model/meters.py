@@ -8,8 +8,9 @@ from collections import deque
 
 __all__ = ["TINY_MS", "Average", "LinearFit", "Meter"]
 
-# Timings in the median; weight of a new median.
+# Timings in the median: up to two outliers of five do not move it.
 WINDOW = 5
+# Weight of a new median in the moving average.
 RATE = 0.3
 # Values that an average remembers.
 HORIZON = 32.0
@@ -81,10 +82,13 @@ class LinearFit:
         self._product.add(x * y)
 
     def at(self, x: float) -> float:
+        """The line's y at `x`; the mean of y while all points have one x."""
         mean_x, mean_y = self._x.get(), self.mean.get()
         variance = self._x.variance
         if not variance > 1e-9:
             return mean_y
         # cov(x, y) / var(x)
         slope = (self._product.get() - mean_x * mean_y) / variance
+        # Bounded, as noise may tilt the line: more steps are no faster, and none take no negative
+        # time.
         return mean_y + max(0.0, min(slope, mean_y / max(1e-9, mean_x))) * (x - mean_x)

@@ -30,8 +30,8 @@ OUTLIER = 3.0
 
 class Switch:
     """Off at first. Now and then the other setting is tried, for TRIAL to LONG rounds, and kept if
-    its rounds are significantly shorter. A trial of off needs only MAX_RATIO after LONG
-    rounds.
+    its rounds are significantly shorter. Off is also kept if its rounds are shorter by MAX_RATIO
+    after LONG rounds, significantly or not.
 
     After a lost trial the next one follows in FIRST_WAIT rounds, then in twice as many, up to
     MAX_WAIT. An undecided trial does not change this interval; a win sets it back to FIRST_WAIT.

@@ -260,6 +260,7 @@ def check_same_vocabulary(llm: Any, ssm: Any, llm_name: str, ssm_name: str) -> N
 
     Models may pad their embeddings differently: only ids of tokens are compared.
     """
+    # Not the tokenizers' settings: only ids are exchanged, and the LLM's tokenizer makes them.
     llm_tokens, ssm_tokens = _by_id(llm), _by_id(ssm)
     for token_id in sorted(llm_tokens.keys() | ssm_tokens.keys()):
         if llm_tokens.get(token_id) != ssm_tokens.get(token_id):

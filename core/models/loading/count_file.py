@@ -10,14 +10,15 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
-from core.errors import ModelLoadError
+from core.errors import ModelLoadError, one_line
 
 __all__ = ["FILE", "read_counts", "rows_as_bytes"]
 
 # In the LLM's folder, or in that of the SSMs that come with it.
 FILE = "draft_table.counts"
 _NAME = "rows"
-# Numbers of a row: seven token ids, seven weights, a hash, a context's length.
+# Numbers of a row: seven token ids, seven weights, a hash, a context's length. As in
+# `core.drafters.count_table`, which this layer may not import.
 _ROW, _NUM_IDS, _HASH, _LENGTH = 16, 7, 14, 15
 _LONGEST_CONTEXT = 3
 # A weight, times 4, plus its origin: the drafter halves heavier ones before they overflow int32.
@@ -37,7 +38,7 @@ def read_counts(folder: Path, vocab_size: int) -> np.ndarray | None:
             raise _refusal(path, f"it has more than {_LARGEST} bytes")
         rows = safetensors.numpy.load_file(path)[_NAME]
     except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
-        raise _refusal(path, " ".join(str(error).split())[:200]) from error
+        raise _refusal(path, one_line(error, 200)) from error
     if rows.dtype != np.int32 or rows.ndim != 2 or rows.shape[1] != _ROW:
         raise _refusal(path, f"its rows are {rows.dtype} {rows.shape}")
     ids, weights, lengths = rows[:, :_NUM_IDS], rows[:, _NUM_IDS:_HASH], rows[:, _LENGTH]

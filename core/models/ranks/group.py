@@ -73,7 +73,7 @@ class RankGroup:
         self._dist = dist = torch_distributed()
         self.rank, self.count, self.device = rendezvous.rank, rendezvous.count, device
         self._traffic = PassTraffic()
-        # NCCL exchanges between GPUs, one of each rank.
+        # NCCL exchanges between GPUs, of which each rank has one.
         backend = "nccl" if device.type == "cuda" else "gloo"
         if device.type == "cuda":
             torch.cuda.set_device(device)

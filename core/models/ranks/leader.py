@@ -211,7 +211,7 @@ class _RankStart:
             )
         self.say(f"starting ranks 1 to {split.count - 1}")
         followers, group = Followers(split), None
-        # Ranks of one machine divide its cores.
+        # Ranks of one machine divide its cores: threads that share a core spin against each other.
         threads = max(1, (os.cpu_count() or 1) // split.count)
         try:
             followers.wait_for_all(RankJoined)

@@ -124,9 +124,9 @@ class ShardReady(_RankMessage, tag="ready"):
     weight_bytes: int
 
 
-# A report may be read during a later pass; its `number` says of which it is.
 class PassDone(_RankMessage, tag="done"):
-    """A pass has ended. Its traffic: see PassTraffic."""
+    """A pass has ended. `number`: of the pass, since the report may be read during a later one.
+    Its traffic: see PassTraffic."""
 
     number: int
     collectives: int
@@ -150,6 +150,7 @@ FromFollower = RankJoined | BarrierReached | ShardReady | PassDone | RankFailed 
 
 
 def encode(message: ToFollower | FromFollower) -> bytes:
+    """The message as bytes."""
     return msgspec.msgpack.encode(message)
 
 

@@ -16,7 +16,7 @@ import zmq
 
 from core.config.nodes import ip_address
 from core.config.ranks import RankSplit
-from core.errors import RankError
+from core.errors import RankError, one_line
 from core.models.ranks.messages import (
     FORMAT,
     LONGEST,
@@ -41,6 +41,7 @@ __all__ = ["Followers"]
 
 # Time for a process to end after EndRank, and for the cause of a failed collective to be noticed.
 END_S, DYING_S = 3.0, 0.5
+# From one check that all processes are running to the next.
 POLL_MS = 200
 LOADING_S = 600.0
 """Limit of one step of loading."""
@@ -65,6 +66,7 @@ class Followers:
         # The latest of each kind: reports of passes come at any time.
         self._replies: dict[int, dict[type, FromFollower]] = {rank: {} for rank in self.ranks}
         self.local = True
+        # If a process cannot be started, those before it are ended.
         with ExitStack() as undone:
             undone.callback(self.end)
             self._open(split)
@@ -153,8 +155,9 @@ class Followers:
             time.sleep(0.02)
         silent = [rank for rank in self.ranks if rank not in self._exchange_failures()]
         some = ", ".join(map(str, silent or self.ranks))
-        reason = " ".join(str(error).split())[:200]
-        return RankError(f"a rank of the LLM among {some} did not answer in time ({reason})")
+        return RankError(
+            f"a rank of the LLM among {some} did not answer in time ({one_line(error, 200)})"
+        )
 
     def end(self) -> None:
         """Ends the processes; kills those that do not end within END_S. Idempotent."""

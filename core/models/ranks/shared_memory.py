@@ -69,6 +69,7 @@ class SharedMemory:
         Raises RuntimeError if a rank has ended or times out."""
         slots = self._write(part)
         self._await(self._step)
+        # In one order everywhere: the ranks' residual streams must stay the same bits.
         torch.add(slots[0], slots[1], out=part)
         for slot in slots[2:]:
             part.add_(slot)

@@ -48,6 +48,7 @@ def merge_and_select(
 ) -> tuple[MergedTree, Selection]:
     """The two halves of `select`'s input: all drafts merged, and the nodes that the named rule
     chooses of them."""
+    # Apart from `select`, so that a schedule can cut the choices of all requests by one budget.
     trie = merge_drafts(drafts)
     combiner: Combiner = implementation_of(combine_rule(rule).implementation)
     return trie, combiner(trie, vote_weights)

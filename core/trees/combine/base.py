@@ -51,6 +51,7 @@ class MergedTree:
 
     def cumulative_score(self, node: int, drafter: int) -> float:
         """A drafter's probability of the path to `node`; 0 if it did not propose it."""
+        # A drafter that draws with repeats may have proposed one node several times.
         scores = [self.cumulative_scores[by][i] for by, i in self.sources[node] if by == drafter]
         return max(scores, default=0.0)
 
@@ -132,7 +133,9 @@ def node_chances(trie: MergedTree, nodes: Sequence[int]) -> list[float]:
     chances: dict[int, float] = {ROOT: 1.0}
     tree = trie.tree
     for node in range(len(tree)):
+        # The best: the node is accepted if any of its proposals is.
         score = max(proposal.score for proposal in tree.proposals[node])
+        # Clamped: a child likelier than its parent could be kept without it.
         chances[node] = chances[tree.parents[node]] * min(1.0, max(0.0, score))
     return [chances[node] for node in nodes]
 

@@ -57,7 +57,8 @@ class TargetTokens:
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """One decision: `node` proposed by `drafter`, p and q at that moment, in the order decided.
+    """One decision: whether `node` as `drafter` proposed it was `accepted`, with p and q as they
+    were then.
 
     min(1, p / q) was the probability of acceptance (`greedy` and `match` compare with one token:
     there p is the LLM's probability and q is 1). Under `mss` p is the token's remaining probability
@@ -138,7 +139,8 @@ class ChildProposal:
 def child_proposals(inputs: VerifyInput, children: Sequence[int]) -> Iterator[ChildProposal]:
     """Every proposal of `children`; a token proposed twice is yielded twice.
 
-    For draws without replacement q is renormalized without the drafter's earlier draws here.
+    For draws without replacement (`VerifyInput.distinct`) q is renormalized without the tokens that
+    the drafter drew before under this parent.
     """
     # Earlier draws of the same drafter from the same row: another drafter's draws are independent.
     drawn: dict[tuple[int, int | None], list[int]] = {}

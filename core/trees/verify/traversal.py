@@ -63,13 +63,15 @@ class _Walk:
         """
         # Nothing follows an end of text, even if a drafter drafted on.
         children = [] if self._ends(node) else self._children[node]
+        # With a = 0 nothing below can be accepted either: a M is 0 everywhere.
         if acceptance == 0.0 or not children:
             return self._decide_node(node, acceptance, draws, None)
         left = acceptance * self._inputs.target.probabilities(node + 1)  # a M of the docstring
         passed_over: set[int] = set()
         for offer in child_proposals(self._inputs, children):
             p_token, verdict = float(left[offer.token_id]), None
-            # A token proposed twice: its branch is decided with the first proposal.
+            # A token proposed twice: its branch is decided with the first proposal. The second only
+            # takes its q from the rest, see the module's docstring.
             if offer.child not in passed_over:
                 below = (*draws, (offer.drafter, offer.attempt))
                 verdict = self.branch(offer.child, offer.ratio(p_token), below)

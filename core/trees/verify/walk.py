@@ -45,6 +45,7 @@ def match(inputs: VerifyInput) -> Verdict:
     """
 
     def own(node: int, depth: int) -> int:
+        # Nodes of one depth share the noise of the next position: one token is drawn there.
         gumbel = inputs.noise.gumbel(inputs.root_position + depth + 1)
         return inputs.target.best(node + 1, gumbel)
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from core.drafters.calibration import FASTEST, SLOWEST, Calibration
+from core.drafters.calibration import MAX_BETA, MIN_BETA, Calibration
 
 
 def observe(calibration: Calibration, logits: torch.Tensor, token_id: int) -> None:
@@ -49,8 +49,8 @@ def test_it_stays_within_bounds() -> None:
     for _ in range(500):
         observe(wrong, logits, 2)
         observe(right, logits, 0)
-    assert wrong.temperature == pytest.approx(1 / SLOWEST)
-    assert right.temperature == pytest.approx(1 / FASTEST)
+    assert wrong.temperature == pytest.approx(1 / MIN_BETA)
+    assert right.temperature == pytest.approx(1 / MAX_BETA)
 
 
 def test_scores_are_a_softmax_and_excluded_tokens_stay_out() -> None:
