@@ -177,7 +177,9 @@ def test_one_slow_answer_makes_no_round_slow(models) -> None:
 
 def test_drafting_here_is_no_part_of_a_round_trip(models) -> None:
     """An answer that was there before it was read: its trip is work and wire."""
-    pool, transport = pool_over(models, [server_of(models, ["ssm-2", "ssm-3"])])
+    server = server_of(models, ["ssm-2", "ssm-3"])
+    change_answers(server, DraftsMessage, lambda message: replace_fields(message, busy_ms=5.0))
+    pool, transport = pool_over(models, [server])
     slow = models.ssms["same"].forward
 
     def forward(feeds):
