@@ -101,4 +101,4 @@ class PlainGuard:
     def _begin_trial(self) -> None:
         self._cost, self._tokens, self._loss = Average(), Average(), Average()
         # Plain rounds that would have fitted into the SSMs' reading of prompts.
-        self._opening_rounds = 0.0
+        self._opening_rounds: float = 0.0
