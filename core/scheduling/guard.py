@@ -38,6 +38,8 @@ class PlainGuard:
 
     def __init__(self) -> None:
         self.allows_drafts = True
+        # Plain rounds that would have fitted into the SSMs' reading of prompts, in this trial.
+        self._opening_rounds = 0.0
         self._begin_trial()
         self._num_rounds = self._num_plain = 0
         # The wait after a cheap trial, and the present one.
@@ -100,5 +102,4 @@ class PlainGuard:
 
     def _begin_trial(self) -> None:
         self._cost, self._tokens, self._loss = Average(), Average(), Average()
-        # Plain rounds that would have fitted into the SSMs' reading of prompts.
-        self._opening_rounds: float = 0.0
+        self._opening_rounds = 0.0
