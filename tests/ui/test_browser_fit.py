@@ -111,6 +111,7 @@ ANSWERS = {
     "inside": ("#live-mask .ss-mask-svg", "#live-mask .ss-mask-said"),
     "whatif": ("#live-what_if .ss-what-if-plot", "#live-what_if .ss-what-if-said"),
     "why": ("#live-inspector .ss-sentence", "#live-inspector .ss-meant"),
+    "requests": ("#requests .sp-all-pool", "#requests-schedule label:last-child"),
 }
 # Which of them are not whole in sight.
 HIDDEN = """([name, parts]) => {
