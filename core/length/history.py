@@ -18,7 +18,7 @@ from core.events import DraftRecord, Estimate
 __all__ = ["LengthHistory", "PastRound", "deepest_draft", "round_name"]
 
 # As core/engine/round_state.py writes them, behind the policy's own reason.
-BOUND = re.compile(r"(?:^|; )(drafts are at most \d+ deep \(.+\))$")
+BOUND = re.compile(r"(?:^|; )(drafts are at most (\d+) deep \(.+\))$")
 GRANTED = re.compile(r"(?:^|; )the batch grants (no draft|\d+)$")
 
 
@@ -80,6 +80,12 @@ class LengthHistory:
             return f"the scheduler grants {granted[1]}"
         found = BOUND.search(recorded)
         return found[1] if found else ""
+
+    def depth_bound(self, index: int) -> tuple[int, str] | None:
+        """How deep the drafts of that round could be, and that in words with what limited them;
+        None where nothing was recorded to limit them."""
+        found = BOUND.search(self.reason(index))
+        return (int(found[2]), found[1]) if found else None
 
     def draft_words(self, draft: DraftRecord) -> str:
         """How deep a draft of this round is, and the same drafter's in the round before:

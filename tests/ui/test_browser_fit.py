@@ -111,6 +111,7 @@ ANSWERS = {
     "inside": ("#live-mask .ss-mask-svg", "#live-mask .ss-mask-said"),
     "whatif": ("#live-what_if .ss-what-if-plot", "#live-what_if .ss-what-if-said"),
     "why": ("#live-inspector .ss-sentence", "#live-inspector .ss-meant"),
+    "requests": ("#requests .sp-all-pool", "#requests-schedule label:last-child"),
 }
 # Which of them are not whole in sight.
 HIDDEN = """([name, parts]) => {
@@ -289,6 +290,43 @@ def test_every_pane_answers_in_sight_at_the_smaller_size(
     assert page.locator("#live-figures").bounding_box() == high
     tools.get_by_text("Table").click()
     assert page.locator("#live-figures .ss-table").is_hidden()
+
+
+# Each model's five most probable tokens, and below them one that is explained.
+SIX_BARS = """() => {
+  for (const list of document.querySelectorAll("#live-inspector .ss-bars")) {
+    while (list.children.length < 6) list.append(list.lastChild.cloneNode(true));
+    [...list.children].forEach((bar, i) => bar.toggleAttribute("data-hit", i === 5));
+  }
+}"""
+# The longest words of Why: of the bars above temperature 0, of a round whose drafts were dropped.
+WHY_WORDS = """([part, words]) => {
+  document.querySelector(`#live-inspector ${part}`).textContent = words;
+}"""
+MEANT = (
+    "Bars: the LLM at temperature 0.85; the SSMs at temperature 1, whatever is asked. An SSM's "
+    "score (in Who and on hover) is its probability at temperature 0.85 with this place's noise in "
+    "it, calibrated on committed tokens."
+)
+DROPPED = (
+    "No draft was verified: 12 drafted tokens dropped before the LLM's pass, as not worth its "
+    "time. The LLM wrote “ about” (0.512). It was drafted too (by A, B, C, D, E), but dropped "
+    "before the LLM's pass."
+)
+
+
+def test_the_longest_words_of_why_are_in_sight(live: Stage, browser_page: OpenPage) -> None:
+    page = race(sites.wait_ready(browser_page(live.url, still=True)))
+    page.set_viewport_size({"width": 1280, "height": 800})  # the dock is on Why
+    looks.at_rest(page)
+    page.evaluate(SIX_BARS)
+    page.evaluate(WHY_WORDS, [".ss-meant", MEANT])
+    hit = "#live-inspector .ss-bar[data-hit]"
+    becomes(page, HIDDEN, [], ["why", [*ANSWERS["why"], hit]])
+    looks.large_type(page, True)
+    page.evaluate(WHY_WORDS, [".ss-sentence", DROPPED])
+    becomes(page, HIDDEN, [], ["why", ["#live-inspector .ss-sentence"]])
+    looks.large_type(page, False)
 
 
 # Which of these boxes are not whole in the window, and whether the page scrolls.

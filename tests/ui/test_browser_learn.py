@@ -10,10 +10,13 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from bench.page.playback import playback
 from storage import RunQuery
+from tests.synthetic import MINIONS, synthetic_run
 from tests.ui import sites
 from tests.ui.browser.looks import large_type, turn_to
 from tests.ui.fakes import FakeWorker, recorded
+from tests.ui.live_screen import FIVE
 from tests.ui.model_hosts import Loader, other_worker
 from tests.ui.reading import becomes, in_looks, read, steady
 from tests.ui.sites import Axe, OpenPage, Served, Stage
@@ -191,6 +194,40 @@ def test_every_lesson_is_one_screen_with_its_picture_and_its_question(
     answer(page, 77)
     verdict(page, "Not in this run. Where to look: ")
     read(page, TWO_LINES)
+
+
+# What of the vote is not whole in its pane.
+VOTE_CUT = """() => {
+  const pane = document.querySelector("#learn-dock .sp-pane-who").getBoundingClientRect();
+  const rows = document.querySelector("#learn-proposals .ss-scroll").getBoundingClientRect();
+  const cut = (part, box) => {
+    const { right, bottom, height } = part.getBoundingClientRect();
+    return height < 10 || right > box.right + 0.5 || bottom > box.bottom + 0.5;
+  };
+  const all = [...document.querySelectorAll("#learn-proposals .ss-votes :is(td, th)")]
+    .filter((one) => cut(one, rows)).map((one) => one.textContent);
+  const parts = [".ss-vote-said", ".ss-mini-svg"].map((css) => `#learn-proposals ${css}`);
+  return [...all, ...parts.filter((css) => cut(document.querySelector(css), pane))];
+}"""
+DEPTHS = "() => document.querySelectorAll('#learn-proposals .ss-votes thead th').length - 1"
+
+
+def test_all_depths_of_a_vote_are_in_sight_in_its_lesson(
+    stage: Stage, browser_page: OpenPage
+) -> None:
+    stage.clear()
+    events = synthetic_run(12, seed=5, drafters=FIVE, mechanisms=MINIONS)
+    url, _ = stage.play(playback(events))
+    page = learn_tab(browser_page(url, still=True), 4)
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.click("#learn-run")
+    sites.wait_notice(page, "Finished: ", "learn")
+    sites.wait_drawn(page, "learn")
+    view = sites.desk_of(stage.context, "learn").frame().view
+    number = max(view.rounds, key=lambda line: line.depth).number
+    page.locator(f"#learn-scrubber [data-r='{number}']").click()
+    read(page, f"() => ({DEPTHS})() >= 4")
+    becomes(page, VOTE_CUT, [])
 
 
 def test_nothing_moves_when_a_run_comes_and_the_place_of_the_answer_is_shown(

@@ -15,6 +15,7 @@ from playwright.sync_api import TimeoutError as NotInTime
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.events import RoundCompleted
 from tests.ui import sites
+from tests.ui.reading import becomes
 from tests.ui.sites import Axe, OpenPage, Served
 
 pytestmark = pytest.mark.browser
@@ -39,6 +40,12 @@ WATCH_PASS = """() => { new MutationObserver(() => {
 }).observe(document.body, {
   subtree: true, childList: true, attributes: true, characterData: true
 });
+}"""
+# How many of the lesson's requests are whole in the pane.
+ROWS_IN_SIGHT = """() => {
+  const pane = document.querySelector("#learn-dock .sp-pane-requests").getBoundingClientRect();
+  return [...document.querySelectorAll("#learn-requests tbody tr")]
+    .filter((row) => row.getBoundingClientRect().bottom <= pane.bottom + 0.5).length;
 }"""
 # Of each LLM pass: a request lasts long enough to be drawn by a page on a busy machine.
 PASS_S = 0.04
@@ -178,6 +185,14 @@ def test_the_lesson_shows_the_pool(scheduled_site: Served, browser_page: OpenPag
     assert not page.locator("#learn-requests .sp-scroll").evaluate(scrolls)
     page.locator("#learn-rows").get_by_text("one budget").wait_for()
     sites.until(page, lambda: context.model_host.schedule == "each")
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.locator("#learn-requests .sp-all-pool").get_by_text("The run shown, as it").wait_for()
+    becomes(page, ROWS_IN_SIGHT, 4)
+    desk = sites.desk_of(context, "learn")
+    number = min(desk.lecture.requests[desk.player.source.run_id])
+    page.locator(f"#learn-scrubber [data-r='{number - 1}']").click()
+    pool = page.locator("#learn-requests .sp-all-pool")
+    pool.get_by_text(f" in its round {number}: ").wait_for()
 
 
 def screenshot(page: Any, name: str) -> None:

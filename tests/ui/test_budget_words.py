@@ -92,6 +92,21 @@ def test_the_line_of_the_lengths_is_what_the_budget_allows() -> None:
     assert result == lengths["rounds"], "what a rule found is recorded as it was cut"
 
 
+def test_where_the_text_ends_line_dots_and_sentence_give_the_same_depth() -> None:
+    ends = "drafts are at most 1 deep (the text ends after 2 more)"
+    events = synthetic_run(8, seed=5)
+    view = with_budget(64, 64, view=reduce_all(events), length="fixed")
+    rounds = [replace(one, length=8, next_length=8, depth=1) for one in view.rounds]
+    rounds[6] = replace(rounds[6], length_reason=ends)
+    frame = Frame(view=replace(view, rounds=tuple(rounds)), detail=detail_of(events, 7))
+    shown = picture_values(frame)["lengths"]
+    assert ends in shown["why"] and shown["deep"] == "", "not another depth beside it"
+    assert (shown["rounds"]["7"]["m"], shown["rounds"]["7"]["b"]) == (1, ends)
+    assert "b" not in shown["rounds"]["6"]
+    dots = scrubber_value(frame, Pace(), False)["rounds"]
+    assert dots["7"]["s"] == 1 < dots["6"]["s"]
+
+
 def test_the_lengths_say_the_node_budget_once() -> None:
     bound = "drafts are at most 1 deep (max_tree_nodes is 2, for 3 drafters)"
     events = [

@@ -321,6 +321,19 @@ def test_the_verdict_says_plainly_what_is_faster(context: Context) -> None:
     )
 
 
+def test_repeats_too_far_apart_are_noise(context: Context) -> None:
+    opened = measure(context, repeats=3)
+    speeds = with_speeds(opened, 10, 12)
+    change_stats(speeds, Cell("specinfer", "1", 1), tokens_per_second=5.9)
+    row = comparison_values(opened.study, speeds, context.store.events)["compared"]["rows"]["1"]
+    assert row["noise"] == "Noise, repeats too far apart."
+    apart = "(0.59 to 1.20 in 3 repeats); noise, repeats too far apart"
+    assert apart in verdict(opened.study, speeds)
+    change_stats(speeds, Cell("specinfer", "1", 1), tokens_per_second=6.1)
+    row = comparison_values(opened.study, speeds, context.store.events)["compared"]["rows"]["1"]
+    assert row["noise"] == "" and "too far apart" not in verdict(opened.study, speeds)
+
+
 def test_what_exceeds_the_tokens_per_pass_is_noise(context: Context) -> None:
     opened = measure(context, repeats=3)
     speeds = with_speeds(opened, 10, 15)

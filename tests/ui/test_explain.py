@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.events import ProposalRecord, Trial
+from core.events import ProposalRecord, Scheduled, Trial
 from tests.synthetic import synthetic_run
 from tests.ui.example_run import run_events, run_view
 from ui.run.explain import bars, explain, probability, quote
@@ -158,6 +158,21 @@ def test_a_tree_below_its_budget_dropped_nothing_for_want_of_room() -> None:
         started = replace(view, started=replace(view.started, config=config))
         assert words in picture_words(started, replace(tree, rule="union")).dropped
         assert "weighted score" in picture_words(started, replace(tree, rule="vote_tree")).dropped
+
+
+def test_a_tree_that_a_schedule_cut_beside_other_requests_says_so() -> None:
+    view, tree = run_view(), replace(details()[0].combined, rule="union")
+    speculation = {**view.speculation, "max_tree_nodes": len(tree.token_ids)}
+    config = {**view.started.config, "speculation": speculation}
+    started = replace(view, started=replace(view.started, config=config))
+    cut = Scheduled("shared", 4, 4, 4, None, None, 9, 5, 40, 20, 0.0, "", "")
+    whole, alone = replace(cut, num_granted=9), replace(cut, num_live=1)
+    full = "over the node budget"
+    for part, short in ((cut, "left out by schedule shared"), (whole, full), (alone, full)):
+        rounds = tuple(replace(one, scheduled=part) for one in view.rounds)
+        words = picture_words(replace(started, rounds=rounds), tree)
+        assert words.dropped_short == short
+        assert ("of other requests" in words.dropped) == (part is cut)
 
 
 def test_a_path_that_ends_the_text_has_no_own_token() -> None:

@@ -16,6 +16,7 @@ from ui.learn.handlers import open_lesson, past_requests, run_example, show_run
 from ui.learn.layout import Learn
 from ui.learn.lessons import LESSONS
 from ui.learn.lessons.fitting import FITTING, IN_MEMORY, MBPS, STREAMED
+from ui.learn.lessons.lecture import MOST_WATCHED, Lecture
 from ui.learn.lessons.sharing import EACH, SHARED, SHARING
 from ui.server.context import make_context
 from ui.server.session import TabSession
@@ -65,6 +66,41 @@ def test_requests_run_at_once_and_their_grants_are_counted(learn: Learn, store: 
         assert len(shown["rows"]) == 4 and shown["most"] > 0
         assert own[0]["accepted"] == granted[own[0]["round"] - 1].num_accepted
         assert f"The run shown, as it was in its round {own[0]['round']}: 4 of" in shown["pool"]
+        assert desk.player is not None
+        for number in sorted(desk.lecture.requests[rows[label].run_id]):
+            desk.player.select(number - 1)
+            chosen = past_requests(desk)
+            assert chosen is not None
+            (row,) = (row for row in chosen["rows"].values() if row["run"] == rows[label].run_id)
+            assert row["round"] == number
+            assert row["accepted"] == granted[number - 1].num_accepted
+            assert f"as it was in its round {number}: " in chosen["pool"]
+    whole = [sum(getattr(part, name) for part in parts) for name in ("num_granted", "num_drafted")]
+    show_run(learn, desk, NUMBER, SHARED)
+    words = " In its {} rounds: {} of {} nodes verified.".format(len(rounds), *whole)
+    assert str((past_requests(desk) or {})["pool"]).endswith(words)
+
+
+def test_after_a_run_the_requests_are_those_of_the_selected_round() -> None:
+    lecture = Lecture()
+    # By round, how many requests are there, and how many nodes the widest drafted.
+    for number, (live, most) in {1: (3, 0), 2: (4, 0), 3: (4, 8), 5: (4, 7), 6: (2, 9)}.items():
+        rows = {str(i): {"run": f"run-{i}", "round": number} for i in range(live)}
+        lecture.watch("run-1", {"rows": rows, "most": most, "number": number})
+    lecture.watch("run-1", {"rows": {"0": {"run": "another", "round": 7}}, "most": 1})
+
+    def number_at(place: int, chosen: bool) -> int:
+        number, value = lecture.requests_at("run-1", place, chosen) or (0, {"number": 0})
+        assert number == value["number"]
+        return number
+
+    assert [number_at(place, True) for place in range(1, 8)] == [1, 2, 3, 3, 5, 6, 6]
+    # Where no visitor chose, a round with all four, in which one had drafted.
+    assert [number_at(place, False) for place in range(1, 8)] == [3, 3, 3, 3, 5, 5, 5]
+    assert lecture.requests_at("another", 1, True) is None
+    for i in range(MOST_WATCHED):
+        lecture.watch(f"{i}", {"rows": {"0": {"run": f"{i}", "round": 1}}, "most": 1})
+    assert lecture.requests_at("run-1", 1, True) is None, "only the last runs are kept"
 
 
 def test_who_may_not_choose_is_reported(learn: Learn) -> None:

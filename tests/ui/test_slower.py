@@ -21,7 +21,7 @@ from ui.run.values import figures_value
 from ui.run.view import View, reduce_all
 from ui.run.what_if import what_if_value
 from ui.words.messages import run_lines
-from ui.words.spreads import is_slower, is_unsure, speed_up_words
+from ui.words.spreads import apart_words, is_slower, is_unsure, speed_up_words
 
 COUNTS = {"num_new_tokens": 100, "num_rounds": 50, "num_accepted_tokens": 50}
 RATES = {"draft_acceptance_rate": 0.5, "tokens_per_second": 50.0}
@@ -95,6 +95,19 @@ def test_no_difference_is_reported_where_the_range_of_the_blocks_holds_one() -> 
     lost = replace(unsure, blocks=((60.0, 50.0), (60.0, 48.0), (50.0, 49.0)))
     assert figures_value(ended, lost)["slower"]
     assert any(one.text.startswith("0.83x: slower") for one in run_lines(ended, lost))
+
+
+def test_blocks_too_far_apart_are_noise() -> None:
+    ended = end_frame(replace(run_view(), stats=HALF_AS_FAST, state="completed"))
+    apart = "noise, blocks too far apart"
+    for slowest, words in ((30.0, apart), (31.0, "no difference is shown")):
+        blocks = ((60.0, 54.0), (60.0, slowest), (60.0, 61.0))
+        speed = figures_value(ended, Baseline(60.0, "plain", "note", blocks=blocks))["speed"]
+        assert speed.endswith(f" to 1.02 in 3 blocks): {words}")
+    lost = Baseline(60.0, "plain", "note", blocks=((60.0, 6.0), (60.0, 30.0), (60.0, 30.0)))
+    assert figures_value(ended, lost)["speed"].endswith(apart)
+    prompts = Estimate(1.0, 0.5, 3.0, 6)
+    assert apart_words(prompts, "prompt") == "" and apart_words(replace(prompts, groups=1)) == ""
 
 
 def test_a_run_is_not_called_slower_while_its_blocks_are_still_measured() -> None:

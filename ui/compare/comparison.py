@@ -9,6 +9,7 @@ from typing import Any
 from core.config import SpeculationConfig
 from core.errors import ConfigError, StoreError
 from core.metrics import union_ms
+from lab.figures import Estimate
 from lab.measured import Measured
 from lab.order import Cell
 from lab.study import Configuration, Study, plain_configuration
@@ -30,6 +31,7 @@ from ui.run.view import View, reduce_all
 from ui.shared.study_words import limit_words, machine_words
 from ui.words.spreads import (
     AS_FAST,
+    apart_words,
     is_noise,
     is_slower,
     noise_words,
@@ -143,7 +145,7 @@ def verdict(study: Study, results: Results) -> str:
     if ratio.value < AS_FAST:
         where = where_words(ratio, noun)
         return f"Nothing was faster than plain decoding {where}; the best is {sentence}."
-    noise = noise_words(ratio, best.mean_acceptance_length)
+    noise = noise_words(ratio, best.mean_acceptance_length) or apart_words(ratio, noun)
     if noise:
         sentence = f"{sentence}; {noise}"
     if ratio.low <= 1:
@@ -176,9 +178,13 @@ def comparison_values(study: Study, results: Results, events: Events) -> dict[st
     }
     names = [row["name"] for row in rows]
     sentences = (verdict(study, results), limit_words(study), machine_words(results))
-    words = " ".join(filter(None, sentences))
+    words, noun = " ".join(filter(None, sentences)), group_of(study)
     return {
-        "compared": {**head, "rows": by_index(map(_row_words, rows)), "words": words},
+        "compared": {
+            **head,
+            "rows": by_index(_row_words(row, noun) for row in rows),
+            "words": words,
+        },
         "ratios": {
             **head,
             "ratios": by_index(map(_ratio, rows)),
@@ -199,14 +205,19 @@ def comparison_values(study: Study, results: Results, events: Events) -> dict[st
     }
 
 
-def _row_words(row: dict[str, Any]) -> dict[str, Any]:
-    length, high = row["mean_acceptance_length"], row["ratio_high"]
-    noise = high is not None and is_noise(high, length)
-    return {
-        **row,
-        "same": ANSWERS[row["same_text"]],
-        "noise": f"What is above {length:.2f}x, its tokens per pass, is noise." if noise else "",
-    }
+def _row_words(row: dict[str, Any], noun: str) -> dict[str, Any]:
+    return {**row, "same": ANSWERS[row["same_text"]], "noise": _noise_sentence(row, noun)}
+
+
+def _noise_sentence(row: dict[str, Any], noun: str) -> str:
+    """What of the row's speed-ups is noise; empty for none. `noun`: what they are of."""
+    length, low, high = row["mean_acceptance_length"], row["ratio_low"], row["ratio_high"]
+    if high is None:
+        return ""
+    if is_noise(high, length):
+        return f"What is above {length:.2f}x, its tokens per pass, is noise."
+    apart = apart_words(Estimate(row["ratio"], low, high, row["runs"]), noun)
+    return f"{apart[0].upper()}{apart[1:]}." if apart else ""
 
 
 def _ratio(row: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from ui.learn.lessons.measured import runs_table_value
 from ui.learn.parts import finished_lessons, lesson_value
 from ui.learn.runs import cannot_run, follow, runs
 from ui.run.baselines import baseline_of, key_of_run
+from ui.run.listed import number_of
 from ui.run.plain_run import race_plain
 from ui.run.player import Pace, Player
 from ui.run.source import StoredSource
@@ -163,15 +164,26 @@ def show_run(learn: Learn, session: TabSession, number: float | None, label: str
 
 
 def past_requests(session: TabSession) -> dict[str, Any] | None:
-    """The view of all requests of the run shown, as it was kept, once that run has ended."""
-    source = session.player.source if session.player else None
-    requests = session.lecture.requests.get(source.run_id) if source and source.is_done else None
-    if source is None or requests is None:
+    """The view of all requests in the selected round of the run shown, as it was kept, once that
+    run has ended; with how many of its nodes were verified in all."""
+    player = session.player
+    if player is None or not player.source.is_done:
         return None
-    number = next(row["round"] for row in requests["rows"].values() if row["run"] == source.run_id)
+    frame, run_id = player.frame(), player.source.run_id
+    kept = session.lecture.requests_at(run_id, frame.selected_round + 1, frame.pinned)
+    if kept is None:
+        return None
+    number, requests = kept
+    rounds = frame.view.rounds
+    parts = [line.scheduled for line in rounds if line.scheduled is not None]
+    granted, drafted = (
+        sum(getattr(part, name) for part in parts) for name in ("num_granted", "num_drafted")
+    )
+    whole = f" In its {number_of(len(rounds), 'round')}: {granted} of {drafted} nodes verified."
     return {
         **requests,
-        "pool": f"The run shown, as it was in its round {number}: {requests['pool']}",
+        "pool": f"The run shown, as it was in its round {number}: {requests['pool']}"
+        + (whole if parts and frame.at_end else ""),
     }
 
 

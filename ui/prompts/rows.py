@@ -18,7 +18,7 @@ from ui.prompts.run_figures import PastRun
 from ui.run.explain import quote
 from ui.run.listed import number_of
 from ui.words.glossary import GLOSSARY
-from ui.words.spreads import SINGLE, noise_words
+from ui.words.spreads import SINGLE, apart_words, noise_words
 
 __all__ = ["PromptLine", "of_runs", "of_study", "profit_words", "rows_plain", "prompts_table_value"]
 
@@ -207,14 +207,14 @@ def _row(line: PromptLine, drafters: Sequence[str]) -> dict[str, Any]:
 
 def _speed_up_notes(row: PromptRow) -> dict[str, str]:
     """`spread`: the lowest and the highest of the row's speed-ups, or that there is just one;
-    `noise`: which part of them its tokens per pass cannot explain."""
+    `noise`: which part of them its tokens per pass cannot explain, or that they differ too much."""
     if row.ratio is None:
         return {"spread": "", "noise": ""}
     several = Estimate(row.ratio, min(row.ratios), max(row.ratios), len(row.ratios), ends=True)
     one, spread = several.groups < 2, f"{several.low:.2f} to {several.high:.2f}"
     return {
         "spread": SINGLE if one else f"{spread} in {number_of(several.groups, 'sample')}",
-        "noise": noise_words(several, row.mean_acceptance_length),
+        "noise": noise_words(several, row.mean_acceptance_length) or apart_words(several, "sample"),
     }
 
 

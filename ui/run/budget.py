@@ -14,6 +14,7 @@ from core.config.budget import max_draft_depth, node_shares
 from core.config.checks import MAX_TREE_NODES
 from core.config.mechanisms import combine_rule, length_policy
 from core.errors import ConfigError
+from core.length.history import LengthHistory
 from ui.run.listed import join_names, number_of
 from ui.run.routing_values import routed_candidates
 from ui.run.view import View
@@ -25,21 +26,21 @@ LARGEST_MEASURED = 64
 
 
 def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
-    """The lengths with `m`, the longest draft that the budget allows, in each round whose
-    configured length is larger; `budget` as of `budget_words`, without the depth, which is the
-    selected round's `deep`."""
+    """The lengths with `m`, the longest draft that the budget and the end of the text allow, in
+    each round whose configured length is larger, with the reason `b` where it is not the budget;
+    `budget` as of `budget_words`, without the depth, which is the selected round's `deep`."""
     config = _config(view)
     if config is None or not length_policy(config.length).set_by_user:
         return {**lengths, "budget": budget_words(view, depth=False), "deep": ""}
     # What a drafter's share of the nodes reaches, however long its draft may be.
     most = max_draft_depth(config, _budget_drafters(view, config), config.speculation_length)
-    rounds = {
+    history, rounds = LengthHistory(view.rounds), dict(lengths["rounds"])
+    for number, one in rounds.items():
+        recorded, why = history.depth_bound(int(number)) or (most, "")
         # The others get the nodes of a drafter that failed: a drafted depth was allowed.
-        number: {**lengths_of_round, "m": max(most, lengths_of_round["d"])}
-        if lengths_of_round["s"] > max(most, lengths_of_round["d"])
-        else lengths_of_round
-        for number, lengths_of_round in lengths["rounds"].items()
-    }
+        allowed = max(min(most, recorded), one["d"])
+        if one["s"] > allowed:
+            rounds[number] = {**one, "m": allowed, **({"b": why} if recorded < most else {})}
     words = {
         "budget": budget_words(view, depth=False),
         "deep": depth_words(view, lengths.get("why", "")),
@@ -59,10 +60,10 @@ def budget_words(view: View, depth: bool = True) -> str:
 
 def depth_words(view: View, why: str = "") -> str:
     """How deep drafts can be within the node budget; empty if it does not limit them, or if `why`,
-    which explains the selected round's length, says it."""
+    which explains the selected round's length, says how deep they could be."""
     config = _config(view)
     if (
-        "max_tree_nodes" in why
+        "drafts are at most" in why
         or config is None
         or config.never_drafts
         or not isinstance(config.max_tree_nodes, int)

@@ -13,7 +13,7 @@ from ui.run.frame import Baseline, Frame
 from ui.run.listed import noun_of
 from ui.run.proof import same_distribution
 from ui.run.view import View
-from ui.words.spreads import is_noise, is_unsure, noise_words, speed_up_words
+from ui.words.spreads import apart_words, is_noise, is_unsure, noise_words, speed_up_words
 
 __all__ = ["place_value", "race_value", "speed_sentence", "verdict"]
 
@@ -102,6 +102,8 @@ def speed_sentence(view: View, baseline: Baseline | None) -> str:
     words = speed_up_words(ratio, against=baseline.note)
     tokens_per_pass = view.stats.num_new_tokens / max(1, view.stats.num_rounds)
     noise = noise_words(ratio, tokens_per_pass)
+    if not noise and (apart := apart_words(ratio)):
+        return f"{words}: {apart}"
     if is_unsure(ratio) and not is_noise(ratio.value, tokens_per_pass):
         # Short: at 1280 pixels it is one line.
         top = f"; above {tokens_per_pass:.2f}x is noise" if noise else ""

@@ -278,7 +278,9 @@ def _cost(view: View, rule: RoutingRule, history: _History) -> str:
     times = "changed once" if changed == 1 else f"changed {changed} times" if changed else "stayed"
     rounds = "round" if count == 1 else "rounds"
     explored = history.explored
-    why = f"; in {explored} of them an SSM drafted only to be measured" if explored else ""
+    measured = f"; in {explored} of them an SSM drafted only to be measured"
+    why = f"{measured}: after few accepted tokens those that drafted least get a turn"
+    why = why if explored else ""
     choice = f"The choice {times} in {count} {rounds}{why}."
     auditions = {number: ms for number, ms in history.auditions.items() if number in history.scores}
     if rule.judges_drafts:

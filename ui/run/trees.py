@@ -160,10 +160,18 @@ def picture_words(view: View, tree: Combined) -> PictureWords:
     """The combine rule's words for this tree."""
     rule, most = combine_rule(tree.rule), view.speculation.get("max_tree_nodes")
     below = isinstance(most, int) and len(tree.token_ids) < most
-    # `max_tree_nodes` did not cut a smaller tree: the length policy or the schedule did.
-    if not (rule.keeps_all and below):
+    if not rule.keeps_all:
         return rule.words
-    return replace(rule.words, dropped=PictureWords().dropped)
+    part = next((one.scheduled for one in view.rounds if one.number == tree.round), None)
+    if part is not None and part.num_granted < part.num_drafted and part.num_live > 1:
+        short = f"left out by schedule {part.schedule}"
+        why = "likelier tokens of other requests were verified, or it was not worth the time"
+        return replace(rule.words, dropped=f"{short.capitalize()}: {why}", dropped_short=short)
+    # `max_tree_nodes` did not cut a smaller tree: the length policy or the schedule did.
+    if not below:
+        return rule.words
+    usual = PictureWords()
+    return replace(rule.words, dropped=usual.dropped, dropped_short=usual.dropped_short)
 
 
 def dropped_after(detail: Detail, node: int, token_id: int) -> tuple[str, ...]:

@@ -38,7 +38,8 @@ NOT_YOURS = (
     "You may look, not choose: the schedule holds for everybody's requests, so only visitors of "
     "this machine, or of a server with --auth, may change it."
 )
-BUSY_MS, REST_MS = 300, 1500
+# Between updates: while requests run, of a past run whose rounds are gone through, at rest.
+BUSY_MS, PAST_MS, REST_MS = 300, 500, 1500
 PROMPT_LENGTH = 60
 # Whose request: of no visitor are those that measure a finished run's regret (EngineTask).
 OWN, ANOTHER, MEASUREMENT = "your request", "another visitor's request", "a measurement of the page"
@@ -222,7 +223,7 @@ def wire_requests_view(
     def tick(request: gr.Request, key: str) -> dict[str, Any]:
         now = requests_value(context, context.access.key(request, key or ""))
         kept = past(request)
-        return {**kept, "n": now["n"], "ask_ms": REST_MS} if kept else now
+        return {**kept, "n": now["n"], "ask_ms": PAST_MS} if kept else now
 
     view.tick(tick, visitor, view, **LATEST)
 

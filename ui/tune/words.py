@@ -18,7 +18,7 @@ from ui.run.listed import number_of
 from ui.words.glossary import GLOSSARY
 from ui.words.messages import Line
 from ui.words.settings import TEMPERATURE_MEANS, point_words
-from ui.words.spreads import SINGLE, is_unsure, noise_words, spread_words, where_words
+from ui.words.spreads import SINGLE, apart_words, is_unsure, noise_words, spread_words, where_words
 
 __all__ = ["found_lines", "grid_title", "plan_lines", "run_count", "sample_words"]
 
@@ -132,6 +132,8 @@ def _noise_lines(study: Study, tuned: Tuned, best: ConfigurationRow) -> list[Lin
     lines = [Line("warn", f"{words} More prompts or repeats would tell.")] if once else []
     if best.ratio is not None and (noise := noise_words(best.ratio, best.mean_acceptance_length)):
         lines.append(Line("warn", f"Of its speed-up, {noise}."))
+    elif best.ratio is not None and (apart := apart_words(best.ratio, tuned.over)):
+        lines.append(Line("warn", f"Best point: {apart}."))
     names = [tuned.rows[i].name for i in tuned.as_good]
     if names:
         lines.append(

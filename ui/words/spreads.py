@@ -11,6 +11,7 @@ from lab.figures import FEW, Estimate
 __all__ = [
     "AS_FAST",
     "SINGLE",
+    "apart_words",
     "is_noise",
     "is_slower",
     "is_unsure",
@@ -25,6 +26,9 @@ AS_FAST = 0.99
 NOISE = 1.02
 """A speed-up that exceeds the tokens per pass by this factor is noise: with drafts, an LLM pass is
 at least as slow as without."""
+FAR_APART = 2.0
+"""Blocks of one request whose highest speed-up is this many times the lowest were disturbed: 34 of
+81 recorded races beside other work were."""
 
 SINGLE = "one sample"
 """What is said of a speed, or a ratio of speeds, of one run each."""
@@ -60,6 +64,14 @@ def noise_words(ratio: Estimate, tokens_per_pass: float | None) -> str:
     if is_noise(ratio.value, tokens_per_pass):
         return f"noise, since {tokens_per_pass:.2f} tokens per pass gain no more"
     return f"above {tokens_per_pass:.2f}x, the tokens per pass, is noise"
+
+
+def apart_words(ratio: Estimate, noun: str = "block") -> str:
+    """That samples of one request differ too much for a speed-up; empty where they do not, and for
+    prompts, whose speed-ups differ by themselves. `noun`: as in `speed_up_words`."""
+    if noun == "prompt" or ratio.groups < 2 or ratio.high < FAR_APART * ratio.low:
+        return ""
+    return f"noise, {noun}s too far apart"
 
 
 def is_slower(ratio: Estimate) -> bool:

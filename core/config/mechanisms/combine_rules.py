@@ -15,14 +15,14 @@ __all__ = ["COMBINE_RULES", "CombineRule", "PictureWords"]
 class PictureWords:
     """Texts of the page's pictures about a combine rule.
 
-    `dropped`: why a node is not in the tree; `dropped_short`: that in two or three words;
+    `dropped`: why a node is not in the tree; `dropped_short`: that in a few words;
     `unverified`: why a proposal was not verified. `legend`: what the marks of a vote mean, or that
     there is none. `mass`: what the number at a node of the tree is; `proposal_mass`: that at a
     proposal; `mass_symbol`, `mass_meaning`: how the number is computed.
     """
 
     dropped: str = "Dropped: not worth the time of verifying it"
-    dropped_short: str = "dropped"
+    dropped_short: str = "not worth verifying"
     unverified: str = "Dropped before the LLM saw it"
     legend: str = ""
     mass: str = ""
@@ -110,6 +110,7 @@ COMBINE_RULES: Mapping[str, CombineRule] = by_name(
             meaning="the drafts of all drafters are merged into one tree",
             words=PictureWords(
                 dropped="Dropped: the node budget was full",
+                dropped_short="over the node budget",
                 legend=" No vote: union merges all drafts into one tree.",
             ),
         ),

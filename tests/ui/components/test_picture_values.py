@@ -40,6 +40,12 @@ def test_the_tree_is_its_value_at_every_stage(pictures: Pictures) -> None:
     for key, told in value["dropped"].items():
         assert lost[key]["kind"] == "dropped" and lost[key]["text"] == as_shown(told["t"])
         assert lost[key]["by"] == "".join("ABC"[int(drafter)] for drafter in told["by"])
+    words = pictures.page.locator(".ss-tree .ss-words").text_content()
+    assert words.endswith(f"; {len(lost)} lost the vote (dotted).")
+    for scene, ends in (("vote", " Dotted: lost the vote."), ("commit", "")):
+        words = pictures.show(scene, "tree").locator(".ss-tree .ss-words").text_content()
+        assert words.startswith("One pass of the LLM brought") and words.endswith(ends or words)
+        assert ("Dotted" in words) == bool(ends) == bool(values_of(scene)["tree"]["dropped"])
     drawn = pictures.show("plain", "tree").evaluate(TREE_NODES)
     assert set(drawn) == {"-1", "own"} and drawn["own"]["kind"] == "plain"
     before_the_first_round(pictures)

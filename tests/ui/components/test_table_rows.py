@@ -58,3 +58,15 @@ def test_a_table_is_as_high_as_its_rows_and_a_long_one_shows_half_of_the_next(
     assert hidden > 100 and row == pytest.approx(0.5, abs=0.15)
     hidden, row = cut_of(SHOWN - 2)
     assert hidden <= 1 and row is None
+
+
+def test_where_most_drafts_were_rejected_is_said_in_the_cell(pictures: Pictures) -> None:
+    page, value = pictures.page, prompts_value(2)
+    value["rows"]["1"]["rejected"] = None
+    page.evaluate("() => pictures.build({ prompts: 'prompts' })")
+    page.evaluate("(prompts) => pictures.show({ prompts })", value)
+    pictures.rest()
+    heads = page.locator("#picture-prompts thead th").all_text_contents()
+    column = page.locator(f"#picture-prompts tbody td:nth-child({heads.index('rejected at') + 1})")
+    assert column.all_text_contents() == ["token 2 of the draft", "–"]
+    assert column.first.get_attribute("title") == "Most rejections came at token 2 of a draft"

@@ -6,13 +6,14 @@ import { mark } from "./overlays.js";
 import { GLOSSARY, described } from "./quantities.js";
 import { fixed, prose } from "./text.js";
 
+// In order of use: on a phone those after the speed-up are scrolled to.
 const COLUMNS = described([
   { key: "mean_acceptance_length" },
-  { key: "tokens_per_second", how: ", median", note: spread, also: "The median of the runs, below it the slowest and the fastest." },
   { key: "ratio", of: "speedup", how: ", median in pairs", note: interval,
     below: "each repeat's own ratio, since load drifts",
     noted: (row) => row.ratio_spread,
     also: "In the same repeat: the median of these ratios, which is not the ratio of the medians; below it their spread, as told above the table." },
+  { key: "tokens_per_second", how: ", median", note: spread, also: "The median of the runs, below it the slowest and the fastest." },
   { key: "draft_acceptance_rate", also: `Shorter drafts have a higher share: compare ${GLOSSARY.mean_acceptance_length.label}.` },
   { key: "rounds", of: "num_rounds", also: "The median of the runs." },
   { key: "ttft_ms", also: "The median." },

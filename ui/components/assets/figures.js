@@ -18,7 +18,7 @@ const CARDS = described([
     also: "What each drafter had accepted is on its chip, the chance of one token after its parent in What if." },
   { key: "tokens_per_second",
     also: "Of this run alone. The machine's speed changes from moment to moment: compare two runs by their speed-ups, each over plain decoding beside it." },
-  { key: "speedup", more: (v) => v.speed, note: (v) => v.sample, also: "The median of blocks in which both ran in turns, or one sample." },
+  { key: "speedup", more: (v) => v.speed, note: (v) => v.sample, also: "The median of blocks in which both ran in turns, or one sample. Blocks of which the highest is twice the lowest or more were disturbed." },
   { key: "num_rounds", one: "LLM pass" },
   { key: "num_new_tokens", one: "token", more: (v) => (v.max_new_tokens ? `of ${v.max_new_tokens} at most` : "") },
   { key: "ttft_ms", more: (v) => (v.queue_ms > 1 ? `${fixed(v.queue_ms, 0)} ms queued` : "") },

@@ -86,13 +86,13 @@ const outline = (look) => (
   { type: "scatter", mode: "lines", fill: "tozeroy", fillcolor: look.accent, line: { shape: "hvh", width: 0, color: look.accent } }
 );
 
-// How deep drafts could be: the length, or less where the node budget does not let them.
+// How deep drafts could be: the length, or less where the node budget or the end of the text does not let them.
 const depthAllowed = (round) => round.m ?? round.s;
 const isCut = (value) => Object.values(value.rounds ?? {}).some((round) => round.m != null);
 
 function allowedText(round) {
   const length = `speculation length ${round.s}`;
-  return round.m == null ? length : `drafts at most ${round.m} deep, because of the node budget (${length})`;
+  return round.m == null ? length : round.b ?? `drafts at most ${round.m} deep, because of the node budget (${length})`;
 }
 
 // The previous run, as pale lines: accepted tokens a round, rate by position.

@@ -12,7 +12,7 @@ export const COLUMNS = described([
   { key: "rate", of: "draft_acceptance_rate", number: true },
   { key: "positions", of: "acceptance_rate_per_position", cell: sparkCell },
   { key: "best", label: "best drafter", cell: bestCell, also: "The drafter that proposed most of the accepted tokens." },
-  { key: "rejected", label: "rejected at", number: true, show: (row) => (row.rejected == null ? "–" : `token ${row.rejected + 1}`), also: "The drafted token at which most rejections came: token 1 is the first." },
+  { key: "rejected", label: "rejected at", number: true, cell: rejectedCell, also: "The place in the draft at which most rejections came: token 1 is its first." },
   { key: "speed", of: "tokens_per_second", number: true, also: "The median of the row's runs." },
   { key: "ratio", of: "speedup", number: true, cell: ratioCell, also: "Of the same prompt: the median, with the lowest and the highest." },
 ]);
@@ -78,6 +78,12 @@ function ratioCell(row) {
     notes.filter(Boolean).map((note) => h("span", { class: "ss-prompts-note" }, note)));
   set(cell, "title", row.against ? `Compared with ${row.against}` : "There is no plain run of the same prompt, sampling and LLM");
   return cell;
+}
+
+function rejectedCell({ rejected }) {
+  if (rejected == null) return h("td", { "data-number": true }, "–");
+  const place = `token ${rejected + 1}`;
+  return h("td", { "data-number": true, title: `Most rejections came at ${place} of a draft` }, `${place} `, h("span", { class: "ss-prompts-note" }, "of the draft"));
 }
 
 const SPARK = { width: 66, height: 22, step: 8 };

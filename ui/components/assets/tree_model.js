@@ -101,10 +101,13 @@ export function words(value, list) {
   if (value.stage === "commit") {
     const count = value.committed ?? accepted + (value.own ? 1 : 0);
     const [drafted, own] = [Math.min(accepted, count), Math.max(0, count - accepted)];
-    return `One pass of the LLM brought ${plural(count, "token")}: ${drafted} drafted, ${own} its own. ${value.why ?? ""}`.trim();
+    return `One pass of the LLM brought ${plural(count, "token")}: ${drafted} drafted, ${own} its own. ${value.why ?? ""}`.trim() + dottedWords(value);
   }
-  return `One pass of the LLM checked ${plural(nodes.length, "node")} and accepted ${accepted}. ${ownWords(value)}`;
+  return `One pass of the LLM checked ${plural(nodes.length, "node")} and accepted ${accepted}. ${ownWords(value)}`.trim() + dottedWords(value);
 }
+
+// What the dotted nodes of a tree are.
+const dottedWords = ({ dropped: lost, words: terms }) => (Object.keys(lost ?? {}).length ? ` Dotted: ${terms?.dropped_short ?? "dropped"}.` : "");
 
 const begun = ({ round }) => round != null && round >= 0;
 

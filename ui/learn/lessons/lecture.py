@@ -9,9 +9,10 @@ from typing import Any
 
 from ui.learn.lessons.measured import Evidence, Measured
 
-__all__ = ["Lecture"]
+__all__ = ["MOST_WATCHED", "Lecture"]
 
-MOST_WATCHED = 16
+MOST_WATCHED = 4
+"""Runs; a lesson about several requests has three."""
 
 
 @dataclass(slots=True)
@@ -29,15 +30,15 @@ class Lecture:
 
     Only runs with the models that `follow` named last are visible, since runs of different models
     cannot be compared. `models`: any value that identifies a set of models. `may_schedule`: whether
-    this visitor may choose the schedule of all requests. `requests`: by run id, the view of all
-    requests while that run was decoded beside others, in the last round seen in which all were
-    there and one had drafted. `at`: the number of the lesson opened last, 0 before the first.
+    this visitor may choose the schedule of all requests. `requests`: by run id and round, from 1,
+    the view of all requests while that run was decoded beside others. `at`: the number of the
+    lesson opened last, 0 before the first.
     """
 
     models: Hashable = None
     at: int = 0
     may_schedule: bool = True
-    requests: dict[str, dict[str, Any]] = field(default_factory=dict)
+    requests: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)
     _runs: dict[tuple[str, Hashable], Runs] = field(default_factory=dict)
 
     def follow(self, models: Hashable) -> bool:
@@ -62,14 +63,27 @@ class Lecture:
 
     def watch(self, run_id: str, value: dict[str, Any]) -> None:
         """The view of all requests (`requests_value`) in a round of a run that goes on."""
-        rows = value["rows"].values()
-        has_begun = any(row["run"] == run_id and row["round"] for row in rows)
-        before = self.requests.get(run_id, {"rows": {}})
-        if has_begun and any(row["drafted"] for row in rows) and len(rows) >= len(before["rows"]):
-            self.requests.pop(run_id, None)
-            self.requests[run_id] = value
+        own = next((row for row in value["rows"].values() if row["run"] == run_id), None)
+        if own is None or not own["round"]:
+            return
+        self.requests.setdefault(run_id, {})[own["round"]] = value
         for old in list(self.requests)[:-MOST_WATCHED]:
             del self.requests[old]
+
+    def requests_at(
+        self, run_id: str, number: int, chosen: bool
+    ) -> tuple[int, dict[str, Any]] | None:
+        """The view of all requests in that round of the run, or in the last one seen before it, and
+        which that is; None if none was seen. A round that no visitor has `chosen` is one in which
+        all requests were there and one had drafted, if there was any."""
+        seen = self.requests.get(run_id, {})
+        most = max((len(value["rows"]) for value in seen.values()), default=0)
+        whole = [n for n, one in seen.items() if len(one["rows"]) == most and one["most"]]
+        rounds = sorted(seen if chosen or not whole else whole)
+        if not rounds:
+            return None
+        found = max((n for n in rounds if n <= number), default=rounds[0])
+        return found, seen[found]
 
     def look(self, lesson: str, label: str) -> bool:
         """Make that row the displayed run; returns whether there is such a row."""

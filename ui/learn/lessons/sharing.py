@@ -57,7 +57,8 @@ SHARING = Lesson(
         "changes by this.",
     ),
     look="In “Requests” each row is a request. The full part of a bar are the drafted "
-    "tokens that were checked, the hatched part those left out. The scheduler says why.",
+    "tokens that were checked, the hatched part those left out. The scheduler says why. After the "
+    "run the rows are of the round that you select.",
     words=(
         Step("request", "one text that is asked for"),
         Step("queue", "where requests wait for their turn"),

@@ -35,7 +35,7 @@ section.setAttribute("aria-label", "All requests now");
 root.append(section);
 function createRow() {
   const name = heading("row");
-  name.append(node("span", "sp-all-who"), node("span", "sp-all-text"));
+  name.append(node("span", "sp-all-place"), node("span", "sp-all-who"), node("span", "sp-all-text"));
   const written = node("td", "", bar("sp-all-done"), node("span", "sp-all-number"));
   const nodes = node("td", "", bar("sp-all-granted", "sp-all-left"), node("span", "sp-all-number"), node("span", "sp-all-because"));
   return node("tr", "", name, written, node("td"), nodes, node("td", "sp-all-number"), node("td"));
@@ -44,7 +44,8 @@ function drawRow(tr, row, most) {
   const [name, written, limit, nodes, accepted, now] = tr.children;
   tr.className = row.own ? "sp-own" : "";
   Object.assign(tr.dataset, { run: row.run, round: row.round, drafted: row.drafted, granted: row.granted, accepted: row.accepted });
-  setText(name.firstChild, `${row.own ? "▸ " : ""}${row.number}. ${row.who}`);
+  setText(name.firstChild, `${row.own ? "▸ " : ""}${row.number}. `);
+  setText(name.children[1], row.who);
   setText(name.lastChild, row.text);
   setWidth(written.firstChild.firstChild, row.tokens / row.most_tokens);
   setText(written.lastChild, `${row.tokens} of ${row.most_tokens}`);
@@ -54,6 +55,7 @@ function drawRow(tr, row, most) {
   setWidth(left, (row.drafted - row.granted) / most);
   setText(nodes.children[1], row.round ? `${row.granted} of ${row.drafted}` : "–");
   setText(nodes.lastChild, row.why);
+  nodes.title = row.why;
   setText(accepted, row.round ? row.accepted : "–");
   setText(now, row.state);
 }
