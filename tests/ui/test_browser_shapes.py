@@ -76,8 +76,8 @@ def test_a_run_of_five_ssms_has_the_shapes_that_its_pictures_are_to_have(
     live: Stage, browser_page: OpenPage
 ) -> None:
     page = sites.ran(sites.wait_ready(browser_page(live.url, still=True)))
-    bars_of_all_models_compare_and_nothing_lies_on_them(page)
     why_has_the_ssms_bars_before_the_llms_pass(page, live)
+    bars_of_all_models_compare_and_nothing_lies_on_them(page)
     lanes_show_whole_words_below_their_blocks_and_the_verdict_is_large(page, live)
     a_wide_screen_has_why_and_when_side_by_side(page)
     lines_to_siblings_run_between_the_rows(page)
@@ -114,6 +114,8 @@ def why_has_the_ssms_bars_before_the_llms_pass(page: Any, live: Stage) -> None:
         becomes(page, SOURCES, sum(bool(draft.token_ids) for draft in drafts))
         assert page.locator("#live-inspector .ss-meant").is_hidden(), "it is about the LLM's bars"
         assert "scores" in page.locator("#live-inspector .ss-sentence").inner_text()
+    page.locator("#live-tree [data-stage=commit]").click()
+    page.wait_for_function(f"() => {STAGE} === 'commit'")
 
 
 # Of both lanes: the words, whether they are below the blocks, and inside the track.
@@ -175,6 +177,7 @@ def a_wide_screen_has_why_and_when_side_by_side(page: Any) -> None:
         assert (why[0], when[0]) == ("why", "when") and why[2] <= when[1] and why[3] == when[3]
     sites.dock(page, "who")
     assert [pane[0] for pane in page.evaluate(PANES)] == ["who"]
+    sites.dock(page, "why")
 
 
 # Whether a line of the text is cut at the panel's top or bottom, stripes and boxes included.
