@@ -50,14 +50,6 @@ def fresh(store: TokenStore, which: int, seed: int) -> Any:
 NAMES = ("llm", "ssm-code", "ssm-docs")
 
 
-@pytest.fixture(autouse=True)
-def _few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each look at an SSM in training is one of two prompts a domain, no text of which means
-    anything."""
-    monkeypatch.setattr(distilling, "_PROMPTS", 2)
-    monkeypatch.setattr(distilling, "_MEASURED_TOKENS", 16)
-
-
 @pytest.fixture(scope="module")
 def taught(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A prepared folder, an LLM in it with texts of its own, and two SSMs; tests copy it."""
