@@ -154,7 +154,7 @@ def alike(board: Any, report: Any) -> list[list[str]]:
     at_rest(report)
     expected = report.evaluate(SAID, ["report", PICTURES])
     assert all(len(one) > 20 for one in expected), dict(zip(PICTURES, expected, strict=True))
-    becomes(board, SAID, expected, ["sessions", PICTURES])
+    becomes(board, SAID, expected, ["sessions", PICTURES], every_ms=100.0)
     return list(expected)
 
 
