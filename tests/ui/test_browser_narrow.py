@@ -141,7 +141,7 @@ def a_tab_of_the_menu(page: Any) -> None:
 
 def each_of_five_ssms_says_accepted_of_proposed(page: Any) -> None:
     page.locator("#llm :is(input, textarea)").fill("llm")
-    page.locator(".sp-name").get_by_text("llm", exact=True).wait_for()
+    page.locator(".sp-name").get_by_text("llm", exact=True).wait_for(state="attached")
     page.locator("#count input").fill("5")
     becomes(page, DRAWN, 6)
     for width in (1280, 1920, 390):
