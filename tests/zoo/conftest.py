@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whenever an SSM is looked at in training, it writes the shortest texts that can be measured."""
+    """An SSM that is looked at in training writes the shortest texts that can be measured."""
     monkeypatch.setattr("zoo.distil._PROMPTS", 2)
     monkeypatch.setattr("zoo.distil._MEASURED_TOKENS", 18)
 
