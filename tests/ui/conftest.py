@@ -4,7 +4,7 @@ With REQUIRE_BROWSER=1 a missing browser is a failure. `serve(demo)` gives a loc
 `browser_page(url)` a page of it; at the end of a test every page must have asked no other host for
 anything and have logged no error. `axe(page, *selectors)` lists serious faults of accessibility.
 With BROWSER_LAG_MS=1000 each event of a page begins a second late, which shows a test that reads
-what stood there before.
+what stood there before. With BROWSER_SHOTS=1 pictures of what tests look at are kept in artifacts/.
 """
 
 from __future__ import annotations
@@ -263,13 +263,20 @@ def long(site: Callable[..., Any]) -> Any:
     return site(recorded(400), speed=20.0)
 
 
-@pytest.fixture(scope="session")
-def real(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Any]:
-    """The whole page with the bundled models behind it: its address and its context."""
-    from core import Engine, load_models
+@pytest.fixture(scope="module")
+def real(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    chromium: Any,
+    bundled: Any,
+) -> Iterator[Any]:
+    """The bundled models behind the tabs that the test's file names in TABS, else all: the page's
+    address and its context."""
+    from core import Engine
     from core.engine.worker import Worker
     from tests.ui.sites import serve_page
 
-    worker = Worker(Engine(load_models(llm="bundled", ssms=["bundled"])))
-    with serve_page(tmp_path_factory.mktemp("real"), worker) as made:
+    worker = Worker(Engine(bundled.models))
+    tabs = tuple(getattr(request.module, "TABS", ()))
+    with serve_page(tmp_path_factory.mktemp("real"), worker, tabs) as made:
         yield made

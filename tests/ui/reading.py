@@ -37,14 +37,18 @@ def read(page: Any, script: str, arg: Any = None) -> Any:
         raise AssertionError(f"it gives {page.evaluate(script, arg)!r}") from None
 
 
-def becomes(page: Any, script: str, expected: Any, arg: Any = None) -> None:
-    """Wait until `script` gives `wanted`; a failure shows what it gives instead."""
+def becomes(
+    page: Any, script: str, expected: Any, arg: Any = None, every_ms: float | None = None
+) -> None:
+    """Wait until `script` gives `wanted`; a failure shows what it gives instead. `every_ms`: for a
+    script that reads so much that the page could not draw if every frame waited for it."""
     from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
     equals = f"([arg, wanted]) => JSON.stringify(({script})(arg)) === wanted"
     text = json.dumps(expected, ensure_ascii=False, separators=(",", ":"))
     try:
-        page.wait_for_function(_patient(equals), arg=[arg, text])
+        polling = every_ms or "raf"
+        page.wait_for_function(_patient(equals), arg=[arg, text], polling=polling)
     except PlaywrightTimeout:
         result = page.evaluate(script, arg)
         assert result == expected, _differs(result, expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -231,8 +232,13 @@ def speed(page: Any, choice: str, where: str = "live") -> None:
 
 
 def unfold_settings(page: Any) -> Any:
+    """A page that was just opened, with every setting in sight, in the drawer."""
+    return every_setting(wait_ready(page))
+
+
+def every_setting(page: Any) -> Any:
     """The page with every setting in sight, in the drawer."""
-    open_drawer(wait_ready(page))
+    open_drawer(page)
     page.get_by_text("Every setting of the engine").click()
     number_box(page, "sampling-top_p").wait_for()
     return wait_form_settled(page)
@@ -283,9 +289,17 @@ def strip_text(page: Any, where: str = "live") -> str:
 
 
 def shot(page: Any, name: str) -> None:
-    ARTIFACTS.mkdir(exist_ok=True)
+    """A picture of the whole page at rest, where BROWSER_SHOTS=1 asks for pictures: a hundred of
+    them take a minute of CPU time, and no test reads one."""
     at_rest(page)
-    page.screenshot(path=ARTIFACTS / f"{name}.png", full_page=True)
+    shot_in_motion(page, name, full_page=True)
+
+
+def shot_in_motion(page: Any, name: str, full_page: bool = False) -> None:
+    """The same of what is in sight, while requests run."""
+    if os.environ.get("BROWSER_SHOTS") == "1":
+        ARTIFACTS.mkdir(exist_ok=True)
+        page.screenshot(path=ARTIFACTS / f"{name}.png", full_page=full_page)
 
 
 def sessions(page: Any) -> None:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -22,10 +19,11 @@ from gradio_client import Client
 import app
 from bench.page.site import free_port
 from core.models.loading.arguments import ssms_of
+from core.models.loading.catalog import BUNDLED
 from storage import RunStore
-from tests.interrupts import hear_interrupts
 from tests.logs import log_at
 from tests.ui.boards import context
+from tests.ui.watched import WatchedApp, watched_app
 from ui.server.arguments import parse, server_name
 from ui.server.page import POLL_PROGRESS_S, POLL_WORK_S, build_page, who_can_reach
 
@@ -82,42 +80,28 @@ def test_bad_arguments_end_with_one_line_and_code_2(
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, int, str]]:
-    """`python app.py` as a visitor of another machine would find it: process, port, first line."""
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedApp]:
+    """`python app.py` as a visitor of another machine would find it."""
     port, database = free_port("0.0.0.0"), tmp_path_factory.mktemp("app") / "runs.db"
-    environment = {**os.environ, "GRADIO_SERVER_NAME": "0.0.0.0", "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [sys.executable, "app.py", "--port", str(port), "--db", str(database)],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        preexec_fn=hear_interrupts,
-    )
-    try:
-        line = process.stdout.readline()
-        assert "is open at" in line, line + process.stdout.read()
-        line += process.stdout.readline()
-        yield process, port, line
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    host = {"GRADIO_SERVER_NAME": "0.0.0.0"}
+    with watched_app(port, "--db", str(database), **host) as made:
+        yield made
 
 
 @pytest.mark.nightly
 def test_it_says_where_it_is_how_long_it_took_and_who_else_can_reach_it(
-    running: tuple[Any, int, str],
+    running: WatchedApp,
 ) -> None:
-    _, port, lines = running
     match = re.search(
-        r"is open at (http\S+) \(first request answered ([\d.]+) s after the start\)", lines
+        r"is open at (http\S+) \(first request answered ([\d.]+) s after the start\)",
+        running.opened,
     )
-    assert match and str(port) in match[1]
+    assert match and str(running.port) in match[1]
     assert float(match[2]) < OPEN_TIMEOUT_S
-    first, second = lines.splitlines()
-    assert re.search(rf"Others reach it at http://\S+:{port}/: anyone on the network may", second)
+    assert running.process.stdout is not None
+    second = running.process.stdout.readline()
+    reach = rf"Others reach it at http://\S+:{running.port}/: anyone on the network may"
+    assert re.search(reach, second)
     assert "their own browser, nobody else's" in second and "--auth" in second
     assert "0.0.0.0" not in second, "an address that another machine can use"
 
@@ -131,22 +115,23 @@ def test_a_page_on_loopback_says_nothing_of_others_and_a_login_is_named() -> Non
 
 @pytest.mark.nightly
 def test_gradio_server_name_is_heard_and_no_file_of_the_server_can_be_read(
-    running: tuple[Any, int, str],
+    running: WatchedApp,
 ) -> None:
-    _, port, _ = running
-    with urlopen(f"http://127.0.0.2:{port}/", timeout=10) as answer:
+    with urlopen(f"http://127.0.0.2:{running.port}/", timeout=10) as answer:
         assert answer.status == 200 and b"SpecScope" in answer.read()
     for path in ("requirements.txt", "app.py", "bundled/llm/config.json", "/etc/hostname"):
         with pytest.raises(HTTPError) as caught:
-            urlopen(f"http://127.0.0.1:{port}/gradio_api/file={path}", timeout=10)
+            urlopen(f"http://127.0.0.1:{running.port}/gradio_api/file={path}", timeout=10)
         assert caught.value.code in (403, 404)
         caught.value.close()
 
 
 @pytest.mark.nightly
-def test_the_real_engine_answers_and_an_interrupt_ends_it(running: tuple[Any, int, str]) -> None:
-    process, port, _ = running
-    client = Client(f"http://127.0.0.1:{port}/", verbose=False)
+def test_the_engine_answers_without_compiling_and_an_interrupt_ends_it(running: WatchedApp) -> None:
+    process = running.process
+    running.check_start()
+    running.ask(BUNDLED)
+    client = Client(f"http://127.0.0.1:{running.port}/", verbose=False)
     spec = client.predict(prompt="Once upon a time", max_new_tokens=24, api_name="/generate")
     plain = client.predict(
         prompt="Once upon a time", max_new_tokens=24, preset="autoregressive", api_name="/generate"
@@ -159,6 +144,8 @@ def test_the_real_engine_answers_and_an_interrupt_ends_it(running: tuple[Any, in
     while process.poll() is None and time.monotonic() < end:
         time.sleep(0.05)
     assert process.returncode in (0, 130)
+    rest, _ = process.communicate(timeout=60)
+    assert "WATCHED" not in rest, "compiled or timed in the first requests"
 
 
 @pytest.fixture(scope="module")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from core import Engine, Request, SamplingParams, load_models
+from core import Request, SamplingParams
 from core.config import PIPELINES, SpeculationConfig
-from core.engine.worker import Worker
 from core.events import RoundCompleted
 from storage import RunQuery
 from tests.ui import decoded, sites
@@ -27,16 +25,10 @@ from ui.server.context import Context
 
 pytestmark = pytest.mark.browser
 
+TABS = ("sessions", "learn")
+
 LABELS = {name: label for label, name in pipeline_choices()}
 GLYPHS = str.maketrans({" ": "␣", "\n": "↵", "\t": "⇥"})
-
-
-@pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Any]:
-    """The bundled models behind the tabs of this file: the page's address and its context."""
-    worker = Worker(Engine(load_models(llm="bundled", ssms=["bundled"])))
-    with sites.serve_page(tmp_path_factory.mktemp("real"), worker, ("sessions", "learn")) as site:
-        yield site
 
 
 FIGURES = """(keys) => keys.map((key) =>

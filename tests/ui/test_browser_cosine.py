@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from core import Engine, load_models
-from core.engine.worker import Worker
+from core import Engine
 from core.events import RoundCompleted
 from tests.ui import decoded, routed, sites
 from tests.ui.browser.looks import at_rest
+from tests.ui.gates import PASS_S, PassGate, gated_passes
 from tests.ui.reading import becomes, click_in_motion
 from ui.live.handlers import record_opening
 from ui.server.context import Context
 
 pytestmark = pytest.mark.browser
 
-TOKENS = 900
+TOKENS = 240
 EXAMPLES = ("story", "code")
 # Every state of the panel that the page has shown: the scheduler's sentence, and its rows.
 WATCH = """() => { window.seen = {}; setInterval(() => {
@@ -34,16 +34,18 @@ WATCH = """() => { window.seen = {}; setInterval(() => {
 GRANTED = "(where) => document.querySelector(`#${where}-lengths .ss-choice-granted`).textContent"
 
 
-@pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[sites.Served]:
-    """The whole page with the bundled models: its address and its context."""
-    worker = Worker(Engine(load_models(llm="bundled", ssms=["bundled"])))
-    with sites.serve_page(tmp_path_factory.mktemp("cosine"), worker) as site:
-        yield site
+# Of the panel in which there are two.
+SECOND_ROW = "#requests .sp-requests tbody tr:nth-child(2)"
+
+
+@pytest.fixture
+def gate(bundled: Engine) -> Iterator[PassGate]:
+    with gated_passes(bundled.models.llm) as gate:
+        yield gate
 
 
 def test_two_requests_are_drawn_as_they_were_recorded(
-    real: sites.Served, browser_page: sites.OpenPage
+    real: sites.Served, gate: PassGate, browser_page: sites.OpenPage
 ) -> None:
     url, context = real
     pages = [sites.wait_ready(browser_page(url, width=1920, height=1080)) for _ in EXAMPLES]
@@ -58,8 +60,12 @@ def test_two_requests_are_drawn_as_they_were_recorded(
     schedule.focus()
     schedule.press("Space")  # the pane is scrolled to what has the focus
     sites.until(pages[0], lambda: context.model_host.schedule == "cosine")
+    gate.closed, gate.pass_s = True, PASS_S
     for page in pages:
         click_in_motion(page, "#live-run")
+    for page in pages:
+        gate.step_until_drawn(page, SECOND_ROW)
+    gate.closed = False
     for page in pages:
         decoded.wait_finished(page)
     states = [list(page.evaluate("() => window.seen").values()) for page in pages]

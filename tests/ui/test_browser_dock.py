@@ -66,9 +66,19 @@ HIGHLIGHTED = """(keep) => {
 }"""
 
 
-def test_mask_and_slots_are_the_trees(live: Stage, browser_page: OpenPage) -> None:
-    page = sites.wait_ready(browser_page(live.url))
-    sites.ran(page)
+def test_panes_of_a_run_and_its_race_say_what_is_recorded_measured_and_predicted(
+    live: Stage, browser_page: OpenPage
+) -> None:
+    page = race(sites.wait_ready(browser_page(live.url)))
+    mask_and_slots_are_the_trees(page, live)
+    page.set_viewport_size({"width": 1280, "height": 800})
+    why_and_the_temperature_are_read(page, live)
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.emulate_media(reduced_motion="reduce")
+    what_if_draws_the_formula_and_says_predicted(page, live)
+
+
+def mask_and_slots_are_the_trees(page: Any, live: Stage) -> None:
     sites.dock(page, "inside")
     desk = sites.desk_of(live.context)
     number = desk.frame().selected_round
@@ -117,11 +127,9 @@ BARS_BELOW = """() => {
 }"""
 
 
-def test_why_and_the_temperature_are_read_at_the_smaller_size(
-    live: Stage, browser_page: OpenPage
-) -> None:
-    page = race(sites.wait_ready(browser_page(live.url)))
-    page.set_viewport_size({"width": 1280, "height": 800})
+def why_and_the_temperature_are_read(page: Any, live: Stage) -> None:
+    """At the smaller size."""
+    sites.dock(page, "why")
     page.locator("#live-tree .ss-node[data-key='0']").click()
     page.locator("#live-inspector .ss-bar").first.wait_for()
     becomes(page, WORDS_CUT, [])
@@ -157,8 +165,7 @@ SLIDE = """([key, value]) => {
 }"""
 
 
-def test_what_if_draws_the_formula_and_says_predicted(live: Stage, browser_page: OpenPage) -> None:
-    page = race(sites.wait_ready(browser_page(live.url, still=True)))
+def what_if_draws_the_formula_and_says_predicted(page: Any, live: Stage) -> None:
     sites.dock(page, "whatif")
     page.locator("#live-what_if .ss-what-if-said").get_by_text("Predicted: ").wait_for()
     page.locator("#live-what_if").get_by_text("measured", exact=True).wait_for()

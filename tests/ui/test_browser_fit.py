@@ -46,10 +46,7 @@ HEIGHTS = """() => ["#live-strip .ss-scroll", "#live-tree .ss-window"].map((css)
   document.querySelector(css).getBoundingClientRect().height)"""
 
 
-def test_large_type_takes_no_height_from_the_tree_and_the_text_says_that_it_goes_on(
-    live: Stage, browser_page: OpenPage
-) -> None:
-    page = race(sites.wait_ready(browser_page(live.url)))
+def large_type_takes_no_height_from_the_tree_and_the_text_says_that_it_goes_on(page: Any) -> None:
     page.set_viewport_size({"width": 1920, "height": 1080})
     looks.at_rest(page)
     assert page.evaluate(BAR) == "9px"
@@ -92,6 +89,9 @@ def test_live_is_one_screen_before_and_after_a_run(live: Stage, browser_page: Op
             becomes(page, SEEN, expected, list(PARTS))
             for faults in (looks.overlaps, looks.tiny_texts, looks.covered):
                 assert faults(page) == [], (width, name)
+    large_type_takes_no_height_from_the_tree_and_the_text_says_that_it_goes_on(page)
+    page.emulate_media(reduced_motion="reduce")
+    beside_why_all_words_of_when_are_in_sight(page)
 
 
 # Of each pane the parts that answer its question.
@@ -257,8 +257,7 @@ WHEN_REMARKS = (
 )
 
 
-def test_beside_why_all_words_of_when_are_in_sight(live: Stage, browser_page: OpenPage) -> None:
-    page = race(sites.wait_ready(browser_page(live.url, still=True)))
+def beside_why_all_words_of_when_are_in_sight(page: Any) -> None:
     page.set_viewport_size({"width": 1920, "height": 1080})
     sites.dock(page, "when")
     looks.at_rest(page)
@@ -359,6 +358,9 @@ def scores_of(live: Stage, where: str) -> list[str]:
 
 def test_sessions_are_a_list_beside_the_opened_run(live: Stage, browser_page: OpenPage) -> None:
     page = sites.wait_ready(browser_page(live.url))
+    what_to_press_in_sessions_is_a_line_and_not_a_column(page)
+    page.set_viewport_size({"width": 1280, "height": 900})
+    turn_to(page, "Live")
     sites.ran(page)
     becomes(page, CHIP_SCORES, scores_of(live, "live"))
     sites.open_latest_run(page)
@@ -379,10 +381,8 @@ def test_sessions_are_a_list_beside_the_opened_run(live: Stage, browser_page: Op
     assert about["width"] > 300, "the run's name is above its buttons"
 
 
-def test_what_to_press_in_sessions_is_a_line_and_not_a_column(
-    live: Stage, browser_page: OpenPage
-) -> None:
-    page = sites.wait_ready(browser_page(live.url))
+def what_to_press_in_sessions_is_a_line_and_not_a_column(page: Any) -> None:
+    """As long as there is no run."""
     turn_to(page, "Sessions")
     for width, height in (*SIZES, (390, 844)):
         page.set_viewport_size({"width": width, "height": height})

@@ -12,7 +12,7 @@ import ui.live.tab
 from core.config import PRESETS, SpeculationConfig
 from tests.ui import sites
 from tests.ui.reading import becomes
-from tests.ui.sites import OpenPage, Served, number_box, wait_form_settled, wait_ready
+from tests.ui.sites import OpenPage, Served, number_box, wait_form_settled
 from ui.form.form import OWN
 from ui.server.context import Context
 
@@ -61,11 +61,7 @@ CHANGED = """() => ({ changed: document.documentElement.hasAttribute("data-chang
   said: getComputedStyle(document.querySelector("#live-run"), "::after").content })"""
 
 
-def test_run_says_that_the_settings_are_not_those_of_the_run_shown(
-    short: Served, browser_page: OpenPage
-) -> None:
-    url, context = short
-    page = sites.ran(wait_ready(browser_page(url)))
+def run_says_that_the_settings_are_not_those_of_the_run_shown(page: Any, context: Context) -> None:
     temperature = number_box(page, "sampling-temperature")
     becomes(page, CHANGED, {"changed": False, "said": "none"})
     for change in ("0.8", "0.5"):
@@ -113,6 +109,7 @@ def test_a_number_is_run_as_typed_or_refused_by_name(short: Served, browser_page
         assert sites.wait_form_settled(page).evaluate(BOXES, list(expected)) == expected
         page.click("#live-run")
         sites.until(page, lambda: asked_as(short[1], expected))
+    the_reason_of_a_refusal_is_near_the_field(page)
 
 
 def asked_as(context: Context, expected: dict[str, str]) -> bool:
@@ -126,10 +123,12 @@ def asked_as(context: Context, expected: dict[str, str]) -> bool:
     return given == {name: float(number) for name, number in expected.items()}
 
 
-def test_a_preset_keeps_its_name_until_it_changes(short: Served, browser_page: OpenPage) -> None:
+def test_run_says_that_settings_changed_and_a_preset_keeps_its_name_until_it_changes(
+    short: Served, browser_page: OpenPage
+) -> None:
     url, context = short
-    page = sites.unfold_settings(browser_page(url))
-    sites.ran(page)
+    page = sites.ran(sites.unfold_settings(browser_page(url)))
+    run_says_that_the_settings_are_not_those_of_the_run_shown(page, context)
     sites.choose(page, "preset", "specinfer-paper")
     sites.shows(page, "verify", "greedy")
     for temperature, draft, verify in (("0.8", "sampled", "mss"), ("0", "topk", "greedy")):
@@ -359,9 +358,7 @@ IN_SIGHT = """() => ["#live-validity .sp-error", "#field-record_top_k input"].ev
   return box?.height > 0 && box.top >= 0 && box.bottom <= innerHeight; })"""
 
 
-def test_the_reason_of_a_refusal_is_near_the_field(short: Served, browser_page: OpenPage) -> None:
-    page = wait_ready(browser_page(short[0], height=800))
-    open_fields(page)
+def the_reason_of_a_refusal_is_near_the_field(page: Any) -> None:
     field = number_box(page, "field-record_top_k")
     reason = page.locator("#live-validity").get_by_text("record_top_k is 99")
     for width in (1280, 390):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,10 +19,10 @@ from tests.ui.sites import (
     Stage,
     all_panes,
     dock,
+    every_setting,
     ran,
     sessions,
     shot,
-    unfold_settings,
     wait_drawn,
     wait_notice,
     wait_ready,
@@ -103,8 +104,8 @@ OVERRULED = """() => {
   }
   return [count, [...found]];
 }"""
-# Wide and narrow, light and dark; axe looks at a narrow dark page.
-WIDTHS = ((390, False), (1920, False), (1920, True), (1280, False))
+# Wide and narrow, light and dark. At 1280 axe and the contrast of drawings are looked at.
+WIDTHS = ((390, False), (1920, False), (1920, True), (1280, True), (1280, False))
 LARGE = ("1280-light", "1920-dark")
 
 
@@ -118,23 +119,19 @@ IN_WINDOW = """(css) => {
 }"""
 
 
-def test_tabs_fit_at_every_width_theme_and_type_size(whole: Stage, browser_page: OpenPage) -> None:
-    page = ran(unfold_settings(browser_page(whole.url)))
-    page.get_by_text("A preset of your own").click()
-    for name in each_tab(page):
-        for look in in_looks(page, *WIDTHS):
-            assert looks.overflow(page) <= 1, (name, look)
-            assert looks.covered(page) == [], (name, look)
-            # Its menu of the tabs that do not fit, which is gone after a narrow moment; its footer.
-            becomes(page, GRADIOS, [look.startswith("390")] * 2)
-            if name in BEGINS and not look.startswith("390"):
-                assert page.evaluate(IN_WINDOW, BEGINS[name]), (name, look)
-            assert looks.tiny_texts(page) == [], (name, look)
-            if name in ("Live", "Sessions") and look not in LARGE:
-                shot(page, f"{name.lower()}-{look}")
-            if look in LARGE:
-                large_and_back(page, f"{name.lower()}-{look}")
-    what_large_type_sets_is_what_is_seen(page)
+def check_fit(page: Any, name: str, look: str) -> None:
+    """Nothing sticks out, is covered or tiny, and what begins a study is in the window."""
+    assert looks.overflow(page) <= 1, (name, look)
+    assert looks.covered(page) == [], (name, look)
+    # Its menu of the tabs that do not fit, which is gone after a narrow moment; its footer.
+    becomes(page, GRADIOS, [look.startswith("390")] * 2)
+    if name in BEGINS and not look.startswith("390"):
+        assert page.evaluate(IN_WINDOW, BEGINS[name]), (name, look)
+    assert looks.tiny_texts(page) == [], (name, look)
+    if name in ("Live", "Sessions") and look not in LARGE:
+        shot(page, f"{name.lower()}-{look}")
+    if look in LARGE:
+        large_and_back(page, f"{name.lower()}-{look}")
 
 
 def large_and_back(page: Any, name: str) -> None:
@@ -184,22 +181,16 @@ MOUSE_ONLY = """() => {
 }"""
 
 
-def test_axe_finds_no_serious_fault_in_tabs(whole: Stage, browser_page: OpenPage, axe: Axe) -> None:
-    page = ran(wait_ready(browser_page(whole.url)))
-    (run,) = whole.context.store.runs(whole.context.query()).rows
-    whole.context.store.annotate(run.run_id, "A good one for the lecture on votes")
-    looked_at: set[str] = set()
-    for name in each_tab(page):
-        for look in in_looks(page, (390, True), (1280, False)):
-            own = page.evaluate(OWN)
-            if name == "Live":
-                own += ["#live-scrubber", "#live-figures"]
-            if name == "Sessions":
-                own.append("#sessions-opened")
-            assert axe(page, *own) == [], (name, look)
-            assert looks.overflow(page) <= 1, (name, look)
-            looked_at.update(own)
-    assert looked_at >= LIVE | SESSIONS
+def check_own_parts(page: Any, axe: Axe, name: str, look: str) -> set[str]:
+    """Axe finds nothing in our own parts of a tab; which ones they are."""
+    own = page.evaluate(OWN)
+    if name == "Live":
+        own += ["#live-scrubber", "#live-figures"]
+    if name == "Sessions":
+        own.append("#sessions-opened")
+    assert axe(page, *own) == [], (name, look)
+    assert looks.overflow(page) <= 1, (name, look)
+    return set(own)
 
 
 CONTRAST = looks.SCRIPT.with_name("contrast.js")
@@ -219,29 +210,58 @@ def check_run_and_stop(page: Any, axe: Axe, look: str) -> None:
     page.evaluate(STATE, before)
 
 
-def test_texts_of_drawings_and_boxes_stand_out_in_every_tab(
+def check_contrast(page: Any, axe: Axe, name: str, look: str) -> Counter[str]:
+    """Texts of drawings and boxes stand out, and keys reach what a mouse does; how many there are
+    of both kinds."""
+    assert axe(page, "body") == [], (name, look)
+    assert page.evaluate(MOUSE_ONLY) == [], (name, look)
+    if name == "Live":
+        check_run_and_stop(page, axe, look)
+    panes = ("who", "when", "length", "inside", "whatif", "why") if name == "Live" else ("",)
+    counts = Counter[str]()
+    for pane in panes:
+        if pane:
+            dock(page, pane)
+            looks.at_rest(page)
+        for least, kind in ((4.5, "drawn"), (3.0, "boxes")):
+            seen = page.evaluate(f"() => specscopeContrast.{kind}({least})")
+            assert seen["found"] == [], (name, pane, look)
+            counts[kind] += seen["count"]
+    return counts
+
+
+# The width and theme in which axe looks at our own parts alone, as it does at 1280 in light.
+OWN_LOOK = (390, True)
+
+
+def test_every_tab_fits_and_is_accessible_at_every_width_theme_and_type_size(
     whole: Stage, browser_page: OpenPage, axe: Axe
 ) -> None:
-    page = ran(unfold_settings(browser_page(whole.url)))
+    """One visit: axe looks at Live before its drawer of settings lies on it, and at whole pages
+    with it; all else is looked at with every setting in sight."""
+    page = ran(wait_ready(browser_page(whole.url)))
+    (run,) = whole.context.store.runs(whole.context.query()).rows
+    whole.context.store.annotate(run.run_id, "A good one for the lecture on votes")
     page.evaluate(CONTRAST.read_text(encoding="utf-8"))
-    drawn = boxes = 0
+    looked_at: set[str] = set()
+    counts = Counter[str]()
     for name in each_tab(page):
-        panes = ("who", "when", "length", "inside", "whatif", "why") if name == "Live" else ("",)
-        for look in in_looks(page, (1280, False), (1280, True)):
-            assert axe(page, "body") == [], (name, look)
-            assert page.evaluate(MOUSE_ONLY) == [], (name, look)
-            if name == "Live":
-                check_run_and_stop(page, axe, look)
-            for pane in panes:
-                if pane:
-                    dock(page, pane)
-                    looks.at_rest(page)
-                for least, kind in ((4.5, "drawn"), (3.0, "boxes")):
-                    seen = page.evaluate(f"() => specscopeContrast.{kind}({least})")
-                    assert seen["found"] == [], (name, pane, look)
-                    drawn += seen["count"] * (kind == "drawn")
-                    boxes += seen["count"] * (kind == "boxes")
-    assert drawn > 500 and boxes > 50, "there is something to look at"
+        if name == "Live":
+            for look in in_looks(page, OWN_LOOK, (1280, False)):
+                looked_at |= check_own_parts(page, axe, name, look)
+            every_setting(page)
+            page.get_by_text("A preset of your own").click()
+        else:
+            for look in in_looks(page, OWN_LOOK):
+                looked_at |= check_own_parts(page, axe, name, look)
+        for look in in_looks(page, *WIDTHS):
+            if look != "1280-dark":
+                check_fit(page, name, look)
+            if look.startswith("1280"):
+                counts += check_contrast(page, axe, name, look)
+    assert looked_at >= LIVE | SESSIONS
+    assert counts["drawn"] > 500 and counts["boxes"] > 50, "there is something to look at"
+    what_large_type_sets_is_what_is_seen(page)
 
 
 def test_every_picture_becomes_a_file_for_white_paper(whole: Stage, browser_page: OpenPage) -> None:
@@ -334,15 +354,9 @@ AT_TOP = f"""() => {{
 NEWEST = "Number([...document.querySelectorAll('#live-strip .ss-tok')].at(-1)?.dataset.i)"
 
 
-def test_while_a_run_goes_on_chips_stay(live: Stage, browser_page: OpenPage) -> None:
-    live.play(recorded(400), speed=20.0)
-    page = wait_ready(browser_page(live.url, forgiven=LEAVING))
-    for large in (False, True):
-        looks.large_type(page, large)
-        chips_stay(page)
-
-
-def test_whoever_scrolls_the_text_up_stays_as_it_grows(live: Stage, browser_page: OpenPage) -> None:
+def test_as_a_run_goes_on_whoever_scrolls_up_stays_there_and_chips_stay(
+    live: Stage, browser_page: OpenPage
+) -> None:
     live.play(recorded(600), speed=25.0)  # four minutes, for a busy machine
     page = wait_ready(browser_page(live.url, forgiven=LEAVING, height=640))
     page.click("#live-run")

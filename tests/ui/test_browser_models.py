@@ -116,6 +116,56 @@ def offers(page: Any, *drafters: str) -> None:
     close_drawer(page)
 
 
+# The first two leave all bundled models loaded: loading takes seconds.
+
+
+def test_a_check_while_the_table_is_still_made_stays_reported(
+    bundled_site: Served, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered, calls = threading.Event(), []
+    offers, need, state = handlers.offers, handlers.memory_need, handlers.state_lines
+
+    def slow_offers(*values: Any) -> Any:
+        assert answered.wait(30.0)
+        return offers(*values)
+
+    monkeypatch.setattr(handlers, "offers", slow_offers)
+    monkeypatch.setattr(handlers, "memory_need", lambda *v: calls.append("check") or need(*v))
+    monkeypatch.setattr(handlers, "state_lines", lambda *v: calls.append("state") or state(*v))
+    page = wait_ready(browser_page(bundled_site[0]))
+    turn_to(page, "Models")
+    page.click("#models-need")
+    wait_notice(page, "It fits: ", CHECK)
+    # The state of an opened tab is asked for once: it comes no more.
+    assert calls == ["state", "check"]
+    answered.set()
+    page.locator("table.sp-offers").wait_for()
+    assert "It fits: " in page.locator(f"#{CHECK}-notice").inner_text()
+    turn_to(page, "Live")
+    turn_to(page, "Models")
+    assert "It fits: " in page.locator(f"#{CHECK}-notice").inner_text()
+
+
+def test_an_llm_alone_opens_the_plain_preset_and_ssms_bring_the_other_back(
+    bundled_site: Served, browser_page: OpenPage
+) -> None:
+    page = models(wait_ready(browser_page(bundled_site[0])))
+    ask(page, "bundled", "")
+    load(page, "llm")
+    live(page)
+    offers(page)
+    becomes(page, PRESET, "autoregressive")
+    models(page)
+    page.locator("tbody.sp-offer").get_by_role("button", name="Use the pair of llm").last.click()
+    page.wait_for_function(
+        "() => document.querySelector('#models-ssms textarea').value.includes('ssm-stories')"
+    )
+    load(page, "llm", *SSMS)
+    live(page)
+    offers(page, *bundled_site[1].drafter_names)
+    becomes(page, PRESET, "specinfer")
+
+
 def test_other_models_take_over_and_every_page_follows(
     bundled_site: Served, browser_page: OpenPage, axe: Callable[..., Any]
 ) -> None:
@@ -228,50 +278,3 @@ def test_what_cannot_be_loaded_is_refused_and_names_are_text(
     assert page.evaluate("() => globalThis.pwned") is None
     assert page.locator("img[src='x']").count() == 0
     assert not overflows(page)
-
-
-def test_a_check_while_the_table_is_still_made_stays_reported(
-    bundled_site: Served, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answered, calls = threading.Event(), []
-    offers, need, state = handlers.offers, handlers.memory_need, handlers.state_lines
-
-    def slow_offers(*values: Any) -> Any:
-        assert answered.wait(30.0)
-        return offers(*values)
-
-    monkeypatch.setattr(handlers, "offers", slow_offers)
-    monkeypatch.setattr(handlers, "memory_need", lambda *v: calls.append("check") or need(*v))
-    monkeypatch.setattr(handlers, "state_lines", lambda *v: calls.append("state") or state(*v))
-    page = wait_ready(browser_page(bundled_site[0]))
-    turn_to(page, "Models")
-    page.click("#models-need")
-    wait_notice(page, "It fits: ", CHECK)
-    # The state of an opened tab is asked for once: it comes no more.
-    assert calls == ["state", "check"]
-    answered.set()
-    page.locator("table.sp-offers").wait_for()
-    assert "It fits: " in page.locator(f"#{CHECK}-notice").inner_text()
-    turn_to(page, "Live")
-    turn_to(page, "Models")
-    assert "It fits: " in page.locator(f"#{CHECK}-notice").inner_text()
-
-
-def test_an_llm_alone_opens_the_plain_preset_and_ssms_bring_the_other_back(
-    bundled_site: Served, browser_page: OpenPage
-) -> None:
-    page = models(wait_ready(browser_page(bundled_site[0])))
-    ask(page, "bundled", "")
-    load(page, "llm")
-    live(page)
-    offers(page)
-    becomes(page, PRESET, "autoregressive")
-    models(page)
-    page.locator("tbody.sp-offer").get_by_role("button", name="Use the pair of llm").last.click()
-    page.wait_for_function(
-        "() => document.querySelector('#models-ssms textarea').value.includes('ssm-stories')"
-    )
-    load(page, "llm", *SSMS)
-    live(page)
-    offers(page, *bundled_site[1].drafter_names)
-    becomes(page, PRESET, "specinfer")

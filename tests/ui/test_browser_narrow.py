@@ -114,6 +114,7 @@ def test_of_many_models_those_are_shown_that_stand_whole(browser_page: OpenPage)
             at_rest(page)
             scores = [one["words"].split(" ", 1)[1] for one in page.evaluate(CHIPS)[1:]]
             assert all("of 181" in one for one in scores), "the LLM's name is what is cut"
+        each_of_five_ssms_says_accepted_of_proposed(page)
         a_tab_of_the_menu(page)
 
 
@@ -138,26 +139,25 @@ def a_tab_of_the_menu(page: Any) -> None:
     page.locator(".sp-score").first.wait_for(state="hidden")
 
 
-def test_each_of_five_ssms_says_accepted_of_proposed(browser_page: OpenPage) -> None:
-    with header_alone() as url:
-        page = browser_page(url, width=1280)
-        page.locator("#count input").fill("5")
-        becomes(page, DRAWN, 6)
-        page.wait_for_function("() => document.fonts.status === 'loaded'")
-        for width in (1280, 1920, 390):
-            page.set_viewport_size({"width": width, "height": 900})
-            page.locator("#proposed input").fill("0")
-            page.locator(".sp-score b").first.wait_for(state="detached")
-            room = page.locator(".sp-chips").bounding_box()
-            for most in (181, 640):
-                page.locator("#proposed input").fill(str(most))
-                page.locator(".sp-score", has_text=f"of {most}").last.wait_for()
-                at_rest(page)
-                scores = [f"{most - 1 - i} of {most}" for i in range(5)]
-                names = [name.removeprefix("ssm-") for name in FIVE]
-                expected = [f"{'ABCDE'[i]} {names[i]} {scores[i]}" for i in range(5)]
-                assert [" ".join(one.split()) for one in chips_fit(page, 5, width)[1:]] == expected
-                assert page.locator(".sp-chips").bounding_box() == room, "nothing moves"
+def each_of_five_ssms_says_accepted_of_proposed(page: Any) -> None:
+    page.locator("#llm :is(input, textarea)").fill("llm")
+    page.locator(".sp-name").get_by_text("llm", exact=True).wait_for(state="attached")
+    page.locator("#count input").fill("5")
+    becomes(page, DRAWN, 6)
+    for width in (1280, 1920, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.locator("#proposed input").fill("0")
+        page.locator(".sp-score b").first.wait_for(state="detached")
+        room = page.locator(".sp-chips").bounding_box()
+        for most in (181, 640):
+            page.locator("#proposed input").fill(str(most))
+            page.locator(".sp-score", has_text=f"of {most}").last.wait_for()
+            at_rest(page)
+            scores = [f"{most - 1 - i} of {most}" for i in range(5)]
+            names = [name.removeprefix("ssm-") for name in FIVE]
+            expected = [f"{'ABCDE'[i]} {names[i]} {scores[i]}" for i in range(5)]
+            assert [" ".join(one.split()) for one in chips_fit(page, 5, width)[1:]] == expected
+            assert page.locator(".sp-chips").bounding_box() == room, "nothing moves"
 
 
 def names_of_the_others(page: Any) -> None:

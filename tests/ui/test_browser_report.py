@@ -154,7 +154,7 @@ def alike(board: Any, report: Any) -> list[list[str]]:
     at_rest(report)
     expected = report.evaluate(SAID, ["report", PICTURES])
     assert all(len(one) > 20 for one in expected), dict(zip(PICTURES, expected, strict=True))
-    becomes(board, SAID, expected, ["sessions", PICTURES])
+    becomes(board, SAID, expected, ["sessions", PICTURES], every_ms=100.0)
     return list(expected)
 
 
@@ -186,9 +186,34 @@ def selects_round(page: Any, number: int) -> None:
     page.locator(f"#report-strip .ss-round[data-r='{number}'][aria-pressed=true]").wait_for()
 
 
+STAGE = "() => document.querySelector('#report-tree .ss-stage[aria-current]')?.dataset.stage"
+
+
+def a_step_is_from_the_selected_round_and_hides_nothing(page: Any, whole: str) -> None:
+    page.locator("#report-scrubber [data-r='3']").click()
+    for key, number, stage in (
+        (".", 5, "draft"),
+        (".", 5, "combine"),
+        (",", 5, "draft"),
+        (",", 4, "commit"),
+        (",", 4, "verify"),
+    ):
+        page.keyboard.press(key)
+        bar_says(page, f"Round {number} of 8")
+        becomes(page, STAGE, stage)
+        assert page.locator("#report-strip .ss-text").inner_text() == whole
+    page.select_option("#report-speed", "0.5")  # the next round comes two seconds later
+    page.click("#report-play")
+    bar_says(page, "Round 4 of 8")
+    page.click("#report-rewind")
+    page.keyboard.press(",")
+    bar_says(page, "Round 0 of 8")
+
+
 def test_a_reader_steps_plays_selects_saves_and_prints(open_report: OpenReport) -> None:
     page = open_report(synthetic_run(8))
     whole = page.locator("#report-strip .ss-text").inner_text()
+    a_step_is_from_the_selected_round_and_hides_nothing(page, whole)
     page.click("#report-rewind")
     bar_says(page, "Round 0 of 8")
     notice_says(page, "you are at round 0 of 8")
@@ -252,42 +277,15 @@ SLIDE = """() => ["figures", "strip", "tree", "scrubber"].filter((name) => {
 SCROLLS = "() => document.documentElement.scrollHeight > innerHeight"
 
 
-STAGE = "() => document.querySelector('#report-tree .ss-stage[aria-current]')?.dataset.stage"
-
-
-def test_a_step_is_from_the_selected_round_and_hides_nothing(open_report: OpenReport) -> None:
-    page = open_report(synthetic_run(8))
-    whole = page.locator("#report-strip .ss-text").inner_text()
-    page.locator("#report-scrubber [data-r='3']").click()
-    for key, number, stage in (
-        (".", 5, "draft"),
-        (".", 5, "combine"),
-        (",", 5, "draft"),
-        (",", 4, "commit"),
-        (",", 4, "verify"),
-    ):
-        page.keyboard.press(key)
-        bar_says(page, f"Round {number} of 8")
-        becomes(page, STAGE, stage)
-        assert page.locator("#report-strip .ss-text").inner_text() == whole
-    page.select_option("#report-speed", "0.5")  # the next round comes two seconds later
-    page.click("#report-play")
-    bar_says(page, "Round 4 of 8")
-    page.click("#report-rewind")
-    page.keyboard.press(",")
-    bar_says(page, "Round 0 of 8")
-
-
 def test_embedded_in_a_slide_it_has_no_chrome_and_opens_at_a_round(
-    open_report: OpenReport, tmp_path: Path
+    browser_page: OpenPage, tmp_path: Path
 ) -> None:
-    page = open_report(synthetic_run(8))
-    (file,) = tmp_path.glob("*.html")
-    slide = tmp_path / "slide.html"
+    file, slide = tmp_path / "report.html", tmp_path / "slide.html"
+    file.write_text(report_html(synthetic_run(8)), encoding="utf-8")
     slide.write_text(
         f'<iframe src="{file.name}?embed=1&round=3" width="960" height="540"></iframe>', "utf-8"
     )
-    page.goto(slide.as_uri())
+    page = browser_page(slide.as_uri())
     frame = page.frames[1]
     frame.locator("body[data-ready]").wait_for()
     for hidden in (".rp-head", ".rp-foot", "#report-notice", "#report-inspector"):

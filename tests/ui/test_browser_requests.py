@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import threading
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from playwright.sync_api import TimeoutError as NotInTime
 
+from core import Engine
 from core.config import Request, SamplingParams, SpeculationConfig
+from core.engine.worker import Worker
 from core.events import RoundCompleted
 from tests.ui import sites
-from tests.ui.reading import becomes
+from tests.ui.gates import PASS_S, PassGate, gated_passes
+from tests.ui.reading import becomes, in_looks
 from tests.ui.sites import Axe, OpenPage, Served
 
 pytestmark = pytest.mark.browser
@@ -47,65 +47,39 @@ ROWS_IN_SIGHT = """() => {
   return [...document.querySelectorAll("#learn-requests tbody tr")]
     .filter((row) => row.getBoundingClientRect().bottom <= pane.bottom + 0.5).length;
 }"""
-# Of each LLM pass: a request lasts long enough to be drawn by a page on a busy machine.
-PASS_S = 0.04
 # Rows of which the page has drawn at least one round.
 DRAWN_OWN = "#requests tr.sp-own:not([data-round='0'])"
 DRAWN_ROW = "#requests tr[data-run='{}']:not([data-round='0'])"
-# The longest request needs some seventy passes.
-MAX_STEPS, STEP_MS = 25, 2000
 
 
-@dataclass
-class PassGate:
-    """Lets single LLM passes through while it is closed, so that a request cannot end before the
-    page has drawn it, however busy the machine is."""
-
-    passes: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
-    closed: bool = False
-
-    def wait(self) -> None:
-        """Before each pass."""
-        time.sleep(PASS_S)
-        while self.closed and not self.passes.acquire(timeout=PASS_S):
-            pass
-
-    def step_until_drawn(self, page: Any, selector: str) -> None:
-        """A pass at a time, until the page shows the element."""
-        for _ in range(MAX_STEPS):
-            self.passes.release()
-            try:
-                page.locator(selector).first.wait_for(timeout=STEP_MS)
-                return
-            except NotInTime:
-                continue
-        raise AssertionError(f"{selector} was not drawn within {MAX_STEPS} passes")
+@pytest.fixture(scope="module")
+def gated_site(
+    tmp_path_factory: pytest.TempPathFactory, chromium: Any, bundled: Engine
+) -> Iterator[tuple[Served, PassGate]]:
+    """The page with the bundled models, and the gate before the LLM's passes."""
+    with gated_passes(bundled.models.llm) as gate:
+        worker = Worker(Engine(bundled.models))
+        with sites.serve_page(tmp_path_factory.mktemp("requests"), worker) as site:
+            gate.pass_s = PASS_S
+            yield site, gate
+            gate.closed = False
 
 
 @pytest.fixture
-def gate() -> Iterator[PassGate]:
-    gate = PassGate()
+def gate(gated_site: tuple[Served, PassGate]) -> Iterator[PassGate]:
+    """Open before and after each test."""
+    gate = gated_site[1]
+    gate.closed = False
     yield gate
     gate.closed = False
 
 
 @pytest.fixture
-def scheduled_site(tmp_path: Any, chromium: Any, gate: PassGate) -> Iterator[Served]:
-    from core import Engine, load_models
-    from core.engine.worker import Worker
-
-    models = load_models(llm="bundled", ssms=["bundled"])
-    forward: Any = models.llm.forward
-
-    def gated(feeds: Any) -> Any:
-        gate.wait()
-        return forward(feeds)
-
-    models.llm.forward = gated  # type: ignore[method-assign]
-    worker = Worker(Engine(models))
-    with sites.serve_page(tmp_path, worker) as site:
-        yield site
-        gate.closed = False
+def scheduled_site(gated_site: tuple[Served, PassGate], gate: PassGate) -> Served:
+    """The page with the schedule that it opens with."""
+    site = gated_site[0]
+    site[1].model_host.schedule = "each"
+    return site
 
 
 def open_panel(page: Any) -> Any:
@@ -145,7 +119,7 @@ def test_grants_are_the_events(
     gate.closed = False
     sources = [own, mine, *others]
     page.locator("#requests .sp-lane").first.wait_for()
-    screenshot(page, "requests-light-1920")
+    sites.shot_in_motion(page, "requests-light-1920")
     assert not axe(page, "#requests-box")
     sites.until(page, lambda: all(source.is_done for source in sources))
     page.locator("#requests .sp-all-pool").get_by_text("No request is decoded now").wait_for()
@@ -180,7 +154,7 @@ def test_the_lesson_shows_the_pool(scheduled_site: Served, browser_page: OpenPag
     sites.until(page, lambda: context.model_host.schedule == "shared")
     page.locator("#learn-requests tr.sp-own").nth(1).wait_for()
     page.wait_for_function("() => window.seenInPass")
-    screenshot(page, "requests-lesson-1280")
+    sites.shot_in_motion(page, "requests-lesson-1280")
     scrolls = "(one) => one.scrollWidth > one.clientWidth"
     assert not page.locator("#learn-requests .sp-scroll").evaluate(scrolls)
     page.locator("#learn-rows").get_by_text("one budget").wait_for()
@@ -195,12 +169,6 @@ def test_the_lesson_shows_the_pool(scheduled_site: Served, browser_page: OpenPag
     pool.get_by_text(f" in its round {number}: ").wait_for()
 
 
-def screenshot(page: Any, name: str) -> None:
-    """A picture of what is in sight, while requests run."""
-    sites.ARTIFACTS.mkdir(exist_ok=True)
-    page.screenshot(path=sites.ARTIFACTS / f"{name}.png")
-
-
 def rows_of(page: Any) -> dict[str, str]:
     return dict(page.evaluate("() => window.seenRows"))
 
@@ -210,19 +178,21 @@ def by_round(source: Any) -> dict[int, RoundCompleted]:
     return {event.round: event for event in events if isinstance(event, RoundCompleted)}
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False)])
-def test_it_fits(scheduled_site: Served, browser_page: OpenPage, width: int, dark: bool) -> None:
+def test_it_fits(scheduled_site: Served, gate: PassGate, browser_page: OpenPage) -> None:
     url, context = scheduled_site
     context.model_host.schedule = "shared"
-    page = open_panel(browser_page(url, width=width, height=900, dark=dark))
+    page = open_panel(browser_page(url, width=1280, height=900))
     sources = [context.hub.start(request_of(i, 400), f"visitor-{i}") for i in range(6)]
     page.locator("#requests .sp-all-pool").get_by_text("requests wait in the queue").wait_for()
     page.locator("#requests .sp-lane").first.wait_for()
-    screenshot(page, f"requests-{'dark' if dark else 'light'}-{width}")
-    assert not sites.overflows(page)
-    if width > 1000:
-        scrolls = "(one) => one.scrollWidth > one.clientWidth"
-        assert not page.locator("#requests .sp-scroll").evaluate(scrolls)
+    gate.closed = True  # what is looked at goes on as long as that takes
+    for look in in_looks(page, (1280, False), (1280, True), (390, False)):
+        sites.shot_in_motion(page, f"requests-{look}")
+        assert not sites.overflows(page), look
+        if not look.startswith("390"):
+            scrolls = "(one) => one.scrollWidth > one.clientWidth"
+            assert not page.locator("#requests .sp-scroll").evaluate(scrolls), look
+    gate.closed = False
     for source in sources:
         source.cancel()
     sites.until(page, lambda: all(source.is_done for source in sources))

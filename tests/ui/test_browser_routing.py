@@ -3,13 +3,10 @@ token each node is and the regret on the page are what the events say."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from core import Engine, load_models
-from core.engine.worker import Worker
 from tests.ui import decoded, routed, sites
 from tests.ui.browser.looks import at_rest, turn_to
 from tests.ui.reading import becomes, in_looks, read
@@ -17,16 +14,10 @@ from ui.server.context import Context
 
 pytestmark = pytest.mark.browser
 
+TABS = ("sessions", "learn")
+
 REGRET = """() => [...document.querySelectorAll("#live-routing .ss-regret-rows tbody tr")]
   .map((row) => row.innerText.split("\\t"))"""
-
-
-@pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Any]:
-    """The bundled models behind Live, Sessions and Learn: the page's address and its context."""
-    worker = Worker(Engine(load_models(llm="bundled", ssms=["bundled"])))
-    with sites.serve_page(tmp_path_factory.mktemp("routed"), worker, ("sessions", "learn")) as site:
-        yield site
 
 
 def test_strip_and_provenance_are_the_recorded_ones_live_and_in_sessions(

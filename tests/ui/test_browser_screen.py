@@ -31,9 +31,18 @@ def live(stages: Any) -> Stage:
 FIRST = "() => document.querySelector('a[href], button, input, textarea, [tabindex]').className"
 
 
-def test_keys_skip_to_the_pictures(live: Stage, browser_page: OpenPage) -> None:
-    page = sites.wait_ready(browser_page(live.url))
-    sites.ran(page)
+def test_a_run_is_gone_through_by_keys_tokens_stages_and_columns(
+    live: Stage, browser_page: OpenPage
+) -> None:
+    page = sites.ran(sites.wait_ready(browser_page(live.url)))
+    keys_skip_to_the_pictures(page)
+    one_place_for_tokens_stages_keys_columns_and_the_link(page)
+    a_token_of_the_text_is_explained_by_its_own_node(page, live)
+    page.emulate_media(reduced_motion="reduce")
+    a_rounds_tree_is_drawn_alike_whatever_was_seen_before(page)
+
+
+def keys_skip_to_the_pictures(page: Any) -> None:
     skip = page.locator(".sp-skip")
     assert page.evaluate(FIRST) == "sp-skip", "the first that Tab comes to"
     skip.focus()
@@ -57,8 +66,29 @@ TIMES = """(wanted) => wanted.every((_, i) => {
 })"""
 
 
-def test_the_race_says_what_the_events_say(live: Stage, browser_page: OpenPage) -> None:
-    page = race(sites.wait_ready(browser_page(live.url, still=True)))
+UNTIMED = [["time", False, True], ["passes", True, False]]
+TIMED = [["time", True, False], ["passes", False, False]]
+
+
+def test_a_double_click_is_one_run_whose_race_says_what_the_events_say(
+    live: Stage, browser_page: OpenPage
+) -> None:
+    """It goes by passes until plain decoding is timed."""
+    page = sites.wait_ready(browser_page(live.url, still=True))
+    before = len(live.worker.runs)
+    page.locator("#live-run").dblclick()
+    sites.wait_run(page)
+    sites.wait_form_settled(sites.wait_drawn(page))
+    assert len(live.worker.runs) - before == 1
+    becomes(page, CLOCK, UNTIMED)
+    the_race_says_what_the_events_say(race(page), live)
+    # The log has no times of plain decoding's passes, and Sessions no clock to choose.
+    sites.open_latest_run(page)
+    page.locator("#sessions-figures .ss-race-speed").get_by_text("3 blocks").wait_for()
+    becomes(page, CLOCK.replace("#live", "#sessions"), [])
+
+
+def the_race_says_what_the_events_say(page: Any, live: Stage) -> None:
     desk = sites.desk_of(live.context)
     events = desk.player.source.events(0, desk.player.source.count)
     tokens = [len(one.token_ids) for one in events if isinstance(one, RoundCompleted)]
@@ -68,7 +98,7 @@ def test_the_race_says_what_the_events_say(live: Stage, browser_page: OpenPage) 
     )
     # On the measured clock, which is on now that there are times, a lane's time stops with its
     # last pass.
-    becomes(page, CLOCK, [["time", True, False], ["passes", False, False]])
+    becomes(page, CLOCK, TIMED)
     # Of the block whose speed-up is the median, which the sentence gives.
     plain, ours = desk.baseline.ends[desk.baseline.median_block]
     end = ours[-1]
@@ -93,21 +123,6 @@ def test_the_race_says_what_the_events_say(live: Stage, browser_page: OpenPage) 
     )
 
 
-def test_the_race_goes_by_passes_until_plain_decoding_is_timed(
-    live: Stage, browser_page: OpenPage
-) -> None:
-    untimed = [["time", False, True], ["passes", True, False]]
-    page = sites.wait_ready(browser_page(live.url, still=True))
-    sites.ran(page)
-    becomes(page, CLOCK, untimed)
-    race(page)
-    becomes(page, CLOCK, [["time", True, False], ["passes", False, False]])
-    # The log has no times of plain decoding's passes, and Sessions no clock to choose.
-    sites.open_latest_run(page)
-    page.locator("#sessions-figures .ss-race-speed").get_by_text("3 blocks").wait_for()
-    becomes(page, CLOCK.replace("#live", "#sessions"), [])
-
-
 def test_a_page_that_came_before_the_recording_plays_it_once_it_is_there(
     live: Stage, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,15 +135,6 @@ def test_a_page_that_came_before_the_recording_plays_it_once_it_is_there(
     source.is_done = True
     sites.wait_notice(page, "This is a recorded run")
     page.locator("#live-strip .ss-round").first.wait_for()
-
-
-def test_a_double_click_on_run_is_one_run(live: Stage, browser_page: OpenPage) -> None:
-    page = sites.wait_ready(browser_page(live.url, still=True))
-    before = len(live.worker.runs)
-    page.locator("#live-run").dblclick()
-    sites.wait_run(page)
-    sites.wait_form_settled(sites.wait_drawn(page))
-    assert len(live.worker.runs) - before == 1
 
 
 # What every picture says of where one is.
@@ -154,11 +160,7 @@ def at(page: Any, round_number: int, stage: str) -> None:
     becomes(page, PLACE, [round_number, stage, round_number, round_number, message])
 
 
-def test_one_place_for_tokens_stages_keys_columns_and_the_link(
-    live: Stage, browser_page: OpenPage
-) -> None:
-    page = sites.wait_ready(browser_page(live.url))
-    sites.ran(page)
+def one_place_for_tokens_stages_keys_columns_and_the_link(page: Any) -> None:
     page.locator("#live-strip [data-r='4']").first.click()
     at(page, 5, "commit")
     page.locator("#live-tree [data-stage=verify]").click()
@@ -197,13 +199,9 @@ EXPLAINED = """() => [...document.querySelectorAll("#live-inspector .ss-source")
 ])"""
 
 
-def test_a_token_of_the_text_is_explained_by_its_own_node(
-    live: Stage, browser_page: OpenPage
-) -> None:
+def a_token_of_the_text_is_explained_by_its_own_node(page: Any, live: Stage) -> None:
     """The dock's title, sentence and bars and the tree's node are those of the recorded events; the
     LLM's own token has no node, and the round's end explains it."""
-    page = sites.wait_ready(browser_page(live.url))
-    sites.ran(page)
     recording = decoded.latest_run(live.context)
     for number, kind in ((4, "the LLM's own token after a rejection"), (8, "a bonus token")):
         tree, verdict = recording.combined[number], recording.verified[number]
@@ -263,12 +261,8 @@ WIDE = """() => {
 }"""
 
 
-def test_a_rounds_tree_is_drawn_alike_whatever_was_seen_before(
-    live: Stage, browser_page: OpenPage
-) -> None:
-    page = sites.wait_ready(browser_page(live.url, still=True))
+def a_rounds_tree_is_drawn_alike_whatever_was_seen_before(page: Any) -> None:
     page.set_viewport_size({"width": 1280, "height": 800})
-    sites.ran(page)
     for number in (3, 6, 9):
         drawn = []
         for before in (number - 1, number + 1):
@@ -311,22 +305,14 @@ PLACED = """(value) => {
 }"""
 
 
-def test_a_run_that_waits_to_begin_is_no_step_of_the_history(
-    stages: Any, browser_page: OpenPage
-) -> None:
-    stage: Stage = stages(())
-    stage.clear()
-    stage.play(recorded(ROUNDS))
-    page = sites.wait_ready(browser_page(stage.url))
-    sites.ran(page)
-    run = sites.desk_of(stage.context).frame().run_id
+def a_run_that_waits_to_begin_is_no_step_of_the_history(page: Any, run: str) -> None:
     page.wait_for_function("(run) => location.search.includes(run)", arg=run)
     waiting = {"run": "", "sel": -1, "stage": "", "moving": True}
     assert page.evaluate(PLACED, waiting) == [run, 0]
     assert page.evaluate(PLACED, waiting | {"run": "next"}) == ["next", 1]
 
 
-def test_a_link_of_live_opens_what_is_seen_and_history_goes_through_runs(
+def test_links_open_what_is_seen_history_goes_through_runs_and_a_wrong_one_is_said(
     stages: Any, browser_page: OpenPage
 ) -> None:
     stage: Stage = stages(())
@@ -373,6 +359,8 @@ def test_a_link_of_live_opens_what_is_seen_and_history_goes_through_runs(
     seed = sites.text_box(sites.open_drawer(other), "sampling-seed").input_value()
     assert seed == str(stage.context.store.run(first).seed)
     assert other.locator("#live-strip .ss-tok").count()
+    a_run_that_waits_to_begin_is_no_step_of_the_history(other, first)
+    a_wrong_link_is_said_on_one_screen_until_the_next_press(other, stage)
 
 
 # The name of the page, where it is, is what a visitor sees there.
@@ -383,13 +371,7 @@ TITLE_SEEN = """() => {
 }"""
 
 
-def test_a_wrong_link_is_said_on_one_screen_until_the_next_press(
-    stages: Any, browser_page: OpenPage
-) -> None:
-    stage: Stage = stages(())
-    stage.clear()
-    stage.play(recorded(ROUNDS))
-    page = browser_page(stage.url)
+def a_wrong_link_is_said_on_one_screen_until_the_next_press(page: Any, stage: Stage) -> None:
     page.goto(f"{stage.url}?__theme=light&tab=nonsense")
     wrong = page.locator("#link-said").get_by_text("tab is 'nonsense': one of live")
     for width, height in SIZES:

@@ -72,10 +72,20 @@ FEW = """() => [...document.querySelectorAll("#live-inspector .ss-source")].map(
 }).every(Boolean)"""
 
 
-def test_bars_of_all_models_compare_and_nothing_lies_on_them(
+def test_a_run_of_five_ssms_has_the_shapes_that_its_pictures_are_to_have(
     live: Stage, browser_page: OpenPage
 ) -> None:
     page = sites.ran(sites.wait_ready(browser_page(live.url, still=True)))
+    why_has_the_ssms_bars_before_the_llms_pass(page, live)
+    bars_of_all_models_compare_and_nothing_lies_on_them(page)
+    lanes_show_whole_words_below_their_blocks_and_the_verdict_is_large(page, live)
+    a_wide_screen_has_why_and_when_side_by_side(page)
+    lines_to_siblings_run_between_the_rows(page)
+    lines_of_a_tree_are_seen_on_its_ground(page, live)
+    no_line_of_the_text_is_cut(page, live)
+
+
+def bars_of_all_models_compare_and_nothing_lies_on_them(page: Any) -> None:
     page.locator("#live-tree .ss-node[data-key='0']").click()
     page.locator("#live-inspector .ss-source").nth(5).wait_for()
     for size in SIZES:
@@ -95,8 +105,7 @@ SOURCES = """() => [...document.querySelectorAll("#live-inspector .ss-source")]
   .filter((one) => one.querySelector(".ss-bar")).length"""
 
 
-def test_why_has_the_ssms_bars_before_the_llms_pass(live: Stage, browser_page: OpenPage) -> None:
-    page = sites.ran(sites.wait_ready(browser_page(live.url, still=True)))
+def why_has_the_ssms_bars_before_the_llms_pass(page: Any, live: Stage) -> None:
     desk = sites.desk_of(live.context)
     for stage in ("draft", "combine"):
         page.locator(f"#live-tree [data-stage={stage}]").click()
@@ -105,6 +114,8 @@ def test_why_has_the_ssms_bars_before_the_llms_pass(live: Stage, browser_page: O
         becomes(page, SOURCES, sum(bool(draft.token_ids) for draft in drafts))
         assert page.locator("#live-inspector .ss-meant").is_hidden(), "it is about the LLM's bars"
         assert "scores" in page.locator("#live-inspector .ss-sentence").inner_text()
+    page.locator("#live-tree [data-stage=commit]").click()
+    page.wait_for_function(f"() => {STAGE} === 'commit'")
 
 
 # Of both lanes: the words, whether they are below the blocks, and inside the track.
@@ -129,10 +140,9 @@ def are_whole(shown: list[str], words: list[str]) -> bool:
     return word.startswith(last) and not word.removeprefix(last)[:1].isalnum()
 
 
-def test_lanes_show_whole_words_below_their_blocks_and_the_verdict_is_large(
-    live: Stage, browser_page: OpenPage
+def lanes_show_whole_words_below_their_blocks_and_the_verdict_is_large(
+    page: Any, live: Stage
 ) -> None:
-    page = sites.ran(sites.wait_ready(browser_page(live.url, still=True)))
     tokens = [token.text for token in sites.desk_of(live.context).frame().view.tokens]
     whole = " ".join("".join(tokens).split()).split(" ")
     for size, least in ((SIZES[0], 24), (SIZES[1], 30)):
@@ -158,8 +168,7 @@ PANES = """() => [...document.querySelectorAll("#live-dock > .sp-pane")]
   })"""
 
 
-def test_a_wide_screen_has_why_and_when_side_by_side(live: Stage, browser_page: OpenPage) -> None:
-    page = sites.ran(sites.wait_ready(browser_page(live.url, still=True)))
+def a_wide_screen_has_why_and_when_side_by_side(page: Any) -> None:
     for name in ("why", "when"):
         if name != "why":
             sites.dock(page, name)
@@ -168,6 +177,7 @@ def test_a_wide_screen_has_why_and_when_side_by_side(live: Stage, browser_page: 
         assert (why[0], when[0]) == ("why", "when") and why[2] <= when[1] and why[3] == when[3]
     sites.dock(page, "who")
     assert [pane[0] for pane in page.evaluate(PANES)] == ["who"]
+    sites.dock(page, "why")
 
 
 # Whether a line of the text is cut at the panel's top or bottom, stripes and boxes included.
@@ -181,11 +191,10 @@ CUT_LINES = """() => {
 }"""
 
 
-def test_no_line_of_the_text_is_cut(stages: Any, browser_page: OpenPage) -> None:
-    stage: Stage = stages(("live",))
-    stage.clear()
-    stage.play(recorded(60))
-    page = sites.ran(sites.wait_ready(browser_page(stage.url, still=True)))
+def no_line_of_the_text_is_cut(page: Any, live: Stage) -> None:
+    """Of a run that fills its panel."""
+    live.play(recorded(60))
+    sites.ran_again(page, live.context)
     for size in SIZES:
         at_size(page, size)
         for number in (0, 20, 37, 59):
@@ -219,8 +228,7 @@ EDGES = """() => {
 }"""
 
 
-def test_lines_of_a_tree_are_seen_on_its_ground(live: Stage, browser_page: OpenPage) -> None:
-    page = sites.ran(sites.wait_ready(browser_page(live.url, still=True)))
+def lines_of_a_tree_are_seen_on_its_ground(page: Any, live: Stage) -> None:
     kinds: set[str] = set()
     for combine in ("union", "vote"):
         if combine == "vote":
@@ -251,8 +259,7 @@ BRACKETS = """async (base) => {
 }"""
 
 
-def test_lines_to_siblings_run_between_the_rows(live: Stage, browser_page: OpenPage) -> None:
-    page = sites.wait_ready(browser_page(live.url))
+def lines_to_siblings_run_between_the_rows(page: Any) -> None:
     base = page.evaluate("() => document.querySelector('link[href*=\"/tree.css\"]').href")
     for below, above in page.evaluate(BRACKETS, base.removesuffix("tree.css")):
         assert below >= 5 and above >= 5, "pixels from the boxes of both rows"

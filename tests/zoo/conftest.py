@@ -27,6 +27,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("nightly")
 
 
+@pytest.fixture(autouse=True)
+def _few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An SSM that is looked at in training writes the shortest texts that can be measured."""
+    monkeypatch.setattr("zoo.distil._PROMPTS", 2)
+    monkeypatch.setattr("zoo.distil._MEASURED_TOKENS", 18)
+
+
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder prepared from this interpreter's standard library; tests only read it."""

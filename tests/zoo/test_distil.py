@@ -34,7 +34,7 @@ from zoo.models import open_model, weights_id
 from zoo.own_texts import BatchShape, OwnTexts, continue_prefixes
 from zoo.result_cache import NO_CACHE
 from zoo.students import Student, students, tuning_preset
-from zoo.tokens import TokenStore
+from zoo.tokens import TokenStore, open_tokens
 from zoo.train import TrainingRun
 from zoo.trainer import new_model
 
@@ -47,11 +47,27 @@ def fresh(store: TokenStore, which: int, seed: int) -> Any:
     return new_model(SMALL.models[which], SMALL, vocabulary, seed).eval()
 
 
+NAMES = ("llm", "ssm-code", "ssm-docs")
+
+
+@pytest.fixture(scope="module")
+def taught(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A prepared folder, an LLM in it with texts of its own, and two SSMs; tests copy it."""
+    folder = shutil.copytree(prepared, tmp_path_factory.mktemp("taught") / "family")
+    store = open_tokens(folder)
+    llm, *_ = (saved_model(store, which, which, name) for which, name in enumerate(NAMES))
+    run = TrainingRun(SMALL, store, 1.0, torch.device("cpu"), stream=io.StringIO())
+    teaching = Teaching(run, llm, own_batches=1)
+    teaching.held_out()
+    teaching.rows()
+    return folder
+
+
 @pytest.fixture
-def family(store: TokenStore) -> tuple[TokenStore, Path, list[Path]]:
+def family(taught: Path, tmp_path: Path) -> tuple[TokenStore, Path, list[Path]]:
     """A prepared folder, an LLM in it, and two SSMs to begin with."""
-    named = enumerate(("llm", "ssm-code", "ssm-docs"))
-    llm, *ssms = (saved_model(store, which, which, name) for which, name in named)
+    store = open_tokens(shutil.copytree(taught, tmp_path / "family"))
+    llm, *ssms = (store.folder / "given" / name for name in NAMES)
     return store, llm, ssms
 
 

@@ -80,16 +80,26 @@ def reference_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.fixture(scope="module")
+def seeded_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `prepare` writes with another seed; tests copy it."""
+    out = tmp_path_factory.mktemp("seeded")
+    zoo("prepare", "--preset", "smoke", "--out", out, "--seed", 1)
+    return out
+
+
 @pytest.mark.parametrize("last", ["tokenizer", "code.npy", "manifest.json"])
-def test_a_killed_prepare_counts_as_none_and_begins_anew(last: str, reference_folder, tmp_path):
+def test_a_killed_prepare_counts_as_none_and_begins_anew(
+    last: str, reference_folder: Path, seeded_folder: Path, tmp_path: Path
+) -> None:
     """Also in a folder that was prepared otherwise before."""
-    zoo("prepare", "--preset", "smoke", "--out", tmp_path, "--seed", 1)
-    again = ("prepare", "--preset", "smoke", "--out", tmp_path)
+    out = shutil.copytree(seeded_folder, tmp_path / "out")
+    again = ("prepare", "--preset", "smoke", "--out", out)
     kill_before(last, *again)
     with pytest.raises(ConfigError, match="python -m zoo prepare"):
-        open_tokens(tmp_path)
+        open_tokens(out)
     zoo(*again)
-    assert files(tmp_path) == files(reference_folder)
+    assert files(out) == files(reference_folder)
 
 
 def test_what_a_kill_cut_an_evaluation_short_of_is_on_the_curve(reference_folder: Path) -> None:

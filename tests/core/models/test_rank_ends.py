@@ -30,6 +30,8 @@ from tests.interrupts import hear_interrupts
 
 pytestmark = pytest.mark.nightly
 ROOT = Path(__file__).resolve().parents[3]
+# Over ranks; a given number of nodes is not measured.
+SPLIT = ("--llm-ranks", "tp=2", "--ssm", "ssm-stories", "--set", "max_tree_nodes=8")
 TIMEOUT_S = 3.0
 BUSY_S = 8.0  # what a machine that is busy may take beside
 
@@ -197,8 +199,8 @@ def test_an_interrupt_leaves_no_rank_behind_the_others(
 @pytest.mark.parametrize("sent", [None, signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
 def test_no_rank_outlives_the_leader(sent: int | None, tmp_path: Path) -> None:
     tokens = "8" if sent is None else "700"
-    command = [sys.executable, "-m", "core", "--llm-ranks", "tp=2", "--ssm", "ssm-stories"]
-    command += ["--prompt", "Once", "--max-new-tokens", tokens, "--ignore-eos", "--events"]
+    command = [sys.executable, "-m", "core", *SPLIT, "--prompt", "Once", "--events"]
+    command += ["--max-new-tokens", tokens, "--ignore-eos"]
     process = subprocess.Popen(
         command,
         cwd=ROOT,
@@ -233,7 +235,7 @@ def test_ranks_that_a_person_starts_end_with_the_leader(sent: int | None, tmp_pa
     place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     place["TMPDIR"] = str(tmp_path)
     tokens = "8" if sent is None else "700"
-    command = ["--llm-ranks", "tp=2", "--ssm", "ssm-stories", "--prompt", "Once", "--events"]
+    command = [*SPLIT, "--prompt", "Once", "--events"]
     begun = [
         subprocess.Popen(
             [sys.executable, "-m", *words],

@@ -34,7 +34,9 @@ ENDS = {
     signal.SIGSTOP: (TIMEOUT_S + 1.0, "a rank of the LLM among {} did not answer in time"),
 }
 LOOP = (3, 9, 27, 17, 3, 9, 27, 17, 3, 9)
-TREES = Request("w", SamplingParams(12), SpeculationConfig(drafters=("ngram",)), False, LOOP)
+NODES = 12  # a given number is not measured, which takes seconds over ranks
+DRAFTS = SpeculationConfig(drafters=("ngram",), max_tree_nodes=NODES)
+TREES = Request("w", SamplingParams(12), DRAFTS, False, LOOP)
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +129,8 @@ def test_the_run_ends_with_the_rank(
 def test_the_bundled_llm_with_its_ssms(ranks: RankedModel) -> None:
     """Then new ranks, and another engine over another LLM."""
     one = bundled_engine()
-    run = Request(prompts(1)[0], SamplingParams(16), SpeculationConfig.preset("specinfer"))
+    speculation = replace(SpeculationConfig.preset("specinfer"), max_tree_nodes=NODES)
+    run = Request(prompts(1)[0], SamplingParams(16), speculation)
     expected = ids_of_events(one.generate(run))
     engine, pids = Engine(replace(one.models, llm=ranks)), pids_of(ranks)
     folder, split = ranks._running.followers._folder, ranks.ranks.split

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfi
 from core.config.ranks import ranks_of
 from core.errors import ConfigError
 from core.events import Combined, RoundCompleted, RunStarted, Span
+from core.length.cost_model import ledger
 from core.models.hf_model import HfModel
 from core.models.loading.catalog import bundled_llm
 from core.models.ranks.messages import CommitRow
@@ -30,6 +32,14 @@ SAMPLED = SamplingParams(24, temperature=0.8, seed=3)
 TREE = SpeculationConfig.preset("specinfer")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _timed_once() -> Iterator[None]:
+    """An LLM's passes are timed once for all engines over it: over ranks that takes seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ledger, "measure_verify_costs", cache(ledger.measure_verify_costs))
+        yield
+
+
 @pytest.fixture(scope="module", params=["tp=2", "pp=2"])
 def rank_models(request: pytest.FixtureRequest) -> Iterator[LoadedModels]:
     one = bundled_engine().models
@@ -37,10 +47,15 @@ def rank_models(request: pytest.FixtureRequest) -> Iterator[LoadedModels]:
         yield replace(one, llm=model)
 
 
-def test_logits_are_those_of_one_process(rank_models: LoadedModels) -> None:
+@cache
+def logits_of_one_process() -> torch.Tensor:
     one: Any = bundled_engine().models.llm
-    assert rank_models.llm.info == one.info  # the fingerprint too
-    assert error_of(logits_of_trees(rank_models.llm), logits_of_trees(one)) < 1e-4  # type: ignore[arg-type]
+    return logits_of_trees(one)
+
+
+def test_logits_are_those_of_one_process(rank_models: LoadedModels) -> None:
+    assert rank_models.llm.info == bundled_engine().models.llm.info  # the fingerprint too
+    assert error_of(logits_of_trees(rank_models.llm), logits_of_one_process()) < 1e-4  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("rank_models", ["pp=2"], indirect=True)
@@ -66,9 +81,8 @@ def test_a_rank_that_misses_a_commit_changes_the_logits(
                 message = CommitRow(message.row, [0, 2, 5, 8], [])
         send(message)
 
-    one: Any = bundled_engine().models.llm
     monkeypatch.setattr(model, "_send", send_corrupted)
-    assert error_of(logits_of_trees(model), logits_of_trees(one)) > 1e-3
+    assert error_of(logits_of_trees(model), logits_of_one_process()) > 1e-3
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "match"])
@@ -89,8 +103,12 @@ def test_laws_1_and_2(
 def plain_token_ids(requests: list[Request]) -> list[list[int]]:
     """Token ids that one process writes without drafts."""
     plain = SpeculationConfig.preset("autoregressive")
-    one = bundled_engine()
-    return [ids_of_events(one.generate(replace(each, speculation=plain))) for each in requests]
+    return [ids_of_one_process(replace(each, speculation=plain)) for each in requests]
+
+
+@cache
+def ids_of_one_process(request: Request) -> list[int]:
+    return ids_of_events(bundled_engine().generate(request))
 
 
 @pytest.mark.parametrize(

@@ -27,11 +27,14 @@ HIDE = """(hidden) => {
 }"""
 
 
-@pytest.mark.parametrize("script", ["requests.js", "progress.js", "header.js"])
 def test_the_server_is_asked_while_the_part_is_visible_and_at_once_when_it_comes_into_view(
-    chromium: Any, script: str
+    chromium: Any,
 ) -> None:
-    page = chromium.new_page()
+    for script in ("requests.js", "progress.js", "header.js"):
+        check_questions(chromium.new_page(), script)
+
+
+def check_questions(page: Any, script: str) -> None:
     page.clock.install()
     page.clock.pause_at(page.evaluate("Date.now() + 1000"))
     page.evaluate(MOUNT, [component_script(script), SHELL])

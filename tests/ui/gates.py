@@ -1,0 +1,65 @@
+"""A gate before the LLM's passes: a request cannot end before the page has drawn it, however busy
+the machine is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+# Of each LLM pass: a request lasts long enough to be drawn by a page on a busy machine.
+PASS_S = 0.04
+# The longest request needs some seventy passes.
+MAX_STEPS, STEP_MS = 25, 2000
+POLL_S = 0.04
+
+
+@dataclass
+class PassGate:
+    """Lets single LLM passes through while it is closed. `pass_s`: what each pass waits for when
+    the gate is open, in seconds."""
+
+    passes: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    closed: bool = False
+    pass_s: float = 0.0
+
+    def wait(self) -> None:
+        """Before each pass."""
+        time.sleep(self.pass_s)
+        while self.closed and not self.passes.acquire(timeout=POLL_S):
+            pass
+
+    def step_until_drawn(self, page: Any, selector: str) -> None:
+        """A pass at a time, until the page shows the element."""
+        from playwright.sync_api import TimeoutError as NotInTime
+
+        for _ in range(MAX_STEPS):
+            self.passes.release()
+            try:
+                page.locator(selector).first.wait_for(timeout=STEP_MS)
+                return
+            except NotInTime:
+                continue
+        raise AssertionError(f"{selector} was not drawn within {MAX_STEPS} passes")
+
+
+@contextmanager
+def gated_passes(llm: Any) -> Iterator[PassGate]:
+    """A gate before every pass of this model in the block; open at its end."""
+    gate, forward = PassGate(), llm.forward
+
+    def gated(feeds: Any) -> Any:
+        gate.wait()
+        return forward(feeds)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(llm, "forward", gated)
+        try:
+            yield gate
+        finally:
+            gate.closed = False
