@@ -34,8 +34,9 @@ SHARE = 0.02
 # alternate.
 STEADY_ROUNDS = 16
 # A gain must exceed 3 standard errors of the difference; after a change of domain, where the
-# new tokens are few, any gain counts.
-NOISE = 3.0
+# new tokens are few, any gain counts, but 5 soon after another switch: equals predict a few tokens
+# much worse now and then, which looks like a change.
+NOISE, NOISE_SOON = 3.0, 5.0
 # Lower bound of a log-probability: a single surprising token says little about a drafter.
 FLOOR = -6.9  # log 0.001
 # Tokens that may show a drop, and the tokens before them for comparison.
@@ -242,6 +243,9 @@ class CreditRouter:
             self._reason = f"{', '.join(self._routed)} predicted the prompt's end best"
             return
         may_switch = self._changed or self._is_steady
+        # Round 0 is that of the prompt's audition, which chooses among all and switches nothing.
+        soon = self._last_switch > 0 and not self._is_steady
+        errors = (NOISE_SOON if soon else 0.0) if self._changed else NOISE
         changes, why, held_back = [], "the text changed", ""
         for challenger in [name for name in best if name not in self._routed]:
             scored_routed = [name for name in self._routed if name in credits]
@@ -252,7 +256,7 @@ class CreditRouter:
             if not may_switch:
                 held_back = f"{higher} switches are {STEADY_ROUNDS} rounds apart"
                 break
-            noise = 0.0 if self._changed else NOISE * noise_of(recent[challenger], recent[weakest])
+            noise = errors * noise_of(recent[challenger], recent[weakest]) if errors else 0.0
             # By value, not by credit: a slower SSM must predict better by more.
             if self._value(challenger, credits[challenger] - noise) <= values[weakest]:
                 held_back = f"{higher} by no more than their noise"
