@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from core.config.mechanisms import is_model_free, length_policy, verify_rule
+from core.config.mechanisms import length_policy, verify_rule
 from core.engine.round_state import ActiveRequest, RoundState
 from core.engine.snapshot import ScheduleDecision
 from core.events.parts import Scheduled, Timed
@@ -207,14 +207,14 @@ def _live_request(
     request: ActiveRequest, modes: Mapping[str, str], state: RoundState | None
 ) -> LiveRequest:
     speculation = request.sequence.speculation
-    ssms = [drafter.name for drafter in request.drafters if not is_model_free(drafter.name)]
-    num_routed = speculation.routed_drafters if request.router is not None else len(ssms)
+    # What the request asks for: the grant is still that of its last round.
+    choice = state.choice if state else request.policy.choose()
     # A policy that predicts a round's time compares it with plain decoding, with probes of its own.
     guards_itself = speculation.never_drafts or length_policy(speculation.length).predicts
     return LiveRequest(
         context=request.sequence.root_position,
-        length=state.length if state else request.policy.choose().length,
-        drafters=max(1, min(num_routed, len(ssms))),
+        length=state.length if state else choice.length,
+        drafters=max(1, request.num_ssms_for(choice)),
         rounds_waited=request.rounds_waited,
         overlapped=modes[request.run_id] == "across",
         tokens=request.sequence.sampling.max_new_tokens,
