@@ -11,6 +11,7 @@ from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.events import Event, RoundCompleted
 from core.length.cost_model import Switch
 from core.scheduling import BatchOutcome, Grant, LiveRequest, Plan, Scheduler
+from core.scheduling.cosine import Cosine
 from core.scheduling.guard import PlainGuard
 from core.scheduling.shared import Shared
 from tests.core.engines import admit_all, by_run, ids_of_events, tables, texts_of
@@ -134,6 +135,48 @@ def test_no_draft_and_no_turns_where_plain_rounds_are_faster() -> None:
     assert [texts[one.sequence.run_id] for one in live] == texts_of(
         plain.generate_many(requests(("off",) * 7))
     )
+
+
+class TimeOfLongestText:
+    """See BatchCosts: a pass takes as long as its longest text, for however many requests."""
+
+    def verify_ms(self, requests: int, nodes: int, context: int) -> float:
+        return float(context)
+
+    def draft_ms(self, requests: int, length: int) -> float:
+        return 0.0
+
+    def fits(self, requests: int, width: int, extent: int) -> bool:
+        return True
+
+    def observe(self, outcome: BatchOutcome) -> None:
+        """Nothing is measured."""
+
+
+def test_no_request_waits_for_ever() -> None:
+    """`cosine`: the short texts take least time a request in a pass without the long one, so its
+    request is verified only because it has waited."""
+    engine = Engine(loaded_tables(*tables(1, context=128)), schedule="cosine")
+    scheduler = engine._schedule._scheduler
+    assert isinstance(scheduler, Cosine)
+    scheduler._times = TimeOfLongestText()  # type: ignore[assignment]
+    shape = SpeculationConfig(expansion=(1,), speculation_length=1)
+    prompts = (" ".join(["w1", "w5", "w3", "w2"] * n) for n in (1, 18, 1))
+    live = admit_all(
+        engine,
+        [Request(one, SamplingParams(40, seed=1, ignore_eos=True), shape) for one in prompts],
+    )
+    waited = dict.fromkeys((one.run_id for one in live), 0)
+    group_sizes = set()
+    for _ in range(12):
+        verified = {e.run_id for e in engine.round(live) if isinstance(e, RoundCompleted)}
+        group_sizes.add(len(verified))
+        waited = {run: 0 if run in verified else 1 + rounds for run, rounds in waited.items()}
+        assert [one.rounds_waited for one in live] == [*waited.values()]
+        # A group has the longest waiting request: each other one goes first at most once.
+        assert max(waited.values()) < len(live)
+    assert group_sizes == {2, 3}, "the short texts alone, and all"
+    engine.close()
 
 
 def test_verified_nodes_are_counted_and_not_depths() -> None:
