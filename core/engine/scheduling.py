@@ -57,6 +57,17 @@ class BatchSchedule:
         plan, number = self._last_decision
         return ScheduleDecision(plan.decision, plan.reason, self._num_passes - number)
 
+    def take_over(
+        self, requests: Sequence[ActiveRequest], pool_states: Mapping[str, RoundState]
+    ) -> None:
+        """Called before the first plan after another schedule: forgets what that one decided and
+        granted. A draft that waits keeps its length limit, which it was made with."""
+        for request in requests:
+            request.decision = None
+            _apply_grant(request, FREE, None)
+        for state in pool_states.values():
+            state.decision = None
+
     def plan(
         self,
         requests: Sequence[ActiveRequest],
@@ -71,11 +82,6 @@ class BatchSchedule:
         states that wait to be verified, by run.
         """
         if self._scheduler is None:
-            # The engine's schedule may have been another one in the last round.
-            for request in requests:
-                request.decision = None
-                if request.grant is not FREE or request.load is not None:
-                    _apply_grant(request, FREE, None)
             return list(requests), None
         self._began = time.perf_counter()
         self._num_queued, self._num_live = num_queued, len(requests)

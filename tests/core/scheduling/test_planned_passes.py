@@ -10,7 +10,7 @@ import pytest
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.events import Event, RoundCompleted
 from core.length.cost_model import Switch
-from core.scheduling import BatchOutcome, Grant, LiveRequest, Plan, Scheduler
+from core.scheduling import FREE, BatchOutcome, Grant, LiveRequest, Plan, Scheduler
 from core.scheduling.cosine import Cosine
 from core.scheduling.guard import PlainGuard
 from core.scheduling.shared import Shared
@@ -135,6 +135,40 @@ def test_no_draft_and_no_turns_where_plain_rounds_are_faster() -> None:
     assert [texts[one.sequence.run_id] for one in live] == texts_of(
         plain.generate_many(requests(("off",) * 7))
     )
+
+
+class Deciding:
+    """See Scheduler: verifies the first request and drafts for the second one; each plan has a
+    decision."""
+
+    def plan(self, live: Sequence[LiveRequest], num_queued: int) -> Plan:
+        grants = (Grant(1, 1),) * len(live)
+        return Plan((0,), grants, reason="decided", decision="fewer", next_group=(1,))
+
+    def budget(self, chances: Sequence[Sequence[float]], context: int) -> int | None:
+        return None
+
+    def observe(self, outcome: BatchOutcome) -> None:
+        """Nothing is measured."""
+
+
+@pytest.mark.parametrize("schedule", ["shared", "each"])
+def test_a_decision_ends_with_its_schedule(schedule: str) -> None:
+    """For a request whose draft under it waits to be verified, and for one without a draft."""
+    engine = Engine(loaded_tables(*tables(2)), schedule="cosine")
+    engine._schedule._scheduler = Deciding()
+    live = admit_all(engine, requests(("across",) * 7)[:3])
+    assert [one.scheduled for one in engine.round(live) if isinstance(one, RoundCompleted)]
+    waiting, undrafted = engine._draft_pool.states[live[1].run_id], live[2]
+    assert waiting.decision is not None and undrafted.decision is not None
+    engine.schedule = schedule
+    events = [one for _ in range(4) for one in engine.round(live)]
+    assert {one.run_id for one in events} == {one.run_id for one in live}
+    parts = [one.scheduled for one in events if isinstance(one, RoundCompleted)]
+    assert not [part for part in parts if part and part.decision == "fewer"]
+    # `shared` may have stopped all drafts by now.
+    assert schedule == "shared" or all(one.grant == FREE for one in live)
+    engine.close()
 
 
 class TimeOfLongestText:
