@@ -89,6 +89,14 @@ class ActiveRequest:
     def run_id(self) -> str:
         return self.sequence.run_id
 
+    @property
+    def may_draft(self) -> bool:
+        """False where no draft is allowed or useful: by configuration, by the scheduler, or with
+        one token left."""
+        if self.sequence.speculation.never_drafts or self.grant.length == 0:
+            return False
+        return self.sequence.room > 0
+
     def drop_drafter(self, index: int, error: BaseException) -> None:
         """Drops a failed drafter for the rest of the run and notes the error for its next event."""
         drafter = self.drafters[index]
