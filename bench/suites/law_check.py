@@ -17,6 +17,7 @@ from bench.prompts import Prompt
 from bench.settings import Settings
 from bench.suites.law_rows import LawRow
 from bench.tables import NOTHING, table
+from core.config import PRESETS
 from core.config.mechanisms import combine_rule
 from core.engine.engine import Engine
 from core.trees.noise import SeededNoise
@@ -125,7 +126,8 @@ def _summary(by_row: Mapping[LawRow, Comparisons]) -> str:
     groups: dict[tuple[str, str, str], list[LawRow]] = {}
     for row in by_row:
         config = row.speculation
-        name = {"rules": config.draft, "mechanisms": _mechanism(row)}.get(row.name, "presets")
+        kind = "presets" if row.name in PRESETS else row.name
+        name = {"rules": config.draft, "mechanisms": _mechanism(row)}.get(kind, kind)
         groups.setdefault((f"{row.temperature:g}", name, config.verify), []).append(row)
     lines = []
     for key, rows in sorted(groups.items()):
@@ -134,7 +136,15 @@ def _summary(by_row: Mapping[LawRow, Comparisons]) -> str:
         exact = len(prompts) - len(_diverged_prompts(prompts))
         figures = (len(rows), len(prompts) or NOTHING, exact or NOTHING)
         lines.append([*key, *figures, ", ".join(verdicts)])
-    heads = ("temperature", "draft", "verify", "rows", "continuations", "exact", "verdict")
+    heads = (
+        "temperature",
+        "draft, rules or kind",
+        "verify",
+        "rows",
+        "continuations",
+        "exact",
+        "verdict",
+    )
     return table("Laws 1 and 2, summary", heads, lines)
 
 

@@ -29,9 +29,9 @@ class AuditionStep:
     def before_first_draft(self, request: ActiveRequest) -> None:
         """Once per request, before its first draft: scores its SSMs on the text's last tokens, for
         its router or length policy. A text that is too short is scored in a later round."""
-        # A grant of 0 allows no draft, so there is nothing to choose for yet.
         too_short = len(request.sequence.tokens) < MIN_TOKENS
-        if request.had_audition or request.grant.length == 0 or too_short:
+        # Without a draft there is nothing to choose for.
+        if request.had_audition or not request.may_draft or too_short:
             return
         request.had_audition = True
         # Without failed SSMs: if one is left, there is nothing to choose.
@@ -57,7 +57,7 @@ class AuditionStep:
         request, router = state.request, state.request.router
         # One that is on its way to the nodes is not requested twice.
         waiting = self._remote is not None and self._remote.expects_audition(request)
-        if router is None or not router.wants_audition or request.grant.length == 0 or waiting:
+        if router is None or not router.wants_audition or not request.may_draft or waiting:
             return
         names, observe = self._ssm_names(request), partial(_observe_router, request)
         state.timings += self._audition(request, names, "audition", router.audition_window, observe)

@@ -251,8 +251,10 @@ class Engine:
         # drafts (`next_round`, called by the pool).
         switch = pipeline_switch(active, self.costs)
         modes = pipeline_modes(active, switch)
-        self._steps.schedule = schedule = self._schedule
-        pool = self._draft_pool
+        pool, schedule = self._draft_pool, self._schedule
+        if schedule is not self._steps.schedule:
+            schedule.take_over(active, pool.states)
+            self._steps.schedule = schedule
         # With `each` these are all requests and None: the pool divides them by their modes.
         group, next_group = schedule.plan(active, modes, num_queued, pool.states)
         for request in (*group, *(next_group or ())):

@@ -89,6 +89,14 @@ class ActiveRequest:
     def run_id(self) -> str:
         return self.sequence.run_id
 
+    @property
+    def may_draft(self) -> bool:
+        """False where no draft is allowed or useful: by configuration, by the scheduler, or with
+        one token left."""
+        if self.sequence.speculation.never_drafts or self.grant.length == 0:
+            return False
+        return self.sequence.room > 0
+
     def drop_drafter(self, index: int, error: BaseException) -> None:
         """Drops a failed drafter for the rest of the run and notes the error for its next event."""
         drafter = self.drafters[index]
@@ -117,15 +125,8 @@ class ActiveRequest:
     def drafters_for(self, choice: Choice) -> list[int]:
         """Indices of the drafters that a choice uses, without failed ones and those that the router
         or the scheduler leaves out."""
-        names, route = choice.drafters, self.route()
-        waiting = self.routed_ssms - {*route.drafters} if route else frozenset()
-        indices = [
-            index
-            for index, drafter in enumerate(self.drafters)
-            if index not in self.lost_drafters
-            and drafter.name not in waiting
-            and (names is None or drafter.name in names)
-        ]
+        route = self.route()
+        indices = self._drafters_of(choice, route)
         # With a router the grant is within the route already, see `route`.
         if route is None and self.grant.drafters is not None:
             ssms = [index for index in indices if not is_model_free(self.drafters[index].name)]
@@ -133,6 +134,27 @@ class ActiveRequest:
             left_out = ssms[max(1, self.grant.drafters) :]
             indices = [index for index in indices if index not in left_out]
         return indices
+
+    def num_ssms_for(self, choice: Choice) -> int:
+        """The number of SSMs that would draft with a choice, were it not for the scheduler's
+        grant."""
+        if not choice.length:
+            return 0
+        indices = self._drafters_of(choice, self.router.route() if self.router else None)
+        return sum(not is_model_free(self.drafters[index].name) for index in indices)
+
+    def _drafters_of(self, choice: Choice, route: Route | None) -> list[int]:
+        """Indices of the drafters that a choice uses, without failed ones and SSMs that are not in
+        the route."""
+        names = choice.drafters
+        waiting = self.routed_ssms - {*route.drafters} if route else frozenset()
+        return [
+            index
+            for index, drafter in enumerate(self.drafters)
+            if index not in self.lost_drafters
+            and drafter.name not in waiting
+            and (names is None or drafter.name in names)
+        ]
 
     def route(self) -> Route | None:
         """The SSMs of the next round, at most as many as the scheduler grants; None without a

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from core.config.mechanisms import is_model_free, length_policy, verify_rule
+from core.config.mechanisms import length_policy, verify_rule
 from core.engine.round_state import ActiveRequest, RoundState
 from core.engine.snapshot import ScheduleDecision
 from core.events.parts import Scheduled, Timed
@@ -57,6 +57,17 @@ class BatchSchedule:
         plan, number = self._last_decision
         return ScheduleDecision(plan.decision, plan.reason, self._num_passes - number)
 
+    def take_over(
+        self, requests: Sequence[ActiveRequest], pool_states: Mapping[str, RoundState]
+    ) -> None:
+        """Called before the first plan after another schedule: forgets what that one decided and
+        granted. A draft that waits keeps its length limit, which it was made with."""
+        for request in requests:
+            request.decision = None
+            _apply_grant(request, FREE, None)
+        for state in pool_states.values():
+            state.decision = None
+
     def plan(
         self,
         requests: Sequence[ActiveRequest],
@@ -71,11 +82,6 @@ class BatchSchedule:
         states that wait to be verified, by run.
         """
         if self._scheduler is None:
-            # The engine's schedule may have been another one in the last round.
-            for request in requests:
-                request.decision = None
-                if request.grant is not FREE or request.load is not None:
-                    _apply_grant(request, FREE, None)
             return list(requests), None
         self._began = time.perf_counter()
         self._num_queued, self._num_live = num_queued, len(requests)
@@ -207,14 +213,14 @@ def _live_request(
     request: ActiveRequest, modes: Mapping[str, str], state: RoundState | None
 ) -> LiveRequest:
     speculation = request.sequence.speculation
-    ssms = [drafter.name for drafter in request.drafters if not is_model_free(drafter.name)]
-    num_routed = speculation.routed_drafters if request.router is not None else len(ssms)
+    # What the request asks for: the grant is still that of its last round.
+    choice = state.choice if state else request.policy.choose()
     # A policy that predicts a round's time compares it with plain decoding, with probes of its own.
     guards_itself = speculation.never_drafts or length_policy(speculation.length).predicts
     return LiveRequest(
         context=request.sequence.root_position,
-        length=state.length if state else request.policy.choose().length,
-        drafters=max(1, min(num_routed, len(ssms))),
+        length=state.length if state else choice.length,
+        drafters=max(1, request.num_ssms_for(choice)),
         rounds_waited=request.rounds_waited,
         overlapped=modes[request.run_id] == "across",
         tokens=request.sequence.sampling.max_new_tokens,

@@ -147,7 +147,11 @@ class CreditRouter:
         self._rounds = self._last_switch = 0
         self._since_audition = self._audition_tokens = 0
         self._changed = False
-        self._reason = "before the first audition: the first in order"
+        self._reason = (
+            "before the first audition: the first in order"
+            if self._count < len(self._names)
+            else f"all SSMs draft: up to {count} may in a round"
+        )
 
     # -- scores --
 

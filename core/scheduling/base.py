@@ -26,7 +26,7 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class LiveRequest:
     """One live request. `context`: cached tokens; `length`: its policy's choice; `drafters`: the
-    number of SSMs that would draft; `rounds_waited`: rounds since it was last verified;
+    number of SSMs that would draft, at least 1; `rounds_waited`: rounds since it was last verified;
     `overlapped`: whether other requests' passes may hide its drafting (`pipeline=across`);
     `tokens`: the number that it may generate; `ready`: whether a draft of `length` waits to be
     verified; `width`: nodes of its trees per token of depth; `kind`: equal for requests that draft

@@ -1,8 +1,10 @@
 """`cosine`: CoSine's batch scheduler (arXiv 2503.10325) with its adaptive speculation control.
 
-It minimises the paper's objective for each LLM pass by itself. The constants below are parameters
-to which the paper gives no value. The paper's gamma, a request's verified tokens, is the length of
-its draft (its length policy's choice or less) times the mean nodes of its trees per token of depth.
+It chooses the requests of each LLM pass, those with the least value of the paper's objective, for
+one pass at a time. It chooses no lengths: a draft is as long as its length policy chooses, cut only
+by the limits of the control, of a pass's nodes and of memory. The paper's gamma, a request's
+verified tokens, is that length times the mean nodes of its trees per token of depth. The constants
+below are parameters to which the paper gives no value.
 The memory limit is what is free: every live request keeps its rows of the KV cache, in the group or
 not, so a group costs its logits, copies of cached rows, and a larger cache for a long text. A batch
 may be slower than plain decoding; `shared` prevents that.

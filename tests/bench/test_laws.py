@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from bench.suites.law_check import exactness_verdict, margin
 from bench.suites.law_rows import LawRow, law_rows
 from bench.suites.laws import Laws
 from core import Engine
-from core.config import SpeculationConfig
+from core.config import PRESETS, SpeculationConfig
 from core.engine import round as round_module
 from core.models.loading.load import LoadedModels
 from core.trees.tree import ROOT
@@ -47,6 +48,19 @@ def test_the_engine_obeys(make_context: Any) -> None:
     assert report.tables[1].count("| exact |\n") == len(suite.rows) == 3
     plain = next(context.results.where(reference="plain decoding"))
     assert all(len(result["token_ids"]) == 8 for result in plain["found"])
+
+
+def test_the_summary_counts_each_row_as_what_it_is(make_context: Any) -> None:
+    every = [row for row in law_rows() if row.temperature == 0]
+    summary = Laws(only=tuple(every)).report(make_context()).tables[0]
+    cells = [line.split(" | ") for line in summary.splitlines() if line.startswith("| 0 | ")]
+    counts: Counter[str] = Counter()
+    for _, name, _, count, *_ in cells:
+        counts[name] += int(count)
+    assert counts["presets"] == sum(row.name in PRESETS for row in every)
+    for name in ("pipelined", "scheduled", "routed", "prompt lookup"):
+        assert counts[name] == sum(row.name == name for row in every) > 0
+    assert counts.total() == len(every)
 
 
 def test_a_run_that_was_interrupted_continues_with_the_next_row(

@@ -68,6 +68,30 @@ def test_too_short_a_prompt_is_no_evidence() -> None:
     assert first_to_draft(run(engine_of(llm, ssms), prompt(text))) == {NAMES[1]}
 
 
+@pytest.mark.parametrize(
+    ("fields", "tokens"),
+    [
+        ({"routing": "credit", "speculation_length": 0}, 24),
+        ({"routing": "credit"}, 1),
+        ({"routing": "audition"}, 1),
+        ({"length": "goodput"}, 1),
+    ],
+)
+def test_no_audition_where_nothing_can_be_drafted(
+    fields: dict[str, Any], tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in later rounds, and where a router wants one again and again."""
+    heard = note_results(monkeypatch, SsmPool, "audition", lambda result: result)
+    monkeypatch.setattr(CreditRouter, "wants_audition", True)
+    engine = engine_of(*tables(3))
+    text = "w1 w5 w3 w2 " * 5
+    config = SpeculationConfig(**fields)
+    for count in (tokens, 24):
+        assert not heard
+        list(engine.generate(Request(text, SamplingParams(count, ignore_eos=True), config)))
+    assert bool(heard) != config.never_drafts, "24 tokens are drafted for"
+
+
 def test_a_short_prompt_is_scored_as_soon_as_it_is_longer() -> None:
     llm, ssms = tables(3, context=128)
     warm = SamplingParams(60, temperature=1.0, seed=5)

@@ -10,10 +10,11 @@ import pytest
 from core import Request, SamplingParams, SpeculationConfig, Worker
 from core.config.mechanisms import PRESETS, SCHEDULES, token_exact_rules
 from core.engine.engine import Engine
-from core.events import RoundCompleted, RunCancelled
+from core.events import RoundCompleted, RunCancelled, RunStarted
 from core.events.parts import Scheduled
 from core.length import BatchLoad
 from core.scheduling import FREE, BatchOutcome, LiveRequest, Plan
+from core.scheduling.shared import Shared
 from tests.laws.runs import PLAIN, ids_of, ids_of_many, outcomes, prompts
 
 PLANNED = tuple(name for name in SCHEDULES if name != "each")
@@ -115,6 +116,34 @@ def test_shared_leaves_nodes_out(new_engine: Engine) -> None:
     for one in shared:
         assert one.num_granted <= one.batch_granted <= one.batch_drafted
         assert one.reason and one.num_batch <= one.num_live <= len(asked)
+
+
+def test_shared_leaves_no_drawn_node_out_where_the_rule_reads_q(
+    new_engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`mss` and `traversal` beside `match`: to drop a node after its token was drawn would bias
+    their texts. The budget is one node for all, so `match` loses nearly all of its own."""
+    monkeypatch.setattr(Shared, "budget", lambda *_: 1)
+    new_engine.schedule = "shared"
+    rules = ("match", "mss", "match", "traversal")
+    asked = [
+        Request(
+            prompt,
+            SamplingParams(16, 0.8, seed=place, ignore_eos=True),
+            SpeculationConfig(draft="sampled", verify=rule, max_tree_nodes=24),
+        )
+        for place, (prompt, rule) in enumerate(zip(PROMPTS, rules, strict=False))
+    ]
+    rule_of: dict[str, str] = {}
+    num_left_out: dict[str, list[int]] = {rule: [] for rule in rules}
+    for event in new_engine.generate_many(asked):
+        if isinstance(event, RunStarted):
+            rule_of[event.run_id] = event.config["speculation"]["verify"]
+        elif isinstance(event, RoundCompleted) and (part := event.scheduled) and part.num_drafted:
+            num_left_out[rule_of[event.run_id]].append(part.num_drafted - part.num_granted)
+    assert all(num_left_out.values()), "each rule verified drafts"
+    assert any(num_left_out["match"])
+    assert not any(num_left_out["mss"]) and not any(num_left_out["traversal"])
 
 
 def test_cosine_lets_requests_wait(new_engine: Engine) -> None:

@@ -256,6 +256,17 @@ def test_times_that_hover_around_a_bound_do_not_flap(factor: float) -> None:
     assert switches <= 2
 
 
+def test_where_all_draft_the_reason_names_no_audition() -> None:
+    for count, reason in (
+        (1, "before the first audition: the first in order"),
+        (2, "all SSMs draft: up to 2 may in a round"),
+        (4, "all SSMs draft: up to 4 may in a round"),
+    ):
+        one = CreditRouter(("a", "b"), count, lambda _: RoundTime(4.0, 2.0))
+        assert (one.route().drafters, one.route().reason) == (("a", "b")[:count], reason)
+        assert one.wants_audition == (count < 2)
+
+
 def test_times_that_are_known_later_change_the_choice_without_an_audition() -> None:
     """Once, after 16 rounds, and with its reason."""
     known = False

@@ -24,8 +24,10 @@ class Granting:
     """See Scheduler: the same grant for all."""
 
     grant: Grant = FREE
+    live: Sequence[LiveRequest] = ()
 
     def plan(self, live: Sequence[LiveRequest], num_queued: int) -> Plan:
+        self.live = live
         return Plan(tuple(range(len(live))), (self.grant,) * len(live))
 
     def budget(self, chances: Sequence[Sequence[float]], context: int) -> int | None:
@@ -57,6 +59,13 @@ def drafts_within(engine: Engine, live: ActiveRequest, grant: Grant) -> dict[str
     return {one.drafter: len(one.token_ids) for one in event.drafts if one.token_ids}
 
 
+def asked_of(engine: Engine) -> LiveRequest:
+    """The only live request, as the scheduler saw it in the last round."""
+    scheduler = engine._schedule._scheduler
+    assert isinstance(scheduler, Granting)
+    return scheduler.live[0]
+
+
 @pytest.mark.parametrize("routing", ["all", "cosine", "credit"])
 def test_no_draft_is_deeper_than_granted(engine: Engine, routing: str) -> None:
     live = admit(engine, routing=routing)
@@ -80,6 +89,37 @@ def test_no_more_ssms_draft_than_granted(engine: Engine, routing: str) -> None:
     live = admit(engine, routing=routing, routed_drafters=3)
     for most, count in ((2, 2), (1, 1), (3, 3), (0, 1)):
         assert len(drafts_within(engine, live, Grant(drafters=most))) == count
+
+
+@pytest.mark.parametrize(
+    ("fields", "count"),
+    [
+        ({}, 3),
+        ({"speculation_length": 0}, 0),
+        ({"length": "goodput"}, 1),
+        ({"routing": "audition", "routed_drafters": 2}, 1),
+        ({"routing": "credit", "routed_drafters": 2}, 2),
+        ({"routing": "cosine", "routed_drafters": 2, "length": "goodput"}, 2),
+    ],
+)
+def test_the_scheduler_counts_the_ssms_that_draft(
+    engine: Engine, fields: dict[str, object], count: int
+) -> None:
+    live = admit(engine, **fields)
+    assert len(drafts_within(engine, live, FREE)) == count
+    assert asked_of(engine).drafters == max(1, count)
+    # Under the grant of one SSM the request asks for as many as before.
+    for _ in range(2):
+        drafts_within(engine, live, Grant(drafters=1))
+        assert asked_of(engine).drafters == max(1, count)
+
+
+@pytest.mark.loses_drafters
+@pytest.mark.parametrize("routing", ["all", "credit"])
+def test_the_scheduler_counts_no_ssm_that_failed(engine: Engine, routing: str) -> None:
+    live = admit(engine, routing=routing, routed_drafters=3)
+    live.drop_drafter(1, RuntimeError("no memory"))
+    assert len(drafts_within(engine, live, FREE)) == asked_of(engine).drafters == 2
 
 
 @pytest.mark.parametrize("fields", [{"routing": "credit"}, {"length": "goodput"}])

@@ -10,7 +10,8 @@ import pytest
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.events import Event, RoundCompleted
 from core.length.cost_model import Switch
-from core.scheduling import BatchOutcome, Grant, LiveRequest, Plan, Scheduler
+from core.scheduling import FREE, BatchOutcome, Grant, LiveRequest, Plan, Scheduler
+from core.scheduling.cosine import Cosine
 from core.scheduling.guard import PlainGuard
 from core.scheduling.shared import Shared
 from tests.core.engines import admit_all, by_run, ids_of_events, tables, texts_of
@@ -134,6 +135,82 @@ def test_no_draft_and_no_turns_where_plain_rounds_are_faster() -> None:
     assert [texts[one.sequence.run_id] for one in live] == texts_of(
         plain.generate_many(requests(("off",) * 7))
     )
+
+
+class Deciding:
+    """See Scheduler: verifies the first request and drafts for the second one; each plan has a
+    decision."""
+
+    def plan(self, live: Sequence[LiveRequest], num_queued: int) -> Plan:
+        grants = (Grant(1, 1),) * len(live)
+        return Plan((0,), grants, reason="decided", decision="fewer", next_group=(1,))
+
+    def budget(self, chances: Sequence[Sequence[float]], context: int) -> int | None:
+        return None
+
+    def observe(self, outcome: BatchOutcome) -> None:
+        """Nothing is measured."""
+
+
+@pytest.mark.parametrize("schedule", ["shared", "each"])
+def test_a_decision_ends_with_its_schedule(schedule: str) -> None:
+    """For a request whose draft under it waits to be verified, and for one without a draft."""
+    engine = Engine(loaded_tables(*tables(2)), schedule="cosine")
+    engine._schedule._scheduler = Deciding()
+    live = admit_all(engine, requests(("across",) * 7)[:3])
+    assert [one.scheduled for one in engine.round(live) if isinstance(one, RoundCompleted)]
+    waiting, undrafted = engine._draft_pool.states[live[1].run_id], live[2]
+    assert waiting.decision is not None and undrafted.decision is not None
+    engine.schedule = schedule
+    events = [one for _ in range(4) for one in engine.round(live)]
+    assert {one.run_id for one in events} == {one.run_id for one in live}
+    parts = [one.scheduled for one in events if isinstance(one, RoundCompleted)]
+    assert not [part for part in parts if part and part.decision == "fewer"]
+    # `shared` may have stopped all drafts by now.
+    assert schedule == "shared" or all(one.grant == FREE for one in live)
+    engine.close()
+
+
+class TimeOfLongestText:
+    """See BatchCosts: a pass takes as long as its longest text, for however many requests."""
+
+    def verify_ms(self, requests: int, nodes: int, context: int) -> float:
+        return float(context)
+
+    def draft_ms(self, requests: int, length: int) -> float:
+        return 0.0
+
+    def fits(self, requests: int, width: int, extent: int) -> bool:
+        return True
+
+    def observe(self, outcome: BatchOutcome) -> None:
+        """Nothing is measured."""
+
+
+def test_no_request_waits_for_ever() -> None:
+    """`cosine`: the short texts take least time a request in a pass without the long one, so its
+    request is verified only because it has waited."""
+    engine = Engine(loaded_tables(*tables(1, context=128)), schedule="cosine")
+    scheduler = engine._schedule._scheduler
+    assert isinstance(scheduler, Cosine)
+    scheduler._times = TimeOfLongestText()  # type: ignore[assignment]
+    shape = SpeculationConfig(expansion=(1,), speculation_length=1)
+    prompts = (" ".join(["w1", "w5", "w3", "w2"] * n) for n in (1, 18, 1))
+    live = admit_all(
+        engine,
+        [Request(one, SamplingParams(40, seed=1, ignore_eos=True), shape) for one in prompts],
+    )
+    waited = dict.fromkeys((one.run_id for one in live), 0)
+    group_sizes = set()
+    for _ in range(12):
+        verified = {e.run_id for e in engine.round(live) if isinstance(e, RoundCompleted)}
+        group_sizes.add(len(verified))
+        waited = {run: 0 if run in verified else 1 + rounds for run, rounds in waited.items()}
+        assert [one.rounds_waited for one in live] == [*waited.values()]
+        # A group has the longest waiting request: each other one goes first at most once.
+        assert max(waited.values()) < len(live)
+    assert group_sizes == {2, 3}, "the short texts alone, and all"
+    engine.close()
 
 
 def test_verified_nodes_are_counted_and_not_depths() -> None:
