@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ from bench.timing import time_call
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.engine.engine import Engine
 from core.engine.round_state import WITHOUT_IT
+from core.engine.worker import Worker
 from core.errors import EngineError
-from core.events import Event, RoundCompleted, RunStarted
+from core.events import Event, RoundCompleted, RunFailed, RunStarted
 from core.events.outcome import Outcome
 from core.models.loading.catalog import bundled_llm
 
@@ -79,6 +81,26 @@ def decode(
                 by_run[event.run_id] = Outcome()
             by_run[event.run_id].observe(event)
         outcomes += [outcome.to_plain() for outcome in by_run.values()]
+    return outcomes
+
+
+def decode_joining(
+    engine: Engine, cases: Sequence[DecodeCase], speculation: SpeculationConfig, live: int
+) -> list[dict[str, Any]]:
+    """As `decode`, with at most `live` requests at a time, and each that ends lets the next one
+    join the others in mid-run. Raises EngineError if one fails or loses a drafter."""
+    outcomes: list[dict[str, Any]] = []
+    with closing(Worker(engine, max_live=live, threads=torch.get_num_threads())) as worker:
+        runs = [worker.submit(request(case, speculation)) for case in cases]
+        for run in runs:
+            outcome = Outcome()
+            for event in run.events():
+                outcome.observe(event)
+                if isinstance(event, RunFailed):
+                    raise EngineError(f"{event.error}: {event.message}")
+                if isinstance(event, RoundCompleted) and (notes := lost_drafter_notes(event)):
+                    raise EngineError(notes[0])
+            outcomes.append(outcome.to_plain())
     return outcomes
 
 

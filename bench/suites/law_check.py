@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from bench.contestants import DecodeCase, cases, decode
+from bench.contestants import DecodeCase, cases, decode, decode_joining
 from bench.context import Context, Report
 from bench.prompts import Prompt
 from bench.settings import Settings
@@ -38,7 +38,10 @@ def check_row(
     task_cases = cases(settings, prompts, row.temperature)
     # The rows of a process share an engine.
     engine.schedule = row.schedule
-    outcomes = decode(engine, task_cases, row.speculation, row.together)
+    if row.together == 1:
+        outcomes = decode(engine, task_cases, row.speculation)
+    else:
+        outcomes = decode_joining(engine, task_cases, row.speculation, row.together)
     llm: Any = engine.models.llm
     comparisons = [
         _compare(llm._module, case, outcome, reference[case.prompt.id, case.seed])

@@ -62,7 +62,7 @@ ROUTED_FIELDS: Mapping[str, Sequence[Any]] = MappingProxyType(
 @dataclass(frozen=True, slots=True)
 class LawRow:
     """One configuration to compare with the reference. `together`: concurrent requests, divided
-    by the engine's `schedule`.
+    by the engine's `schedule`; each that ends lets the next one join.
 
     `speculation` has `draft` and `verify` resolved. `is_compared` is false for rules that keep the
     distribution but not the tokens, which cannot be compared one by one.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from unittest.mock import Mock
 import pytest
 
 from bench import __main__ as cli
-from bench.contestants import DecodeCase, TransformersLlm, decode
+from bench.contestants import DecodeCase, TransformersLlm, decode, decode_joining
 from bench.prompts import load_prompts
 from bench.suites.law_check import exactness_verdict, margin
 from bench.suites.law_rows import LawRow, law_rows
@@ -50,6 +51,31 @@ def test_the_engine_obeys(make_context: Any) -> None:
     assert all(len(result["token_ids"]) == 8 for result in plain["found"])
 
 
+def test_a_request_that_ends_lets_the_next_one_join_in_mid_run(
+    family: LoadedModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths = (5, 9, 4, 7, 6)
+    texts = [
+        DecodeCase(prompt, 0, tokens, 0.0, ignore_eos=True)
+        for prompt, tokens in zip(load_prompts(), lengths, strict=False)
+    ]
+    engine, config = Engine(family), SpeculationConfig()
+    expected = [outcome["token_ids"] for outcome in decode(engine, texts, config)]
+    groups: list[set[str]] = []
+    one_round = engine.round
+
+    def watched(active: Any, num_queued: int = 0) -> Any:
+        groups.append({one.run_id for one in active})
+        return one_round(active, num_queued)
+
+    monkeypatch.setattr(engine, "round", watched)
+    outcomes = decode_joining(engine, texts, config, live=2)
+    assert [outcome["token_ids"] for outcome in outcomes] == expected
+    pairs = [group for group in groups if len(group) == 2]
+    assert max(map(len, groups)) == 2
+    assert any(len(a & b) == 1 for a, b in itertools.pairwise(pairs))
+
+
 def test_the_summary_counts_each_row_as_what_it_is(make_context: Any) -> None:
     every = [row for row in law_rows() if row.temperature == 0]
     summary = Laws(only=tuple(every)).report(make_context()).tables[0]
@@ -75,8 +101,8 @@ def test_a_run_that_was_interrupted_continues_with_the_next_row(
         suite.measure(make_context(interrupt))
     assert "not run yet" in suite.report(make_context()).tables[1]
 
-    decoding = Mock(wraps=decode)
-    monkeypatch.setattr("bench.suites.law_check.decode", decoding)
+    decoding = Mock(wraps=decode_joining)
+    monkeypatch.setattr("bench.suites.law_check.decode_joining", decoding)
     context = make_context()
     suite.measure(context)
     assert decoding.call_count == 1  # the second row; the references are kept too

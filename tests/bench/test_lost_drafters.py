@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from bench.contestants import DecodeCase, decode, ids_by_round, request
+from bench.contestants import DecodeCase, decode, decode_joining, ids_by_round, request
 from bench.load import closed_loop, open_loop
 from bench.prompts import load_prompts
 from bench.suites.length import trace_run
@@ -22,6 +22,7 @@ CASE, CONFIG = DecodeCase(load_prompts()[0], 0, 4, 0.0), SpeculationConfig()
 LOST = "the device went away.*goes on without it"
 MEASURES: dict[str, Callable[[Engine], object]] = {
     "decode": lambda engine: decode(engine, [CASE], CONFIG),
+    "decode_joining": lambda engine: decode_joining(engine, [CASE] * 2, CONFIG, 1),
     "ids_by_round": lambda engine: ids_by_round(engine, CASE, CONFIG),
     "trace_run": lambda engine: trace_run(engine, CASE, CONFIG),
     "run_together": lambda engine: run_together(engine, [CASE], CONFIG),
@@ -42,7 +43,7 @@ def test_a_lost_drafter_is_an_error(
         MEASURES[measure](Engine(family))
 
 
-@pytest.mark.parametrize("measure", ["closed_loop", "open_loop"])
+@pytest.mark.parametrize("measure", ["decode_joining", "closed_loop", "open_loop"])
 def test_a_run_that_fails_under_load_is_an_error(
     family: LoadedModels, monkeypatch: pytest.MonkeyPatch, measure: str
 ) -> None:

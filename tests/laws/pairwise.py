@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from core.config import COMBINES, DRAFTS, LENGTHS, PIPELINES, ROUTINGS, WEIGHTS
-from core.config.mechanisms import combine_rule, draft_kind
+from core.config.mechanisms import SCHEDULES, combine_rule, draft_kind
 
 # What laws 1 and 2 pair on the bundled models, beside the drafts and rules that are their own.
 TREES: dict[str, Sequence[Any]] = {
@@ -37,6 +37,7 @@ ROUNDS: dict[str, Sequence[Any]] = {
     "carry_over": (False, True),
     "record_top_k": (0, 5),
     "mode": ("batched", "mixed", "alone"),
+    "schedule": tuple(SCHEDULES),
 }
 
 Row = dict[str, Any]
@@ -105,6 +106,8 @@ def of_effect(row: Row) -> bool:
         combine.name != "union" and draft in FUSED,
         pipeline == "ahead" and draft in FUSED,
         row.get("weights") == "paper" and draft in FUSED,
+        # One request has nothing to share.
+        row.get("schedule", "each") != "each" and row.get("mode") == "alone",
         # One SSM leaves nothing to route.
         row.get("routing", "all") != "all" and row.get("drafters") in ONE_SSM,
     )

@@ -1,7 +1,8 @@
 """What the laws share: running requests, and what transformers and plain decoding say."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,18 @@ def prompts(count: int) -> tuple[str, ...]:
 def some(texts: tuple[str, ...], index: int, count: int = 2) -> tuple[str, ...]:
     """`count` of the texts, others for another `index`: for rows that take one text at a time."""
     return tuple(texts[(index + i) % len(texts)] for i in range(count))
+
+
+@contextmanager
+def scheduled(engine: Engine, name: str) -> Iterator[None]:
+    """Requests are planned by schedule `name`, which has measured nothing yet: on these models it
+    would soon find that drafts do not pay."""
+    engine._schedules.pop(name, None)
+    engine.schedule = name
+    try:
+        yield
+    finally:
+        engine.schedule = "each"
 
 
 def outcomes(events: Iterable[Event]) -> dict[str, Outcome]:

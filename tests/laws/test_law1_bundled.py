@@ -29,6 +29,7 @@ from tests.laws.runs import (
     module_of,
     outcomes,
     prompts,
+    scheduled,
     some,
     transformers_ids,
 )
@@ -84,9 +85,11 @@ def texts_of(
 @pytest.mark.parametrize("index", range(len(ROWS)))
 def test_pairwise_settings(divergences: Divergences, index: int) -> None:
     row = ROWS[index]
-    fields = {name: value for name, value in row.items() if name != "mode"}
+    fields = {name: row[name] for name in row if name not in ("mode", "schedule")}
     of = some(PROMPTS, index) if row["mode"] == "alone" else PROMPTS
-    check(divergences, texts_of(SpeculationConfig(**fields), row["mode"], of), of)
+    with scheduled(bundled_engine(), row["schedule"]):
+        texts = texts_of(SpeculationConfig(**fields), row["mode"], of)
+    check(divergences, texts, of)
 
 
 @pytest.mark.parametrize("name", PRESETS)

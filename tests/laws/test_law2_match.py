@@ -28,6 +28,7 @@ from tests.laws.runs import (
     ids_of_many,
     outcomes,
     prompts,
+    scheduled,
     some,
 )
 
@@ -86,10 +87,11 @@ def texts_of(
 @pytest.mark.parametrize("index", range(len(ROWS)))
 def test_ids_are_those_of_plain_decoding(divergences: Divergences, index: int) -> None:
     row = ROWS[index]
-    fields = {name: value for name, value in row.items() if name not in ("mode", "sampling")}
+    fields = {name: row[name] for name in row if name not in ("mode", "sampling", "schedule")}
     sampling = SAMPLINGS[row["sampling"]]
     of = some(PROMPTS, index) if row["mode"] == "alone" else PROMPTS
-    texts = texts_of(sampling, SpeculationConfig(**fields), row["mode"], of)
+    with scheduled(bundled_engine(), row["schedule"]):
+        texts = texts_of(sampling, SpeculationConfig(**fields), row["mode"], of)
     expected = dict(zip(PROMPTS, plain(row["sampling"]), strict=True))
     tokenizer = bundled_engine().models.tokenizer
     for prompt, got in zip(of, texts, strict=True):

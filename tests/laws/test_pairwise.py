@@ -42,6 +42,7 @@ def test_control_a_missing_row_is_noticed() -> None:
 IDLE: tuple[Row, ...] = (
     {"pipeline": "auto", "drafters": ("ngram",)},
     {"pipeline": "across", "mode": "alone"},
+    {"schedule": "shared", "mode": "alone"},
     {"pipeline": "ahead", "combine": "log_pool"},
     {"combine": "vote", "draft": "best_first"},
     {"combine": "union", "weights": "paper"},

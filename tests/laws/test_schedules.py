@@ -19,6 +19,7 @@ from tests.laws.runs import PLAIN, ids_of, ids_of_many, outcomes, prompts
 
 PLANNED = tuple(name for name in SCHEDULES if name != "each")
 PROMPTS = prompts(len(PRESETS))
+CREDIT = (SpeculationConfig(routing="credit"), SpeculationConfig(draft="fused_credit"))
 
 
 @pytest.fixture
@@ -62,6 +63,10 @@ def test_requests_join_and_leave(engine: Engine, schedule: str) -> None:
     """More requests than places, so each that ends lets another in; one is cancelled in its third
     round, another one before it joins."""
     request_list = requests(0.0) + requests(0.8)
+    request_list += [
+        Request(PROMPTS[1], SamplingParams(14, temperature, seed=3), config)
+        for temperature, config in product((0.0, 0.8), CREDIT)
+    ]
     expected = [alone(engine, request) for request in request_list]
     engine.schedule = schedule
     with closing(Worker(engine, max_live=3)) as worker:
@@ -84,9 +89,8 @@ def test_requests_join_and_leave(engine: Engine, schedule: str) -> None:
 def test_credit_and_fused_drafts_keep_plain_decoding_s_text(
     engine: Engine, schedule: str, temperature: float
 ) -> None:
-    configs = (SpeculationConfig(routing="credit"), SpeculationConfig(draft="fused_credit"))
     sampling = SamplingParams(16, temperature, seed=3)
-    request_list = [Request(p, sampling, c) for p, c in zip(PROMPTS[:4], configs * 2, strict=True)]
+    request_list = [Request(p, sampling, c) for p, c in zip(PROMPTS[:4], CREDIT * 2, strict=True)]
     expected = [alone(engine, request) for request in request_list]
     engine.schedule = schedule
     assert ids_of_many(engine, request_list) == expected
