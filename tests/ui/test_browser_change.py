@@ -150,6 +150,7 @@ def fields_that_come_one_by_one(page: Any, context: Context) -> None:
     page.route("**/run/predict**", only_the_first_fields)
     choose(page, "preset", "sequence")
     until(page, lambda: bool(answers))
+    page.wait_for_function("() => stirring.size === 1")
     # The page asks again and again whether the fields have arrived, and goes on waiting.
     for _ in range(2):
         with page.expect_response(lambda response: "/run/predict" in response.url):
