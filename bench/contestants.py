@@ -55,11 +55,15 @@ def request(case: DecodeCase, speculation: SpeculationConfig) -> Request:
 def run_events(engine: Engine, requests: Sequence[Request]) -> Iterator[Event]:
     """The events of requests that are live together. Raises EngineError if a drafter is lost."""
     for event in engine.generate_many(requests):
-        # Without the drafter the text stays the same: only an error shows that the figures are
-        # those of another configuration.
-        if isinstance(event, RoundCompleted) and (notes := lost_drafter_notes(event)):
-            raise EngineError(notes[0])
+        _refuse_lost_drafter(event)
         yield event
+
+
+def _refuse_lost_drafter(event: Event) -> None:
+    """Raises EngineError for a round that lost a drafter: without it the text stays the same, and
+    only an error shows that the figures are those of another configuration."""
+    if isinstance(event, RoundCompleted) and (notes := lost_drafter_notes(event)):
+        raise EngineError(notes[0])
 
 
 def lost_drafter_notes(event: RoundCompleted) -> list[str]:
@@ -98,8 +102,7 @@ def decode_joining(
                 outcome.observe(event)
                 if isinstance(event, RunFailed):
                     raise EngineError(f"{event.error}: {event.message}")
-                if isinstance(event, RoundCompleted) and (notes := lost_drafter_notes(event)):
-                    raise EngineError(notes[0])
+                _refuse_lost_drafter(event)
             outcomes.append(outcome.to_plain())
     return outcomes
 
