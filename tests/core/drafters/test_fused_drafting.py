@@ -209,6 +209,23 @@ def test_a_trunk_ends_with_the_text() -> None:
     assert max(len(path) for path in paths_of(drafts)) <= 2
 
 
+def test_an_ssm_s_own_chain_ends_with_the_text() -> None:
+    """Also where the trunk goes on: a token behind the end would cost a node and a pass over it."""
+    drafters = ssms()
+    trunk, _, values = by_the_rule(drafters, pool(drafters), weighted=False)
+    # Tokens that only an SSM's own chain has, and goes on behind.
+    ends = {token for path in values for token in path[:-1]} - {*trunk}
+    assert ends
+    for end in ends:
+        for drafter in drafters.values():
+            drafter._states.clear()
+        ended = pool(drafters, eos_ids=frozenset({end}))
+        paths = paths_of(draft_one(drafters, ended, weighted=False))
+        assert any(path[-1] == end for path in paths)
+        assert all(end not in path[:-1] for path in paths)
+        assert max(len(path) for path in paths) == STEPS, "the trunk goes on"
+
+
 @pytest.mark.parametrize("budget", [99, 8, 4])
 def test_a_confident_liar_stops_winning_by_credit(budget: int) -> None:
     """As published the surest wins, however wrong it has been; by credit it has neither the trunk

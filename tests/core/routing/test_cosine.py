@@ -61,6 +61,26 @@ def test_while_little_is_accepted_half_of_the_places_go_to_those_tried_least() -
     assert set.union(*drafted) == {*NAMES}, "all were tried"
 
 
+@pytest.mark.parametrize(("accepted", "explored"), [(1, {"b"}), (2, set())])
+def test_two_accepted_tokens_are_enough_to_explore_nothing(
+    accepted: int, explored: set[str]
+) -> None:
+    """CoSine explores while fewer than two are accepted."""
+    one = router(count=1, names=("a", "b"))
+    one.observe(evidence(accepted, a=(0.9, 0.9)))
+    assert one.route().explored == explored
+    assert one.route().drafters == (("b",) if explored else ("a",))
+
+
+def test_an_ssm_that_has_not_drafted_replaces_one_that_scores_under_a_half() -> None:
+    """Every M begins at 0.5, so that a bad SSM loses its place though enough is accepted."""
+    for score, drafter in ((0.6, "tried"), (0.4, "untried")):
+        one = router(count=1, names=("tried", "untried"))
+        one.observe(evidence(3, tried=(score, score)))
+        assert one.route().drafters == (drafter,) and not one.route().explored
+        assert one.drafter_scores()["untried"] == 0.5
+
+
 def test_with_enough_accepted_the_best_draft() -> None:
     one = router()
     for _ in range(8):

@@ -122,6 +122,30 @@ def test_soon_after_a_switch_a_clear_change_is_followed() -> None:
         assert one.route().drafters == (good,)
 
 
+def test_a_text_that_was_left_is_no_baseline_when_its_ssm_returns() -> None:
+    """`a` drafts an easy text, `b` another one, then `a` a hard one, as its audition foretold: that
+    is no fall against the easy text, for which all SSMs would be scored for nothing."""
+    one = CreditRouter(("a", "b"), 1, lambda name: RoundTime(2.0, 2.0))
+
+    def rounds(drafter: str, log_prob: float, count: int) -> list[bool]:
+        assert one.route().drafters == (drafter,)
+        wants = []
+        for _ in range(count):
+            one.observe(RoundEvidence(3, 4, 4.0, log_probs={drafter: [log_prob] * 4}))
+            wants.append(one.wants_audition)
+        return wants
+
+    # So dear that every audition but the prompt's is one after a fall.
+    one.observe_audition({"a": [-0.1] * WINDOW, "b": [-2.0] * WINDOW}, 1000.0)
+    assert not any(rounds("a", -0.1, 6)) and rounds("a", -0.4, 2)[-1]
+    one.observe_audition({"a": [-0.4] * CHANGED_WINDOW, "b": [-0.2] * CHANGED_WINDOW}, 1000.0)
+    assert not any(rounds("b", -0.2, 6)) and rounds("b", -1.5, 2)[-1]
+    one.observe_audition({"a": [-1.0] * CHANGED_WINDOW, "b": [-1.5] * CHANGED_WINDOW}, 1000.0)
+    assert not any(rounds("a", -1.0, 6))
+    # From here on the hard text is the usual one.
+    assert rounds("a", -2.0, 2)[-1]
+
+
 def test_without_a_change_of_domain_one_ssm_is_replaced_in_16_rounds() -> None:
     """Also where two others are better by more than any noise."""
 
