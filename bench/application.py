@@ -1,4 +1,4 @@
-"""Runs the whole application in its own process, as `python app.py` does, with its own log."""
+"""Runs `python app.py` in a subprocess, with its own run database and output file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,9 +18,9 @@ from typing import Any
 from core.errors import SpecScopeError
 
 ROOT = Path(__file__).resolve().parents[1]
-TIMEOUT_S = 120.0  # for the page to be served
-# Runs the given file. If the parent process ends, even by a kill, the pipe to stdin closes: then
-# this process removes the folder and exits.
+TIMEOUT_S = 120.0  # from the start until the page is served
+# Runs the given file. On EOF on stdin (the parent ended, even by a kill) the child deletes `folder`
+# and exits, since the parent's TemporaryDirectory cannot.
 WRAPPER = """
 import os, runpy, shutil, sys, threading
 _, folder, *sys.argv = sys.argv
@@ -38,11 +37,11 @@ class BenchError(SpecScopeError):
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """`opened_s`: seconds from the start until the page was served."""
+    """`startup_s`: seconds from the start until the page was served."""
 
     url: str
     pid: int
-    opened_s: float
+    startup_s: float
 
 
 @contextmanager
@@ -82,15 +81,19 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def _wait_until_served(url: str, child: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.perf_counter() + TIMEOUT_S
-    while time.perf_counter() < end and child.poll() is None:
-        with suppress(urllib.error.URLError, OSError):
-            urllib.request.urlopen(url, timeout=TIMEOUT_S).read()
+    deadline = time.perf_counter() + TIMEOUT_S
+    while child.poll() is None and (remaining_s := deadline - time.perf_counter()) > 0:
+        with suppress(OSError):
+            urllib.request.urlopen(url, timeout=remaining_s).read()
             return
         time.sleep(POLL_S)
     output = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    reason = output[-1] if output else "it printed nothing"
-    raise BenchError(f"the application did not open its page: {reason}")
+    last_line = output[-1] if output else "it printed nothing"
+    code = child.poll()
+    failure = (
+        f"served no page within {TIMEOUT_S:g} s" if code is None else f"exited with code {code}"
+    )
+    raise BenchError(f"the application {failure}: {last_line}")
 
 
 def resident_mb(pid: int) -> float | None:

@@ -10,7 +10,7 @@ from core.config.checks import choice, integer
 from core.errors import ConfigError
 
 DTYPES = ("float32", "bfloat16")
-MAX_PROMPTS, MAX_TOKENS, MAX_REPEATS, MAX_PROCESSES = 60, 512, 1000, 64
+MAX_PROMPTS, MAX_TOKENS, MAX_REPEATS, MAX_THREADS, MAX_PROCESSES = 60, 512, 1000, 1024, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,10 @@ class Settings:
         integer("repeats", self.repeats, 1, MAX_REPEATS)
         for dtype in self.dtypes:
             choice("dtype", dtype, DTYPES)
+        integer("threads", self.threads, 0, MAX_THREADS)
         integer("processes", self.processes, 1, MAX_PROCESSES)
         if not self.dtypes or len(set(self.dtypes)) != len(self.dtypes):
-            raise ConfigError.of("dtype", self.dtypes, "name each dtype once")
+            raise ConfigError.of("dtype", self.dtypes, "at least one, each once")
 
     def with_changes(self, **changes: Any) -> Settings:
         """These settings with the given values; None means not given."""
@@ -50,6 +51,8 @@ class Settings:
         return plain
 
     def __str__(self) -> str:
+        """As options, without `--threads`, whose default depends on the machine, and `--processes`,
+        which changes no result."""
         return (
             f"--prompts {self.prompts} --tokens {self.tokens} --repeats {self.repeats} "
             f"--dtype {' '.join(self.dtypes)}"

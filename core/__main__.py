@@ -148,7 +148,7 @@ def run(args: argparse.Namespace) -> None:
     ranks = ranks_of(args.llm_ranks, offload)
     check_nodes(settings)
 
-    from core.drafters.own import import_drafters
+    from core.drafters.user_drafters import import_drafters
     from core.engine.engine import Engine
     from core.models.loading.load import load_models
     from core.models.loading.stages import StageLines

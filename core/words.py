@@ -6,10 +6,10 @@ __all__ = ["noun_of", "number_of"]
 
 
 def noun_of(count: int, noun: str) -> str:
-    """token for 1, else tokens; pass, else passes."""
+    """The noun, plural unless `count` is 1: adds `es` after a final s, else `s`."""
     return noun if count == 1 else f"{noun}es" if noun.endswith("s") else f"{noun}s"
 
 
 def number_of(count: int, noun: str) -> str:
-    """1 token; 2 tokens."""
+    """The count and its noun: 1 token, 2 tokens."""
     return f"{count} {noun_of(count, noun)}"

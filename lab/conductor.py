@@ -83,7 +83,7 @@ class Conductor:
     def stop(self, study_id: str = "") -> None:
         """Stop between two cells, interrupting a running one; no result is lost."""
         with self._lock:
-            if study_id in ("", self._progress.study_id) and self._progress.live:
+            if study_id in ("", self._progress.study_id) and self._progress.is_active:
                 self._progress = replace(self._progress, state="stopping")
                 self._stop.set()
 
@@ -124,12 +124,19 @@ class Conductor:
                 "loaded: load its models, or begin a new study"
             )
         with self._lock:
-            if self._progress.live:
+            if self._progress.is_active:
                 raise StudyError(
                     "another study is being measured: one at a time; stop it, or wait for its end"
                 )
             self._progress = Progress(
-                study.study_id, study.kind, owner, "running", "", num_done, len(study), warming=True
+                study.study_id,
+                study.kind,
+                owner,
+                "running",
+                "",
+                num_done,
+                len(study),
+                is_warming_up=True,
             )
             self._stop.clear()
             self._cell_times = CellTimes()
@@ -140,7 +147,7 @@ class Conductor:
             yield
         except BaseException as error:
             self._update(
-                state="failed", warming=False, reason=f"the study cannot be measured: {error}"
+                state="failed", is_warming_up=False, reason=f"the study cannot be measured: {error}"
             )
             raise
 
@@ -173,7 +180,7 @@ class Conductor:
             self._nodes = stored_nodes(self._store.results(study.study_id).values())
             self._prompts.clear()
             self._warm(study)
-            self._update(warming=False)
+            self._update(is_warming_up=False)
 
             def measure(cell: Cell) -> Measured:
                 with naming_cell(cell):
@@ -211,7 +218,14 @@ class Conductor:
         with suppress(*EXPECTED_ERRORS):  # an interrupted run that stays in the log does no harm
             self._forget_lost()
         self._unsaved_states.record(study.study_id, state, reason)
-        self._update(state=state, reason=reason, warming=False, cell=None, left_s=None, log="")
+        self._update(
+            state=state,
+            reason=reason,
+            is_warming_up=False,
+            cell=None,
+            remaining_s=None,
+            log_error="",
+        )
 
     def _follow(self, event: Any, cells: list[Cell]) -> None:
         if isinstance(event, (StudyBegun, StudyEnded)):
@@ -223,7 +237,7 @@ class Conductor:
         elif isinstance(event, CellMeasured):
             self._cell_times.add(event.cell, event.seconds)
             left = cells[cells.index(event.cell) + 1 :]  # measured in order
-            self._update(done=event.done, left_s=self._cell_times.seconds_left(left))
+            self._update(done=event.done, remaining_s=self._cell_times.seconds_left(left))
 
     def _update(self, **changed: Any) -> None:
         with self._lock:
@@ -236,8 +250,8 @@ class Conductor:
             self._progress = replace(self._progress, **changed)
 
     def _report_log(self, words: str) -> None:
-        if self.progress().log != words:
-            self._update(log=words)
+        if self.progress().log_error != words:
+            self._update(log_error=words)
 
     def _why_models_differ(self, study: Study) -> str:
         """Why the study cannot go on (its models are no longer loaded); empty where it can."""

@@ -16,9 +16,9 @@ class Progress:
     """State of the study that is measured now or was measured last.
 
     `state`: empty (none yet), `running`, `waiting` (for a visitor's run), `stopping`,
-    `stopped`, `completed`, `failed`. `warming`: before the first cell. `left_s`: an
-    estimate of the remaining seconds, None at first. `log`: why a result could not be written to
-    the log yet; empty if there is none.
+    `stopped`, `completed`, `failed`. `is_warming_up`: before the first cell. `lost`: how often a
+    cell was interrupted, for a visitor's run, and measured again. `remaining_s`: an estimate, None
+    at first. `log_error`: why a result could not be written to the log yet; empty if there is none.
     """
 
     study_id: str = ""
@@ -28,24 +28,24 @@ class Progress:
     reason: str = ""
     done: int = 0
     total: int = 0
-    warming: bool = False
+    is_warming_up: bool = False
     cell: Cell | None = None
     lost: int = 0
-    left_s: float | None = None
-    log: str = ""
+    remaining_s: float | None = None
+    log_error: str = ""
 
     @property
-    def live(self) -> bool:
+    def is_active(self) -> bool:
         return self.state in ("running", "waiting", "stopping")
 
     def measures(self, study_id: str) -> bool:
         """Whether this study is being measured."""
-        return self.live and self.study_id == study_id
+        return self.is_active and self.study_id == study_id
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CellTimes:
-    """The seconds that cells took, by contestant."""
+    """The seconds that cells took, by contestant; `add` changes it."""
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
 
@@ -56,6 +56,6 @@ class CellTimes:
     def seconds_left(self, cells: Sequence[Cell]) -> float:
         """The estimated seconds of these cells: each contestant's median, else the median of
         all."""
-        usual = median([seconds for times in self.seconds.values() for seconds in times])
-        each = {name: median(times) for name, times in self.seconds.items()}
-        return sum(each.get(cell.contestant, usual) for cell in cells)
+        overall_median = median([seconds for times in self.seconds.values() for seconds in times])
+        medians = {name: median(times) for name, times in self.seconds.items()}
+        return sum(medians.get(cell.contestant, overall_median) for cell in cells)

@@ -26,7 +26,7 @@ class PunctualLane(DraftThread):
         self.looks = looks
 
     @contextmanager
-    def beside(self, jobs: Sequence[Job]) -> Iterator[None]:
+    def run_during(self, jobs: Sequence[Job]) -> Iterator[None]:
         done = Looks(self.looks)
         for job in jobs:
             job(done)

@@ -246,7 +246,7 @@ def _result_cache(
     # Measured times and rounding depend on these, too.
     here = [torch.__version__, torch.get_num_threads(), platform.machine(), os.cpu_count()]
     identity = {"weights": weights, "models": infos, "asked": run_identity, "here": here}
-    return ResultCache.of(arguments.out / work, identity)
+    return ResultCache.for_inputs(arguments.out / work, identity)
 
 
 def _folders(paths: Sequence[Path]) -> list[Path]:

@@ -164,7 +164,7 @@ class Teaching:
 
     def cache(self, work: str, identity: Mapping[str, Any]) -> ResultCache:
         """Results for SSMs of this LLM, stored next to its own texts."""
-        return ResultCache.of(self._folder / work, identity)
+        return ResultCache.for_inputs(self._folder / work, identity)
 
     @property
     def _folder(self) -> Path:

@@ -57,7 +57,7 @@ def evaluate_folder(
     if not 1 <= context <= limit:
         raise ConfigError.of("context", context, f"1 to {limit}, the positions of {folder.name}")
     check_vocabulary(folder, store)
-    cache = ResultCache.of(
+    cache = ResultCache.for_inputs(
         store.folder / "measured" / folder.resolve().name,
         {
             "weights": weights_id(folder),
@@ -84,7 +84,7 @@ def measure(
     model.eval()
     try:
         return {
-            name: _score(model, store, name, context, max_tokens, cache.part(name))
+            name: _score(model, store, name, context, max_tokens, cache.subcache(name))
             for name in store.held_out
         }
     finally:

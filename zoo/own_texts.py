@@ -19,7 +19,7 @@ from core.errors import ConfigError
 from core.models.forward import cache_argument
 from core.words import number_of
 from zoo.files import replace_file
-from zoo.tokenizer import token_type
+from zoo.tokenizer import token_id_dtype
 
 __all__ = ["HELD_OUT_FORM", "TRAIN_FORM", "BatchShape", "OwnTexts", "continue_prefixes"]
 
@@ -119,7 +119,7 @@ def continue_prefixes(
         columns.append(_sample(out.logits[:, -1].float(), temperature, noise))
     model.train(was_training)
     token_ids: np.ndarray = torch.cat(columns, 1).cpu().numpy()
-    return token_ids.astype(token_type(model.config.vocab_size))
+    return token_ids.astype(token_id_dtype(model.config.vocab_size))
 
 
 def _sample(logits: torch.Tensor, temperature: float, noise: torch.Generator) -> torch.Tensor:

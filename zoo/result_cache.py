@@ -1,4 +1,4 @@
-"""Results of long work, each in a file of its own, so that an interruption loses at most one."""
+"""Results of long computations, each in a file of its own: an interruption loses at most one."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ __all__ = ["NO_CACHE", "ResultCache"]
 
 
 class ResultCache:
-    """The results of one work, by name; each is a value of JSON's types. Without a `folder` nothing
-    is stored."""
+    """Results of one computation, by name; each is a value that JSON can hold, and comes back with
+    JSON's types. Without a `folder` nothing is stored."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
 
     @classmethod
-    def of(cls, place: Path, identity: Mapping[str, Any]) -> ResultCache:
-        """A cache next to `place`, in a folder whose name has a hash of `identity`: results of
-        other inputs are never returned."""
-        description = json.dumps(identity, sort_keys=True)
+    def for_inputs(cls, path: Path, inputs: Mapping[str, Any]) -> ResultCache:
+        """A cache next to `path`, in a folder whose name has a hash of `inputs`: results of other
+        inputs are never returned."""
+        description = json.dumps(inputs, sort_keys=True)
         name = hashlib.sha256(description.encode()).hexdigest()[:16]
-        return cls(place.with_name(f"{place.name}-{name}"))
+        return cls(path.with_name(f"{path.name}-{name}"))
 
-    def part(self, name: str) -> ResultCache:
+    def subcache(self, name: str) -> ResultCache:
         """A cache within this one, with names of its own; `clear` of this one removes it too."""
         return ResultCache(None if self._folder is None else self._folder / name)
 
@@ -39,22 +39,23 @@ class ResultCache:
 
     def get_or_compute(self, name: str, compute: Callable[[], Any]) -> Any:
         """The result of that name, computed and stored if there is none yet. ConfigError for a
-        damaged file."""
+        file that is damaged or cannot be read."""
+        # Through JSON even if it was computed just now: lists for tuples, as when it is read later.
         if self._folder is None:
-            return compute()
+            return json.loads(json.dumps(compute()))
         path = self._path(self._folder, name)
-        # Read even where it was computed just now: JSON's lists for tuples, as when resumed.
         if not path.is_file():
             write_json(path, compute())
         try:
             return json.loads(path.read_text("utf-8"))
-        except (OSError, ValueError) as error:
-            raise ConfigError.of(
-                "out", str(path), "a piece of what was found; remove it"
-            ) from error
+        except OSError as error:
+            raise ConfigError.of("out", str(path), f"a file that can be read ({error})") from error
+        except ValueError as error:
+            allowed = "a result file written by this command; delete the damaged file"
+            raise ConfigError.of("out", str(path), allowed) from error
 
     def clear(self) -> None:
-        """Removes all results: the same work begins anew next time."""
+        """Removes all results: the same computation begins anew next time."""
         if self._folder is not None:
             remove_folder(self._folder)
 

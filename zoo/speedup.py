@@ -65,12 +65,14 @@ def measure_speedups(
         raise ConfigError.of("ssm", 0, "one SSM or more")
     plain = SpeculationConfig.preset("autoregressive", workload.temperature)
     say("the LLM alone")
-    alone = time_runs(engine, workload, {"": plain}, cache=cache.part("alone"))[""]
+    alone = time_runs(engine, workload, {"": plain}, cache=cache.subcache("alone"))[""]
     long = {}
     for number, name in enumerate(names):
         say(f"{name}, chains of {LONGEST}")
         chains = {name: _chain(plain, name, LONGEST)}
-        long[name] = time_runs(engine, workload, chains, cache=cache.part(f"long-{number}"))[name]
+        long[name] = time_runs(engine, workload, chains, cache=cache.subcache(f"long-{number}"))[
+            name
+        ]
 
     def best_lengths() -> list[tuple[int, float]]:
         return [_best_length(engine, alone, own) for own in long.values()]
@@ -82,7 +84,7 @@ def measure_speedups(
     say("all in turn")
     contest = {"": plain, TOGETHER: SpeculationConfig.preset("best", workload.temperature)}
     contest |= {name: _chain(plain, name, lengths[name][0]) for name in names}
-    times = time_runs(engine, workload, contest, workload.repeats, cache.part("contest"))
+    times = time_runs(engine, workload, contest, workload.repeats, cache.subcache("contest"))
     count = len(workload.prompts)
     ratios = {name: _ratio(own, times[""], count) for name, own in times.items()}
     together = times[TOGETHER].tokens_per_pass

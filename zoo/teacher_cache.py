@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from core.errors import ConfigError
 from zoo.files import replace_file
 from zoo.models import autocast
-from zoo.tokenizer import token_type
+from zoo.tokenizer import token_id_dtype
 
 __all__ = ["TeacherCache", "TopTokens"]
 
@@ -134,7 +134,7 @@ class TeacherCache:
             batches.append(logits.float().log_softmax(-1).topk(self._count, -1))
         ids = torch.cat([each.indices for each in batches]).cpu().numpy()
         log_p = torch.cat([each.values for each in batches]).cpu().numpy()
-        return ids.astype(token_type(logits.shape[-1])), log_p
+        return ids.astype(token_id_dtype(logits.shape[-1])), log_p
 
 
 def _key(window: np.ndarray) -> bytes:

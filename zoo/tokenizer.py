@@ -1,6 +1,7 @@
-"""Trains or opens the tokenizer of a family, and encodes texts to 1-D id arrays.
+"""Trains or loads the tokenizer of a family, and encodes texts to 1-D id arrays.
 
-A trained tokenizer is a byte-level BPE with `<|endoftext|>` as id 0, which is put before each text.
+A trained tokenizer is a byte-level BPE with `<|endoftext|>` as id 0, which is prepended to each
+text.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = [
     "first_differing_id",
     "open_tokenizer",
     "separator",
-    "token_type",
+    "token_id_dtype",
     "train_tokenizer",
     "vocabulary_size",
 ]
@@ -32,8 +33,8 @@ __all__ = [
 def train_tokenizer(
     texts: Iterable[str], vocab_size: int, max_length: int
 ) -> PreTrainedTokenizerBase:
-    """A byte-level BPE of at most `vocab_size` tokens learnt from `texts`; any text can be encoded
-    with it.
+    """A byte-level BPE of at most `vocab_size` tokens learnt from `texts`. It covers all bytes, so
+    any text can be encoded.
     """
     bpe = tokenizers.Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -88,8 +89,8 @@ def vocabulary_size(tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 def separator(tokenizer: PreTrainedTokenizerBase) -> int:
-    """The id that is put before each text: the token that the tokenizer adds itself, if it adds
-    one; else its end of text."""
+    """The id that is prepended to each text: the token that the tokenizer adds itself, if it adds
+    one; else its end-of-text token."""
     first = _separator_token(tokenizer)
     assert first is not None
     return first
@@ -109,10 +110,13 @@ def _leading_token(tokenizer: PreTrainedTokenizerBase) -> int | None:
 def encode(
     tokenizer: PreTrainedTokenizerBase, documents: Sequence[str], batch_size: int = 256
 ) -> np.ndarray:
-    """All documents' ids in one array, (tokens,) of `token_type`: `separator` before each document,
-    and the end-of-text token after it if the separator is another token."""
+    """All documents' ids in one array, (tokens,) of `token_id_dtype`: `separator` before each
+    document; after it the end-of-text token, unless the separator is that token or the tokenizer
+    has added it already."""
     parts = list(_encode_documents(tokenizer, documents, batch_size))
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.uint16)
+    if not parts:
+        return np.zeros(0, dtype=token_id_dtype(vocabulary_size(tokenizer)))
+    return np.concatenate(parts)
 
 
 def _encode_documents(
@@ -120,7 +124,7 @@ def _encode_documents(
 ) -> Iterator[np.ndarray]:
     first, last, leading = separator(tokenizer), tokenizer.eos_token_id, _leading_token(tokenizer)
     before = [] if leading is not None else [first]
-    id_type = token_type(vocabulary_size(tokenizer))
+    id_type = token_id_dtype(vocabulary_size(tokenizer))
     # In batches: an encoding holds offsets and strings too, a hundred times the size of its ids.
     for start in range(0, len(documents), batch_size):
         batch = list(documents[start : start + batch_size])
@@ -130,13 +134,13 @@ def _encode_documents(
             yield np.asarray(ids if is_terminated else [*ids, last], dtype=id_type)
 
 
-def token_type(vocabulary: int) -> type[np.unsignedinteger[Any]]:
+def token_id_dtype(vocabulary: int) -> type[np.unsignedinteger[Any]]:
     """The type in which ids of a vocabulary of this size are stored: two bytes or four."""
     return np.uint16 if vocabulary <= 1 << 16 else np.uint32
 
 
 def first_differing_id(one: PreTrainedTokenizerBase, other: PreTrainedTokenizerBase) -> int | None:
     """The lowest id that is not the same token in both; None if there is none."""
-    # (token, id) pairs in one only.
+    # (token, id) pairs in exactly one of the two.
     differ = one.get_vocab().items() ^ other.get_vocab().items()
     return min((token_id for _, token_id in differ), default=None)

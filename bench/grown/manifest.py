@@ -136,7 +136,7 @@ speed and is no better than the small model at anything.
 
 - from: {plan.small.parameters:,} parameters ({plan.small})
 - to: {plan.large.parameters:,} parameters ({plan.large})
-- {recipe.dtype}, seed {recipe.seed}; the norms' correction is {plan.correction:g}, {rounding}
+- {recipe.dtype}, seed {recipe.seed}; the norms' correction is {plan.norm_scale:g}, {rounding}
 - logits against the small model's over {number_of(result.tokens, "token")}: differ by at most
   {result.difference:.3g}, the largest logit is {result.largest:.3g}; at {result.same} of them the
   same token is the likeliest

@@ -62,7 +62,7 @@ class Filler:
         if owner in ZERO:
             weight.zero_()
         elif owner in NORMS:
-            weight.fill_(self.plan.correction)
+            weight.fill_(self.plan.norm_scale)
         elif owner in HEAD_NORMS:
             weight.fill_(1.0)
         else:
@@ -77,7 +77,7 @@ class Filler:
         has_correction = owner in NORMS
         # Invariant 6: only with QK-norms, which cancel it.
         has_correction |= owner in ("q_proj", "k_proj") and self.plan.small.qk_norms
-        return self.plan.correction if has_correction else 1.0
+        return self.plan.norm_scale if has_correction else 1.0
 
     def _generator(self, name: str) -> torch.Generator:
         digest = hashlib.sha256(f"{self.seed} {name}".encode()).digest()

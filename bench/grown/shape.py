@@ -13,11 +13,12 @@ from core.words import number_of
 # How far the number of parameters may be from the requested one.
 TOLERANCE = 0.1
 # The feed-forward size is a multiple of it, for which matrix kernels are fastest.
-UNIT = 32
+FFN_MULTIPLE = 32
 # Feed-forward against hidden size: no known dense model is much above Qwen2.5's 5.4.
-WIDEST, NARROWEST = 5.5, 0.5
-EXTRA_LAYERS = 128
-LARGEST_FACTOR = 256
+MAX_FFN_RATIO, MIN_FFN_RATIO = 5.5, 0.5
+# They bound the search: more layers, and a larger hidden size, than any known dense model has.
+MAX_EXTRA_LAYERS = 128
+MAX_FACTOR = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,9 @@ class ModelShape:
     @property
     def parameters(self) -> int:
         """The parameters of the whole model; a tied head counts once."""
-        ends = self.vocabulary * self.hidden * (1 if self.tied else 2) + self.hidden
-        return ends + self.layers * self._layer_parameters
+        embedding_and_head = self.vocabulary * self.hidden * (1 if self.tied else 2)
+        last_norm = self.hidden
+        return embedding_and_head + last_norm + self.layers * self._layer_parameters
 
     @property
     def _layer_parameters(self) -> int:
@@ -74,25 +76,26 @@ class GrowthPlan:
         return self.large.hidden // self.small.hidden
 
     @property
-    def correction(self) -> float:
-        """The factor on a norm's weights: new channels are zero, so the mean of squares is 1 /
-        factor of the old one."""
+    def norm_scale(self) -> float:
+        """Scale of norm weights: with zero channels added, the mean square falls to 1 / factor."""
         return math.sqrt(1 / self.factor)
 
     @property
     def exact(self) -> bool:
-        """Whether the correction is a power of two, which is exact in every dtype."""
+        """Whether `norm_scale` is a power of two, which is exact in every dtype."""
         return _is_power_of_four(self.factor)
 
 
 def plan_growth(small: ModelShape, params: int, field: str = "params") -> GrowthPlan:
-    """A plan for about `params` parameters; hidden sizes of 4^k times the old one are preferred.
+    """A plan for about `params` parameters; hidden sizes of 4^k times the old one are preferred
+    (see `exact`).
 
-    Raises ConfigError, naming `field`, if that is no growth or no shape comes close.
+    Raises ConfigError, naming `field`, if `params` is not more than the small model has, or if no
+    shape is within TOLERANCE of it.
     """
     if params <= small.parameters:
         raise ConfigError.of(field, params, f"more than the {small.parameters} of the small model")
-    every = range(1, LARGEST_FACTOR + 1)
+    every = range(1, MAX_FACTOR + 1)
     first = [factor for factor in every if _is_power_of_four(factor)]
     rest = [factor for factor in every if not _is_power_of_four(factor)]
     best = _best(small, params, first) or _best(small, params, rest)
@@ -125,17 +128,18 @@ def _candidates(small: ModelShape, params: int, factors: Iterable[int]) -> Itera
             heads=small.heads * factor,
             kv_heads=small.kv_heads * factor,
         )
-        for layers in range(small.layers, small.layers + EXTRA_LAYERS + 1):
+        for layers in range(small.layers, small.layers + MAX_EXTRA_LAYERS + 1):
             yield _with_nearest_ffn(replace(wide, layers=layers), params)
 
 
 def _with_nearest_ffn(shape: ModelShape, params: int) -> ModelShape:
-    """The shape with the feed-forward size that comes closest to `params`, within usual ratios."""
+    """The shape with the feed-forward size that comes closest to `params`, from the present one and
+    MIN_FFN_RATIO up to MAX_FFN_RATIO of the hidden size."""
     without_ffn = replace(shape, ffn=0).parameters
     per_ffn = replace(shape, ffn=1).parameters - without_ffn
-    target = round((params - without_ffn) / per_ffn / UNIT) * UNIT
-    low = max(shape.ffn, _round_up_to_unit(shape.hidden * NARROWEST))
-    high = max(low, _round_up_to_unit(shape.hidden * WIDEST))
+    target = round((params - without_ffn) / per_ffn / FFN_MULTIPLE) * FFN_MULTIPLE
+    low = max(shape.ffn, _round_up_ffn(shape.hidden * MIN_FFN_RATIO))
+    high = max(low, _round_up_ffn(shape.hidden * MAX_FFN_RATIO))
     return replace(shape, ffn=min(max(target, low), high))
 
 
@@ -148,8 +152,8 @@ def _dissimilarity(small: ModelShape, shape: ModelShape, params: int) -> float:
     return 2 * width**2 + depth**2 + miss**2
 
 
-def _round_up_to_unit(size: float) -> int:
-    return math.ceil(size / UNIT) * UNIT
+def _round_up_ffn(size: float) -> int:
+    return math.ceil(size / FFN_MULTIPLE) * FFN_MULTIPLE
 
 
 def _is_power_of_four(factor: int) -> bool:

@@ -1,15 +1,17 @@
 """The rows of the `laws` suite: every preset, and the product of the rules that exist.
 
-Full products, each at temperature 0 and above, with one request and with several at once:
+Products, each at temperature 0 and above, with one request and with several at once:
 1. presets x pipeline modes
 2. combine rules x their weights x length policies, without pipelining
 3. combine rules x length policies x pipeline modes
 4. draft kinds x verification rules x drafters x shapes, for `union`
-5. presets x schedules, with several requests
-6. routing rules x draft kinds, fused ones too
-Fields that products 2 and 3 leave open (draft, verification, drafters, shape; in 3 also weights),
-and in 6 (schedule, combine rule, length policy, pipeline mode), are filled in pairwise: every valid
-pair of values, of these fields and of the crossed ones, occurs at both temperatures.
+5. presets x schedules; with several requests only
+6. routing rules x draft kinds, fused ones too, drawn ones (whose tokens cannot be compared) not
+and prompt lookup by itself. Rows that equal others are left out; rows that cannot be compared token
+by token are listed once.
+
+Fields not crossed in products 2, 3 and 6 are filled pairwise: every valid pair of values occurs at
+each temperature.
 
 Built from the lists of `core.config`, so that a new rule is included without a change here.
 """
@@ -40,9 +42,9 @@ Pair = tuple[tuple[str, Any], tuple[str, Any]]
 
 TEMPERATURE = 0.8
 TEMPERATURES = (0.0, TEMPERATURE)
-LIVE = (1, 6)  # requests at once
+CONCURRENCIES = (1, 6)  # requests at once
 DRAFTERS = (("first",), ("all",), ("all", NGRAM))
-SHAPES: tuple[dict[str, Any], ...] = (
+SHAPES: tuple[Values, ...] = (
     {"expansion": (1, 1, 3, 1, 1, 1, 1, 1), "speculation_length": 8, "max_tree_nodes": "uncut"},
     {"expansion": (3, 2, 1, 1, 1, 1), "speculation_length": 6, "max_tree_nodes": 32},
     {"expansion": (1,), "speculation_length": 3, "max_tree_nodes": "uncut"},
@@ -61,7 +63,7 @@ ROUTED_FIELDS: Mapping[str, Sequence[Any]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class LawRow:
-    """One configuration to compare with the reference. `together`: concurrent requests, divided
+    """One configuration to compare with the reference. `together`: concurrent requests, scheduled
     by the engine's `schedule`; each that ends lets the next one join.
 
     `speculation` has `draft` and `verify` resolved. `is_compared` is false for rules that keep the
@@ -90,7 +92,10 @@ def law_rows() -> tuple[LawRow, ...]:
     """All rows: the products above, and prompt lookup by itself; a few configurations are in two
     of them."""
     return (
-        *(*_preset_rows(), *_ngram_rows(), *_crossed_rows(), *_draft_rows()),
+        *_preset_rows(),
+        *_ngram_rows(),
+        *_crossed_rows(),
+        *_draft_rows(),
         *_scheduled_rows(),
         *_routed_rows(),
     )
@@ -98,7 +103,7 @@ def law_rows() -> tuple[LawRow, ...]:
 
 def _preset_rows() -> Iterator[LawRow]:
     """Each preset's own pipeline mode comes first."""
-    for name, temperature, together in itertools.product(PRESETS, TEMPERATURES, LIVE):
+    for name, temperature, together in itertools.product(PRESETS, TEMPERATURES, CONCURRENCIES):
         preset = SpeculationConfig.preset(name, temperature).resolve(temperature)
         for pipeline in dict.fromkeys((preset.pipeline, *PIPELINES)):
             own = pipeline == preset.pipeline
@@ -120,13 +125,13 @@ def _scheduled_rows() -> Iterator[LawRow]:
             continue
         for pipeline in dict.fromkeys((preset.pipeline, "off")):
             config = replace(preset, pipeline=pipeline)
-            yield LawRow("scheduled", temperature, config, max(LIVE), schedule)
+            yield LawRow("scheduled", temperature, config, max(CONCURRENCIES), schedule)
 
 
 def _routed_rows() -> Iterator[LawRow]:
     """Product 6. SSMs draft each for itself and all together (`log_pool`, fusion)."""
     for temperature in TEMPERATURES:
-        # Drafts whose tokens can be compared, and that `resolved` does not replace.
+        # Drafts whose tokens can be compared, and that SpeculationConfig.resolve does not replace.
         drafts = [
             draft
             for draft in DRAFTS[1:]
@@ -134,16 +139,18 @@ def _routed_rows() -> Iterator[LawRow]:
         ]
         rows = [
             {"routing": routing, "draft": draft, "together": together}
-            for routing, draft, together in itertools.product(choices_of("routing"), drafts, LIVE)
+            for routing, draft, together in itertools.product(
+                choices_of("routing"), drafts, CONCURRENCIES
+            )
         ]
-        for values in pairwise_rows(rows, ROUTED_FIELDS, meets):
+        for values in pairwise_rows(rows, ROUTED_FIELDS, is_valid):
             together, schedule = values.pop("together"), values.pop("schedule")
             config = SpeculationConfig(**values, **SHAPES[1])
             yield LawRow("routed", temperature, config.resolve(temperature), together, schedule)
 
 
 def _ngram_rows() -> Iterator[LawRow]:
-    for temperature, together in itertools.product(TEMPERATURES, LIVE):
+    for temperature, together in itertools.product(TEMPERATURES, CONCURRENCIES):
         config = SpeculationConfig(drafters=(NGRAM,), draft="topk", expansion=(1,))
         yield LawRow("prompt lookup", temperature, config.resolve(temperature), together)
 
@@ -157,12 +164,14 @@ def _crossed_rows() -> Iterator[LawRow]:
     ]
     mechanisms = [
         {"length": length, "combine": combine, "weights": weights, "together": together}
-        for length, (combine, weights), together in itertools.product(LENGTHS, by_weights, LIVE)
+        for length, (combine, weights), together in itertools.product(
+            LENGTHS, by_weights, CONCURRENCIES
+        )
     ]
     by_pipeline = [
         {"length": length, "combine": combine, "pipeline": pipeline, "together": together}
         for pipeline, length, combine, together in itertools.product(
-            PIPELINES, LENGTHS, COMBINES, LIVE
+            PIPELINES, LENGTHS, COMBINES, CONCURRENCIES
         )
         # Leaves out rows that equal one above or one with pipeline=off.
         if pipeline != "off"
@@ -171,23 +180,23 @@ def _crossed_rows() -> Iterator[LawRow]:
     ]
     every = (("mechanisms", mechanisms), ("pipelined", by_pipeline))
     for (name, crossed), temperature in itertools.product(every, TEMPERATURES):
-        for values in pairwise_rows(crossed, open_fields(temperature, crossed), meets):
+        for values in pairwise_rows(crossed, open_fields(temperature, crossed), is_valid):
             together, shape = values.pop("together"), SHAPES[values.pop("shape")]
             config = SpeculationConfig(**values, **shape)
             yield LawRow(name, temperature, config.resolve(temperature), together)
 
 
 def open_fields(temperature: float, crossed: list[Values]) -> dict[str, Sequence[Any]]:
-    """Fields that are filled in pairwise, defaults first. `shape` is an index into SHAPES."""
+    """Fields that are filled pairwise, defaults first. `shape` is an index into SHAPES."""
     default = SpeculationConfig().resolve(temperature)
-    # Fused drafts are one tree, so no combine rule applies; product 4 has their rows.
+    # Fused drafts are one tree, so no combine rule applies; products 4 and 6 have their rows.
     drafts = [
         draft
         for draft in DRAFTS[1:]
         if lossless_rules(draft, temperature) and not draft_kind(draft).fused
     ]
     if temperature == 0:
-        drafts.remove("coupled")  # `resolved` replaces it
+        drafts.remove("coupled")  # `SpeculationConfig.resolve` replaces it
     lossless = lossless_rules(default.draft, temperature)
     rules = [rule for rule in token_exact_rules() if rule in lossless]
     fields: dict[str, Sequence[Any]] = {
@@ -200,7 +209,7 @@ def open_fields(temperature: float, crossed: list[Values]) -> dict[str, Sequence
     return {field: values for field, values in fields.items() if field not in crossed[0]}
 
 
-def meets(values: Values) -> bool:
+def is_valid(values: Values) -> bool:
     """Whether the values may be combined and each of them has an effect."""
     combine, kind = values.get("combine", COMBINES[0]), values.get("draft", "auto")
     rule, draft, pipeline = combine_rule(combine), draft_kind(kind), values.get("pipeline")
@@ -213,16 +222,16 @@ def meets(values: Values) -> bool:
         return False
     if draft.fused and not rule.keeps_all:
         return False
-    # Best first needs branches, a vote's sequences have none: `resolved` replaces it.
+    # Best first needs branches, a vote's sequences have none: `resolve` replaces it.
     return not (rule.chains and draft.by_score)
 
 
 def _draft_rows() -> Iterator[LawRow]:
     """Product 4, draft kinds outermost, so that a short run already covers every rule."""
-    product = itertools.product(SHAPES, DRAFTERS, LIVE, TEMPERATURES, DRAFTS)
+    product = itertools.product(SHAPES, DRAFTERS, CONCURRENCIES, TEMPERATURES, DRAFTS)
     for shape, drafters, together, temperature, draft in product:
         if draft == "auto" or (draft == "coupled" and temperature == 0):
-            continue  # `resolved` turns it into another row
+            continue  # `SpeculationConfig.resolve` turns it into another row
         for verify in lossless_rules(draft, temperature):
             if verify not in token_exact_rules() and (together > 1 or drafters != ("all",)):
                 continue  # rows that are not compared are listed once
@@ -230,15 +239,15 @@ def _draft_rows() -> Iterator[LawRow]:
             yield LawRow("rules", temperature, config.resolve(temperature), together)
 
 
-# -- filled in pairwise, whatever the values mean --
+# -- pairwise filling, whatever the values mean --
 
 
 def pairwise_rows(
     rows: Sequence[Values],
     open_fields: Mapping[str, Sequence[Any]],
-    meets: Callable[[Values], bool],
+    is_allowed: Callable[[Values], bool],
 ) -> list[Values]:
-    """Fills in each row greedily with the values that add the most new pairs; ties go to the values
+    """Fills each row greedily with the values that add the most new pairs; ties go to the values
     listed first, so that these are the most frequent."""
     pairs_so_far: set[Pair] = set()
     chosen_rows = []
@@ -247,7 +256,7 @@ def pairwise_rows(
         dict(zip(names, values, strict=True)) for values in itertools.product(*open_fields.values())
     ]
     for row in rows:
-        fitting = [whole for choice in choices if meets(whole := {**row, **choice})]
+        fitting = [whole for choice in choices if is_allowed(whole := {**row, **choice})]
         chosen_rows.append(max(fitting, key=lambda whole: len(_pairs(whole) - pairs_so_far)))
         pairs_so_far |= _pairs(chosen_rows[-1])
     return chosen_rows

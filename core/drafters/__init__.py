@@ -10,10 +10,10 @@ import numpy as np
 from core.config.mechanisms import MODEL_FREE, NGRAM, SUFFIX, TABLE
 from core.drafters.base import Drafter, DraftRequest
 from core.drafters.count_table import new_table
-from core.drafters.own import make_own_drafter
 from core.drafters.ssm_pool import SsmPool
 from core.drafters.suffix import EARLIER_TOKENS, SuffixDrafter
 from core.drafters.table import TableDrafter
+from core.drafters.user_drafters import make_user_drafter
 from core.errors import ConfigError
 from core.sequence import TokenSequence
 
@@ -32,7 +32,7 @@ def make_drafters(
         SuffixDrafter(NGRAM),
         SuffixDrafter(SUFFIX, EARLIER_TOKENS),
         TableDrafter(TABLE, counts),
-        *(make_own_drafter(path, vocab_size) for path in own),
+        *(make_user_drafter(path, vocab_size) for path in own),
     )
     return {**ssm_pool.ssms, **{one.name: one for one in others}}
 

@@ -23,14 +23,14 @@ from core.sequence import TokenSequence
 from core.trees.sampling import penalize_tree, process_logits
 from core.trees.tree import TokenTree
 
-__all__ = ["PassEnded", "AheadDraft", "AheadDrafting", "AheadPlan", "AheadDraftsByName"]
+__all__ = ["CancelSignal", "AheadDraft", "AheadDrafting", "AheadPlan", "AheadDraftsByName"]
 
 # More outcomes make every pass slower and add little: the fifth is seldom 3 % probable.
 OUTCOMES = 4
 
 
-class PassEnded(Protocol):
-    """Set once the LLM's pass has ended; a `threading.Event` is one."""
+class CancelSignal(Protocol):
+    """Set to end drafting ahead, once the LLM's pass has ended; a `threading.Event` is one."""
 
     def is_set(self) -> bool: ...
 
@@ -88,7 +88,7 @@ class AheadDrafting:
             for name, ssm in ssms.items()
         }
 
-    def run(self, pass_ended: PassEnded) -> None:
+    def run(self, pass_ended: CancelSignal) -> None:
         """Scores the trees, begins drafts, then extends them level by level until `pass_ended`."""
         # Three phases, most useful first: the LLM's pass may end at any moment.
         leads = self._lead_ssms()

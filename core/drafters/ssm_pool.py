@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from core.config.mechanisms import draft_kind
-from core.drafters.ahead import AheadDrafting, AheadDraftsByName, AheadPlan, PassEnded
+from core.drafters.ahead import AheadDrafting, AheadDraftsByName, AheadPlan, CancelSignal
 from core.drafters.base import DraftRequest, Drafts
 from core.drafters.fused_drafting import draft_fused
 from core.drafters.lockstep import StepsRun, run_all
@@ -112,7 +112,7 @@ class SsmPool:
         return {n: work.result for n, work in works.items() if work.result is not None}
 
     def draft_ahead(
-        self, plans: Sequence[AheadPlan], pass_ended: PassEnded
+        self, plans: Sequence[AheadPlan], pass_ended: CancelSignal
     ) -> tuple[list[AheadDraftsByName], dict[str, BaseException]]:
         """Drafts for the next round until `pass_ended`; see AheadDrafting. Returns the drafts of
         each plan, and by name the errors of SSMs that failed."""

@@ -14,9 +14,9 @@ from core.config import SpeculationConfig
 from core.config.mechanisms import combine_rule, draft_kind, routing_rule
 
 __all__ = [
-    "FullInformation",
+    "LikelihoodWeights",
     "LikelihoodHistory",
-    "Paper",
+    "MinionsWeights",
     "DrafterWeights",
     "make_weights",
     "needs_likelihoods",
@@ -80,7 +80,7 @@ class DrafterWeights(Protocol):
         ...
 
 
-class Paper:
+class MinionsWeights:
     """See DrafterWeights. Minions' rewards (arXiv 2402.15678): a winner whose accepted share is
     above the running mean is multiplied by 1 + eta, one below it divided; then all are scaled to a
     mean of 1 and clipped.
@@ -133,7 +133,7 @@ class Paper:
         """Minions' rule uses wins only."""
 
 
-class FullInformation:
+class LikelihoodWeights:
     """See DrafterWeights. w <- w^0.95 P(token) for each committed token: every drafter is scored on
     every token, also where it lost the vote.
 
@@ -209,7 +209,7 @@ def _log(probability: float) -> float:
 
 def make_weights(config: SpeculationConfig, names: Iterable[str]) -> DrafterWeights:
     """Equal weights for these drafters, updated by the configured rule."""
-    return Paper(config, names) if config.weights == "paper" else FullInformation(names)
+    return MinionsWeights(config, names) if config.weights == "paper" else LikelihoodWeights(names)
 
 
 def needs_likelihoods(config: SpeculationConfig) -> bool:

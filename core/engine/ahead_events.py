@@ -1,4 +1,4 @@
-"""Drafts made ahead, as the events report them: which hit, what each saved, what was wasted.
+"""Events of drafts made ahead: hit or miss, time saved, time wasted.
 
 A draft ahead counts as a hit only once the next round has used it.
 """
@@ -6,6 +6,7 @@ A draft ahead counts as a hit only once the next round has used it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from core.drafters.ahead import AheadDraft
 from core.engine.round_state import AheadDrafts, RoundState
@@ -15,12 +16,14 @@ from core.metrics import LLM_LANE
 
 __all__ = ["ahead_drafts", "ahead_results", "hidden_event", "unused_at_end"]
 
+Reason = Literal["", "wrong", "unused", "ended"]
+
 
 def ahead_drafts(state: RoundState, committed: tuple[int, ...]) -> AheadDrafts | None:
     """The drafts made during this round's LLM pass, for the round after `committed`."""
     if not state.next_drafts:
         return None
-    # The drafts ran beside these passes, which hid their time.
+    # The drafts overlapped these passes, which hid their time.
     passes = tuple(t for t in state.timings if t.lane == LLM_LANE)
     return AheadDrafts(state.next_drafts, passes, committed)
 
@@ -34,8 +37,8 @@ def ahead_results(state: RoundState) -> tuple[Ahead, ...]:
     }
     results = []
     for name, draft in _in_drafter_order(state, state.ahead_drafts):
-        # No outcome it drafted for came true; else a draft for it exists, and may or may not have
-        # been used.
+        # If the committed tokens are none of the outcomes drafted for, it is a miss. Otherwise
+        # `passes_ahead` says whether the round used the draft.
         if state.ahead_drafts.committed not in draft.outcomes:
             results.append(_ahead_event(name, draft, "wrong"))
         elif not num_used.get(name):
@@ -62,10 +65,10 @@ def _in_drafter_order(state: RoundState, drafts: AheadDrafts) -> Iterator[tuple[
 
 
 def _ahead_event(
-    name: str, draft: AheadDraft, reason: str, num_used: int = 0, passes: Sequence[Timed] = ()
+    name: str, draft: AheadDraft, reason: Reason, num_used: int = 0, passes: Sequence[Timed] = ()
 ) -> Ahead:
-    """`num_used`: how many drafting passes are part of the round's draft. The others are wasted,
-    and so is every scoring of the tree."""
+    """`reason`: of a miss; empty for a hit. `num_used`: how many drafting passes are part of the
+    round's draft. The others are wasted, and so is every scoring of the tree."""
     waste = [*draft.scoring_timings, *draft.draft_timings[num_used:]]
     return Ahead(
         drafter=name,
@@ -80,8 +83,9 @@ def _ahead_event(
 
 
 def hidden_event(state: RoundState, index: int, passes: Sequence[Timed]) -> Ahead:
-    """The part of a draft's time that the LLM's pass over other requests hid. It depends on no
-    guess, so none of it is wasted."""
+    """The part of a draft's time that the LLM's pass over other requests hid. The draft continues
+    committed text: no outcome was guessed, so it is a hit (`Ahead.is_certain`), none of it wasted.
+    """
     name = state.request.drafters[index].name
     hidden = _hidden_ms(state.drafts[index].timings, passes)
     return Ahead(name, outcomes=0, probability=1.0, hit=True, saved_ms=hidden, wasted_ms=0.0)

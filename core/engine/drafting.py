@@ -15,12 +15,12 @@ from dataclasses import replace
 from core.config.budget import cut_shape, shape_nodes
 from core.config.mechanisms import draft_kind, drafts_together
 from core.drafters import make_drafters
-from core.drafters.ahead import AheadPlan, PassEnded
+from core.drafters.ahead import AheadPlan, CancelSignal
 from core.drafters.base import Drafter, DraftRequest, Drafts
 from core.drafters.lookup import LookupDrafter
-from core.drafters.own import GuardedDrafter
 from core.drafters.pooled_drafting import PooledRequest
 from core.drafters.ssm_pool import SsmPool
+from core.drafters.user_drafters import GuardedDrafter
 from core.drafters.weights import needs_likelihoods
 from core.engine.ahead_events import ahead_results
 from core.engine.auditions import AuditionStep
@@ -131,7 +131,7 @@ class Drafting:
         state.draft_requests = tuple(requests)
         return requests
 
-    def draft_ahead(self, states: Sequence[RoundState], pass_ended: PassEnded) -> None:
+    def draft_ahead(self, states: Sequence[RoundState], pass_ended: CancelSignal) -> None:
         """Drafts for the next round while these trees are being verified. A state in which no SSM
         drafted is left out: none of its SSMs has read the whole text."""
         plans = [(state, plan) for state in states if (plan := self._plan(state)).weights]

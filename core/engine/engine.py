@@ -20,8 +20,8 @@ from core.config.mechanisms import is_model_free, length_policy
 from core.config.offload import FASTEST_MBPS
 from core.cuda.device_round import DeviceRound, RoundResult
 from core.drafters import compile_lookups
-from core.drafters.own import import_drafters
 from core.drafters.ssm import PREFILL_CHUNK
+from core.drafters.user_drafters import import_drafters
 from core.drafters.weights import DrafterWeights, make_weights
 from core.engine.admission import prepare
 from core.engine.drafting import Drafting
@@ -35,7 +35,7 @@ from core.engine.overlap import (
     pipeline_modes,
     pipeline_switch,
 )
-from core.engine.record import Recorder
+from core.engine.record import RoundEventBuilder
 from core.engine.remote_drafting import RemoteDrafting
 from core.engine.round import RoundSteps, count_event, run_round
 from core.engine.round_state import ActiveRequest, RoundState, next_round, update_weights
@@ -122,7 +122,7 @@ class Engine:
         # Ids of admitted runs. While there is one, torch runs on one thread (TorchAlone).
         self._live_ids: set[str] = set()
         self._torch_alone = TorchAlone((models.llm, *models.ssms.values()))
-        self._recorder = Recorder(models.tokenizer)
+        self._recorder = RoundEventBuilder(models.tokenizer)
         self._schedule = BatchSchedule(schedule, self.costs)
         # Kept with their measurements: a schedule may be replaced and set again.
         self._schedules = {schedule: self._schedule}
@@ -320,7 +320,7 @@ class Engine:
             jobs.append(lambda pass_ended: self._drafting.draft_ahead(ahead, pass_ended))
         # Sent before the pass begins: the round trip to the nodes is hidden behind it.
         self._drafting.begin_remote_ahead(ahead)
-        with self._draft_thread.beside(jobs):
+        with self._draft_thread.run_during(jobs):
             yield
         self._drafting.end_remote_ahead(ahead)
         # After the `with`: the jobs have ended, their drafts are complete.
@@ -368,11 +368,10 @@ class Engine:
         return active
 
     def prefill(self, active: ActiveRequest) -> Iterator[None]:
-        """Reads the prompt without its last token (the first root), one chunk per step, so that it
-        can be cancelled between chunks."""
+        """Reads the prompt without its last token, which is the root of the first tree; one chunk
+        per step, so that it can be cancelled between chunks."""
         start = time.perf_counter()
         tokens = active.sequence.tokens[:-1]
-        # The last token stays out: it is fed with the first tree, as each round's root is.
         ranks = ranks_info(self._llm)
         size = STAGES_CHUNK if ranks is not None and ranks.split == "pp" else PREFILL_CHUNK
         for i in range(0, len(tokens), size):

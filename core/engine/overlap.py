@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from core.config.mechanisms import can_begin_ahead, is_model_free
-from core.drafters.ahead import PassEnded
+from core.drafters.ahead import CancelSignal
 from core.engine.ahead_events import hidden_event
 from core.engine.round_state import ActiveRequest, RoundState, next_round
 from core.length.cost_model import Costs, Switch
@@ -35,12 +35,12 @@ __all__ = [
     "observe_switch",
 ]
 
-ALONE = (
+NO_OTHER_REQUEST = (
     "no other request is being served, so there is none to draft for during the LLM's pass; "
     "pipeline=ahead overlaps within one request"
 )
-Job = Callable[[PassEnded], None]
-"""Work for the drafting thread during an LLM pass; it stops early once `PassEnded` is set."""
+Job = Callable[[CancelSignal], None]
+"""Work for the drafting thread during an LLM pass; it stops early once `CancelSignal` is set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class DraftThread:
             self._stream = torch.cuda.Stream(device=device)  # type: ignore[no-untyped-call]
 
     @contextmanager
-    def beside(self, jobs: Sequence[Job]) -> Iterator[None]:
+    def run_during(self, jobs: Sequence[Job]) -> Iterator[None]:
         """Runs `jobs` in order while the block runs, then waits for them; their errors are
         raised."""
         if not jobs:
@@ -213,7 +213,7 @@ def pipeline_modes(requests: Sequence[ActiveRequest], auto: PipelineSwitch) -> d
     if len(across) == 1:
         modes[across[0].run_id] = "off"
         if across[0].sequence.round == 0 and across[0] not in auto.runs:
-            across[0].notes.append(ALONE)
+            across[0].notes.append(NO_OTHER_REQUEST)
     return modes
 
 
@@ -257,7 +257,7 @@ def _has_ssms(request: ActiveRequest) -> bool:
     return any(not is_model_free(drafter.name) for drafter in working)
 
 
-def _run_jobs(jobs: Sequence[Job], pass_ended: PassEnded, stream: Any) -> None:
+def _run_jobs(jobs: Sequence[Job], pass_ended: CancelSignal, stream: Any) -> None:
     with nullcontext() if stream is None else torch.cuda.stream(stream):
         for job in jobs:
             job(pass_ended)

@@ -1,4 +1,4 @@
-"""Recorder: builds the events of a round from its RoundState: plain values, token texts, top-k.
+"""Builds the events of a round from its RoundState: plain values, token texts, top-k.
 
 The only place that turns tensors into numbers for readers.
 """
@@ -29,10 +29,10 @@ from core.trees.draft import Draft
 from core.trees.sampling import unprocessed_probabilities
 from core.trees.tree import ROOT
 
-__all__ = ["Recorder"]
+__all__ = ["RoundEventBuilder"]
 
 
-class Recorder:
+class RoundEventBuilder:
     """Builds the events of rounds. Caches the text of each token, at most the vocabulary."""
 
     def __init__(self, tokenizer: Any) -> None:

@@ -17,7 +17,7 @@ from core.engine.ahead_events import ahead_drafts, unused_at_end
 from core.engine.drafting import Drafting
 from core.engine.idle_time import IdleTime
 from core.engine.overlap import RoundBatch
-from core.engine.record import Recorder
+from core.engine.record import RoundEventBuilder
 from core.engine.round_state import RoundState, round_outcome, update_weights
 from core.engine.routing import embedding_similarity, observe_route
 from core.engine.run_events import run_completed, run_failed
@@ -47,7 +47,7 @@ class RoundSteps:
         self,
         llm: LanguageModel,
         drafting: Drafting,
-        recorder: Recorder,
+        recorder: RoundEventBuilder,
         idle_time: IdleTime,
         fill_target_tokens: TargetTokensFiller | None,
         schedule: BatchSchedule,

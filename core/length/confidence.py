@@ -16,7 +16,7 @@ __all__ = ["Confidence", "explain"]
 
 
 class Confidence:
-    """See LengthPolicy; learns nothing."""
+    """See LengthPolicy; learns nothing. `costs` is unused: all policies are made alike."""
 
     def __init__(self, config: SpeculationConfig, costs: Costs | None = None) -> None:
         length, threshold = config.speculation_length, config.confidence_threshold

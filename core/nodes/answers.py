@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from core.config.mechanisms import draft_kind
 from core.drafters.base import DraftRequest
 from core.drafters.growth import best_nodes, restrict, same_tree
-from core.drafters.own import draft_fault
+from core.drafters.user_drafters import draft_fault
 from core.events.parts import Timed
 from core.nodes.messages import DraftReply, StageTimes
 from core.trees.draft import Draft, cumulative_scores

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from core.config.budget import shape_nodes
 from core.config.checks import MAX_TREE_NODES
 from core.config.mechanisms import DRAFT_KINDS, draft_kind, drafts_together
-from core.drafters.ahead import AheadPlan, PassEnded
+from core.drafters.ahead import AheadPlan, CancelSignal
 from core.drafters.base import DraftRequest
 from core.drafters.pooled_drafting import PooledRequest
 from core.drafters.ssm_pool import SsmPool
@@ -95,7 +95,7 @@ class NodeServer:
         return tuple(self._models)
 
     def handle(
-        self, client: bytes, frame: bytes, interrupted: PassEnded | None = None
+        self, client: bytes, frame: bytes, interrupted: CancelSignal | None = None
     ) -> bytes | None:
         """Serves one message of a client; returns the answer, None if the message has none.
         Drafting ahead stops once `interrupted` is set, as another message waits; then no drafts are
@@ -205,7 +205,7 @@ class NodeServer:
 
     @torch.inference_mode()
     def _ahead(
-        self, client: bytes, message: AheadMessage, interrupted: PassEnded
+        self, client: bytes, message: AheadMessage, interrupted: CancelSignal
     ) -> AheadDraftsMessage | None:
         """The drafts for likely outcomes; None if `interrupted`: the round that interrupts uses
         what was begun."""

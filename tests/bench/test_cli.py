@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -108,7 +109,7 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
         (["--threads", "0"], "threads is 0"),
         (["--processes", "0"], "processes is 0: a whole number from 1"),
         (["--dtype", "float16"], "dtype is 'float16': one of float32, bfloat16"),
-        (["--dtype", "float32", "float32"], "name each dtype once"),
+        (["--dtype", "float32", "float32"], "at least one, each once"),
         (["--wrong"], "--wrong"),
     ],
 )
@@ -122,6 +123,19 @@ def test_bad_arguments_are_one_line_and_status_two(
     assert error.startswith("error: ") and error.count("\n") == 1
     assert message in error
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dtypes": ()}, r"dtype is \(\): at least one, each once"),
+        ({"threads": -1}, "threads is -1: a whole number from 0 to 1024"),
+        ({"threads": True}, "threads is True: a whole number"),
+    ],
+)
+def test_settings_are_checked(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        CountingSuite().defaults.with_changes(**changes)
 
 
 ONE_DTYPE = ("laws", "acceptance", "overhead", "page", "watching")

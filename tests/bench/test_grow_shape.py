@@ -38,7 +38,7 @@ def test_a_plan_is_near_the_wish_and_exact(small: ModelShape, params: int, hidde
     large = plan.large
     assert abs(large.parameters / params - 1) <= TOLERANCE
     assert large.hidden == hidden and plan.exact
-    assert plan.correction**2 * plan.factor == 1.0
+    assert plan.norm_scale**2 * plan.factor == 1.0
     assert large.head_size == small.head_size
     assert large.heads / large.kv_heads == small.heads / small.kv_heads
     assert large.heads * small.hidden == small.heads * large.hidden

@@ -165,7 +165,7 @@ def differs(small: Any, large: Any, how: str = "") -> None:
 
 def test_control_a_wrong_correction_of_the_norms_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     small = small_module("llama")
-    monkeypatch.setattr(GrowthPlan, "correction", property(lambda plan: 0.99 * plan.factor**-0.5))
+    monkeypatch.setattr(GrowthPlan, "norm_scale", property(lambda plan: 0.99 * plan.factor**-0.5))
     differs(small, grow_module(small, plan_of(small)))
 
 

@@ -14,8 +14,8 @@ from bench.suites.law_rows import (
     TEMPERATURE,
     LawRow,
     Values,
+    is_valid,
     law_rows,
-    meets,
     open_fields,
 )
 from core.config import COMBINES, DRAFTS, LENGTHS, PIPELINES, ROUTINGS
@@ -70,12 +70,12 @@ def open_and_crossed(name: str, temperature: float) -> Values:
 
 
 def go_together(values: Values) -> bool:
-    """`meets`, and what no row is made of: one request has no neighbour to draft for, and a pool
+    """`is_valid`, and what no row is made of: one request has no neighbour to draft for, and a pool
     is not drafted ahead."""
     pipeline = values.get("pipeline")
     alone = (pipeline, values.get("together")) == ("across", 1)
     return (
-        meets(values)
+        is_valid(values)
         and not alone
         and not (pipeline == "ahead" and not combine_rule(values.get("combine", "union")).ahead)
     )

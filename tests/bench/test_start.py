@@ -94,9 +94,20 @@ def test_an_application_that_does_not_come_up_is_an_error(
 ) -> None:
     (tmp_path / "app.py").write_text("raise SystemExit('no models here')")
     monkeypatch.setattr("bench.application.ROOT", tmp_path)
-    with pytest.raises(BenchError, match="no models here"), application():
+    with pytest.raises(BenchError, match="exited with code 1: no models here"), application():
         pytest.fail("it is not there")
     assert resident_mb(2**22 + 1) is None
+
+
+def test_an_application_that_serves_no_page_in_time_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "app.py").write_text("import time\ntime.sleep(60)")
+    monkeypatch.setattr("bench.application.ROOT", tmp_path)
+    monkeypatch.setattr("bench.application.TIMEOUT_S", 0.2)
+    expected = "served no page within 0.2 s: it printed nothing"
+    with pytest.raises(BenchError, match=expected), application():
+        pytest.fail("it serves nothing")
 
 
 def first_line(code: str) -> str:

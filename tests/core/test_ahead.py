@@ -172,9 +172,9 @@ def test_a_drafter_that_dies_ahead_costs_no_text(at: int) -> None:
 
     class Marking(PunctualLane):
         @contextmanager
-        def beside(self, jobs: Sequence[Job]) -> Iterator[None]:
+        def run_during(self, jobs: Sequence[Job]) -> Iterator[None]:
             mortal.counting = True
-            with super().beside(jobs):
+            with super().run_during(jobs):
                 mortal.counting = False
                 yield
 

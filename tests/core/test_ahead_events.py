@@ -53,7 +53,7 @@ class HidingLane(DraftThread):
         self._llm = llm
 
     @contextmanager
-    def beside(self, jobs: Sequence[Job]) -> Iterator[None]:
+    def run_during(self, jobs: Sequence[Job]) -> Iterator[None]:
         self._llm.jobs = list(jobs)
         yield
 

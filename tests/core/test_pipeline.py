@@ -9,8 +9,8 @@ import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.config import PIPELINES
-from core.drafters.ahead import PassEnded
-from core.engine.overlap import ALONE, DraftPool, DraftThread
+from core.drafters.ahead import CancelSignal
+from core.engine.overlap import NO_OTHER_REQUEST, DraftPool, DraftThread
 from core.engine.round_state import ActiveRequest
 from core.engine.worker import Worker
 from core.events import Event
@@ -89,7 +89,9 @@ def test_a_single_request_is_decoded_as_in_the_plain_loop() -> None:
     events = list(engine_of(*tables()).generate_many(requests(1, pipeline="across")))
     assert not any(event.ahead for event in rounds_of(events))
     assert not drafting_threads()
-    assert [(e.round, note) for e in rounds_of(events) for note in e.notes] == [(0, ALONE)]
+    assert [(e.round, note) for e in rounds_of(events) for note in e.notes] == [
+        (0, NO_OTHER_REQUEST)
+    ]
 
 
 class Meeting(TableModel):
@@ -191,12 +193,12 @@ def test_the_llms_failure_ends_everything() -> None:
 def test_a_lane_raises_what_its_job_raised() -> None:
     lane = DraftThread()
 
-    def job(pass_ended: PassEnded) -> None:
+    def job(pass_ended: CancelSignal) -> None:
         raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError), lane.beside([job]):
+    with pytest.raises(ZeroDivisionError), lane.run_during([job]):
         pass
-    with lane.beside([]):
+    with lane.run_during([]):
         pass
     lane.close()
     lane.close()

@@ -7,9 +7,9 @@ import pytest
 from core.config import SpeculationConfig
 from core.drafters.weights import (
     CORRECTED,
-    FullInformation,
     LikelihoodHistory,
-    Paper,
+    LikelihoodWeights,
+    MinionsWeights,
     make_weights,
     needs_likelihoods,
 )
@@ -17,15 +17,15 @@ from core.drafters.weights import (
 NAMES = ("a", "b", "c")
 
 
-def paper(**fields: float) -> Paper:
-    return Paper(SpeculationConfig(**fields), NAMES)
+def paper(**fields: float) -> MinionsWeights:
+    return MinionsWeights(SpeculationConfig(**fields), NAMES)
 
 
-def full() -> FullInformation:
-    return FullInformation(NAMES)
+def full() -> LikelihoodWeights:
+    return LikelihoodWeights(NAMES)
 
 
-def observe(weights: FullInformation, likelihoods: dict[str, list[float]]) -> None:
+def observe(weights: LikelihoodWeights, likelihoods: dict[str, list[float]]) -> None:
     """The likelihoods of a text's first tokens, by drafters that have read all of it."""
     history = LikelihoodHistory({name: len(result) for name, result in likelihoods.items()})
     weights.observe_likelihoods(likelihoods, history)
@@ -221,6 +221,6 @@ def test_likelihoods_are_kept_only_where_they_are_read(combine: str, rule: str, 
 
 
 def test_each_rule_has_its_weights() -> None:
-    for rule, kind in (("paper", Paper), ("full_information", FullInformation)):
+    for rule, kind in (("paper", MinionsWeights), ("full_information", LikelihoodWeights)):
         assert isinstance(make_weights(SpeculationConfig(weights=rule), NAMES), kind)
     assert make_weights(SpeculationConfig(), ()).values() == {}

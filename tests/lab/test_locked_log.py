@@ -46,11 +46,11 @@ def test_a_cell_waits_for_a_log_that_is_locked_and_says_so(lab: Lab) -> None:
     lab.conductor.begin(study())
     until(lab, 1)
     with lock(lab.store.path):
-        soon(lambda: lab.conductor.progress().log.startswith("The log is busy: trying again"))
-        assert lab.conductor.progress().live
+        soon(lambda: lab.conductor.progress().log_error.startswith("The log is busy: trying again"))
+        assert lab.conductor.progress().is_active
     assert lab.conductor.wait(30)
     end = lab.conductor.progress()
-    assert (end.state, end.done, end.log) == ("completed", 8, "")
+    assert (end.state, end.done, end.log_error) == ("completed", 8, "")
     assert len(lab.results()) == 8
 
 
@@ -61,7 +61,7 @@ def test_a_study_whose_end_cannot_be_written_is_at_rest_and_can_be_gone_on_with(
     with lock(lab.store.path):
         assert lab.conductor.wait(30)
         end = lab.conductor.progress()
-        assert end.state == "failed" and not end.live
+        assert end.state == "failed" and not end.is_active
         assert "repeat" in end.reason and "measured, but not kept" in end.reason
         assert "locked" in end.reason
         assert lab.store.studies.study("s1")[0].state == "running", "as far as the log knows"
@@ -79,10 +79,10 @@ def test_stop_ends_the_waiting_for_the_log(lab: Lab) -> None:
     lab.conductor.begin(study())
     until(lab, 1)
     with lock(lab.store.path):
-        soon(lambda: bool(lab.conductor.progress().log))
+        soon(lambda: bool(lab.conductor.progress().log_error))
         lab.conductor.stop()
         assert lab.conductor.wait(10)
-        assert not lab.conductor.progress().live
+        assert not lab.conductor.progress().is_active
 
 
 class Slow:

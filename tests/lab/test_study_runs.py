@@ -127,9 +127,9 @@ def test_what_goes_on_reports_at_once_how_much_is_kept(tmp_path: Path) -> None:
     """And that short runs come before the next cell: they take seconds with a large LLM."""
     lab = Lab(tmp_path / "log.db", speed=0.3)
     lab.conductor.begin(study())
-    assert lab.conductor.progress().warming
+    assert lab.conductor.progress().is_warming_up
     until(lab, 3)
-    assert not lab.conductor.progress().warming
+    assert not lab.conductor.progress().is_warming_up
     lab.conductor.stop()
     assert lab.conductor.wait(20)
     num_results = len(lab.results())
@@ -137,10 +137,10 @@ def test_what_goes_on_reports_at_once_how_much_is_kept(tmp_path: Path) -> None:
     visit = lab.hub.start(Request("A visitor's, which goes first"), "visitor")
     lab.conductor.resume(study())
     now = lab.conductor.progress()
-    assert (now.done, now.total, now.warming) == (num_results, 8, True)
+    assert (now.done, now.total, now.is_warming_up) == (num_results, 8, True)
     visit.cancel()
     lab.conductor.stop()
-    assert lab.conductor.wait(20) and not lab.conductor.progress().warming
+    assert lab.conductor.wait(20) and not lab.conductor.progress().is_warming_up
     lab.close()
 
 
@@ -214,7 +214,7 @@ def test_a_prompt_that_cannot_be_run_is_refused_before_anything_is_kept(lab: Lab
     words = "^configuration mine cannot be run: drafters is 'nobody'"
     with pytest.raises(ConfigError, match=words):
         lab.conductor.begin(study(configurations=missing))
-    assert not lab.worker.requests and not lab.conductor.progress().live
+    assert not lab.worker.requests and not lab.conductor.progress().is_active
     assert lab.store.studies.studies() == ()
 
 

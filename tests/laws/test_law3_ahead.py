@@ -27,8 +27,8 @@ class FirstRoundLane(PunctualLane):
         self._turns = itertools.cycle([True, False])
 
     @contextmanager
-    def beside(self, jobs: Sequence[Job]) -> Iterator[None]:
-        with super().beside(jobs if next(self._turns) else []):
+    def run_during(self, jobs: Sequence[Job]) -> Iterator[None]:
+        with super().run_during(jobs if next(self._turns) else []):
             yield
 
 

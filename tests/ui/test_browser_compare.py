@@ -250,7 +250,7 @@ def test_tabs_follow_a_comparison_a_live_run_goes_first(
     press(two, "Stop")
     bar_says(two, "Stopped")
     bar_says(one, "Stopped")
-    sites.until(one, lambda: not context.conductor.progress().live)
+    sites.until(one, lambda: not context.conductor.progress().is_active)
     for page in (one, two):
         page.locator("#header .sp-state-ready", has_text="ready").wait_for()
     lab.worker.set_script(script, speed=2.0)
@@ -268,5 +268,5 @@ def test_tabs_follow_a_comparison_a_live_run_goes_first(
     bar_says(one, "a visitor's run goes first")
     sites.wait_notice(two, "Finished: ")
     bar_says(one, "Running")
-    assert context.conductor.progress().live
+    assert context.conductor.progress().is_active
     header_and_bar_agree(one, context.conductor, monkeypatch)

@@ -231,7 +231,7 @@ def test_past_runs_are_filtered_grouped_and_sorted(lab: Stage, browser_page: Ope
         for event in synthetic_run(2, run_id=f"r{i}"):
             lab.context.store.record(event)
     lab.context.store.flush(30)
-    look(page, "1 prompt of 200 completed runs that drafted; the latest 200 of 203")
+    look(page, "1 prompt of 200 completed runs that drafted; searched the latest 200 of 203")
     table.get_by_text("200 runs").wait_for()
     page.click("#prompts-more")
     said = page.locator("#prompts-said")

@@ -65,7 +65,7 @@ def test_plain_runs_are_a_baseline_though_the_search_leaves_them_out(context: Co
     result = look(context, search="marked")
     assert [line.text for line in result.lines] == ["Once"]
     assert result.lines[0].against == "1 plain run of the same prompt, sampling and LLM"
-    assert (result.drafted, result.looked, result.total) == (1, 1, 1)
+    assert (result.num_speculative, result.num_read, result.total) == (1, 1, 1)
 
 
 def test_older_runs_are_taken_in_when_asked(context: Context) -> None:
@@ -75,8 +75,7 @@ def test_older_runs_are_taken_in_when_asked(context: Context) -> None:
     assert [line.text for line in first.lines] == ["number 4", "number 3", "number 2"]
     assert first.more
     assert found_words(first) == (
-        "3 prompts of 3 completed runs that drafted; the latest 3 of 5 runs that match were "
-        "looked at."
+        "3 prompts of 3 completed runs that drafted; searched the latest 3 of 5 matching runs."
     )
     assert PastSearch(None).more().taken == 2 * MOST_RUNS
     whole = look(context, taken=5)

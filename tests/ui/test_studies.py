@@ -71,14 +71,14 @@ def wait_for_end(context: Context) -> None:
 
 def test_warming_up_another_study_and_a_busy_log_are_reported_in_words() -> None:
     row = SimpleNamespace(study_id="s", title="T", state="running", done=3, total=8, reason="")
-    warming = Progress("s", "compare", "me", "running", "", 3, 8, warming=True)
+    warming = Progress("s", "compare", "me", "running", "", 3, 8, is_warming_up=True)
     told = progress_value(row, warming, "compare")
     assert told["state_words"].startswith("Warming up") and told["words"] == "3 of 8"
-    told = progress_value(row, replace(warming, warming=False), "compare")
+    told = progress_value(row, replace(warming, is_warming_up=False), "compare")
     assert told["state_words"] == "Running"
     told = progress_value(row, replace(warming, state="waiting"), "compare")
     assert told["state_words"].startswith("Waiting"), "what it waits for is said first"
-    busy = Progress("s9", "tune", "", "running", done=3, total=9, left_s=12.0)
+    busy = Progress("s9", "tune", "", "running", done=3, total=9, remaining_s=12.0)
     value = progress_value(None, busy, "compare")
     assert value["beside"] == (
         "Another grid is being measured now: 3 of 9, about 12 s left. One runs at a time."
@@ -88,7 +88,9 @@ def test_warming_up_another_study_and_a_busy_log_are_reported_in_words() -> None
     assert "another visitor's" in progress_value(None, Progress(state="running"), "tune")["beside"]
     assert progress_value(None, Progress(), "tune")["ask_ms"] == 5000
     row = SimpleNamespace(study_id="s", title="t", total=4)
-    now = Progress("s", "tune", "", "running", total=4, log="The log is busy: trying again (x).")
+    now = Progress(
+        "s", "tune", "", "running", total=4, log_error="The log is busy: trying again (x)."
+    )
     assert progress_value(row, now, "tune")["more"] == "The log is busy: trying again (x)."
 
 
@@ -130,7 +132,12 @@ def test_elsewhere_a_study_is_its_owners_alone(context: Context) -> None:
             act(one.study_id)
     assert bob.rows() == () and len(eve.rows()) == 1 == len(mine(context).rows())
     progress = bob.progress()
-    assert progress.live and progress.total == 4 and not progress.study_id and progress.cell is None
+    assert (
+        progress.is_active
+        and progress.total == 4
+        and not progress.study_id
+        and progress.cell is None
+    )
     assert eve.progress().study_id == one.study_id
     with pytest.raises(StudyError, match="one at a time"):
         bob.begin(study(context))

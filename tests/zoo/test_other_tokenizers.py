@@ -20,7 +20,7 @@ from zoo.own_texts import BatchShape, OwnTexts
 from zoo.prepare import Inputs, prepare
 from zoo.teacher_cache import TeacherCache
 from zoo.token_bytes import byte_lengths
-from zoo.tokenizer import encode, open_tokenizer, separator, token_type, vocabulary_size
+from zoo.tokenizer import encode, open_tokenizer, separator, token_id_dtype, vocabulary_size
 from zoo.tokens import open_tokens
 
 KINDS = {"byte level": byte_level, "byte fallback": byte_fallback}
@@ -56,9 +56,10 @@ def test_ids_above_two_bytes_are_kept_whole(tmp_path: Path) -> None:
     text = f"a unused69999 {TEXTS[0]}"
     row = encode(large, [text])
     assert row.dtype == np.uint32 and int(row.max()) == vocabulary_size(large) - 1
+    assert encode(large, []).dtype == np.uint32
     assert large.decode(row[1:]) == text
     assert byte_lengths(large)[row].sum() == len(text.encode())
-    assert (token_type(1 << 16), token_type((1 << 16) + 1)) == (np.uint16, np.uint32)
+    assert (token_id_dtype(1 << 16), token_id_dtype((1 << 16) + 1)) == (np.uint16, np.uint32)
 
 
 def test_what_a_large_llm_says_is_kept_whole(tmp_path: Path) -> None:

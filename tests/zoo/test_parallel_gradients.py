@@ -30,7 +30,8 @@ def fresh(seed: int) -> nn.Module:
 
 
 def by_positions(model: nn.Module, windows: Tensor) -> Total:
-    """The last window's positions have a tenth of the weight: parts differ in weight."""
+    """A part's cost and weight are scaled down by its share of the last window, so parts differ in
+    weight."""
     total = next_token(model, windows)
     tenth = (windows == WINDOWS[-1]).all(-1)
     share = 1.0 - 0.9 * tenth.float().mean()
@@ -42,9 +43,9 @@ def loss_and_gradients(
 ) -> tuple[float, list[Tensor]]:
     """Loss and gradients of one model and one batch."""
     model = fresh(0)
-    sharing = ParallelGradients(workers, in_parts=in_parts)
-    mean = sharing.set_gradients(lambda part: loss(model, part), WINDOWS, list(model.parameters()))
-    sharing.close()
+    parallel = ParallelGradients(workers, in_parts=in_parts)
+    mean = parallel.set_gradients(lambda part: loss(model, part), WINDOWS, list(model.parameters()))
+    parallel.close()
     gradients = [each.grad for each in model.parameters()]
     assert all(gradient is not None for gradient in gradients)
     return mean.item(), [each for each in gradients if each is not None]
@@ -67,6 +68,7 @@ def test_parts_make_up_the_whole(workers: int, loss: Loss) -> None:
 
 def test_a_part_counts_by_what_its_positions_weigh() -> None:
     costs = [by_positions(fresh(0), part) for part in WINDOWS.tensor_split(4)]
+    # 85 positions, at most 40 in a part: two parts for each of the two workers.
     expected = sum(c.cost.item() for c in costs) / sum(c.weight.item() for c in costs)
     assert loss_and_gradients(2, by_positions)[0] == pytest.approx(expected, rel=1e-5)
     assert abs(expected - sum(c.mean.item() for c in costs) / 4) > 1e-4
@@ -80,7 +82,7 @@ def test_the_same_every_time() -> None:
         assert all(torch.equal(a, b) for a, b in zip(gradients, others, strict=True))
 
 
-def test_the_threads_and_their_number_do_not_outlast_it() -> None:
+def test_close_ends_threads_and_restores_num_threads() -> None:
     def of_a_new_thread() -> int:
         with ThreadPoolExecutor(1) as pool:
             return pool.submit(torch.get_num_threads).result()
@@ -110,7 +112,9 @@ def test_what_a_part_raises_is_raised() -> None:
     ("device", "threads", "workers"),
     [("cpu", 1, 1), ("cpu", 2, 2), ("cpu", 3, 1), ("cpu", 4, 4), ("cpu", 16, 1), ("cuda", 2, 1)],
 )
-def test_threads_share_where_each_gets_as_many_windows(device, threads, workers, monkeypatch):
+def test_a_thread_per_core_if_all_get_as_many_windows(
+    device: str, threads: int, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Four windows of 128 tokens a step."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     store: Any = None

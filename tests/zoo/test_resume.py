@@ -211,24 +211,48 @@ def test_samples_go_on_behind_those_that_were_written(tmp_path, monkeypatch, cap
 
 def test_a_piece_is_found_once_and_of_its_own_work(tmp_path: Path) -> None:
     result = iter(range(9))
-    first = ResultCache.of(tmp_path / "work", {"of": 1})
+    first = ResultCache.for_inputs(tmp_path / "work", {"of": 1})
     assert [first.get_or_compute("a", lambda: next(result)) for _ in range(2)] == [0, 0]
-    assert first.has("a") and not first.has("b") and not first.part("b").has("a")
+    assert first.has("a") and not first.has("b") and not first.subcache("b").has("a")
     assert (
-        ResultCache.of(tmp_path / "work", {"of": 1}).get_or_compute("a", lambda: next(result)) == 0
+        ResultCache.for_inputs(tmp_path / "work", {"of": 1}).get_or_compute(
+            "a", lambda: next(result)
+        )
+        == 0
     )
     assert (
-        ResultCache.of(tmp_path / "work", {"of": 2}).get_or_compute("a", lambda: next(result)) == 1
+        ResultCache.for_inputs(tmp_path / "work", {"of": 2}).get_or_compute(
+            "a", lambda: next(result)
+        )
+        == 1
     )
-    assert first.part("b").get_or_compute("a", lambda: next(result)) == 2
+    assert first.subcache("b").get_or_compute("a", lambda: next(result)) == 2
     first.clear()
-    assert not first.has("a") and not first.part("b").has("a")
+    assert not first.has("a") and not first.subcache("b").has("a")
     assert [NO_CACHE.get_or_compute("a", lambda: next(result)) for _ in range(2)] == [3, 4]
-    assert not NO_CACHE.part("b").has("a")
+    assert not NO_CACHE.subcache("b").has("a")
 
 
 def test_a_damaged_piece_is_named(tmp_path: Path) -> None:
     cache = ResultCache(tmp_path)
     (tmp_path / "a.json").write_text("{")
-    with pytest.raises(ConfigError, match=r"out is .*a\.json.*: a piece of what was found"):
+    with pytest.raises(ConfigError, match=r"out is .*a\.json.*: a result file written by this"):
         cache.get_or_compute("a", int)
+
+
+def test_an_unreadable_result_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.json").write_text("1")
+
+    def refuse(path: Path, encoding: str) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(ConfigError, match=r"a file that can be read \(.*Permission denied"):
+        ResultCache(tmp_path).get_or_compute("a", int)
+
+
+def test_results_have_the_types_of_json_with_and_without_a_folder(tmp_path: Path) -> None:
+    for cache in (NO_CACHE, ResultCache(tmp_path)):
+        assert cache.get_or_compute("a", lambda: (1, {2: 3})) == [1, {"2": 3}]

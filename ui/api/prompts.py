@@ -109,7 +109,7 @@ def _configurations(
     drafting = [one for one in configurations if not one.plain]
     if not 1 <= len(drafting) <= MOST_CONFIGURATIONS:
         allowed = f"1 to {MOST_CONFIGURATIONS} configurations that draft, beside plain decoding"
-        raise ConfigError.of("configurations", len(drafting), allowed)
+        raise ConfigError.of("configurations", [name for name, _ in chosen], allowed)
     return (plain_configuration(), *drafting)
 
 
@@ -171,7 +171,7 @@ def _prompt_rows(context: Context) -> Callable[..., Any]:
         lines = [line for line in found_prompts.lines if _matches(line, drafter, domain, settings)]
         return {
             "rows": rows_plain(lines),
-            "looked_at": found_prompts.looked,
+            "looked_at": found_prompts.num_read,
             "total": found_prompts.total,
         }
 
@@ -187,7 +187,7 @@ def _study_rows(opened: OpenedStudy, search: str) -> FoundPrompts:
         if all(word in line.text.lower() for word in words)
     )
     num_done = len(opened.results)
-    return FoundPrompts(lines, num_done, num_done, len(opened.study), done=True)
+    return FoundPrompts(lines, num_done, num_done, len(opened.study), is_complete=True)
 
 
 def _matches(line: PromptLine, drafter: str, domain: str, settings: str) -> bool:

@@ -86,8 +86,8 @@ def _request(
     choice("preset", preset, PRESETS)
     if not isinstance(prompts, list):
         raise ConfigError.of("prompts", prompts, "a list of texts")
-    if not isinstance(fields, dict):
-        raise ConfigError.of("fields", fields, "an object with lists of values by field")
+    if not isinstance(fields, dict) or not fields:
+        raise ConfigError.of("fields", fields, "an object with lists of values, by field")
     axes = [axis_of(field, values) for field, values in fields.items()]
     texts = unique_prompts(StudyPrompt(str(i), text) for i, text in enumerate(prompts, start=1))
     base = SpeculationConfig.preset(preset, sampling.temperature)

@@ -12,13 +12,13 @@ import gradio as gr
 
 from core.config import Request
 from core.errors import ConfigError, SpecScopeError, StoreError
+from core.words import number_of
 from ui.learn.layout import Learn, coming_words, question_words, reason_words, try_words
 from ui.learn.lessons import LESSONS, Lesson, judge, lesson_of, request_of
 from ui.learn.lessons.measured import runs_table_value
 from ui.learn.parts import finished_lessons, lesson_value
 from ui.learn.runs import cannot_run, follow, runs
 from ui.run.baselines import baseline_of, key_of_run
-from ui.run.listed import number_of
 from ui.run.plain_run import race_plain
 from ui.run.player import Pace, Player
 from ui.run.source import StoredSource

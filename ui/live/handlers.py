@@ -112,9 +112,9 @@ def _at_work(context: Context, state: str) -> dict[str, Any]:
     words = measured = ""
     if state == "ready" and loading:
         words = "loading"
-    elif state == "ready" and progress.live:
+    elif state == "ready" and progress.is_active:
         words, measured = progress.kind.title(), measured_words(progress)
-    ask_ms = BUSY_MS if progress.live or loading else REST_MS
+    ask_ms = BUSY_MS if progress.is_active or loading else REST_MS
     return {"at_work": words, "measured": measured, "ask_ms": ask_ms}
 
 

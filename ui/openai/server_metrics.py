@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from core.events import Event, RunCancelled, RunCompleted, RunFailed, RunStarted
-from ui.openai.steps import DraftCounts, StepFold, StreamStep
+from ui.openai.steps import DraftCounts, RoundStep, StepFold
 
 __all__ = ["CONTENT_TYPE", "ServerMetrics", "finish_reason"]
 
@@ -81,7 +81,7 @@ class _LiveRun:
     steps: StepFold = field(default_factory=StepFold)
     last_ms: float | None = None
 
-    def add(self, step: StreamStep) -> None:
+    def add(self, step: RoundStep) -> None:
         self.figures.drafts.add(step)
         if not step.num_tokens:
             return

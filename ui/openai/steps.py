@@ -1,8 +1,9 @@
-"""Verification steps of a run as vLLM counts them, folded from its events.
+"""Verification steps of a run, folded from its events: as vLLM counts a chain; a tree counts by
+its depth.
 
-A step has a draft of `num_drafted` tokens if the LLM verified a tree in it: the tree's depth, less
-what the end of the text cut off (as `RunStats.num_draft_tokens`). A round without a tree is no
-draft.
+A step has a draft of `num_drafted` tokens if the LLM verified a tree in it: the tree's depth minus
+`num_cut`, the levels past the run's last token (as `RunStats.num_draft_tokens`). A round without a
+tree is no draft.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from dataclasses import dataclass, field
 
 from core.events import Combined, Event, RoundCompleted
 
-__all__ = ["DraftCounts", "StreamStep", "StepFold"]
+__all__ = ["DraftCounts", "RoundStep", "StepFold"]
 
 
 @dataclass(frozen=True, slots=True)
-class StreamStep:
-    """One round of a run. `num_drafted`: None if nothing was drafted; `at_ms`: see events."""
+class RoundStep:
+    """One round of a run. `num_drafted`: None if nothing was drafted; `at_ms`: as in events."""
 
     num_tokens: int
     num_drafted: int | None
@@ -25,20 +26,20 @@ class StreamStep:
 
 
 class StepFold:
-    """Gives a StreamStep at the end of each round of one run."""
+    """Returns a RoundStep at the end of each round of one run."""
 
     def __init__(self) -> None:
         # The depth of the round's tree. Never reset: each round has a Combined event.
         self._depth = 0
 
-    def observe(self, event: Event) -> StreamStep | None:
+    def observe(self, event: Event) -> RoundStep | None:
         """Takes an event in order; returns the step that it completes."""
         if isinstance(event, Combined):
             self._depth = max(event.depths, default=0)
         if not isinstance(event, RoundCompleted):
             return None
         drafted = max(0, self._depth - event.num_cut) if self._depth else None
-        return StreamStep(len(event.token_ids), drafted, event.num_accepted, event.at_ms)
+        return RoundStep(len(event.token_ids), drafted, event.num_accepted, event.at_ms)
 
 
 @dataclass(slots=True)
@@ -51,7 +52,7 @@ class DraftCounts:
     num_accepted_tokens: int = 0
     by_length: dict[int, list[int]] = field(default_factory=dict)
 
-    def add(self, step: StreamStep) -> None:
+    def add(self, step: RoundStep) -> None:
         """Counts the step's draft, if it has one."""
         if step.num_drafted is None:
             return

@@ -40,24 +40,25 @@ class PastSearch:
 
 @dataclass(frozen=True, slots=True)
 class FoundPrompts:
-    """`lines` of the `drafted` runs so far; `looked` runs were read, of `total` that match."""
+    """`lines` of the `num_speculative` runs with drafters so far; `num_read` runs were read, of
+    `total` that match. `is_complete`: nothing is left to read."""
 
     lines: tuple[PromptLine, ...]
-    drafted: int
-    looked: int
+    num_speculative: int
+    num_read: int
     total: int
-    done: bool
+    is_complete: bool
 
     @property
     def more(self) -> bool:
         """Whether older runs match too."""
-        return self.done and self.looked < self.total
+        return self.is_complete and self.num_read < self.total
 
 
 def read_past_runs(
     context: Context, figures: RunFigures, domain_of: Mapping[str, str], look: PastSearch
 ) -> Iterator[FoundPrompts]:
-    """The results so far after every few runs; the last one is `done` and has the speed-ups.
+    """The results so far after every few runs; the last one is complete and has the speed-ups.
     `domain_of`: domains of prompts, by their text."""
     page = _completed_runs(context, look, look.taken, text=look.search, drafter=look.drafter)
     with_drafters = [summary for summary in page.rows if summary.drafters]
@@ -66,12 +67,16 @@ def read_past_runs(
     for i, run in enumerate(figures.of(with_drafters), start=1):
         runs.append(run)
         if i % SHOWN_EVERY == 0 and i < len(with_drafters):
-            yield FoundPrompts(of_runs(runs, domains.of), i, len(page.rows), page.total, done=False)
+            yield FoundPrompts(
+                of_runs(runs, domains.of), i, len(page.rows), page.total, is_complete=False
+            )
     count, texts = len(runs), {run.prompt for run in runs}
     # The filters may leave out a prompt's plain runs: these are looked for among all.
     plain = _completed_runs(context, look, MOST_PLAIN, drafter="none").rows
     runs += figures.of(summary for summary in plain if summary.prompt in texts)
-    yield FoundPrompts(of_runs(runs, domains.of), count, len(page.rows), page.total, done=True)
+    yield FoundPrompts(
+        of_runs(runs, domains.of), count, len(page.rows), page.total, is_complete=True
+    )
 
 
 def _completed_runs(context: Context, look: PastSearch, limit: int, **asked: Any) -> Any:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import gradio as gr
 
+from core.words import number_of
 from lab.examples import example_prompts
 from ui.components import pack
 from ui.form.form import CHAT_EXAMPLES, EXAMPLES
 from ui.prompts.past import MOST_RUNS, FoundPrompts, PastSearch, read_past_runs
 from ui.prompts.rows import prompts_table_value
 from ui.prompts.run_figures import RunFigures
-from ui.run.listed import number_of
 from ui.server.context import Context
 from ui.server.session import TabSession, guard
 from ui.sessions.history import ANY_MODEL, NO_DRAFTER, drafter_choices, rights_of
@@ -26,7 +27,7 @@ from ui.shared.study_handlers import past_study_values, turned_to_past
 from ui.words.messages import Line
 
 __all__ = [
-    "Past",
+    "PastRunsControls",
     "build_past",
     "build_past_message",
     "known_domains",
@@ -36,25 +37,26 @@ __all__ = [
 ]
 
 ANY_DRAFTER = ("any", "")
-NO_RUN = "No completed run that drafted matches."
+NO_RUN = "No matching completed run used a drafter."
 SPEED_UP_NOTE = (
-    "Speed-up: beside the plain runs of the same prompt, sampling and LLM, where there are any."
+    "Speed-up: relative to plain runs with the same prompt, sampling parameters and LLM, if there "
+    "are any."
 )
 EXAMPLE_DOMAINS = {"Dialogue": "dialogue", "Story": "stories", "Code": "code", "Math": "math"}
-"""The domains of Live's example prompts, by their names."""
+"""The domains of Live's example prompts, by example name."""
 
 Values = list[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
-    """Controls of the search for past runs, and the words above the table of results."""
+class PastRunsControls:
+    """Controls of the search for past runs; `status`: the sentence above the table of results."""
 
     search: gr.Textbox
     drafter: gr.Dropdown
-    look: gr.Button
-    said: gr.HTML
-    more: gr.Button
+    search_button: gr.Button
+    status: gr.HTML
+    more_button: gr.Button
 
 
 # -- layout --
@@ -64,15 +66,17 @@ def build_past(drafters: Sequence[str]) -> dict[str, Any]:
     """The controls of a search."""
     return {
         "search": gr.Textbox(
-            label="Search", info="Words of prompt, text or note.", elem_id="prompts-search"
+            label="Search",
+            info="Searches prompts, generated texts and notes.",
+            elem_id="prompts-search",
         ),
         "drafter": gr.Dropdown(
             [ANY_DRAFTER, *((name, name) for name in drafters)],
             value="",
-            label="With the drafter",
+            label="Drafter",
             elem_id="prompts-drafter",
         ),
-        "look": gr.Button("Show the runs' prompts", size="sm", elem_id="prompts-look"),
+        "search_button": gr.Button("Search", size="sm", elem_id="prompts-look"),
     }
 
 
@@ -80,14 +84,14 @@ def build_past_message() -> dict[str, Any]:
     """The sentence about the results, and the button for older runs."""
     message_box = notice("prompts-said")
     more = gr.Button(_MORE, size="sm", visible=False, elem_id="prompts-more")
-    return {"said": message_box, "more": more}
+    return {"status": message_box, "more_button": more}
 
 
-_MORE = f"Take in {MOST_RUNS} older runs"
+_MORE = f"Load {MOST_RUNS} older runs"
 
 
 def hide_past_message() -> Values:
-    """Updates of `said` and `more` while the table shows a study."""
+    """Updates of `status` and `more_button` while the table shows a study."""
     return [notice_value([]), gr.Button(visible=False)]
 
 
@@ -95,10 +99,11 @@ def hide_past_message() -> Values:
 
 
 @cache
-def known_domains() -> dict[str, str]:
+def known_domains() -> Mapping[str, str]:
     """The domain of each bundled prompt and example, by its text."""
     domain_of = {text: EXAMPLE_DOMAINS[name] for name, text in (*EXAMPLES, *CHAT_EXAMPLES)}
-    return domain_of | {prompt.text: prompt.domain for prompt in example_prompts()}
+    domain_of |= {prompt.text: prompt.domain for prompt in example_prompts()}
+    return MappingProxyType(domain_of)  # cached: every caller has the same one
 
 
 def past_updates(
@@ -139,31 +144,31 @@ def _values(result: FoundPrompts, look: PastSearch, drafters: Sequence[str]) -> 
 def found_words(result: FoundPrompts) -> str:
     """How many prompts and runs were found, and which runs were read."""
     prompts = len({line.row.prompt for line in result.lines})
-    num_runs = number_of(result.drafted, "completed run")
+    num_runs = number_of(result.num_speculative, "completed run")
     sentence = f"{number_of(prompts, 'prompt')} of {num_runs} that drafted"
-    if not result.done:
-        return f"{sentence}, reading on."
+    if not result.is_complete:
+        return f"{sentence}, still searching."
     if not result.more:
         return f"{sentence}."
-    range_words = f"the latest {result.looked} of {result.total} runs that match"
-    return f"{sentence}; {range_words} were looked at."
+    return f"{sentence}; searched the latest {result.num_read} of {result.total} matching runs."
 
 
 # -- wiring --
 
 
 def wire_past(
-    past: Past,
+    past: PastRunsControls,
     board: StudyBoard,
     figures: RunFigures,
     table: gr.HTML,
     visitor: gr.BrowserState,
     tab: gr.Tab,
-    drafters: Callable[[], Sequence[str]],
+    get_drafters: Callable[[], Sequence[str]],
 ) -> None:
-    """Connects the search and the button for older runs; the menu of drafters is the log's."""
+    """Connects the search and the button for older runs. Selecting the tab refills the drafter menu
+    from the run log."""
     context = board.context
-    outputs = [board.progress, board.studies, table, past.said, past.more]
+    outputs = [board.progress, board.studies, table, past.status, past.more_button]
     options: dict[str, Any] = {"concurrency_limit": None, "trigger_mode": "once", **QUIET}
 
     def look(request: gr.Request, key: str, search: str, drafter: str) -> Iterator[Values]:
@@ -180,7 +185,7 @@ def wire_past(
 
     def show(request: gr.Request, key: str, past_look: PastSearch) -> Iterator[Values]:
         session, mine = board.session(request), studies_of(context, request, key)
-        for values in past_updates(context, session, figures, past_look, drafters()):
+        for values in past_updates(context, session, figures, past_look, get_drafters()):
             yield [*turned_to_past(board, session, mine), *values]
 
     def names(request: gr.Request, key: str) -> gr.Dropdown:
@@ -189,5 +194,5 @@ def wire_past(
         return gr.Dropdown(choices=[ANY_DRAFTER, *drafting])
 
     tab.select(names, [visitor], past.drafter, **LATEST)
-    past.look.click(look, [visitor, past.search, past.drafter], outputs, **options)
-    past.more.click(more, [visitor], outputs, **options)
+    past.search_button.click(look, [visitor, past.search, past.drafter], outputs, **options)
+    past.more_button.click(more, [visitor], outputs, **options)

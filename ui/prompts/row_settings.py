@@ -11,8 +11,8 @@ from typing import Any
 from core.config import PRESETS, SpeculationConfig, recorded_sampling
 from core.errors import ConfigError
 from core.events import RunStarted
+from core.words import number_of
 from lab.budgets import depends_on_timings, resolved_nodes
-from ui.run.listed import number_of
 from ui.words.settings import OWN, Settings, settings_of
 
 __all__ = ["RowSettings", "labels_of", "settings_of_run"]

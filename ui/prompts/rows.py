@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from core.words import number_of
 from lab.figures import Estimate
 from lab.study import Study
 from lab.tables import PromptRow, Results, prompt_row, prompt_rows
 from ui.prompts.row_settings import RowSettings, labels_of
 from ui.prompts.run_figures import PastRun
 from ui.run.explain import quote
-from ui.run.listed import number_of
 from ui.words.glossary import GLOSSARY
 from ui.words.spreads import SINGLE, apart_words, noise_words
 

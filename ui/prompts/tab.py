@@ -17,7 +17,7 @@ from ui.form.fields import whole_number
 from ui.form.form import preset_config
 from ui.prompts.export import wire_file
 from ui.prompts.past_handlers import (
-    Past,
+    PastRunsControls,
     build_past,
     build_past_message,
     hide_past_message,
@@ -63,7 +63,7 @@ class Prompts:
     temperature: gr.Number
     repeats: gr.Number
     measure: gr.Button
-    past: Past
+    past: PastRunsControls
     table: gr.HTML
     save: gr.Button
     file: gr.HTML
@@ -82,7 +82,7 @@ class Prompts:
     @property
     def pictures(self) -> StudyPictures:
         """A study's pictures; past runs shown there are removed."""
-        outputs = (self.table, self.past.said, self.past.more)
+        outputs = (self.table, self.past.status, self.past.more_button)
         return StudyPictures(outputs, partial(study_updates, self.context))
 
 
@@ -110,7 +110,7 @@ def build_prompts(context: Context) -> Prompts:
         board=board,
         source=source,
         **settings,
-        past=Past(**past_controls, **past_message),
+        past=PastRunsControls(**past_controls, **past_message),
         table=table,
         save=save,
         file=file,
@@ -197,4 +197,4 @@ def wire_prompts(
     into_sessions(sessions, tabs, prompts.table.select, visitor)
     figures, past = RunFigures(context.store), prompts.past
     wire_past(past, board, figures, prompts.table, visitor, tab, partial(_drafters, context))
-    wire_file(board, figures, visitor, prompts.save, (prompts.file, past.said))
+    wire_file(board, figures, visitor, prompts.save, (prompts.file, past.status))

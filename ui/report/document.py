@@ -13,11 +13,12 @@ from string import Template
 
 from core.events import Event, ModelInfo
 from core.routing.regret import Regret
+from core.words import number_of
 from ui.components.pictures import PICTURES, Scrubber
 from ui.report.embedded_files import fonts_css, plotly_data, report_file, scripts_data, seal, styles
 from ui.report.recording import Limits, Recording, record
 from ui.run.frame import Baseline
-from ui.run.listed import number_of, shorten
+from ui.run.listed import shorten
 from ui.run.race import speed_sentence
 from ui.run.regret_words import regret_plain
 from ui.run.view import View

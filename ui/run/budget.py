@@ -15,7 +15,8 @@ from core.config.checks import MAX_TREE_NODES
 from core.config.mechanisms import combine_rule, length_policy
 from core.errors import ConfigError
 from core.length.history import LengthHistory
-from ui.run.listed import join_names, number_of
+from core.words import number_of
+from ui.run.listed import join_names
 from ui.run.routing_values import routed_candidates
 from ui.run.view import View
 

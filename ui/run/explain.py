@@ -14,7 +14,8 @@ from typing import Any
 
 from core.config.mechanisms import verify_rule
 from core.events import Combined, TopK, Verified
-from ui.run.listed import number_of, shorten
+from core.words import number_of
+from ui.run.listed import shorten
 from ui.run.probabilities import rounded_probability
 from ui.run.provenance import fused_provenance, lookup_reasons, own_proposals
 from ui.run.trees import dropped_after, tree_nodes

@@ -24,7 +24,7 @@ from ui.server.session import Hub, TabSession
 
 __all__ = ["find_regret", "measure_regret", "stored_regret"]
 
-NOT_ROUTED = "every SSM drafted in every round: without a choice there is nothing to regret"
+NOT_ROUTED = "regret needs a router: every SSM drafted in every round"
 THINNED = (
     "only the accepted paths of this run are kept: how far its SSMs drafted is no longer known, so "
     "what another choice would have cost cannot be counted"

@@ -1,13 +1,11 @@
-"""Names, numbers and long texts in a sentence; a list as the dict that pictures take."""
+"""Names and long texts in a sentence; a list as the dict that pictures take."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from core.words import noun_of, number_of
-
-__all__ = ["by_index", "join_names", "noun_of", "number_of", "shorten"]
+__all__ = ["by_index", "join_names", "shorten"]
 
 T = TypeVar("T")
 

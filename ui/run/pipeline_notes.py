@@ -46,7 +46,7 @@ def trial_of(note: str) -> SwitchTrial | None:
 
 def is_alone(note: str) -> bool:
     """Whether a note of `across` reports that there is no other request, which is no fault."""
-    # The first words of `ALONE` in core/engine/overlap.py.
+    # The first words of `NO_OTHER_REQUEST` in core/engine/overlap.py.
     return note.startswith("no other request is being served")
 
 

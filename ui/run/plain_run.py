@@ -15,9 +15,9 @@ from statistics import median
 from core.config import Request
 from core.errors import ConfigError
 from core.events import ModelInfo
+from core.words import number_of
 from ui.run.baselines import keep_baseline, key_of_run, round_ends_ms
 from ui.run.frame import Baseline
-from ui.run.listed import number_of
 from ui.run.player import Player
 from ui.run.proof import Answer, compare, llm_of, same_distribution, with_plain_decoding
 from ui.run.source import LiveSource, Source

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 from core.config import Request, SpeculationConfig
 from core.events import Event, ModelInfo, RoundCompleted, TopK, Verified
+from core.words import number_of
 from lab.tables import DISTRIBUTION_RULES
 from lab.texts import first_difference
 from ui.run.explain import quote
-from ui.run.listed import number_of
 from ui.run.view import View
 
 __all__ = [

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 
 from core.config.mechanisms import NGRAM, SUFFIX, TABLE, is_model_free
 from core.events import Combined, DraftRecord, ProposalRecord
-from ui.run.listed import join_names, number_of
+from core.words import number_of
+from ui.run.listed import join_names
 from ui.run.trees import places, trunk_of
 from ui.run.view import Detail
 

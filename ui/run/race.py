@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from core.words import noun_of
 from ui.run.baselines import round_ends_ms
 from ui.run.frame import Baseline, Frame
-from ui.run.listed import noun_of
 from ui.run.proof import same_distribution
 from ui.run.view import View
 from ui.words.spreads import apart_words, is_noise, is_unsure, noise_words, speed_up_words

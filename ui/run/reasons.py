@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from ui.run.listed import number_of
+from core.words import number_of
 
 __all__ = ["length_reason", "route_reason"]
 

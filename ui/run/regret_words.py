@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.routing.regret import Regret, RoutingTrial
-from ui.run.listed import join_names, number_of
+from core.words import number_of
+from ui.run.listed import join_names
 
 __all__ = ["regret_plain", "regret_value"]
 

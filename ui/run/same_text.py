@@ -13,9 +13,10 @@ from typing import Any
 
 from core.config import recorded_sampling
 from core.events import Event, RunStarted
+from core.words import number_of
 from lab.tables import DISTRIBUTION_RULES
 from lab.texts import first_difference
-from ui.run.listed import join_names, number_of
+from ui.run.listed import join_names
 from ui.run.proof import Answer, llm_of, tie_or_bug
 from ui.run.view import View, reduce_all
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.events import Scheduled
-from ui.run.listed import join_names, number_of
+from core.words import number_of
+from ui.run.listed import join_names
 from ui.run.view import Detail, RoundView
 
 __all__ = ["DECISIONS", "decision_values", "granted_words", "nodes_words", "schedule_words"]

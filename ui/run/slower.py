@@ -18,9 +18,9 @@ from core.config.checks import MAX_TREE_NODES
 from core.config.mechanisms import combine_rule, is_model_free, length_policy
 from core.errors import ConfigError
 from core.events import RunStats
+from core.words import noun_of, number_of
 from lab.figures import Estimate
 from ui.form.menus import idle_fields
-from ui.run.listed import noun_of, number_of
 
 __all__ = ["pool_stats", "slower_because"]
 

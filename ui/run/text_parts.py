@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.config.mechanisms import is_model_free
+from core.words import number_of
 from ui.run.explain import quote
-from ui.run.listed import join_names, number_of, shorten
+from ui.run.listed import join_names, shorten
 from ui.run.view import RoundView, TokenView, View
 
 __all__ = ["served_in_short", "served_parts"]

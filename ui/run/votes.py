@@ -14,11 +14,12 @@ from typing import Any
 
 from core.config.mechanisms import combine_rule, is_model_free, length_policy
 from core.events import Combined, DraftRecord
+from core.words import number_of
 from ui.run.budget import nodeless
 from ui.run.charts import LIVE_ROUNDS, drafters_value
 from ui.run.explain import percent
 from ui.run.frame import Frame
-from ui.run.listed import join_names, number_of
+from ui.run.listed import join_names
 from ui.run.probabilities import rounded_probability
 from ui.run.trees import places
 from ui.run.view import Detail, RoundView, View

@@ -15,7 +15,8 @@ import gradio as gr
 
 from core.config.checks import choice
 from core.errors import ConfigError, StoreError, UnknownRunError
-from ui.run.listed import join_names, number_of, shorten
+from core.words import number_of
+from ui.run.listed import join_names, shorten
 from ui.server.context import Context
 from ui.server.session import guard_once
 from ui.server.under_way import under_way

@@ -16,7 +16,8 @@ import gradio as gr
 from core.config.mechanisms import SCHEDULES
 from core.engine.snapshot import LiveRun, Snapshot
 from core.errors import ConfigError, SpecScopeError
-from ui.run.listed import number_of, shorten
+from core.words import number_of
+from ui.run.listed import shorten
 from ui.run.scheduling import DECISIONS, nodes_words
 from ui.server.context import Context
 from ui.shared.event_options import LATEST

@@ -13,10 +13,10 @@ import gradio as gr
 from gradio.components import Component
 
 from core.errors import ConfigError
+from core.words import number_of
 from lab.examples import domains_of, example_prompts, of_domains
 from lab.prompts import StudyPrompt, is_separated, prompts_from_file, prompts_from_text
 from ui.form.fields import whole_number
-from ui.run.listed import number_of
 from ui.shared.event_options import LATEST, QUICK
 from ui.shared.parts import notice, notice_value
 from ui.words.messages import Line

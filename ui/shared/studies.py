@@ -127,7 +127,7 @@ class Studies:
             state=progress.state,
             done=progress.done,
             total=progress.total,
-            left_s=progress.left_s,
+            remaining_s=progress.remaining_s,
         )
 
     # -- reading --

@@ -174,7 +174,7 @@ def _turn(board: StudyBoard, session: TabSession, studies: Studies) -> None:
         session.study.chosen_elsewhere = False
         return
     progress = studies.progress()
-    if progress.live and progress.kind == board.kind and progress.study_id:
+    if progress.is_active and progress.kind == board.kind and progress.study_id:
         _look_at(session, progress.study_id)
     elif not session.study.study_id and not session.study.past:
         _look_at(session, studies.latest(board.kind))
@@ -207,7 +207,7 @@ def _values(
     ):
         session.trouble, place.trouble_study = "", None
     ids = _listed_ids(board, session, studies)
-    news = (place.study_id, place.page, ids, progress.study_id, progress.live, progress.done)
+    news = (place.study_id, place.page, ids, progress.study_id, progress.is_active, progress.done)
     rest: list[Any] = [gr.skip() for _ in (board.studies, *drawn.outputs)]
     # A change in `done` alone is drawn as seldom as RESTS says, all else at once.
     if news != place.drawn_state and (
@@ -274,7 +274,7 @@ def _listed_ids(board: StudyBoard, session: TabSession, studies: Studies) -> tup
 def _progress_key(study_id: str, progress: Progress) -> tuple[object, ...]:
     """A value that changes when this study makes progress; constant if no study is displayed."""
     is_measured = study_id and study_id == progress.study_id
-    return (progress.live, progress.done) if is_measured else ("at rest",)
+    return (progress.is_active, progress.done) if is_measured else ("at rest",)
 
 
 def _stamp(session: TabSession, name: str, value: Any) -> Any:

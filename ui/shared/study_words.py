@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from core.config import SamplingParams
+from core.words import number_of
 from lab.progress import Progress
 from lab.study import PLAIN, Study
 from lab.tables import Results
-from ui.run.listed import join_names, number_of
+from ui.run.listed import join_names
 from ui.words.dates import local_time
 from ui.words.visible import visible
 
@@ -105,12 +106,12 @@ def left_words(seconds: float | None) -> str:
 
 def measured_words(progress: Progress) -> str:
     """`3/40`: the runs of the study that is measured now; empty for none."""
-    return f"{progress.done}/{progress.total}" if progress.live else ""
+    return f"{progress.done}/{progress.total}" if progress.is_active else ""
 
 
 def progress_value(row: Any, progress: Progress, kind: str, trouble: str = "") -> dict[str, Any]:
     """The value of assets/progress.js for the study in `row` (None: none is opened)."""
-    live = progress.live
+    live = progress.is_active
     is_measured = row is not None and progress.study_id == row.study_id and live
     value: dict[str, Any] = {"trouble": trouble, "ask_ms": LIVE_MS if live else REST_MS}
     value["measured"] = measured_words(progress)  # for the header, from this very answer
@@ -126,10 +127,10 @@ def _of_row(row: Any, progress: Progress | None) -> dict[str, Any]:
     """`progress`: given if this study is the one that is measured."""
     state = progress.state if progress else row.state
     num_done = progress.done if progress else row.done
-    warming = progress is not None and progress.warming and state == "running"
+    warming = progress is not None and progress.is_warming_up and state == "running"
     parts = [f"{num_done} of {row.total}"]
     if progress:
-        parts.append(left_words(progress.left_s))
+        parts.append(left_words(progress.remaining_s))
     at_rest = progress is None and row.state != "running"
     return {
         "study": row.study_id,
@@ -146,7 +147,7 @@ def _of_row(row: Any, progress: Progress | None) -> dict[str, Any]:
 
 
 def _more(progress: Progress) -> str:
-    sentences = [progress.log] if progress.log else []
+    sentences = [progress.log_error] if progress.log_error else []
     if progress.cell is not None:
         sentences.append(f"Now: {progress.cell.words}.")
     if progress.lost:
@@ -158,7 +159,7 @@ def _more(progress: Progress) -> str:
 def _other_study_notice(progress: Progress, kind: str) -> dict[str, Any]:
     """The notice that another study is being measured, with a link if it may be seen."""
     which = f"Another {KINDS.get(progress.kind, 'study')}"
-    parts = [f"{progress.done} of {progress.total}", left_words(progress.left_s)]
+    parts = [f"{progress.done} of {progress.total}", left_words(progress.remaining_s)]
     counts = ", ".join(part for part in parts if part)
     whose = "" if progress.study_id else ", another visitor's,"
     return {

@@ -239,7 +239,7 @@ def grid_study(
     """The study of a grid, plain decoding first. Runs share no state and record no alternatives, so
     that no run's cost affects another's figures."""
     if len(axes) > AXES:
-        raise ConfigError.of("fields", len(axes), f"at most {AXES}")
+        raise ConfigError.of("fields", [axis.field for axis in axes], f"at most {AXES} fields")
     still = replace(base, carry_over=False, record_top_k=0)
     measured_grid = grid(still, axes, sampling, (*context.drafter_names, *context.user_drafters))
     study = new_study(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from core.words import number_of
 from lab.figures import Estimate
 from lab.grid import TEMPERATURE, Axis, Grid, Refused, value_text
 from lab.order import Cell
@@ -16,7 +17,7 @@ from lab.study import Study
 from lab.tables import ConfigurationRow, Results
 from lab.tuned import Tuned
 from ui.compare.study_text import ANSWERS
-from ui.run.listed import by_index, number_of
+from ui.run.listed import by_index
 from ui.tune.words import sample_words
 from ui.words.glossary import GLOSSARY, Quantity
 from ui.words.settings import field_label, point_words

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from core.words import number_of
 from lab.figures import Estimate
 from lab.grid import TEMPERATURE, Grid, Refused
 from lab.order import Cell
 from lab.study import PLAIN, Study
 from lab.tables import ConfigurationRow, best_of
 from lab.tuned import Tuned
-from ui.run.listed import number_of
 from ui.words.glossary import GLOSSARY
 from ui.words.messages import Line
 from ui.words.settings import TEMPERATURE_MEANS, point_words

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from core.words import number_of
 from ui.run.frame import Baseline, Frame
-from ui.run.listed import number_of
 from ui.run.pipeline_notes import ALONE, in_words, is_alone, is_fault
 from ui.run.proof import Answer
 from ui.run.routing_values import routed_candidates

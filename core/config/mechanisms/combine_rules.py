@@ -70,7 +70,7 @@ class CombineRule:
 _VOTE = PictureWords(
     dropped="Lost the vote: another sequence had more weight behind it",
     dropped_short="lost the vote",
-    unverified="Lost the vote: the LLM never saw it",
+    unverified="Lost the vote: not verified by the LLM",
     legend=" ★ won the vote, dotted lost it.",
     mass="weight behind it",
     proposal_mass="weight behind it",
@@ -79,7 +79,7 @@ _VOTE = PictureWords(
 _VOTE_TREE = PictureWords(
     dropped="Not among the best nodes by weighted score",
     dropped_short="not kept",
-    unverified="Not among the best nodes: the LLM never saw it",
+    unverified="Not among the best nodes: not verified by the LLM",
     legend=" Dotted: not kept.",
     mass="weighted score",
     proposal_mass="weighted score of its path",

@@ -66,12 +66,12 @@ DRAFT_KINDS: Mapping[str, DraftKind] = by_name(
         # CoSine's confidence-based token fusion (arXiv 2503.10325).
         DraftKind(
             "fused",
-            "SSMs write one chain, the surest decides",
+            "SSMs write one chain, the highest score decides",
             coupled=True,
             fused=True,
             meaning=(
                 "the SSMs write one chain together: at each place each proposes a token, and that "
-                "of the surest SSM is taken (CoSine)"
+                "with the highest score is taken (CoSine)"
             ),
         ),
         # Not in the paper.

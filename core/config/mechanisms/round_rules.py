@@ -77,7 +77,7 @@ ROUTING_RULES: Mapping[str, RoutingRule] = by_name(
             "core.routing.cosine:CosineRouter",
             judges_drafts=True,
             score=(
-                "how sure it was of the tokens that it drafted, and how near they came to the "
+                "its scores of the tokens that it drafted, and how near they came to the "
                 "LLM's; from 0 to 1"
             ),
             fields=("routed_drafters",),

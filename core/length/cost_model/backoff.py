@@ -2,7 +2,8 @@
 most 1 % of the decode time.
 
 A drafter that does not pay is switched off for its run only, since another text may need it. After
-several such runs in a row it is hopeless: later runs start with it switched off. Counts rounds.
+several such runs in a row it is disabled for all runs: later ones start with it switched off.
+Counts rounds.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ __all__ = ["Backoff", "Backoffs", "RunBackoffs"]
 FIRST_INTERVAL, MAX_INTERVAL = 16, 128
 # Of the decode time, for all probes together.
 SHARE = 0.01
-# Runs in a row in which a drafter did not pay, until it is hopeless.
-STRIKES = 3
+# Runs in a row in which a drafter did not pay, until it is disabled for all.
+MAX_FAILED_RUNS = 3
 
 
 @dataclass
@@ -38,41 +39,43 @@ class Backoff:
 
 @dataclass
 class Backoffs:
-    """State shared by all runs of an engine: hopeless drafters by name, the number of runs in a row
-    in which others did not pay (`strikes`), decode time and its part spent on probes."""
+    """State shared by all runs of an engine: drafters that start switched off, by name; the number
+    of runs in a row in which others did not pay (`failed_runs`); decode time and its part spent on
+    probes."""
 
-    hopeless: dict[str, Backoff] = field(default_factory=dict)
-    strikes: dict[str, int] = field(default_factory=dict)
+    disabled_for_all_runs: dict[str, Backoff] = field(default_factory=dict)
+    failed_runs: dict[str, int] = field(default_factory=dict)
     decode_ms: float = 0.0
     probe_ms: float = 0.0
 
 
 class RunBackoffs:
-    """One run's view: the engine's hopeless drafters, which concurrent runs share, and those that
-    are switched off in this run."""
+    """One run's view: drafters disabled for all runs, shared by concurrent ones, and those that are
+    switched off in this run."""
 
     def __init__(self, shared: Backoffs) -> None:
         self._shared = shared
         self._own: dict[str, Backoff] = {}
 
     def __contains__(self, name: str) -> bool:
-        return name in self._own or name in self._shared.hopeless
+        return name in self._own or name in self._shared.disabled_for_all_runs
 
     def __getitem__(self, name: str) -> Backoff:
-        return self._own.get(name) or self._shared.hopeless[name]
+        return self._own.get(name) or self._shared.disabled_for_all_runs[name]
 
     def switch_off(self, name: str) -> None:
         """Its first probe is due after FIRST_INTERVAL rounds; one that a concurrent run switched
         off before keeps its wait."""
-        strikes = self._shared.strikes.get(name, 0) + 1
-        self._shared.strikes[name] = strikes
-        # Hopeless for later runs too; else only for this one, as another text may suit it.
-        backoffs = self._shared.hopeless if strikes >= STRIKES else self._own
+        failed_runs = self._shared.failed_runs.get(name, 0) + 1
+        self._shared.failed_runs[name] = failed_runs
+        # Else only for this run, as another text may suit it.
+        is_for_all = failed_runs >= MAX_FAILED_RUNS
+        backoffs = self._shared.disabled_for_all_runs if is_for_all else self._own
         backoffs.setdefault(name, Backoff())
 
     def record_success(self, name: str) -> None:
-        """The drafter pays: resets its strikes."""
-        self._shared.strikes.pop(name, None)
+        """The drafter pays: resets its count of failed runs."""
+        self._shared.failed_runs.pop(name, None)
 
     def record_round(self, ms: float, idle: tuple[str, ...]) -> None:
         """Counts a round of `ms`, in which the drafters `idle` did not draft."""
@@ -94,7 +97,7 @@ class RunBackoffs:
         self._shared.probe_ms += cost_ms
         if success:
             self._own.pop(name, None)
-            self._shared.hopeless.pop(name, None)
+            self._shared.disabled_for_all_runs.pop(name, None)
             self.record_success(name)
         elif name in self:
             self[name].record_failure()

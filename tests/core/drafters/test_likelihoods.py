@@ -12,7 +12,7 @@ from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.drafters import ssm as ssm_module
 from core.drafters.calibration import Calibration
 from core.drafters.ssm_state import SsmState
-from core.drafters.weights import FLOOR, FORGETTING, FullInformation, LikelihoodHistory
+from core.drafters.weights import FLOOR, FORGETTING, LikelihoodHistory, LikelihoodWeights
 from core.engine import round as round_module
 from core.engine.round_state import ActiveRequest
 from core.events import Event, RoundCompleted
@@ -36,10 +36,10 @@ SETTINGS = (
 def observations(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[float]]]:
     """All likelihoods that the weights observed, by drafter."""
     results: dict[str, list[float]] = {}
-    real = FullInformation.observe_likelihoods
+    real = LikelihoodWeights.observe_likelihoods
 
     def observe_and_note(
-        self: FullInformation,
+        self: LikelihoodWeights,
         by_drafter: Mapping[str, Sequence[float]],
         text: LikelihoodHistory,
     ) -> None:
@@ -47,7 +47,7 @@ def observations(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[flo
             results.setdefault(name, []).extend(probabilities)
         real(self, by_drafter, text)
 
-    monkeypatch.setattr(FullInformation, "observe_likelihoods", observe_and_note)
+    monkeypatch.setattr(LikelihoodWeights, "observe_likelihoods", observe_and_note)
     yield results
 
 

@@ -13,7 +13,7 @@ from core.length.cost_model import (
     RunBackoffs,
     VerifyCosts,
 )
-from core.length.cost_model.backoff import STRIKES
+from core.length.cost_model.backoff import MAX_FAILED_RUNS
 
 
 def test_a_meter_follows_a_lasting_change_and_no_outlier() -> None:
@@ -141,7 +141,7 @@ def test_live_neighbours_may_probe_the_same_drafter() -> None:
 
 def test_a_neighbour_that_gives_it_up_too_does_not_begin_anew() -> None:
     shared = Backoffs()
-    one, other = in_vain(shared, "a", STRIKES), RunBackoffs(shared)
+    one, other = in_vain(shared, "a", MAX_FAILED_RUNS), RunBackoffs(shared)
     one.record_probe("a", 0.0, success=False)
     other.switch_off("a")
     assert other["a"].interval == 32
@@ -157,10 +157,10 @@ def in_vain(shared: Backoffs, name: str, runs: int) -> RunBackoffs:
 
 def test_a_drafter_that_does_not_pay_is_hopeless_after_several_runs() -> None:
     shared = Backoffs()
-    one = in_vain(shared, "a", STRIKES - 1)
+    one = in_vain(shared, "a", MAX_FAILED_RUNS - 1)
     assert "a" in one and "a" not in RunBackoffs(shared), "another text may suit it"
     RunBackoffs(shared).record_success("a")
-    assert "a" not in RunBackoffs(shared) and "a" in in_vain(shared, "a", STRIKES - 1)
+    assert "a" not in RunBackoffs(shared) and "a" in in_vain(shared, "a", MAX_FAILED_RUNS - 1)
     assert "a" not in RunBackoffs(shared)
     in_vain(shared, "a", 1)
     assert "a" in RunBackoffs(shared)

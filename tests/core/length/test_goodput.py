@@ -18,7 +18,7 @@ from core.config import SpeculationConfig
 from core.length import Auditions, Choice, DraftOutcome, RoundOutcome
 from core.length.base import StopLimits
 from core.length.cost_model import Costs, VerifyCosts
-from core.length.cost_model.backoff import STRIKES
+from core.length.cost_model.backoff import MAX_FAILED_RUNS
 from core.length.goodput import MAX_DEFICIT, PROBE_LENGTH, ROUNDS_PER_PLAN, Goodput
 from core.length.stop_rule import StopRule, step_limits
 from tests.core.cuda.test_draft_graph import COLD, WARM
@@ -245,7 +245,7 @@ def test_probes_stay_within_a_hundredth_of_the_decode_time() -> None:
 
 def test_three_runs_that_do_not_pay_are_remembered() -> None:
     costs = HOPELESS.costs()
-    for _ in range(STRIKES):
+    for _ in range(MAX_FAILED_RUNS):
         assert run(HOPELESS, 100, costs).lengths[0] > 0
     later = [run(HOPELESS, 60, costs) for _ in range(50)]
     assert later[0].lengths[0] == 0
@@ -256,9 +256,9 @@ def test_three_runs_that_do_not_pay_are_remembered() -> None:
 
 def test_a_run_that_pays_clears_the_record() -> None:
     costs = CHEAP.costs()
-    costs.backoffs.strikes["a"] = STRIKES - 1
+    costs.backoffs.failed_runs["a"] = MAX_FAILED_RUNS - 1
     run(CHEAP, 200, costs)
-    assert costs.backoffs.strikes == {}
+    assert costs.backoffs.failed_runs == {}
 
 
 def test_a_drafter_that_fails_is_not_probed_in_every_round() -> None:
@@ -271,14 +271,14 @@ def test_a_drafter_that_fails_is_not_probed_in_every_round() -> None:
 
 def test_a_neighbours_success_brings_a_drafter_back() -> None:
     costs = HOPELESS.costs()
-    costs.backoffs.strikes["a"] = STRIKES - 1
+    costs.backoffs.failed_runs["a"] = MAX_FAILED_RUNS - 1
     policies = [Goodput(config_of(HOPELESS), costs) for _ in range(2)]
     dice = random.Random(1)
     for number in range(60):
         for policy in policies:
             policy.observe(HOPELESS.round(number, 3 * number, policy.choose(), dice)[0])
     assert [policy.choose().length for policy in policies] == [0, 0]
-    costs.backoffs.hopeless.clear()  # as a probe of a third one would
+    costs.backoffs.disabled_for_all_runs.clear()  # as a probe of a third one would
     for number in range(ROUNDS_PER_PLAN):
         policies[0].observe(HOPELESS.round(number, 180 + number, policies[0].choose(), dice)[0])
     assert policies[0].choose().length > 0

@@ -11,7 +11,7 @@ import pytest
 
 from core import Engine, SamplingParams, SpeculationConfig
 from core.drafters.base import DraftRequest
-from core.drafters.weights import FullInformation, LikelihoodHistory
+from core.drafters.weights import LikelihoodHistory, LikelihoodWeights
 from core.errors import ConfigError
 from core.events import Drafted, Event, RoundCompleted
 from core.models.loading.load import LoadedModels
@@ -234,10 +234,10 @@ def test_every_likelihood_is_reported_once_and_at_its_place(
     """Whatever became of an answer that reports: each token's probability by each SSM is heard,
     but that of the last tokens, whose report the text's end forestalls."""
     heard: dict[tuple[str, int], float] = {}
-    observe = FullInformation.observe_likelihoods
+    observe = LikelihoodWeights.observe_likelihoods
 
     def noting(
-        self: FullInformation, results: Mapping[str, Sequence[float]], history: LikelihoodHistory
+        self: LikelihoodWeights, results: Mapping[str, Sequence[float]], history: LikelihoodHistory
     ) -> None:
         for name, all_ in results.items():
             for position, probability in enumerate(all_, history.positions[name] - len(all_)):
@@ -245,7 +245,7 @@ def test_every_likelihood_is_reported_once_and_at_its_place(
                 heard[name, position] = probability
         observe(self, results, history)
 
-    monkeypatch.setattr(FullInformation, "observe_likelihoods", noting)
+    monkeypatch.setattr(LikelihoodWeights, "observe_likelihoods", noting)
     config = replace(SPECINFER, combine="vote", expansion=(1,), speculation_length=2)
     run_request = request(sampling=GREEDY, config=config)
     list(Engine(models).generate(replace(run_request, speculation=replace(config, pipeline="off"))))

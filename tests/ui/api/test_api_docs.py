@@ -1,4 +1,5 @@
-"""docs/api.md lists each endpoint, arguments and types; answers match; bad values are errors."""
+"""docs/api.md documents every endpoint's signature and answer type; invalid values raise errors
+that name the field."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ class Endpoint:
 
 @cache
 def documentation() -> tuple[dict[str, Endpoint], dict[str, dict[str, str]]]:
-    """The endpoints by name, and each named type's fields, those that it takes in included."""
+    """The endpoints by name, and each named type's fields, with those of types that it includes."""
     endpoints: dict[str, Endpoint] = {}
     types: dict[str, dict[str, str]] = {}
     for entry in entries(API.read_text(encoding="utf-8")):
@@ -58,7 +59,7 @@ def entries(page: str) -> list[str]:
 
 
 def spread(fields: dict[str, str], types: dict[str, dict[str, str]]) -> Iterator[tuple[str, str]]:
-    """The fields, with those of a type in the place of its bare name."""
+    """The fields; a bare name of a type is replaced by that type's fields."""
     for name, kind in fields.items():
         if kind:
             yield name, kind
@@ -68,9 +69,10 @@ def spread(fields: dict[str, str], types: dict[str, dict[str, str]]) -> Iterator
 
 def mismatches(value: Any, kind: str, at: str, columns: tuple[str, ...] = ()) -> list[str]:
     """Where a value is not of its type; `columns`: the names that FIELD may be."""
+    # A union may begin and end with a list, as `list[A]|list[B]` does: it is split below.
     if (inner := re.fullmatch(r"list\[(.*)\]", kind)) and "]|" not in kind:
         if not isinstance(value, list):
-            return [f"{at} is no list"]
+            return [f"{at} is not a list"]
         return [
             f for i, it in enumerate(value) for f in mismatches(it, inner[1], f"{at}[{i}]", columns)
         ]
@@ -126,7 +128,7 @@ class Caller:
 def test_signatures_are_those_of_the_server(site: tuple[Client, FakeWorker]) -> None:
     client, _ = site
     api = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
-    served_ones = {
+    served_signatures = {
         name: tuple(
             f"{one['parameter_name']}={one['parameter_default']!r}"
             if one["parameter_has_default"]
@@ -135,7 +137,7 @@ def test_signatures_are_those_of_the_server(site: tuple[Client, FakeWorker]) -> 
         )
         for name, endpoint in api.items()
     }
-    assert {name: one.arguments for name, one in documentation()[0].items()} == served_ones
+    assert {name: one.arguments for name, one in documentation()[0].items()} == served_signatures
 
 
 @pytest.mark.nightly
@@ -143,7 +145,7 @@ def test_every_answer_has_its_documented_type(
     site: tuple[Client, FakeWorker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, worker = site
-    monkeypatch.setattr(run_questions, "measure_regret", no_progress)
+    monkeypatch.setattr(run_questions, "measure_regret", stub_measure_regret)
     call = Caller(client)
     call_study_endpoints(call, worker)
     call_run_endpoints(call)
@@ -152,10 +154,10 @@ def test_every_answer_has_its_documented_type(
     assert call.called == documentation()[0].keys()
 
 
-def no_progress(_hub: Any, desk: Any, _owner: str) -> Iterator[None]:
-    """In the place of SSMs that read a text: here there are none."""
+def stub_measure_regret(_hub: Any, session: Any, _owner: str) -> Iterator[None]:
+    """Replaces SSMs that read a text: here there are none."""
     hits = {"ssm-code": [True, False, True], "ssm-docs": [False, True, True]}
-    desk.regret = regret_of(hits, [{"ssm-code", "ssm-docs"}] * 3, 2)
+    session.regret = regret_of(hits, [{"ssm-code", "ssm-docs"}] * 3, 2)
     yield
 
 
@@ -220,7 +222,7 @@ def call_model_endpoints(call: Caller) -> None:
         ([], "not Noted"),
     ],
 )
-def test_control_a_wrong_answer_is_noticed(value: Any, words: str) -> None:
+def test_mismatches_reports_wrong_types(value: Any, words: str) -> None:
     assert words in str(mismatches(value, "Noted", "it"))
 
 
@@ -233,7 +235,7 @@ def test_answers_of_the_endpoints() -> None:
 
 GRID: dict[str, Any] = {"prompts": ["Once"], "fields": {"speculation_length": [2, 4]}}
 FULL_GRID = {"eta": [1], "vote_nodes": [1], "verify": ["auto"], "combine": ["vote"]}
-# What a call is given beside the values that are wrong.
+# Valid arguments added to each bad call.
 REST: dict[str, dict[str, Any]] = {
     "/generate": {"prompt": "x"},
     "/compare": {"prompt": "x"},
@@ -243,7 +245,7 @@ REST: dict[str, dict[str, Any]] = {
 
 
 def by_name(**wrong: Any) -> list[tuple[dict[str, Any], str]]:
-    """Each value by itself, refused by the name of its field."""
+    """One case per argument; the error must name the field and value."""
     return [({name: value}, f"{name} is {value!r}") for name, value in wrong.items()]
 
 
@@ -306,8 +308,8 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
     "/compare": [
         *by_name(prompt="", temperature="hot", seed=-1),
         ({"configurations": "specinfer"}, "configurations is 'specinfer': a list"),
-        ({"configurations": []}, "configurations is 0: 1 to 5"),
-        ({"configurations": ["autoregressive"]}, "configurations is 0: 1 to 5"),
+        ({"configurations": []}, "configurations is []: 1 to 5 configurations that draft"),
+        ({"configurations": ["autoregressive"]}, "configurations is ['autoregressive']: 1 to 5"),
         ({"configurations": ["warp"]}, "preset is 'warp': one of"),
         ({"configurations": [7]}, "configurations is 7: a preset's name"),
         ({"configurations": [{"nom": "x"}]}, "a preset's name, or an object"),
@@ -323,12 +325,12 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"prompts": []}, "at least one prompt"),
         ({"prompts": [3]}, "prompt is 3"),
         ({"prompts": ["x", "so on " * 9000]}, 'prompt 2 ("so on so on'),
-        ({"fields": {}}, "fields is []: at least one field"),
+        ({"fields": {}}, "fields is {}: an object with lists of values"),
         ({"fields": [1]}, "fields is [1]: an object"),
         ({"fields": {"warp": [9]}}, "field is 'warp': one of drafters"),
         ({"fields": {"eta": 0.1}}, "eta is 0.1: a list"),
         ({"fields": {"verify": ["mss"]}}, "no point of the grid can run"),
-        ({"fields": FULL_GRID}, "fields is 4: at most 3"),
+        ({"fields": FULL_GRID}, f"fields is {[*FULL_GRID]}: at most 3 fields"),
     ],
     "/prompts": [
         *by_name(repeats=0),
@@ -338,7 +340,7 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"prompts": [{"text": "x"}]}, "a text, or an object"),
         ({"prompts": [{"prompt": " "}]}, "prompt is ' '"),
         ({"prompts": [{"prompt": "x", "domain": 3}]}, "domain is 3"),
-        ({"configurations": ["autoregressive"]}, "configurations is 0"),
+        ({"configurations": ["autoregressive"]}, "configurations is ['autoregressive']: 1 to"),
         ({"configurations": "specinfer"}, "a list"),
         ({"wait": 1}, "wait is 1: true or false"),
     ],
@@ -364,7 +366,7 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
     "/prove": [*by_name(run_id="")],
     "/regret": [
         *by_name(run_id="nosuch"),
-        ({"run_id": "synthetic-1"}, "without a choice there is nothing to regret"),
+        ({"run_id": "synthetic-1"}, "regret needs a router: every SSM drafted in every round"),
     ],
     "/set_retention": [
         ({"runs": -5, "sure": True}, "runs is -5"),
@@ -375,7 +377,7 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
 
 
 @pytest.mark.parametrize("endpoint", BAD)
-def test_bad_values_come_back_in_words(api: Site, endpoint: str) -> None:
+def test_bad_values_raise_errors_that_name_them(api: Site, endpoint: str) -> None:
     api.record(1)
     version = api.context.model_host.version
     for arguments, words in BAD[endpoint]:

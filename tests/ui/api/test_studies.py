@@ -100,7 +100,7 @@ def test_a_study_left_to_itself_is_one_at_a_time_and_a_cancelled_one_stops(api: 
     conductor.stop(left["study_id"])
     assert conductor.wait(20)
     job = api.submit("/tune", **GRID)
-    wait(lambda: conductor.progress().live)
+    wait(lambda: conductor.progress().is_active)
     job.cancel()
     wait(lambda: conductor.progress().state == "stopped")
 

@@ -3,7 +3,7 @@
 
 import { s, set } from "./dom.js";
 import { textWidth } from "./measure.js";
-import { ceiling, frame, text } from "./minichart.js";
+import { frame, niceCeiling, text } from "./minichart.js";
 
 // draw({bars: [{key, name, color, value, low, high, spread}], level, format, label}); a line at `level`
 export const intervalBars = (panel) => tall(frame(panel, intervals));
@@ -58,7 +58,7 @@ function ticks(most, { x, foot }, place, format, level = most / 2) {
 function intervals({ bars, level, format }, place) {
   // A whisker above a bar's `limit` would press all bars together: it leaves the axis, as an arrow.
   const reach = ({ value, high, limit }) => Math.max(value, Math.min(high ?? 0, limit ?? Infinity));
-  const most = ceiling(Math.max(level, ...bars.map(reach)), STEPS);
+  const most = niceCeiling(Math.max(level, ...bars.map(reach)), STEPS);
   const scale = rowsOf(bars, place, most);
   const { rows, x, foot } = scale;
   const parts = ticks(most, scale, place, format, level);
@@ -85,7 +85,7 @@ function whisker(left, right, y, half, leaves) {
 
 function stacks({ bars, format }, place) {
   const sum = ({ parts }) => parts.reduce((all, { value }) => all + value, 0);
-  const most = ceiling(Math.max(...bars.map((bar) => Math.max(sum(bar), bar.wall))), STEPS);
+  const most = niceCeiling(Math.max(...bars.map((bar) => Math.max(sum(bar), bar.wall))), STEPS);
   const scale = rowsOf(bars, place, most);
   const { rows, x } = scale;
   const parts = ticks(most, scale, place, format);

@@ -1,5 +1,4 @@
-// Small charts in SVG: lines over the rounds, columns up and down, and columns of which
-// one is chosen. For pictures that hold a chart beside other things; the large charts are Plotly's (charts.js).
+// Small SVG charts (lines, diverging columns, selectable columns) for pictures with other content; large ones are Plotly's.
 
 import { h, s, set } from "./dom.js";
 import { scaleOf, sizeOf, textWidth } from "./measure.js";
@@ -11,13 +10,13 @@ const WHOLE_STEPS = [1, 2, 5, 10];
 // A line's dashes identify it without colour.
 export const dash = (slot) => DASHES[slot % DASHES.length];
 
-// `title` is a list, longest first: the first that fits is shown.
+// `title` is a list, longest first: the first that fits is shown. A change of `format` alone draws nothing.
 // lines: draw({series: [{name, label, color, dash, points: [[x, y], ...]}], sel, format, title, label,
-// robust, of}); robust cuts off what is far above the rest; `of` names what is on the x axis
-export const lineChart = (panel, { select }) => onRoundClick(frame(panel, lines), select);
+// robust, of}); robust: clip outliers, capping the axis at 4x the median; `of` names what is on the x axis
+export const lineChart = (panel, { select }) => onRoundClick(frame(panel, drawLines), select);
 
-// up and down: draw({bars: [[x, above, below], ...], sel, format, title, label})
-export const upDownChart = (panel, { select }) => onRoundClick(frame(panel, upsAndDowns), select);
+// diverging columns: draw({bars: [[x, above, below], ...], sel, format, title, label})
+export const upDownChart = (panel, { select }) => onRoundClick(frame(panel, drawUpDown), select);
 
 function onRoundClick(chart, select) {
   chart.node.addEventListener("click", (event) => {
@@ -29,7 +28,7 @@ function onRoundClick(chart, select) {
 
 // columns: draw({columns: [{key, value, note}], chosen, line, title, format}); a dashed line at `line`
 export function columnChart(panel) {
-  return frame(panel, columns);
+  return frame(panel, drawColumns);
 }
 
 export function frame(panel, make) {
@@ -73,22 +72,22 @@ function placeOf({ width, height }, scale) {
 
 // -- lines --
 
-function lines({ series, sel, format, title, robust, of }, place) {
+function drawLines({ series, sel, format, title, robust, of }, place) {
   const points = series.flatMap((one) => one.points);
   const [first, last] = [Math.min(...points.map(([x]) => x)), Math.max(...points.map(([x]) => x))];
   const values = points.map(([, y]) => y).sort((a, b) => a - b);
   // One value far above the rest would press all others flat: it is cut off, and marked.
   const largest = values[values.length - 1];
   const most = robust ? Math.min(largest, 4 * values[Math.floor(values.length / 2)]) : largest;
-  const top = ceiling(most);
+  const top = niceCeiling(most);
   const above = largest > top ? 0.8 * place.font : 0;  // a row for the numbers of what is cut
   const room = { ...place, right: place.right - 1.2 * place.font, top: place.top + above };
   const x = xScale(first, last, room);
   const y = (value) => room.bottom - (Math.min(value, top) / top) * (room.bottom - room.top);
   const parts = [...axes(room, [0, top / 2, top], y, format), ...roundTicks(first, last, x, room, of), titleText(title, room)];
   if (sel >= first && sel <= last) parts.push(selectionLine(x(sel), room));
-  for (const one of series) parts.push(...line(one, x, y));
-  parts.push(...labels(series, room, x, y));
+  for (const one of series) parts.push(...linePath(one, x, y));
+  parts.push(...endLabels(series, room, x, y));
   parts.push(...outlierMarks(series, top, { room, x, format }));
   return { parts, roundAtPx: roundAt(first, last, room) };
 }
@@ -134,7 +133,7 @@ function selectionLine(x, room) {
   return s("line", { class: "ss-mini-sel", x1: x, x2: x, y1: room.top, y2: room.bottom });
 }
 
-function line({ color, dash: pattern, points, name }, x, y) {
+function linePath({ color, dash: pattern, points, name }, x, y) {
   if (!points.length) return [];
   const point = ([round, value], i) => `${i ? "L" : "M"}${x(round).toFixed(1)} ${y(value).toFixed(1)}`;
   const path = points.map(point).join("");
@@ -145,8 +144,8 @@ function line({ color, dash: pattern, points, name }, x, y) {
   return [dot];
 }
 
-// The letters at the lines' ends, moved apart where lines end close together.
-function labels(series, room, x, y) {
+// The labels at the ends of lines, moved apart where lines end close together.
+function endLabels(series, room, x, y) {
   const ends = series.filter((one) => one.points.length && one.label).map((one) => {
     const [round, value] = one.points[one.points.length - 1];
     return { one, x: x(round) + 5, y: y(value) };
@@ -161,10 +160,10 @@ function labels(series, room, x, y) {
 
 // -- up and down --
 
-// Two paths, however many rounds: a column above the middle line, another below it.
-function upsAndDowns({ bars, sel, format, title }, place) {
+// Two paths in all, for any number of rounds: one of the columns above the middle line, one of those below.
+function drawUpDown({ bars, sel, format, title }, place) {
   const [first, last] = [bars[0][0], bars[bars.length - 1][0]];
-  const top = ceiling(Math.max(...bars.flatMap(([, above, below]) => [above, below]), 1e-9));
+  const top = niceCeiling(Math.max(...bars.flatMap(([, above, below]) => [above, below]), 1e-9));
   const step = (place.right - place.left) / (last - first + 1);
   const room = { ...place, left: place.left + step / 2, right: place.right - step / 2 };
   const x = xScale(first, last, room);
@@ -185,12 +184,12 @@ function upsAndDowns({ bars, sel, format, title }, place) {
 
 // -- columns --
 
-function columns({ columns: all, chosen, line: level, format, title }, place) {
-  const top = ceiling(Math.max(...all.map(({ value }) => value), level ?? 0, 1e-9));
+function drawColumns({ columns: all, chosen, line: level, format, title }, place) {
+  const top = niceCeiling(Math.max(...all.map(({ value }) => value), level ?? 0, 1e-9));
   const y = (value) => place.bottom - (value / top) * (place.bottom - place.top);
   const step = (place.right - place.left) / all.length;
   const parts = [...axes(place, [0, top / 2, top], y, format), titleText(title, place)];
-  // Names that would touch are left out, but for the chosen one's.
+  // Overlapping names are dropped, except the chosen one.
   const every = Math.ceil((1.8 * place.font) / step);
   const at = all.findIndex(({ key }) => key === chosen);
   const named = (i) => i === at || (i % every === 0 && (at < 0 || Math.abs(i - at) >= every));
@@ -224,7 +223,7 @@ function axes(place, values, y, format) {
 // The first number has the axis' name before it.
 export function roundTicks(first, last, x, place, of = "") {
   const most = Math.min(6, (place.right - place.left) / (2.6 * place.font));  // numbers stay apart
-  const step = ceiling(Math.max(1, (last - first) / most), WHOLE_STEPS);
+  const step = niceCeiling(Math.max(1, (last - first) / most), WHOLE_STEPS);
   const ticks = [];
   for (let tick = Math.ceil(first / step) * step; tick <= last; tick += step) ticks.push(tick);
   if (!ticks.length) ticks.push(first);
@@ -244,7 +243,7 @@ export function text(words, x, y, place, attributes) {
 }
 
 // The smallest "nice" value >= value: one of `steps` times a power of 10.
-export function ceiling(value, steps = STEPS) {
+export function niceCeiling(value, steps = STEPS) {
   const power = 10 ** Math.floor(Math.log10(Math.max(value, 1e-9)));
-  return power * steps.find((step) => step * power >= value * 0.999999);
+  return power * steps.find((step) => step * power >= value * 0.999999);  // `value` may be rounded up
 }

@@ -2,7 +2,7 @@
 // be followed.
 
 import { s, set } from "./dom.js";
-import { ceiling, frame, roundTicks, text } from "./minichart.js";
+import { frame, niceCeiling, roundTicks, text } from "./minichart.js";
 
 const ROW_EM = 5;
 
@@ -19,7 +19,7 @@ export function columnRows(panel) {
 
 function make({ series, format, of }, place) {
   const last = Math.max(...series.flatMap(({ points }) => points.map(([x]) => x)));
-  const top = ceiling(Math.max(1, ...series.flatMap(({ points }) => points.map(([, y]) => y))));
+  const top = niceCeiling(Math.max(1, ...series.flatMap(({ points }) => points.map(([, y]) => y))));
   const foot = place.bottom;
   const step = (place.right - place.left) / (last + 1);
   const high = foot / series.length;

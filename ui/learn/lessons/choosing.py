@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from core.config import SpeculationConfig
+from core.words import number_of
 from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
 from ui.learn.lessons.measured import Evidence, leader, ranked_words
 from ui.learn.lessons.runs import ALL, CODE, DIALOGUE, DRAFT_8, FORK_4, ONE, STORY
-from ui.run.listed import number_of
 from ui.words.messages import ONE_SAMPLE
 
 __all__ = ["ACCEPTANCE", "LENGTH", "VOTE"]

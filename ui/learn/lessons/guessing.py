@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.words import number_of
 from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
 from ui.learn.lessons.measured import Evidence
 from ui.learn.lessons.runs import (
@@ -16,7 +17,6 @@ from ui.learn.lessons.runs import (
     STORY,
     TREE_4,
 )
-from ui.run.listed import number_of
 
 __all__ = ["MEMORY_BOUND", "ONE_SSM", "TREE"]
 

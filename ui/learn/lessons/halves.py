@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from core.words import number_of
 from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
 from ui.learn.lessons.measured import Evidence
 from ui.learn.lessons.runs import ALL, DIALOGUE, NO_DRAFTERS, TREE_16
-from ui.run.listed import number_of
 
 __all__ = ["HALVES"]
 

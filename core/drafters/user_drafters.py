@@ -29,7 +29,7 @@ from core.trees.noise import SeededNoise
 from core.trees.tree import ROOT, depths_of
 from core.words import number_of
 
-__all__ = ["GuardedDrafter", "check_drafts", "draft_fault", "import_drafters", "make_own_drafter"]
+__all__ = ["GuardedDrafter", "check_drafts", "draft_fault", "import_drafters", "make_user_drafter"]
 
 # A user's code may raise anything, and call sys.exit.
 DRAFTER_FAULTS = (*MODEL_FAULTS, SystemExit)
@@ -45,7 +45,7 @@ _ALLOWED = "package.module:Class, a class with the methods of core.drafters.base
 def import_drafters(paths: Iterable[str]) -> tuple[str, ...]:
     """Imports the classes of these paths; returns each path once. Raises ConfigError."""
     distinct = tuple(dict.fromkeys(paths))
-    # Only checked here: `make_own_drafter` finds the module imported already.
+    # Only checked here: `make_user_drafter` finds the module imported already.
     for path in distinct:
         if not _PATH.fullmatch(path):
             raise _refusal(path)
@@ -60,7 +60,7 @@ def import_drafters(paths: Iterable[str]) -> tuple[str, ...]:
     return distinct
 
 
-def make_own_drafter(path: str, vocab_size: int) -> Drafter:
+def make_user_drafter(path: str, vocab_size: int) -> Drafter:
     """A new, guarded drafter of an imported class. `vocab_size`: the LLM's. Raises ConfigError."""
     try:
         drafter: Drafter = implementation_of(path)(path)

@@ -17,7 +17,7 @@ from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.__main__ import main
 from core.drafters.base import DraftRequest
 from core.drafters.lookup import LookupDrafter
-from core.drafters.own import check_drafts
+from core.drafters.user_drafters import check_drafts
 from core.engine.worker import Worker
 from core.errors import ConfigError
 from core.events import Drafted, RoundCompleted, RunStarted, event_to_plain
