@@ -185,8 +185,10 @@ class Engine:
 
     @property
     def schedule_decision(self) -> ScheduleDecision | None:
-        """The latest decision of the present schedule."""
-        return self._schedule.decision
+        """The latest decision of the present schedule since it was set; None before its first
+        round."""
+        # Until then its last one is of an earlier load.
+        return self._schedule.decision if self._schedule is self._steps.schedule else None
 
     def generate(self, request: Request) -> Iterator[Event]:
         """The events of one request; closing the iterator cancels within a round."""

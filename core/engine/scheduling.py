@@ -17,7 +17,15 @@ from core.events.parts import Scheduled, Timed
 from core.length import BatchLoad
 from core.length.cost_model import Costs
 from core.metrics import LLM_LANE, NOT_DRAFTING, timings_union_ms
-from core.scheduling import FREE, BatchOutcome, Grant, LiveRequest, Plan, make_scheduler
+from core.scheduling import (
+    FREE,
+    BatchOutcome,
+    FollowsLoad,
+    Grant,
+    LiveRequest,
+    Plan,
+    make_scheduler,
+)
 from core.trees.combine import merge_and_select, node_chances, select
 
 __all__ = ["EACH", "BatchSchedule"]
@@ -61,7 +69,11 @@ class BatchSchedule:
         self, requests: Sequence[ActiveRequest], pool_states: Mapping[str, RoundState]
     ) -> None:
         """Called before the first plan after another schedule: forgets what that one decided and
-        granted. A draft that waits keeps its length limit, which it was made with."""
+        granted, and what this one decided for an earlier load. A draft that waits keeps its length
+        limit, which it was made with."""
+        self._last_decision = None
+        if isinstance(self._scheduler, FollowsLoad):
+            self._scheduler.forget_load()
         for request in requests:
             request.decision = None
             _apply_grant(request, FREE, None)

@@ -153,7 +153,8 @@ class LengthPolicy(Protocol):
 class BatchLoad:
     """The LLM's pass that `requests` requests share, as one of them sees it. `plain_ms`: its share
     of a round without drafts; `node_ms`: what one more node adds to the pass; `overhead_ms`: what
-    a draft adds outside the models; `price`: committed tokens per millisecond of all requests."""
+    a draft adds outside the models; `price`: committed tokens per millisecond of all requests, at
+    least that of plain rounds."""
 
     requests: int
     plain_ms: float

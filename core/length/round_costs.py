@@ -87,7 +87,7 @@ class RoundCosts:
     def price(self) -> float:
         """Recent goodput, committed tokens per millisecond; at least that of plain decoding."""
         if self.load is not None:
-            return max(self.load.price, 1 / self.plain_ms)
+            return self.load.price
         rounds = self._rounds.get()
         # Recent tokens per plain round's time; plain decoding commits 1 in that time.
         return max(1.0, self._tokens.get() / rounds if rounds else 0.0) / self.plain_ms

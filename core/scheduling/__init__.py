@@ -7,10 +7,27 @@ from collections.abc import Callable
 from core.config.checks import choice
 from core.config.mechanisms import SCHEDULES, implementation_of
 from core.length.cost_model import Costs
-from core.scheduling.base import FREE, BatchOutcome, Grant, LiveRequest, Plan, Scheduler
+from core.scheduling.base import (
+    FREE,
+    BatchOutcome,
+    FollowsLoad,
+    Grant,
+    LiveRequest,
+    Plan,
+    Scheduler,
+)
 from core.scheduling.batch_times import BatchTimes
 
-__all__ = ["FREE", "BatchOutcome", "Grant", "LiveRequest", "Plan", "Scheduler", "make_scheduler"]
+__all__ = [
+    "FREE",
+    "BatchOutcome",
+    "FollowsLoad",
+    "Grant",
+    "LiveRequest",
+    "Plan",
+    "Scheduler",
+    "make_scheduler",
+]
 
 
 def make_scheduler(name: str, costs: Costs) -> Scheduler | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from core.length.base import BatchLoad
 
@@ -16,6 +16,7 @@ __all__ = [
     "FREE",
     "BatchCosts",
     "BatchOutcome",
+    "FollowsLoad",
     "Grant",
     "LiveRequest",
     "Plan",
@@ -108,7 +109,8 @@ class BatchCosts(Protocol):
 
     def fits(self, requests: int, width: int, extent: int) -> bool:
         """Whether free memory allows a pass over `width` tokens of each of `requests` requests,
-        the longest of which takes `extent` slots of the KV cache."""
+        the longest of which takes `extent` slots of the KV cache. If it does, so does a pass in
+        which none of the three is larger."""
         ...
 
 
@@ -127,4 +129,14 @@ class Scheduler(Protocol):
 
     def observe(self, outcome: BatchOutcome) -> None:
         """Takes the outcome of the last planned round."""
+        ...
+
+
+@runtime_checkable
+class FollowsLoad(Protocol):
+    """A scheduler that limits drafts by the queue and by how busy the LLM is."""
+
+    def forget_load(self) -> None:
+        """The next round may be of another load: nothing is limited at first. Measured times
+        stay."""
         ...

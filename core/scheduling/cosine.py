@@ -12,6 +12,7 @@ may be slower than plain decoding; `shared` prevents that.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -47,11 +48,23 @@ def trim_lengths(
 ) -> tuple[int, ...]:
     """Lengths whose drafts have at most `most` nodes together: the largest draft is shortened
     first, the last among equals. Drafts that are ready are not shortened."""
+    nodes = sum(one.width * n for one, n in zip(group, lengths, strict=True))
+    if round(nodes) <= most:
+        return tuple(lengths)
     shorter = list(lengths)
-    to_draft = [i for i, one in enumerate(group) if not one.ready]
-    while _nodes(group, shorter) > most and any(shorter[i] for i in to_draft):
-        deepest = max(to_draft, key=lambda i: (shorter[i] * group[i].width, i))
-        shorter[deepest] -= 1
+    # Of each draft that may be shortened: its nodes and its index, negative, so that the first in
+    # the heap is the largest.
+    heap = [(-group[i].width * n, -i) for i, n in enumerate(shorter) if n and not group[i].ready]
+    heapq.heapify(heap)
+    # A running difference is not exact to the last bit, so near the limit the sum decides.
+    while heap and (nodes > most + 1 or _nodes(group, shorter) > most):
+        i = -heap[0][1]
+        shorter[i] -= 1
+        nodes -= group[i].width
+        if shorter[i]:
+            heapq.heapreplace(heap, (-group[i].width * shorter[i], -i))
+        else:
+            heapq.heappop(heap)
     return tuple(shorter)
 
 
@@ -99,31 +112,33 @@ def best_group(
     candidates = range(len(live)) if candidates is None else candidates
     by_context = sorted(candidates, key=lambda i: (live[i].context, i))
     first = max(candidates, key=lambda i: (live[i].rounds_waited, -i))
+    place = by_context.index(first)
     plain_ms = costs.verify_ms(1, 0, live[first].context)
     most_ms = MOST_TIME * costs.verify_ms(len(live), 0, max(one.context for one in live))
     best: PassGroup | None = None
-    for size in range(1, min(largest, len(candidates)) + 1):
-        for start in range(len(candidates) - size + 1):
-            members = by_context[start : start + size]
-            if first not in members:
-                continue
+    for start in range(place + 1):
+        shorter = tuple(lengths[i] for i in by_context[start:place])
+        for end in range(place + 1, min(start + largest, len(by_context)) + 1):
+            members = by_context[start:end]
+            size = len(members)
             group = [live[i] for i in members]
-            cut = trim_lengths(group, [lengths[i] for i in members], MAX_PASS_NODES)
-            shorter = trim_to_memory(group, cut, costs)
-            if shorter is None:
-                if size > 1:
-                    continue
-                # A request that does not fit alone is tried, and may fail with its own error.
-                shorter = cut
+            # From the lengths of the smaller group: in a larger one no draft is longer.
+            shorter = trim_lengths(group, (*shorter, lengths[members[-1]]), MAX_PASS_NODES)
+            fitting = trim_to_memory(group, shorter, costs)
+            # A request that does not fit alone is tried, and may fail with its own error.
+            if fitting is None and size > 1:
+                break  # nor does a larger group
+            shorter = shorter if fitting is None else fitting
             nodes = _nodes(group, shorter)
             draft_ms = costs.draft_ms(size, max(shorter))
-            verify_ms = costs.verify_ms(size, nodes, max(one.context for one in group))
+            verify_ms = costs.verify_ms(size, nodes, group[-1].context)
             all_overlapped = all(one.overlapped for one in group)
             ms = max(draft_ms, verify_ms) if all_overlapped else draft_ms + verify_ms
             if ms > most_ms and size > 1:
                 continue
             cost = ms / size + NODE_WEIGHT * plain_ms * nodes
-            if best is None or cost < best.cost:
+            # Among equals the smallest group, then that of the shortest texts.
+            if best is None or (cost, size) < (best.cost, len(best.members)):
                 best = PassGroup(tuple(members), shorter, nodes, cost)
     assert best is not None, "a group of the longest waiting request alone is always allowed"
     return best
@@ -134,9 +149,13 @@ class Cosine:
 
     def __init__(self, times: BatchTimes) -> None:
         self._times = times
-        self._control = SpeculationControl()
         # The longest draft and the most drafters that any live request asks for.
         self._requested = SpeculationLimit(0, 1)
+        self.forget_load()
+
+    def forget_load(self) -> None:
+        """See FollowsLoad: the limit was for an earlier queue."""
+        self._control = SpeculationControl()
         self._decision = ""
 
     def plan(self, live: Sequence[LiveRequest], num_queued: int) -> Plan:

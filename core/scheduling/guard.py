@@ -34,72 +34,82 @@ class PlainGuard:
 
     Sums are compared, not the time per token of single rounds: of one request one round may commit
     one token and the next nine, and a mean of ratios would charge that as a loss.
+
+    Times are given in milliseconds. What is compared are tokens, since the time of plain rounds
+    changes with the texts' lengths; waits are counted in rounds.
     """
 
     def __init__(self) -> None:
         self.allows_drafts = True
+        # Rounds with drafts and probes; plain rounds since drafting was switched off.
+        self._drafting_rounds = self._plain_rounds = 0
+        # The wait after a cheap trial, and the present one.
+        self._base_wait_rounds = self._wait_rounds = FIRST_WAIT
         # Plain rounds that would have fitted into the SSMs' reading of prompts, in this trial.
         self._opening_rounds = 0.0
         self._begin_trial()
-        self._num_rounds = self._num_plain = 0
-        # The wait after a cheap trial, and the present one.
-        self._base_wait = self._wait = FIRST_WAIT
 
     @property
     def next_may_draft(self) -> bool:
-        return self.allows_drafts and (self._num_rounds - FIRST_PROBE) % PROBE_EVERY != 0
+        return self.allows_drafts and (self._drafting_rounds - FIRST_PROBE) % PROBE_EVERY != 0
 
     @property
     def relative_cost(self) -> float:
         """The time of a token in rounds with drafts over that in plain rounds."""
-        return self._cost.get() / self._tokens.get() if self._tokens.weight else 1.0
+        return self._plain_tokens.get() / self._tokens.get() if self._tokens.weight else 1.0
 
     def observe_drafted(
-        self, cost: float, tokens: float = 1.0, total: float = 0.0, requests: int = 1
+        self, tokens: float, *, ms: float, total_ms: float, plain_ms: float, requests: int
     ) -> bool:
-        """Adds a round with drafts that committed `tokens`; returns whether it switched drafting
-        off. `cost`: its time, in tokens that plain rounds commit in it, without the SSMs' reading
-        of prompts; `total`: with it. `requests`: the tokens of one plain round."""
-        self._num_rounds += 1
-        if not (math.isfinite(cost) and cost > 0):
+        """Adds a round with drafts that committed `tokens` tokens; returns whether it switched
+        drafting off. `ms`: its time, with these tokens' part of the SSMs' reading of prompts in
+        place of the reading in this round; `total_ms`: the measured time. `plain_ms`: the time of a
+        token in plain rounds, each of which commits one token for each of `requests` requests."""
+        self._drafting_rounds += 1
+        # The tokens that plain rounds would have committed in the same time.
+        plain_tokens = ms / plain_ms
+        if not (math.isfinite(plain_tokens) and plain_tokens > 0):
             return False
-        cost = min(cost, OUTLIER * self._cost.get(tokens))
-        self._cost.add(cost)
+        plain_tokens = min(plain_tokens, OUTLIER * self._plain_tokens.get(tokens))
+        self._plain_tokens.add(plain_tokens)
         self._tokens.add(tokens)
-        self._loss.add(cost - tokens)
-        self._opening_rounds += max(0.0, total - cost) / requests
-        if self._loss.weight < ENOUGH:
+        self._lost_tokens.add(plain_tokens - tokens)
+        self._opening_rounds += max(0.0, total_ms / plain_ms - plain_tokens) / requests
+        if self._lost_tokens.weight < ENOUGH:
             return False
-        mean = self._loss.get()
-        standard_error = math.sqrt(self._loss.variance / max(1.0, self._loss.weight))
+        mean = self._lost_tokens.get()
+        standard_error = math.sqrt(self._lost_tokens.variance / self._lost_tokens.weight)
         if mean > standard_error:
-            paid_after = math.ceil(self._opening_rounds / OPENING_SHARE)
-            self._forbid(min(MAX_WAIT, max(self._base_wait, paid_after)))
+            paid_after_rounds = math.ceil(self._opening_rounds / OPENING_SHARE)
+            self._forbid(min(MAX_WAIT, max(self._base_wait_rounds, paid_after_rounds)))
             return True
         if mean < -standard_error:  # drafting pays: a later loss comes from another load
-            self._base_wait, self._opening_rounds = FIRST_WAIT, 0.0
+            self._base_wait_rounds, self._opening_rounds = FIRST_WAIT, 0.0
         return False
 
     def forbid_like(self, other: PlainGuard) -> None:
         """No drafts for as many rounds as after the last trial of `other`, with fewer requests: one
         of more is no cheaper."""
-        self._forbid(other._wait)
+        self._forbid(other._wait_rounds)
 
     def _forbid(self, rounds: int) -> None:
-        self.allows_drafts, self._num_plain, self._wait = False, 0, rounds
+        self.allows_drafts, self._plain_rounds, self._wait_rounds = False, 0, rounds
 
     def observe_plain(self) -> bool:
         """Adds a round without drafts; returns whether drafting is tried again from now on."""
         if self.allows_drafts:
-            self._num_rounds += 1  # a probe
+            self._drafting_rounds += 1  # a probe
             return False
-        self._num_plain += 1
-        if self._num_plain < self._wait:
+        self._plain_rounds += 1
+        if self._plain_rounds < self._wait_rounds:
             return False
-        self.allows_drafts, self._base_wait = True, min(MAX_WAIT, 2 * self._base_wait)
+        self.allows_drafts = True
+        self._base_wait_rounds = min(MAX_WAIT, 2 * self._base_wait_rounds)
         self._begin_trial()
         return True
 
     def _begin_trial(self) -> None:
-        self._cost, self._tokens, self._loss = Average(), Average(), Average()
+        # Of a round with drafts: the tokens that it committed, those that plain rounds would have
+        # committed in its time, and the difference.
+        self._tokens, self._plain_tokens, self._lost_tokens = Average(), Average(), Average()
         self._opening_rounds = 0.0

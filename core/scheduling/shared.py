@@ -19,8 +19,6 @@ from core.words import number_of
 
 __all__ = ["Shared", "node_budget"]
 
-# The cost of one more node is averaged over this many: a pass's time grows in steps.
-SLOPE = 4
 # Records of lone requests kept, by kind: kinds are unbounded, since a temperature is any number.
 MOST_KINDS = 64
 ALONE = "one request is decoded: it has its own budget"
@@ -58,7 +56,7 @@ def _in_turns(count: int, live: int, reason: str) -> str:
 @dataclass
 class _SizeRecord:
     """Means of the rounds of one size class of live requests, or of one kind of a request that is
-    alone: tokens, milliseconds, nodes.
+    alone: committed tokens, milliseconds, verified nodes.
     `notice`: a change of the guard that no plan of this size has reported yet, empty without."""
 
     tokens: Average = field(default_factory=Average)
@@ -76,12 +74,13 @@ class Shared:
         self._records: dict[int, _SizeRecord] = {}
         # The records of requests that are alone, by their kind: unlike ones have no common average.
         self._alone: dict[Hashable, _SizeRecord] = {}
-        # A round's milliseconds outside the models, per request: plain, and with drafts.
-        self._overhead = {False: Meter(), True: Meter()}
+        # A round's time outside the models, per request: plain, and with drafts.
+        self._overhead_ms = {False: Meter(), True: Meter()}
         # Per request: the SSMs' prefill and audition, and the number of tokens that it may
         # generate.
         self._open_ms = Meter()
         self._run_tokens = 1.0
+        # Of the planned round, see BatchLoad; 0: its trees have no common budget.
         self._price = 0.0
         # The planned round: the number of live requests, their record, and whether it is plain.
         self._num_live, self._plain = 0, False
@@ -156,39 +155,42 @@ class Shared:
     def _load(self, count: int, context: int, record: _SizeRecord) -> BatchLoad:
         """The load of a pass that `count` of the live requests share."""
         plain_ms = self._plain_ms(self._num_live, context)
-        verify = self._times.verify_ms
-        # The slope of the pass's time around the mean number of nodes of recent rounds; before the
-        # first round with drafts, around one node a request.
-        low = max(0, round(record.nodes.get(count)) - SLOPE // 2)
-        node_ms = (verify(count, low + SLOPE, context) - verify(count, low, context)) / SLOPE
-        rate = record.tokens.get() / record.ms.get() if record.ms.weight else 0.0
-        plain, with_drafts = (self._overhead[drafts].value for drafts in (False, True))
-        more_ms = 0.0 if plain is None or with_drafts is None else max(0.0, with_drafts - plain)
-        # The price is at least the rate of plain rounds: a token for each request's `plain_ms`.
-        return BatchLoad(count, plain_ms, max(0.0, node_ms), more_ms, max(rate, 1 / plain_ms))
+        # Averaged over the nodes of a recent round; before the first round with drafts, over one
+        # node a request.
+        nodes = max(1, round(record.nodes.get(count)))
+        added_ms = self._times.verify_ms(count, nodes, context)
+        added_ms -= self._times.verify_ms(count, 0, context)
+        without_ms, with_ms = (self._overhead_ms[drafts].value for drafts in (False, True))
+        overhead_ms = 0.0
+        if without_ms is not None and with_ms is not None:
+            overhead_ms = max(0.0, with_ms - without_ms)
+        # At least the rate of plain rounds: a token in each request's `plain_ms`.
+        price = max(record.tokens.get() / record.ms.get(), 1 / plain_ms)
+        return BatchLoad(count, plain_ms, max(0.0, added_ms / nodes), overhead_ms, price)
 
     def _plain_ms(self, count: int, context: int) -> float:
-        """One request's share of a round in which no request drafts."""
-        overhead = self._overhead[False].get(self._overhead[True].get())
-        return max(TINY_MS, self._times.verify_ms(count, 0, context) / count + overhead)
+        """The time of a token in plain rounds: one request's share of a round in which none
+        drafts."""
+        overhead_ms = self._overhead_ms[False].get(self._overhead_ms[True].get())
+        return max(TINY_MS, self._times.verify_ms(count, 0, context) / count + overhead_ms)
 
     def budget(self, chances: Sequence[Sequence[float]], context: int) -> int | None:
         """See Scheduler."""
         if not self._price:
             return None
         count = len(chances)
-        base = self._times.verify_ms(count, 0, context)
+        base_ms = self._times.verify_ms(count, 0, context)
         return node_budget(
             [chance for one in chances for chance in one],
             self._price,
-            lambda nodes: self._times.verify_ms(count, nodes, context) - base,
+            lambda nodes: self._times.verify_ms(count, nodes, context) - base_ms,
         )
 
     def observe(self, outcome: BatchOutcome) -> None:
         """See Scheduler."""
         count, has_drafts = outcome.requests, outcome.steps > 0
         self._times.observe(outcome)
-        self._overhead[has_drafts].add(max(0.0, outcome.between_ms) / count)
+        self._overhead_ms[has_drafts].add(max(0.0, outcome.between_ms) / count)
         if outcome.num_opened:
             self._open_ms.add(outcome.open_ms / outcome.num_opened)
         # A round planned as plain that verified earlier drafts counts as neither kind.
@@ -201,12 +203,15 @@ class Shared:
         record.ms.add(ms)
         if has_drafts:
             record.nodes.add(outcome.nodes)
-            # The SSMs' prefill serves all tokens of its run, so it is spread over them.
-            ms += outcome.tokens * self._open_ms.get() / self._run_tokens
-            plain_ms = self._plain_ms(self._num_live, outcome.context)
-            # All of the round: SSMs may have read prompts for the next group as well.
-            total = outcome.wall_ms / plain_ms
-            if record.guard.observe_drafted(ms / plain_ms, outcome.tokens, total, self._num_live):
+            if record.guard.observe_drafted(
+                outcome.tokens,
+                # The SSMs' prefill serves all tokens of its run, so it is spread over them.
+                ms=ms + outcome.tokens * self._open_ms.get() / self._run_tokens,
+                # All of the round: SSMs may have read prompts for the next group as well.
+                total_ms=outcome.wall_ms,
+                plain_ms=self._plain_ms(self._num_live, outcome.context),
+                requests=self._num_live,
+            ):
                 record.notice = (
                     f"no request drafts from now on: with {requests} a token took "
                     f"{record.guard.relative_cost:.2f} times as long as in plain rounds"

@@ -19,8 +19,10 @@ from core.scheduling.batch_times import BatchTimes
 from core.scheduling.control import LONGEST, PATIENCE, QUIET, SpeculationControl, SpeculationLimit
 from core.scheduling.cosine import (
     MAX_PASS_NODES,
+    MOST_TIME,
     NODE_WEIGHT,
     Cosine,
+    PassGroup,
     best_group,
     trim_lengths,
     trim_to_memory,
@@ -128,6 +130,87 @@ def test_of_the_groups_that_fit_into_memory_the_best_is_chosen(seed: int, memory
     assert sum(result.lengths) >= sum(drafts) and max(result.lengths) == max(drafts)
     costs_of = {members: cost(members, drafts) for members, drafts in best.items()}
     assert result.members == min(costs_of, key=lambda one: costs_of[one])
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_drafts_are_trimmed_as_if_for_their_group_alone(seed: int) -> None:
+    """Against every window of up to ten requests, each of them trimmed from its full lengths."""
+    draw = random.Random(seed)
+    costs = Fixed(draw.random() / 8, draw.random(), 0.02, draw.choice([0.0, 0.001]))
+    costs.memory = draw.choice([math.inf, 2000, 5000, 10000])
+    live = [
+        LiveRequest(
+            draw.choice([50, 60, draw.randint(10, 400)]),
+            16,
+            rounds_waited=draw.randint(0, 2),
+            ready=draw.random() < 0.2,
+            width=draw.choice([1.0, 1.0, 2.5, 8.0, 1 + draw.random()]),
+        )
+        for _ in range(draw.randint(5, 10))
+    ]
+    lengths = [draw.choice([0, 4, draw.randint(1, 16)]) for _ in live]
+    largest = draw.randint(1, len(live))
+    order = sorted(range(len(live)), key=lambda i: (live[i].context, i))
+    first = max(range(len(live)), key=lambda i: (live[i].rounds_waited, -i))
+    plain_ms = costs.verify_ms(1, 0, live[first].context)
+    most_ms = MOST_TIME * costs.verify_ms(len(live), 0, max(one.context for one in live))
+    groups = []
+    for size, start in itertools.product(range(1, largest + 1), range(len(live))):
+        members = order[start : start + size]
+        if first not in members or len(members) < size:
+            continue
+        group = [live[i] for i in members]
+        cut = trim_lengths(group, [lengths[i] for i in members], MAX_PASS_NODES)
+        fitting = trim_to_memory(group, cut, costs)
+        if fitting is None and size > 1:
+            continue
+        drafts = cut if fitting is None else fitting
+        nodes = round(sum(one.width * n for one, n in zip(group, drafts, strict=True)))
+        ms = costs.draft_ms(size, max(drafts))
+        ms += costs.verify_ms(size, nodes, max(one.context for one in group))
+        if ms <= most_ms or size == 1:
+            cost = ms / size + NODE_WEIGHT * plain_ms * nodes
+            groups.append(PassGroup(tuple(members), drafts, nodes, cost))
+    assert best_group(live, lengths, largest, costs) == min(groups, key=lambda one: one.cost)
+
+
+@pytest.mark.parametrize("wide", [0, 2])
+def test_of_groups_that_take_equally_long_that_of_fewer_nodes_is_verified(wide: int) -> None:
+    """More nodes are more chances of a wrong prediction of the time."""
+    costs = Fixed(0.0, 1.0, 0.0, 0.0)
+    live = [LiveRequest(50 + i, 4, width=4.0 if i == wide else 1.0) for i in range(3)]
+    live[1] = replace(live[1], rounds_waited=1)
+    assert best_group(live, [4] * 3, 2, costs).members == ((1, 2) if wide == 0 else (0, 1))
+
+
+class TimeOfEachRequest(Fixed):
+    """A pass takes 1 ms a request."""
+
+    def verify_ms(self, requests: int, nodes: int, context: int) -> float:
+        return float(requests)
+
+
+def test_a_request_shares_no_pass_that_gains_nothing() -> None:
+    costs = TimeOfEachRequest(0.0, 0.0, 0.0, 0.0)
+    live = [LiveRequest(50 + i, 0, rounds_waited=int(i == 1)) for i in range(3)]
+    assert best_group(live, [0] * 3, 3, costs).members == (1,)
+
+
+@pytest.mark.parametrize(("draft", "size"), [(2.0, 4), (2.7, 3), (2.95, 2), (10.0, 1)])
+def test_a_round_takes_at_most_as_long_as_eight_plain_ones(draft: float, size: int) -> None:
+    """Though the larger a group, the less time a request: SSMs draft for all in one pass. A request
+    alone is verified however long that takes."""
+    costs = Fixed(draft, 0.25, 0.0, 0.0)
+    live = [LiveRequest(64, 4)] * 4
+    result = best_group(live, [4] * 4, 4, costs)
+    assert result.members == tuple(range(size))
+
+    def round_ms(requests: int) -> float:
+        return costs.draft_ms(requests, 4) + costs.verify_ms(requests, 16, 64)
+
+    assert round_ms(4) / 4 < round_ms(3) / 3 < round_ms(2) / 2 < round_ms(1)
+    limit = 8 * costs.verify_ms(4, 0, 64)
+    assert [n for n in range(2, 5) if round_ms(n) <= limit] == [*range(2, size + 1)]
 
 
 def test_a_pass_that_memory_does_not_allow_is_trimmed_the_longest_draft_first() -> None:

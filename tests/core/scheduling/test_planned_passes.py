@@ -2,7 +2,7 @@
 pass."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -168,6 +168,32 @@ def test_a_decision_ends_with_its_schedule(schedule: str) -> None:
     assert not [part for part in parts if part and part.decision == "fewer"]
     # `shared` may have stopped all drafts by now.
     assert schedule == "shared" or all(one.grant == FREE for one in live)
+    engine.close()
+
+
+def test_a_past_queue_limits_nothing_after_a_change_of_schedule() -> None:
+    """Nor is the decision that it caused reported then: its reason is no longer true."""
+    engine = Engine(loaded_tables(*tables(2, context=256)), schedule="cosine")
+    shape = SpeculationConfig(expansion=(1,), speculation_length=3)
+    sampling = SamplingParams(160, seed=1, ignore_eos=True)
+    live = admit_all(engine, [Request(PROMPTS[0], sampling, shape)])
+
+    def limits(queue: Iterable[int]) -> list[tuple[int | None, int | None, str]]:
+        """Of rounds with as many requests in the queue; with the decision that each reports."""
+        events = [event for waiting in queue for event in engine.round(live, waiting)]
+        parts = [one.scheduled for one in events if isinstance(one, RoundCompleted)]
+        return [(part.length_limit, part.drafter_limit, part.decision) for part in parts if part]
+
+    # In the twelfth round a growing queue shortens drafts once more: for the next plan to report.
+    assert limits(range(1, 13))[-1] == (2, 1, "")
+    assert engine.schedule_decision is not None
+    engine.schedule = "shared"
+    assert engine.schedule_decision is None
+    limits([0] * 3)
+    engine.schedule = "cosine"
+    assert engine.schedule_decision is None, "the last one was about another load"
+    assert limits([0] * 3) == [(3, 2, "")] * 3
+    assert engine.schedule_decision is None
     engine.close()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from core.engine.scheduling import _likeliest
 from core.length.cost_model import Costs, VerifyCosts
-from core.scheduling.base import BatchOutcome, LiveRequest
+from core.scheduling.base import FREE, BatchOutcome, LiveRequest
 from core.scheduling.batch_times import BatchTimes
 from core.scheduling.guard import ENOUGH, FIRST_WAIT, MAX_WAIT, OPENING_SHARE, PlainGuard
 from core.scheduling.shared import MOST_KINDS, Shared, node_budget
@@ -176,7 +176,7 @@ def test_a_larger_batch_begins_without_drafts_where_a_smaller_one_has_none() -> 
     machine.run(40)
     assert not machine.kinds[-1]
     machine.live, machine.kinds = [LiveRequest(64, 8)] * 16, []
-    machine.run(machine.shared._record(4).guard._wait)
+    machine.run(machine.shared._record(4).guard._wait_rounds)
     assert not any(machine.kinds)
     machine.run(2)
     assert machine.kinds[-1], "then it is tried"
@@ -204,7 +204,7 @@ def test_a_new_trial_is_reported_by_a_round_with_drafts(num_drafted: int) -> Non
     machine = Machine(4, draft_ms=0.5, accepted=1.0)
     record = machine.shared._record(4)
     for _ in range(num_drafted):
-        record.guard.observe_drafted(1.0)
+        observe_drafted(record.guard, 1.0)
     record.guard.forbid_like(PlainGuard())
     machine.run(FIRST_WAIT)
     plans = []
@@ -216,11 +216,18 @@ def test_a_new_trial_is_reported_by_a_round_with_drafts(num_drafted: int) -> Non
     assert "drafting is tried again with 4 requests" in decisions[0].reason
 
 
+def observe_drafted(
+    guard: PlainGuard, ms: float, tokens: float = 1.0, total_ms: float = 0.0, requests: int = 1
+) -> bool:
+    """A round with drafts, where a token takes 1 ms in plain rounds."""
+    return guard.observe_drafted(tokens, ms=ms, total_ms=total_ms, plain_ms=1.0, requests=requests)
+
+
 def trial_wait(guard: PlainGuard, *, cost: float, opening: float = 0.0, requests: int = 1) -> int:
     """Rounds without drafts after a trial; in its first round SSMs read prompts for as long as
     `opening` plain rounds take."""
-    while not guard.observe_drafted(
-        cost * requests, requests, (cost + opening) * requests, requests
+    while not observe_drafted(
+        guard, cost * requests, requests, (cost + opening) * requests, requests
     ):
         assert guard.allows_drafts
         opening = 0.0
@@ -242,16 +249,68 @@ def test_the_guard_backs_off_and_forgives() -> None:
     guard = PlainGuard()
     waits = [trial_wait(guard, cost=1.3) for _ in range(7)]
     assert waits == [*(n * FIRST_WAIT for n in (1, 2, 4, 8)), MAX_WAIT, MAX_WAIT, MAX_WAIT]
-    assert not guard.observe_drafted(0.5, total=50.0)
+    assert not observe_drafted(guard, 0.5, total_ms=50.0)
     for _ in range(ENOUGH):
-        assert not guard.observe_drafted(0.5)
+        assert not observe_drafted(guard, 0.5)
     assert trial_wait(guard, cost=2.5) == FIRST_WAIT, "drafts have paid for the reading"
     assert trial_wait(guard, cost=1.3, opening=1e6) == MAX_WAIT
 
 
+@pytest.mark.parametrize(("run_tokens", "pays"), [(128, True), (16, False)])
+def test_reading_a_prompt_is_charged_to_all_tokens_of_its_run(run_tokens: int, pays: bool) -> None:
+    """In each round four requests join, whose prompts SSMs read in 20 ms each. A token takes
+    0.75 ms in plain rounds, and 0.48 ms with drafts, without this reading."""
+    shared, live = new_shared(), [LiveRequest(64, 4, tokens=run_tokens)] * 8
+    for _ in range(12):
+        plan = shared.plan(live, 0)
+        if plan.grants[0].length == 0:
+            outcome = BatchOutcome(8, 64, 0, 8, 2.8, 0.0, 6.0, between_ms=3.2)
+        else:
+            outcome = BatchOutcome(
+                requests=8, context=64, nodes=32, tokens=32, llm_ms=11.3, draft_ms=0.7,
+                wall_ms=15.2 + 80.0, between_ms=3.2, open_ms=80.0, num_opened=4, steps=4,
+            )  # fmt: skip
+            assert not pays or plan.load is None or plan.load.price > 0.9 * 32 / 15.2
+        shared.observe(outcome)
+    assert (shared.plan(live, 0).grants[0].length is None) == pays
+
+
+def test_a_node_that_plain_rounds_would_outdo_is_not_verified() -> None:
+    """Also while drafting loses: by the low rate of such rounds it would seem worth its time."""
+    shared = new_shared()
+    for _ in range(2):
+        assert shared.plan(LIVE, 0).grants == (FREE,) * 4
+        shared.observe(BatchOutcome(4, 64, 16, 4, 6.2, 90.0, 100.0, between_ms=1.6, steps=4))
+    load = shared.plan(LIVE, 0).load
+    assert load is not None and load.price == pytest.approx(1 / load.plain_ms)
+    # By the batch's own rate a node of probability 0.1 would pay.
+    assert load.node_ms * 4 / 100 < 0.1 < load.node_ms * load.price
+    assert shared.budget([[0.1] * 4] * 4, 64) == 0
+    assert shared.budget([[0.9] * 4] * 4, 64) == 16
+
+
+def test_a_plain_round_that_verifies_earlier_drafts_decides_nothing() -> None:
+    """Pipelined requests have drafts that wait. That drafting ends is decided once."""
+    machine = Machine(8, draft_ms=5.0, accepted=1.0, turns=True)
+    has_drafts = []
+    for _ in range(FIRST_WAIT):
+        machine.run(1)
+        if machine.shared._record(8).notice:
+            has_drafts.append(machine.kinds[-1])
+    assert has_drafts == [True]
+
+
+def test_a_probe_that_verifies_earlier_drafts_is_repeated() -> None:
+    """Else nothing would measure the plain rounds of pipelined requests."""
+    machine = Machine(8, draft_ms=0.2, accepted=3.0, turns=True)
+    machine.run(8)
+    assert machine.kinds == [True] * 4 + [False] * 2 + [True] * 2
+
+
+@pytest.mark.parametrize("open_ms", [6.0, 60.0])
 @pytest.mark.parametrize("requests", [4, 32])
-def test_reading_all_prompts_in_every_trial_costs_little(requests: int) -> None:
-    machine = Machine(requests, draft_ms=1.0, accepted=0.5, open_ms=6.0)
+def test_reading_all_prompts_in_every_trial_costs_little(requests: int, open_ms: float) -> None:
+    machine = Machine(requests, draft_ms=1.0, accepted=0.5, open_ms=open_ms)
     machine.run(40)
     assert not machine.kinds[-1]
     machine.ms, machine.tokens, machine.kinds = 0.0, 0.0, []
