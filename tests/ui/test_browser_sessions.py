@@ -61,9 +61,19 @@ def test_a_past_run_goes_into_live_is_noted_and_rerun(
     short: Served, browser_page: OpenPage
 ) -> None:
     url, context = short
-    worker: Any = context.hub.worker
     run_id = record_run(context)
     page = sites.wait_ready(browser_page(url))
+    its_settings_fill_lives_form(page, context, run_id)
+    runs_as_filled_in(page, context)
+    note = note_is_kept_and_found(page, context, run_id)
+    another_run_has_another_note(page, context, run_id, note)
+    files_are_saved(page, run_id)
+    again_it_writes_the_same_text(page, context)
+
+
+def its_settings_fill_lives_form(page: Any, context: Context, run_id: str) -> None:
+    """By a button of the opened run; that begins no run, though Live runs on every change."""
+    worker: Any = context.hub.worker
     sites.open_drawer(page).get_by_label("Run on change").check()
     sites.close_drawer(page)
     open_run(page, run_id)
@@ -76,11 +86,17 @@ def test_a_past_run_goes_into_live_is_noted_and_rerun(
     sites.shows(page, "length", "goodput")
     sites.wait_form_settled(page)  # the form is settled: a run on change would have begun
     assert worker.requests == [REQUEST]
+
+
+def runs_as_filled_in(page: Any, context: Context) -> None:
+    worker: Any = context.hub.worker
     sites.close_drawer(page).click("#live-run")
     sites.wait_notice(page, "Finished: ")
     assert worker.requests == [REQUEST, REQUEST]
 
-    other, _ = run_ids(context)
+
+def note_is_kept_and_found(page: Any, context: Context, run_id: str) -> str:
+    """Hostile text stays text; the note, which the older of two runs has now."""
     sites.sessions(page)
     count_said(page, "2 runs, page 1 of 1.", 2)
     open_row(page, 1, run_id)
@@ -97,13 +113,20 @@ def test_a_past_run_goes_into_live_is_noted_and_rerun(
     assert page.locator("img[src='x']").count() == 0
     page.locator("#sessions-noted input").uncheck()
     count_said(page, "2 runs, page 1 of 1.", 2)
-    open_row(page, 0, other)
-    becomes(page, NOTE, "")  # another run, another note
+    return note
+
+
+def another_run_has_another_note(page: Any, context: Context, run_id: str, note: str) -> None:
+    newest, _ = run_ids(context)
+    open_row(page, 0, newest)
+    becomes(page, NOTE, "")
     open_row(page, 1, run_id)
     becomes(page, NOTE, note)
     assert not sites.overflows(page)
     sites.shot(page, "sessions-note")
 
+
+def files_are_saved(page: Any, run_id: str) -> None:
     for name in ("json", "csv", "trace", "html"):
         for _ in range(2):  # also the same file once more
             file, content = saved_file(page, lambda name=name: page.click(f"#sessions-save-{name}"))
@@ -111,6 +134,10 @@ def test_a_past_run_goes_into_live_is_noted_and_rerun(
         about(page, f"Saved as {file}.")
         assert json.loads(content) if name in ("json", "trace") else len(content) > 100
 
+
+def again_it_writes_the_same_text(page: Any, context: Context) -> None:
+    """As a further run, which is opened in its place and compared with it."""
+    earlier = {*run_ids(context)}
     at_rest(page)
     before = sites.strip_text(page, "sessions")
     page.click("#sessions-again")
@@ -118,7 +145,7 @@ def test_a_past_run_goes_into_live_is_noted_and_rerun(
     becomes(page, "() => document.querySelector('#sessions-strip').innerText", before)
     page.locator("#sessions-figures .ss-figure").first.hover()
     page.locator("#ss-tip").get_by_text("the previous run: ").wait_for(state="attached")
-    (new,) = {*run_ids(context)} - {run_id, other}
+    (new,) = {*run_ids(context)} - earlier
     about(page, new)
     becomes(page, "() => document.querySelectorAll('#sessions-runs tr.sp-selected').length", 1)
     sites.shot(page, "sessions-again")
@@ -144,7 +171,15 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
     sites.sessions(page)
     row = page.locator("table.sp-runs tbody tr").first
     row.locator(".sp-note").get_by_text("✎ a ⟨RLO⟩note⟨PDF⟩ of mine").wait_for()
+    a_row_opens_but_text_in_it_can_be_marked(page, row, run_id)
+    a_column_leads_to_its_round(page)
+    buttons_step_round_by_round(page)
+    player = stopped_while_it_plays(page, context, run_id)
+    a_pace_is_taken_up_at_once(page, player)
+    play_pauses_at_the_end_of_a_round(page, player)
 
+
+def a_row_opens_but_text_in_it_can_be_marked(page: Any, row: Any, run_id: str) -> None:
     at_rest(page)
     asks: list[str] = []
 
@@ -166,22 +201,35 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
     assert any(run_id in ask for ask in asks)
     page.remove_listener("request", note_ask)
 
+
+def a_column_leads_to_its_round(page: Any) -> None:
     page.locator("#sessions-stop[disabled]").wait_for(state="attached")
     assert page.locator("#sessions-stop").is_hidden(), "there only while something plays"
     for round_number in (60, 1, 7):
         page.locator(f"#sessions-scrubber [data-r='{round_number - 1}']").click()
         becomes(page, ROUND, str(round_number))
-    sites.speed(page, "step", "sessions")
+
+
+def rewound(page: Any) -> None:
     page.click("#sessions-rewind")
     sites.wait_notice(page, "you are at round 0 of 60", "sessions")
+
+
+def buttons_step_round_by_round(page: Any) -> None:
+    """On from the start, and back to the first round."""
+    sites.speed(page, "step", "sessions")
+    rewound(page)
+    selected = "#sessions-strip .ss-round[data-r='{}'][aria-pressed=true]"
     for number in (1, 2):
         page.click("#sessions-round-next")
         sites.wait_notice(page, f"you are at round {number} of 60.", "sessions")
-        page.locator(
-            f"#sessions-strip .ss-round[data-r='{number - 1}'][aria-pressed=true]"
-        ).wait_for()
+        page.locator(selected.format(number - 1)).wait_for()
     page.click("#sessions-round-previous")
-    page.locator("#sessions-strip .ss-round[data-r='0'][aria-pressed=true]").wait_for()
+    page.locator(selected.format(0)).wait_for()
+
+
+def stopped_while_it_plays(page: Any, context: Context, run_id: str) -> Player:
+    """Stop works while something plays alone; the server's player, before the end."""
     assert page.locator("#sessions-stop").is_disabled()
     page.click("#sessions-play")
     page.locator("#sessions-stop:not([disabled])").wait_for()
@@ -189,13 +237,19 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
     page.locator("#sessions-stop[disabled]").wait_for(state="attached")
     player = player_of(context, run_id)
     assert player.stage // 4 < 60
+    return player
 
+
+def a_pace_is_taken_up_at_once(page: Any, player: Player) -> None:
     sites.speed(page, "1", "sessions")
     sites.until(page, lambda: player.pace == Pace("slow", 1.0))
     sites.speed(page, "step", "sessions")
     sites.until(page, lambda: player.pace.mode == "step")
-    page.click("#sessions-rewind")
-    sites.wait_notice(page, "you are at round 0 of 60", "sessions")
+
+
+def play_pauses_at_the_end_of_a_round(page: Any, player: Player) -> None:
+    """And at full speed the run goes on to its end."""
+    rewound(page)
     click_in_motion(page, "#sessions-play")
     sites.wait_notice(page, re.compile(r"you are at round [1-9]\d* of 60"), "sessions")
     assert read(page, BETWEEN, [0, 60])

@@ -6,6 +6,7 @@ import re
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -204,17 +205,23 @@ def test_the_lesson_that_streams_layers_is_refused_where_they_cannot_be() -> Non
 
 
 Runs = dict[str, list[Event]]
+RunsOf = Callable[[str], Runs]
 
 
 @pytest.fixture(scope="module")
-def runs_of_lessons(bundled: Engine) -> dict[str, Runs]:
-    """The events of every lesson's runs, on the bundled models."""
-    return {
-        lesson.key: {
+def runs_of(bundled: Engine) -> RunsOf:
+    """The events of the runs of the lesson with this key, on the bundled models; made once, in the
+    first test that asks for them: those of all lessons take ten seconds."""
+    lessons = dict(zip(KEYS, LESSONS, strict=True))
+
+    @cache
+    def make(key: str) -> Runs:
+        lesson = lessons[key]
+        return {
             setup.label: in_parts(lesson, events_of(bundled, setup)) for setup in setups(lesson)
         }
-        for lesson in LESSONS
-    }
+
+    return make
 
 
 def events_of(engine: Engine, setup: Setup) -> list[Event]:
@@ -289,10 +296,8 @@ AGAIN: dict[str, Callable[[list[list[Event]]], Any]] = {
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=KEYS)
-def test_the_question_is_answered_by_the_runs(
-    lesson: Lesson, runs_of_lessons: dict[str, Runs]
-) -> None:
-    runs = runs_of_lessons[lesson.key]
+def test_the_question_is_answered_by_the_runs(lesson: Lesson, runs_of: RunsOf) -> None:
+    runs = runs_of(lesson.key)
     assert all(isinstance(events[-1], RunCompleted) for events in runs.values())
     evidence = evidence_of(runs, lesson.example[-1].label)
     given = AGAIN[lesson.key]([runs[setup.label] for setup in setups(lesson)])
@@ -310,28 +315,26 @@ def test_without_its_run_a_question_says_what_to_do_first(lesson: Lesson) -> Non
     assert not right and line.text == lesson.question.needs
 
 
-def test_runs_hold_what_their_lessons_say_and_are_over_soon(
-    runs_of_lessons: dict[str, Runs],
-) -> None:
-    rows = evidence_of(runs_of_lessons["memory"]).rows
+def test_runs_hold_what_their_lessons_say(runs_of: RunsOf) -> None:
+    rows = evidence_of(runs_of("memory")).rows
     assert [row.pass_tokens for row in rows.values()] == [1, 8, 16]
     assert list(rows) == ["1 token in a pass", "8 tokens in a pass", "16 tokens in a pass"]
-    texts = [reduce_all(events).token_ids for events in runs_of_lessons["tree"].values()]
+    texts = [reduce_all(events).token_ids for events in runs_of("tree").values()]
     assert texts[0] == texts[1]
-    plain, tree = (len(rounds_of(runs)) for runs in list(runs_of_lessons["fitting"].values())[1:])
+    plain, tree = (len(rounds_of(runs)) for runs in list(runs_of("fitting").values())[1:])
     assert plain > 3 * tree, "each pass saved is a transfer of the LLM"
-    for lesson in LESSONS:
-        runs = runs_of_lessons[lesson.key]
-        took = sum(len(rounds_of(runs[setup.label])) for setup in lesson.example)
-        # Two seconds of the engine where a round takes 20 ms; it takes less.
-        assert took <= 100, (lesson.key, took)
 
 
-def test_the_task_of_the_tree_can_be_done(runs_of_lessons: dict[str, Runs]) -> None:
+@pytest.mark.parametrize("lesson", LESSONS, ids=KEYS)
+def test_an_example_is_over_soon(lesson: Lesson, runs_of: RunsOf) -> None:
+    """Two seconds of the engine where a round takes 20 ms; it takes less."""
+    runs = runs_of(lesson.key)
+    assert sum(len(rounds_of(runs[setup.label])) for setup in lesson.example) <= 100
+
+
+def test_the_task_of_the_tree_can_be_done(runs_of: RunsOf) -> None:
     """A round in which the accepted branch is not the first one, with siblings as drafted."""
-    events = [
-        one for one in runs_of_lessons["tree"]["width 3"] if isinstance(one, (Combined, Verified))
-    ]
+    events = [one for one in runs_of("tree")["width 3"] if isinstance(one, (Combined, Verified))]
     rounds_ = list(zip(events[::2], events[1::2], strict=True))
     firsts = [
         min(node for node, parent in enumerate(tree.parents) if parent == -1) for tree, _ in rounds_

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 
 from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfig, connect_nodes
@@ -74,6 +75,12 @@ def in_next_round(pool: RemotePool, act: Callable[[], None]) -> None:
     transport.send = send_and_act  # type: ignore[method-assign]
 
 
+@cache
+def long_text(engine: Engine) -> list[int]:
+    """What the engine writes with all SSMs in its own process, once for all tests of a worker."""
+    return ids_of_events(engine.generate(LONG))
+
+
 @contextmanager
 def missing_node(
     bundled: Engine,
@@ -85,7 +92,7 @@ def missing_node(
     `has_ended` returns once it is. The block brings it back."""
     models = bundled.models
     here = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
-    expected = ids_of_events(bundled.generate(LONG))
+    expected = long_text(bundled)
     pool = connect_nodes(settings, here)
     assert pool is not None
     assert pool._arrivals._hello.tokenizer == vocabulary_hash(models.tokenizer)

@@ -86,27 +86,48 @@ def listening(
         socket.close()
 
 
+def start_node(
+    address: str, *ssms: str, within: Sequence[str] = (), key_file: str = ""
+) -> subprocess.Popen[str]:
+    """`python -m core.nodes`, started by the command `within`; it opens seconds later."""
+    command = [*within, sys.executable, "-m", "core.nodes", "--listen", address]
+    command += ["--dtype", "float32", *(["--key-file", key_file] if key_file else [])]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [*command, "--ssm", *ssms], stdout=subprocess.PIPE, text=True, env=environment
+    )
+
+
+@contextmanager
+def opened_nodes(*processes: subprocess.Popen[str]) -> Iterator[tuple[str, ...]]:
+    """The addresses of nodes that were started one beside the other, once all are open; killed at
+    the end."""
+    try:
+        yield tuple(map(_address_of, processes))
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+def _address_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line.startswith("node on "), line
+    return line.split()[2]
+
+
 @contextmanager
 def node_process(
     address: str, *ssms: str, within: Sequence[str] = (), key_file: str = ""
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`python -m core.nodes`, started by the command `within`; the process and its address."""
-    command = [*within, sys.executable, "-m", "core.nodes", "--listen", address]
-    command += ["--dtype", "float32", *(["--key-file", key_file] if key_file else [])]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [*command, "--ssm", *ssms], stdout=subprocess.PIPE, text=True, env=environment
-    )
-    assert process.stdout is not None
-    try:
-        line = process.stdout.readline()
-        assert line.startswith("node on "), line
-        yield process, line.split()[2]
-    finally:
-        process.send_signal(signal.SIGCONT)
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    """A node alone, as in `start_node`, once it is open; the process and its address."""
+    process = start_node(address, *ssms, within=within, key_file=key_file)
+    with opened_nodes(process) as (opened,):
+        yield process, opened
 
 
 @dataclass(frozen=True)

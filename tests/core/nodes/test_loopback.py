@@ -49,8 +49,10 @@ from tests.core.nodes.served import (
     listening,
     namespace,
     node_process,
+    opened_nodes,
     pool_to,
     server_of,
+    start_node,
 )
 from tests.fakes import loaded_tables
 from tests.laws.runs import prompts
@@ -344,9 +346,9 @@ def test_the_command_line_says_once_that_a_node_is_gone(
 def test_a_node_process_is_ended_in_mid_run(bundled: Engine, how: signal.Signals) -> None:
     """The text is unchanged, the round is over when the deadline is, the other node's drafts are
     used, and the node drafts again within ten seconds of its return."""
+    first = start_node("127.0.0.1:0", "ssm-code", "ssm-stories")
     with (
-        node_process("127.0.0.1:0", "ssm-code", "ssm-stories") as (first, one),
-        node_process("127.0.0.1:0", "ssm-docs") as (_, two),
+        opened_nodes(first, start_node("127.0.0.1:0", "ssm-docs")) as (one, two),
         missing_node(bundled, NodeSettings((one, two)), lambda: first.send_signal(how)) as run,
     ):
         assert run.first_missed.end_ms > run.first_missed.start_ms, "its request was on the way"
@@ -368,10 +370,12 @@ def test_a_link_goes_down_in_mid_run(bundled: Engine, tmp_path: Path) -> None:
     with (
         namespace(1) as far,
         namespace(2) as near,
-        node_process(
-            f"{far.host}:7000", "ssm-code", "ssm-stories", within=far.within, key_file=key
-        ) as (_, one),
-        node_process(f"{near.host}:7000", "ssm-docs", within=near.within, key_file=key) as (_, two),
+        opened_nodes(
+            start_node(
+                f"{far.host}:7000", "ssm-code", "ssm-stories", within=far.within, key_file=key
+            ),
+            start_node(f"{near.host}:7000", "ssm-docs", within=near.within, key_file=key),
+        ) as (one, two),
         missing_node(bundled, NodeSettings((one, two), key), lambda: far.set_link("down")) as run,
     ):
         assert run.first_missed.end_ms > run.first_missed.start_ms, "its request was on the way"
@@ -392,10 +396,10 @@ def two_machines(
     with ExitStack() as leaving:
         machines = [leaving.enter_context(namespace(number)) for number in (1, 2)]
         nodes = [
-            node_process(f"{at.host}:7000", *part, within=at.within, key_file=key)
+            start_node(f"{at.host}:7000", *part, within=at.within, key_file=key)
             for at, part in zip(machines, parts, strict=True)
         ]
-        addresses = tuple(leaving.enter_context(node)[1] for node in nodes)
+        addresses = leaving.enter_context(opened_nodes(*nodes))
         yield NodeSettings(addresses, key), parts
 
 

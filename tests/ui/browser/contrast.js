@@ -18,23 +18,33 @@ window.specscopeContrast = (() => {
     const paint = parse(getComputedStyle(one).backgroundColor);
     return paint ? over(paint, below) : below;
   }, [255, 255, 255]);
-  // A drawing's colours at a point as far as a text, which counts as paint there if it is `seen`: each group first in itself,
-  // then with its opacity over what is below.
+  // A drawing's colours at a point as far as a text, with the text as paint there and without it: each group first in
+  // itself, then with its opacity over what is below. What is not near the point has no part in it.
   const NOT_PAINTED = "defs, clipPath, mask, pattern, marker, style, title";
-  function layer(group, target, [x, y], seen) {
-    let [color, done] = [{ rgb: [0, 0, 0], alpha: 0 }, false];
+  const CLEAR = { rgb: [0, 0, 0], alpha: 0 };
+  function layer(group, target, [x, y]) {
+    let [colors, done] = [[CLEAR, CLEAR], false];
     for (const child of group.children) {
       if (done) break;
-      if (child.matches(NOT_PAINTED) || !child.checkVisibility() || isClipped(child, x, y)) continue;
       const within = child.contains(target);
-      let paint = null;
-      if (child === target) paint = seen ? fill(child) : null;
-      else if (within || child.matches("g, svg, a")) paint = layer(child, target, [x, y], seen);
-      else if (child.isPointInFill && holds(child, x, y)) paint = fill(child);
-      if (paint) color = mixed({ ...paint, alpha: paint.alpha * Number(getComputedStyle(child).opacity) }, color);
+      if (!within && !isNear(child, x, y)) continue;
+      if (child.matches(NOT_PAINTED) || !child.checkVisibility() || isClipped(child, x, y)) continue;
+      let paints = [null, null];
+      if (child === target) paints = [fill(child), null];
+      else if (within || child.matches("g, svg, a")) paints = layer(child, target, [x, y]);
+      else if (child.isPointInFill && holds(child, x, y)) paints = [fill(child), fill(child)];
+      const opacity = Number(getComputedStyle(child).opacity);
+      colors = paints.map((paint, i) => paint ? mixed({ ...paint, alpha: paint.alpha * opacity }, colors[i]) : colors[i]);
       done = within;
     }
-    return color;
+    return colors;
+  }
+  // Where the elements of the drawings lie, asked once for all their texts.
+  let places = new Map();
+  function isNear(node, x, y) {
+    if (!places.has(node)) places.set(node, node.getBoundingClientRect());
+    const { left, right, top, bottom } = places.get(node);
+    return x > left - 1 && x < right + 1 && y > top - 1 && y < bottom + 1;
   }
   const fill = (shape) => {
     const style = getComputedStyle(shape);
@@ -58,12 +68,13 @@ window.specscopeContrast = (() => {
   function drawn(least = 4.5) {
     const found = [];
     let count = 0;
+    places = new Map();
     for (const text of document.querySelectorAll("svg text")) {
       const box = text.getBoundingClientRect();
       if (!text.textContent.trim() || !text.checkVisibility({ opacityProperty: true }) || box.width < 1) continue;
       const point = [box.left + box.width / 2, box.top + box.height / 2];
       const svg = outermost(text.ownerSVGElement);
-      const [shown, behind] = [true, false].map((seen) => over(layer(svg, text, point, seen), ground(svg)));
+      const [shown, behind] = layer(svg, text, point).map((color) => over(color, ground(svg)));
       count += 1;
       const value = ratio(shown, behind);
       if (value < least) found.push(`${value.toFixed(2)} ${named(text)}`);

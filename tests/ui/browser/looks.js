@@ -2,9 +2,24 @@
   // What a pair of eyes would find wrong with what is in sight; see looks.py.
   const TYPED = ["checkbox", "radio", "range", "hidden"];
   const seen = (node) => node.checkVisibility({ visibilityProperty: true, opacityProperty: true });
-  // Kept for readers of the screen alone.
-  const clipped = (node) => node && (getComputedStyle(node).clipPath !== "none" || clipped(node.parentElement));
   const layered = (node) => node.namespaceURI.endsWith("svg") && node.tagName !== "svg";
+
+  // What one look has asked of an element, which every text in it would ask again.
+  let known = new Map();
+  const look = (ask) => (...given) => {
+    known = new Map();
+    return ask(...given);
+  };
+  function boxOf(node) {
+    if (!known.has(node)) {
+      const { display, position, clipPath, overflowX, overflowY, textOverflow, webkitLineClamp } = getComputedStyle(node);
+      known.set(node, { display, position, clipPath, overflowX, overflowY, textOverflow, webkitLineClamp,
+        rect: node.getBoundingClientRect(), layered: layered(node) });
+    }
+    return known.get(node);
+  }
+  // Kept for readers of the screen alone.
+  const clipped = (node) => node && (boxOf(node).clipPath !== "none" || clipped(node.parentElement));
 
   // Every text that can be seen, with its effective size in pixels and the boxes of its lines.
   function texts() {
@@ -40,19 +55,20 @@
   const grows = ({ holder }) => Boolean(holder.closest(GROWS)) || !holder.closest(FIXED);
 
   // Of texts that are told by the same name, the smallest.
-  function sizes() {
+  function sizes(all) {
     const found = new Map();
-    for (const one of texts().filter(grows)) found.set(name(one), Math.min(one.size, found.get(name(one)) ?? Infinity));
+    for (const one of all.filter(grows)) found.set(name(one), Math.min(one.size, found.get(name(one)) ?? Infinity));
     return found;
   }
 
   // A drawing that the visitor can zoom fills its panel either way: it is only to be legible.
   const ZOOMED = ".ss-viewport", LEGIBLE = 12.5;
   let kept = new Map();
-  const keep = () => (kept = sizes()).size;
+  const keep = () => (kept = sizes(texts())).size;
   function small(least) {
-    const zoomed = new Set(texts().filter((one) => one.holder.closest(ZOOMED)).map(name));
-    return [...sizes()].filter(([told, size]) => size < (zoomed.has(told) ? LEGIBLE : least * kept.get(told)))
+    const all = texts();
+    const zoomed = new Set(all.filter((one) => one.holder.closest(ZOOMED)).map(name));
+    return [...sizes(all)].filter(([told, size]) => size < (zoomed.has(told) ? LEGIBLE : least * kept.get(told)))
       .map(([told, size]) => `${told} (${size.toFixed(1)} px, was ${kept.get(told)?.toFixed(1)})`);
   }
 
@@ -69,11 +85,11 @@
     }
     const inner = around(one.boxes);
     for (let box = one.holder; box && box !== document.body; box = box.parentElement) {
-      const style = getComputedStyle(box);
-      if (layered(box) || style.display === "inline" || style.overflowX === "visible") continue;
+      const style = boxOf(box);
+      if (style.layered || style.display === "inline" || style.overflowX === "visible") continue;
       if (style.textOverflow === "ellipsis" || style.webkitLineClamp !== "none") return false;
       if ([style.overflowX, style.overflowY].some((kind) => kind === "auto" || kind === "scroll")) return false;
-      const rect = box.getBoundingClientRect();
+      const { rect } = style;
       if (inner.right > rect.right + 2 || inner.left < rect.left - 2) return true;
       if (inner.bottom > rect.bottom + 3 || inner.top < rect.top - 3) return true;
     }
@@ -109,9 +125,9 @@
   function inSight(holder, box) {
     let { left, right, top, bottom } = box;
     for (let up = holder; up && up !== document.body; up = up.parentElement) {
-      const style = getComputedStyle(up);
-      if (style.overflowX === "visible" || style.display === "inline" || layered(up)) continue;
-      const rect = up.getBoundingClientRect();
+      const style = boxOf(up);
+      if (style.overflowX === "visible" || style.display === "inline" || style.layered) continue;
+      const { rect } = style;
       [left, right] = [Math.max(left, rect.left), Math.min(right, rect.right)];
       [top, bottom] = [Math.max(top, rect.top), Math.min(bottom, rect.bottom)];
     }
@@ -120,7 +136,7 @@
 
   function sticks(node) {
     for (let up = node; up; up = up.parentElement) {
-      if (["sticky", "fixed"].includes(getComputedStyle(up).position)) return true;
+      if (["sticky", "fixed"].includes(boxOf(up).position)) return true;
     }
     return false;
   }
@@ -161,5 +177,6 @@
   const tiny = () => [...new Set(texts().filter((one) => one.size < 11.9 && !one.holder.closest(ZOOMED))
     .map((one) => `${name(one)} (${one.size.toFixed(1)} px)`))];
 
-  window.specscopeLooks = { tiny, keep, small, cut, overlaps, covered };
+  const looks = { tiny, keep, small, cut, overlaps, covered };
+  window.specscopeLooks = Object.fromEntries(Object.entries(looks).map(([key, ask]) => [key, look(ask)]));
 })();
