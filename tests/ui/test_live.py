@@ -123,7 +123,7 @@ def test_a_race_answers_speed_and_text_by_one_plain_run(store: RunStore) -> None
     assert run(live, desk)[figures]["speedup"] is None
     frames = list(run_question(live, desk, ME, race_plain))
     assert any("Plain decoding of the same request" in notice_of(values) for values in frames)
-    assert frames[-1][figures]["speedup"] > 0 and frames[-1][figures]["text"] == "same text ✓"
+    assert frames[-1][figures]["speedup"] > 0 and frames[-1][figures]["text"] == "same text ✔"
     assert "plain decoding of the same request" in frames[-1][figures]["speed"]
     assert "Identical" in notice_of(frames[-1])
     assert len(live.board.context.hub.worker.requests) == 2

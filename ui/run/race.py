@@ -131,7 +131,7 @@ def _text_answer(frame: Frame) -> str:
     if answer is None:
         return ""
     if answer.kind == "identical":
-        return "same text ✓"
+        return "same text ✔"
     if answer.kind == "distribution":
         return "same distribution, another text"
     place = "" if answer.at is None else f" at token {answer.at + 1}"
