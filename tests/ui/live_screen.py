@@ -36,5 +36,5 @@ def race(page: Any) -> Any:
     sites.open_drawer(page).get_by_label("Race plain decoding").check()
     sites.ran(sites.close_drawer(page))
     page.locator("#live-figures .ss-race-same").get_by_text("same text").wait_for()
-    page.locator("#live-figures .ss-race-speed").get_by_text("3 blocks").wait_for()
+    page.locator("#live-figures .ss-race-speed").get_by_text("3 repeats").wait_for()
     return page

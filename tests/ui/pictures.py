@@ -79,7 +79,7 @@ def run_example(page: Any, preset: str, example: str = "dialogue") -> None:
     page.wait_for_timeout(1500)  # the server fills in the preset's fields
     page.locator("#live-run").click()
     page.get_by_text("Finished:", exact=False).first.wait_for(timeout=120_000)
-    page.locator("#live-figures .ss-race-speed").get_by_text("blocks").wait_for(timeout=240_000)
+    page.locator("#live-figures .ss-race-speed").get_by_text("repeats").wait_for(timeout=240_000)
     page.wait_for_timeout(1500)  # the last frame's charts
 
 
@@ -228,7 +228,8 @@ def take_chat(browser: Any, images: Path = IMAGES) -> None:
         page.goto(f"{address}?__theme=light")
         page.locator("#example-code").click()  # runs at once
         page.get_by_text("Finished:", exact=False).first.wait_for(timeout=WAIT_MS)
-        page.locator("#live-figures .ss-race-speed").get_by_text("blocks").wait_for(timeout=WAIT_MS)
+        speed = page.locator("#live-figures .ss-race-speed")
+        speed.get_by_text("repeats").wait_for(timeout=WAIT_MS)
         page.wait_for_timeout(9000)  # the race as it was
         page.screenshot(path=images / "smollm2.png")
         page.close()

@@ -80,7 +80,7 @@ def test_a_run_is_shown_replayed_deleted_measured_and_proved_and_nothing_moves(
     page.click("#live-race")
     page.locator("#live-figures .ss-race-same").get_by_text("same text").wait_for()
     sites.wait_notice(page, "Identical: plain decoding with the same seed writes the same")
-    page.locator("#live-figures .ss-race-speed").get_by_text("3 blocks").wait_for()
+    page.locator("#live-figures .ss-race-speed").get_by_text("3 repeats").wait_for()
     assert places(page) == tops, "figures, a proof, a baseline"
     sites.number_box(sites.open_drawer(page), "sampling-top_p").fill("7")
     page.locator("#live-validity").get_by_text("top_p is 7").wait_for()
@@ -286,6 +286,8 @@ SPEED = "() => document.querySelector('#live-speed').value"
 def test_the_keyboard_runs_steps_and_selects(short: Served, browser_page: OpenPage) -> None:
     page = sites.wait_ready(browser_page(short[0]))
     page.locator("#live-scrubber .ss-speed").wait_for()
+    steps = page.locator("#live-scrubber .ss-steps").all_text_contents()
+    assert steps == ["‹round›", "◂stage▸"], "what a button steps by is written beside it"
     sites.speed(page, "step")
     page.keyboard.press("r")
     sites.wait_notice(page, "Engine finished, you are at round 0 of 8")

@@ -41,6 +41,12 @@ BAR = """() => getComputedStyle(
   document.querySelector("#live-strip .ss-scroll"), "::-webkit-scrollbar").width"""
 
 
+# Whether Run can be pressed; pixels of the preset's name that are cut.
+ROW_SEEN = "() => document.querySelector('#live-run').checkVisibility({ visibilityProperty: true })"
+PRESET_CUT = """() => {
+  const field = document.querySelector("#preset input");
+  return field.scrollWidth - field.clientWidth;
+}"""
 # How high the windows of text and tree are.
 HEIGHTS = """() => ["#live-strip .ss-scroll", "#live-tree .ss-window"].map((css) =>
   document.querySelector(css).getBoundingClientRect().height)"""
@@ -64,7 +70,18 @@ def large_type_takes_no_height_from_the_tree_and_the_text_says_that_it_goes_on(p
         large / small for large, small in zip(page.evaluate(HEIGHTS), ordinary, strict=True)
     )
     assert text > 1.15 and tree > 1.15
+    # With the room of the command row the dock has all bars; the row comes back by a button.
+    becomes(page, HIDDEN, [], ["why", [*ANSWERS["why"], "#live-inspector .ss-bar:last-child"]])
+    becomes(page, ROW_SEEN, False)
+    row = page.get_by_role("button", name="Prompt, preset and Run")
+    row.click()
+    becomes(page, ROW_SEEN, True)
+    becomes(page, SEEN, [*PARTS, "still"], list(PARTS))
+    row.click()
+    becomes(page, ROW_SEEN, False)
     looks.large_type(page, False)
+    becomes(page, ROW_SEEN, True)
+    assert page.evaluate(PRESET_CUT) <= 1
 
 
 def test_live_is_one_screen_before_and_after_a_run(live: Stage, browser_page: OpenPage) -> None:
@@ -166,6 +183,11 @@ def test_other_type_or_another_screen_keeps_the_selected_round_in_sight(
 # How many lines the text's legend takes; the proposals' chips whose words touch their right edge.
 LINES = """() => new Set([...document.querySelectorAll("#live-strip .ss-legend-item")]
   .filter((one) => one.checkVisibility()).map((one) => one.offsetTop)).size"""
+BELOW_LEGEND = """() => {
+  const [panel, legend] = ["#live-strip .ss-body", "#live-strip .ss-legend"]
+    .map((css) => document.querySelector(css).getBoundingClientRect());
+  return panel.bottom - legend.bottom;
+}"""
 TOUCHING = """() => [...document.querySelectorAll("#live-proposals .ss-chip")].filter((chip) => {
   const words = [...chip.children].filter((one) => one.checkVisibility()).at(-1);
   return words.getBoundingClientRect().right > chip.getBoundingClientRect().right - 3;
@@ -188,6 +210,7 @@ def test_legend_table_and_chips_are_whole_at_the_smaller_size(
         live.play(playback(synthetic_run(24, seed=5, drafters=FIVE, mechanisms=uses)))
         sites.ran_again(page, live.context) if uses is None else sites.ran(page)
         becomes(page, LINES, 1)
+        assert page.evaluate(BELOW_LEGEND) < 16, "the text has the height"
         page.locator("#live-proposals .ss-chip").first.wait_for()
         becomes(page, TOUCHING, [])
         tools = page.locator("#live-strip .ss-tools")

@@ -336,6 +336,7 @@ def test_large_type_by_button_key_and_function_is_kept(live: Stage, browser_page
     ordinary = size_in_menu(page)
     page.get_by_role("button", name="Large type").click()
     is_large(page, True)
+    page.get_by_role("button", name="Prompt, preset and Run").click()
     assert size_in_menu(page) > 1.15 * ordinary, "an open menu is large too"
     page.keyboard.press("t")
     is_large(page, False)
@@ -363,6 +364,9 @@ def test_large_type_by_button_key_and_function_is_kept(live: Stage, browser_page
 PLACES = """() => [...document.querySelectorAll(".sp-bar, .sp-chip, .sp-state, .sp-large")]
   .map((one) => { const { left, top, width, height } = one.getBoundingClientRect();
     return [left, top, width, height].map(Math.round); })"""
+LETTER_INKS = """() => new Set([document.querySelector(".sp-letter[data-slot='1']"),
+  document.querySelector(".ss-panel .ss-badge[data-slot='1']")]
+  .map((one) => getComputedStyle(one).color)).size"""
 CUT_NAMES = """() => [...document.querySelectorAll(".sp-name")]
   .filter((one) => one.scrollWidth > one.clientWidth).length"""
 SCROLL = "document.querySelector('#live-strip .ss-scroll')"
@@ -371,6 +375,11 @@ AT_TOP = f"""() => {{
   {SCROLL}.scrollTop = 0;
   return at === 0;
 }}"""
+IS_AT_END = """() => {
+  const [text, written] = ["#live-strip .ss-scroll", "#live-strip .ss-round:last-child"]
+    .map((css) => document.querySelector(css).getBoundingClientRect());
+  return written.bottom <= text.bottom + 1 && written.top >= text.top;
+}"""
 NEWEST = "Number([...document.querySelectorAll('#live-strip .ss-tok')].at(-1)?.dataset.i)"
 
 
@@ -381,6 +390,10 @@ def test_as_a_run_goes_on_whoever_scrolls_up_stays_there_and_chips_stay(
     page = wait_ready(browser_page(live.url, forgiven=LEAVING, height=640))
     page.click("#live-run")
     page.wait_for_function(f"() => {SCROLL}.scrollTop > 150")
+    # Larger type moves the lines; the text that is written is still followed.
+    for large in (True, False):
+        page.evaluate(f"(on) => {{ specscopeLargeType(on); window.newest = {NEWEST}; }}", large)
+        page.wait_for_function(f"() => {NEWEST} > newest + 30 && ({IS_AT_END})()")
     # A frame that finds the text at its top has dispatched the scroll event of the one before.
     page.wait_for_function(AT_TOP)
     page.evaluate(f"() => {{ window.newest = {NEWEST}; }}")
@@ -406,14 +419,15 @@ def chips_stay(page: Any) -> None:
     assert max(middles) - min(middles) <= 2, "one line"
     assert page.evaluate(CUT_NAMES) == 0, "no name is cut"
     assert page.locator(".sp-bar").inner_text().count("float32") <= 1
+    assert page.evaluate(LETTER_INKS) == 1, "as on the pictures' badges of that colour"
     button = page.locator(".sp-large")
     button.focus()
     page.keyboard.press("r")
     page.locator(".sp-state-running").wait_for()
     assert largest_move(before, page.evaluate(PLACES)) <= 1, "pixels"
     assert button.evaluate("(one) => one === document.activeElement"), "no focus is lost"
-    # By key: a click waits for two frames alike, which a busy machine may not draw for a minute.
-    page.locator("#live-stop").press("Enter")
+    # By key, for the whole page: in large type the command row is not seen.
+    page.keyboard.press("s")
     page.locator(".sp-state-ready").wait_for()
     assert largest_move(before, page.evaluate(PLACES)) <= 1, "pixels"
     chip = page.locator(".sp-chip").nth(1)

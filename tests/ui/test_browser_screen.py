@@ -59,6 +59,9 @@ LANES = """() => [...document.querySelectorAll("#live-figures .ss-race-lane")]
 # Of each clock of the race, whether it is on and whether it cannot be chosen.
 CLOCK = """() => [...document.querySelectorAll("#live-figures .ss-clock input")]
   .map((input) => [input.labels[0].textContent, input.checked, input.disabled])"""
+WHOSE = """() => [...document.querySelectorAll("#live-figures .ss-lane-whose"),
+  ...document.querySelectorAll("#live-figures [data-key=tokens_per_second]")]
+  .map((one) => one.innerText.replace(/^[\\d.]+ /, ""))"""
 TIMES = """(wanted) => wanted.every((_, i) => {
   const count = document.querySelectorAll("#live-figures .ss-lane-count")[i];
   const [, seconds, tokens] = /^([\\d.]+) s → (\\d+) tokens?$/.exec(count.textContent) ?? [];
@@ -84,7 +87,7 @@ def test_a_double_click_is_one_run_whose_race_says_what_the_events_say(
     the_race_says_what_the_events_say(race(page), live)
     # The log has no times of plain decoding's passes, and Sessions no clock to choose.
     sites.open_latest_run(page)
-    page.locator("#sessions-figures .ss-race-speed").get_by_text("3 blocks").wait_for()
+    page.locator("#sessions-figures .ss-race-speed").get_by_text("3 repeats").wait_for()
     becomes(page, CLOCK.replace("#live", "#sessions"), [])
 
 
@@ -106,6 +109,8 @@ def the_race_says_what_the_events_say(page: Any, live: Stage) -> None:
     done = sum(ms <= end + 0.01 for ms in plain)
     spent = min(end, plain[-1]) if done == len(plain) else end
     page.wait_for_function(TIMES, arg=[[spent, done], [end, sum(tokens)]])
+    # Of the lanes' times and of the speed it is said whose they are.
+    becomes(page, WHOSE, ["median of 3", "median of 3", "tokens / s, this run"])
     clock = page.get_by_role("radiogroup", name="Clock of the race")
     clock.get_by_role("radio", name="time").press("ArrowRight")
     becomes(page, CLOCK, [["time", False, False], ["passes", True, False]])
@@ -117,7 +122,7 @@ def the_race_says_what_the_events_say(page: Any, live: Stage) -> None:
     page.locator("#live-scrubber [data-r]").last.click()
     page.wait_for_function(TIMES, arg=[[spent, done], [end, sum(tokens)]])
     assert re.fullmatch(
-        r"\d+\.\d\dx the speed of plain decoding \(\d+\.\d\d to \d+\.\d\d in 3 blocks\)"
+        r"\d+\.\d\dx the speed of plain decoding \(\d+\.\d\d to \d+\.\d\d in 3 repeats\)"
         r"(: no.*)?",
         page.locator("#live-figures .ss-race-speed").inner_text(),
     )

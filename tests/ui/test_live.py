@@ -123,7 +123,7 @@ def test_a_race_answers_speed_and_text_by_one_plain_run(store: RunStore) -> None
     assert run(live, desk)[figures]["speedup"] is None
     frames = list(run_question(live, desk, ME, race_plain))
     assert any("Plain decoding of the same request" in notice_of(values) for values in frames)
-    assert frames[-1][figures]["speedup"] > 0 and frames[-1][figures]["text"] == "same text ✓"
+    assert frames[-1][figures]["speedup"] > 0 and frames[-1][figures]["text"] == "same text ✔"
     assert "plain decoding of the same request" in frames[-1][figures]["speed"]
     assert "Identical" in notice_of(frames[-1])
     assert len(live.board.context.hub.worker.requests) == 2
@@ -141,7 +141,7 @@ def test_a_race_in_blocks_measures_both_in_turns_and_lists_none_of_them(store: R
     ratios = [ours / plain for plain, ours in desk.baseline.blocks]
     value = figures_value(desk.frame(), desk.baseline)
     assert value["speedup"] == median(ratios)
-    assert f"{min(ratios):.2f} to {max(ratios):.2f} in 3 blocks)" in value["speed"]
+    assert f"{min(ratios):.2f} to {max(ratios):.2f} in 3 repeats)" in value["speed"]
     stats = desk.frame().view.stats
     plain = len(value["plain_ms"])
     assert value["verdict"] == (
@@ -150,10 +150,10 @@ def test_a_race_in_blocks_measures_both_in_turns_and_lists_none_of_them(store: R
     )
     assert plain == stats.num_new_tokens, "plain decoding writes one token a pass"
     number = ratios.index(median(ratios))
-    assert value["block"] == {"number": number + 1, "of": BLOCKS, "median": True}
+    assert value["repeat"] == {"number": number + 1, "of": BLOCKS, "median": True}
     assert lane_ends(value) == block_ends(desk.baseline, number), "as the sentence says"
     early = figures_value(replace(desk.frame(), measuring=True), desk.baseline)
-    assert early["block"] == {} and lane_ends(early) == block_ends(desk.baseline, 0)
+    assert early["repeat"] == {} and lane_ends(early) == block_ends(desk.baseline, 0)
     assert store.runs(RunQuery()).total == 1, "what is run to compare is not listed"
     again = baseline_of(store, store.run(desk.frame().run_id))
     replayed = figures_value(desk.frame(), again)
@@ -189,7 +189,7 @@ def test_lanes_are_of_the_first_block_where_none_has_the_median(store: RunStore)
         value = race_value(frame, baseline)
         assert lane_ends(value) == block_ends(baseline, shown)
         told = {"number": shown + 1, "of": len(speeds), "median": shown == 1}
-        assert value["block"] == told
+        assert value["repeat"] == told
     early = replace(frame, view=replace(frame.view, rounds=frame.view.rounds[:2]))
     median_of_three = Baseline(1.0, "plain", "", blocks=((1.0, 1.0),) * 3, ends=(ends[1],) * 3)
     assert len(race_value(early, median_of_three)["rounds"]) == 2, "a visitor stepped back"
@@ -223,7 +223,7 @@ def test_a_speed_up_that_passes_cannot_explain_is_called_noise(store: RunStore) 
     assert speed.endswith(f": above {per_pass:.2f}x, the tokens per pass, is noise")
     blocks = tuple((rate, rate * factor) for factor in (0.8, 0.9, 1.5 * per_pass))
     speed = figures_value(frame, Baseline(rate, "plain", "", blocks=blocks))["speed"]
-    assert speed.endswith(f"in 3 blocks): no difference is shown; above {per_pass:.2f}x is noise")
+    assert speed.endswith(f"in 3 repeats): no difference is shown; above {per_pass:.2f}x is noise")
 
 
 def test_no_race_follows_a_run_without_drafts_or_one_that_was_stopped(store: RunStore) -> None:

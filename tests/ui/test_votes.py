@@ -17,7 +17,7 @@ from core.length import RoundOutcome
 from core.length.trend import Trend
 from tests.synthetic import DRAFTERS, Mechanisms, synthetic_run
 from tests.ui.fakes import pictures_at, view_at
-from ui.run.explain import quote
+from ui.run.explain import explain, quote
 from ui.run.frame import Frame
 from ui.run.reasons import length_reason
 from ui.run.values import picture_values
@@ -295,24 +295,24 @@ DECIDED = {
         "No draft disagrees with it, but the other draft ends behind token 1, and it goes on."
     ),
     ("xy xz xz", (1.5, 0.8, 0.7), B): (
-        "They split at token 2: “z” weight 1.50 of 3.00, 2 SSMs, against “y” 1.50, 1 SSM, a tie, "
-        "which goes to the heavier single SSM, then to the one named first. Of the 2 SSMs "
+        "They split at token 2: “z” weight 1.50 of 3.00, 2 drafters, against “y” 1.50, 1 drafter, "
+        "a tie, which goes to the heavier single drafter, then to the one named first. Of the 2 "
         "that drafted it ssm-b is the heaviest."
     ),
     ("xy xz w", (1.2, 0.998, 0.002), A): (
-        "They split at token 1: “x” weight 2.20 of 2.20, 2 SSMs, against “w” <0.01, 1 SSM, "
+        "They split at token 1: “x” weight 2.20 of 2.20, 2 drafters, against “w” <0.01, 1 drafter, "
         "then at token 2."
     ),
     ("zy xy xz", (1.0, 1.0, 1.0), B): (
-        "They split at token 1: “x” weight 2.00 of 3.00, 2 SSMs, against “z” 1.00, 1 SSM, "
+        "They split at token 1: “x” weight 2.00 of 3.00, 2 drafters, against “z” 1.00, 1 drafter, "
         "then at token 2 (a tie)."
     ),
     ("xy xy xy", (1.0, 1.0, 1.0), A): (
-        "All drafted the same. Of the 3 SSMs that drafted it ssm-a is the first of equal weight."
+        "All drafted the same. Of the 3 that drafted it ssm-a is the first of equal weight."
     ),
     ("xy zw xy", (1.2, 1.0, 0.8), A): (
-        "They split at token 1: “x” weight 2.00 of 3.00, 2 SSMs, against “z” 1.00, 1 SSM. Of the 2 "
-        "SSMs that drafted it ssm-a is the heaviest."
+        "They split at token 1: “x” weight 2.00 of 3.00, 2 drafters, against “z” 1.00, 1 drafter. "
+        "Of the 2 that drafted it ssm-a is the heaviest."
     ),
     ("xy ", (1.0, 1.0), A): "",
 }
@@ -374,7 +374,7 @@ def test_the_drafter_that_helped_most_is_named_with_its_counts() -> None:
 
 def test_below_the_tree_it_is_reported_who_won_a_vote_and_what_was_dropped() -> None:
     events = run("vote")
-    splits = 0
+    splits = ends = 0
     for number in range(12):
         view, detail = view_at(events, number)
         reason = pictures_at(events, number)["tree"]["why"]
@@ -382,6 +382,12 @@ def test_below_the_tree_it_is_reported_who_won_a_vote_and_what_was_dropped() -> 
         if not detail.combined.winner:
             assert "dropped" not in reason, "nothing was drafted"
             continue
+        # The reason for the path's end comes first, as a low panel cuts the last words.
+        if detail.verified.own_kind == "recovered":
+            end = f"{explain(detail, None, view.letters, view.sampling).sentence} "
+            assert reason.startswith(end)
+            reason = reason.removeprefix(end)
+            ends += 1
         assert reason.startswith(f"{detail.combined.winner}'s draft won the vote (")
         assert f" {dropped} token{'s' if dropped != 1 else ''} of the others w" in reason
         # One number for one vote: the panel's first split is what the caption says.
@@ -390,6 +396,7 @@ def test_below_the_tree_it_is_reported_who_won_a_vote_and_what_was_dropped() -> 
         assert split == "" or f"won the vote (at {first.rstrip('.')});" in reason
         splits += bool(split)
     assert splits, "no draft disagreed with another"
+    assert ends
     assert "dropped" not in pictures_at(run("union"), 3)["tree"]["why"]
 
 

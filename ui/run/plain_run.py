@@ -119,7 +119,7 @@ def _run_block(
             for source in run_to_end(hub, session, request, owner, log=False):
                 if session.player is not player:
                     return None
-                session.doing = f"Both once more: block {place[0]} of {place[1]}."
+                session.doing = f"Both once more: repeat {place[0]} of {place[1]}."
                 ran = source
                 yield
             views.append(_view_of(ran))

@@ -26,11 +26,11 @@ TEXT_TOKENS = 600
 def race_value(frame: Frame, baseline: Baseline | None) -> Value:
     """`rounds`: of the run, each with its tokens and its end in ms; `words`: the text's tokens;
     `alike`: how many of them plain decoding writes too; `plain_ms`: the end of each plain pass,
-    once measured; `block`: which block all these times are of; `sel` and `whole`: the visitor's
+    once measured; `repeat`: which repeat all these times are of; `sel` and `whole`: the visitor's
     place, clicked where it is `pinned`; `plain`: tokens of plain decoding while it runs, else
     -1."""
     view = frame.view
-    plain_ends, ends, block = _lane_times(frame, baseline)
+    plain_ends, ends, repeat = _lane_times(frame, baseline)
     words = view.tokens if len(view.tokens) <= TEXT_TOKENS else ()
     return {
         "rounds": {
@@ -40,13 +40,13 @@ def race_value(frame: Frame, baseline: Baseline | None) -> Value:
         "words": {str(i): token.text for i, token in enumerate(words)},
         "alike": _num_alike(frame, len(words)),
         "plain_ms": {str(i): round(ms, 2) for i, ms in enumerate(plain_ends)},
-        "block": block,
+        "repeat": repeat,
         **place_value(frame),
         "pinned": frame.pinned,
         "plain": frame.plain_so_far,
         "drafts": bool(view.drafters),
         "verdict": verdict(frame),
-        # One block is a sample of seconds: no sentence before all are measured.
+        # One repeat is a sample of seconds: no sentence before all are measured.
         "speed": "" if frame.measuring else speed_sentence(view, baseline),
         "text": _text_answer(frame),
         "text_why": frame.answer.sentence if frame.answer else "",
@@ -58,7 +58,7 @@ def _lane_times(
     frame: Frame, baseline: Baseline | None
 ) -> tuple[tuple[float, ...], tuple[float, ...], Value]:
     """When each plain pass and each round of the run ended, in milliseconds from the end of the
-    prefill, and of which block that is: of the one with the median speed-up, so that the lanes end
+    prefill, and of which repeat that is: of the one with the median speed-up, so that the lanes end
     as the sentence beside them says; else, and until all are measured, of the first, which is the
     run itself."""
     own = round_ends_ms(frame.view)
@@ -70,9 +70,9 @@ def _lane_times(
         return baseline.ends[0][0], own, {}
     number = baseline.median_block
     plain_ends, ends = baseline.ends[number or 0]
-    block = {"number": (number or 0) + 1, "of": total, "median": number is not None}
+    repeat = {"number": (number or 0) + 1, "of": total, "median": number is not None}
     # A visitor may have stepped back to an earlier round.
-    return plain_ends, ends[: len(own)], block
+    return plain_ends, ends[: len(own)], repeat
 
 
 def place_value(frame: Frame) -> Value:
@@ -131,7 +131,7 @@ def _text_answer(frame: Frame) -> str:
     if answer is None:
         return ""
     if answer.kind == "identical":
-        return "same text ✓"
+        return "same text ✔"
     if answer.kind == "distribution":
         return "same distribution, another text"
     place = "" if answer.at is None else f" at token {answer.at + 1}"

@@ -44,7 +44,10 @@ NOISE = 1.25
 @dataclass(frozen=True, slots=True)
 class MeanRound:
     """Mean milliseconds of a round: `ms` in all; of drafting outside (`draft`) and during
-    (`hidden`) LLM passes; of `verify`; `plain`: of a round of plain decoding."""
+    (`hidden`) LLM passes; of `verify`; `plain`: of a round of plain decoding.
+
+    `plain` follows from the speed-up, a median over repeats, and the other times are of the run
+    itself: only their ratios are said, since the run may be faster or slower than the median."""
 
     ms: float
     draft: float
@@ -57,6 +60,10 @@ class MeanRound:
         """Milliseconds of everything else: the other stages, and the page and the log between
         them."""
         return max(0.0, self.ms - self.draft - self.verify)
+
+    def tokens(self, ms: float) -> str:
+        """Milliseconds as the number of tokens that plain decoding writes in them."""
+        return f"{ms / self.plain:.1f}"
 
 
 def slower_because(
@@ -88,11 +95,11 @@ def slower_because(
     gained = stats.num_new_tokens / stats.num_rounds
     beside = ""
     if mean.hidden > NEGLIGIBLE_MS:
-        beside = f" and {mean.hidden:.1f} ms more beside the LLM's passes"
+        beside = f" and {mean.tokens(mean.hidden)} more beside the LLM's passes"
     cost = (
-        f"because a round takes the time of {mean.ms / mean.plain:.1f} plain tokens and brings "
-        f"{gained:.1f} ({mean.ms:.1f} ms: drafting {mean.draft:.1f} ms{beside}, "
-        f"LLM pass {mean.verify:.1f} ms, the rest {mean.rest:.1f} ms)"
+        f"because a round takes the time of {mean.tokens(mean.ms)} plain tokens (drafting "
+        f"{mean.tokens(mean.draft)}{beside}, LLM pass {mean.tokens(mean.verify)}, "
+        f"the rest {mean.tokens(mean.rest)}) and brings {gained:.1f}"
     )
     shared_by = f"schedule={schedule}" if schedule else f"pipeline={fields['pipeline']}"
     if not others:
@@ -141,7 +148,7 @@ def _few_drafted_words(mean: MeanRound, stats: RunStats, fields: Mapping[str, An
         advice = "A difference of this size means nothing."
     else:
         reason = "because of something other than drafting"
-        advice = f"Its rounds took {mean.ms:.1f} ms, plain ones {mean.plain:.1f} ms: run it again."
+        advice = f"A round took the time of {mean.tokens(mean.ms)} plain tokens: run it again."
     return (
         f"{reason}: with {tokens} drafted in {rounds}, this run is practically plain decoding. "
         f"{advice} {_why_few_drafts(fields)}"

@@ -313,7 +313,8 @@ def tree_value(frame: Frame) -> Value:
     why = ""
     if verdict and verdict.own_kind == "recovered":
         why = explain(detail, None, view.letters, view.sampling).sentence
-    value["why"] = " ".join(filter(None, (vote_in_short(detail), why)))
+    # The reason for the end first: a low panel cuts the last words.
+    value["why"] = " ".join(filter(None, (why, vote_in_short(detail))))
     if verdict and verdict.own_token_id is not None:
         value["own"] = {
             "t": verdict.own_text,

@@ -2,7 +2,7 @@
 
 Pure: the drafts and the weights of one round in, sentences out. The rule is `vote`'s
 (core/trees/combine/vote.py): from the root on, the heaviest token is taken; a tie goes to the token
-of the heavier single SSM, then to the SSM that is named first.
+of the heavier single drafter, then to the one that is named first.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 
 from core.events import Combined, DraftRecord, Verified
 from ui.run.explain import quote
-from ui.run.listed import join_names
+from ui.run.listed import join_names, number_of
 
 __all__ = ["deciding_split", "draft_paths", "dropped_choice", "winner_reasons"]
 
 # core/trees/combine/vote.py compares weights to 9 places: equal sums may differ in the last bits.
 SAME = 1e-9
-TIE = "a tie, which goes to the heavier single SSM, then to the one named first"
+TIE = "a tie, which goes to the heavier single drafter, then to the one named first"
 
 
 def winner_reasons(tree: Combined, drafts: Sequence[DraftRecord]) -> list[str]:
@@ -110,8 +110,7 @@ def _split_words(
     own = won.token_ids[i]
 
     def behind(token_id: int, of_all: str = "") -> str:
-        ssms = f"{counts[token_id]} SSM{'s' if counts[token_id] > 1 else ''}"
-        return f"{_digits(weights[token_id])}{of_all}, {ssms}"
+        return f"{_digits(weights[token_id])}{of_all}, {number_of(counts[token_id], 'drafter')}"
 
     rivals = sorted((t for t in weights if t != own), key=lambda t: -weights[t])
     against = join_names([f"{quote(texts[t])} {behind(t)}" for t in rivals])
@@ -138,7 +137,7 @@ def _winner_among(tree: Combined, together: Sequence[str]) -> list[str]:
         return []
     weights = sorted((tree.weights.get(name, 0.0) for name in together), reverse=True)
     why = "the first of equal weight" if weights[0] - weights[1] < SAME else "the heaviest"
-    return [f"Of the {len(together)} SSMs that drafted it {tree.winner} is {why}."]
+    return [f"Of the {len(together)} that drafted it {tree.winner} is {why}."]
 
 
 def _digits(weight: float) -> str:

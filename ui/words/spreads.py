@@ -1,4 +1,4 @@
-"""How a speed-up and its interval over blocks, repeats or prompts are named.
+"""How a speed-up and its interval over repeats or prompts are named.
 
 Pure. For fewer than six groups, resampled medians reach from the lowest to the highest value, which
 is no 95 % interval.
@@ -27,7 +27,7 @@ NOISE = 1.02
 """A speed-up that exceeds the tokens per pass by this factor is noise: with drafts, an LLM pass is
 at least as slow as without."""
 FAR_APART = 2.0
-"""Blocks of one request whose highest speed-up is this many times the lowest were disturbed: 34 of
+"""Repeats of one request whose highest speed-up is this many times the lowest were disturbed: 34 of
 81 recorded races beside other work were."""
 
 SINGLE = "one sample"
@@ -36,9 +36,9 @@ SINGLE = "one sample"
 DIGITS = 2
 
 
-def speed_up_words(ratio: Estimate, noun: str = "block", against: str = "") -> str:
-    """`1.20x the speed of plain decoding (1.10 to 1.30 in 3 blocks)`. `noun`: what one group of the
-    estimate is; `against`: which plain decoding a single sample is compared with."""
+def speed_up_words(ratio: Estimate, noun: str = "repeat", against: str = "") -> str:
+    """`1.20x the speed of plain decoding (1.10 to 1.30 in 3 repeats)`. `noun`: what one group of
+    the estimate is; `against`: which plain decoding a single sample is compared with."""
     if ratio.groups < 2:
         return f"{ratio.value:.2f}x the speed of {against or 'plain decoding'}, {SINGLE}"
     where = "in" if ratio.ends else "in 95 % of resamples of"
@@ -66,12 +66,12 @@ def noise_words(ratio: Estimate, tokens_per_pass: float | None) -> str:
     return f"above {tokens_per_pass:.2f}x, the tokens per pass, is noise"
 
 
-def apart_words(ratio: Estimate, noun: str = "block") -> str:
+def apart_words(ratio: Estimate, noun: str = "repeat") -> str:
     """That samples of one request differ too much for a speed-up; empty where they do not, and for
     prompts, whose speed-ups differ by themselves. `noun`: as in `speed_up_words`."""
     if noun == "prompt" or ratio.groups < 2 or ratio.high < FAR_APART * ratio.low:
         return ""
-    return f"noise, {noun}s too far apart"
+    return f"the {noun}s differ too much to say"
 
 
 def is_slower(ratio: Estimate) -> bool:

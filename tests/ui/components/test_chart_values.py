@@ -165,7 +165,7 @@ def test_the_pipeline_draws_every_span_with_its_mark_and_shape(pictures: Picture
     saved_and_wasted(pictures)
     value = values_of("split")["timeline"]["ahead"]
     marks = [bar["mark"] for bar in bars_of(pictures, "split")[0]]
-    assert marks.count("✓") == value["hits"] > 0, "one for each hit, however many bars it took"
+    assert marks.count("✔") == value["hits"] > 0, "one for each hit, however many bars it took"
     assert marks.count("✗") == value["misses"] - value["unused"] > 0
 
 
@@ -173,8 +173,8 @@ def fates_of_drafts_made_ahead(pictures: Pictures) -> None:
     """Only drafting ahead is an outline; each fate has its shape, and hatching means one thing."""
     bars, spans = bars_of(pictures, "ahead")
     marks = [bar["mark"] for bar in bars]
-    assert marks == [{"hit": "✓", "miss": "✗"}.get(span["a"], "") for span in spans]
-    assert {"✓", "✗", ""} == set(marks)
+    assert marks == [{"hit": "✔", "miss": "✗"}.get(span["a"], "") for span in spans]
+    assert {"✔", "✗", ""} == set(marks)
     fates = [(span["name"] == "ahead", span["a"]) for span in spans]
     assert [bar["hollow"] for bar in bars] == [ahead and fate == "open" for ahead, fate in fates]
     own = [bar["shape"] for bar, (ahead, _) in zip(bars, fates, strict=True) if ahead]

@@ -19,10 +19,13 @@ TREE_NODES = """() => Object.fromEntries([...document.querySelectorAll(".ss-node
     top: node.transform.baseVal.consolidate().matrix.f }]))"""
 
 
-# How high the mark of each rejected node is, and its text.
-STRUCK = """() => [...document.querySelectorAll(".ss-n-rejected")].map((node) =>
-  [node.querySelector(".ss-strike").getBBox().height,
-   Number(node.querySelector(".ss-node-text").getAttribute("font-size"))])"""
+# Whether the mark of each rejected node is aslant, and whether its middle is on the text.
+STRUCK = """() => [...document.querySelectorAll(".ss-n-rejected")].map((node) => {
+  const [mark, text] = [".ss-strike", ".ss-node-text"]
+    .map((css) => node.querySelector(css).getBBox());
+  const middle = mark.y + mark.height / 2;
+  return [mark.height > 0, middle > text.y && middle < text.y + text.height];
+})"""
 
 
 def as_shown(text: str) -> str:
@@ -83,9 +86,13 @@ def verdict_of_a_round(pictures: Pictures) -> None:
         assert drawn[key]["text"] == as_shown(node["t"])
         assert drawn[key]["by"] == "".join("ABC"[int(drafter)] for drafter in node["by"])
     assert drawn["-1"]["text"] == as_shown(value["root"]["t"])
-    # Aslant over its text: a line at half height makes a dash of a full stop.
-    struck = pictures.show("verify", "tree").evaluate(STRUCK)
-    assert struck and all(high > 0.8 * font for high, font in struck)
+    # A line through letters and digits; it would make a dash of a full stop.
+    rejected = {k: node for k, node in value["nodes"].items() if node["outcome"] == "rejected"}
+    for text, is_aslant in ((" l", False), ("1", False), (".", True), (" -", True)):
+        changed = {key: {**node, "t": text} for key, node in rejected.items()}
+        pictures.give({"tree": {**value, "nodes": {**value["nodes"], **changed}}})
+        assert pictures.rest().evaluate(STRUCK) == [[is_aslant, True]] * len(changed) != []
+    pictures.show("verify", "tree")
     own = {name: drawn["own"][name] for name in ("kind", "text", "by")}
     assert own == {"kind": value["own"]["kind"], "text": as_shown(value["own"]["t"]), "by": ""}
     assert len([key for key in drawn if key.startswith("d")]) == len(value["dropped"])
@@ -176,6 +183,10 @@ def the_own_token_stays_in_sight(pictures: Pictures) -> None:
     longer = viewport_of(pictures, "folded")
     assert longer["inside"] and not longer["wide"] and longer["smallest"] >= 10
     assert longer["more"] == [""] * 4, "in two bands, of which nothing is hidden"
+    # As long as in one band, where its letters would be small.
+    pictures.give({"tree": deep_tree(7)})
+    chain = pictures.rest().evaluate(VIEWPORT)
+    assert chain["token"] > 17 and not chain["wide"] and chain["more"] == [""] * 4
     deeper = viewport_of(pictures, "deeper")
     assert deeper["inside"] and deeper["wide"] and deeper["smallest"] >= 10
     scroll(pictures, 90)
@@ -223,7 +234,7 @@ def test_drafters_that_agree_have_one_badge_where_a_tree_has_no_room_for_all(
         # All agree on the accepted path, but for one of its tokens; a sibling is one drafter's.
         few = {"4": 4}.get(key, 5) if node["outcome"] == "accepted" else 1
         node["by"] = dict.fromkeys(list(drafters)[:few], proposal)
-    for width, agreed in ((1280, "ABCDE"), (640, "all")):
+    for width, agreed in ((1280, "ABCDE"), (640, "A–E")):
         set_width(pictures, width)
         pictures.give({"tree": {**tree, "drafters": drafters}})
         drawn = pictures.rest().evaluate(TREE_NODES)

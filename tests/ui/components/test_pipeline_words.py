@@ -19,7 +19,7 @@ WON = (
     "104.8 ms against 121.8 ms, "
 )
 EARLY = (
-    "2 drafts were ready before their round (✓); 1 of them ran beside a pass over another "
+    "2 drafts were ready before their round (✔); 1 of them ran beside a pass over another "
     "request, 1.25 ms hidden."
 )
 PAUSED = (
@@ -106,7 +106,7 @@ PIECES = (
         "the SSM that scored the tree, that the LLM writes one of them.",
     ),
     ("across", "round", "^", "Round 5: "),
-    ("chance", "sums", "^", "Drafted ahead: 0 hits (✓) and 17 misses (✗)"),
+    ("chance", "sums", "^", "Drafted ahead: 0 hits (✔) and 17 misses (✗)"),
     (
         "tried",
         "trials",
@@ -153,7 +153,7 @@ def sums_and_predictions(said: dict[str, dict[str, Any]]) -> None:
     value = values_of("ahead")["timeline"]
     ahead, words = value["ahead"], said["ahead"]["sums"]
     misses = ahead["misses"] - ahead["unused"]
-    counted = f"{ahead['hits']} hits (✓), {misses} misses (✗) and {ahead['unused']} not used"
+    counted = f"{ahead['hits']} hits (✔), {misses} misses (✗) and {ahead['unused']} not used"
     assert counted in words
     assert f"{ahead['saved']:.1f} ms saved, {ahead['wasted']:.1f} ms wasted" in words
     assert f"for {100 * value['overlap']:.0f} % of the LLM's time a drafter worked too" in words
@@ -169,11 +169,11 @@ def sums_and_predictions(said: dict[str, dict[str, Any]]) -> None:
     assert re.search(r"median prediction error \d+ %", told)
     ahead = values_of("split")["timeline"]["ahead"]
     misses = ahead["misses"] - ahead["unused"]
-    counted = f"{ahead['hits']} hits (✓), {misses} misses (✗) and {ahead['unused']} not used"
+    counted = f"{ahead['hits']} hits (✔), {misses} misses (✗) and {ahead['unused']} not used"
     assert counted in said["split"]["sums"]
     ahead = values_of("across")["timeline"]["ahead"]
     assert said["across"]["sums"] == (
-        f"{ahead['hits']} drafts were ready before their round (✓); {ahead['beside']} of them ran "
+        f"{ahead['hits']} drafts were ready before their round (✔); {ahead['beside']} of them ran "
         f"beside a pass over another request, {ahead['saved']:.1f} ms hidden."
     )
     assert not said["across"]["up"] and said["ahead"]["up"]

@@ -7,7 +7,7 @@ import { GLOSSARY } from "./quantities.js";
 import { ms, percent, plural, prose, roundName, fixed } from "./text.js";
 
 // Marks in the bars of the lanes, besides colour.
-export const MARKS = { hit: "✓", miss: "✗" };
+export const MARKS = { hit: "✔", miss: "✗" };
 
 const KEY = [["hit", `${MARKS.hit} a hit`], ["miss", `${MARKS.miss} a miss`], ["open", "not used"]];
 const MEANS = "Outlined bars: drafting for the next round during the LLM pass. Marks: its result, for each drafter:";

@@ -80,7 +80,7 @@ function cell({ key, show, note, noted: tooltip }, row) {
   return h("td", { "data-key": key }, h("span", { class: "ss-compared-value" }, show(row)), less && h("span", { class: "ss-compared-note", title: tooltip?.(row) ?? null }, less));
 }
 
-const GLYPHS = { identical: "✓", distribution: "≈", tie: "≈", bug: "✕", differs: "≠" };
+const GLYPHS = { identical: "✔", distribution: "≈", tie: "≈", bug: "✕", differs: "≠" };
 
 function same(row) {
   const glyph = GLYPHS[row.same_text];

@@ -16,9 +16,9 @@ const CARDS = described([
     show: (v) => (v.num_draft_tokens ? `${fixed(v.num_accepted_tokens / v.num_rounds, 1)} of ${fixed(v.num_draft_tokens / v.num_rounds, 1)}` : "–"),
     more: (v) => (v.num_draft_tokens ? `${v.num_accepted_tokens ?? 0} of ${v.num_draft_tokens}: ${amount(SHARE, v.draft_acceptance_rate)} ${SHARE.label}` : ""),
     also: "What each drafter had accepted is on its chip, the chance of one token after its parent in What if." },
-  { key: "tokens_per_second",
+  { key: "tokens_per_second", note: (v) => (v.blocks > 1 ? "this run" : ""),
     also: "Of this run alone. The machine's speed changes from moment to moment: compare two runs by their speed-ups, each over plain decoding beside it." },
-  { key: "speedup", more: (v) => v.speed, note: (v) => v.sample, also: "The median of blocks in which both ran in turns, or one sample. Blocks of which the highest is twice the lowest or more were disturbed." },
+  { key: "speedup", more: (v) => v.speed, note: (v) => v.sample, also: "The median of repeats in which both ran in turns, or one sample. Repeats of which the highest is twice the lowest or more were disturbed." },
   { key: "num_rounds", one: "LLM pass" },
   { key: "num_new_tokens", one: "token", more: (v) => (v.max_new_tokens ? `of ${v.max_new_tokens} at most` : "") },
   { key: "ttft_ms", more: (v) => (v.queue_ms > 1 ? `${fixed(v.queue_ms, 0)} ms queued` : "") },
@@ -47,7 +47,7 @@ export function create(panel) {
   const end = h("div", { class: "ss-race-end" }, verdict, h("p", { class: "ss-race-times" }, speed, same, offer));
   const scores = onLive ? null : createScores();
   panel.body.append(h("div", { class: "ss-race" }, h("div", { class: "ss-lanes" }, plain.node, ours.node), end, scores?.node), figures);
-  const view = { scores, plain, ours, verdict, speed, same, offer: panel.ask ? offer : null, state, views, clock, played: null, frame: 0, value: {} };
+  const view = { figures, scores, plain, ours, verdict, speed, same, offer: panel.ask ? offer : null, state, views, clock, played: null, frame: 0, value: {} };
   view.again = panel.button("⟲", "Run the race again", () => run(view));
   if (panel.ask) {
     const race = panel.button("Race plain", "Decode the same request without drafts, and compare speed and text", () => panel.ask());
@@ -90,6 +90,7 @@ function draw(value, view) {
     set(node, "data-missing", shown === "–");
     set(node, "data-slower", spec.key === "speedup" && value.slower);
   }
+  view.figures.style.setProperty("--ss-digits", String(value.max_new_tokens ?? 100).length);
   const why = value.finish_reason === value.state ? "" : ENDS[value.finish_reason] ?? value.finish_reason;
   setText(view.state, [value.state, why].filter(Boolean).join(": "));
   set(view.state, "data-state", value.state || null);
@@ -116,7 +117,7 @@ function draw(value, view) {
 function drawOffer(button, preset) {
   if (!button) return;
   button.hidden = !preset;
-  setText(button, preset ? `Run ${preset}` : "");
+  setText(button, preset ? `Try preset: ${preset}` : "");
 }
 
 // The number of passes, which is what drafts gain, in colour.
@@ -158,7 +159,7 @@ function lanes(view, { passes, ms }) {
   const [plainClock, clock] = [clockOf(plain, plainPasses), clockOf(ends, ourPasses)];
   // Not a word that plain decoding did not write.
   const alike = words.slice(0, value.alike ?? 0);
-  const shared = { total, waits: !value.run, block: ms == null ? null : value.block };
+  const shared = { total, waits: !value.run, repeat: ms == null ? null : value.repeat };
   view.plain.draw({ ...shared, steps: Array(plainPasses).fill(1), words: alike, tokens: plainPasses, passes: plainPasses, clock: plainClock });
   view.ours.draw({ ...shared, steps: rounds.slice(0, ourPasses), words, tokens: written, passes: ourPasses, clock });
 }

@@ -14,8 +14,8 @@ export function createLane(name, label, choose = null) {
   const words = h("span", { class: "ss-lane-words", dir: "auto", "aria-hidden": "true" });
   const track = h("div", { class: "ss-lane-track" }, svg, words);
   const count = h("span", { class: "ss-lane-count" });
-  const block = h("span", { class: "ss-lane-block", hidden: true });
-  const node = h("div", { class: "ss-race-lane", "data-lane": name }, h("span", { class: "ss-lane-name" }, label, block), track, count);
+  const whose = h("span", { class: "ss-lane-whose", hidden: true });
+  const node = h("div", { class: "ss-race-lane", "data-lane": name }, h("span", { class: "ss-lane-name" }, label, whose), track, count);
   const state = { steps: [], total: 1, shown: "", text: [], tokens: 0, width: Infinity };
   if (choose) {
     track.addEventListener("click", (event) => {
@@ -33,7 +33,7 @@ export function createLane(name, label, choose = null) {
   }).observe(track);
   return {
     node,
-    draw({ steps, total, words: text, tokens, passes, clock, waits, block: timed }) {
+    draw({ steps, total, words: text, tokens, passes, clock, waits, repeat }) {
       Object.assign(state, { steps, total, text, tokens });
       set(svg, "viewBox", `0 0 ${total} 1`);
       const shown = `${steps.length}|${tokens}|${total}`;
@@ -43,19 +43,19 @@ export function createLane(name, label, choose = null) {
       set(node, "data-tokens", tokens);
       write();
       const spent = clock === null ? `${passes} ${passes === 1 ? "pass" : "passes"}` : `${(clock / 1000).toFixed(2)} s`;
-      sayBlock(block, timed);
+      sayRepeat(whose, repeat);
       setText(count, waits ? "" : `${spent} → ${tokens} ${tokens === 1 ? "token" : "tokens"}`);
     },
   };
 }
 
-// Whose times these are, where both lanes were run in several blocks.
-function sayBlock(node, block) {
-  const { number, of, median } = block ?? {};
+// Whose times these are, where both lanes were run several times.
+function sayRepeat(node, repeat) {
+  const { number, of, median } = repeat ?? {};
   node.hidden = !number;
-  setText(node, number ? `block ${number} of ${of}` : "");
-  set(node, "title", !number ? null : median ? "The block with the median speed-up, which the sentence beside it gives"
-    : "The run itself; the speed-up beside it is the median of all blocks");
+  setText(node, !number ? "" : median ? `median of ${of}` : `repeat ${number} of ${of}`);
+  set(node, "title", !number ? null : median ? `Repeat ${number}: the one with the median speed-up, which the sentence beside it gives. The figures below are of the run itself`
+    : "The run itself; the speed-up beside it is the median of all repeats");
 }
 
 // The text ends below the lane's head, or where it is not known further; it begins at the lane's left end while it is short.

@@ -155,7 +155,7 @@ function updateChip(chip, token, drafter, value) {
     chip.ssText = token.t;
   }
   const won = value.winner === drafter.key && token.in_tree;
-  setText(score, `${token.fed ? "↦ " : ""}${won ? "★ " : ""}${token.accepted ? "✓ " : ""}${prob(token.score)}`);
+  setText(score, `${token.fed ? "↦ " : ""}${won ? "★ " : ""}${token.accepted ? "✔ " : ""}${prob(token.score)}`);
   set(chip, "data-won", won);
   set(chip, "data-accepted", Boolean(token.accepted));
   set(chip, "data-dropped", token.in_tree === false);

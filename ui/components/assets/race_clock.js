@@ -4,7 +4,7 @@
 import { h, set, uid } from "./dom.js";
 
 const MEANS = {
-  ms: "Both lanes at the same measured time, in seconds from the end of the prefill; replayed within 3 to 9 seconds; of several blocks those of the median one, else of the run itself",
+  ms: "Both lanes at the same measured time, in seconds from the end of the prefill; replayed within 3 to 9 seconds; of several repeats those of the median one, else of the run itself",
   passes: "Both lanes after as many passes of the LLM each: the same on every machine",
 };
 const UNTIMED = "Known once plain decoding of this run was timed, in the race after a run";

@@ -5,9 +5,11 @@ import { attach, card } from "./tip.js";
 import { plural, roundName } from "./text.js";
 
 const BUTTONS = [
-  ["rewind", "|◂", "Restart"], ["round-previous", "‹", "Previous round"], ["step-back", "◂", "Step back: one stage"],
-  ["play", "▶", "Play"], ["step", "▸", "Step: one stage"], ["round-next", "›", "Next round"], ["follow", "▸|", "Last round"],
+  ["rewind", "|◂", "Restart"], ["round-previous", "‹", "Previous round"], ["round-next", "›", "Next round"], ["play", "▶", "Play"],
+  ["step-back", "◂", "Step back: one stage"], ["step", "▸", "Step: one stage"], ["follow", "▸|", "Last round"],
 ];
+// What two buttons step by is written between them.
+const STEPS = [["round-previous", "round", "round-next"], ["step-back", "stage", "step"]];
 const SPEEDS = [
   ["full", "full speed"], ["0.5", "0.5 rounds / s"], ["1", "1 round / s"], ["2", "2 rounds / s"], ["5", "5 rounds / s"],
   ["20", "20 rounds / s"], ["step", "step by step"],
@@ -29,7 +31,9 @@ export function create(panel) {
   const at = h("span", { class: "ss-at" });
   const columns = h("div", { class: "ss-columns", tabindex: 0, role: "slider", "aria-label": "Round", "aria-orientation": "horizontal" });
   const key = h("span", { class: "ss-columns-key" }, h("i", { class: "ss-column-bar" }), "accepted ", h("i", { class: "ss-column-length" }), "depth allowed");
-  panel.body.append(h("div", { class: "ss-transport" }, [...buttons.values()], speed, h("span", { class: "ss-place" }, at, key)), columns);
+  const steps = STEPS.map(([back, words, on]) => h("span", { class: "ss-steps" }, buttons.get(back), h("span", { "aria-hidden": "true" }, words), buttons.get(on)));
+  const transport = [buttons.get("rewind"), steps[0], buttons.get("play"), steps[1], buttons.get("follow")];
+  panel.body.append(h("div", { class: "ss-transport" }, transport, speed, h("span", { class: "ss-place" }, at, key)), columns);
   listen(columns, panel, state);
   return {
     draw(value) {

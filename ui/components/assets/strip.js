@@ -37,11 +37,13 @@ export function create(panel) {
   // Do not snap while the pointer is down: pointerup would hit another line, and no click fires.
   scroll.addEventListener("scrollend", () => scroll.matches(":active") || scrollTo(scroll, scroll.scrollTop));
   const fit = () => wholeLines(scroll, panel.body, legend.node);
-  // A change of type size or window moves the lines: the selected round stays in sight.
+  // A change of type size or window moves the lines: the selected round stays in sight, and a text that was followed is.
   const refit = () => {
+    const { atEnd } = state;
     fit();
     const round = state.value?.done && state.rounds.get(state.sel);
     if (round) reveal(scroll, round);
+    else if (atEnd) scroll.scrollTop = scroll.scrollHeight;
   };
   new ResizeObserver(refit).observe(panel.body);
 

@@ -1,6 +1,7 @@
-// The text's lines, none of which is cut: on a board the panel is as high as whole lines, and scrolls by whole lines.
+// The text's lines, none of which is cut: on a board whole lines fill the panel's height, and it scrolls by whole lines.
 // Stripes may stick out of their line by `under` pixels.
 const PADDING = 2;  // above the first line
+const [LEAST, MOST] = [2, 16];  // pixels free between two lines
 const OUTLINE = 3;  // of a selected round
 
 function linesOf(scroll) {
@@ -11,10 +12,15 @@ function linesOf(scroll) {
 
 export function wholeLines(scroll, body, legend) {
   if (!body.closest(".sp-board") || getComputedStyle(body).display !== "flex") return;
-  const { line, under } = linesOf(scroll);
   const around = 2 * PADDING + OUTLINE;
   const room = body.clientHeight - legend.offsetHeight - parseFloat(getComputedStyle(legend).marginTop) - around;
-  scroll.style.maxHeight = `${Math.max(1, Math.floor(room / line)) * line + around}px`;
+  const text = scroll.firstElementChild;
+  text.style.setProperty("--ss-lead", "0px");
+  const closest = linesOf(scroll).line;
+  const lines = Math.max(1, Math.floor(room / (closest + LEAST)));
+  text.style.setProperty("--ss-lead", `${Math.max(LEAST, Math.min(MOST, Math.floor(room / lines - closest)))}px`);
+  const { line, under } = linesOf(scroll);
+  scroll.style.maxHeight = `${lines * line + around}px`;
   scroll.style.paddingBottom = `${under + around - PADDING}px`;
   scrollTo(scroll, scroll.scrollTop);
 }

@@ -19,8 +19,8 @@ const STEPPED_AFTER = 400;
 const END_RIM = 12;
 const RING = 4;  // around a node that is selected
 const NUMBERS = {
-  draft: ["0.5 = drafter's score", "How sure the drafter is of the token at its place, calibrated on committed tokens"],
-  verify: ["0.5 = LLM's probability", "The LLM's probability of the token after its parent; at temperature 0 it writes the most probable one"],
+  draft: ["number: drafter's score", "How sure the drafter is of the token at its place, calibrated on committed tokens"],
+  verify: ["number: LLM's probability", "The LLM's probability of the token after its parent; at temperature 0 it writes the most probable one"],
 };
 
 export function create(panel) {

@@ -16,6 +16,10 @@ const FORMS = [
 ];
 const COMPACT = 2;
 const WIDEST_GAP = 90;  // farther apart two nodes no longer look like one and the next
+// How much larger a drawing has to become for the sake of levels closer together, or of two bands, and the scales of those.
+const [CLOSER, BANDS] = [1.15, 1.3];
+const BAND_SCALES = [1.7, 1.5, 1.35, 1.2, 1.05];
+const LARGE = 1.25;  // a drawing of this scale is read from afar in one band
 
 // The roomiest form in which the whole tree is legible, else the tightest. Within a scene it only gets tighter, so that a
 // live tree does not change its form back and forth. A tree at rest that no form shows whole is folded, where that does.
@@ -28,8 +32,30 @@ export function laidOut(value, view, scene) {
     const whole = zoom.holds(placed, size.legible);
     if (at < FORMS.length - 1 && !whole) continue;
     view.least = Math.max(view.least, at);
-    return (!whole && value.rest && inTwoBands(view)) || { size, measured, drawn: spread(measured, size, placed, zoom) };
+    const flat = { size, measured, drawn: spread(measured, size, placed, zoom) };
+    if (!value.rest) return flat;
+    return whole ? larger(at, flat, view) : inTwoBands(view) ?? flat;
   }
+}
+
+// A whole drawing at rest that only the panel's width keeps small: its levels closer together, or in two bands joined by
+// one line.
+function larger(at, flat, view) {
+  const { zoom } = view;
+  const scale = zoom.scaleOf(flat.drawn);
+  if ([0, COMPACT].includes(at)) {
+    const { size, measured, placed } = inForm(at + 1, view);
+    if (zoom.scaleOf(placed) >= CLOSER * scale) return { size, measured, drawn: spread(measured, size, placed, zoom) };
+  }
+  if (scale >= LARGE) return flat;
+  const { size, measured, placed } = inForm(Math.max(at, COMPACT), view);
+  for (const target of BAND_SCALES.filter((one) => one >= BANDS * scale)) {
+    const drawn = folded(placed, { ...size, across: zoom.across(target) });
+    const lower = (key) => drawn.places.get(key)?.fold !== undefined;
+    const joins = drawn && measured.filter(({ key, parent }) => lower(key) && !lower(parent));
+    if (joins?.length === 1 && zoom.holds(drawn, target)) return { size, measured, drawn };
+  }
+  return flat;
 }
 
 function inForm(at, { list, scale, zoom }) {

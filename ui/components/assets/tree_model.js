@@ -28,7 +28,7 @@ const OWN_LABEL = { recovered: "LLM wanted", drew: "LLM drew", bonus: "bonus", p
 const AGREED = 3;  // the fewest drafters whose badges are longer than one for all
 
 // [{key, parent, kind, text, by: [drafter], p, label, lead, node, agreed}]; `node` is the number to select, `agreed`: all
-// that drafted in this round proposed it.
+// that drafted in this round proposed it, and their letters follow each other.
 export function items(value) {
   if (!value.root || value.root.t == null) return [];
   const drafters = byKey(value);
@@ -36,8 +36,10 @@ export function items(value) {
   const drafts = entries(value.drafts);
   if (value.stage === "draft" && drafts.length) return [root, ...separate(drafts, drafters)];
   const [nodes, lost] = [merged(value, drafters), dropped(value, drafters)];
-  const drafting = new Set([...nodes, ...lost].flatMap(({ by }) => by)).size;
-  for (const item of [...nodes, ...lost]) item.agreed = drafting >= AGREED && item.by.length === drafting;
+  const drafting = [...new Set([...nodes, ...lost].flatMap(({ by }) => by))];
+  const slots = drafting.map(({ slot }) => slot);
+  const asRange = drafting.length >= AGREED && Math.max(...slots) - Math.min(...slots) + 1 === drafting.length;
+  for (const item of [...nodes, ...lost]) item.agreed = asRange && item.by.length === drafting.length;
   // Siblings are in their drafter's order, its surest first; above them is what the LLM wrote in their place.
   const llmTokens = own(value);
   const after = (key) => llmTokens.filter((item) => item.parent === key);

@@ -50,7 +50,10 @@ function labelWidth(item, size) {
 
 // [{letter, slot, width}]
 function badgesOf(item, size) {
-  if (size.merged && item.agreed) return [{ letter: "all", slot: "all", width: 1.9 * size.badge }];
+  if (size.merged && item.agreed) {
+    const letters = item.by.map(({ letter }) => letter).sort();
+    return [{ letter: `${letters[0]}–${letters.at(-1)}`, slot: "all", width: 2.1 * size.badge }];
+  }
   const more = item.by.length > BADGES_SHOWN;
   return item.by.slice(0, BADGES_SHOWN).map(({ letter, slot }, i) => ({
     letter: more && i === BADGES_SHOWN - 1 ? "+" : letter, slot: slot % 8, width: size.badge,
@@ -99,10 +102,16 @@ export function updateNode(node, item, place, size) {
   setPlace(label, inset + badgesWidth(item, size), size.compact ? line1 : line2, size.small);
   setText(p, size.compact || item.p == null ? "" : prob(item.p));
   setPlace(p, place.width - inset, line2, size.small);
-  const width = textWidth(plain(item.text, LETTERS_SHOWN), `600 ${size.font}px ${families.mono}`);
-  // Aslant: a line at half height would make a dash of a full stop, and hide a dash.
-  const rise = 0.62 * size.font;
-  set(strike, "d", item.kind === "rejected" ? `M${left - 3} ${line1 - rise}l${width + 6} ${2 * rise}` : null);
+  set(strike, "d", item.kind === "rejected" ? strikeOf(item.text, left, line1, size.font) : null);
+}
+
+// A line through letters and digits, which stay legible. A full stop would become a dash by it, and a dash be hidden: what
+// has neither is struck aslant.
+function strikeOf(text, left, middle, font) {
+  const width = textWidth(plain(text, LETTERS_SHOWN), `600 ${font}px ${families.mono}`);
+  if (/[\p{L}\p{N}]/u.test(text)) return `M${left - 4} ${middle + 0.08 * font}h${width + 8}`;
+  const rise = 0.62 * font;
+  return `M${left - 3} ${middle - rise}l${width + 6} ${2 * rise}`;
 }
 
 function frame(rect, out, width, height, radius) {

@@ -159,7 +159,7 @@ function render(view) {
     text("depth of the drafts", (size.width + ROOM.left) / 2, size.height - 3), ...measured,
   );
   const real = value.speedup == null ? "No plain decoding was measured: a pass over the tree stands for one over a token."
-    : `Measured in ${plural(value.blocks, "block")}: ${amount(SPEED_UP, value.speedup)}${spreadOf(value)}; a round cost `
+    : `Measured in ${plural(value.blocks, "repeat")}: ${amount(SPEED_UP, value.speedup)}${spreadOf(value)}; a round cost `
       + `${fixed(value.tokens / value.speedup, 1)} plain tokens and wrote ${fixed(value.tokens, 1)}.`;
   const llm = factors(inputs).size;
   // With another size on the slider the sentence is about that size.
@@ -171,7 +171,7 @@ function render(view) {
   set(svg, "aria-label", `${capital(SPEED_UP.label)} over the depth of the drafts. ${said.textContent}`);
 }
 
-// The range over the blocks, which may show no difference.
+// The range over the repeats, which may show no difference.
 function spreadOf({ blocks, low, high }) {
   if (blocks < 2) return "";
   return ` (${fixed(low, 2)} to ${fixed(high, 2)})${low <= 1 && high >= 1 ? ", so no difference is shown" : ""}`;

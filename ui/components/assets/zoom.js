@@ -95,6 +95,8 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
     dragged: () => state.moved,
     // Whether a drawing of this size is legible without scrolling; unknown where the panel is closed.
     holds: ({ width, height }, legible) => !room.width || (width * legible <= room.width - 2 && height * legible <= room.height - 2),
+    // The scale at which a drawing of this size fits; 1 where the panel is closed.
+    scaleOf: ({ width, height }) => (room.width ? Math.min(GROWN, (room.width - 2) / width, (room.height - 2) / height) : 1),
     // The width in the drawing's own pixels at its least legible scale.
     across: (legible) => (room.width ? (room.width - 2) / legible : Infinity),
     // How much of it a drawing of this size would leave empty.

@@ -12,7 +12,12 @@ function chip(model) {
     created.classList.add("sp-drafter");
     // Reserves its room: nothing moves when the first run begins.
     created.append(mark, node("span", "sp-name", model.short), node("span", "sp-score"));
-  } else created.append(node("span", "sp-role", model.role), node("span", "sp-name", model.short), node("span", "sp-facts", model.parameters));
+    return created;
+  }
+  created.append(node("span", "sp-role", model.role));
+  // An LLM that is only called so: its size tells more than its name.
+  if (model.short.toLowerCase() === model.role.toLowerCase()) created.append(node("span", "sp-name", model.parameters));
+  else created.append(node("span", "sp-name", model.short), node("span", "sp-facts", model.parameters));
   return created;
 }
 // Updates what changes with each round: the counts and the description.
@@ -40,6 +45,16 @@ function largeType() {
   created.setAttribute("aria-pressed", String(document.documentElement.classList.contains("ss-large")));
   return created;
 }
+// In large type on a low screen the command row gives its room to the dock (live.css).
+function rowBack() {
+  const created = button("sp-row-back", "Run▾", () => {
+    const shown = document.documentElement.toggleAttribute("data-command");
+    created.setAttribute("aria-expanded", String(shown));
+  }, "Prompt, preset and Run");
+  created.title = "Show or hide prompt, preset and Run, for which large type has no room (key r runs)";
+  created.setAttribute("aria-expanded", "false");
+  return created;
+}
 // For keys: past the chips, tabs and the form, to the rounds of the open tab, else to its first region that scrolls.
 function skip() {
   const visible = (selector) => [...document.querySelectorAll(selector)].find((one) => one.offsetParent !== null);
@@ -57,7 +72,7 @@ rest.setAttribute("role", "group");
 const offer = button("sp-header-offer", "", () => trigger("select", { do: "offer" }));
 offer.hidden = true;
 state.append(node("span", "sp-dot"), stateText);
-bar.append(button("sp-skip", "Skip to the pictures", skip), node("h1", "sp-title", "SpecScope"), chips, state, offer, largeType());
+bar.append(button("sp-skip", "Skip to the pictures", skip), node("h1", "sp-title", "SpecScope"), chips, state, offer, rowBack(), largeType());
 root.replaceChildren(bar);
 function drawModels(models) {
   const signature = JSON.stringify(models.map(({ score, ...model }) => model));

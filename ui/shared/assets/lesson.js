@@ -6,7 +6,7 @@ function step(number, { t, s, done }, at) {
   const created = button("sp-step" + (done ? " sp-done" : ""), `${number} ${s}`, open, name);
   created.title = t;
   if (number === at) created.setAttribute("aria-current", "step");
-  if (done) created.append(node("span", "sp-tick", "✓"));
+  if (done) created.append(node("span", "sp-tick", "✔"));
   return created;
 }
 function steps(value) {

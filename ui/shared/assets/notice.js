@@ -1,5 +1,5 @@
 // Lines of the page's own words: kind by glyph and colour. Text nodes only.
-const GLYPHS = { info: "›", good: "✓", warn: "!", error: "✕" };
+const GLYPHS = { info: "›", good: "✔", warn: "!", error: "✕" };
 const NAMES = { info: "", good: "Good: ", warn: "Note: ", error: "Error: " };
 function line() {
   const glyph = node("span", "sp-glyph");

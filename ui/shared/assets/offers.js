@@ -5,7 +5,7 @@ const GROUPS = {
   known: "Known to work together",
 };
 const COLUMNS = [["model", "Model"], ["count", "Parameters"], ["memory", "Memory"], ["place", "Where"], ["whole", "Together"]];
-const VERDICTS = { fits: ["✓", "fits"], tight: ["✕", "does not fit"], unknown: ["?", "size not known"], loaded: ["●", "loaded"] };
+const VERDICTS = { fits: ["✔", "fits"], tight: ["✕", "does not fit"], unknown: ["?", "size not known"], loaded: ["●", "loaded"] };
 // On a narrow screen rows are drawn as cards: the roles say that it is a table all the same.
 function role(name, part) {
   part.setAttribute("role", name);

@@ -1,5 +1,5 @@
 // The progress of a study: a bar, words, Stop and Go on. Text nodes only.
-const GLYPHS = { running: "▸", waiting: "…", stopping: "…", stopped: "■", completed: "✓", failed: "✕", interrupted: "⚡" };
+const GLYPHS = { running: "▸", waiting: "…", stopping: "…", stopped: "■", completed: "✔", failed: "✕", interrupted: "⚡" };
 function control(label, name, study) {
   const created = button("sp-button", label, () => trigger("select", { do: name, study: study() }));
   created.dataset.do = name;

@@ -1,7 +1,7 @@
 // Past runs as a table; a row opens its run, with keys its button does. Text nodes only.
 const USUAL = "temperature 0";
 const MARKS_PX = 4;
-const GLYPHS = { completed: "✓", running: "…", cancelled: "■", failed: "✕", interrupted: "⚡" };
+const GLYPHS = { completed: "✔", running: "…", cancelled: "■", failed: "✕", interrupted: "⚡" };
 function head(mean) {
   return node("thead", "", node("tr", "", heading("col", "configuration", "sp-col-text"), heading("col", mean, "sp-col-mean")));
 }

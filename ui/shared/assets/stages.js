@@ -1,5 +1,5 @@
 // The stages of a loading: a line for each model, what is done and how long each took. Text nodes only.
-const GLYPHS = { done: "✓", now: "›", failed: "✕" };
+const GLYPHS = { done: "✔", now: "›", failed: "✕" };
 function line(entry) {
   const mark = node("span", "sp-glyph", GLYPHS[entry.state] || "›");
   mark.setAttribute("aria-hidden", "true");
