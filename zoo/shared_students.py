@@ -200,8 +200,8 @@ class SharedTrainer:
         # A window is a text and what comes after it.
         self._starts = tokens.starts[tokens.starts <= len(tokens.ids) - batch.length]
         if not len(self._starts):
-            allowed = f"enough for {number_of(batch.length, 'token')}"
-            raise ConfigError.of("generation_minutes", number_of(len(tokens.ids), "token"), allowed)
+            allowed = f"at least {batch.length}; raise generation_minutes"
+            raise ConfigError.of("num_tokens", len(tokens.ids), allowed)
         self._noise = torch.Generator(device).manual_seed(seed)
         self._order = self._starts[:0]
         of_layers = [tensor for layer in students.layers for tensor in _tensors(layer).values()]

@@ -54,20 +54,21 @@ def test_only_the_length_differs() -> None:
     every = contestants()
     assert set(every) == {*FIXED, *POLICIES}
     assert set(POLICIES) | {"fixed"} == set(LENGTHS)
-    alike = {
+    without_length = {
         dataclasses.replace(config, length="fixed", speculation_length=0)
         for config in every.values()
     }
-    assert len(alike) == 1
+    assert len(without_length) == 1
     # A measured budget would differ between policies, and cut the longer lengths to one.
-    assert isinstance(alike.pop().max_tree_nodes, int)
+    assert isinstance(without_length.pop().max_tree_nodes, int)
     hopeless = hopeless_contestants()
     assert set(hopeless) == {PLAIN, GOODPUT}
     assert {config.drafters for config in hopeless.values()} == {("all",)}
 
 
 def test_half_chooses_for_the_other_half() -> None:
-    """`fixed 2` is best in one half, `fixed 5` in the other: each is compared on the other half."""
+    """`fixed 2` is best in one half, `fixed 5` in the other; each half's best fixed length is
+    compared on the opposite half."""
     prompts = take_round_robin(PROMPTS, 8)
     probe = LengthContest([block(p.id) for p in prompts], PROMPTS)
     samples = []
@@ -77,10 +78,9 @@ def test_half_chooses_for_the_other_half() -> None:
     contest = LengthContest(samples, PROMPTS)
     assert [contest.best_fixed(half) for half in (0, 1)] == ["fixed 2", "fixed 5"]
     result = contest.against(GOODPUT, BEST)
-    assert result is not None and (result.value, result.groups) == (
-        1.0,
-        8,
-    )  # neither helped by its own half
+    assert result is not None
+    # 1.0: neither length gains from the half that chose it.
+    assert (result.value, result.groups) == (1.0, 8)
     assert contest.against("fixed 5", PLAIN, "stories").value == pytest.approx(2.5)  # type: ignore[union-attr]
 
 
@@ -92,7 +92,7 @@ def test_a_domain_has_a_best_of_its_own() -> None:
     ]
     contest = LengthContest(samples, PROMPTS)
     best, own = (contest.against(PLAIN, rival, "code") for rival in (BEST, OWN))
-    assert best is not None and best.value == 1.0  # fixed 1 is best of all, and no gain in code
+    assert best is not None and best.value == 1.0  # fixed 1 is best overall, and gains nothing in code
     assert own is not None and own.value == 0.25
 
 
@@ -140,8 +140,8 @@ class TestChart:
         picture = length_figure(context.results, PROMPTS)
         bars, lines = ([t for t in picture.data if t.type == kind] for kind in ("bar", "scatter"))
         assert len(bars) == len(lines) == 3
-        assert all(len(bar.x) == 5 and bar.base == 1 for bar in bars)  # over all, four domains
-        assert bars[0].name == GOODPUT and set(bars[0].y) == {1.0}  # from 1, up to 2
+        assert all(len(bar.x) == 5 and bar.base == 1 for bar in bars)  # all prompts, and four domains
+        assert bars[0].name == GOODPUT and set(bars[0].y) == {1.0}  # bars start at 1: the ratio is 2
         assert lines[0].y == (2.0,) * 5
 
     def test_the_command_draws_what_the_suite_wrote(
@@ -162,7 +162,8 @@ class TestChart:
     ) -> None:
         context, out = make_context(), tmp_path / "picture.svg"
         context.results.add(block(PROMPTS[0].id))
-        # In a thread of its own: Playwright runs once per thread, and another test's may run here.
+        # In its own thread: Playwright's sync API allows one instance per thread, and another test
+        # may hold this thread's.
         with ThreadPoolExecutor(1) as pool:
             assert pool.submit(main, [str(context.results.path), str(out)]).result() == 0
         words = "".join(ET.parse(out).getroot().itertext())

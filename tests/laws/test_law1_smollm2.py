@@ -1,8 +1,8 @@
-"""Law 1(b) on a real model: SmolLM2 in float32 answers chat prompts as transformers' own load of
-its file does with `generate`, under every preset; law 2 at a temperature; bfloat16 equals itself.
+"""Law 1(b): SmolLM2 in float32 writes what transformers writes after loading the same file, under
+every preset. Law 2 at a temperature. In bfloat16 drafting changes nothing of plain decoding.
 
-Its SSMs are the four that come with it; or itself, whose drafts are taken, and a random model,
-whose drafts are not. The nightly tier shares the forty prompts among the presets, the slow one
+SSMs: the four bundled ones; or SmolLM2 itself, whose drafts are accepted, and a random model, whose
+drafts are rejected. The nightly tier shares the forty prompts among the presets, the slow one
 gives each preset all of them.
 """
 
@@ -29,10 +29,10 @@ from tests.smollm2 import chat_prompts, smollm2
 
 nightly = pytest.mark.nightly
 SAMPLING = SamplingParams(max_new_tokens=16)
-DRAWN = SamplingParams(max_new_tokens=16, temperature=0.8, seed=5)
-NODES = 12  # a given number is not measured
+SAMPLED_PARAMS = SamplingParams(max_new_tokens=16, temperature=0.8, seed=5)
+NODES = 12  # given, since `auto` would be measured
 PROMPTS = chat_prompts()
-DRAFTING = [name for name in PRESETS if name != "autoregressive"]
+DRAFTING_PRESETS = [name for name in PRESETS if name != "autoregressive"]
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def engine(smollm2_engine: Engine, random_ssm: Path) -> Engine:
 
 @pytest.fixture(scope="module")
 def smollm2_engine() -> Iterator[Engine]:
-    """With the SSMs and the counts that come along; the LLM's passes are timed once for all."""
+    """With the bundled SSMs and counts; the LLM's passes are timed once for all."""
     smollm2()
     engine = Engine(load_models(SMOLLM2, [*map(str, bundled_ssms(SMOLLM2))], "float32"))
     assert len(engine.models.ssms) == 4 and engine.models.counts is not None
@@ -67,8 +67,8 @@ def smollm2_engine() -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="module")
-def theirs() -> Any:
-    """The module as transformers loads it, without our cache where it is a GGUF file."""
+def reference_model() -> Any:
+    """The module as transformers loads it; of a GGUF file without SpecScope's cache."""
     source = smollm2()
     options: dict[str, Any] = {"dtype": torch.float32, "local_files_only": source.local}
     if not is_gguf(source.name):
@@ -95,101 +95,102 @@ def prompt_ids(engine: Engine, prompt: str) -> tuple[int, ...]:
 
 @cache
 def expected_ids(
-    theirs: Any, prompts: tuple[tuple[int, ...], ...], eos_ids: tuple[int, ...]
+    reference_model: Any, prompts: tuple[tuple[int, ...], ...], eos_ids: tuple[int, ...]
 ) -> dict[tuple[int, ...], list[int]]:
-    """What transformers writes, by the prompt's tokens. Prompts of as many tokens are one batch, in
+    """What transformers writes, by the prompt's tokens. Prompts of equal length are one batch, in
     which nothing is padded: the weights are read once for all of them."""
     batches = defaultdict[int, list[tuple[int, ...]]](list)
     for prompt in prompts:
         batches[len(prompt)].append(prompt)
     texts: dict[tuple[int, ...], list[int]] = {}
     for batch in batches.values():
-        written = transformers_ids_of_many(theirs, batch, SAMPLING, eos_ids)
+        written = transformers_ids_of_many(reference_model, batch, SAMPLING, eos_ids)
         texts.update(zip(batch, written, strict=True))
     return texts
 
 
-def check(engine: Engine, theirs: Any, config: SpeculationConfig, prompts: Any) -> None:
+def check(engine: Engine, reference_model: Any, config: SpeculationConfig, prompts: Any) -> None:
     every = tuple(prompt_ids(engine, prompt) for prompt in PROMPTS)
-    expected = expected_ids(theirs, every, tuple(engine.models.eos_ids))
-    divergences = Divergences(theirs)
+    expected = expected_ids(reference_model, every, tuple(engine.models.eos_ids))
+    divergences = Divergences(reference_model)
     for prompt in prompts:
         ids, ours = prompt_ids(engine, prompt), ids_of(engine, request(prompt, config))
         divergences.check(ids, ours, expected[ids], SAMPLING)
 
 
 def check_match(engine: Engine, config: SpeculationConfig, prompts: Any) -> None:
-    """Drafted one by one, and plain together."""
-    plain = ids_of_many(engine, [request(prompt, PLAIN, DRAWN) for prompt in prompts])
+    """Drafted one at a time; plain decoding in one batch."""
+    plain = ids_of_many(engine, [request(prompt, PLAIN, SAMPLED_PARAMS) for prompt in prompts])
     for prompt, expected in zip(prompts, plain, strict=True):
-        assert ids_of(engine, request(prompt, config, DRAWN)) == expected, prompt
+        assert ids_of(engine, request(prompt, config, SAMPLED_PARAMS)) == expected, prompt
 
 
 @nightly
-def test_weights_are_those_of_transformers(engine: Engine, theirs: Any) -> None:
+def test_weights_are_those_of_transformers(engine: Engine, reference_model: Any) -> None:
     ours: Any = engine.models.llm
     kept = ours._module.state_dict()
-    for name, weight in theirs.state_dict().items():
+    for name, weight in reference_model.state_dict().items():
         assert torch.equal(kept[name], weight), name
     assert Path(find_folder(SMOLLM2)).is_dir()
 
 
 @nightly
-def test_plain_decoding_of_all_prompts(engine: Engine, theirs: Any) -> None:
-    check(engine, theirs, PLAIN, PROMPTS)
+def test_plain_decoding_of_all_prompts(engine: Engine, reference_model: Any) -> None:
+    check(engine, reference_model, PLAIN, PROMPTS)
 
 
 @nightly
-@pytest.mark.parametrize("preset", DRAFTING)
-def test_every_preset(engine: Engine, theirs: Any, preset: str) -> None:
-    part = DRAFTING.index(preset)
-    check(engine, theirs, config_of(preset), PROMPTS[part :: len(DRAFTING)])
+@pytest.mark.parametrize("preset", DRAFTING_PRESETS)
+def test_every_preset(engine: Engine, reference_model: Any, preset: str) -> None:
+    part = DRAFTING_PRESETS.index(preset)
+    check(engine, reference_model, config_of(preset), PROMPTS[part :: len(DRAFTING_PRESETS)])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", DRAFTING)
-def test_every_preset_on_all_prompts(engine: Engine, theirs: Any, preset: str) -> None:
-    check(engine, theirs, config_of(preset), PROMPTS)
+@pytest.mark.parametrize("preset", DRAFTING_PRESETS)
+def test_every_preset_on_all_prompts(engine: Engine, reference_model: Any, preset: str) -> None:
+    check(engine, reference_model, config_of(preset), PROMPTS)
 
 
 @nightly
-def test_prompt_lookup_alone(engine: Engine, theirs: Any) -> None:
-    check(engine, theirs, replace(config_of("best"), drafters=("ngram",)), PROMPTS[:6])
+def test_prompt_lookup_alone(engine: Engine, reference_model: Any) -> None:
+    check(engine, reference_model, replace(config_of("best"), drafters=("ngram",)), PROMPTS[:6])
 
 
 @nightly
 @pytest.mark.parametrize("preset", ["best", "specinfer"])
 def test_match_at_a_temperature_is_plain(engine: Engine, preset: str) -> None:
-    check_match(engine, config_of(preset, DRAWN.temperature), PROMPTS[:3])
+    check_match(engine, config_of(preset, SAMPLED_PARAMS.temperature), PROMPTS[:3])
 
 
 @nightly
-@pytest.mark.parametrize("preset", DRAFTING)
-def test_every_preset_with_the_shipped_ssms(
-    smollm2_engine: Engine, theirs: Any, preset: str
+@pytest.mark.parametrize("preset", DRAFTING_PRESETS)
+def test_every_preset_with_the_bundled_ssms(
+    smollm2_engine: Engine, reference_model: Any, preset: str
 ) -> None:
-    part = DRAFTING.index(preset)
-    check(smollm2_engine, theirs, config_of(preset), PROMPTS[part :: len(DRAFTING)])
+    part = DRAFTING_PRESETS.index(preset)
+    check(smollm2_engine, reference_model, config_of(preset), PROMPTS[part :: len(DRAFTING_PRESETS)])
 
 
 @nightly
-def test_lookups_alone_with_the_shipped_counts(smollm2_engine: Engine, theirs: Any) -> None:
+def test_lookups_alone_with_the_bundled_counts(smollm2_engine: Engine, reference_model: Any) -> None:
     config = replace(config_of("best"), drafters=("suffix", "table"))
-    check(smollm2_engine, theirs, config, PROMPTS[:6])
+    check(smollm2_engine, reference_model, config, PROMPTS[:6])
 
 
 @nightly
-@pytest.mark.parametrize("preset", [name for name in DRAFTING if name != "specinfer-paper"])
-def test_match_with_the_shipped_ssms_is_plain(smollm2_engine: Engine, preset: str) -> None:
-    config, part = config_of(preset, DRAWN.temperature), DRAFTING.index(preset)
-    assert config.resolve(DRAWN.temperature).verify == "match"
-    check_match(smollm2_engine, config, PROMPTS[part :: 2 * len(DRAFTING)])
+@pytest.mark.parametrize("preset", [name for name in DRAFTING_PRESETS if name != "specinfer-paper"])
+def test_match_with_the_bundled_ssms_is_plain(smollm2_engine: Engine, preset: str) -> None:
+    config, part = config_of(preset, SAMPLED_PARAMS.temperature), DRAFTING_PRESETS.index(preset)
+    # Only `match` takes the LLM's own draws: its tokens can be compared with plain decoding.
+    assert config.resolve(SAMPLED_PARAMS.temperature).verify == "match"
+    check_match(smollm2_engine, config, PROMPTS[part :: 2 * len(DRAFTING_PRESETS)])
 
 
 @nightly
 def test_bfloat16_equals_its_own_plain_decoding(random_ssm: Path) -> None:
     engine = Engine(load_models(SMOLLM2, [SMOLLM2, str(random_ssm)], "bfloat16"))
-    for i, preset in enumerate(DRAFTING):
+    for i, preset in enumerate(DRAFTING_PRESETS):
         prompt = PROMPTS[i]
         plain = ids_of(engine, request(prompt, PLAIN))
         assert ids_of(engine, request(prompt, config_of(preset))) == plain, preset

@@ -21,20 +21,20 @@ from core.trees.tree import ROOT, TokenTree, depths_of
 from tests.fakes import TableModel, random_table, sequence_of
 from tests.laws.trees import LAW, drafts, paths
 
-Path = tuple[int, ...]
+TokenPath = tuple[int, ...]
 
 
 def union(drafts: Mapping[int, Draft]) -> CombinedTree:
     return combine("union", drafts)
 
 
-def tree_paths(tree: TokenTree) -> list[Path]:
+def tree_paths(tree: TokenTree) -> list[TokenPath]:
     return paths(tree.token_ids, tree.parents)
 
 
-def multiplicities(tree: TokenTree) -> Counter[Path]:
-    """How many proposals stand behind each path."""
-    sizes = [len(offered) for offered in tree.proposals]
+def multiplicities(tree: TokenTree) -> Counter[TokenPath]:
+    """The number of proposals of each path."""
+    sizes = [len(proposals) for proposals in tree.proposals]
     return Counter(dict(zip(tree_paths(tree), sizes, strict=True)))
 
 
@@ -61,12 +61,12 @@ def test_merging_a_draft_with_itself_adds_no_path(draft: Draft) -> None:
 def test_the_order_of_drafts_changes_only_the_order_of_lists(
     draft: Draft, other: Draft, third: Draft
 ) -> None:
-    forth = union({0: draft, 1: other, 2: third}).tree
-    back = union({2: third, 1: other, 0: draft}).tree
-    for path, node in zip(tree_paths(forth), range(len(forth)), strict=True):
-        same = back.proposals[tree_paths(back).index(path)]
-        assert Counter(forth.proposals[node]) == Counter(same)
-    assert len(forth) == len(back)
+    tree = union({0: draft, 1: other, 2: third}).tree
+    reverse = union({2: third, 1: other, 0: draft}).tree
+    for node, path in enumerate(tree_paths(tree)):
+        same = reverse.proposals[tree_paths(reverse).index(path)]
+        assert Counter(tree.proposals[node]) == Counter(same)
+    assert len(tree) == len(reverse)
 
 
 @LAW
@@ -75,20 +75,20 @@ def test_a_proposal_keeps_its_drafters_numbers(draft: Draft, other: Draft) -> No
     tree = union({0: draft, 1: other}).tree
     of_tree = Counter(
         (path, p.drafter, p.score, p.rank, p.q, p.row)
-        for path, offered in zip(tree_paths(tree), tree.proposals, strict=True)
-        for p in offered
+        for path, proposals in zip(tree_paths(tree), tree.proposals, strict=True)
+        for p in proposals
     )
     expected = Counter(
         (
             path,
             index,
-            made.scores[node],
-            made.ranks[node],
-            made.qs[node],
-            made.rows[made.parents[node]] if made.q is not None else None,
+            source.scores[node],
+            source.ranks[node],
+            source.qs[node],
+            source.rows[source.parents[node]] if source.q is not None else None,
         )
-        for index, made in enumerate((draft, other))
-        for node, path in enumerate(paths(made.token_ids, made.parents))
+        for index, source in enumerate((draft, other))
+        for node, path in enumerate(paths(source.token_ids, source.parents))
     )
     assert of_tree == expected
 
@@ -113,7 +113,7 @@ def grow(seed: int, shape: tuple[int, ...], budget: int) -> tuple[Draft, BestFir
     return growth.draft(), growth
 
 
-def path_to(draft: Draft, node: int) -> Path:
+def path_to(draft: Draft, node: int) -> TokenPath:
     return paths(draft.token_ids, draft.parents)[node]
 
 
@@ -133,7 +133,7 @@ def test_best_first_keeps_a_closed_set_of_the_best(
     assert all(path[:-1] in kept for path in kept if len(path) > 1), "closed under ancestors"
     assert max(draft.depths) <= len(shape)
 
-    def value(path: Path) -> float:
+    def value(path: TokenPath) -> float:
         product, all_paths = 1.0, paths(everything.token_ids, everything.parents)
         for i in range(len(path)):
             product *= everything.scores[all_paths.index(path[: i + 1])]

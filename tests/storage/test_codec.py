@@ -1,4 +1,4 @@
-"""Events to rows, without a database: texts, rounds that are refused, where reading stops."""
+"""Encoding of events as rows, without a database: texts, refused rounds, where reading stops."""
 
 import dataclasses
 from typing import Any
@@ -16,7 +16,7 @@ from tests.synthetic import synthetic_run
 @given(texts)
 def test_text_survives_and_can_be_sent_to_sqlite(text: str) -> None:
     stored = encode_text(text)
-    stored.encode()
+    stored.encode()  # raises for half a surrogate pair, which SQLite cannot store
     assert decode_text(stored) == text
 
 

@@ -82,7 +82,7 @@ def test_a_past_run_goes_into_live_is_noted_and_rerun(
 
     other, _ = run_ids(context)
     sites.sessions(page)
-    count_said(page, "2 runs, page 1 of 1.", 2)
+    count_said(page, "2 runs.", 2)
     open_row(page, 1, run_id)
     note = " ".join(text.replace("\r", "").replace("\x00", "") for text in HOSTILE_TEXTS)
     sites.run_tools(page).fill("#sessions-note textarea", note)
@@ -91,12 +91,12 @@ def test_a_past_run_goes_into_live_is_noted_and_rerun(
     assert context.store.run(run_id).note == note
     page.get_by_role("button", name="Filter and order").click()
     page.locator("#sessions-noted input").check()
-    count_said(page, "1 run, page 1 of 1.", 1)
+    count_said(page, "1 run.", 1)
     page.locator("#sessions-runs .sp-note").wait_for()
     assert page.evaluate("() => globalThis.pwned") is None
     assert page.locator("img[src='x']").count() == 0
     page.locator("#sessions-noted input").uncheck()
-    count_said(page, "2 runs, page 1 of 1.", 2)
+    count_said(page, "2 runs.", 2)
     open_row(page, 0, other)
     becomes(page, NOTE, "")  # another run, another note
     open_row(page, 1, run_id)

@@ -49,7 +49,7 @@ def random_tokens(count: int = 64, kinds: int = 2, seed: int = 0) -> TrainingTok
 
 
 def test_the_loss_and_its_gradient_are_those_of_autograd(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the chunks, with tokens that the head lacks, and scaled."""
+    """In chunks, with tokens outside the head's vocabulary, and with a scaled gradient."""
     monkeypatch.setattr("zoo.shared_students.CHUNK", 10)
     tokens, noise = random_tokens(), torch.Generator().manual_seed(1)
     hidden = torch.randn(64, 16, generator=noise, requires_grad=True)
@@ -68,7 +68,7 @@ def test_the_loss_and_its_gradient_are_those_of_autograd(monkeypatch: pytest.Mon
 
 def test_new_embeddings_are_the_llms_principal_components() -> None:
     noise = torch.Generator().manual_seed(0)
-    # Of no higher rank than the students are wide, so that nothing is lost but the scale.
+    # Its rank is at most the students' width, so that only the scale is lost.
     wide = torch.randn(VOCAB, 20, generator=noise) @ torch.randn(20, 48, generator=noise)
     ours = new_students(SHAPE, 2, wide, 0).embedding
     products, wide_products = ours @ ours.t(), wide @ wide.t()
@@ -79,7 +79,7 @@ def test_new_embeddings_are_the_llms_principal_components() -> None:
 
 
 def test_a_kinds_weight_is_what_its_tokens_count() -> None:
-    """Where a kind weighs nothing, its targets change nothing for that student."""
+    """Targets of a kind with weight 0 do not change that student's loss."""
     tokens = random_tokens()
     others = tokens.top_ids.where(tokens.kinds[:, None] == 0, tokens.top_ids.flip(1))
     losses = [
@@ -105,22 +105,22 @@ def test_training_lowers_each_students_loss() -> None:
 
 
 def test_too_few_tokens_are_refused() -> None:
-    with pytest.raises(ConfigError, match="generation_minutes is '64 tokens': enough for 65"):
+    with pytest.raises(ConfigError, match="num_tokens is 64: at least 65; raise gen"):
         SharedTrainer(
             students(), random_tokens(), [[1.0], [1.0]], StudentBatch(2, 65), torch.float32
         )
 
 
 def test_folders_open_with_the_students_logits(models: LoadedModels, tmp_path: Path) -> None:
-    """By core and, with the whole head, by transformers; the embedding is stored once."""
+    """core loads them and, with the whole head, transformers; the embedding is stored once."""
     stacked = students()
     write_family(tmp_path / "out", ["ssm-a", "ssm-b"], stacked, models, {"steps": 1})
     folders = [tmp_path / "out" / name for name in ("ssm-a", "ssm-b")]
     llm = str(tmp_path / "llm")
     loaded = load_models(llm, [str(folder) for folder in folders], "float32", "cpu")
-    halves = map_tensors([stacked], lambda parts: parts[0].bfloat16().float())
+    rounded = map_tensors([stacked], lambda parts: parts[0].bfloat16().float())
     ids = [1, 5, 63, 2, 40, 8]
-    expected = hidden_states(halves, torch.tensor([ids])) @ halves.head
+    expected = hidden_states(rounded, torch.tensor([ids])) @ rounded.head
     for number, folder in enumerate(folders):
         ssm = loaded.ssms[folder.name]
         row = ssm.open_row()
@@ -143,10 +143,10 @@ def test_a_kill_while_writing_leaves_what_was_written(
     out, names = tmp_path / "out", ["ssm-a", "ssm-b"]
     write_family(out, names, students(0), models, {"steps": 1})
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    left = iter(range(2))
+    saves_left = iter(range(2))
 
     def killed(*given: Any, **more: Any) -> None:
-        if next(left, None) is None:
+        if next(saves_left, None) is None:
             raise Killed
         save_file(*given, **more)
 

@@ -45,7 +45,7 @@ from core.models.rows import Batch
 __all__ = ["CompiledForward", "DraftResult", "Ready"]
 
 # Bytes of weights for each thread: starting a thread takes as long as reading these.
-WORTH_A_THREAD = 1 << 22
+MIN_BYTES_PER_THREAD = 1 << 22
 # Written to the barrier's count when a thread fails: more arrivals than any thread waits for.
 ABANDONED = 1 << 62
 Ready = Callable[[int], None]
@@ -98,7 +98,7 @@ class CompiledForward:
         self.shapes: Sequence[LayerShape] = [shape] * len(weights.layers)
         # As many as torch has now, if there is work for them; later `TorchAlone` limits torch to
         # one thread.
-        most = self._packed_bytes // WORTH_A_THREAD + 1
+        most = self._packed_bytes // MIN_BYTES_PER_THREAD + 1
         self._pool = _WorkerPool(min(torch.get_num_threads(), most))
         # bfloat16 parts of an activation, for the size of the workspace.
         self._parts = kind_of_array(self._weights.matrices.dtype.type).parts
@@ -156,7 +156,7 @@ class CompiledForward:
         )
         # Fewer weights may be worth fewer threads.
         one._pool = _WorkerPool(
-            min(self.workers, one._weights.matrices.nbytes // WORTH_A_THREAD + 1)
+            min(self.workers, one._weights.matrices.nbytes // MIN_BYTES_PER_THREAD + 1)
         )
         one._pool.kernel = self._pool.kernel
         return one

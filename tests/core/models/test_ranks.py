@@ -1,5 +1,4 @@
-"""An LLM over ranks without processes: what is refused and when, messages, and the arithmetic of a
-divided pass with ranks that are threads."""
+"""Ranks without processes: refusals, messages, and a sharded pass with threads as ranks."""
 
 import random
 import socket
@@ -61,14 +60,14 @@ def test_values_that_are_no_split_are_refused(text: str) -> None:
 def test_a_rank_reaches_its_leader_at_an_address_or_a_name(
     host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As MASTER_ADDR has it: an IPv6 address without brackets, or a name, which ZeroMQ does not
-    bind."""
+    """MASTER_ADDR: an IPv6 address without brackets, or a host name, which must be resolved before
+    ZeroMQ can bind it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.create_server((host, 0), family=family):
             pass
     except OSError as error:
-        pytest.skip(f"{host} is no address here: {error}")
+        pytest.skip(f"{host} cannot be bound on this machine: {error}")
     with linked_ranks(host, monkeypatch) as (followers, link):
         link.send(RankJoined(1, FORMAT, "elsewhere"))
         assert followers.collect(RankJoined, 10.0).keys() == {1}
@@ -173,7 +172,7 @@ def model_folder(tmp_path: Path, family: str, **changes: Any) -> str:
 
 
 def forbidden(*_: Any) -> Any:
-    raise AssertionError("it is too late")
+    raise AssertionError("the split must be refused before this call")
 
 
 # -- messages --
@@ -186,7 +185,7 @@ CALLS = (
 
 
 @pytest.mark.parametrize("decode", [decode_call, decode_reply])
-def test_whatever_comes_is_a_message_or_refused(decode: Callable[[bytes], object]) -> None:
+def test_invalid_bytes_are_refused(decode: Callable[[bytes], object]) -> None:
     dice = random.Random(5)
     whole = [encode(call) for call in CALLS]
     assert [decode_call(data) for data in whole] == list(CALLS)
@@ -202,7 +201,7 @@ def test_whatever_comes_is_a_message_or_refused(decode: Callable[[bytes], object
 def test_a_follower_of_another_version_is_refused(
     version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is sent no call: fields have no names, so it would misread one."""
+    """No call is sent to it: messages are arrays without field names, and would be misread."""
     with linked_ranks("127.0.0.1", monkeypatch) as (followers, link):
         link.send(RankJoined(1, version, "elsewhere"))
         refusal = f"rank 1 .*its messages have format {version}, here {FORMAT}"
@@ -217,7 +216,7 @@ def test_a_follower_of_another_version_is_refused(
 # -- arithmetic --
 
 
-class Threads:
+class ThreadGroup:
     """A group whose ranks are threads of this process."""
 
     def __init__(self, count: int) -> None:
@@ -236,7 +235,7 @@ class Threads:
 
 
 class _ThreadRank:
-    def __init__(self, threads: Threads, rank: int) -> None:
+    def __init__(self, threads: ThreadGroup, rank: int) -> None:
         self._threads, self.rank, self.count = threads, rank, threads.count
 
     def all_reduce(self, part: torch.Tensor) -> torch.Tensor:
@@ -248,7 +247,7 @@ class _ThreadRank:
 
 
 def slice_of(weights: LeanWeights, rank: int, count: int) -> LeanWeights:
-    """A rank's part, by hand."""
+    """A rank's shard; a reference that does not use `sharding.py`, except for `outputs_of`."""
 
     def part_of(matrix: torch.Tensor, sizes: list[int], dim: int) -> torch.Tensor:
         parts = matrix.split(sizes, dim)
@@ -300,7 +299,7 @@ def test_parts_add_up_to_the_whole_pass(
     module = tiny_module(family, 3, torch.float32, **changes)
     whole = checked_model(module, info_of(module, family, role="llm"))
     assert whole.lean_weights is not None
-    threads, weights = Threads(2), whole.lean_weights
+    threads, weights = ThreadGroup(2), whole.lean_weights
 
     def model_of(rank: int) -> HfModel:
         part, group = slice_of(weights, rank, 2), threads.as_rank(rank)
@@ -329,8 +328,8 @@ def test_parts_add_up_to_the_whole_pass(
 def test_a_pass_in_halves_gives_the_same_bits(
     dtype: torch.dtype, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With one rank, whose products are the sums: nothing but the calls is divided."""
-    monkeypatch.setattr("core.models.native.forward.WORTH_A_THREAD", 1)
+    """One rank: layers run as attention half and MLP half; results must be bit-identical."""
+    monkeypatch.setattr("core.models.native.forward.MIN_BYTES_PER_THREAD", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: workers)
     module = tiny_module("llama", 3, dtype, attention_bias=True, mlp_bias=True)
     whole = checked_model(module, info_of(module, "llama", role="llm"))

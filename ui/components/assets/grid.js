@@ -26,7 +26,8 @@ export function create(panel) {
       heat.node.hidden = empty || !map;
       sweep.node.hidden = empty || map;
       if (empty) return;
-      setText(description, words(value, layers.now(value)));
+      // The axes are named at the map and below the line.
+      setText(description, `${labelOf(value.unit)}${where(value, layers.now(value))}`);
       (map ? heat : sweep).draw(layer(value, layers.now(value)), point.of(value));
     },
     restyle: () => sweep.restyle(),
@@ -79,9 +80,10 @@ function layer(value, at) {
 
 function words(value, at) {
   const over = value.column_field ? `${value.row_field} by ${value.column_field}` : value.row_field;
-  const where = value.layer_field ? `, at ${value.layer_field} ${value.layers[at]}` : "";
-  return prose(`${labelOf(value.unit)}, ${over}${where}`);
+  return prose(`${labelOf(value.unit)}, ${over}${where(value, at)}`);
 }
+
+const where = (value, at) => (value.layer_field ? prose(`, at ${value.layer_field} ${value.layers[at]}`) : "");
 
 function table(value, at) {
   const rows = entries(layer(value, at).cells).map(([, cell]) => [

@@ -60,7 +60,7 @@ def difference(one: torch.Tensor, other: torch.Tensor) -> float:
 
 @pytest.fixture(params=[1, 2, 3])
 def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr("core.models.native.forward.WORTH_A_THREAD", 1)
+    monkeypatch.setattr("core.models.native.forward.MIN_BYTES_PER_THREAD", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: request.param)
     yield request.param
 
@@ -266,7 +266,7 @@ class Broken(Exception):
 @pytest.mark.parametrize("failing_thread", [0, 1])
 def test_a_failing_thread_releases_the_others(failing_thread: int, monkeypatch: pytest.MonkeyPatch):
     """Each part of a pass waits for the others; one that never comes is not waited for."""
-    monkeypatch.setattr("core.models.native.forward.WORTH_A_THREAD", 1)
+    monkeypatch.setattr("core.models.native.forward.MIN_BYTES_PER_THREAD", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     model, _ = both("llama")
     forward: Any = model._forward

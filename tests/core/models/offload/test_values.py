@@ -64,7 +64,7 @@ def test_on_a_gpu_it_writes_what_the_resident_model_writes(folder: Folder, mode:
 def test_on_several_threads_and_in_every_format(
     folder: Folder, changes: dict[str, Any], threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core.models.native.forward.WORTH_A_THREAD", 1)
+    monkeypatch.setattr("core.models.native.forward.MIN_BYTES_PER_THREAD", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     path = folder(**changes)
     resident: Any = load_models(str(path), []).llm
