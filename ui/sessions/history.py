@@ -148,7 +148,7 @@ def list_values(
         value = {"rows": rows, "selected": opened, "empty": empty, "mean": GAIN.label}
         value["pages"] = last
         pages = f", page {number} of {last}" if last > 1 else ""
-        lines = [Line("info", f"{number_of(runs_page.total, 'run')}{pages}." * bool(rows))]
+        lines = [Line("info", f"{number_of(runs_page.total, 'run')}{pages}.")]
         log = log_line(context.store.status())
         lines += [log, Line("info", "" if rights.paths else "You see the runs of this browser.")]
         return [value, notice_value(lines, again=bool(log.text)), number]

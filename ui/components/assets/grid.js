@@ -32,6 +32,7 @@ export function create(panel) {
     },
     restyle: () => sweep.restyle(),
     table: (value) => table(value, layers.now(value)),
+    caption: (value) => words(value, layers.now(value)),
     file: ({ unit }) => (unit === "tokens" ? "grid-tokens-per-pass" : "grid-speed"),
   };
 }
