@@ -66,8 +66,8 @@ MEMORY_BOUND = Lesson(
         "lessons show how, and what the marks in the text mean. Here we only measure.",
     ),
     look="The same text is written twice: with 1 and with 8 tokens in each pass. 7 of the 8 are "
-    "guesses, and most are thrown away, so a pass writes 1 token or a few. Compare the times of a "
-    "pass in the table of runs. Here a round is one pass.",
+    "guesses, and most are thrown away, so a pass writes 1 token or a few. Compare pass "
+    "times in the table of runs. Here a round is one pass.",
     words=(
         Step("token", "a word or a piece of one"),
         Step("decoding", "writing a text token by token"),
