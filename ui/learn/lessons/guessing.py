@@ -67,7 +67,7 @@ MEMORY_BOUND = Lesson(
     ),
     look="The same text is written twice: with 1 and with 8 tokens in each pass. 7 of the 8 are "
     "guesses, and most are thrown away, so a pass writes 1 token or a few. Compare pass "
-    "times in the table of runs. Here a round is one pass.",
+    "times in the table of runs. “Rounds” on the page are passes here.",
     words=(
         Step("token", "a word or a piece of one"),
         Step("decoding", "writing a text token by token"),
