@@ -71,6 +71,8 @@ class ConfigurationRow:
     ttft_ms: float | None
     draft_share: float | None
     same: Same
+    drafted_per_pass: float | None = None
+    """The mean depth of the drafts; None if nothing was drafted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ class PromptRow:
     drafted, and for plain decoding."""
     ratios: tuple[float, ...] = ()
     """The speed-up of each repeat; `ratio` is their median."""
+    drafted_per_pass: float | None = None
+    """As in ConfigurationRow."""
 
 
 def configuration_rows(study: Study, results: Results) -> tuple[ConfigurationRow, ...]:
@@ -172,6 +176,7 @@ def configuration_row(study: Study, results: Results, name: str) -> Configuratio
         ttft_ms=median([r.stats.ttft_ms for r in own.values()]) if own else None,
         draft_share=_draft_share(own.values()),
         same=Same("base") if name == study.base_of(name) else same_text(study, results, own),
+        drafted_per_pass=_pooled_depth(own.values()),
     )
 
 
@@ -211,6 +216,7 @@ def prompt_row(
         same=same or Same("unknown"),
         idle=_idle(measured),
         ratios=tuple(ratios),
+        drafted_per_pass=_pooled_depth(measured),
     )
 
 
@@ -259,6 +265,12 @@ def _pooled_rate(results: Iterable[Measured]) -> float | None:
     return (
         sum(stats.num_accepted_tokens for stats in all_stats) / num_drafted if num_drafted else None
     )
+
+
+def _pooled_depth(results: Iterable[Measured]) -> float | None:
+    all_stats = [result.stats for result in results]
+    drafted = sum(stats.num_draft_tokens for stats in all_stats)
+    return drafted / sum(stats.num_rounds for stats in all_stats) if drafted else None
 
 
 def _draft_share(results: Iterable[Measured]) -> float | None:

@@ -23,13 +23,14 @@ __all__ = ["Tuned", "as_good", "tuning_result"]
 @dataclass(frozen=True, slots=True)
 class Tuned:
     """Figures of a grid. `rows[i]` and `lengths[i]` (tokens per pass) belong to
-    `grid.configurations[i]`; `plain` is plain decoding's row; `best` an index into `rows`, None
-    before anything is measured; `alike`: groups of points that drafted the same in every run, so
-    that they differ by noise only; `as_good`: points whose interval of speed overlaps the
-    best's or that are `alike` with it; `over`: the intervals' groups, `prompt` or `repeat`."""
+    `grid.configurations[i]`; `plains`: plain decoding's rows by their temperature, None where that
+    is no axis; `best` an index into `rows`, None before anything is measured; `alike`: groups of
+    points that drafted the same in every run, so that they differ by noise only; `as_good`: points
+    whose interval of speed overlaps the best's or that are `alike` with it; `over`: the intervals'
+    groups, `prompt` or `repeat`."""
 
     grid: Grid
-    plain: ConfigurationRow
+    plains: Mapping[float | None, ConfigurationRow]
     rows: tuple[ConfigurationRow, ...]
     lengths: tuple[Estimate | None, ...]
     best: int | None
@@ -44,8 +45,8 @@ def tuning_result(study: Study, results: Results) -> Tuned:
     by_name: dict[str, dict[Cell, Measured]] = {}
     for cell, result in results.items():
         by_name.setdefault(cell.contestant, {})[cell] = result
-    base = by_name.get(study.base, {})
     names = [one.name for one in grid.configurations]
+    bases = set(map(study.base_of, names))
     by_point = [by_name.get(name, {}) for name in names]
     rows = tuple(
         # Each point against plain decoding at its own temperature.
@@ -57,7 +58,11 @@ def tuning_result(study: Study, results: Results) -> Tuned:
     alike = _alike(by_point)
     return Tuned(
         grid=grid,
-        plain=configuration_row(study, base, study.base),
+        plains={
+            one.temperature: configuration_row(study, by_name.get(one.name, {}), one.name)
+            for one in study.configurations
+            if one.name in bases
+        },
         rows=rows,
         lengths=tuple(_length(own) for own in by_point),
         best=best,

@@ -33,7 +33,8 @@ def test_the_best_is_the_fastest_against_plain_decoding() -> None:
     assert result.best == 2 and result.rows[2].name == "speculation_length=4, expansion=1"
     assert [round(row.ratio.value, 3) for row in result.rows if row.ratio] == [1.5, 1.9, 2.0, 0.5]
     assert result.as_good == (), "ratios that never move have no overlap"
-    assert result.plain.speed == 11.0 and result.plain.ratio is None
+    plain = result.plains[None]
+    assert plain.speed == 11.0 and plain.ratio is None
 
 
 def test_points_whose_intervals_overlap_are_as_good() -> None:

@@ -304,7 +304,7 @@ def shot_in_motion(page: Any, name: str, full_page: bool = False) -> None:
 
 def sessions(page: Any) -> None:
     turn_to(page, "Sessions")
-    page.locator("#sessions-said").get_by_text(re.compile(r"\d+ runs?, page")).wait_for()
+    page.locator("#sessions-said").get_by_text(re.compile(r"\d+ runs?(, page|\.)")).wait_for()
 
 
 def until(page: Any, condition: Callable[[], bool]) -> None:

@@ -184,7 +184,7 @@ def test_on_a_narrow_page_hostile_texts_differ_and_past_comparisons_go(
     listed.get_by_role("button", name=re.compile("^Delete .*Italian")).click()
     listed.get_by_role("button", name=re.compile("^Yes, delete .*Italian")).click()
     bar_says(page, "No comparison yet")
-    bar_says(page, "Then come their figures side by side")
+    bar_says(page, "Their figures appear side by side")
     becomes(page, SHOWN_PANELS, 0)  # no empty frames
     assert len(context.store.studies.studies()) == 1
     page.click("#compare-begin")

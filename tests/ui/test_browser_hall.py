@@ -125,7 +125,7 @@ def check_fit(page: Any, name: str, look: str) -> None:
     assert looks.covered(page) == [], (name, look)
     # Its menu of the tabs that do not fit, which is gone after a narrow moment; its footer.
     becomes(page, GRADIOS, [look.startswith("390")] * 2)
-    if name in BEGINS and not look.startswith("390"):
+    if name in BEGINS:
         assert page.evaluate(IN_WINDOW, BEGINS[name]), (name, look)
     assert looks.tiny_texts(page) == [], (name, look)
     if name in ("Live", "Sessions") and look not in LARGE:

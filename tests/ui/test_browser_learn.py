@@ -143,7 +143,7 @@ def test_a_lesson_is_read_run_tried_answered_and_goes_into_live(
     short: Served, browser_page: OpenPage, axe: Axe
 ) -> None:
     page = learn_tab(browser_page(short[0]), 3)
-    verdict(page, "Do the thing to try first")
+    verdict(page, "First run “Something to try”")
     page.click("#learn-run")
     assert [row[0] for row in rows(page, 1)] == ["▸ width 3"]
     page.locator("#learn-tree .ss-tree svg").first.wait_for()

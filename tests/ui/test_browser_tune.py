@@ -187,7 +187,7 @@ def saves_files(page: Any, rows: int, runs: int) -> None:
         file, content = saved_file(page, button.click)
         assert file == f"specscope-grid-speed.{kind.lower()}" and len(content) > 2000
         if kind == "SVG":
-            assert b"Speculation length" in content and b"x</text>" in content
+            assert b"speculation length" in content and b"x</text>" in content
     button = page.locator("#tune-length").get_by_role("button", name="as SVG")
     assert saved_file(page, button.click)[0] == "specscope-grid-tokens-per-pass.svg"
 
@@ -312,11 +312,11 @@ def a_third_axis_opens_at_the_best_point(page: Any) -> None:
     page.click("#tune-start")
     grid_shows(page, 19, measured=9, rows=19)
     for picture in ("#tune-speed", "#tune-length"):  # opened where the best point is
-        page.locator(picture).get_by_text("at Max tree nodes 9").wait_for()
+        page.locator(picture).get_by_text("at max tree nodes 9").wait_for()
     page.locator("#tune-speed td[data-mark=best]").wait_for()
     for votes in ("4", "9"):
         page.locator("#tune-speed select").select_option(votes)
-        page.locator("#tune-length").get_by_text(f"at Max tree nodes {votes}").wait_for()
+        page.locator("#tune-length").get_by_text(f"at max tree nodes {votes}").wait_for()
         texts(page, f"#tune-speed td[aria-label*='max tree nodes {votes}']", 9)
     as_table = page.locator("#tune-speed").get_by_role("button", name="as a table")
     as_table.click()

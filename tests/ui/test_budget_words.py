@@ -35,12 +35,14 @@ def with_budget(asked: Any, nodes: Any, view: View | None = None, **fields: Any)
 
 def test_what_auto_came_to_is_said_to_be_measured_and_what_it_keeps_from() -> None:
     said = budget_words(with_budget("auto", 2))
-    assert said.startswith("max_tree_nodes=auto came to 2 nodes in this run: larger trees took ")
+    assert said.startswith(
+        "max_tree_nodes=auto resolved to 2 nodes in this run: larger trees took "
+    )
     assert "more than 1.5 times a plain pass when this machine was timed." in said
     assert "2 nodes for 3 drafters let drafts be 1 deep: speculation_length 8 is not " in said
     assert said.endswith(f"{DRAFTERS[2]} gets no node and drafts nothing.")
     one = budget_words(with_budget("auto", 1))
-    assert "came to 1 node in" in one
+    assert "resolved to 1 node in" in one
     assert one.endswith(f"{DRAFTERS[1]} and {DRAFTERS[2]} get no node and draft nothing.")
 
 
@@ -56,7 +58,7 @@ def test_what_auto_came_to_is_said_to_be_measured_and_what_it_keeps_from() -> No
 )
 def test_sixty_four_is_as_many_as_are_timed(fields: dict[str, Any], words: str) -> None:
     view = with_budget("auto", 64, speculation_length=4, expansion=[1], **fields)
-    assert budget_words(view) == f"max_tree_nodes=auto came to 64 nodes in this run, {words}"
+    assert budget_words(view) == f"max_tree_nodes=auto resolved to 64 nodes in this run, {words}"
 
 
 def test_a_budget_that_keeps_from_nothing_is_not_talked_of_and_a_vote_shares_none() -> None:

@@ -276,7 +276,7 @@ def test_partial_results_are_shown_and_what_auto_came_to(context: Context) -> No
     assert rows["0"]["tokens_per_second"] > 0 and rows["1"]["tokens_per_second"] is None
     assert rows["1"]["same_text"] == "unknown" and shown["compared"]["words"]
     assert comparison_values(opened.study, {}, context.store.events)["texts"]["texts"] == {}
-    sentence = "max_tree_nodes=auto came to 8 nodes, the same in every run of this study."
+    sentence = "max_tree_nodes=auto resolved to 8 nodes in every run of this study."
     assert sentence not in pictures(context, opened)["compared"]["words"]
     known = {cell: replace(one, auto_nodes=8) for cell, one in opened.results.items()}
     opened = opened._replace(results=known)
@@ -288,7 +288,7 @@ def test_partial_results_are_shown_and_what_auto_came_to(context: Context) -> No
     some = {cell: replace(one, auto_nodes=None) for cell, one in other.items()}
     only = {cell: one for cell, one in known.items() if cell.contestant == "specinfer"}
     assert machine_words({**only, **some}) == (
-        "max_tree_nodes=auto came to 8 nodes, the same in every run of specinfer."
+        "max_tree_nodes=auto resolved to 8 nodes in every run of specinfer."
     )
 
 
@@ -360,7 +360,7 @@ def test_the_fastest_is_not_told_apart_from_one_whose_repeats_reach_it(context: 
         change_stats(speeds, Cell("sequence", "1", repeat), tokens_per_second=speed)
     sentence = verdict(opened.study, speeds)
     assert sentence.startswith("The highest speed-up is specinfer at 1.50x")
-    assert sentence.endswith("Not told apart from it: sequence.")
+    assert sentence.endswith("Within noise of it: sequence.")
 
 
 def test_of_many_repeats_resamples_are_reported_and_more_is_claimed(context: Context) -> None:

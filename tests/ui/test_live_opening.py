@@ -65,7 +65,7 @@ def test_the_page_opens_with_a_run_that_plays_until_one_of_ones_own(store: RunSt
     assert desk.player is not None
     desk.player.seek(10_000)
     message = notice_of(live_values(live, desk, live.board.values(desk)))
-    assert "A recording, no run of yours. Finished: " in message
+    assert "A recording, not a run of yours. Finished: " in message
     last = run(live, desk)
     assert "Finished" in notice_of(last) and "record" not in notice_of(last)
     assert last[2]["state"] == "completed"

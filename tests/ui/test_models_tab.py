@@ -164,11 +164,11 @@ def test_the_table_says_whether_it_fits(store: RunStore, monkeypatch: pytest.Mon
     verdicts = {offer["parts"]["0"]["name"]: offer["verdict"] for offer in value["offers"].values()}
     assert verdicts["synthetic-llm"] == "loaded" and verdicts["llm"] == "fits"
     assert verdicts["facebook/opt-1.3b"] == "fits" and verdicts["facebook/opt-13b"] == "tight"
-    assert "8.0 GiB is free on the CPU now" in free["lines"]["0"]["text"]
+    assert "8.0 GiB of memory is free now" in free["lines"]["0"]["text"]
     monkeypatch.setattr(placing, "available_bytes", lambda device: None)
     value, free = table(context_of(store), True, "bfloat16", "cpu")
     assert value["offers"]["1"]["verdict"] == "unknown"
-    assert "an unknown amount is free" in free["lines"]["0"]["text"]
+    assert "an unknown amount of memory is free" in free["lines"]["0"]["text"]
 
 
 def test_a_device_that_is_not_there_is_reported(store: RunStore) -> None:
@@ -221,7 +221,7 @@ def test_a_smaller_dtype_that_fits_is_named(folder: Path, monkeypatch: pytest.Mo
         (size - 1, "Nor with the dtype bfloat16: 77 KiB together."),
     ):
         monkeypatch.setattr(placing, "available_bytes", lambda device, free=free: free)
-        assert need_lines(memory_need(pair))[0].text.endswith(f" free on the CPU. {words}")
+        assert need_lines(memory_need(pair))[0].text.endswith(f" of memory free. {words}")
     monkeypatch.setattr(placing, "available_bytes", lambda device: 2 * size)
     assert all("dtype" not in line.text for line in need_lines(memory_need(pair)))
     unknown = ModelPair(str(folder), ("no/body-knows",), "float32", "cpu")

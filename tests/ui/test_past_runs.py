@@ -78,8 +78,8 @@ def test_filters_restrict_the_list(store: RunStore) -> None:
     store.studies.keep("s", ("speculation_length=4", "x", 0), {"run_id": one})
     assert set(ids()) == {one, two} and ids(alone=True) == [two]
     rows = list_values(ctx, ALL, "", "", "all", "oldest", 1)[0]["rows"].values()
-    named = {row["id"]: row["study"] for row in rows}
-    assert named == {one: "study: speculation length 4", two: ""}
+    named = {row["id"]: (row["title"], row["repeat"]) for row in rows}
+    assert named[one] == ("speculation length 4", "repeat 1") and named[two][1] == ""
     assert ids(drafter="ssm-code") == ids() and ids(drafter="none") == []
     assert ids(since="the last hour") == [], "SYNTHETIC runs are of another year"
     started, *rest = synthetic_run(3, seed=9)

@@ -124,21 +124,13 @@ def test_the_prompt_that_profits_most_is_named_with_the_reason() -> None:
     ]
     sentence = profit_words(lines)
     most, least = lines
-    assert sentence.startswith("Drafts help most in “one two”: 3.50 tokens / pass, since ")
-    assert f"drafted by {most.row.best_drafter}; least in “" in sentence
-    assert (
-        f"{100 * least.row.draft_acceptance_rate:.0f} % of the drafts' depth was accepted"
-        in sentence
-    )
+    assert sentence.startswith("Drafts help most in “one two”: 3.50 tokens / pass, 2.5 of ")
+    assert f"most of them by {most.row.best_drafter}; least in “" in sentence
+    assert f"0.2 of {least.row.drafted_per_pass:.1f} accepted / pass" in sentence
     assert profit_words(lines[::-1]) == sentence and profit_words(lines[:1]) == ""
-    assert (
-        prompts_table_value("s", lines, DRAFTERS, chosen="tree", words="More.")["words"]
-        == f"{sentence} More."
-    )
-    assert (
-        prompts_table_value("s", lines, DRAFTERS, chosen="another", words="More.")["words"]
-        == "More."
-    )
+    value = prompts_table_value("s", lines, DRAFTERS, chosen="tree", words="More.")
+    assert (value["gains"], value["words"]) == (sentence, "More.")
+    assert prompts_table_value("s", lines, DRAFTERS, chosen="another")["gains"] == ""
 
 
 def test_a_tie_has_no_first_and_no_last() -> None:
@@ -156,7 +148,7 @@ def test_a_tie_has_no_first_and_no_last() -> None:
     partly = words_of_gains(3.371, 3.368, 2.0)
     assert (
         "help most in “one two” and 1 more: 3.37 tokens / pass; least" in partly
-        and "least in “one two”: 2.00 tokens / pass, since" in partly
+        and "least in “one two”: 2.00 tokens / pass, 1.0 of" in partly
     )
 
 

@@ -153,7 +153,7 @@ def test_only_controls_that_matter_are_named() -> None:
     for changes in (few, drafting):
         best = why("best", **changes)
         assert "speculation_length" not in best.replace("max_speculation_length", "")
-        assert "a lower max_speculation_length (goodput finds the rest)" in best
+        assert "a lower max_speculation_length (goodput adapts below it)" in best
         assert "a shorter speculation_length" in why("specinfer", **changes)
         assert "speculation_length" not in why("specinfer", speculation_length=1, **changes)
     assert "a higher confidence_threshold" in why("specinfer", length="confidence", **few)
@@ -258,7 +258,7 @@ def test_the_page_passes_the_run_s_own_configuration_and_overlap() -> None:
     known = Ahead("ssm-code", 0, 1.0, True, 500.0, 0.0)
     rounds = (replace(view.rounds[0], ahead=(known,)), *view.rounds[1:])
     stats = replace(HALF_AS_FAST, draft_ms=1500.0, verify_ms=400.0)
-    for lines, words in ((view.rounds, "goodput finds the rest"), (rounds, "other requests")):
+    for lines, words in ((view.rounds, "goodput adapts below it"), (rounds, "other requests")):
         started = replace(view.started, config=config)
         slow_view = replace(view, started=started, rounds=lines, stats=stats, state="completed")
         frame = Frame(view=slow_view, run_id="x", known=9, ended=True, at_end=True)

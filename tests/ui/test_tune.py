@@ -229,7 +229,7 @@ def test_a_measured_grid_is_drawn_with_what_auto_came_to_and_nothing_of_none(
     opened = mine.open(study_id)
     known = {cell: replace(one, auto_nodes=1) for cell, one in opened.results.items()}
     said = picture_values(opened._replace(results=known))[:1]
-    assert "max_tree_nodes=auto came to 1 node, the same in every run" in notice_of(said, 0)
+    assert "max_tree_nodes=auto resolved to 1 node in every run" in notice_of(said, 0)
     assert "came to" not in notice_of(picture_values(opened)[:1], 0)
     known = {cell: replace(one, schedule="shared") for cell, one in opened.results.items()}
     said = notice_of(picture_values(opened._replace(results=known))[:1], 0)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lab.grid import axis_from_text, axis_of, grid
+from lab.grid import axis_from_text, axis_of, baselines, grid
 from lab.order import Cell
 from lab.study import Study
 from lab.tables import Results
@@ -32,7 +32,7 @@ def test_two_axes_make_a_map_and_that_of_acceptance_marks_nothing_as_fast() -> N
     study = grid_study()
     result = tuning_result(study, grid_results(study, noisy))
     value = grid_value(study, result, "speed")
-    assert value["row_field"] == "Speculation length" and value["column_field"] == "Expansion"
+    assert value["row_field"] == "speculation length" and value["column_field"] == "expansion"
     assert value["rows"] == {"0": "2", "1": "4"} and value["columns"] == {"0": "1", "1": "2,1"}
     assert value["layers"] == {} and value["unit"] == "x" and value["base"] == 1.0
     cells = value["cells"]
@@ -55,7 +55,7 @@ def test_one_axis_makes_a_line_and_a_single_value_is_no_axis() -> None:
     axes = [axis_from_text("eta", "0.2"), axis_from_text("speculation_length", "8, 2, 4")]
     study = grid_study(axes)
     value = grid_value(study, tuning_result(study, grid_results(study, lambda *_: 10.0)), "speed")
-    assert value["row_field"] == "Speculation length" and value["columns"] == {}
+    assert value["row_field"] == "speculation length" and value["columns"] == {}
     assert value["rows"] == {"0": "2", "1": "4", "2": "8"} and value["ordered"]
     study = grid_study([axis_of("combine", ["union", "vote"])])
     value = grid_value(study, tuning_result(study, {}), "speed")
@@ -69,7 +69,7 @@ def test_a_third_axis_is_chosen_from_and_has_one_scale() -> None:
     study = grid_study(axes)
     results = grid_results(study, lambda name, *_: 10.0 * (1 + name.endswith("=9")))
     value = grid_value(study, tuning_result(study, results), "speed")
-    assert value["layer_field"] == "Vote nodes"
+    assert value["layer_field"] == "vote nodes"
     assert value["layers"] == {"0": "3", "1": "5", "2": "9"}
     assert len(value["cells"]) == 12 and value["low"] + value["high"] == 2.0
     for place, cell in value["cells"].items():
@@ -144,14 +144,14 @@ def test_each_interval_says_what_it_is_of(prompts: int, repeats: int, spread: st
     assert points["words"].endswith(f". Spread of the speed-up: {spread}."), "in a saved file"
     assert summary_rows(result)[1]["speed_up_spread"] == spread
     assert summary_rows(result)[0]["speed_up_spread"] is None
-    assert f"({spread}: " in words(study, results)
+    assert f", {spread})" in words(study, results)
 
 
 def test_the_table_has_plain_decoding_and_each_point() -> None:
     study = grid_study()
     value = points_value(study, tuning_result(study, grid_results(study, noisy)))
     heads = list(value["heads"].values())
-    assert heads[:3] == ["Speculation length", "Expansion", "speed-up"]
+    assert heads[:3] == ["speculation length", "expansion", "speed-up"]
     plain, first = value["rows"]["0"], value["rows"]["1"]
     assert plain["point"] == -1 and plain["cells"]["0"]["t"] == "plain"
     assert first["cells"]["0"] == {"t": "2", "v": 2} and first["cells"]["1"] == {"t": "1"}
@@ -223,10 +223,10 @@ def test_the_best_is_named_with_what_is_as_good_and_the_noise_is_shown() -> None
     study = grid_study()
     text = words(study, grid_results(study, noisy))
     assert "Best: speculation length 4, expansion 1. 2.00x the speed of plain decoding (" in text
-    assert "Not told apart from it: speculation length 2, expansion 2,1. Their intervals" in text
+    assert "Within noise of it: speculation length 2, expansion 2,1. Their intervals" in text
     assert "Every run wrote plain decoding's text" in text
     text = words(study, grid_results(study, steady))
-    assert "Every other point is told apart from it: their intervals lie below its own." in text
+    assert "No other point is within noise of it: their intervals lie below its own." in text
     text = words(study, grid_results(study, steady, done=7))
     assert "Best so far: " in text and "Every run so far" in text
     assert words(study, {}).startswith("Nothing is measured yet.")
@@ -253,12 +253,14 @@ def test_a_point_that_drafted_as_the_best_did_counts_as_good() -> None:
     assert [rows[str(i)]["mark"] for i in range(1, 5)] == ["near", "", "best", ""]
     assert [row["found"] for row in summary_rows(result)][1:4] == ["within noise", "", "best"]
     text = words(study, results)
-    assert "apart from it: speculation length 2, expansion 1. They drafted and accepted" in text
+    assert (
+        "Within noise of it: speculation length 2, expansion 1. They drafted and accepted" in text
+    )
     assert "Every other point" not in text and "Alike: speculation length 2, expansion 1; " in text
     once = {cell: one for cell, one in results.items() if cell.item == "p0"}
     text = words(grid_study(prompts=1), once)
     assert "Its speed is one sample" in text
-    assert "Not told apart from it: speculation length 2" in text
+    assert "Within noise of it: speculation length 2" in text
 
 
 def test_a_slower_grid_is_said_plainly() -> None:
@@ -340,6 +342,23 @@ def test_what_the_temperature_does_to_acceptance_is_reported() -> None:
         assert f"Accepted of depth: {each}." in text
         assert ("the more often an unlikely token is drawn" in text) == (hot < cold)
     assert "Best at each temperature: speculation length 2, temperature 0: 1.00x; " in text
+    # Each speed-up is over plain decoding at its own temperature, which the table has too.
+    study = replace(study, configurations=(*baselines(axes), *study.configurations[1:]))
+    speeds = {"plain decoding, temperature=0": 20.0, "plain decoding, temperature=0.8": 10.0}
+    results = grid_results(study, lambda name, *_: speeds.get(name, 15.0))
+    rows = points_value(study, tuning_result(study, results))["rows"]
+    columns = [[row["cells"][i]["t"] for i in "0124"] for row in rows.values()]
+    assert columns[:3] == [
+        ["plain", "0", "–", "20.0"],
+        ["plain", "0.8", "–", "10.0"],
+        ["2", "0", "0.75x", "15.0"],
+    ]
+    assert columns[3] == ["2", "0.8", "1.50x", "15.0"] and rows["1"]["point"] == -2
+    plain = [row for row in summary_rows(tuning_result(study, results)) if not row["speed_up"]]
+    assert [(row["temperature"], row["tokens_per_second"]) for row in plain] == [
+        ("0", 20.0),
+        ("0.8", 10.0),
+    ]
     assert "temperature 0" not in words(grid_study(), grid_results(grid_study(), steady))
 
 

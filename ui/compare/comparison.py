@@ -96,6 +96,7 @@ def _row(study: Study, results: Results, row: ConfigurationRow, events: Events) 
         "ratio_spread": spread_words(ratio, group_of(study)),
         "mean_acceptance_length": row.mean_acceptance_length,
         "draft_acceptance_rate": row.draft_acceptance_rate,
+        "drafted_per_pass": row.drafted_per_pass,
         "rounds": row.rounds,
         "ttft_ms": row.ttft_ms,
         "draft_share": row.draft_share,
@@ -152,7 +153,7 @@ def verdict(study: Study, results: Results) -> str:
         return f"The highest speed-up is {sentence}: no difference from plain decoding is shown."
     others = [rows[i].name for i in as_good(rows, rows.index(best))]
     if others:
-        return f"The highest speed-up is {sentence}. Not told apart from it: {', '.join(others)}."
+        return f"The highest speed-up is {sentence}. Within noise of it: {', '.join(others)}."
     return f"The fastest is {sentence}."
 
 

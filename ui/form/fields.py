@@ -55,7 +55,7 @@ MEANINGS = {
     "eta": "A won vote multiplies or divides a weight by 1 + eta; then all are rescaled to mean 1.",
     "weight_bounds": "Lowest and highest weight of an SSM; their mean is 1.",
     "length": "How the speculation length is set: fixed, or by a rule.",
-    "speculation_length": "Tokens drafted ahead in a round (trend: in the first); 0 is plain.",
+    "speculation_length": "Tokens drafted in a round (trend: in the first); 0: plain decoding.",
     "max_speculation_length": "Upper bound for policies that choose the length.",
     "confidence_threshold": "A draft stops after a token that its SSM scores under this.",
     "verify": "When the LLM accepts a drafted token; no choice changes what it is likely to write.",

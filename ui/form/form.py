@@ -155,7 +155,7 @@ def build_command(preset: str, answers: bool = False) -> Command:
     chosen = gr.Dropdown(
         choices=preset_choices(),
         value=preset,
-        label="Preset (choosing runs again)",
+        label="Preset (runs at once)",
         elem_id="preset",
         min_width=150,
     )

@@ -137,11 +137,11 @@ def _side() -> dict[str, Any]:
     lesson = LESSONS[0]
     small: dict[str, Any] = {"size": "sm", "min_width": 60}
     parts: dict[str, Any] = {"lesson": lesson_view(lesson_value(1, {}))}
-    with gr.Row(elem_classes="sp-buttons"):
+    parts["attempt"] = gr.Markdown(try_words(lesson.attempt.words), elem_classes="sp-say")
+    with gr.Row(elem_classes="sp-buttons", elem_id="learn-runs"):
         parts["run"] = gr.Button("Run the example", elem_id="learn-run", min_width=130)
         parts["try_button"] = gr.Button(lesson.attempt.button, elem_id="learn-try", min_width=110)
         parts["stop"] = gr.Button("Stop", elem_id="learn-stop", min_width=60)
-    parts["attempt"] = gr.Markdown(try_words(lesson.attempt.words), elem_classes="sp-say")
     parts["rows"] = runs_view()
     with gr.Row(elem_classes="sp-buttons", elem_id="learn-moves"):
         parts["previous"] = gr.Button("‹ Previous", elem_id="learn-previous", **small)

@@ -5,6 +5,7 @@ Knows the model host and the offers, no component and no visitor.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -13,6 +14,8 @@ from itertools import groupby
 from typing import Any
 
 from ui.models_tab.offers import HERE, MemoryNeed, Offer, Part
+from ui.run.letters import letter
+from ui.run.listed import by_index
 from ui.server.model_host import ModelHost
 from ui.server.model_swap import CANCELLED, ModelPair, ModelSwap, Stage
 from ui.shared.parts import short_count
@@ -41,7 +44,9 @@ def _offer(offer: Offer, free: int | None) -> dict[str, Any]:
         "name": offer.parts[0].name,
         "llm": offer.llm,
         "ssms": {str(i): name for i, name in enumerate(offer.ssms)},
-        "parts": {str(i): _part(part) for i, part in enumerate(offer.parts)},
+        "parts": by_index(
+            _part(part) | mark for part, mark in zip(offer.parts, _marks(offer), strict=True)
+        ),
         "total": _size(offer.bytes) if offer.bytes else "",
         "verdict": _verdict(offer, free),
         "lack": f"{_size(offer.bytes)} needed, {_size(free)} free" if free is not None else "",
@@ -49,7 +54,18 @@ def _offer(offer: Offer, free: int | None) -> dict[str, Any]:
     }
 
 
-def _part(part: Part) -> dict[str, str]:
+def _marks(offer: Offer) -> list[dict[str, Any]]:
+    """Letter and colour of each loaded SSM, as on the whole page; nothing for other models."""
+    ssms = itertools.count()
+    return [
+        {"slot": (slot := next(ssms)), "letter": letter(slot)}
+        if offer.group == "loaded" and part.role == "SSM"
+        else {}
+        for part in offer.parts
+    ]
+
+
+def _part(part: Part) -> dict[str, Any]:
     return {
         "role": part.role,
         "name": part.name,
@@ -75,17 +91,13 @@ def _size(size: int) -> str:
     return f"{size / 2**20:.1f} MiB" if few else format_bytes(size)
 
 
-def _device_words(device: str) -> str:
-    return "the CPU" if device == "cpu" else device
-
-
 def free_line(memory: MemoryNeed) -> Line:
     """The free memory, and what the figures mean."""
     free = "an unknown amount" if memory.free is None else _size(memory.free)
-    where = _device_words(memory.device)
+    of_memory = "of memory is free" if memory.device == "cpu" else f"is free on {memory.device}"
     return Line(
         "info",
-        f"{free} is free on {where} now. Memory is that of the weights; a run's context "
+        f"{free} {of_memory} now. Memory is that of the weights; a run's context "
         "comes on top. The loaded pair stays until the next one is loaded, so both must fit.",
     )
 
@@ -99,9 +111,11 @@ def need_lines(need: MemoryNeed, listed: bool = False) -> list[Line]:
         for part, count in counts.items()
     ]
     free = "unknown" if need.free is None else _size(need.free)
-    total = f"{_size(need.bytes)} together, {free} free on {_device_words(need.device)}"
-    if need.fits:
+    where = "of memory free" if need.device == "cpu" else f"free on {need.device}"
+    total = f"{_size(need.bytes)} together"
+    if need.fits:  # the table beside it has the free memory
         return [Line("good", f"It fits: {total}."), *lines]
+    total += f", {free} {where}"
     if need.fits is False:
         return [Line("error", f"It does not fit: {total}. {_instead(need)}"), *lines]
     return [Line("warn", f"At least {total}; {_unknown(need)}."), *lines]

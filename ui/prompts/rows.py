@@ -152,10 +152,10 @@ def _gain_words(line: PromptLine, lines: Sequence[PromptLine]) -> str:
     ties = sum(_gain_text(other) == _gain_text(line) for other in lines) - 1
     if ties:  # each for a reason of its own
         return f"{where} and {ties} more: {_gain_text(line)}"
-    rate = row.draft_acceptance_rate or 0.0
-    by = f", most of it drafted by {row.best_drafter}" if row.best_drafter else ""
-    share = f"{100 * rate:.0f} % of the drafts' depth was accepted"
-    return f"{where}: {_gain_text(line)}, since {share}{by}"
+    by = f", most of them by {row.best_drafter}" if row.best_drafter else ""
+    accepted = (row.mean_acceptance_length or 1.0) - 1
+    share = GLOSSARY["accepted_per_pass"].of_text(accepted, row.drafted_per_pass)
+    return f"{where}: {_gain_text(line)}, {share} {GLOSSARY['accepted_per_pass'].label}{by}"
 
 
 # -- for the picture --
@@ -169,7 +169,8 @@ def prompts_table_value(
     shown = [line for line in lines if chosen in ("", line.row.configuration)]
     return {
         "of": of,
-        "words": f"{profit_words(shown)} {words}".strip(),
+        "gains": profit_words(shown),
+        "words": words,
         "chosen": chosen,
         "rows": {str(i): _row(line, drafters) for i, line in enumerate(lines)},
     }
@@ -188,6 +189,7 @@ def _row(line: PromptLine, drafters: Sequence[str]) -> dict[str, Any]:
         "drafters": {str(i): name for i, name in enumerate(line.drafters)},
         "mean": row.mean_acceptance_length,
         "rate": row.draft_acceptance_rate,
+        "depth": row.drafted_per_pass,
         "positions": {str(i): rate for i, rate in enumerate(row.rate_per_position)},
         "best": best,
         "slot": drafters.index(best) if best in drafters else -1,

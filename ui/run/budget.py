@@ -140,7 +140,7 @@ def _auto_words(view: View, config: SpeculationConfig) -> str:
     if view.started.asked.get("speculation", {}).get("max_tree_nodes") != "auto":
         return ""
     nodes = config.max_tree_nodes
-    sentence = f"max_tree_nodes=auto came to {number_of(nodes, 'node')} in this run"
+    sentence = f"max_tree_nodes=auto resolved to {number_of(nodes, 'node')} in this run"
     if not length_policy(config.length).set_by_user:
         chooses = f"within it {config.length} chooses the length"
         return f"{sentence}, the largest tree that was timed: {chooses}."

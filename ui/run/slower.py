@@ -257,7 +257,7 @@ def _shorter(fields: Mapping[str, Any]) -> list[str]:
     name = _length_field(fields)
     length = int(fields[name])
     depth = _possible_depth(fields, length)
-    auto_hint = "" if is_given else f" ({fields['length']} finds the rest)"
+    auto_hint = "" if is_given else f" ({fields['length']} adapts below it)"
     if depth <= 1:
         # Drafts have one token already; with fewer nodes some drafter gets none.
         return [*ways, "a lower max_tree_nodes"] if length > 1 < _nodes(fields) else ways

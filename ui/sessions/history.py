@@ -145,9 +145,11 @@ def list_values(
             for i, summary in enumerate(runs_page.rows)
         }
         anything = bool(text) or status != "all" or more != NO_FILTERS
-        empty = "No run matches." if anything else "No run yet: the Live tab makes the first."
+        empty = "No run matches." if anything else "No runs yet: start one on the Live tab."
         value = {"rows": rows, "selected": opened, "empty": empty, "mean": GAIN.label}
-        lines = [Line("info", f"{number_of(runs_page.total, 'run')}, page {number} of {last}.")]
+        value["pages"] = last
+        pages = f", page {number} of {last}" if last > 1 else ""
+        lines = [Line("info", f"{number_of(runs_page.total, 'run')}{pages}.")]
         log = log_line(context.store.status())
         lines += [log, Line("info", "" if rights.paths else "You see the runs of this browser.")]
         return [value, notice_value(lines, again=bool(log.text)), number]
@@ -192,14 +194,13 @@ def run_row_value(
     stats = summary.stats
     settings = settings_of(summary.asked, summary.ssms)
     point = point_words(cell[1][0]) if cell else ""
-    study = "study" if point == settings.name else f"study: {point}"
     return {
         "id": summary.run_id,
         "status": summary.status,
         "prompt": excerpt(summary.prompt),
         "when": local_time(summary.created_utc),
         "drafters": ", ".join(summary.drafters) or "none (plain)",
-        "study": study if cell else "",
+        "repeat": f"repeat {cell[1][2] + 1}" if cell else "",
         "title": point or (settings.brief(DIFFERENCES) if settings.name == OWN else settings.name),
         "settings": settings.brief(DIFFERENCES),
         "sampling": ", ".join([*settings.sampling, *_schedule_words(summary)]),

@@ -88,7 +88,7 @@ class Board:
             first = Line("info", session.no_run_words or self.welcome)
         if session.shows_opening_run:
             # Also at its end: below a refused prompt it would be taken for that prompt's run.
-            still = f"A recording, no run of yours. {first.text}"
+            still = f"A recording, not a run of yours. {first.text}"
             first = Line("info", session.doing if session.is_playing else still)
         # The box has a fixed height: short news come before long explanations.
         log = log_line(self.context.store.status())

@@ -81,8 +81,8 @@ def title_of(configurations: Sequence[Configuration], prompts: Sequence[StudyPro
         names = f"{len(configurations)} configurations"
     what = number_of(len(prompts), "prompt")
     if len(prompts) == 1:
-        what = shorten(" ".join(prompts[0].text.split()), EXCERPT)
-    return f"{names}: {what}"[:LONGEST_TITLE]
+        what = " ".join(prompts[0].text.split())
+    return shorten(f"{names}: {what}", LONGEST_TITLE)
 
 
 @dataclass(frozen=True, slots=True)

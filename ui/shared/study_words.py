@@ -25,14 +25,14 @@ __all__ = [
 
 KINDS = {"compare": "comparison", "tune": "grid", "prompts": "study of prompts"}
 COMING = {
-    "compare": "Press Compare: plain decoding and the ticked configurations run in turn. Then come "
-    "their figures side by side, the speed over plain decoding, where the time goes, what was "
-    "accepted round by round, and the texts.",
+    "compare": "Press Compare: plain decoding and the ticked configurations run in turn. "
+    "Their figures appear side by side: the speed over plain decoding, where the time goes, what "
+    "was accepted round by round, and the texts.",
     "tune": "Press Measure the grid: every point runs on every prompt, plain decoding beside it. "
-    "Then come the best point, a map of the speed and one of the tokens / pass, and a table of "
-    "all points.",
-    "prompts": "Press Measure: every prompt runs with the preset and with plain decoding. Then "
-    "comes a row for each: what was accepted, by which drafter, and what it gained.",
+    "The best point appears, a map of the speed and one of the tokens / pass, and a table of all "
+    "points.",
+    "prompts": "Press Measure: every prompt runs with the preset and with plain decoding. Each "
+    "gets a row: what was accepted, by which drafter, and what it gained.",
 }
 """Shown while no study is opened: what a study of this kind measures and shows."""
 STATES = {
@@ -79,7 +79,7 @@ def _auto_words(results: Results) -> str:
         if drafting <= by_contestant.keys()
         else f"of {join_names(list(by_contestant))}"
     )
-    return f"max_tree_nodes=auto came to {many}, the same in every run {where}."
+    return f"max_tree_nodes=auto resolved to {many} in every run {where}."
 
 
 def _schedule_words(results: Results) -> str:

@@ -120,7 +120,7 @@ def build_tune_form(context: Context) -> TuneForm:
         _bases(None),
         value="specinfer",
         label="Base",
-        info="Every field that is not varied is this preset's, or as Live's form has it.",
+        info="The other fields have this preset's values, or those of the Live tab.",
         elem_id="tune-base",
     )
     axes = tuple(_axis(i, *first, context) for i, first in enumerate(INITIAL_AXES[:AXES]))
@@ -159,7 +159,7 @@ def axis_shown(field: str, drafter_names: Sequence[str]) -> tuple[gr.Textbox, gr
     """The control for an axis' values: a text box, or a menu for a field with few values."""
     choices = list(choices_of(field)) if field in MENU_FIELDS else []
     values = INITIAL_VALUES.get(field, "")
-    how = "Values with | between them." if "|" in values else "Values with commas."
+    how = "Separated by |." if "|" in values else "Separated by commas."
     if field == "drafters":
         how = f"Sets with | between them, of all, first, ngram, {', '.join(drafter_names)}."
     typed = gr.Textbox(

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lab.figures import Estimate
-from lab.grid import Refused, value_text
+from lab.grid import TEMPERATURE, Refused, value_text
 from lab.order import Cell
-from lab.study import PLAIN, Study
+from lab.study import Study
 from lab.tables import ConfigurationRow, Results
 from lab.tuned import Tuned
 from storage.export_csv import csv_cell
@@ -26,18 +26,21 @@ Row = dict[str, Any]
 
 
 def summary_rows(tuned: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
-    """Plain decoding, then each point; `tuned` says which is the best and which are as good.
+    """Plain decoding at each temperature, then each point; `tuned` says which is the best and which
+    are as good.
 
     `refused`: all points that cannot run, if known; a study has only those between points that ran.
     """
-    alone = _figures(tuned.plain, None, tuned.over)
-    rows = [{"configuration": PLAIN, **_fields(tuned, None), **alone, "found": ""}]
+    rows = []
+    for at, row in tuned.plains.items():
+        figures = {**_fields(tuned, {TEMPERATURE: at}), **_figures(row, None, tuned.over)}
+        rows.append({"configuration": row.name, **figures, "found": ""})
     for i, (point, row) in enumerate(zip(tuned.grid.points, tuned.rows, strict=True)):
         mark = "best" if i == tuned.best else "within noise" if i in tuned.as_good else ""
         figures = _figures(row, tuned.lengths[i], tuned.over)
         rows.append({"configuration": row.name, **_fields(tuned, point), **figures, "found": mark})
     for one in refused or tuned.grid.refused:
-        nothing = {**_fields(tuned, one.point), **dict.fromkeys(alone)}
+        nothing = {**_fields(tuned, one.point), **dict.fromkeys(_figures(row, None, tuned.over))}
         rows.append({"configuration": one.name, **nothing, "found": f"refused: {one.reason}"})
     return rows
 
@@ -50,7 +53,7 @@ def run_rows(study: Study, results: Results, tuned: Tuned) -> list[Row]:
     return [
         {
             "configuration": cell.contestant,
-            **_fields(tuned, points.get(cell.contestant)),
+            **_fields(tuned, points.get(cell.contestant, {})),
             "prompt": cell.item,
             "domain": domains[cell.item],
             "repeat": cell.repeat + 1,
@@ -70,9 +73,10 @@ def to_csv(rows: Sequence[Row]) -> str:
     return out.getvalue()
 
 
-def _fields(tuned: Tuned, point: dict[str, Any] | None) -> Row:
-    fields = [axis.field for axis in tuned.grid.axes]
-    return {field: None if point is None else value_text(point[field]) for field in fields}
+def _fields(tuned: Tuned, point: Mapping[str, Any]) -> Row:
+    """The values of the axes; None where the point has none, as plain decoding."""
+    values = {axis.field: point.get(axis.field) for axis in tuned.grid.axes}
+    return {field: None if value is None else value_text(value) for field, value in values.items()}
 
 
 def _figures(row: ConfigurationRow, length: Estimate | None, over: str) -> Row:

@@ -6,6 +6,8 @@ them. Two axes make a map (with a menu for the values of a third), one axis a li
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,20 +22,17 @@ from ui.compare.study_text import ANSWERS
 from ui.run.listed import by_index
 from ui.tune.words import sample_words
 from ui.words.glossary import GLOSSARY, Quantity
-from ui.words.settings import field_label, point_words
+from ui.words.settings import point_words
 from ui.words.spreads import SINGLE, is_noise, is_unsure, spread_words
 
 __all__ = ["AXES", "axes_to_draw", "grid_value", "point_value", "points_value"]
 
 AXES = 3
 """The most axes of a picture: rows, columns, and layers to choose from."""
-PLAIN_POINT, REFUSED_POINT = -1, -2
-"""Plain decoding's number in the table, where a grid's points are numbered from 0, and that of the
-first point that cannot run, from which on they go down."""
-
 
 SPEED_UP, SPEED = GLOSSARY["speedup"], GLOSSARY["tokens_per_second"]
 GAIN, SHARE = GLOSSARY["mean_acceptance_length"], GLOSSARY["draft_acceptance_rate"]
+ACCEPTED = GLOSSARY["accepted_per_pass"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +52,10 @@ def axes_to_draw(grid: Grid) -> tuple[Axis, ...]:
     return several[:AXES] or grid.axes[:1]
 
 
+def _axis_words(axis: Axis) -> str:
+    return axis.field.replace("_", " ")
+
+
 def grid_value(study: Study, tuned: Tuned, measure: str) -> dict[str, Any]:
     """The picture of one `measure`, `speed` or `length` (tokens per pass).
 
@@ -66,7 +69,7 @@ def grid_value(study: Study, tuned: Tuned, measure: str) -> dict[str, Any]:
     has_ratios = measure == "speed" and any(row.ratio for row in tuned.rows)
     one = 1.0 if has_ratios else None
     texts = [by_index(map(value_text, axis.values)) for axis in axes]
-    fields = [field_label(axis.field) for axis in axes]
+    fields = [_axis_words(axis) for axis in axes]
     return {
         "study": study.study_id,
         "unit": "x" if has_ratios else "tokens/s" if measure == "speed" else "tokens",
@@ -79,7 +82,7 @@ def grid_value(study: Study, tuned: Tuned, measure: str) -> dict[str, Any]:
         "ordered": all(isinstance(value, (int, float)) for value in axes[0].values),
         "cells": _cells(tuned, axes, figures, measure),
         **_scale(values, "x" if has_ratios else measure),
-        "base": tuned.plain.mean_acceptance_length if measure == "length" else one,
+        "base": 1.0 if measure == "length" else one,
         "best": -1 if tuned.best is None else tuned.best,
     }
 
@@ -109,7 +112,7 @@ def _cells(
             "high": figures[i].high,
             "spread": figures[i].spread,
             "runs": tuned.rows[i].cells,
-            # "Highest measured" and "not told apart from it" are said of speeds only.
+            # "Highest measured" and "within noise of it" are said of speeds only.
             "mark": _mark(tuned, i) if measure == "speed" else "",
             "found": _mark_words(tuned, i) if measure == "speed" else "",
         }
@@ -142,9 +145,7 @@ def _mark_words(tuned: Tuned, i: int) -> str:
     gains = ratio is None or (ratio.value >= 1 and not is_unsure(ratio))
     top = "★" if gains else "▴"
     words = "highest speed-up measured" if gains else "highest measured, no gain is shown"
-    return {"best": f"{top} {words}", "near": f"≈ not told apart from {top}"}.get(
-        _mark(tuned, i), ""
-    )
+    return {"best": f"{top} {words}", "near": f"≈ within noise of {top}"}.get(_mark(tuned, i), "")
 
 
 def _figure(tuned: Tuned, i: int, measure: str) -> _Figure:
@@ -168,18 +169,22 @@ def _of(value: float | None, estimate: Estimate | None, over: str) -> _Figure:
 
 
 def points_value(study: Study, tuned: Tuned) -> dict[str, Any]:
-    """A row for plain decoding, for each point and for each point that cannot run; a column for
-    each axis and figure. A cell has its text `t` and, for numbers, the number `v` for sorting."""
+    """A row for plain decoding at each temperature, for each point and for each point that cannot
+    run; a column for each axis and figure. Only points are numbered from 0. A cell has its text
+    `t` and, for numbers, the number `v` for sorting."""
     best = tuned.best
-    heads = [field_label(axis.field) for axis in tuned.grid.axes]
-    heads += [SPEED_UP.label, "spread", SPEED.label, GAIN.label, SHARE.label, "same text?", "runs"]
-    rows = {"0": _row(PLAIN_POINT, ["plain"] + [""] * (len(tuned.grid.axes) - 1), tuned.plain)}
+    heads = [_axis_words(axis) for axis in tuned.grid.axes]
+    heads += [SPEED_UP.label, "spread", SPEED.label, GAIN.label]
+    heads += [ACCEPTED.label, "same text?", "runs"]
+    unmeasured = itertools.count(-1, -1)
+    rows = []
+    for at, row in tuned.plains.items():
+        point = {tuned.grid.axes[0].field: "plain", **({} if at is None else {TEMPERATURE: at})}
+        rows.append(_row(next(unmeasured), _values(tuned.grid, point), row))
     for i, (point, row) in enumerate(zip(tuned.grid.points, tuned.rows, strict=True)):
-        texts = [point[axis.field] for axis in tuned.grid.axes]
-        rows[str(i + 1)] = _row(i, texts, row)
-        rows[str(i + 1)] |= {"mark": _mark(tuned, i), "found": _mark_words(tuned, i)}
-    for i, one in enumerate(tuned.grid.refused):
-        rows[str(len(tuned.rows) + 1 + i)] = _refused_row(REFUSED_POINT - i, tuned.grid, one)
+        marks = {"mark": _mark(tuned, i), "found": _mark_words(tuned, i)}
+        rows.append({**_row(i, _values(tuned.grid, point), row), **marks})
+    rows += [_refused_row(next(unmeasured), tuned.grid, one) for one in tuned.grid.refused]
     spread = "" if best is None else spread_words(tuned.rows[best].ratio, tuned.over)
     return {
         "study": study.study_id,
@@ -187,9 +192,14 @@ def points_value(study: Study, tuned: Tuned) -> dict[str, Any]:
         "heads": by_index(heads),
         "spread": spread,
         "samples": sample_words(study),
-        "rows": rows,
+        "rows": by_index(rows),
         "best": -1 if best is None else best,
     }
+
+
+def _values(grid: Grid, point: Mapping[str, Any]) -> list[Any]:
+    values = (point.get(axis.field) for axis in grid.axes)
+    return ["" if value is None else value for value in values]
 
 
 def _measured_words(study: Study, tuned: Tuned, spread: str) -> str:
@@ -215,12 +225,18 @@ def _row(point: int, values: list[Any], row: ConfigurationRow) -> dict[str, Any]
         _spread_cell(row.ratio),
         _number(SPEED, row.speed),
         _number(GAIN, row.mean_acceptance_length),
-        _number(SHARE, row.draft_acceptance_rate),
+        _cell(_accepted_text(row), row.draft_acceptance_rate),
         _cell(ANSWERS[row.same.kind]),
         _cell(str(row.cells), row.cells),
     ]
     by_number = {str(i): cell for i, cell in enumerate(cells)}
     return {"point": point, "mark": "", "found": "", "cells": by_number}
+
+
+def _accepted_text(row: ConfigurationRow) -> str:
+    """`2.5 of 2.9`: accepted tokens and the depth of the drafts in a pass."""
+    accepted = (row.mean_acceptance_length or 1.0) - 1
+    return ACCEPTED.of_text(accepted, row.drafted_per_pass)
 
 
 def _spread_cell(ratio: Estimate | None) -> dict[str, Any]:
@@ -233,7 +249,7 @@ def _spread_cell(ratio: Estimate | None) -> dict[str, Any]:
 
 def _refused_row(number: int, grid: Grid, one: Refused) -> dict[str, Any]:
     """A point that cannot run: its values, and the reason in place of its figures."""
-    values = [one.point[axis.field] for axis in grid.axes]
+    values = _values(grid, one.point)
     cells = [*(_cell(value_text(value), value) for value in values), _cell(one.reason)]
     return {
         "point": number,
@@ -274,13 +290,15 @@ def point_value(study: Study, results: Results, tuned: Tuned, point: int) -> dic
         (GLOSSARY["ttft_ms"], row.ttft_ms),
         (GLOSSARY["draft_share"], row.draft_share),
     )
+    texts = [(of.label, of.text(value)) for of, value in figures]
+    texts.insert(3, (ACCEPTED.label, _accepted_text(row)))
     return {
         "study": study.study_id,
         "point": point,
         "name": point_words(row.name),
         "mark": _mark(tuned, point),
         "found": _mark_words(tuned, point),
-        "figures": by_index({"name": of.label, "text": of.text(value)} for of, value in figures),
+        "figures": by_index({"name": name, "text": text} for name, text in texts),
         "heads": by_index(["run", "prompt", "repeat", SPEED.label, SPEED_UP.label, GAIN.label]),
         "runs": runs,
     }

@@ -123,7 +123,7 @@ def _best_figures(row: ConfigurationRow, over: str) -> str:
 def _interval(ratio: Estimate, over: str) -> str:
     if ratio.groups < 2:
         return ""
-    return f" ({spread_words(ratio, over)}: {ratio.low:.2f}x to {ratio.high:.2f}x)"
+    return f" ({ratio.low:.2f} to {ratio.high:.2f}, {spread_words(ratio, over)})"
 
 
 def _noise_lines(study: Study, tuned: Tuned, best: ConfigurationRow) -> list[Line]:
@@ -136,14 +136,12 @@ def _noise_lines(study: Study, tuned: Tuned, best: ConfigurationRow) -> list[Lin
         lines.append(Line("warn", f"Best point: {apart}."))
     names = [tuned.rows[i].name for i in tuned.as_good]
     if names:
-        lines.append(
-            Line("warn", f"Not told apart from it: {_names(names)}. {_as_good_words(tuned)}")
-        )
+        lines.append(Line("warn", f"Within noise of it: {_names(names)}. {_as_good_words(tuned)}"))
     elif not once and len(tuned.rows) > 1:
         lines.append(
             Line(
                 "info",
-                "Every other point is told apart from it: their intervals lie below its own.",
+                "No other point is within noise of it: their intervals lie below its own.",
             )
         )
     if not once:
@@ -219,7 +217,7 @@ def _temperature_lines(tuned: Tuned) -> list[Line]:
     why = f" {TEMPERATURE_MEANS}" if falls else ""
     lines = [Line("info", f"{share.title}: {each}.{why}")]
     # A temperature is chosen for the text, not for the speed.
-    bests = [best_of(_rows_at(tuned, at), tuned.plain.name) for at, _ in means]
+    bests = [best_of(_rows_at(tuned, at), PLAIN) for at, _ in means]
     ratios = [
         f"{point_words(row.name)}: {row.ratio.value:.2f}x" for row in bests if row and row.ratio
     ]

@@ -34,6 +34,12 @@ class Quantity:
         """`1.20x`, `64 %`; a dash for what was not measured."""
         return "–" if value is None else f"{self.scale * value:.{self.places}f}{self.sign}"
 
+    def of_text(self, part: float | None, whole: float | None) -> str:
+        """`2.5 of 2.9`; a dash for what was not measured."""
+        if part is None or whole is None:
+            return self.text(None)
+        return f"{self.text(part)} of {self.text(whole)}"
+
     def with_label(self, value: float | None) -> str:
         """`2.53 tokens / pass`."""
         return f"{self.text(value)} {self.label}"

@@ -130,7 +130,7 @@ def budgeted(values: dict[str, Any]) -> dict[str, Any]:
     round_entries = {
         "rounds": rounds,
         "reason": "drafts are at most 1 deep (max_tree_nodes is 2, for 3 drafters)",
-        "budget": "max_tree_nodes=auto came to 2 nodes. SYNTHETIC",
+        "budget": "max_tree_nodes=auto resolved to 2 nodes. SYNTHETIC",
     }
     rows = {key: row for key, row in proposals["rows"].items() if key != "2"}
     left = {"rows": rows, "nodeless": {"2": "no node for it: max_tree_nodes is 2"}}

@@ -3,18 +3,20 @@
 
 import { h, entries, set } from "./dom.js";
 import { mark } from "./overlays.js";
-import { GLOSSARY, described } from "./quantities.js";
+import { GLOSSARY, amount, described, partOf } from "./quantities.js";
 import { fixed, prose } from "./text.js";
+
+const MEDIANS = "Figures are medians; the speed-up is the median of each repeat's own ratio, since load drifts.";
 
 // In order of use: on a phone those after the speed-up are scrolled to.
 const COLUMNS = described([
   { key: "mean_acceptance_length" },
-  { key: "ratio", of: "speedup", how: ", median in pairs", note: interval,
-    below: "each repeat's own ratio, since load drifts",
-    noted: (row) => row.ratio_spread,
-    also: "In the same repeat: the median of these ratios, which is not the ratio of the medians; below it their spread, as told above the table." },
-  { key: "tokens_per_second", how: ", median", note: spread, also: "The median of the runs, below it the slowest and the fastest." },
-  { key: "draft_acceptance_rate", also: `Shorter drafts have a higher share: compare ${GLOSSARY.mean_acceptance_length.label}.` },
+  { key: "ratio", of: "speedup", note: interval, noted: (row) => row.ratio_spread,
+    also: "The median of each repeat's own ratio, since load drifts; not the ratio of the medians. Below it their spread." },
+  { key: "tokens_per_second", note: spread, also: "The median of the runs, below it the slowest and the fastest." },
+  { key: "draft_acceptance_rate", of: "accepted_per_pass",
+    show: (row) => partOf(GLOSSARY.accepted_per_pass, row.mean_acceptance_length - 1, row.drafted_per_pass),
+    tip: (row) => row.drafted_per_pass && `${amount(GLOSSARY.draft_acceptance_rate, row.draft_acceptance_rate)} ${GLOSSARY.draft_acceptance_rate.label}` },
   { key: "rounds", of: "num_rounds", also: "The median of the runs." },
   { key: "ttft_ms", also: "The median." },
   { key: "draft_share", also: "The picture of where the time goes has the rest of a round too." },
@@ -39,7 +41,7 @@ export function create(panel) {
       const rows = entries(value.rows);
       none.hidden = rows.length > 0;
       scroller.hidden = slower.hidden = !rows.length;
-      panel.say(value.words ?? "");
+      panel.say(`${value.words ?? ""}${value.repeats > 1 ? ` ${MEDIANS}` : ""}`);
       if (!rows.length) return;
       const focused = document.activeElement?.dataset?.focus;
       scroller.replaceChildren(table(panel, value, rows));
@@ -50,7 +52,7 @@ export function create(panel) {
 }
 
 function table(panel, value, rows) {
-  const heads = COLUMNS.map(({ label, how = "", means, below }) => h("th", { scope: "col", title: means }, label + how, below && h("span", { class: "ss-compared-note" }, below)));
+  const heads = COLUMNS.map(({ label, means }) => h("th", { scope: "col", title: means }, label));
   return h(
     "table", { class: "ss-compared-table" },
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "configuration"), heads, h("th", { scope: "col" }, "same text?"))),
@@ -75,9 +77,9 @@ function line(panel, value, key, row) {
   return tableRow;
 }
 
-function cell({ key, show, note, noted: tooltip }, row) {
+function cell({ key, show, tip, note, noted: tooltip }, row) {
   const less = note?.(row);
-  return h("td", { "data-key": key }, h("span", { class: "ss-compared-value" }, show(row)), less && h("span", { class: "ss-compared-note", title: tooltip?.(row) ?? null }, less));
+  return h("td", { "data-key": key, title: tip?.(row) ?? null }, h("span", { class: "ss-compared-value" }, show(row)), less && h("span", { class: "ss-compared-note", title: tooltip?.(row) ?? null }, less));
 }
 
 const GLYPHS = { identical: "✔", distribution: "≈", tie: "≈", bug: "✕", differs: "≠" };
@@ -91,7 +93,9 @@ function same(row) {
 // Why the text differs, why a configuration was slower, what is noise: whole sentences below the table.
 function sentences(row) {
   const notes = ["tie", "bug", "differs", "distribution"].includes(row.same_text) ? [row.same_text_words] : [];
-  if (row.slower_because) notes.push(row.slower_because);
+  // The chart of the stages is of one run, so that its times are others.
+  const means = row.runs > 1 ? ` Times are means of ${row.runs} repeats, in “Where the time goes” those of one.` : "";
+  if (row.slower_because) notes.push(row.slower_because + means);
   if (row.noise) notes.push(row.noise);
   return notes.map((words) => h("p", {}, h("b", {}, `${prose(row.name)}: `), prose(words)));
 }

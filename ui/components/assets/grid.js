@@ -22,15 +22,17 @@ export function create(panel) {
       const map = entries(value.columns).length > 0;
       layers.draw(value);
       note.hidden = !empty;
-      description.hidden = empty;
+      const said = empty ? "" : shownWords(value, layers.now(value));
+      description.hidden = !said;
       heat.node.hidden = empty || !map;
       sweep.node.hidden = empty || map;
       if (empty) return;
-      setText(description, words(value, layers.now(value)));
+      setText(description, said);
       (map ? heat : sweep).draw(layer(value, layers.now(value)), point.of(value));
     },
     restyle: () => sweep.restyle(),
     table: (value) => table(value, layers.now(value)),
+    caption: (value) => words(value, layers.now(value)),
     file: ({ unit }) => (unit === "tokens" ? "grid-tokens-per-pass" : "grid-speed"),
   };
 }
@@ -79,9 +81,13 @@ function layer(value, at) {
 
 function words(value, at) {
   const over = value.column_field ? `${value.row_field} by ${value.column_field}` : value.row_field;
-  const where = value.layer_field ? `, at ${value.layer_field} ${value.layers[at]}` : "";
-  return prose(`${labelOf(value.unit)}, ${over}${where}`);
+  return prose([`${labelOf(value.unit)}, ${over}`, where(value, at)].filter(Boolean).join(", "));
 }
+
+const where = (value, at) => (value.layer_field ? `at ${value.layer_field} ${value.layers[at]}` : "");
+
+// What title, numbers and axes do not say.
+const shownWords = (value, at) => prose([value.unit === "tokens/s" && labelOf(value.unit), where(value, at)].filter(Boolean).join(", "));
 
 function table(value, at) {
   const rows = entries(layer(value, at).cells).map(([, cell]) => [

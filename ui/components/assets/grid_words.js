@@ -16,7 +16,7 @@ export const glyphOf = (cell) => markWords(cell).slice(0, 1);
 
 // The ends of a cell's interval; its `spread` says what kind of interval it is.
 export function range(cell, unit) {
-  return cell.low == null ? "" : `${format(cell.low, unit)} to ${format(cell.high, unit)}`;
+  return cell.low == null ? "" : [cell.low, cell.high].map((end) => fixed(end, QUANTITIES[unit].places)).join(" to ");
 }
 
 // What hovering or focusing a cell says.

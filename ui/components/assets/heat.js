@@ -2,7 +2,7 @@
 // Enter chooses.
 
 import { h, entries, set, setText } from "./dom.js";
-import { format, glyphOf, markWords, spoken, tipOf } from "./grid_words.js";
+import { format, glyphOf, markWords, range, spoken, tipOf } from "./grid_words.js";
 import { shade, share, steps } from "./scale.js";
 import { attach } from "./tip.js";
 import { prose, spreads } from "./text.js";
@@ -113,7 +113,7 @@ function firstOf(value, chosen) {
 }
 
 function fill(node, cell, value, chosen) {
-  const [number, range] = node.children;
+  const [number, spread] = node.children;
   const measured = cell && cell.value != null;
   const look = measured ? shade(share(cell.value, value.low, value.high)) : { background: "", color: "" };
   if (node.style.background !== look.background) Object.assign(node.style, look);
@@ -124,10 +124,8 @@ function fill(node, cell, value, chosen) {
   const glyph = glyphOf(cell);
   const text = measured ? format(cell.value, value.unit) : cell?.refused ? "✕" : "…";
   setText(number, glyph ? `${glyph} ${text}` : text);
-  setText(range, measured && cell.low != null ? `${fixedOf(cell.low, value)}–${fixedOf(cell.high, value)}` : "");
+  setText(spread, measured && cell.low != null ? range(cell, value.unit) : "");
 }
-
-const fixedOf = (number, { unit }) => format(number, unit).replace("x", "");
 
 // The meaning of the marks that occur.
 function fillKey(key, value) {
@@ -136,7 +134,7 @@ function fillKey(key, value) {
   const legend = [
     [found("best"), found("best")],
     [`small numbers: ${spreads(cells.map(({ spread }) => spread))}`, cells.some(({ low }) => low != null) && entries(value.columns).length <= SPREAD_COLUMNS],
-    [`${found("near")}: intervals overlap, or the same drafts`, found("near")],
+    [`${found("near")}: their intervals overlap, or they drafted alike`, found("near")],
     ["✕ cannot run", cells.some(({ refused }) => refused)],
     ["… not measured yet", cells.some(({ refused, value: figure }) => !refused && figure == null)],
   ].filter(([, present]) => present).map(([words]) => words);

@@ -97,7 +97,7 @@ function stages(panel) {
       const used = [...STAGES].filter(([stage]) => bars.some(({ parts }) => parts.some((part) => part.stage === stage)));
       const keys = used.map(([stage, name]) => h("span", {}, h("span", { class: "ss-share-part", "data-stage": stage }), name));
       const label = bars.map(({ name, wall }) => `${name} ${fixed(wall, 1)} ms`).join("; ");
-      return { bars, keys, label: `Per new token: ${label}`, format: (x) => `${fixed(x, x < 10 ? 1 : 0)} ms`,
+      return { bars, keys, label: `Per new token: ${label}`, format: (x) => `${fixed(x, 1)} ms`,
         say: `Milliseconds per new token: 1000 / tokens per second, of each configuration's run nearest to its median. The first token's wait is not in it. ▴ is wall time: overlapping stages add up to more.` };
     },
     table: (value) => ({

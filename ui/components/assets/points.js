@@ -61,7 +61,7 @@ export function create(panel) {
       if (!rows.length) return;
       const numeric = numbers(value);
       drawHeads(value, numeric);
-      panel.say([PRESS, value.samples, value.spread && `Speeds and speed-ups are medians. Spread of the speed-up: ${value.spread}.`].filter(Boolean).join(" "));
+      panel.say([PRESS, value.samples, value.spread && `Speed-up: the median of ratios to plain decoding at the same temperature, prompt and repeat, not the ratio of the medians. Spread: ${value.spread}.`].filter(Boolean).join(" "));
       const columns = entries(value.heads).length;
       const chosen = point.of(value);
       keyed(body, state.rows, rows, {
@@ -115,7 +115,7 @@ function sortRows(rows, { by, down }) {
 // A point that cannot run has the reason in place of its figures.
 function emptyRow(row, columns) {
   const refused = row.mark === "refused";
-  const name = refused ? meaning(row) : Object.values(row.cells).map(({ t }) => t)[0];
+  const name = refused ? meaning(row) : "plain";
   const button = h("button", { type: "button", class: "ss-points-show" }, "Show");
   const cells = Array.from({ length: refused ? columns - FIGURES : columns }, () => h("td"));
   return h(

@@ -1,15 +1,18 @@
 // A row of the table of prompts: its cells, and what each column means.
 
 import { h, s, entries, set } from "./dom.js";
-import { GLOSSARY, amount, described } from "./quantities.js";
+import { GLOSSARY, amount, described, partOf } from "./quantities.js";
 import { percent, plural, prose } from "./text.js";
+
+const SHARE = GLOSSARY["draft_acceptance_rate"];
 
 // `key` is what a column sorts by; `number`: figures are right-aligned and sorted from the largest.
 export const COLUMNS = described([
   { key: "prompt", label: "prompt", cell: promptCell, also: "A click opens its latest run." },
   { key: "settings", label: "settings", cell: settingsCell, also: "The preset, or what differs from the defaults." },
   { key: "mean", of: "mean_acceptance_length", number: true },
-  { key: "rate", of: "draft_acceptance_rate", number: true },
+  { key: "rate", of: "accepted_per_pass", number: true, show: (row) => partOf(GLOSSARY.accepted_per_pass, row.mean - 1, row.depth),
+    tip: (row) => row.rate != null && `${amount(SHARE, row.rate)} ${SHARE.label}`, also: `Sorted by the share: ${SHARE.label}.` },
   { key: "positions", of: "acceptance_rate_per_position", cell: sparkCell },
   { key: "best", label: "best drafter", cell: bestCell, also: "The drafter that proposed most of the accepted tokens." },
   { key: "rejected", label: "rejected at", number: true, cell: rejectedCell, also: "The place in the draft at which most rejections came: token 1 is its first." },
@@ -22,7 +25,7 @@ const MEANS = ["mean", "rate", "speed", "ratio"];
 const SAMPLES = { speed: "runs", ratio: "samples" };
 
 export function lineOf(panel, columns, row) {
-  return h("tr", {}, columns.map((column) => column.cell?.(row, panel) ?? h("td", { "data-number": true }, column.show(row))));
+  return h("tr", {}, columns.map((column) => column.cell?.(row, panel) ?? h("td", { "data-number": true, title: column.tip?.(row) || null }, column.show(row))));
 }
 
 // The heading of a group's filtered rows: its name, and the means of the figures in MEANS.
@@ -32,8 +35,10 @@ export function groupLine(columns, name, rows, alike) {
   // The name is above the words of its rows, the means above their figures.
   const words = columns.filter(({ key }) => key === "prompt" || key === "settings").length;
   const head = h("th", { scope: "rowgroup", colspan: words }, prose(`${name}: mean of ${rows.length} prompts`));
+  const mean = Object.fromEntries([...MEANS, "depth"].map((key) => [key, meanOf(key, rows)]));
+  const single = rows.some(({ samples }) => samples === 1) && h("span", { class: "ss-prompts-note" }, "one sample each");
   return h("tr", { class: "ss-group" }, head, columns.slice(words).map(({ key, show }) =>
-    h("td", { "data-number": true, class: isWeak(key, rows) && "ss-prompts-weak" }, MEANS.includes(key) ? show({ [key]: meanOf(key, rows) }) : "")));
+    h("td", { "data-number": true, class: isWeak(key, rows) && "ss-prompts-weak" }, MEANS.includes(key) ? show(mean) : "", key === "ratio" && single)));
 }
 
 // A mean with single samples or noise in it is not set in bold.
@@ -83,10 +88,10 @@ function ratioCell(row) {
 function rejectedCell({ rejected }) {
   if (rejected == null) return h("td", { "data-number": true }, "–");
   const place = `token ${rejected + 1}`;
-  return h("td", { "data-number": true, title: `Most rejections came at ${place} of a draft` }, `${place} `, h("span", { class: "ss-prompts-note" }, "of the draft"));
+  return h("td", { "data-number": true, title: `Most rejections came at ${place} of a draft` }, place);
 }
 
-const SPARK = { width: 66, height: 22, step: 8 };
+const SPARK = { width: 66, height: 22, step: 16 };
 
 function sparkCell(row) {
   const rates = entries(row.positions).map(([, rate]) => rate);

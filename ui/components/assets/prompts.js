@@ -15,6 +15,8 @@ export function create(panel) {
   const box = growing(h("div", { class: "ss-scroll ss-prompts-box", tabindex: 0, role: "region", "aria-label": `${panel.title}: rows` }, table), table);
   const filters = createFilters(() => panel.redraw());
   const sort = { by: "", down: true };
+  const more = h("button", { type: "button", class: "ss-prompts-more", "data-noexport": true, onclick: () => unfold(!panel.section.hasAttribute("data-more")) });
+  panel.words.after(more);
   panel.body.append(filters.bar, note, box);
   panel.finishTools();
 
@@ -25,12 +27,22 @@ export function create(panel) {
     panel.redraw();
   }
 
+  // How much of the line of words is to be seen.
+  function unfold(all) {
+    set(panel.section, "data-more", all);
+    set(more, "aria-expanded", String(all));
+    more.textContent = all ? "less ▴" : "more ▾";
+  }
+  unfold(false);
+
   return {
     draw(value) {
       const all = entries(value.rows).map(([, row]) => row);
       filters.offer(value, all);
       const rows = all.filter(filters.lets);
-      panel.say(all.length ? `${summary(rows, all)} ${value.words ?? ""}` : "");
+      panel.say(all.length ? `${value.gains ?? ""} ${summary(rows, all)} ${value.words ?? ""}`.trim() : "");
+      more.hidden = !all.length;
+      set(panel.section, "data-empty", !all.length);
       note.textContent = all.length ? "No row matches these filters." : (value.empty ?? "Nothing measured yet.");
       note.hidden = rows.length > 0;
       box.hidden = !rows.length;
@@ -46,7 +58,7 @@ function summary(rows, all) {
   const words = rows.length === prompts ? plural(prompts, "prompt") : `${plural(rows.length, "row")} of ${plural(prompts, "prompt")}`;
   const [first] = rows;
   const alike = first && count(rows, "settings") === 1 ? ` All with ${first.settings}: ${first.detail}.` : "";
-  return `${words}${rows.length < all.length ? ` (${all.length} rows in all)` : ""}.${alike}`;
+  return `${words}${rows.length < all.length ? `, ${rows.length} of ${all.length} rows` : ""}.${alike}`;
 }
 
 function parts(panel, rows, sort, by, sortBy) {

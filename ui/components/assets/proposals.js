@@ -40,7 +40,7 @@ function draw(value, view) {
   grid.hidden = !empty.hidden;
   setText(empty, hasRound ? "No drafter: the LLM wrote each token by itself." : ASK);
   panel.say([value.helped, sentence(value, drafted, hasRound)].filter(Boolean).join(" "));
-  const columns = ["drafter", ...Array.from({ length: deepest }, (_, i) => `depth ${i + 1}`)];
+  const columns = ["drafter", ...Array.from({ length: deepest }, (_, i) => (i ? String(i + 1) : "depth 1"))];
   keyed(head, heads, columns, {
     key: (name) => name, make: (name) => h("th", { scope: "col" }, name),
   });

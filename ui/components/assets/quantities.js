@@ -10,6 +10,9 @@ export function amount({ places, sign, scale }, value) {
   return value == null || !Number.isFinite(value) ? "–" : `${fixed(scale * value, places)}${sign}`;
 }
 
+// `2.5 of 2.9`
+export const partOf = ({ places }, part, whole) => (part == null || whole == null ? "–" : `${fixed(part, places)} of ${fixed(whole, places)}`);
+
 // Columns or figures with the label, meaning and number format of the glossary's quantity `of` (default: `key`). `also`: a
 // further sentence about its meaning here.
 export function described(specs) {

@@ -22,7 +22,7 @@ export function createVotes(panel) {
   const [vote, union] = ["vote", "union"].map((end) => h("span", {}, end));
   const dial = h("div", { class: "ss-dial" }, vote, h("span", { class: "ss-dial-track" }, track), union, dialWords);
   const legend = h("p", { class: "ss-mass-meant" });
-  const elsewhere = h("p", { class: "ss-weights-elsewhere" }, "Weights over the rounds: in ⋯, Table, or in a higher window.");
+  const elsewhere = h("p", { class: "ss-weights-elsewhere" }, "Weights over the rounds: ⋯, Table.");
   const chart = lineChart(panel, { select: (round) => panel.select(round) });
   return {
     above: [sentence, dial],

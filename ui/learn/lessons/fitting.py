@@ -67,7 +67,7 @@ FITTING = Lesson(
         explain_passes,
         "In the table of runs, the column “ms / pass”: the third row by the second.",
         point="rows",
-        needs="Do the thing to try first: it is the run with a tree.",
+        needs="First run “Something to try”: it is the run with a tree.",
         unit="times",
         places=1,
         within=0.05,

@@ -14,6 +14,7 @@ from ui.learn.lessons.runs import (
     ONE,
     PASS_8,
     PASS_16,
+    STORIES,
     STORY,
     TREE_4,
 )
@@ -65,8 +66,8 @@ MEMORY_BOUND = Lesson(
         "lessons show how, and what the marks in the text mean. Here we only measure.",
     ),
     look="The same text is written twice: with 1 and with 8 tokens in each pass. 7 of the 8 are "
-    "guesses, and most are thrown away, so a pass writes 1 token or a few. Compare the times of a "
-    "pass in the table of runs. “Rounds” are passes.",
+    "guesses, and most are thrown away, so a pass writes 1 token or a few. Compare pass "
+    "times in the table of runs. “Rounds” on the page are passes here.",
     words=(
         Step("token", "a word or a piece of one"),
         Step("decoding", "writing a text token by token"),
@@ -196,11 +197,11 @@ TREE = Lesson(
         Step("node", "a drafted token in the tree"),
         Step("width", "how many tokens are offered for one place"),
     ),
-    example=(Setup(WIDE, STORY, ONE, TREE_4),),
+    example=(Setup(WIDE, STORY, STORIES, TREE_4),),
     attempt=Attempt(
         "Take the side branches away: the same SSM, the same number of places, width 1.",
         "Run with width 1",
-        Setup(NARROW, STORY, ONE, DRAFT_4),
+        Setup(NARROW, STORY, STORIES, DRAFT_4),
     ),
     question=Question(
         "How many passes of the LLM did width 3 save against width 1? (Below 0 if it needed more.)",
@@ -208,7 +209,7 @@ TREE = Lesson(
         explain_widths,
         "Subtract in the column “LLM passes” of the table of runs: width 1 less width 3.",
         point="rows",
-        needs="Do the thing to try first: both runs are needed.",
+        needs="First run “Something to try”: both runs are needed.",
         unit="passes",
     ),
     pictures=("figures", "strip", "tree"),

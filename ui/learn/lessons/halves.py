@@ -64,7 +64,7 @@ HALVES = Lesson(
         explain_exchanges,
         "In the table of runs: “exchanges / pass” times LLM passes, in the second row.",
         point="rows",
-        needs="Do the thing to try first: it is the run with a tree.",
+        needs="First run “Something to try”: it is the run with a tree.",
         unit="exchanges",
         within=0.01,
     ),

@@ -20,6 +20,7 @@ __all__ = [
     "ONE",
     "PASS_8",
     "PASS_16",
+    "STORIES",
     "STORY",
     "TREE_16",
     "TREE_4",
@@ -35,6 +36,7 @@ NO_DRAFTERS = DrafterChoice("none")
 ALL = DrafterChoice("all")
 ALL_AND_NGRAM = DrafterChoice("all_and_ngram")
 ONE = DrafterChoice("one", "dialogue")
+STORIES = DrafterChoice("one", "stories")
 
 
 def chain(length: int, width: int = 1, pipeline: str = "off") -> SpeculationConfig:

@@ -87,7 +87,7 @@ PIPELINE = Lesson(
         "With the run “draft ahead” shown: the sentence “Drafted ahead: …” beside the lanes "
         "of “When”.",
         point="timeline",
-        needs="Do the thing to try first: it is the run that drafts ahead.",
+        needs="First run “Something to try”: it is the run that drafts ahead.",
         unit="hits",
     ),
     pictures=("figures", "strip", "timeline"),

@@ -5,7 +5,7 @@ function headOf(head, note) {
     created.title = means;
     return created;
   });
-  return node("thead", "", node("tr", "", heading("col", `your runs (▸ shown)${note ? `; ${note}` : ""}`), ...heads));
+  return node("thead", "", node("tr", "", heading("col", `your runs (▸\u00a0shown)${note ? `; ${note}` : ""}`), ...heads));
 }
 function rowOf({ label, latest, cells }) {
   const show = button("sp-again", (latest ? "▸ " : "") + label, () => trigger("select", { label, press: performance.now() }));

@@ -22,9 +22,16 @@ function groupBody(name) {
   return role("rowgroup", node("tbody", "sp-of-head", rowOf(title)));
 }
 function facts(part) {
-  const name = node("span", "", node("span", "sp-role", part.role), node("b", "", part.name));
+  const name = node("span", "", node("span", "sp-role", part.role), node("b", "", badge(part), part.name));
   const figures = ["count", "memory", "place"].map((key) => role("cell", node("td", "sp-of-" + key, node("span", "", part[key]))));
   return [role("rowheader", heading("row", name, "sp-of-model")), ...figures];
+}
+function badge({ letter, slot }) {
+  if (letter === undefined) return null;
+  const mark = node("span", "sp-letter", letter);
+  mark.dataset.slot = slot % 8;
+  mark.style.background = `var(--ss-slot-${slot % 8})`;
+  return mark;
 }
 function pick(label, spoken, what) {
   return button("sp-use", label, () => trigger("select", what), spoken);

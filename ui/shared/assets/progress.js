@@ -35,6 +35,7 @@ function say(part, text) {
 function draw() {
   const { done = 0, total = 0, state = "none" } = shown;
   say(parts.title, shown.title);
+  parts.title.title = shown.title || "";
   say(parts.state, shown.state_words);
   say(parts.words, shown.words);
   say(parts.more, shown.more);

@@ -5,8 +5,17 @@ const GLYPHS = { completed: "✔", running: "…", cancelled: "■", failed: "�
 function head(mean) {
   return node("thead", "", node("tr", "", heading("col", "configuration", "sp-col-text"), heading("col", mean, "sp-col-mean")));
 }
+// On a narrow screen the opened run is below the list: it is scrolled to.
+const NARROW = matchMedia("(max-width: 999px)");
+let pressed = "";
 function openRun(run) {
+  pressed = run.id;
   trigger("select", { run: run.id, press: performance.now() });
+}
+function follow(selected) {
+  if (!pressed || pressed !== selected) return;
+  pressed = "";
+  if (NARROW.matches) document.querySelector("#sessions-opened")?.scrollIntoView({ block: "start" });
 }
 // Selecting text to copy it opens nothing, and a button in a row keeps its own action.
 let down = null;
@@ -23,7 +32,7 @@ function textCell(run, mean) {
   const status = node("span", "sp-run-" + run.status.replace(/\W/g, ""), (GLYPHS[run.status] || "?") + " ", word);
   const settings = run.sampling === USUAL ? null : node("span", "sp-col-settings", run.sampling + " · ");
   const thinned = run.thinned ? node("span", "sp-thinned", "thinned · ") : null;
-  const facts = node("div", "sp-run-facts", status, run.study ? "study · " : "", settings, thinned, run.prompt, " · " + run.drafters);
+  const facts = node("div", "sp-run-facts", status, ...[run.repeat, run.speed].filter(Boolean).map((part) => part + " · "), settings, thinned, run.prompt, " · " + run.drafters);
   facts.title = `${run.when}. ${[run.tokens, run.passes].filter(Boolean).join(" in ")}, ${run.speed}. ${run.settings}, ${run.sampling}. Drafters: ${run.drafters}`;
   const note = run.note ? node("span", "sp-note", "✎ " + run.note) : null;
   return node("td", "sp-col-text", open, facts, note);
@@ -49,7 +58,8 @@ function draw() {
     return;
   }
   const body = node("tbody", "", ...rows.map((run) => row(run, value)));
-  root.replaceChildren(scroller("Past runs", node("table", "sp-runs", head(value.mean), body)));
+  root.replaceChildren(scroller("Past runs", node("table", value.pages === 1 ? "sp-runs sp-one-page" : "sp-runs", head(value.mean), body)));
+  follow(value.selected);
 }
 draw();
 watch("value", draw);
