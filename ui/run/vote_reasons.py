@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from core.events import Combined, DraftRecord, Verified
+from core.words import number_of
 from ui.run.explain import quote
-from ui.run.listed import join_names, number_of
+from ui.run.listed import join_names
 
 __all__ = ["deciding_split", "draft_paths", "dropped_choice", "winner_reasons"]
 
