@@ -113,7 +113,7 @@ def replay_and_delete(page: Any, context: Context, board: list[str]) -> None:
     page.locator("#sessions-sure").wait_for()
     assert context.store.runs(RunQuery()).total == 1
     page.click("#sessions-sure")
-    page.locator("#sessions-runs").get_by_text("No run yet").wait_for()
+    page.locator("#sessions-runs").get_by_text("No runs yet").wait_for()
     sites.wait_notice(page, "Open a run from the list.", "sessions")
     page.locator("#sessions-scrubber").wait_for(state="hidden")  # no empty pictures
     assert context.store.runs(RunQuery()).total == 0

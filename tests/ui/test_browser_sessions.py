@@ -283,7 +283,7 @@ def test_two_tabs_follow_stop_and_delete_a_run(site: OpenSite, browser_page: Ope
     open_row(two, 0, source.run_id)
     sites.run_tools(two).click("#sessions-delete")
     two.click("#sessions-sure")
-    two.locator("#sessions-runs").get_by_text("No run yet").wait_for()
+    two.locator("#sessions-runs").get_by_text("No runs yet").wait_for()
     two.locator("#sessions-opened").wait_for(state="hidden")
     assert run_ids(context) == []
     sites.shot(two, "sessions-all-deleted")

@@ -54,7 +54,7 @@ function draw() {
   const value = props.value || {};
   const rows = Object.values(value.rows || {});
   if (!rows.length) {
-    root.replaceChildren(node("p", "sp-empty", value.empty || "No run yet."));
+    root.replaceChildren(node("p", "sp-empty", value.empty || "No runs yet."));
     return;
   }
   const body = node("tbody", "", ...rows.map((run) => row(run, value)));
