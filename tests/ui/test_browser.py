@@ -29,7 +29,7 @@ FILLED = """() => ["tree", "inspector", "figures", "strip"]
 # Live alone has the clock of the race: a log has no times of plain decoding's passes.
 BOARD = """(where) => ["figures", "strip"].map((name) =>
   document.querySelector(`#${where}-${name} .ss-body`).innerText
-    .replace("\\nclock\\ntime\\npasses", ""))"""
+    .replace(/\\n(clock\\n)?time\\npasses/, ""))"""
 TOPS = """(ids) => Object.fromEntries(ids.map((id) =>
   [id, Math.round(document.getElementById(id).getBoundingClientRect().top + scrollY)]))"""
 PICTURES = ("figures", "strip", "tree", "scrubber", "dock", "inspector")
