@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import ui
-from core.engine.overlap import ALONE as ALONE_NOTE
+from core.engine.overlap import NO_OTHER_REQUEST
 from core.events import Ahead
 from tests.source import relative, sources, tree_of
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
@@ -84,7 +84,7 @@ def test_standing_and_chip_say_where_the_visitor_is() -> None:
 
 def test_a_run_is_reported_what_to_do_where_it_is_alone_and_as_long_as_it_is() -> None:
     first, *rest = run_view().rounds
-    alone = replace(run_view(), rounds=(replace(first, notes=(ALONE_NOTE,)), *rest))
+    alone = replace(run_view(), rounds=(replace(first, notes=(NO_OTHER_REQUEST,)), *rest))
     frame = end_frame(alone)
     lines = run_lines(frame)
     assert Line("info", ALONE) in lines and "second tab" in ALONE
@@ -97,7 +97,7 @@ def test_a_run_is_reported_what_to_do_where_it_is_alone_and_as_long_as_it_is() -
     assert list(strip_value(frame)["notes"]) == ["1"]
     first, second, *rest = run_view().rounds
     beside = replace(second, ahead=(Ahead("ssm-code", 0, 1.0, True, 4.0, 0.0),))
-    view = replace(run_view(), rounds=(replace(first, notes=(ALONE_NOTE,)), beside, *rest))
+    view = replace(run_view(), rounds=(replace(first, notes=(NO_OTHER_REQUEST,)), beside, *rest))
     lines = run_lines(end_frame(view))
     assert not [line for line in lines if "alone" in line.text or line.kind == "warn"]
 
