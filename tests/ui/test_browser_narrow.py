@@ -141,7 +141,8 @@ def a_tab_of_the_menu(page: Any) -> None:
 
 def each_of_five_ssms_says_accepted_of_proposed(page: Any) -> None:
     page.locator("#llm :is(input, textarea)").fill("llm")
-    page.locator(".sp-name").get_by_text("llm", exact=True).wait_for(state="attached")
+    # An LLM that is only called so has its size on its chip.
+    page.locator(".sp-name").get_by_text("7.48M", exact=True).wait_for(state="attached")
     page.locator("#count input").fill("5")
     becomes(page, DRAWN, 6)
     for width in (1280, 1920, 390):

@@ -198,10 +198,10 @@ def test_past_runs_are_filtered_grouped_and_sorted(lab: Stage, browser_page: Ope
     assert len(settings) == 4 and len(set(settings)) == 3
     menu = table.get_by_label("Settings", exact=True)
     menu.select_option("specinfer")
-    table.get_by_text("2 prompts (4 rows in all).").wait_for()
+    table.get_by_text("2 prompts, 2 of 4 rows.").wait_for()
     menu.select_option("")
     table.get_by_label("Prompt has").fill("DEF")
-    table.get_by_text("1 prompt (4 rows in all).").wait_for()
+    table.get_by_text("1 prompt, 1 of 4 rows.").wait_for()
     table.get_by_label("Prompt has").fill("")
     table.get_by_label("Group by").select_option("prompt")
     becomes(page, GROUPS, ["def f():", "Once"])
