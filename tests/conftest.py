@@ -51,7 +51,7 @@ def _pinned_arithmetic() -> None:
 def bundled(_pinned_arithmetic: None) -> Iterator[Engine]:
     """An engine of the bundled models in float32, loaded once a worker: before the first test that
     asks for it, not in it. Other engines over the same LLM do not time its passes again."""
-    from core.length.cost_model import ledger
+    from core.speculation_length.cost_model import ledger
     from tests.laws.runs import bundled_engine
 
     engine, measure = bundled_engine(), ledger.measure_verify_costs

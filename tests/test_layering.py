@@ -53,7 +53,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("trees",),
     ("models",),
     ("sequence",),
-    ("drafters", "length", "routing", "scheduling"),
+    ("drafters", "speculation_length", "routing", "scheduling"),
     ("nodes",),
     ("cuda", "engine"),
     ("chat", "__main__", "__init__"),
@@ -68,7 +68,7 @@ NEVER: dict[str, tuple[str, ...]] = {
     "models": ("core.drafters", "core.engine.engine", "core.sequence"),
     "drafters": ("core.engine.engine", "core.trees.verify", "core.trees.combine"),
     "nodes": ("pickle", "marshal", "shelve"),
-    "length": ("core.engine.engine", "core.cuda", "core.trees"),
+    "speculation_length": ("core.engine.engine", "core.cuda", "core.trees"),
     "cuda": ("core.engine.engine", "core.engine.worker", "core.engine.overlap"),
 }
 

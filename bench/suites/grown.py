@@ -23,13 +23,13 @@ from bench.suites.cpu_tables import LoadedContestants
 from bench.suites.gpu import GpuContest
 from core.engine.engine import Engine
 from core.events import ModelInfo
-from core.length.cost_model.ledger import Costs
 from core.models.hf_model import HfModel
 from core.models.loading.catalog import BUNDLED, bundled_llm, bundled_ssms
 from core.models.loading.load import LoadedModels, load_models
 from core.models.loading.tree_check import checked_model
 from core.models.protocol import LanguageModel
 from core.models.stacking import stack_alike
+from core.speculation_length.cost_model.ledger import Costs
 
 GROWN = "grown"
 PARAMS, SSM_PARAMS = 500_000_000, 5_000_000

@@ -13,8 +13,8 @@ from typing import Protocol
 import torch
 
 from core.events.parts import Timed
-from core.length.base import Stop
 from core.sequence import TokenSequence
+from core.speculation_length.base import Stop
 from core.trees.draft import Draft
 from core.trees.tree import TokenTree
 
@@ -51,11 +51,11 @@ class DraftRequest:
         return bool(self.shape) and self.continues(1, [1.0])
 
     def grows(self, score: float) -> bool:
-        """See `core.length.Stop.grows`."""
+        """See `core.speculation_length.Stop.grows`."""
         return self.stop is None or self.stop.grows(score)
 
     def continues(self, depth: int, scores: Sequence[float]) -> bool:
-        """See `core.length.Stop.continues`."""
+        """See `core.speculation_length.Stop.continues`."""
         return self.stop is None or self.stop.continues(self.name, depth, scores)
 
 

@@ -19,8 +19,8 @@ from core.config.budget import shape_nodes
 from core.drafters.base import DraftRequest
 from core.drafters.ssm import SsmDrafter
 from core.drafters.ssm_state import SsmState
-from core.length.base import StopLimits
 from core.models.stacking import BatchedModels
+from core.speculation_length.base import StopLimits
 from core.trees.noise import SeededNoise
 
 if TYPE_CHECKING:

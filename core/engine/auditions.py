@@ -12,8 +12,8 @@ from core.drafters.ssm_pool import MIN_TOKENS, SsmPool
 from core.engine.remote_drafting import PartialAudition, RemoteDrafting, TakesAudition
 from core.engine.round_state import ActiveRequest, RoundState
 from core.events.parts import Timed
-from core.length import Auditions
-from core.length.cost_model import Costs
+from core.speculation_length import Auditions
+from core.speculation_length.cost_model import Costs
 
 __all__ = ["AuditionStep"]
 

@@ -28,10 +28,10 @@ from core.engine.remote_drafting import PlannedDrafts, RemoteDrafting
 from core.engine.round_state import ActiveRequest, RoundState
 from core.errors import MODEL_FAULTS
 from core.events.parts import Timed
-from core.length import RoutedPolicy
-from core.length.cost_model import Costs
 from core.models.loading.load import LoadedModels
 from core.sequence import TokenSequence
+from core.speculation_length import RoutedPolicy
+from core.speculation_length.cost_model import Costs
 
 __all__ = ["Drafting", "plan_draft_requests"]
 

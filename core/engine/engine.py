@@ -45,8 +45,6 @@ from core.engine.snapshot import ScheduleDecision
 from core.errors import MODEL_FAULTS, ConfigError, EngineBusyError
 from core.events import Event, RunStarted
 from core.events.parts import Timed
-from core.length import make_policy
-from core.length.cost_model import Costs, Meter
 from core.models.hf_model import HfModel
 from core.models.loading.load import LoadedModels
 from core.models.loading.stages import Say
@@ -55,6 +53,8 @@ from core.models.protocol import chain, ranks_info
 from core.models.stacking import has_shape_of
 from core.routing import CHAIN_DEPTH, RoundTime, make_router
 from core.sequence import TokenSequence
+from core.speculation_length import make_policy
+from core.speculation_length.cost_model import Costs, Meter
 
 if TYPE_CHECKING:
     from core.nodes.client import RemotePool

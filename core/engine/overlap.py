@@ -21,8 +21,8 @@ from core.config.mechanisms import can_begin_ahead, is_model_free
 from core.drafters.ahead import CancelSignal
 from core.engine.ahead_events import hidden_event
 from core.engine.round_state import ActiveRequest, RoundState, next_round
-from core.length.cost_model import Costs, Switch
 from core.metrics import LLM_LANE, timings_union_ms
+from core.speculation_length.cost_model import Costs, Switch
 
 __all__ = [
     "PipelineSwitch",

@@ -25,10 +25,10 @@ from core.engine.scheduling import BatchSchedule
 from core.errors import MODEL_FAULTS
 from core.events import Event
 from core.events.parts import Timed
-from core.length.cost_model import Costs
 from core.models.layer_stream import stream_of
 from core.models.protocol import CACHED, Feed, LanguageModel, rank_traffic
 from core.sequence import CommitResult
+from core.speculation_length.cost_model import Costs
 from core.trees.combine import combine
 from core.trees.sampling import Target, penalize_tree
 from core.trees.verify import Verdict, VerifyInput, verdict_of_tokens, verify

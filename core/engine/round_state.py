@@ -16,11 +16,18 @@ from core.drafters.weights import DrafterWeights, LikelihoodHistory
 from core.errors import MODEL_FAULTS, DrafterError
 from core.events import Ahead, NodeTrip, RankTraffic, Scheduled
 from core.events.parts import Timed
-from core.length import BatchLoad, Choice, DraftOutcome, LengthPolicy, RoundOutcome, SharesPass
 from core.metrics import LLM_LANE
 from core.routing import Route, Router, within_grant
 from core.scheduling import FREE, Grant, Plan
 from core.sequence import TokenSequence
+from core.speculation_length import (
+    BatchLoad,
+    Choice,
+    DraftOutcome,
+    LengthPolicy,
+    RoundOutcome,
+    SharesPass,
+)
 from core.trees.combine import CombinedTree, KeepNode, VoteWeights
 from core.trees.draft import Draft
 from core.trees.sampling import Target

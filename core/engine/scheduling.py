@@ -14,8 +14,6 @@ from core.config.mechanisms import length_policy, verify_rule
 from core.engine.round_state import ActiveRequest, RoundState
 from core.engine.snapshot import ScheduleDecision
 from core.events.parts import Scheduled, Timed
-from core.length import BatchLoad
-from core.length.cost_model import Costs
 from core.metrics import LLM_LANE, NOT_DRAFTING, timings_union_ms
 from core.scheduling import (
     FREE,
@@ -26,6 +24,8 @@ from core.scheduling import (
     Plan,
     make_scheduler,
 )
+from core.speculation_length import BatchLoad
+from core.speculation_length.cost_model import Costs
 from core.trees.combine import merge_and_select, node_chances, select
 
 __all__ = ["EACH", "BatchSchedule"]

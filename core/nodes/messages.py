@@ -134,7 +134,7 @@ class RunSettings(_Message):
 
 
 class StopLimitsMessage(_Message):
-    """See `core.length.base.StopLimits`."""
+    """See `core.speculation_length.base.StopLimits`."""
 
     least: float
     longest: Count | None

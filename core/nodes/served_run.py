@@ -11,11 +11,11 @@ from core.config.mechanisms import can_begin_ahead
 from core.drafters.ahead import AheadPlan
 from core.drafters.base import DraftRequest
 from core.errors import ConfigError
-from core.length.base import StopLimits
-from core.length.stop_rule import StopRule
 from core.models.detokenize import Detokenizer
 from core.nodes.messages import AheadRequest, DraftRequestMessage, RunRequest, RunSettings
 from core.sequence import TokenSequence
+from core.speculation_length.base import StopLimits
+from core.speculation_length.stop_rule import StopRule
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise
 from core.trees.tree import ROOT, TokenTree, depths_of

@@ -19,8 +19,8 @@ import statistics
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from core.length.cost_model import TINY_MS
 from core.routing.base import AUDITION_WINDOW, CHAIN_DEPTH, RoundEvidence, Route, TimeOfRound
+from core.speculation_length.cost_model import TINY_MS
 
 __all__ = ["CreditRouter", "credit_of", "has_dropped"]
 

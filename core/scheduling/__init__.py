@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from core.config.checks import choice
 from core.config.mechanisms import SCHEDULES, implementation_of
-from core.length.cost_model import Costs
 from core.scheduling.base import (
     FREE,
     BatchOutcome,
@@ -17,6 +16,7 @@ from core.scheduling.base import (
     Scheduler,
 )
 from core.scheduling.batch_times import BatchTimes
+from core.speculation_length.cost_model import Costs
 
 __all__ = [
     "FREE",

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from core.length.base import BatchLoad
+from core.speculation_length.base import BatchLoad
 
 __all__ = [
     "FREE",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from core.length.cost_model import TINY_MS, Costs, LinearFit, Meter
 from core.models.kv_cache import UNCHECKED_BYTES
 from core.models.machine import available_bytes
 from core.scheduling.base import BatchOutcome
+from core.speculation_length.cost_model import TINY_MS, Costs, LinearFit, Meter
 
 __all__ = ["BatchTimes", "size_class"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from core.length.cost_model import Average
+from core.speculation_length.cost_model import Average
 
 __all__ = ["PlainGuard"]
 

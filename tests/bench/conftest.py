@@ -16,8 +16,8 @@ from bench.results import Results
 from bench.settings import Settings
 from bench.suites import cpu_tables
 from core import Engine
-from core.length.cost_model import ledger
 from core.models.loading.load import LoadedModels
+from core.speculation_length.cost_model import ledger
 
 TINY = Settings(prompts=2, tokens=8, repeats=1, dtypes=("float32",), threads=1)
 

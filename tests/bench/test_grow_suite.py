@@ -11,8 +11,8 @@ import pytest
 from bench.suites.cpu_tables import ASSISTED, LOOKUP, Variant
 from bench.suites.grown import CPU_GROWN, GrownContestants
 from core.config import PRESETS, SpeculationConfig
-from core.length.cost_model import ledger
-from core.length.cost_model.verify_costs import VerifyCosts
+from core.speculation_length.cost_model import ledger
+from core.speculation_length.cost_model.verify_costs import VerifyCosts
 from tests.family import SSMS
 
 SMALL = replace(

@@ -18,9 +18,9 @@ from core.engine.overlap import DraftThread, Job, PipelineSwitch
 from core.engine.round_state import ActiveRequest, AheadDrafts, RoundState
 from core.events import Ahead, Drafted, Event
 from core.events.parts import Timed
-from core.length.base import Choice
-from core.length.fixed import Fixed
 from core.models.protocol import Feed
+from core.speculation_length.base import Choice
+from core.speculation_length.fixed import Fixed
 from core.trees.draft import Draft
 from tests.core.engines import by_run, ids_of_events, rounds_of, tables
 from tests.fakes import TableModel, loaded_tables, random_table

@@ -13,8 +13,8 @@ from core.config import COMBINES
 from core.config.budget import max_draft_depth, node_shares
 from core.config.mechanisms import combine_rule
 from core.events import Combined, Drafted, Event
-from core.length import Choice, LengthPolicy, RoundOutcome
-from core.length.cost_model import Costs
+from core.speculation_length import Choice, LengthPolicy, RoundOutcome
+from core.speculation_length.cost_model import Costs
 from tests.core.engines import engine_of, ids_of_events, request, rounds_of, tables
 from tests.laws.trees import LAW
 

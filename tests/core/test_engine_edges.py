@@ -18,8 +18,8 @@ from core.engine.engine import STAGES_CHUNK
 from core.engine.worker import Worker
 from core.errors import ConfigError, ContextLengthError, EngineBusyError
 from core.events import RanksInfo, RunCompleted, RunFailed, RunStarted
-from core.length.cost_model import NODE_COUNTS, Costs, VerifyCosts, measure_verify_costs
 from core.models.protocol import Feed
+from core.speculation_length.cost_model import NODE_COUNTS, Costs, VerifyCosts, measure_verify_costs
 from tests.core.engines import (
     GREEDY,
     engine_of,
@@ -401,7 +401,9 @@ def test_a_loaded_moment_makes_no_size_dearer(monkeypatch: pytest.MonkeyPatch) -
         return forward(feeds)
 
     llm.forward = timed  # type: ignore[method-assign]
-    monkeypatch.setattr("core.length.cost_model.verify_costs.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr(
+        "core.speculation_length.cost_model.verify_costs.time.perf_counter", lambda: now[0]
+    )
     costs = measure_verify_costs(llm)
     assert list(costs.ms.values()) == pytest.approx([2.0] * len(NODE_COUNTS))
     assert costs.affordable_nodes() == max(NODE_COUNTS)
@@ -439,7 +441,9 @@ def test_a_slow_model_drafts_less(monkeypatch: pytest.MonkeyPatch) -> None:
         return forward(feeds)
 
     llm.forward = timed  # type: ignore[method-assign]
-    monkeypatch.setattr("core.length.cost_model.verify_costs.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr(
+        "core.speculation_length.cost_model.verify_costs.time.perf_counter", lambda: now[0]
+    )
     costs = measure_verify_costs(llm)
     assert set(costs.ms) == {n for n in NODE_COUNTS if n <= 12}
     assert costs.ms[12] == pytest.approx(2100.0)
@@ -455,7 +459,7 @@ def test_an_automatic_budget_follows_the_costs(monkeypatch: pytest.MonkeyPatch) 
         measured.append(llm)
         return VerifyCosts({0: 2.0, 1: 2.0, 8: 2.9, 12: 3.1}, 64)
 
-    monkeypatch.setattr("core.length.cost_model.ledger.measure_verify_costs", measure)
+    monkeypatch.setattr("core.speculation_length.cost_model.ledger.measure_verify_costs", measure)
     engine = engine_of(*tables())
     for _ in range(2):
         started = next(iter(engine.generate(Request("w1", SamplingParams(2)))))

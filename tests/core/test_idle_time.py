@@ -12,7 +12,7 @@ from core.engine.idle_time import IdleTime
 from core.engine.round_state import ActiveRequest, RoundState
 from core.events import Event, RoundCompleted, RunCompleted, RunFailed, Verified
 from core.events.parts import Timed
-from core.length import RoundOutcome
+from core.speculation_length import RoundOutcome
 from tests.core.engines import GREEDY, TREE, engine_of, request, tables
 
 SLOW_READER = 0.02

@@ -20,10 +20,10 @@ from core.__main__ import main
 from core.config import PRESETS
 from core.errors import EngineBusyError
 from core.events import RoundCompleted, RunCompleted, RunStarted, event_from_plain
-from core.length.cost_model import ledger
-from core.length.cost_model.verify_costs import measure_verify_costs
 from core.models.loading import load as loading
 from core.models.loading.catalog import bundled_llm, locate
+from core.speculation_length.cost_model import ledger
+from core.speculation_length.cost_model.verify_costs import measure_verify_costs
 from tests.fakes import tiny_module, word_tokenizer
 from tests.interrupts import hear_interrupts
 

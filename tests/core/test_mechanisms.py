@@ -22,8 +22,8 @@ from core.config.mechanisms import (
 )
 from core.errors import ConfigError
 from core.events import Combined, Verified
-from core.length import Choice, RoundOutcome
-from core.length.cost_model import Costs
+from core.speculation_length import Choice, RoundOutcome
+from core.speculation_length.cost_model import Costs
 from core.trees.combine.base import MergedTree, Selection, VoteWeights
 from tests.core.engines import WARM, engine_of, tables
 

@@ -10,9 +10,9 @@ import torch
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.drafters.ahead import AheadDrafting
 from core.events import RoundCompleted
-from core.length.base import Choice
-from core.length.fixed import Fixed
 from core.models.loading.load import LoadedModels
+from core.speculation_length.base import Choice
+from core.speculation_length.fixed import Fixed
 from tests.core.engines import texts_of
 from tests.fakes import loaded_modules, perturb, tiny_module
 from tests.lanes import PunctualLane

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.length.cost_model import Switch
+from core.speculation_length.cost_model import Switch
 from tests.core.engines import engine_of, tables
 
 SEEDS, ROUNDS = 12, 1000

@@ -19,10 +19,10 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from core import Engine, Request, SamplingParams, SpeculationConfig, load_models
 from core.config import PRESETS
-from core.length.cost_model import ledger
 from core.models.loading.catalog import SMOLLM2, bundled_ssms, is_gguf
 from core.models.loading.finding import find_folder
 from core.models.loading.load import load_ssms
+from core.speculation_length.cost_model import ledger
 from tests.laws.margins import Divergences
 from tests.laws.runs import PLAIN, ids_of, ids_of_many, transformers_ids_of_many
 from tests.smollm2 import chat_prompts, smollm2

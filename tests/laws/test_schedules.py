@@ -12,9 +12,9 @@ from core.config.mechanisms import PRESETS, SCHEDULES, token_exact_rules
 from core.engine.engine import Engine
 from core.events import RoundCompleted, RunCancelled, RunStarted
 from core.events.parts import Scheduled
-from core.length import BatchLoad
 from core.scheduling import FREE, BatchOutcome, LiveRequest, Plan
 from core.scheduling.shared import Shared
+from core.speculation_length import BatchLoad
 from tests.laws.runs import PLAIN, ids_of, ids_of_many, outcomes, prompts
 
 PLANNED = tuple(name for name in SCHEDULES if name != "each")

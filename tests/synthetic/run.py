@@ -29,11 +29,11 @@ from core.events import (
     RunFailed,
     RunStarted,
 )
-from core.length import Choice, LengthPolicy, RoundOutcome
 from core.metrics import StatsFold
 from core.models.detokenize import Detokenizer
 from core.models.loading.load import LoadedModels
 from core.models.protocol import Feed
+from core.speculation_length import Choice, LengthPolicy, RoundOutcome
 from tests.synthetic.text import HOSTILE_TEXTS, Language, tokenizer, vocabulary
 from tests.synthetic.times import Mechanisms, on_a_clock
 

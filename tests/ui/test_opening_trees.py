@@ -11,7 +11,7 @@ from unittest import mock
 
 from core import Engine, Worker
 from core.events import Combined, Event, RoundCompleted, RunStarted
-from core.length.cost_model import NODE_COUNTS, Costs, VerifyCosts
+from core.speculation_length.cost_model import NODE_COUNTS, Costs, VerifyCosts
 from storage import RunQuery, RunStore
 from ui.live.handlers import record_opening
 from ui.server.arguments import parse

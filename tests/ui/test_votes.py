@@ -13,8 +13,8 @@ import pytest
 
 from core.config import SpeculationConfig
 from core.events import Combined, DraftRecord, Event, RoundCompleted
-from core.length import RoundOutcome
-from core.length.trend import Trend
+from core.speculation_length import RoundOutcome
+from core.speculation_length.trend import Trend
 from tests.synthetic import DRAFTERS, Mechanisms, synthetic_run
 from tests.ui.fakes import pictures_at, view_at
 from ui.run.explain import explain, quote

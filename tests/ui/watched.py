@@ -22,7 +22,7 @@ from tests.interrupts import hear_interrupts
 PROGRAM = """
 import runpy, sys, threading
 from numba.core.dispatcher import Dispatcher
-from core.length.cost_model import ledger
+from core.speculation_length.cost_model import ledger
 
 def watch(owner, name, words):
     function = getattr(owner, name)

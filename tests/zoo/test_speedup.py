@@ -11,8 +11,8 @@ import pytest
 import zoo.__main__ as command
 from core.engine.engine import Engine
 from core.errors import ConfigError
-from core.length.cost_model.verify_costs import VerifyCosts
 from core.models.loading.load import load_models
+from core.speculation_length.cost_model.verify_costs import VerifyCosts
 from zoo import speedup
 from zoo.round_times import LONGEST, RoundMs, RoundTimes, Workload
 from zoo.speedup import Speedup, measure_speedups, prompts_of, table

@@ -14,7 +14,7 @@ from core.config.budget import max_draft_depth, node_shares
 from core.config.checks import MAX_TREE_NODES
 from core.config.mechanisms import combine_rule, length_policy
 from core.errors import ConfigError
-from core.length.history import LengthHistory
+from core.speculation_length.history import LengthHistory
 from core.words import number_of
 from ui.run.listed import join_names
 from ui.run.routing_values import routed_candidates
@@ -23,7 +23,7 @@ from ui.run.view import View
 __all__ = ["budget_words", "depth_bounds", "depth_words", "nodeless", "with_budget_bounds"]
 
 LARGEST_MEASURED = 64
-"""The largest tree that is timed at warm-up (core/length/cost_model/verify_costs.py)."""
+"""The largest tree that is timed at warm-up (see core/speculation_length/cost_model)."""
 
 
 def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:

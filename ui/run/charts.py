@@ -18,7 +18,7 @@ from core.config.mechanisms import (
     length_policy,
 )
 from core.events import RunStats, Span
-from core.length.history import LengthHistory
+from core.speculation_length.history import LengthHistory
 from ui.run.frame import Before, Frame
 from ui.run.nodes import nodes_of, nodes_value, trip_spans
 from ui.run.pass_words import offload_words, ranks_words

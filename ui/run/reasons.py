@@ -1,4 +1,5 @@
-"""Recorded reasons of length policies (core/length) and of routers (core/routing) in plain words.
+"""Recorded reasons of length policies (core/speculation_length) and of routers (core/routing) in
+plain words.
 
 They are short and never change, since logs are read for ever; an unknown one is returned unchanged.
 """
@@ -11,7 +12,7 @@ from core.words import number_of
 
 __all__ = ["length_reason", "route_reason"]
 
-# Length policies, as core/length/trend.py and goodput.py write them.
+# Length policies, as core/speculation_length/trend.py and goodput.py write them.
 FIRST = re.compile(r"(\d+) -> (\d+): nothing to compare with yet \(at \d+ it is ([\d.]+) ms\)")
 MOVE = re.compile(r"(\d+) -> (\d+)(?=: )")
 GOES_ON = re.compile(
@@ -55,7 +56,7 @@ def length_reason(recorded: str, length: int) -> str:
 
 def _goes_on_words(match: re.Match[str]) -> str:
     """The least score as a chance too, which is what a round's own explanation compares
-    (core/length/goodput_explanation.py)."""
+    (core/speculation_length/goodput_explanation.py)."""
     step, token, score = match.groups()
     chance = float(step) / float(token) if float(token) else 0.0
     reached = "which no score reaches" if chance > 1 else f"which is a score of {score}"

@@ -46,8 +46,8 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = by_name(
         LengthPolicyRecord(
             "fixed",
             "always speculation_length",
-            "core.length.fixed:Fixed",
-            "core.length.fixed:explain",
+            "core.speculation_length.fixed:Fixed",
+            "core.speculation_length.fixed:explain",
             set_by_user=True,
             meaning="always `speculation_length` tokens",
             always="the length is always the one that was set; trend and goodput choose it anew "
@@ -58,8 +58,8 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = by_name(
         LengthPolicyRecord(
             "trend",
             "longer while it is faster",
-            "core.length.trend:Trend",
-            "core.length.trend:explain",
+            "core.speculation_length.trend:Trend",
+            "core.speculation_length.trend:explain",
             meaning="one token more while that lowers the LLM's time per token, else two fewer",
             no_estimates=(
                 "trend compares what it measured, milliseconds of LLM passes for each token "
@@ -70,8 +70,8 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = by_name(
         LengthPolicyRecord(
             "goodput",
             "while one more pays",
-            "core.length.goodput:Goodput",
-            "core.length.goodput_explanation:explain",
+            "core.speculation_length.goodput:Goodput",
+            "core.speculation_length.goodput_explanation:explain",
             predicts=True,
             chooses_drafters=True,
             meaning="as long as one more token is expected to pay for its time, down to none",
@@ -84,8 +84,8 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = by_name(
         LengthPolicyRecord(
             "confidence",
             "while an SSM is sure",
-            "core.length.confidence:Confidence",
-            "core.length.confidence:explain",
+            "core.speculation_length.confidence:Confidence",
+            "core.speculation_length.confidence:explain",
             set_by_user=True,
             fields=("confidence_threshold",),
             meaning="`speculation_length` at most, less after a score under `confidence_threshold`",

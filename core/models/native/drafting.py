@@ -244,7 +244,7 @@ def select_frontier(batch, i, g, level, before):
             g.frontier[i, width] = node
             width += 1
             total += g.path_scores[i, node]
-    # The stop rule of `core.length.stop_rule`, as numbers.
+    # The stop rule of `core.speculation_length.stop_rule`, as numbers.
     return width if min(1.0, total) >= batch.step_scores[i, level] else 0
 
 

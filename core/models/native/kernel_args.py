@@ -177,7 +177,8 @@ class DraftBatch(NamedTuple):
     Coupled drafts: `noise_at` (n, levels): offset of a level's Gumbel noise in `noise`, -1 for
     other drafts; `temperature` (n,): that of sampling. `calibration_temperature` (n,): scores are
     softmax(utilities / it). `min_score` (n,): the least score of a node that may have children.
-    `step_scores` (n, levels): `scores` of `core.length.base.StopLimits`, 0 to draft every level.
+    `step_scores` (n, levels): `scores` of `core.speculation_length.base.StopLimits`, 0 to draft
+    every level.
     """
 
     # int64.

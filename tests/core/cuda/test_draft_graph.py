@@ -11,11 +11,11 @@ from core import SamplingParams, SpeculationConfig
 from core.cuda.draft_graph import DraftGraphs
 from core.drafters.base import DraftRequest
 from core.drafters.ssm_pool import SsmPool
-from core.length.base import Stop
 from core.models.hf_model import HfModel
 from core.models.loading.tree_check import checked_model
 from core.models.stacking import stack_alike
 from core.sequence import TokenSequence
+from core.speculation_length.base import Stop
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise
 from tests.core.models.test_stack import small

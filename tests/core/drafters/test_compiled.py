@@ -13,13 +13,13 @@ from core.drafters.base import DraftRequest
 from core.drafters.native_drafting import NativeDrafting
 from core.drafters.ssm_pool import SsmPool
 from core.errors import OutOfMemoryError
-from core.length.base import Stop, StopLimits
-from core.length.confidence import Confidence
 from core.models.fastest import compiled_of
 from core.models.hf_model import HfModel
 from core.models.native.kernel_args import BLOCK
 from core.models.stacking import Stack, batched_models_of, stack_alike
 from core.sequence import TokenSequence
+from core.speculation_length.base import Stop, StopLimits
+from core.speculation_length.confidence import Confidence
 from core.trees.draft import Draft
 from core.trees.tree import ROOT, TokenTree, depths_of
 from tests.core.cuda.test_draft_graph import (

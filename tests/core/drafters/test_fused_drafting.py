@@ -13,9 +13,9 @@ from core.drafters.fused_drafting import draft_fused
 from core.drafters.pooled_drafting import PooledRequest
 from core.drafters.ssm import SsmDrafter
 from core.errors import DrafterError
-from core.length.base import Stop
-from core.length.confidence import Confidence
 from core.models.protocol import Feed
+from core.speculation_length.base import Stop
+from core.speculation_length.confidence import Confidence
 from core.trees.combine import combine
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise

@@ -9,8 +9,8 @@ from core.config.budget import cut_shape, shape_nodes
 from core.drafters import make_drafters, resolve_drafters
 from core.drafters.ssm_pool import SsmPool
 from core.errors import ConfigError
-from core.length import Choice, RoundOutcome
-from core.length.fixed import Fixed
+from core.speculation_length import Choice, RoundOutcome
+from core.speculation_length.fixed import Fixed
 from core.trees.draft import Draft
 from tests.fakes import TableModel, loaded_tables, random_table
 from tests.laws.trees import LAW

@@ -9,7 +9,7 @@ import pytest
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.drafters import count_table, suffix, table
-from core.length.cost_model import ledger
+from core.speculation_length.cost_model import ledger
 from tests.core.engines import engine_of, tables
 
 FUNCTIONS = (

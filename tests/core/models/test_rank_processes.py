@@ -15,10 +15,10 @@ from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfi
 from core.config.ranks import ranks_of
 from core.errors import ConfigError
 from core.events import Combined, RoundCompleted, RunStarted, Span
-from core.length.cost_model import ledger
 from core.models.hf_model import HfModel
 from core.models.loading.catalog import bundled_llm
 from core.models.ranks.messages import CommitRow
+from core.speculation_length.cost_model import ledger
 from tests.core.engines import ids_of_events, rounds_of, texts_of, tokens_by_drafter
 from tests.core.models.over_ranks import error_of, logits_of_trees, over_ranks
 from tests.core.nodes.served import listening, pool_to, server_of

@@ -11,8 +11,8 @@ import pytest
 from core.config import LENGTHS, Request, SamplingParams, SpeculationConfig
 from core.engine import round as round_module
 from core.engine.engine import Engine
-from core.length.base import RoundOutcome
 from core.routing import Route, within_grant
+from core.speculation_length.base import RoundOutcome
 from tests.core.engines import engine_of, request, rounds_of, tables
 from tests.fakes import TableModel, loaded_tables, random_table
 from tests.golden.record import PassClock, TimedTable

@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import pytest
 
-from core.length.cost_model import Costs, VerifyCosts
 from core.models.kv_cache import UNCHECKED_BYTES
 from core.scheduling import batch_times
 from core.scheduling.base import BatchOutcome, Grant, LiveRequest, Plan
@@ -27,6 +26,7 @@ from core.scheduling.cosine import (
     trim_lengths,
     trim_to_memory,
 )
+from core.speculation_length.cost_model import Costs, VerifyCosts
 
 TABLE = VerifyCosts({0: 1.0, 1: 1.2, 8: 3.0, 64: 18.0}, 64)
 ASKED = SpeculationLimit(4, 2)

@@ -9,11 +9,11 @@ import pytest
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.events import Event, RoundCompleted
-from core.length.cost_model import Switch
 from core.scheduling import FREE, BatchOutcome, Grant, LiveRequest, Plan, Scheduler
 from core.scheduling.cosine import Cosine
 from core.scheduling.guard import PlainGuard
 from core.scheduling.shared import Shared
+from core.speculation_length.cost_model import Switch
 from tests.core.engines import admit_all, by_run, ids_of_events, tables, texts_of
 from tests.fakes import loaded_tables
 

@@ -8,11 +8,11 @@ from typing import Any, cast
 import pytest
 
 from core.engine.scheduling import _likeliest
-from core.length.cost_model import Costs, VerifyCosts
 from core.scheduling.base import FREE, BatchOutcome, LiveRequest
 from core.scheduling.batch_times import BatchTimes
 from core.scheduling.guard import ENOUGH, FIRST_WAIT, MAX_WAIT, OPENING_SHARE, PlainGuard
 from core.scheduling.shared import MOST_KINDS, Shared, node_budget
+from core.speculation_length.cost_model import Costs, VerifyCosts
 
 LIVE = [LiveRequest(64, 8)] * 4
 

@@ -13,13 +13,13 @@ from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfi
 from core.config.mechanisms import SCHEDULES
 from core.config.offload import Offload
 from core.events import Combined, RoundCompleted, RunStarted
-from core.length.cost_model import Costs, verify_costs
 from core.models.hf_model import HfModel
 from core.models.protocol import Feed
+from core.speculation_length.cost_model import Costs, verify_costs
 from tests.core.engines import ids_of_events, texts_of
-from tests.core.length.world import Simulated, World, constant, simulate
 from tests.core.models.offload.streamed import LAYERS, PROMPT, Folder, equal, load
 from tests.core.models.test_lean import LEAN, all_logits
+from tests.core.speculation_length.world import Simulated, World, constant, simulate
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 
-from core.length.cost_model.meters import TINY_MS, Average, LinearFit
+from core.speculation_length.cost_model.meters import TINY_MS, Average, LinearFit
 
 __all__ = ["Switch"]
 

@@ -5,9 +5,16 @@ from collections.abc import Iterable
 import pytest
 
 from core.config import SpeculationConfig
-from core.length import RoundOutcome, make_policy
-from core.length.trend import Trend
-from tests.core.length.world import Simulated, World, best_fixed, config_of, constant, simulate
+from core.speculation_length import RoundOutcome, make_policy
+from core.speculation_length.trend import Trend
+from tests.core.speculation_length.world import (
+    Simulated,
+    World,
+    best_fixed,
+    config_of,
+    constant,
+    simulate,
+)
 
 
 def outcome(length: int, verify_ms: float, tokens: int = 2) -> RoundOutcome:

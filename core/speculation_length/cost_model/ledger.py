@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from core.config.checks import MAX_TREE_NODES
-from core.length.cost_model.backoff import Backoffs
-from core.length.cost_model.meters import Meter
-from core.length.cost_model.switch import Switch
-from core.length.cost_model.verify_costs import VerifyCosts, measure_verify_costs
 from core.models.protocol import LanguageModel
+from core.speculation_length.cost_model.backoff import Backoffs
+from core.speculation_length.cost_model.meters import Meter
+from core.speculation_length.cost_model.switch import Switch
+from core.speculation_length.cost_model.verify_costs import VerifyCosts, measure_verify_costs
 
 if TYPE_CHECKING:
-    from core.length.base import RoundOutcome
+    from core.speculation_length.base import RoundOutcome
 
 __all__ = ["Costs", "DraftCosts"]
 

@@ -7,10 +7,10 @@ transformers' assisted generation, with its threshold of 0.4).
 from __future__ import annotations
 
 from core.config import SpeculationConfig
-from core.length.base import Choice, RoundOutcome, StopLimits
-from core.length.cost_model import Costs
-from core.length.history import LengthHistory, deepest_draft
-from core.length.stop_rule import StopRule
+from core.speculation_length.base import Choice, RoundOutcome, StopLimits
+from core.speculation_length.cost_model import Costs
+from core.speculation_length.history import LengthHistory, deepest_draft
+from core.speculation_length.stop_rule import StopRule
 
 __all__ = ["Confidence", "explain"]
 

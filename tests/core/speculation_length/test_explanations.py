@@ -12,9 +12,9 @@ import pytest
 from core.config import LENGTHS, Request, SamplingParams, SpeculationConfig
 from core.config.mechanisms import implementation_of, length_policy
 from core.events import Combined, Drafted, DraftRecord, Estimate, Event, RoundCompleted
-from core.length.cost_model import NODE_COUNTS, VerifyCosts
-from core.length.goodput import DEEPER
-from core.length.history import LengthHistory
+from core.speculation_length.cost_model import NODE_COUNTS, VerifyCosts
+from core.speculation_length.goodput import DEEPER
+from core.speculation_length.history import LengthHistory
 from tests.core.engines import engine_of
 from tests.golden.record import PassClock, TimedTable
 
@@ -189,7 +189,7 @@ def run(request: pytest.FixtureRequest) -> tuple[str, list[Event]]:
     """A run of each policy on models whose passes take given times."""
     clock, table = PassClock(), VerifyCosts({n: 10.5 + 0.5 * n for n in NODE_COUNTS}, 64)
     with pytest.MonkeyPatch.context() as patch:
-        measure = "core.length.cost_model.ledger.measure_verify_costs"
+        measure = "core.speculation_length.cost_model.ledger.measure_verify_costs"
         patch.setattr(measure, lambda llm: table)
         patch.setattr(time, "perf_counter", clock)
         llm = TimedTable("llm", 1, clock, LLM_MS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from core.length.base import StopLimits
+from core.speculation_length.base import StopLimits
 
 __all__ = ["StopRule", "step_limits"]
 

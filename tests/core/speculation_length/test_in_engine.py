@@ -12,9 +12,9 @@ from core.config import LENGTHS
 from core.config.mechanisms import SCHEDULES
 from core.drafters.ssm_pool import MIN_TOKENS
 from core.events import Drafted, Event, RoundCompleted
-from core.length import Choice, RoundOutcome
-from core.length.cost_model import NODE_COUNTS, VerifyCosts
-from core.length.goodput import Goodput
+from core.speculation_length import Choice, RoundOutcome
+from core.speculation_length.cost_model import NODE_COUNTS, VerifyCosts
+from core.speculation_length.goodput import Goodput
 from tests.core.engines import engine_of, rounds_of, tables
 from tests.golden.record import PassClock, TimedTable
 
@@ -26,7 +26,9 @@ TREE = SpeculationConfig(expansion=(2, 1), max_speculation_length=6, speculation
 def given_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables cost nothing worth measuring."""
     table = VerifyCosts({n: 1.0 + 0.01 * n for n in NODE_COUNTS}, 64)
-    monkeypatch.setattr("core.length.cost_model.ledger.measure_verify_costs", lambda llm: table)
+    monkeypatch.setattr(
+        "core.speculation_length.cost_model.ledger.measure_verify_costs", lambda llm: table
+    )
 
 
 def engine() -> Engine:
@@ -118,7 +120,9 @@ def test_a_shared_pass_is_not_booked_as_one_requests(
 ) -> None:
     clock = PassClock()
     table = VerifyCosts({n: 10.5 + 0.5 * n for n in NODE_COUNTS}, 64)
-    monkeypatch.setattr("core.length.cost_model.ledger.measure_verify_costs", lambda llm: table)
+    monkeypatch.setattr(
+        "core.speculation_length.cost_model.ledger.measure_verify_costs", lambda llm: table
+    )
     monkeypatch.setattr(time, "perf_counter", clock)
     llm = TimedTable("llm", 1, clock, (10.0, 0.5))
     ssms = [TimedTable(f"ssm-{seed}", seed, clock, (1.0, 0.1)) for seed in (1, 2)]

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from core.length.cost_model import (
+from core.speculation_length.cost_model import (
     Average,
     Backoffs,
     Costs,
@@ -13,7 +13,7 @@ from core.length.cost_model import (
     RunBackoffs,
     VerifyCosts,
 )
-from core.length.cost_model.backoff import MAX_FAILED_RUNS
+from core.speculation_length.cost_model.backoff import MAX_FAILED_RUNS
 
 
 def test_a_meter_follows_a_lasting_change_and_no_outlier() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from core.config import SpeculationConfig
-from core.length.base import Choice, RoundOutcome
-from core.length.cost_model import Costs
-from core.length.history import LengthHistory
+from core.speculation_length.base import Choice, RoundOutcome
+from core.speculation_length.cost_model import Costs
+from core.speculation_length.history import LengthHistory
 
 __all__ = ["Fixed", "explain"]
 

@@ -16,10 +16,10 @@ from itertools import pairwise
 from core.config import SpeculationConfig
 from core.config.budget import max_draft_depth
 from core.config.mechanisms import combine_rule, draft_kind, is_model_free, routing_rule
-from core.length.base import BatchLoad, Choice, DraftOutcome, RoundOutcome, StopLimits
-from core.length.cost_model import Average, Costs, RunBackoffs
-from core.length.round_costs import DraftOutcomes, RoundCosts
-from core.length.stop_rule import StopRule, step_limits
+from core.speculation_length.base import BatchLoad, Choice, DraftOutcome, RoundOutcome, StopLimits
+from core.speculation_length.cost_model import Average, Costs, RunBackoffs
+from core.speculation_length.round_costs import DraftOutcomes, RoundCosts
+from core.speculation_length.stop_rule import StopRule, step_limits
 
 __all__ = ["DEEPER", "Goodput"]
 

@@ -1,9 +1,9 @@
 """`confidence`: where a draft ends, and that the unsure token is kept."""
 
 from core.config import SpeculationConfig
-from core.length import make_policy
-from core.length.confidence import Confidence
-from tests.core.length.world import Simulated, World, config_of, constant, simulate
+from core.speculation_length import make_policy
+from core.speculation_length.confidence import Confidence
+from tests.core.speculation_length.world import Simulated, World, config_of, constant, simulate
 
 
 def test_a_node_under_the_threshold_has_no_children() -> None:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from core.config import SpeculationConfig
-from core.length import Choice, DraftOutcome, LengthPolicy, RoundOutcome, make_policy
-from core.length.base import Stop
-from core.length.cost_model import Costs, VerifyCosts
+from core.speculation_length import Choice, DraftOutcome, LengthPolicy, RoundOutcome, make_policy
+from core.speculation_length.base import Stop
+from core.speculation_length.cost_model import Costs, VerifyCosts
 
 Chance = Callable[[int], float]
 Clock = Callable[[int], float]

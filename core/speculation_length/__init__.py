@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from core.config import SpeculationConfig
 from core.config.mechanisms import implementation_of, length_policy
-from core.length.base import (
+from core.speculation_length.base import (
     Auditions,
     BatchLoad,
     Choice,
@@ -18,7 +18,7 @@ from core.length.base import (
     SharesPass,
     Stop,
 )
-from core.length.cost_model import Costs
+from core.speculation_length.cost_model import Costs
 
 __all__ = [
     "Auditions",

@@ -11,8 +11,8 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from core.events import Estimate
-from core.length.base import BatchLoad, DraftOutcome, RoundOutcome
-from core.length.cost_model import TINY_MS, Average, Costs, DraftCosts
+from core.speculation_length.base import BatchLoad, DraftOutcome, RoundOutcome
+from core.speculation_length.cost_model import TINY_MS, Average, Costs, DraftCosts
 
 __all__ = ["DraftOutcomes", "RoundCosts"]
 

@@ -13,9 +13,9 @@ from statistics import linear_regression
 
 from core.config import SpeculationConfig
 from core.config.budget import max_draft_depth
-from core.length.base import Choice, RoundOutcome
-from core.length.cost_model import Costs
-from core.length.history import LengthHistory
+from core.speculation_length.base import Choice, RoundOutcome
+from core.speculation_length.cost_model import Costs
+from core.speculation_length.history import LengthHistory
 
 __all__ = ["Trend", "explain"]
 

@@ -7,11 +7,11 @@ import pytest
 
 from core.config import SpeculationConfig
 from core.config.mechanisms import VerifyRule
-from core.length import Choice, LengthPolicy, RoundOutcome, Stop
-from core.length.base import StopLimits
-from core.length.confidence import Confidence
-from core.length.cost_model import Costs
-from core.length.stop_rule import StopRule, step_limits
+from core.speculation_length import Choice, LengthPolicy, RoundOutcome, Stop
+from core.speculation_length.base import StopLimits
+from core.speculation_length.confidence import Confidence
+from core.speculation_length.cost_model import Costs
+from core.speculation_length.stop_rule import StopRule, step_limits
 from tests.laws.law3_cases import EXACT, NOTICED, case, deviation
 
 

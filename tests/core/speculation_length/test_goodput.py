@@ -15,15 +15,15 @@ from itertools import accumulate, pairwise
 import pytest
 
 from core.config import SpeculationConfig
-from core.length import Auditions, Choice, DraftOutcome, RoundOutcome
-from core.length.base import StopLimits
-from core.length.cost_model import Costs, VerifyCosts
-from core.length.cost_model.backoff import MAX_FAILED_RUNS
-from core.length.goodput import MAX_DEFICIT, PROBE_LENGTH, ROUNDS_PER_PLAN, Goodput
-from core.length.stop_rule import StopRule, step_limits
+from core.speculation_length import Auditions, Choice, DraftOutcome, RoundOutcome
+from core.speculation_length.base import StopLimits
+from core.speculation_length.cost_model import Costs, VerifyCosts
+from core.speculation_length.cost_model.backoff import MAX_FAILED_RUNS
+from core.speculation_length.goodput import MAX_DEFICIT, PROBE_LENGTH, ROUNDS_PER_PLAN, Goodput
+from core.speculation_length.stop_rule import StopRule, step_limits
 from tests.core.cuda.test_draft_graph import COLD, WARM
 from tests.core.drafters.test_compiled import FOLLOWING, pools, rounds
-from tests.core.length.world import (
+from tests.core.speculation_length.world import (
     Result,
     Simulated,
     World,

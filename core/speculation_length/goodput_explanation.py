@@ -1,8 +1,8 @@
 """Why a draft under `goodput` is as long as it is, from recorded numbers: the worth of one more
 token against its time, and the longest draft that the plan allowed.
 
-The rules are those of core/length/goodput.py and stop_rule.py. A claim is made only where the
-recorded numbers bear it out: an audition may have replaced the recorded plan.
+The rules are those of core/speculation_length/goodput.py and stop_rule.py. A claim is made only
+where the recorded numbers bear it out: an audition may have replaced the recorded plan.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import re
 from itertools import pairwise
 
 from core.events import DraftRecord
-from core.length.goodput import DEEPER
-from core.length.history import LengthHistory, deepest_draft, round_name
+from core.speculation_length.goodput import DEEPER
+from core.speculation_length.history import LengthHistory, deepest_draft, round_name
 from core.words import number_of
 
 __all__ = ["explain"]
