@@ -63,6 +63,16 @@ def bundled(_pinned_arithmetic: None) -> Iterator[Engine]:
         yield engine
 
 
+@pytest.fixture(scope="session")
+def trees() -> None:
+    """All source files are parsed, once a worker: before the first test that looks through all of
+    them, not in it."""
+    from tests.source import sources, tree_of
+
+    for path in sources():
+        tree_of(path)
+
+
 @pytest.fixture(autouse=True)
 def _no_drafter_is_lost(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
 
 from bench import contestants
 from bench.context import Context
@@ -14,8 +15,9 @@ from bench.ggml import peer
 from bench.prompts import load_prompts, take_round_robin
 from bench.results import Results
 from bench.settings import Settings
-from bench.suites import cpu_tables
+from bench.suites import cpu_bundled, cpu_tables, passes
 from core import Engine
+from core.models.loading.catalog import bundled_llm, bundled_ssms
 from core.models.loading.load import LoadedModels
 from core.speculation_length.cost_model import ledger
 
@@ -29,7 +31,7 @@ def _timed_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledger, "measure_verify_costs", cache(ledger.measure_verify_costs))
         load_module = cache(contestants.load_module)
-        for module in (contestants, cpu_tables):
+        for module in (contestants, cpu_tables, passes):
             patch.setattr(module, "load_module", load_module)
         yield
 
@@ -38,6 +40,21 @@ def _timed_once() -> Iterator[None]:
 def family(bundled: Engine) -> LoadedModels:
     """The bundled models in float32, their passes timed; those that the laws use."""
     return bundled.models
+
+
+@pytest.fixture(scope="session")
+def modules(_timed_once: None) -> None:
+    """Those modules of the bundled models are loaded: before the first test that asks for them, not
+    in it."""
+    for folder in (bundled_llm(), *bundled_ssms()):
+        contestants.load_module(folder, torch.float32)
+
+
+@pytest.fixture
+def few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two prompts of a sweep, and medians of three passes: figures that mean nothing anyway."""
+    monkeypatch.setattr(cpu_bundled, "SWEEP_PROMPTS", 2)
+    monkeypatch.setattr(passes, "PASSES", 3)
 
 
 @pytest.fixture(autouse=True)

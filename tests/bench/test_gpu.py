@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from bench.__main__ import main
 from bench.contestants import DecodeCase, TransformersLlm, decode
 from bench.prompts import load_prompts
 from bench.settings import Settings
+from bench.suites import gpu
 from bench.suites.gpu import BEST, FIXED, PLAIN, GpuContest, gaps, idle_share, load_bundled
 from bench.suites.grown import GrownLoader
 from core.config import SpeculationConfig
@@ -31,7 +33,11 @@ def test_it_is_refused_in_one_line_without_a_gpu(
         GpuContest().check(Settings(1, 1, 1, ("float32",), processes=2))
 
 
-def test_it_measures_continues_and_reports(make_context: Any, family: LoadedModels) -> None:
+@pytest.mark.usefixtures("modules")
+def test_it_measures_continues_and_reports(
+    make_context: Any, family: LoadedModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu, "copy_bandwidth", partial(gpu.copy_bandwidth, size=1 << 24))
     summoned = []
 
     def load(dtype: str, device: str) -> tuple[Engine, TransformersLlm]:

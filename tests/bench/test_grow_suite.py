@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.suites.cpu_tables import ASSISTED, LOOKUP, Variant
+from bench.suites.cpu_tables import ASSISTED, LOOKUP, LoadedContestants, Variant
 from bench.suites.grown import CPU_GROWN, GrownContestants
 from core.config import PRESETS, SpeculationConfig
 from core.speculation_length.cost_model import ledger
@@ -60,16 +60,28 @@ def test_models_kept_in_a_folder_are_grown_once(make_context: Any, tmp_path: Pat
         assert sum(p.numel() for p in result.transformers.module.parameters()) > 8_000_000
 
 
-def test_what_a_pass_takes_is_measured_once_for_both_engines(
-    make_context: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[object] = []
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The LLMs whose passes were timed since."""
+    timed_llms: list[object] = []
 
     def measured(llm: object) -> VerifyCosts:
-        calls.append(llm)
+        timed_llms.append(llm)
         return VerifyCosts({0: 1.0, 8: 2.0}, 64)
 
     monkeypatch.setattr(ledger, "measure_verify_costs", measured)
-    small, large = SMALL.load_contestants(make_context(), "float32").engines.values()
+    return timed_llms
+
+
+@pytest.fixture
+def grown_contestants(make_context: Any, calls: list[object]) -> LoadedContestants:
+    """Grown before the test, not in it: seconds of a slow machine."""
+    return SMALL.load_contestants(make_context(), "float32")
+
+
+def test_what_a_pass_takes_is_measured_once_for_both_engines(
+    grown_contestants: LoadedContestants, calls: list[object]
+) -> None:
+    small, large = grown_contestants.engines.values()
     assert small.costs is not large.costs and small.costs.verify is large.costs.verify
     assert calls == [small.models.llm] == [large.models.llm]

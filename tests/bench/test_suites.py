@@ -42,7 +42,7 @@ PASSES = ("LLM", "LLM, general path", "SSM", "5 SSMs, one after another", "5 SSM
 
 def batch_tokens(samples: Samples) -> None:
     for sample in samples:
-        assert [figures["tokens"] for figures in sample["figures"].values()] == [24, 24]
+        assert [figures["tokens"] for figures in sample["figures"].values()] == [16, 16]
 
 
 def pass_times(samples: Samples) -> None:
@@ -63,7 +63,7 @@ def swept_and_competing(samples: Samples) -> None:
     assert {s["prompt"] for s in swept}.isdisjoint(s["prompt"] for s in blocks)
     for block in blocks:
         assert list(block["figures"]) == [*PRESETS, *THEIRS]
-        assert all(f["tokens"] == 4 and f["seconds"] > 0 for f in block["figures"].values())
+        assert all(f["tokens"] == 2 and f["seconds"] > 0 for f in block["figures"].values())
 
 
 def lengths_of(samples: Samples) -> None:
@@ -197,17 +197,16 @@ LOADS = ("plain", "best, shared", "cosine, shared", "cosine, cosine")
 COMPARED = ("coupled / plain top-k, union of 5", "union of 5 / best single SSM")
 CASES = (
     case(
-        BatchSizes(sizes=(1, 3), presets=("autoregressive", "specinfer")),
-        *(4, batch_tokens, "| autoregressive |", "3 at a time"),
-        prompts=3,
+        BatchSizes(sizes=(1, 2), presets=("autoregressive", "specinfer")),
+        *(4, batch_tokens, "| autoregressive |", "2 at a time"),
     ),
     case(Passes(counts=(1, 3)), 4, pass_times, "Medians of 2 repeats", "| 3 tokens |", repeats=2),
     case(Overhead(families=("bundled",)), 2, stages_and_passes, "| a round |", prompts=1),
     case(
         CpuBundled(temperatures=(0.8,), variants=VARIANTS),
-        *(4 + 2, swept_and_competing, "1.00x (1.00 to 1.00)"),
+        *(2 + 2, swept_and_competing, "1.00x (1.00 to 1.00)"),
         *(f"| {name} |" for name in (*PRESETS, *THEIRS)),
-        tokens=4,
+        tokens=2,
     ),
     case(
         Load(clients=(1, 3), rates=(1.0,), contestants=LOADS),
@@ -279,6 +278,7 @@ CASES = (
 )
 
 
+@pytest.mark.usefixtures("modules", "few_repetitions")
 @pytest.mark.parametrize(("suite", "changes", "count", "check", "words"), CASES)
 def test_a_suite_measures_continues_and_reports(
     make_context: Any,

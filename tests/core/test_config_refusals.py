@@ -179,6 +179,7 @@ def counts(part: ast.expr) -> bool:
     return "number_of" in ast.unparse(part)
 
 
+@pytest.mark.usefixtures("trees")
 def test_field_value_and_what_is_allowed_have_one_form() -> None:
     assert not offenders(sources(), hand_made), "use ConfigError.of, ModelLoadError.of and so on"
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,8 @@ def _same_threads() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _loaded_once() -> Iterator[None]:
-    """The bundled models are loaded, and their passes timed, once for all tests of this file."""
+    """The bundled models are loaded, and their passes timed, once for all tests of this file:
+    before the first of them, not in it."""
     loaded_models: dict[tuple[Any, ...], Any] = {}
     load = loading.load_models
 
@@ -56,6 +58,8 @@ def _loaded_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loading, "load_models", cached)
         patch.setattr(ledger, "measure_verify_costs", cache(measure_verify_costs))
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            main(SHORT)
         yield
 
 

@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 
-from core import Request, SamplingParams, SpeculationConfig
+from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.config import PIPELINES, PRESETS
 from tests.laws.margins import Divergences
 from tests.laws.pairwise import (
@@ -58,6 +58,13 @@ def expected_ids(prompt: str) -> list[int]:
     models = bundled_engine().models
     ids = models.tokenizer(prompt)["input_ids"]
     return transformers_ids(module_of(models), ids, SAMPLING, models.eos_ids)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _expected(bundled: Engine) -> None:
+    """What transformers writes is known before the first test: no part of its time."""
+    for prompt in PROMPTS:
+        expected_ids(prompt)
 
 
 def check(divergences: Divergences, texts: list[list[int]], of: tuple[str, ...] = PROMPTS) -> None:

@@ -45,6 +45,14 @@ def alone(engine: Engine, request: Request) -> list[int]:
     return ids_of(engine, Request(request.prompt, request.sampling, PLAIN))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _written_alone(bundled: Engine) -> None:
+    """What plain decoding writes is known before the first test: no part of its time."""
+    for temperature in (0.0, 0.8):
+        for request in requests(temperature):
+            alone(bundled, request)
+
+
 def grants_of(engine: Engine, asked: list[Request]) -> list[Scheduled]:
     events = engine.generate_many(asked)
     return [e.scheduled for e in events if isinstance(e, RoundCompleted) and e.scheduled]

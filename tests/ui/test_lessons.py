@@ -210,7 +210,7 @@ RunsOf = Callable[[str], Runs]
 
 @pytest.fixture(scope="module")
 def runs_of(bundled: Engine) -> RunsOf:
-    """The events of the runs of the lesson with this key, on the bundled models; made once, in the
+    """The events of the runs of the lesson with this key, on the bundled models; made once, for the
     first test that asks for them: those of all lessons take ten seconds."""
     lessons = dict(zip(KEYS, LESSONS, strict=True))
 
@@ -222,6 +222,12 @@ def runs_of(bundled: Engine) -> RunsOf:
         }
 
     return make
+
+
+@pytest.fixture
+def runs(lesson: Lesson, runs_of: RunsOf) -> Runs:
+    """Those of the test's lesson: made before the test, not in it."""
+    return runs_of(lesson.key)
 
 
 def events_of(engine: Engine, setup: Setup) -> list[Event]:
@@ -296,8 +302,7 @@ AGAIN: dict[str, Callable[[list[list[Event]]], Any]] = {
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=KEYS)
-def test_the_question_is_answered_by_the_runs(lesson: Lesson, runs_of: RunsOf) -> None:
-    runs = runs_of(lesson.key)
+def test_the_question_is_answered_by_the_runs(lesson: Lesson, runs: Runs) -> None:
     assert all(isinstance(events[-1], RunCompleted) for events in runs.values())
     evidence = evidence_of(runs, lesson.example[-1].label)
     given = AGAIN[lesson.key]([runs[setup.label] for setup in setups(lesson)])
@@ -326,9 +331,8 @@ def test_runs_hold_what_their_lessons_say(runs_of: RunsOf) -> None:
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=KEYS)
-def test_an_example_is_over_soon(lesson: Lesson, runs_of: RunsOf) -> None:
+def test_an_example_is_over_soon(lesson: Lesson, runs: Runs) -> None:
     """Two seconds of the engine where a round takes 20 ms; it takes less."""
-    runs = runs_of(lesson.key)
     assert sum(len(rounds_of(runs[setup.label])) for setup in lesson.example) <= 100
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 import ui
 from core.engine.overlap import NO_OTHER_REQUEST
 from core.events import Ahead
@@ -118,6 +120,7 @@ COUNTED = re.compile(
 AMONG = re.compile(r"\b(?:of|of its|of the|to)\s*$", re.IGNORECASE)
 
 
+@pytest.mark.usefixtures("trees")
 def test_no_sentence_counts_one_as_many() -> None:
     found = [
         f"{relative(path)}:{node.lineno}: {words}"

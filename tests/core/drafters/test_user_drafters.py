@@ -35,6 +35,7 @@ from ui.server.arguments import parse
 from ui.server.model_host import ModelHost
 
 NAME = "my_drafters:Bigrams"
+SAMPLING = SamplingParams(32)
 EXAMPLE = re.compile(r"<!-- own drafter -->\n```python\n(.*?)```", re.DOTALL)
 
 
@@ -83,14 +84,26 @@ def test_the_text_is_plain_decodings(
         assert ids_of(engine, own_request) == ids_of(engine, plain(temperature))
 
 
-def test_bundled_models_write_what_transformers_writes(example: str, bundled: Engine) -> None:
+@pytest.fixture(scope="module")
+def expected_texts(bundled: Engine) -> dict[str, list[int]]:
+    """What transformers' greedy `generate` writes, by prompt."""
+    models = bundled.models
+    return {
+        prompt: transformers_ids(
+            module_of(models), models.tokenizer(prompt)["input_ids"], SAMPLING, models.eos_ids
+        )
+        for prompt in prompts(3)
+    }
+
+
+def test_bundled_models_write_what_transformers_writes(
+    example: str, bundled: Engine, expected_texts: dict[str, list[int]]
+) -> None:
     engine = Engine(bundled.models, drafters=[example])
     accepted = 0
-    for prompt in prompts(3):
-        own_request = Request(prompt, SamplingParams(32), SpeculationConfig(drafters=(example,)))
+    for prompt, expected in expected_texts.items():
+        own_request = Request(prompt, SAMPLING, SpeculationConfig(drafters=(example,)))
         events = list(engine.generate(own_request))
-        ids, models = engine.prepare(own_request).prompt_ids, bundled.models
-        expected = transformers_ids(module_of(models), ids, own_request.sampling, models.eos_ids)
         assert ids_of_events(events) == expected
         accepted += sum(e.num_accepted for e in events if isinstance(e, RoundCompleted))
     assert accepted > 3

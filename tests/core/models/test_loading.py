@@ -11,7 +11,7 @@ import torch
 from huggingface_hub import constants
 from transformers import AutoModelForCausalLM
 
-from core import load_models
+from core import LoadedModels, load_models
 from core.errors import ConfigError, ModelLoadError, OutOfMemoryError, VocabMismatchError
 from core.models.loading import placing
 from core.models.loading.catalog import FAMILIES, bundled_llm, bundled_ssms, cached_models
@@ -40,12 +40,17 @@ def test_names_of_drafters_are_distinguished(whole: Path, tmp_path: Path) -> Non
     assert [info.name for info in models.infos] == ["tiny", *models.drafter_names]
 
 
-def test_the_bundled_family_is_loaded_by_its_name() -> None:
-    models = load_models()
-    assert models.llm.info.name == "llm"
-    assert models.drafter_names == SSMS
-    assert models.eos_ids == (0,)
-    assert {info.dtype for info in models.infos} == {"float32"}
+@pytest.fixture(scope="module")
+def family() -> LoadedModels:
+    """What is loaded if nothing is named: seconds of a slow machine, before the test, not in it."""
+    return load_models()
+
+
+def test_the_bundled_family_is_loaded_by_its_name(family: LoadedModels) -> None:
+    assert family.llm.info.name == "llm"
+    assert family.drafter_names == SSMS
+    assert family.eos_ids == (0,)
+    assert {info.dtype for info in family.infos} == {"float32"}
     assert load_models(ssms=[]).drafter_names == ()
 
 

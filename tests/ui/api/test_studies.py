@@ -92,7 +92,7 @@ def test_the_best_of_a_grid_is_named(api: Site) -> None:
 
 def test_a_study_left_to_itself_is_one_at_a_time_and_a_cancelled_one_stops(api: Site) -> None:
     conductor = api.context.conductor
-    api.worker.set_script(script_of(400), speed=5.0)
+    api.worker.set_script(script_of(20), speed=100.0)  # a run takes minutes
     left = api("/tune", **GRID, wait=False)
     assert left["state"] == "running" and left["best"] is None
     with pytest.raises(AppError, match="one at a time"):
