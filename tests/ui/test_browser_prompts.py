@@ -55,7 +55,9 @@ def lab(stage: Stage) -> Stage:
 
 
 def prompts_tab(page: Any) -> Any:
+    """The tab, set to measure each prompt once."""
     turn_to(page, "Prompts")
+    wait_usable(page, page.locator("#prompts-repeats input")).fill("1")
     return page
 
 

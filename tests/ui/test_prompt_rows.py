@@ -181,7 +181,7 @@ def test_one_speed_up_is_called_a_sample_and_what_tokens_per_pass_cannot_gain_no
     assert notes(1.5) == (1, "one sample", "")
     above = "above 1.83x, the tokens per pass, is noise"
     assert notes(1.5, 1.2, 2.0) == (3, "1.20 to 2.00 in 3 samples", above)
-    apart = "the samples differ too much to say"
+    apart = "the samples differ too much to tell"
     assert notes(0.06, 1.2, 1.5) == (3, "0.06 to 1.50 in 3 samples", apart)
     for other in (plain, replace(line, row=replace(line.row, ratio=None, ratios=()), against="")):
         (shown,) = prompts_table_value("s", [other], [])["rows"].values()

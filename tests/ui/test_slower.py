@@ -100,13 +100,17 @@ def test_no_difference_is_reported_where_the_range_of_the_blocks_holds_one() -> 
 
 def test_repeats_too_far_apart_say_nothing() -> None:
     ended = end_frame(replace(run_view(), stats=HALF_AS_FAST, state="completed"))
-    apart = "the repeats differ too much to say"
+    apart = "the repeats differ too much to tell"
     for slowest, words in ((30.0, apart), (31.0, "no difference is shown")):
         blocks = ((60.0, 54.0), (60.0, slowest), (60.0, 61.0))
         speed = figures_value(ended, Baseline(60.0, "plain", "note", blocks=blocks))["speed"]
         assert speed.endswith(f" to 1.02 in 3 repeats): {words}")
     lost = Baseline(60.0, "plain", "note", blocks=((60.0, 6.0), (60.0, 30.0), (60.0, 30.0)))
-    assert figures_value(ended, lost)["speed"].endswith(apart)
+    value = figures_value(ended, lost)
+    assert value["slower"] and value["speed"].endswith(" to 0.50 in 3 repeats): slower in every repeat")
+    won = Estimate(3.0, 1.01, 4.0, 3)
+    assert apart_words(won) == "faster in every repeat"
+    assert apart_words(replace(won, low=0.99)) == apart
     prompts = Estimate(1.0, 0.5, 3.0, 6)
     assert apart_words(prompts, "prompt") == "" and apart_words(replace(prompts, groups=1)) == ""
 

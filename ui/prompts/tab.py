@@ -135,7 +135,12 @@ def _settings(context: Context) -> dict[str, Any]:
         ),
         "temperature": gr.Number(0, step=0.1, label="Temperature", min_width=120),
         "repeats": gr.Number(
-            1, step=1, label="Repeats", info="Each with a seed of its own.", min_width=120
+            3,  # the fewest that have a range
+            step=1,
+            label="Repeats",
+            info="Each with a seed of its own.",
+            min_width=120,
+            elem_id="prompts-repeats",
         ),
         "measure": gr.Button("Measure", variant="primary", elem_id="prompts-measure"),
     }

@@ -67,11 +67,14 @@ def noise_words(ratio: Estimate, tokens_per_pass: float | None) -> str:
 
 
 def apart_words(ratio: Estimate, noun: str = "repeat") -> str:
-    """That samples of one request differ too much for a speed-up; empty where they do not, and for
-    prompts, whose speed-ups differ by themselves. `noun`: as in `speed_up_words`."""
+    """What samples of one request that differ too much for a speed-up do show: whether all were
+    slower, all faster, or neither; empty where they do not differ as much, and for prompts, whose
+    speed-ups differ by themselves. `noun`: as in `speed_up_words`."""
     if noun == "prompt" or ratio.groups < 2 or ratio.high < FAR_APART * ratio.low:
         return ""
-    return f"the {noun}s differ too much to say"
+    if is_unsure(ratio):
+        return f"the {noun}s differ too much to tell"
+    return f"{'slower' if ratio.high < 1 else 'faster'} in every {noun}"
 
 
 def is_slower(ratio: Estimate) -> bool:
