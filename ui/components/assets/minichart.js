@@ -144,18 +144,19 @@ function linePath({ color, dash: pattern, points, name }, x, y) {
   return [dot];
 }
 
-// The labels at the ends of lines, moved apart where lines end close together.
+// The labels at the ends of lines, moved apart where lines end close together, each with a leader in its line's colour.
 function endLabels(series, room, x, y) {
   const ends = series.filter((one) => one.points.length && one.label).map((one) => {
     const [round, value] = one.points[one.points.length - 1];
-    return { one, x: x(round) + 5, y: y(value) };
+    return { one, x: x(round) + 5, y: y(value), at: y(value) };
   }).sort((a, b) => a.y - b.y);
   const step = room.font * 1.05;
   ends.forEach((end, i) => (end.y = Math.max(end.y, i ? ends[i - 1].y + step : room.top)));
   for (let i = ends.length - 1, floor = room.bottom; i >= 0; i -= 1, floor -= step) {
     ends[i].y = Math.min(ends[i].y, floor);
   }
-  return ends.map((end) => text(end.one.label, end.x, end.y, room, { class: "ss-mini-end" }));
+  return ends.flatMap(({ one, x: left, y: top, at }) => [
+    s("path", { class: "ss-mini-leader", d: `M${left - 5} ${at.toFixed(1)}L${left - 1} ${top.toFixed(1)}`, style: `stroke: ${one.color}` }), text(one.label, left, top, room, { class: "ss-mini-end" })]);
 }
 
 // -- up and down --

@@ -21,7 +21,8 @@ export function wholeLines(scroll, body, legend) {
   text.style.setProperty("--ss-lead", `${Math.max(LEAST, Math.min(MOST, Math.floor(room / lines - closest)))}px`);
   const { line, under } = linesOf(scroll);
   scroll.style.maxHeight = `${lines * line + around}px`;
-  scroll.style.paddingBottom = `${under + around - PADDING}px`;
+  // Of the text, not the box: the fade at the box's lower edge stays within what it scrolls.
+  text.style.paddingBottom = `${under + around - 2 * PADDING}px`;
   scrollTo(scroll, scroll.scrollTop);
 }
 
