@@ -382,10 +382,14 @@ def scores_of(live: Stage, where: str) -> list[str]:
 
 def test_sessions_are_a_list_beside_the_opened_run(live: Stage, browser_page: OpenPage) -> None:
     page = sites.wait_ready(browser_page(live.url))
+    turn_to(page, "Sessions")
+    page.locator("#sessions-runs").get_by_text("No runs yet").wait_for()
+    assert not page.get_by_text("Open a run from the list.").is_visible(), "there is none"
+    turn_to(page, "Live")
+    sites.ran(page)
     what_to_press_in_sessions_is_a_line_and_not_a_column(page)
     page.set_viewport_size({"width": 1280, "height": 900})
     turn_to(page, "Live")
-    sites.ran(page)
     becomes(page, CHIP_SCORES, scores_of(live, "live"))
     sites.open_latest_run(page)
     assert page.evaluate(SCORES) == "hidden", "of Live's run, not of the opened one"
@@ -406,8 +410,9 @@ def test_sessions_are_a_list_beside_the_opened_run(live: Stage, browser_page: Op
 
 
 def what_to_press_in_sessions_is_a_line_and_not_a_column(page: Any) -> None:
-    """As long as there is no run."""
+    """As long as none is opened."""
     turn_to(page, "Sessions")
+    page.locator("#sessions-runs .sp-open").wait_for()
     for width, height in (*SIZES, (390, 844)):
         page.set_viewport_size({"width": width, "height": height})
         looks.at_rest(page)
