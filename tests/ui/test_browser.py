@@ -114,7 +114,9 @@ def replay_and_delete(page: Any, context: Context, board: list[str]) -> None:
     assert context.store.runs(RunQuery()).total == 1
     page.click("#sessions-sure")
     page.locator("#sessions-runs").get_by_text("No runs yet").wait_for()
-    sites.wait_notice(page, "Open a run from the list.", "sessions")
+    closed = page.locator("#sessions-notice").get_by_text("Open a run from the list.")
+    closed.wait_for(state="attached")
+    closed.wait_for(state="hidden")  # there is none
     page.locator("#sessions-scrubber").wait_for(state="hidden")  # no empty pictures
     assert context.store.runs(RunQuery()).total == 0
 

@@ -14,11 +14,12 @@ from tests.ui.browser import looks
 from tests.ui.browser.looks import turn_to
 from tests.ui.fakes import recorded
 from tests.ui.live_screen import FIVE, PARTS, ROUNDS, SEEN, SIZES, live_stage, race
-from tests.ui.past import record_run
+from tests.ui.past import open_run, record_run
 from tests.ui.reading import becomes
 from tests.ui.sites import OpenPage, Stage
 from ui.run.baselines import keep_baseline
-from ui.run.frame import Baseline
+from ui.run.frame import Baseline, Frame
+from ui.run.votes import proposals_value
 
 pytestmark = pytest.mark.browser
 
@@ -381,10 +382,14 @@ def scores_of(live: Stage, where: str) -> list[str]:
 
 def test_sessions_are_a_list_beside_the_opened_run(live: Stage, browser_page: OpenPage) -> None:
     page = sites.wait_ready(browser_page(live.url))
+    turn_to(page, "Sessions")
+    page.locator("#sessions-runs").get_by_text("No runs yet").wait_for()
+    assert not page.get_by_text("Open a run from the list.").is_visible(), "there is none"
+    turn_to(page, "Live")
+    sites.ran(page)
     what_to_press_in_sessions_is_a_line_and_not_a_column(page)
     page.set_viewport_size({"width": 1280, "height": 900})
     turn_to(page, "Live")
-    sites.ran(page)
     becomes(page, CHIP_SCORES, scores_of(live, "live"))
     sites.open_latest_run(page)
     assert page.evaluate(SCORES) == "hidden", "of Live's run, not of the opened one"
@@ -405,8 +410,9 @@ def test_sessions_are_a_list_beside_the_opened_run(live: Stage, browser_page: Op
 
 
 def what_to_press_in_sessions_is_a_line_and_not_a_column(page: Any) -> None:
-    """As long as there is no run."""
+    """As long as none is opened."""
     turn_to(page, "Sessions")
+    page.locator("#sessions-runs .sp-open").wait_for()
     for width, height in (*SIZES, (390, 844)):
         page.set_viewport_size({"width": width, "height": height})
         looks.at_rest(page)
@@ -491,3 +497,72 @@ def test_of_an_opened_run_the_tree_is_seen_whatever_the_run(
     assert not page.locator("#sessions-delete").is_visible()
     sites.run_tools(page).keyboard.press("Escape")
     page.locator("#sessions-delete").wait_for(state="hidden")
+
+
+# Of a vote that is decided late: how the winner's sentence goes on, and the column that differs.
+SPLIT = 8
+LATE = (
+    "ssm-stories won. All 5 agree on tokens 1 to 7. They split at token 8: “␣book” weight 3.90 of "
+    "5.00, 4 drafters, against “␣make” 1.10, 1 drafter. Of the 4 that drafted it ssm-stories is "
+    "the heaviest. 6 of its 8 tokens were accepted (75 %), above the running mean of 41.5 %: its "
+    "weight rises from 1.10 to 1.18, after all are rescaled to mean 1."
+)
+# Of the open Who the depths that are whole in sight beside the names; whether the vote's sentence
+# is whole in the pane, as words and as a box.
+VOTE_SEEN = """() => {
+  const pane = document.querySelector("#sessions-dock .sp-pane-who");
+  const box = pane.querySelector(".ss-scroll").getBoundingClientRect();
+  const [names, ...depths] = pane.querySelectorAll(".ss-votes thead th");
+  const from = names.getBoundingClientRect().right;
+  const seen = depths.filter((one) => {
+    const { left, right } = one.getBoundingClientRect();
+    return left >= from - 1 && right <= box.right + 1;
+  });
+  const said = pane.querySelector(".ss-vote-said");
+  const isWhole = said.scrollHeight <= said.clientHeight + 1
+    && said.getBoundingClientRect().bottom <= pane.getBoundingClientRect().bottom;
+  return { last: parseInt(seen.at(-1)?.textContent ?? 0), isWhole, said: said.textContent };
+}"""
+
+ROWS = "document.querySelector('#sessions-proposals .ss-scroll')"
+
+
+def decided_late(frame: Frame) -> dict[str, Any]:
+    """The proposals of a frame, as if its drafters differed at depth SPLIT only."""
+    value = proposals_value(frame)
+    tokens = [token for row in value["rows"].values() for token in row.values()]
+    if not tokens:
+        return value
+    rows = {}
+    for slot in value["drafters"]:
+        ids = [*range(1, SPLIT), 100 + (slot == "1")]
+        rows[slot] = {
+            str(j): tokens[0] | {"t": " token", "id": ids[j], "depth": j + 1, "parent": j - 1}
+            for j in range(SPLIT)
+        }
+    return value | {"rows": rows, "winner": "4", "sentence": LATE}
+
+
+def test_a_vote_that_is_decided_late_is_seen_where_it_is_decided(
+    live: Stage, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ui.run.values.proposals_value", decided_late)
+    live.play(playback(synthetic_run(12, seed=5, drafters=FIVE, mechanisms=MINIONS)))
+    run_id = record_run(live.context)
+    page = sites.wait_ready(browser_page(live.url, still=True))
+    page.set_viewport_size({"width": 1280, "height": 800})
+    open_run(page, run_id)
+    sites.wait_drawn(page, "sessions")
+    page.locator("#sessions-dock[data-at=who]").wait_for()  # a run with votes opens on it
+    page.locator("#sessions-scrubber [data-r='3']").click()
+    expected = {"last": SPLIT, "isWhole": True, "said": LATE}
+    for large in (False, True):
+        looks.large_type(page, large)
+        becomes(page, VOTE_SEEN, expected)
+    looks.large_type(page, False)
+    page.evaluate(f"() => {{ {ROWS}.scrollLeft = 0; }}")
+    for stage in ("verify", "commit"):
+        page.locator(f"#sessions-tree [data-stage={stage}]").first.click()
+        becomes(page, f"() => {ROWS}.scrollLeft", 0)
+    page.locator("#sessions-scrubber [data-r='4']").click()
+    becomes(page, VOTE_SEEN, expected)

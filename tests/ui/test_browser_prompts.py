@@ -10,7 +10,7 @@ import pytest
 
 from core.config import Request, SamplingParams, SpeculationConfig
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
-from tests.ui.browser.looks import at_rest, turn_to
+from tests.ui.browser.looks import at_rest, large_type, turn_to
 from tests.ui.fakes import script_of
 from tests.ui.reading import becomes, read, saved_file, words_of
 from tests.ui.sites import Axe, OpenPage, Stage, overflows, shot, text_box, wait_usable
@@ -61,6 +61,19 @@ def prompts_tab(page: Any) -> Any:
     return page
 
 
+# Of the runs' list the speeds that are not whole in their line.
+SPEEDS_CUT = """() => [...document.querySelectorAll("#sessions-runs .sp-run-facts")]
+  .filter((facts) => {
+    const words = document.createRange(), line = facts.getBoundingClientRect();
+    const node = document.createTreeWalker(facts, NodeFilter.SHOW_TEXT);
+    while (node.nextNode() && !node.currentNode.textContent.includes("tokens / s"));
+    words.setStart(node.currentNode, 0);
+    words.setEnd(node.currentNode, node.currentNode.textContent.indexOf("/ s") + 3);
+    // An ellipsis takes as much of the line as two letters.
+    return words.getBoundingClientRect().right > line.right - 20;
+  }).map((facts) => facts.textContent)"""
+
+
 def measure_typed(page: Any, text: str) -> list[list[str]]:
     """The rows of typed prompts, measured to the end."""
     page.locator("#prompts-source").get_by_text("typed").click()
@@ -103,6 +116,7 @@ def test_prompts_are_measured_sorted_saved_and_open_their_runs(
     lab: Stage, browser_page: OpenPage, axe: Axe
 ) -> None:
     page = prompts_tab(browser_page(lab.url))
+    assert not page.locator("#prompts-csv").is_visible(), "there is no row yet"
     page.locator("#prompts-source").get_by_text("typed").click()
     page.click("#prompts-measure")
     page.locator("#prompts-progress").get_by_text("at least one prompt").wait_for()
@@ -155,6 +169,11 @@ def test_prompts_are_measured_sorted_saved_and_open_their_runs(
     page.locator("#prompts-table tbody").get_by_role("button", name="Thrice").click()
     page.locator("#sessions-notice").get_by_text("Finished: ").wait_for()
     page.locator("#sessions-strip").wait_for()
+    page.set_viewport_size({"width": 1280, "height": 800})
+    for large in (False, True):
+        large_type(page, large)
+        at_rest(page)
+        assert page.evaluate(SPEEDS_CUT) == []
 
 
 def test_past_runs_and_a_study_take_turns(lab: Stage, browser_page: OpenPage) -> None:

@@ -36,6 +36,11 @@ ASKED_FORM = {
     "field-weight_bounds": "0.125,3.5",
     "preset": "own settings",
 }
+# Of the buttons of the list's pages whether they can be pressed, and look like it.
+PAGES = """() => ["previous", "next"].map((name) => {
+  const turn = document.querySelector(`#sessions-${name}`);
+  return [!turn.disabled, Number(getComputedStyle(turn).opacity) === 1];
+})"""
 NOTE = "() => document.querySelector('#sessions-note textarea').value"
 ROUND = "() => document.querySelector('#sessions-scrubber .ss-columns').ariaValueNow"
 # The round that is shown, once it is between these.
@@ -159,6 +164,26 @@ def player_of(context: Context, run_id: str) -> Player:
         if page == "sessions" and desk.player and desk.player.source.run_id == run_id
     )
     return player
+
+
+def test_pages_that_do_not_exist_are_not_offered(
+    short: Served, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ui.sessions.history.PAGE", 1)
+    url, context = short
+    for _ in range(2):
+        record_run(context)
+    page = sites.wait_ready(browser_page(url))
+    sites.sessions(page)
+    previous, following = (page.locator(f"#sessions-{name}") for name in ("previous", "next"))
+    for words, before, after, press in (
+        ("page 1 of 2", False, True, following),
+        ("page 2 of 2", True, False, previous),
+    ):
+        page.locator("#sessions-said").get_by_text(words).wait_for()
+        becomes(page, PAGES, [[before, before], [after, after]])
+        press.click()
+    page.locator("#sessions-said").get_by_text("page 1 of 2").wait_for()
 
 
 def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(

@@ -82,7 +82,7 @@ def test_the_form_makes_a_study_with_plain_decoding_first(context: Context) -> N
     assert study.kind == "tune" and study.repeats == 2 and len(study) == 20
     assert [one.text for one in study.prompts] == ["Once", "Twice"]
     assert study.sampling.max_new_tokens == 16 and request.refused == ()
-    assert study.title == "speculation length (2 values) x expansion (2 values) on 2 prompts"
+    assert study.title == "speculation length (2 values) × expansion (2 values) on 2 prompts"
 
 
 @pytest.mark.parametrize(

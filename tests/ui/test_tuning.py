@@ -213,7 +213,7 @@ def test_before_the_start_the_runs_are_counted_and_the_refused_named() -> None:
     lines = plan_lines(study, tuned.refused)
     assert lines[0].text.startswith("3 points and plain decoding, 3 prompts, 1 repeat: 12 runs.")
     assert "cannot run: draft coupled, verify mss. verify is 'mss'" in lines[1].text
-    assert grid_title(tuned, 3) == "draft (2 values) x verify (2 values) on 3 prompts"
+    assert grid_title(tuned, 3) == "draft (2 values) × verify (2 values) on 3 prompts"
     assert "no spread" in plan_lines(replace(study, prompts=study.prompts[:1]), ())[1].text
     idle = plan_lines(grid_study([axis_from_text("speculation_length", "0")]), ())
     assert any("No point drafts anything" in line.text for line in idle)

@@ -146,9 +146,11 @@ def verdict(study: Study, results: Results) -> str:
     if ratio.value < AS_FAST:
         where = where_words(ratio, noun)
         return f"Nothing was faster than plain decoding {where}; the best is {sentence}."
-    noise = noise_words(ratio, best.mean_acceptance_length) or apart_words(ratio, noun)
-    if noise:
-        sentence = f"{sentence}; {noise}"
+    noise, apart = noise_words(ratio, best.mean_acceptance_length), apart_words(ratio, noun)
+    if noise or apart:
+        sentence = f"{sentence}; {noise or apart}"
+    if ratio.low <= 1 and apart and not noise:
+        return f"The highest speed-up is {sentence}."  # which says that no difference is shown
     if ratio.low <= 1:
         return f"The highest speed-up is {sentence}: no difference from plain decoding is shown."
     others = [rows[i].name for i in as_good(rows, rows.index(best))]

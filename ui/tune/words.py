@@ -28,7 +28,7 @@ MAX_NAMED = 3
 
 def grid_title(grid: Grid, prompts: int) -> str:
     """Which fields are tuned on how many prompts, for the list of studies."""
-    axes = " x ".join(
+    axes = " × ".join(
         f"{axis.field.replace('_', ' ')} ({number_of(len(axis.values), 'value')})"
         for axis in grid.axes
     )

@@ -28,7 +28,7 @@ STAGE_WORDS = {
     "commit": "committed",
 }
 FINISHED = {
-    "length": "the limit of new tokens was reached",
+    "length": "the token limit was reached",
     "eos": "the LLM ended the text",
     "stop": "a stop string came up",
     "context": "the context is full",

@@ -2,6 +2,7 @@
 
 import { h, set, setText, keyed, entries } from "./dom.js";
 import { drafters, badge } from "./palette.js";
+import { createSplitScroll } from "./split_scroll.js";
 import { attach, card } from "./tip.js";
 import { tokenText, fixed, prob, plural, roundName } from "./text.js";
 import { createVotes, massText, weighs, weightsTable, weightText } from "./votes.js";
@@ -15,6 +16,7 @@ export function create(panel) {
   const empty = h("p", { class: "ss-placeholder" });
   const scroll = h("div", { class: "ss-scroll", tabindex: 0, role: "region", "aria-label": `${panel.title}: rows` }, empty, grid);
   const votes = createVotes(panel);
+  const scrollToSplit = createSplitScroll(scroll, head);
   panel.body.append(...votes.above, scroll, ...votes.below);
   panel.finishTools({ tableForm: true });
   const view = { panel, head, body, grid, empty, rows: new Map(), heads: new Map(), value: null };
@@ -24,6 +26,7 @@ export function create(panel) {
     draw(value) {
       draw(value, view);
       votes.draw(value);
+      scrollToSplit(value);
     },
     table: (value) => [table(value), weightsTable(value)],
   };

@@ -32,8 +32,10 @@ function textCell(run, mean) {
   const status = node("span", "sp-run-" + run.status.replace(/\W/g, ""), (GLYPHS[run.status] || "?") + " ", word);
   const settings = run.sampling === USUAL ? null : node("span", "sp-col-settings", run.sampling + " · ");
   const thinned = run.thinned ? node("span", "sp-thinned", "thinned · ") : null;
-  const facts = node("div", "sp-run-facts", status, ...[run.repeat, run.speed].filter(Boolean).map((part) => part + " · "), settings, thinned, run.prompt, " · " + run.drafters);
-  facts.title = `${run.when}. ${[run.tokens, run.passes].filter(Boolean).join(" in ")}, ${run.speed}. ${run.settings}, ${run.sampling}. Drafters: ${run.drafters}`;
+  const speed = run.speed ? node("span", "sp-run-speed", run.speed + " · ") : null;
+  // The last ones are those that a narrow list cuts.
+  const facts = node("div", "sp-run-facts", status, speed, settings, thinned, run.prompt, ...[run.repeat, run.drafters].filter(Boolean).map((part) => " · " + part));
+  facts.title = `${run.when}${run.repeat ? `, ${run.repeat}` : ""}. ${[run.tokens, run.passes].filter(Boolean).join(" in ")}, ${run.speed}. ${run.settings}, ${run.sampling}. Drafters: ${run.drafters}`;
   const note = run.note ? node("span", "sp-note", "✎ " + run.note) : null;
   return node("td", "sp-col-text", open, facts, note);
 }
@@ -50,8 +52,16 @@ function row(run, { selected, mean }) {
   }
   return created;
 }
+// Gradio's own buttons: it changes them only together with their properties.
+function offerPages({ page = 1, pages = 1 }) {
+  for (const [name, isLast] of [["previous", page <= 1], ["next", page >= pages]]) {
+    const turn = document.querySelector(`#sessions-${name}`);
+    if (turn) turn.disabled = isLast;
+  }
+}
 function draw() {
   const value = props.value || {};
+  offerPages(value);
   const rows = Object.values(value.rows || {});
   if (!rows.length) {
     root.replaceChildren(node("p", "sp-empty", value.empty || "No runs yet."));
