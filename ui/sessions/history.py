@@ -146,8 +146,8 @@ def list_values(
         }
         anything = bool(text) or status != "all" or more != NO_FILTERS
         empty = "No run matches." if anything else "No runs yet: start one on the Live tab."
-        value: dict[str, object] = {"rows": rows, "selected": opened, "empty": empty, "mean": GAIN.label}
-        value |= {"page": number, "pages": last}
+        value: dict[str, object] = {"rows": rows, "selected": opened, "empty": empty}
+        value |= {"mean": GAIN.label, "page": number, "pages": last}
         pages = f", page {number} of {last}" if last > 1 else ""
         lines = [Line("info", f"{number_of(runs_page.total, 'run')}{pages}.")]
         log = log_line(context.store.status())
