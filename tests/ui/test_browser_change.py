@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import ui.live.handlers
+from tests.ui.reading import becomes
 from tests.ui.sites import (
     OpenPage,
     choose,
@@ -123,12 +124,17 @@ def test_a_preset_beside_a_finished_run_of_the_same_prompt_runs_at_once(
     until(page, lambda: len(requests(context)) == 2)
     wait_notice(page, "Finished: ")
     assert requests(context)[1].speculation.combine == "vote"
+    becomes(page, PRESET_LABEL, "Preset (runs at once)")
     page.locator("#prompt textarea").fill("Another prompt")
     choose(page, "preset", "sequence")
     still(page, 3)
     assert len(requests(context)) == 2, "the prompt was changed since"
+    becomes(page, PRESET_LABEL, "Preset (then Run)")
 
 
+# The label, with what its style sheet adds.
+PRESET_LABEL = """() => { const label = document.querySelector("#preset [data-testid=block-info]");
+  return label.innerText + getComputedStyle(label, "::after").content.replaceAll('"', ""); }"""
 NOTHING = {"__type__": "update"}
 
 

@@ -159,6 +159,9 @@ def each_of_five_ssms_says_accepted_of_proposed(page: Any) -> None:
             expected = [f"{'ABCDE'[i]} {names[i]} {scores[i]}" for i in range(5)]
             assert [" ".join(one.split()) for one in chips_fit(page, 5, width)[1:]] == expected
             assert page.locator(".sp-chips").bounding_box() == room, "nothing moves"
+        for chip in page.locator(".sp-chip").all():
+            chip.hover()
+            assert overflow(page) <= 0, "its facts are below it, not beside the page"
 
 
 def names_of_the_others(page: Any) -> None:

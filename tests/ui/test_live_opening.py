@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -180,7 +181,7 @@ def test_it_is_said_where_the_form_is_not_the_run_that_is_shown(store: RunStore)
 def test_the_header_says_what_the_engine_does_beside_a_tab_without_a_run(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ctx = context(store)
+    ctx = context(store, rounds=60)  # long enough for frames before its end
     live, desk = live_of(ctx), TabSession()
     assert header_now(live, desk)["at_work"] == ""
     rest_ms = header_now(live, desk)["ask_ms"]
@@ -195,6 +196,22 @@ def test_the_header_says_what_the_engine_does_beside_a_tab_without_a_run(
     assert own == {""}, "its own run comes first"
     monkeypatch.undo()
     assert header_now(live, desk)["at_work"] == ""
+
+
+def test_other_models_of_the_same_names_have_none_of_the_runs_counts(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx = context(store)
+    live, desk = live_of(ctx), TabSession()
+    run(live, desk)
+
+    def scores() -> list[dict[str, int]]:
+        return [chip["score"] for chip in header_now(live, desk)["models"].values()]
+
+    assert any(score.get("proposed") for score in scores())
+    larger = tuple(replace(model, parameters=2 * model.parameters) for model in ctx.models)
+    monkeypatch.setattr(type(ctx), "models", larger)
+    assert not any(scores())
 
 
 def test_past_some_pages_the_opening_run_is_shown_at_its_end(store: RunStore) -> None:

@@ -155,7 +155,7 @@ def build_command(preset: str, answers: bool = False) -> Command:
     chosen = gr.Dropdown(
         choices=preset_choices(),
         value=preset,
-        label="Preset (runs at once)",
+        label="Preset",  # whether choosing one runs it, its style sheet adds
         elem_id="preset",
         min_width=150,
     )

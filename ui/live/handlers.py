@@ -5,7 +5,7 @@ components and the tab session; ui/live/tab.py connects them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ import gradio as gr
 
 from core.config import Request
 from core.errors import ConfigError
-from core.events import RunCompleted, RunStarted
+from core.events import ModelInfo, RunCompleted, RunStarted
 from ui.form.fields import config_of
 from ui.form.form import control_updates, examples, preset_values, request_of, validity
 from ui.live.layout import Live
@@ -96,12 +96,19 @@ def header_now(live: Live, session: TabSession) -> dict[str, Any]:
         elif session.side is not None:
             state = "racing"
         context = live.board.context
+        # Of other models with the same names these are not the counts.
+        run = frame.view.started
+        is_of_loaded = run is not None and _identities(run.models) == _identities(context.models)
+        scores = frame.view.scoreboard if is_of_loaded else {}
         chips = header_value(
-            *(context.models, state, frame.place, context.offer, frame.view.scoreboard),
-            context.model_host.ranks,
+            *(context.models, state, frame.place, context.offer, scores), context.model_host.ranks
         )
         value = {**chips, **_at_work(context, state), "changed": session.form_differs}
         return session.stamps.on("header", value)
+
+
+def _identities(models: Iterable[ModelInfo]) -> set[tuple[str, int]]:
+    return {(model.name, model.parameters) for model in models}
 
 
 def _at_work(context: Context, state: str) -> dict[str, Any]:

@@ -67,14 +67,12 @@ def noise_words(ratio: Estimate, tokens_per_pass: float | None) -> str:
 
 
 def apart_words(ratio: Estimate, noun: str = "repeat") -> str:
-    """What samples of one request that differ too much for a speed-up do show: whether all were
-    slower, all faster, or neither; empty where they do not differ as much, and for prompts, whose
-    speed-ups differ by themselves. `noun`: as in `speed_up_words`."""
-    if noun == "prompt" or ratio.groups < 2 or ratio.high < FAR_APART * ratio.low:
+    """That samples of one request differ too much to tell which is faster; empty where they do not,
+    where all were slower or all faster, and for prompts, whose speed-ups differ by themselves.
+    `noun`: as in `speed_up_words`."""
+    if noun == "prompt" or not is_unsure(ratio) or ratio.high < FAR_APART * ratio.low:
         return ""
-    if is_unsure(ratio):
-        return f"the {noun}s differ too much to tell"
-    return f"{'slower' if ratio.high < 1 else 'faster'} in every {noun}"
+    return f"the {noun}s differ too much to tell"
 
 
 def is_slower(ratio: Estimate) -> bool:
