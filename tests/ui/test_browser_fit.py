@@ -524,7 +524,7 @@ VOTE_SEEN = """() => {
   return { last: parseInt(seen.at(-1)?.textContent ?? 0), isWhole, said: said.textContent };
 }"""
 
-ROWS = "document.querySelector('#sessions-proposals .ss-scroll')"
+VOTE_BOX = "document.querySelector('#sessions-proposals .ss-scroll')"
 
 
 def decided_late(frame: Frame) -> dict[str, Any]:
@@ -560,9 +560,9 @@ def test_a_vote_that_is_decided_late_is_seen_where_it_is_decided(
         looks.large_type(page, large)
         becomes(page, VOTE_SEEN, expected)
     looks.large_type(page, False)
-    page.evaluate(f"() => {{ {ROWS}.scrollLeft = 0; }}")
+    page.evaluate(f"() => {{ {VOTE_BOX}.scrollLeft = 0; }}")
     for stage in ("verify", "commit"):
         page.locator(f"#sessions-tree [data-stage={stage}]").first.click()
-        becomes(page, f"() => {ROWS}.scrollLeft", 0)
+        becomes(page, f"() => {VOTE_BOX}.scrollLeft", 0)
     page.locator("#sessions-scrubber [data-r='4']").click()
     becomes(page, VOTE_SEEN, expected)
