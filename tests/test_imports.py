@@ -10,7 +10,11 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.source import offenders, relative, report, sources, tree_of
+
+pytestmark = pytest.mark.usefixtures("trees")
 
 MUTABLE = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp)
 MUTATORS = ("append", "add", "update", "pop", "popitem", "setdefault", "extend", "clear", "insert")

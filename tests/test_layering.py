@@ -26,6 +26,8 @@ from tests.source import (
 
 OURS = ("core", "storage", "ui", "lab", "bench", "zoo", "bundled", "tests", "app")
 
+pytestmark = pytest.mark.usefixtures("trees")
+
 # What each package may import of ours, besides itself. `app.py` imports everything.
 ALLOWED: dict[str, tuple[str, ...]] = {
     "core": (),
