@@ -135,7 +135,7 @@ def _settings(context: Context) -> dict[str, Any]:
         ),
         "temperature": gr.Number(0, step=0.1, label="Temperature", min_width=120),
         "repeats": gr.Number(
-            3,  # the fewest that have a range
+            3,  # as in Live and Compare
             step=1,
             label="Repeats",
             info="Each with a seed of its own.",
