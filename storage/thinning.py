@@ -1,8 +1,8 @@
 """Retention: thins all but the newest runs to their accepted paths, in portions.
 
 Each call is one short transaction, so that other writers wait only a moment. Progress is stored in
-the rows, so that any process can continue. A running run keeps its trees, and so does a run without
-a recorded end, whose figures are counted from its trees.
+the rows, so that any process can continue. Not thinned: runs in progress, runs without a recorded
+end, whose figures are counted from their trees, and runs that lost events.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ __all__ = [
 
 MOST_KEPT = 10**9
 """The largest number of runs that `write_retention` may be called with."""
-# Seconds of a transaction: a recording writer waits for no more than this and ROUNDS_AT_ONCE.
+# Seconds after which a transaction ends: a recording writer waits for at most this and the time of
+# ROUNDS_AT_ONCE rounds.
 PORTION_S = 0.02
 ROUNDS_AT_ONCE = 32
 PAGES_AT_ONCE = 256
@@ -80,7 +81,7 @@ def _oldest_run(connection: sqlite3.Connection, keep: int) -> int | None:
         query = "SELECT created_utc, id FROM runs ORDER BY created_utc DESC, id DESC"
         # The oldest run that stays whole.
         last = connection.execute(f"{query} LIMIT 1 OFFSET ?", (keep - 1,)).fetchone()
-        # There are no more runs than are kept whole.
+        # Fewer than `keep` runs.
         if last is None:
             return None
         older, values = "(created_utc, id) < (?, ?)", tuple(last)
@@ -157,10 +158,10 @@ def _delete_nodes(connection: sqlite3.Connection, rounds: RoundRange) -> None:
 
 
 def _clear_node_data(connection: sqlite3.Connection, run: int, rows: Sequence[sqlite3.Row]) -> None:
-    """Removes data about removed nodes from the rows of `rounds`."""
+    """Removes data about removed nodes from the `rows` of table `rounds`."""
     query = "UPDATE rounds SET thinned = 1, masses_json = ? WHERE run = ? AND round = ?"
-    vote_rows = [(_masses(row), run, row["round"]) for row in rows]
-    connection.executemany(query, vote_rows)
+    weight_rows = [(_masses(row), run, row["round"]) for row in rows]
+    connection.executemany(query, weight_rows)
     rounds = (run, rows[0]["round"], rows[-1]["round"])
     for name in ("dropped_json", "dropped_masses_json"):
         connection.execute(

@@ -22,13 +22,13 @@ from lab.figures import estimate, middle
 RUNS, TOKENS = 10, 96
 # The first run's figure over the tenth's.
 TARGETS = {"tokens per pass": 0.85, "tokens per second": 0.8}
-# It ends with its parent, even if that is killed.
+# The loop ends when its parent does, even if that is killed.
 BUSY_LOOP = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
 
 
-def measure_first_runs(context: Context, processes: int) -> None:
-    """A sample for each process, every second one while another process keeps a core busy."""
-    for number in range(processes):
+def measure_first_runs(context: Context, pairs: int) -> None:
+    """Two processes for each of `pairs`: one alone, one while another process keeps a core busy."""
+    for number in range(pairs):
         for busy in (False, True):
             if context.results.has(process=number, busy=busy):
                 continue
@@ -37,7 +37,7 @@ def measure_first_runs(context: Context, processes: int) -> None:
                 runs = _runs_of_process(prompt.text, context.settings.threads)
             sample = {"process": number, "busy": busy, "load": load_average(), "runs": runs}
             context.results.add(sample)
-        context.say(f"first runs: {number + 1} of {processes} processes")
+        context.say(f"first runs: {number + 1} of {pairs} pairs of processes")
 
 
 @contextmanager
@@ -61,11 +61,11 @@ def _runs_of_process(prompt: str, threads: int) -> list[dict[str, float]]:
 
 def first_bounds(samples: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, str, bool]]:
     """Rows as in `start.bounds`: medians and minima over the processes."""
-    with_both = [sample for sample in samples if "runs" in sample and "process" in sample]
+    measured = [sample for sample in samples if "runs" in sample and "process" in sample]
     for busy in (False, True):
         for name, target in TARGETS.items():
             quotients = [
-                s["runs"][0][name] / s["runs"][-1][name] for s in with_both if s["busy"] is busy
+                s["runs"][0][name] / s["runs"][-1][name] for s in measured if s["busy"] is busy
             ]
             quotient = estimate([[one] for one in quotients], middle)
             if quotient is None:

@@ -76,8 +76,8 @@ class Outcome:
         }
 
     def to_plain(self) -> dict[str, Any]:
-        """`text`, `token_ids` (new ones only), `prompt_token_ids`, `summary`, `config`,
-        `models`."""
+        """`run_id`, `text`, `token_ids` (new ones only), `prompt_token_ids`, `summary`, `config`,
+        `models`, `versions`, `warnings` and `error`, empty without one."""
         started = self._started
         error = self._ended if isinstance(self._ended, RunFailed) else None
         return {

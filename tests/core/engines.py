@@ -1,4 +1,4 @@
-"""Engines over tables, for the tests of engine and worker."""
+"""Engines whose models are tables of probabilities, for the tests of engine and worker."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -39,8 +39,8 @@ def rounds_of(events: Iterable[Event]) -> list[RoundCompleted]:
 
 
 def tokens_by_drafter(events: Iterable[Event]) -> tuple[Counter[str], Counter[str]]:
-    """Of each drafter the tokens in its DraftRecords, and those of them that were accepted in the
-    tree."""
+    """By drafter: the tokens that it drafted, and the accepted nodes that it proposed. A node
+    counts for each drafter that proposed it."""
     drafted, accepted = Counter[str](), Counter[str]()
     for run in by_run(events):
         tree: Combined | None = None

@@ -118,6 +118,7 @@ def test_a_preset_beside_a_finished_run_of_the_same_prompt_runs_at_once(
     choose(page, "preset", "sequence")  # not covered by the prompt, which has the focus
     still(page, 1)
     assert not requests(context)  # nothing was run yet
+    becomes(page, PRESET_LABEL, "Preset (then Run)")
     ran(page)
     choose(page, "preset", "minions")
     still(page, 2)

@@ -327,9 +327,9 @@ WHY_WORDS = """([part, words]) => {
   document.querySelector(`#live-inspector ${part}`).textContent = words;
 }"""
 MEANT = (
-    "Bars: the LLM at temperature 0.85; the SSMs at temperature 1, whatever is asked. An SSM's "
-    "score (in Who and on hover) is its probability at temperature 0.85 with this place's noise in "
-    "it, calibrated on committed tokens."
+    "Bars: the LLM at temperature 0.85; the SSMs always at temperature 1. An SSM's score "
+    "(in Who and on hover) is its probability at temperature 0.85 with this place's noise in it, "
+    "calibrated on committed tokens."
 )
 DROPPED = (
     "No draft was verified: 12 drafted tokens dropped before the LLM's pass, as not worth its "

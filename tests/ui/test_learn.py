@@ -233,7 +233,7 @@ def test_a_lesson_that_cannot_run_is_greyed_and_says_why(store: RunStore) -> Non
     values = dict(zip(learn.lesson_outputs, open_lesson(learn, desk, 4, {}), strict=True))
     assert values[learn.run].interactive is False and values[learn.check].interactive is False
     assert "needs 2 small models" in str(values[learn.verdict])
-    # Below the buttons too, and no line names what is off.
+    # The reason is below the buttons too, and no text names a button that is off.
     assert "needs 2 small models" in values[learn.attempt]
     assert "Press" not in str(values[learn.board.notice]) and OFF in str(values[learn.board.notice])
     assert "needs 2 small models" in notice_of(
@@ -247,7 +247,7 @@ def test_a_lesson_that_cannot_run_is_greyed_and_says_why(store: RunStore) -> Non
 
 
 def exchangeable(store: RunStore, speed: float = 0.2) -> Learn:
-    """The lessons before one SSM, which other models may follow."""
+    """Learn with one SSM loaded, and a loader for two further sets of models."""
     worker = other_worker("small", speed=speed)
     outcomes = iter((FakeWorker(script_of(8), 0.2), other_worker("small")))
     model_host = ModelHost(worker, Loader(lambda: next(outcomes)), ModelPair("other", ("small",)))
@@ -291,7 +291,7 @@ def test_runs_of_other_models_leave_the_table_and_come_back_with_them(store: Run
     values = last_frame(try_lesson(learn, desk, 3, "me", FULL))
     assert rows_of(values) == ["width 1"] and "left the table" in notice_of(values, -1)
     said, *_ = judge_answer(desk, 3, (0, None), {})
-    assert LESSONS[2].question.needs in notice_of([said], 0), "one pair of two is not judged"
+    assert LESSONS[2].question.needs in notice_of([said], 0), "one run of two has no verdict"
     store.flush()
     swap_models(learn, small)
     values = lesson_values(learn, desk, 3)

@@ -1,4 +1,4 @@
-"""What a lookup found is an event's, the log's and the inspector's."""
+"""The context and share of a node from a lookup are in the event, the log and the inspector."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ LOOKUPS = ("ngram", "suffix", "table")
 def events() -> list[Event]:
     """A run whose lookups all have something to find: another prompt's text was written before."""
     engine = engine_of(*tables())
-    every = SpeculationConfig(drafters=("all", *LOOKUPS), expansion=(2, 2), max_tree_nodes=24)
+    config = SpeculationConfig(drafters=("all", *LOOKUPS), expansion=(2, 2), max_tree_nodes=24)
     for prompt in (f"{PROMPT} w3", PROMPT):
-        last = list(engine.generate(Request(prompt, SamplingParams(24, seed=1), every)))
+        last = list(engine.generate(Request(prompt, SamplingParams(24, seed=1), config)))
     return last
 
 

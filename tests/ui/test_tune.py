@@ -136,7 +136,7 @@ def test_fields_of_few_values_are_picked(context: Context) -> None:
         asked_of(context, axes=[*AXES[:6], "verify", "", []])
 
 
-# What makes a field matter that does nothing under `specinfer`.
+# Settings under which a field that `specinfer` ignores has an effect.
 USES: dict[str, dict[str, Any]] = {
     "vote_nodes": {"combine": "vote_tree"},
     "weights": {"combine": "vote"},

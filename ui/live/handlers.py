@@ -87,7 +87,8 @@ def live_values(live: Live, session: TabSession, values: Values) -> Values:
 
 
 def header_now(live: Live, session: TabSession) -> dict[str, Any]:
-    """The header's value: models, and what runs or is measured now."""
+    """The header's value: models, what runs or is measured now, whether the form has `changed`
+    since the run that is shown, and whether choosing a preset runs it."""
     with session.drawing:
         frame = session.frame()
         state = "queued" if frame.place else "ready"
@@ -96,14 +97,16 @@ def header_now(live: Live, session: TabSession) -> dict[str, Any]:
         elif session.side is not None:
             state = "racing"
         context = live.board.context
-        # Of other models with the same names these are not the counts.
+        # A run of other models with the same names has no counts for these.
         run = frame.view.started
         is_of_loaded = run is not None and _identities(run.models) == _identities(context.models)
         scores = frame.view.scoreboard if is_of_loaded else {}
         chips = header_value(
             *(context.models, state, frame.place, context.offer, scores), context.model_host.ranks
         )
-        value = {**chips, **_at_work(context, state), "changed": session.form_differs}
+        differs, player = session.form_differs, session.player
+        runs = not differs and player is not None and _is_finished(session, player)
+        value = {**chips, **_at_work(context, state), "changed": differs, "preset_runs": runs}
         return session.stamps.on("header", value)
 
 
@@ -113,7 +116,8 @@ def _identities(models: Iterable[ModelInfo]) -> set[tuple[str, int]]:
 
 def _at_work(context: Context, state: str) -> dict[str, Any]:
     """What the engine does while this tab has no run of its own: `at_work` in words, empty for
-    nothing; `measured`: a study's runs so far, which a bar in sight says better. `ask_ms`: when to
+    nothing; `measured`: a study's runs so far, in place of which a progress bar that is visible
+    says its own. `ask_ms`: when to
     ask again."""
     progress, loading = context.conductor.progress(), context.model_host.swap.is_loading
     words = measured = ""
@@ -227,13 +231,14 @@ def run_on_change(live: Live, session: TabSession, press: Press) -> Iterator[Val
 
 
 def _differs(session: TabSession, values: Sequence[Any]) -> bool:
+    """Whether the form differs from the last request; an empty prompt does, and Run refuses it."""
     prompt = values[0] or ""
     return not prompt.strip() or session.asked != request_of(values)
 
 
 def _differs_in_preset(session: TabSession, values: Sequence[Any]) -> bool:
-    """Whether the form is the request of the finished run shown, under other settings of the
-    engine. A prompt that has been changed since is not run by choosing a preset."""
+    """Whether the form differs from the finished run shown in its SpeculationConfig and in nothing
+    else: a prompt that has been changed since is not run by choosing a preset."""
     asked, player = session.asked, session.player
     if asked is None or player is None or not _is_finished(session, player):
         return False

@@ -110,7 +110,7 @@ def wire_live(
     )
     live.header.tick(_header_handler(live), None, live.header, **LATEST)
     blocks.load(_opening_handler(live), **stream)
-    # While the notice is asked for again: a page that opened before the recording was complete.
+    # The notice polls where a page opened before the opening run was recorded.
     board.notice.tick(_opening_handler(live), **stream)
     blocks.load(preset_menu, own, live.form.preset, **QUICK)
 
@@ -127,12 +127,12 @@ def _with_stops(button: str) -> str:
 
 def _wire_form(live: Live, own: gr.BrowserState) -> None:
     form = live.form
-    # No preprocessing: where the choices are of models that are no longer loaded, the message is
-    # ours. core.config checks all values.
+    # No preprocessing: Gradio would refuse the name of a model that is no longer loaded in its own
+    # words; core.config checks all values.
     quick: dict[str, Any] = {"preprocess": False, **LATEST}
     fields = list(form.fields.values())
     menus = [live.validity, live.run, *(form.fields[name] for name in FOLLOWED)]
-    # "multiple": a check that is repeated because its answer is lost must go out too.
+    # "multiple": the browser repeats a check whose answer is lost.
     answered = live.settled.click(
         _settled_handler(live),
         [live.chosen, form.preset, own, *form.inputs],
@@ -147,8 +147,8 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
     here = here_script()
     for control in (*form.sampling.values(), live.presets.name, *fields):
         if control is not temperature:
-            # Not `input`: a text box fires none for pasted text. The server does nothing yet, but
-            # without an event Gradio forgets text that is typed while a folded box opens.
+            # Not `input`: a text box fires none for pasted text. The handler does nothing,
+            # but without an event Gradio drops text that is typed while an accordion opens.
             control.change(_no_op, None, None, js=settled, **quick)  # type: ignore[attr-defined]
     form.prompt.change(_no_op, None, None, js=settled, **quick)
     preset_inputs = [form.preset, temperature, own, *fields]
@@ -331,8 +331,8 @@ def send_at_temperature(
 ) -> list[Any] | None:
     """Send what `preset`'s fields are at another temperature; None if the fields stay.
 
-    `preset` and `shown` are what the browser holds. Fields of another preset may be on their way
-    to it, and those are then the ones to change: the others would replace them.
+    `preset` and `shown` are what the browser holds. If fields of another preset are still being
+    sent, those are changed: they would overwrite a change of `shown`.
     """
     sent, fields = session.sent, shown
     if sent is not None and not sent.has_arrived(shown, time.monotonic()):

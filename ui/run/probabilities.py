@@ -1,7 +1,7 @@
 """Which probability is which: a token's bar, its score, and the p and q of its verdict differ,
 since they have different purposes.
 
-Pure: the configuration of a run in, a sentence or two out. Definitions: core/events/parts.py
+Pure functions of a run's configuration that return sentences. Definitions: core/events/parts.py
 (`TopK`, `DraftRecord`, `Trial`) and docs/architecture.md ("Words").
 """
 
@@ -18,8 +18,8 @@ DIGITS = 4
 
 
 def rounded_probability(probability: float) -> float:
-    """To four digits, but 0 and 1 only for what is exactly that: the pictures write what is neither
-    as "<0.001" and ">0.999"."""
+    """To four digits. A probability between 0 and 1 is never rounded to either, so that the
+    pictures can write "<0.001" and ">0.999"."""
     least = 10.0**-DIGITS
     near = round(probability, DIGITS)
     return min(max(near, least), 1 - least) if 0 < probability < 1 else near
@@ -32,7 +32,7 @@ def probability_words(config: Mapping[str, Any]) -> str:
         return ""
     temperature = sampling.get("temperature", 0)
     llm = f"the LLM at temperature {temperature:g}{_in_brackets(warper_words(sampling))}"
-    bars = f"Bars: {llm}; the SSMs at temperature 1, whatever is asked."
+    bars = f"Bars: {llm}; the SSMs always at temperature 1."
     if not temperature:
         bars = "Bars: every model at temperature 1; at 0 the LLM takes its longest bar."
     if not speculation.get("drafters"):

@@ -54,8 +54,9 @@ SMALL_ENOUGH_FOR_FLOAT32 = 200_000_000
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Memory for a model's weights: `bytes` as `dtype`. `parameters` and `bytes` are estimates, 0
-    if unknown. `here`: whether the weights are on this machine."""
+    """Memory for a model's weights: `bytes` as `dtype`. `parameters` and `bytes` are from
+    the headers of its files, else from the catalog; 0 if unknown. `here`: whether the weights are
+    on this machine."""
 
     name: str
     parameters: int

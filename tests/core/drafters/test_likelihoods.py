@@ -189,8 +189,8 @@ def test_drafters_that_draft_seldom_are_weighted_by_the_same_tokens(
     pipeline: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """`begins`: whether a drafter is asked in a round. Drafting ahead, it may have read all that
-    was committed when it is not."""
+    """`begins`: whether a drafter drafts in a round. With drafting ahead, one that does not may
+    still have read the whole text."""
 
     def asked(self: ActiveRequest, choice: object) -> list[int]:
         return [i for i in range(3) if begins(i, self.sequence.round)]

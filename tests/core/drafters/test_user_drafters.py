@@ -242,25 +242,25 @@ def misbehaving(monkeypatch: pytest.MonkeyPatch, name: str) -> str:
 
 @pytest.mark.loses_drafters
 @pytest.mark.parametrize("name", MISBEHAVIOUR)
-def test_one_that_misbehaves_loses_itself_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_one_that_misbehaves_is_lost(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = misbehaving(monkeypatch, name)
     own_request = request(path, "ngram", combine="vote", weights="full_information")
     worker = Worker(engine_with(path))
     try:
         # One run beside it, without the drafter, and one with it.
         runs = [worker.submit(each) for each in (plain(), own_request, request("ngram"))]
-        texts = [list(run.events()) for run in runs]
+        results = [list(run.events()) for run in runs]
         after = list(worker.submit(plain()).events())
     finally:
         worker.close()
     expected = ids_of_events(after)
-    assert len(expected) == 24 and [ids_of_events(events) for events in texts] == [expected] * 3
-    notes = [[n for e in r if isinstance(e, RoundCompleted) for n in e.notes] for r in texts]
+    assert len(expected) == 24 and [ids_of_events(events) for events in results] == [expected] * 3
+    notes = [[n for e in r if isinstance(e, RoundCompleted) for n in e.notes] for r in results]
     assert [len(each) for each in notes] == [0, 1, 0]
     (note,) = notes[1]
     assert note.startswith(f"drafter {path} failed (") and note.isprintable() and len(note) < 500
     assert MISBEHAVIOUR[name][1] in note
-    for event in texts[1]:
+    for event in results[1]:
         json.dumps(event_to_plain(event), allow_nan=False)
 
 
@@ -407,7 +407,7 @@ RETURNED = {
 def test_what_nodes_for_may_return(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the reason and line of what it may not return."""
+    """A refused value is reported with the reason and, for an exception, the line."""
     returned, reason = RETURNED[name]
     module = f"returns_{list(RETURNED).index(name)}"  # a class is imported once
     (tmp_path / f"{module}.py").write_text(

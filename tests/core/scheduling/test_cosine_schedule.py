@@ -1,4 +1,4 @@
-"""CoSine's scheduler against brute force, and its control: no flapping, none waits for ever."""
+"""CoSine's scheduler against brute force, and its control: no flapping, no endless wait."""
 
 import itertools
 import math
@@ -118,12 +118,12 @@ def test_of_the_groups_that_fit_into_memory_the_best_is_chosen(seed: int, memory
         choices = itertools.product(*(range(lengths[i] + 1) for i in members))
         fitting = [one for one in choices if fits(members, one)]
         if first in members and fitting:
-            # The longest first: the drafts' longest is as short as memory demands, not shorter.
+            # The longest drafts are cut first, and only as far as memory demands.
             most = max(max(one) for one in fitting)
             trimmed = tuple(min(lengths[i], most) for i in members)
             assert fits(members, trimmed)
             best[tuple(members)] = trimmed
-    if not best:  # not even alone: it is tried
+    if not best:  # no group fits, not even of one request: that one is verified all the same
         assert result.members == (first,)
         return
     drafts = best[result.members]
@@ -198,8 +198,8 @@ def test_a_request_shares_no_pass_that_gains_nothing() -> None:
 
 @pytest.mark.parametrize(("draft", "size"), [(2.0, 4), (2.7, 3), (2.95, 2), (10.0, 1)])
 def test_a_round_takes_at_most_as_long_as_eight_plain_ones(draft: float, size: int) -> None:
-    """Though the larger a group, the less time a request: SSMs draft for all in one pass. A request
-    alone is verified however long that takes."""
+    """Although the time for each request falls with the size of the group: SSMs draft for all in
+    one pass. A group of one is verified however long that takes."""
     costs = Fixed(draft, 0.25, 0.0, 0.0)
     live = [LiveRequest(64, 4)] * 4
     result = best_group(live, [4] * 4, 4, costs)
@@ -308,10 +308,11 @@ def test_a_queue_that_does_not_shrink_ends_drafting(rounds: int) -> None:
 
 
 def limits_of(requested: Sequence[SpeculationLimit]) -> list[SpeculationLimit]:
-    """The limits set in turn where the queue grows: by round, what the requests want."""
+    """The limits set one after another while the queue grows. `requested`: the longest and the
+    widest draft of each round."""
     control, limits = SpeculationControl(), []
-    for queue, want in enumerate(requested, start=1):
-        if control.observe(0.9, queue, want):
+    for queue, limit in enumerate(requested, start=1):
+        if control.observe(0.9, queue, limit):
             assert control.limit is not None
             limits.append(control.limit)
     return limits
@@ -320,7 +321,7 @@ def limits_of(requested: Sequence[SpeculationLimit]) -> list[SpeculationLimit]:
 @pytest.mark.parametrize("short", [0, 1])
 @pytest.mark.parametrize("place", range(PATIENCE))
 def test_a_round_with_a_short_draft_ends_drafting_no_sooner(short: int, place: int) -> None:
-    """As of `goodput`, whose length changes from round to round."""
+    """As with `goodput`, whose length changes from round to round."""
     wants = [SpeculationLimit(short, 2) if i % PATIENCE == place else ASKED for i in range(40)]
     down = [SpeculationLimit(*pair) for pair in ((4, 1), (3, 1), (2, 1), (1, 1), (0, 1))]
     assert limits_of(wants) == down
@@ -355,7 +356,7 @@ def test_plain_decoding_ends_with_the_queue_though_it_keeps_the_llm_busy() -> No
 
 
 def test_a_limit_does_not_outlive_the_queue_for_ever() -> None:
-    """Nor where the LLM is busy: it was the queue's."""
+    """Also while the LLM is busy: the limit was set because of the queue."""
     control = SpeculationControl()
     for queue in range(1, 14):
         control.observe(0.9, queue, ASKED)
@@ -369,7 +370,7 @@ def test_a_limit_does_not_outlive_the_queue_for_ever() -> None:
 
 def test_control_does_not_flap() -> None:
     assert not any(steps([(0.3, 0), (0.9, 1)] * 100)), "signals that change each round"
-    assert not any(steps([(0.8, 0)] * 100)), "an LLM that is busy, and nobody waits"
+    assert not any(steps([(0.8, 0)] * 100)), "an LLM that is busy, and no request waits"
     # A load on the edge: every step down empties the queue, every step up fills it again.
     control, results, queue = SpeculationControl(), [], 0
     for _ in range(4000):
@@ -394,7 +395,8 @@ def test_a_burst_is_answered_however_many_came_before() -> None:
 
 
 def plans_with(live: Sequence[LiveRequest], queue: Sequence[int]) -> list[Plan]:
-    """Plans in turn, with as many requests in the queue; drafts wait as planned."""
+    """A plan for each entry of `queue`, the number of requests that wait; drafts wait as the plan
+    before says."""
     scheduler = Cosine(BatchTimes(Costs(cast(Any, None), TABLE)))
     ready, plans = dict.fromkeys(range(len(live)), False), []
     for waiting in queue:

@@ -1,4 +1,4 @@
-"""The pictures in a real Chromium: what stays while values change, acts, the modules beneath."""
+"""The pictures in Chromium: what an update keeps, clicks and keys, and the modules of numbers."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_zoom_scroll_focus_and_selection_survive_an_update(pictures: Pictures) -
     assert before[1:] == [90, 90, "kept"] and float(before[0]) > 1.5
     pictures.show("commit")
     assert page.evaluate(OWN_PLACE) == before
-    assert page.evaluate(RANGE) == ["kept", 20, 60], "the chart keeps its node too"
+    assert page.evaluate(RANGE) == ["kept", 20, 60], "the chart keeps its DOM element too"
     page.get_by_role("button", name="Show every round").click()
     assert pictures.rest().evaluate(RANGE)[2] > 400
     pictures.show("verify")
@@ -119,7 +119,7 @@ def test_a_picture_in_a_closed_tab_of_gradios_draws_the_last_value_when_opened(
     page.get_by_role("tab", name="Second").click()
     page.wait_for_selector("#lengths .main-svg")
     page.locator("#tree .ss-round-name").get_by_text("Round 4", exact=True).wait_for()
-    page.wait_for_function(  # a style sheet is loaded by itself
+    page.wait_for_function(  # the style sheet arrives after the script
         "getComputedStyle(document.querySelector('#tree .ss-panel')).borderRadius === '12px'"
     )
     page.get_by_role("tab", name="First").click()
@@ -154,7 +154,7 @@ def test_pointer_and_keyboard_reach_everything_and_python_hears_of_it(pictures: 
     assert "drafter ssm-stories failed" in tip and "noted" in tip
 
 
-# In the column of a round of the lengths: a place, as a share of the plot's height from its top.
+# A point in a round's column of the lengths; `share`: how far from the top, of the plot's height.
 COLUMN = """([round, share]) => { const plot = document.querySelector(".ss-lengths .ss-plot");
   const { xaxis, yaxis } = plot._fullLayout, { left, top } = plot.getBoundingClientRect();
   return [left + xaxis._offset + xaxis.d2p(round + 1), top + yaxis._offset + share * yaxis._length];
@@ -225,7 +225,7 @@ FIXED = """async ([told, base]) => {
 
 
 def numbers() -> list[float]:
-    """Middles of every kind, neighbours of middles, what cannot be told exactly, and large ones."""
+    """Ties in rounding, numbers next to ties, fractions that binary cannot hold, large ones."""
     halves = [k / 8 for k in range(801)] + [k / 16 for k in range(1, 400, 2)]
     beside = [x + d for x in (0.125, 2.625, 2.375, 61.5) for d in (1e-15, -1e-15, 1e-9, -1e-9)]
     decimals = [k / 1000 for k in range(5, 4000, 10)]

@@ -12,22 +12,17 @@ function splitDepth({ rows = {}, winner }) {
 
 // `heads`: the row of the columns' names, the drafters' first. What the visitor scrolls to stays, within a round.
 export function createSplitScroll(scroll, heads) {
-  let [shown, depth, isPlaced, placedAt] = ["", 0, true, 0];
+  let [shown, depth, isVisitors] = ["", 0, false];
   const place = () => {
     const [names, column, before] = [0, depth, depth - 1].map((i) => heads.children[i]);
-    if (!scroll.clientWidth || !names || (depth && !column)) return;
-    // A wider box moves it as well, to the last place there is.
-    const isTouched = Math.abs(scroll.scrollLeft - Math.min(placedAt, scroll.scrollWidth - scroll.clientWidth)) > 1;
-    if (isPlaced && isTouched) return;
-    isPlaced = true;
-    if (depth) {
-      const [from, to] = [scroll.scrollLeft + names.offsetWidth, scroll.scrollLeft + scroll.clientWidth];
-      const isInSight = column.offsetLeft >= from && column.offsetLeft + column.offsetWidth <= to;
-      // With the depth before it, the last one that all agree on.
-      if (!isInSight) scroll.scrollLeft = column.offsetLeft + column.offsetWidth > scroll.clientWidth ? before.offsetLeft - names.offsetWidth : 0;
-    } else if (!isTouched) scroll.scrollLeft = 0;
-    placedAt = scroll.scrollLeft;
+    if (isVisitors || !scroll.clientWidth || !names || (depth && !column)) return;
+    const [from, to] = [scroll.scrollLeft + names.offsetWidth, scroll.scrollLeft + scroll.clientWidth];
+    const isInSight = depth && column.offsetLeft >= from && column.offsetLeft + column.offsetWidth <= to;
+    // With the depth before it, the last one that all agree on.
+    const isBeyond = depth && column.offsetLeft + column.offsetWidth > scroll.clientWidth;
+    if (!isInSight) scroll.scrollLeft = isBeyond ? before.offsetLeft - names.offsetWidth : 0;
   };
+  for (const touch of ["wheel", "pointerdown", "keydown"]) scroll.addEventListener(touch, () => (isVisitors = true), { passive: true });
   const sizes = new ResizeObserver(place);  // also once a pane that was hidden is shown
   sizes.observe(scroll);
   sizes.observe(heads);
@@ -35,8 +30,7 @@ export function createSplitScroll(scroll, heads) {
     depth = splitDepth(value);
     const now = `${value.run}|${value.round}|${depth}`;
     if (now === shown) return;
-    shown = now;
-    isPlaced = false;
+    [shown, isVisitors] = [now, false];
     requestAnimationFrame(place);
   };
 }

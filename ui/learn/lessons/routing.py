@@ -20,9 +20,9 @@ CHANGING = (
     "Once upon a time there was a fox who lived in a wood with his mother. One day he went to the "
     "town to eat, and he said:\n\nUser: I want to book a table.\nAssistant:"
 )
-"""The story is long enough for the choice to begin with another SSM than the dialogue's, whichever
-three or more of the bundled SSMs are loaded."""
-LEVEL = 0.005
+"""The story is long enough: of any three or more of the bundled SSMs another one is chosen for it
+than for the dialogue."""
+TIE_SHARE = 0.005
 """Scores that differ by a smaller fraction look equal on the page."""
 TIE = "none: the highest scores are level"
 
@@ -32,7 +32,7 @@ def highest(evidence: Evidence) -> str | None:
     if evidence.last is None or not evidence.last.scores:
         return None
     scores = evidence.last.scores
-    return leader(scores, LEVEL * max(scores.values())) or TIE
+    return leader(scores, TIE_SHARE * max(scores.values())) or TIE
 
 
 def explain_scores(evidence: Evidence) -> str:
@@ -51,21 +51,21 @@ ROUTING = Lesson(
         "within a text: a story, then program code.",
         "Routing chooses, round by round, which SSMs draft. The rule here gives every SSM a score: "
         "how many tokens a second it would bring if it drafted alone. For this it looks at the "
-        "latest tokens of the text: how probable had the SSM held each of them? The newest count "
-        "most.",
-        "To ask the SSMs that do not draft takes time, so it is done seldom. But if the chosen SSM "
-        "suddenly foresees the text worse, all are asked at once, and the choice can change. In "
-        "between the scores stay as they are. "
-        "Afterwards one can count the regret: how many passes more the LLM needed than with "
+        "latest tokens of the text: which probability did the SSM give to each of them? The "
+        "newest count most.",
+        "Scoring an SSM that does not draft takes time, so it is done seldom. But if the chosen "
+        "SSM suddenly predicts the text worse, all are scored at once, and the choice can change. "
+        "In between the scores stay as they are. "
+        "Afterwards one can count the regret: how many more passes the LLM needed than with "
         "the best choice.",
     ),
-    look="“Who” has a row for each SSM and a column for each round: a full block "
-    "drafted, a thin line was left out, a fuller colour means a higher score. “Regret” counts "
-    "afterwards what other choices would have cost.",
+    look="“Who” has a row for each SSM and a column for each round: a full block means "
+    "that the SSM drafted, a thin line that it did not, a fuller colour a higher score. “Regret” "
+    "counts afterwards what other choices would have cost.",
     words=(
         Step("routing", "a rule chooses which SSMs draft"),
         Step("score", "how well an SSM suits the text at this moment, for the rule"),
-        Step("regret", "passes more than with the best choice, known only afterwards"),
+        Step("regret", "how many more passes than with the best choice, known only afterwards"),
     ),
     example=(Setup("a dialogue", DIALOGUE, ALL, CHOSEN, max_new_tokens=64),),
     attempt=Attempt(

@@ -152,6 +152,7 @@ function draw() {
   drawState(shown);
   drawOffer(shown.offer || "");
   document.documentElement.toggleAttribute("data-changed", Boolean(shown.changed));
+  document.documentElement.toggleAttribute("data-preset-runs", Boolean(shown.preset_runs));
 }
 // The open tab, for style sheets; chips have their counts on Live alone, so that each tab's line is fitted anew.
 // A tab of Gradio's menu gets into the line only after the one before has lost its mark.
