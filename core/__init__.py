@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from core.engine.worker import Run, Worker
     from core.models.loading.load import LoadedModels, load_models
     from core.models.machine import one_arena, use_threads
-    from core.nodes.connecting import connect_nodes
+    from core.remote_ssms.connecting import connect_nodes
 
 __all__ = [
     "Engine",
@@ -40,7 +40,7 @@ _MODULES = MappingProxyType(
         "SamplingParams": "core.config.config",
         "SpeculationConfig": "core.config.config",
         "Worker": "core.engine.worker",
-        "connect_nodes": "core.nodes.connecting",
+        "connect_nodes": "core.remote_ssms.connecting",
         "load_models": "core.models.loading.load",
         "one_arena": "core.models.machine",
         "use_threads": "core.models.machine",

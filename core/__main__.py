@@ -30,7 +30,7 @@ from core.config.ranks import ranks_of
 from core.errors import ConfigError, EngineError, SpecScopeError
 from core.events import Event, event_to_plain
 from core.models.loading.arguments import MODEL_NAMES, add_model_arguments, ssms_of
-from core.nodes.checking import check_nodes
+from core.remote_ssms.checking import check_nodes
 from core.words import number_of
 
 DEFAULT_PRESET = "best"
@@ -153,7 +153,7 @@ def run(args: argparse.Namespace) -> None:
     from core.models.loading.load import load_models
     from core.models.loading.stages import StageLines
     from core.models.machine import use_threads
-    from core.nodes.connecting import connect_nodes
+    from core.remote_ssms.connecting import connect_nodes
 
     import_drafters(args.drafter)
     use_threads(args.threads)

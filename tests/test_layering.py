@@ -56,9 +56,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("models",),
     ("sequence",),
     ("drafters", "speculation_length", "routing", "scheduling"),
-    ("nodes",),
+    ("remote_ssms",),
     ("cuda", "engine"),
-    ("chat", "__main__", "__init__"),
+    ("chat", "nodes", "__main__", "__init__"),
 )
 NEVER: dict[str, tuple[str, ...]] = {
     "config": ("core.events", "core.trees", "core.models", "torch"),
@@ -69,7 +69,7 @@ NEVER: dict[str, tuple[str, ...]] = {
     "trees/combine": ("transformers",),
     "models": ("core.drafters", "core.engine.engine", "core.sequence"),
     "drafters": ("core.engine.engine", "core.trees.verify", "core.trees.combine"),
-    "nodes": ("pickle", "marshal", "shelve"),
+    "remote_ssms": ("pickle", "marshal", "shelve"),
     "speculation_length": ("core.engine.engine", "core.cuda", "core.trees"),
     "cuda": ("core.engine.engine", "core.engine.worker", "core.engine.overlap"),
 }

@@ -30,7 +30,7 @@ from core.events import RoundCompleted
 from core.events.outcome import Outcome
 from core.metrics import union_ms
 from core.models.loading.load import LoadedModels
-from core.nodes.connecting import connect_nodes
+from core.remote_ssms.connecting import connect_nodes
 from lab.order import Block
 
 PLAIN, LOCAL, LOOPBACK = "plain", "local", "loopback"

@@ -57,7 +57,7 @@ from core.speculation_length import make_policy
 from core.speculation_length.cost_model import Costs, Meter
 
 if TYPE_CHECKING:
-    from core.nodes.client import RemotePool
+    from core.remote_ssms.client import RemotePool
 
 __all__ = ["Engine"]
 
@@ -74,8 +74,8 @@ class Engine:
     `on_device`: run whole rounds on the device, with one copy of the results to the host (see
     DeviceRound). None: only on a GPU. `schedule`: how rounds are divided among live requests.
     `drafters`: import paths of user-defined drafters, which requests may name. `nodes`: SSMs on
-    other machines, connected (`core.nodes.connecting`). `costs`: measured times of these models, as
-    another engine over the same LLM has them; None: measured anew.
+    other machines, connected (`core.remote_ssms.connecting`). `costs`: measured times of these
+    models, as another engine over the same LLM has them; None: measured anew.
     """
 
     def __init__(

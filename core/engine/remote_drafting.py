@@ -19,10 +19,10 @@ from core.engine.round_state import ActiveRequest, RoundState
 from core.errors import DrafterError
 
 if TYPE_CHECKING:
-    from core.nodes.ahead import AheadRun
-    from core.nodes.client import RemotePool
-    from core.nodes.pending_round import NodeAnswers
-    from core.nodes.run_requests import RemoteRun
+    from core.remote_ssms.ahead import AheadRun
+    from core.remote_ssms.client import RemotePool
+    from core.remote_ssms.pending_round import NodeAnswers
+    from core.remote_ssms.run_requests import RemoteRun
 
 __all__ = ["PartialAudition", "PlannedDrafts", "RemoteDrafting", "TakesAudition"]
 
@@ -107,7 +107,7 @@ class RemoteDrafting:
         requests: tuple[DraftRequest, ...],
         audition: PartialAudition | None,
     ) -> RemoteRun:
-        from core.nodes.run_requests import RemoteRun
+        from core.remote_ssms.run_requests import RemoteRun
 
         return RemoteRun(
             state.request.sequence,
@@ -184,7 +184,7 @@ class RemoteDrafting:
             self._pool.begin_ahead(runs)
 
     def _ahead_run(self, state: RoundState, requests: tuple[DraftRequest, ...]) -> AheadRun:
-        from core.nodes.ahead import AheadRun
+        from core.remote_ssms.ahead import AheadRun
 
         sequence = state.request.sequence
         return AheadRun(

@@ -9,7 +9,7 @@ import pytest
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.events import RoundCompleted
 from tests.core.engines import by_run, ids_of_events, rounds_of, tokens_by_drafter
-from tests.core.nodes.served import engine_over, server_of
+from tests.core.remote_ssms.served import engine_over, server_of
 from tests.laws.runs import PLAIN, ids_of, prompts
 
 SAMPLINGS = {

@@ -35,7 +35,7 @@ from core.events import (
 )
 from core.sequence import TokenSequence
 from storage import RunStore
-from tests.core.nodes.served import engine_over
+from tests.core.remote_ssms.served import engine_over
 from tests.laws.runs import bundled_engine, prompts
 from tests.logs import log_at
 from tests.synthetic import Mechanisms, synthetic_run

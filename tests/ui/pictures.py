@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from core.models.loading.catalog import SMOLLM2
-from tests.core.nodes.served import node_process
+from tests.core.remote_ssms.served import node_process
 from tests.ui.browser.looks import turn_to
 from tests.ui.sites import all_panes, choose, close_drawer, dock, open_drawer, run_tools
 from ui.form.form import EXAMPLES

@@ -14,10 +14,10 @@ from core import Engine, Request, SamplingParams, SpeculationConfig, connect_nod
 from core.config.nodes import NodeSettings
 from core.engine.worker import Worker
 from core.models.loading.catalog import vocabulary_hash
-from core.nodes.node_link import NodeLink
-from core.nodes.server import NodeServer
+from core.remote_ssms.node_link import NodeLink
+from core.remote_ssms.server import NodeServer
 from tests.core.engines import ids_of_events
-from tests.core.nodes.served import listening, node_process
+from tests.core.remote_ssms.served import listening, node_process
 from tests.ui import decoded, sites
 from ui.server.context import Context
 

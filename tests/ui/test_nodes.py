@@ -13,7 +13,7 @@ from core.events import Drafted, Event, RoundCompleted, RunStarted
 from storage import RunStore
 from storage.exports import chrome_trace
 from tests.core.engines import request, rounds_of, tables
-from tests.core.nodes.served import engine_over, server_of
+from tests.core.remote_ssms.served import engine_over, server_of
 from tests.fakes import loaded_tables
 from tests.logs import log_at
 from tests.ui.reports import last_timeline

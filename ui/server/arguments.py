@@ -14,7 +14,7 @@ from core.config.offload import offload_of
 from core.config.ranks import ranks_of
 from core.errors import ConfigError
 from core.models.loading.arguments import MODEL_NAMES, add_model_arguments, ssms_of
-from core.nodes.checking import check_nodes
+from core.remote_ssms.checking import check_nodes
 
 __all__ = ["parse", "server_name"]
 

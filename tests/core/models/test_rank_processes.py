@@ -21,7 +21,7 @@ from core.models.ranks.messages import CommitRow
 from core.speculation_length.cost_model import ledger
 from tests.core.engines import ids_of_events, rounds_of, texts_of, tokens_by_drafter
 from tests.core.models.over_ranks import error_of, logits_of_trees, over_ranks
-from tests.core.nodes.served import listening, pool_to, server_of
+from tests.core.remote_ssms.served import listening, pool_to, server_of
 from tests.laws.runs import bundled_engine, prompts
 from ui.run.pass_words import ranks_words
 from ui.run.view import reduce_all

@@ -1,0 +1,200 @@
+"""The engine's side of drafting ahead on nodes (`pipeline=ahead`): drafts made during the LLM's
+pass, and which of them the next round can use without a round trip.
+
+A draft is used if its outcome occurred and it has arrived when the round begins. Else the round
+requests it as usual, and the node continues what it has begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from core.drafters.ahead import AheadDraft, AheadDraftsByName
+from core.drafters.base import DraftRequest
+from core.remote_ssms.answers import DraftClock, draft_of, fault_of, fitted_draft, local_timings
+from core.remote_ssms.messages import AheadDraftsMessage, AheadReply
+from core.sequence import TokenSequence
+from core.trees.draft import Draft
+from core.trees.tree import TokenTree
+
+__all__ = ["AheadExchange", "AheadRun", "ReadyDrafts"]
+
+
+@dataclass(frozen=True, slots=True)
+class AheadRun:
+    """One run whose `tree` the LLM verifies. `requests`: the drafts to make after one committed
+    token, with the weights of their drafters by index; `verified`: the requests whose drafts were
+    made ahead and are in the tree; `room`: tokens that the text has room for."""
+
+    sequence: TokenSequence
+    tree: TokenTree
+    requests: tuple[DraftRequest, ...]
+    verified: tuple[DraftRequest, ...]
+    weights: Mapping[int, float]
+    room: int
+    top_k: int = 0
+
+
+@dataclass(slots=True)
+class ReadyDrafts:
+    """A node's drafts that arrived before the round: by drafter index, with the requests that they
+    serve completely. `clock`: of the message that brought them."""
+
+    clock: DraftClock
+    drafts: dict[int, Draft] = field(default_factory=dict)
+    requests: list[DraftRequest] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _SentMessage:
+    """An ahead message without an answer yet: when it was sent, on the transport's clock, and its
+    runs with the lengths of their texts. `is_overtaken`: a round was sent to the node since."""
+
+    number: int
+    sent_at: float
+    clock: DraftClock
+    runs: dict[str, tuple[AheadRun, int]]
+    is_overtaken: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredDrafts:
+    """A run's drafts, made after a text of `length` tokens. `names`: the engine's, by the
+    node's."""
+
+    run: AheadRun
+    length: int
+    reply: AheadReply
+    clock: DraftClock
+    names: Mapping[str, str]
+
+
+class AheadExchange:
+    """Ahead messages and their drafts, by node. Sends and receives nothing."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
+        self._pending: dict[int, _SentMessage] = {}
+        self._drafts: dict[tuple[int, str], _StoredDrafts] = {}
+
+    def record_sent(self, node: int, number: int, now: float, runs: Sequence[AheadRun]) -> None:
+        """Records a message that is about to be sent."""
+        texts = {one.sequence.run_id: (one, len(one.sequence.tokens)) for one in runs}
+        self._pending[node] = _SentMessage(number, now, DraftClock(), texts)
+
+    def accept(
+        self,
+        node: int,
+        message: AheadDraftsMessage,
+        now: float,
+        wire_s: float,
+        names: Mapping[str, str],
+        *,
+        in_round: bool,
+    ) -> list[AheadReply]:
+        """Stores the drafts of an answer; returns its replies, none if it does not answer the last
+        message. `wire_s`: the last measured time on the wire, since the answer may have waited to
+        be read. `in_round`: a round is pending."""
+        pending = self._pending.get(node)
+        # Forgotten, or replaced by a later ahead message.
+        if pending is None or pending.number != message.number:
+            return []
+        del self._pending[node]
+        if pending.is_overtaken and not in_round:
+            # The round's own report, which continues this one, may have come too late: a gap would
+            # put all likelihoods before it at wrong positions.
+            return []
+        busy_s = message.busy_ms / 1000
+        pending.clock.stop(busy_s, min(now - pending.sent_at, busy_s + wire_s))
+        for reply in message.runs:
+            if reply.run in pending.runs and reply.need < 0 and not pending.is_overtaken:
+                run, length = pending.runs[reply.run]
+                self._drafts[node, reply.run] = _StoredDrafts(
+                    run, length, reply, pending.clock, names
+                )
+        return [reply for reply in message.runs if reply.run in pending.runs]
+
+    def overtake(self, node: int) -> None:
+        """A round is sent to the node: of an ahead answer only the SSMs' reports still count."""
+        if node in self._pending:
+            self._pending[node].is_overtaken = True
+        self._drop_stored(node)
+
+    def forget(self, node: int) -> None:
+        """The connection has ended: nothing that was sent before counts."""
+        self._pending.pop(node, None)
+        self._drop_stored(node)
+
+    def _drop_stored(self, node: int) -> None:
+        for key in [key for key in self._drafts if key[0] == node]:
+            del self._drafts[key]
+
+    def free(self, run_id: str) -> None:
+        """The run has ended; a pending answer may still name it."""
+        for pending in self._pending.values():
+            pending.runs.pop(run_id, None)
+        for key in [key for key in self._drafts if key[1] == run_id]:
+            del self._drafts[key]
+
+    def ahead_drafts(self, run_id: str) -> AheadDraftsByName:
+        """The passes and outcomes of a run's stored drafts, by SSM."""
+        drafts: AheadDraftsByName = {}
+        for (_, name), run_drafts in self._drafts.items():
+            if name == run_id:
+                drafts |= _as_ahead_drafts(run_drafts)
+        return drafts
+
+    def ready_drafts(
+        self, node: int, sequence: TokenSequence, requests: Sequence[DraftRequest]
+    ) -> ReadyDrafts | None:
+        """A node's drafts that serve all of a round's requests to it; None if one is missing."""
+        # Popped, used or not: after this round they are of an old text.
+        run_drafts = self._drafts.pop((node, sequence.run_id), None)
+        if run_drafts is None or not requests:
+            return None
+        # The outcome that occurred: what was committed after the text that the node drafted from.
+        committed = sequence.tokens[run_drafts.length :]
+        outcomes = (one for one in run_drafts.reply.outcomes if one.token_ids == committed)
+        outcome = next(outcomes, None)
+        if outcome is None:
+            return None
+        ready = ReadyDrafts(run_drafts.clock)
+        made_for = {one.index: one for one in run_drafts.run.requests}
+        for reply in outcome.drafts:
+            original = made_for.get(reply.index)
+            request = next((one for one in requests if one.index == reply.index), None)
+            if (
+                original is None
+                or request is None
+                or run_drafts.names.get(reply.ssm) != request.name
+            ):
+                continue
+            draft = draft_of(reply, request.name, run_drafts.clock, 1)
+            if fault_of(original, draft, (), made_for, self._vocab_size):
+                continue
+            cut = fitted_draft(draft, original, request)
+            # Checked again: this round's budget may be smaller.
+            if cut and not fault_of(request, cut[0], (), made_for, self._vocab_size):
+                ready.drafts[reply.index] = cut[0]
+                ready.requests.append(cut[1])
+        # All or none: a request for the rest would cost the whole round trip.
+        return ready if len(ready.drafts) == len(requests) else None
+
+
+def _as_ahead_drafts(stored: _StoredDrafts) -> AheadDraftsByName:
+    by_name: AheadDraftsByName = {}
+    for stages in stored.reply.stages:
+        name = stored.names.get(stages.ssm)
+        if name is not None:
+            outcomes = {
+                tuple(outcome.token_ids): min(1.0, outcome.probability)
+                for outcome in stored.reply.outcomes
+                if any(draft.ssm == stages.ssm for draft in outcome.drafts)
+            }
+            by_name[name] = AheadDraft(
+                outcomes,
+                [*local_timings(name, stages.scoring, stored.clock)],
+                [*local_timings(name, stages.drafting, stored.clock)],
+            )
+    return by_name

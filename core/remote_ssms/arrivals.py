@@ -1,0 +1,143 @@
+"""NodeArrivals: receives the nodes' messages, at any time, and updates links and drafters.
+
+Answers to the current round also go into its PendingRound; welcomes, refusals and late answers
+change the links only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from core.remote_ssms.ahead import AheadExchange
+from core.remote_ssms.answers import are_probabilities
+from core.remote_ssms.messages import (
+    AheadDraftsMessage,
+    DraftsMessage,
+    HelloMessage,
+    MessageError,
+    RefusedMessage,
+    WelcomeMessage,
+    encode,
+    from_node,
+)
+from core.remote_ssms.node_link import NodeLink
+from core.remote_ssms.pending_round import PendingRound
+from core.remote_ssms.remote_ssm import RemoteSsm
+from core.remote_ssms.transport import Arrival, Transport
+
+__all__ = ["NodeArrivals"]
+
+
+class NodeArrivals:
+    """`links` and `drafters` (by the engine's names) are shared with the pool. `round`: the current
+    one. `open_runs`: ids of runs that have had a round here and have not ended."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        hello: HelloMessage,
+        links: Sequence[NodeLink],
+        drafters: Mapping[str, RemoteSsm],
+    ) -> None:
+        self._transport = transport
+        self._hello = hello
+        self._links = links
+        self._drafters = drafters
+        self.ahead = AheadExchange(hello.vocab_size)
+        self.round: PendingRound | None = None
+        self.open_runs: set[str] = set()
+
+    def poll(self, until: float | None = None, *, awaited: bool = False) -> None:
+        """Handles all arrivals; waits for a first one until `until`, on the transport's clock
+        (None: not at all). `awaited`: they are read as they come, so their round trips are
+        measured exactly."""
+        until = self._transport.now() if until is None else until
+        for arrival in self._transport.poll(until):
+            self._handle(arrival, awaited)
+
+    def send_hello(self, node: int) -> None:
+        """Sends a node the hello with the LLM's tokenizer; its welcome comes later."""
+        self._links[node].hello_at = self._transport.now()
+        self._transport.send(node, encode(self._hello))
+
+    def _handle(self, arrival: Arrival, awaited: bool) -> None:
+        node, link = arrival.node, self._links[arrival.node]
+        # A hello after each connection: another process may listen at the address now.
+        if arrival.change == "up":
+            link.on_connect()
+            self.send_hello(node)
+        elif arrival.change == "down":
+            link.on_disconnect()
+            self.ahead.forget(node)
+        elif arrival.change == "refused":
+            link.mark_lost("it has another key: --node-key-file is to be the file it started with")
+        elif arrival.frame is not None:
+            self._handle_frame(node, link, arrival.frame, awaited)
+
+    def _handle_frame(self, node: int, link: NodeLink, frame: bytes, awaited: bool) -> None:
+        try:
+            message = from_node(frame)
+        except MessageError as error:
+            # A faulty node does not end the runs: rounds go on without it until it answers a new
+            # hello.
+            link.mark_lost(str(error))
+            return
+        if isinstance(message, WelcomeMessage):
+            self._handle_welcome(link, message)
+        elif isinstance(message, RefusedMessage):
+            self._handle_refusal(node, link, message)
+        elif isinstance(message, AheadDraftsMessage):
+            self._handle_ahead(node, link, message)
+        else:
+            self._handle_drafts(node, link, message, awaited)
+
+    def _handle_welcome(self, link: NodeLink, message: WelcomeMessage) -> None:
+        # By the identity of its process: two addresses may lead to one node.
+        for other in self._links:
+            if other is not link and other.process_id == message.process_id:
+                link.mark_lost(f"the same node as {other.address}, name each node once")
+                return
+        # A welcome takes the node hardly any time, so this trip is the first measure of the wire.
+        link.wire_s = self._transport.now() - link.hello_at
+        link.on_welcome(message)
+
+    def _handle_refusal(self, node: int, link: NodeLink, message: RefusedMessage) -> None:
+        if not message.number:
+            link.mark_lost(message.reason)
+            return
+        # The node lacks a hello, as after a restart, or refuses this round: it gets a new one.
+        if link.pending_number == message.number:
+            link.mark_lost()
+            self.send_hello(node)
+        if self.round is not None and message.number == self.round.number:
+            self.round.parts[node].refusal = f"refused the round ({message.reason})"
+
+    def _handle_drafts(
+        self, node: int, link: NodeLink, message: DraftsMessage, awaited: bool
+    ) -> None:
+        pending, now = self.round, self._transport.now()
+        # A late answer has no use for a round; the link still learns from it what the node has
+        # read.
+        late = pending is None or message.number != pending.number
+        busy_s = message.busy_ms / 1000
+        awaited = awaited and not late
+        if not link.accept_answer(message.number, now, busy_s, awaited=awaited, late=late):
+            return
+        for reply in message.runs:
+            link.update_held(reply, is_open=reply.run in self.open_runs)
+        if pending is not None and not late:
+            part = pending.parts[node]
+            assert part.clock is not None, "the round was sent"
+            part.clock.stop(busy_s, None if awaited else link.trips[-1])
+            part.message = message
+
+    def _handle_ahead(self, node: int, link: NodeLink, message: AheadDraftsMessage) -> None:
+        in_round, now = self.round is not None, self._transport.now()
+        replies = self.ahead.accept(node, message, now, link.wire_s, link.ssms, in_round=in_round)
+        for reply in replies:
+            link.update_held(reply, is_open=reply.run in self.open_runs)
+            # Reports on drafts that a round used without a request: no round message brought them.
+            for one in reply.verified:
+                if one.ssm in link.ssms and not one.error and are_probabilities(one.likelihoods):
+                    drafter = self._drafters[link.ssms[one.ssm]]
+                    drafter.observe(reply.run, one.temperature, one.likelihoods)

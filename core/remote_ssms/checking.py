@@ -1,0 +1,48 @@
+"""Checks node settings before an LLM is loaded, which takes long. Importable without the packages
+of requirements-cluster.txt."""
+
+from __future__ import annotations
+
+import socket
+from importlib.util import find_spec
+
+from core.config.nodes import NodeSettings, address_of
+from core.errors import ConfigError, NodeError
+
+__all__ = ["check_nodes"]
+
+CONNECT_TIMEOUT_S = 5.0
+"""Limit for connecting to a cluster; Ray itself tries for minutes."""
+
+
+def check_nodes(settings: NodeSettings | None) -> None:
+    """Raises ConfigError for missing packages and an invalid key file, NodeError for a cluster
+    where nothing listens."""
+    if settings is None:
+        return
+    field, value = (
+        ("cluster", settings.cluster) if settings.cluster else ("node", settings.addresses[0])
+    )
+    for package in ("msgspec", "zmq", *(("ray",) if settings.cluster else ())):
+        if find_spec(package) is None:  # not imported: Ray takes seconds
+            raise ConfigError.of(
+                field,
+                value,
+                f"package {package} is missing; pip install -r requirements-cluster.txt",
+            )
+    from core.remote_ssms.keys import read_keys
+
+    read_keys(settings.key_file)
+    if settings.cluster not in ("", "auto"):
+        _check_listens(settings.cluster)
+
+
+def _check_listens(cluster: str) -> None:
+    try:
+        host, port = address_of("cluster", cluster)
+        with socket.create_connection((host.strip("[]"), port), CONNECT_TIMEOUT_S):
+            pass
+    except (OSError, UnicodeError) as error:  # UnicodeError: a name that cannot be one of a host
+        raise NodeError.of(
+            "cluster", cluster, f"nothing listens there ({error}); ray start --head begins one"
+        ) from error

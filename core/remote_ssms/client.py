@@ -1,0 +1,250 @@
+"""RemotePool: the SSMs of all nodes; one message to each node in a round.
+
+`begin` sends the requests of all runs of a round, `finish` waits for the answers, for each node at
+most until its deadline; `begin_ahead` requests drafts for after the LLM's pass, and no round waits
+for those. A round goes on without a node that is late or absent; the node gets the next round after
+its answer. Its drafts are proposals, so no text depends on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from core.drafters.ahead import AheadDraftsByName
+from core.errors import NodeError
+from core.events import ModelInfo
+from core.events.parts import ON_NODE
+from core.models.loading.stages import Say
+from core.remote_ssms.ahead import AheadRun, ReadyDrafts
+from core.remote_ssms.answers import DraftClock
+from core.remote_ssms.arrivals import NodeArrivals
+from core.remote_ssms.messages import (
+    MOST_TOKENS,
+    VERSION,
+    AheadMessage,
+    FreeMessage,
+    HelloMessage,
+    RoundMessage,
+    encode,
+)
+from core.remote_ssms.node_link import LEAST_DEADLINE_S, LONGEST_DEADLINE_S, NodeLink
+from core.remote_ssms.pending_round import NodeAnswers, NodeRound, PendingRound
+from core.remote_ssms.remote_ssm import RemoteSsm
+from core.remote_ssms.run_requests import (
+    RemoteRun,
+    ahead_request,
+    is_too_long,
+    requests_of,
+    run_request,
+)
+from core.remote_ssms.transport import Transport
+from core.sequence import TokenSequence
+
+__all__ = ["RemotePool"]
+
+CONNECT_S = 60.0
+"""How long an engine waits for its nodes at the start, so that either may be started first."""
+PROGRESS_S = 1.0
+"""Time between two progress messages while it waits."""
+NOT_THERE = (
+    "no node answered there within {:g} s (python -m core.nodes --listen HOST:PORT --ssm ...)"
+)
+NO_WELCOME = (
+    "a connection is there, but no answer came within {:g} s: the node is busy with other engines' "
+    "drafts, or is no node"
+)
+# A node behind a proxy looks the same before it has started, so it is waited for too.
+TURNED_AWAY = (
+    "what listens there took up no connection within {:g} s: it has another key (--node-key-file "
+    "is to be the file it started with), or is no node"
+)
+TOO_LONG = f"nodes take texts of at most {MOST_TOKENS} tokens: rounds go on without their drafts"
+
+
+class RemotePool:
+    """`addresses` names the transport's nodes, in its order. `vocab_size`: the LLM's."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        addresses: Sequence[str],
+        tokenizer_hash: str,
+        vocab_size: int,
+        least_deadline_s: float = LEAST_DEADLINE_S,
+    ) -> None:
+        self._transport = transport
+        self._vocab_size = vocab_size
+        self.links = [NodeLink(address, least_deadline_s) for address in addresses]
+        self.drafters: dict[str, RemoteSsm] = {}
+        hello = HelloMessage(VERSION, tokenizer_hash, vocab_size)
+        self._arrivals = NodeArrivals(transport, hello, self.links, self.drafters)
+        self._number = 0
+        self._too_long: set[str] = set()  # ids of open runs with the note TOO_LONG
+
+    @property
+    def infos(self) -> tuple[ModelInfo, ...]:
+        """The SSMs of all nodes; `device` names the node."""
+        return tuple(drafter.info for drafter in self.drafters.values())
+
+    def place_of(self, name: str) -> int:
+        """The number of the node that serves an SSM; -1 without one."""
+        nodes = (n for n, link in enumerate(self.links) if name in link.engine_names)
+        return next(nodes, -1)
+
+    # -- connections --
+
+    def connect(
+        self, other_names: Collection[str], wait_s: float = CONNECT_S, say: Say | None = None
+    ) -> RemotePool:
+        """Waits for the welcome of every node, and names its SSMs; returns itself. `other_names`:
+        those of other drafters. Raises NodeError naming the node."""
+        until = self._transport.now() + wait_s
+        silent: NodeLink | None = None  # connected, and without a welcome since the last report
+        while waiting := [link for link in self.links if not link.ready]:
+            for link in waiting:
+                if link.refusal:
+                    raise NodeError.of("node", link.address, link.refusal)
+            now = self._transport.now()
+            first = waiting[0]
+            if now >= until:
+                reason = TURNED_AWAY if first.handshake_failed else NOT_THERE
+                reason = NO_WELCOME if first.is_connected else reason
+                raise NodeError.of("node", first.address, reason.format(wait_s))
+            if say is not None:
+                perhaps = " (another key?)" if first.handshake_failed else ""
+                perhaps = " (busy?)" if first is silent else perhaps
+                say(f"Waiting for node {first.address}{perhaps}")
+            silent = first if first.is_connected else None
+            self._arrivals.poll(min(until, now + PROGRESS_S))
+        self._name_drafters(other_names)
+        return self
+
+    def _name_drafters(self, other_names: Collection[str]) -> None:
+        names = {*other_names}
+        for link in self.links:
+            for one in link.served_ssms:
+                # As `load_models` names SSMs here.
+                base = one.name.replace(":", "-")
+                name, number = base, 2
+                while name in names:
+                    name, number = f"{base}-{number}", number + 1
+                names.add(name)
+                link.ssms[one.name] = name
+                info = ModelInfo(
+                    name, "ssm", one.parameters, one.architecture, one.vocab_size,
+                    one.context_length, one.dtype, f"{one.device}{ON_NODE}{link.address}",
+                    one.fingerprint,
+                )  # fmt: skip
+                self.drafters[name] = RemoteSsm(info)
+
+    def poll(self) -> None:
+        """Handles what has arrived; does not wait. For the time between rounds."""
+        self._arrivals.poll()
+
+    def close(self) -> None:
+        """Ends the connections; the next round opens them again."""
+        self._transport.close()
+        # The transport reports no disconnection of connections that it ends itself.
+        for link in self.links:
+            link.is_connected = False
+            link.mark_lost()
+
+    # -- one round --
+
+    def begin(self, runs: Sequence[RemoteRun], longest_s: float = LONGEST_DEADLINE_S) -> None:
+        """Sends each free node the runs' requests to its SSMs, see `requests_of`. `longest_s`: the
+        longest wait for a node."""
+        arrivals = self._arrivals
+        arrivals.poll()
+        self._number += 1
+        arrivals.open_runs |= {run.sequence.run_id for run in runs}
+        pending = PendingRound(self._number, tuple(runs))
+        for node, link in enumerate(self.links):
+            link.longest_deadline_s = longest_s
+            # Before `link.ready` is read: a node that is given up gets no part of this round.
+            link.give_up(self._transport.now())
+            if link.needs_hello(self._transport.now()):
+                arrivals.send_hello(node)
+            part = NodeRound(link, self._ready(node, runs) if link.ready else [])
+            pending.parts.append(part)
+            ready_ids = {run.sequence.run_id for run, _ in part.ready}
+            others = [run for run in runs if run.sequence.run_id not in ready_ids]
+            own_runs, requests = requests_of(link, others, run_request)
+            if not requests:
+                continue
+            # Also of a node that is not free: the runs' events report it as absent.
+            part.runs = tuple(own_runs)
+            if link.free:
+                # A draft made ahead that arrives from here on would be of the text before.
+                arrivals.ahead.overtake(node)
+                link.begin_round(self._number, self._transport.now())
+                part.clock = DraftClock()
+                self._transport.send(node, encode(RoundMessage(self._number, requests)))
+        arrivals.round = pending
+
+    def finish(self) -> dict[str, NodeAnswers]:
+        """The answers by run id, when all nodes have answered or their deadlines have passed."""
+        pending = self._arrivals.round
+        assert pending is not None, "begin comes first"
+        # Without `awaited`: these arrived while local SSMs drafted, so their trips are not exact.
+        self._arrivals.poll()
+        waiting = [link for link in self.links if link.pending_number == pending.number]
+        while waiting:
+            self._arrivals.poll(min(link.round_ends_at for link in waiting), awaited=True)
+            now = self._transport.now()
+            # A late link keeps its `pending_number`: no other round is sent before it answers.
+            waiting = [
+                link
+                for link in waiting
+                if link.pending_number == pending.number and now < link.round_ends_at
+            ]
+        # An answer that comes after this is a late one.
+        self._arrivals.round = None
+        answers = pending.answers(self.drafters, self._vocab_size, self._transport.now())
+        for run in pending.runs:
+            run_id = run.sequence.run_id
+            if is_too_long(run.sequence) and run_id not in self._too_long:
+                self._too_long.add(run_id)
+                answers[run_id].notes.append(TOO_LONG)
+        return answers
+
+    def begin_ahead(self, runs: Sequence[AheadRun]) -> None:
+        """Sends each free node the trees that the LLM is about to verify."""
+        self._number += 1
+        for node, link in enumerate(self.links):
+            own_runs, requests = requests_of(link, runs, ahead_request) if link.free else ([], [])
+            if requests:
+                now = self._transport.now()
+                self._arrivals.ahead.record_sent(node, self._number, now, own_runs)
+                self._transport.send(node, encode(AheadMessage(self._number, requests)))
+
+    def end_ahead(self, sequences: Sequence[TokenSequence]) -> list[AheadDraftsByName]:
+        """The drafts of `begin_ahead` that have arrived, by sequence and SSM; does not wait."""
+        self._arrivals.poll()
+        return [self._arrivals.ahead.ahead_drafts(sequence.run_id) for sequence in sequences]
+
+    def free(self, sequence: TokenSequence) -> None:
+        """Frees an ended run on the nodes."""
+        if sequence.run_id not in self._arrivals.open_runs:
+            return
+        self._arrivals.open_runs.discard(sequence.run_id)
+        self._too_long.discard(sequence.run_id)
+        self._arrivals.ahead.free(sequence.run_id)
+        for node, link in enumerate(self.links):
+            link.held_tokens.pop(sequence.run_id, None)
+            link.notified_runs.discard(sequence.run_id)
+            # Else nothing to free there: it has ended, or frees unused runs itself.
+            if link.ready:
+                self._transport.send(node, encode(FreeMessage([sequence.run_id])))
+
+    def _ready(self, node: int, runs: Sequence[RemoteRun]) -> list[tuple[RemoteRun, ReadyDrafts]]:
+        """The runs for which this node's drafts were made ahead: no request to it is needed."""
+        own = self.links[node].engine_names
+        ready_runs = []
+        for run in runs:
+            requests = [one for one in run.requests if one.name in own]
+            ready = self._arrivals.ahead.ready_drafts(node, run.sequence, requests)
+            # An audition needs a request in any case; the drafts then come with its answer.
+            if ready is not None and not own.keys() & {*run.to_score}:
+                ready_runs.append((run, ready))
+        return ready_runs

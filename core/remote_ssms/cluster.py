@@ -1,0 +1,131 @@
+"""Nodes that Ray places, watches and restarts: one actor on each machine that offers `drafts`.
+
+Ray passes SSM names and keys to the actors, protected by its own token, and restarts an actor whose
+process ends. Messages of rounds use the actor's own socket: one Ray call takes as long as a round.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import zmq
+
+from core.config.nodes import in_brackets
+from core.errors import NodeError, one_line
+from core.remote_ssms.keys import CurveKeys, read_keys
+from core.remote_ssms.opening import open_node
+
+__all__ = ["NodeActor", "PlacedNodes", "place_nodes"]
+
+RESOURCE = "drafts"
+"""Ray's resource of a machine that may draft: `ray start --resources '{"drafts": 1}'`."""
+PLACING_S = 300.0
+"""How long an actor may take to load its SSMs."""
+NO_RAY = "Could not find any running Ray"
+"""Of the error that Ray raises where none runs."""
+
+
+class NodeActor:
+    """A node within a Ray actor, which serves on a thread from the start. `port` is given, so that
+    an actor that Ray restarts has the same address. `keys`: also as the name of their file on this
+    machine."""
+
+    def __init__(self, ssms: Sequence[str], host: str, port: int, keys: CurveKeys | str) -> None:
+        from core.models.machine import use_threads
+
+        use_threads()
+        if isinstance(keys, str):
+            file_keys = read_keys(keys)
+            assert file_keys is not None
+            keys = file_keys
+        node = open_node(f"{in_brackets(host)}:{port}", keys, ssms)
+        self._address = node.address
+        serve = threading.Thread(target=node.serve, args=(lambda: False,), daemon=True)
+        serve.start()
+        threading.Thread(target=_exit_after, args=(serve,), daemon=True).start()
+
+    def address(self) -> str:
+        """HOST:PORT; Ray answers the call once the SSMs are loaded."""
+        return self._address
+
+    def pid(self) -> int:
+        """The actor's process id."""
+        return os.getpid()
+
+
+def free_port(host: str) -> int:
+    """A port of this machine that is free now: several applications may place nodes on it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, 0), family=family) as server:
+        return int(server.getsockname()[1])
+
+
+def _exit_after(thread: threading.Thread) -> None:
+    """Exits the process when the thread ends: Ray restarts only actors whose process has ended."""
+    thread.join()
+    os._exit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedNodes:
+    """`addresses`: HOST:PORT of each. `actors`: their handles; Ray ends an actor with its last
+    one."""
+
+    addresses: tuple[str, ...]
+    keys: CurveKeys
+    actors: tuple[Any, ...]
+
+
+@cache  # a second LLM in this process drafts with the same nodes
+def place_nodes(cluster: str, ssms: tuple[str, ...], key_file: str | None) -> PlacedNodes:
+    """An actor on each machine of a Ray cluster that offers `drafts`, the SSMs divided among them.
+    They live as long as this process. `cluster`: the address for `ray.init`. `key_file`: a file on
+    every machine; None: new keys, which Ray passes on. Raises NodeError."""
+    keys = read_keys(key_file) or CurveKeys(zmq.curve_keypair()[1], zmq.curve_keypair()[1])
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Untyped, so that mypy reports the same with Ray and without.
+    ray: Any = import_module("ray")
+    try:
+        ray.init(address=cluster, ignore_reinit_error=True, log_to_driver=False)
+    # ConnectionError: not reachable; RuntimeError: a wrong token.
+    except (OSError, RuntimeError, ValueError) as error:
+        words = one_line(error)
+        if NO_RAY in words:  # Ray goes on with a flag of its own that is none of the engine's
+            words = (
+                "no Ray runs on this machine; start it (ray start --head, or ray start "
+                "--address=HOST:PORT for a head elsewhere)"
+            )
+        raise NodeError.of("cluster", cluster, words) from error
+    machines = [one for one in ray.nodes() if one["Alive"] and one["Resources"].get(RESOURCE)]
+    if not machines:
+        raise NodeError.of(
+            "cluster",
+            cluster,
+            f"no machine offers {RESOURCE} (ray start --resources '{{\"{RESOURCE}\": 1}}')",
+        )
+    # One actor a machine, with at least one SSM.
+    machines = machines[: len(ssms)]
+    actors = []
+    try:
+        for number, machine in enumerate(machines):
+            host = machine["NodeManagerAddress"]
+            # Bound to its machine, so that a restart keeps the address that engines use. By the
+            # machine's address, since Ray gives a machine that comes back another id.
+            place = {f"node:{host}": 0.001}
+            find_port = ray.remote(free_port).options(num_cpus=0, resources=place)
+            port = ray.get(find_port.remote(host), timeout=PLACING_S)
+            options = {"num_cpus": 0, "max_restarts": -1, "resources": {RESOURCE: 1, **place}}
+            actor = ray.remote(NodeActor).options(**options)
+            own = ssms[number :: len(machines)]
+            actors.append(actor.remote(own, host, port, key_file or keys))
+        addresses = ray.get([actor.address.remote() for actor in actors], timeout=PLACING_S)
+    except ray.exceptions.RayError as error:
+        raise NodeError.of("cluster", cluster, one_line(error)) from error
+    return PlacedNodes(tuple(addresses), keys, tuple(actors))

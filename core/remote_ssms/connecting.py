@@ -1,0 +1,65 @@
+"""From settings to connected nodes. Importable without the packages of requirements-cluster.txt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from core.config.nodes import NodeSettings
+from core.models.loading.catalog import BUNDLED, vocabulary_hash
+from core.models.loading.load import RESERVED_NAMES, LoadedModels
+from core.models.loading.placing import expand_bundled
+from core.models.loading.stages import Say
+from core.remote_ssms.checking import check_nodes
+
+if TYPE_CHECKING:
+    from core.remote_ssms.client import RemotePool
+
+__all__ = ["connect_nodes"]
+
+
+def _names_of(ssms: Iterable[str]) -> tuple[str, ...]:
+    """`bundled` as the bundled SSMs' names, so that nodes can divide them; not as folders, which
+    differ between machines."""
+    names: list[str] = []
+    for ssm in ssms:
+        folders = expand_bundled(ssm) if ssm == BUNDLED else ()
+        names += [Path(folder).name for folder in folders] or [ssm]
+    return tuple(names)
+
+
+def connect_nodes(
+    settings: NodeSettings | None, models: LoadedModels, say: Say | None = None
+) -> RemotePool | None:
+    """The nodes' SSMs for an engine over these models; None without nodes. `say`: see
+    `load_models`. Raises NodeError naming a node that does not answer or whose SSMs cannot be used,
+    and ConfigError."""
+    if settings is None:
+        return None
+    # First: it names a missing package, where the imports below would only fail.
+    check_nodes(settings)
+    # Imported here, since msgspec and pyzmq are needed with nodes only.
+    from core.remote_ssms.client import RemotePool
+    from core.remote_ssms.keys import read_keys
+    from core.remote_ssms.zmq_transport import ZmqTransport
+
+    addresses, keys = settings.addresses, read_keys(settings.key_file)
+    if settings.cluster:
+        from core.remote_ssms.cluster import place_nodes
+
+        if say is not None:
+            say(f"Placing nodes in {settings.cluster}")
+        names = _names_of(settings.ssms or (BUNDLED,))
+        nodes = place_nodes(settings.cluster, names, settings.key_file)
+        addresses, keys = nodes.addresses, nodes.keys
+    vocabulary = vocabulary_hash(models.tokenizer)
+    transport = ZmqTransport(addresses, keys)
+    pool = RemotePool(transport, addresses, vocabulary, models.llm.vocab_size)
+    # If a node does not answer or is refused, no connection stays open.
+    with ExitStack() as on_error:
+        on_error.callback(pool.close)
+        pool.connect({*models.ssms, *RESERVED_NAMES}, say=say)
+        on_error.pop_all()
+    return pool

@@ -1,0 +1,145 @@
+"""The socket of a node: a ROUTER with CURVE in front of a NodeServer.
+
+One thread serves engines. Another one checks their keys, so that an engine can connect while the
+node drafts.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import zmq
+from zmq.utils import z85
+
+from core.config.nodes import address_of, check_encrypted, ip_address
+from core.errors import ConfigError
+from core.remote_ssms.keys import CurveKeys
+from core.remote_ssms.server import NodeServer
+from core.remote_ssms.zmq_transport import set_limits
+
+__all__ = ["NodeListener", "check_bindable"]
+
+QUEUED = 64
+ZAP_ADDRESS, ZAP_VERSION = "inproc://zeromq.zap.01", b"1.0"
+POLL_MS = 500
+"""How often `serve` checks whether to end."""
+
+
+def check_bindable(address: str) -> None:
+    """Raises ConfigError for an address that cannot be bound. It is released again, so that no
+    engine connects before the node can answer."""
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
+        set_limits(socket, address, QUEUED)
+        _bind(socket, address)
+
+
+def _bind(socket: zmq.Socket[bytes], address: str) -> None:
+    host, port = address_of("listen", address)
+    try:
+        socket.bind(f"tcp://{ip_address(host)}:{port}")
+    except (OSError, zmq.ZMQError) as error:
+        allowed = f"an address that can be bound ({error})"
+        raise ConfigError.of("listen", address, allowed) from error
+
+
+class _Waiting:
+    """See CancelSignal: set while a message waits at the socket."""
+
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        self._socket = socket
+
+    def is_set(self) -> bool:
+        return bool(self._socket.poll(0))
+
+
+class NodeListener:
+    """Binds at once; `close` also closes the server. Raises ConfigError for an address that cannot
+    be bound."""
+
+    def __init__(self, server: NodeServer, address: str, keys: CurveKeys | None) -> None:
+        host, _ = address_of("listen", address)
+        check_encrypted("listen", host, None if keys is None else "given")
+        self._server = server
+        self._context: zmq.Context[Any] = zmq.Context()
+        self._router = self._context.socket(zmq.ROUTER)
+        router = self._router
+        set_limits(router, address, QUEUED)
+        # An engine that reconnects replaces its old connection, which may not have timed out yet.
+        router.router_handover = True
+        # Engines send heartbeats with a timeout (heartbeat_ttl). Heartbeats of the node could write
+        # to a closed connection that still has unread frames, where libzmq 4.3.5 aborts
+        # (`!_io_error` in stream_engine_base.cpp).
+        router.heartbeat_ivl = 0
+        # No limit, for the same abort: an engine's heartbeat after a frame that the queue has no
+        # room for would be answered later, perhaps on a closed connection.
+        router.rcvhwm = 0
+        if keys is not None:
+            # First: without it every key would be accepted.
+            _admit_engines(self._context, keys.engine_public)
+            router.curve_server = True
+            router.curve_secretkey = keys.node_secret
+            router.curve_publickey = keys.node_public
+            router.zap_domain = b"nodes"
+        try:
+            _bind(router, address)
+        except ConfigError:
+            self.close()
+            raise
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, with the port that was bound for port 0."""
+        endpoint = self._router.getsockopt(zmq.LAST_ENDPOINT)
+        assert isinstance(endpoint, bytes)
+        return endpoint.decode().removeprefix("tcp://").rstrip("\0")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its SSMs."""
+        return self._server.names
+
+    def serve(self, is_over: Callable[[], bool]) -> None:
+        """Serves until `is_over`."""
+        while not is_over():
+            if self._router.poll(POLL_MS):
+                self._answer()
+            else:
+                self._server.forget_unused()
+
+    def close(self) -> None:
+        """Releases the address and closes the server."""
+        self._router.close()
+        self._context.term()  # ends the thread that checks keys, too
+        self._server.close()
+
+    def _answer(self) -> None:
+        parts = self._router.recv_multipart()
+        if len(parts) != 2:
+            return  # an engine's message is one frame after its identity
+        client, frame = parts
+        answer = self._server.handle(client, frame, _Waiting(self._router))
+        if answer is not None:
+            # ROUTER drops answers to a client that is gone or does not read.
+            self._router.send_multipart([client, answer], zmq.NOBLOCK)
+
+
+def _admit_engines(context: zmq.Context[Any], engine_public: bytes) -> None:
+    """Starts a thread that answers ZAP (RFC 27) until the context ends: 200 for the engine's key in
+    the key file, 400 for any other. A handshake of CURVE waits for this answer."""
+    gate = context.socket(zmq.REP)
+    gate.linger = 0
+    gate.bind(ZAP_ADDRESS)
+
+    def admit() -> None:
+        with gate, suppress(zmq.ContextTerminated):
+            while True:
+                parts = gate.recv_multipart()
+                request_id, key = parts[1], parts[-1]
+                is_valid = parts[5] == b"CURVE" and z85.encode(key) == engine_public
+                status = (b"200", b"OK") if is_valid else (b"400", b"another key")
+                gate.send_multipart([ZAP_VERSION, request_id, *status, b"engine", b""])
+
+    threading.Thread(target=admit, name="node-keys", daemon=True).start()

@@ -1,0 +1,65 @@
+"""RemoteSsm: the engine's Drafter for an SSM of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from core.drafters.base import DraftRequest
+from core.errors import EngineError
+from core.events import ModelInfo
+from core.events.parts import Timed
+from core.remote_ssms.messages import MOST_TOKENS
+from core.sequence import TokenSequence
+from core.trees.draft import Draft
+
+__all__ = ["RemoteSsm"]
+
+
+class RemoteSsm:
+    """See Drafter. RemotePool requests its drafts, for all SSMs and runs in one message; that
+    message also brings the tokens committed since the last one, so `commit` sends nothing."""
+
+    def __init__(self, info: ModelInfo) -> None:
+        self.info = info
+        # By run, as the node last reported them: an event must not wait for a round trip.
+        self._temperatures: dict[str, float] = {}
+        self._likelihoods: dict[str, list[float]] = {}
+
+    @property
+    def name(self) -> str:
+        return self.info.name
+
+    def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
+        """Nothing yet: the node reads the text at the first draft request."""
+        self._temperatures[sequence.run_id] = 1.0
+        return ()
+
+    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """Raises EngineError: RemoteDrafting requests all of a round's drafts at once."""
+        raise EngineError(f"drafter {self.name} is on a node: RemotePool.begin requests its drafts")
+
+    def commit(
+        self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
+    ) -> None:
+        """See the class."""
+
+    def close(self, sequence: TokenSequence) -> None:
+        """Leaves the text on the node to its other SSMs, until RemotePool.free."""
+        self._temperatures.pop(sequence.run_id, None)
+        self._likelihoods.pop(sequence.run_id, None)
+
+    def temperature(self, sequence: TokenSequence) -> float:
+        return self._temperatures.get(sequence.run_id, 1.0)
+
+    def likelihoods(self, sequence: TokenSequence) -> list[float]:
+        return self._likelihoods.pop(sequence.run_id, [])
+
+    def observe(self, run: str, temperature: float, likelihoods: list[float]) -> None:
+        """Records the node's report with a draft that came in time, or was made ahead."""
+        # A late report may be of a run that has ended.
+        if run in self._temperatures:
+            self._temperatures[run] = temperature
+            so_far = self._likelihoods.setdefault(run, [])
+            so_far += likelihoods
+            # Bounded, as no rule may read the likelihoods.
+            del so_far[:-MOST_TOKENS]

@@ -1,0 +1,131 @@
+"""From a run's draft requests to its part of a node's message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from core.drafters.base import DraftRequest
+from core.remote_ssms.ahead import AheadRun
+from core.remote_ssms.messages import (
+    MOST_MESSAGE_TOKENS,
+    MOST_RUNS,
+    MOST_TOKENS,
+    AheadRequest,
+    DraftRequestMessage,
+    RunRequest,
+    StopLimitsMessage,
+)
+from core.remote_ssms.node_link import NodeLink
+from core.remote_ssms.served_run import run_settings
+from core.sequence import TokenSequence
+
+__all__ = ["RemoteRun", "ahead_request", "is_too_long", "requests_of", "run_request"]
+
+Run = TypeVar("Run")
+Part = TypeVar("Part", RunRequest, AheadRequest)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteRun:
+    """One run's requests to the nodes in a round: drafts, with the weights of their drafters by
+    index; an audition of the SSMs `to_score` on the last `window` tokens; the `top_k` likeliest
+    tokens of each tree node."""
+
+    sequence: TokenSequence
+    requests: tuple[DraftRequest, ...]
+    weights: Mapping[int, float] = field(default_factory=dict)
+    to_score: tuple[str, ...] = ()
+    window: int = 0
+    top_k: int = 0
+
+
+def requests_of(
+    link: NodeLink, runs: Sequence[Run], part_of: Callable[[NodeLink, Run], Part | None]
+) -> tuple[list[Run], list[Part]]:
+    """The runs with requests to a node, and their parts of its message: at most MOST_RUNS, and at
+    most MOST_MESSAGE_TOKENS of new text unless the first run alone has more. The other runs follow
+    in later rounds, when the node has these texts."""
+    own_runs: list[Run] = []
+    parts: list[Part] = []
+    tokens = 0
+    for run in runs:
+        part = part_of(link, run)
+        if part is None:
+            continue
+        text = part.text if isinstance(part, AheadRequest) else part
+        tokens += len(text.tokens)
+        if len(parts) == MOST_RUNS or (parts and tokens > MOST_MESSAGE_TOKENS):
+            # In order: this run fits into the next message, when the node has the texts before
+            # it.
+            break
+        own_runs.append(run)
+        parts.append(part)
+    return own_runs, parts
+
+
+def is_too_long(sequence: TokenSequence) -> bool:
+    """Whether a run's text is longer than nodes take: from then on they draft nothing for it."""
+    return len(sequence.tokens) > MOST_TOKENS
+
+
+def run_request(link: NodeLink, run: RemoteRun) -> RunRequest | None:
+    """A run's part of a round; None without requests to this node."""
+    drafts = _draft_requests(link, run.requests, run.weights)
+    to_score = [link.engine_names[name] for name in run.to_score if name in link.engine_names]
+    if not (drafts or to_score) or is_too_long(run.sequence):
+        return None
+    request = _text_request(link, run.sequence, drafts, run.top_k)
+    # A window of 0 is no audition.
+    request.audition, request.to_score = (run.window if to_score else 0), to_score
+    return request
+
+
+def ahead_request(link: NodeLink, run: AheadRun) -> AheadRequest | None:
+    """A run's part of drafting ahead; None without requests to this node."""
+    drafts = _draft_requests(link, run.requests, run.weights)
+    if not drafts or is_too_long(run.sequence):
+        return None
+    # Drafts of this round that were made ahead: no round message has requested them yet.
+    verified = _draft_requests(link, run.verified, run.weights)
+    text = _text_request(link, run.sequence, verified, run.top_k)
+    return AheadRequest(text, [*run.tree.token_ids], [*run.tree.parents], drafts, run.room)
+
+
+def _text_request(
+    link: NodeLink, sequence: TokenSequence, drafts: list[DraftRequestMessage], top_k: int
+) -> RunRequest:
+    """The part of a run's text that the node may not have, and its draft requests."""
+    start = link.held_tokens.get(sequence.run_id, 0)
+    # They do not change within a run: a node with some of its text has them.
+    settings = None if start else run_settings(sequence)
+    tokens = sequence.tokens[start:]
+    return RunRequest(sequence.run_id, start, tokens, settings, drafts, 0, [], top_k)
+
+
+def _draft_requests(
+    link: NodeLink, requests: Sequence[DraftRequest], weights: Mapping[int, float]
+) -> list[DraftRequestMessage]:
+    return [
+        DraftRequestMessage(
+            ssm=link.engine_names[request.name],
+            index=request.index,
+            kind=request.kind,
+            shape=list(request.shape),
+            budget=request.budget,
+            weight=weights.get(request.index, 1.0),
+            stop=_stop_limits(request),
+        )
+        for request in requests
+        if request.name in link.engine_names
+    ]
+
+
+def _stop_limits(request: DraftRequest) -> StopLimitsMessage | None:
+    # A rule that has no form as numbers is not sent: the node drafts to the whole shape.
+    limits = None if request.stop is None else request.stop.limits(request.name)
+    if limits is None:
+        return None
+    scores = None if limits.scores is None else list(limits.scores)
+    return StopLimitsMessage(limits.least, limits.longest, scores)

@@ -1,0 +1,89 @@
+"""A Transport to node servers in this process, for tests without sockets."""
+
+from collections.abc import Sequence
+
+from core.remote_ssms.server import NodeServer
+from core.remote_ssms.transport import Arrival
+
+__all__ = ["FakeTransport"]
+
+
+class FakeTransport:
+    """Servers in this process, on a clock that moves only while `poll` waits. Nothing here
+    takes real time, and every order of events can be made."""
+
+    CLIENT = b"engine"
+
+    def __init__(self, servers: Sequence[NodeServer]) -> None:
+        self._servers: list[NodeServer | None] = list(servers)
+        self._delays = [0.0] * len(servers)
+        self._is_cut = [False] * len(servers)
+        self._clock = 0.0
+        self._coming: list[tuple[float, Arrival]] = []
+        self.sent: list[list[bytes]] = [[] for _ in servers]
+        for node in range(len(servers)):
+            self._come(node, Arrival(node, change="up"))
+
+    def delay(self, node: int, seconds: float) -> None:
+        """From now on a round trip to a node takes so long."""
+        self._delays[node] = seconds
+
+    def cut(self, node: int, *, cut: bool = True) -> None:
+        """Frames in both directions are lost, without a report, as on a link that is down."""
+        self._is_cut[node] = cut
+        if cut:
+            self._drop(node)
+
+    def kill(self, node: int) -> None:
+        """The node's process is gone: with it all texts, and the connection."""
+        self._servers[node] = None
+        # One that was never reported up is not reported down: nothing takes its connections.
+        unreported = Arrival(node, change="up") in [arrival for _, arrival in self._coming]
+        self._drop(node)
+        if not unreported:
+            self._come(node, Arrival(node, change="down"))
+
+    def start(self, node: int, server: NodeServer) -> None:
+        """A node's process is started again."""
+        self._servers[node] = server
+        self._come(node, Arrival(node, change="up"))
+
+    def reconnect(self, node: int) -> None:
+        """The connection breaks and is made again, with the same process behind it."""
+        if self._servers[node] is not None and not self._is_cut[node]:
+            self._drop(node)
+            self._come(node, Arrival(node, change="down"))
+            self._come(node, Arrival(node, change="up"))
+
+    def pass_time(self, seconds: float) -> None:
+        """Time without a poll."""
+        self._clock += seconds
+
+    def now(self) -> float:
+        return self._clock
+
+    def send(self, node: int, frame: bytes) -> None:
+        self.sent[node].append(frame)
+        server = self._servers[node]
+        if server is None or self._is_cut[node]:
+            return
+        reply = server.handle(self.CLIENT, frame)
+        if reply is not None:
+            self._come(node, Arrival(node, reply), self._delays[node])
+
+    def poll(self, until: float) -> list[Arrival]:
+        self._coming.sort(key=lambda one: one[0])  # stable: what was sent first comes first
+        first = self._coming[0][0] if self._coming else until
+        self._clock = max(self._clock, min(first, until))
+        due = [arrival for at, arrival in self._coming if at <= self._clock]
+        self._coming = [one for one in self._coming if one[0] > self._clock]
+        return due
+
+    def close(self) -> None:
+        self._coming.clear()
+
+    def _come(self, node: int, arrival: Arrival, delay: float = 0.0) -> None:
+        self._coming.append((self._clock + delay, arrival))
+
+    def _drop(self, node: int) -> None:
+        self._coming = [one for one in self._coming if one[1].node != node]

@@ -1,0 +1,122 @@
+"""A long run over real nodes, of which the first is missing for a while."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise
+
+from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfig, connect_nodes
+from core.config.nodes import NodeSettings
+from core.events import Event, NodeTrip, RoundCompleted
+from core.models.loading.catalog import vocabulary_hash
+from core.remote_ssms.client import RemotePool
+from core.remote_ssms.messages import RoundMessage, to_node
+from tests.core.engines import ids_of_events, rounds_of
+
+__all__ = ["LONG", "RunWithout", "missing_node", "until_rounds"]
+
+LONG = Request(
+    "Once upon a time",
+    SamplingParams(900, temperature=0.8, seed=3, ignore_eos=True),
+    # A budget that is given: `auto` measures, and on a busy machine leaves an SSM without nodes.
+    replace(SpeculationConfig.preset("specinfer"), max_tree_nodes=24),
+)
+AFTER_MS = 50
+"""A round is over so long after its deadline."""
+
+
+def until_rounds(stream: Iterator[Event], count: int) -> list[Event]:
+    """The events of the next `count` rounds, fewer where the run ends."""
+    events: list[Event] = []
+    for event in stream:
+        events.append(event)
+        count -= isinstance(event, RoundCompleted)
+        if not count:
+            break
+    return events
+
+
+@dataclass
+class RunWithout:
+    """A run whose first node is missing; `first_missed`: the node's trip in the first round that
+    went on without it."""
+
+    stream: Iterator[Event]
+    events: list[Event]
+    first_missed: NodeTrip
+
+    def come_back(self, seconds: float = 10) -> None:
+        """Runs until the first node's drafts are used again, then to the end. A pause after each
+        round makes 500 rounds last at least `seconds` on any machine."""
+        until = time.monotonic() + seconds
+        state = ""
+        while state != "in_time":
+            assert time.monotonic() < until, f"it did not draft again within {seconds} s"
+            self.events += until_rounds(self.stream, 1)
+            state = rounds_of(self.events)[-1].nodes[0].state
+            time.sleep(seconds / 500)
+        self.events += self.stream
+
+
+def in_next_round(pool: RemotePool, act: Callable[[], None]) -> None:
+    """`act` is called once, in the middle of a round: its request has been sent to the first
+    node."""
+    transport = pool._transport
+    send = transport.send
+
+    def send_and_act(node: int, frame: bytes) -> None:
+        send(node, frame)
+        if node == 0 and isinstance(to_node(frame), RoundMessage):
+            transport.send = send  # type: ignore[method-assign]
+            act()
+
+    transport.send = send_and_act  # type: ignore[method-assign]
+
+
+@cache
+def long_text(engine: Engine) -> list[int]:
+    """What the engine writes with all SSMs in its own process, once for all tests of a worker."""
+    return ids_of_events(engine.generate(LONG))
+
+
+@contextmanager
+def missing_node(
+    bundled: Engine,
+    settings: NodeSettings,
+    end: Callable[[], None],
+    has_ended: Callable[[], None] = lambda: None,
+) -> Iterator[RunWithout]:
+    """A run over the nodes, of which the first is missing after `end`, called in mid-round;
+    `has_ended` returns once it is. The block brings it back."""
+    models = bundled.models
+    here = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
+    expected = long_text(bundled)
+    pool = connect_nodes(settings, here)
+    assert pool is not None
+    assert pool._arrivals._hello.tokenizer == vocabulary_hash(models.tokenizer)
+    with closing(Engine(here, nodes=pool)) as engine:
+        stream = engine.generate(LONG)
+        events = until_rounds(stream, 8)
+        in_next_round(pool, end)
+        events += until_rounds(stream, 1)
+        has_ended()
+        events += until_rounds(stream, 39)
+        missed = [e.nodes for e in rounds_of(events) if e.nodes and e.nodes[0].state != "in_time"]
+        assert missed, "it is gone"
+        for trip in (each[0] for each in missed):
+            assert trip.end_ms - trip.start_ms <= trip.deadline_ms + AFTER_MS
+        if len(pool.links) > 1:
+            assert "in_time" in {each[1].state for each in missed}, "the other one's are used"
+        # Once it is known to be gone, nothing waits for it.
+        assert missed[-1][0].state == "absent" and missed[-1][0].end_ms == 0
+        run = RunWithout(stream, events, missed[0][0])
+        yield run
+        notes = [note for one in rounds_of(run.events) for note in one.notes]
+        ours = [note for note in notes if note.startswith(f"node {pool.links[0].address} ")]
+        changes = ["gone" if "rounds go on" in note else "back" for note in ours]
+        # Each change once; on a busy machine it may have been late as well.
+        assert changes[:2] == ["gone", "back"], notes
+        assert all(one != other for one, other in pairwise(changes)), notes
+        assert ids_of_events(run.events) == expected

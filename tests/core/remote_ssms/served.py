@@ -1,0 +1,186 @@
+"""Nodes for tests: in this process without a socket, on a thread behind one, and as a process."""
+
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pytest
+
+from core import Engine
+from core.models.loading.load import LoadedModels
+from core.remote_ssms.client import RemotePool
+from core.remote_ssms.keys import CurveKeys
+from core.remote_ssms.listener import NodeListener
+from core.remote_ssms.messages import encode, from_node
+from core.remote_ssms.server import NodeServer
+from core.remote_ssms.zmq_transport import ZmqTransport
+from tests.core.remote_ssms.fake_transport import FakeTransport
+
+HASH = "0f" * 32
+Message = TypeVar("Message")
+
+
+def server_of(models: LoadedModels, names: Sequence[str] | None = None) -> NodeServer:
+    """A node with these of the SSMs, all by default."""
+    ssms = {name: models.ssms[name] for name in names or models.ssms}
+    return NodeServer(ssms, models.tokenizer, HASH)
+
+
+def change_answers(
+    server: NodeServer, kind: type[Message], change: Callable[[Message], Message]
+) -> None:
+    """The node's answers of one kind are changed before they are sent."""
+    honest = server.handle
+
+    def handle(client: bytes, frame: bytes, *interrupt: threading.Event) -> bytes | None:
+        answer = honest(client, frame, *interrupt)
+        message = None if answer is None else from_node(answer)
+        return encode(change(message)) if isinstance(message, kind) else answer
+
+    server.handle = handle  # type: ignore[method-assign]
+
+
+def pool_over(
+    models: LoadedModels,
+    servers: Sequence[NodeServer],
+    transport_type: type[FakeTransport] = FakeTransport,
+) -> tuple[RemotePool, FakeTransport]:
+    """A connected pool over the servers, and its transport."""
+    transport = transport_type(servers)
+    addresses = [f"10.0.0.{n}:7000" for n in range(1, len(servers) + 1)]
+    pool = RemotePool(transport, addresses, HASH, models.llm.vocab_size)
+    return pool.connect(()), transport
+
+
+def engine_over(
+    models: LoadedModels, parts: Sequence[Sequence[str]], **settings: str
+) -> tuple[Engine, FakeTransport]:
+    """An engine whose SSMs are all on nodes, `parts` of them on each."""
+    pool, transport = pool_over(models, [server_of(models, part) for part in parts])
+    here = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
+    return Engine(here, nodes=pool, **settings), transport
+
+
+@contextmanager
+def listening(
+    server: NodeServer, keys: CurveKeys | None, address: str = "127.0.0.1:0"
+) -> Iterator[str]:
+    """A node on a thread; its address."""
+    socket = NodeListener(server, address, keys)
+    ended = threading.Event()
+    thread = threading.Thread(target=socket.serve, args=(ended.is_set,))
+    thread.start()
+    try:
+        yield socket.address
+    finally:
+        ended.set()
+        thread.join()
+        socket.close()
+
+
+def start_node(
+    address: str, *ssms: str, within: Sequence[str] = (), key_file: str = ""
+) -> subprocess.Popen[str]:
+    """`python -m core.nodes`, started by the command `within`; it opens seconds later."""
+    command = [*within, sys.executable, "-m", "core.nodes", "--listen", address]
+    command += ["--dtype", "float32", *(["--key-file", key_file] if key_file else [])]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [*command, "--ssm", *ssms], stdout=subprocess.PIPE, text=True, env=environment
+    )
+
+
+@contextmanager
+def opened_nodes(*processes: subprocess.Popen[str]) -> Iterator[tuple[str, ...]]:
+    """The addresses of nodes that were started one beside the other, once all are open; killed at
+    the end."""
+    try:
+        yield tuple(map(_address_of, processes))
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+def _address_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line.startswith("node on "), line
+    return line.split()[2]
+
+
+@contextmanager
+def node_process(
+    address: str, *ssms: str, within: Sequence[str] = (), key_file: str = ""
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A node alone, as in `start_node`, once it is open; the process and its address."""
+    process = start_node(address, *ssms, within=within, key_file=key_file)
+    with opened_nodes(process) as (opened,):
+        yield process, opened
+
+
+@dataclass(frozen=True)
+class Namespace:
+    """Another machine, as far as the network is concerned: `host` is its address, `within` the
+    start of a command that runs there."""
+
+    name: str
+    link: str
+    host: str
+
+    @property
+    def within(self) -> list[str]:
+        return ["ip", "netns", "exec", self.name]
+
+    def set_link(self, state: str) -> None:
+        """`down`: as a cable that is pulled; `up`."""
+        _ip("link", "set", self.link, state)
+
+
+_NAMESPACES = itertools.count()
+
+
+@contextmanager
+def namespace(number: int = 1) -> Iterator[Namespace]:
+    """A network namespace and a link to it. Skips the test where there can be none."""
+    # Another name each time: a link goes some time after its namespace.
+    own = f"{os.getpid() % 10_000}-{next(_NAMESPACES)}"
+    subnet = f"10.{os.getpid() % 250}.{number}"
+    made = Namespace(f"nodes-{own}", f"sc{own}", f"{subnet}.2")
+    if shutil.which("ip") is None or os.geteuid() != 0:
+        pytest.skip("a network namespace takes root and ip (package iproute2)")
+    try:
+        _ip("netns", "add", made.name)
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"no network namespace can be made here: {error.stderr.strip()}")
+    try:
+        peer = f"{made.link}p"
+        _ip("link", "add", made.link, "type", "veth", "peer", "name", peer, "netns", made.name)
+        _ip("addr", "add", f"{subnet}.1/24", "dev", made.link)
+        _ip("-n", made.name, "addr", "add", f"{made.host}/24", "dev", peer)
+        _ip("-n", made.name, "link", "set", peer, "up")
+        _ip("-n", made.name, "link", "set", "lo", "up")
+        made.set_link("up")
+        yield made
+    finally:
+        _ip("netns", "del", made.name)  # the link goes with it
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+
+
+def pool_to(addresses: list[str], keys: CurveKeys | None, vocab: int = 8) -> RemotePool:
+    # A test's machine may be busy: what is late is another test's.
+    return RemotePool(ZmqTransport(addresses, keys), addresses, HASH, vocab, 10.0)

@@ -1,0 +1,498 @@
+"""Drafting ahead on nodes (`pipeline=ahead`): texts, which drafts are used, and what becomes of
+drafts that come too late, are wrong, or are interrupted."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from core import Engine, SamplingParams, SpeculationConfig
+from core.drafters.base import DraftRequest
+from core.drafters.weights import LikelihoodHistory, LikelihoodWeights
+from core.errors import ConfigError
+from core.events import Drafted, Event, RoundCompleted
+from core.models.loading.load import LoadedModels
+from core.remote_ssms.ahead import AheadExchange, AheadRun
+from core.remote_ssms.answers import DraftClock, local_timings
+from core.remote_ssms.client import RemotePool
+from core.remote_ssms.messages import (
+    MOST_TOKENS,
+    VERSION,
+    AheadDraftsMessage,
+    AheadMessage,
+    AheadReply,
+    AheadRequest,
+    DraftReply,
+    DraftRequestMessage,
+    HelloMessage,
+    MessageError,
+    OutcomeDrafts,
+    RoundMessage,
+    RunRequest,
+    RunSettings,
+    StageTimes,
+    encode,
+    from_node,
+    to_node,
+)
+from core.remote_ssms.remote_ssm import RemoteSsm
+from core.remote_ssms.served_run import ahead_plan
+from core.remote_ssms.server import NodeServer
+from core.remote_ssms.zmq_transport import ZmqTransport
+from core.trees.tree import TokenTree
+from tests.core.engines import ids_of_events, request, rounds_of, tables, texts_of
+from tests.core.remote_ssms.fake_transport import FakeTransport
+from tests.core.remote_ssms.served import (
+    HASH,
+    change_answers,
+    engine_over,
+    listening,
+    pool_over,
+    server_of,
+)
+from tests.fakes import loaded_tables, sequence_of
+
+GREEDY = SamplingParams(32, seed=1)
+WARM = SamplingParams(32, temperature=0.8, seed=1)
+PARTS = (("same", "ssm-2"), ("ssm-3",))
+ONE = (("same", "ssm-2", "ssm-3"),)
+SPECINFER = replace(SpeculationConfig.preset("specinfer"), pipeline="ahead")
+SETTINGS = {
+    "specinfer": SPECINFER,
+    "minions": replace(SpeculationConfig.preset("minions"), pipeline="ahead"),
+    "best": replace(SpeculationConfig.preset("best"), pipeline="ahead"),
+    "best_first": replace(SPECINFER, draft="best_first", length="confidence"),
+    "credit": replace(SPECINFER, routing="credit", routed_drafters=1),
+    "auto": replace(SPECINFER, pipeline="auto"),
+    "log_pool": SpeculationConfig(combine="log_pool", pipeline="ahead"),
+}
+
+
+def states(events: list[Event]) -> list[str]:
+    return [trip.state for one in rounds_of(events) for trip in one.nodes]
+
+
+def messages(transport: FakeTransport, node: int, kind: type) -> list:
+    return [m for m in map(to_node, transport.sent[node]) if isinstance(m, kind)]
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, WARM], ids=["greedy", "match"])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_text_is_that_of_one_process(
+    models: LoadedModels, name: str, sampling: SamplingParams
+) -> None:
+    engine, _ = engine_over(models, PARTS)
+    plain = request(sampling=sampling, config=SpeculationConfig.preset("autoregressive"))
+    expected = ids_of_events(Engine(models).generate(plain))
+    events = list(engine.generate(request(sampling=sampling, config=SETTINGS[name])))
+    assert ids_of_events(events) == expected
+    # Whether an outcome is foreseen depends on the text; one tree of all SSMs is never begun ahead.
+    if name in ("specinfer", "best_first"):
+        assert "ahead" in states(events)
+    if name == "log_pool":
+        assert {*states(events)} == {"in_time"}
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, WARM], ids=["greedy", "match"])
+def test_drafts_made_ahead_are_those_of_their_round(
+    models: LoadedModels, sampling: SamplingParams
+) -> None:
+    config = replace(SPECINFER, max_tree_nodes=24)
+
+    def drafts(events: list[Event]) -> list[list[tuple]]:
+        return [
+            [(d.drafter, d.token_ids, d.parents, d.ranks) for d in e.drafts]
+            for e in events
+            if isinstance(e, Drafted)
+        ]
+
+    engine, _ = engine_over(models, PARTS)
+    events = list(engine.generate(request(sampling=sampling, config=config)))
+    here = request(sampling=sampling, config=replace(config, pipeline="off"))
+    assert drafts(events) == drafts(list(Engine(models).generate(here)))
+    made = [draft.drafted_ahead for e in events if isinstance(e, Drafted) for draft in e.drafts]
+    hits = [one for each in rounds_of(events) for one in each.ahead if one.hit]
+    assert sum(made) == len(hits) > 1 and all(one.wasted_ms >= 0 for one in hits)
+
+
+def test_a_round_whose_drafts_are_there_sends_no_request(models: LoadedModels) -> None:
+    engine, transport = engine_over(models, ONE)
+    events = list(engine.generate(request(sampling=GREEDY, config=SPECINFER)))
+    result = states(events)
+    assert len(messages(transport, 0, RoundMessage)) == result.count("in_time")
+    assert result.count("ahead") > 2
+    # The commit of such a round, and its drafts, come with the next trees.
+    brought = [ask.text for m in messages(transport, 0, AheadMessage) for ask in m.runs]
+    assert sum(bool(text.tokens and text.drafts) for text in brought) >= result.count("ahead") - 1
+
+
+def test_several_requests(models: LoadedModels) -> None:
+    engine, transport = engine_over(models, PARTS)
+    names = ("specinfer", "minions", "best_first")
+    asked = [
+        request(f"w{i} w2", SamplingParams(24 + i, temperature=0.8, seed=i), SETTINGS[name])
+        for i, name in enumerate(names)
+    ]
+    assert texts_of(engine.generate_many(asked)) == texts_of(Engine(models).generate_many(asked))
+    assert max(len(m.runs) for m in messages(transport, 0, AheadMessage)) > 1
+
+
+def run_beside(pass_s: float, trip_s: float) -> tuple[float, list[Event]]:
+    """A run with one node, passes and round trips of so many seconds: how long its rounds waited
+    for the node, and its events."""
+    llm, ssms = tables(3)
+    engine, transport = engine_over(loaded_tables(llm, ssms), ONE)
+    transport.delay(0, trip_s)
+    forward, passed = llm.forward, 0.0
+
+    def timed(feeds):
+        nonlocal passed
+        transport.pass_time(pass_s)
+        passed += pass_s
+        return forward(feeds)
+
+    llm.forward = timed
+    began = transport.now()
+    events = list(engine.generate(request(sampling=GREEDY, config=SPECINFER)))
+    return transport.now() - began - passed, events
+
+
+def test_a_wire_within_the_pass_is_hidden() -> None:
+    """A round trip of 20 ms costs nothing beside a pass of 30 ms where the outcome was foreseen;
+    beside one of 10 ms it is waited for, and the text is the same."""
+    hidden, ahead = run_beside(0.03, 0.02)
+    waited, late = run_beside(0.01, 0.02)
+    assert ids_of_events(ahead) == ids_of_events(late)
+    assert "ahead" not in states(late) and waited == pytest.approx(0.02 * len(states(late)))
+    assert states(ahead).count("ahead") > 2
+    assert hidden == pytest.approx(0.02 * states(ahead).count("in_time"))
+
+
+@pytest.mark.parametrize("how", ["kill", "cut", "slow"])
+def test_a_missing_node_changes_no_text(models: LoadedModels, how: str) -> None:
+    engine, transport = engine_over(models, PARTS)
+    sampling = SamplingParams(48, temperature=0.8, seed=4)
+    run_request = request(sampling=sampling, config=SPECINFER)
+    expected = ids_of_events(Engine(models).generate(run_request))
+    change: Callable[[], object] = {
+        "kill": lambda: transport.kill(0),
+        "cut": lambda: transport.cut(0),
+        "slow": lambda: transport.delay(0, 5.0),
+    }[how]
+    back: Callable[[], object] = {
+        "kill": lambda: transport.start(0, server_of(models, PARTS[0])),
+        "cut": lambda: (transport.cut(0, cut=False), transport.reconnect(0)),
+        "slow": lambda: (transport.delay(0, 0.0), transport.pass_time(5.0)),
+    }[how]
+    events, count = [], 0
+    for event in engine.generate(run_request):
+        events.append(event)
+        if isinstance(event, RoundCompleted):
+            count += 1
+            {4: change, 9: back}.get(count, lambda: None)()
+    assert ids_of_events(events) == expected
+    assert {"ahead", "in_time"} <= {*states(events)}
+    assert {"absent", "late"} & {*states(events)}
+
+
+def test_a_run_that_ended_before_its_answer_came_is_forgotten(models: LoadedModels) -> None:
+    run_request = request(sampling=GREEDY, config=SPECINFER)
+    # An end that no budget foretells: the nodes draft ahead beside the last pass too.
+    end = ids_of_events(Engine(models).generate(run_request))[12]
+    engine, transport = engine_over(replace(models, eos_ids=(end,)), ONE)
+    transport.delay(0, 0.02)
+    list(engine.generate(run_request))
+    pool = engine.nodes
+    (link,), exchange = pool.links, pool._arrivals.ahead
+    assert exchange._pending  # no pass takes time here: the last answer is under way
+    transport.pass_time(1.0)
+    pool._arrivals.poll()
+    assert not (exchange._drafts or exchange._pending or link.held_tokens)
+
+
+class Interrupting(FakeTransport):
+    """Every second message to a node is interrupted by the next one, where it drafts ahead."""
+
+    def send(self, node: int, frame: bytes) -> None:
+        server = self._servers[node]
+        assert server is not None
+        handle, interrupted = server.handle, threading.Event()
+        if len(messages(self, node, AheadMessage)) % 2:
+            interrupted.set()
+        server.handle = lambda client, sent: handle(client, sent, interrupted)
+        super().send(node, frame)
+        server.handle = handle
+
+
+@pytest.mark.parametrize("how", ["in time", "interrupted", "overtaken"])
+def test_every_likelihood_is_reported_once_and_at_its_place(
+    models: LoadedModels, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever became of an answer that reports: each token's probability by each SSM is heard,
+    but that of the last tokens, whose report the text's end forestalls."""
+    heard: dict[tuple[str, int], float] = {}
+    observe = LikelihoodWeights.observe_likelihoods
+
+    def noting(
+        self: LikelihoodWeights, results: Mapping[str, Sequence[float]], history: LikelihoodHistory
+    ) -> None:
+        for name, all_ in results.items():
+            for position, probability in enumerate(all_, history.positions[name] - len(all_)):
+                assert (name, position) not in heard
+                heard[name, position] = probability
+        observe(self, results, history)
+
+    monkeypatch.setattr(LikelihoodWeights, "observe_likelihoods", noting)
+    config = replace(SPECINFER, combine="vote", expansion=(1,), speculation_length=2)
+    run_request = request(sampling=GREEDY, config=config)
+    list(Engine(models).generate(replace(run_request, speculation=replace(config, pipeline="off"))))
+    expected, heard = heard, {}
+
+    transport_type = Interrupting if how == "interrupted" else FakeTransport
+    pool, transport = pool_over(models, [server_of(models)], transport_type)
+    transport.delay(0, 0.02)
+    forward, passes = models.llm.forward, 0
+
+    def timed(feeds):
+        nonlocal passes
+        passes += 1
+        transport.pass_time(0.01 if how == "overtaken" and passes % 3 == 0 else 0.03)
+        return forward(feeds)
+
+    models.llm.forward = timed
+    events = list(Engine(loaded_tables(models.llm), nodes=pool).generate(run_request))
+    assert {"ahead", "in_time"} == {*states(events)}
+    last = {name: max(place for one, place in heard if one == name) for name, _ in heard}
+    places = {key for key in expected if key[1] <= last[key[0]]}
+    assert heard == pytest.approx({key: expected[key] for key in places}, nan_ok=True)
+    assert len(expected) - len(heard) <= 3 * 2 * len(last)  # SSMs; two rounds of at most 3 tokens
+
+
+def test_a_node_that_reports_without_end_fills_no_memory(models: LoadedModels) -> None:
+    ssm, sequence = RemoteSsm(models.ssms["same"].info), sequence_of([1], SPECINFER)
+    ssm.open(sequence)
+    for part in (0.25, 0.5):
+        ssm.observe(sequence.run_id, 1.0, [part] * MOST_TOKENS)
+    assert ssm.likelihoods(sequence) == [0.5] * MOST_TOKENS
+
+
+LIES = {
+    "token": lambda draft: msgspec.structs.replace(draft, token_ids=[9] * len(draft.token_ids)),
+    "parents": lambda draft: msgspec.structs.replace(draft, parents=[5] * len(draft.parents)),
+    "scores": lambda draft: msgspec.structs.replace(draft, scores=[2.0] * len(draft.scores)),
+    "index": lambda draft: msgspec.structs.replace(draft, index=200),
+    "ssm": lambda draft: msgspec.structs.replace(draft, ssm="no such"),
+    "likelihoods": lambda draft: msgspec.structs.replace(draft, likelihoods=[7.0]),
+    "deep": lambda draft: msgspec.structs.replace(
+        draft,
+        token_ids=[*range(8)], parents=[*range(-1, 7)], scores=[0.5] * 8, ranks=[0] * 8,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_wrong_drafts_are_not_used_and_change_no_text(models: LoadedModels, lie: str) -> None:
+    server = server_of(models)
+    pool, _ = pool_over(models, [server])
+    engine = Engine(loaded_tables(models.llm), nodes=pool)
+
+    def change(message: AheadDraftsMessage) -> AheadDraftsMessage:
+        for reply in message.runs:
+            reply.verified = [LIES[lie](draft) for draft in reply.verified]
+            for outcome in reply.outcomes:
+                outcome.drafts = [LIES[lie](draft) for draft in outcome.drafts]
+        return message
+
+    change_answers(server, AheadDraftsMessage, change)
+    run_request = request(sampling=WARM, config=replace(SPECINFER, weights="full_information"))
+    events = list(engine.generate(run_request))
+    assert ids_of_events(events) == ids_of_events(Engine(models).generate(run_request))
+    assert lie in ("likelihoods",) or "ahead" not in states(events)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: msgspec.structs.replace(m, number=m.number + 1),
+        lambda m: msgspec.structs.replace(m, runs=[]),
+        lambda m: msgspec.structs.replace(
+            m, runs=[msgspec.structs.replace(one, run="another") for one in m.runs]
+        ),
+        lambda m: msgspec.structs.replace(
+            m, runs=[msgspec.structs.replace(one, need=0) for one in m.runs]
+        ),
+    ],
+    ids=["number", "no runs", "another run", "need"],
+)
+def test_an_answer_that_is_none_is_not_used(models: LoadedModels, change: Callable) -> None:
+    server = server_of(models)
+    pool, _ = pool_over(models, [server])
+    engine = Engine(loaded_tables(models.llm), nodes=pool)
+    change_answers(server, AheadDraftsMessage, change)
+    run_request = request(sampling=WARM, config=SPECINFER)
+    events = list(engine.generate(run_request))
+    assert ids_of_events(events) == ids_of_events(Engine(models).generate(run_request))
+    assert "ahead" not in states(events)
+
+
+def test_no_span_of_a_node_ends_before_its_start() -> None:
+    clock = DraftClock(sent=10.0, received=11.0, busy_s=0.5)
+    times = [(0.0, 100.0), (400.0, 100.0), (1e7, -1e7), (-1e7, 1e7)]
+    spans = local_timings("same", [StageTimes("draft", *one, 1.0) for one in times], clock)
+    assert all(10.0 <= span.start <= span.end <= 11.0 for span in spans)
+
+
+# -- the node --
+
+OPEN = RunSettings(0.0, 0, 1.0, 0.0, 1.0, 1, "topk", "union", "paper", "all", False, [])
+ASK = DraftRequestMessage("same", 0, "topk", [1, 1, 1], 3, 1.0, None)
+CLIENT = b"client"
+
+
+def node(models: LoadedModels) -> NodeServer:
+    server = server_of(models)
+    assert server.handle(CLIENT, encode(HelloMessage(VERSION, HASH, 8)))
+    return server
+
+
+def text(start: int, tokens: list[int], asks: list[DraftRequestMessage]) -> RunRequest:
+    return RunRequest("run", start, tokens, None if start else OPEN, asks, 0, [], 0)
+
+
+def draft_tokens(server: NodeServer, ask: RunRequest) -> tuple[list[int], list[int]]:
+    frame = server.handle(CLIENT, encode(RoundMessage(1, [ask])))
+    assert frame is not None
+    (draft,) = from_node(frame).runs[0].drafts
+    return draft.token_ids, draft.parents
+
+
+def test_an_interrupted_draft_goes_on_in_its_round(models: LoadedModels) -> None:
+    """Whatever was begun: the drafts of the round after it are those of a node that drafted
+    nothing ahead, and nothing is sent by itself."""
+    for passes in range(16):
+        server, plain = node(models), node(models)
+        tokens, parents = draft_tokens(server, text(0, [1, 2, 3], [ASK]))
+        assert (tokens, parents) == draft_tokens(plain, text(0, [1, 2, 3], [ASK]))
+
+        class Interrupted:
+            left = passes
+
+            def is_set(self) -> bool:
+                self.left -= 1
+                return self.left < 0
+
+        ask = AheadRequest(text(3, [], []), tokens, parents, [ASK], 20)
+        answer = server.handle(CLIENT, encode(AheadMessage(2, [ask])), Interrupted())
+        assert answer is None or isinstance(from_node(answer), AheadDraftsMessage)
+        # The whole draft and the SSM's own next token, which it foresees.
+        committed = [*tokens, draft_tokens(node(models), text(0, [1, 2, 3, *tokens], [ASK]))[0][0]]
+        both = [draft_tokens(one, text(3, committed, [ASK])) for one in (server, plain)]
+        assert both[0] == both[1]
+    assert answer is not None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"parents": [0, 1, 2]},
+        {"parents": [-1]},
+        {"parents": [-2, -2, -2]},
+        {"token_ids": [8, 8, 8]},
+        {"drafts": [msgspec.structs.replace(ASK, kind="fused")]},
+        {"drafts": [msgspec.structs.replace(ASK, kind="sampled")]},
+        {"drafts": [msgspec.structs.replace(ASK, ssm="no such")]},
+        {"drafts": [msgspec.structs.replace(ASK, shape=[250, 250])]},
+        {"text": text(3, [99], [])},
+    ],
+)
+def test_what_no_engine_requests_is_not_drafted(models: LoadedModels, change: dict) -> None:
+    server = node(models)
+    tokens, parents = draft_tokens(server, text(0, [1, 2, 3], [ASK]))
+    fields = {"text": text(3, [], []), "token_ids": tokens, "parents": parents, "drafts": [ASK]}
+    ask = AheadRequest(**{**fields, "room": 20, **change})
+    frame = server.handle(CLIENT, encode(AheadMessage(2, [ask])))
+    assert frame is not None
+    (reply,) = from_node(frame).runs
+    assert not reply.outcomes
+    expected = draft_tokens(node(models), text(0, [1, 2, 3, 4], [ASK]))
+    assert draft_tokens(server, text(3, [4], [ASK])) == expected
+
+
+def test_messages_are_bounded() -> None:
+    ask = AheadRequest(text(3, [], []), [1], [-1], [ASK], 20)
+    frame = encode(AheadMessage(2, [ask]))
+    assert encode(to_node(frame)) == frame
+    for wrong in ({"drafts": []}, {"room": -1}, {"token_ids": [1] * 300}, {"drafts": [ASK] * 17}):
+        with pytest.raises(MessageError):
+            to_node(encode(AheadMessage(2, [msgspec.structs.replace(ask, **wrong)])))
+    answer = AheadDraftsMessage(2, 0.0, [])
+    assert from_node(encode(answer)) == answer
+    for wrong in ({"busy_ms": -1.0}, {"busy_ms": float("nan")}, {"number": -1}):
+        with pytest.raises(MessageError):
+            from_node(encode(msgspec.structs.replace(answer, **wrong)))
+    for end in range(len(frame)):
+        with pytest.raises(MessageError):
+            to_node(frame[:end])
+
+
+def test_a_draft_is_cut_to_what_the_text_has_room_for(models: LoadedModels) -> None:
+    server = node(models)
+    tokens, parents = draft_tokens(server, text(0, [1, 2, 3], [ASK]))
+    (run,) = server._runs.values()
+    ask = AheadRequest(text(3, [], []), tokens, parents, [ASK], 3)
+    plan = ahead_plan(ask, run, 8)
+    shapes = [[len(one.shape) for one in each.values()] for each in plan.requests]
+    assert shapes == [[2], [1], [], []]
+    with pytest.raises(ConfigError, match="parents"):
+        ahead_plan(msgspec.structs.replace(ask, parents=[-1]), run, 8)
+
+
+def test_over_sockets(models: LoadedModels) -> None:
+    with listening(server_of(models), None) as address:
+        transport = ZmqTransport([address], None)
+        with closing(RemotePool(transport, [address], HASH, 8, 10.0).connect(())) as pool:
+            engine = Engine(loaded_tables(models.llm), nodes=pool)
+            forward, arrivals = models.llm.forward, pool._arrivals
+
+            def slow(feeds):
+                # As long as the node drafts ahead, however busy the machine is.
+                until = transport.now() + 2
+                while arrivals.ahead._pending and transport.now() < until:
+                    arrivals.poll(transport.now() + 0.02)
+                return forward(feeds)
+
+            models.llm.forward = slow
+            for sampling in (GREEDY, WARM):
+                run_request = request(sampling=sampling, config=SPECINFER)
+                events = list(engine.generate(run_request))
+                # At T = 0.8 these SSMs seldom foresee what the LLM draws.
+                assert "ahead" in states(events) or sampling is WARM
+                models.llm.forward = forward
+                assert ids_of_events(events) == ids_of_events(Engine(models).generate(run_request))
+                models.llm.forward = slow
+
+
+def test_drafts_made_ahead_keep_to_the_budget_of_their_round(models: LoadedModels) -> None:
+    """A node that answers a chain of eight with eight branches: within what was asked ahead, too
+    many for a round whose budget is smaller."""
+    exchange = AheadExchange(8)
+    engine = Engine(models)
+    sequence = engine.prepare(request(config=SPECINFER))
+    length = len(sequence.tokens)
+    asked = DraftRequest(sequence, 0, "topk", (1,) + (2,) * 3, 8, "same")
+    run = AheadRun(sequence, TokenTree(), (asked,), (), {}, 20)
+    draft = DraftReply("same", 0, [*range(8)], [-1] * 8, [0.1] * 8, [0] * 8, [], 1, [], 1.0, [], [])
+    reply = AheadReply("run", length, -1, [], [OutcomeDrafts([5], 0.9, [draft])], [])
+    for budget, is_used in ((8, True), (7, False)):
+        reply.run = sequence.run_id
+        exchange.record_sent(0, 1, 0.0, [run])
+        message = AheadDraftsMessage(1, 1.0, [reply])
+        assert exchange.accept(0, message, 0.1, 0.0, {"same": "same"}, in_round=False)
+        sequence.tokens.append(5)
+        now = replace(asked, budget=budget)
+        result = exchange.ready_drafts(0, sequence, [now])
+        assert (result is not None) == is_used
+        sequence.tokens.pop()
