@@ -16,7 +16,7 @@ from core.config.nodes import NodeSettings, address_of, in_brackets
 from core.errors import ConfigError
 from core.models.loading import load as loading
 from core.models.loading.load import LoadedModels
-from core.remote_ssms import main as node_main
+from core.nodes import main as node_main
 from core.remote_ssms import opening
 from core.remote_ssms.keys import CurveKeys, read_keys
 from core.remote_ssms.listener import NodeListener
