@@ -26,7 +26,7 @@ from core.models.protocol import Feed
 from tests.fakes import TableModel, loaded_tables, random_table
 from tests.golden.cases import CASES, GoldenCase
 
-__all__ = ["FOLDER", "golden_lines", "recorded_lines", "without_times"]
+__all__ = ["FOLDER", "bundled_models", "golden_lines", "recorded_lines", "without_times"]
 
 FOLDER = Path(__file__).parent / "runs"
 VOCAB = 8
@@ -91,7 +91,8 @@ def _table_engine() -> Iterator[Engine]:
 
 
 @cache
-def _bundled_models() -> Any:
+def bundled_models() -> Any:
+    """The bundled models in float32, loaded once a process."""
     return load_models(dtype="float32")
 
 
@@ -100,7 +101,7 @@ def recorded_lines(case: GoldenCase) -> list[str]:
     if case.models == "tables":
         with _table_engine() as engine:
             return _lines(engine, case)
-    engine = Engine(_bundled_models())
+    engine = Engine(bundled_models())
     try:
         return _lines(engine, case)
     finally:

@@ -16,9 +16,16 @@ from storage import RunStore
 from tests.golden.cases import CASES
 from tests.golden.database import DATABASE, ROWS, golden_events, rows_of, write_log
 from tests.golden.differences import differences
-from tests.golden.record import FOLDER, golden_lines, recorded_lines
+from tests.golden.record import FOLDER, bundled_models, golden_lines, recorded_lines
 
 
+@pytest.fixture(scope="module")
+def _loaded() -> None:
+    """The bundled models are loaded before the first test that runs them, not in it."""
+    bundled_models()
+
+
+@pytest.mark.usefixtures("_loaded")
 @pytest.mark.parametrize("name", CASES)
 def test_events_of_a_run(name: str) -> None:
     golden, now = golden_lines(name), recorded_lines(CASES[name])
