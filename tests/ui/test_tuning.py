@@ -273,7 +273,7 @@ def test_a_slower_grid_is_said_plainly() -> None:
     assert "drafting took 40 %" in text
     unsure = lambda name, prompt, _: 10.0 if name[0] == "p" else 9.5 + prompt  # noqa: E731
     text = words(study, grid_results(study, unsure))
-    assert text.startswith("No difference from plain decoding is shown. Best: ")
+    assert text.startswith("No point is shown to beat plain decoding. Best: ")
 
 
 def slow_by(factors: dict[str, float], axes: Any = AXES, prompts: int = 3, wave: float = 0) -> str:
@@ -317,7 +317,7 @@ def test_points_that_draft_nothing_are_said_to_do_so_and_not_to_draft_too_much()
 
 def test_where_intervals_reach_plain_decoding_no_point_is_called_slower() -> None:
     text = slow_by({"speculation_length=0": 0.5, "speculation_length=4": 0.98}, LENGTHS, wave=0.05)
-    assert text.startswith("No difference from plain decoding is shown. Best: ")
+    assert text.startswith("No point is shown to beat plain decoding. Best: ")
     assert ". 0.98x the speed" in text
     assert "1.00x lies in the interval of speculation length 4: these measurements cannot" in text
     assert "No point was faster" not in text and "costs more than it saves" not in text

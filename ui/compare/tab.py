@@ -111,7 +111,7 @@ def _build_form(answers: bool) -> dict[str, Any]:
         3,
         step=1,
         label="Repeats",
-        info="How often each is measured. In turn: A B C A B C.",
+        info="How often each is measured. In turn: 1 2 3 1 2 3.",
         elem_id="compare-repeats",
     )
     begin = gr.Button("Compare", variant="primary", elem_id="compare-begin")

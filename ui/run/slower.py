@@ -65,6 +65,12 @@ class MeanRound:
         """Milliseconds as the number of tokens that plain decoding writes in them."""
         return f"{ms / self.plain:.1f}"
 
+    @property
+    def rest_in_tokens(self) -> str:
+        """`rest` in such tokens, so that the parts as they are printed add up to the whole."""
+        whole, *parts = (float(self.tokens(ms)) for ms in (self.ms, self.draft, self.verify))
+        return f"{max(0.0, whole - sum(parts)):.1f}"
+
 
 def slower_because(
     stats: RunStats,
@@ -99,7 +105,7 @@ def slower_because(
     cost = (
         f"because a round takes the time of {mean.tokens(mean.ms)} plain tokens (drafting "
         f"{mean.tokens(mean.draft)}{beside}, LLM pass {mean.tokens(mean.verify)}, "
-        f"the rest {mean.tokens(mean.rest)}) and brings {gained:.1f}"
+        f"the rest {mean.rest_in_tokens}) and brings {gained:.1f}"
     )
     shared_by = f"schedule={schedule}" if schedule else f"pipeline={fields['pipeline']}"
     if not others:

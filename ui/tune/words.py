@@ -98,7 +98,7 @@ def found_lines(study: Study, tuned: Tuned, num_done: int) -> list[Line]:
     best = f"{so_far}: {point_words(row.name)}. {_best_figures(row, tuned.over)}"
     lines = [Line("good", best)]
     if row.ratio is not None and is_unsure(row.ratio):
-        lines = [Line("warn", f"No difference from plain decoding is shown. {best}")]
+        lines = [Line("warn", f"No point is shown to beat plain decoding. {best}")]
     elif row.ratio is not None and row.ratio.value < 1:
         lines = [Line("warn", f"No point beats plain decoding. {best}")]
     lines += _noise_lines(study, tuned, row)

@@ -141,6 +141,11 @@ export function shareTicks(steps) {
 }
 
 // Room below the plot; a low one has no axis title.
+// The selected round's column, from `x0` to `x1`.
+export const band = (look, x0, x1) => ({
+  type: "rect", xref: "x", yref: "y domain", x0, x1, y0: 0, y1: 1, layer: "below", fillcolor: look.soft, line: { color: look.accent, width: 1.5 },
+});
+
 export const below = (look) => (look.low ? 20 : 46) * look.scale;
 
 export function heading(look, text, x, y) {

@@ -101,7 +101,9 @@ function draw(value, view) {
   drawOffer(view.offer, value.offer);
   view.scores?.draw(value);
   const timed = Object.keys(value.plain_ms ?? {}).length > 0;
-  view.clock.draw({ timed, shown: Boolean(value.run) });
+  // The lanes of a repeat whose speed-up is not the median would contradict the sentence beside them.
+  const first = value.repeat?.number && !value.repeat.median ? "passes" : "ms";
+  view.clock.draw({ timed, shown: Boolean(value.run), first });
   view.again.hidden = !value.verdict;
   view.ours.node.hidden = Boolean(value.run) && !value.drafts;
   if (view.frame && value.run !== view.racing) stop(view);
@@ -160,8 +162,10 @@ function lanes(view, { passes, ms }) {
   // Not a word that plain decoding did not write.
   const alike = words.slice(0, value.alike ?? 0);
   const shared = { total, waits: !value.run, repeat: ms == null ? null : value.repeat };
-  view.plain.draw({ ...shared, steps: Array(plainPasses).fill(1), words: alike, tokens: plainPasses, passes: plainPasses, clock: plainClock });
-  view.ours.draw({ ...shared, steps: rounds.slice(0, ourPasses), words, tokens: written, passes: ourPasses, clock });
+  const endOf = (own, count, other) => (ms != null && done && count < own.length && other ? own.at(-1) : null);
+  const [plainEnd, end] = [endOf(plain, plainPasses, ourPasses === ends.length), endOf(ends, ourPasses, plainPasses === plain.length)];
+  view.plain.draw({ ...shared, steps: Array(plainPasses).fill(1), words: alike, tokens: plainPasses, passes: plainPasses, clock: plainClock, end: plainEnd });
+  view.ours.draw({ ...shared, steps: rounds.slice(0, ourPasses), words, tokens: written, passes: ourPasses, clock, end });
 }
 
 // -- the race as it was --

@@ -13,9 +13,10 @@ export function createLane(name, label, choose = null) {
   const svg = s("svg", { class: "ss-lane-svg", preserveAspectRatio: "none", "aria-hidden": "true" }, blocks);
   const words = h("span", { class: "ss-lane-words", dir: "auto", "aria-hidden": "true" });
   const track = h("div", { class: "ss-lane-track" }, svg, words);
-  const count = h("span", { class: "ss-lane-count" });
+  const count = h("span");
+  const whole = h("span", { class: "ss-lane-whose", hidden: true });
   const whose = h("span", { class: "ss-lane-whose", hidden: true });
-  const node = h("div", { class: "ss-race-lane", "data-lane": name }, h("span", { class: "ss-lane-name" }, label, whose), track, count);
+  const node = h("div", { class: "ss-race-lane", "data-lane": name }, h("span", { class: "ss-lane-name" }, label, whose), track, h("span", { class: "ss-lane-count" }, count, whole));
   const state = { steps: [], total: 1, shown: "", text: [], tokens: 0, width: Infinity };
   if (choose) {
     track.addEventListener("click", (event) => {
@@ -33,7 +34,8 @@ export function createLane(name, label, choose = null) {
   }).observe(track);
   return {
     node,
-    draw({ steps, total, words: text, tokens, passes, clock, waits, repeat }) {
+    // `end`: when the lane wrote its last token, where it had not by `clock`, at which the other one had.
+    draw({ steps, total, words: text, tokens, passes, clock, waits, repeat, end = null }) {
       Object.assign(state, { steps, total, text, tokens });
       set(svg, "viewBox", `0 0 ${total} 1`);
       const shown = `${steps.length}|${tokens}|${total}`;
@@ -44,6 +46,8 @@ export function createLane(name, label, choose = null) {
       write();
       const spent = clock === null ? `${passes} ${passes === 1 ? "pass" : "passes"}` : `${(clock / 1000).toFixed(2)} s`;
       sayRepeat(whose, repeat);
+      whole.hidden = end === null;
+      setText(whole, end === null ? "" : `all ${total} in ${(end / 1000).toFixed(2)} s`);
       setText(count, waits ? "" : `${spent} → ${tokens} ${tokens === 1 ? "token" : "tokens"}`);
     },
   };

@@ -1,7 +1,7 @@
 // Accepted tokens per round with the speculation length, their histogram, the rate per position.
 
 import { entries } from "./dom.js";
-import { CHART_PACE, createChart, axis, below, heading, shareTicks } from "./charts.js";
+import { CHART_PACE, createChart, axis, band, below, heading, shareTicks } from "./charts.js";
 import { choiceTable, createChoice } from "./choice.js";
 import { GLOSSARY, capital } from "./quantities.js";
 import { fixed, percent, plural, prose } from "./text.js";
@@ -214,10 +214,7 @@ function nice(step) {
 // The selected round, as a band behind its bar.
 function selection(value, look) {
   if (value.sel == null || value.sel < 0) return [];
-  return [{
-    type: "rect", xref: "x", yref: "y domain", x0: value.sel + 0.5, x1: value.sel + 1.5, y0: 0, y1: 1, layer: "below",
-    fillcolor: look.soft, line: { color: look.accent, width: 1.5 },
-  }];
+  return [band(look, value.sel + 0.5, value.sel + 1.5)];
 }
 
 // A table for each chart; the long one is last, so that the short ones need no scrolling.

@@ -17,13 +17,13 @@ export function createRaceClock(changed) {
   const labels = { ms: labelOf(inputs.ms, "time"), passes: labelOf(inputs.passes, "passes") };
   const node = h("span", { class: "ss-clock", role: "radiogroup", "aria-label": "Clock of the race" },
     h("span", { class: "ss-clock-name", "aria-hidden": "true" }, "clock"), labels.ms, labels.passes);
-  const state = { timed: false, chosen: null };
+  const state = { timed: false, first: "ms", chosen: null };
   const choose = (value) => {
     state.chosen = value;
     draw();
     changed();
   };
-  const at = () => (state.timed ? state.chosen ?? "ms" : "passes");
+  const at = () => (state.timed ? state.chosen ?? state.first : "passes");
   function draw() {
     for (const [value, input] of Object.entries(inputs)) {
       input.checked = at() === value;
@@ -38,8 +38,8 @@ export function createRaceClock(changed) {
     get byTime() {
       return at() === "ms";
     },
-    draw({ timed, shown }) {
-      state.timed = timed;
+    draw({ timed, shown, first }) {
+      Object.assign(state, { timed, first });
       node.hidden = !shown;
       draw();
     },

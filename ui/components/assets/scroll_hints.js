@@ -18,7 +18,7 @@ function showCount(pill, before, count, after) {
 export function createScrollHints(viewport) {
   const scrollTo = (x, y) => () => viewport.scrollBy({ left: 0.8 * x * viewport.clientWidth, top: 0.8 * y * viewport.clientHeight, behavior: "smooth" });
   const [before, after, above, below] = [[-1, 0], [1, 0], [0, -1], [0, 1]].map(([x, y]) => h("span", { class: "ss-more", hidden: true, title: "Scroll there", onclick: scrollTo(x, y) }));
-  const fades = ["before", "after"].map((side) => h("div", { class: `ss-fade ss-${side}`, hidden: true }));
+  const fades = ["before", "after", "below"].map((side) => h("div", { class: `ss-fade ss-${side}`, hidden: true }));
   return {
     fades,
     pills: h("span", { class: "ss-mores", "aria-hidden": "true" }, before, after, above, below),
@@ -32,7 +32,7 @@ export function createScrollHints(viewport) {
         if (y - HALF < top) over.add(y);
       }
       [before.hidden, after.hidden, above.hidden, below.hidden] = [!left.size, !right.size, !over.size, !under.size];
-      [fades[0].hidden, fades[1].hidden] = [!left.size, !right.size];
+      [fades[0].hidden, fades[1].hidden, fades[2].hidden] = [!left.size, !right.size, !under.size];
       showCount(before, "← ", left.size, "");
       showCount(after, "", right.size, " →");
       showCount(above, "", over.size, " ↑");

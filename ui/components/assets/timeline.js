@@ -1,7 +1,7 @@
 // Where the time goes: a lane for each worker on one millisecond axis, and the share of each stage.
 
 import { h, setText, set, keyed, entries } from "./dom.js";
-import { CHART_PACE, createChart, axis, below } from "./charts.js";
+import { CHART_PACE, createChart, axis, band, below } from "./charts.js";
 import { aheadTable, createAhead } from "./ahead.js";
 import { textWidth } from "./measure.js";
 import { createNodes, nodesTable } from "./nodes.js";
@@ -164,7 +164,14 @@ function layoutOf(value, look, view, lanes, slots) {
       fixedrange: true, showgrid: false, zeroline: false, tickfont: { color: look.ink, size: (look.low ? 12 : 13) * look.scale },
     }),
     margin: { l: 14 + widest, r: 14, t: look.low ? 0 : 8, b: below(look) },
+    shapes: selection(value, look),
   };
+}
+
+// An outline of its bars would hide the colour of the short ones.
+function selection(value, look) {
+  const own = entries(value.bars?.[value.sel]).map(([, span]) => span).filter(({ name }) => name !== "ahead" && name !== "prefill");
+  return own.length ? [band(look, Math.min(...own.map(({ start }) => start)), Math.max(...own.map(({ end }) => end)))] : [];
 }
 
 function laneName(name, slots) {

@@ -49,8 +49,8 @@ export function markerOf(bars, { value, look, many, ahead, colors }) {
     color: bars.map((bar) => (ahead(bar) && !FILLED[bar.a] ? look.panel : colorOf(bar))),
     opacity: bars.map((bar) => (chosen(bar) || value.sel < 0 ? 1 : pale)),
     line: {
-      color: bars.map((bar) => (ahead(bar) ? colorOf(bar) : chosen(bar) ? look.ink : look.panel)),
-      width: bars.map((bar) => (ahead(bar) ? 2 : chosen(bar) ? 1.5 : many ? 0 : 0.5)),
+      color: bars.map((bar) => (ahead(bar) ? colorOf(bar) : look.panel)),
+      width: bars.map((bar) => (ahead(bar) ? 2 : many ? 0 : 0.5)),
     },
     pattern: { shape: bars.map(hatch), solidity: 0.3, bgcolor: look.panel },
   };
