@@ -68,9 +68,9 @@ AheadDraftsByName = dict[str, AheadDraft]
 class AheadDrafting:
     """Runs plans during one LLM pass. `results`: the drafts of each plan; `failed`: errors by SSM.
 
-    Stops between two of its passes once the LLM's has ended: an unfinished draft is continued in
-    its round if its outcome came true. All noise is keyed by position, so a draft made ahead equals
-    one made on time.
+    Stops between two of its passes once the LLM's pass has ended: an unfinished draft is continued
+    in its round if its outcome came true. All noise is keyed by position, so a draft made ahead
+    equals one made on time.
     """
 
     def __init__(self, ssms: Mapping[str, SsmDrafter], plans: Sequence[AheadPlan]) -> None:

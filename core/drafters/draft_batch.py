@@ -40,7 +40,7 @@ __all__ = [
 COMPILED_KINDS = ("topk", "coupled")
 """Draft kinds that one call drafts for all requests: compiled, or on the device."""
 MOST_ROWS = 512
-"""Rows of logits of all drafts of one call; they are in memory at the same time."""
+"""The most rows of logits of one call: those of all its drafts are in memory at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class NoiseBuffer:
         self._whole = np.zeros(0)
 
     def offset(self, slot: DraftSlot, level: int) -> int:
-        """Offset of the noise of a draft's level; drafts of one position share it."""
+        """Offset of the noise of a draft's level; a run's drafts share it at each position."""
         request = slot.request
         position = request.root_position + 1 + level
         key = (request.sequence.run_id, position)
