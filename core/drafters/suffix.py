@@ -41,7 +41,7 @@ EARLIER_TOKENS = 1 << 18
 # trebled and equal weights brought 2.73, 2.74 and 2.56 tokens per pass (docs/results.md, "Lookup in
 # texts").
 GROWTH, BOUND = 2.0, 12
-# Nodes of a tree before its likeliest ones are chosen.
+# Most nodes of a tree before its likeliest ones are chosen.
 MOST_NODES = 256
 # Prior of the acceptance rates: 2 tokens, one of them accepted.
 PRIOR_TOKENS = 2.0
@@ -49,9 +49,9 @@ PRIOR_TOKENS = 2.0
 
 @dataclass(kw_only=True)
 class _SuffixState(LookupState):
-    """`own`: the index of this text, of which `indexed` tokens are in it. `ends`: end-of-text
-    tokens. `prompt`: a hash. `match`: tokens of the last draft's longest match. `hits`, `tries`:
-    tokens accepted and tried, by `match_class`."""
+    """`own`: the index of this text; `indexed`: how many of its tokens are in it. `ends`:
+    end-of-text tokens. `prompt`: the prompt's hash. `match`: tokens of the last draft's longest
+    match. `hits`, `tries`: tokens accepted and tried, by `match_class`."""
 
     own: TextIndex
     ends: np.ndarray

@@ -115,7 +115,7 @@ def regret_of(
     alone = tuple(always((name,)) for name in hits)
     routed_names = tuple(name for name in hits if any(name in route for route in routes))
     routed = trial(routed_names, lambda position: routes[position])
-    # SSMs of a round that were scored; the round that had most counts.
+    # The group's size: the largest number of SSMs with `hits` that were routed at one position.
     count = max((len([name for name in route if name in hits]) for route in routes), default=1)
     group = None
     if 1 < count <= len(hits) and comb(len(hits), count) <= MOST_GROUPS:
