@@ -73,8 +73,8 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
     """See Drafter. `earlier_tokens`: capacity for earlier texts, the oldest are dropped; 0 keeps
     none. For each prompt the first text is kept.
 
-    Matches in a text of the very same prompt are skipped: a run that is repeated, to be compared or
-    shown again, would draft from its own result.
+    Matches in an earlier text of the same prompt are skipped: a run that is repeated, to be
+    compared or shown again, would draft from its own result.
     """
 
     def __init__(self, name: str, earlier_tokens: int = 0) -> None:

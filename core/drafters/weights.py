@@ -86,7 +86,8 @@ class MinionsWeights:
     mean of 1 and clipped.
 
     Only winners are updated. The running mean is over the shares of all winners; from the 64th
-    share on it is an exponential mean of rate 1/64."""
+    share on it is an exponential mean of rate 1/64.
+    """
 
     def __init__(self, config: SpeculationConfig, names: Iterable[str]) -> None:
         self._weights = dict.fromkeys(names, 1.0)

@@ -323,7 +323,8 @@ class RunStats:
     time the LLM and a drafter of the run were both busy, whether the LLM's pass was for the run or,
     with `across`, for other requests, over the LLM's busy time for the run; at most 1.
     `tokens_per_second`: emitted tokens over the time from the end of the prefill to the end. Times
-    are milliseconds; `ttft_ms` starts when the request leaves the queue."""
+    are milliseconds; `ttft_ms` starts when the request leaves the queue.
+    """
 
     num_new_tokens: int = 0
     num_rounds: int = 0

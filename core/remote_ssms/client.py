@@ -3,7 +3,8 @@
 `begin` sends the requests of all runs of a round, `finish` waits for the answers, for each node at
 most until its deadline; `begin_ahead` requests drafts that follow the LLM's pass, and no round
 waits for them. A round goes on without a node that is late or absent; the node gets the next round
-after its answer. Drafts of nodes are proposals, so no text depends on them."""
+after its answer. Drafts of nodes are proposals, so no text depends on them.
+"""
 
 from __future__ import annotations
 

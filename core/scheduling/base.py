@@ -137,6 +137,5 @@ class FollowsLoad(Protocol):
     """A scheduler that limits drafts by the queue and by how busy the LLM is."""
 
     def forget_load(self) -> None:
-        """The next round may be of another load: nothing is limited at first. Measured times
-        stay."""
+        """Removes the limits, since the next round may have another load. Measured times stay."""
         ...

@@ -29,8 +29,9 @@ def size_class(requests: int) -> int:
 class BatchTimes:
     """See BatchCosts. Predicts a pass's milliseconds as a line in its tokens, fitted for each size
     class of batches and seeded from the latency table of a single request. The table alone omits
-    the attention cost of each further KV row; scaling it would charge that cost to the nodes. The
-    cost of the context is added from the table, since contexts grow while the line is fitted."""
+    the attention cost of each further KV row; scaling the table would charge that cost to nodes.
+    The cost of the context is added from the table, since contexts grow while the line is
+    fitted."""
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs

@@ -17,7 +17,7 @@ PATIENCE, LONGEST = 4, 64
 IDLE = 0.6
 # Rounds without a queue after which the limit is raised, however busy the LLM is.
 QUIET = 64
-# Rounds without a step after which the next one needs PATIENCE again: it answers another load.
+# Rounds without a step after which the next step needs PATIENCE again: the load is another one.
 FORGET = 4 * LONGEST
 
 
@@ -42,7 +42,7 @@ class SpeculationControl:
     most requested in the last PATIENCE rounds. If that is no draft, there is nothing to limit.
 
     A queue counts as growing while it does not shrink: a round is shorter than the time between two
-    requests, so in most rounds a growing queue is as long as before, and so is one that stays.
+    requests, so in most rounds a growing queue is as long as before, just as a constant one.
     """
 
     def __init__(self) -> None:

@@ -64,7 +64,7 @@ def _chance(draft: DraftRecord, depth: int) -> float:
 
 
 def _limit_words(history: LengthHistory) -> str:
-    """Why the longest draft that was allowed changed when it did; empty if it never did."""
+    """Why the longest allowed draft last changed; empty if it never did or no record shows why."""
     if history.bound:
         return f": {history.bound}"
     index = history.changed_at
@@ -90,7 +90,7 @@ def _limit_words(history: LengthHistory) -> str:
 
 
 def _rise_words(history: LengthHistory, index: int) -> str:
-    """The tree since the change before that was as deep as the new limit takes."""
+    """Names the deepest tree since the previous change; empty if it does not explain the rise."""
     changes = (
         i + 1 for i, (a, b) in enumerate(pairwise(history.rounds[:index])) if a.length != b.length
     )

@@ -57,9 +57,9 @@ class RoundCosts:
         rounds with drafts; else all of that would be charged to the drafts."""
         if self.load is not None:
             return max(TINY_MS, self.load.plain_ms)
-        # Without this, and the least of the first timings in `Meter`, the first run of a process
-        # had 0.23 to 1.12 of its tenth's tokens per pass; with them 1.00 to 1.04 (docs/results.md,
-        # "Speculation length").
+        # Without this assumption and without `Meter`'s minimum of the first timings, the first run
+        # of a process had 0.23 to 1.12 times the tokens per pass of its tenth run; with both 1.00
+        # to 1.04 (docs/results.md, "Speculation length").
         with_ms = self._costs.overhead[True].get()
         return max(TINY_MS, self.verify_ms(0) + self._costs.overhead[False].get(with_ms))
 
@@ -188,5 +188,5 @@ class RoundCosts:
 
 def _step_ms(costs: DraftCosts) -> float:
     """Time of a further step, at most that of the first: both are one model pass. Without the bound
-    one measurement that was far too long would stop all further steps, and be the last one."""
+    a far too long measurement would prevent all further steps, so it would never be corrected."""
     return min(costs.step_ms, costs.start.get(costs.step_ms))

@@ -21,7 +21,7 @@ __all__ = ["Trend", "explain"]
 
 # Rounds of one length that make a point.
 VERIFICATIONS = 16
-# Points of a slope, the last ones.
+# The slope is that of so many last points.
 POINTS = 4
 # Steps up and down: Minions goes down faster than up.
 STEP, PENALTY = 1, 2
@@ -62,7 +62,7 @@ class Trend:
         so_far = f"{length} stays: {self._count} of {VERIFICATIONS} verifications made with it"
         self._choice = Choice(length, so_far)
         if self._count == VERIFICATIONS:
-            # Ratio of sums, not mean of ratios: a round of one token would weigh as much as one of
+            # Ratio of sums: in a mean of ratios a round of one token would weigh as much as one of
             # five.
             self._points.append((length, self._ms / max(1, self._tokens)))
             self._choice = self._decide()

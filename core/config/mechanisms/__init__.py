@@ -147,7 +147,8 @@ def weighted_combine_rules() -> tuple[str, ...]:
 
 def weights_stay_even(weights: str, combine: str) -> bool:
     """Whether the drafters' weights never change: `paper` rewards winners, and without a vote there
-    are none. A rule that reads them then counts all drafters alike, and `fused_credit` is `fused`.
+    are none. A rule that reads weights then counts all drafters alike, and `fused_credit` does the
+    same as `fused`.
     """
     return weights == "paper" and not combine_rule(combine).chains
 

@@ -3,7 +3,7 @@ most 1 % of the decode time.
 
 A drafter that does not pay is switched off for its run only, since another text may need it. After
 several such runs in a row it is disabled for all runs: later ones start with it switched off.
-Counts rounds.
+Waits are counted in rounds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["Backoff", "Backoffs", "RunBackoffs"]
 
 # Rounds to wait for a probe: doubled from FIRST_INTERVAL to MAX_INTERVAL.
 FIRST_INTERVAL, MAX_INTERVAL = 16, 128
-# Of the decode time, for all probes together.
+# The share of the decode time that all probes together may take.
 SHARE = 0.01
 # Runs in a row in which a drafter did not pay, until it is disabled for all.
 MAX_FAILED_RUNS = 3
