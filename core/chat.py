@@ -48,7 +48,7 @@ def converse(
         try:
             answer = _answer(engine, next_request(line))
             messages += [_message("user", line), _message("assistant", answer)]
-        except ConfigError as error:  # a context that is full, say: the next line may be shorter
+        except ConfigError as error:  # e.g. a full context: the next line may be shorter
             print(f"error: {error}; {NEW} begins anew", file=sys.stderr, flush=True)
 
 

@@ -38,8 +38,8 @@ measured."""
 END_TIMEOUT_S = 10.0
 """Seconds that a cancelled run may take to end."""
 MAX_WARMED = 8
-"""So many configurations, the first ones, are run for WARMING_TOKENS tokens before the first
-cell."""
+"""The number of configurations, the first ones, that are run for WARMING_TOKENS tokens before the
+first cell."""
 WARMING_TOKENS = 8
 
 
@@ -63,7 +63,7 @@ class Conductor:
         """Store a new study and measure it. StudyError while another study is measured; if another
         server measures it, the new study is stored as stopped. ConfigError, and nothing is stored,
         if a prompt or a configuration cannot be run."""
-        # Before the checks, which take a while: a second study is refused meanwhile.
+        # Reserved before the checks, which take a while: a second study is refused from here on.
         self._reserve(study, owner)
         with self._report_failure():
             check(study, self._runs)

@@ -28,7 +28,7 @@ MAX_PROMPTS = 500
 SEPARATOR = "---"
 LONGEST_ID = 80
 EXCERPT = 50
-# The filter that stands for prompts without a domain; no prompt may have this domain.
+# The filter value for prompts without a domain; no prompt may have this domain.
 NO_DOMAIN = "none"
 
 

@@ -111,8 +111,8 @@ class AheadDrafting:
         return [name for name, members in self._members.items() if members]
 
     def _lead_ssms(self) -> dict[int, str]:
-        """The SSM that predicts each plan's outcome: that of the greatest weight. A second opinion
-        would cost one more pass of the few that fit beside the LLM's."""
+        """The SSM that predicts each plan's outcome: that of the greatest weight. A prediction by
+        a second SSM would take one more of the few passes that fit into the time of the LLM's."""
         leads: dict[int, str] = {}
         for name, members in self._members.items():
             for i in members:

@@ -115,6 +115,7 @@ class FusedSsm:
     def propose(self, proposals: Proposals) -> None:
         """Adds its best token after each tip to the tree."""
         assert self.frontier is not None
+        # The row in the concatenation of `logits`: each step appends one row for each of its tips.
         for tip in self.tips:
             self.rows[tip] = len(self.rows)
         self.logits.append(self.frontier.logits)

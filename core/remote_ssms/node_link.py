@@ -22,7 +22,7 @@ RETRY_S = 1.0
 GIVE_UP_S = 60.0
 """Time from a round's message, after which no answer is expected and a new hello is sent."""
 MEDIAN_TRIPS = 32
-"""The median is that of so many last round trips."""
+"""The number of last round trips in the median."""
 
 
 @dataclass(eq=False)

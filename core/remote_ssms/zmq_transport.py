@@ -57,7 +57,7 @@ class ZmqTransport:
         self._sockets: list[zmq.Socket[Any]] = []
         self._monitors: list[zmq.Socket[Any]] = []
         self._poller = zmq.Poller()
-        # By node, while its connection is down: since when, or when it was last opened anew.
+        # By node, while its connection is down: since when, or when it was last reopened.
         self._down_since: dict[int, float] = {}
 
     def now(self) -> float:

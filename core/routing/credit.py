@@ -38,14 +38,14 @@ STEADY_ROUNDS = 16
 # them: of two equally good SSMs one predicts a few tokens much worse now and then, which looks like
 # a change.
 NOISE, NOISE_SOON = 3.0, 5.0
-# Lower bound of a log-probability: a single surprising token says little about a drafter.
+# Lower bound of a log-probability: a single surprising token is little evidence.
 FLOOR = -6.9  # log 0.001
 # Tokens that may show a drop, and the tokens before them for comparison.
 RECENT_TOKENS, BASELINE_TOKENS = 8, 48
 # Standard errors of a drop. A false one costs an audition only.
 DROP = 2.5
-# Tokens that an audition after a drop reads: those before the change say nothing, so only the last
-# CHANGED_TOKENS are compared, and the rest is their context.
+# Tokens that an audition after a drop reads: those before the change are no evidence, so only the
+# last CHANGED_TOKENS are compared, and the rest is their context.
 CHANGED_TOKENS, CHANGED_WINDOW = 2 * RECENT_TOKENS, 3 * RECENT_TOKENS
 # A time is replaced once the measured one differs from it by more than this factor, see `_Times`.
 ALIKE = 1.4
@@ -92,7 +92,7 @@ def has_dropped(log_probs: Sequence[float]) -> bool:
 
 class _Times:
     """The times by which SSMs are compared. They are relative to the SSMs' median drafting time,
-    since a busy machine slows all of them down, and each stays as it is until the measured one
+    since a busy machine slows all of them down, and each is kept until the measured one
     differs by more than a factor of ALIKE: smaller differences are noise, which must not decide.
     Similar SSMs take equally long: a drafting time begins as the median."""
 
@@ -237,7 +237,7 @@ class CreditRouter:
         return self._rounds - self._last_switch >= STEADY_ROUNDS
 
     def _choose(self, first: bool) -> None:
-        # After a change of domain the tokens before it say nothing.
+        # After a change of domain the tokens before it are no evidence.
         first_token = -CHANGED_TOKENS if self._changed else 0
         recent = {name: log_probs[first_token:] for name, log_probs in self._log_probs.items()}
         credits = {name: credit_of(recent[name]) for name in self._names if name in recent}

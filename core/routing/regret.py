@@ -44,7 +44,7 @@ class RoutingTrial:
 
 @dataclass(frozen=True, slots=True)
 class Regret:
-    """`routed`: the choice that was made. `alone`: each SSM by itself in every round, in order;
+    """`routed`: the choice that was made. `alone`: each SSM as the only drafter, in order;
     `fixed`: the best of these. `group`: the best fixed group of as many SSMs as were routed, None
     where that is one or there are more than MOST_GROUPS. `oracle`: the best SSM in each round."""
 

@@ -1,6 +1,6 @@
 """The Scheduler protocol: which live requests one LLM pass verifies, and how far each may draft.
 
-Plain numbers only: a scheduler never sees a model, a tree or a token. One scheduler serves one
+Plain numbers only: a scheduler gets no model, tree or token. One scheduler serves one
 engine, and all its requests.
 """
 

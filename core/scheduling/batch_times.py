@@ -11,7 +11,7 @@ from core.speculation_length.cost_model import TINY_MS, Costs, LinearFit, Meter
 
 __all__ = ["BatchTimes", "size_class"]
 
-# Passes that a line remembers.
+# A line is fitted to about so many last passes.
 HORIZON = 64.0
 # Nodes covered by the latency table of a single request's passes; beyond, it is extrapolated.
 TABLE = 64
@@ -51,7 +51,7 @@ class BatchTimes:
         return requests * length * self._step.get()
 
     def fits(self, requests: int, width: int, extent: int) -> bool:
-        """See BatchCosts. A model that cannot say what a pass takes always fits."""
+        """See BatchCosts. Without `pass_bytes` in the model every pass fits."""
         # By attribute: `pass_bytes` is no part of the LanguageModel protocol.
         pass_bytes = getattr(self._costs.llm, "pass_bytes", None)
         if pass_bytes is None:

@@ -116,6 +116,7 @@ def best_group(
     plain_ms = costs.verify_ms(1, 0, live[first].context)
     most_ms = MOST_TIME * costs.verify_ms(len(live), 0, max(one.context for one in live))
     best: PassGroup | None = None
+    # Groups are the ranges [start, end) of `by_context` that include `place`.
     for start in range(place + 1):
         shorter = tuple(lengths[i] for i in by_context[start:place])
         for end in range(place + 1, min(start + largest, len(by_context)) + 1):

@@ -1,6 +1,6 @@
 """The LengthPolicy protocol: its decisions before and during a draft, and its observations.
 
-A policy works on numbers: it never sees a model, a tree or a token. One policy serves one run; the
+A policy works on numbers: it gets no model, tree or token. One policy serves one run; the
 measured times (`Costs`) belong to the engine and outlive the run.
 """
 
@@ -151,8 +151,8 @@ class LengthPolicy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BatchLoad:
-    """The LLM's pass that `requests` requests share, as one of them sees it. `plain_ms`: its share
-    of a round without drafts; `node_ms`: what one more node adds to the pass; `overhead_ms`: what
+    """The load of an LLM pass that `requests` requests share. `plain_ms`: one request's share of a
+    round without drafts; `node_ms`: what one more node adds to the pass; `overhead_ms`: what
     a draft adds outside the models; `price`: committed tokens per millisecond of all requests, at
     least that of plain rounds."""
 

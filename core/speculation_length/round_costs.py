@@ -42,7 +42,7 @@ class RoundCosts:
 
     @property
     def num_rounds(self) -> float:
-        """Rounds with drafts that the averages remember."""
+        """The number of rounds with drafts in the averages, at most their horizon."""
         return self._rounds.weight
 
     def verify_ms(self, nodes: int) -> float:
@@ -102,7 +102,7 @@ class RoundCosts:
         + ... + r^l with the acceptance rate r."""
         by_length = [Estimate(0, 0, 1.0, self.plain_ms)]
         costs = [self._costs.draft_costs(name) for name in names]
-        # Only what is not hidden behind the LLM's pass makes a round longer.
+        # Only drafting that does not run during an LLM pass makes a round longer.
         start_ms = self._exposed_share.get(1.0) * sum(one.start.get() for one in costs)
         step_ms = self._exposed_share.get(1.0) * sum(map(_step_ms, costs))
         fixed_ms = self.plain_ms + self.overhead_ms + start_ms - self.verify_ms(0)

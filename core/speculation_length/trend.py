@@ -2,7 +2,7 @@
 
 Uses LLM times and verified tokens only. Its flaw is kept as published: it minimises t_LLM per
 verified token and ignores the cost of the SSMs' passes, so that it drafts too long wherever
-drafting is not hidden behind the LLM's pass.
+drafting does not run during an LLM pass.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Trend", "explain"]
 
 # Rounds of one length that make a point.
 VERIFICATIONS = 16
-# The slope is that of so many last points.
+# The number of last points from which the slope is computed.
 POINTS = 4
 # Steps up and down: Minions goes down faster than up.
 STEP, PENALTY = 1, 2

@@ -1,4 +1,4 @@
-"""Costs: the times that an engine has measured in all its runs; outlives each of them.
+"""Costs: the times that an engine has measured in all its runs, kept until the engine ends.
 
 Written by the length policy `goodput` and, for routed requests with another policy, by the engine;
 read by the length policies, by routers, and by the engine for node budgets.

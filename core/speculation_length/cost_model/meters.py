@@ -1,4 +1,4 @@
-"""Running statistics that forget: a noisy cost, a mean, a line."""
+"""Running statistics in which old values fade: a noisy cost, a mean, a line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["TINY_MS", "Average", "LinearFit", "Meter"]
 WINDOW = 5
 # Weight of a new median in the moving average.
 RATE = 0.3
-# Values that an average remembers.
+# An average is of about so many last values.
 HORIZON = 32.0
 TINY_MS = 1e-6
 """Replaces 0 in a division."""

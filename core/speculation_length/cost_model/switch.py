@@ -71,6 +71,8 @@ class Switch:
         last = count == LONG and not self.on
         # See the class: a trial of off need not be significant at its end.
         doubt = 0.0 if last else STANDARD_ERRORS * self._baseline.deviation(count)
+        # Until TRIAL rounds a trial is lost only if it is slower beyond doubt, then also if it is
+        # not faster by MAX_RATIO.
         is_faster = trial < min(math.log(MAX_RATIO), -doubt)
         is_slower = trial >= math.log(MAX_RATIO) if count >= TRIAL else trial > doubt
         if count < SHORT or not (is_faster and count >= TRIAL or is_slower or count == LONG):
