@@ -53,7 +53,8 @@ def estimate(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate | None:
-    """`statistic` of all values, with the percentile interval of resampled groups; None if empty.
+    """`statistic` of all values, with the percentile interval of resampled groups; None without
+    values.
 
     Values of one group (a prompt, measured several times) are not independent: groups are drawn
     with replacement, each with all its values. A value is a number or a row of numbers. The seed is

@@ -49,7 +49,7 @@ class _PooledSsm:
     timings: list[Timed] = field(default_factory=list)
 
     def next_logits(self, growth: Growth | None) -> Steps[torch.Tensor]:
-        """Logits (n, V) after the growth's frontier; for None after the root, which catches up."""
+        """Logits (n, V) after the growth's frontier; without one after the root, by catching up."""
         if growth is None:
             (rows,) = yield from self.drafter.catch_up_steps([self.request])
         else:

@@ -109,7 +109,7 @@ class _Message(Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class HelloMessage(_Message, tag="hello"):
-    """First message of an engine. `tokenizer`: see `tokenizer_hash`; `vocab_size`: the LLM's."""
+    """First message of an engine. `tokenizer`: its `vocabulary_hash`; `vocab_size`: the LLM's."""
 
     version: Count
     tokenizer: Hash

@@ -150,7 +150,7 @@ class Cosine:
 
     def __init__(self, times: BatchTimes) -> None:
         self._times = times
-        # The longest draft and the most drafters that any live request requests.
+        # The longest draft and the most drafters among the live requests.
         self._requested = SpeculationLimit(0, 1)
         self.forget_load()
 

@@ -18,8 +18,8 @@ __all__ = ["Switch"]
 # but may be noise.
 SHORT, TRIAL, LONG = 3, 6, 24
 # A trial wins if its time is below MAX_RATIO of the baseline and below the baseline by
-# STANDARD_ERRORS standard errors. A trial of on that is undecided after LONG rounds ends with off,
-# which is no slower than never having tried.
+# STANDARD_ERRORS standard errors. If a trial of the switch on is undecided after LONG rounds, the
+# switch goes off, which is no slower than never having tried.
 MAX_RATIO = 0.98
 STANDARD_ERRORS = 2.0
 # Rounds from one trial to the next: doubled from FIRST_WAIT to MAX_WAIT.
