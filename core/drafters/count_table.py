@@ -68,7 +68,7 @@ def _find(table: np.ndarray, code: int, length: int) -> int:
     """The row of a context; -1: there is none."""
     first = code % (table.shape[0] // _WAYS) * _WAYS
     for row in range(first, first + _WAYS):
-        # By hash alone: contexts of one hash share their counts, which are only proposals.
+        # Compared by hash alone: contexts of one hash share counts, which only make proposals.
         if table[row, _LENGTH] == length and table[row, _HASH] == code:
             return row
     return -1

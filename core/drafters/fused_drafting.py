@@ -47,7 +47,7 @@ class _FusedRequest:
         if self.error is not None or not self.members or not self._continues(depth):
             return False
         trunk = self.tree.trunk[-1] if self.tree.trunk else ROOT
-        # One tip where the SSM's own chain has ended, or is the trunk so far.
+        # Only the trunk's tip where the SSM's own chain has ended, or is the trunk so far.
         for member in self.members:
             member.tips = [trunk] if member.own in (None, trunk) else [trunk, member.own]
         return True

@@ -107,7 +107,7 @@ class FusedSsm:
             paths = [self.tree.tokens_to(tip) for tip in self.tips]
             penalty = sampling.repetition_penalty
             logits = penalize_repetition(logits, penalty, sequence.tokens, paths)
-        # Of both tips' children: each chain is as long as the trunk.
+        # The position of both tips' children: the SSM's own chain is as long as the trunk.
         position = self.request.root_position + len(self.tree.trunk) + 1
         calibration = self.drafter.calibration(sequence)
         return Frontier(logits, position, (), sampling, sequence.noise, calibration)
@@ -131,7 +131,8 @@ class FusedSsm:
     def draft(self, node_ids: list[int]) -> Draft:
         """The trunk and its own proposals, with its own scores, of the nodes that are kept."""
         tree = self.tree
-        # With the whole trunk, after which it proposed: a draft is closed under ancestors.
+        # The trunk is included: its nodes are ancestors of proposals, and a draft has all
+        # ancestors.
         needed = self.own_nodes | {*tree.trunk}
         nodes = [node for node in node_ids if node in needed]
         number = {ROOT: ROOT} | {node: i for i, node in enumerate(nodes)}

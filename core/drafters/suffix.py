@@ -104,7 +104,7 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
         state.indexed = len(tokens)
         tail = np.array(tokens[-LONGEST_MATCH:], np.int64)
         depth = min(len(request.shape), request.budget)
-        # At each draft: another run of this prompt may have ended meanwhile.
+        # Read at each draft: another run of this prompt may have ended since the last one.
         same_prompt = self._texts.get(state.prompt, NO_POSITIONS)
         count, state.match, total = find_tree(
             state.own, self._earlier, tail, same_prompt,

@@ -269,7 +269,7 @@ class NodeServer:
         runs: list[ServedRun] = []
         replies = []
         for request in requests:
-            # Here, not when it is decoded: bounds that depend on the SSMs and the client.
+            # Checked here, not in decoding: these limits depend on the SSMs and the client.
             try:
                 _check(request, pool)
                 run = self._updated_run(client, request, pool, in_message, keep_drafts)

@@ -65,7 +65,7 @@ def credit_of(log_probs: Sequence[float]) -> float:
 def noise_of(ours: Sequence[float], theirs: Sequence[float]) -> float:
     """Standard error of `credit_of(ours) - credit_of(theirs)` on the same tokens; infinite without
     a token."""
-    # By token: what is hard to predict for both cancels.
+    # Differences of single tokens: what is hard to predict for both SSMs cancels.
     differences = [max(FLOOR, a) - max(FLOOR, b) for a, b in zip(ours, theirs, strict=True)]
     if not differences:
         return math.inf

@@ -52,8 +52,8 @@ def trim_lengths(
     if round(nodes) <= most:
         return tuple(lengths)
     shorter = list(lengths)
-    # Of each draft that may be shortened: its nodes and its index, negative, so that the first in
-    # the heap is the largest.
+    # (-nodes, -index) of each draft that may be shortened: the first in the heap is the largest
+    # draft, among equals the last one.
     heap = [(-group[i].width * n, -i) for i, n in enumerate(shorter) if n and not group[i].ready]
     heapq.heapify(heap)
     # A running difference is not exact to the last bit, so near the limit the sum decides.
@@ -123,7 +123,7 @@ def best_group(
             members = by_context[start:end]
             size = len(members)
             group = [live[i] for i in members]
-            # From the lengths of the smaller group: in a larger one no draft is longer.
+            # Starts from the lengths in the smaller group: in a larger one no draft is longer.
             shorter = trim_lengths(group, (*shorter, lengths[members[-1]]), MAX_PASS_NODES)
             fitting = trim_to_memory(group, shorter, costs)
             # A request that does not fit alone is tried, and may fail with its own error.

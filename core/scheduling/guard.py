@@ -109,7 +109,7 @@ class PlainGuard:
         return True
 
     def _begin_trial(self) -> None:
-        # Of a round with drafts: the tokens that it committed, those that plain rounds would have
-        # committed in its time, and the difference.
+        # Means over rounds with drafts: the tokens that a round committed, those that plain rounds
+        # would have committed in its time, and the latter minus the former.
         self._tokens, self._plain_tokens, self._lost_tokens = Average(), Average(), Average()
         self._opening_rounds = 0.0

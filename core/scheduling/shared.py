@@ -80,7 +80,7 @@ class Shared:
         # generate.
         self._open_ms = Meter()
         self._run_tokens = 1.0
-        # Of the planned round, see BatchLoad; 0: its trees have no common budget.
+        # The price of the planned round, see BatchLoad; 0: its trees have no common budget.
         self._price = 0.0
         # The planned round: the number of live requests, their record, and whether it is plain.
         self._num_live, self._plain = 0, False

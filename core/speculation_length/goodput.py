@@ -72,7 +72,7 @@ class Goodput:
         ssms = tuple(name for name in config.drafters if as_one or not is_model_free(name))
         has_router = bool(routing_rule(config.routing).implementation)
         is_one_group = as_one or has_router
-        # One SSM: the host overhead of five takes as long as a pass of the bundled LLM
+        # Only one SSM: the host overhead of five takes as long as a pass of the bundled LLM
         # (docs/results.md, "Speculation length").
         self._groups = [_DrafterGroup(ssms if is_one_group else ssms[:1])] if ssms else []
         # A lookup costs no pass: a group of its own, so that it may stay on without the SSM.
@@ -107,7 +107,7 @@ class Goodput:
 
     def share(self, load: BatchLoad | None) -> None:
         """See SharesPass. The plan is dropped when sharing begins or ends."""
-        # Not for a load that has only changed: it does in every round.
+        # Not when the load only changes, which it does in every round.
         if (load is None) != (self._round_costs.load is None):
             self._choice = None
         self._round_costs.load = load

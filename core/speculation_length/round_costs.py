@@ -170,7 +170,7 @@ class RoundCosts:
         drafting_ms *= 1 - min(1.0, outcome.hidden_ms / drafted_ms)
         nodes = max(1, sum(draft.num_verified for draft in drafts.values()))
         verify_ms = self.verify_ms(outcome.num_nodes) - self.verify_ms(0)
-        # By nodes: a node that both groups proposed counts for both.
+        # In proportion to nodes: a node that several groups proposed counts for each of these.
         verify_ms *= sum(draft.num_verified for draft in own.values()) / nodes
         return drafting_ms + verify_ms + (self.overhead_ms if first else 0.0)
 

@@ -75,7 +75,7 @@ class Trend:
     def _decide(self) -> Choice:
         length = self._choice.length
         lengths, times = zip(*self._points, strict=True)
-        # In ms a token for one more step of length.
+        # Change of the milliseconds per token with one more step of length.
         slope = linear_regression(lengths, times).slope if len({*lengths}) > 1 else None
         if slope is None:
             change, why = STEP, "nothing to compare with yet"

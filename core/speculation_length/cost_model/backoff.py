@@ -68,7 +68,7 @@ class RunBackoffs:
         off before keeps its wait."""
         failed_runs = self._shared.failed_runs.get(name, 0) + 1
         self._shared.failed_runs[name] = failed_runs
-        # Else only for this run, as another text may suit it.
+        # Before that it is switched off for this run only: another text may suit it.
         is_for_all = failed_runs >= MAX_FAILED_RUNS
         backoffs = self._shared.disabled_for_all_runs if is_for_all else self._own
         backoffs.setdefault(name, Backoff())

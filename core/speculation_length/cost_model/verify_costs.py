@@ -14,7 +14,8 @@ from core.models.protocol import LanguageModel, chain
 
 __all__ = ["NODE_COUNTS", "VerifyCosts", "measure_verify_costs"]
 
-# With the root, 3 and 7 nodes fill the rows of a matrix product: often as cheap as one node less.
+# With the root, 3 and 7 nodes are 4 and 8 rows, which a matrix product often multiplies as fast as
+# 3 and 7 rows.
 NODE_COUNTS = (0, 1, 2, 3, 4, 7, 8, 12, 16, 24, 32, 48, 64)
 # `max_tree_nodes=auto` lets a verification take this many times t(0).
 AFFORDABLE = 1.5
