@@ -91,7 +91,7 @@ class PromptRow:
     rate_per_position: tuple[float, ...]
     best_drafter: str
     rejected_most: int | None
-    """The number of accepted tokens before most rejections; None if nothing was rejected."""
+    """The most frequent number of accepted tokens before a rejection; None without rejections."""
     same: Same
     idle: str | None = None
     """Why nothing was drafted although there were drafters, empty if unknown; None if something was

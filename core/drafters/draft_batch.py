@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 COMPILED_KINDS = ("topk", "coupled")
-"""Draft kinds that one call drafts for all requests: compiled, or on the device."""
+"""Draft kinds that one call can draft for all requests: compiled, or on the device."""
 MOST_ROWS = 512
 """The most rows of logits of one call: those of all its drafts are in memory at once."""
 
@@ -96,8 +96,8 @@ def _is_packable(slot: DraftSlot) -> bool:
         return False
     if not slot.is_coupled:
         return True
-    # The kernel reads the noise of positions that may not be drafted: only keyed noise allows it.
-    # Nor does it apply a warper beyond the temperature.
+    # The kernel applies no warper beyond the temperature, and reads the noise of positions that may
+    # stay undrafted, which only keyed noise allows.
     return not sampling.warps and isinstance(request.sequence.noise, SeededNoise)
 
 

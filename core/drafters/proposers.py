@@ -176,7 +176,7 @@ def _top_children(
     )
     rows = zip(ids.tolist(), values.tolist(), strict=True)
     return [
-        # A token of score 0 is excluded by top-k or top-p: the LLM never chooses it.
+        # A token of score 0 is excluded by top-k, top-p or min-p: the LLM never chooses it.
         [
             [Child(t, v) for t, v in zip(tokens[:width], scores[:width], strict=True) if v > 0.0]
             for tokens, scores in islice(rows, size)

@@ -118,7 +118,7 @@ class GuardedDrafter:
 
     @property
     def learns(self) -> bool:
-        """Whether the class has a `learn` of its own, see LookupDrafter."""
+        """Whether the class has its own `learn`, and `learns` is set, see LookupDrafter."""
         drafter = self._drafter
         own = isinstance(drafter, LookupDrafter) and type(drafter).learn is not LookupDrafter.learn
         return own and bool(getattr(drafter, "learns", False))  # absent if __init__ was not called

@@ -31,9 +31,9 @@ LARGEST_PROBABILITY = 1.001  # rounding
 @dataclass(slots=True)
 class DraftClock:
     """When a message was sent to a node and its answer received, in seconds of time.perf_counter;
-    `busy_s`: time from its arrival on the node to the answer. `share`: of this time, if nodes
-    worked in parallel and their times have to add up to the round's. Clocks of two machines are not
-    compared: both ways on the wire are assumed to take equally long."""
+    `busy_s`: time from its arrival on the node to the answer. `share`: the part of the time that
+    counts where nodes worked in parallel, so that their times add up to the round's. Clocks of two
+    machines are not compared: both ways on the wire are assumed to take equally long."""
 
     sent: float = field(default_factory=time.perf_counter)
     received: float = 0.0

@@ -52,8 +52,8 @@ ALIKE = 1.4
 
 
 def credit_of(log_probs: Sequence[float]) -> float:
-    """Discounted mean of natural log-probabilities, the newest token last: FORGETTING a token of
-    age. FLOOR without a token."""
+    """Discounted mean of natural log-probabilities, the newest token last: a token's weight is
+    FORGETTING to the power of its age. FLOOR without a token."""
     weight = total = 0.0
     for age, value in enumerate(reversed(log_probs)):
         share = FORGETTING**age

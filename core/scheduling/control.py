@@ -30,7 +30,7 @@ class SpeculationLimit:
 
 
 class SpeculationControl:
-    """Steps one limit for all requests, between plain decoding and the most that one requests.
+    """Steps one limit for all requests, from plain decoding to the most that any of them requests.
 
     In the paper an idle LLM gets one token or drafter more, without a bound. Here the limit starts
     at the most that a live request requests and never exceeds it: `fixed` always drafts

@@ -72,7 +72,8 @@ class Shared:
     def __init__(self, times: BatchTimes) -> None:
         self._times = times
         self._records: dict[int, _SizeRecord] = {}
-        # The records of requests that are alone, by their kind: unlike ones have no common average.
+        # The records of requests that are alone, by their kind: different kinds have no common
+        # average.
         self._alone: dict[Hashable, _SizeRecord] = {}
         # A round's time outside the models, per request: plain, and with drafts.
         self._overhead_ms = {False: Meter(), True: Meter()}

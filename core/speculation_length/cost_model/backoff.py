@@ -64,8 +64,8 @@ class RunBackoffs:
         return self._own.get(name) or self._shared.disabled_for_all_runs[name]
 
     def switch_off(self, name: str) -> None:
-        """Its first probe is due after FIRST_INTERVAL rounds; one that a concurrent run switched
-        off before keeps its wait."""
+        """The drafter's first probe is due after FIRST_INTERVAL rounds; a drafter that a concurrent
+        run has switched off for all runs keeps its wait."""
         failed_runs = self._shared.failed_runs.get(name, 0) + 1
         self._shared.failed_runs[name] = failed_runs
         # Before that it is switched off for this run only: another text may suit it.

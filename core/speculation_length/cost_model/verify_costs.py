@@ -85,7 +85,7 @@ def _between(counts: list[int], costs: list[float], n: int) -> float:
 
 
 def measure_verify_costs(llm: LanguageModel) -> VerifyCosts:
-    """Times passes of every node count at two contexts, interleaved, so that a noisy moment affects
+    """Times passes at two contexts, in sweeps over all node counts, so that a noisy moment affects
     all node counts alike; torch uses one thread, as it does while requests are decoded."""
     # Passes are timed as they will run; a policy may need the table while no run is admitted.
     alone = TorchAlone((llm,))
