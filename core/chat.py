@@ -28,8 +28,9 @@ ASK = "> "
 def converse(
     engine: Engine, sampling: SamplingParams, speculation: SpeculationConfig, source: TextIO
 ) -> None:
-    """Answers every line of `source` until it ends: texts to standard output, the rest to standard
-    error. Raises ConfigError if the LLM has no chat template, and for bytes that are no text."""
+    """Answers every message of `source`, one a line, until it ends: answers to standard output;
+    hints, notes, speeds and errors to standard error. Raises ConfigError if the LLM has no chat
+    template, and for bytes that cannot be decoded as text."""
     models = engine.models
     # User and assistant in turn, the user's first.
     messages: list[dict[str, str]] = []
@@ -47,7 +48,7 @@ def converse(
         try:
             answer = _answer(engine, next_request(line))
             messages += [_message("user", line), _message("assistant", answer)]
-        except ConfigError as error:  # a context that is full, say: the next line may be shorter
+        except ConfigError as error:  # e.g. a full context: the next line may be shorter
             print(f"error: {error}; {NEW} begins anew", file=sys.stderr, flush=True)
 
 
@@ -57,7 +58,7 @@ def _message(role: str, content: str) -> dict[str, str]:
 
 def _lines(source: TextIO) -> Iterator[str]:
     """The lines of `source` that are not blank; a terminal shows `ASK` before each. Raises
-    ConfigError for bytes that are no text."""
+    ConfigError for bytes that cannot be decoded as text."""
     interactive = source is sys.stdin and source.isatty()
     if interactive:
         with suppress(ImportError):  # not every Python has it

@@ -36,10 +36,11 @@ LONGEST_SHOWN = 300
 
 
 def one_line(value: object, longest: int = LONGEST_SHOWN) -> str:
-    """Text of a file or of another package, for a message: one line without control characters, at
-    most `longest` characters and three dots."""
+    """Text from a file or another package as one line of a message: without control characters, at
+    most `longest` characters, then three dots if it was longer."""
     text = str(value)
-    # An escaped character takes up to ten; of a long text only the beginning is read.
+    # Only the beginning of a long text is read. An escape has up to ten characters, so `line` may
+    # be longer than `words`.
     words = " ".join(text[: 4 * longest].split())
     line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)
     return line if len(line) <= longest and len(text) <= 4 * longest else f"{line[:longest]}..."
@@ -55,7 +56,7 @@ class SpecScopeError(Exception):
 
 
 class ConfigError(SpecScopeError, ValueError):
-    """A request or configuration that cannot be run as asked."""
+    """A request, configuration or argument with a value that is not allowed."""
 
 
 def _format_value(value: object) -> str:
@@ -88,7 +89,7 @@ class VocabMismatchError(ModelError):
 
 
 class RankError(ModelError):
-    """A process of an LLM over ranks that ended, or that does not answer in time."""
+    """A rank, one process of a divided LLM, that has ended or does not answer in time."""
 
 
 class OutOfMemoryError(ModelError):
@@ -143,8 +144,8 @@ class CellInterruptedError(StudyError):
 
 # Errors that a model, a device, a request or a caller's callback is expected to raise now and then.
 EXPECTED_ERRORS = (SpecScopeError, RuntimeError, ValueError, MemoryError)
-# Errors of third-party code: a model's pass, a tokenizer, a chat template. One in a drafter drops
-# that drafter, its run goes on; one in the LLM ends that request, the others go on. Any type is
-# seen: a token outside the embedding is an IndexError, a deleted folder an OSError, and tokenizers
-# raises bare Exceptions.
+# Errors of third-party code: a model's pass, a tokenizer, a chat template. An error in a drafter
+# drops that drafter, and its run goes on; an error in the LLM ends its request, and other requests
+# go on. Any type occurs: a token outside the embedding is an IndexError, a deleted folder an
+# OSError, and the package tokenizers raises bare Exceptions.
 MODEL_FAULTS = (Exception,)

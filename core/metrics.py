@@ -23,7 +23,7 @@ __all__ = [
     "union_ms",
 ]
 
-# The lanes that are no drafter's name: the LLM, and stages that run on no model.
+# Lanes that are not named after a drafter: the LLM's, and those of stages that run no model.
 LLM_LANE = "llm"
 HOST_LANES = ("combine", "verify", "commit")
 NOT_DRAFTING = (LLM_LANE, *HOST_LANES)
@@ -159,8 +159,8 @@ def audition_ms(event: RoundCompleted) -> float:
     """Milliseconds of a routed round that auditions took: SSMs scoring the text's last tokens, in
     the first round the prompt's."""
     later_ms = sum(span.ms for span in event.spans if span.name == "audition")
-    # In logs the prompt's audition is a part of the prefill. An SSM that waits reads the prompt for
-    # nothing else; where one does, each SSM's first prefill span is its audition.
+    # The prompt's audition is recorded as prefill spans. A waiting SSM reads the prompt only for
+    # the audition: so if a waiting SSM has a prefill span, each SSM's first one is its audition.
     waiting = {one.drafter for one in event.routing if one.role == "waiting"}
     ssms = {one.drafter for one in event.routing}
     first: dict[str, float] = {}

@@ -1,6 +1,6 @@
 """`python -m core.nodes`: SSMs that draft for engines elsewhere.
 
-Exit codes as of `python -m core`.
+Exit codes: 0; 2 with one line for any SpecScopeError; 130 when interrupted.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ __all__ = ["CommitResult", "TokenSequence"]
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """The tokens that a round committed: of the accepted ones those up to the end of the run.
-    `text_deltas`: the text that each one completed.
+    """The tokens that a round committed: the verdict's, up to the one that ends the run.
+    `text_deltas`: the text that each of these tokens completed.
 
     `finish_reason` is empty while the run goes on, else `eos`, `stop`, `length` or `context`.
     """
@@ -118,7 +118,7 @@ class TokenSequence:
             text = self._tail + (delta or self.special_texts.get(token_id, ""))
             if any(stop in text for stop in self.sampling.stop):
                 return "stop"
-            # A stop string may span tokens: keep as many characters as it may have begun with.
+            # A stop string may span tokens: keep the characters that may be the beginning of one.
             self._tail = text[-(longest - 1) :] if longest > 1 else ""
         if self.num_new >= self.sampling.max_new_tokens:
             return "length"

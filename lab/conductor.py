@@ -1,8 +1,8 @@
 """Measures studies one at a time, on its own thread.
 
-A study belongs to the store: it goes on when every tab is closed, and any tab sees its progress. A
-visitor's run takes precedence: no cell starts during a visitor's run; a cell that one interrupts is
-measured again.
+A study belongs to the store: it goes on when every tab is closed, and any tab can show its
+progress. A visitor's run takes precedence: no cell starts during it, and a cell that it interrupts
+is measured again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ measured."""
 END_TIMEOUT_S = 10.0
 """Seconds that a cancelled run may take to end."""
 MAX_WARMED = 8
-"""Configurations that are run once, for WARMING_TOKENS tokens, before the first cell."""
+"""The number of configurations, the first ones, that are run for WARMING_TOKENS tokens before the
+first cell."""
 WARMING_TOKENS = 8
 
 
@@ -59,10 +60,10 @@ class Conductor:
         self._prompts: dict[str, tuple[int, ...]] = {}
 
     def begin(self, study: Study, owner: str = "") -> None:
-        """Store a new study and measure it. StudyError while another is measured; if by another
-        server, the study is stored all the same, stopped. ConfigError, and nothing is stored, if a
-        prompt or a configuration cannot be run."""
-        # Before the checks, which take a while: a second study is refused meanwhile.
+        """Store a new study and measure it. StudyError while another study is measured; if another
+        server measures it, the new study is stored as stopped. ConfigError, and nothing is stored,
+        if a prompt or a configuration cannot be run."""
+        # Reserved before the checks, which take a while: a second study is refused from here on.
         self._reserve(study, owner)
         with self._report_failure():
             check(study, self._runs)
@@ -152,8 +153,8 @@ class Conductor:
             raise
 
     def _claim_in_log(self, study: Study) -> None:
-        """Claims the study in the log, which other servers may share; StudyError if one
-        measures."""
+        """Claims the study in the log, which other servers may share; StudyError if one of them is
+        measuring a study."""
         with self._unsaved_states.discarding_state(study.study_id):
             if not self._store.claim(study.study_id):
                 raise StudyError(
@@ -275,7 +276,7 @@ class Conductor:
     def _heartbeat(self) -> None:
         if time.monotonic() >= self._next_heartbeat:
             self._next_heartbeat = time.monotonic() + HEARTBEAT_S
-            with suppress(StoreError):  # the next one will do
+            with suppress(StoreError):  # the next heartbeat is tried after HEARTBEAT_S
                 self._store.beat(self.progress().study_id)
 
     def _measure_cell(self, study: Study, cell: Cell, owner: str) -> Measured:
@@ -304,11 +305,11 @@ class Conductor:
             self._runs.forget(self._lost.pop())
 
     def _run_to_end(self, request: Request, owner: str, in_log: bool = True) -> ActiveRun:
-        """One run to its end; interrupted if a visitor's run begins beside it. The first run that
+        """One run to its end; interrupted if a visitor's run begins meanwhile. The first run that
         resolves `max_tree_nodes=auto` fixes the number for the whole study."""
         run = self._runs.start(with_nodes(request, self._nodes), owner, in_log)
         try:
-            # `busy` counts this run, too: above 1 a visitor's run waits or runs beside it.
+            # `busy` counts this run, too: above 1 a visitor's run waits or runs as well.
             while not run.is_done and not self._stop.is_set() and self._runs.busy() <= 1:
                 run.wait_done(POLL_S)
                 self._heartbeat()

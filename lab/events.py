@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class StudyBegun:
-    """`done` cells were stored by an earlier session and are not measured again."""
+    """`done` cells are stored from an earlier measurement and are not measured again."""
 
     done: int
     total: int

@@ -34,7 +34,7 @@ FEW = 6
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A figure with its bootstrap 95 % interval; `groups`: the number of resampled groups. `ends`:
-    the interval is just the range from the lowest to the highest group, as with few groups."""
+    the interval is the range from the lowest to the highest group, as with few groups."""
 
     value: float
     low: float
@@ -53,7 +53,8 @@ def estimate(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate | None:
-    """`statistic` of all values, with the percentile interval of resampled groups; None of nothing.
+    """`statistic` of all values, with the percentile interval of resampled groups; None without
+    values.
 
     Values of one group (a prompt, measured several times) are not independent: groups are drawn
     with replacement, each with all its values. A value is a number or a row of numbers. The seed is

@@ -40,8 +40,8 @@ __all__ = [
 MAX_VALUES = 50
 MAX_POINTS = 1000
 ROOM = MappingProxyType({"speculation_length": 0, "max_speculation_length": MAX_SPECULATION_LENGTH})
-"""Two fields that limit each other, at their widest values, so that one value can be checked
-alone."""
+"""Two fields that limit each other, at their widest values, so that a value of either can be
+checked alone."""
 LISTS = ("expansion", "drafters", "weight_bounds")
 NOT_TUNED = ("record_top_k", "carry_over")
 TEMPERATURE = "temperature"
@@ -50,7 +50,7 @@ FIELDS = (
     *(field.name for field in dataclasses.fields(SpeculationConfig) if field.name not in NOT_TUNED),
     TEMPERATURE,
 )
-# For older studies: the name of a point, where a value has no space behind a comma.
+# The fields in a point's name, for older studies; values have no space after a comma.
 _AXIS_FIELD = re.compile(rf"(?:^|, )({'|'.join(FIELDS)})=")
 LEFT_OUT = "it was left out when the study began"
 
@@ -83,7 +83,7 @@ class Grid:
 
 
 def axis_from_text(field: str, typed: str) -> Axis:
-    """`4, 8, 12`, or `1,1,3 | 1,2,2` where a value has commas of its own. ConfigError names it."""
+    """`4, 8, 12`, or `1,1,3 | 1,2,2` where values have commas. ConfigError names the field."""
     _check_field(field)
     separator = "|" if "|" in typed or field in LISTS else ","
     parts = [part.strip() for part in typed.split(separator)]
@@ -108,7 +108,7 @@ def grid(
     sampling: SamplingParams | None = None,
     drafters: Collection[str] | None = None,
 ) -> Grid:
-    """Every combination of the axes' values over `base`, the last axis fastest.
+    """Every combination of the axes' values over `base`; the last axis varies fastest.
 
     `drafters`: the loaded ones, to refuse points that name others; None: all are allowed.
     ConfigError if no combination can run, or an axis occurs twice.
@@ -192,8 +192,8 @@ def grid_of(study: Study) -> Grid:
 
 
 def _axes_of(study: Study, by_name: Mapping[str, Configuration]) -> list[Axis]:
-    """The study's axes; for an old study without them, those that its configurations' names
-    have."""
+    """The study's axes; for an older study without them, those in the names of its
+    configurations."""
     if study.axes and by_name:
         axes = [axis_of(field, values) for field, values in study.axes]
         return [Axis(axis.field, _in_order(axis.values)) for axis in axes]

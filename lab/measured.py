@@ -39,7 +39,7 @@ class Measured:
     rounds, `drafted_per_round` the depth of each tree. `auto_nodes`: what `max_tree_nodes=auto`
     resolved to (lab.budgets), None if it was not used. `idle`: why nothing was drafted although
     there were drafters; empty if something was. `schedule`: the rule that scheduled its rounds,
-    empty if it had its own budget; `num_others`: the most requests served at the same time.
+    empty if it had its own budget; `num_others`: the most other requests served at the same time.
     """
 
     run_id: str

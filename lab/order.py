@@ -39,7 +39,8 @@ class Cell:
 
 
 def blocks(items: Sequence[str], repeats: int) -> list[Block]:
-    """Repeats outermost, so that an interrupted run has covered as many items as possible."""
+    """Repeats outermost, so that an interrupted measurement has covered as many items as
+    possible."""
     return [Block(item, repeat) for repeat in range(repeats) for item in items]
 
 

@@ -28,7 +28,7 @@ MAX_PROMPTS = 500
 SEPARATOR = "---"
 LONGEST_ID = 80
 EXCERPT = 50
-# As a filter: prompts without a domain.
+# The filter value for prompts without a domain; no prompt may have this domain.
 NO_DOMAIN = "none"
 
 
@@ -64,7 +64,7 @@ def prompts_from_text(typed: str) -> tuple[StudyPrompt, ...]:
 
 
 def is_separated(typed: str) -> bool:
-    """Whether lines of SEPARATOR stand between the prompts, so that they may have several lines."""
+    """Whether lines of SEPARATOR divide the prompts, so that these may have several lines."""
     return any(line.strip() == SEPARATOR for line in _lines(typed))
 
 

@@ -12,7 +12,7 @@ __all__ = ["ActiveRun", "RunHost", "StudyStore"]
 
 
 class ActiveRun(Protocol):
-    """A running request; `RunHost.start` also records it."""
+    """A request that `RunHost.start` has begun."""
 
     @property
     def is_done(self) -> bool: ...

@@ -1,7 +1,8 @@
 """Study: configurations x prompts x repeats, as one frozen value that can be stored as JSON.
 
-All cells of a study have the same sampling, so that their texts can be compared; each repeat has
-its own seed, the same for every configuration and prompt.
+All cells of a study have the same sampling, so that their texts can be compared, except that a
+configuration may have its own temperature. Each repeat has its own seed, the same for every
+configuration and prompt.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ DEFAULT_SEED = 1000
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A speculation configuration with a name. `temperature`: in place of the study's; None: as the
-    study has it."""
+    """A speculation configuration with a name. `temperature`: in place of the study's; None: the
+    study's."""
 
     name: str
     speculation: SpeculationConfig
@@ -81,8 +82,8 @@ class Study:
             Request("x", self._sampling_of(one), one.speculation, self.chat)
 
     def is_of(self, loaded: tuple[str, ...]) -> bool:
-        """Whether these are the study's models, as far as is known."""
-        # Older studies recorded no device: then only name and dtype are compared.
+        """Whether these are the study's models, as far as the study recorded them."""
+        # Older studies recorded no fingerprint or no device: these parts are not compared.
         pairs = zip(self.models, loaded, strict=False)
         return len(self.models) == len(loaded) and all(
             own == one or one.startswith(f"{own.removesuffix(')')}, ") for own, one in pairs
@@ -156,7 +157,7 @@ class Study:
 
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> Study:
-        """The inverse of `to_plain`. ConfigError if a newer version wrote it."""
+        """The inverse of `to_plain`. ConfigError for values that are no study of this version."""
         try:
             sampling = values["sampling"]
             return cls(

@@ -55,8 +55,8 @@ class ConfigurationRow:
     """A configuration over all its cells. Tokens per pass and acceptance are of the pooled rounds.
 
     `speed`: median tokens per second, with the `slowest` and `fastest` cell; `ratio`: to plain
-    decoding, the median within blocks with its bootstrap 95 % interval over prompts (over repeats
-    if there is one prompt).
+    decoding, the median of the ratios within blocks with its bootstrap 95 % interval over prompts
+    (over repeats if there is one prompt).
     """
 
     name: str
@@ -72,7 +72,8 @@ class ConfigurationRow:
     draft_share: float | None
     same: Same
     drafted_per_pass: float | None = None
-    """The mean depth of the drafts; None if nothing was drafted."""
+    """The mean depth of verified trees, cut at the text's end, 0 in rounds without drafts; None if
+    nothing was drafted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class PromptRow:
     rate_per_position: tuple[float, ...]
     best_drafter: str
     rejected_most: int | None
-    """The number of accepted tokens before most rejections; None if nothing was rejected."""
+    """The most frequent number of accepted tokens before a rejection; None without rejections."""
     same: Same
     idle: str | None = None
     """Why nothing was drafted although there were drafters, empty if unknown; None if something was
@@ -227,7 +228,7 @@ def _idle(measured: Sequence[Measured]) -> str | None:
 
 
 def _bases(study: Study, results: Results, cells: Results) -> list[tuple[Measured, Measured]]:
-    """These cells' results, each with plain decoding's in the same block, where both are there."""
+    """These cells' results, each with plain decoding's in the same block, if measured."""
     pairs = [
         (result, results.get(Cell(study.base_of(cell.contestant), cell.item, cell.repeat)))
         for cell, result in cells.items()

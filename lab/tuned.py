@@ -26,8 +26,8 @@ class Tuned:
     `grid.configurations[i]`; `plains`: plain decoding's rows by their temperature, None where that
     is no axis; `best` an index into `rows`, None before anything is measured; `alike`: groups of
     points that drafted the same in every run, so that they differ by noise only; `as_good`: points
-    whose interval of speed overlaps the best's or that are `alike` with it; `over`: the intervals'
-    groups, `prompt` or `repeat`."""
+    whose interval of the speed-up overlaps the best's or that are `alike` with it; `over`: the
+    intervals' groups, `prompt` or `repeat`."""
 
     grid: Grid
     plains: Mapping[float | None, ConfigurationRow]
@@ -117,6 +117,6 @@ def _length(measured: Mapping[Cell, Measured]) -> Estimate | None:
     pooled = estimate(parts, pooled_length)
     if pooled is None or pooled.groups >= FEW:
         return pooled
-    # The ratio's interval over so few is their range: this one beside it is to be read alike.
+    # With so few groups the ratio's interval is their range: this one must mean the same.
     each = [float(pooled_length(np.asarray(part))) for part in parts]
     return replace(pooled, low=min(each), high=max(each), ends=True)

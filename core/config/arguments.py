@@ -31,7 +31,7 @@ REWORDED = tuple(
         (r"^argument \S+: (\w+ is .+)", r"\1"),
     )
 )
-"""argparse's messages about a value, and the form of ConfigError.of."""
+"""Patterns of argparse's messages about a value, each with its form as `ConfigError.of` writes."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -39,7 +39,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raises ConfigError, in the form of `ConfigError.of` for the errors in REWORDED."""
-        # By argparse's own words, since its errors carry no fields.
+        # Matched by argparse's wording, since its errors have no fields.
         for pattern, words in REWORDED:
             message = pattern.sub(words, message)
         raise ConfigError(message)

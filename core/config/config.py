@@ -146,8 +146,9 @@ class SpeculationConfig:
     names of SSMs, `ngram`, `suffix`, `table`, import paths of user-defined drafters; empty is plain
     decoding. `expansion` <k1,...,km>: a speculation length of s uses its first s entries, padded
     with 1. `max_tree_nodes`: a number, `uncut`, or `auto`: at most 64, and no more than can be
-    verified in 1.5 plain passes (no more than were timed, if the length policy measures times
-    itself). It is divided among the drafters before drafting, and no combined tree has more nodes.
+    verified in the time of 1.5 plain passes (if the length policy weighs times itself: no more than
+    the largest tree that was timed). It is divided among the drafters before drafting, and no
+    combined tree has more nodes.
 
     `combine`: a rule of COMBINE_RULES; `vote_tree` keeps `vote_nodes` nodes. Weighted rules use the
     drafters' `weights`: `paper` (Minions' rewards, by `eta`, within `weight_bounds`) or

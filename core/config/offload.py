@@ -32,7 +32,7 @@ class Offload:
 
 
 def offload_of(mode: str | None, resident: Any, mbps: Any) -> Offload | None:
-    """The Offload that a command line asks for, None without a `mode`. Raises ConfigError."""
+    """The Offload of a command line's arguments, None without a `mode`. Raises ConfigError."""
     # An argument without effect is refused, not ignored.
     if mode is None:
         for field, value in (("resident", resident), ("offload_mbps", mbps)):

@@ -68,9 +68,9 @@ AheadDraftsByName = dict[str, AheadDraft]
 class AheadDrafting:
     """Runs plans during one LLM pass. `results`: the drafts of each plan; `failed`: errors by SSM.
 
-    Stops between two of its passes once the LLM's has ended: an unfinished draft is continued in
-    its round if its outcome came true. All noise is keyed by position, so a draft made ahead equals
-    one made on time.
+    Stops between two of its passes once the LLM's pass has ended: an unfinished draft is continued
+    in its round if its outcome came true. All noise is keyed by position, so a draft made ahead
+    equals one made on time.
     """
 
     def __init__(self, ssms: Mapping[str, SsmDrafter], plans: Sequence[AheadPlan]) -> None:
@@ -111,8 +111,8 @@ class AheadDrafting:
         return [name for name, members in self._members.items() if members]
 
     def _lead_ssms(self) -> dict[int, str]:
-        """The SSM that predicts each plan's outcome: that of the greatest weight. A second opinion
-        would cost one more pass of the few that fit beside the LLM's."""
+        """The SSM that predicts each plan's outcome: that of the greatest weight. A prediction by
+        a second SSM would take one more of the few passes that fit into the time of the LLM's."""
         leads: dict[int, str] = {}
         for name, members in self._members.items():
             for i in members:

@@ -18,7 +18,7 @@ __all__ = ["Calibration", "updated_temperatures", "scores_of"]
 STEP = 0.05
 # Bounds of beta, the inverse temperature.
 MIN_BETA, MAX_BETA = 0.25, 4.0
-# The least variance that a step is divided by: a row that is certain has none.
+# The least variance that a step is divided by: a row that is certain has variance 0.
 MIN_CURVATURE = 0.05
 # Replaces -inf, whose product with its weight 0 would be NaN.
 MIN_UTILITY = -1e4
@@ -35,7 +35,7 @@ class Calibration:
         self.temperature = temperature
 
     def copy(self) -> Calibration:
-        """One of the same temperature that is updated by itself."""
+        """A calibration of the same temperature that is updated separately."""
         return Calibration(self.temperature)
 
     def scores(self, utilities: torch.Tensor) -> torch.Tensor:
@@ -45,7 +45,7 @@ class Calibration:
 
     def observe(self, utilities: Sequence[float], moments: Sequence[tuple[float, float]]) -> None:
         """Updates by the `utilities` of committed tokens, with the `moments` of each one's row."""
-        # Fitted is beta, in which the log-likelihood is concave; in the temperature it is not.
+        # Beta is fitted: the log-likelihood is concave in beta, but not in the temperature.
         beta = 1 / self.temperature
         for one, (mean, variance) in zip(utilities, moments, strict=True):
             # Newton, first derivative over second: where the token's utility is below the mean,

@@ -36,8 +36,8 @@ LONGEST_CONTEXT = 3
 CANDIDATES = 7
 _WEIGHT, _HASH, _LENGTH = CANDIDATES, 2 * CANDIDATES, 2 * CANDIDATES + 1
 _ROW = 2 * CANDIDATES + 2
-# _WAYS: rows per bucket. _FADING: when one is overwritten, the others lose 1 / 2**_FADING of their
-# weights.
+# _WAYS: rows per bucket. _FADING: when a row is overwritten, the other rows of its bucket lose
+# 1 / 2**_FADING of their weights.
 _WAYS, _FADING = 4, 4
 # ONCE: weight of one occurrence. A row with a heavier candidate than _HEAVIEST is halved.
 ONCE, _HEAVIEST = 64, 1 << 24
@@ -68,7 +68,7 @@ def _find(table: np.ndarray, code: int, length: int) -> int:
     """The row of a context; -1: there is none."""
     first = code % (table.shape[0] // _WAYS) * _WAYS
     for row in range(first, first + _WAYS):
-        # By hash alone: contexts of one hash share their counts, which are only proposals.
+        # Compared by hash alone: contexts of one hash share counts, which only make proposals.
         if table[row, _LENGTH] == length and table[row, _HASH] == code:
             return row
     return -1
@@ -93,8 +93,8 @@ def _make_room(table: np.ndarray, code: int) -> int:
         if table[row, _LENGTH] == 0:
             return int(row)
         weight = _weight(table, row)
-        # A row of weight 0 may have just been made for a shorter context of this token: chosen only
-        # where all of them are.
+        # A row of weight 0 may have just been made for a shorter context at the same position: it
+        # is chosen only where all rows of the bucket have weight 0.
         if weight > 0 and (least == 0 or weight < least):
             best, least = row, weight
     for row in range(first, first + _WAYS):
@@ -344,7 +344,7 @@ def grow_tree(
 
     Fills `nodes` with rows of token, parent, score, rank among siblings, context length, share;
     returns their number and that of the look-ups. Scratch: `numbers` (5, n) int64 and `chances`
-    (2, n) for n >= (budget + 1) x CANDIDATES; `path` (tail and depth).
+    (2, n) for n >= (budget + 1) x CANDIDATES; `path`, at least len(tail) + `depth` long.
     """
     candidates = _Candidates(
         numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], chances[0], chances[1]

@@ -38,9 +38,9 @@ __all__ = [
 ]
 
 COMPILED_KINDS = ("topk", "coupled")
-"""Draft kinds that one call drafts for all requests: compiled, or on the device."""
+"""Draft kinds that one call can draft for all requests: compiled, or on the device."""
 MOST_ROWS = 512
-"""Rows of logits of all drafts of one call; they are in memory at the same time."""
+"""The most rows of logits of one call: those of all its drafts are in memory at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,8 @@ def _is_packable(slot: DraftSlot) -> bool:
         return False
     if not slot.is_coupled:
         return True
-    # The kernel reads the noise of positions that may not be drafted: only keyed noise allows it.
-    # Nor does it apply a warper beyond the temperature.
+    # The kernel applies no warper beyond the temperature, and reads the noise of positions that may
+    # stay undrafted, which only keyed noise allows.
     return not sampling.warps and isinstance(request.sequence.noise, SeededNoise)
 
 
@@ -178,7 +178,7 @@ class NoiseBuffer:
         self._whole = np.zeros(0)
 
     def offset(self, slot: DraftSlot, level: int) -> int:
-        """Offset of the noise of a draft's level; drafts of one position share it."""
+        """Offset of the noise of a draft's level; a run's drafts share it at each position."""
         request = slot.request
         position = request.root_position + 1 + level
         key = (request.sequence.run_id, position)

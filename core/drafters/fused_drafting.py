@@ -43,11 +43,11 @@ class _FusedRequest:
 
     def begin_step(self, depth: int) -> bool:
         """Sets its SSMs' tips if the trunk has reached `depth` - 1 and the length policy allows
-        another step; returns whether."""
+        another step; returns whether it did."""
         if self.error is not None or not self.members or not self._continues(depth):
             return False
         trunk = self.tree.trunk[-1] if self.tree.trunk else ROOT
-        # One tip where the SSM's own chain has ended, or is the trunk so far.
+        # Only the trunk's tip where the SSM's own chain has ended, or is the trunk so far.
         for member in self.members:
             member.tips = [trunk] if member.own in (None, trunk) else [trunk, member.own]
         return True
@@ -73,7 +73,7 @@ class _FusedRequest:
         best, best_score, highest, winner = ROOT, 0.0, 0.0, 0
         for member in self.members:
             fused, score = member.proposed[0]
-            # Strictly: of equal ones the first in drafter order.
+            # Strictly greater: of equal products the first in drafter order wins.
             if score * member.weight > highest:
                 best, best_score, winner = fused, score, member.request.index
                 highest = score * member.weight
@@ -86,7 +86,7 @@ class _FusedRequest:
         if best != ROOT:
             tree.trunk.append(best)
             tree.trunk_scores.append(best_score)
-            # Another SSM may be surer of this very token, and still count for less.
+            # Set here too, since rounding may make the path values of two proposals equal.
             tree.origins[best] = winner
 
     def fail(self, error: DrafterError) -> None:

@@ -21,9 +21,10 @@ __all__ = ["FusedSsm", "FusedTree"]
 
 @dataclass
 class FusedTree:
-    """All proposals as a trie. `values`: of each path, the product of the (weighted) scores with
-    which its tokens were proposed; `origins`: the drafter index of the proposal that put the token
-    there, on the trunk of the one that was fused. `trunk_scores`: of its tokens, not weighted."""
+    """All proposals as a trie. `values`: of each path, the product of its tokens' scores, times the
+    weights of the SSMs that proposed them; of several proposals of a token the highest product
+    counts. `origins`: the drafter index of that proposal; of a trunk token, of the SSM that won the
+    step. `trunk_scores`: of the trunk's tokens, not weighted."""
 
     token_ids: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
@@ -44,7 +45,7 @@ class FusedTree:
             self.values.append(value)
             self.origins.append(origin)
         node = self._children[key]
-        # Strictly, so that of equal proposals the first one counts.
+        # Strictly greater, so that of equal proposals the first one counts.
         if value > self.values[node]:
             self.values[node], self.origins[node] = value, origin
         return node
@@ -67,12 +68,13 @@ class FusedTree:
 @dataclass
 class FusedSsm:
     """One SSM's part of one request. `tree`: of all SSMs of the request. `weight`: at most 1.
-    `own`: the tip of its chain, None once that has ended. `places`: the pending node of its model
-    by node of the tree; `rows`: the row of its logits after each node that it was fed; `own_nodes`:
-    nodes that it proposed.
+    `own`: the tip of its own chain, None once that has ended. `places`: the pending node of its
+    model by node of the tree; `rows`: the row of its logits after each node that it was fed;
+    `own_nodes`: nodes that it proposed.
 
     In the current step: `tips`, the trunk's tip and that of its own chain, after which it proposes;
-    the `frontier` there; `proposed`, the node and its own score, ROOT and 0 where it has none.
+    the `frontier` there; `proposed`, for each tip the proposed node with its score, ROOT and 0
+    without a proposal.
     """
 
     drafter: SsmDrafter
@@ -105,7 +107,7 @@ class FusedSsm:
             paths = [self.tree.tokens_to(tip) for tip in self.tips]
             penalty = sampling.repetition_penalty
             logits = penalize_repetition(logits, penalty, sequence.tokens, paths)
-        # Of both tips' children: each chain is as long as the trunk.
+        # The position of both tips' children: the SSM's own chain is as long as the trunk.
         position = self.request.root_position + len(self.tree.trunk) + 1
         calibration = self.drafter.calibration(sequence)
         return Frontier(logits, position, (), sampling, sequence.noise, calibration)
@@ -113,6 +115,7 @@ class FusedSsm:
     def propose(self, proposals: Proposals) -> None:
         """Adds its best token after each tip to the tree."""
         assert self.frontier is not None
+        # The row in the concatenation of `logits`: each step appends one row for each of its tips.
         for tip in self.tips:
             self.rows[tip] = len(self.rows)
         self.logits.append(self.frontier.logits)
@@ -128,7 +131,8 @@ class FusedSsm:
     def draft(self, node_ids: list[int]) -> Draft:
         """The trunk and its own proposals, with its own scores, of the nodes that are kept."""
         tree = self.tree
-        # With the whole trunk, after which it proposed: a draft is closed under ancestors.
+        # The trunk is included: its nodes are ancestors of proposals, and a draft has all
+        # ancestors.
         needed = self.own_nodes | {*tree.trunk}
         nodes = [node for node in node_ids if node in needed]
         number = {ROOT: ROOT} | {node: i for i, node in enumerate(nodes)}
@@ -144,7 +148,7 @@ class FusedSsm:
             scores[rows, token_ids].tolist() if nodes else [],
             # A fused token has no q; rules that read q refuse these drafts.
             [1.0] * len(nodes),
-            # Rank 0: its own proposals; the rest of the trunk it was only fed.
+            # 0: it proposed the token; 1: a trunk token that it was only fed.
             [0 if node in self.own_nodes else 1 for node in nodes],
             {number[node]: row for node, row in self.rows.items() if node in number},
             logits,

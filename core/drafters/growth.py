@@ -100,7 +100,7 @@ class Growth(ABC):
         if not same_tree(self.request, request, self.passes):
             return False
         self.request = request
-        # Anew: the last level may be the deepest that this request allows, or no longer be.
+        # Recomputed: the last level may now be, or no longer be, the deepest that is allowed.
         self.frontier = self._next()
         return True
 
@@ -261,13 +261,13 @@ def absorb_all(growths: Sequence[Growth], logits: Sequence[torch.Tensor]) -> Non
 def best_nodes(
     nodes: list[int], scores: Mapping[int, float] | Sequence[float], budget: int
 ) -> list[int]:
-    """The `budget` nodes of the highest cumulative score, in their order."""
+    """The `budget` nodes of the highest cumulative score, in ascending order."""
     # The node number breaks ties, so that a parent comes before a child of equal score.
     return sorted(sorted(nodes, key=lambda node: (-scores[node], node))[:budget])
 
 
 def restrict(draft: Draft, node_ids: list[int]) -> Draft:
-    """The draft with `node_ids` only: rising, and closed under ancestors."""
+    """The draft with only `node_ids`, which are ascending and closed under ancestors."""
     number = {ROOT: ROOT} | {node: i for i, node in enumerate(node_ids)}
     return Draft(
         [draft.token_ids[node] for node in node_ids],

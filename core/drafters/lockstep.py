@@ -97,7 +97,7 @@ class StepsRun(Generic[T]):
             self.result = end.value
         except MODEL_FAULTS as error:
             self.error = error
-        # Its own Python between two passes is charged in full.
+        # The Python of these steps between two passes is charged to them in full.
         self.charges.append((start, time.perf_counter(), 1.0))
 
 
@@ -127,8 +127,8 @@ def run_in_lockstep(works: Mapping[str, tuple[LanguageModel, Steps[T]]]) -> dict
         for work in runs.values():
             leaving.enter_context(closing(work.steps))
             work.advance(None)
-        # Steps that need fewer passes drop out; then the rest are no whole stack, and run one by
-        # one.
+        # Steps that need fewer passes end earlier; then the remaining models are not a whole stack,
+        # and run one by one.
         while going := [work for work in runs.values() if work.next_feeds is not None]:
             passes = batched_forward([(work.model, work.next_feeds or ()) for work in going])
             for work, result in zip(going, passes, strict=True):

@@ -74,8 +74,8 @@ class LookupDrafter(ABC, Generic[State]):
             self._observe(state, draft, path, rejected=len(path) < len(token_ids))
 
     def _observe(self, state: State, draft: Draft, path: Sequence[int], *, rejected: bool) -> None:
-        """Updates the acceptance statistics. `path`: the accepted nodes; `rejected`: the children
-        of the last of them were verified too, and none was accepted."""
+        """Updates the acceptance statistics. `path`: the accepted nodes; `rejected`: another token
+        was committed after them, so no child of the last one was accepted."""
 
     def close(self, sequence: TokenSequence) -> None:
         self._states.pop(sequence.run_id, None)
@@ -89,7 +89,7 @@ class LookupDrafter(ABC, Generic[State]):
             start = time.perf_counter()
             nodes = _as_rows(self.nodes_for(request) if request.worth_starting else ())
             timing = Timed(self._name, "draft", start, time.perf_counter())
-            # All columns in one call: the call takes as long as converting a column.
+            # One call for all columns: a call takes as long as the conversion of a column.
             token_ids, parents, _, ranks, *lookup = nodes.astype(np.int64).T.tolist()
             drafts.append(
                 Draft(

@@ -60,7 +60,7 @@ class NativeDrafting:
             if slots is not None:
                 by_name[name] = [Draft()] * len(requests)
                 for number, slot in slots:
-                    # By the object that makes the pass: its members draft in one call.
+                    # Grouped by the object that makes the pass: its members draft in one call.
                     stacks.setdefault(id(slot.models.runner), []).append((number, slot))
         for numbered in stacks.values():
             # The kernel expects drafts in the order of the stacked weights.

@@ -33,7 +33,7 @@ class PooledRequest:
     weights: tuple[float, ...]
 
     def failed_requests(self, error: BaseException) -> Sequence[DraftRequest]:
-        """Those of the SSM that failed; all if the error is of no single one."""
+        """The requests of the SSM that failed; all requests if the error names none."""
         name = error.name if isinstance(error, DrafterError) else None
         return [one for one in self.requests if one.name == name] or self.requests
 
@@ -49,7 +49,7 @@ class _PooledSsm:
     timings: list[Timed] = field(default_factory=list)
 
     def next_logits(self, growth: Growth | None) -> Steps[torch.Tensor]:
-        """Logits (n, V) after the root (None: catches up first), or for the growth's frontier."""
+        """Logits (n, V) after the growth's frontier; without one after the root, by catching up."""
         if growth is None:
             (rows,) = yield from self.drafter.catch_up_steps([self.request])
         else:

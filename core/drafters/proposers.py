@@ -78,9 +78,9 @@ def top_k(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposal
 
 
 def coupled_top_k(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
-    """Top-k of log q + G(position), G the target's own noise: under `match` the LLM takes the
-    arg max of log p + G, so the closer q is to p, the likelier a child is the LLM's choice."""
-    # With the request's temperature, top-k and top-p, like the LLM's own scores.
+    """Top-k of log q + G(position), G the LLM's own noise: under `match` the LLM takes the arg max
+    of log p + G, so the closer q is to p, the likelier a child is the LLM's choice."""
+    # With the request's temperature, top-k, top-p and min-p, like the LLM's own scores.
     log_q = _log_processed(frontiers)
     sizes = [len(one.logits) for one in frontiers]
     noise = [
@@ -176,7 +176,7 @@ def _top_children(
     )
     rows = zip(ids.tolist(), values.tolist(), strict=True)
     return [
-        # A token of score 0 is excluded by top-k or top-p: the LLM never chooses it.
+        # A token of score 0 is excluded by top-k, top-p or min-p: the LLM never chooses it.
         [
             [Child(t, v) for t, v in zip(tokens[:width], scores[:width], strict=True) if v > 0.0]
             for tokens, scores in islice(rows, size)

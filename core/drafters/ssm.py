@@ -212,7 +212,8 @@ class SsmDrafter:
     # -- drafting ahead, before the round's tokens are committed --
 
     def is_caught_up(self, sequence: TokenSequence) -> bool:
-        """Whether it has read the whole text: not if it did not draft in this round."""
+        """Whether it has read the whole text, as after drafting in this round. Without a draft in
+        this round: only if it had drafted ahead for the tokens that were then committed."""
         state = self._states.get(sequence.run_id)
         return state is not None and state.pending.root is not None
 

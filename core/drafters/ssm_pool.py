@@ -56,8 +56,8 @@ class SsmPool:
 
     def draft_together(self, requests: Sequence[PooledRequest]) -> list[Drafts]:
         """One tree per request, drafted by several SSMs: fused (`draft_fused`, where the requests
-        share the SSMs' passes) or pooled (`draft_pooled`), by its draft kind. As a draft per SSM,
-        or an error, a DrafterError if it is one SSM's."""
+        share the SSMs' passes) or pooled (`draft_pooled`), by its draft kind. Each result is a
+        draft per SSM, or an error: a DrafterError if a single SSM failed."""
         # Fused requests together, since they share passes; results in the order of all requests.
         results = iter(self._draft_fused([one for one in requests if _is_fused(one)]))
         return [next(results) if _is_fused(one) else self._draft_pooled(one) for one in requests]

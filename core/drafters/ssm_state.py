@@ -251,8 +251,8 @@ class Feeder:
         try:
             (logits,) = yield [chain(row, self._clip_ids(list(token_ids[:-1])))]
         finally:
-            # In `finally`: if the pass fails, the generator is closed here and the row must not
-            # stay open.
+            # In `finally`: if the pass fails, the generator ends at its `yield`, and the row must
+            # not stay open.
             self.model.close_row(row)
         log_probs = self.pad_logits(logits).log_softmax(dim=-1)
         ids = torch.tensor(token_ids[1:], device=log_probs.device)

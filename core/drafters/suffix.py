@@ -41,7 +41,7 @@ EARLIER_TOKENS = 1 << 18
 # trebled and equal weights brought 2.73, 2.74 and 2.56 tokens per pass (docs/results.md, "Lookup in
 # texts").
 GROWTH, BOUND = 2.0, 12
-# Nodes of a tree before its likeliest ones are chosen.
+# Most nodes of a tree before its likeliest ones are chosen.
 MOST_NODES = 256
 # Prior of the acceptance rates: 2 tokens, one of them accepted.
 PRIOR_TOKENS = 2.0
@@ -49,9 +49,9 @@ PRIOR_TOKENS = 2.0
 
 @dataclass(kw_only=True)
 class _SuffixState(LookupState):
-    """`own`: the index of this text, of which `indexed` tokens are in it. `ends`: end-of-text
-    tokens. `prompt`: a hash. `match`: tokens of the last draft's longest match. `hits`, `tries`:
-    tokens accepted and tried, by `match_class`."""
+    """`own`: the index of this text; `indexed`: how many of its tokens are in it. `ends`:
+    end-of-text tokens. `prompt`: the prompt's hash. `match`: tokens of the last draft's longest
+    match. `hits`, `tries`: tokens accepted and tried, by `match_class`."""
 
     own: TextIndex
     ends: np.ndarray
@@ -73,8 +73,8 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
     """See Drafter. `earlier_tokens`: capacity for earlier texts, the oldest are dropped; 0 keeps
     none. For each prompt the first text is kept.
 
-    Matches in a text of the very same prompt are skipped: a run that is repeated, to be compared or
-    shown again, would draft from its own result.
+    Matches in an earlier text of the same prompt are skipped: a run that is repeated, to be
+    compared or shown again, would draft from its own result.
     """
 
     def __init__(self, name: str, earlier_tokens: int = 0) -> None:
@@ -104,7 +104,7 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
         state.indexed = len(tokens)
         tail = np.array(tokens[-LONGEST_MATCH:], np.int64)
         depth = min(len(request.shape), request.budget)
-        # At each draft: another run of this prompt may have ended meanwhile.
+        # Read at each draft: another run of this prompt may have ended since the last one.
         same_prompt = self._texts.get(state.prompt, NO_POSITIONS)
         count, state.match, total = find_tree(
             state.own, self._earlier, tail, same_prompt,

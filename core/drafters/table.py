@@ -1,7 +1,7 @@
 """TableDrafter: the likeliest next tokens after the last one to three, by counts over the LLM's
 texts; a tree by best-first search (`count_table`).
 
-Each text that came to its end is counted. A family of models may bring counts (`zoo tables`). Costs
+The text of each completed run is counted. A family of models may bring counts (`zoo tables`). Costs
 no model pass: 14 to 36 us for a tree of 16 nodes. Proposals are deterministic, so their q is
 one-hot.
 """
@@ -38,7 +38,7 @@ FOLDS = 4
 NUM_CONTEXTS = 1 << 18
 # The latest texts whose hashes are kept: a text that is written again is not counted again.
 TEXTS = 1024
-# Prior of the ratio of acceptances to what shares had predicted, in tokens.
+# Prior of both `hits` and `predicted`, in tokens.
 PRIOR_TOKENS = 4.0
 # Levels of a draft at most; sizes the scratch for a path.
 DEEPEST = 32
@@ -86,8 +86,9 @@ class TableDrafter(LookupDrafter[_TableState]):
 
     @cached_property
     def tables(self) -> tuple[np.ndarray, ...]:
-        """By fold, (NUM_CONTEXTS, 16) each. Without counts they are made for the first draft or
-        text, not with the engine: each has this drafter, and many never use it."""
+        """By fold, (NUM_CONTEXTS, 16) each. Without counts they are made when the first run
+        opens this drafter or the first text is learned: every engine has this drafter, and many
+        never use it."""
         return tuple(new_table(NUM_CONTEXTS) for _ in range(FOLDS))
 
     def _new_state(self, sequence: TokenSequence) -> _TableState:

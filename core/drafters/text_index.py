@@ -168,7 +168,7 @@ def find_tree(
         for step in range(depth):
             at = first + step
             if match < num_own:
-                # A match near the text's end: the text is assumed to repeat what follows it.
+                # Near the text's end less than `depth` tokens follow: they are assumed to repeat.
                 at = first + step % (last - first)
             elif at >= last or index.tokens[at % capacity] == SEPARATOR:
                 break

@@ -35,7 +35,8 @@ __all__ = ["GuardedDrafter", "check_drafts", "draft_fault", "import_drafters", "
 DRAFTER_FAULTS = (*MODEL_FAULTS, SystemExit)
 # The stages that its spans may have.
 STAGES = ("prefill", "catch_up", "draft")
-# Of ranks, contexts and passes: the log keeps them, and Python's integers may be of any length.
+# Ranks, contexts and passes are below this: the log keeps them, and Python's integers may be of
+# any length.
 NUMBER_LIMIT = 1 << 31
 _PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _METHODS = ("open", "draft", "commit", "close", "temperature", "likelihoods")
@@ -117,10 +118,10 @@ class GuardedDrafter:
 
     @property
     def learns(self) -> bool:
-        """Whether the class has a `learn` of its own, see LookupDrafter."""
+        """Whether the class has its own `learn`, and `learns` is set, see LookupDrafter."""
         drafter = self._drafter
         own = isinstance(drafter, LookupDrafter) and type(drafter).learn is not LookupDrafter.learn
-        return own and bool(getattr(drafter, "learns", False))  # its class may have left it out
+        return own and bool(getattr(drafter, "learns", False))  # absent if __init__ was not called
 
     def learn(self, sequence: TokenSequence) -> None:
         """See LookupDrafter."""
@@ -249,7 +250,7 @@ def _copy_of(sequence: TokenSequence) -> _SequenceCopy:
 
 
 def _plain_copy(draft: Draft) -> Draft:
-    """A copy of a draft's fields but those that only SSMs fill in."""
+    """A copy of a draft, without the fields that only SSMs fill in."""
     return Draft(
         token_ids=[*draft.token_ids],
         parents=[*draft.parents],

@@ -22,9 +22,9 @@ __all__ = [
     "needs_likelihoods",
 ]
 
-# Samples from which the running mean is exponential.
+# The number of shares from which on their running mean is exponential.
 SLOWEST_MEAN = 64
-# The decay of a log-likelihood a token, so that a weight follows a change of the text.
+# The decay of log-likelihoods with each token, so that a weight follows a change of the text.
 FORGETTING = 0.95
 # The least probability counted: one bad token cannot ruin a weight.
 FLOOR = 1e-3
@@ -34,8 +34,8 @@ CORRECTED = 64
 
 @dataclass(slots=True)
 class Token:
-    """One committed token, the `at`-th of the run: the log-probability of each drafter (NaN: no
-    prediction), and the value `counted_logs` in each drafter's weight so far."""
+    """One committed token, the `at`-th of the run. `log_probs`: by drafter (NaN: no prediction);
+    `counted_logs`: by drafter, the value that its weight contains for this token so far."""
 
     at: int
     log_probs: dict[str, float] = field(default_factory=dict)
@@ -85,8 +85,8 @@ class MinionsWeights:
     above the running mean is multiplied by 1 + eta, one below it divided; then all are scaled to a
     mean of 1 and clipped.
 
-    Only winners are updated. The running mean is over all verifications; from the 64th on it is an
-    exponential mean of rate 1/64.
+    Only winners are updated. The running mean is over the shares of all winners; from the 64th
+    share on it is an exponential mean of rate 1/64.
     """
 
     def __init__(self, config: SpeculationConfig, names: Iterable[str]) -> None:

@@ -65,8 +65,8 @@ class RunStarted:
     `dtype`, `device`: the LLM's; `versions`: of Python and libraries, by name; `seed`: the given or
     the drawn one; `queue_ms`: the request's time in the queue. `warnings` are sentences for the
     reader (a fallback and its reason, what bfloat16 means). `offload`: how the LLM's layers are
-    streamed, None where all are in memory. `ranks`: how it is divided among processes, None for one
-    process.
+    streamed, None where all are in memory. `ranks`: how the LLM is divided among processes, None
+    for one process.
     """
 
     run_id: str
@@ -177,19 +177,19 @@ class Verified:
 class RoundCompleted:
     """What the round committed, after EOS, stop string and limit were applied.
 
-    `token_ids`, `texts` and `text_deltas` have one entry per token: `texts` are the tokens by
-    themselves, for display; a delta is empty while a UTF-8 character is incomplete. `position` is
-    the position of the first new token. `num_accepted` counts the drafted tokens among them,
+    `token_ids`, `texts` and `text_deltas` have one entry per token: `texts` are the tokens, each
+    decoded alone, for display; a delta is empty while a UTF-8 character is incomplete. `position`
+    is the position of the first new token. `num_accepted` counts the drafted tokens among them,
     `num_cut` levels of the tree beyond the end of the text (EOS, a stop string). `spans`: every
     stage of the round, drafts included; round 0 also the prefill. `weights`: drafter weights after
     the round. `temperatures`: each drafter's calibration temperature. `kv_used`: committed tokens
     in the request's row of the LLM's KV cache; `kv_capacity`: slots that are allocated for a row.
 
     `speculation_length` is the length chosen for this round's drafts, `next_speculation_length`
-    that for the next round's, under a schedule with this round's grant: the next may be another. A
-    length that the policy found is recorded cut to what the node budget and the end of the text
-    allow. A length that the user gave (`fixed`, `confidence`) is recorded as given; if the budget
-    or the end of the text makes drafts less deep, `length_reason` says so.
+    that for the next round's; under a schedule the latter is limited by this round's grant, and the
+    next grant may differ. A length that the policy found is recorded cut to what the node budget
+    and the end of the text allow. A length that the user gave (`fixed`, `confidence`) is recorded
+    as given; if the budget or the end of the text makes drafts less deep, `length_reason` says so.
 
     `length_reason`: a sentence, why the next length was chosen; `estimates`: what the policy
     expects of each candidate. `predicted_ms`: its prediction of this round's time, 0 without one;
@@ -203,7 +203,7 @@ class RoundCompleted:
 
     `scheduled`: the part of this request in its batch; None where each request has its own budget.
 
-    `loads`: when layers of an offloaded LLM were read during this round, beside its stages.
+    `loads`: when layers of an offloaded LLM were read during this round, while its stages ran.
     `nodes`: the drafter nodes with draft requests in this round. `traffic`: what each rank of an
     LLM over ranks exchanged in this round's pass.
     """

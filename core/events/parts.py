@@ -1,7 +1,7 @@
 """The values that events are made of: frozen, slotted, with plain fields.
 
-Nodes, drafters and times are numbered as in core/events/events.py; other modules import these names
-from `core.events`.
+Numbers of nodes, orders of drafters and times are as core/events/events.py says; other modules
+import these names from `core.events`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 
 
 ON_NODE = " of node "
-"""Between a device and the node that it is in."""
+"""Separates the device from the address of its node, in `ModelInfo.device`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Span:
 
     `name` is the stage: `draft`, `catch_up`, `combine`, `forward`, `verify`, `commit`, `prefill`;
     `audition` is scoring the SSMs on the text's last tokens; `ahead`, drafting for the next round
-    beside this one's `forward`; `load`, on the lane `layers`, reading an offloaded LLM's layers;
+    during this one's `forward`; `load`, on the lane `layers`, reading an offloaded LLM's layers;
     `wire`, of an SSM on a drafter node, the transfer of the request and of the drafts. `share`: the
     part of the time spent on this lane; less than 1 where several SSMs drafted in batched passes.
     """
@@ -96,7 +96,7 @@ class ModelInfo:
 @dataclass(frozen=True, slots=True)
 class OffloadInfo:
     """How the LLM's layers are streamed: from `host` memory or `disk` (`mode`); `streamed` of its
-    `layers` are read again in every pass, `bytes_a_pass`, and `resident_bytes` of layers stay on
+    `layers` are read again in every pass (`bytes_a_pass`), and `resident_bytes` of layers stay on
     the device. `mbps`: the rate's limit in 10^6 bytes a second, 0 for none."""
 
     mode: str
@@ -108,7 +108,7 @@ class OffloadInfo:
 
     @property
     def least_ms(self) -> float:
-        """What a pass takes at least, by the limited rate; 0 without a limit."""
+        """The least time of a pass at the limited rate; 0 without a limit."""
         # 10^6 bytes a second are 10^3 bytes a millisecond.
         return self.bytes_a_pass / self.mbps / 1000 if self.mbps else 0.0
 
@@ -121,8 +121,8 @@ class NodeTrip:
 
     `round_trip_ms`: of an answer in time, from request to drafts; `busy_ms`: the part of it spent
     drafting. `starts`: how often the node was started, as far as noticed. `plain_ms`: predicted
-    time of a pass without a draft, 0 unknown. From `start_ms` to `end_ms` the engine waited for it,
-    in the round or (`ahead`) beside the LLM's pass before it; both 0 where no request was sent.
+    time of a pass without a draft, 0 unknown. From `start_ms` to `end_ms` the engine waited for the
+    node, in the round or (`ahead`) during the LLM's pass before it; both 0 without a request.
     """
 
     node: str
@@ -168,8 +168,9 @@ class DraftRecord:
     `scores`: its unprocessed, calibrated probability of each token; `qs`: the probability with
     which each was drawn (1 for a deterministic proposal); `ranks`: draw order among siblings.
     `drafted_ahead`: the draft was made during the previous verification. A lookup's draft also
-    has `contexts`, the tokens before each node that had been found, and `shares`, the node's share
-    of what was counted after them; the score is that times the acceptance measured so far.
+    has `contexts`: how many tokens before each node were found in texts or counts; and `shares`:
+    the node's share of what followed them there. Its score is the share times the acceptance
+    measured so far.
     """
 
     drafter: str
@@ -218,8 +219,8 @@ class TopK:
     """The most probable tokens after `node` (-1: after the root) under `source` (`llm` or a
     drafter).
 
-    The LLM's probabilities are processed (temperature, top-k, top-p; at temperature 0, where that
-    is one-hot, the plain softmax), a drafter's are its plain softmax, neither coupled nor
+    The LLM's probabilities are processed (temperature, top-k, top-p, min-p; at temperature 0, where
+    that is one-hot, the plain softmax), a drafter's are its plain softmax, neither coupled nor
     calibrated.
     """
 
@@ -272,9 +273,9 @@ class Ahead:
 
 @dataclass(frozen=True, slots=True)
 class RoutedDrafter:
-    """An SSM in a round of a run that routes. `role`: `routed` (it drafts), `explored` (it drafts,
-    to be known better), `waiting` or `lost`; `score`: after the round, on the scale of the routing
-    rule."""
+    """An SSM in a round of a run that routes. `role`: `routed` (it drafts), `explored` (it drafts
+    to be measured), `waiting` (it does not draft) or `lost` (it failed); `score`: after the round,
+    on the scale of the routing rule."""
 
     drafter: str
     role: str
@@ -315,9 +316,9 @@ class RunStats:
 
     `num_accepted_tokens`: drafted tokens that were emitted. `num_draft_tokens`: sum over rounds of
     the verified tree's depth, less what EOS, a stop string or the limit cut off.
-    `draft_acceptance_rate`: the first over the second. `mean_acceptance_length`: 1 + accepted
-    tokens a round, the LLM's own token counted in every round.
-    `num_verified_nodes`: sum of tree sizes. `acceptance_histogram[j]`: rounds that accepted j.
+    `draft_acceptance_rate`: accepted tokens over draft tokens. `mean_acceptance_length`: 1 +
+    accepted tokens a round, the LLM's own token counted in every round. `num_verified_nodes`: sum
+    of tree sizes. `acceptance_histogram[j]`: rounds that accepted j.
     `acceptance_rate_per_position[i]`: share of rounds that accepted more than i. `overlap_ratio`:
     time the LLM and a drafter of the run were both busy, whether the LLM's pass was for the run or,
     with `across`, for other requests, over the LLM's busy time for the run; at most 1.
@@ -347,7 +348,8 @@ class RunStats:
 @dataclass(frozen=True, slots=True)
 class Timed:
     """The time of a stage on the process's monotonic clock (time.perf_counter), in seconds;
-    `share`: see Span. No part of an event: a Span is the same, relative to its run."""
+    `share`: see Span. Not part of an event: there a Span has the same times, relative to its
+    run."""
 
     lane: str
     name: str

@@ -23,8 +23,8 @@ __all__ = ["AheadExchange", "AheadRun", "ReadyDrafts"]
 
 @dataclass(frozen=True, slots=True)
 class AheadRun:
-    """One run whose `tree` the LLM verifies. `requests`: the drafts to make after one committed
-    token, with the weights of their drafters by index; `verified`: the requests whose drafts were
+    """One run whose `tree` the LLM verifies. `requests`: the drafts to make, as after one committed
+    token; `weights`: of their drafters, by index; `verified`: the requests whose drafts were
     made ahead and are in the tree; `room`: tokens that the text has room for."""
 
     sequence: TokenSequence
@@ -60,8 +60,8 @@ class _SentMessage:
 
 @dataclass(frozen=True, slots=True)
 class _StoredDrafts:
-    """A run's drafts, made after a text of `length` tokens. `names`: the engine's, by the
-    node's."""
+    """A run's drafts, made after a text of `length` tokens. `names`: the engine's names of SSMs, by
+    the node's names."""
 
     run: AheadRun
     length: int

@@ -31,9 +31,9 @@ LARGEST_PROBABILITY = 1.001  # rounding
 @dataclass(slots=True)
 class DraftClock:
     """When a message was sent to a node and its answer received, in seconds of time.perf_counter;
-    `busy_s`: time from its arrival on the node to the answer. `share`: of this time, if nodes
-    worked in parallel and their times have to add up to the round's. Clocks of two machines are not
-    compared: both ways on the wire are assumed to take equally long."""
+    `busy_s`: time from its arrival on the node to the answer. `share`: the part of the time that
+    counts where nodes worked in parallel, so that their times add up to the round's. Clocks of two
+    machines are not compared: both ways on the wire are assumed to take equally long."""
 
     sent: float = field(default_factory=time.perf_counter)
     received: float = 0.0
@@ -49,14 +49,15 @@ class DraftClock:
 
     def local_time(self, ms: float) -> float:
         """From the node's milliseconds since it received the message to time.perf_counter."""
-        # One way, half of the time that was not the node's.
+        # One way: half of the trip's time that the node did not use.
         wire_s = max(0.0, self.received - self.sent - self.busy_s) / 2
-        # Within the trip: another clock may run faster than this one.
+        # Bounded by the trip: the node's clock may run faster than this one.
         return min(self.received, max(self.sent, self.sent + wire_s + ms / 1000))
 
 
 def draft_of(reply: DraftReply, name: str, clock: DraftClock, count: int) -> Draft:
-    """The draft of a reply, one of `count` in the same answer; `name`: the engine's of its SSM."""
+    """The draft of a reply, one of `count` in the same answer; `name`: the engine's name of its
+    SSM."""
     stages = local_timings(name, reply.stages, clock)
     # Without stages all of the trip counts as the way out.
     first, last = (stages[0].start, stages[-1].end) if stages else (clock.received, clock.received)

@@ -105,7 +105,7 @@ class NodeArrivals:
         if not message.number:
             link.mark_lost(message.reason)
             return
-        # The node lacks a hello, as after a restart, or refuses this round: it gets a new one.
+        # The node lacks a hello, as after a restart, or refuses this round: a new hello is sent.
         if link.pending_number == message.number:
             link.mark_lost()
             self.send_hello(node)
@@ -116,8 +116,8 @@ class NodeArrivals:
         self, node: int, link: NodeLink, message: DraftsMessage, awaited: bool
     ) -> None:
         pending, now = self.round, self._transport.now()
-        # A late answer has no use for a round; the link still learns from it what the node has
-        # read.
+        # The drafts of a late answer are not used; the link still takes from it how much text the
+        # node has.
         late = pending is None or message.number != pending.number
         busy_s = message.busy_ms / 1000
         awaited = awaited and not late

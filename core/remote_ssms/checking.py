@@ -42,7 +42,7 @@ def _check_listens(cluster: str) -> None:
         host, port = address_of("cluster", cluster)
         with socket.create_connection((host.strip("[]"), port), CONNECT_TIMEOUT_S):
             pass
-    except (OSError, UnicodeError) as error:  # UnicodeError: a name that cannot be one of a host
+    except (OSError, UnicodeError) as error:  # UnicodeError: no host can have such a name
         raise NodeError.of(
             "cluster", cluster, f"nothing listens there ({error}); ray start --head begins one"
         ) from error

@@ -1,9 +1,9 @@
 """RemotePool: the SSMs of all nodes; one message to each node in a round.
 
 `begin` sends the requests of all runs of a round, `finish` waits for the answers, for each node at
-most until its deadline; `begin_ahead` requests drafts for after the LLM's pass, and no round waits
-for those. A round goes on without a node that is late or absent; the node gets the next round after
-its answer. Its drafts are proposals, so no text depends on them.
+most until its deadline; `begin_ahead` requests drafts that follow the LLM's pass, and no round
+waits for them. A round goes on without a node that is late or absent; the node gets the next round
+after its answer. Drafts of nodes are proposals, so no text depends on them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ NO_WELCOME = (
     "a connection is there, but no answer came within {:g} s: the node is busy with other engines' "
     "drafts, or is no node"
 )
-# A node behind a proxy looks the same before it has started, so it is waited for too.
+# The proxy of a node that has not started yet behaves the same, so this is waited for, too.
 TURNED_AWAY = (
     "what listens there took up no connection within {:g} s: it has another key (--node-key-file "
     "is to be the file it started with), or is no node"
@@ -175,7 +175,7 @@ class RemotePool:
             # Also of a node that is not free: the runs' events report it as absent.
             part.runs = tuple(own_runs)
             if link.free:
-                # A draft made ahead that arrives from here on would be of the text before.
+                # A draft made ahead that arrives from here on continues an earlier text.
                 arrivals.ahead.overtake(node)
                 link.begin_round(self._number, self._transport.now())
                 part.clock = DraftClock()
@@ -233,7 +233,7 @@ class RemotePool:
         for node, link in enumerate(self.links):
             link.held_tokens.pop(sequence.run_id, None)
             link.notified_runs.discard(sequence.run_id)
-            # Else nothing to free there: it has ended, or frees unused runs itself.
+            # A node that is not ready has ended, or frees unused runs itself.
             if link.ready:
                 self._transport.send(node, encode(FreeMessage([sequence.run_id])))
 

@@ -29,13 +29,13 @@ RESOURCE = "drafts"
 PLACING_S = 300.0
 """How long an actor may take to load its SSMs."""
 NO_RAY = "Could not find any running Ray"
-"""Of the error that Ray raises where none runs."""
+"""Part of the message with which Ray reports that no Ray runs on this machine."""
 
 
 class NodeActor:
     """A node within a Ray actor, which serves on a thread from the start. `port` is given, so that
-    an actor that Ray restarts has the same address. `keys`: also as the name of their file on this
-    machine."""
+    an actor that Ray restarts has the same address. `keys`: or the name of their file on the
+    actor's machine."""
 
     def __init__(self, ssms: Sequence[str], host: str, port: int, keys: CurveKeys | str) -> None:
         from core.models.machine import use_threads
@@ -75,8 +75,8 @@ def _exit_after(thread: threading.Thread) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PlacedNodes:
-    """`addresses`: HOST:PORT of each. `actors`: their handles; Ray ends an actor with its last
-    one."""
+    """`addresses`: HOST:PORT of each. `actors`: their handles; Ray ends an actor when its last
+    handle is deleted."""
 
     addresses: tuple[str, ...]
     keys: CurveKeys
@@ -86,8 +86,8 @@ class PlacedNodes:
 @cache  # a second LLM in this process drafts with the same nodes
 def place_nodes(cluster: str, ssms: tuple[str, ...], key_file: str | None) -> PlacedNodes:
     """An actor on each machine of a Ray cluster that offers `drafts`, the SSMs divided among them.
-    They live as long as this process. `cluster`: the address for `ray.init`. `key_file`: a file on
-    every machine; None: new keys, which Ray passes on. Raises NodeError."""
+    The actors run as long as this process. `cluster`: the address for `ray.init`. `key_file`: a
+    file on every machine; None: new keys, which Ray passes on. Raises NodeError."""
     keys = read_keys(key_file) or CurveKeys(zmq.curve_keypair()[1], zmq.curve_keypair()[1])
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Untyped, so that mypy reports the same with Ray and without.
@@ -97,7 +97,7 @@ def place_nodes(cluster: str, ssms: tuple[str, ...], key_file: str | None) -> Pl
     # ConnectionError: not reachable; RuntimeError: a wrong token.
     except (OSError, RuntimeError, ValueError) as error:
         words = one_line(error)
-        if NO_RAY in words:  # Ray goes on with a flag of its own that is none of the engine's
+        if NO_RAY in words:  # Ray's message goes on with a flag that the engine does not have
             words = (
                 "no Ray runs on this machine; start it (ray start --head, or ray start "
                 "--address=HOST:PORT for a head elsewhere)"

@@ -38,7 +38,7 @@ def connect_nodes(
     and ConfigError."""
     if settings is None:
         return None
-    # First: it names a missing package, where the imports below would only fail.
+    # Before the imports below, which would fail without naming what to install.
     check_nodes(settings)
     # Imported here, since msgspec and pyzmq are needed with nodes only.
     from core.remote_ssms.client import RemotePool

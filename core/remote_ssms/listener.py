@@ -77,7 +77,7 @@ class NodeListener:
         # room for would be answered later, perhaps on a closed connection.
         router.rcvhwm = 0
         if keys is not None:
-            # First: without it every key would be accepted.
+            # Before the socket accepts anything: without it every key would be accepted.
             _admit_engines(self._context, keys.engine_public)
             router.curve_server = True
             router.curve_secretkey = keys.node_secret

@@ -1,8 +1,8 @@
 """Messages between an engine and a node: msgspec structs in MessagePack, bounded and versioned.
 
 An engine sends hello, round, ahead and free; a node answers with welcome, drafts, ahead_drafts or
-refused. A round message holds the tokens committed since the last one and the draft requests of
-this one, so that a round is one message each way; an ahead message is sent during the LLM's pass.
+refused. A round message holds the tokens committed since the last message and the round's draft
+requests, so that a round is one message each way; an ahead message is sent during the LLM's pass.
 Messages are data only: decoding runs no code of the sender, and refuses whatever is not exactly one
 of these structs within these bounds.
 """
@@ -57,7 +57,8 @@ __all__ = [
 ]
 
 M = TypeVar("M")
-# Goes up with any change of a struct: fields have no names, so an old one would be misread.
+# Goes up with any change of a struct: fields have no names, so a message of another version would
+# be misread.
 VERSION = 2
 LARGEST_FRAME = 8 << 20
 """Bytes; a longer message is refused before it is read."""
@@ -77,7 +78,7 @@ Index = Annotated[int, Meta(ge=0, le=255)]
 NumNodes = Annotated[int, Meta(ge=1, le=MAX_TREE_NODES)]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Text = Annotated[str, Meta(max_length=MOST_TEXT)]
-# As torch writes it; a text with ON_NODE in it would be taken for another node's.
+# As torch writes it; with ON_NODE in it, it would be taken for the device of another node.
 Device = Annotated[str, Meta(max_length=200, pattern=r"^[a-z0-9:]+\Z")]
 Hash = Annotated[str, Meta(min_length=1, max_length=64)]
 TokenIds = Annotated[list[TokenId], Meta(max_length=MOST_TOKENS)]
@@ -108,7 +109,7 @@ class _Message(Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class HelloMessage(_Message, tag="hello"):
-    """First message of an engine. `tokenizer`: see `tokenizer_hash`; `vocab_size`: the LLM's."""
+    """First message of an engine. `tokenizer`: its `vocabulary_hash`; `vocab_size`: the LLM's."""
 
     version: Count
     tokenizer: Hash
@@ -160,7 +161,7 @@ class RunRequest(_Message):
     report for each node."""
 
     run: Name
-    # In every message, although the node mostly has it: a gap or another text is then noticed.
+    # In every message, although the node mostly has it, so that a gap or another text is noticed.
     start: Position
     tokens: TokenIds
     settings: RunSettings | None
@@ -178,9 +179,9 @@ class RoundMessage(_Message, tag="round"):
 
 
 class AheadRequest(_Message):
-    """Drafting ahead for one run. `text` brings it up to date; its `drafts` were made ahead and are
-    being verified. `token_ids`, `parents`: the tree that the LLM verifies. `drafts`: those to make
-    after it; `room`: tokens that the text has room for."""
+    """Drafting ahead for one run. `text`: the tokens that the node may lack; its `drafts` were made
+    ahead and are being verified. `token_ids`, `parents`: the tree that the LLM verifies. `drafts`:
+    those to make after it; `room`: tokens that the text has room for."""
 
     text: RunRequest
     token_ids: Annotated[list[TokenId], Meta(max_length=MAX_TREE_NODES)]

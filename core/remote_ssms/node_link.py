@@ -14,15 +14,15 @@ from core.remote_ssms.messages import AheadReply, RunReply, ServedSsm, WelcomeMe
 __all__ = ["LEAST_DEADLINE_S", "LONGEST_DEADLINE_S", "NodeLink"]
 
 LEAST_DEADLINE_S, LONGEST_DEADLINE_S = 0.05, 1.0
-"""A round waits for a node DEADLINE_TRIPS of its median round trips, within these bounds; an engine
-may set a lower upper bound for each round. See `NodeLink.deadline_s`."""
+"""A round waits for a node DEADLINE_TRIPS times its median round trip, within these bounds; an
+engine may lower the second one for each round. See `NodeLink.deadline_s`."""
 DEADLINE_TRIPS = 3.0
 RETRY_S = 1.0
 """Time between two hellos to a node that was refused."""
 GIVE_UP_S = 60.0
-"""Time after which no answer is expected any more, and the node gets a new hello."""
+"""Time from a round's message, after which no answer is expected and a new hello is sent."""
 MEDIAN_TRIPS = 32
-"""Round trips in the median, the last ones."""
+"""The number of last round trips in the median."""
 
 
 @dataclass(eq=False)
@@ -38,7 +38,7 @@ class NodeLink:
     `held_tokens`: by run id, tokens of the text that the node has confirmed. `pending_number`: the
     round that it has not answered yet, 0: none; `sent_at`: when that was sent, `round_deadline_s`:
     the longest wait for it. `trips`: the last round trips, `wire_s`: the last measured time on the
-    wire, both ways. `missing_since`: when it first did not answer in time, None while it does;
+    wire, both ways. `missing_since`: since when it has not answered in time, None while it does;
     `away_s`: how long it was last missing; `notified_runs`: ids of open runs with a note that it is
     missing.
     """
@@ -67,7 +67,7 @@ class NodeLink:
 
     @property
     def engine_names(self) -> dict[str, str]:
-        """The node's name of each of its SSMs, by the engine's."""
+        """The node's name of each of its SSMs, by the engine's name."""
         return {name: served for served, name in self.ssms.items()}
 
     @property
@@ -132,7 +132,7 @@ class NodeLink:
         self.refusal = reason or self.refusal
 
     def give_up(self, now: float) -> None:
-        """Marks the node lost if its answer is overdue by GIVE_UP_S."""
+        """Marks the node lost if it has not answered the pending round for GIVE_UP_S."""
         if self.pending_number and now - self.sent_at > GIVE_UP_S:
             self.mark_lost(f"it did not answer for {GIVE_UP_S:g} s")
 

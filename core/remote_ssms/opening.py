@@ -37,8 +37,8 @@ def open_node(
     say: Say | None = None,
 ) -> NodeListener:
     """A node that is ready for its first round. `address`: HOST:PORT, port 0 for any free one; the
-    rest as for `load_ssms`. Raises what that raises, and ConfigError for an address that cannot be
-    bound."""
+    rest as for `load_ssms`. Raises what `load_ssms` raises, and ConfigError for an address that
+    cannot be bound."""
     check_bindable(address)  # before the SSMs are loaded, which takes long
     models, tokenizer = load_ssms(ssms, dtype, device, say)
     vocabulary = vocabulary_hash(tokenizer)
@@ -48,7 +48,7 @@ def open_node(
 
 
 def _warm_up(server: NodeServer, tokenizer_hash: str, vocab_size: int) -> None:
-    """Compiles and allocates what a first round would wait for, by the messages of an engine."""
+    """Compiles and allocates what a first round would wait for, with an engine's messages."""
     server.handle(CLIENT, encode(HelloMessage(VERSION, tokenizer_hash, vocab_size)))
     for number, (kind, temperature) in enumerate(KINDS, 1):
         settings = RunSettings(

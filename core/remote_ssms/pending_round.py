@@ -68,6 +68,7 @@ class NodeRound:
         )
         if self.clock is not None:
             start_ms = sequence.ms(self.clock.sent)
+            # Without an answer `received` is 0: the engine has waited until now.
             end_ms = sequence.ms(self.clock.received or None)
             trip = replace(trip, start_ms=start_ms, end_ms=end_ms)
         if self.message is not None and (reply := self.reply(run)) is not None:
@@ -80,7 +81,7 @@ class NodeRound:
         """The node's reply to one run, None without one."""
         if self.message is None:
             return None
-        # The last one, should a faulty node send several replies to one run.
+        # The last one, if a faulty node sends several replies to one run.
         replies = (one for one in reversed(self.message.runs) if one.run == run.sequence.run_id)
         return next(replies, None)
 

@@ -61,5 +61,5 @@ class RemoteSsm:
             self._temperatures[run] = temperature
             so_far = self._likelihoods.setdefault(run, [])
             so_far += likelihoods
-            # Bounded, as no rule may read the likelihoods.
+            # Bounded, since a run may have no rule that reads the likelihoods.
             del so_far[:-MOST_TOKENS]

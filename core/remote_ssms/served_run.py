@@ -31,8 +31,8 @@ __all__ = [
 
 @dataclass(eq=False)
 class ServedRun:
-    """`request`: the current one; `last_used`: its time, in seconds. `open_ssms`: SSMs with a row
-    for the run; `drafts`: those not committed yet, by SSM."""
+    """`request`: the current one; `last_used`: when it came, in seconds on the server's clock.
+    `open_ssms`: SSMs with a row for the run; `drafts`: those not committed yet, by SSM."""
 
     sequence: TokenSequence
     request: RunRequest

@@ -1,4 +1,4 @@
-"""NodeServer: the SSMs of one node behind messages. One frame in, at most one frame out.
+"""NodeServer: answers messages with drafts of one node's SSMs. One frame in, at most one out.
 
 It keeps the text of each run, so that a round message brings only the tokens committed since. If
 text is missing, `RunReply.need` reports it and the engine sends it again: a restarted node costs
@@ -132,7 +132,7 @@ class NodeServer:
         # A larger frame would end the connection, in this round and in every later one.
         frame, is_refused = frame_of(answer)
         if is_refused:
-            self._free_all(client)  # its SSMs' reports of likelihoods are lost: a gap in them
+            self._free_all(client)  # else the likelihoods of this answer would be missing
         return frame
 
     def forget_unused(self) -> None:
@@ -161,7 +161,7 @@ class NodeServer:
         if hello.vocab_size not in self._pools:
             if not hello.vocab_size:
                 return RefusedMessage(0, "vocab_size is 0: at least 1")
-            # Only where a place is needed: a client that comes back mostly finds its pool.
+            # Unused pools are dropped only here: a client that reconnects mostly finds its pool.
             sizes = {*self._clients.values()}
             self._pools = {size: pool for size, pool in self._pools.items() if size in sizes}
             if len(self._pools) >= MOST_VOCABULARIES:
@@ -229,7 +229,7 @@ class NodeServer:
             except ConfigError:
                 continue  # proposals: nothing depends on them
         results, errors = pool.draft_ahead([plan for _, plan in plans], interrupted)
-        # Drafting ahead reports no errors: the SSM is opened anew, and fails in a round if it must.
+        # An answer to an ahead message has no errors: an error that recurs is reported in a round.
         for name in errors:
             for run, _ in plans:
                 _close_ssm(run, pool, name)  # opened again by its next draft
@@ -269,12 +269,12 @@ class NodeServer:
         runs: list[ServedRun] = []
         replies = []
         for request in requests:
-            # Here, not when it is decoded: bounds that depend on the SSMs and the client.
+            # Checked here, not in decoding: these limits depend on the SSMs and the client.
             try:
                 _check(request, pool)
                 run = self._updated_run(client, request, pool, in_message, keep_drafts)
             except ConfigError as error:
-                # The other runs of the message are drafted for.
+                # The message's other runs still get their drafts.
                 errors = [error_reply(one.ssm, one.index, error) for one in request.drafts]
                 replies.append(RunReply(request.run, request.start, -1, errors, []))
                 continue
@@ -299,6 +299,7 @@ class NodeServer:
         run = self._runs.get(key)
         if run is not None and run.holds(request.start, request.tokens):
             run.request, run.last_used = request, self._clock()
+            # The message may repeat tokens that the node has: see `ServedRun.holds`.
             new_tokens = request.tokens[len(run.sequence.tokens) - request.start :]
             if new_tokens or not keep_drafts:
                 _commit(run, pool, tuple(new_tokens))
@@ -405,7 +406,8 @@ class _RoundDrafting:
 
 
 def _check(request: RunRequest, pool: SsmPool) -> None:
-    """Raises ConfigError for a request without bounds, or with an unknown SSM or token."""
+    """Raises ConfigError for a draft kind that draws tokens, a shape or a text above the limits,
+    and for an unknown SSM or token id."""
     for draft in request.drafts:
         kind = draft.kind
         if kind not in DRAFT_KINDS or draft_kind(kind).drawn or kind == "auto":

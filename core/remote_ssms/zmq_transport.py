@@ -24,7 +24,7 @@ RECONNECT_MS, LONGEST_RECONNECT_MS = 100, 1000
 # A silent connection ends after SILENCE_MS; rounds with a stopped node end by their own deadline.
 HEARTBEAT_MS, SILENCE_MS = 1000, 3000
 REOPEN_S = 5.0
-"""Time after which a connection that is down is opened again. libzmq connects again by itself, but
+"""Time after which a connection that is down is opened again. libzmq reconnects on its own, but
 never after a frame above its limit or of another protocol."""
 QUEUED = 16
 """Frames that wait for a node; a round is sent only when the last one was answered."""
@@ -57,7 +57,7 @@ class ZmqTransport:
         self._sockets: list[zmq.Socket[Any]] = []
         self._monitors: list[zmq.Socket[Any]] = []
         self._poller = zmq.Poller()
-        # By node, while its connection is down: since when, or when it was last opened anew.
+        # By node, while its connection is down: since when, or when it was last reopened.
         self._down_since: dict[int, float] = {}
 
     def now(self) -> float:
@@ -135,7 +135,7 @@ class ZmqTransport:
             # full queue, see NodeListener.
             socket.rcvhwm = 0
             socket.heartbeat_ivl, socket.heartbeat_timeout = HEARTBEAT_MS, SILENCE_MS
-            # The node ends the connection of a silent engine: it sends no heartbeats itself.
+            # By this the node, which sends no heartbeats, ends a silent engine's connection.
             socket.heartbeat_ttl = SILENCE_MS
             # Nothing is queued for a node that is not connected: it would come too late.
             socket.immediate = True

@@ -1,6 +1,6 @@
 """The Router protocol: which SSMs draft in the next round.
 
-A router works on numbers and names: it never sees a model, a tree or a token. One router serves one
+A router works on numbers and names: it gets no model, tree or token. One router serves one
 run. Model-free drafters cost next to nothing and are never routed: they draft in every round.
 """
 

@@ -93,7 +93,7 @@ class CosineRouter:
         return Route(drafters, frozenset(least_routed), why)
 
     def observe(self, evidence: RoundEvidence) -> None:
-        # Without a draft request, few accepted tokens say nothing about the SSMs.
+        # Without a draft request, few accepted tokens are no evidence about the SSMs.
         if not evidence.routed:
             return
         self._accepted = evidence.num_accepted

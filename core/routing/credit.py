@@ -26,33 +26,34 @@ __all__ = ["CreditRouter", "credit_of", "has_dropped"]
 
 # A token's weight, relative to that of the next newer one.
 FORGETTING = 0.95
-# Auditions may take this share of the decoding time, the prompt's included. Those after a drop may
-# exceed it, since a short text would otherwise end before its change is followed; the next regular
-# one then waits for longer.
+# Auditions, that of the prompt included, may take this share of the decoding time. Those after a
+# drop may exceed it, since a short text would otherwise end before its change is followed; the next
+# regular one then waits for longer.
 SHARE = 0.02
 # Rounds between two switches without a change of domain, so that noise does not make them
 # alternate.
 STEADY_ROUNDS = 16
-# A gain must exceed 3 standard errors of the difference; after a change of domain, where the
-# new tokens are few, any gain counts, but 5 soon after another switch: equals predict a few tokens
-# much worse now and then, which looks like a change.
+# A gain must exceed NOISE standard errors of the difference. After a change of domain, where the
+# new tokens are few, any gain counts; but soon after another switch it must exceed NOISE_SOON of
+# them: of two equally good SSMs one predicts a few tokens much worse now and then, which looks like
+# a change.
 NOISE, NOISE_SOON = 3.0, 5.0
-# Lower bound of a log-probability: a single surprising token says little about a drafter.
+# Lower bound of a log-probability: a single surprising token is little evidence.
 FLOOR = -6.9  # log 0.001
 # Tokens that may show a drop, and the tokens before them for comparison.
 RECENT_TOKENS, BASELINE_TOKENS = 8, 48
 # Standard errors of a drop. A false one costs an audition only.
 DROP = 2.5
-# Tokens that an audition after a drop reads: those before the change say nothing, so only the last
-# CHANGED_TOKENS are compared, and the rest is their context.
+# Tokens that an audition after a drop reads: those before the change are no evidence, so only the
+# last CHANGED_TOKENS are compared, and the rest is their context.
 CHANGED_TOKENS, CHANGED_WINDOW = 2 * RECENT_TOKENS, 3 * RECENT_TOKENS
 # A time is replaced once the measured one differs from it by more than this factor, see `_Times`.
 ALIKE = 1.4
 
 
 def credit_of(log_probs: Sequence[float]) -> float:
-    """Discounted mean of natural log-probabilities, the newest token last: FORGETTING a token of
-    age. FLOOR without a token."""
+    """Discounted mean of natural log-probabilities, the newest token last: a token's weight is
+    FORGETTING to the power of its age. FLOOR without a token."""
     weight = total = 0.0
     for age, value in enumerate(reversed(log_probs)):
         share = FORGETTING**age
@@ -64,7 +65,7 @@ def credit_of(log_probs: Sequence[float]) -> float:
 def noise_of(ours: Sequence[float], theirs: Sequence[float]) -> float:
     """Standard error of `credit_of(ours) - credit_of(theirs)` on the same tokens; infinite without
     a token."""
-    # By token: what is hard to predict for both cancels.
+    # Differences of single tokens: what is hard to predict for both SSMs cancels.
     differences = [max(FLOOR, a) - max(FLOOR, b) for a, b in zip(ours, theirs, strict=True)]
     if not differences:
         return math.inf
@@ -91,9 +92,9 @@ def has_dropped(log_probs: Sequence[float]) -> bool:
 
 class _Times:
     """The times by which SSMs are compared. They are relative to the SSMs' median drafting time,
-    since a busy machine slows all of them down, and each stays as it is until the measured one
-    differs by more than a factor of ALIKE: what remains is noise, which must not decide. Similar
-    SSMs take equally long: a drafting time begins as the median."""
+    since a busy machine slows all of them down, and each is kept until the measured one
+    differs by more than a factor of ALIKE: smaller differences are noise, which must not decide.
+    Similar SSMs take equally long: a drafting time begins as the median."""
 
     def __init__(self, time_of_round: TimeOfRound) -> None:
         self._time_of_round = time_of_round
@@ -107,7 +108,7 @@ class _Times:
         known = [one.draft_ms for one in times.values() if one.draft_ms > 0]
         if not known:
             return False
-        # An SSM's own time, also of two: the mean of both would halve a difference.
+        # Always one SSM's time: of two SSMs, the mean of both would halve their difference.
         median = self._median_ms = statistics.median_low(known)
         llm = _steady(self._llm, times[names[0]].llm_ms / median)
         drafting = {
@@ -156,8 +157,8 @@ class CreditRouter:
     # -- scores --
 
     def drafter_scores(self) -> dict[str, float]:
-        """Expected tokens per second of each SSM alone, as of the last audition; without one, with
-        a credit of FLOOR, of hardly more than one token a round."""
+        """Expected tokens per second of each SSM alone, as of the last audition. An SSM without one
+        has the credit FLOOR, which means hardly more than one token a round."""
         log_probs = self._log_probs
         return {n: self._value(n, credit_of(log_probs.get(n, ()))) for n in self._names}
 
@@ -190,8 +191,8 @@ class CreditRouter:
         self._rounds += 1
         self._decode_ms += max(0.0, evidence.share_ms)
         self._since_audition += evidence.num_tokens
-        # A changed time may make another SSM the better one without a new audition; only where the
-        # text has not changed since the last one.
+        # A changed time may make another SSM the better one without a new audition; this holds only
+        # where the text has not changed since the last one.
         self._times_changed |= self._times.update(self._names)
         if self._times_changed and self._is_steady and self._log_probs and not self._changed:
             self._choose(first=False)
@@ -236,7 +237,7 @@ class CreditRouter:
         return self._rounds - self._last_switch >= STEADY_ROUNDS
 
     def _choose(self, first: bool) -> None:
-        # After a change of domain the tokens before it say nothing.
+        # After a change of domain the tokens before it are no evidence.
         first_token = -CHANGED_TOKENS if self._changed else 0
         recent = {name: log_probs[first_token:] for name, log_probs in self._log_probs.items()}
         credits = {name: credit_of(recent[name]) for name in self._names if name in recent}
@@ -247,7 +248,7 @@ class CreditRouter:
             self._reason = f"{', '.join(self._routed)} predicted the prompt's end best"
             return
         may_switch = self._changed or self._is_steady
-        # Round 0 is that of the prompt's audition, which chooses among all and switches nothing.
+        # 0 before the first switch: the prompt's audition chooses among all and switches nothing.
         soon = self._last_switch > 0 and not self._is_steady
         errors = (NOISE_SOON if soon else 0.0) if self._changed else NOISE
         changes, why, held_back = [], "the text changed", ""

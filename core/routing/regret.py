@@ -44,7 +44,7 @@ class RoutingTrial:
 
 @dataclass(frozen=True, slots=True)
 class Regret:
-    """`routed`: the choice that was made. `alone`: each SSM by itself in every round, in order;
+    """`routed`: the choice that was made. `alone`: each SSM as the only drafter, in order;
     `fixed`: the best of these. `group`: the best fixed group of as many SSMs as were routed, None
     where that is one or there are more than MOST_GROUPS. `oracle`: the best SSM in each round."""
 
@@ -115,7 +115,7 @@ def regret_of(
     alone = tuple(always((name,)) for name in hits)
     routed_names = tuple(name for name in hits if any(name in route for route in routes))
     routed = trial(routed_names, lambda position: routes[position])
-    # SSMs of a round that were scored; the round that had most counts.
+    # The group's size: the largest number of SSMs with `hits` that were routed at one position.
     count = max((len([name for name in route if name in hits]) for route in routes), default=1)
     group = None
     if 1 < count <= len(hits) and comb(len(hits), count) <= MOST_GROUPS:

@@ -1,6 +1,6 @@
 """The Scheduler protocol: which live requests one LLM pass verifies, and how far each may draft.
 
-Plain numbers only: a scheduler never sees a model, a tree or a token. One scheduler serves one
+Plain numbers only: a scheduler gets no model, tree or token. One scheduler serves one
 engine, and all its requests.
 """
 
@@ -137,6 +137,5 @@ class FollowsLoad(Protocol):
     """A scheduler that limits drafts by the queue and by how busy the LLM is."""
 
     def forget_load(self) -> None:
-        """The next round may be of another load: nothing is limited at first. Measured times
-        stay."""
+        """Removes the limits, since the next round may have another load. Measured times stay."""
         ...

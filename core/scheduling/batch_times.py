@@ -11,7 +11,7 @@ from core.speculation_length.cost_model import TINY_MS, Costs, LinearFit, Meter
 
 __all__ = ["BatchTimes", "size_class"]
 
-# Passes that a line remembers.
+# A line is fitted to about so many last passes.
 HORIZON = 64.0
 # Nodes covered by the latency table of a single request's passes; beyond, it is extrapolated.
 TABLE = 64
@@ -29,8 +29,9 @@ def size_class(requests: int) -> int:
 class BatchTimes:
     """See BatchCosts. Predicts a pass's milliseconds as a line in its tokens, fitted for each size
     class of batches and seeded from the latency table of a single request. The table alone omits
-    the attention cost of each further KV row; scaling it would charge that cost to the nodes. The
-    cost of the context is added from the table, since contexts grow while the line is fitted."""
+    the attention cost of each further KV row; scaling the table would charge that cost to nodes.
+    The cost of the context is added from the table, since contexts grow while the line is
+    fitted."""
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
@@ -50,7 +51,7 @@ class BatchTimes:
         return requests * length * self._step.get()
 
     def fits(self, requests: int, width: int, extent: int) -> bool:
-        """See BatchCosts. A model that cannot say what a pass takes always fits."""
+        """See BatchCosts. Without `pass_bytes` in the model every pass fits."""
         # By attribute: `pass_bytes` is no part of the LanguageModel protocol.
         pass_bytes = getattr(self._costs.llm, "pass_bytes", None)
         if pass_bytes is None:

@@ -17,7 +17,7 @@ PATIENCE, LONGEST = 4, 64
 IDLE = 0.6
 # Rounds without a queue after which the limit is raised, however busy the LLM is.
 QUIET = 64
-# Rounds without a step after which the next one needs PATIENCE again: it answers another load.
+# Rounds without a step after which the next step needs PATIENCE again: the load is another one.
 FORGET = 4 * LONGEST
 
 
@@ -30,7 +30,7 @@ class SpeculationLimit:
 
 
 class SpeculationControl:
-    """Steps one limit for all requests, between plain decoding and the most that one requests.
+    """Steps one limit for all requests, from plain decoding to the most that any of them requests.
 
     In the paper an idle LLM gets one token or drafter more, without a bound. Here the limit starts
     at the most that a live request requests and never exceeds it: `fixed` always drafts
@@ -42,7 +42,7 @@ class SpeculationControl:
     most requested in the last PATIENCE rounds. If that is no draft, there is nothing to limit.
 
     A queue counts as growing while it does not shrink: a round is shorter than the time between two
-    requests, so in most rounds a growing queue is as long as before, and so is one that stays.
+    requests, so in most rounds a growing queue is as long as before, just as a constant one.
     """
 
     def __init__(self) -> None:
@@ -77,6 +77,7 @@ class SpeculationControl:
         idle = busy < IDLE or not before.length
         # -1: fewer; 1: more; 0: no step.
         signal = -1 if grows else int(queue == 0 and (idle or self._quiet > QUIET))
+        # Another signal, or no draft to limit: the count of rounds begins again.
         if signal != self._signal or not most.length:
             self._signal, self._rounds = signal, 0
         self._rounds += 1

@@ -52,8 +52,8 @@ def trim_lengths(
     if round(nodes) <= most:
         return tuple(lengths)
     shorter = list(lengths)
-    # Of each draft that may be shortened: its nodes and its index, negative, so that the first in
-    # the heap is the largest.
+    # (-nodes, -index) of each draft that may be shortened: the first in the heap is the largest
+    # draft, among equals the last one.
     heap = [(-group[i].width * n, -i) for i, n in enumerate(shorter) if n and not group[i].ready]
     heapq.heapify(heap)
     # A running difference is not exact to the last bit, so near the limit the sum decides.
@@ -116,13 +116,14 @@ def best_group(
     plain_ms = costs.verify_ms(1, 0, live[first].context)
     most_ms = MOST_TIME * costs.verify_ms(len(live), 0, max(one.context for one in live))
     best: PassGroup | None = None
+    # Groups are the ranges [start, end) of `by_context` that include `place`.
     for start in range(place + 1):
         shorter = tuple(lengths[i] for i in by_context[start:place])
         for end in range(place + 1, min(start + largest, len(by_context)) + 1):
             members = by_context[start:end]
             size = len(members)
             group = [live[i] for i in members]
-            # From the lengths of the smaller group: in a larger one no draft is longer.
+            # Starts from the lengths in the smaller group: in a larger one no draft is longer.
             shorter = trim_lengths(group, (*shorter, lengths[members[-1]]), MAX_PASS_NODES)
             fitting = trim_to_memory(group, shorter, costs)
             # A request that does not fit alone is tried, and may fail with its own error.
@@ -149,7 +150,7 @@ class Cosine:
 
     def __init__(self, times: BatchTimes) -> None:
         self._times = times
-        # The longest draft and the most drafters that any live request asks for.
+        # The longest draft and the most drafters among the live requests.
         self._requested = SpeculationLimit(0, 1)
         self.forget_load()
 

@@ -8,8 +8,8 @@ from core.speculation_length.cost_model import Average
 
 __all__ = ["PlainGuard"]
 
-# Weight of the averages from which they count. Each addition decays the earlier ones, so that it is
-# reached in the fifth round with drafts.
+# Weight from which on the averages are used. Each addition decays the earlier ones, so that the
+# weight is reached in the fifth round with drafts.
 ENOUGH = 4
 # Rounds without drafts until drafting is tried again: at first, and at most; doubled by each trial
 # that does not pay.
@@ -35,7 +35,7 @@ class PlainGuard:
     Sums are compared, not the time per token of single rounds: of one request one round may commit
     one token and the next nine, and a mean of ratios would charge that as a loss.
 
-    Times are given in milliseconds. What is compared are tokens, since the time of plain rounds
+    Times are given in milliseconds. Tokens are compared, not times, since the time of plain rounds
     changes with the texts' lengths; waits are counted in rounds.
     """
 
@@ -88,8 +88,8 @@ class PlainGuard:
         return False
 
     def forbid_like(self, other: PlainGuard) -> None:
-        """No drafts for as many rounds as after the last trial of `other`, with fewer requests: one
-        of more is no cheaper."""
+        """No drafts for as many rounds as after the last trial of `other`, the guard of fewer
+        requests: a trial with more requests is not cheaper."""
         self._forbid(other._wait_rounds)
 
     def _forbid(self, rounds: int) -> None:
@@ -109,7 +109,7 @@ class PlainGuard:
         return True
 
     def _begin_trial(self) -> None:
-        # Of a round with drafts: the tokens that it committed, those that plain rounds would have
-        # committed in its time, and the difference.
+        # Means over rounds with drafts: the tokens that a round committed, those that plain rounds
+        # would have committed in its time, and the latter minus the former.
         self._tokens, self._plain_tokens, self._lost_tokens = Average(), Average(), Average()
         self._opening_rounds = 0.0

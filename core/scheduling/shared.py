@@ -72,7 +72,8 @@ class Shared:
     def __init__(self, times: BatchTimes) -> None:
         self._times = times
         self._records: dict[int, _SizeRecord] = {}
-        # The records of requests that are alone, by their kind: unlike ones have no common average.
+        # The records of requests that are alone, by their kind: different kinds have no common
+        # average.
         self._alone: dict[Hashable, _SizeRecord] = {}
         # A round's time outside the models, per request: plain, and with drafts.
         self._overhead_ms = {False: Meter(), True: Meter()}
@@ -80,7 +81,7 @@ class Shared:
         # generate.
         self._open_ms = Meter()
         self._run_tokens = 1.0
-        # Of the planned round, see BatchLoad; 0: its trees have no common budget.
+        # The price of the planned round, see BatchLoad; 0: its trees have no common budget.
         self._price = 0.0
         # The planned round: the number of live requests, their record, and whether it is plain.
         self._num_live, self._plain = 0, False

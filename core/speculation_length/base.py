@@ -1,6 +1,6 @@
 """The LengthPolicy protocol: its decisions before and during a draft, and its observations.
 
-A policy works on numbers: it never sees a model, a tree or a token. One policy serves one run; the
+A policy works on numbers: it gets no model, tree or token. One policy serves one run; the
 measured times (`Costs`) belong to the engine and outlive the run.
 """
 
@@ -42,8 +42,8 @@ class StopLimits:
 
 
 class Stop(Protocol):
-    """Ends a draft early. Decisions depend only on tokens that are drafted already: by those that a
-    further step would draw they would bias `mss` and `traversal`."""
+    """Ends a draft early. Decisions depend only on tokens that are drafted already: decisions by
+    tokens that a further step would draw would bias `mss` and `traversal`."""
 
     def grows(self, score: float) -> bool:
         """Whether a node with this score may have children."""
@@ -103,7 +103,7 @@ class DraftOutcome:
 
     @property
     def accepted_depth(self) -> int:
-        """How far its own tree went along with the committed text."""
+        """How many levels of its own tree agree with the committed text."""
         # `path` has one node a level.
         return len(self.path)
 
@@ -114,7 +114,7 @@ class RoundOutcome:
 
     `num_tokens`: committed tokens (accepted and the LLM's own, before a stop cuts them).
     `num_nodes`: verified nodes, `widths` of them at each depth from 1, in `verify_ms` (the LLM's
-    pass) after `context` cached tokens. `hidden_ms`: drafting time hidden behind a pass over other
+    pass) after `context` cached tokens. `hidden_ms`: drafting time during a pass over other
     requests. `round_ms`: all stages, plus the idle time between them for a lone request, minus
     `hidden_ms`. `num_in_pass`: requests that shared the LLM's pass.
     """
@@ -151,8 +151,8 @@ class LengthPolicy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BatchLoad:
-    """The LLM's pass that `requests` requests share, as one of them sees it. `plain_ms`: its share
-    of a round without drafts; `node_ms`: what one more node adds to the pass; `overhead_ms`: what
+    """The load of an LLM pass that `requests` requests share. `plain_ms`: one request's share of a
+    round without drafts; `node_ms`: what one more node adds to the pass; `overhead_ms`: what
     a draft adds outside the models; `price`: committed tokens per millisecond of all requests, at
     least that of plain rounds."""
 
@@ -193,5 +193,5 @@ class Auditions(Protocol):
         ...
 
     def observe_audition(self, fits: Mapping[str, float]) -> None:
-        """`fits`: each SSM's mean log-probability of these tokens, by name."""
+        """`fits`: each SSM's mean log-probability of the tokens that it scored, by name."""
         ...

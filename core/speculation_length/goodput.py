@@ -30,7 +30,7 @@ PROBE_LENGTH = 2
 # Rounds that use one plan: making it costs a few hundredths of a round.
 ROUNDS_PER_PLAN = 8
 # In tokens: a drafter is switched off when it is MAX_DEFICIT behind plain decoding, which commits
-# one per round. One draft counts for at least MIN_GAIN, since first timings are far too long; the
+# one per round. One round counts for at least MIN_GAIN, since first timings are far too long; the
 # balance is at most MAX_BALANCE, so that a change in the text is noticed soon.
 MAX_DEFICIT, MAX_BALANCE, MIN_GAIN = 4.0, 4.0, -1.5
 # Prior of P(a token is accepted | its parent is), and its weight in tokens.
@@ -39,10 +39,10 @@ RATE, RATE_TOKENS = 0.75, 4
 
 @dataclass
 class _DrafterGroup:
-    """Drafters that are switched on and off together: an SSM, a model-free drafter, or all drafters
-    of a vote or a pool. `names`: the `members` that draft, which a router may change. `rate`: P(a
-    token is accepted | its parent is). `balance`: tokens ahead of plain decoding (negative:
-    behind)."""
+    """Drafters that are switched on and off together: an SSM, a model-free drafter, the SSMs that a
+    router chooses from, or all drafters of a vote, a pool or fused drafts. `names`: the `members`
+    that draft, which a router may change. `rate`: P(a token is accepted | its parent is).
+    `balance`: tokens ahead of plain decoding (negative: behind)."""
 
     names: tuple[str, ...]
     members: tuple[str, ...] = ()
@@ -67,12 +67,12 @@ class Goodput:
     def __init__(self, config: SpeculationConfig, costs: Costs) -> None:
         self._config, self._costs = config, costs
         self._backoffs = RunBackoffs(costs.backoffs)
-        # All drafters of a vote or a pool make one draft.
+        # All drafters of a vote, a pool or fused drafts give one draft.
         as_one = combine_rule(config.combine).one_draft or draft_kind(config.draft).fused
         ssms = tuple(name for name in config.drafters if as_one or not is_model_free(name))
         has_router = bool(routing_rule(config.routing).implementation)
         is_one_group = as_one or has_router
-        # One SSM: the host overhead of five takes as long as a pass of the bundled LLM
+        # Only one SSM: the host overhead of five takes as long as a pass of the bundled LLM
         # (docs/results.md, "Speculation length").
         self._groups = [_DrafterGroup(ssms if is_one_group else ssms[:1])] if ssms else []
         # A lookup costs no pass: a group of its own, so that it may stay on without the SSM.
@@ -107,7 +107,7 @@ class Goodput:
 
     def share(self, load: BatchLoad | None) -> None:
         """See SharesPass. The plan is dropped when sharing begins or ends."""
-        # Not for a load that has only changed: it does in every round.
+        # Not when the load only changes, which it does in every round.
         if (load is None) != (self._round_costs.load is None):
             self._choice = None
         self._round_costs.load = load
@@ -138,7 +138,7 @@ class Goodput:
         if self._probe is not None:
             length = max(length, min(PROBE_LENGTH, self._longest([self._probe])))
         names = [name for group in on for name in group.names]
-        # That of the SSM while it is on: lookups are later groups.
+        # The rate of the SSM while it is on: lookups are later groups.
         rate = on[0].rate.get() if on else 0.0
         estimates = self._round_costs.estimates(names, rate, most)
         # The cost of each step after the first, in committed tokens.
@@ -174,7 +174,7 @@ class Goodput:
         """Whether it may be probed: its wait is over, and all probes together take at most 1 % of
         the decode time."""
         drafter_costs = [self._costs.draft_costs(name) for name in group.names]
-        # A drafter that waited has many tokens to catch up with: that start has a meter of its own.
+        # A drafter that waited has many tokens to catch up on: such a start has its own meter.
         late_ms = sum(one.late.get(one.start.get()) + one.step_ms for one in drafter_costs)
         costs = self._round_costs
         verify_ms = costs.verify_ms(PROBE_LENGTH) - costs.verify_ms(0)

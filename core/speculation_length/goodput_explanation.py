@@ -46,7 +46,7 @@ def _end_words(history: LengthHistory, draft: DraftRecord) -> str:
     rate = estimates[1].tokens - 1
     right = rate * min(1.0, _chance(draft, depth))
     worth, cost = right * float(token_ms[1]), estimates[depth + 1].ms - estimates[depth].ms
-    # Not by the recorded plan: an audition may have replaced it.
+    # The recorded plan would have gone on: an audition may have replaced it.
     if worth >= cost:
         return ""
     return (
@@ -64,7 +64,7 @@ def _chance(draft: DraftRecord, depth: int) -> float:
 
 
 def _limit_words(history: LengthHistory) -> str:
-    """Why the longest draft that was allowed changed when it did; empty if it never did."""
+    """Why the longest allowed draft last changed; empty if it never did or no record shows why."""
     if history.bound:
         return f": {history.bound}"
     index = history.changed_at
@@ -80,7 +80,7 @@ def _limit_words(history: LengthHistory) -> str:
     before, after = history.rounds[index - 1].length, history.rounds[index].length
     if after > before:
         return _rise_words(history, index)
-    # One level a plan.
+    # Each plan lowers the depth that it counts as recent by one level.
     if recorded and before - after == 1:
         return (
             f": {DEEPER} more than the deepest tree of late, whose depth counts one less with "
@@ -90,7 +90,7 @@ def _limit_words(history: LengthHistory) -> str:
 
 
 def _rise_words(history: LengthHistory, index: int) -> str:
-    """The tree since the change before that was as deep as the new limit takes."""
+    """Names the deepest tree since the previous change; empty if it does not explain the rise."""
     changes = (
         i + 1 for i, (a, b) in enumerate(pairwise(history.rounds[:index])) if a.length != b.length
     )

@@ -17,7 +17,7 @@ from core.events import DraftRecord, Estimate
 
 __all__ = ["LengthHistory", "PastRound", "deepest_draft", "round_name"]
 
-# As core/engine/round_state.py writes them, behind the policy's own reason.
+# As core/engine/round_state.py writes them, after the policy's own reason.
 BOUND = re.compile(r"(?:^|; )(drafts are at most (\d+) deep \(.+\))$")
 GRANTED = re.compile(r"(?:^|; )the batch grants (no draft|\d+)$")
 
@@ -74,7 +74,7 @@ class LengthHistory:
 
     @property
     def bound(self) -> str:
-        """What else than the policy limits the round's drafts; empty for nothing."""
+        """What limits the round's drafts besides the policy; empty if nothing does."""
         recorded = self.reason(len(self.rounds) - 1)
         if granted := GRANTED.search(recorded):
             return f"the scheduler grants {granted[1]}"
@@ -82,8 +82,8 @@ class LengthHistory:
         return found[1] if found else ""
 
     def depth_bound(self, index: int) -> tuple[int, str] | None:
-        """How deep the drafts of that round could be, and that in words with what limited them;
-        None where nothing was recorded to limit them."""
+        """How deep the drafts of that round could be, and a phrase with this depth and its cause;
+        None without a recorded limit."""
         found = BOUND.search(self.reason(index))
         return (int(found[2]), found[1]) if found else None
 
@@ -116,6 +116,6 @@ def round_name(one: PastRound) -> str:
 
 
 def deepest_draft(drafts: Sequence[DraftRecord]) -> DraftRecord | None:
-    """The deepest draft of an SSM; None without one. Look-ups have no score of their own."""
+    """The deepest draft of an SSM; None without one. Model-free drafters are left out."""
     by_ssms = [one for one in drafts if one.token_ids and not is_model_free(one.drafter)]
     return max(by_ssms, key=lambda one: max(one.depths), default=None)

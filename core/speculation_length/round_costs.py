@@ -42,7 +42,7 @@ class RoundCosts:
 
     @property
     def num_rounds(self) -> float:
-        """Rounds with drafts that the averages remember."""
+        """The number of rounds with drafts in the averages, at most their horizon."""
         return self._rounds.weight
 
     def verify_ms(self, nodes: int) -> float:
@@ -57,9 +57,9 @@ class RoundCosts:
         rounds with drafts; else all of that would be charged to the drafts."""
         if self.load is not None:
             return max(TINY_MS, self.load.plain_ms)
-        # Without this, and the least of the first timings in `Meter`, the first run of a process
-        # had 0.23 to 1.12 of its tenth's tokens per pass; with them 1.00 to 1.04 (docs/results.md,
-        # "Speculation length").
+        # Without this assumption and without `Meter`'s minimum of the first timings, the first run
+        # of a process had 0.23 to 1.12 times the tokens per pass of its tenth run; with both 1.00
+        # to 1.04 (docs/results.md, "Speculation length").
         with_ms = self._costs.overhead[True].get()
         return max(TINY_MS, self.verify_ms(0) + self._costs.overhead[False].get(with_ms))
 
@@ -102,7 +102,7 @@ class RoundCosts:
         + ... + r^l with the acceptance rate r."""
         by_length = [Estimate(0, 0, 1.0, self.plain_ms)]
         costs = [self._costs.draft_costs(name) for name in names]
-        # Only what is not hidden behind the LLM's pass makes a round longer.
+        # Only drafting that does not run during an LLM pass makes a round longer.
         start_ms = self._exposed_share.get(1.0) * sum(one.start.get() for one in costs)
         step_ms = self._exposed_share.get(1.0) * sum(map(_step_ms, costs))
         fixed_ms = self.plain_ms + self.overhead_ms + start_ms - self.verify_ms(0)
@@ -170,7 +170,7 @@ class RoundCosts:
         drafting_ms *= 1 - min(1.0, outcome.hidden_ms / drafted_ms)
         nodes = max(1, sum(draft.num_verified for draft in drafts.values()))
         verify_ms = self.verify_ms(outcome.num_nodes) - self.verify_ms(0)
-        # By nodes: a node that both groups proposed counts for both.
+        # In proportion to nodes: a node that several groups proposed counts for each of these.
         verify_ms *= sum(draft.num_verified for draft in own.values()) / nodes
         return drafting_ms + verify_ms + (self.overhead_ms if first else 0.0)
 
@@ -188,5 +188,5 @@ class RoundCosts:
 
 def _step_ms(costs: DraftCosts) -> float:
     """Time of a further step, at most that of the first: both are one model pass. Without the bound
-    one measurement that was far too long would stop all further steps, and be the last one."""
+    a far too long measurement would prevent all further steps, so it would never be corrected."""
     return min(costs.step_ms, costs.start.get(costs.step_ms))

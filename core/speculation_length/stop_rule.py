@@ -34,8 +34,8 @@ class StopRule:
     one more node, in committed tokens; a node at least as likely to be accepted is verified.
 
     Lossless under `mss` and `traversal`: whether a step is run depends on earlier rounds and on the
-    scores of tokens that are drawn already, never on what the step would draw. `keeps` looks at the
-    drawn token itself, and is not called under these two.
+    scores of tokens that are drawn already, never on what the step would draw. `keeps` reads the
+    score of the drawn token itself, and is not called under these two.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 Uses LLM times and verified tokens only. Its flaw is kept as published: it minimises t_LLM per
 verified token and ignores the cost of the SSMs' passes, so that it drafts too long wherever
-drafting is not hidden behind the LLM's pass.
+drafting does not run during an LLM pass.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Trend", "explain"]
 
 # Rounds of one length that make a point.
 VERIFICATIONS = 16
-# Points of a slope, the last ones.
+# The number of last points from which the slope is computed.
 POINTS = 4
 # Steps up and down: Minions goes down faster than up.
 STEP, PENALTY = 1, 2
@@ -62,7 +62,7 @@ class Trend:
         so_far = f"{length} stays: {self._count} of {VERIFICATIONS} verifications made with it"
         self._choice = Choice(length, so_far)
         if self._count == VERIFICATIONS:
-            # Ratio of sums, not mean of ratios: a round of one token would weigh as much as one of
+            # Ratio of sums: in a mean of ratios a round of one token would weigh as much as one of
             # five.
             self._points.append((length, self._ms / max(1, self._tokens)))
             self._choice = self._decide()
@@ -75,7 +75,7 @@ class Trend:
     def _decide(self) -> Choice:
         length = self._choice.length
         lengths, times = zip(*self._points, strict=True)
-        # In ms a token for one more step of length.
+        # Change of the milliseconds per token with one more step of length.
         slope = linear_regression(lengths, times).slope if len({*lengths}) > 1 else None
         if slope is None:
             change, why = STEP, "nothing to compare with yet"

@@ -57,7 +57,7 @@ class Noise(Protocol):
         ...
 
     def gumbel(self, position: int) -> torch.Tensor:
-        """The target's Gumbel noise at a position, float64 (V,), indexed by token id."""
+        """The LLM's Gumbel noise at a position, float64 (V,), indexed by token id."""
         ...
 
 

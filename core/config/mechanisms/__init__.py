@@ -1,14 +1,14 @@
 """The mechanisms that a SpeculationConfig chooses from, each with its facts (no torch, no model).
 
-One record per combine rule, length policy, draft kind, verification rule and pipeline mode. All
-else is derived from these records: the allowed names, the validity matrix (`lossless_rules`),
-shares of the node budget, which fields matter, the menus of the page, the words in its pictures,
-the guide's tables. A new combine rule or length policy is its own file, a record in the registry
-of its kind (a module of this package), and its test.
+One record per combine rule, length policy, draft kind, verification rule, routing rule, schedule
+and pipeline mode. All else is derived from these records: the allowed names, the validity matrix
+(`lossless_rules`), shares of the node budget, which fields matter, the menus of the page, the words
+in its pictures, the guide's tables. A new combine rule or length policy is its own file, a record
+in the registry of its kind (a module of this package), and its test.
 
-`label` is a record's meaning in a menu, which shows the first 33 characters of `name (label)`: of a
-combine, length, verification or pipeline rule it is no longer, and tests/ui/test_menus.py checks
-that. `meaning` is the same at more length, in docs/guide.md.
+`label` is a record's meaning in a menu, which shows the first 33 characters of `name (label)`.
+Those of combine, length, verification and pipeline rules are no longer than that, which
+tests/ui/test_menus.py checks. `meaning` says the same in more words, in docs/guide.md.
 `implementation` is `module:name`, imported when first used: configuration never imports torch.
 """
 
@@ -147,7 +147,8 @@ def weighted_combine_rules() -> tuple[str, ...]:
 
 def weights_stay_even(weights: str, combine: str) -> bool:
     """Whether the drafters' weights never change: `paper` rewards winners, and without a vote there
-    are none. A rule that reads them then counts all drafters alike, and `fused_credit` is `fused`.
+    are none. A rule that reads weights then counts all drafters alike, and `fused_credit` does the
+    same as `fused`.
     """
     return weights == "paper" and not combine_rule(combine).chains
 
@@ -179,7 +180,7 @@ def lossless_rules(draft: str, temperature: float, combine: str = "union") -> tu
 
 
 def fields_that_depend() -> Mapping[str, tuple[str, ...]]:
-    """Fields that single mechanisms read, each with the settings that do, as `field=name`."""
+    """Fields that only some mechanisms read, each with these mechanisms, as `combine=vote_tree`."""
     readers: dict[str, list[str]] = {}
     registries: Mapping[str, Mapping[str, Any]] = {
         "combine": COMBINE_RULES,

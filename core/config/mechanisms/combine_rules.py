@@ -15,7 +15,7 @@ __all__ = ["COMBINE_RULES", "CombineRule", "PictureWords"]
 class PictureWords:
     """Texts of the page's pictures about a combine rule.
 
-    `dropped`: why a node is not in the tree; `dropped_short`: that in a few words;
+    `dropped`: why a node is not in the tree; `dropped_short`: the same in a few words;
     `unverified`: why a proposal was not verified. `legend`: what the marks of a vote mean, or that
     there is none. `mass`: what the number at a node of the tree is; `proposal_mass`: that at a
     proposal; `mass_symbol`, `mass_meaning`: how the number is computed.
@@ -63,7 +63,7 @@ class CombineRule:
 
     @property
     def one_draft(self) -> bool:
-        """Whether one draft comes of all drafters: none can be left out by itself."""
+        """Whether all drafters together give one draft, so that no single one can be left out."""
         return self.chains or self.is_pooled
 
 
@@ -114,7 +114,7 @@ COMBINE_RULES: Mapping[str, CombineRule] = by_name(
                 legend=" No vote: union merges all drafts into one tree.",
             ),
         ),
-        # Minions (arXiv 2402.15678, 3.2). Only one draft is verified: each may fill the budget.
+        # Minions (arXiv 2402.15678, 3.2). One draft is verified, so each draft may fill the budget.
         CombineRule(
             "vote",
             "one sequence wins",

@@ -12,9 +12,10 @@ __all__ = ["DRAFT_KINDS", "DraftKind"]
 
 @dataclass(frozen=True, slots=True)
 class DraftKind:
-    """How a drafter chooses the children of a node. `drawn`: at random, verified with their q;
-    `coupled`: with the target's own noise; `by_score`: a node budget instead of a shape. `fused`:
-    the SSMs draft one trunk together, `by_credit` with each one's score times its weight."""
+    """How a drafter chooses the children of a node. `drawn`: at random, and verified with
+    the q that they were drawn with; `coupled`: with the LLM's own noise; `by_score`: best first
+    within a node budget, without a fixed shape. `fused`: the SSMs draft one trunk together;
+    `by_credit`: each SSM's score is multiplied by its weight."""
 
     name: str
     label: str = ""

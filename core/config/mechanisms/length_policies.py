@@ -21,9 +21,9 @@ class LengthPolicyRecord:
     `fields`: read by it alone; `ignores`: fields it does not read, with the reason. `meaning`: in
     the guide's table.
 
-    Sentences beside the pictures: `always`, under a length that never changes; `no_estimates`, in
-    the place of estimates (empty: none); `no_drafts`, of a run that drafted nearly nothing
-    (`{field}` stands for a field's value).
+    Sentences next to the page's pictures: `always`, for a length that never changes;
+    `no_estimates`, in place of estimates (empty: no sentence); `no_drafts`, for a run that drafted
+    nearly nothing (`{field}` is replaced by the field's value).
     """
 
     name: str

@@ -19,6 +19,6 @@ def by_name(records: Iterable[Any]) -> Mapping[str, Any]:
 @cache
 def implementation_of(path: str) -> Any:
     """Imports `module:name`."""
-    # When first used: a record must not import torch, which its implementation may.
+    # Imported when first used: a record must not import torch, which its implementation may.
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)

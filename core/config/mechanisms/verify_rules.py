@@ -17,8 +17,8 @@ class VerifyRule:
 
     Where it is lossless: `temperatures`, at 0 (`zero`), above it (`above`), or both (`all`);
     `reads_q`: it needs the probabilities that proposals were drawn with, so nothing drawn may be
-    dropped. `token_exact`: it commits the very tokens of plain decoding with this seed, else its
-    distribution only.
+    dropped. `token_exact`: it commits exactly the tokens of plain decoding with this seed; other
+    rules keep only the distribution.
     """
 
     name: str

@@ -3,7 +3,7 @@ most 1 % of the decode time.
 
 A drafter that does not pay is switched off for its run only, since another text may need it. After
 several such runs in a row it is disabled for all runs: later ones start with it switched off.
-Counts rounds.
+Waits are counted in rounds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["Backoff", "Backoffs", "RunBackoffs"]
 
 # Rounds to wait for a probe: doubled from FIRST_INTERVAL to MAX_INTERVAL.
 FIRST_INTERVAL, MAX_INTERVAL = 16, 128
-# Of the decode time, for all probes together.
+# The share of the decode time that all probes together may take.
 SHARE = 0.01
 # Runs in a row in which a drafter did not pay, until it is disabled for all.
 MAX_FAILED_RUNS = 3
@@ -64,11 +64,11 @@ class RunBackoffs:
         return self._own.get(name) or self._shared.disabled_for_all_runs[name]
 
     def switch_off(self, name: str) -> None:
-        """Its first probe is due after FIRST_INTERVAL rounds; one that a concurrent run switched
-        off before keeps its wait."""
+        """The drafter's first probe is due after FIRST_INTERVAL rounds; a drafter that a concurrent
+        run has switched off for all runs keeps its wait."""
         failed_runs = self._shared.failed_runs.get(name, 0) + 1
         self._shared.failed_runs[name] = failed_runs
-        # Else only for this run, as another text may suit it.
+        # Before that it is switched off for this run only: another text may suit it.
         is_for_all = failed_runs >= MAX_FAILED_RUNS
         backoffs = self._shared.disabled_for_all_runs if is_for_all else self._own
         backoffs.setdefault(name, Backoff())

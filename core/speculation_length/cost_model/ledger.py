@@ -1,4 +1,4 @@
-"""Costs: the times that an engine has measured in all its runs; outlives each of them.
+"""Costs: the times that an engine has measured in all its runs, kept until the engine ends.
 
 Written by the length policy `goodput` and, for routed requests with another policy, by the engine;
 read by the length policies, by routers, and by the engine for node budgets.
@@ -28,7 +28,7 @@ __all__ = ["Costs", "DraftCosts"]
 class DraftCosts:
     """A drafter's milliseconds: `start` (catching up, which gives depth 1), `step` (each further
     depth), `late` (catching up when it has not drafted for long); `audition`: scoring a text's last
-    tokens, known of SSMs that never drafted, too."""
+    tokens, also measured for SSMs that never draft."""
 
     start: Meter = field(default_factory=Meter)
     step: Meter = field(default_factory=Meter)

@@ -1,4 +1,4 @@
-"""Running statistics that forget: a noisy cost, a mean, a line."""
+"""Running statistics in which old values fade: a noisy cost, a mean, a line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["TINY_MS", "Average", "LinearFit", "Meter"]
 WINDOW = 5
 # Weight of a new median in the moving average.
 RATE = 0.3
-# Values that an average remembers.
+# An average is of about so many last values.
 HORIZON = 32.0
 TINY_MS = 1e-6
 """Replaces 0 in a division."""
@@ -64,7 +64,7 @@ class Average:
 
     @property
     def variance(self) -> float:
-        """The population's; 0 before the first value."""
+        """The population variance; 0 before the first value."""
         mean = self.get()
         return max(0.0, self._square_sum / self.weight - mean * mean) if self.weight else 0.0
 
@@ -89,6 +89,5 @@ class LinearFit:
             return mean_y
         # cov(x, y) / var(x)
         slope = (self._product.get() - mean_x * mean_y) / variance
-        # Bounded, as noise may tilt the line: more steps are no faster, and none take no negative
-        # time.
+        # Bounded, as noise may tilt the line: y must not fall as x grows, nor be negative at x = 0.
         return mean_y + max(0.0, min(slope, mean_y / max(1e-9, mean_x))) * (x - mean_x)

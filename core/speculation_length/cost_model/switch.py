@@ -18,8 +18,8 @@ __all__ = ["Switch"]
 # but may be noise.
 SHORT, TRIAL, LONG = 3, 6, 24
 # A trial wins if its time is below MAX_RATIO of the baseline and below the baseline by
-# STANDARD_ERRORS standard errors. Undecided after LONG rounds: off, which is no slower than never
-# having tried.
+# STANDARD_ERRORS standard errors. If a trial of the switch on is undecided after LONG rounds, the
+# switch goes off, which is no slower than never having tried.
 MAX_RATIO = 0.98
 STANDARD_ERRORS = 2.0
 # Rounds from one trial to the next: doubled from FIRST_WAIT to MAX_WAIT.
@@ -71,6 +71,8 @@ class Switch:
         last = count == LONG and not self.on
         # See the class: a trial of off need not be significant at its end.
         doubt = 0.0 if last else STANDARD_ERRORS * self._baseline.deviation(count)
+        # Until TRIAL rounds a trial is lost only if it is slower beyond doubt, then also if it is
+        # not faster by MAX_RATIO.
         is_faster = trial < min(math.log(MAX_RATIO), -doubt)
         is_slower = trial >= math.log(MAX_RATIO) if count >= TRIAL else trial > doubt
         if count < SHORT or not (is_faster and count >= TRIAL or is_slower or count == LONG):

@@ -14,7 +14,8 @@ from core.models.protocol import LanguageModel, chain
 
 __all__ = ["NODE_COUNTS", "VerifyCosts", "measure_verify_costs"]
 
-# With the root, 3 and 7 nodes fill the rows of a matrix product: often as cheap as one node less.
+# With the root, 3 and 7 nodes are 4 and 8 rows, which a matrix product often multiplies as fast as
+# 3 and 7 rows.
 NODE_COUNTS = (0, 1, 2, 3, 4, 7, 8, 12, 16, 24, 32, 48, 64)
 # `max_tree_nodes=auto` lets a verification take this many times t(0).
 AFFORDABLE = 1.5
@@ -22,8 +23,8 @@ REPEATS = 5
 # Cached tokens; cut to a quarter and a half of a short context.
 CONTEXTS = (64, 512)
 # Once a sweep over all sizes has taken PATIENCE_S, it ends at the first size that takes more than
-# HOPELESS x t(0): to pay, that pass would have to commit more tokens than a round ever does. The
-# repeated sweeps may take as long together; there is at least one.
+# HOPELESS x t(0): to pay, such passes would have to commit more than HOPELESS tokens each on
+# average. The repeated sweeps may take as long together; there is at least one.
 PATIENCE_S = 2.0
 HOPELESS = 6.0
 # With streamed layers a pass takes seconds, about equally long up to many nodes: a few sizes are
@@ -84,9 +85,9 @@ def _between(counts: list[int], costs: list[float], n: int) -> float:
 
 
 def measure_verify_costs(llm: LanguageModel) -> VerifyCosts:
-    """Times passes of every node count at two contexts, interleaved, so that a noisy moment affects
+    """Times passes at two contexts, in sweeps over all node counts, so that a noisy moment affects
     all node counts alike; torch uses one thread, as it does while requests are decoded."""
-    # Passes are timed as they will run; a policy may ask for the table while no run is admitted.
+    # Passes are timed as they will run; a policy may need the table while no run is admitted.
     alone = TorchAlone((llm,))
     alone.take()
     try:

@@ -46,9 +46,9 @@ def combine(
 def merge_and_select(
     rule: str, drafts: Mapping[int, Draft], vote_weights: VoteWeights
 ) -> tuple[MergedTree, Selection]:
-    """The two halves of `select`'s input: all drafts merged, and the nodes that the named rule
+    """The first two arguments of `select`: all drafts merged, and the nodes that the named rule
     chooses of them."""
-    # Apart from `select`, so that a schedule can cut the choices of all requests by one budget.
+    # Separate from `select`: a schedule cuts the choices of all requests by one budget in between.
     trie = merge_drafts(drafts)
     combiner: Combiner = implementation_of(combine_rule(rule).implementation)
     return trie, combiner(trie, vote_weights)

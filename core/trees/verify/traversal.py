@@ -2,7 +2,7 @@
 2025; on a chain it is Block Verification).
 
 A rejected branch returns its probability to its parent instead of ending the path, so a token with
-a good continuation may be accepted although it would have been rejected by itself.
+a good continuation may be accepted although it would have been rejected on its own.
 
 Why it is lossless. Each node u has an acceptance probability a and a distribution M of the next
 token. Claim: averaged over the draws below u, its branch is accepted with probability a, and the
@@ -89,7 +89,7 @@ class _Walk:
     def _decide_node(
         self, node: int, acceptance: float, draws: Draws, left: torch.Tensor | None
     ) -> Verdict | None:
-        """Decides `node` by itself, after all branches below it were rejected. `left` (V,): weights
+        """Accepts or rejects `node` after all branches below it were rejected. `left` (V,): weights
         of the LLM's own token; None if there were no branches."""
         inputs = self._inputs
         if node != ROOT:

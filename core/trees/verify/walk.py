@@ -32,13 +32,13 @@ NodeProbability = Callable[[int], float]
 
 
 def greedy(inputs: VerifyInput) -> Verdict:
-    """Accepts the child whose token is arg max p, while there is one (VerifyGreedy)."""
+    """Accepts the child whose token is arg max p, as long as there is one (VerifyGreedy)."""
     return _walk_inputs(inputs, lambda node, depth: inputs.target.argmax[node + 1])
 
 
 def match(inputs: VerifyInput) -> Verdict:
-    """Accepts the child whose token is y = argmax(log p + G(position)), until none is; then y is
-    the LLM's own token.
+    """Accepts the child whose token is y = argmax(log p + G(position)), until no child has it; then
+    y is the LLM's own token.
 
     y depends on (p, G) alone, so any tree is lossless, and the text equals plain decoding with the
     same seed token for token.
