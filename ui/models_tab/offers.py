@@ -102,8 +102,8 @@ class MemoryNeed:
 
     @property
     def fits(self) -> bool | None:
-        """Whether the pair fits; None if that is unknown. If a size is unknown, it is False where the
-        known ones already exceed the free memory."""
+        """Whether the pair fits; None if that is unknown. If a size is unknown, it is False if
+        the known ones already exceed the free memory."""
         if self.free is None or not all(part.bytes for part in self.parts):
             return False if self.free is not None and self.bytes > self.free else None
         return self.bytes <= self.free

@@ -1,4 +1,4 @@
-"""The prompts, drafters and draft shapes of the lessons' runs."""
+"""The prompts, drafters and speculation settings of the lessons' runs."""
 
 from __future__ import annotations
 
