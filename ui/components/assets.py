@@ -38,7 +38,7 @@ STYLESHEETS = (
     "prompts.css",
 )
 PAGE = "live.css"
-"""The page's own sheet. As Gradio's `css` its rules within @media would not reach Gradio's frame."""
+"""The page's own sheet. As Gradio's `css` its @media rules would not reach Gradio's frame."""
 PLOTLY = "plotly.min.js"
 LARGE = "large.js"
 MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css"}
