@@ -122,8 +122,8 @@ function ofTrial([round, trial]) {
   return `${intro}: rounds are faster ${on ? "with" : "without"} ${what}, ${times}.`;
 }
 
-// Words for faster rounds of a trial although no draft made ahead was used: chance, if drafts were made ahead for six rounds,
-// as many as a trial has, or more. Empty if a draft was used.
+// Words for faster rounds of a trial although no draft made ahead was used: chance, once drafts were made ahead for six
+// rounds, the fewest of a trial. Empty if a draft was used.
 function chanceText({ kind, on, asked: numAsked, used }) {
   if (kind !== "ahead" || !on || used !== 0) return "";
   return numAsked < 6 ? "though nothing drafted ahead had been used in this run"

@@ -1,4 +1,4 @@
-// What a tree of fused drafts has besides: a band behind the trunk, and whose token each node is.
+// What only a tree of fused drafts has: a band behind the trunk, and whose token each node is.
 
 import { s, set, keyed } from "./dom.js";
 import { edgePath } from "./tree_layout.js";
@@ -21,7 +21,7 @@ export function drawRails(view, list, places, size) {
   });
 }
 
-// What a drafter had to do with a fused node.
+// A drafter's part in a fused node; empty for other nodes.
 export function partOf({ values }, { key }) {
   if (values?.origin === undefined) return "";
   if (values.origin === key) return ", its token";
