@@ -56,7 +56,7 @@ def _prompts(context: Context) -> Callable[..., Any]:
         configurations (as in `/compare`; the page's preset where none is given) and plain decoding.
 
         Returns what `/study` does, and `prompts`: a row for each prompt and configuration. A client
-        that cancels stops it; with `wait` false it keeps running. It is listed in Prompts.
+        that cancels stops the study; with `wait` false the study keeps running. Prompts lists it.
         """
         sampling = SamplingParams(
             max_new_tokens,
@@ -180,7 +180,7 @@ def _prompt_rows(context: Context) -> Callable[..., Any]:
 
 
 def _study_rows(opened: OpenedStudy, search: str) -> FoundPrompts:
-    """A study's rows whose prompts contain all the words."""
+    """A study's rows whose prompts contain all words of `search`."""
     words = search.lower().split()
     lines = tuple(
         line

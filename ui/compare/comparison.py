@@ -140,6 +140,7 @@ def verdict(study: Study, results: Results) -> str:
         return "Figures come as the runs end."
     ratio, noun = best.ratio, group_of(study)
     sentence = f"{best.name} at {speed_up_words(ratio, noun)}"
+    # Whether some interval reaches plain decoding's speed.
     reaching = any(row.ratio is not None and row.ratio.high >= 1 for row in rows)
     if ratio.value < AS_FAST and ratio.groups > 1 and reaching:
         words = "no difference is shown"
@@ -271,6 +272,7 @@ def _stages(view: View | None) -> dict[str, float]:
     sums, count = dict(view.share), len(view.tokens)
     # The prefill: tokens per second leave it out, and the table has a column for it.
     before = [span for span in view.rounds[0].spans if span.name == "prefill"]
+    # `busy`: the time in which any stage ran; the rest of `wall` is `other`.
     sums["busy"] = sums.get("busy", 0.0) - union_ms((span.start_ms, span.end_ms) for span in before)
     sums["prefill"] = sums.get("prefill", 0.0) - sum(span.ms for span in before)
     # Per token: runs of different lengths are compared.

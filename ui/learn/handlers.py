@@ -217,7 +217,7 @@ def run_example(
 def try_lesson(
     learn: Learn, session: TabSession, number: float | None, owner: str, pace: Pace
 ) -> Iterator[Values]:
-    """Runs the lesson's experiment ("Try it")."""
+    """Runs the lesson's experiment; yields as `run_example` does."""
     lesson = lesson_of(number)
     setup = lesson.attempt.setup
     if setup is not None:

@@ -176,7 +176,7 @@ def _run_handler(
         session = board.session(request)
         session.lecture.may_schedule = board.context.access.may_change(request)
         owner = board.context.access.key(request, visitor or "")
-        # `lecture.at`, since the page may not have the number of a lesson that was just opened.
+        # `lecture.at`, since the page may not yet have the number of a lesson that was just opened.
         yield from work(learn, session, session.lecture.at or at, owner, session.pace)
 
     return press

@@ -47,6 +47,6 @@ def error_response(error: SpecScopeError) -> JSONResponse:
         status = 400
     elif isinstance(error, EngineClosedError):
         status = 503
-    # No `Basic`: a browser would ask for the login, keep it, and send it for pages of other sites.
+    # No `Basic`: a browser would ask for the login and send it with requests of other sites too.
     headers = {"WWW-Authenticate": 'Bearer realm="SpecScope"'} if status == 401 else None
     return JSONResponse(error_body(str(error), status, code, param), status, headers)

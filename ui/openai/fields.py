@@ -22,7 +22,7 @@ from ui.server.context import Context
 __all__ = ["ApiRequest", "chat_request", "completion_request"]
 
 COMPLETION_TOKENS = 16
-"""OpenAI's default of `max_tokens` for completions; a chat answer's is the whole context."""
+"""OpenAI's default of `max_tokens` for completions; a chat answer may fill the context."""
 
 MAX_TOKENS = 1_000_000
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -124,7 +124,7 @@ def _fields(context: Context, body: Any, prompt: str) -> dict[str, Any]:
 def _refuse_unless_neutral(name: str, value: Any) -> None:
     if name not in NEUTRAL:
         raise ApiError(f"{name} is not a field of this endpoint", param=name)
-    # By type too, since False == 0: `logprobs` false asks for none, 0 for the sampled tokens'.
+    # By type too, since False == 0: `logprobs` false means none, 0 those of the sampled tokens.
     if not any(
         value == one and isinstance(value, bool) == isinstance(one, bool) for one in NEUTRAL[name]
     ):

@@ -19,7 +19,7 @@ def user_of(request: HttpRequest, auth: tuple[str, str] | None) -> str:
     if auth is None:
         return ""
     login = _sent_login(request.headers.get("authorization", ""))
-    # Takes the same time wherever the texts differ. Non-ASCII texts it refuses, so bytes are given.
+    # compare_digest takes as long wherever its arguments differ, and non-ASCII only as bytes.
     if not secrets.compare_digest(login.encode(), ":".join(auth).encode()):
         message = "log in as on the page: Basic, or Bearer USER:PASSWORD (an OpenAI client's key)"
         raise ApiError(message, 401, "invalid_api_key")

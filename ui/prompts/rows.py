@@ -28,9 +28,10 @@ IN_STUDY = "plain decoding of the same prompt in this study"
 
 @dataclass(frozen=True, slots=True)
 class PromptLine:
-    """A row with further facts. `configuration`: the name of its settings; `against`: what its
-    speed-up is compared with, empty if there is none; `plain`: the number of plain runs in that
-    comparison; `latest`: the run that a click opens."""
+    """A row with further facts. `row.configuration`: the name of its settings; `text`: the prompt;
+    `detail`: the settings that the name leaves out; `against`: what its speed-up is compared with,
+    empty if there is none; `plain`: the number of plain runs in that comparison; `latest`: the run
+    that a click opens."""
 
     row: PromptRow
     text: str

@@ -203,9 +203,11 @@ def study_request(
     base, rest = values[0], list(values[1:])
     axes = axes_of_entries([rest[3 * i : 3 * i + 3] for i in range(AXES)])
     rest = rest[3 * AXES :]
+    # In the order of `TuneForm.inputs`: 3 values of each axis, 5 of the prompts, the sampling.
     prompts = prompts_of(*rest[:5])
     sampling, chat = sampling_of(rest[5 : 5 + len(SAMPLING_NAMES)])
     if base == LIVE:
+        # After the prompt and the sampling.
         speculation = config_of(live[1 + len(SAMPLING_NAMES) :])
     elif base in _bases(own):
         speculation = preset_config(base, sampling.temperature, own)

@@ -40,6 +40,7 @@ def summary_rows(tuned: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
         figures = _figures(row, tuned.lengths[i], tuned.over)
         rows.append({"configuration": row.name, **_fields(tuned, point), **figures, "found": mark})
     for one in refused or tuned.grid.refused:
+        # Every row has the same figures: `row` gives their names.
         nothing = {**_fields(tuned, one.point), **dict.fromkeys(_figures(row, None, tuned.over))}
         rows.append({"configuration": one.name, **nothing, "found": f"refused: {one.reason}"})
     return rows

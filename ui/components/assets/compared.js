@@ -1,4 +1,5 @@
-// The configurations of a comparison, a row for each with its figures; below the table, in words, why one was slower. A click on a name opens its run in Sessions.
+// The configurations of a comparison, a row for each with its figures; below the table, in words, why one was slower. A click
+// on a name opens its run in Sessions.
 
 import { h, entries, set } from "./dom.js";
 import { mark } from "./overlays.js";

@@ -21,7 +21,7 @@ function storedChoice() {
   }
 }
 
-// A presenter's link asks for it with `?large=1`.
+// A link turns large type on with `?large=1`.
 const inAddress = () => new URLSearchParams(location.search).get("large") === "1";
 
 window.specscopeLargeType = largeType;

@@ -1,4 +1,4 @@
-// The scoreboard of a run: how many of each drafter's proposals were accepted. On Live it is the chips in the header.
+// The scoreboard of a run: how many of each drafter's proposals were accepted. On Live the chips in the header show it.
 
 import { h, set, keyed, entries } from "./dom.js";
 import { drafters } from "./palette.js";

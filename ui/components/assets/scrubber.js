@@ -1,4 +1,4 @@
-// The scrubber: accepted tokens per round as columns, each of them a place to go to, and how the run plays.
+// The scrubber: accepted tokens per round as columns, each of which selects its round, and the playback controls.
 
 import { h, set, setText, keyed, entries } from "./dom.js";
 import { attach, card } from "./tip.js";

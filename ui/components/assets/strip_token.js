@@ -27,7 +27,7 @@ function stripes(node, lanes, all) {
   node.style.backgroundImage = lanes.map((d) => `linear-gradient(${d.color},${d.color})`).join(",");
   node.style.backgroundPosition = lanes
     .map((d) => `0 calc(100% - (var(--ss-lanes) - 1 - ${order.indexOf(d.key)}) * var(--ss-lane))`).join(",");
-  // One drafter: its tint. Several: a neutral one, since the stripes tell them apart.
+  // One drafter: its tint. Several: a neutral one, since the stripes distinguish them.
   node.style.setProperty("--ss-tint", lanes.length === 1 ? lanes[0].color : "var(--ss-muted)");
 }
 

@@ -74,6 +74,7 @@ export function rounded(value, digits) {
   const shown = value.toFixed(digits);
   const exact = value.toFixed(digits + BEHIND);
   if (!exact.endsWith(MIDDLE)) return shown;
+  // toFixed rounded the middle away from zero: right unless the last digit below the middle is even.
   const down = exact.slice(0, -BEHIND).replace(/\.$/, "");
   return "02468".includes(down.at(-1)) ? down : shown;
 }

@@ -99,7 +99,7 @@ function overlapText({ overlap, ahead, share }) {
   return overlap >= 0.005 ? `For ${percent(overlap)} of the LLM's time a drafter worked too. ` : "Drafting and LLM passes took turns, nothing overlapped. ";
 }
 
-// Drafts ready before their round were made beside another request, which had its turns in between.
+// Whether drafts were made during another request's passes: only then do other requests have turns in between.
 const besideOthers = ({ ahead }) => ahead?.guessed === false && ahead.hits > 0;
 
 const stageSum = (value) => Object.values(value.share ?? {}).reduce((sum, part) => sum + part, 0);
