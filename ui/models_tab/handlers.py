@@ -53,7 +53,7 @@ def state_values(
     context: Context, may_load: bool, *first: Line, swap: ModelSwap | None = None
 ) -> Values:
     """The notice, the stages, the buttons Load and Cancel. `may_load`: the visitor may load models
-    and sees names and reasons. `first`: the notice's first lines; `swap`: the latest if left out."""
+    and sees names and reasons. `first`: the notice's first lines. `swap`: default is the latest."""
     swap = context.model_host.swap if swap is None else swap
     lines = [*first, *state_lines(context.model_host, swap, may_load)]
     if not may_load:
