@@ -16,7 +16,8 @@ from ui.server.arguments import parse, server_name  # noqa: E402
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Serve the page until interrupted; 2 with one line where it cannot be served as asked."""
+    """Serve the page until interrupted. Returns the exit code: 0; 2 after a SpecScopeError, whose
+    message goes to stderr in one line; 130 after Ctrl+C."""
     try:
         serve(argv)
     except SpecScopeError as error:
@@ -43,7 +44,7 @@ def serve(argv: list[str] | None) -> None:
     store = RunStore(args.db)
 
     def load(pair: ModelPair, say: Say) -> Worker:
-        use_threads()  # of the thread that loads: as many as its passes will have
+        use_threads()  # in the loading thread: torch keeps the number per thread
         models = load_models(*pair.names, say, args.offload, args.llm_ranks)
         nodes = connect_nodes(args.nodes, models, say)
         return Worker(Engine(models, None, args.schedule, args.drafter, nodes).warm_up(say))
@@ -51,7 +52,7 @@ def serve(argv: list[str] | None) -> None:
     host = ModelHost.open(load, ModelPair(args.llm, tuple(ssms_of(args)), args.dtype, args.device))
     access = Access(server_name(args.host), auth=args.auth is not None)
     context = make_context(host, store, access, args.preset, RunQuery, EXPORTS)
-    with closing(store), closing(host), closing(context.conductor):  # the last one first
+    with closing(store), closing(host), closing(context.conductor):  # closed in reverse order
         launch(context, args, STARTED)
 
 

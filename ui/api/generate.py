@@ -53,8 +53,8 @@ def _generate(context: Context) -> Callable[..., Any]:
     ) -> dict[str, Any]:
         """Continue `prompt`; `fields` set fields of SpeculationConfig over those of `preset`.
 
-        Returns text, token_ids, prompt_token_ids, summary, config, models, and the run's id, under
-        which it is in Sessions. A client that cancels stops the engine.
+        Returns text, token_ids, prompt_token_ids, summary, config, models, and the run's id, by
+        which Sessions lists it. If the client cancels, the run is stopped.
         """
         sampling = {
             "max_new_tokens": max_new_tokens,
@@ -62,7 +62,7 @@ def _generate(context: Context) -> Callable[..., Any]:
             "top_k": top_k,
             "top_p": top_p,
             "seed": seed,
-            # What is no list is passed on as it is, for SamplingParams to check.
+            # SamplingParams checks a value that is not a list.
             "stop": () if stop is None else tuple(stop) if isinstance(stop, list) else stop,
             "ignore_eos": ignore_eos,
             "min_p": min_p,

@@ -1,6 +1,6 @@
-"""The endpoints of models: what is loaded and what can be, and another pair loaded.
+"""The endpoints of models: list what is loaded and what can be loaded, and load another pair.
 
-The same visitors may load models as on the page.
+Only visitors who may load models on the page may do so here.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ def _models(context: Context) -> Callable[..., Any]:
     def models(
         gradio_request: gr.Request, dtype: str = "auto", device: str = "auto"
     ) -> dict[str, Any]:
-        """What is `loaded`, the `offers` of what can be with their needs as `dtype` on `device`,
-        and the `free_bytes` of that device (null where the system does not tell).
+        """The `loaded` models, the `offers` of models that can be loaded, with their memory as
+        `dtype` on `device`, and the `free_bytes` of that device (null if the system does not report
+        them).
 
         Bytes are those of the weights, 0 where unknown. Folders and the local cache are listed only
         to those who may load.
@@ -62,8 +63,8 @@ def _load_models(context: Context) -> Callable[..., Any]:
         device: str = "auto",
     ) -> dict[str, Any]:
         """Load another LLM and its SSMs (bundled, smollm2, folders, GGUF files or hub ids), for
-        everybody; returns what is `loaded` once they stand. Runs go on meanwhile; a pair that
-        cannot be loaded leaves what stands. Allowed on the server's own machine, or with its login.
+        everybody; returns the `loaded` models once that is done. Runs go on meanwhile; if the pair
+        cannot be loaded, the old one stays. Allowed on the server's own machine, or with its login.
         """
         if not context.access.may_change(gradio_request):
             raise ConfigError(NOT_YOURS)

@@ -43,8 +43,9 @@ async def wait_for_study(conductor: Conductor, study_id: str) -> None:
 async def in_thread(
     start: Callable[[], Started], undo: Callable[[Started], object] = lambda _: None
 ) -> Started:
-    """What `start` returns, called in a thread: to render a chat template and to tokenize may take
-    seconds, in which others are answered. If the client disconnects, calls `undo` with it."""
+    """Calls `start` in a thread and returns its result: rendering a chat template and tokenizing
+    may take seconds, in which the event loop answers other clients. If this client disconnects,
+    calls `undo` with the result."""
     starting = asyncio.get_running_loop().run_in_executor(_start_threads(), start)
 
     def take_back(started: asyncio.Future[Started]) -> None:
@@ -52,7 +53,7 @@ async def in_thread(
             undo(started.result())
 
     try:
-        # A thread cannot be cancelled: it goes on, and what it returns is undone then.
+        # A thread cannot be cancelled: it runs to its end, and its result is undone then.
         return await asyncio.shield(starting)
     except asyncio.CancelledError:
         starting.add_done_callback(take_back)
@@ -61,8 +62,8 @@ async def in_thread(
 
 @cache
 def _start_threads() -> ThreadPoolExecutor:
-    """Not those of the event loop, which streams need for each event that they read: a few slow
-    starts would hold them all."""
+    """A pool apart from the event loop's default one, from which a stream takes a thread for each
+    read of events: a few slow starts would occupy all of its threads."""
     return ThreadPoolExecutor(START_THREADS, thread_name_prefix="start")
 
 

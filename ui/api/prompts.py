@@ -56,7 +56,7 @@ def _prompts(context: Context) -> Callable[..., Any]:
         configurations (as in `/compare`; the page's preset where none is given) and plain decoding.
 
         Returns what `/study` does, and `prompts`: a row for each prompt and configuration. A client
-        that cancels stops it; with `wait` false it keeps running. It is listed in Prompts.
+        that cancels stops the study; with `wait` false the study keeps running. Prompts lists it.
         """
         sampling = SamplingParams(
             max_new_tokens,
@@ -98,8 +98,8 @@ def _study_plain(context: Context, opened: OpenedStudy) -> dict[str, Any]:
 def _configurations(
     context: Context, names_or_fields: Any, temperature: float
 ) -> tuple[Configuration, ...]:
-    """Plain decoding, then the requested configurations; as on the page, nothing beyond the figures
-    is recorded."""
+    """Plain decoding, then the requested configurations; as on the page, without recorded
+    alternatives (`record_top_k` 0)."""
     if names_or_fields is None:
         names_or_fields = [context.drafting_preset]
     if not isinstance(names_or_fields, list):
@@ -135,7 +135,7 @@ def _study_prompt(number: str, entry: Any) -> StudyPrompt:
 
 
 def _prompt_rows(context: Context) -> Callable[..., Any]:
-    # For all calls: it keeps the figures that it has read.
+    # One for all calls, since it caches figures.
     figures = RunFigures(context.store)
 
     def prompt_rows(
@@ -151,9 +151,10 @@ def _prompt_rows(context: Context) -> Callable[..., Any]:
         study `study_id` or, without one, of the latest `limit` (at most 2000) completed runs that
         match.
 
-        `search`: words of prompt, text or note; `drafter`: one that drafted; `domain`: none for
-        prompts without one; `settings`: a preset's name, or a row's. Returns `rows`, how many runs
-        were `looked_at`, and how many match in `total`.
+        `search`: words of prompt, text or note (of a study: of the prompt); `drafter`: one that
+        drafted; `domain`: "none" selects prompts without one; `settings`: a preset's name, or the
+        `settings` of a row. Returns `rows`, how many runs were `looked_at`, and how many match in
+        `total`.
         """
         filters = {"study_id": study_id, "search": search, "drafter": drafter}
         for name, value in {**filters, "domain": domain, "settings": settings}.items():
@@ -179,7 +180,7 @@ def _prompt_rows(context: Context) -> Callable[..., Any]:
 
 
 def _study_rows(opened: OpenedStudy, search: str) -> FoundPrompts:
-    """A study's rows whose prompts contain all the words."""
+    """A study's rows whose prompts contain all words of `search`."""
     words = search.lower().split()
     lines = tuple(
         line
@@ -194,7 +195,7 @@ def _matches(line: PromptLine, drafter: str, domain: str, settings: str) -> bool
     in_domain = not domain or (line.row.domain or NO_DOMAIN) == domain
     drafted = not drafter or drafter in line.drafters
     label = line.row.configuration
-    # What follows a preset's name in a row's distinguishes it from others of that name.
+    # A row's settings may be a preset's name, followed by what differs from other rows of it.
     has_settings = label == settings or label.startswith(tuple(f"{settings}{end}" for end in ENDS))
     return in_domain and drafted and (not settings or has_settings)
 

@@ -1,4 +1,4 @@
-"""The endpoints of all live requests: the requests that run now, and the schedule by which they
+"""The endpoints of all live requests: what is decoded now, and the schedule by which the requests
 share the LLM."""
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ __all__ = ["ENDPOINTS"]
 
 def _requests(context: Context) -> Callable[..., Any]:
     def requests(gradio_request: gr.Request) -> dict[str, Any]:
-        """The requests that are decoded now with what each was granted, how many wait, and how
-        busy each model was in the last rounds.
+        """The requests that are decoded now, with the nodes that each was granted, how many wait,
+        and how busy each model was in the last rounds.
 
-        Of others' requests there are numbers only; their names are null off loopback.
+        `own`: whether a request is the caller's. The `run_id` of another's is null, except on
+        loopback.
         """
         access = context.access
         key, whole = access.key(gradio_request), access.sees_all_runs(gradio_request)

@@ -1,5 +1,5 @@
-"""The endpoints about a caller's finished run: its speed-up over plain decoding, whether its text
-is the LLM's, what its choice of SSMs cost. The same as the page's buttons."""
+"""The endpoints about a finished run: its speed-up over plain decoding, whether its text is the
+LLM's, what its choice of SSMs cost. The page's buttons compute the same."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def _prove(context: Context) -> Callable[..., Any]:
     async def prove(gradio_request: gr.Request, run_id: str) -> dict[str, Any]:
         """Decode a run's request plainly and compare the texts: `answer` is identical, tie (a
         rounding tie), bug, or distribution (a rule that keeps the distribution, not the tokens),
-        `words` say why, `at` is the first token that differs. A client that cancels stops it."""
+        `words` say why, `at` is the index of the first token that differs, null if none does. A
+        client that cancels stops it."""
         session, _ = await _run_question(context, gradio_request, run_id, race_plain)
         if session.answer is None:
             raise ConfigError(session.trouble or UNFINISHED)
@@ -68,10 +69,10 @@ def _prove(context: Context) -> Callable[..., Any]:
 
 def _regret(context: Context) -> Callable[..., Any]:
     async def regret(gradio_request: gr.Request, run_id: str) -> dict[str, Any]:
-        """What the choice of SSMs of a routed run cost: each SSM reads the recorded text once, then
-        the LLM passes are counted that the text takes with each of them alone, with the best fixed
-        choice in hindsight and with the best choice in each round. `words` say it. A client that
-        cancels stops it."""
+        """What the choice of SSMs of a routed run cost: each SSM reads the recorded text once.
+        Then the LLM passes are counted that the text takes with each SSM alone, with the best fixed
+        choice in hindsight and with the best choice in each round; `words` is the result as a
+        sentence. A client that cancels stops it."""
         session, _ = await _run_question(context, gradio_request, run_id, measure_regret)
         if session.regret is None:
             raise ConfigError(session.trouble or UNFINISHED_REGRET)
@@ -104,8 +105,8 @@ async def _run_question(
 
 
 def _step(steps: Iterator[object]) -> bool:
-    """Advances by one frame; False at the end. A StopIteration must not be raised inside a
-    future."""
+    """Advances by one frame; False at the end. With a default for `next`, since a future cannot
+    carry a StopIteration."""
     end = object()
     return next(steps, end) is not end
 

@@ -1,4 +1,4 @@
-"""The endpoints of past runs: list, read, export, annotate and delete them; set how many keep their
+"""The endpoints of past runs: list, read, export, annotate and delete them; set how many keep whole
 trees. The access rules are those of the page.
 
 `gr.api` checks no types, so every value is checked here or by the store's query.
@@ -25,7 +25,7 @@ from ui.sessions.retention import parse_retention
 __all__ = ["MAX_ROWS", "ENDPOINTS", "outcome"]
 
 MAX_ROWS = 1000
-"""A page of `/runs`: more rows than this are read in pages, by `offset`."""
+"""The most rows in one answer of `/runs` or `/studies`; `offset` gives the next ones."""
 
 
 def outcome(events: tuple[Event, ...]) -> dict[str, Any]:
@@ -53,13 +53,13 @@ def _runs(context: Context) -> Callable[..., Any]:
         until: str = "",
         noted: bool = False,
     ) -> dict[str, Any]:
-        """Past runs, newest first: `rows` and the `total` of all that match.
+        """Past runs in this `order`: `rows` and the `total` of all that match.
 
         `search`: words of prompt, text or note. `status` is all (or empty), completed, running,
         cancelled, failed or interrupted; `order` is newest, oldest, fastest, longest, acceptance or
         passes (fewest first); `limit` at most 1000. `llm` and `drafter` are names; the drafter
-        none stands for plain decoding. `since` and `until` are ISO dates or times, UTC unless they
-        say otherwise. `noted`: only runs with a note.
+        "none" selects plain decoding. `since` and `until` are ISO dates or times, in UTC unless
+        they have an offset. `noted`: only runs with a note.
         """
         if not isinstance(search, str):
             raise ConfigError.of("search", search, "a text")
@@ -134,7 +134,7 @@ def _export(context: Context) -> Callable[..., Any]:
         """One past run as a file: its `name`, its `media_type` and its `text`.
 
         `format` is json (every event), csv (a line a round), trace (for Perfetto) or html (a report
-        that plays by itself).
+        that replays the run without SpecScope).
         """
         text("run_id", run_id)
         return write_export(context, rights_of(context, gradio_request, ""), run_id, format)
@@ -175,7 +175,7 @@ def _delete(context: Context) -> Callable[..., Any]:
 
 def _retention(context: Context) -> Callable[..., Any]:
     def retention(gradio_request: gr.Request) -> dict[str, Any]:
-        """Of how many of the latest runs whole trees are kept: `runs`, null for all."""
+        """How many of the latest runs keep whole trees: `runs`, null for all."""
         _check_owner(context, gradio_request)
         return {"runs": context.store.retention()}
 
@@ -186,8 +186,8 @@ def _set_retention(context: Context) -> Callable[..., Any]:
     def set_retention(
         gradio_request: gr.Request, runs: int | None, sure: bool = False
     ) -> dict[str, Any]:
-        """Keep whole trees of the latest `runs` alone, null for all. Of older ones only the
-        accepted paths stay, for ever: `sure` has to be true where a number is given."""
+        """Keep whole trees only for the latest `runs`, null for all. Older runs lose all but their
+        accepted paths, for ever: `sure` must be true if a number is given."""
         _check_owner(context, gradio_request)
         keep = parse_retention(runs)
         if not isinstance(sure, bool) or (keep is not None and not sure):

@@ -1,4 +1,4 @@
-"""The endpoints of studies: begin and wait for, list, read, stop and resume them.
+"""The endpoints of studies: begin and wait for, list, read, stop, resume and delete them.
 
 Another kind of study is one more function that makes a Study and passes it to `measure_study`. The
 rules of ui/api/generate.py hold: typed defaults, values checked by core and lab, error messages
@@ -44,7 +44,7 @@ async def measure_study(studies: Studies, study: Study) -> OpenedStudy:
 async def _wait_for_results(studies: Studies, study_id: str) -> OpenedStudy:
     """StudyError if the study does not end completely; `/study` has the results so far."""
     await wait_for_study(studies.context.conductor, study_id)
-    # Reading the log in the event loop would hold up all other answers.
+    # In a thread: reading the log in the event loop would delay all other answers.
     opened = await asyncio.to_thread(studies.open, study_id)
     if opened.row.state != "completed":
         why = f": {opened.row.reason}" if opened.row.reason else ""
@@ -112,8 +112,8 @@ def _compare(context: Context) -> Callable[..., Any]:
 
         Each is a preset's name or {"name", "preset", "fields"}. Waits for the end and returns
         study_id, state and `rows` (tokens_per_second, ratio, ratio_low, ratio_high,
-        ratio_spread: what these two are, same_text, run_id, ...). A client that cancels stops
-        it; `/resume_study` goes on.
+        ratio_spread: which interval low and high are, same_text, run_id, ...). A client that
+        cancels stops the study; `/resume_study` continues it.
         """
         sampling = SamplingParams(
             max_new_tokens,
@@ -170,8 +170,8 @@ def _line_plain(row: Any) -> dict[str, Any]:
 
 def _study(context: Context) -> Callable[..., Any]:
     def study(gradio_request: gr.Request, study_id: str, cells: bool = False) -> dict[str, Any]:
-        """One study as far as it is measured: what `/compare` returned; with `cells`, also what
-        was kept of every run."""
+        """One study with its results so far, as `/compare` returns it; with `cells`, also the
+        stored figures of every run."""
         text("study_id", study_id)
         if not isinstance(cells, bool):
             raise ConfigError.of("cells", cells, "true or false")
@@ -189,8 +189,8 @@ def _study(context: Context) -> Callable[..., Any]:
 
 def _stop_study(context: Context) -> Callable[..., Any]:
     async def stop_study(gradio_request: gr.Request, study_id: str) -> dict[str, Any]:
-        """End a study, a run under way broken off; nothing kept is lost. Returns its line in
-        `/studies` once it has ended."""
+        """Stop a study and its run in progress; the results so far are kept. Returns its row of
+        `/studies` once it has stopped."""
         text("study_id", study_id)
         studies = studies_of(context, gradio_request, "")
         studies.stop(study_id)
@@ -202,7 +202,7 @@ def _stop_study(context: Context) -> Callable[..., Any]:
 
 def _resume_study(context: Context) -> Callable[..., Any]:
     async def resume_study(gradio_request: gr.Request, study_id: str) -> dict[str, Any]:
-        """Measure what is missing of a study and wait for the end: what `/study` returns."""
+        """Measure the missing runs of a study and wait for the end; returns what `/study` does."""
         text("study_id", study_id)
         studies = studies_of(context, gradio_request, "")
         await start_study(lambda: studies.resume(study_id), context.conductor, study_id)
@@ -214,7 +214,7 @@ def _resume_study(context: Context) -> Callable[..., Any]:
 
 def _delete_study(context: Context) -> Callable[..., Any]:
     def delete_study(gradio_request: gr.Request, study_id: str) -> dict[str, Any]:
-        """Delete a study that is not being measured, for ever; its runs stay. Returns its
+        """Delete for ever a study that is not being measured; its runs stay. Returns its
         `study_id`, and `deleted`, which is true."""
         text("study_id", study_id)
         studies_of(context, gradio_request, "").delete(study_id)

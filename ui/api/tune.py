@@ -48,8 +48,9 @@ def _tune(context: Context) -> Callable[..., Any]:
 
         Returns study_id, state (completed, stopped, failed, running), reason, done and total runs,
         rows (plain decoding, each point, each refused point), best (its row's configuration, or
-        null) and within_noise (those that are as good). The study is listed in Tune and can be
-        resumed there. A client that cancels stops it; with `wait` false it keeps running.
+        null) and within_noise (the points as good within noise). The study is listed in Tune and
+        can be resumed there. A client that cancels stops the study; with `wait` false the study
+        keeps running.
         """
         sampling = SamplingParams(
             max_new_tokens=max_new_tokens,

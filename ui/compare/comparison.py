@@ -1,5 +1,5 @@
-"""Values of Compare's pictures of a study: the table, overlaid charts, the texts. Plain dicts; pure
-except for the recorded runs, which are read through a function argument."""
+"""Values of Compare's pictures of a study: the table, the charts, the texts. Plain dicts. Pure,
+except that recorded runs are read through a function argument."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def configurations_of(chosen: Sequence[tuple[str, SpeculationConfig]]) -> tuple[
         allowed = f"1 to {MOST - 1} configurations that draft, beside plain decoding"
         raise ConfigError.of("configurations", [name for name, _ in chosen], allowed)
     configurations = [Configuration(name, _with_alternatives(one)) for name, one in rest]
-    # All runs record as many: alternatives distinguish a rounding tie from a bug, but cost time.
+    # Plain decoding too: alternatives distinguish a rounding tie from a bug, but take time.
     return (plain_configuration(RECORD_TOP_K), *configurations)
 
 
@@ -112,7 +112,8 @@ def _runs_of(results: Results, name: str) -> list[Measured]:
 
 
 def _by_middle(own_runs: Sequence[Measured]) -> list[Measured]:
-    """The runs, those of the middle speeds first; a click on the row opens the first of them."""
+    """The runs: first the one of median speed, which a click on the row opens, then the others by
+    their distance from it in the order of speeds."""
     in_order = sorted(own_runs, key=lambda result: result.stats.tokens_per_second)
     middle = (len(in_order) - 1) // 2
     places = sorted(range(len(in_order)), key=lambda place: abs(place - middle))
@@ -139,6 +140,7 @@ def verdict(study: Study, results: Results) -> str:
         return "Figures come as the runs end."
     ratio, noun = best.ratio, group_of(study)
     sentence = f"{best.name} at {speed_up_words(ratio, noun)}"
+    # Whether some interval reaches plain decoding's speed.
     reaching = any(row.ratio is not None and row.ratio.high >= 1 for row in rows)
     if ratio.value < AS_FAST and ratio.groups > 1 and reaching:
         words = "no difference is shown"
@@ -150,7 +152,7 @@ def verdict(study: Study, results: Results) -> str:
     if noise or apart:
         sentence = f"{sentence}; {noise or apart}"
     if ratio.low <= 1 and apart and not noise:
-        return f"The highest speed-up is {sentence}."  # which says that no difference is shown
+        return f"The highest speed-up is {sentence}."  # `apart` says that no difference is shown
     if ratio.low <= 1:
         return f"The highest speed-up is {sentence}: no difference from plain decoding is shown."
     others = [rows[i].name for i in as_good(rows, rows.index(best))]
@@ -163,8 +165,8 @@ def verdict(study: Study, results: Results) -> str:
 
 
 def comparison_values(study: Study, results: Results, events: Events) -> dict[str, dict[str, Any]]:
-    """The value of each picture by name. Rounds and texts are of one repeat, named by `repeat`;
-    stages of each configuration's run of the median speed, which the table names too."""
+    """The value of each picture by name. Rounds and texts come from one repeat, given by `repeat`;
+    stages from each configuration's run of median speed, which its table row opens."""
     rows = comparison_rows(study, results, events)
     shown = shown_of(study, results, events)
     views = shown.views
@@ -213,7 +215,8 @@ def _row_words(row: dict[str, Any], noun: str) -> dict[str, Any]:
 
 
 def _noise_sentence(row: dict[str, Any], noun: str) -> str:
-    """What of the row's speed-ups is noise; empty for none. `noun`: what they are of."""
+    """The sentence about noise in the row's speed-up; empty if there is none. `noun`: what one
+    group of its interval is."""
     length, low, high = row["mean_acceptance_length"], row["ratio_low"], row["ratio_high"]
     if high is None:
         return ""
@@ -224,7 +227,8 @@ def _noise_sentence(row: dict[str, Any], noun: str) -> str:
 
 
 def _ratio(row: dict[str, Any]) -> dict[str, Any]:
-    """`limit`: what the tokens per pass can gain; the axis need not hold more."""
+    """`limit`: the tokens per pass, a speed-up that cannot be exceeded; the axis need not reach
+    further."""
     return {
         "value": row["ratio"],
         "low": row["ratio_low"],
@@ -234,7 +238,7 @@ def _ratio(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rounds(view: View | None) -> dict[str, int]:
-    """Accepted tokens by round; empty for plain decoding and for runs that are not there yet."""
+    """Accepted tokens by round; empty for plain decoding and for configurations without a run."""
     if view is None or not view.drafters:
         return {}
     return {str(line.number): line.accepted for line in view.rounds}
@@ -249,8 +253,8 @@ def _rates(study: Study, results: Results, name: str) -> dict[str, float]:
 
 
 def _middle_view(results: Results, name: str, events: Events) -> View | None:
-    """A configuration's run nearest to its median speed of those that are in the log: one repeat
-    of a busy moment would contradict the medians beside it."""
+    """Of a configuration's runs in the log the one nearest to its median speed: the run of a given
+    repeat, if the machine was busy then, could contradict the medians in the table."""
     for result in _by_middle(_runs_of(results, name)):
         try:
             return reduce_all(events(result.run_id))
@@ -266,8 +270,9 @@ def _stages(view: View | None) -> dict[str, float]:
     if view is None or not view.tokens or not view.stats.tokens_per_second:
         return {}
     sums, count = dict(view.share), len(view.tokens)
-    # The first token's wait: the speed leaves it out, and the table has a column for it.
+    # The prefill: tokens per second leave it out, and the table has a column for it.
     before = [span for span in view.rounds[0].spans if span.name == "prefill"]
+    # `busy`: the time in which any stage ran; the rest of `wall` is `other`.
     sums["busy"] = sums.get("busy", 0.0) - union_ms((span.start_ms, span.end_ms) for span in before)
     sums["prefill"] = sums.get("prefill", 0.0) - sum(span.ms for span in before)
     # Per token: runs of different lengths are compared.

@@ -19,7 +19,7 @@ __all__ = ["ShownRuns", "Text", "shown_of", "text_of", "texts_words"]
 
 Events = Callable[[str], tuple[Event, ...]]
 Reader = Callable[[str, int], View | None]
-"""A configuration's run of a repeat; None if there is none in the log."""
+"""(configuration, repeat) -> the run's view; None if the log does not have the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,12 @@ class ShownRuns:
 
 def shown_of(study: Study, results: Results, events: Events) -> ShownRuns:
     """The runs to show: of a repeat whose runs are all in the log, preferably the first in which a
-    text differs; if there is none, of the first repeat that still has plain decoding's run."""
+    text differs; without such a repeat, of the first that still has plain decoding's run."""
     prompt = study.prompts[0].id
     measured = {cell.contestant for cell in results}
     names = [one.name for one in study.configurations if one.name in measured]
 
-    # Reading a run takes long, and a repeat is tried for every configuration.
+    # Reading a run takes long, and the same run may be requested several times below.
     @cache
     def read_view(name: str, repeat: int) -> View | None:
         result = results.get(Cell(name, prompt, repeat))
@@ -124,7 +124,8 @@ def text_of(view: View, base_ids: tuple[int, ...] | None) -> Text:
 
 
 def texts_words(study: Study, shown: ShownRuns, texts: Mapping[str, Text]) -> str:
-    """The sentence above the texts, by configuration; texts that are not there are left out."""
+    """The sentence above the texts. `texts`: by configuration, without those that have no run in
+    the log."""
     others = [text for name, text in texts.items() if name != study.base]
     differences = [text.at for text in others if text.at is not None]
     which = f"Repeat {shown.repeat + 1} of {study.repeats}"

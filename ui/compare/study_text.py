@@ -39,8 +39,8 @@ WORST = ("bug", "differs", "tie")
 
 
 def same_answer(study: Study, results: Results, name: str, events: Events) -> Answer:
-    """Whether all runs of `name` wrote what plain decoding wrote with the same seed; of several
-    differences the worst. `kind` is Answer's, or `base`, `unknown`, `differs`."""
+    """Whether all runs of `name` wrote what plain decoding wrote with the same seed; if several
+    differ, the worst answer. `kind` is Answer's, or `base`, `unknown`, `differs`."""
     if name == study.base:
         return Answer("base", "What the others are compared with.")
     own_cells = sorted(cell for cell in results if cell.contestant == name)
@@ -64,7 +64,7 @@ def same_answer(study: Study, results: Results, name: str, events: Events) -> An
 
 
 def _pairs(study: Study, results: Results, own_cells: list[Cell]) -> list[tuple[Cell, Measured]]:
-    """Cells with plain decoding's result of the same block."""
+    """Each cell with plain decoding's result for the same prompt and repeat, where there is one."""
     bases = [(cell, results.get(Cell(study.base, cell.item, cell.repeat))) for cell in own_cells]
     return [(cell, base) for cell, base in bases if base is not None]
 

@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 LIVE = "the Live tab's settings"
-"""The choice that stands for no preset."""
+"""The choice of Live's form instead of a preset."""
 SAMPLING = SAMPLING_NAMES[:7]  # up to the seed
 
 
@@ -72,7 +72,7 @@ class Compare:
 
     @property
     def inputs(self) -> list[Component]:
-        """What `study_of` takes, before the visitor's presets and Live's fields."""
+        """The first inputs of `study_of`; the visitor's presets and Live's fields follow."""
         return [self.prompt, self.configurations, self.repeats, *self.sampling.values()]
 
 
@@ -228,8 +228,7 @@ def wire_compare(
     tabs: gr.Tabs,
     sessions: Sessions,
 ) -> None:
-    """Connects the tab's components, also with Live, which takes over a configuration, and with
-    Sessions, which opens a run."""
+    """Connects the tab's components. A configuration can be opened in Live, a run in Sessions."""
     context, board = compare.context, compare.board
     pictures = tuple(compare.pictures[picture.name] for picture in COMPARE_PICTURES)
     study_pictures = StudyPictures(pictures, lambda opened: picture_values(context, opened))
@@ -240,7 +239,7 @@ def wire_compare(
     )
     tab.select(choices_shown, [own, compare.configurations], compare.configurations, **QUICK)
     for index, button in enumerate(compare.examples):
-        # Looked up at the click: another LLM may have been loaded, which answers or continues.
+        # Looked up at the click: the examples depend on whether the LLM chats, and it may change.
         fill = fill_prompt(index, lambda: context.chats_by_default)
         button.click(fill, None, compare.prompt, **QUICK)
     table = compare.pictures["compared"]

@@ -2,7 +2,7 @@
 
 Each file has one route, `/specscope/<version>/<name>`; no other file on disk can be reached, no
 `allowed_paths` are needed and nothing comes from another host. The version is a digest of the
-files, so a browser may cache them without a limit. `glossary.js` is generated from
+files, so a browser may cache them for ever. `glossary.js` is generated from
 ui/words/glossary.py. Independent of runs and pictures.
 """
 
@@ -38,7 +38,7 @@ STYLESHEETS = (
     "prompts.css",
 )
 PAGE = "live.css"
-"""The page's own sheet; in Gradio's `css` option rules within @media could not reach its frame."""
+"""The page's own sheet. As Gradio's `css` its @media rules would not reach Gradio's frame."""
 PLOTLY = "plotly.min.js"
 LARGE = "large.js"
 MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css"}
@@ -102,7 +102,7 @@ def assets_head() -> str:
 
 
 def launch_options() -> dict[str, Any]:
-    """Options of `Blocks.launch` that the pictures need; to be merged with others."""
+    """Options of `Blocks.launch` that the pictures need; the caller merges them with its own."""
     return {
         "theme": page_theme(),
         "head": assets_head(),

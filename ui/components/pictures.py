@@ -1,4 +1,4 @@
-"""The pictures of the Live tab as `gr.HTML` components, each drawn by one file of `assets/`.
+"""The pictures of the page as `gr.HTML` components, each drawn by a script of `assets/`.
 
 A picture is a callable: `TokenTree(elem_id="tree")` gives a plain `gr.HTML` whose value is a dict
 (`{}` before a run). Not a subclass: for a class in a file Gradio writes a `.pyi` beside it at
@@ -57,8 +57,8 @@ class Picture:
     """One kind of picture: `name` is its script in `assets/`, `label` its title on the page.
 
     `min_height`: pixels reserved until the script has run, so that the layout does not shift.
-    `asks`: it has a button that triggers `submit`, for a computation about the run. `part`: its
-    name among the parts of Live.
+    `asks`: it has controls that trigger `submit`, to compute something about the run or to play
+    it. `part`: its name among the parts of Live.
     """
 
     name: str

@@ -1,5 +1,5 @@
-"""Handlers of the Learn tab: open a lesson, run its example, try, answer. Plain functions of the
-tab's components and the tab session; ui/learn/tab.py connects them.
+"""Handlers of the Learn tab: open a lesson, run its example or its experiment, judge an answer.
+Plain functions of the tab's components and the tab session; ui/learn/tab.py connects them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ Values = list[Any]
 def open_lesson(
     learn: Learn, session: TabSession, number: float | None, progress: Mapping[str, Any] | None
 ) -> Values:
-    """Opens lesson `number`: `learn.lesson_outputs`. The board shows its last run again."""
+    """Opens lesson `number`; returns values of `learn.lesson_outputs`. The board shows the lesson's
+    last run again."""
     lesson = lesson_of(number)
     session.lecture.at = at = LESSONS.index(lesson) + 1
     follow(learn, session)
@@ -79,9 +80,9 @@ def open_lesson(
 
 
 def lesson_values(learn: Learn, session: TabSession, number: float | None) -> Values:
-    """The open lesson for the loaded models: `learn.models_outputs`.
+    """The open lesson for the loaded models: values of `learn.models_outputs`.
 
-    A running example stays on the board: it ends on the models with which it began.
+    A run in progress stays on the board: it ends with the models with which it began.
     """
     lesson = lesson_of(number)
     follow(learn, session)
@@ -108,7 +109,8 @@ def _attempt_words(lesson: Lesson, cannot: str) -> str:
 
 
 def _answers(lesson: Lesson, names: Sequence[str]) -> Values:
-    """An empty box for a number, or the names to choose from; the other control is hidden."""
+    """Both controls for an answer, a number box and a menu of names, empty; the one that the
+    question does not need is hidden."""
     numeric, unit = lesson.question.numeric, lesson.question.unit
     label = f"Your answer ({unit})" if unit else "Your answer"
     return [
@@ -128,7 +130,7 @@ def _show_last_run(learn: Learn, session: TabSession, lesson: Lesson) -> None:
         player = Player(StoredSource(store, row.run_id))
         run = store.run(row.run_id)
     except SpecScopeError:
-        return  # deleted in Sessions meanwhile; its row in the table is still true
+        return  # deleted in Sessions meanwhile; its row in the table stays
     player.advance(0.0)
     session.look_at(player)
     session.baseline = baseline_of(store, run)
@@ -137,7 +139,8 @@ def _show_last_run(learn: Learn, session: TabSession, lesson: Lesson) -> None:
 
 
 def _runs_and_question(session: TabSession, lesson: Lesson, cannot: str = "") -> Values:
-    """The table of runs, the question, and which runs it needs first."""
+    """The table of runs, and a notice: why the lesson cannot run, or which run the question needs
+    first; the lesson's `outcome`; how many rows were removed."""
     evidence = session.lecture.evidence(lesson.key)
     first = lesson.question.needs if lesson.question.answer(evidence) is None else ""
     line = Line("warn", cannot) if cannot else Line("info", first)
@@ -148,7 +151,7 @@ def _runs_and_question(session: TabSession, lesson: Lesson, cannot: str = "") ->
 
 
 def show_run(learn: Learn, session: TabSession, number: float | None, label: str) -> Values:
-    """Shows a run of the table on the board again: `learn.run_outputs`."""
+    """Shows a run of the table on the board again; returns values of `learn.run_outputs`."""
     lesson = lesson_of(number)
 
     def work() -> None:
@@ -164,8 +167,9 @@ def show_run(learn: Learn, session: TabSession, number: float | None, label: str
 
 
 def past_requests(session: TabSession) -> dict[str, Any] | None:
-    """The view of all requests in the selected round of the run shown, as it was kept, once that
-    run has ended; with how many of its nodes were verified in all."""
+    """The kept view of all requests in the selected round of the displayed run, once that run has
+    ended; at its last round also how many of its drafted nodes were verified in all. None while it
+    runs, or without a kept view."""
     player = session.player
     if player is None or not player.source.is_done:
         return None
@@ -213,7 +217,7 @@ def run_example(
 def try_lesson(
     learn: Learn, session: TabSession, number: float | None, owner: str, pace: Pace
 ) -> Iterator[Values]:
-    """Runs the lesson's experiment ("Try it")."""
+    """Runs the lesson's experiment; yields as `run_example` does."""
     lesson = lesson_of(number)
     setup = lesson.attempt.setup
     if setup is not None:
@@ -252,8 +256,8 @@ def judge_answer(
     answer: tuple[float | None, str | None],
     progress: Mapping[str, Any] | None,
 ) -> Values:
-    """Judges an `answer`, given as a number and as a name: the verdict, the visitor's progress, the
-    lesson with its mark."""
+    """Judges an `answer` (a number, a name; the question's kind decides which counts). Returns the
+    verdict, the visitor's progress, and the lesson with its mark; the last two only if right."""
     lesson = lesson_of(number)
     at = LESSONS.index(lesson) + 1
     evidence = session.lecture.evidence(lesson.key)
@@ -269,8 +273,8 @@ def judge_answer(
 
 
 def request_on_board(learn: Learn, session: TabSession, number: float | None) -> Request:
-    """The request of the run on the board, else the example's last. ConfigError if it cannot
-    run."""
+    """The request of the run on the board, else of the example's last run. ConfigError if the
+    lesson cannot run."""
     lesson = lesson_of(number)
     names = learn.board.context.drafter_names
     if cannot := cannot_run(learn, lesson):

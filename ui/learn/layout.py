@@ -39,7 +39,7 @@ BELOW = {
     "timeline": "When shows how long each step of a round took",
     "requests": "Requests shows what shared a pass",
 }
-"""A lesson's pictures, on the board and in its dock, in words."""
+"""In words what a lesson's pictures show: ABOVE on the board itself, BELOW in its dock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,8 @@ class Learn:
 
 
 def build_learn(context: Context) -> Learn:
-    """One screen: the lessons by title, the lesson's words beside the board, its question below the
-    picture that answers it."""
+    """One screen: at the left the lessons by title and the lesson's text, at the right the board
+    with the question below it."""
     requests: list[gr.HTML] = []
     with gr.Row(equal_height=False, elem_id="learn-screen"):
         with gr.Column(elem_classes="sp-lesson", elem_id="learn-side"):
@@ -133,7 +133,7 @@ def question_words(words: str) -> str:
 
 
 def _side() -> dict[str, Any]:
-    """The column beside the board, showing the first lesson."""
+    """The left column, with the first lesson."""
     lesson = LESSONS[0]
     small: dict[str, Any] = {"size": "sm", "min_width": 60}
     parts: dict[str, Any] = {"lesson": lesson_view(lesson_value(1, {}))}

@@ -50,7 +50,8 @@ def lesson_value(number: int, progress: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dock_of(lesson: Lesson) -> str:
-    """The dock's tab with the lesson's picture; empty: the dock is closed."""
+    """The dock's tab with the last of the lesson's pictures that the dock has; empty: the dock is
+    closed."""
     panes = {one.name: name for name, some in DOCK for one in some} | {"requests": "requests"}
     return next((panes[name] for name in reversed(lesson.pictures) if name in panes), "")
 

@@ -1,4 +1,4 @@
-"""Runs the runs of a lesson one after the other: starts, plays and records them in its table."""
+"""Starts the runs of a lesson one after another, plays them and adds them to the lesson's table."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class _Table:
     models: Hashable
 
     def keep(self, setup: Setup, player: Player) -> bool:
-        """Adds the run; returns whether it was completed. A run of the LLM alone becomes the
-        baseline."""
+        """Adds the run; returns whether it was completed. A displayed run of the LLM alone becomes
+        the baseline if the lesson compares speeds."""
         source, session = player.source, self.session
         view = reduce_all(source.events(0, source.count))
         if view.state != "completed" or not view.rounds:
@@ -62,7 +62,8 @@ class _Table:
 
 
 def follow(learn: Learn, session: TabSession) -> Hashable:
-    """Use the loaded models from now on; a baseline measured with other models is dropped."""
+    """Use the loaded models from now on; a baseline measured with other models is dropped. Returns
+    what identifies the models."""
     model_host = learn.board.context.model_host
     models = (model_host.pair, model_host.infos)
     if session.lecture.follow(models):
@@ -84,7 +85,7 @@ def runs(
     owner: str,
     pace: Pace,
 ) -> Iterator[object]:
-    """One run after the other, until the visitor opens something else or stops one."""
+    """Plays one run after another, until the visitor opens something else or stops one."""
     if cannot := cannot_run(learn, lesson):
         raise ConfigError(cannot)
     for at, setup in enumerate(setups):
@@ -96,13 +97,13 @@ def runs(
             any_stored = yield from _play(table, setup, player, frames)
         if session.player is not player or not any_stored:
             return
-        yield None  # with its row in the table
+        yield None  # one more frame, with the run's row in the table
 
 
 @contextmanager
 def _environment(learn: Learn, session: TabSession, setup: Setup, owner: str) -> Iterator[None]:
-    """Sets a run's schedule, stream of layers and wire, and starts the requests beside it; all end
-    with the run."""
+    """Sets a run's schedule, streaming rate and round trip, and starts the requests beside it. All
+    of this is undone at the end of the run."""
     context = learn.board.context
     host, may_schedule = context.model_host, session.lecture.may_schedule
     request = request_of(setup, context.drafter_names)
@@ -127,7 +128,7 @@ def _environment(learn: Learn, session: TabSession, setup: Setup, owner: str) ->
 
 
 def _watch(learn: Learn, session: TabSession, player: Player, owner: str) -> Iterator[Frame]:
-    """Plays a run, and keeps what its requests were granted, which ends with them."""
+    """Plays a run and keeps the view of all requests in each round, which cannot be had later."""
     for frame in play(session):
         if not player.source.is_done:
             value = requests_value(learn.board.context, owner)
@@ -139,7 +140,7 @@ def _play(
     table: _Table, setup: Setup, player: Player, frames: Iterator[Frame]
 ) -> Generator[object, None, bool]:
     """Shows a run; returns whether it was completed. It is added to the table as soon as the engine
-    has finished: the pictures may be far behind, and a visitor need not wait for them."""
+    has finished, without waiting for the pictures, which may show an earlier round."""
     session, is_stored = table.session, False
     if length_policy(setup.speculation.length).predicts:
         session.doing = MEASURING

@@ -1,4 +1,4 @@
-"""Wiring of the Learn tab: guided lessons, each next to a real run that it controls."""
+"""Wiring of the Learn tab: guided lessons, each beside a real run."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def wire_learn(
 
 
 def wire_lessons(learn: Learn, triggers: Iterable[Callable[..., Any]]) -> None:
-    """At each of `triggers`, update the open lesson if the models were swapped; else send
+    """At each of `triggers`, update the open lesson if the models were swapped; else change
     nothing."""
     loaded_version = gr.State(learn.board.context.model_host.version)
     for trigger in triggers:
@@ -176,7 +176,7 @@ def _run_handler(
         session = board.session(request)
         session.lecture.may_schedule = board.context.access.may_change(request)
         owner = board.context.access.key(request, visitor or "")
-        # A lesson pressed just before is open here, while the page still has the last one's number.
+        # `lecture.at`, since the page may not yet have the number of a lesson that was just opened.
         yield from work(learn, session, session.lecture.at or at, owner, session.pace)
 
     return press

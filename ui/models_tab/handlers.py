@@ -53,7 +53,7 @@ def state_values(
     context: Context, may_load: bool, *first: Line, swap: ModelSwap | None = None
 ) -> Values:
     """The notice, the stages, the buttons Load and Cancel. `may_load`: the visitor may load models
-    and sees names and reasons. `swap`: the latest one if left out."""
+    and sees names and reasons. `first`: the notice's first lines. `swap`: default is the latest."""
     swap = context.model_host.swap if swap is None else swap
     lines = [*first, *state_lines(context.model_host, swap, may_load)]
     if not may_load:
@@ -67,8 +67,8 @@ def state_values(
 
 
 def opened_values(context: Context, may_load: bool) -> Values:
-    """The state when the tab is turned to. What was loaded earlier is in the table: it is no
-    news."""
+    """The state when the tab is selected. A finished loading is not reported again: the table shows
+    its models."""
     swap = context.model_host.swap
     return state_values(context, may_load, swap=ModelSwap() if swap.state == "done" else swap)
 
@@ -101,7 +101,7 @@ def need_value(context: Context, may_load: bool, *form: Any) -> dict[str, Any]:
 
 
 def no_need() -> dict[str, Any]:
-    """An empty notice of a memory check: another pair is asked for."""
+    """An empty notice of the memory check, once another pair is loaded or chosen."""
     return notice_value([])
 
 
@@ -127,7 +127,7 @@ def load_values(context: Context, may_load: bool, *form: Any) -> Iterator[Values
 
 
 def cancel_loading(context: Context, may_load: bool) -> Values:
-    """Cancel the loading at its next stage."""
+    """Cancel the loading; it ends with its present stage."""
 
     def work() -> Values:
         _require_may_load(may_load)
@@ -149,7 +149,7 @@ def pick_values(
     loaded at once, until it is loaded or has failed."""
     offer = pick_offer(data, *form[:2])
     if not (isinstance(data, dict) and data.get("load")):
-        yield [*offer, *[gr.skip()] * 4]  # the state stays as it is
+        yield [*offer, *[gr.skip()] * 4]  # notice, stages and buttons do not change
         return
     for values in load_values(context, may_load, *offer, *form[2:]):
         yield [*offer, *values]

@@ -1,6 +1,6 @@
-"""Texts of the Models tab: offers, memory needs and the state of a swap, as values of its parts.
+"""Texts of the Models tab: offers, memory needs and the state of a swap, as component values.
 
-Knows the model host and the offers, no component and no visitor.
+Uses the model host and the offers; independent of components and visitors.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ NOT_YOURS = (
 
 
 def offers_value(all_offers: Iterable[Offer], memory: MemoryNeed) -> dict[str, Any]:
-    """The table, with dicts by number, so that names are text whatever they contain. An offer of
-    just what is loaded is left out: its rows are there already."""
+    """The table, with dicts by number, so that names are text whatever they contain. Of offers with
+    the same models only the first is listed, so the loaded models are not listed twice."""
     rows: dict[tuple[Part, ...], Offer] = {}
     for offer in all_offers:
         rows.setdefault(tuple(replace(part, place="") for part in offer.parts), offer)
@@ -55,7 +55,8 @@ def _offer(offer: Offer, free: int | None) -> dict[str, Any]:
 
 
 def _marks(offer: Offer) -> list[dict[str, Any]]:
-    """Letter and colour of each loaded SSM, as on the whole page; nothing for other models."""
+    """Letter and colour slot of each loaded SSM, the same everywhere on the page; nothing for other
+    models."""
     ssms = itertools.count()
     return [
         {"slot": (slot := next(ssms)), "letter": letter(slot)}
@@ -86,7 +87,7 @@ def _verdict(offer: Offer, free: int | None) -> str:
 def _size(size: int) -> str:
     from core.models.machine import format_bytes
 
-    # With a digit, so that a sum is that of its rows.
+    # One decimal below 10 MiB, so that a total agrees with the rows above it.
     few = 2**20 <= size < 10 * 2**20
     return f"{size / 2**20:.1f} MiB" if few else format_bytes(size)
 
@@ -113,7 +114,7 @@ def need_lines(need: MemoryNeed, listed: bool = False) -> list[Line]:
     free = "unknown" if need.free is None else _size(need.free)
     where = "of memory free" if need.device == "cpu" else f"free on {need.device}"
     total = f"{_size(need.bytes)} together"
-    if need.fits:  # the table beside it has the free memory
+    if need.fits:  # the table shows the free memory
         return [Line("good", f"It fits: {total}."), *lines]
     total += f", {free} {where}"
     if need.fits is False:
@@ -188,7 +189,7 @@ def _pair_name(pair: ModelPair) -> str:
 
 def stages_value(swap: ModelSwap, may_load: bool) -> dict[str, Any]:
     """A line for each model: the stages of its loading and their times."""
-    # What failed before the first model is told by its reason alone.
+    # A failure before the first model's stages is reported by its reason alone.
     failed_early = swap.state == "failed" and len(swap.stages) < 2
     if not may_load or swap.state == "none" or failed_early:
         return {"lines": {}}

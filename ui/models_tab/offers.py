@@ -1,9 +1,8 @@
 """Models that can be loaded and the memory they need: loaded now, bundled, SmolLM2, in the local
 cache, known pairs.
 
-Everything is read anew for each request, since caches and free memory change, and from this machine
-only; models that are not downloaded yet have the catalog's figures. torch is imported at the first
-request.
+Everything is read anew at each call, since caches and free memory change, and without a network:
+models that are not downloaded yet have the catalog's figures. torch is imported at the first call.
 """
 
 from __future__ import annotations
@@ -103,7 +102,8 @@ class MemoryNeed:
 
     @property
     def fits(self) -> bool | None:
-        """Whether the pair fits; None if that is unknown."""
+        """Whether the pair fits; None if that is unknown. If a size is unknown, it is False if
+        the known ones already exceed the free memory."""
         if self.free is None or not all(part.bytes for part in self.parts):
             return False if self.free is not None and self.bytes > self.free else None
         return self.bytes <= self.free
@@ -170,8 +170,8 @@ def _ssm_names(llm: str) -> tuple[str, ...]:
 def offers(
     model_host: ModelHost, dtype: str, device: str, may_load: bool
 ) -> tuple[tuple[Offer, ...], MemoryNeed]:
-    """Every offer with its memory as `dtype` on `device`, and the memory that is free besides the
-    loaded models. Paths and the cache are listed only for visitors who may load."""
+    """Every offer with its memory as `dtype` on `device`, and the memory that is free while the
+    loaded models stay. Paths and the cache are listed only for visitors who may load."""
     from core.models.loading.placing import device_of, free_bytes
 
     place = device_of(device)
@@ -191,7 +191,7 @@ def offers(
 def _loaded_offer(model_host: ModelHost) -> Offer:
     parts = tuple(_loaded_part(info) for info in model_host.infos)
     if (ranks := model_host.ranks) is not None:
-        # What its processes hold together: an embedding is on each.
+        # The sum over its processes: what each has a copy of, as the embedding, counts for each.
         place = f"{LOADED} in {division_words(ranks)}"
         parts = (replace(parts[0], bytes=sum(ranks.weight_bytes), place=place), *parts[1:])
     return Offer(LOADED, model_host.pair.llm, model_host.pair.ssms, parts, "what runs use now")
@@ -235,7 +235,7 @@ def _known_offer(
 
 
 def writes_text(hub_id: str) -> bool:
-    """Whether the configuration of a cached model names a causal language model; True if it cannot
+    """Whether the configuration of a cached model names a causal language model; False if it cannot
     be read."""
     folder = snapshot(hub_id)
     if folder is None:

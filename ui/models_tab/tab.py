@@ -1,4 +1,5 @@
-"""The Models tab: what is loaded and what can be, and another pair loaded while runs go on."""
+"""The Models tab: shows the loaded models and those that can be loaded, and loads another pair
+while runs go on."""
 
 from __future__ import annotations
 
@@ -145,8 +146,8 @@ def wire_models(
     table_outputs = [models.offers, models.free]
     table_inputs = [models.dtype, models.device]
     state, state_outputs = _handler(models, state_values), models.state_outputs
-    # Before the table: Gradio answers a tab's handlers one after the other, and a state after the
-    # table, which takes long at first, would overwrite what a button's press has reported.
+    # Registered before the table: Gradio runs a tab's handlers one after another, and the table
+    # takes long at first. A state shown after it would overwrite the report of a click meanwhile.
     opened = tabs["models"].select(_handler(models, opened_values), None, state_outputs, **LATEST)
     for trigger in (tabs["models"].select, models.dtype.change, models.device.change):
         trigger(_handler(models, table), table_inputs, table_outputs, **LATEST)
@@ -183,7 +184,8 @@ def _may_load(models: Models, request: gr.Request) -> bool:
 
 
 def _handler(models: Models, work: Callable[..., Value]) -> Callable[..., Value]:
-    """`work` for the visitor's rights, with the values of the event's inputs."""
+    """A handler that calls `work` with the context, whether the visitor may load models, and the
+    values of the event's inputs."""
 
     def handle(request: gr.Request, *values: Any) -> Value:
         return work(models.context, _may_load(models, request), *values)
@@ -194,7 +196,7 @@ def _handler(models: Models, work: Callable[..., Value]) -> Callable[..., Value]
 def _stream_handler(
     models: Models, work: Callable[..., Iterator[Values]]
 ) -> Callable[..., Iterator[Values]]:
-    """The same for a `work` that yields."""
+    """`_handler` for a `work` that yields."""
 
     def handle(request: gr.Request, *values: Any) -> Iterator[Values]:
         yield from work(models.context, _may_load(models, request), *values)

@@ -24,8 +24,9 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class CompletionFormat:
-    """One of OpenAI's two APIs. `message`, `delta`: a text in a choice of a response, of a chunk;
-    `first_delta`: that of a stream's first chunk, where one comes before any text."""
+    """One of OpenAI's two APIs. `message`, `delta`: make the fields for a text in a choice of a
+    response, and of a chunk; `first_delta`: the fields of a chunk before any text, None if the API
+    has none."""
 
     prefix: str
     response_object: str
@@ -59,9 +60,11 @@ CHAT = CompletionFormat(
 
 
 class StopCut:
-    """Cuts a text before the stop string that ends first in it, the longest that ends there.
+    """Cuts a text before the stop string that ends first in it; of several with that end, before
+    the longest.
 
-    Holds back what may become the beginning of one, so that the result is the same in any pieces.
+    Holds back a suffix that may be the beginning of a stop string, so that the result does not
+    depend on how the text is divided into pieces.
     """
 
     def __init__(self, stops: tuple[str, ...]) -> None:
@@ -74,7 +77,7 @@ class StopCut:
         if self._has_stopped:
             return ""
         text = self._tail + delta
-        # (end, begin): the least is the first end, of equal ends that of the longest stop string.
+        # (end, begin): the minimum has the first end and, of equal ends, the longest stop string.
         places = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
         self._has_stopped = bool(places)
         end = min(places)[1] if places else len(text) - self._unsure(text)
@@ -87,7 +90,7 @@ class StopCut:
         return rest
 
     def _unsure(self, text: str) -> int:
-        """The length of the longest end of the text with which a stop string begins."""
+        """The length of the longest suffix of the text that is a proper prefix of a stop string."""
         # A whole stop string would have been found.
         longest = max(map(len, self._stops), default=1) - 1
         ends = range(min(longest, len(text)), 0, -1)
@@ -96,8 +99,8 @@ class StopCut:
 
 @dataclass(slots=True)
 class Completion:
-    """The answer to one request. Observe every event of its run; `stops` end its text,
-    `continuous_usage`: chunks have the usage so far. `error`: of a run that has failed."""
+    """The answer to one request. Observe every event of its run. `stops`: the stop strings;
+    `continuous_usage`: whether chunks have the usage so far; `error`: that of a failed run."""
 
     shape: CompletionFormat
     model: str
@@ -152,7 +155,7 @@ class Completion:
         }
 
     def first_chunk(self) -> Json | None:
-        """The first chunk of a stream, where one comes before any text."""
+        """The chunk of a stream before any text; None if the API has none."""
         return None if self.shape.first_delta is None else self._chunk(self.shape.first_delta)
 
     def text_chunk(self, text: str) -> Json:

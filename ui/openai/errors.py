@@ -14,7 +14,7 @@ KINDS = {401: "authentication_error", 429: "rate_limit_error"}
 
 
 class ApiError(SpecScopeError):
-    """A request that is refused with this status. `param`: the field that is to blame."""
+    """A request that is refused with this HTTP status. `param`: the field at fault."""
 
     def __init__(
         self, message: str, status: int = 400, code: str | None = None, param: str | None = None
@@ -24,7 +24,7 @@ class ApiError(SpecScopeError):
 
 
 def error_body(message: str, status: int, code: str | None, param: str | None) -> dict[str, Any]:
-    """The body of an answer, or of an event of a stream that has begun."""
+    """The body of an error: an answer, or an event of a stream that has begun."""
     kind = "invalid_request_error" if status < 500 else "server_error"
     return {
         "error": {
@@ -37,7 +37,7 @@ def error_body(message: str, status: int, code: str | None, param: str | None) -
 
 
 def error_response(error: SpecScopeError) -> JSONResponse:
-    """The answer to a request that raised this error; its words are the page's."""
+    """The answer to a request that raised this error, with the message that the page shows."""
     status, code, param = 500, None, None
     if isinstance(error, ApiError):
         status, code, param = error.status, error.code, error.param
@@ -47,6 +47,6 @@ def error_response(error: SpecScopeError) -> JSONResponse:
         status = 400
     elif isinstance(error, EngineClosedError):
         status = 503
-    # No `Basic`: a browser would ask for the login, keep it, and send it for pages of other sites.
+    # No `Basic`: a browser would ask for the login and send it with requests of other sites too.
     headers = {"WWW-Authenticate": 'Bearer realm="SpecScope"'} if status == 401 else None
     return JSONResponse(error_body(str(error), status, code, param), status, headers)

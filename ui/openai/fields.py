@@ -1,7 +1,7 @@
 """The body of a request to `/v1` as a Request of the engine.
 
-A field that would change the text and cannot be served is refused by name; one that would not is
-ignored. A field that is null counts as absent.
+A field that is null counts as absent. Fields in IGNORED cannot change the text. Every other field
+that is not read is refused by name, unless it has a value in NEUTRAL, which changes nothing.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """A request with what an answer needs beside it. `usage`: whether a stream ends with it;
-    `continuous_usage`: whether every chunk has it."""
+    """A request, and what its answer needs in addition. `usage`: whether a stream ends with the
+    usage; `continuous_usage`: whether every chunk has the usage so far."""
 
     request: Request
     model: str
@@ -77,7 +77,7 @@ def completion_request(context: Context, body: Any) -> ApiRequest:
     if not isinstance(prompt, list):
         return _api_request(context, fields, prompt, COMPLETION_TOKENS)
     llm = context.models[0]
-    if len(prompt) >= llm.context_length:  # before each of them is looked at
+    if len(prompt) >= llm.context_length:  # before the ids are checked one by one
         raise ContextLengthError(
             f"prompt has {number_of(len(prompt), 'token')}: the context of {llm.name} is "
             f"{llm.context_length}"
@@ -124,7 +124,7 @@ def _fields(context: Context, body: Any, prompt: str) -> dict[str, Any]:
 def _refuse_unless_neutral(name: str, value: Any) -> None:
     if name not in NEUTRAL:
         raise ApiError(f"{name} is not a field of this endpoint", param=name)
-    # By type too: false asks for no `logprobs`, 0 for those of the tokens themselves.
+    # By type too, since False == 0: `logprobs` false means none, 0 those of the sampled tokens.
     if not any(
         value == one and isinstance(value, bool) == isinstance(one, bool) for one in NEUTRAL[name]
     ):
@@ -202,7 +202,8 @@ def _messages(values: Any) -> tuple[dict[str, str], ...]:
 
 
 def _message(value: Any) -> dict[str, str]:
-    """A message with a role and a text; other fields must be empty, as in an answer sent back."""
+    """A message with a role and a text. Other fields must be empty, as `refusal` is in an answer
+    that a client sends back."""
     if not isinstance(value, dict) or value.get("role") not in ROLES:
         raise ConfigError.of("messages", value, f"messages with role ({ROLES_TEXT}) and content")
     for name in value.keys() - {"role", "content"}:

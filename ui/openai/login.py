@@ -1,5 +1,5 @@
-"""The page's login in the headers of a request: `Basic`, or `Bearer USER:PASSWORD`, so that an
-OpenAI client sends it as its API key."""
+"""The page's login in the headers of a request: `Basic`, or `Bearer USER:PASSWORD`, which an OpenAI
+client sends if that is its API key."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ __all__ = ["user_of"]
 
 
 def user_of(request: HttpRequest, auth: tuple[str, str] | None) -> str:
-    """The user that has logged in; empty on a page without a login. ApiError 401 for others."""
+    """The user of the request's login; empty on a page without a login. ApiError 401 if the login
+    is missing or wrong."""
     if auth is None:
         return ""
     login = _sent_login(request.headers.get("authorization", ""))
-    # Its time tells nothing about the login. It refuses texts beyond ASCII, so bytes are compared.
+    # compare_digest takes as long wherever its arguments differ, and non-ASCII only as bytes.
     if not secrets.compare_digest(login.encode(), ":".join(auth).encode()):
         message = "log in as on the page: Basic, or Bearer USER:PASSWORD (an OpenAI client's key)"
         raise ApiError(message, 401, "invalid_api_key")

@@ -1,6 +1,7 @@
-"""`/v1/completions`, `/v1/chat/completions`, `/v1/models` and `/metrics`: routes beside Gradio's.
+"""`/v1/completions`, `/v1/chat/completions`, `/v1/models` and `/metrics`: routes in Gradio's app.
 
-A run is queued, recorded and limited as the page's are. Handlers occupy no thread during the run.
+A run is queued, recorded and limited as those of the page. A handler holds no thread while its run
+is decoded.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from ui.server.visitors import new_key
 
 __all__ = ["openai_routes"]
 
-# Seconds between two polls for events: of a run, of one that waits in the queue.
+# Seconds between two polls for events: of a run that is decoded, of one in the queue.
 RUNNING_S, QUEUED_S = 0.005, 0.05
 LOST = "events of this run were lost: its end is in the log"
 CLIENT_LEFT = 499
@@ -41,7 +42,7 @@ CLIENT_LEFT = 499
 MOST_BODY_BYTES = 8 << 20
 
 Handler = Callable[[HttpRequest, str], Awaitable[Response]]
-"""Takes a request and the user that has logged in."""
+"""Takes a request and the user name of its login."""
 
 Parse = Callable[[Context, Any], ApiRequest]
 
@@ -107,8 +108,8 @@ def _model(context: Context, created: int) -> dict[str, Any]:
 
 @dataclass
 class _Starting:
-    """Requests whose prompts are being rendered and tokenized; the worker does not know them yet.
-    Only the event loop counts them."""
+    """The number of requests whose prompts are being rendered and tokenized, which the worker does
+    not count yet. Changed only in the event loop, so without a lock."""
 
     number: int = 0
 
@@ -145,7 +146,7 @@ async def _generate(
     answer = Completion(
         shape, api_request.model, source.run_id, stops, api_request.continuous_usage
     )
-    if host.version != version:  # the prompt was tokenized for the old ones
+    if host.version != version:  # the prompt was tokenized for the old models
         source.cancel()
         raise ApiError("the models were exchanged meanwhile: ask again", 503)
     if api_request.stream:
@@ -182,7 +183,7 @@ async def _follow(http: HttpRequest, source: LiveSource) -> AsyncIterator[Event]
     """The run's events as they come; ends early if the client disconnects."""
     seen = 0
     while True:
-        done = source.is_done  # read first: then the last event is among those that follow
+        done = source.is_done  # before reading: then the events below include the last one
         # In a thread: events that a slow client has not read may be in the log only.
         for event in await asyncio.to_thread(source.events, seen, source.count):
             seen += 1
@@ -219,7 +220,7 @@ class _RunStream(StreamingResponse):
     """A stream that stops its run when it ends, also if the client disconnects."""
 
     def __init__(self, source: LiveSource, content: AsyncIterator[str]) -> None:
-        # nginx would hold events back until it has enough of them.
+        # Without it nginx would hold events back until its buffer is full.
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
         super().__init__(content, headers=headers, media_type="text/event-stream")
         self._source = source

@@ -1,6 +1,6 @@
 """Figures of all runs since the server's start, as text for Prometheus under vLLM's names.
 
-A Hub passes on every event that it records, so that counters equal the sums of the log.
+The Hub passes on every event that it records, so that counters equal sums over the run log.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 FINISH_REASONS = ("stop", "length", "abort", "error")
 
 Sample = tuple[str, dict[str, str], float]
-"""Suffix of the family's name, labels beside the model's, value."""
+"""Suffix of the family's name; labels in addition to `engine` and `model_name`; value."""
 
 
 def finish_reason(event: RunCompleted | RunCancelled | RunFailed) -> str:
@@ -36,13 +36,14 @@ def finish_reason(event: RunCompleted | RunCancelled | RunFailed) -> str:
 
 @dataclass(slots=True)
 class _Histogram:
-    """Observations in seconds. `counts`: by bucket, those above the last bound at the end."""
+    """Observations in seconds. `counts`: one for each bucket, the last for what is above all
+    bounds."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
     total: float = 0.0
 
     def add(self, seconds: float) -> None:
-        # Left: a bound belongs to its own bucket (`le`).
+        # `bisect_left`, since a bucket includes its upper bound (`le`).
         self.counts[bisect_left(BUCKETS, seconds)] += 1
         self.total += seconds
 
@@ -74,7 +75,7 @@ class _ModelFigures:
 
 @dataclass(slots=True)
 class _LiveRun:
-    """A run that has begun. `last_ms`: the time of its latest tokens."""
+    """A run that has begun. `last_ms`: when its latest tokens came, None before the first."""
 
     figures: _ModelFigures
     queue_ms: float
@@ -102,7 +103,7 @@ class ServerMetrics:
         self._live: dict[str, _LiveRun] = {}
 
     def observe(self, event: Event) -> None:
-        """Takes an event; those of one run in order."""
+        """Takes an event. The events of one run must come in order."""
         with self._lock:
             if isinstance(event, RunStarted):
                 figures = self._models.setdefault(event.models[0].name, _ModelFigures())
@@ -116,8 +117,8 @@ class ServerMetrics:
                     del self._live[event.run_id]
 
     def text(self, model: str, num_running: int, num_waiting: int) -> str:
-        """All series. `model`: the loaded LLM, which has series even before its first run; the
-        numbers are those of its requests now."""
+        """All series. `model`: the loaded LLM, which has series even before its first run;
+        `num_running` and `num_waiting`: its requests now."""
         with self._lock:
             models = {model: _ModelFigures(), **self._models}
             return "".join(
@@ -131,7 +132,7 @@ class ServerMetrics:
 
 # -- the text format, version 0.0.4 --
 
-# Name, what it is, field of _ModelFigures.
+# Name, help text, attribute of _ModelFigures.
 FAMILIES = (
     ("spec_decode_num_drafts_total", "Verified token trees.", "drafts.num_drafts"),
     (
@@ -192,7 +193,7 @@ def _header(name: str, kind: str, about: str) -> tuple[str, str]:
 
 
 def _line(name: str, model: str, labels: dict[str, str], value: float) -> str:
-    # vLLM numbers its engines; here is one.
+    # vLLM labels series by engine; here there is one engine.
     every = {"engine": "0", "model_name": model, **labels}
     labels_text = ",".join(f'{label}="{_escape(text)}"' for label, text in every.items())
     return f"vllm:{name}{{{labels_text}}} {float(value)!r}\n"

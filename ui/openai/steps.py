@@ -1,9 +1,8 @@
-"""Verification steps of a run, folded from its events: as vLLM counts a chain; a tree counts by
-its depth.
+"""Verification steps of a run, folded from its events and counted as vLLM counts drafted chains: a
+token tree counts as one draft of as many tokens as the tree is deep.
 
-A step has a draft of `num_drafted` tokens if the LLM verified a tree in it: the tree's depth minus
-`num_cut`, the levels past the run's last token (as `RunStats.num_draft_tokens`). A round without a
-tree is no draft.
+`num_drafted` of a step is the depth of the verified tree minus `num_cut`, the levels past the run's
+last token (as `RunStats.num_draft_tokens`). A round without a tree has no draft.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ __all__ = ["DraftCounts", "RoundStep", "StepFold"]
 
 @dataclass(frozen=True, slots=True)
 class RoundStep:
-    """One round of a run. `num_drafted`: None if nothing was drafted; `at_ms`: as in events."""
+    """One round of a run. `num_drafted`: None without a tree; `at_ms`: the time of its event, as in
+    core/events."""
 
     num_tokens: int
     num_drafted: int | None
@@ -63,8 +63,8 @@ class DraftCounts:
         row[step.num_accepted] += 1
 
     def histogram(self, longest: int = 0) -> list[int]:
-        """Entry j: the number of drafts of which j tokens were accepted; up to `longest` at
-        least."""
+        """Entry j: the number of drafts of which j tokens were accepted. At least `longest` + 1
+        entries."""
         size = max(longest, max(self.by_length, default=0)) + 1
         counts = [0] * size
         for row in self.by_length.values():

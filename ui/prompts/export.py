@@ -48,7 +48,7 @@ def rows_csv(
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    """Each list as one cell."""
+    """The row with each list as the text of one cell."""
     return {name: _cell(value) for name, value in row.items()}
 
 
@@ -66,7 +66,7 @@ def wire_file(
     save: gr.Button,
     outputs: tuple[gr.HTML, gr.HTML],
 ) -> None:
-    """On `save`, the file goes to the first of `outputs`, an error message to the second."""
+    """A click on `save` sends the file to the first of `outputs`, or an error to the second."""
     save.click(_handler(board, figures), [visitor], list(outputs), **LATEST)
 
 
@@ -77,7 +77,7 @@ def _handler(board: StudyBoard, figures: RunFigures) -> Callable[..., list[Any]]
         def work() -> list[Any]:
             mine = studies_of(board.context, request, key)
             exported = rows_csv(board.context, figures, mine, session)
-            # A new number each time: the same file may be saved twice.
+            # A new number each time, so that saving the same file again is a change of the value.
             number = session.stamps.on("file", {"again": object()})["n"]
             return [{**exported, "n": number}, gr.skip()]
 

@@ -17,8 +17,9 @@ from ui.server.context import Context, StoreApi
 __all__ = ["MOST_RUNS", "FoundPrompts", "PastSearch", "read_past_runs"]
 
 MOST_RUNS = 200
-"""Runs that a search reads at first, and again for each "more": one takes some milliseconds."""
+"""Runs that a search reads at first, and that each "more" adds; reading one takes milliseconds."""
 MOST_PLAIN = 1000
+"""The latest plain runs among which baselines are searched."""
 SHOWN_EVERY = 25
 """Runs read between two updates of the table."""
 
@@ -40,8 +41,8 @@ class PastSearch:
 
 @dataclass(frozen=True, slots=True)
 class FoundPrompts:
-    """`lines` of the `num_speculative` runs with drafters so far; `num_read` runs were read, of
-    `total` that match. `is_complete`: nothing is left to read."""
+    """The result so far. `lines`: of the `num_speculative` runs with drafters that were read;
+    `num_read`: runs of the search, of `total` that match. `is_complete`: all of them were read."""
 
     lines: tuple[PromptLine, ...]
     num_speculative: int
@@ -58,8 +59,8 @@ class FoundPrompts:
 def read_past_runs(
     context: Context, figures: RunFigures, domain_of: Mapping[str, str], look: PastSearch
 ) -> Iterator[FoundPrompts]:
-    """The results so far after every few runs; the last one is complete and has the speed-ups.
-    `domain_of`: domains of prompts, by their text."""
+    """Yields the result so far after every SHOWN_EVERY runs; the last one is complete and has the
+    speed-ups. `domain_of`: domains of prompts, by their text."""
     page = _completed_runs(context, look, look.taken, text=look.search, drafter=look.drafter)
     with_drafters = [summary for summary in page.rows if summary.drafters]
     domains = _Domains(context.store, domain_of)
@@ -71,7 +72,7 @@ def read_past_runs(
                 of_runs(runs, domains.of), i, len(page.rows), page.total, is_complete=False
             )
     count, texts = len(runs), {run.prompt for run in runs}
-    # The filters may leave out a prompt's plain runs: these are looked for among all.
+    # Searched without the filters, which may exclude a prompt's plain runs.
     plain = _completed_runs(context, look, MOST_PLAIN, drafter="none").rows
     runs += figures.of(summary for summary in plain if summary.prompt in texts)
     yield FoundPrompts(

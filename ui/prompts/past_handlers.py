@@ -81,7 +81,7 @@ def build_past(drafters: Sequence[str]) -> dict[str, Any]:
 
 
 def build_past_message() -> dict[str, Any]:
-    """The sentence about the results, and the button for older runs."""
+    """The sentence about the results, and the button that loads older runs."""
     message_box = notice("prompts-said")
     more = gr.Button(_MORE, size="sm", visible=False, elem_id="prompts-more")
     return {"status": message_box, "more_button": more}
@@ -103,7 +103,7 @@ def known_domains() -> Mapping[str, str]:
     """The domain of each bundled prompt and example, by its text."""
     domain_of = {text: EXAMPLE_DOMAINS[name] for name, text in (*EXAMPLES, *CHAT_EXAMPLES)}
     domain_of |= {prompt.text: prompt.domain for prompt in example_prompts()}
-    return MappingProxyType(domain_of)  # cached: every caller has the same one
+    return MappingProxyType(domain_of)  # read-only, since it is cached and shared by all callers
 
 
 def past_updates(

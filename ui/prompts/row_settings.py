@@ -1,5 +1,5 @@
 """The settings of a past run except prompt and seed: they identify a row of the Prompts tab, give
-it a name, and determine which plain runs are its baseline. Pure: a RunStarted in."""
+it a name, and determine which plain runs are its baseline. Pure functions of a RunStarted."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ui.words.settings import OWN, Settings, settings_of
 __all__ = ["RowSettings", "labels_of", "settings_of_run"]
 
 MOST_DIFFERENCES = 3
-"""The most differences in a name; a name that would not be unique has all of them."""
+"""The most differences from the defaults in a name; if it is not unique, it has all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowSettings:
     """`base`: what a baseline run must have in common (request and LLM); `speculation`: the
-    settings and the drafters; both are texts, to be compared. `parts`, in words: what was set, the
-    temperature, other sampling, limits, what `auto` resolved to, the schedule, the drafters, the
-    LLM."""
+    settings and the drafters; both are texts, to be compared. `short`: the name, if it is unique.
+    `parts`, in words: what was set, the temperature, other sampling, limits, what `auto` resolved
+    to, the schedule, the drafters, the LLM."""
 
     base: str
     speculation: str
@@ -110,7 +110,8 @@ def _label(short: str, one: RowSettings, group: list[RowSettings]) -> str:
 
 
 def _auto(started: RunStarted) -> str:
-    """The largest tree of a run whose `max_tree_nodes` was resolved by the machine."""
+    """In words the node limit that `auto` resolved to, if it depends on measured times; else
+    empty."""
     try:
         speculation = SpeculationConfig.from_plain(started.asked.get("speculation", {}))
     except ConfigError:  # of another version
@@ -120,7 +121,7 @@ def _auto(started: RunStarted) -> str:
 
 
 def _settings_key(settings: Settings, request_fields: dict[str, Any]) -> list[Any]:
-    """The settings as a comparable value; settings of an unknown version as they were recorded."""
+    """The settings as a comparable value; settings of another version as they were recorded."""
     is_known = settings.name in (*PRESETS, OWN)
     return [settings.name, settings.differ if is_known else request_fields.get("speculation")]
 

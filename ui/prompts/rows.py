@@ -28,9 +28,10 @@ IN_STUDY = "plain decoding of the same prompt in this study"
 
 @dataclass(frozen=True, slots=True)
 class PromptLine:
-    """A row with further facts. `configuration`: the name of its settings; `against`: what its
-    speed-up is compared with, empty if there is none; `plain`: the number of plain runs in that
-    comparison; `latest`: the run that a click opens."""
+    """A row with further facts. `row.configuration`: the name of its settings; `text`: the prompt;
+    `detail`: the settings that the name leaves out; `against`: what its speed-up is compared with,
+    empty if there is none; `plain`: the number of plain runs in that comparison; `latest`: the run
+    that a click opens."""
 
     row: PromptRow
     text: str
@@ -108,7 +109,8 @@ def _line(
 
 
 def profit_words(lines: Sequence[PromptLine]) -> str:
-    """Which prompt profits most from drafts, which least, and why; empty with fewer than two."""
+    """Which prompt profits most from drafts, which least, and why; empty with fewer than two
+    prompts."""
     with_drafts = [line for line in lines if line.drafters and line.row.mean_acceptance_length]
     in_order = sorted(with_drafts, key=lambda line: -(line.row.mean_acceptance_length or 0.0))
     if len({line.row.prompt for line in with_drafts}) < 2:
@@ -146,11 +148,10 @@ def _gain_text(line: PromptLine) -> str:
 
 
 def _gain_words(line: PromptLine, lines: Sequence[PromptLine]) -> str:
-    """A prompt's gain and its reason. Others with the same figure are counted: a tie has no
-    first."""
+    """A prompt's gain and its reason; for a tie the gain, and how many other prompts have it."""
     row, where = line.row, quote(" ".join(line.text.split()))
     ties = sum(_gain_text(other) == _gain_text(line) for other in lines) - 1
-    if ties:  # each for a reason of its own
+    if ties:  # their reasons differ
         return f"{where} and {ties} more: {_gain_text(line)}"
     by = f", most of them by {row.best_drafter}" if row.best_drafter else ""
     accepted = (row.mean_acceptance_length or 1.0) - 1

@@ -52,9 +52,9 @@ class RunFigures:
             events = self._store.events(run_id)
             figures = measure_run(events)
         except (StoreError, StudyError):
-            return None  # deleted meanwhile, or not kept to its end
+            return None  # deleted meanwhile, or recorded incompletely
         started = events[0]
-        assert isinstance(started, RunStarted)  # `measure_run` refuses others
+        assert isinstance(started, RunStarted)  # else `measure_run` has raised
         settings = settings_of_run(started, figures.schedule, figures.num_others)
         past_run = PastRun(started.prompt, settings, figures)
         with self._lock:

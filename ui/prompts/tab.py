@@ -81,7 +81,7 @@ class Prompts:
 
     @property
     def pictures(self) -> StudyPictures:
-        """A study's pictures; past runs shown there are removed."""
+        """The outputs that show a study; showing one removes the notice about past runs."""
         outputs = (self.table, self.past.status, self.past.more_button)
         return StudyPictures(outputs, partial(study_updates, self.context))
 

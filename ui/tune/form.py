@@ -1,6 +1,6 @@
 """Tune's form: a base, up to three axes over it, prompts, sampling, repeats; values -> a study.
 
-Knows the controls, lab's grid and the loaded models; measures nothing.
+Makes the controls, and a study for the loaded models from their values; measures nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
 LIVE = "Live's settings"
 NO_FIELD = ""
 MENU_FIELDS = ("draft", "combine", "routing", "weights", "length", "verify", "pipeline")
-"""Fields with a few allowed values, which are picked; values of other fields are typed."""
+"""Fields whose values are picked from a menu, since few are allowed; others are typed."""
 INITIAL_VALUES = MappingProxyType(
     {
         "drafters": "first | all | all,ngram",
@@ -68,8 +68,8 @@ INITIAL_AXES = (
     (TEMPERATURE, "0, 0.8"),
     ("max_tree_nodes", "64"),
 )
-"""The axes at first: how acceptance falls with length and temperature. 64 nodes cut no draft, so
-that no two lengths are the same tree."""
+"""The axes of a new form: how acceptance falls with length and temperature. 64 nodes cut no draft,
+so that different lengths give different trees."""
 TOKENS, REPEATS = 64, 1
 SEED_INFO = "Of the first repeat; each later repeat adds 1. Empty: one is drawn and recorded."
 
@@ -203,9 +203,11 @@ def study_request(
     base, rest = values[0], list(values[1:])
     axes = axes_of_entries([rest[3 * i : 3 * i + 3] for i in range(AXES)])
     rest = rest[3 * AXES :]
+    # In the order of `TuneForm.inputs`: 3 values of each axis, 5 of the prompts, the sampling.
     prompts = prompts_of(*rest[:5])
     sampling, chat = sampling_of(rest[5 : 5 + len(SAMPLING_NAMES)])
     if base == LIVE:
+        # After the prompt and the sampling.
         speculation = config_of(live[1 + len(SAMPLING_NAMES) :])
     elif base in _bases(own):
         speculation = preset_config(base, sampling.temperature, own)
@@ -236,8 +238,8 @@ def grid_study(
     repeats: int,
     chat: bool,
 ) -> GridRequest:
-    """The study of a grid, plain decoding first. Runs share no state and record no alternatives, so
-    that no run's cost affects another's figures."""
+    """The study of a grid, plain decoding first. No run uses state of earlier runs (`carry_over`)
+    or records alternatives, whose cost would be in its figures."""
     if len(axes) > AXES:
         raise ConfigError.of("fields", [axis.field for axis in axes], f"at most {AXES} fields")
     still = replace(base, carry_over=False, record_top_k=0)
@@ -259,8 +261,8 @@ def grid_study(
 
 
 def _check_used(axis: Axis, configurations: Sequence[Configuration], temperature: float) -> None:
-    """ConfigError for an axis that changes nothing in any point: noise would choose among its
-    values."""
+    """ConfigError for a field that no configuration of the grid uses: only noise would distinguish
+    its values."""
     idle = [idle_fields(one.speculation.to_plain()).get(axis.field, "") for one in configurations]
     if not all(idle):
         return

@@ -1,7 +1,6 @@
 """A grid as plain rows, for files and endpoints: a line for each point, a line for each run. Pure.
 
-Values that were not measured are None; so is the interval of a single group, which would be a
-point.
+Values that were not measured are None; so is the interval of a single group, which has no spread.
 """
 
 from __future__ import annotations
@@ -26,10 +25,11 @@ Row = dict[str, Any]
 
 
 def summary_rows(tuned: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
-    """Plain decoding at each temperature, then each point; `tuned` says which is the best and which
-    are as good.
+    """Plain decoding at each temperature, then each point, then the refused ones. `found` marks the
+    best point and those within noise of it.
 
-    `refused`: all points that cannot run, if known; a study has only those between points that ran.
+    `refused`: all points that cannot run, if known; a stored study only implies those whose values
+    occur in points that can.
     """
     rows = []
     for at, row in tuned.plains.items():
@@ -40,6 +40,7 @@ def summary_rows(tuned: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
         figures = _figures(row, tuned.lengths[i], tuned.over)
         rows.append({"configuration": row.name, **_fields(tuned, point), **figures, "found": mark})
     for one in refused or tuned.grid.refused:
+        # Every row has the same figures: `row` gives their names.
         nothing = {**_fields(tuned, one.point), **dict.fromkeys(_figures(row, None, tuned.over))}
         rows.append({"configuration": one.name, **nothing, "found": f"refused: {one.reason}"})
     return rows
@@ -74,7 +75,7 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 
 def _fields(tuned: Tuned, point: Mapping[str, Any]) -> Row:
-    """The values of the axes; None where the point has none, as plain decoding."""
+    """The values of the axes; None for axes that the point lacks, as plain decoding does."""
     values = {axis.field: point.get(axis.field) for axis in tuned.grid.axes}
     return {field: None if value is None else value_text(value) for field, value in values.items()}
 

@@ -1,6 +1,7 @@
 """The Tune tab: measures a grid of settings over prompts and shows the best.
 
-The board shows the progress; here are the request and the results.
+The board (ui/shared/study_board.py) shows the progress; this module has the request and the
+results.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ def picture_values(opened: OpenedStudy | None) -> list[Any]:
 
 
 def _run_line(study: Study, results: Results) -> Line:
-    """What the runs had in common, where it is not Live's."""
+    """The limits of the runs, the node budget where it is an axis, and the machine."""
     nodes = any(field == "max_tree_nodes" for field, _ in study.axes)
     budget = f"Live's specinfer has {PAGE_NODES} nodes." if nodes else ""
     words = (limit_words(study), budget, machine_words(results))
@@ -193,7 +194,7 @@ def point_shown(mine: Studies, event_data: dict[str, Any]) -> tuple[dict[str, An
         value = point_value(study, results, tuning_result(study, results), point)
         return value, {"study": study.study_id, "point": point} if value else {}
 
-    # A study that was deleted meanwhile has no points: the board says so.
+    # A study that was deleted meanwhile has no points: the board reports that.
     return guard_once(work, lambda message: ({}, {}))
 
 

@@ -1,7 +1,8 @@
 """What Tune shows of a grid: the values of its two pictures, its table and a point's runs.
 
-Pure: a study with its results in, dicts out. `assets/grid.js`, `points.js` and `point.js` draw
-them. Two axes make a map (with a menu for the values of a third), one axis a line.
+Pure: a study with its results in, dicts out. `grid.js`, `points.js` (ui/components/assets) and
+`point.js` (ui/shared/assets) draw them. Two axes make a map (with a menu for the values of a
+third), one axis a line.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ ACCEPTED = GLOSSARY["accepted_per_pass"]
 
 @dataclass(frozen=True, slots=True)
 class _Figure:
-    """A point's figure and its spread, or None; and over what the spread is."""
+    """A point's figure and the ends of its interval, None if unknown; `spread`: what interval it
+    is, in words."""
 
     value: float | None
     low: float | None
@@ -88,8 +90,9 @@ def grid_value(study: Study, tuned: Tuned, measure: str) -> dict[str, Any]:
 
 
 def _scale(values: list[float], measure: str) -> dict[str, float | None]:
-    """Ends of the colours. Not those of the values: a small difference must look small. A ratio
-    has plain decoding's 1 in the middle; tokens per pass begin at its 1, speeds at 0."""
+    """The ends of the colour scale, not of the values, so that a small difference looks small.
+    The scale of ratios has 1, plain decoding, in the middle; that of tokens per pass begins at 1,
+    which plain decoding has; that of speeds at 0."""
     if not values:
         return {"low": None, "high": None}
     apart = max(0.5, *(abs(value - 1) for value in values))
@@ -112,7 +115,7 @@ def _cells(
             "high": figures[i].high,
             "spread": figures[i].spread,
             "runs": tuned.rows[i].cells,
-            # "Highest measured" and "within noise of it" are said of speeds only.
+            # Marks compare speeds: tokens per pass have none.
             "mark": _mark(tuned, i) if measure == "speed" else "",
             "found": _mark_words(tuned, i) if measure == "speed" else "",
         }
@@ -139,8 +142,8 @@ def _mark(tuned: Tuned, i: int) -> str:
 
 
 def _mark_words(tuned: Tuned, i: int) -> str:
-    """The mark as a glyph and its meaning. No star where nothing is shown to beat plain
-    decoding."""
+    """The mark as a glyph and its meaning. The best point has a star only if it is shown to beat
+    plain decoding, or nothing is known of that."""
     ratio = None if tuned.best is None else tuned.rows[tuned.best].ratio
     gains = ratio is None or (ratio.value >= 1 and not is_unsure(ratio))
     top = "★" if gains else "▴"
@@ -170,8 +173,8 @@ def _of(value: float | None, estimate: Estimate | None, over: str) -> _Figure:
 
 def points_value(study: Study, tuned: Tuned) -> dict[str, Any]:
     """A row for plain decoding at each temperature, for each point and for each point that cannot
-    run; a column for each axis and figure. Only points are numbered from 0. A cell has its text
-    `t` and, for numbers, the number `v` for sorting."""
+    run; a column for each axis and figure. `point`: the number of a point, from 0; negative for
+    other rows. A cell has its text `t` and, for numbers, the number `v` for sorting."""
     best = tuned.best
     heads = [_axis_words(axis) for axis in tuned.grid.axes]
     heads += [SPEED_UP.label, "spread", SPEED.label, GAIN.label]
@@ -203,7 +206,7 @@ def _values(grid: Grid, point: Mapping[str, Any]) -> list[Any]:
 
 
 def _measured_words(study: Study, tuned: Tuned, spread: str) -> str:
-    """The head of the file above its table: what was measured, and how."""
+    """The caption of a saved picture of the table: what was measured, and how."""
     sampling = study.sampling
     count_words = (
         (len(tuned.rows), "point"),
@@ -234,7 +237,7 @@ def _row(point: int, values: list[Any], row: ConfigurationRow) -> dict[str, Any]
 
 
 def _accepted_text(row: ConfigurationRow) -> str:
-    """`2.5 of 2.9`: accepted tokens and the depth of the drafts in a pass."""
+    """`2.5 of 2.9`: accepted tokens and the depth of the drafts, both per pass."""
     accepted = (row.mean_acceptance_length or 1.0) - 1
     return ACCEPTED.of_text(accepted, row.drafted_per_pass)
 

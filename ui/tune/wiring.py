@@ -119,7 +119,7 @@ def _file_handler(tune: Tune, what: str) -> Callable[..., Any]:
 
         def work() -> list[Any]:
             mine = studies_of(board.context, request, key)
-            # A new number each time: the same file may be requested twice.
+            # A new number each time, so that saving the same file again is a change of the value.
             number = session.stamps.on("file", {"again": object()})["n"]
             return [
                 {**study_csv(mine, session.study.study_id, what), "n": number},

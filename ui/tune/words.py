@@ -1,6 +1,7 @@
 """Sentences about a grid: the number of runs, what cannot run, the results.
 
-Pure: no store, no component. It says plainly if a result is slower, or if noise hides a difference.
+Pure: no store, no component. The sentences say plainly if a result is slower, or if noise hides a
+difference.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def plan_lines(study: Study, refused: Sequence[Refused]) -> list[Line]:
 
 
 def run_count(study: Study) -> str:
-    """`120 runs`."""
+    """The number of runs of the study in words, as `120 runs`."""
     return number_of(len(study), "run")
 
 
@@ -84,7 +85,7 @@ def _refused_lines(refused: Sequence[Refused]) -> list[Line]:
 
 
 def sample_words(study: Study) -> str:
-    """That the speeds of a point on a prompt are of one run; empty with several repeats."""
+    """A sentence that each point ran once on each prompt; empty with several repeats."""
     return f"On each prompt the speeds are {SINGLE}." if study.repeats == 1 else ""
 
 
@@ -170,8 +171,8 @@ def _as_good_words(tuned: Tuned) -> str:
 
 
 def _alike_lines(tuned: Tuned) -> list[Line]:
-    """Settings whose rounds had the same drafts: a difference between their speeds is noise, or the
-    setting's own cost."""
+    """Points whose rounds drafted and accepted as much: a difference between their speeds is noise,
+    or the cost of the setting."""
     lines = []
     for group in sorted(tuned.alike, key=len, reverse=True)[:MAX_NAMED]:
         speeds = [row.speed for i in group if (row := tuned.rows[i]).speed]
@@ -216,7 +217,7 @@ def _temperature_lines(tuned: Tuned) -> list[Line]:
     falls = all(later < before for (_, before), (_, later) in pairwise(means))
     why = f" {TEMPERATURE_MEANS}" if falls else ""
     lines = [Line("info", f"{share.title}: {each}.{why}")]
-    # A temperature is chosen for the text, not for the speed.
+    # The best point at each temperature, which is chosen for the text, not for the speed.
     bests = [best_of(_rows_at(tuned, at), PLAIN) for at, _ in means]
     ratios = [
         f"{point_words(row.name)}: {row.ratio.value:.2f}x" for row in bests if row and row.ratio

@@ -56,7 +56,7 @@ export function createAhead(panel) {
   };
 }
 
-// Whether drafts are made for predicted outcomes; across requests the text is known.
+// Whether drafts are made for predicted outcomes; with pipeline=across the text is known when they begin.
 const guesses = (value) => value.ahead?.guessed ?? (["ahead", "auto"].includes(value.pipeline) && !value.never);
 
 function wordsOf(value) {
@@ -82,7 +82,7 @@ function sums(value) {
     + `Overlap: for ${percent(value.overlap)} of the LLM's time a drafter worked too.`;
 }
 
-// A draft may be early and yet fall between two passes of the LLM.
+// A draft may be made before its round and yet overlap with no pass of the LLM.
 function early({ hits, beside = 0, saved }) {
   const ready = `${plural(hits, "draft")} ${hits === 1 ? "was ready before its" : "were ready before their"} round (${MARKS.hit})`;
   if (!beside) return `${ready}; none of the drafting ran beside a pass over another request: nothing hidden.`;
@@ -97,7 +97,7 @@ function nothingAhead(value) {
   return value.ended ? "Nothing was drafted ahead in this run." : "Nothing was drafted ahead yet.";
 }
 
-// Whether rounds are faster with it, if that was measured; else saved against wasted drafting time.
+// Whether rounds are faster with drafting ahead, if that was measured; else saved against wasted drafting time.
 function verdict(value) {
   const trial = last(entries(value.trials));
   if (trial) return ofTrial(trial);
@@ -122,7 +122,8 @@ function ofTrial([round, trial]) {
   return `${intro}: rounds are faster ${on ? "with" : "without"} ${what}, ${times}.`;
 }
 
-// Nothing drafted ahead was used, so the faster rounds are chance (a trial is six rounds). Empty if it was used.
+// Words for faster rounds of a trial although no draft made ahead was used: chance, once drafts were made ahead for six
+// rounds, the fewest of a trial. Empty if a draft was used.
 function chanceText({ kind, on, asked: numAsked, used }) {
   if (kind !== "ahead" || !on || used !== 0) return "";
   return numAsked < 6 ? "though nothing drafted ahead had been used in this run"
@@ -196,13 +197,13 @@ function predictionText(value) {
   return `${roundName(value.sel)}: predicted ${ms(own.p)}, measured ${ms(own.ms)}; ${usual}.${leftOut(value, own)}`;
 }
 
-// A reader expects predictions of a pipelined run; few policies make one.
+// Why a pipelined run has no predicted times: only some length policies predict.
 function noPredictionText({ policy, pipeline, predicts, predicting }) {
   const expected = policy && pipeline && pipeline !== "off";
   return expected && !predicts ? `Only length=${predicting} predicts how long a round will take.` : "";
 }
 
-// Why the measured time, which is predicted, is not the time from the first stage to the last (`all`).
+// Why the measured time `ms`, which is the predicted quantity, differs from `all`, the time from the first stage to the last.
 function leftOut(value, { ms: took, hid = 0, all = 0 }) {
   if (all && isNoticeable(took - all, all)) return ` From its first stage to its last it took ${ms(all)}. The measured time also has the host's work since the previous round, and sums overlapping stages.`;
   const parts = [];
@@ -231,7 +232,7 @@ function lines(value, rounds) {
   };
 }
 
-// The same figures as a table, a row for each round that has any; null where none has.
+// The figures of both charts as a table, a row for each round that has any; null if none has.
 export function aheadTable(value) {
   const rounds = [...new Set([...Object.keys(value.hits ?? {}), ...Object.keys(value.rounds ?? {})])].map(Number);
   if (!rounds.length) return null;

@@ -1,4 +1,5 @@
-// Plotly for the charts: loaded once, when a chart is drawn or no picture was drawn for a while; drawn with Plotly.react.
+// Plotly for the charts. Its script is loaded once: when the first chart is drawn, or earlier if no picture was drawn for a while.
+// Every drawing is a Plotly.react.
 
 import { h, set } from "./dom.js";
 import { sinceDrawing } from "./frame.js";
@@ -13,8 +14,8 @@ export const CHART_PACE = { lengths: 430, timeline: 510 };
 
 let loading = null;
 
-// Our own reference, taken as soon as the script has loaded: another component may later put a different plotly.js under
-// the same global name.
+// Our own reference, taken as soon as the script has loaded: another component may later put a different plotly.js under the
+// same global name.
 function plotly() {
   loading ??= plotlyAddress().then(load).catch((error) => {
     loading = null;
@@ -32,15 +33,15 @@ function load(src) {
   });
 }
 
-// A chart in `panel`; figure(value, look) gives {data, layout} of few traces. `clicked` is called with the point that was
-// pressed, `pressed` with the place on the first x axis, wherever in the first plot it was.
+// A chart in `panel`; figure(value, look) gives {data, layout} of few traces. A click on a point calls `clicked` with the
+// point, a click anywhere in the first plot `pressed` with the place on its x axis.
 export function createChart(panel, { figure, label, clicked, pressed, ready = () => {} }) {
   const plot = h("div", { class: "ss-plot", role: "img", tabindex: 0 });
   const note = h("p", { class: "ss-placeholder" }, "Drawn as soon as a round is complete.");
   panel.body.append(note, plot);
   const state = { api: null, asked: false, value: null, bound: false, look: null };
   const size = sizeOf(plot, () => render());
-  setTimeout(() => whenQuiet(() => plotly().catch(() => {})), QUIET_MS);  // a failure is shown once there is something to draw
+  setTimeout(() => whenQuiet(() => plotly().catch(() => {})), QUIET_MS);  // draw() reports a failure
 
   function render() {
     if (!state.api || !state.value) return;
@@ -93,7 +94,7 @@ function pressedAt(plot, { clientX, clientY }, pressed) {
   if (x >= 0 && x <= xaxis._length && y >= 0 && y <= yaxis._length) pressed(xaxis.p2d(x));
 }
 
-// Evaluating the script takes most of a second, which would be seen in a run: only while no picture is drawn.
+// Evaluating the script takes most of a second, which would interrupt a run on the page: only while no picture is drawn.
 const QUIET_MS = 2000;
 function whenQuiet(work) {
   const wait = QUIET_MS - sinceDrawing();
@@ -140,12 +141,12 @@ export function shareTicks(steps) {
   return { tickvals: shares, ticktext: shares.map((share) => percent(share)) };
 }
 
-// Room below the plot; a low one has no axis title.
 // The selected round's column, from `x0` to `x1`.
 export const band = (look, x0, x1) => ({
   type: "rect", xref: "x", yref: "y domain", x0, x1, y0: 0, y1: 1, layer: "below", fillcolor: look.soft, line: { color: look.accent, width: 1.5 },
 });
 
+// Room below the plot, in pixels; a low plot has no axis title.
 export const below = (look) => (look.low ? 20 : 46) * look.scale;
 
 export function heading(look, text, x, y) {

@@ -46,7 +46,7 @@ export function createChoice(panel) {
   };
 }
 
-// Beside a length that never changes: presets that adapt it, each a click away where the page can run them.
+// For a length that never changes: the presets that adapt it, as buttons where the page can run them.
 function offer(panel, node, presets) {
   node.hidden = !presets.length;
   if (node.hidden || node.childElementCount) return;
@@ -58,7 +58,7 @@ function offer(panel, node, presets) {
   node.append(panel.ask ? "To see it adapt: " : "Presets that adapt it: ", ...named.flatMap((one, i) => (i ? [" ", one] : [one])));
 }
 
-// The columns and the choice answer different questions.
+// Why the chosen length need not have the tallest column.
 const MEANT = "A column is a round in which every draft goes that far. Real drafts end where their drafter is unsure, so ▸, the longest "
   + "allowed, need not be the tallest. Dashed: recent measured average. A step is worth it while chance × a token's time is at least the step's; chance: score × share accepted.";
 

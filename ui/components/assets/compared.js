@@ -1,5 +1,5 @@
-// The configurations of a comparison side by side: a row each, with its figures beside plain
-// decoding's, and in words where it was slower. A click on a name opens its run in Sessions.
+// The configurations of a comparison, a row for each with its figures; below the table, in words, why one was slower. A click
+// on a name opens its run in Sessions.
 
 import { h, entries, set } from "./dom.js";
 import { mark } from "./overlays.js";
@@ -8,7 +8,7 @@ import { fixed, prose } from "./text.js";
 
 const MEDIANS = "Figures are medians; the speed-up is the median of each repeat's own ratio, since load drifts.";
 
-// In order of use: on a phone those after the speed-up are scrolled to.
+// The most important first: on a phone the columns after the speed-up are out of sight until scrolled to.
 const COLUMNS = described([
   { key: "mean_acceptance_length" },
   { key: "ratio", of: "speedup", note: interval, noted: (row) => row.ratio_spread,
@@ -93,7 +93,7 @@ function same(row) {
 // Why the text differs, why a configuration was slower, what is noise: whole sentences below the table.
 function sentences(row) {
   const notes = ["tie", "bug", "differs", "distribution"].includes(row.same_text) ? [row.same_text_words] : [];
-  // The chart of the stages is of one run, so that its times are others.
+  // The chart of the stages shows one run, so that its times differ from these means.
   const means = row.runs > 1 ? ` Times are means of ${row.runs} repeats, in “Where the time goes” those of one.` : "";
   if (row.slower_because) notes.push(row.slower_because + means);
   if (row.noise) notes.push(row.noise);

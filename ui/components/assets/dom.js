@@ -19,7 +19,7 @@ function fill(node, attributes, children) {
   return node;
 }
 
-// Writes an attribute only where it differs: an unchanged node must not be touched.
+// Writes an attribute only if it differs: writing the same value would still cost the browser work.
 export function set(node, name, value) {
   if (value == null || value === false) {
     if (node.hasAttribute(name)) node.removeAttribute(name);

@@ -9,7 +9,7 @@ const MARGIN = 20;
 const TITLE = 34;
 const TITLE_TYPE = { "font-size": 17, "font-weight": 600 };
 const CAPTION = { size: 14, line: 20, least: 400 };
-// Everything below U+0020 but tab and line ends, and what is no character at all, is no XML.
+// XML has no characters below U+0020 but tab and line ends, and neither U+FFFE, U+FFFF nor halves of surrogate pairs.
 const CONTROLS = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/;
 const HALVES = /[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/;
 const NOT_XML = new RegExp(`${CONTROLS.source}|${HALVES.source}`, "g");
@@ -19,7 +19,7 @@ const COPIED = [
   "font-size", "font-weight", "text-anchor", "dominant-baseline", "text-decoration-line", "visibility", "display", "paint-order",
 ];
 
-// Reads the whole page before the first await: it is in this state for this task only.
+// Reads the layout before the first await: at that point onPaper (save.js) restores the page.
 export async function svgOf(section, root, title, caption = "") {
   const out = s("g");
   const box = { left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity };
@@ -115,7 +115,7 @@ function stripesOf(node, style, { left, bottom, width }) {
   });
 }
 
-// One <text> for each line as the browser has broken them.
+// One <text> for each line into which the browser broke the text.
 function drawText(node, out, box) {
   const style = getComputedStyle(node.parentElement);
   const font = parseFloat(style.fontSize);
@@ -135,7 +135,7 @@ function drawText(node, out, box) {
   }
 }
 
-// A line through a box also goes through the boxes inside it, whose own style has none.
+// An element's text decoration also applies to its descendants, whose own computed style does not have it.
 function decorationOf(element) {
   for (let node = element; node && !node.matches(".ss-body"); node = node.parentElement) {
     const line = getComputedStyle(node).textDecorationLine;
@@ -190,7 +190,7 @@ function copySvg(node, out, box) {
   out.append(copy);
 }
 
-// Where the page has a base address, clips and patterns are named with it: in a file by id alone.
+// On a page with a base address, references to clips and patterns include it; in a file they must be the id alone.
 function localise(element) {
   for (const { name, value } of [...element.attributes]) {
     if (value.includes("url(")) element.setAttribute(name, value.replace(REFERENCE, "url(#$1)"));

@@ -108,21 +108,21 @@ function draw(value, view) {
   view.ours.node.hidden = Boolean(value.run) && !value.drafts;
   if (view.frame && value.run !== view.racing) stop(view);
   if (!view.frame) rest(view);
-  // Once plain decoding is measured, both run once as they were.
+  // Once plain decoding is measured, the race is replayed once.
   if (timed && value.verdict && value.text && value.plain < 0 && view.played !== value.run) {
     view.played = value.run;
     replay(view);
   }
 }
 
-// Beside a run that lost: the simpler choice, where the page can run it.
+// For a run that was slower than plain decoding: a simpler preset, where the page can run it.
 function drawOffer(button, preset) {
   if (!button) return;
   button.hidden = !preset;
   setText(button, preset ? `Try preset: ${preset}` : "");
 }
 
-// The number of passes, which is what drafts gain, in colour.
+// The verdict with its number of passes in colour: fewer passes are what drafts bring.
 function drawVerdict(node, words) {
   const said = words ? `${words}.` : "";
   if (node.textContent === said) return;
@@ -134,7 +134,7 @@ function drawVerdict(node, words) {
 
 const numbers = (dict, field) => Object.keys(dict ?? {}).sort((a, b) => a - b).map((key) => (field ? dict[key][field] : dict[key]));
 
-// Both lanes at the selected round: after the same number of passes, or of milliseconds.
+// Both lanes at the selected round: after the same number of passes or, by time, of milliseconds.
 function rest(view) {
   const { value } = view;
   const ms = numbers(value.rounds, "ms");
@@ -156,10 +156,10 @@ function lanes(view, { passes, ms }) {
   const plainPasses = value.plain >= 0 && !view.frame ? value.plain
     : ms == null ? Math.min(passes, most) : plain.filter((end) => end <= ms + 0.01).length;
   const words = numbers(value.words);
-  // The clock of a lane stops with its last pass.
+  // The clock of a lane stops at the end of its last pass.
   const clockOf = (own, count) => (ms == null ? null : own.length && count === own.length ? Math.min(ms, own.at(-1)) : ms);
   const [plainClock, clock] = [clockOf(plain, plainPasses), clockOf(ends, ourPasses)];
-  // Not a word that plain decoding did not write.
+  // The lane of plain decoding shows no word after the first difference between the texts.
   const alike = words.slice(0, value.alike ?? 0);
   const shared = { total, waits: !value.run, repeat: ms == null ? null : value.repeat };
   const endOf = (own, count, other) => (ms != null && done && count < own.length && other ? own.at(-1) : null);
@@ -174,7 +174,7 @@ const SHORTEST_S = 3;
 const LONGEST_S = 9;
 const PASSES_A_SECOND = 20;
 
-// At a place that the visitor has chosen, or where nothing is to move, the lanes rest.
+// If the visitor has selected a round, or prefers reduced motion, the lanes show the selected round without a replay.
 function replay(view) {
   stop(view);
   if (view.value.pinned || matchMedia("(prefers-reduced-motion: reduce)").matches) rest(view);
@@ -207,7 +207,7 @@ function stop(view) {
   view.frame = 0;
 }
 
-// The same figure of the previous run, where there was one to compare with.
+// The same figure of the previous run; empty without one.
 function compared(spec, before) {
   const shown = before && Object.keys(before).length ? spec.show(before) : "–";
   return shown === "–" ? "" : `the previous run: ${shown}`;

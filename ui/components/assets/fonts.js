@@ -1,4 +1,4 @@
-// The page's fonts as data inside a file: an SVG drawn as an image cannot ask for any.
+// The page's fonts as data inside a saved file: an SVG that is shown as an image can load none.
 
 let faces = null;
 
@@ -24,7 +24,7 @@ function rulesOf(sheet) {
   try {
     return [...sheet.cssRules];
   } catch {
-    return [];  // a sheet of another origin keeps its rules to itself
+    return [];  // the rules of a sheet of another origin cannot be read
   }
 }
 

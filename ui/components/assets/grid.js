@@ -1,4 +1,4 @@
-// One figure of a grid: a map of two axes, a line over one. A third axis is chosen from.
+// One figure of a grid: a map over two axes, a line over one. A menu chooses the value of a third axis.
 
 import { h, entries, set, setText } from "./dom.js";
 import { format, labelOf, markWords, range } from "./grid_words.js";
@@ -86,7 +86,7 @@ function words(value, at) {
 
 const where = (value, at) => (value.layer_field ? `at ${value.layer_field} ${value.layers[at]}` : "");
 
-// What title, numbers and axes do not say.
+// What title, numbers and axes do not show: the unit tokens/s, the value of the third axis.
 const shownWords = (value, at) => prose([value.unit === "tokens/s" && labelOf(value.unit), where(value, at)].filter(Boolean).join(", "));
 
 function table(value, at) {

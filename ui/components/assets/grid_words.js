@@ -9,8 +9,7 @@ const QUANTITIES = { x: GLOSSARY.speedup, "tokens/s": GLOSSARY.tokens_per_second
 export const labelOf = (unit) => QUANTITIES[unit].label;
 export const format = (value, unit) => amount(QUANTITIES[unit], value);
 
-// What was found of a point: a glyph and its meaning. One whose interval overlaps that of the best may be much slower,
-// or faster.
+// A point's mark: a glyph and its meaning. A point within noise of the best may be much slower than it, or faster.
 export const markWords = (cell) => cell?.found ?? "";
 export const glyphOf = (cell) => markWords(cell).slice(0, 1);
 

@@ -43,7 +43,7 @@ export function createHeat(panel, choose) {
     event.stopPropagation();
   });
 
-  // Tab reaches one cell, the arrows move from there.
+  // Only one cell is in the tab order; arrow keys move from it to the others.
   function moveTo(place) {
     state.at = String(place);
     for (const [name, cell] of state.cells) set(cell, "tabindex", name === state.at ? 0 : -1);
@@ -75,7 +75,7 @@ export function createHeat(panel, choose) {
       build(columns, rows);
       setText(columnField, `${value.column_field} →`);
       set(columnField, "colspan", columns.length);
-      setText(rowField, `${value.row_field.replaceAll("_", "_\u200b")} ↓`);  // may break there
+      setText(rowField, `${value.row_field.replaceAll("_", "_\u200b")} ↓`);  // a line may break after an underscore
       set(table, "aria-label", `${panel.title}: ${value.row_field} by ${value.column_field}`);
       set(table, "data-spread", columns.length <= SPREAD_COLUMNS);
       for (const [place, cell] of state.cells) fill(cell, value.cells[place], value, chosen);
@@ -106,7 +106,7 @@ export function createHeat(panel, choose) {
   }
 }
 
-// The chosen point's place, or the first that can be chosen.
+// The place of the chosen point, else of the first cell.
 function firstOf(value, chosen) {
   const places = entries(value.cells);
   return (places.find(([, cell]) => cell.point >= 0 && cell.point === chosen) ?? places[0] ?? ["0"])[0];

@@ -31,7 +31,7 @@ function draw(value, view) {
   // `meant` explains the LLM's bars beside the SSMs'; before the LLM's pass the sentence explains the bars.
   meant.hidden = !note.hidden || !value.meant || !shown[0].rows.length;
   setText(meant, value.meant ?? "");
-  // Beside a certain token the others have probability 0: only the table has them.
+  // Tokens of probability 0, as those beside a certain token, are only in the table.
   const probable = ({ rows, ...source }) => ({ ...source, rows: rows.filter(([, row]) => row.p !== 0 || isHit(row, value)) });
   const listed = hasRound ? shown.map(probable).filter((source) => source.rows.length) : [];
   // One scale for all models, so that a bar of one compares with a bar of another.

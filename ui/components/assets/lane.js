@@ -53,7 +53,7 @@ export function createLane(name, label, choose = null) {
   };
 }
 
-// Whose times these are, where both lanes were run several times.
+// Which repeat's times the lane shows, if both lanes were run several times.
 function sayRepeat(node, repeat) {
   const { number, of, median } = repeat ?? {};
   node.hidden = !number;
@@ -62,7 +62,7 @@ function sayRepeat(node, repeat) {
     : "The run itself; the speed-up beside it is the median of all repeats");
 }
 
-// The text ends below the lane's head, or where it is not known further; it begins at the lane's left end while it is short.
+// The text ends below the end of the blocks, or with the last known word; a short text begins at the lane's left end.
 function writeHead(words, { text, tokens: written, total, width }) {
   const tokens = Math.min(written, text.length);
   const head = wholeWords(text, tokens, Math.min(SHOWN, Math.floor(width / LETTER)));

@@ -3,13 +3,13 @@
 const KEPT = "specscope-large";
 const html = document.documentElement;
 
-// `on` left out switches to the other; what it is now. `keep` false is for this visit only.
+// Without `on` it toggles. Returns whether large type is on now. With `keep` false the browser does not store it.
 function largeType(on = !html.classList.contains("ss-large"), { keep = true } = {}) {
   html.classList.toggle("ss-large", on);
   for (const button of document.querySelectorAll(".sp-large")) button.setAttribute("aria-pressed", String(on));
   try {
     if (keep) localStorage.setItem(KEPT, on ? "1" : "0");
-  } catch { /* a browser that keeps nothing */ }
+  } catch { /* the browser stores nothing */ }
   return on;
 }
 
@@ -21,7 +21,7 @@ function storedChoice() {
   }
 }
 
-// A presenter's link asks for it with `?large=1`.
+// A link turns large type on with `?large=1`.
 const inAddress = () => new URLSearchParams(location.search).get("large") === "1";
 
 window.specscopeLargeType = largeType;

@@ -72,7 +72,7 @@ function figure(value, look) {
   return { data, layout: look.narrow ? onTop(value, look) : sideBySide(value, look) };
 }
 
-// Low and not as wide as a page, as beside the length-estimate chart: there is no room for the histogram.
+// Low and narrow, as beside the chart of estimates: there is no room for the histogram.
 const isShort = (look) => look.narrow && look.low && look.width > 360 * look.scale;
 
 function beside(value, look) {
@@ -86,7 +86,7 @@ const outline = (look) => (
   { type: "scatter", mode: "lines", fill: "tozeroy", fillcolor: look.accent, line: { shape: "hvh", width: 0, color: look.accent } }
 );
 
-// How deep drafts could be: the length, or less where the node budget or the end of the text does not let them.
+// How deep drafts could be: the speculation length, or less where the node budget or the end of the text limits it.
 const depthAllowed = (round) => round.m ?? round.s;
 const isCut = (value) => Object.values(value.rounds ?? {}).some((round) => round.m != null);
 
@@ -121,7 +121,7 @@ function schedulerMarks(value, look) {
   }];
 }
 
-// In lines short enough for a small window.
+// The words in lines short enough for a hover label in a small window.
 const LINE = 60;
 function inLines(words) {
   const lines = [""];
@@ -142,7 +142,7 @@ function sideBySide(value, look) {
 }
 
 function onTop(value, look) {
-  // Room for the percentages between the two.
+  // The gap between the lower charts has room for the percentages.
   const [first, second] = large(look) ? [0.38, 0.62] : [0.44, 0.58];
   const all = axes(value, look, [[0, 1], [0, first], [second, 1]], [[0.6, 1], [0, 0.34], [0, 0.34]]);
   // Round labels hidden: lower titles would cover them, and the scrubber shows them.

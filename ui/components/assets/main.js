@@ -1,5 +1,5 @@
 // What a component's loader calls: mount(kind, host) draws the picture `kind` into host.element, and again for each new
-// host.props.value. Knows Gradio; the pictures do not.
+// host.props.value. Of the scripts only this one depends on Gradio.
 
 import { set } from "./dom.js";
 import { scheduler } from "./frame.js";

@@ -4,8 +4,8 @@ import { h, s, set, setText, entries } from "./dom.js";
 import { scaleOf, sizeOf, textWidth } from "./measure.js";
 import { plain, plural, prose, roundName } from "./text.js";
 
-// In pixels: a row with its gap, as high as there is room; the least in which every row's name is legible; the cached
-// tokens, as one column; a name.
+// In pixels: LEAST and MOST: the height of a row with its gap; NAMED: the row height from which every row has its name;
+// PREFIX: the width of the cached tokens, drawn as one column; FONT: the size of names.
 const [LEAST, MOST, NAMED, PREFIX, FONT] = [4, 15, 10, 36, 12];
 const GAP = 1;
 const LETTERS = 10;
@@ -56,7 +56,7 @@ function draw(value, view) {
 // The token under the pointer, else the selected one.
 const pointed = ({ held, value }) => held ?? (value.node == null ? null : String(value.node));
 
-// On one screen the drawing has the height of its pane, elsewhere its own.
+// Whether the board fits on one screen: then the drawing has the height of its pane, else MOST for each row.
 const isOneScreen = (panel) => Boolean(panel.section.closest(".sp-board")) && matchMedia("(min-width: 1000px) and (min-height: 560px)").matches;
 
 // A token's name is right of the cell in which its row and its column meet: beyond it every row is empty.
@@ -90,7 +90,7 @@ function drawCells(view) {
 const prefix = ({ cached }) => h("span", { class: "ss-slot ss-slot-prefix" }, h("small", {}, cached > 1 ? `0–${cached - 1}` : "0"), "the text");
 const slot = (row, number) => h("span", { class: "ss-slot", "data-row": row.key }, h("small", {}, String(number)), plain(row.text ?? "", 10));
 
-// One token pointed at: its row, what it attends to, its slots; and the node in the tree.
+// Marks a token's row and slot and the slots that it attends to; while it is pointed at, also those nodes in the tree.
 function point(view, key) {
   const row = view.rows.find((one) => one.key === key);
   for (const cell of view.panel.body.querySelectorAll("[data-row]")) set(cell, "data-at", Boolean(row) && cell.dataset.row === key);

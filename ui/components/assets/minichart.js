@@ -76,11 +76,11 @@ function drawLines({ series, sel, format, title, robust, of }, place) {
   const points = series.flatMap((one) => one.points);
   const [first, last] = [Math.min(...points.map(([x]) => x)), Math.max(...points.map(([x]) => x))];
   const values = points.map(([, y]) => y).sort((a, b) => a - b);
-  // One value far above the rest would press all others flat: it is cut off, and marked.
+  // One value far above the rest would make all others flat: it is cut off, and marked.
   const largest = values[values.length - 1];
   const most = robust ? Math.min(largest, 4 * values[Math.floor(values.length / 2)]) : largest;
   const top = niceCeiling(most);
-  const above = largest > top ? 0.8 * place.font : 0;  // a row for the numbers of what is cut
+  const above = largest > top ? 0.8 * place.font : 0;  // room for the numbers of the points that are cut off
   const room = { ...place, right: place.right - 1.2 * place.font, top: place.top + above };
   const x = xScale(first, last, room);
   const y = (value) => room.bottom - (Math.min(value, top) / top) * (room.bottom - room.top);
@@ -221,7 +221,7 @@ function axes(place, values, y, format) {
   ]);
 }
 
-// The first number has the axis' name before it.
+// Numbers below the x axis, from 1; the first one has `of`, the axis' name, before it.
 export function roundTicks(first, last, x, place, of = "") {
   const most = Math.min(6, (place.right - place.left) / (2.6 * place.font));  // numbers stay apart
   const step = niceCeiling(Math.max(1, (last - first) / most), WHOLE_STEPS);

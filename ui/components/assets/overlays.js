@@ -11,7 +11,7 @@ import { STAGES } from "./timeline_bars.js";
 
 const { speedup: SPEED_UP, acceptance_rate_per_position: RATE } = GLOSSARY;
 const number = (key) => String(Number(key) + 1);
-// Plain decoding is ink; the others have colours of their own in their order, none of them a drafter's.
+// Plain decoding is drawn in ink, the others in the colours of configurations, by their order; none is a drafter's colour.
 const CONFIGS = 5;
 const config = (key) => (Number(key) + CONFIGS - 1) % CONFIGS;
 const paint = (key, one) => (one?.plain ? "var(--ss-ink)" : `var(--ss-config-${config(key)})`);
@@ -52,7 +52,7 @@ const whoKey = (value, keys) => names(value).filter(([key]) => keys.includes(key
   h("span", {}, sample(key, one), mark(key, one), name)
 ));
 
-// A piece of the line as it is drawn.
+// A sample of a configuration's line, for the key.
 function sample(key, one) {
   const line = s("line", { x1: 0, x2: 30, y1: 4, y2: 4, "stroke-width": 3, "stroke-dasharray": dash(Number(key) - 1) || null });
   line.style.stroke = paint(key, one);
@@ -114,7 +114,7 @@ function stages(panel) {
 
 const MANY = 40;
 
-// Of many rounds the mean of a few: lines over each other stay readable.
+// Means of `width` successive points, so that many rounds stay readable.
 function smooth(points, width) {
   if (width < 2) return points;
   const means = [];
@@ -164,7 +164,7 @@ function rates(panel) {
   });
 }
 
-// How many repeats the chart covers: while the study runs, fewer than all, and of some settings more than of others.
+// How many repeats the chart covers: while the study runs fewer than all, and not equally many for all configurations.
 function repeatsText({ repeats }, counts) {
   const [least, most] = [Math.min(...counts), Math.max(...counts)];
   if (least === repeats) return repeats === 1 ? "one repeat" : `all ${repeats} repeats`;

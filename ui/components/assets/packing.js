@@ -3,7 +3,7 @@
 
 const MARK = "~";
 
-// An unpacker remembers what it parsed last: one a picture.
+// An unpacker keeps what it parsed last; each picture has one of its own.
 export function unpacker() {
   let parsed = new Map();
   return (value) => {

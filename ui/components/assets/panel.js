@@ -23,7 +23,7 @@ export function createPanel(shell, kind, title, select) {
     tools.append(button);
     return button;
   };
-  // The buttons all pictures share go last: the picture's own are added first.
+  // Adds the buttons that all pictures have; called after the picture has added its own.
   panel.finishTools = ({ tableForm = false } = {}) => {
     if (tableForm) addTableToggle(panel);
     for (const format of ["svg", "png"]) {
@@ -41,7 +41,7 @@ function addTableToggle(panel) {
   const { body, table } = panel;
   const button = panel.button("Table", `Show “${panel.title}” as a table`, () => {
     const show = table.hidden;
-    // The table takes the picture's place and height: nothing below moves.
+    // The table has the height of the picture that it replaces, so that nothing below moves.
     if (show) table.style.height = `${body.offsetHeight}px`;
     table.hidden = !show;
     set(panel.section, "data-table", show);

@@ -1,4 +1,4 @@
-// Which drafter served which part of a text, and why: part of the routing picture, of a run that has ended.
+// Which drafter served which part of a text, and why: shown in the routing picture once the run has ended.
 
 import { h, entries, setText } from "./dom.js";
 import { byKey, badge } from "./palette.js";
@@ -6,7 +6,7 @@ import { plain, prose } from "./text.js";
 
 const HEAD = ["part of the text", "rounds", "served by", "why"];
 const LONGEST = 40;
-// When, by routing rule, others than those with the highest scores draft.
+// By routing rule: when SSMs other than those with the highest scores draft.
 const UNLESS = {
   cosine: ", and after few accepted tokens some that drafted least, to be measured",
   credit: ", but one takes another's place only with a gain above the noise and, unless the text changes, 16 rounds after the last change",

@@ -7,8 +7,8 @@ import { growing } from "./table_rows.js";
 import { prose } from "./text.js";
 
 const PRESS = "Press a column's name to sort by it, a row to see its runs.";
-const FIGURES = 7;  // columns behind those of the axes
-const meaning = ({ found }) => found.slice(2);  // behind its glyph
+const FIGURES = 7;  // columns after those of the axes
+const meaning = ({ found }) => found.slice(2);  // after its glyph
 
 export function create(panel) {
   const note = h("p", { class: "ss-placeholder" }, "A row for each point, as they are measured.");
@@ -31,7 +31,7 @@ export function create(panel) {
   });
 
   function sortBy(column) {
-    // Figures are sorted with the largest first.
+    // Figures are sorted with the largest first, axes with the smallest; a third press restores the original order.
     if (state.by !== column) Object.assign(state, { by: column, down: Number(column) >= axes(panel.value) });
     else if (state.down === (Number(column) >= axes(panel.value))) state.down = !state.down;
     else state.by = null;

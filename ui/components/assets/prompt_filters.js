@@ -3,7 +3,7 @@
 import { h, entries } from "./dom.js";
 
 const GROUPS = ["domain", "settings", "prompt", "nothing"];
-const NONE = " "; // the value of "no domain": no domain is called so
+const NONE = " "; // stands for "no domain"; no domain has this name
 
 export function createFilters(changed) {
   const find = h("input", { type: "search", "aria-label": "Prompt has", class: "ss-prompts-find", oninput: changed });
@@ -17,7 +17,7 @@ export function createFilters(changed) {
   return {
     bar,
     group: () => group.value,
-    // What there is to choose from; another study begins with its own first choice.
+    // Sets the choices; another table (`of`) begins with the settings that it has `chosen`.
     offer(value, rows) {
       bar.hidden = rows.length < 2;
       if (value.of !== of) {

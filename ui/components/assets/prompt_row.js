@@ -21,7 +21,7 @@ export const COLUMNS = described([
 ]);
 
 const MEANS = ["mean", "rate", "speed", "ratio"];
-// Of times: how many of them a row's figure is the median of. Counts are pooled over the row's runs.
+// For columns of times: the field with the number of measurements whose median is shown. Counts are pooled over the runs.
 const SAMPLES = { speed: "runs", ratio: "samples" };
 
 export function lineOf(panel, columns, row) {
@@ -32,7 +32,7 @@ export function lineOf(panel, columns, row) {
 export function groupLine(columns, name, rows, alike) {
   const means = alike && rows.length > 1;
   if (!means) return h("tr", { class: "ss-group" }, h("th", { scope: "rowgroup", colspan: columns.length }, prose(name)));
-  // The name is above the words of its rows, the means above their figures.
+  // The name spans the columns of words, the means are in the columns of figures.
   const words = columns.filter(({ key }) => key === "prompt" || key === "settings").length;
   const head = h("th", { scope: "rowgroup", colspan: words }, prose(`${name}: mean of ${rows.length} prompts`));
   const mean = Object.fromEntries([...MEANS, "depth"].map((key) => [key, meanOf(key, rows)]));
@@ -68,7 +68,7 @@ function settingsCell(row) {
   return h("td", { class: "ss-prompts-settings", title: row.detail }, breakable(prose(row.settings)));
 }
 
-// `speculation_length=4` may go on in the next line behind each of its signs.
+// A line may break after each `_`, `=` and comma, as in `speculation_length=4`.
 const breakable = (words) => words.split(/(?<=[_=,])/).flatMap((part, i) => (i ? [h("wbr"), part] : [part]));
 
 function bestCell(row) {

@@ -27,7 +27,7 @@ export function create(panel) {
     panel.redraw();
   }
 
-  // How much of the line of words is to be seen.
+  // Shows the whole text above the table, or two lines of it.
   function unfold(all) {
     set(panel.section, "data-more", all);
     set(more, "aria-expanded", String(all));
@@ -62,7 +62,7 @@ function summary(rows, all) {
 }
 
 function parts(panel, rows, sort, by, sortBy) {
-  // Settings are a column where they differ, unless they are the headings of groups.
+  // Settings have a column if they differ, unless groups have them as headings.
   const withSettings = by !== "settings" && count(rows, "settings") > 1;
   const columns = COLUMNS.filter(({ key }) => key !== "settings" || withSettings);
   const groups = groupRows(rows, by, sort);

@@ -167,7 +167,7 @@ function updateChip(chip, token, drafter, value) {
   set(chip, "data-agreed", token.mass != null && allSsmsAgree(token, value));
 }
 
-// A token of the trunk that another SSM proposed: this one was fed it, and went on from there.
+// `fed`: another SSM's token on the trunk, which this SSM was fed and from which it drafted on.
 function fateOf(token, value) {
   if (token.fed) return "Fed to it: another SSM's token on the trunk";
   if (token.accepted) return "On the accepted path";

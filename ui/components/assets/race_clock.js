@@ -1,5 +1,5 @@
-// Which clock the race goes by: measured time, or passes of the LLM. Time is the one to go by as soon as the passes of
-// plain decoding are timed; before that only passes are known.
+// The race's clock: measured time, or passes of the LLM. Time is the default as soon as the passes of plain decoding are
+// timed; before that only passes are known.
 
 import { h, set, uid } from "./dom.js";
 

@@ -14,15 +14,15 @@ const MAX_STEP = 88;  // pixels of a round
 const NAMES_FROM = 440;  // pixels: in a narrower picture rows have letters alone
 const MAX_NAME = 40;  // characters
 const SHADES = [0.32, 0.48, 0.64, 0.82, 1];
-const ROUNDS_PER_LINE = 6;  // with more switches than one in so many rounds, lines would crowd
-// Bars of each part, so that it is seen without colour: [from, to], -1 the row's top, 1 its bottom.
+const ROUNDS_PER_LINE = 6;  // with more than one switch in so many rounds, switches have marks but no lines
+// The bars of each part, which identify it without colour: [from, to], -1 the row's top, 1 its bottom.
 const SHAPES = { routed: [[-0.8, 0.8]], explored: [[-0.8, -0.16], [0.16, 0.8]], waiting: [[-0.16, 0.16]], chosen: [[-0.8, -0.6], [0.6, 0.8]] };
 const ROLES = {
   routed: "drafts", explored: "drafts, to be measured", chosen: "chosen, but nothing was drafted", waiting: "left out", lost: "lost",
 };
 const EXPLORED = "Chosen not by its score: after few accepted tokens the SSMs that drafted least get a turn, so that their worth is known";
 
-// Says that there is more, and why it is not here already.
+// Shown until the regret was computed.
 const UNCOUNTED = "Regret, what another choice of SSMs would have saved, is computed on request: each SSM then reads the whole text once.";
 
 export function create(panel) {
@@ -169,8 +169,7 @@ function scoreLabel({ cells: all }, row, value, layout) {
 
 const scoreText = (score) => fixed(score, score >= 100 ? 0 : score >= 10 ? 1 : 2);
 
-// Other SSMs draft than in the round before: a mark above the column and, with `hasLine`, a line down
-// its left side.
+// A round in which other SSMs draft than in the one before: a mark above its column and, with `hasLine`, a line at its left.
 function switchMark(round, { x, top, bottom, font }, hasLine) {
   const [left, half, tip] = [x(round), 0.36 * font, top - 0.15 * font].map((px) => Number(px.toFixed(1)));
   const d = `M${left} ${tip}l${-half} ${-1.5 * half}h${2 * half}Z${hasLine ? `M${left} ${tip}V${bottom.toFixed(1)}` : ""}`;

@@ -1,4 +1,4 @@
-// A picture as an SVG or PNG file, for slides: what is drawn, all of it, with its title.
+// A picture as an SVG or PNG file, for slides: the whole drawing, with its title.
 
 import { h } from "./dom.js";
 import { svgOf } from "./dom_svg.js";
@@ -20,8 +20,8 @@ function captionOf(panel) {
   return panel.value ? (panel.picture.caption?.(panel.value) ?? panel.words.textContent) : "";
 }
 
-// A file is for paper and slides: always in the light colours, without scrolling, the picture even if its table is
-// shown. All within one task, so that no frame shows it.
+// A file is for paper and slides: always in the light colours, unscrolled, and of the picture even if its table is shown. The
+// page is changed and restored within one task, so that no frame shows the change.
 function onPaper(panel, read) {
   const { section, body, table } = panel;
   const dark = [document.documentElement, document.body].filter((node) => node.classList.contains("dark"));

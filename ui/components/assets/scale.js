@@ -1,11 +1,10 @@
-// The colours of a map: cividis, which looks alike to all kinds of sight, dark for little. The
-// number always stands in the cell.
+// The colours of a map: cividis, readable with colour blindness; dark is low. Each cell also has its number.
 
 const STOPS = ["00224e", "123570", "3b496c", "575d6d", "707173", "8a8678", "a59c74", "c3b369", "e1cc55", "fee838"]
   .map((hex) => [0, 2, 4].map((at) => parseInt(hex.slice(at, at + 2), 16)));
 const STEPS = 10;
 
-// The place of a value on the scale, 0 to 1; the middle where all values are one.
+// The place of a value on the scale, 0 to 1; the middle if all values are equal.
 export function share(value, low, high) {
   return high > low ? Math.min(1, Math.max(0, (value - low) / (high - low))) : 0.5;
 }

@@ -5,7 +5,7 @@ import { h, setText } from "./dom.js";
 
 const CUT = 4;
 const HALF = 10;  // of a node, at least
-const GUTTER = 20;  // kept for a scrollbar at the right: where there is none, the drawing shows there
+const GUTTER = 20;  // pixels kept for a scrollbar at the right; without one the drawing is visible there
 
 // Large type hides the word where it has no room.
 function showCount(pill, before, count, after) {

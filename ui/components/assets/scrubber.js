@@ -1,4 +1,4 @@
-// The scrubber: accepted tokens per round as columns, each of them a place to go to, and how the run plays.
+// The scrubber: accepted tokens per round as columns, each of which selects its round, and the playback controls.
 
 import { h, set, setText, keyed, entries } from "./dom.js";
 import { attach, card } from "./tip.js";
@@ -8,7 +8,7 @@ const BUTTONS = [
   ["rewind", "|◂", "Restart"], ["round-previous", "‹", "Previous round"], ["round-next", "›", "Next round"], ["play", "▶", "Play"],
   ["step-back", "◂", "Step back: one stage"], ["step", "▸", "Step: one stage"], ["follow", "▸|", "Last round"],
 ];
-// What two buttons step by is written between them.
+// Between two buttons is the word for what they step by.
 const STEPS = [["round-previous", "round", "round-next"], ["step-back", "stage", "step"]];
 const SPEEDS = [
   ["full", "full speed"], ["0.5", "0.5 rounds / s"], ["1", "1 round / s"], ["2", "2 rounds / s"], ["5", "5 rounds / s"],
@@ -59,7 +59,7 @@ export function create(panel) {
   };
 }
 
-// Rounds that have room: in a run under way columns keep their places until there are twice as many.
+// The number of rounds for which there is room: a power of two during a run, so that columns seldom change their places.
 const roomFor = (count, moving) => (moving ? 2 ** Math.ceil(Math.log2(Math.max(count, LEAST_ROOM))) : Math.max(1, count));
 const LEAST_ROOM = 32;
 

@@ -10,7 +10,7 @@ function splitDepth({ rows = {}, winner }) {
   return split?.[0] ?? 0;
 }
 
-// `heads`: the row of the columns' names, the drafters' first. What the visitor scrolls to stays, within a round.
+// `heads`: the row of the columns' names, that of the drafters first. Within a round the visitor's own scrolling is kept.
 export function createSplitScroll(scroll, heads) {
   let [shown, depth, isVisitors] = ["", 0, false];
   const place = () => {
@@ -18,12 +18,12 @@ export function createSplitScroll(scroll, heads) {
     if (isVisitors || !scroll.clientWidth || !names || (depth && !column)) return;
     const [from, to] = [scroll.scrollLeft + names.offsetWidth, scroll.scrollLeft + scroll.clientWidth];
     const isInSight = depth && column.offsetLeft >= from && column.offsetLeft + column.offsetWidth <= to;
-    // With the depth before it, the last one that all agree on.
+    // The depth before it, the last one on which all agree, is in sight too.
     const isBeyond = depth && column.offsetLeft + column.offsetWidth > scroll.clientWidth;
     if (!isInSight) scroll.scrollLeft = isBeyond ? before.offsetLeft - names.offsetWidth : 0;
   };
   for (const touch of ["wheel", "pointerdown", "keydown"]) scroll.addEventListener(touch, () => (isVisitors = true), { passive: true });
-  const sizes = new ResizeObserver(place);  // also once a pane that was hidden is shown
+  const sizes = new ResizeObserver(place);  // also when a hidden pane is shown
   sizes.observe(scroll);
   sizes.observe(heads);
   return (value) => {

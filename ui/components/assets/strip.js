@@ -30,14 +30,14 @@ export function create(panel) {
   set(button, "aria-pressed", "false");
   panel.finishTools({ tableForm: true });
   listen(flow, panel, state);
-  // At its end the text follows what is written; after scrolling up it stays where it is.
+  // Scrolled to its end, the text follows new tokens; scrolled up, it stays where it is.
   scroll.addEventListener("scroll", () => {
     state.atEnd = nearEnd(scroll);
   }, { passive: true });
   // Do not snap while the pointer is down: pointerup would hit another line, and no click fires.
   scroll.addEventListener("scrollend", () => scroll.matches(":active") || scrollTo(scroll, scroll.scrollTop));
   const fit = () => wholeLines(scroll, panel.body, legend.node);
-  // A change of type size or window moves the lines: the selected round stays in sight, and a text that was followed is.
+  // A change of type size or window moves the lines: the selected round stays in sight, a followed text at its end.
   const refit = () => {
     const { atEnd } = state;
     fit();
@@ -128,7 +128,7 @@ function drawSurroundings(value, { prompt, around, old, text, panel }) {
   for (const span of around) setText(span, prose(value.template?.[span.dataset.side] ?? ""));
   setText(prompt, prose(full.length > PROMPT_SHOWN ? `… ${full.slice(-PROMPT_SHOWN)}` : full));
   setText(old, entries(value.old).map(([, chunk]) => chunk).join(""));
-  // A text in the other direction is a paragraph of its own, else its full stop would be at the line's start.
+  // A text in the other writing direction is a paragraph of its own, else its full stop would be at the line's start.
   const written = old.textContent || entries(value.tokens).map(([, token]) => token.t).join("");
   const [promptDirection, textDirection] = [direction(full.split("\n").at(-1)), direction(written)];
   set(text, "data-turned", Boolean(promptDirection && textDirection && promptDirection !== textDirection));

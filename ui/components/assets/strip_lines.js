@@ -21,7 +21,7 @@ export function wholeLines(scroll, body, legend) {
   text.style.setProperty("--ss-lead", `${Math.max(LEAST, Math.min(MOST, Math.floor(room / lines - closest)))}px`);
   const { line, under } = linesOf(scroll);
   scroll.style.maxHeight = `${lines * line + around}px`;
-  // Of the text, not the box: the fade at the box's lower edge stays within what it scrolls.
+  // Padding of the text, not of the box, so that the fade at the box's lower edge stays within the scrolled content.
   text.style.paddingBottom = `${under + around - 2 * PADDING}px`;
   scrollTo(scroll, scroll.scrollTop);
 }
@@ -34,7 +34,7 @@ export function scrollTo(scroll, top) {
   if (Math.abs(at - scroll.scrollTop) > 1) scroll.scrollTop = at;
 }
 
-// By `distance` pixels, and on to the next whole line.
+// Scrolls by `distance` pixels, and on to the next whole line.
 export function scrollBy(scroll, distance) {
   const { line } = linesOf(scroll);
   scrollTo(scroll, scroll.scrollTop + distance + Math.sign(distance) * 0.6 * line);

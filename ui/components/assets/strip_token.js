@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import { TOKEN_KINDS } from "./glossary.js";
 import { isControl, runs } from "./text.js";
 
-const WHOLE = 20;  // characters of the longest token that is never torn at a line's end
+const WHOLE = 20;  // characters; a longer token may be broken at a line's end
 
 export function updateToken(node, token, state) {
   const signature = `${token.k}|${token.by}|${token.t}`;
@@ -12,7 +12,7 @@ export function updateToken(node, token, state) {
   node.ssSignature = signature;
   node.ssText = token.t ?? "";
   node.className = `ss-tok ss-k-${token.k in TOKEN_KINDS ? token.k : "plain"}`;
-  // Whole within a line, where any line can hold it; a line may end before its blank.
+  // A token that fits into every line is not broken, but a line may end before its leading blank.
   node.classList.toggle("ss-whole", node.ssText.length <= WHOLE);
   node.classList.toggle("ss-blank-led", /^[^\S\r\n]/.test(node.ssText));
   const lanes = String(token.by ?? "").split(",").filter(Boolean).map((key) => state.drafters.get(key)).filter(Boolean);
@@ -27,14 +27,14 @@ function stripes(node, lanes, all) {
   node.style.backgroundImage = lanes.map((d) => `linear-gradient(${d.color},${d.color})`).join(",");
   node.style.backgroundPosition = lanes
     .map((d) => `0 calc(100% - (var(--ss-lanes) - 1 - ${order.indexOf(d.key)}) * var(--ss-lane))`).join(",");
-  // One drafter: its tint. Several: a neutral one, since the stripes tell them apart.
+  // One drafter: its tint. Several: a neutral one, since the stripes distinguish them.
   node.style.setProperty("--ss-tint", lanes.length === 1 ? lanes[0].color : "var(--ss-muted)");
 }
 
-// The text itself stays as it is (so it copies as it is); a glyph is drawn beside it by CSS.
+// The text stays unchanged, so that it can be copied; CSS draws the glyphs.
 export function writeText(node, marks) {
   node.classList.toggle("ss-blank", node.ssText === "");
-  // Its frame would go on in the next line, around nothing.
+  // The frame around a line end would continue in the next line, around nothing.
   node.classList.toggle("ss-line-end", node.ssText === "\n");
   // A line end is a token like any other: without a mark it would be a gap without a target for the pointer.
   const replaced = marks ? () => true : (char) => isControl(char) || char === "\n";

@@ -91,8 +91,7 @@ function parts(state, size) {
   ];
 }
 
-// From the lowest to the highest that is to be seen, with some room; not from 0, which would hide
-// what differs.
+// From the lowest to the highest drawn value, with some room; not from 0, where differences would be too small to see.
 function heights(cells, base, { top, bottom }) {
   const values = [...cells.flatMap(({ value, low, high }) => [value, low ?? value, high ?? value]), base].filter((one) => one != null);
   const [least, most] = [Math.min(...values), Math.max(...values)];
@@ -135,7 +134,7 @@ function level(y, { base, unit }, { left, right, font }) {
   ];
 }
 
-// Between names there is nothing: only numbers are joined.
+// A line joins the dots only over numbers: between names there are no values.
 function line(measured, { ordered }, x, y) {
   if (!ordered || measured.length < 2) return s("g");
   const d = measured.map(([place, cell], i) => `${i ? "L" : "M"}${x(place).toFixed(1)} ${y.at(cell.value).toFixed(1)}`).join("");
@@ -166,7 +165,7 @@ function dots(state, measured, x, y, { font }) {
   });
 }
 
-// Values that cannot run, or were not measured yet, have their place on the axis.
+// Points that cannot run, or were not measured yet, have a sign at their place on the axis.
 function absent(cells, x, { bottom, font }) {
   return cells.filter(([, cell]) => cell.value == null)
     .map(([place, cell]) => s("g", {}, s("title", {}, prose(cell.refused || "not measured yet")), label(cell.refused ? "✕" : "…", x(place), bottom - 0.8 * font, font, "middle")));

@@ -1,5 +1,5 @@
-// A table as high as its rows, up to a sensible number; one with more scrolls, and the last row in sight is cut in the
-// middle, so that it can be seen that there are more.
+// A table as high as its rows, up to MOST; one with more scrolls, and cuts its last visible row in the middle, which shows
+// that there are more.
 
 const MOST = 24;
 

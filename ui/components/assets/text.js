@@ -10,7 +10,7 @@ const NAMED = {
   "\u2068": "⟨FSI⟩", "\u2069": "⟨PDI⟩", "\ufeff": "⟨BOM⟩",
 };
 
-// Joiners belong inside words of many scripts: as running text they are left alone.
+// Not replaced in running text: white space, and the joiners, which belong into words of many scripts.
 const SPACES = new Set([" ", "\n", "\t", "\u00a0", "\u200c", "\u200d"]);
 
 function glyph(char) {
@@ -22,7 +22,7 @@ function glyph(char) {
   return null;
 }
 
-// The text as runs {text, glyph}: what is visible as it is, and what a glyph stands for.
+// The text as runs {text, glyph}: visible text has glyph null, a replaced character its glyph.
 // `only` picks the characters to replace (all that have a glyph, if left out).
 export function runs(text, only = () => true) {
   const out = [];
@@ -51,7 +51,7 @@ export function plain(text, limit = 40) {
   return runs(shorten(text, limit)).map((run) => run.glyph ?? run.text).join("") || "∅";
 }
 
-// The same as DOM: glyphs in a quieter colour, isolated from the bidi order around them.
+// The same as DOM: glyphs in a muted colour, the token isolated from the writing direction around it.
 export function tokenText(text, limit = 40) {
   const shown = runs(shorten(text, limit));
   const parts = shown.map((run) => (run.glyph ? h("span", { class: "ss-glyph" }, run.glyph) : run.text));
@@ -68,12 +68,13 @@ const nothing = "–";
 
 // A number with `digits` decimals, rounded half to even as Python does, so that a figure is the same in the server's
 // sentences and in a picture.
-const BEHIND = 25;  // so far behind it no double near such a middle differs from it
+const BEHIND = 25;  // further decimals: a double that is not exactly in the middle differs from it within them
 const MIDDLE = "5".padEnd(BEHIND, "0");
 export function rounded(value, digits) {
   const shown = value.toFixed(digits);
   const exact = value.toFixed(digits + BEHIND);
   if (!exact.endsWith(MIDDLE)) return shown;
+  // toFixed rounded the middle away from zero: right unless the last digit below the middle is even.
   const down = exact.slice(0, -BEHIND).replace(/\.$/, "");
   return "02468".includes(down.at(-1)) ? down : shown;
 }
@@ -104,7 +105,7 @@ export function roundName(round) {
   return `Round ${Number(round) + 1}`;
 }
 
-// A sentence that may hold a token's text: what cannot be seen or turns the line about is a glyph.
+// A sentence that may contain a token's text: control and direction characters become glyphs.
 export function prose(text) {
   return runs(text ?? "", isControl).map((run) => run.glyph ?? run.text).join("");
 }
@@ -112,13 +113,13 @@ export function prose(text) {
 // A token's text within a sentence, with the marks of the server's sentences (`quote` in ui/run/explain.py).
 export const quoted = (text) => `“${plain(text)}”`;
 
-// A sentence with what it quotes as code: a token's own quotation marks are not the sentence's.
+// A sentence as DOM, with the parts within “ and ” in elements of their own, which look like a token's text.
 export function said(text) {
   return prose(text).split(/(“[^“”]+”)/).flatMap((part) => (
     part.length > 2 && part.startsWith("“") ? ["“", h("span", { class: "ss-quoted" }, part.slice(1, -1)), "”"] : [part]));
 }
 
-// What whiskers and ranges are of, as the server says it of each: every kind once.
+// The server's descriptions of intervals, each different one once.
 export function spreads(words) {
   return [...new Set(words.filter(Boolean))].join("; ");
 }

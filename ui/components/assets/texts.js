@@ -1,5 +1,4 @@
-// The texts of a comparison beside each other, each with the first token marked that plain decoding
-// has otherwise. Text nodes only.
+// The texts of a comparison side by side, each marked from its first token that differs from plain decoding's. Text nodes only.
 
 import { h, entries, set } from "./dom.js";
 import { mark } from "./overlays.js";

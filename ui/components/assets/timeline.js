@@ -9,7 +9,7 @@ import { drafters } from "./palette.js";
 import { fixed, ms, percent, prose, shorten } from "./text.js";
 import { STAGES, TOGETHER, hoverData, markerOf, marksOf, nameOf, remarksOn, shares } from "./timeline_bars.js";
 
-// From its events a run knows when no model worked for it, not what happened meanwhile.
+// A run's events show when no model worked for it, but not what happened then.
 const OTHER = "no model worked for this request: other requests' turns, bookkeeping, the machine's other programs";
 const MEANWHILE = "other requests' turns, and bookkeeping";
 const MANY = 400;
@@ -69,7 +69,7 @@ function applyZoom(view, change) {
   }
 }
 
-// A new revision lets Plotly take our range over the visitor's.
+// With a new revision Plotly replaces the visitor's range by ours.
 function press(view, span) {
   view.span = span;
   view.revision += 1;
@@ -93,13 +93,13 @@ function sentence(value) {
   return `${moves}${overlapText(value)}The run: ${timeText(value, sum)}; largest share: ${name}, ${percent(busiest[1] / sum)}${what}.${note}`;
 }
 
-// Whether drafters and LLM worked at once; of drafting ahead the sums below say it.
+// Whether drafters and LLM worked at once; empty with drafting ahead, whose sums below state it.
 function overlapText({ overlap, ahead, share }) {
   if (ahead?.hits !== undefined || !share?.draft) return "";
   return overlap >= 0.005 ? `For ${percent(overlap)} of the LLM's time a drafter worked too. ` : "Drafting and LLM passes took turns, nothing overlapped. ";
 }
 
-// Drafts ready before their round were made beside another request, which had its turns in between.
+// Whether another request was certainly decoded beside this one: early drafts are made during its passes.
 const besideOthers = ({ ahead }) => ahead?.guessed === false && ahead.hits > 0;
 
 const stageSum = (value) => Object.values(value.share ?? {}).reduce((sum, part) => sum + part, 0);
@@ -116,7 +116,7 @@ function figure(value, look, view) {
   const all = barsOf(value);
   if (view.span !== null) view.range = rangeOf(value, view, all);
   const bars = view.span === null ? all : inSight(all, view.range);
-  // Hundreds of rounds side by side are thinner than a border or a hatch.
+  // With hundreds of rounds bars are thinner than a border or a pattern.
   const many = view.span === Infinity && bars.length > MANY;
   const ahead = (bar) => bar.name === "ahead" && !many;
   const trace = {
@@ -145,7 +145,7 @@ function laneColors(value, slots, look) {
   return new Map(entries(value.lanes).map(([key, name]) => [key, colorOf(name)]));
 }
 
-// A bar out of sight would cost Plotly as much as one in sight.
+// A bar outside the range would cost Plotly as much time as one within it.
 function inSight(bars, range) {
   return range ? bars.filter((bar) => bar.end >= range[0] && bar.start <= range[1]) : bars;
 }
@@ -179,7 +179,7 @@ function laneName(name, slots) {
   return name === "llm" ? "LLM" : STAGES.get(name) ?? name;
 }
 
-// Plotly reads a little markup in labels; a model's name is a name.
+// Plotly interprets some HTML in labels; a model's name must be shown as it is.
 function escapeName(name) {
   return prose(name).replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 }
@@ -191,7 +191,7 @@ function rangeOf(value, view, bars) {
     const at = rounds.includes(value.sel) ? rounds.indexOf(value.sel) : rounds.length - 1;
     const first = Math.max(0, Math.min(rounds.length - view.span, at - Math.floor(view.span / 2)));
     const inWindow = new Set(rounds.slice(first, first + view.span));
-    // The prefill dwarfs its round: it is in sight only where every round is.
+    // The prefill is much longer than a round: it is shown only together with all rounds.
     shown = bars.filter((bar) => inWindow.has(bar.round) && bar.name !== "prefill");
   }
   if (!shown.length) return null;

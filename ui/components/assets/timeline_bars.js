@@ -18,7 +18,7 @@ const FATES = {
   open: "<br>drafted ahead: not used, no round has asked for it",
 };
 
-// SSMs in one batched pass each have a bar of its whole duration, and share its time.
+// Each SSM of a batched pass has a bar of the pass's whole duration; `own` is the part that counts for this SSM.
 function shareText(bar) {
   if (bar.own == null) return "";
   const together = bar.name === "catch_up" ? "caught up together with the other SSMs" : "drafted together with the other SSMs";
@@ -56,7 +56,7 @@ export function markerOf(bars, { value, look, many, ahead, colors }) {
   };
 }
 
-// A bar is named after its stage, or after its kind of pass.
+// A bar's name: for `verify` that of its stage, else the span's own.
 export const nameOf = (name) => (name === "verify" ? STAGES.get(name) : name.replace("_", " "));
 
 // What a bar says on hover.

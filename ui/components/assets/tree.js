@@ -17,7 +17,7 @@ import { zoomable } from "./zoom.js";
 
 const STEPPED_AFTER = 400;
 const END_RIM = 12;
-const RING = 4;  // around a node that is selected
+const RING = 4;  // pixels around a selected node
 const NUMBERS = {
   draft: ["number: drafter's score", "How sure the drafter is of the token at its place, calibrated on committed tokens"],
   verify: ["number: LLM's probability", "The LLM's probability of the token after its parent; at temperature 0 it writes the most probable one"],
@@ -45,7 +45,7 @@ export function create(panel) {
     caches: { rails: new Map(), edges: new Map(), headings: new Map(), ors: new Map(), nodes: new Map() }, scene: null, least: 0, sized: 0,
     scrollHints, numbers, places: new Map(),
   };
-  // In a run at full speed the sentence below grows and shrinks with every round: there the height does not count.
+  // At full speed the sentence below changes its height with every round: then a change of height alone is ignored.
   const resized = ({ wider }) => {
     if (!view.value || !(wider || view.value.rest)) return;
     view.sized += 1;
@@ -96,8 +96,8 @@ function draw(value, view) {
     return;
   }
   view.scale ??= scaleOf(viewport);
-  // A run at full speed is one scene; a round at rest has its own size at each stage, whatever was drawn before, and
-  // larger type is another drawing.
+  // A run at full speed is one scene. A round at rest is a scene for each stage, so that its size does not depend on what was
+  // drawn before; so is each type size.
   const scene = `${value.run} ${value.rest ? `${value.round} ${value.stage}` : ""} ${view.scale} ${view.sized}`;
   const { size, measured, drawn: layout } = laidOut(value, view, scene);
   view.places = layout.places;
@@ -155,7 +155,7 @@ function drawStage(value, { stages }) {
 
 function drawEdges(view, list, places, size) {
   const joined = list.filter((item) => places.has(item.parent));
-  // Edges that share a stretch with the accepted path lie under it.
+  // Edges of the accepted path are drawn last, over edges that share a part of them.
   const shown = [...joined.filter((item) => !STRONG.has(item.kind)), ...joined.filter((item) => STRONG.has(item.kind))];
   keyed(view.edges, view.caches.edges, shown, {
     key: (item) => item.key,

@@ -1,9 +1,9 @@
-// A tree that is deeper than its panel is wide goes on below, from the left, as a line of text does. Pure: no DOM.
+// Folds a tree that is deeper than its panel is wide: it continues below from the left, like a line of text. Pure: no DOM.
 
 const BETWEEN = 0.5;  // rows between the two bands
 
-// A layout (tree_layout.js) in two bands of levels, null where it has none: one of them were wider than `across`. The places
-// of the lower band have `fold`, the y along which their edges come.
+// A layout (tree_layout.js) in two bands of levels; null if a band would be wider than `across`. The places of the lower band
+// have `fold`, the y along which their edges arrive.
 export function folded({ places, levels }, { across, row, pad, gap }) {
   const ends = [...new Set([...places.values()].map(({ right }) => right))].sort((a, b) => a - b);
   const bandsAt = (end) => [[...places].filter(([, { right }]) => right <= end), [...places].filter(([, { right }]) => right > end)];
@@ -25,7 +25,7 @@ export function folded({ places, levels }, { across, row, pad, gap }) {
   };
 }
 
-// Without the rows that only the other band has.
+// The band without empty rows, which only the other band uses.
 function closed(band, row) {
   const rows = [...new Set(band.map(([, { y }]) => y))].sort((a, b) => a - b);
   const at = new Map();

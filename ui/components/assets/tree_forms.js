@@ -15,14 +15,14 @@ const FORMS = [
   [true, true, false, false, true], [true, true, true, false, true], [true, true, false, true, true], [true, true, true, true, true],
 ];
 const COMPACT = 2;
-const WIDEST_GAP = 90;  // farther apart two nodes no longer look like one and the next
-// How much larger a drawing has to become for the sake of levels closer together, or of two bands, and the scales of those.
+const WIDEST_GAP = 90;  // pixels; with levels farther apart a child no longer looks joined to its parent
+// The factors by which closer levels (CLOSER) or two bands (BANDS) must enlarge a drawing, and the scales tried for two bands.
 const [CLOSER, BANDS] = [1.15, 1.3];
 const BAND_SCALES = [1.7, 1.5, 1.35, 1.2, 1.05];
-const LARGE = 1.25;  // a drawing of this scale is read from afar in one band
+const LARGE = 1.25;  // a drawing of this scale is large enough in one band
 
 // The roomiest form in which the whole tree is legible, else the tightest. Within a scene it only gets tighter, so that a
-// live tree does not change its form back and forth. A tree at rest that no form shows whole is folded, where that does.
+// live tree does not change its form back and forth. A tree at rest that no form shows whole is folded, if it is whole then.
 export function laidOut(value, view, scene) {
   const { list, zoom } = view;
   const most = value.stage === "draft" ? ROOMY_DRAFTS_AT_MOST : ROOMY_AT_MOST;
@@ -38,8 +38,8 @@ export function laidOut(value, view, scene) {
   }
 }
 
-// A whole drawing at rest that only the panel's width keeps small: its levels closer together, or in two bands joined by
-// one line.
+// For a drawing at rest that is whole, but small because of the panel's width: its levels closer together, or in two bands
+// joined by one edge, where that enlarges it.
 function larger(at, flat, view) {
   const { zoom } = view;
   const scale = zoom.scaleOf(flat.drawn);
@@ -76,7 +76,7 @@ function inTwoBands(view) {
   return null;
 }
 
-// Levels as far apart as the panel is wide.
+// Moves the levels apart, by at most WIDEST_GAP, until the drawing is as wide as the panel.
 function spread(measured, size, drawn, zoom) {
   const more = Math.min(zoom.spare(drawn, size.legible) / Math.max(1, drawn.levels - 1), WIDEST_GAP - size.gap);
   if (more < 1) return drawn;

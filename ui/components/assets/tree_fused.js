@@ -1,11 +1,11 @@
-// What a tree of fused drafts has besides: a band behind the trunk, and whose token each node is.
+// What only a tree of fused drafts has: a band behind the trunk, and whose token each node is.
 
 import { s, set, keyed } from "./dom.js";
 import { edgePath } from "./tree_layout.js";
 
 export const FUSED = "The band is the trunk, which the SSMs drafted together; beside it are tokens that were not taken into it. A letter says whose token a node is.";
 
-// Behind the trunk of fused drafts lies a band, from the root to its last node.
+// Draws the band behind the trunk of fused drafts, from the root to the trunk's last node.
 export function drawRails(view, list, places, size) {
   const out = Math.min(7, 0.4 * (size.row - size.height) + 3);
   keyed(view.rails, view.caches.rails, list.filter((item) => item.trunk && places.has(item.parent)), {
@@ -21,7 +21,7 @@ export function drawRails(view, list, places, size) {
   });
 }
 
-// What a drafter had to do with a fused node.
+// A drafter's part in a fused node; empty for other nodes.
 export function partOf({ values }, { key }) {
   if (values?.origin === undefined) return "";
   if (values.origin === key) return ", its token";

@@ -2,10 +2,10 @@
 // text with its alternatives below. Pure: no DOM.
 
 // items: [{key, parent: key or null, width, lead, flat}] with parents first; `lead` leaves that many rows free above
-// the item; `flat`: siblings next to each other that are, and have no children, stand side by side in one row, in rows
-// of `across` at most, `beside` each other. Returns {places: Map key -> {x, y, width, right, head, after},
-// width, height, levels}; `right` is where the item's column ends, y the middle of its row, `head` the key of the first in
-// its row of siblings, `after` how far it is from the one before it there, 0 for the first.
+// the item. Adjacent siblings that are `flat` and have no children are side by side in one row, `beside` apart; a row ends
+// at `across`. Returns {places: Map key -> {x, y, width, right, head, after}, width, height, levels}: `y` is the middle of the
+// item's row, `right` the end of its column, `head` the key of the first item in its row of siblings, `after` the distance
+// from the item before it there, 0 for the first.
 export function layout(items, { row, gap, pad, column = 0, beside = 0, across = Infinity }) {
   const tree = new Map(items.map((item) => [item.key, { item, children: [], depth: 0, line: 0, head: null, after: 0, inRow: false }]));
   const roots = [];
@@ -52,14 +52,14 @@ function descend(node, line, room) {
 
 const isFlatLeaf = (node) => Boolean(node?.item.flat) && !node.children.length;
 
-// Whether a node stands in a row with a sibling, or might if the row is not full.
+// Marks nodes that share a row with a sibling, or would if the row were not full.
 function markRows(children) {
   children.forEach((child, i) => {
     child.inRow = isFlatLeaf(child) && (isFlatLeaf(children[i - 1]) || isFlatLeaf(children[i + 1]));
   });
 }
 
-// Children in rows: flat ones next to each other share one as far as it is wide.
+// Children by rows: adjacent flat ones share a row as long as it is at most `across` wide.
 function groupsOf(children, { beside, across, columns }) {
   const groups = [];
   let end = 0;
@@ -90,9 +90,9 @@ function columnEdges(tree, { gap, pad, column }) {
   });
 }
 
-// From a parent's right edge along its row, then a smooth bend into the child; into a further one of a row of siblings
-// from above, since a line through the others would say that each follows the one before. Halfway between two rows: along
-// the boxes it would look like their border.
+// From a parent's right edge along its row, then a smooth bend into the child. A sibling that is not the first of its row is
+// reached from above, since a line through the siblings would mean that each follows the one before. That line runs halfway
+// between two rows: along the boxes it would look like their border.
 export function edgePath(parent, child, { gap, height, row }, head = child) {
   const x1 = parent.x + parent.width;
   const bend = gap / 2;

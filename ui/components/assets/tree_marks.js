@@ -16,7 +16,7 @@ export function drawHeadings(view, list, places, size) {
   });
 }
 
-// Without it siblings side by side would read as a phrase.
+// Without “or”, siblings side by side would look like a phrase.
 export function drawOrs(view, list, places, size) {
   const further = list.filter((item) => places.get(item.key).after);
   keyed(view.ors, view.caches.ors, further, {

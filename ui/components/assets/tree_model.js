@@ -25,7 +25,7 @@ export const MEANING = {
 
 const OWN_LABEL = { recovered: "LLM wanted", drew: "LLM drew", bonus: "bonus", plain: "LLM writes" };
 
-const AGREED = 3;  // the fewest drafters whose badges are longer than one for all
+const AGREED = 3;  // from this many drafters on, one badge for all is shorter than their badges
 
 // [{key, parent, kind, text, by: [drafter], p, label, lead, node, agreed}]; `node` is the number to select, `agreed`: all
 // that drafted in this round proposed it, and their letters follow each other.
@@ -40,7 +40,7 @@ export function items(value) {
   const slots = drafting.map(({ slot }) => slot);
   const asRange = drafting.length >= AGREED && Math.max(...slots) - Math.min(...slots) + 1 === drafting.length;
   for (const item of [...nodes, ...lost]) item.agreed = asRange && item.by.length === drafting.length;
-  // Siblings are in their drafter's order, its surest first; above them is what the LLM wrote in their place.
+  // Siblings are in their drafter's order, its most probable first; above them is the LLM's own token at their place.
   const llmTokens = own(value);
   const after = (key) => llmTokens.filter((item) => item.parent === key);
   return [root, ...after("-1"), ...nodes.flatMap((item) => [item, ...after(item.key)]), ...lost];
@@ -68,13 +68,13 @@ function merged(value, drafters) {
 
 export const isFused = (value) => Object.values(value.nodes ?? {}).some((node) => node.origin !== undefined);
 
-// Of a fused node all drafters that proposed it or were fed it, in their order.
+// The drafters that proposed the item, for a fused node also those that were fed it, in drafter order.
 export const offering = (item, value) => {
   const drafters = byKey(value);
   return item.values?.origin === undefined ? item.by : entries(item.values.by).map(([key]) => drafters.get(key)).filter(Boolean);
 };
 
-// Dropped ones whose parent is not known cannot be drawn; the words count them.
+// Dropped tokens whose parent is unknown cannot be drawn; the sentence counts them too.
 function dropped(value, drafters) {
   return entries(value.dropped).filter(([, node]) => node.parent != null).map(([k, node]) => ({
     key: `d${k}`, parent: String(node.parent), kind: "dropped", text: node.t,

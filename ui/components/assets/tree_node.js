@@ -9,7 +9,8 @@ const LETTERS_SHOWN = 18;
 const BADGES_SHOWN = 6;
 
 // Sizes in pixels. Roomy nodes have a second line with their drafters and the token's probability. `legible`: the least
-// scale when the drawing is fitted, tokens of twelve pixels, in the last form of ten; of large type fourteen.
+// scale of a fitted drawing: the type of tokens is then twelve pixels, with `least` ten; in large type at least eighteen, and
+// fourteen.
 // `tight`: no least width of columns and little room between them; `flat`: leaves side by side; `least`: the smallest
 // paddings; `merged`: one badge for all drafters where they agree.
 export function sizes(scale, compact, tight = false, flat = false, least = false, merged = false) {
@@ -19,7 +20,7 @@ export function sizes(scale, compact, tight = false, flat = false, least = false
     : [{ height: 46, row: 54, column: 92, gap: 38, pad: 16, inset: 10, space: 6, apart: 2 }, { font: 15.5, small: 13, badge: 15 }];
   const box = {
     ...loose, ...(tight ? { column: 0, gap: 14 } : {}), ...(least ? { height: 23, row: 29, gap: 8, pad: 6, inset: 5, space: 4, apart: 1 } : {}),
-    // Between two rows of leaves runs the line to the further ones.
+    // The line to further leaves of a row runs between two rows.
     ...(flat ? { row: least ? 33 : 37 } : {}),
   };
   const scaled = Object.entries({ ...box, ...type }).map(([name, pixels]) => [name, pixels * k]);
@@ -39,10 +40,10 @@ export function nodeWidth(item, size) {
   return 2 * size.inset + Math.max(token, badges + label + (p && badges + label ? size.inset : 0) + p, 34);
 }
 
-// With what is free on both sides of it.
+// The width of “or” with the gaps at its sides.
 export const orWidth = (size) => textWidth("or", `italic ${size.font}px ${families.sans}`) + size.inset;
 
-// On one line only the LLM's own token keeps its label.
+// In a node of one line the root has no label; the LLM's own token has one.
 function labelWidth(item, size) {
   if (!item.label || (size.compact && item.kind === "root")) return 0;
   return textWidth(item.label, `600 ${size.small}px ${families.sans}`);
@@ -105,8 +106,8 @@ export function updateNode(node, item, place, size) {
   set(strike, "d", item.kind === "rejected" ? strikeOf(item.text, left, line1, size.font) : null);
 }
 
-// A line through letters and digits, which stay legible. A full stop would become a dash by it, and a dash be hidden: what
-// has neither is struck aslant.
+// Letters and digits stay legible under a horizontal line, but it would make a dash of a full stop and hide a dash: a text
+// without letters and digits is struck diagonally.
 function strikeOf(text, left, middle, font) {
   const width = textWidth(plain(text, LETTERS_SHOWN), `600 ${font}px ${families.mono}`);
   if (/[\p{L}\p{N}]/u.test(text)) return `M${left - 4} ${middle + 0.08 * font}h${width + 8}`;

@@ -5,7 +5,7 @@ import { dash, lineChart } from "./minichart.js";
 import { drafters } from "./palette.js";
 import { prose, fixed, plural } from "./text.js";
 
-// A rule that weighs drafters has a word for the number of a node; value.words are of core/config/mechanisms/.
+// Only a rule that weighs drafters has a word for a node's mass; value.words come from core/config/mechanisms/.
 export const weighs = (value) => Boolean(value.words?.mass);
 
 export const weightText = (weight) => (weight == null ? "–" : weight < 0.01 ? "<0.01" : fixed(weight, 2));
@@ -41,7 +41,7 @@ export function createVotes(panel) {
   };
 }
 
-// Left: what a vote would keep, one sequence. Right: all that was drafted.
+// The dial's left end: one sequence, which a vote would keep. Its right end: all drafted nodes.
 function drawDial(value, { dial, track, dialWords }) {
   const { nodes, all, longest } = value.kept ?? {};
   const drafted = value.dial && all > 0;

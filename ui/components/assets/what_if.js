@@ -1,4 +1,4 @@
-// What if: predicted speed-up over the length of drafts, as of ui/run/what_if.py, with the measured run on it.
+// What if: predicted speed-up over the length of drafts, from the values of ui/run/what_if.py, with the measured run in it.
 
 import { h, s, set, setText } from "./dom.js";
 import { sizeOf } from "./measure.js";
@@ -13,7 +13,7 @@ const ON_A_GPU = "On a GPU a wide pass costs about as much as a narrow one. Not 
   + "prompts: 1.05x (0.96 to 1.45) with the bundled LLM (12 prompts), 2.03x (0.92 to 3.46) with one of 7 billion parameters (8 prompts); both "
   + "ranges contain 1.";
 const ROOM = { left: 40, right: 14, top: 26, bottom: 30 };
-// A slider's name in the formula, its words, its ends; how the number reads. Cost and size in powers of two.
+// `key`: the slider's name in the formula; `low`, `high`: its ends, with `power` exponents of 2; `show`: the number as text.
 const SLIDERS = [
   { key: "acceptance", words: "accepted, given its parent", low: 0.05, high: 0.99, step: 0.01, show: (v) => fixed(v, 2) },
   { key: "ratio", words: "step / this run's LLM pass", low: -10, high: 1, step: 0.1, power: true, show: (v) => fixed(v, 3) },
@@ -21,13 +21,15 @@ const SLIDERS = [
   { key: "trip_ms", words: "round trip to the drafters", low: 0, high: 100, step: 1, show: (v) => `${fixed(v, 0)} ms` },
 ];
 
+// Tokens that a round writes: its accepted prefix and one token of the LLM's own, 1 + a + ... + a^length for acceptance a.
 function expectedTokens(acceptance, length) {
   let [sum, power] = [0, 1];
   for (let i = 0; i <= length; i += 1, power *= acceptance) sum += power;
   return sum;
 }
 
-// `cost`: step_ms, pass_ms, plain_ms, other_ms, trip_ms. The same in Python: tests/ui/predicted.py.
+// Tokens of a round by its time in plain passes, which is at least 1. `cost`: step_ms, pass_ms, plain_ms, other_ms, trip_ms;
+// `size` multiplies passes of the LLM. The same in Python: tests/ui/predicted.py.
 function predictedSpeedup(cost, acceptance, length, size = 1) {
   if (length === 0) return 1;
   const round = length * cost.step_ms + size * cost.pass_ms + cost.other_ms + cost.trip_ms;
@@ -84,7 +86,7 @@ function reset(view) {
 
 const factors = (inputs) => Object.fromEntries(inputs.map((one) => [one.key, one.get()]));
 
-// `sample`: what the run's values are times in one resample of its rounds and blocks (`a`: plus).
+// `sample`: the factors of the run's values in one resample of its rounds and blocks; `a` is added to the acceptance.
 function curveOf({ state: { value }, inputs }, size = factors(inputs).size, sample = { a: 0, d: 1, p: 1, o: 1, l: 1 }) {
   const { acceptance, ratio, trip_ms } = factors(inputs);
   const accepted = Math.min(1, Math.max(0, acceptance + sample.a));
@@ -96,7 +98,7 @@ function curveOf({ state: { value }, inputs }, size = factors(inputs).size, samp
   return Array.from({ length: LONGEST + 1 }, (_, k) => predictedSpeedup(cost, accepted, k, size));
 }
 
-// The curve with that of each resample, and the range of 95 % of them at a depth.
+// The curve, its best depths, and functions for the range of 95 % of the resamples.
 function predictionOf(view, size) {
   const samples = Object.values(view.state.value.samples ?? {}).map((sample) => curveOf(view, size, sample));
   const range = (pick) => {
@@ -162,7 +164,7 @@ function render(view) {
     : `Measured in ${plural(value.blocks, "repeat")}: ${amount(SPEED_UP, value.speedup)}${spreadOf(value)}; a round cost `
       + `${fixed(value.tokens / value.speedup, 1)} plain tokens and wrote ${fixed(value.tokens, 1)}.`;
   const llm = factors(inputs).size;
-  // With another size on the slider the sentence is about that size.
+  // If the slider has another size, the sentence is about that size only.
   const asIs = Math.abs(Math.log2(llm)) < 0.05;
   const bigger = predictionOf(view, BIGGER);
   const more = asIs ? ` An LLM ${BIGGER} times as slow: ${speedWords(bigger, bigger.best)}.` : "";

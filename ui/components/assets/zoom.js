@@ -9,10 +9,10 @@ const LEAST = 0.25;
 const MOST = 4;
 const SHOWN_AT = 0.7;  // of the panel's width
 const GROWN = 1.7;  // the largest scale of a small tree that fills its panel
-const ALONG = 0.86;  // the least scale for the path's sake: large type stays larger than ordinary type
+const ALONG = 0.86;  // the least scale to which the path may shrink the drawing: large type stays larger than ordinary type
 
 // `resized` is called when the panel's size has changed (`wider`: its width), since another form of the drawing may fit;
-// `seen` with the visible part in the drawing's own pixels: left, right, lower and upper end.
+// `seen` is called with the visible part in the drawing's own pixels: left, right, lower and upper end.
 export function zoomable(panel, viewport, svg, { resized, seen }) {
   const state = {
     width: 0, height: 0, legible: 1, own: null, fitted: 1, scene: null, run: null, path: [0, 0, 0, 0], whole: false,
@@ -34,7 +34,7 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
     set(svg, "width", Math.ceil(state.width * scale()));
     const height = Math.ceil(state.height * scale());
     set(svg, "height", height);
-    // In the middle by a transform: a margin would count as a layout shift with each tree.
+    // Centred by a transform: a margin would count as a layout shift with each tree.
     set(svg, "style", room.height > height ? `transform: translateY(${Math.round((room.height - height) / 2)}px)` : null);
     set(viewport, "data-zoom", scale().toFixed(3));
   };
@@ -52,7 +52,7 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
     look();
   };
   viewport.addEventListener("scroll", follow, { passive: true });
-  // Around a point of the viewport, which stays where it is.
+  // Zooms around a point of the viewport, which stays where it is.
   const zoomTo = (next, x = room.width / 2, y = room.height / 2) => {
     const before = scale();
     state.own = Math.min(MOST, Math.max(LEAST, next));
@@ -93,13 +93,13 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
   enableDragging(viewport, state);
   return {
     dragged: () => state.moved,
-    // Whether a drawing of this size is legible without scrolling; unknown where the panel is closed.
+    // Whether a drawing of this size is legible without scrolling; true where the panel is closed.
     holds: ({ width, height }, legible) => !room.width || (width * legible <= room.width - 2 && height * legible <= room.height - 2),
     // The scale at which a drawing of this size fits; 1 where the panel is closed.
     scaleOf: ({ width, height }) => (room.width ? Math.min(GROWN, (room.width - 2) / width, (room.height - 2) / height) : 1),
-    // The width in the drawing's own pixels at its least legible scale.
+    // The panel's width in the drawing's own pixels at its least legible scale; Infinity where the panel is closed.
     across: (legible) => (room.width ? (room.width - 2) / legible : Infinity),
-    // How much of it a drawing of this size would leave empty.
+    // The width that a drawing of this size would leave empty, in its own pixels; 0 where the panel is closed.
     spare: ({ width, height }, legible) => (
       room.width ? (room.width - 2) / Math.min(GROWN, Math.max(legible, (room.height - 2) / height)) - width : 0
     ),
@@ -126,22 +126,23 @@ function within([left, top], { width, height }, room, scale) {
   return [Math.max(0, Math.min(left, most[0])), Math.max(0, Math.min(top, most[1]))];
 }
 
-// Whether the visitor scrolled away from where the drawing was `put`; a drawing that shrank moves without that.
+// Whether the visitor scrolled away from where the drawing was `put`. Both places are limited to the present size, since a
+// drawing that shrank changes its scroll position too.
 function isScrolled(state, room, scale) {
   const expected = within(state.put ?? [0, 0], state, room, scale);
   const at = within(state.at, state, room, scale);
   return expected.some((px, i) => Math.abs(px - at[i]) > 2);
 }
 
-// Into the panel as long as it stays legible, and larger where there is room; a little smaller where that brings the
-// whole path into sight. Fit shows all of the drawing, however small.
+// The scale that fits the drawing into the panel, but at least legible, and at most GROWN; a little smaller where that brings
+// the whole path into sight. After Fit the whole drawing is in sight, however small.
 function fitScale({ width, height, legible, whole, path: [left, top, right, bottom] }, room) {
   const both = Math.min((room.width - 2) / width, (room.height - 2) / height);
   const along = [room.width / (right - left), room.height / (bottom - top)].filter((scale) => scale >= ALONG);
   return both > 1 ? Math.min(GROWN, both) : Math.max(whole ? LEAST : Math.min(legible, ...along), both);
 }
 
-// Dragging the background scrolls; a press that moved is not a click on a node.
+// Dragging with the mouse scrolls; a press that moved is not a click on a node.
 function enableDragging(viewport, state) {
   let from = null;
   viewport.addEventListener("pointerdown", (event) => {

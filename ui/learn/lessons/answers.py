@@ -25,7 +25,8 @@ def judge(question: Question, evidence: Evidence, guess: float | str | None) -> 
 
 
 def is_right(question: Question, answer: float | str, guess: float | str) -> bool:
-    """Whether a number is within its decimals or the allowed fraction; a name must be equal."""
+    """Whether the guess is right: a name must be equal, and so must a number if `within` is 0.
+    Other numbers may differ by that fraction of the answer, or by one in the last decimal."""
     if isinstance(answer, str):
         return guess == answer
     try:
@@ -36,6 +37,6 @@ def is_right(question: Question, answer: float | str, guess: float | str) -> boo
         return False
     if not question.within:
         return number == answer  # a count
-    # Worked out from rounded figures, perhaps cut off instead of rounded itself.
+    # The visitor computes with rounded figures, and may truncate the result instead of rounding.
     near = max(10.0**-question.places, question.within * abs(answer))
     return abs(number - answer) <= near + 1e-9

@@ -11,8 +11,8 @@ from ui.words.messages import ONE_SAMPLE
 
 __all__ = ["ACCEPTANCE", "LENGTH", "VOTE"]
 
-# Every token updates the weight of every SSM, so that one that predicts the text well leads within
-# a few tokens. If only winners were judged, the leader after so short a text would be chance.
+# `full_information`: every token updates the weight of every SSM, so that the one that predicts the
+# text best leads after a few tokens. If only winners were judged, the leader would be chance.
 VOTING = SpeculationConfig(
     expansion=(1,),
     speculation_length=4,
@@ -21,7 +21,7 @@ VOTING = SpeculationConfig(
     weights="full_information",
 )
 LEVEL = 0.005
-"""Weights that are shown with two decimals and differ by less count as equal."""
+"""Weights that differ by less count as equal: the page shows two decimals."""
 TIE = "none: the largest weights are level"
 
 

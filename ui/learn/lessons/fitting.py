@@ -1,4 +1,4 @@
-"""Lesson 11: an LLM that does not fit in memory, and what a transfer brings."""
+"""Lesson 11: an LLM that does not fit in memory, and how many tokens a transfer of it gives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ MBPS, TOKENS = 200.0, 32
 
 
 def tree_pass(evidence: Evidence) -> float | None:
-    """Time of a pass over a tree by that of a pass over one token, both with streamed layers."""
+    """The time of a pass over a tree as a multiple of one over one token, both with streamed
+    layers."""
     rows = evidence.of(STREAMED, TREE)
     return rows[1].pass_ms / rows[0].pass_ms if rows else None
 

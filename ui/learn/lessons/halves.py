@@ -1,4 +1,4 @@
-"""Lesson 13: an LLM in halves, and what its parts say to each other."""
+"""Lesson 13: an LLM divided between two ranks, and how often these exchange data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOKENS = 32
 
 
 def exchanges_with_a_tree(evidence: Evidence) -> float | None:
-    """Exchanges for the whole text with a tree."""
+    """Exchanges for the whole text with a tree: those of a pass times the passes."""
     rows = evidence.of(ALONE, TREE)
     return float(rows[1].exchanges * rows[1].stats.num_rounds) if rows else None
 

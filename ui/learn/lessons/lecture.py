@@ -1,4 +1,4 @@
-"""The results of each lesson's runs in one tab. Stored in its session, not in the browser."""
+"""The results of each lesson's runs in one tab. Stored in the tab session, not in the browser."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ui.learn.lessons.measured import Evidence, Measured
 __all__ = ["MOST_WATCHED", "Lecture"]
 
 MOST_WATCHED = 4
-"""Runs; a lesson about several requests has three."""
+"""Runs whose views of all requests are kept; a lesson about several requests has three."""
 
 
 @dataclass(slots=True)
@@ -28,11 +28,11 @@ class Lecture:
     """The results of all lessons. `evidence` of a lesson is empty before its first run; a run with
     the label of an earlier one replaces it in place.
 
-    Only runs with the models that `follow` named last are visible, since runs of different models
-    cannot be compared. `models`: any value that identifies a set of models. `may_schedule`: whether
-    this visitor may choose the schedule of all requests. `requests`: by run id and round, from 1,
-    the view of all requests while that run was decoded beside others. `at`: the number of the
-    lesson opened last, 0 before the first.
+    Only runs with `models`, those of the last call of `follow`, are visible, since runs of
+    different models cannot be compared; it is any value that identifies a set of models. `at`: the
+    number of the lesson opened last, 0 before the first. `may_schedule`: whether this visitor may
+    choose the schedule of all requests. `requests`: by run id and round, from 1, the view of all
+    requests while that run was decoded beside others.
     """
 
     models: Hashable = None
@@ -62,7 +62,8 @@ class Lecture:
         )
 
     def watch(self, run_id: str, value: dict[str, Any]) -> None:
-        """The view of all requests (`requests_value`) in a round of a run that goes on."""
+        """Keeps the view of all requests (`requests_value`) for the present round of a run in
+        progress; only for the latest MOST_WATCHED runs."""
         own = next((row for row in value["rows"].values() if row["run"] == run_id), None)
         if own is None or not own["round"]:
             return
@@ -73,9 +74,10 @@ class Lecture:
     def requests_at(
         self, run_id: str, number: int, chosen: bool
     ) -> tuple[int, dict[str, Any]] | None:
-        """The view of all requests in that round of the run, or in the last one seen before it, and
-        which that is; None if none was seen. A round that no visitor has `chosen` is one in which
-        all requests were there and one had drafted, if there was any."""
+        """(round, view of all requests): of round `number` or, without a view, of the last round
+        before it that has one, else of the first; None if no round has one. If no visitor has
+        `chosen` the round, only rounds with the most requests and drafted nodes in one of them
+        count, if there are any."""
         seen = self.requests.get(run_id, {})
         most = max((len(value["rows"]) for value in seen.values()), default=0)
         whole = [n for n, one in seen.items() if len(one["rows"]) == most and one["most"]]

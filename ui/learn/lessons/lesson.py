@@ -1,6 +1,6 @@
 """Types of a lesson: texts, runs to look at, one experiment, one question. Plain values.
 
-Says which models a lesson needs, not which are loaded. Results are in
+A lesson gives the models that it needs; which are loaded is an argument. Results are in
 ui/learn/lessons/measured.py.
 """
 
@@ -41,7 +41,7 @@ class DrafterChoice:
     hint: str = ""
 
     def names(self, loaded: Sequence[str]) -> tuple[str, ...]:
-        """The names among the loaded SSMs."""
+        """The drafters' names; `loaded`: those of the loaded SSMs."""
         if self.kind == "none":
             return ()
         if self.kind in ("all", "all_and_ngram"):
@@ -52,10 +52,11 @@ class DrafterChoice:
 @dataclass(frozen=True, slots=True)
 class Setup:
     """One run of a lesson. `label`: its row in the table of runs; `drafters` replaces those of
-    `speculation`. `beside`: prompts of requests that run at the same time; `schedule`: the schedule
-    of all of them, empty to keep the present one. `stream_mbps`: the rate at which the LLM's layers
-    are copied from memory in each pass, as if they did not fit; `wire_ms`: the round trip to the
-    SSMs, as if they were on another machine; 0: not at all."""
+    `speculation`; without any the run is plain decoding. `beside`: prompts of requests that run at
+    the same time; `schedule`: the schedule of all of them, empty to keep the present one.
+    `stream_mbps`: the rate, in MB/s, at which the LLM's layers are copied from memory in each pass,
+    as if they did not fit; `wire_ms`: the round trip to the SSMs, as if they were on another
+    machine; 0 turns either off."""
 
     label: str
     prompt: str
@@ -70,7 +71,7 @@ class Setup:
 
     @property
     def slows(self) -> bool:
-        """Whether the run slows the engine down, for everybody's requests."""
+        """Whether the run slows the engine down, and with it all requests."""
         return self.stream_mbps > 0 or self.wire_ms > 0
 
 
@@ -101,10 +102,10 @@ class Attempt:
 class Question:
     """A question about the visitor's own run. `answer` is None until the runs in `needs` are made.
 
-    A number is right if it is within `within` (a fraction of the answer) or within `places`
-    decimals; without `numeric` the answer is an SSM's name or one of `besides`. `point`: the part
-    of the page that shows the answer; `where`: how; `explain`: the answer in words, with the run's
-    own numbers.
+    A number must equal the answer if `within` is 0; else it may differ by `within` as a fraction of
+    the answer, or by one in the last of `places` decimals. Without `numeric` the answer is an SSM's
+    name or one of `besides`. `point`: the part of the page that shows the answer; `where`: how to
+    find it there; `explain`: the answer in words, with the run's own numbers.
     """
 
     words: str
@@ -130,10 +131,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """A lesson. `example`: its runs in order; the last stays on the board. `pictures`: the relevant
-    ones of the board; `columns`: those of the table of runs. `ssms`, `ranks`: how many SSMs it
-    needs, and parts of each layer of the LLM. `short`: its title among the others'. `outcome`: what
-    its runs came to, where that may be another thing than its text says; empty before them."""
+    """A lesson. `short`: its title in the list of lessons. `example`: its runs in order; the last
+    stays on the board. `pictures`: the relevant ones of the board; `columns`: those of the table of
+    runs. `ssms`: how many SSMs it needs; `ranks`: into how many parts each layer of the LLM must be
+    divided. `outcome`: a sentence on the result of the runs, where it can differ from what the text
+    says; else empty."""
 
     key: str
     title: str
@@ -163,8 +165,9 @@ def missing_reason(
     ranks: RanksInfo | None = None,
     can_stream: bool = True,
 ) -> str:
-    """Why the lesson cannot run with the loaded SSMs and an LLM over `ranks`, None for one process,
-    of which layers can be streamed or not; empty if it can."""
+    """Why the lesson cannot run; empty if it can. `loaded`: the names of the loaded SSMs; `ranks`:
+    how the LLM is divided, None for one process; `can_stream`: whether its layers can be
+    streamed."""
     split = ("tp", lesson.ranks)
     if lesson.ranks > 1 and (ranks is None or (ranks.split, ranks.count) != split):
         return (

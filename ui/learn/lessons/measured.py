@@ -28,20 +28,20 @@ __all__ = [
 ]
 
 WARM_UP_PASSES = 1
-"""Passes at the start of a run that are left out: a new tree size is slower the first time."""
+"""Passes at the start of a run that are left out: the first pass with a tree size is slower."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
     """One finished run.
 
-    Medians: `pass_tokens`: tokens in a pass of the LLM; `pass_ms`: milliseconds of a pass;
-    `exchange_ms`: of rank 0 in the exchanges of a pass. Means: `round_ms`: time of a round;
-    `num_drafted`: drafted tokens in a round; `num_verified`: those that the LLM verified.
-    `max_accepted`, `max_written`: the most drafted tokens accepted, and the most tokens written, in
-    one round. `weights`, `scores`: the weight and the routing score of each SSM at the end.
-    `num_ahead`: drafts made ahead, of which `num_hits` were used. `exchanges`: of an LLM over
-    ranks, in a pass.
+    Medians over rounds: `pass_tokens`: tokens in a pass of the LLM, the root included; `pass_ms`:
+    milliseconds of a pass; `exchange_ms`: milliseconds of rank 0 in the exchanges of a pass. Means:
+    `round_ms`: milliseconds of a round; `num_drafted`: drafted nodes in a round; `num_verified`:
+    those that the LLM verified. `max_accepted`, `max_written`: the most drafted tokens accepted,
+    and the most tokens written, in one round. `weights`, `scores`: the weight and the routing score
+    of each SSM at the end. `num_ahead`: drafts made ahead, of which `num_hits` were used.
+    `exchanges`: how often the ranks of a divided LLM exchange data in a pass; 0 for one process.
     """
 
     label: str
@@ -131,7 +131,7 @@ def ranked_words(values: Mapping[str, float], places: int) -> str:
 
 
 RUN_TIMES = frozenset(("round_ms", "tokens_per_second"))
-"""Columns with one time of a whole run; the other times are medians over its passes."""
+"""Columns whose times are of the whole run, so one sample; other times are medians over passes."""
 
 
 def runs_table_value(
@@ -159,7 +159,7 @@ def runs_table_value(
 
 
 def cell(row: Measured, column: str) -> float:
-    """A number of the table."""
+    """The number in a column of the row. `column`: a name in GLOSSARY."""
     stats = row.stats
     return {
         "pass_tokens": row.pass_tokens,

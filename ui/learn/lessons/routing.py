@@ -20,10 +20,10 @@ CHANGING = (
     "Once upon a time there was a fox who lived in a wood with his mother. One day he went to the "
     "town to eat, and he said:\n\nUser: I want to book a table.\nAssistant:"
 )
-"""The story is long enough: of any three or more of the bundled SSMs another one is chosen for it
-than for the dialogue."""
+"""The story is long enough that routing, with any three or more of the bundled SSMs, chooses a
+different SSM for it than for the dialogue."""
 TIE_SHARE = 0.005
-"""Scores that differ by a smaller fraction look equal on the page."""
+"""Scores count as equal if they differ by a smaller fraction: on the page they look equal."""
 TIE = "none: the highest scores are level"
 
 

@@ -96,7 +96,7 @@ PIPELINE = Lesson(
 )
 
 KNOWS_IT = 0.3
-"""An acceptance rate, of drafts of 12, from which the SSM is no stranger to the text."""
+"""The acceptance rate of drafts of 12 tokens from which the SSM is said to know the text."""
 PLAIN, LONG, BEST = "LLM alone", "drafts of 12", "goodput decides"
 
 
@@ -117,8 +117,8 @@ def explain_need(evidence: Evidence) -> str:
 
 
 def win_or_loss(evidence: Evidence) -> str:
-    """Whether the example, which is made to lose, lost on this machine, and why. Without the
-    numbers: they are the answer to the lesson's question."""
+    """Whether the example, which is made to lose, lost on this machine; if it won, why. Without
+    times, from which the lesson's question is answered."""
     rows = evidence.of(PLAIN, LONG)
     if rows is None:
         return ""

@@ -14,7 +14,7 @@ WIRE_MS, TOKENS = 20.0, 32
 
 
 def added_ms(evidence: Evidence) -> float | None:
-    """What the wire adds to a round, with drafts of the same length."""
+    """Milliseconds that the wire adds to a round, with drafts of the same length."""
     rows = evidence.of(NEAR, FAR)
     return rows[1].round_ms - rows[0].round_ms if rows else None
 
