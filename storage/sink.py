@@ -43,7 +43,7 @@ __all__ = ["Sink", "run_output", "update_run"]
 # How long a transaction waits for another program's lock; then the log counts as paused.
 LOCK_TIMEOUT_S = 1.0
 
-# Times the columns of the widest table (`rounds`, 49) this must stay below 999: the most values
+# Times the columns of the widest table (`rounds`, 49) this must be at most 999: the most values
 # that a statement may have in SQLite before 3.32.
 ROWS_A_STATEMENT = 16
 
@@ -108,10 +108,10 @@ class Sink:
                 self._write(connection, units)
             return []
         except BAD_VALUES:
-            self._models = {}  # names may have got their keys in what was just undone
+            self._models = {}  # some keys may be those of rows that were just rolled back
             with connection:
                 connection.execute("BEGIN IMMEDIATE")
-                # A bad unit must not cost the others: each is written under a savepoint of its own.
+                # A bad unit must not undo the others: each is written under a savepoint of its own.
                 return self._write_singly(connection, units)
 
     def _write_singly(
@@ -183,10 +183,11 @@ class Sink:
     def _mark_hole(self, connection: sqlite3.Connection, unit: Unit) -> bool:
         """Records that the unit is missing; False if its run was deleted, so that nothing is
         lost."""
-        if isinstance(unit, RunStart | Measurement):  # a second run of the same name; no event
+        # A refused start: a run of this id exists. A measurement is no event: none is missing.
+        if isinstance(unit, RunStart | Measurement):
             return True
         run = self._runs.get(unit.run_id, -1)
-        if isinstance(unit, End):  # it has ended, in an unknown way
+        if isinstance(unit, End):  # the run has ended, but how is not recorded
             update_run(connection, run, {"status": "interrupted"})
         return record_loss(connection, run, unit.num_events)
 
@@ -194,8 +195,8 @@ class Sink:
 def insert_rows(connection: sqlite3.Connection, table: TableColumns, rows: Sequence[Row]) -> None:
     """Inserts rows in blocks.
 
-    Python releases the GIL at every statement and has to wait for it while the engine works: one
-    statement for a block of rows takes a tenth of the waits of one for each row.
+    Python releases the GIL at every statement and has to wait for it while the engine works: with
+    one statement for a block of rows there are a tenth of the waits that one for each row has.
     """
     whole = len(rows) - len(rows) % ROWS_A_STATEMENT
     blocks = (rows[i : i + ROWS_A_STATEMENT] for i in range(0, whole, ROWS_A_STATEMENT))

@@ -171,8 +171,8 @@ class RunStore:
         """Thins all but the newest `keep` runs; returns their number.
 
         Of a thinned run the accepted paths remain, and all figures, text, tokens and times. Runs
-        that are running or have no recorded end are skipped. Other writers may write in between.
-        Raises ConfigError, StoreError.
+        that are running, have no recorded end or lost events are skipped. Other writers may write
+        in between. Raises ConfigError, StoreError.
         """
         integer("keep", keep, 0, MOST_KEPT)
         self._catch_up()
@@ -200,7 +200,7 @@ class RunStore:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def settle(self) -> None:
-        """Sets the status of runs whose process is gone to `interrupted`, as opening does.
+        """Sets the status of runs whose process is gone to `interrupted`, as opening does. Raises
         StoreError."""
         with self._write_connection() as connection:
             mark_interrupted(connection)
