@@ -237,7 +237,8 @@ def _teaching_of(arguments: argparse.Namespace) -> tuple[list[Student], Teaching
 def _result_cache(
     arguments: argparse.Namespace, work: str, engine: Engine, run_identity: Mapping[str, Any]
 ) -> ResultCache:
-    """Results of the same work with the same models and settings, before an interruption."""
+    """The results that the same work with the same models and settings stored before it was
+    interrupted; without --out none are stored."""
     if arguments.out is None:
         return NO_CACHE
     ssms = [name for each in arguments.ssm for name in ssms_named(each)]
