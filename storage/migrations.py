@@ -391,7 +391,8 @@ def m021_offload(db: Database) -> None:
 
 @migrations()
 def m022_nodes(db: Database) -> None:
-    """The machines (nodes) that draft for a round; NULL if none does, as in older runs."""
+    """Each round's requests to nodes, machines that draft for it; NULL if there are none, as in
+    older runs."""
     db.execute("ALTER TABLE rounds ADD COLUMN nodes_json TEXT")
 
 

@@ -1,5 +1,5 @@
-"""The log's only writing connection: writes a list of units in one transaction. No thread, no
-clock.
+"""The connection of the log's writing thread: writes a list of units in one transaction. No thread,
+no clock.
 
 After an SQLite error the transaction is rolled back, and the next call reopens the file.
 """
@@ -154,7 +154,7 @@ class Sink:
                 store_regret(connection, unit)
 
     def _start(self, connection: sqlite3.Connection, unit: RunStart) -> None:
-        # Should the insertion fail, rounds must not go to an earlier run of the same name.
+        # Should the insertion fail, rounds must not go to an earlier run of the same id.
         self._runs.pop(unit.run_id, None)
         row = encode_start(unit.event, unit.owner, self.process, self._model_id)
         run = connection.execute(RUNS.insert(), row).lastrowid
@@ -195,8 +195,8 @@ class Sink:
 def insert_rows(connection: sqlite3.Connection, table: TableColumns, rows: Sequence[Row]) -> None:
     """Inserts rows in blocks.
 
-    Python releases the GIL at every statement and has to wait for it while the engine works: with
-    one statement for a block of rows there are a tenth of the waits that one for each row has.
+    Python releases the GIL at every statement and has to wait for it while the engine works: one
+    statement for a block of rows needs a tenth as many waits as one for each row.
     """
     whole = len(rows) - len(rows) % ROWS_A_STATEMENT
     blocks = (rows[i : i + ROWS_A_STATEMENT] for i in range(0, whole, ROWS_A_STATEMENT))
@@ -215,7 +215,7 @@ def record_loss(connection: sqlite3.Connection, run: int, num_lost: int) -> bool
 def store_baseline(connection: sqlite3.Connection, unit: BaselineRecord) -> None:
     """Stores a run's baseline in place of an earlier one; no effect on a deleted run.
 
-    The run is found by its name: it may have ended, in this process or an earlier one.
+    The run is found by its id: it may have ended, in this process or an earlier one.
     """
     plain = unit.baseline
     connection.execute(

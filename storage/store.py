@@ -1,4 +1,4 @@
-"""RunStore: the log of all runs in one SQLite file; nothing else opens that file.
+"""RunStore: the log of all runs in one SQLite file.
 
 Events are written by one thread with a queue; each read opens its own short-lived connection, in
 any thread. Several processes may use one file.
@@ -216,7 +216,7 @@ class RunStore:
         return datasette_command(self.path)
 
     def runs(self, query: RunQuery) -> RunPage:
-        """The runs that `query` asks for, one page of them. Raises StoreError."""
+        """One page of the runs that match `query`. Raises StoreError."""
         self._catch_up()
         with read_connection(self.path) as connection:
             return select_runs(connection, query)

@@ -58,7 +58,7 @@ class StudyLog:
     # -- writing --
 
     def save(self, study: dict[str, Any], total: int, owner: str = "") -> None:
-        """Stores a new study: its `study_id`, `kind`, `title`, `created_utc`, and the rest as JSON.
+        """Stores a new study: its `study_id`, `kind`, `title`, `created_utc`, and all of it as JSON.
         Its state is `stopped` until it is claimed."""
         values = {
             "study_id": encode_text(study["study_id"]),
@@ -264,7 +264,7 @@ def mark_studies_interrupted(connection: sqlite3.Connection) -> None:
 
 
 def _is_orphaned(row: sqlite3.Row) -> bool:
-    """Whether the process that measures a study has ended, as far as this host can tell."""
+    """Whether the process that measures a study has ended, by `Process.is_gone`."""
     return decode_process(row).is_gone(row["seen_at"])
 
 

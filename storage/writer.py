@@ -1,4 +1,4 @@
-"""The log's only writing thread. Recording an event just appends it to a queue in memory.
+"""The thread that writes events to the log. Recording an event only appends it to a queue.
 
 The thread commits one transaction every INTERVAL_S, or one per round if rounds are slower. While
 the disk is full or the file is locked the log is paused: the thread retries with a growing delay,
