@@ -210,7 +210,7 @@ def open_fields(temperature: float, crossed: list[Values]) -> dict[str, Sequence
 
 
 def is_valid(values: Values) -> bool:
-    """Whether the values may be combined and each of them has an effect."""
+    """Whether the values may be combined and all of them have an effect."""
     combine, kind = values.get("combine", COMBINES[0]), values.get("draft", "auto")
     rule, draft, pipeline = combine_rule(combine), draft_kind(kind), values.get("pipeline")
     weighed = rule.weighted or "combine" not in values

@@ -268,8 +268,8 @@ def _wire_table(dtype: str, samples: Sequence[Row]) -> str:
 
 
 def predicted_rate(contestant: str, loopback: Row) -> float:
-    """Tokens a second over a relay, from the figures of the same block over loopback: a round takes
-    as much longer as the relay delays. 0 for contestants without a relay."""
+    """Tokens a second over a relay, from the figures of the same block over loopback: each round
+    takes longer by the relay's delay. 0 for contestants without a relay, and for drafting ahead."""
     if not contestant.startswith("relay") or contestant.endswith(AHEAD):
         return 0.0
     wire_ms = float(contestant.split()[2])

@@ -23,15 +23,15 @@ drafts. 0: one drafts the first token, before anything of the part is known; Non
 def search_good_ssm(
     routes: Sequence[frozenset[str]], hits: Mapping[str, Sequence[bool]], start: int, end: int
 ) -> Search:
-    """The search in tokens `start` to `end`, not empty. By token: the SSMs that were `routes`, and
-    whether each SSM's own token is right (`hits`)."""
+    """The search in tokens `start` to `end`, not empty. `routes`: for each token the SSMs that were
+    routed; `hits`: for each SSM and token, whether the SSM's own token is right."""
     right = {name: sum(own[start:end]) for name, own in hits.items()}
     good = {name for name, count in right.items() if count >= NEAR_BEST * max(right.values())}
     return {"good": sorted(good), "after": first_routed(routes[start:end], good)}
 
 
 def first_routed(routes: Sequence[frozenset[str]], names: Collection[str]) -> int | None:
-    """The first token that one of these SSMs drafts; None: none of them drafts one."""
+    """The index of the first token that one of these SSMs drafts; None: none of them drafts."""
     return next((i for i, route in enumerate(routes) if not route.isdisjoint(names)), None)
 
 

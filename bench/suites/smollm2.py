@@ -1,6 +1,6 @@
 """`smollm2` and `smollm2-laws`: SmolLM2 answering chat prompts, its speed and its texts.
 
-The contest of `cpu-bundled` with a real LLM and each drafter alone besides; llama.cpp reads the
+The contest of `cpu-bundled` with a real LLM, and with each drafter alone too; llama.cpp reads the
 GGUF file that the model came from, if it came from one. The laws of suite `laws` under every
 preset: in float32 against transformers' `generate` and, above temperature 0, plain decoding; in
 bfloat16, where sums are rounded differently by transformers, against plain decoding alone.
