@@ -255,7 +255,7 @@ def _folders(paths: Sequence[Path]) -> list[Path]:
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """Folder names where they tell the models apart, else the paths as given."""
+    """Folder names if all differ, else the paths as given."""
     names = [folder.resolve().name for folder in folders]
     return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
 

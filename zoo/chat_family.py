@@ -127,8 +127,8 @@ def kind_weights(kinds: Sequence[str]) -> list[list[float]]:
 
 
 def make_family(models: LoadedModels, plan: FamilyPlan, out: Path) -> dict[str, Any]:
-    """Makes the family of the LLM and writes it into the folder `out/models`, or goes on with one
-    of the same plan that was interrupted; returns the figures of its `training.json`."""
+    """Makes the family of the LLM and writes it into the folder `out/models`, or resumes an
+    interrupted run of the same plan; returns the figures of its `training.json`."""
     _check_folder(out / "models")
     generator = BatchGenerator(models, plan.seed, plan.clock)
     checkpoint = FamilyCheckpoint(out, plan.identity(models), generator.device)

@@ -1,8 +1,8 @@
 """Conversations sampled from a chat LLM alone, to distil SSMs from.
 
 Half of the questions are those of `zoo.chat_prompts`; the LLM writes the other half: it samples the
-user's turn of its own chat template (Magpie, arXiv 2406.08464). The LLM's
-largest probabilities at each token of an answer are kept, so that it runs once.
+user's turn of its own chat template (Magpie, arXiv 2406.08464). The LLM's largest probabilities at
+each token of an answer are kept, so that it runs once.
 """
 
 from __future__ import annotations

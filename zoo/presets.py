@@ -71,8 +71,8 @@ def preset(name: str) -> Preset:
 
 
 def only(preset: Preset, names: Sequence[str]) -> Preset:
-    """A preset of its models of these names, or of all where there are none; ConfigError for a name
-    that it does not have."""
+    """The preset with only its models of these `names`, with all if there are no names. Raises
+    ConfigError for a name that it does not have."""
     all_names = tuple(recipe.name for recipe in preset.models)
     for name in names:
         checks.choice("only", name, all_names)
