@@ -183,7 +183,8 @@ class Sink:
     def _mark_hole(self, connection: sqlite3.Connection, unit: Unit) -> bool:
         """Records that the unit is missing; False if its run was deleted, so that nothing is
         lost."""
-        # A refused start: a run of this id exists. A measurement is no event: none is missing.
+        # A refused start has no row to mark (an earlier run may have its id); a measurement is no
+        # event, so none is missing.
         if isinstance(unit, RunStart | Measurement):
             return True
         run = self._runs.get(unit.run_id, -1)

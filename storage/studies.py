@@ -58,8 +58,8 @@ class StudyLog:
     # -- writing --
 
     def save(self, study: dict[str, Any], total: int, owner: str = "") -> None:
-        """Stores a new study: its `study_id`, `kind`, `title`, `created_utc`, and all of it as JSON.
-        Its state is `stopped` until it is claimed."""
+        """Stores a new study as JSON, and its `study_id`, `kind`, `title` and `created_utc` as
+        columns. Its state is `stopped` until it is claimed."""
         values = {
             "study_id": encode_text(study["study_id"]),
             "kind": study["kind"],
