@@ -1,4 +1,5 @@
 """`python -m bench`: suites of measurements; each suite is a small object chosen by name.
 
-Imports core, torch and transformers only; no widget and no SQL.
+Imports core and lab. Only `bench/page/` also imports ui, and only it and the suite `sessions`
+import storage.
 """

@@ -98,7 +98,7 @@ def bars(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> go.Figure | Non
 
 def _parts(lines: Sequence[str]) -> Iterator[str]:
     rows: list[list[str]] = []
-    script = True  # once a page
+    script = True  # plotly.js, once in a page
     for line in [*lines, ""]:  # the last one ends a table
         if line.startswith("| "):
             rows.append([cell.replace("\\|", "|") for cell in re.split(r" \| ", line[2:-2])])

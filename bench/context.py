@@ -60,8 +60,9 @@ class Report:
 @dataclass(frozen=True)
 class Suite:
     """`about`: one line for the list. `defaults` finish in 15 minutes on two cores, except for
-    `laws`. `one_dtype`: its tables have no column for the dtype, or it loads one set of models.
-    `measures_time`: it measures time, so its work cannot be divided among processes."""
+    `laws` and the suites of SmolLM2. `one_dtype`: its tables have no column for the dtype, or it
+    loads one set of models. `measures_time`: it measures time, so its work cannot be divided among
+    processes."""
 
     name: str
     about: str

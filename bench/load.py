@@ -60,7 +60,8 @@ class _Clients:
                 one.token_times += [time.perf_counter()] * len(event.token_ids)
                 one.token_ids += event.token_ids
                 self._failures += lost_drafter_notes(event)
-            elif isinstance(event, (RunCompleted, RunFailed)):  # else a client would wait for ever
+            # A failed run counts as ended too: else a client would wait for ever.
+            elif isinstance(event, (RunCompleted, RunFailed)):
                 if isinstance(event, RunFailed):
                     self._failures.append(f"{event.error}: {event.message}")
                 self._ended.release()
@@ -116,8 +117,8 @@ def open_loop(
     engine: Engine, requests: Sequence[Request], moments: Sequence[float], live: int
 ) -> tuple[float, list[ServedRequest]]:
     """Requests that arrive at the given `moments` (seconds), whatever is running; at most `live`
-    run at once.
-    Returns tokens per second from the first arrival to the last token, and every request."""
+    run at once. Returns tokens per second from the first arrival to the last token, and every
+    request."""
     load = _Clients(engine, live)
     try:
         start = time.perf_counter()

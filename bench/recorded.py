@@ -57,7 +57,7 @@ class RecordedLlm:
         # The pass is computed all the same: its time is that of the real LLM.
         one_hot = torch.zeros_like(logits)
         for row, place in enumerate(behind):
-            # A node behind the text's end is never committed: any token does.
+            # A node after the end of the text is never committed: its token does not matter.
             one_hot[row, self.text[place] if place < len(self.text) else 0] = LIKELY
         return one_hot
 
@@ -65,8 +65,8 @@ class RecordedLlm:
 def splice(
     engine: Engine, prompts: Sequence[Prompt], domains: Sequence[str], tokens: int
 ) -> SplicedText:
-    """A text with `tokens` tokens of the LLM's continuation of a prompt of each domain, one after
-    another; the prompt is that of the first."""
+    """The LLM's continuations, of `tokens` tokens each, of one prompt of each domain, joined to one
+    text; its prompt is that of the first domain."""
     plain = SpeculationConfig.preset("autoregressive")
     sampling = SamplingParams(tokens, ignore_eos=True)
     parts: list[int] = []

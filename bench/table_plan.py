@@ -40,7 +40,8 @@ class AccessTimes:
     beside: Mapping[int, float]
 
     def token_ns(self, tables: Sequence[FeatureTable]) -> float:
-        """A row of each table, side by side: the largest table's alone, the others beside it."""
+        """Nanoseconds to read a row of each table, side by side: that of the largest table alone,
+        the others beside it."""
         if not tables:
             return 0.0
         *others, largest = sorted(table.bytes for table in tables)
@@ -95,6 +96,6 @@ def plan_tables(tables: Sequence[FeatureTable], times: AccessTimes, most_bytes: 
 
 
 def plan_of(tables: Sequence[FeatureTable], times: AccessTimes) -> TablePlan:
-    """These tables as they are, the largest first: its row takes longest to arrive."""
+    """A plan of exactly these tables, the largest first: its row takes longest to arrive."""
     by_size = sorted(tables, key=lambda table: table.bytes, reverse=True)
     return TablePlan(tuple(by_size), times.token_ns(tables))

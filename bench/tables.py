@@ -213,7 +213,7 @@ def claim_row(
 ) -> list[str]:
     """A row of the table of claims: `estimate` against `target`, which it must exceed if `above`.
 
-    The verdict is on the point estimate; the interval beside it shows the uncertainty.
+    The verdict is on the point estimate; the interval next to it shows the uncertainty.
     """
     bound = f"{'above' if above else 'at least'} {target:.2f}x"
     if estimate is None:

@@ -1,7 +1,8 @@
 """Events to rows and back: pure functions that open no database.
 
-Decoding gives equal events. Text is stored as it is, NUL included; only a string that UTF-8 cannot
-encode (with a lone surrogate, as in some file names) is stored as JSON. NaN is stored as NULL.
+Decoding gives equal events. Text is stored unchanged, NUL included, with two exceptions, stored as
+JSON: a string that UTF-8 cannot encode (with a lone surrogate, as in some file names), and one that
+begins with ESCAPE. NaN is stored as NULL.
 """
 
 from __future__ import annotations
@@ -188,7 +189,8 @@ def _model(row: Fields, name: str) -> dict[str, Any]:
 
 
 def encode_end(event: EndEvent) -> dict[str, Any]:
-    """The columns of table `runs` that the end sets, except `output` and `num_lost_events`."""
+    """The columns of table `runs` that the end sets, except `output`, `num_lost_events` and the
+    figures (`figures_of`)."""
     return {
         "status": END_STATUSES[type(event)],
         "end_seq": event.seq,
@@ -202,8 +204,8 @@ def encode_end(event: EndEvent) -> dict[str, Any]:
 
 
 def decode_end(run: Fields) -> EndEvent | None:
-    """The inverse of `encode_end`; None for a run that has no last event."""
-    # `running` and `interrupted` runs have no last event.
+    """The inverse of `encode_end`; None for a `running` or `interrupted` run, which has no last
+    event."""
     kind = ENDS.get(run["status"])
     if kind is None:
         return None

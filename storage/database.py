@@ -57,13 +57,14 @@ def connect(
     """A connection with its pragmas set; `timeout`: seconds to wait for a lock."""
     # A reader or the writer must not create an empty file in place of one that was deleted.
     mode = "rwc" if create else "ro" if read_only else "rw"
-    # No isolation level: the module begins no transaction by itself, only our BEGIN does.
+    # No isolation level: sqlite3 begins no transaction implicitly, only our BEGIN does.
     connection = sqlite3.connect(
         f"{path.as_uri()}?mode={mode}", uri=True, timeout=timeout, isolation_level=None
     )
     try:
         connection.execute("PRAGMA foreign_keys = ON")
-        # With WAL a crash of the process loses nothing; a power failure the last transactions.
+        # With WAL a crash of the process loses nothing; a power failure may lose the last
+        # transactions.
         connection.execute("PRAGMA synchronous = NORMAL")
     except sqlite3.Error:
         connection.close()
@@ -154,7 +155,7 @@ def _migrate(connection: sqlite3.Connection) -> None:
         return
     with connection:
         connection.execute("BEGIN IMMEDIATE")
-        # What is still pending: another process may have migrated while this one waited for the
-        # lock.
+        # `apply` looks again for pending migrations: another process may have migrated while this
+        # one waited for the lock.
         migrations.apply(database)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")

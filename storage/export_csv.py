@@ -33,7 +33,7 @@ BIDI_CONTROLS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 ESCAPED = ("Cc", "Cs", "Zl", "Zp")
 OWN_LANES = ("combine", "llm", "verify", "commit")
 STAGES = ("draft", *OWN_LANES, "prefill")
-# A column for each field of a grant; two have names that would not be clear beside others.
+# A column for each field of a grant; two get longer names, to be clear among the other columns.
 SCHEDULED = tuple(field.name for field in dataclasses.fields(Scheduled))
 SCHEDULED_AS = {"decision": "schedule_decision", "reason": "schedule_reason"}
 
@@ -42,8 +42,9 @@ def rounds_csv(events: Sequence[Event]) -> str:
     """One row for each finished round, with a header; in a thinned run the `tree` column says so,
     and columns that need whole trees are empty.
 
-    A text that a spreadsheet would take for a formula gets an apostrophe in front; controls,
-    characters that change the direction of writing, and lone surrogates are written as escapes.
+    A text that a spreadsheet would take for a formula gets an apostrophe in front; controls other
+    than tab and line feed, characters that change the direction of writing, and lone surrogates are
+    written as escapes.
     """
     start = events[0] if events else None
     drafters = start.drafters if isinstance(start, RunStarted) else ()
@@ -51,7 +52,7 @@ def rounds_csv(events: Sequence[Event]) -> str:
     out = io.StringIO()
     writer = csv.writer(out)
     rows = [_row(one, drafters, thinned) for one in finished_rounds(events)]
-    # Heads too: they contain drafters' names, which may be any text.
+    # Column names are made safe too: they contain drafters' names, which may be any text.
     writer.writerow([csv_cell(head) for head in _row(_empty_round(), drafters, thinned)])
     for row in rows:
         writer.writerow([csv_cell(value) for value in row.values()])
@@ -166,10 +167,11 @@ def _stages(completed: RoundCompleted) -> dict[str, float]:
 
 
 def _by_drafter(one: FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any]:
-    """For each drafter: tokens drafted, nodes of the tree that it proposed, those emitted, its vote
-    weight, its score for the router, time."""
+    """For each drafter: tokens drafted, nodes of the tree that it proposed, the emitted ones of
+    these, its vote weight, its score for the router, its time. Of a fused draft only a drafter's
+    own tokens count (rank 0), not those of the trunk that it was fed."""
     drafted, proposed, accepted, spent = (Counter[str]() for _ in range(4))
-    fused = one.combined is not None and bool(one.combined.origins)  # the trunk was fed to all
+    fused = one.combined is not None and bool(one.combined.origins)
     for draft in one.drafted.drafts if one.drafted else ():
         drafted[draft.drafter] += sum(not fused or rank == 0 for rank in draft.ranks)
     emitted = one.verified.path[: one.completed.num_accepted] if one.verified else ()
@@ -192,7 +194,7 @@ def _by_drafter(one: FinishedRound, drafters: tuple[str, ...], thinned: bool) ->
 
 
 def csv_cell(value: Any) -> Any:
-    """A cell that no spreadsheet takes for a formula, without line ends."""
+    """A cell that no spreadsheet takes for a formula; see `rounds_csv` for its escapes."""
     if not isinstance(value, str):
         return value
     text = "".join(character if _harmless(character) else _escape(character) for character in value)

@@ -20,7 +20,7 @@ __all__ = ["INTERRUPTED", "events_json", "is_thinned", "safe_json", "summary_of"
 FORMAT = "specscope-events-1"
 INTERRUPTED = "interrupted"
 SAFE = frozenset((str, int, bool))
-# JSON allows them as they are; a page that holds the JSON in a script element does not.
+# JSON allows these characters unescaped; inside a script element of a page they are not safe.
 IN_HTML = (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"))
 
 

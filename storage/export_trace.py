@@ -43,7 +43,8 @@ Entry = dict[str, Any]
 
 def chrome_trace(events: Sequence[Event], status: str = INTERRUPTED) -> str:
     """The trace as JSON: complete events (`X`) in microseconds from the run's start, counters of
-    tokens, marks at start and end, and the run's summary under `otherData`."""
+    tokens and of the speculation length, marks at start and end, and the run's summary under
+    `otherData`."""
     start = events[0] if events else None
     drafters = start.drafters if isinstance(start, RunStarted) else ()
     lanes = _lanes(events, drafters)

@@ -190,7 +190,7 @@ def m005_minions(db: Database) -> None:
 
 @migrations()
 def m006_overlap(db: Database) -> None:
-    """`overlap_ratio` also counts drafting that passes for other requests hid."""
+    """`overlap_ratio` also counts drafting that ran during LLM passes for other requests."""
     # SQLite cannot alter a view.
     db.execute("DROP VIEW run_summary")
     _create_views(db, views.M006)
@@ -234,7 +234,7 @@ def m007_studies(db: Database) -> None:
 def m008_notes(db: Database) -> None:
     """A visitor's note on a run, also in the full-text index."""
     db.execute("ALTER TABLE runs ADD COLUMN note TEXT NOT NULL DEFAULT ''")
-    # Partial: for lists of runs with a note alone.
+    # A partial index: for lists of only the runs that have a note.
     db.execute("CREATE INDEX runs_noted ON runs(created_utc, id) WHERE note <> ''")
     create_index(db, ("prompt", "output", "note"))
     # For pieces of words, which full-text search does not find: a scan of the index reads the texts
@@ -295,7 +295,7 @@ def m010_thinning(db: Database) -> None:
     db.execute("ALTER TABLE rounds ADD COLUMN thinned INTEGER NOT NULL DEFAULT 0")
     for column in ("num_nodes INTEGER", "num_scored INTEGER", "sum_scores REAL"):
         db.execute(f"ALTER TABLE drafts ADD COLUMN {column}")
-    # runs.thinned: 0 if none of its rounds is, 1 some, 2 all. Partial: for finding the runs left.
+    # A partial index: for finding the runs that are not yet thinned completely.
     db.execute("CREATE INDEX runs_whole ON runs(created_utc, id, status) WHERE thinned < 2")
     db.execute("DROP VIEW ssm_scoreboard")
     _create_views(db, views.M010)
@@ -303,8 +303,8 @@ def m010_thinning(db: Database) -> None:
 
 @migrations()
 def m011_seen(db: Database) -> None:
-    """The last heartbeat of a study's process (seconds since 1970): of a process on another host
-    nothing else shows whether it still runs."""
+    """The last heartbeat of a study's process (seconds since 1970): nothing else shows whether a
+    process on another host still runs."""
     db.execute("ALTER TABLE studies ADD COLUMN seen_at REAL NOT NULL DEFAULT 0")
 
 
@@ -318,7 +318,8 @@ def m012_baselines(db: Database) -> None:
 
 @migrations()
 def m013_shares(db: Database) -> None:
-    """The part of a span that counts for its lane; in older runs SSMs drafted one after another."""
+    """The part of a span that counts for its lane; 1 in older runs, whose SSMs drafted one after
+    another."""
     db.execute("ALTER TABLE spans ADD COLUMN share REAL NOT NULL DEFAULT 1.0")
     for name in ("span_times", "ssm_scoreboard"):
         db.execute(f"DROP VIEW {name}")
@@ -327,7 +328,7 @@ def m013_shares(db: Database) -> None:
 
 @migrations()
 def m014_between(db: Database) -> None:
-    """The part of the time between a round's stages that was its own; unknown for older rounds."""
+    """The part of the time between a round's stages that counts for it; 0 in older rounds."""
     db.execute("ALTER TABLE rounds ADD COLUMN between_ms REAL DEFAULT 0.0")
 
 
@@ -372,7 +373,7 @@ def m019_own_tokens(db: Database) -> None:
 @migrations()
 def m020_schedules(db: Database) -> None:
     """How a run's rounds were scheduled, for lists: looked up without reading the rounds."""
-    # Of expressions: both values are in the JSON of a column.
+    # An index of expressions: both values are inside the JSON of a column.
     rule, live = SCHEDULED_PARTS
     db.execute(
         f"CREATE INDEX rounds_scheduled ON rounds (run, {rule}, {live})"
@@ -390,22 +391,23 @@ def m021_offload(db: Database) -> None:
 
 @migrations()
 def m022_nodes(db: Database) -> None:
-    """The machines (nodes) that draft for a round; NULL if none does, as in older runs."""
+    """Each round's requests to nodes, machines that draft for it; NULL if there are none, as in
+    older runs."""
     db.execute("ALTER TABLE rounds ADD COLUMN nodes_json TEXT")
 
 
 @migrations()
 def m023_ranks(db: Database) -> None:
     """How a run's LLM was divided among processes, and what these exchanged in each round; NULL
-    where it was in one, as in older runs."""
+    where one process held the whole LLM, as in older runs."""
     db.execute("ALTER TABLE runs ADD COLUMN ranks_json TEXT")
     db.execute("ALTER TABLE rounds ADD COLUMN traffic_json TEXT")
 
 
 @migrations()
 def m024_blocks(db: Database) -> None:
-    """The speeds of plain decoding and of a run in each block of their race; NULL where they were
-    measured once, as for older runs."""
+    """The speeds of plain decoding and of a run in each block, where both ran in turns; NULL where
+    they were measured once, as for older runs."""
     db.execute("ALTER TABLE runs ADD COLUMN baseline_blocks_json TEXT")
 
 

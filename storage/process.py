@@ -81,7 +81,7 @@ def _boot() -> str:
 
 def _exists(pid: int) -> bool:
     try:
-        # Signal 0 only asks whether the process exists.
+        # Signal 0 only checks that the process exists.
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
@@ -91,7 +91,7 @@ def _exists(pid: int) -> bool:
 
 
 def _posix_mark(pid: int) -> str | None:
-    """The start time by `ps`, in the form of POSIX and macOS."""
+    """The start time that `ps` prints, on macOS and other POSIX systems without /proc."""
     command = ["ps", "-o", "stat=", "-o", "lstart=", "-p", str(pid)]
     # The same mark from processes with other languages and time zones.
     environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}

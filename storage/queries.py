@@ -44,8 +44,8 @@ class RunQuery:
     `owner`: a visitor's key, None for all. `order`: a name in ORDERS (`passes`: fewest first).
     `llm`, `drafter`: names as in the runs, empty for all; the drafter NO_DRAFTER means plain
     decoding. `since_utc`, `until_utc`: runs made from then on, before then; ISO dates or times, UTC
-    without an offset. `noted`: only runs with a note; `alone`: only runs of no study. Raises
-    ConfigError.
+    without an offset. `noted`: only runs with a note; `alone`: only runs that belong to no study.
+    Raises ConfigError.
     """
 
     text: str = ""
@@ -93,14 +93,16 @@ def _moment(field: str, value: object) -> str:
         allowed = "empty, or a date or time such as 2026-01-31 or 2026-01-31T18:30"
         raise ConfigError.of(field, value, allowed) from error
     text = moment.replace(tzinfo=None).isoformat()
-    return text.rstrip("0") if "." in text else text  # the log's have three digits, or none
+    # Times in the log have three decimals or none: without trailing zeros, no time sorts after an
+    # equal one of the log.
+    return text.rstrip("0") if "." in text else text
 
 
 @dataclass(frozen=True, slots=True)
 class PlainSpeed:
     """The speed of plain decoding measured for a run: the `run_id` that measured it, and a note.
     `blocks`: the speeds of plain decoding and of the run in each block, if both ran in turns;
-    `same_text`: it was seen to write the run's text."""
+    `same_text`: plain decoding wrote the run's text; False also where this was not compared."""
 
     tokens_per_second: float
     run_id: str
@@ -120,7 +122,7 @@ class RunSummary:
     running in another process. `baseline`: what its speed-up was measured against, or None.
     `regret`: what another choice of SSMs would have cost, None where it was not counted.
     `schedules`: the rules that scheduled its rounds, empty if it had its own budget; `num_others`:
-    the most requests served at the same time.
+    the most other requests served at the same time.
     """
 
     run_id: str

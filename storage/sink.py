@@ -1,5 +1,5 @@
-"""The log's only writing connection: writes a list of units in one transaction. No thread, no
-clock.
+"""The connection of the log's writing thread: writes a list of units in one transaction. No thread,
+no clock.
 
 After an SQLite error the transaction is rolled back, and the next call reopens the file.
 """
@@ -43,7 +43,7 @@ __all__ = ["Sink", "run_output", "update_run"]
 # How long a transaction waits for another program's lock; then the log counts as paused.
 LOCK_TIMEOUT_S = 1.0
 
-# Times the columns of the widest table (`rounds`, 49) this must stay below 999: the most values
+# Times the columns of the widest table (`rounds`, 49) this must be at most 999: the most values
 # that a statement may have in SQLite before 3.32.
 ROWS_A_STATEMENT = 16
 
@@ -108,10 +108,10 @@ class Sink:
                 self._write(connection, units)
             return []
         except BAD_VALUES:
-            self._models = {}  # names may have got their keys in what was just undone
+            self._models = {}  # some keys may be those of rows that were just rolled back
             with connection:
                 connection.execute("BEGIN IMMEDIATE")
-                # A bad unit must not cost the others: each is written under a savepoint of its own.
+                # A bad unit must not undo the others: each is written under a savepoint of its own.
                 return self._write_singly(connection, units)
 
     def _write_singly(
@@ -154,7 +154,7 @@ class Sink:
                 store_regret(connection, unit)
 
     def _start(self, connection: sqlite3.Connection, unit: RunStart) -> None:
-        # Should the insertion fail, rounds must not go to an earlier run of the same name.
+        # Should the insertion fail, rounds must not go to an earlier run of the same id.
         self._runs.pop(unit.run_id, None)
         row = encode_start(unit.event, unit.owner, self.process, self._model_id)
         run = connection.execute(RUNS.insert(), row).lastrowid
@@ -183,10 +183,12 @@ class Sink:
     def _mark_hole(self, connection: sqlite3.Connection, unit: Unit) -> bool:
         """Records that the unit is missing; False if its run was deleted, so that nothing is
         lost."""
-        if isinstance(unit, RunStart | Measurement):  # a second run of the same name; no event
+        # A refused start has no row to mark (an earlier run may have its id); a measurement is no
+        # event, so none is missing.
+        if isinstance(unit, RunStart | Measurement):
             return True
         run = self._runs.get(unit.run_id, -1)
-        if isinstance(unit, End):  # it has ended, in an unknown way
+        if isinstance(unit, End):  # the run has ended, but how is not recorded
             update_run(connection, run, {"status": "interrupted"})
         return record_loss(connection, run, unit.num_events)
 
@@ -195,7 +197,7 @@ def insert_rows(connection: sqlite3.Connection, table: TableColumns, rows: Seque
     """Inserts rows in blocks.
 
     Python releases the GIL at every statement and has to wait for it while the engine works: one
-    statement for a block of rows takes a tenth of the waits of one for each row.
+    statement for a block of rows needs a tenth as many waits as one for each row.
     """
     whole = len(rows) - len(rows) % ROWS_A_STATEMENT
     blocks = (rows[i : i + ROWS_A_STATEMENT] for i in range(0, whole, ROWS_A_STATEMENT))
@@ -214,7 +216,7 @@ def record_loss(connection: sqlite3.Connection, run: int, num_lost: int) -> bool
 def store_baseline(connection: sqlite3.Connection, unit: BaselineRecord) -> None:
     """Stores a run's baseline in place of an earlier one; no effect on a deleted run.
 
-    The run is found by its name: it may have ended, in this process or an earlier one.
+    The run is found by its id: it may have ended, in this process or an earlier one.
     """
     plain = unit.baseline
     connection.execute(

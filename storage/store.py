@@ -1,4 +1,4 @@
-"""RunStore: the log of all runs in one SQLite file; nothing else opens that file.
+"""RunStore: the log of all runs in one SQLite file.
 
 Events are written by one thread with a queue; each read opens its own short-lived connection, in
 any thread. Several processes may use one file.
@@ -171,8 +171,8 @@ class RunStore:
         """Thins all but the newest `keep` runs; returns their number.
 
         Of a thinned run the accepted paths remain, and all figures, text, tokens and times. Runs
-        that are running or have no recorded end are skipped. Other writers may write in between.
-        Raises ConfigError, StoreError.
+        that are running, have no recorded end or lost events are skipped. Other writers may write
+        in between. Raises ConfigError, StoreError.
         """
         integer("keep", keep, 0, MOST_KEPT)
         self._catch_up()
@@ -200,7 +200,7 @@ class RunStore:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def settle(self) -> None:
-        """Sets the status of runs whose process is gone to `interrupted`, as opening does.
+        """Sets the status of runs whose process is gone to `interrupted`, as opening does. Raises
         StoreError."""
         with self._write_connection() as connection:
             mark_interrupted(connection)
@@ -216,7 +216,7 @@ class RunStore:
         return datasette_command(self.path)
 
     def runs(self, query: RunQuery) -> RunPage:
-        """The runs that `query` asks for, one page of them. Raises StoreError."""
+        """One page of the runs that match `query`. Raises StoreError."""
         self._catch_up()
         with read_connection(self.path) as connection:
             return select_runs(connection, query)

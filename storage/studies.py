@@ -58,8 +58,8 @@ class StudyLog:
     # -- writing --
 
     def save(self, study: dict[str, Any], total: int, owner: str = "") -> None:
-        """Stores a new study: its `study_id`, `kind`, `title`, `created_utc`, and the rest as JSON.
-        Its state is `stopped` until it is claimed."""
+        """Stores a new study as JSON, and its `study_id`, `kind`, `title` and `created_utc` as
+        columns. Its state is `stopped` until it is claimed."""
         values = {
             "study_id": encode_text(study["study_id"]),
             "kind": study["kind"],
@@ -79,7 +79,8 @@ class StudyLog:
             )
 
     def set_state(self, study_id: str, state: str, reason: str = "") -> None:
-        """Sets a study's state, with this process as its owner. Raises UnknownStudyError."""
+        """Sets a study's state, with this process as its owner. Raises StoreError for another state
+        than STUDY_STATES, UnknownStudyError."""
         values = {"state": state, "reason": encode_text(reason), **self._owner_values()}
         if state not in STUDY_STATES:
             raise StoreError.of("state", state, f"one of {', '.join(STUDY_STATES)}")
@@ -90,8 +91,9 @@ class StudyLog:
                 raise _unknown(study_id)
 
     def claim(self, study_id: str) -> bool:
-        """Makes this process the owner of a `running` study. False if a live process measures it,
-        or another study of this log."""
+        """Sets a study's state to `running`, with this process as its owner. Returns False, without
+        a change, while another live process measures this or any study of the log. Raises
+        UnknownStudyError."""
         with self._transaction() as connection:
             key = _key(connection, study_id)
             if any(self._elsewhere(row) for row in connection.execute(RUNNING)):
@@ -103,15 +105,15 @@ class StudyLog:
             return True
 
     def beat(self, study_id: str) -> None:
-        """Records a sign of life of this process, for other hosts. No effect if the study was
-        deleted."""
+        """Records a heartbeat of this process, for other hosts. No effect if the study was deleted
+        or is not `running`."""
         with self._transaction() as connection:
             query = "UPDATE studies SET seen_at = ? WHERE study_id = ? AND state = 'running'"
             connection.execute(query, (time.time(), encode_text(study_id)))
 
     def keep(self, study_id: str, cell: CellKey, result: dict[str, Any]) -> None:
         """Stores a cell's result, with `run_id` naming its run. An earlier result of the cell
-        stays."""
+        stays. Raises UnknownStudyError."""
         run_id = encode_text(str(result.get("run_id", "")))
         with self._transaction() as connection:
             study = _key(connection, study_id)
@@ -262,7 +264,7 @@ def mark_studies_interrupted(connection: sqlite3.Connection) -> None:
 
 
 def _is_orphaned(row: sqlite3.Row) -> bool:
-    """Whether the process that measures a study has ended, as far as this host can tell."""
+    """Whether the process that measures a study has ended, by `Process.is_gone`."""
     return decode_process(row).is_gone(row["seen_at"])
 
 

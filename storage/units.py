@@ -1,7 +1,7 @@
 """Turns events into units of writing: a run's start, a whole round, its end. Uses no database.
 
 A missing event (`seq` has a gap) makes a hole: later events of that run are counted, not written,
-except for the status that its end sets.
+except for its end.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class RegretRecord:
 
 
 Measurement = BaselineRecord | RegretRecord
-"""What is measured about a run, beside its events."""
+"""A measurement of a run, recorded in addition to its events."""
 Unit = RunStart | RoundRecord | Hole | End | Measurement
 # What completes a unit.
 BOUNDARIES = RunStarted | RoundCompleted | EndEvent | Measurement
@@ -163,7 +163,7 @@ class UnitBuilder:
         """Marks a hole that begins with a unit that could not be written."""
         self.dropped += unit.num_events
         run = self._runs.get(unit.run_id)
-        # Later events would follow a gap, and a reader would take the run for complete.
+        # A later unit would begin after the gap, and without a hole the run would seem complete.
         if run is not None and not run.has_hole and unit.num_events:
             self._open_hole(run)
             if isinstance(unit, RoundRecord):

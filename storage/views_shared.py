@@ -1,6 +1,7 @@
 """The SQL of the views that take batched drafting into account.
 
-Spans that share their time count in sums with their shares; the time covered is the same as before.
+Spans that share their time count in sums with their shares; `busy_ms`, the time covered, is the
+same as before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The log's only writing thread. Recording an event just appends it to a queue in memory.
+"""The thread that writes events to the log. Recording an event only appends it to a queue.
 
 The thread commits one transaction every INTERVAL_S, or one per round if rounds are slower. While
 the disk is full or the file is locked the log is paused: the thread retries with a growing delay,
@@ -53,9 +53,11 @@ class LogWriter:
         self._change = threading.Condition()
         # Guarded by `_change`:
         self._queue: deque[tuple[Event | Measurement, str]] = deque()
-        # Events so far: queued, taken by the thread, written or dropped, refused by a full queue.
+        # Numbers of events so far: put into the queue, taken by the thread, written or dropped by
+        # it (`_settled`), refused by a full or closed queue (`_dropped`).
         self._put = self._taken = self._settled = self._dropped = 0
-        # Whether a unit is complete, to write without waiting for the interval, to end after that.
+        # `_due`: a unit is complete, or upkeep may be due. `_urgent`: write without waiting for the
+        # interval. `_closing`: end the thread after writing.
         self._due = self._urgent = self._closing = False
         # Whether there may be upkeep to do.
         self._untidy = True
@@ -87,7 +89,8 @@ class LogWriter:
                 self._change.notify_all()
 
     def flush(self, timeout: float) -> bool:
-        """Writes now; True when every event queued before is written or dropped."""
+        """Writes now; True when every event queued before is written or dropped, False if that took
+        longer than `timeout` (s)."""
         with self._change:
             ticket = self._put
             self._urgent = True
@@ -154,7 +157,7 @@ class LogWriter:
             self._units += self._builder.add(event, owner)
 
     def _write(self) -> None:
-        # In portions, so that a long catching up keeps what it achieved and lets others write.
+        # In portions: an error undoes one portion only, and other programs can write in between.
         while self._units:
             chunk = [self._units[i] for i in range(min(len(self._units), UNITS_A_TRANSACTION))]
             try:

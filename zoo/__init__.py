@@ -1,5 +1,5 @@
 """How the bundled models are made: corpora to token files, training, distilling, evaluation.
 
-A recipe as a program, run as `python -m zoo`. Knows `core`, by whose engine it measures; knows
-nothing of the page or the run log.
+A recipe as a program, run as `python -m zoo`. Imports `core`, with whose engine it measures, and
+`lab.figures`; neither the page nor the run log.
 """

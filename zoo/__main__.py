@@ -237,7 +237,8 @@ def _teaching_of(arguments: argparse.Namespace) -> tuple[list[Student], Teaching
 def _result_cache(
     arguments: argparse.Namespace, work: str, engine: Engine, run_identity: Mapping[str, Any]
 ) -> ResultCache:
-    """Results of the same work with the same models and settings, before an interruption."""
+    """The results that the same work with the same models and settings stored before it was
+    interrupted; without --out none are stored."""
     if arguments.out is None:
         return NO_CACHE
     ssms = [name for each in arguments.ssm for name in ssms_named(each)]
@@ -254,7 +255,7 @@ def _folders(paths: Sequence[Path]) -> list[Path]:
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """Folder names where they tell the models apart, else the paths as given."""
+    """Folder names if all differ, else the paths as given."""
     names = [folder.resolve().name for folder in folders]
     return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
 

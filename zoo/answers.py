@@ -1,8 +1,8 @@
 """`python -m zoo answers`: a chat LLM's answers to many questions, as corpora to distil from.
 
 A document is a conversation in the LLM's own chat template, so that `zoo prepare` with its
-tokenizer reads back the tokens it was fed and wrote. A file of documents is written at a time: a
-kill costs one.
+tokenizer reads back the tokens that the LLM was fed and wrote. Documents are written file by file:
+a kill loses only the files that were not finished, at most FILES_AT_ONCE + 1.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def write_answers(
     max_new_tokens: int,
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Writes `folder/KIND/answers-NNNN.txt` for the prompts of each kind, the kinds in turn. Files
-    that are there are left alone. Raises ConfigError where the LLM has no chat template."""
+    """Writes `folder/KIND/answers-NNNN.txt` for the prompts of each kind, the kinds in turn.
+    Existing files are kept. Raises ConfigError where the LLM has no chat template."""
     checks.integer("tokens", max_new_tokens, 1, 4096)
     worker = Worker(engine, max_live=MAX_LIVE, threads=None)
     with closing(worker):
@@ -78,7 +78,7 @@ def _submit(worker: Worker, number: int, prompt: str, max_new_tokens: int) -> Ru
 
 
 def _write(engine: Engine, path: Path, runs: Sequence[Run]) -> str:
-    """Waits for the runs and writes their texts; returns a line on it."""
+    """Waits for the runs and writes their texts; returns a line about the file."""
     documents, count = [], 0
     for run in runs:
         outcome = Outcome()

@@ -70,7 +70,8 @@ class Generated(NamedTuple):
 
 
 class BatchGenerator:
-    """Raises ConfigError for an LLM that the lean pass does not compute."""
+    """Generates texts of an LLM in batches. Raises ConfigError for an LLM that the lean pass does
+    not compute."""
 
     def __init__(
         self, models: LoadedModels, seed: int = 0, clock: Callable[[], float] = time.monotonic
@@ -92,7 +93,7 @@ class BatchGenerator:
         return self._noise.get_state()
 
     def load_state(self, state: Tensor) -> None:
-        """Samples as after `state()`."""
+        """Restores a state that `state` returned."""
         self._noise.set_state(state.cpu())
 
     def batch_size(self, tokens: int) -> int:

@@ -2,8 +2,8 @@
 
 The LLM writes conversations for a part of the time; then students of one shape with one shared
 embedding learn its distributions together, each with the most weight on its own kinds of question.
-All of them are measured and written several times on the way. A run that was interrupted goes on
-with the batch of answers, or the training steps since a checkpoint, that it lost.
+All of them are measured and written several times on the way. A run that was interrupted can go on:
+it repeats only the batch of answers, or the training steps since the last checkpoint.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ FAMILY: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "ssm-text": ("text",),
     }
 )
-"""The students, and the kinds of question that are each one's own; none: it weighs all alike."""
+"""The students, each with its own kinds of question; a student without any weighs all alike."""
 # Weights of kinds that are not a student's own; the LLM's own questions are of any kind.
 OTHER_KIND, ANY_KIND = 0.25, 0.4
 
@@ -64,14 +64,14 @@ CHAIN = 4  # tokens of a draft
 EVALUATIONS = 5
 MAX_MINUTES = 60.0 * 24
 TRAINING = "training"
-"""The checkpoint of the training, beside those of the answers."""
+"""The name of the training's checkpoint; those of the answers have other names."""
 
 
 @dataclass(frozen=True, slots=True)
 class FamilyPlan:
     """`minutes` in all, `generation_minutes` of them for the LLM's answers to the `questions` (by
     kind) and to its own. `development`: prompts that are left out, for measurements.
-    `checkpoint_seconds`: of training, that an interruption may cost."""
+    `checkpoint_seconds`: seconds of training between two checkpoints."""
 
     minutes: float
     generation_minutes: float
@@ -107,8 +107,8 @@ class FamilyPlan:
 @dataclass(frozen=True, slots=True)
 class StudentAccuracy:
     """On the LLM's greedy answers. `agreement`: how often its most probable token is the LLM's.
-    `in_three`: how often the LLM's is among its first three. `acceptance_length`: tokens of an LLM
-    pass with greedy drafts of CHAIN tokens, the LLM's own one with them."""
+    `in_three`: how often the LLM's is among its first three. `acceptance_length`: tokens per LLM
+    pass with greedy drafts of CHAIN tokens, the LLM's own token included."""
 
     agreement: float
     in_three: float
@@ -127,8 +127,8 @@ def kind_weights(kinds: Sequence[str]) -> list[list[float]]:
 
 
 def make_family(models: LoadedModels, plan: FamilyPlan, out: Path) -> dict[str, Any]:
-    """Makes the family of the LLM and writes it into the folder `out/models`, or goes on with one
-    of the same plan that was interrupted; returns the figures of its `training.json`."""
+    """Makes the family of the LLM and writes it into the folder `out/models`, or resumes an
+    interrupted run of the same plan; returns the figures of its `training.json`."""
     _check_folder(out / "models")
     generator = BatchGenerator(models, plan.seed, plan.clock)
     checkpoint = FamilyCheckpoint(out, plan.identity(models), generator.device)

@@ -20,7 +20,7 @@ __all__ = ["chat_prompts"]
 # By kind: groups of templates, each with the topics that are filled in.
 TOPICS = Path(__file__).parent / "chat_prompts.json"
 
-# Around a passage of the domain of this name, by kind.
+# By kind: pairs of a domain and a template for passages of that domain.
 _PASSAGES: Mapping[str, Sequence[tuple[str, str]]] = MappingProxyType(
     {
         "writing": (("stories", "Continue this story: {}"),),

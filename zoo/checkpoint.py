@@ -33,7 +33,7 @@ class TrainingCheckpoint:
         """Replaces the file.
 
         `spent`: seconds of the budget. `evaluation_due`: this step is still to be evaluated.
-        ModelError if the loss is not finite; the old file stays.
+        Raises ModelError if the loss is not finite; the old file stays.
         """
         loss = trainer.loss()
         if not math.isfinite(loss):

@@ -1,8 +1,8 @@
 """The windows of tokens that training steps use: a mixture of domains, each shuffled anew in every
 epoch.
 
-A pure function of seed and position, so that a resumed run continues with the next batch. Knows
-nothing of models.
+A pure function of seed and position, so that a resumed run continues with the next batch.
+Independent of models.
 """
 
 from __future__ import annotations

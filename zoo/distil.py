@@ -120,8 +120,9 @@ class Teaching:
         return memory
 
     def of_one_length(self) -> TrainingRun:
-        """The run; with `remembered`, all its windows have the length that other runs reach last:
-        cached windows cannot change, and at positions never trained on an SSM predicts poorly."""
+        """The run; with `remembered`, all its windows have the length `late_context`, which other
+        runs use only at their end: cached windows cannot change, and an SSM predicts poorly at
+        positions that it was never trained on."""
         if not self.remembered:
             return self.run
         schedule = self.run.preset.schedule

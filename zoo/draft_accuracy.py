@@ -86,7 +86,7 @@ def _agreement_and_overlap(
 @torch.inference_mode()
 def _log_probabilities(model: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
     """`log_probabilities` (n, length, V), of _AT_ONCE texts at a time: they are the largest tensors
-    here. Leaves the model in the mode that it came in."""
+    here. Restores the model's mode (training or evaluation)."""
     was_training = model.training
     model.train(False)
     starts = range(0, len(inputs), _AT_ONCE)

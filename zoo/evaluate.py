@@ -2,8 +2,8 @@
 tokenizer, domain by domain.
 
 Every held-out token but the first is predicted once, from the tokens before it in its window.
-Results of a folder's weights are cached next to the tokens, a few windows in each file. Knows
-nothing of training.
+Results of a folder's weights are cached next to the tokens, a few windows in each file.
+Independent of training.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def evaluate_folder(
 ) -> dict[str, HeldOut]:
     """Measures the model in `folder` in float32 on all held-out tokens of `store`.
 
-    ModelLoadError where it does not open, VocabMismatchError where its tokenizer is another.
+    Raises ConfigError for a `context` of more positions than the model has, ModelLoadError if the
+    model cannot be loaded, VocabMismatchError if it has another tokenizer.
     """
     model = open_model(folder)
     limit = model.config.max_position_embeddings
@@ -78,7 +79,7 @@ def measure(
     cache: ResultCache = NO_CACHE,
 ) -> dict[str, HeldOut]:
     """Held-out scores by domain, on each domain's first `max_tokens` or on all. `cache`: earlier
-    results. Leaves the model in the mode (training or evaluation) that it came in.
+    results. Restores the model's mode (training or evaluation).
     """
     was_training = model.training
     model.eval()
@@ -155,7 +156,7 @@ def _hash_of(ids: np.ndarray) -> str:
 
 
 def check_vocabulary(folder: Path, store: TokenStore, field: str = "models") -> None:
-    """VocabMismatchError where the folder's tokenizer is not the one of the token files."""
+    """Raises VocabMismatchError if the folder's tokenizer is not that of the token files."""
     pair = open_tokenizer(folder, field), open_tokenizer(store.tokenizer_folder)
     differs = first_differing_id(*pair)
     if differs is not None:

@@ -31,7 +31,7 @@ class Total(NamedTuple):
         return self.cost / self.weight
 
 
-_LEAST_LEFT = 1e-6  # sums of float32 probabilities may pass 1 by less
+_LEAST_LEFT = 1e-6  # of 1: a sum of float32 probabilities may be slightly above 1
 Loss = Callable[[nn.Module, Tensor], Total]
 
 

@@ -1,8 +1,8 @@
 """Conversations sampled from a chat LLM alone, to distil SSMs from.
 
 Half of the questions are those of `zoo.chat_prompts`; the LLM writes the other half: it samples the
-user's turn of its own chat template (Magpie, arXiv 2406.08464). The LLM's
-largest probabilities at each token of an answer are kept, so that it runs once.
+user's turn of its own chat template (Magpie, arXiv 2406.08464). The LLM's largest probabilities at
+each token of an answer are kept, so that it runs once.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ class Questions:
         return [one for one in prompts if len(one[1]) <= self._lengths.prompt]
 
     def own_questions(self, count: int) -> list[str]:
-        """Of `count` sampled turns of the user those that end by an end-of-text token."""
+        """Samples `count` turns of the user; returns those that end with an end-of-text token, are
+        long enough and are not left out."""
         stop = BatchLimits(self._lengths.question, ENDED_QUESTIONS)
         turns = self._generator.generate([self._before_question] * count, [1.0] * count, stop)
         results = []
@@ -121,7 +122,7 @@ class Questions:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Goes on behind the batches that came before `state()`."""
+        """Continues after the batches that came before `state()`."""
         self._num_taken, self._own = state["taken"], list(state["own"])
         self._noise.setstate(state["noise"])
 
@@ -154,9 +155,9 @@ def own_answers(
 ) -> TrainingTokens:
     """Answers to batch after batch of questions until the deadline; one batch at least.
 
-    Each batch is stored in the `checkpoint`. Behind those that it has, the time that was left when
-    the last one was stored counts, not `deadline`. ConfigError where no question of the first batch
-    is short enough."""
+    Each batch is stored in the `checkpoint`. If it has batches already, `deadline` is not used, but
+    the time that was left when the last of them was stored. ConfigError where no question of the
+    first batch is short enough."""
     parts: list[TrainingTokens] = []
     seconds_left = 0.0
     while checkpoint is not None and (stored := checkpoint.load(_batch_name(parts))) is not None:

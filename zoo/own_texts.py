@@ -80,7 +80,7 @@ class OwnTexts:
     def _generate_batch(self, domain: str, number: int) -> np.ndarray:
         form = self.form
         domains = sorted(self.tokens)
-        # Each batch has noise of its own: a missing one is generated again as it was.
+        # Each batch has noise of its own: a missing one is generated again with the same texts.
         noise = np.random.default_rng((self.seed, domains.index(domain), number))
         prefixes = self._prefixes(self.tokens[domain], self.prefix(number), noise)
         temperature = form.temperatures[number % len(form.temperatures)]

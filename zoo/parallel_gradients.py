@@ -78,7 +78,7 @@ class ParallelGradients:
         return self._pool.map(compute, parts)
 
     def close(self) -> None:
-        """Ends the threads and restores torch's number of cores."""
+        """Ends the threads and restores torch's own number of threads."""
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None

@@ -59,9 +59,9 @@ class Preset:
     minutes: float
     schedule: Schedule = Schedule()
     vocab_size: int = 4096
-    tokenizer_bytes: int = 4_000_000  # of each domain, for tokenizer training: none outweighs
+    tokenizer_bytes: int = 4_000_000  # of each domain, at most, that the tokenizer is trained on
     max_position_embeddings: int = 1024
-    own_corpus_bytes: int = 0  # > 0: without corpora, so much of the standard library serves
+    own_corpus_bytes: int = 0  # of the standard library, used without corpora; 0: corpora needed
 
 
 def preset(name: str) -> Preset:
@@ -71,8 +71,8 @@ def preset(name: str) -> Preset:
 
 
 def only(preset: Preset, names: Sequence[str]) -> Preset:
-    """A preset of its models of these names, or of all where there are none; ConfigError for a name
-    that it does not have."""
+    """The preset with only its models of these `names`, with all if there are no names. Raises
+    ConfigError for a name that it does not have."""
     all_names = tuple(recipe.name for recipe in preset.models)
     for name in names:
         checks.choice("only", name, all_names)
@@ -140,7 +140,7 @@ _SMOKE = Preset(
     own_corpus_bytes=600_000,
 )  # fmt: skip
 
-# What two CPU cores train in two hours; the bundled LLM began as this one's.
+# What two CPU cores train in two hours; the bundled LLM began as the LLM of this preset.
 _CPU = Preset(
     name="cpu",
     models=(

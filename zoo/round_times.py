@@ -98,8 +98,8 @@ def time_runs(
         for place, (name, speculation) in enumerate(contest.items())
     }
     if not all(map(cache.has, runs)):
-        # Also of resumed work: the first passes of a process are slower.
-        for speculation in contest.values():  # a warm-up of one prompt
+        # A warm-up of one prompt, for resumed work too: the first passes of a process are slower.
+        for speculation in contest.values():
             _run(engine, _request(workload, 0, 0, speculation))
     for result, (name, request) in runs.items():
         times[name].add(**cache.get_or_compute(result, partial(_run, engine, request)))

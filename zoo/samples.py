@@ -121,7 +121,7 @@ def parse_verdict(prompt: str, continuation: str, cut: bool) -> str:
             if error.msg != "incomplete input" or not cut:
                 return DOES_NOT
             lines.pop()
-        except (ValueError, RecursionError, MemoryError):  # null bytes; nested beyond reason
+        except (ValueError, RecursionError, MemoryError):  # null bytes; nested too deeply
             return DOES_NOT
         else:
             return PARSES

@@ -1,5 +1,5 @@
-"""Models of one shape with one embedding, as ordinary folders for transformers: the embedding is
-one file beside them, which the index of each names, since it is most of their bytes.
+"""Models of one shape with one embedding, as ordinary folders for transformers. The embedding, most
+of their bytes, is stored once, in a file next to them that the index of each names.
 """
 
 from __future__ import annotations

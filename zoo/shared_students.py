@@ -45,7 +45,8 @@ CHUNK = 16_384
 
 @dataclass(frozen=True, slots=True)
 class StudentShape:
-    """The shape of each student. `head`: the first token ids, which have logits (`narrow_head`)."""
+    """The shape of each student. `head`: how many token ids, the first ones, have logits
+    (`narrow_head`)."""
 
     layers: int = 4
     hidden: int = 256
@@ -106,7 +107,7 @@ def new_students(shape: StudentShape, count: int, wide: Tensor, seed: int) -> Le
 
 
 def member(students: LeanWeights, number: int) -> LeanWeights:
-    """One of them, with the embedding of all."""
+    """One student, with the embedding of all."""
     layers = tuple(
         replace(layer, **{name: tensor[number] for name, tensor in _tensors(layer).items()})
         for layer in students.layers
@@ -115,7 +116,7 @@ def member(students: LeanWeights, number: int) -> LeanWeights:
 
 
 def hidden_states(w: LeanWeights, ids: Tensor) -> Tensor:
-    """What the students' head is multiplied with, (students, windows x length, hidden), for ids
+    """The last hidden states, after the norm, (students, windows x length, hidden), for ids
     (windows, length)."""
     windows, length = ids.shape
     students, tokens = len(w.norm), windows * length

@@ -33,15 +33,16 @@ __all__ = [
 TOGETHER = "all, `best`"
 RatioInterval = tuple[float, float | None, float | None]
 """A ratio, and the ends of its interval."""
-NOTICEABLE = 1.05  # a gain below is hardly felt
+NOTICEABLE = 1.05  # a smaller speed-up is hardly worth it
 
 
 @dataclass(frozen=True, slots=True)
 class Speedup:
     """One SSM's speed-up, or that of all together (then `length` is 0: it adapts). `acceptance`:
-    the share of first drafted tokens that the LLM accepts. `tokens_per_pass`: of chains of LONGEST.
-    `cost`: the time of an SSM's pass over that of the LLM's. `predicted` and `measured`: speed over
-    the LLM's alone; `low` and `high`: the 95 % interval over prompts, None for a single prompt.
+    the share of first drafted tokens that the LLM accepts. `tokens_per_pass`: of chains of LONGEST,
+    for all together with `best`. `cost`: the time of an SSM's pass over that of the LLM's.
+    `predicted` and `measured`: speed over the LLM's alone; `low` and `high`: the 95 % interval over
+    prompts, None for a single prompt.
     """
 
     name: str

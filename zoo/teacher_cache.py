@@ -39,8 +39,8 @@ class TopTokens(NamedTuple):
 
 class TeacherCache:
     """Each of the `rows` is cut into windows of `length` inputs; `count` tokens are stored for each
-    position. `folder`: of this teacher alone; file names do not tell teachers apart. Safe to use
-    from several threads."""
+    position. `folder`: of this teacher alone, since file names do not depend on the teacher. Safe
+    to use from several threads."""
 
     def __init__(
         self,

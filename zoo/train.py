@@ -180,7 +180,7 @@ def _spend_budget(
         curve.begin()
     else:
         progress.note(f"resumes at step {trainer.num_steps}, {min(spent / budget, 1.0):.0%} done")
-    # `spent` alone is saved: time between two sessions does not count.
+    # Only `spent` is saved: the time between an interruption and the resumed run does not count.
     last, saved_at = run.clock(), spent
     while evaluation_due or spent < budget:
         if evaluation_due:

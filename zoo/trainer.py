@@ -22,7 +22,7 @@ from zoo.presets import ModelRecipe, Preset, Schedule
 
 __all__ = ["Trainer", "learning_rate", "new_model", "window_length"]
 
-_SMOOTHING = 0.05  # weight of the newest step in the running loss, once there are enough of them
+_SMOOTHING = 0.05  # weight of the newest step in the running loss, after the first 20 steps
 
 
 def new_model(recipe: ModelRecipe, preset: Preset, vocab_size: int, seed: int) -> LlamaForCausalLM:

@@ -111,8 +111,8 @@ def _llama_cpp_name(name: str) -> str:
 
 
 def write_gguf(module: Any, path: Path) -> dict[str, Any]:
-    """Writes a transformers module of float32 or bfloat16 with its weights as they are. Token ids
-    are fed and read as numbers, so the file has no vocabulary but its size.
+    """Writes a transformers module of float32 or bfloat16 with unchanged weights (`tensors_of`).
+    Token ids are fed and read as numbers, so the file has no vocabulary but its size.
 
     Raises ImportError without the package, UnsupportedModelError for another model, OSError.
     """

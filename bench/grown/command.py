@@ -66,7 +66,7 @@ class GrowthRequest:
 @dataclass(frozen=True, slots=True)
 class Member:
     """A model to grow: its folder, the name of its source, and the plan, without which it is used
-    unchanged. `target_params`: the number of parameters that was asked for."""
+    unchanged. `target_params`: the requested number of parameters."""
 
     folder: Path
     source: str

@@ -18,7 +18,7 @@ from core.errors import ConfigError, UnsupportedModelError
 from core.words import number_of
 
 FULL_ALLOWED = 1e-3
-# Times the largest logit: half precisions round sums that are made in another order.
+# Relative to the largest logit: half precisions round, and the sums are made in another order.
 HALF_ALLOWED = 0.06
 FULL_PRECISION = (torch.float32, torch.float64)
 

@@ -133,8 +133,8 @@ def _candidates(small: ModelShape, params: int, factors: Iterable[int]) -> Itera
 
 
 def _with_nearest_ffn(shape: ModelShape, params: int) -> ModelShape:
-    """The shape with the feed-forward size that comes closest to `params`, from the present one and
-    MIN_FFN_RATIO up to MAX_FFN_RATIO of the hidden size."""
+    """The shape with the feed-forward size that comes closest to `params`: at least the present
+    size and MIN_FFN_RATIO of the hidden size, at most MAX_FFN_RATIO of it."""
     without_ffn = replace(shape, ffn=0).parameters
     per_ffn = replace(shape, ffn=1).parameters - without_ffn
     target = round((params - without_ffn) / per_ffn / FFN_MULTIPLE) * FFN_MULTIPLE
@@ -144,8 +144,9 @@ def _with_nearest_ffn(shape: ModelShape, params: int) -> ModelShape:
 
 
 def _dissimilarity(small: ModelShape, shape: ModelShape, params: int) -> float:
-    """The sum of squared log ratios, so that growth is divided between layers and feed-forward; a
-    deeper model counts as less different than one with other proportions."""
+    """Squared log ratios, summed so that growth is divided between layers and feed-forward (a
+    deeper model counts as less different than one with other proportions), plus the squared
+    deviation from `params` in tolerances."""
     width = math.log(shape.ffn / shape.hidden * small.hidden / small.ffn)
     depth = math.log(shape.layers / small.layers)
     miss = (shape.parameters / params - 1) / TOLERANCE

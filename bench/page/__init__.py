@@ -1,2 +1,2 @@
-"""Measurements of the page in a real Chromium. Only this folder and the suites of the page import
-ui and storage."""
+"""Measurements of the page in a real Chromium. In bench only this folder imports ui; the suite
+`sessions` imports storage too."""

@@ -37,8 +37,8 @@ def playback_worker(models: LoadedModels, rounds: int, rounds_a_second: float) -
 
 
 def measure(browser: Any, rounds: int, speed: float) -> dict[str, float]:
-    """Milliseconds between frames (median, 95th percentile, largest), their number and the
-    seconds."""
+    """Milliseconds between frames (median, 95th and 99th percentile, largest), their number, the
+    share of at most 50 ms, the seconds, and the browser's long tasks."""
     tab = Tab(browser)
     models = load_models(dtype="float32", device="cpu")
     with open_site(playback_worker(models, rounds, ROUNDS_A_SECOND / speed)) as site:
@@ -119,8 +119,9 @@ def token_delays(tab: Tab, site: Site) -> dict[str, Any]:
 
 
 def measure_stop(tab: Tab, site: Site, tokens: int) -> dict[str, Any]:
-    """Stops a real run of plain decoding in its middle: rounds and milliseconds from the click to
-    the run's last event."""
+    """Stops a real run of plain decoding in its middle. Milliseconds to the run's last event, from
+    the click (`ms`) and from the server's request to stop (`ms_in_the_engine`); the `rounds` after
+    that request, `of` all."""
     page = open_page(tab, site.url)
     page.evaluate(SEEN_SCRIPT.read_text(encoding="utf-8"))
     choose(page, "autoregressive", tokens)

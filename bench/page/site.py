@@ -24,8 +24,8 @@ from ui.server.visitors import Access
 @dataclass
 class EventClock:
     """Times of the engine's events by run, in milliseconds of the system clock, which browsers use
-    too. `tokens`, `rounds`: of each; `stop_requests`: when Stop was called; `cancelled`: when the
-    run had ended after it.
+    too. `tokens`, `rounds`: a time for each token and each round; `stop_requests`: when Stop was
+    called; `cancelled`: when the run had ended after it.
     """
 
     tokens: dict[str, list[float]] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """`acceptance`: tokens per LLM pass, with intervals over prompts; independent of time.
 
-By SSM and their union, coupled and plain, by tree width, length and combine rule, and by the
-drafters that look up; continuations that repeat themselves have tables of their own.
+It compares single SSMs and their union, coupled and plain drafts, tree widths, lengths, combine
+rules and lookup drafters. Continuations that repeat themselves are counted apart.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _measure_row(
     engine: Engine, settings: Settings, prompts: Sequence[Prompt], row: AcceptanceRow
 ) -> list[dict[str, Any]]:
     row_cases = cases(settings, prompts, row.kind.temperature)
-    if row.learns:  # from this row's texts alone, one after another
+    if row.learns:  # only from the texts of this row: a new engine, one request after another
         with closing(Engine(engine.models)) as new_engine:
             outcomes = decode(new_engine, row_cases, row.speculation)
     else:

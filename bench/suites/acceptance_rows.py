@@ -108,7 +108,7 @@ def _of_kind(kind: DecodingKind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRo
 def _combine_rows(
     kind: DecodingKind, best: DecodingKind, ssms: tuple[str, ...]
 ) -> Iterator[AcceptanceRow]:
-    """The combine rules on the same SSMs: the vote, trees between it and the union, the pool."""
+    """The combine rules on the same SSMs: `vote`, `vote_tree`, `log_pool` and `union`."""
     for rule in WEIGHTS:
         yield _row("combine", f"vote, {rule}", kind, CHAIN, ssms, combine="vote", weights=rule)
     yield _row("combine", "union, chains", kind, CHAIN, ssms)
@@ -123,7 +123,7 @@ def _combine_rows(
 
 
 def _lookup_rows(best: DecodingKind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRow]:
-    """The lookup drafters: without an SSM, and beside all SSMs."""
+    """The lookup drafters: without an SSM, and together with all SSMs."""
     alone: tuple[tuple[str, ...], ...] = ((NGRAM,), (SUFFIX,), (TABLE,), (SUFFIX, TABLE))
     rows = [(" + ".join(each), each, LOOKUP_NODES) for each in alone]
     rows.append((f"SSMs + {SUFFIX} + {TABLE}", (*ssms, SUFFIX, TABLE), EQUAL_NODES))

@@ -131,7 +131,7 @@ def sweep_figures(
 
 def best_variant(results: Results, dtype: str, temperature: float, family: str) -> str:
     """The fastest variant of a family, by all tokens over all seconds, among those that were run on
-    every prompt of the family's sweep (it may not have been installed always)."""
+    every prompt of the family's sweep (llama.cpp may not have been installed always)."""
     per_prompt = [
         {name: figure for name, figure in figures.items() if name.startswith(family)}
         for figures in sweep_figures(results, dtype, temperature)

@@ -1,6 +1,6 @@
 """`gpu-bundled`: the bundled family on a GPU. Plain decoding, `best`, a fixed tree whose rounds run
 as captured graphs, and transformers' `generate`; the bytes that plain decoding reads a second
-against the copy bandwidth that is measured beside it; the share of a round in which no kernel runs.
+against the copy bandwidth measured in the same block; the share of a round in which no kernel runs.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class GpuContest(Suite):
 
 
 def copy_bandwidth(device: torch.device, size: int = COPY_BYTES) -> float:
-    """Copy bandwidth of the device in bytes a second, reads plus writes; the median of some."""
+    """Copy bandwidth of the device in bytes a second, reads plus writes; the median of COPIES."""
     size = size if device.type == "cuda" else size >> 4
     source = torch.zeros(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
@@ -183,7 +183,7 @@ def gaps(
     engine: Engine, case: DecodeCase, speculation: SpeculationConfig
 ) -> dict[str, float] | None:
     """`rounds` that were traced, their `kernels`, and the `idle` fraction; None if no kernel ran,
-    as on a CPU, or the text ended before."""
+    as on a CPU, or the text ended before the trace."""
     from torch.profiler import ProfilerActivity, profile
 
     events = engine.generate(request(case, speculation))

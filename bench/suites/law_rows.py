@@ -6,9 +6,10 @@ Products, each at temperature 0 and above, with one request and with several at 
 3. combine rules x length policies x pipeline modes
 4. draft kinds x verification rules x drafters x shapes, for `union`
 5. presets x schedules; with several requests only
-6. routing rules x draft kinds, fused ones too, drawn ones (whose tokens cannot be compared) not
-and prompt lookup by itself. Rows that equal others are left out; rows that cannot be compared token
-by token are listed once.
+6. routing rules x draft kinds, also fused ones, but no drawn ones: their tokens cannot be compared
+7. prompt lookup without an SSM
+
+Rows that equal others are left out; rows that cannot be compared token by token are listed once.
 
 Fields not crossed in products 2, 3 and 6 are filled pairwise: every valid pair of values occurs at
 each temperature.
@@ -50,7 +51,7 @@ SHAPES: tuple[Values, ...] = (
     {"expansion": (1,), "speculation_length": 3, "max_tree_nodes": "uncut"},
 )
 
-# What product 6 leaves open.
+# Fields that product 6 fills pairwise.
 ROUTED_FIELDS: Mapping[str, Sequence[Any]] = MappingProxyType(
     {
         "schedule": tuple(SCHEDULES),
@@ -89,8 +90,7 @@ class LawRow:
 
 
 def law_rows() -> tuple[LawRow, ...]:
-    """All rows: the products above, and prompt lookup by itself; a few configurations are in two
-    of them."""
+    """All rows of the products above; a few configurations are in two of them."""
     return (
         *_preset_rows(),
         *_ngram_rows(),
@@ -129,7 +129,7 @@ def _scheduled_rows() -> Iterator[LawRow]:
 
 
 def _routed_rows() -> Iterator[LawRow]:
-    """Product 6. SSMs draft each for itself and all together (`log_pool`, fusion)."""
+    """Product 6. SSMs draft separately, or together (`log_pool`, fused drafts)."""
     for temperature in TEMPERATURES:
         # Drafts whose tokens can be compared, and that SpeculationConfig.resolve does not replace.
         drafts = [
@@ -210,7 +210,7 @@ def open_fields(temperature: float, crossed: list[Values]) -> dict[str, Sequence
 
 
 def is_valid(values: Values) -> bool:
-    """Whether the values may be combined and each of them has an effect."""
+    """Whether the values may be combined and all of them have an effect."""
     combine, kind = values.get("combine", COMBINES[0]), values.get("draft", "auto")
     rule, draft, pipeline = combine_rule(combine), draft_kind(kind), values.get("pipeline")
     weighed = rule.weighted or "combine" not in values
@@ -239,7 +239,7 @@ def _draft_rows() -> Iterator[LawRow]:
             yield LawRow("rules", temperature, config.resolve(temperature), together)
 
 
-# -- pairwise filling, whatever the values mean --
+# -- pairwise filling, independent of what the values mean --
 
 
 def pairwise_rows(

@@ -63,8 +63,8 @@ class Length(Suite):
         return Report(tables(context))
 
     def _hopeless(self, context: Context, dtype: str, repeat: int) -> None:
-        """All prompts in one engine, since the part measures how fast its policy gives up on the
-        SSM. The result is stored as one sample, so an interrupted run begins anew."""
+        """All prompts in one engine, since the part measures how fast its policy stops drafting
+        with the SSM. The result is stored as one sample, so an interrupted run begins anew."""
         key = {"part": "hopeless", "dtype": dtype, "repeat": repeat}
         if context.results.has(**key):
             return

@@ -45,7 +45,7 @@ CONTESTANTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "specinfer, each": ("specinfer", "each"),
         "specinfer, shared": ("specinfer", "shared"),
         "minions, each": ("minions", "each"),
-        # `shared` over presets that are pipelined across requests, each with half of them a pass.
+        # `shared` with presets that are pipelined across requests: half of them in each pass.
         "minions, shared": ("minions", "shared"),
         "cosine, shared": ("cosine", "shared"),
         "cosine, cosine": ("cosine", "cosine"),
@@ -60,7 +60,7 @@ MAX_CONCURRENT = 8
 PERCENTILES = (0.5, 0.95, 0.99)
 # Candidates for the distance from one prompt to the next, see `_prompt_step`.
 PRIMES = (7, 11, 13, 17)
-# Prompts by which the first one of a repeat moves on, so that repeats differ.
+# Offset of the first prompt from one repeat to the next, so that repeats differ.
 REPEAT_OFFSET = 11
 # By measure: what it is, and decimals where all percentiles are in one cell.
 MEASURES = {"ttft_ms": ("first token", 0), "tpot_ms": ("per token", 1)}

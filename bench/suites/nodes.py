@@ -1,6 +1,6 @@
-"""`nodes`: SSMs in other processes against SSMs in this one, over loopback and over a relay
-that makes the wire longer, alone and drafting ahead; predicted tokens a second; how many clients
-nodes allow for, simulated and served."""
+"""`nodes`: SSMs in other processes against SSMs in this one, over loopback and over a relay that
+adds latency, with and without drafting ahead; predicted tokens a second; how many clients nodes
+allow for, simulated and served."""
 
 from __future__ import annotations
 
@@ -34,18 +34,19 @@ from core.remote_ssms.connecting import connect_nodes
 from lab.order import Block
 
 PLAIN, LOCAL, LOOPBACK = "plain", "local", "loopback"
-AHEAD = ", ahead"  # behind the name of a contestant that drafts ahead
+AHEAD = ", ahead"  # ends the name of a contestant that drafts ahead
 PRESET = "specinfer"
-RELAYS_MS = (1, 5, 20)  # both ways together
-TREE_NODES = 16  # of a tree
+RELAYS_MS = (1, 5, 20)  # added to a round trip
+TREE_NODES = 16  # the node budget of a tree
 PARTS = 2  # processes among which the SSMs are divided
-# Criteria: added to a local round by loopback, error of a prediction, clients over their bound.
+# Criteria: at most this share is added to a local round by loopback, at most this error of a
+# prediction, at least this share of the bound of clients.
 MOST_ADDED, WITHIN, LEAST_OF_BOUND = 0.10, 0.20, 0.9
 CAPACITY_NODES, CLIENTS = (1, 2, 4), (4, 16)  # of the simulation
 SERVED_CLIENTS = (4, 8)
 # Spans in which a drafter works; the first round's prefill is neither.
 DRAFTING = ("draft", "catch_up")
-# Contestants of the clients that are served: engine and pipeline mode.
+# The contestants that serve several clients: engine and pipeline mode.
 SERVED_WAYS = MappingProxyType(
     {
         LOCAL: (LOCAL, "off"),
@@ -112,7 +113,7 @@ def engine_over(models: LoadedModels, addresses: Sequence[str]) -> Engine:
 
 @contextmanager
 def node_process(ssms: Sequence[str], dtype: str) -> Iterator[str]:
-    """A node with these bundled SSMs; its address."""
+    """Runs a node with these bundled SSMs; yields its address."""
     command = ["core.nodes", "--listen", "127.0.0.1:0", "--dtype", dtype, "--threads", "1"]
     with _process([*command, "--ssm", *ssms], "node on ") as address:
         yield address
@@ -120,7 +121,7 @@ def node_process(ssms: Sequence[str], dtype: str) -> Iterator[str]:
 
 @contextmanager
 def relay_process(address: str, ms: int) -> Iterator[str]:
-    """A relay before an address; its own address."""
+    """Runs a relay to `address` that adds `ms` to a round trip; yields the relay's address."""
     with _process(["bench.relay", address, str(ms)], "relay on ") as own:
         yield own
 
@@ -148,7 +149,8 @@ def _process(command: Sequence[str], begin: str) -> Iterator[str]:
 def _text(
     context: Context, engine: Engine, block: Block, preset: str = PRESET, pipeline: str = "off"
 ) -> dict[str, Any]:
-    """One text; of its rounds after the first the mean time, its parts, and the nodes' trips."""
+    """Decodes one text: its ids and speed, and of its rounds after the first the mean time, the
+    times of verifying and drafting, and the nodes' round trips."""
     case = context.case(block.item, block.repeat, 0.0, ignore_eos=True)
     outcome, rounds = Outcome(), list[RoundCompleted]()
     # A budget that is given: `auto` measures, and so may differ between engines.
@@ -266,8 +268,8 @@ def _wire_table(dtype: str, samples: Sequence[Row]) -> str:
 
 
 def predicted_rate(contestant: str, loopback: Row) -> float:
-    """Tokens a second over a relay, from the figures of the same block over loopback: a round takes
-    as much longer as the relay delays. 0 for contestants without a relay."""
+    """Tokens a second over a relay, from the figures of the same block over loopback: each round
+    takes longer by the relay's delay. 0 for contestants without a relay, and for drafting ahead."""
     if not contestant.startswith("relay") or contestant.endswith(AHEAD):
         return 0.0
     wire_ms = float(contestant.split()[2])

@@ -213,7 +213,8 @@ def limited_reads(mbps: float) -> Iterator[None]:
         nonlocal free_at
         began = time.perf_counter()
         weight: torch.Tensor = read(*file)
-        # From when the last read should have ended: the next one makes up for a sleep too long.
+        # Counted from when the last read should have ended, to make up for a sleep that was too
+        # long.
         free_at = max(free_at, began) + weight.nbytes / 1e6 / mbps
         time.sleep(max(0.0, free_at - time.perf_counter()))
         return weight

@@ -84,7 +84,7 @@ def _general(model: LanguageModel, folder: Path) -> HfModel:
 
 
 def _rows(models: Sequence[LanguageModel], leaving: ExitStack) -> list[int]:
-    """A row of each model that has read the text."""
+    """An open row of each model, in which the text is committed."""
     rows = []
     for model in models:
         row = model.open_row()

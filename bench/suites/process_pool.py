@@ -61,7 +61,7 @@ def map_processes(
 ) -> Iterator[Any]:
     """The function's result for each task, in the order in which the processes finish; the
     processes end with the generator."""
-    # Spawned: a fork would share the locks of torch's threads, which it does not have.
+    # Spawned: a fork would copy the locks that torch's threads hold, but not these threads.
     with get_context("spawn").Pool(processes, _exit_with_parent) as pool:
         yield from pool.imap_unordered(function, tasks)
 

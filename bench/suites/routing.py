@@ -215,10 +215,11 @@ def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> d
     own = engine.first_choice_tokens(sequence, names, whole, len(sequence.prompt_ids))
     hits = {n: [a == b for a, b in zip(own[n], token_ids, strict=True)] for n in names}
     regret = regret_of(hits, routes, request.speculation.speculation_length)
-    # A spliced text counts from each change on, another one whole: its prompt shows what will come.
+    # In a spliced text a search begins at each change of domain, in others at the first token:
+    # their prompts show what will come.
     starts = [0] if text is None else text.starts[1:]
     parts = zip(starts, [*starts[1:], len(token_ids)], strict=True)
-    # Several where as few passes would have been needed with each.
+    # Several SSMs may need the same, least number of passes.
     best = {one.drafters[0] for one in regret.alone if one.passes == regret.fixed.passes}
     figures |= {
         "to_fixed": regret.against(regret.fixed),

@@ -1,8 +1,8 @@
-"""How soon a router finds a good SSM, counted on texts that are written. Plain numbers: no model.
+"""How soon a router finds a good SSM, counted in finished texts. Plain numbers: no model.
 
-A set of SSMs that never changes has a good one behind many changes of domain, and most routed sets
-had theirs before the change. So a change counts as followed only where no good SSM was routed
-yet, and every count is beside that of a set that never changes.
+After many changes of domain, a set of SSMs that never changes has a good one too, and most routed
+sets had theirs before the change. So a change counts as followed only if no good SSM was routed
+before, and every count is compared with that of a set that never changes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-# A good SSM's tokens are right at least as often as the best SSM's, times this.
+# A good SSM has at least this share of the best SSM's right tokens.
 NEAR_BEST = 0.95
 
 Search = Mapping[str, Any]
@@ -23,23 +23,24 @@ drafts. 0: one drafts the first token, before anything of the part is known; Non
 def search_good_ssm(
     routes: Sequence[frozenset[str]], hits: Mapping[str, Sequence[bool]], start: int, end: int
 ) -> Search:
-    """The search in tokens `start` to `end`, not empty. By token: the SSMs that were `routes`, and
-    whether each SSM's own token is right (`hits`)."""
+    """The search in tokens `start` to `end`, not empty. `routes`: for each token the SSMs that were
+    routed; `hits`: for each SSM and token, whether the SSM's own token is right."""
     right = {name: sum(own[start:end]) for name, own in hits.items()}
     good = {name for name, count in right.items() if count >= NEAR_BEST * max(right.values())}
     return {"good": sorted(good), "after": first_routed(routes[start:end], good)}
 
 
 def first_routed(routes: Sequence[frozenset[str]], names: Collection[str]) -> int | None:
-    """The first token that one of these SSMs drafts; None: none of them drafts one."""
+    """The index of the first token that one of these SSMs drafts; None: none of them drafts."""
     return next((i for i, route in enumerate(routes) if not route.isdisjoint(names)), None)
 
 
 @dataclass(frozen=True, slots=True)
 class SearchCounts:
-    """Of `parts` of texts: a good SSM drafts the first token of `at_once`, of the `late` others
-    `followed` have one within the limit. `fixed`: the set of as many SSMs that has a good one in
-    most parts, `fixed_parts`, without a change; `mean_parts` over all such sets."""
+    """Of `parts` parts of texts: in `at_once` a good SSM drafts the first token; of the `late`
+    others, `followed` have a good SSM within the limit. `fixed`: the set of as many SSMs that,
+    never changed, has a good one in the most parts, `fixed_parts`; `mean_parts`: the mean of that
+    number over all such sets."""
 
     parts: int
     at_once: int

@@ -26,7 +26,7 @@ from lab.figures import median
 from storage import NO_DRAFTER, ORDERS, RunQuery, RunStore
 from storage.exports import EXPORTS
 
-LOG_CASE, THINNED_AT_ONCE = "made", 20  # `case` of the sample about the log itself; runs
+LOG_CASE, THINNED_AT_ONCE = "made", 20  # `case` of the sample about the log; runs
 LIST_MS, OPEN_MS = 50.0, 100.0  # bounds of a median
 Call = Callable[[], int | None]
 NOTE = "Wall time of one call, in milliseconds. SYNTHETIC runs: no model made them."

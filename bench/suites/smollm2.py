@@ -1,6 +1,6 @@
 """`smollm2` and `smollm2-laws`: SmolLM2 answering chat prompts, its speed and its texts.
 
-The contest of `cpu-bundled` with a real LLM and each drafter alone besides; llama.cpp reads the
+The contest of `cpu-bundled` with a real LLM, and with each drafter alone too; llama.cpp reads the
 GGUF file that the model came from, if it came from one. The laws of suite `laws` under every
 preset: in float32 against transformers' `generate` and, above temperature 0, plain decoding; in
 bfloat16, where sums are rounded differently by transformers, against plain decoding alone.
@@ -48,7 +48,7 @@ def load_smollm2_contestants(context: Context, dtype: str) -> LoadedContestants:
 
 
 class ChatPrompts:
-    """What both suites answer, and with which models."""
+    """The prompts and the models of both suites."""
 
     def load_prompts(self) -> tuple[Prompt, ...]:
         return load_prompts(CHAT_PROMPTS, chat=True)
@@ -70,7 +70,7 @@ class SmolLm2(ChatPrompts, CpuBundled):
 
 @dataclass(frozen=True)
 class SmolLm2Laws(ChatPrompts, Laws):
-    """See Laws. Its models are no family's, so that other processes cannot load them."""
+    """See Laws. Its models are not a family in a folder, so other processes cannot load them."""
 
     measures_time: ClassVar[bool] = True
     one_dtype: ClassVar[bool] = True

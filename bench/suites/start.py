@@ -73,7 +73,7 @@ class Start(Suite):
                 temperature=0.8 * (number % 2),
                 api_name="/generate",
             )
-            # The last one too: by it a resumed suite knows that all were measured.
+            # Also the last run: its sample shows a resumed suite that all runs were measured.
             if number % max(1, self.runs // NUM_SAMPLES) == 0 or number == self.runs:
                 sample = {"pid": app.pid, "runs": number, "runs_mb": resident_mb(app.pid)}
                 context.results.add(sample)

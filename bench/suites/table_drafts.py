@@ -20,7 +20,7 @@ from core.trees.tree import ROOT
 from lab.figures import median
 
 NODES = 16
-# Positions of the texts that are drafted at; drafts that are timed.
+# A draft at every EVERY-th position of a text; the number of drafts that are timed.
 EVERY, TIMED_DRAFTS = 4, 400
 FOLDS = 4
 Texts = Sequence[Sequence[int]]
@@ -31,14 +31,14 @@ def draft_figures(models: LoadedModels, texts: Texts) -> dict[str, float]:
     largest there are, with all texts counted.
 
     A look-up searches one hashed context. `contexts`: the contexts of all nodes that were extended;
-    `in_turn`: their look-ups if each length of context had a table of its own, since one joined row
-    then takes a look-up for every length. Of `drafts`, in `agreed` the first token is the LLM's
-    own; in `covered` any token of depth 1 is. `rows`: contexts in a table of `table_bytes`, with
-    all texts counted but those of one fold."""
+    `in_turn`: their look-ups if each length of context had a table of its own: one for every length
+    instead of one for a joined row. Of `drafts`, in `agreed` the first token is the LLM's own; in
+    `covered` any token of depth 1 is. `rows`: contexts in a table of `table_bytes`, with all texts
+    counted but those of one fold."""
     names = ("looked", "contexts", "in_turn", "nodes", "drafts", "agreed", "covered")
     total = dict.fromkeys(names, 0)
     rows = table_bytes = 0
-    # Cross-validation: a text that is counted would be drafted as it was read.
+    # Cross-validation: a text that was counted would be drafted from its own counts.
     for fold in range(FOLDS):
         others = [text for i, text in enumerate(texts) if i % FOLDS != fold]
         drafts = _Drafts(models, others)
@@ -64,8 +64,8 @@ def draft_figures(models: LoadedModels, texts: Texts) -> dict[str, float]:
 
 
 def _contexts(draft: Draft, ends: Collection[int]) -> list[int]:
-    """The longest possible context of each node that was extended (the last of a full tree was
-    not): one token longer than the node's own."""
+    """For each node that was extended (the last of a full tree was not) the length of its longest
+    possible context: one token longer than that of the node itself."""
     columns = zip(draft.token_ids, draft.depths, draft.contexts, strict=True)
     return [
         min(length + 1, LONGEST_CONTEXT)
@@ -81,7 +81,7 @@ def _first_level(draft: Draft) -> list[int]:
 
 
 class _Drafts:
-    """A drafter that has counted `texts`, and drafts for a prompt that reads all of them."""
+    """A drafter that has counted `texts`, and drafts for a prompt whose table has all of them."""
 
     def __init__(self, models: LoadedModels, texts: Texts) -> None:
         self._drafter = TableDrafter(TABLE, models.counts)
@@ -111,6 +111,6 @@ class _Drafts:
 
 
 def _sequence(models: LoadedModels, first: int) -> TokenSequence:
-    """A run of a prompt of one token."""
+    """The sequence of a request whose prompt is one token."""
     config, sampling = SpeculationConfig(drafters=(TABLE,)), SamplingParams()
     return prepare(models, Request("table", sampling, config, prompt_token_ids=(first,)))

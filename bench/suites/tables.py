@@ -1,5 +1,5 @@
 """`tables`: what joined tables save in look-ups (MicroRec, arXiv 2010.05894), and what the drafters
-that look up are worth: `table` and `suffix`, without an SSM and beside the SSMs.
+that look up are worth: `table` and `suffix`, without an SSM and together with the SSMs.
 
 SmolLM2 is measured only if it is on this machine. `--repeats` is how often times are measured.
 """

@@ -34,9 +34,9 @@ BOTH = f"{SUFFIX} + {TABLE}, 16 nodes"
 SSMS = f"SSMs, {MOST_NODES} nodes"
 EVERYTHING = f"SSMs + {SUFFIX} + {TABLE}, {MOST_NODES} nodes"
 # Figures to reach: gain of half the accesses, of a joined row over look-ups in turn; accesses a
-# token; microseconds of a draft; tokens per pass by LLM.
+# token; microseconds of a draft.
 HALF, IN_TURN, MOST_ACCESSES, MOST_US = 1.7, 2.5, 1.05, 10.0
-# By LLM, contestant and whether above temperature 0.
+# Tokens per pass to reach, by LLM, contestant and whether the temperature is above 0.
 PER_PASS = {
     (BUNDLED, BOTH, False): 2.8,
     (SMOLLM2, BOTH, False): 1.6,
@@ -58,7 +58,7 @@ def times_of(results: Results) -> AccessTimes:
     sizes = group_rows(list(results.where(part="reads")), ("kb",))
     of = {1024 * one["kb"]: partial(_median_read, one.rows) for one in sizes}
     alone = {size: read("1") for size, read in of.items()}
-    # Seven of eight reads side by side are beside another.
+    # Of eight reads side by side, the first costs `alone`, the other seven what `beside` adds.
     return AccessTimes(alone, {n: max(0.0, (read("8") - alone[n]) / 7) for n, read in of.items()})
 
 

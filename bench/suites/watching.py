@@ -59,7 +59,8 @@ class Watching(Suite):
         ):
             browser.call("prepare", preset, context.settings.tokens)
             ways = _ways(context, preset, site, browser)
-            blocks.measure(ways, warm=first)  # the warm-up measures what an engine measures once
+            # In the warm-up the engine makes the measurements that it makes only once.
+            blocks.measure(ways, warm=first)
             for problem in browser.call("problems")[:1]:
                 context.say(f"the page: {problem}")
 
