@@ -129,4 +129,4 @@ def test_what_a_thread_freed_is_given_back() -> None:
     held, left = free_memory("one")
     assert held > 25_000 and left < 5_000
     held, left = free_memory("many")
-    assert held > 25_000 and left > 20_000, "the control: there is nothing to be mended"
+    assert held > 25_000 and left > 20_000, "the control: without one_arena the memory is kept"
