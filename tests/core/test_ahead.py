@@ -1,4 +1,4 @@
-"""Drafting ahead within one request: the text is unchanged; events report which guesses came true."""
+"""Drafting ahead within one request: the text is unchanged; events report which guesses hit."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -96,7 +96,7 @@ def reported_ms(events: Sequence[Event]) -> dict[tuple[int, str], float]:
 
 
 def changing(monkeypatch: pytest.MonkeyPatch, *choices: Choice) -> None:
-    """`fixed` chooses these in turn. `choose` is called twice a round: for the event and the plan."""
+    """`fixed` chooses these in turn. `choose` is called twice a round: for event and plan."""
     turns = itertools.cycle([one for one in choices for _ in range(2)])
     monkeypatch.setattr(Fixed, "choose", lambda _: next(turns))
 

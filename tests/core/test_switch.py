@@ -63,7 +63,7 @@ def test_one_outlier_decides_nothing() -> None:
 
 
 def test_where_a_round_seems_to_be_all_drafting_one_without_still_takes_something() -> None:
-    """The line through the times when off, 10 ms a step less 5, is negative at the 0 steps tried."""
+    """The line through the times off, 10 ms a step less 5, is negative at the 0 steps tried."""
     switch, steps = Switch(), 0.0
     while not switch.on:
         steps = 3.0 - steps if steps else 1.0

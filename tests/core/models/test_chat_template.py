@@ -1,5 +1,5 @@
-"""Chat templates: rendered as transformers renders them, in a process that a template which does
-not end cannot outlive its time in."""
+"""Chat templates: rendered as transformers renders them, in a process that is ended when a template
+takes too long."""
 
 import dataclasses
 import signal
@@ -58,7 +58,7 @@ def engine(process: TemplateProcess) -> Engine:
 
 @contextmanager
 def beats() -> Iterator[list[float]]:
-    """When another thread had its turn."""
+    """Times at which another thread ran, about every 20 ms."""
     ended = threading.Event()
     times = [time.perf_counter()]
 
