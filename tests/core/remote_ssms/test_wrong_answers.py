@@ -63,7 +63,7 @@ NO_NUMBERS = (float("nan"), float("inf"), -float("inf"), 1e300)
 @pytest.mark.parametrize("value", NO_NUMBERS, ids=str)
 @pytest.mark.parametrize("field", ["busy_ms", "temperature", "share", "log_probs", "ms"])
 def test_numbers_that_are_none_are_no_message(models, field: str, value: float) -> None:
-    """Such a number makes the whole message invalid: the node is left out, no event has the number."""
+    """Such a number makes its message invalid: the node is left out, no event has the number."""
     server = server_of(models, ["ssm-3"])
 
     def with_value(message: DraftsMessage) -> DraftsMessage:
