@@ -34,7 +34,7 @@ WARM = SamplingParams(40, temperature=0.8, seed=1)
 
 
 class Hiding(TableModel):
-    """An LLM that runs the jobs within its pass, which so hides all of their time."""
+    """An LLM that runs the jobs within its pass, which hides all of their time."""
 
     def __init__(self) -> None:
         super().__init__("llm", 8, random_table(8, 1, sharpness=2.5), 64)

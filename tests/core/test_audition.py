@@ -80,7 +80,7 @@ def test_too_short_a_prompt_is_no_evidence() -> None:
 def test_no_audition_where_nothing_can_be_drafted(
     fields: dict[str, Any], tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also in later rounds, and where a router wants one again and again."""
+    """Also in later rounds, and where a router wants an audition in every round."""
     heard = note_results(monkeypatch, SsmPool, "audition", lambda result: result)
     monkeypatch.setattr(CreditRouter, "wants_audition", True)
     engine = engine_of(*tables(3))

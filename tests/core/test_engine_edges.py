@@ -285,7 +285,7 @@ def test_control_tokens_in_a_chat_message_are_reported(
 
 
 class OneToken(TableModel):
-    """Gives one token a probability of 0.98 after every context."""
+    """Gives one token a probability above 0.98 after every context."""
 
     def __init__(self, token_id: int) -> None:
         row = [float(i == token_id) * 0.98 + 0.02 / 8 for i in range(8)]

@@ -44,8 +44,8 @@ def _same_threads() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _loaded_once() -> Iterator[None]:
-    """The bundled models are loaded, and their passes timed, once for all tests of this file:
-    before the first of them, not in it."""
+    """The bundled models are loaded, and their passes timed, once for all tests of this file,
+    before the first of them begins."""
     loaded_models: dict[tuple[Any, ...], Any] = {}
     load = loading.load_models
 

@@ -1,4 +1,4 @@
-"""Pipelining across requests: whose turn it is, what overlaps, and that the text stays the same."""
+"""Pipelining across requests: which are verified, what overlaps, and that texts stay the same."""
 
 import threading
 from collections.abc import Sequence

@@ -20,9 +20,9 @@ TWO_PROMPTS = ("w1 w2 w3", "w2 w2 w6")
 @pytest.mark.parametrize(
     ("drafting", "round_ms"),
     [
-        ((0.0, 0.4), 500.0 + 30.0),  # within the other's pass
-        ((0.6, 1.1), 500.0 + 30.0 + 100.0),  # a part of it
-        ((1.0, 1.4), 500.0 + 30.0 + 400.0),  # waited for
+        ((0.0, 0.4), 500.0 + 30.0),  # within the other request's pass
+        ((0.6, 1.1), 500.0 + 30.0 + 100.0),  # partly within it
+        ((1.0, 1.4), 500.0 + 30.0 + 400.0),  # after it
     ],
 )
 def test_drafting_that_a_pass_hid_is_no_part_of_the_round(drafting, round_ms):

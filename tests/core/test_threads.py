@@ -114,7 +114,7 @@ print(peaks[0] - before, resident() - before)
 
 
 def free_memory(arenas: str) -> tuple[int, int]:
-    """How much more memory there was while a thread held 30 MB, and after; kB."""
+    """Additional resident memory while a thread held 30 MB, and afterwards; kB."""
     process = subprocess.run(
         [sys.executable, "-c", FREED, arenas], cwd=Path(__file__).parents[2], capture_output=True,
         text=True, check=True,

@@ -237,7 +237,7 @@ def test_logits_that_are_no_numbers_go_over_feeds(native_calls: list[int]) -> No
         forward = compiled_of(stack._forward)
         hidden, outputs = forward._shape.hidden, forward._shape.outputs
         head = forward._weights.matrices[-hidden * outputs :].reshape(-1, hidden, BLOCK)
-        head[0, :, 3] = float("nan")  # one token's, of the last SSM
+        head[0, :, 3] = float("nan")  # weights of one token, last SSM
     drafts: list[Any] = []
     for place in places:
         own = texts(COLD)

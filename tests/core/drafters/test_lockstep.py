@@ -115,7 +115,8 @@ def test_time_is_counted_once(combine: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_ssm_that_fails_leaves_the_others_their_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fastest, "find_spec", lambda _: None)  # compiled, it has no pass of its own
+    # In torch's calls: a compiled draft has no pass that could fail.
+    monkeypatch.setattr(fastest, "find_spec", lambda _: None)
     _, pool = pools()
     (sequence, _) = sequences("topk", "greedy", "union")
     open_all(pool, [sequence])

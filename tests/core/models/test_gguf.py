@@ -232,7 +232,7 @@ def test_an_entry_of_other_versions_goes_when_nothing_has_used_it_for_a_month(
         dequantized(file, version) for file, version in ((q8, 1), (q8, 2), (q8, 3), (other_file, 1))
     )
     leave_unused(old, used, other)
-    assert dequantized(q8, 2) == used  # now
+    assert dequantized(q8, 2) == used  # used now
     new = dequantized(q8, 4)
     assert not old.parent.exists()
     assert all(folder.is_dir() for folder in (used, recent, other, new))

@@ -91,7 +91,7 @@ def test_members_work_alone_between_their_passes_together() -> None:
 
 
 def test_members_may_stand_at_different_places() -> None:
-    """They have different rows, text lengths and feeds."""
+    """Members have rows, text lengths and feeds of their own."""
     apart = [small("llama", seed) for seed in range(2)]
     members = [small("llama", seed) for seed in range(len(apart))]
     stack = build_stack(members)

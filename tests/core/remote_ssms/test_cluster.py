@@ -50,7 +50,7 @@ def test_a_cluster_that_is_not_there_is_said_at_once(monkeypatch: pytest.MonkeyP
     settings = NodeSettings(cluster=free, ssms=("bundled",))
     with pytest.raises(NodeError, match=f"cluster is '{free}': nothing listens there"):
         connect_nodes(settings, loaded_tables(llm, ssms))
-    assert time.monotonic() - began < 20, "Ray was not asked"
+    assert time.monotonic() - began < 20, "Ray was not called"
 
 
 def test_without_a_cluster_on_this_machine_how_to_start_one_is_said(

@@ -87,7 +87,7 @@ def test_another_key_is_refused(models: LoadedModels, keys: CurveKeys, tmp_path:
     assert other is not None
     mixed = [
         other,
-        CurveKeys(keys.node_secret, other.engine_secret),  # knows the node, is not known to it
+        CurveKeys(keys.node_secret, other.engine_secret),  # the node does not have its key
         None,
     ]
     server = server_of(models)
@@ -351,7 +351,7 @@ def test_a_node_process_is_ended_in_mid_run(bundled: Engine, how: signal.Signals
         opened_nodes(first, start_node("127.0.0.1:0", "ssm-docs")) as (one, two),
         missing_node(bundled, NodeSettings((one, two)), lambda: first.send_signal(how)) as run,
     ):
-        assert run.first_missed.end_ms > run.first_missed.start_ms, "its request was on the way"
+        assert run.first_missed.end_ms > run.first_missed.start_ms, "its request had been sent"
         if how == signal.SIGSTOP:
             first.send_signal(signal.SIGCONT)
             run.come_back()
@@ -378,7 +378,7 @@ def test_a_link_goes_down_in_mid_run(bundled: Engine, tmp_path: Path) -> None:
         ) as (one, two),
         missing_node(bundled, NodeSettings((one, two), key), lambda: far.set_link("down")) as run,
     ):
-        assert run.first_missed.end_ms > run.first_missed.start_ms, "its request was on the way"
+        assert run.first_missed.end_ms > run.first_missed.start_ms, "its request had been sent"
         far.set_link("up")
         run.come_back()
 

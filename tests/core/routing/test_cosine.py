@@ -181,7 +181,7 @@ def test_an_ssm_whose_context_is_full_does_not_keep_the_others_from_drafting() -
     config = SpeculationConfig(routing="cosine", routed_drafters=1, speculation_length=3)
     request = Request("w0 w1", SamplingParams(56, seed=1, ignore_eos=True), config)
     late = [one for one in rounds_of(engine.generate(request)) if one.round >= 8]
-    assert len(late) < 30 and max(one.num_accepted for one in late) > 0, "of about 35 tokens"
+    assert len(late) < 30 and max(one.num_accepted for one in late) > 0, "about 35 tokens are left"
 
 
 def test_rounds_that_ask_no_ssm_leave_the_route_alone() -> None:

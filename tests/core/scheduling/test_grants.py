@@ -131,7 +131,7 @@ def test_no_audition_before_a_draft_is_granted(
     for _ in range(3):
         assert not drafts_within(engine, live, Grant(length=0))
     assert not heard and not live.had_audition
-    # A router that wants auditions again and again has to wait, too.
+    # A router that wants an audition in every round has to wait, too.
     with monkeypatch.context() as patched:
         patched.setattr(CreditRouter, "wants_audition", True)
         assert not drafts_within(engine, live, Grant(length=0)) and not heard

@@ -196,7 +196,7 @@ def config_of(world: World, **fields: Any) -> SpeculationConfig:
 def simulate(
     world: World, tokens: int, policy: LengthPolicy | None = None, costs: Costs | None = None
 ) -> Result:
-    """A run of so many tokens, with `goodput` unless a policy is given."""
+    """A run of at least `tokens` tokens, with `goodput` unless a policy is given."""
     policy = policy or make_policy(config_of(world), costs or world.costs())
     timing, result, position = random.Random(f"{world.seed} timing"), Result(), 0
     while position < tokens:

@@ -26,7 +26,7 @@ from tests.core.verify.cases import (
 )  # fmt: skip
 from tests.laws.enumeration import WalkNoise, every_walk
 
-rest = import_module("core.trees.verify.traversal")._rest  # by name the function hides its module
+rest = import_module("core.trees.verify.traversal")._rest  # the function hides its module
 FIRST = Q[0].tolist()  # 0.2 0.5 0.3; Q[1] is 0.6 0.2 0.2
 
 
