@@ -85,7 +85,7 @@ def admit_all(engine: Engine, requests: Iterable[Request]) -> list[ActiveRequest
 
 
 def failing_from(model: TableModel, passes: int, error: Exception) -> None:
-    """From its pass number `passes` on the model raises the error."""
+    """From pass number `passes` on, counted from 0, the model raises the error."""
     forward = model.forward
 
     def failing(feeds: Sequence[Feed]) -> list[torch.Tensor]:

@@ -1,4 +1,4 @@
-"""A model whose passes wait at a gate, and what tests of the worker do with it."""
+"""A model whose passes wait at a gate, and helpers for tests of the worker."""
 
 import threading
 import time
@@ -18,7 +18,7 @@ SOON = 60.0
 
 
 class GatedModel(TableModel):
-    """A table whose passes wait at a gate, and are counted; it can be set to fail."""
+    """A table whose passes wait at a gate while `open` is unset; it can be set to fail."""
 
     def __init__(self) -> None:
         super().__init__("llm", VOCAB, random_table(VOCAB, 1, sharpness=2.5), CONTEXT)
@@ -31,7 +31,7 @@ class GatedModel(TableModel):
 
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
         if not self.open.is_set():
-            assert self.gate.acquire(timeout=SOON), "nobody opened the gate"
+            assert self.gate.acquire(timeout=SOON), "the gate was not opened"
         if self.failure is not None:
             failure, self.failure = self.failure, None
             raise failure
@@ -67,7 +67,7 @@ def all_of(run: Run) -> list[Event]:
 def until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + SOON
     while not condition():
-        assert time.monotonic() < end, "it did not come about"
+        assert time.monotonic() < end, "the condition did not become true"
         time.sleep(0.002)
 
 

@@ -1,4 +1,4 @@
-"""Drafting ahead within one request: the text stays, guesses come true, events report them."""
+"""Drafting ahead within one request: the text is unchanged; events report which guesses hit."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -73,7 +73,7 @@ def test_guesses_come_true_and_are_reported() -> None:
     drafted = {e.round: e.drafts for e in events if isinstance(e, Drafted)}
     for number, one in told:
         assert 0 <= one.outcomes <= 4 and 0 <= one.probability <= 1
-        assert one.saved_ms == 0.0  # this lane hides nothing
+        assert one.saved_ms == 0.0  # PunctualLane drafts before the pass, not during it
         assert one.wasted_ms > 0 or one.hit
         # The last round may have no room for a draft.
         records = [d.drafted_ahead for d in drafted[number] if d.drafter == one.drafter]
@@ -93,14 +93,15 @@ def test_the_same_drafter_guesses_right_always() -> None:
     """An SSM that is the LLM itself at temperature 0 predicts every outcome."""
     events = run(engine_ahead(count=1))
     hits = [one.hit for event in rounds_of(events) for one in event.ahead]
-    # Behind the last outcomes but one there is no room for a draft.
+    # After the last outcomes there is no room for a draft.
     assert len(hits) > 5 and all(hits[:-1])
 
 
 @pytest.mark.parametrize("draft", ["coupled", "topk"])
 def test_under_match_it_foretells_the_draw_itself(draft: str) -> None:
-    """An SSM that is the LLM shares its noise too: by the distribution alone it would be right
-    about six times in ten. Wrong are guesses that are made where the right one has no room."""
+    """An SSM that is the LLM itself also shares its noise, and guesses the token that is drawn.
+    From the distribution alone about six guesses in ten would be right. A guess may still be wrong
+    where the text has no room for a draft after the right one."""
     hits: list[bool] = []
     for seed in range(3):
         sampling = SamplingParams(40, temperature=0.8, seed=seed)
@@ -150,7 +151,7 @@ def test_requests_of_a_batch_share_the_passes() -> None:
 
 
 class FailsAhead(TableModel):
-    """Fails in a pass beside the LLM's."""
+    """Fails after `at` passes made while `counting` is set."""
 
     def __init__(self, at: int) -> None:
         super().__init__("mortal", 8, random_table(8, 5), 64)
@@ -190,7 +191,7 @@ def test_a_drafter_that_dies_ahead_costs_no_text(at: int) -> None:
 
 
 def test_auto_says_what_it_found() -> None:
-    # Long enough for the longest of trials: where rounds are noisy it takes 24.
+    # Long enough for the longest trial, 24 rounds, which noisy round times need.
     engine = engine_of(*tables(context=512))
     events = run(engine, SamplingParams(400, seed=1), pipeline="auto")
     notes = [note for event in rounds_of(events) for note in event.notes]

@@ -1,5 +1,5 @@
-"""Events of drafting ahead: a hit is a draft that was used, and every millisecond of work
-made ahead is saved, waited for or wasted.
+"""Events of drafting ahead: a hit is a draft that was used, and every millisecond of work made
+ahead is saved (hidden by the LLM's pass), waited for or wasted.
 """
 
 import itertools
@@ -34,7 +34,7 @@ WARM = SamplingParams(40, temperature=0.8, seed=1)
 
 
 class Hiding(TableModel):
-    """An LLM within whose pass the jobs are done, so that it hides all of them."""
+    """An LLM that runs the jobs within its pass, which hides all of their time."""
 
     def __init__(self) -> None:
         super().__init__("llm", 8, random_table(8, 1, sharpness=2.5), 64)
@@ -75,7 +75,7 @@ def ahead_of(events: Sequence[Event]) -> list[Ahead]:
 
 
 def work_ms(events: Sequence[Event]) -> dict[tuple[int, str], float]:
-    """Milliseconds of work made ahead, by the round it was made in and drafter."""
+    """Milliseconds of work ahead, by the round in which it was done and by drafter."""
     results: dict[tuple[int, str], float] = defaultdict(float)
     for event in rounds_of(events):
         for span in event.spans:
@@ -85,7 +85,8 @@ def work_ms(events: Sequence[Event]) -> dict[tuple[int, str], float]:
 
 
 def reported_ms(events: Sequence[Event]) -> dict[tuple[int, str], float]:
-    """The milliseconds that events report; in the last round for drafts of that round only."""
+    """The milliseconds that events report, by the round of the work and by drafter: an event
+    reports work of the round before it, or, with reason `ended`, of its own round."""
     return {
         (e.round - (one.reason != "ended"), one.drafter): one.saved_ms + one.wasted_ms
         for e in rounds_of(events)
@@ -95,7 +96,7 @@ def reported_ms(events: Sequence[Event]) -> dict[tuple[int, str], float]:
 
 
 def changing(monkeypatch: pytest.MonkeyPatch, *choices: Choice) -> None:
-    """`fixed` takes these in turn. `choose` is called twice a round: for the event, and to plan."""
+    """`fixed` chooses these in turn. `choose` is called twice a round: for event and plan."""
     turns = itertools.cycle([one for one in choices for _ in range(2)])
     monkeypatch.setattr(Fixed, "choose", lambda _: next(turns))
 
@@ -167,7 +168,7 @@ def test_of_a_draft_cut_shorter_only_what_is_left_is_saved(monkeypatch: pytest.M
 
 
 def test_what_was_made_ahead_is_reported_when_requests_begin_to_take_turns(monkeypatch):
-    """`auto` may change from the one to the other as soon as another request joins."""
+    """`auto` may change from `ahead` to `across` as soon as another request joins."""
     modes = itertools.chain(["ahead"] * 4, itertools.repeat("across"))
 
     def modes_of(live: Sequence[ActiveRequest], auto: PipelineSwitch) -> dict[str, str]:
@@ -181,7 +182,7 @@ def test_what_was_made_ahead_is_reported_when_requests_begin_to_take_turns(monke
         assert len(work_ms(own)) > 4
         assert reported_ms(own) == pytest.approx(work_ms(own))
     both = [e.ahead for e in rounds_of(events) if len({o.is_certain for o in e.ahead}) == 2]
-    assert len(both) == 1, "one of them was drafted beside the other's pass"
+    assert len(both) == 1, "one request was drafted during the other's pass"
 
 
 def test_a_neighbours_longer_draft_is_not_ones_own_work() -> None:
@@ -191,7 +192,7 @@ def test_a_neighbours_longer_draft_is_not_ones_own_work() -> None:
     runs = dict.fromkeys(event.run_id for event in events)
     short, long = [[e for e in rounds_of(events) if e.run_id == run] for run in runs]
     passes = [[sum(s.name == "ahead" for s in e.spans) for e in run] for run in (short, long)]
-    assert max(passes[0]) == 2 < 5 == max(passes[1])  # a look, and a pass for each step
+    assert max(passes[0]) == 2 < 5 == max(passes[1])  # one to score, one for each step
     assert reported_ms(short) == pytest.approx(work_ms(short))
     assert reported_ms(long) == pytest.approx(work_ms(long))
 

@@ -1,4 +1,4 @@
-"""Before the first round `goodput` observes which SSM predicts the prompt: that one drafts."""
+"""Before the first round `goodput` observes which SSM predicts the prompt best: that one drafts."""
 
 import dataclasses
 import math
@@ -33,7 +33,7 @@ NAMES = ("same", "ssm-2", "ssm-3")
 
 
 def greedy_text(model: TableModel, count: int) -> list[int]:
-    """What a model is surest of, token for token."""
+    """`count` tokens: token 1, then each time the model's most probable one other than token 0."""
     ids = [1]
     while len(ids) < count:
         row = list(model._table(tuple(ids)))
@@ -80,7 +80,7 @@ def test_too_short_a_prompt_is_no_evidence() -> None:
 def test_no_audition_where_nothing_can_be_drafted(
     fields: dict[str, Any], tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also in later rounds, and where a router wants one again and again."""
+    """Also in later rounds, and where a router wants an audition in every round."""
     heard = note_results(monkeypatch, SsmPool, "audition", lambda result: result)
     monkeypatch.setattr(CreditRouter, "wants_audition", True)
     engine = engine_of(*tables(3))
@@ -89,13 +89,13 @@ def test_no_audition_where_nothing_can_be_drafted(
     for count in (tokens, 24):
         assert not heard
         list(engine.generate(Request(text, SamplingParams(count, ignore_eos=True), config)))
-    assert bool(heard) != config.never_drafts, "24 tokens are drafted for"
+    assert bool(heard) != config.never_drafts, "24 tokens leave room for drafts"
 
 
 def test_a_short_prompt_is_scored_as_soon_as_it_is_longer() -> None:
     llm, ssms = tables(3, context=128)
     warm = SamplingParams(60, temperature=1.0, seed=5)
-    # The LLM's own table is the last one.
+    # The SSM with the LLM's own table comes last.
     engine = engine_of(llm, [*ssms[1:], ssms[0]])
     events = list(engine.generate(Request("w1 w2 w3 w4", warm, GOODPUT)))
     drafted = [e.drafts[0].drafter for e in events if isinstance(e, Drafted) and e.drafts]
@@ -160,7 +160,7 @@ def test_stacked_ssms_are_auditioned_in_one_pass(monkeypatch: pytest.MonkeyPatch
     assert passes == [3]
     for name in NAMES:
         assert pool.audition([name], ids)[0][name] == pytest.approx(fits[name], abs=1e-5)
-    assert passes == [3], "who is heard alone makes a pass of its own"
+    assert passes == [3], "an SSM auditioned alone makes a pass of its own"
     assert len({tuple(result) for result in fits.values()}) == 3
     begun, ended = min(one.start for one in timings), max(one.end for one in timings)
     assert 0 < sum(one.seconds for one in timings) <= ended - begun
@@ -173,13 +173,13 @@ def test_whatever_a_pass_fails_with_rows_are_given_back(error: type[BaseExceptio
 
     pool = stack_pool()
     monkeypatch.setattr(Stack, "forward", broken)
-    kept: BaseException | None = None  # with it all that it came through is kept
+    kept: BaseException | None = None  # its traceback keeps the frames alive
     try:
         assert pool.audition(NAMES, [3] * 30)[0] == {}
     except KeyboardInterrupt as raised:
         kept = raised
     assert (kept is not None) == (error is KeyboardInterrupt)
-    assert {ssm.model.open_row() for ssm in pool.ssms.values()} == {0}, "the first is free"
+    assert {ssm.model.open_row() for ssm in pool.ssms.values()} == {0}, "row 0 was given back"
 
 
 @pytest.mark.loses_drafters
@@ -200,7 +200,7 @@ def test_an_ssm_that_fails_has_no_score() -> None:
 
 @pytest.mark.parametrize("routing", ["credit", "cosine", "all"])
 def test_what_asking_took_is_read_off_the_events(routing: str) -> None:
-    """The prompt's as well, which is part of the prefill."""
+    """Also the time of the prompt's audition, which is part of the prefill."""
     engine = engine_of(*tables(3, context=128))
     config = SpeculationConfig(routing=routing, routed_drafters=1, max_tree_nodes=8)
     prompt = " ".join(["w1 w5 w3 w2"] * 8)

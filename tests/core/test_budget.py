@@ -1,5 +1,5 @@
-"""The budget of nodes: no combine rule has more verified, and a recorded length is one that was
-drafted."""
+"""The budget of nodes: no combine rule lets more nodes be verified, and the recorded length of a
+policy that finds lengths is the one that was drafted."""
 
 from functools import cache
 from itertools import pairwise
@@ -18,7 +18,7 @@ from core.speculation_length.cost_model import Costs
 from tests.core.engines import engine_of, ids_of_events, request, rounds_of, tables
 from tests.laws.trees import LAW
 
-# Prompt lookup has something to say from the start.
+# Prompt lookup finds a match from the start.
 PROMPT = "w1 w2 w1 w2 w1"
 DRAFTERS = (
     ("all",),
@@ -44,7 +44,7 @@ def run(config: SpeculationConfig, temperature: float = 0.0, tokens: int = 12) -
 
 
 def deepest(events: list[Event]) -> list[int]:
-    """Of each round's drafts."""
+    """The depth of each round's deepest draft."""
     return [
         max((depth for record in event.drafts for depth in record.depths), default=0)
         for event in events
@@ -61,7 +61,7 @@ def deepest(events: list[Event]) -> list[int]:
         ("union", 5, (), []),
         ("vote", 8, ("a", "b", "ngram"), [8, 8, 8]),
         ("vote_tree", 8, ("a", "b"), [8, 8]),
-        # One tree of the SSMs' shares, and the chain beside it.
+        # The SSMs' shares make one tree; `ngram` drafts a chain next to it.
         ("log_pool", 8, ("a", "b", "ngram"), [6, 6, 2]),
         ("log_pool", 8, ("ngram", "a", "b"), [3, 5, 5]),
         ("log_pool", 8, ("a", "b"), [8, 8]),
@@ -117,7 +117,7 @@ def test_the_budget_is_used_where_there_is_enough_to_draft(combine: str) -> None
     )
     events = run(config)
     drafted = [[len(d.token_ids) for d in e.drafts] for e in events if isinstance(e, Drafted)]
-    assert drafted[0] == node_shares(combine, 6, ("ssm-1", "ssm-2", "ssm-3")), "all that they may"
+    assert drafted[0] == node_shares(combine, 6, ("ssm-1", "ssm-2", "ssm-3")), "each share is used"
     sizes = [len(e.token_ids) for e in events if isinstance(e, Combined)]
     # A union's drafts have nodes in common; a rule that is not named here may keep fewer.
     assert max(sizes) >= {"union": 4, "vote": 6, "vote_tree": 6, "log_pool": 6}.get(combine, 1)
@@ -163,7 +163,7 @@ def test_where_the_text_ends_a_found_length_is_cut_and_says_so() -> None:
     )
     assert rounds_of(run(config, tokens=3))[0].speculation_length == 2
     first, second = rounds_of(run(config, tokens=5))[:2]
-    assert (first.speculation_length, len(first.token_ids)) == (4, 1), "four are left"
+    assert (first.speculation_length, len(first.token_ids)) == (4, 1), "four tokens are left"
     assert (first.next_speculation_length, second.speculation_length) == (3, 3)
     assert first.length_reason == (
         "4 stays: 1 of 16 verifications made with it; "

@@ -1,4 +1,4 @@
-"""A conversation in a terminal: turns, the whole of it as the prompt, errors that do not end it."""
+"""A conversation in a terminal: each prompt holds all turns so far; errors do not end it."""
 
 import io
 import sys
@@ -19,7 +19,7 @@ SAMPLING = SamplingParams(max_new_tokens=3)
 
 
 class Template:
-    """Renders each letter as a word; notes who speaks."""
+    """Renders each letter as a word; records roles and contents."""
 
     def __init__(self) -> None:
         self.asked: list[list[tuple[str, str]]] = []
@@ -41,7 +41,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
 
 
 def asked_of(engine: Engine) -> list[list[tuple[str, str]]]:
-    """What the template was given, without the trial before the first message."""
+    """The messages of each rendering, without the trial before the first message."""
     asked: Any = engine.models.templates
     return list(asked.asked)[1:]
 
@@ -67,7 +67,7 @@ def test_a_full_context_is_said_and_the_next_message_answered(
     converse(engine, SAMPLING, PLAIN, io.StringIO("x" * 60 + "\nshort\n"))
     printed = capsys.readouterr()
     assert "error: prompt is 60 tokens long" in printed.err and "/new begins anew" in printed.err
-    assert asked_of(engine)[-1] == [("user", "short")], "what failed was not said"
+    assert asked_of(engine)[-1] == [("user", "short")], "refused messages are not kept"
 
 
 def test_an_interrupt_ends_an_answer_alone(

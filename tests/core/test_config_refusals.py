@@ -160,7 +160,8 @@ def test_lists_become_tuples_and_values_are_frozen() -> None:
 
 
 def hand_made(path: Path) -> Iterator[str]:
-    """Errors of ours whose message is `field is value: allowed`, not made by `of`."""
+    """Calls of error classes of `core.errors` with a hand-written `field is value: allowed`, which
+    `of` would make."""
     for node in ast.walk(tree_of(path)):
         is_error = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         if not is_error or not hasattr(core.errors, node.func.id) or not node.args:
@@ -175,7 +176,7 @@ def hand_made(path: Path) -> Iterator[str]:
 
 
 def counts(part: ast.expr) -> bool:
-    """Whether a figure of an f-string is a number with its noun."""
+    """Whether a part of an f-string is a number with its noun."""
     return "number_of" in ast.unparse(part)
 
 

@@ -1,4 +1,4 @@
-"""Text as it comes: the deltas joined are what `decode` gives, and no character is ever split."""
+"""Text token by token: the joined deltas are what `decode` gives; no character is ever split."""
 
 from __future__ import annotations
 
@@ -113,8 +113,8 @@ def byte_tokens(characters: str) -> list[int]:
 
 
 def as_it_comes(tokenizer: Any, prompt: list[int], new: list[int]) -> tuple[str, bool]:
-    """The law spelled out for byte tokens, and whether `decode` would take back what was shown: of
-    a run with a byte that does not fit, the characters before it stay."""
+    """The expected text, computed from the bytes, and whether `decode` would take back characters
+    that were shown: in a run of byte tokens, the characters before an invalid byte stay."""
     tokens = [(i, number >= len(prompt)) for number, i in enumerate(prompt + new) if i >= 3]
     text, taken_back = "", False
     for is_byte, group in groupby(tokens, lambda token: token[0] < 259):
@@ -155,8 +155,8 @@ def test_random_ids_of_a_metaspace_tokenizer(prompt: list[int], new: list[int]) 
 
 
 def test_a_character_that_was_shown_stays_shown() -> None:
-    """`decode` spoils a whole run of byte tokens for one byte that does not fit: the one exception
-    from the law, for a text already on the screen is not taken back."""
+    """For one invalid byte `decode` replaces a whole run of byte tokens. Only here do the deltas
+    differ from `decode`, since text that was shown is not taken back."""
     tokenizer = metaspace()
     new = [*byte_tokens("🙂"), 3 + 0x80]
     assert continuation(tokenizer, [260], new) == REPLACEMENT * 5
@@ -185,7 +185,7 @@ def test_special_tokens_add_no_text() -> None:
 
 def test_long_texts_are_not_decoded_again_and_again() -> None:
     class Counting:
-        longest = 0  # since the prompt was read
+        longest = 0  # tokens in one call
 
         def decode(self, ids: list[int], **options: bool) -> str:
             self.longest = max(self.longest, len(ids))
@@ -209,7 +209,7 @@ def test_tokens_by_themselves_show_special_ones_too() -> None:
 
 @pytest.mark.parametrize("make", [byte_level, metaspace])
 def test_bytes_that_are_no_character_are_shown_as_they_come(make: Callable[[], Any]) -> None:
-    """At most an incomplete character is held back, three bytes; and the window stays short."""
+    """At most an incomplete character (three bytes) is held back, and few ids are kept."""
     tokenizer = make()
     prompt = tokenizer("ab")["input_ids"]
     stray = next(i for i in range(len(tokenizer)) if REPLACEMENT in decode(tokenizer, [*prompt, i]))

@@ -176,7 +176,7 @@ def test_many_runs_are_distinguished_and_do_not_disturb_each_other() -> None:
 
 
 def content(event: Event) -> dict[str, object]:
-    """What depends neither on the clock nor on the run's id."""
+    """The event's fields without run id, times, KV capacity and the request as it was given."""
     plain = dataclasses.asdict(event)
     clocked = ("at_ms", "created_utc", "spans", "stats", "between_ms")
     for name in ("run_id", "kv_capacity", "asked", *clocked):
@@ -195,7 +195,7 @@ def test_one_pass_of_the_llm_serves_all_of_a_round() -> None:
     before, drafted = llm.passes, ssms[0].passes
     list(engine.round(lives))
     assert llm.passes - before == 1
-    # Each drafter opens three rows, then works in lock-step.
+    # Each drafter reads three prompts, a pass each, then drafts three steps in lock-step.
     assert ssms[0].passes - drafted == 3 + 3
     for live in lives:
         engine.release(live)

@@ -131,7 +131,7 @@ def test_a_long_prompt_is_read_in_pieces() -> None:
 
 
 def test_stages_read_a_prompt_in_small_pieces() -> None:
-    """Each rank waits for the others' passes, and for a limited time."""
+    """Each rank waits for the other ranks' passes, with a time limit."""
     llm, ssms = tables(context=5 * PREFILL_CHUNK)
     llm.ranks = RanksInfo("pp", (1, 1))  # type: ignore[attr-defined]
     engine = engine_of(llm, ssms)
@@ -153,7 +153,7 @@ def test_given_prompt_tokens_take_the_place_of_the_prompts() -> None:
 
 
 class Spelling:
-    """A tokenizer that spells with entries of at most three letters, and counts its texts."""
+    """A tokenizer whose entries have at most three letters; `read` counts the tokenized texts."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer, self.read = tokenizer, 0
@@ -270,7 +270,8 @@ def test_a_chat_template_that_renders_nothing_is_named(template: str) -> None:
 def test_control_tokens_in_a_chat_message_are_reported(
     message: str, chat: bool, told: tuple[str, ...]
 ) -> None:
-    """They are read as the template's own; in a text without a template they are meant."""
+    """In a chat message the model reads them as the template's; in a prompt without a template the
+    user means them."""
     engine = engine_of(*tables())
     tokenizer = word_tokenizer(8)
     tokenizer.add_tokens(["w3", "w6"], special_tokens=True)
@@ -284,7 +285,7 @@ def test_control_tokens_in_a_chat_message_are_reported(
 
 
 class OneToken(TableModel):
-    """Says one token again and again."""
+    """Gives one token a probability above 0.98 after every context."""
 
     def __init__(self, token_id: int) -> None:
         row = [float(i == token_id) * 0.98 + 0.02 / 8 for i in range(8)]
@@ -292,7 +293,7 @@ class OneToken(TableModel):
 
 
 class Guarded(OneToken):
-    """Fails at a token, whatever else the pass is over."""
+    """Fails in every pass that holds token 7."""
 
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
         if any(7 in feed.token_ids for feed in feeds):
@@ -317,7 +318,7 @@ def test_a_prompt_that_the_pass_cannot_read_ends_its_request_alone() -> None:
     [("<|im_end|>", 1), ("im_end", 1), ("|><|", 2), ("<x>", GREEDY.max_new_tokens)],
 )
 def test_a_special_token_may_be_a_stop_string(stop: str, after: int, role: str) -> None:
-    """With a role in the tokenizer or without one."""
+    """Whether or not the token has a role in the tokenizer."""
     tokenizer = word_tokenizer(7)
     tokenizer.add_tokens([AddedToken("<|im_end|>", special=True)])
     if role:
@@ -364,7 +365,8 @@ def test_costs_are_measured_for_every_size_that_fits_and_once() -> None:
 
 
 def owners_of_costs(owner: Any, met: dict[int, Any]) -> Iterator[tuple[str, Costs]]:
-    """The class of each object of `core` below `owner` that has Costs, with them."""
+    """The class name and the Costs of each object that has Costs, among `owner` and the objects of
+    `core` that it refers to."""
     if isinstance(owner, Mapping):
         values = list(owner.values())
     elif isinstance(owner, (list, tuple, set)):
@@ -390,7 +392,7 @@ def test_all_parts_of_an_engine_share_the_costs_it_is_given() -> None:
 
 
 def test_a_loaded_moment_makes_no_size_dearer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all passes of a size only each third is fast: that is the size's cost."""
+    """Only every third pass of a size is fast: the fast time is the size's cost."""
     llm, _ = tables(context=100)
     now, forward, calls = [0.0], llm.forward, Counter[int]()
 
@@ -410,7 +412,8 @@ def test_a_loaded_moment_makes_no_size_dearer(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_torch_is_alone_while_costs_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it is while requests are live: its threads would be in the way of the passes'."""
+    """Torch has one thread then, as while requests are live: more threads would slow down those of
+    the passes."""
     llm, _ = tables(context=100)
     forward, seen, before = llm.forward, set(), torch.get_num_threads()
 
@@ -429,14 +432,15 @@ def test_torch_is_alone_while_costs_are_measured(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_slow_model_drafts_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Past two seconds nothing is measured more than once, nor sizes that cost many passes."""
+    """A sweep over the sizes that takes more than two seconds is repeated only once, and ends at
+    the first size that takes more than 6 t(0)."""
     llm, _ = tables(context=100)
     now, forward, calls = [0.0], llm.forward, Counter[int]()
 
     def timed(feeds: Sequence[Feed]) -> list[torch.Tensor]:
         size = len(feeds[0].token_ids)
         calls[size] += not feeds[0].last_only
-        # Once warm the large ones are slower by chance: they are measured all the same.
+        # In the second sweep large sizes are slower by chance: they are measured all the same.
         now[0] += (0.1 + 0.1 * size) * (1.5 if calls[size] % 2 == 0 and size > 8 else 1.0)
         return forward(feeds)
 
@@ -467,4 +471,4 @@ def test_an_automatic_budget_follows_the_costs(monkeypatch: pytest.MonkeyPatch) 
     assert len(measured) == 1
     plain = request(config=SpeculationConfig.preset("autoregressive"))
     next(iter(engine_of(*tables()).generate(plain)))
-    assert len(measured) == 1, "plain decoding has no use for it"
+    assert len(measured) == 1, "plain decoding measures nothing"

@@ -1,5 +1,5 @@
-"""Events: plain, frozen, and the same after a trip through JSON; the one object that they fold to,
-of `--json` and of the page's endpoints."""
+"""Events: plain, frozen, the same after a trip through JSON; and the object that a run's events
+fold to, which `--json` and the page's endpoints give."""
 
 import dataclasses
 import json

@@ -21,8 +21,8 @@ SLOW_READER = 0.02
 def state(
     run: str, *stages: tuple[float, float], reading: tuple[float, float] | None = None
 ) -> Any:
-    """The part of a RoundState that is read; stages from when to when, in seconds, and a drafter's
-    `reading` of the prompt."""
+    """The fields of a RoundState that are read. `stages`: (start, end) of each, in seconds;
+    `reading`: the same of a drafter's prefill."""
     timings = [Timed("llm", "forward", *stage) for stage in stages]
     read = [Timed("ssm", "prefill", *reading)] if reading else []
     live = SimpleNamespace(run_id=run, timings=read)
@@ -30,7 +30,7 @@ def state(
 
 
 def measure(idle: IdleTime, state: RoundState, began: float) -> None:
-    """One round of a lone request, as far as its commit."""
+    """One round of a single request, up to its commit."""
     idle.begin([state.request], [state], began)
     idle.fill()
 
@@ -77,7 +77,7 @@ def test_what_follows_a_commit_counts_in_the_next_round_of_the_same_run(clock, r
 
 
 def test_a_length_policy_observes_the_time_of_a_slow_reader() -> None:
-    """Between a round's events; a quick reader takes less."""
+    """The reader pauses between a round's events, and `round_ms` includes the pauses."""
 
     class NotedPolicy:
         def __init__(self, live: ActiveRequest) -> None:

@@ -44,8 +44,8 @@ def _same_threads() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _loaded_once() -> Iterator[None]:
-    """The bundled models are loaded, and their passes timed, once for all tests of this file:
-    before the first of them, not in it."""
+    """The bundled models are loaded, and their passes timed, once for all tests of this file,
+    before the first of them begins."""
     loaded_models: dict[tuple[Any, ...], Any] = {}
     load = loading.load_models
 
@@ -95,7 +95,7 @@ def test_json_is_one_object_with_what_was_promised(capsys: pytest.CaptureFixture
     assert [model["name"] for model in parsed["models"]][0] == "llm"
     ssms = [model["name"] for model in parsed["models"][1:]]
     assert parsed["config"]["speculation"]["drafters"] == [*ssms, "ngram"]
-    assert parsed["config"]["speculation"]["length"] == "goodput", "best is what a newcomer gets"
+    assert parsed["config"]["speculation"]["length"] == "goodput", "preset `best` is the default"
 
 
 @pytest.mark.parametrize("prompt", [PROMPT, "def f(x):\n    return", "東京は", "🙂🙂"])

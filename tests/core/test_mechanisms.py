@@ -1,4 +1,4 @@
-"""Every mechanism has what its record says it has, and a new one needs its record alone.
+"""Every mechanism has what its record says, and a new one needs only its record.
 
 tests/ui/test_new_mechanisms.py looks for the same new rule and policy on the page."""
 

@@ -138,7 +138,7 @@ def test_no_drafting_is_counted_twice() -> None:
     assert overlap(AT_ONCE, beside("a", 4.0), beside("b", 4.0)) == pytest.approx(4 / 10)
     assert overlap(AT_ONCE, beside("a", 2.0), beside("b", 2.0)) == pytest.approx(2 / 10)
     own = (Span("a", "draft", 22.0, 26.0), OWN)
-    assert overlap(own, beside("a", 4.0)) == pytest.approx(4 / 10), "it was beside its own"
+    assert overlap(own, beside("a", 4.0)) == pytest.approx(4 / 10), "it overlapped its own pass"
 
 
 def test_the_overlap_is_at_most_all_of_the_llms_time() -> None:

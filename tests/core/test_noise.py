@@ -133,7 +133,7 @@ def test_distinct_draws_have_the_sequential_distribution() -> None:
         drawn = float(weights[a] * weights[b] / (1 - weights[a]))
         assert probability == pytest.approx(drawn, abs=1e-12)
     assert len(seen) == 6
-    assert weights.tolist() == [0.5, 0.3, 0.2], "the caller's weights stay as they are"
+    assert weights.tolist() == [0.5, 0.3, 0.2], "the caller's weights are not changed"
 
 
 def test_distinct_draws_stop_when_nothing_is_left() -> None:

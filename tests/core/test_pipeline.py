@@ -1,4 +1,4 @@
-"""Pipelining across requests: whose turn it is, what overlaps, and that the text stays the same."""
+"""Pipelining across requests: which are verified, what overlaps, and that texts stay the same."""
 
 import threading
 from collections.abc import Sequence
@@ -126,7 +126,7 @@ def test_the_drafters_work_while_the_llm_does() -> None:
     llm.wait = False
     live = admit_all(engine, requests(2, pipeline="across"))
     events: list[Event] = []
-    events += engine.round(live)  # the first group; the second is drafted beside it
+    events += engine.round(live)  # verifies the first group; the second is drafted meanwhile
     llm.drafting.clear()
     llm.wait = True
     for _ in range(3):

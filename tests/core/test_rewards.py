@@ -19,7 +19,7 @@ Win = tuple[str, float]
 
 
 def half(llm: Table, other: Table, low: bool) -> Table:
-    """Right behind the lower or behind the higher tokens."""
+    """The LLM's probabilities after the lower half of the tokens (`low`) or the higher half."""
     return lambda context: (llm if (context[-1] < VOCAB // 2) == low else other)(context)
 
 
@@ -45,7 +45,7 @@ class ByHand:
 
     def verified(self, wins: list[Win]) -> None:
         """A batch: each winner's mean against the running mean before the batch."""
-        # The engine's lets go of what lies more than 64 back: these runs are shorter.
+        # The engine's mean forgets wins gradually after the 64th: these runs have at most 64.
         assert len(self.shares) + len(wins) <= 64
         if wins and self.shares:
             theta = sum(self.shares) / len(self.shares)
@@ -72,11 +72,11 @@ def test_a_runs_weights_are_the_papers_round_by_round() -> None:
     hand = ByHand()
     winners = []
     for combined, verified, completed in rounds(run):
-        assert combined.weights == pytest.approx(hand.weights), "the vote weighs with them"
+        assert combined.weights == pytest.approx(hand.weights), "the vote uses these weights"
         hand.verified(win(combined, verified))
         assert completed.weights == pytest.approx(hand.weights)
         winners.append(combined.winner)
-    assert min(winners.count(name) for name in NAMES) >= 5, "both are judged"
+    assert min(winners.count(name) for name in NAMES) >= 5, "both SSMs win several rounds"
     assert len(set(hand.shares)) > 2
     assert max(abs(weight - 1) for weight in completed.weights.values()) > 0.05
 
@@ -97,7 +97,7 @@ def test_requests_that_share_their_weights_are_one_batch() -> None:
         hand.verified(wins)
         for _, _, completed in together:
             assert completed.weights == pytest.approx(hand.weights)
-    assert both, "one SSM won for both"
+    assert both, "in a round one SSM won for both requests"
 
 
 @pytest.mark.parametrize("other", [{"eta": 0.7}, {"weight_bounds": [0.8, 1.2]}], ids=str)
@@ -114,7 +114,7 @@ def test_weights_are_carried_over_to_runs_of_the_same_rule_only(other: dict[str,
     one = engine()
     first = last(one, kept, "w1 w2")
     alone = last(engine(), changed, "w6 w7 w3")
-    assert last(one, changed, "w6 w7 w3") == alone, "as if nobody had run before"
+    assert last(one, changed, "w6 w7 w3") == alone, "as in a new engine"
     again = engine()
     assert last(again, kept, "w1 w2") == first
     assert (

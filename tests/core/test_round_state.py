@@ -1,5 +1,5 @@
-"""Outcomes of a round, on made-up times: for a length policy, without what the LLM's pass for
-another request hid; to a combine rule; and to the switch of `pipeline=auto`."""
+"""What a round reports, on made-up times: to a length policy, without the time that the LLM's pass
+for another request hid, and to the switch of `pipeline=auto`. Also a combine rule's node limit."""
 
 from collections.abc import Iterator, Mapping
 
@@ -20,9 +20,9 @@ TWO_PROMPTS = ("w1 w2 w3", "w2 w2 w6")
 @pytest.mark.parametrize(
     ("drafting", "round_ms"),
     [
-        ((0.0, 0.4), 500.0 + 30.0),  # within the other's pass
-        ((0.6, 1.1), 500.0 + 30.0 + 100.0),  # a part of it
-        ((1.0, 1.4), 500.0 + 30.0 + 400.0),  # waited for
+        ((0.0, 0.4), 500.0 + 30.0),  # within the other request's pass
+        ((0.6, 1.1), 500.0 + 30.0 + 100.0),  # partly within it
+        ((1.0, 1.4), 500.0 + 30.0 + 400.0),  # after it
     ],
 )
 def test_drafting_that_a_pass_hid_is_no_part_of_the_round(drafting, round_ms):
@@ -41,7 +41,7 @@ def test_drafting_that_a_pass_hid_is_no_part_of_the_round(drafting, round_ms):
     (result,) = pools.take(live[1:], {second.request.sequence.run_id: "across"}).states
     assert result is second
     result.timings += [Timed("combine", "combine", 2.0, 2.03), Timed("llm", "forward", 2.1, 2.6)]
-    result.timings.append(Timed("same", "ahead", 2.1, 2.5))  # the next round's matter
+    result.timings.append(Timed("same", "ahead", 2.1, 2.5))  # made for the next round
     result.verdict = Verdict((), 3, "recovered", ())
     outcome = round_outcome(result, (3,), 1)
     assert outcome.round_ms == pytest.approx(round_ms)
@@ -101,7 +101,7 @@ def llm_span(start: float, end: float) -> Timed:
 def observations(
     monkeypatch: pytest.MonkeyPatch, engine: Engine, up: RoundBatch, live: list[ActiveRequest]
 ) -> Mapping[str, Shown]:
-    """By kind: milliseconds and steps of what its switch observed."""
+    """By kind of pipelining: the (milliseconds, steps) that its switch observed."""
     shown_by_way: dict[str, Shown] = {"across": [], "ahead": []}
     for kind, one in shown_by_way.items():
         switch = engine.costs.pipeline_switch(kind, ["same"])
@@ -113,7 +113,7 @@ def observations(
 
 
 def test_a_round_counts_by_request(monkeypatch, engine, live):
-    """A pass serves as many as are verified in it, so its time is theirs together."""
+    """The round's time is divided by the number of requests that its pass verifies."""
     both = llm_span(0.04, 0.1)
     first = state_of(live[0], draft_span(0.0, 0.03), both, depth=1)
     second = state_of(live[1], draft_span(0.0, 0.04), both, depth=4)
@@ -122,8 +122,8 @@ def test_a_round_counts_by_request(monkeypatch, engine, live):
 
 
 def test_what_an_earlier_round_did_is_not_counted_again(monkeypatch, engine, live):
-    """A turn from the pool was drafted beside an earlier pass; the one that is drafted meanwhile
-    lengthens the round by what it lasts longer than the pass."""
+    """The request from the pool was drafted during an earlier pass. Drafting during this pass
+    lengthens the round only by the time it continues after the pass."""
     up = state_of(live[0], draft_span(-0.5, -0.4), llm_span(0.0, 0.1))
     meanwhile = state_of(live[1], draft_span(0.01, 0.12), depth=6)
     groups = observations(monkeypatch, engine, RoundBatch((up,), (), (meanwhile,)), live[:2])

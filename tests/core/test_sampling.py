@@ -127,7 +127,7 @@ def test_a_residual_is_what_p_has_more() -> None:
     assert residual(P, q).tolist() == [1.0, 0.0, 0.0]
     q = torch.tensor([0.1, 0.2, 0.7], dtype=torch.float64)
     assert residual(P, q).tolist() == pytest.approx([0.8, 0.2, 0.0])
-    assert P.tolist() == [0.5, 0.3, 0.2], "p stays as it is"
+    assert P.tolist() == [0.5, 0.3, 0.2], "p is not changed"
 
 
 def test_a_residual_of_rounding_alone_is_p() -> None:

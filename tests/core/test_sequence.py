@@ -11,7 +11,8 @@ PLAIN = SpeculationConfig.preset("autoregressive")
 
 
 class Letters:
-    """Token i is the i-th letter; token 25 is half a character: its text comes with the next."""
+    """Token i is the i-th letter, from 0. Token 25 is half a character: its text comes with that
+    of the next token."""
 
     def __init__(self) -> None:
         self.held = ""

@@ -1,5 +1,5 @@
-"""The switch of `pipeline=auto` on made-up rounds whose right answer is known: steady ones, and
-ones that vary by chance or with what is drafted, where what it may cost is bounded."""
+"""The switch of `pipeline=auto` on made-up rounds for which the right setting is known: steady
+rounds, and rounds that vary by chance or with the drafted steps, where its cost is bounded."""
 
 import random
 from collections.abc import Callable
@@ -14,7 +14,8 @@ from tests.core.engines import engine_of, tables
 
 SEEDS, ROUNDS = 12, 1000
 World = Callable[[random.Random, bool], tuple[float, float]]
-"""By whether it is on: a round's milliseconds without noise, and its drafted steps."""
+"""From a random generator and whether the switch is on: a round's milliseconds, without noise and
+with the switch off, and its drafted steps."""
 
 
 def feed(switch: Switch, on_ms: float, off_ms: float, count: int, noise: float = 0.0) -> list:
@@ -39,7 +40,7 @@ def test_what_does_not_pay_is_tried_ever_more_seldom() -> None:
     starts = [i for i in range(1, 1000) if stood[i] and not stood[i - 1]]
     gaps = [b - a for a, b in zip(starts, starts[1:], strict=False)]
     assert gaps == sorted(gaps) and gaps[-1] > 128
-    # 30 % of less than a tenth of the rounds.
+    # So the trials cost 30 % of less than a tenth of the rounds.
     assert sum(stood) < 0.08 * len(stood)
 
 
@@ -62,7 +63,7 @@ def test_one_outlier_decides_nothing() -> None:
 
 
 def test_where_a_round_seems_to_be_all_drafting_one_without_still_takes_something() -> None:
-    """The line would go through nothing or less where the tried rounds of no steps lie."""
+    """The line through the times off, 10 ms a step less 5, is negative at the 0 steps tried."""
     switch, steps = Switch(), 0.0
     while not switch.on:
         steps = 3.0 - steps if steps else 1.0
@@ -91,8 +92,8 @@ def test_what_holds_for_some_drafters_does_not_for_others() -> None:
 
 @dataclass(frozen=True)
 class Found:
-    """`on`: its share of the rounds; `flips`: changes of verdict in a thousand; `lost`: the share
-    of the time that was spent beyond having it off always."""
+    """`on`: the share of rounds with the switch on; `flips`: changes of its verdict in a thousand
+    rounds; `lost`: the time spent beyond that with it always off, as a share of the latter."""
 
     on: float
     flips: float
@@ -123,13 +124,13 @@ def steady(chance: random.Random, on: bool) -> tuple[float, float]:
 
 
 def short_or_long(chance: random.Random, on: bool) -> tuple[float, float]:
-    """4 ms without a draft, or 12 with one."""
+    """4 ms without a draft, or 12 ms with one of 8 steps."""
     steps = chance.choice((0.0, 0.0, 8.0))
     return 4.0 + steps, steps
 
 
 def further(chance: random.Random, on: bool) -> tuple[float, float]:
-    """As `goodput` does: what is hidden is drafted further, in rounds of more milliseconds."""
+    """As `goodput` does: with drafting hidden (on), drafts are longer, and so are rounds."""
     steps = chance.choice((5.0, 6.0, 7.0) if on else (2.0, 3.0, 4.0))
     return 4.0 + steps, steps
 
@@ -143,7 +144,7 @@ def test_rounds_that_vary_are_no_reason_to_leave_on_what_does_not_pay(told: bool
 @pytest.mark.parametrize("noise", [0.05, 0.25])
 def test_without_a_difference_the_verdict_stays(noise: float) -> None:
     assert serve(steady, 1.0, noise).flips < 2
-    assert sum(feed(Switch(), on_ms=10.0, off_ms=10.0, count=500)) < 50, "that is no reason"
+    assert sum(feed(Switch(), on_ms=10.0, off_ms=10.0, count=500)) < 50, "it stays off"
 
 
 def test_without_a_difference_short_and_long_rounds_do_not_flip_it() -> None:
@@ -158,7 +159,7 @@ def test_what_pays_is_found_in_noise(factor: float, noise: float, on: float) -> 
 
 
 def test_what_was_left_on_and_loses_is_turned_off() -> None:
-    """As where another text paid: 10 % worse, in rounds that vary by a quarter."""
+    """As after a text with which it paid: on is 10 % slower, in rounds that vary by a quarter."""
     on = 0
     for seed in range(40):
         chance, switch = random.Random(seed), Switch()

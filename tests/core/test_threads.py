@@ -114,7 +114,7 @@ print(peaks[0] - before, resident() - before)
 
 
 def free_memory(arenas: str) -> tuple[int, int]:
-    """How much more memory there was while a thread held 30 MB, and after; kB."""
+    """Additional resident memory while a thread held 30 MB, and afterwards; kB."""
     process = subprocess.run(
         [sys.executable, "-c", FREED, arenas], cwd=Path(__file__).parents[2], capture_output=True,
         text=True, check=True,
@@ -129,4 +129,4 @@ def test_what_a_thread_freed_is_given_back() -> None:
     held, left = free_memory("one")
     assert held > 25_000 and left < 5_000
     held, left = free_memory("many")
-    assert held > 25_000 and left > 20_000, "the control: there is nothing to be mended"
+    assert held > 25_000 and left > 20_000, "the control: without one_arena the memory is kept"

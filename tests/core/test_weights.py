@@ -58,8 +58,8 @@ def test_only_winners_are_judged_and_their_requests_are_averaged() -> None:
 
 @pytest.mark.parametrize(("share", "gains"), [(0.143, False), (0.149, True)])
 def test_the_mean_forgets_old_rounds(share: float, gains: bool) -> None:
-    """Ten wins of 1 after many of 0: over the last 64, 1 - (63 / 64)^10 = 0.146; over all, 0.05;
-    over the last 16, 0.48."""
+    """Ten wins of 1 after 200 of 0: with rate 1 / 64 the mean is 1 - (63 / 64)^10 = 0.146; over all
+    wins it would be 0.05, with rate 1 / 16 it would be 0.48."""
     weights = paper()
     for _ in range(200):
         weights.observe_wins([("a", 0.0)])
@@ -124,8 +124,8 @@ Told = tuple[dict[str, list[float]], int]
 
 
 def after(*told: Told) -> dict[str, float]:
-    """The weights after these reports, each by drafters that continue from where they were in a
-    text of the given length; a drafter that reports for the first time has read all of it."""
+    """The weights after these reports, (likelihoods by drafter, length of the text). A drafter
+    continues from its last position; at its first report it has read the whole text."""
     weights, history = full(), LikelihoodHistory()
     for probabilities, length in told:
         for name, result in probabilities.items():

@@ -52,7 +52,7 @@ def test_a_tie_of_equals_goes_to_the_lower_index() -> None:
 
 
 def test_weights_that_went_up_and_down_alike_are_equal() -> None:
-    """By the last bits of their products and means they are not."""
+    """Though their computed values may differ in the last bits."""
     weight = (0.1 + 0.2) / 0.3
     assert weight > 1.0
     result = vote([chain(3), chain(2), chain(1)], [1.0, weight, 1 / weight])
@@ -99,7 +99,7 @@ def dial(sequences: list[Draft], weights: list[float], nodes: int) -> CombinedTr
 def test_the_dial_keeps_the_heaviest_nodes() -> None:
     sequences = [chain(1, 2, score=0.9), chain(3, 4, score=0.5), chain(1, 5, score=0.8)]
     result = dial(sequences, [1.0, 2.0, 3.0], 3)
-    # (0.9 + 3 x 0.8) / 6, 3 x 0.64 / 6, 2 x 0.5 / 6; then 0.81 / 6 and 2 x 0.25 / 6.
+    # Kept: (0.9 + 3 x 0.8) / 6, 3 x 0.64 / 6, 2 x 0.5 / 6; dropped: 0.81 / 6, 2 x 0.25 / 6.
     assert result.tree.token_ids == (1, 3, 5)
     assert result.node_weights == pytest.approx(((0.9 + 2.4) / 6, 1.0 / 6, 1.92 / 6))
     assert result.dropped == ((0, 1), (1, 1))
@@ -150,7 +150,7 @@ def test_a_pools_masses_are_weighted_geometric_means() -> None:
     result = combine("log_pool", parts, VoteWeights({0: 3.0, 1: 1.0, 2: 4.0}))
     assert result.tree.token_ids == (1, 2, 3) and result.winner is None
     one = 0.8 ** (3 / 4) * 0.2 ** (1 / 4)
-    assert result.node_weights == pytest.approx((one, one**2, 0.5)), "of those who hold the node"
+    assert result.node_weights == pytest.approx((one, one**2, 0.5)), "of the drafters that hold it"
     alone = combine("log_pool", {0: chain(1, 2, score=0.8)}, VoteWeights({0: 7.0}))
     assert alone.node_weights == pytest.approx((0.8, 0.64)), "one drafter's masses are its chances"
 

@@ -29,7 +29,7 @@ RULES = [("greedy", GREEDY), ("match", WARM), ("match", EDGED)]
 
 
 def random_tree(rng: random.Random, most: int) -> TokenTree:
-    """Siblings have different tokens; now and then there is no node at all."""
+    """Siblings have different tokens; the tree may be empty."""
     nodes: list[tuple[int, int, list]] = []
     for _ in range(rng.randrange(most + 1)):
         parent = rng.randrange(ROOT, len(nodes))
@@ -53,7 +53,7 @@ def cases(seed: int, sampling: SamplingParams, count: int, most: int = 14) -> li
 
 
 def paths(rule: str, several: list[VerifyInput]) -> list[tuple[int, ...]]:
-    """Accepted nodes of each, over tensors alone."""
+    """The accepted path of each case, found with tensor operations only."""
     width = max(len(case.target) for case in several)
     inputs = _send_trees(several, width, with_noise=rule == "match").device
     sizes = torch.tensor([[len(case.tree)] for case in several])
@@ -115,7 +115,7 @@ def test_what_is_shown_is_what_a_target_shows() -> None:
 
 
 def test_of_two_equal_paths_the_first_is_taken() -> None:
-    """Two drafters' drafts side by side hold the same nodes: 0 and 2 below the root, 1 and 3."""
+    """Two drafts side by side hold the same path: node 0 equals node 2, node 1 equals node 3."""
     trees = TreeBatch(
         torch.tensor([[3, 1, 3, 1]]), torch.tensor([[0, 1, 0, 3]]), torch.tensor([[0, 1, 2, 1, 2]])
     )

@@ -60,7 +60,7 @@ def requests(sampling: SamplingParams, config: SpeculationConfig, many: int = 1)
 
 
 def same(one: object, other: object, where: str = "") -> None:
-    """Everything but times; real numbers as close as passes of other shapes are."""
+    """Compares all fields but times; floats to 2e-5: passes of other shapes round differently."""
     assert type(one) is type(other), where
     if is_dataclass(one):
         for field in fields(one):
@@ -90,7 +90,7 @@ def device_rounds(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 def check_both_ways(
     sampling: SamplingParams, config: SpeculationConfig, many: int = 1, **changes: Any
 ) -> list[Event]:
-    """The same runs in both ways; the events of the first."""
+    """Compares the events of the same runs in both ways; returns those of device rounds."""
     both_runs = in_both_ways(requests(sampling, config, many), **changes)
     ids = [list(dict.fromkeys(event.run_id for event in each)) for each in both_runs]
     renamed = dict(zip(*ids, strict=True))
@@ -105,7 +105,7 @@ def check_both_ways(
 def test_fixed_lengths(sampling: SamplingParams, many: int, device_rounds: list[bool]) -> None:
     first_events = check_both_ways(sampling, FIXED, many)
     accepted = [event.num_accepted for event in first_events if isinstance(event, RoundCompleted)]
-    # Where one text ends, those that have room for a draft are not alone.
+    # At the ends of texts some requests have no room for a draft: such rounds run step by step.
     assert all(device_rounds[:8]) and device_rounds.count(False) <= 2 * (many - 1)
     assert len(set(accepted)) >= 3
 
@@ -174,8 +174,8 @@ def test_requests_that_differ_are_distinguished(
 
 
 def test_of_equal_nodes_the_first_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU the logits of a node and of its duplicate may differ a little: here those of
-    duplicates are noise."""
+    """On a GPU the logits of a node and of its duplicate may differ a little; here duplicates have
+    wrong logits."""
     alike = note_results(monkeypatch, round_pass, "first_equal", lambda result: result)
     outputs = round_pass.target_outputs
 
@@ -190,7 +190,7 @@ def test_of_equal_nodes_the_first_counts(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("pipeline", ["ahead", "across"])
 def test_pipelined_runs(pipeline: str) -> None:
-    """How far it gets beside a pass is a matter of time: the text is not."""
+    """How much is drafted during a pass depends on timing; the text does not."""
     config = replace(FIXED, pipeline=pipeline)
     results = [*map(texts_of, in_both_ways(requests(WARM, config, 3)))]
     assert results[0] == results[1] and all(len(ids) == 40 for ids in results[0])
@@ -305,8 +305,8 @@ def test_a_round_that_is_discarded_leaves_nothing_behind(config: SpeculationConf
 
 
 class HostAsked(TorchDispatchMode):
-    """Refuses what a captured graph cannot hold: questions to the device, sizes that depend on what
-    is there, numbers brought from the host."""
+    """Refuses what a captured graph cannot hold: reading device values on the host, shapes that
+    depend on values, and copies from the host."""
 
     NEVER = ("_local_scalar_dense", "nonzero", "masked_select", "lift_fresh", "unique", "_to_copy")
 
@@ -316,7 +316,7 @@ class HostAsked(TorchDispatchMode):
         name = func.overloadpacket.__name__
         if name == "_to_copy":  # another type is fine, another device is not
             assert (kwargs or {}).get("device") is None, func
-        elif name != "lift_fresh" or args[0].dim():  # a number alone goes along with the call
+        elif name != "lift_fresh" or args[0].dim():  # a scalar is passed with the call
             assert name not in self.NEVER, func
         if name in ("index", "index_put", "index_put_"):
             indices = [index for index in args[1] if index is not None]

@@ -27,7 +27,7 @@ EDGED = SamplingParams(60, temperature=1.3, top_k=12, top_p=0.8, seed=5)
 COLD = SamplingParams(60, seed=1)
 TEXTS = ((1, 2, 3), (4, 5, 6, 7, 8, 9))
 ROUNDS: Sequence[Sequence[tuple[int, ...]]] = (
-    # What each text goes on with, round by round: the best of the first SSM's own, or other tokens.
+    # What is committed to each text, round by round: tokens, or see `_following` for ("own", n).
     (("own", 0), ("own", 2)),
     ((7,), ("own", 1)),
     (("own", 3), (9, 9, 9)),
@@ -145,7 +145,7 @@ def decode(
 
 
 def _following(draft: Draft, expected: tuple[Any, ...]) -> tuple[int, ...]:
-    """`expected`; for ("own", n) n tokens of this draft, then one that no SSM drafted."""
+    """`expected`; for ("own", n): n tokens of this draft, by first children, then token 11."""
     if expected[0] != "own":
         return expected
     path, node = [], -1
@@ -207,7 +207,7 @@ def test_ssms_of_different_shapes_draft_one_after_another(graph_calls: list[int]
 
 @pytest.mark.parametrize("shape", [(2, 2, 2), (1, 1, 1)])
 def test_an_end_of_text_has_no_children(shape: tuple[int, ...]) -> None:
-    # Every third token ends a text: most drafts have one.
+    # Every ninth token ends a text: most drafts have one.
     eos = tuple(range(0, VOCAB, VOCAB // 7))[:8]
     results = decode(both(), [texts(WARM, eos), texts(WARM, eos)], [shape] * 2)
     assert {len(draft) for draft in results} - {14, 3}

@@ -39,11 +39,11 @@ def test_copies_lie_side_by_side_under_one_root() -> None:
 
 
 def test_equal_nodes_of_trees_side_by_side() -> None:
-    layout = TreeLayout((2, 1), copies=2)  # nodes 0, 1 | 2, 3 below them; 4, 5 | 6, 7
+    layout = TreeLayout((2, 1), copies=2)  # nodes 0, 1, children 2, 3; the copy: 4, 5 and 6, 7
     tables = layout.tensors(CPU)
     tokens = torch.tensor([[3, 4, 8, 9, 4, 5, 9, 8], [1, 2, 7, 7, 1, 2, 7, 6]])
     assert first_equal(tokens, tables).tolist() == [
-        [0, 1, 2, 3, 4, 2, 6, 4, 8],  # 4 is 1 and 6 is 3; 7 has the token of 2, not its way
+        [0, 1, 2, 3, 4, 2, 6, 4, 8],  # 4 equals 1, 6 equals 3; 7 has the token, not the path of 2
         [0, 1, 2, 3, 4, 1, 2, 3, 8],
     ]
     assert first_equal(tokens[:, :0], TreeLayout(()).tensors(CPU)).tolist() == [[0], [0]]
@@ -79,7 +79,7 @@ def test_temperatures_of_many_follow_as_each_alone(dtype: torch.dtype) -> None:
     utilities[1, :, 20:] = float("-inf")
     tokens = torch.randint(0, 30, (4, 5), generator=generator)
     tokens[2, 3:] = -1
-    tokens[1, 2] = 25  # was held impossible
+    tokens[1, 2] = 25  # its utility is -inf
     first = [1.0, 0.7, 1.3, 3.9]
     expected = []
     for row, temperature in enumerate(first):

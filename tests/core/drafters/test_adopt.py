@@ -1,4 +1,4 @@
-"""A growth that goes on for another ask ends as if it had grown for that ask from the start."""
+"""A growth that adopts another request ends as if it had grown for that request from the start."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ def ask(kind: str, shape: tuple[int, ...], budget: int = 64) -> DraftRequest:
 
 
 def feed(grown: Growth, passes: int) -> Growth:
-    """Its frontier's logits, `passes` times or until it is done."""
+    """Absorbs its frontier's logits, `passes` times or until it is done."""
     for _ in range(passes):
         if not grown.frontier:
             break
@@ -66,7 +66,7 @@ def test_another_shape_is_refused_and_changes_nothing(kind: str) -> None:
     assert not begun.adopt(ask(kind, (2, 2)))
     assert not begun.adopt(replace(ask(kind, (2, 1, 2)), kind="coupled"))
     assert (begun.frontier, plain(begun.draft())) == before
-    assert begun.adopt(ask(kind, (2, 1, 1)))  # what differs was not grown yet
+    assert begun.adopt(ask(kind, (2, 1, 1)))  # the level that differs is not grown yet
 
 
 def test_best_first_keeps_the_best_of_another_budget() -> None:

@@ -1,4 +1,4 @@
-"""Calibration on synthetic drafters: the fitted temperature makes scores mean what they say."""
+"""Calibration on synthetic drafters: with the fitted temperature scores are acceptance rates."""
 
 import pytest
 import torch
@@ -12,8 +12,8 @@ def observe(calibration: Calibration, logits: torch.Tensor, token_id: int) -> No
 
 
 def fit(true_temperature: float, steps: int = 3000, vocab: int = 8) -> Calibration:
-    """A calibration fitted to a drafter whose logits must be divided by `true_temperature` to be
-    the truth."""
+    """A calibration fitted to a drafter whose logits, divided by `true_temperature`, give the true
+    distribution."""
     generator = torch.Generator().manual_seed(1)
     calibration = Calibration()
     for _ in range(steps):

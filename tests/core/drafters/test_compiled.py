@@ -1,5 +1,5 @@
-"""Drafts made by machine code alone are those made of passes over feeds: the same nodes, and scores
-to float32's digits."""
+"""Drafts by the compiled kernel equal drafts made pass by pass over feeds: the same nodes, and
+scores to float32's precision."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -40,7 +40,7 @@ NOT_SERVED = [
     ("best_first", COLD), ("best_first", WARM), ("coupled", EDGED), ("sampled", WARM),
     ("sampled_iid", EDGED),
 ]  # fmt: skip
-# What each text continues with: so many of the first SSM's own tokens, and one not drafted.
+# What each text continues with: a number of tokens of SSM `one`'s draft, then these tokens.
 FOLLOWING: Sequence[Sequence[tuple[int, tuple[int, ...]]]] = (
     ((2, (4,)), (0, (5, 6))),
     ((1, (7, 8, 9)), (3, (1,))),
@@ -49,7 +49,7 @@ FOLLOWING: Sequence[Sequence[tuple[int, tuple[int, ...]]]] = (
 
 
 class ServesNothing(NativeDrafting):
-    """Leaves everything to passes over feeds."""
+    """Drafts nothing itself: passes over feeds do."""
 
     def draft(self, asked: Mapping[str, Sequence[DraftRequest]]) -> dict[str, list[Draft]]:
         return {}
@@ -58,7 +58,7 @@ class ServesNothing(NativeDrafting):
 def pools(
     count: int = 3, *, alike: bool = True, vocab: int = VOCAB, **changes: Any
 ) -> list[SsmPool]:
-    """The same SSMs: by machine code alone, and by passes over feeds."""
+    """Two pools of the same SSMs: drafts by the compiled kernel, and by passes over feeds."""
     results = []
     for serving in (NativeDrafting, ServesNothing):
         models = [small("llama" if alike or i else "qwen2", i, **changes) for i in range(count)]
@@ -71,7 +71,7 @@ def pools(
 
 @pytest.fixture
 def native_rounds(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
-    """The SSMs whose drafts were made by machine code alone, round by round."""
+    """The SSMs whose drafts the compiled kernel made, round by round."""
     return note_results(monkeypatch, NativeDrafting, "draft", set)
 
 
@@ -81,7 +81,7 @@ def rounds(
     shapes: Sequence[tuple[int, ...]],
     **more: Any,
 ) -> list[Draft]:
-    """The same rounds in both places, which are compared all the way; the first place's drafts."""
+    """Runs the same rounds in both pools, compares drafts and states; the first pool's drafts."""
     stop, eos, kind = more.pop("stop", None), more.pop("eos", ()), more.pop("kind", "auto")
     several = [texts(sampling, eos, draft=kind, **more) for _ in places]
     for place, own in zip(places, several, strict=True):
@@ -113,7 +113,7 @@ def rounds(
 
 
 def first_path(draft: Draft, length: int) -> list[int]:
-    """The tokens of first children, as far as they go."""
+    """The tokens of first children from the root, at most `length`."""
     path: list[int] = []
     node = ROOT
     while len(path) < length and node in draft.parents:
@@ -138,8 +138,8 @@ def _asks(
 
 
 def same(one: Draft, other: Draft) -> None:
-    """All that a draft says but its times. Machine code makes scores with float32's digits, and of
-    utilities it leaves out what all have in common."""
+    """Compares drafts but for their times. The compiled kernel's scores have float32's precision,
+    and its utilities differ from the others by a constant for each row."""
     for name in ("token_ids", "parents", "qs", "ranks", "rows", "passes", "passes_ahead"):
         assert getattr(one, name) == getattr(other, name), name
     assert one.scores == pytest.approx(other.scores, rel=1e-5)
@@ -157,14 +157,14 @@ def same(one: Draft, other: Draft) -> None:
 
 
 def all_same(told: Sequence[Any]) -> None:
-    """The drafts of the two places, by SSM."""
+    """Compares the drafts of two pools, by SSM."""
     for name in told[0]:
         for pair in zip(*(result[name] for result in told), strict=True):
             same(*pair)
 
 
 def left(place: SsmPool, name: str, sequence: TokenSequence) -> Any:
-    """What a round leaves behind: calibration, and keys and values of the text."""
+    """The state after a round: temperature, cached length, keys and values of the text."""
     ssm = place.ssms[name]
     model, state = ssm.model, ssm._states[sequence.run_id]
     row = state.row
@@ -201,7 +201,7 @@ def test_a_draft_that_takes_much_room_is_made_pass_by_pass(monkeypatch, native_c
 
 
 def by_two_threads(place: SsmPool) -> None:
-    """Each pass of the SSMs, which lie on one another, is made by two threads."""
+    """From now on two threads make each pass of these stacked SSMs."""
     (stack,) = {id(ssm.model.stack): ssm.model.stack for ssm in place.ssms.values()}.values()  # type: ignore[attr-defined]
     forward = compiled_of(stack._forward)
     forward._pool.workers = 2
@@ -214,7 +214,8 @@ def test_passes_by_several_threads_are_the_same() -> None:
 
 
 def test_no_drafter_waits_for_a_pass_that_is_over() -> None:
-    """The control: with one count of arrivals for all passes of a draft this ends in a few."""
+    """Each pass counts arrivals of its own. With one count for all passes of a draft, this test
+    hangs after a few drafts."""
     place = pools()[0]
     by_two_threads(place)
     for i in range(40):
@@ -236,7 +237,7 @@ def test_logits_that_are_no_numbers_go_over_feeds(native_calls: list[int]) -> No
         forward = compiled_of(stack._forward)
         hidden, outputs = forward._shape.hidden, forward._shape.outputs
         head = forward._weights.matrices[-hidden * outputs :].reshape(-1, hidden, BLOCK)
-        head[0, :, 3] = float("nan")  # one token's, of the last SSM
+        head[0, :, 3] = float("nan")  # weights of one token, last SSM
     drafts: list[Any] = []
     for place in places:
         own = texts(COLD)
@@ -251,7 +252,7 @@ def test_logits_that_are_no_numbers_go_over_feeds(native_calls: list[int]) -> No
 
 @pytest.mark.parametrize("kinds", [("topk", "coupled"), ("coupled", "coupled")])
 def test_a_batched_ssm_drafts_as_alone(kinds: tuple[str, str]) -> None:
-    """With a shape, a kind and a sampling of its own."""
+    """Requests of other shapes, kinds and samplings have the same drafts in a batch as alone."""
     drafts_by_way: list[list[Draft]] = []
     for groups in ([(0, 1)], [(0,), (1,)]):
         own = [texts(WARM)[0], texts(EDGED)[1]]
@@ -283,7 +284,7 @@ def test_ssms_of_different_shapes(count: int, native_rounds: list[set[str]]) -> 
 def test_another_vocabulary_size(
     own: int, sampling: SamplingParams, native_calls: list[int]
 ) -> None:
-    """The LLM's embedding is padded, or the SSM's is; texts hold tokens that it does not know."""
+    """The LLM's embedding is padded, or the SSM's is; texts hold tokens that the SSM lacks."""
     rounds(pools(2, vocab_size=own), sampling, [(3, 2), (2, 2)])
     assert native_calls == [4] * len(FOLLOWING)
 
@@ -295,7 +296,7 @@ def test_an_end_of_text_has_no_children() -> None:
 
 
 class Middling(Endless):
-    """Stops a draft where a level is not likely, another for each SSM."""
+    """Ends drafts below improbable nodes, `three` also at improbable levels; `two` never drafts."""
 
     def grows(self, score: float) -> bool:
         return score > 0.13
@@ -307,7 +308,7 @@ class Middling(Endless):
 
 
 class MiddlingLimits(Middling):
-    """The same, said as numbers."""
+    """The same rule, given as limits."""
 
     def limits(self, drafter: str) -> StopLimits | None:
         if drafter == "two":
@@ -323,7 +324,7 @@ def test_a_length_policy_ends_a_draft_as_it_grows(
     sampling = WARM if kind == "coupled" else COLD
     results = rounds(pools(), sampling, [(2, 2, 2)] * 2, stop=stop, kind=kind)
     assert len({len(draft) for draft in results}) > 3 and 0 in {len(draft) for draft in results}
-    # `two` has nothing to start; the others' requests have to be given as numbers.
+    # `two` has nothing to draft; for the others the kernel needs the rule as limits.
     assert native_rounds[0] == (set(NAMES) if isinstance(stop, MiddlingLimits) else {"two"})
     assert native_calls == ([4] * len(FOLLOWING) if isinstance(stop, MiddlingLimits) else [])
 
@@ -353,7 +354,7 @@ def test_what_was_drafted_ahead_or_is_to_be_foretold_goes_over_feeds(native_roun
     open_all(place, own)
     drafts = place.draft(asks(place, own, [(2, 2), (2, 2)]))
     assert all(len(draft) for each in drafts.values() for draft in each)
-    # Asked again, nothing having been committed, they know the text already.
+    # In the second call, with nothing committed since, the SSMs have read the whole text.
     plain = texts(COLD)
     for sequence in plain:
         sequence.run_id += " again"
@@ -395,7 +396,7 @@ def test_a_fault_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class OneGoesOn(Endless):
-    """Two of three end behind the first level."""
+    """Drafts of `one` and `two` end after the first level."""
 
     def limits(self, drafter: str) -> StopLimits | None:
         return StopLimits() if drafter == "three" else StopLimits(longest=1)
@@ -451,7 +452,7 @@ def test_a_window_or_a_pass_of_torch_is_no_company(monkeypatch: pytest.MonkeyPat
 
 
 def test_what_was_fed_can_be_built_upon() -> None:
-    """Nodes that are fed behind a draft's see what is above them."""
+    """Nodes fed below a draft's nodes attend to all nodes above them."""
     results = []
     for place in pools():
         (own,) = texts(COLD)[:1]

@@ -80,7 +80,7 @@ def test_the_longest_context_decides_and_shorter_ones_follow() -> None:
     table = table_of([5, 2, 3, 4, 0, 6, 2, 3, 4, 0, 1, 2, 3, 9])
     tree, _ = tree_of(table, [1, 2, 3], depth=1)
     assert set(tree) == {(9,), (4,)}
-    # 9 was counted once behind 1 2 3; what 2 3 had before counts as three tokens.
+    # 9 was counted once after 1 2 3; the earlier counts after 2 3 weigh as three tokens.
     assert tree[4,][0] == pytest.approx(0.75) and tree[9,][0] == pytest.approx(0.25)
     assert tree_of(table, [7, 2, 3], depth=1)[0][4,][1] == 0
     assert sum(score for score, _ in tree.values()) == pytest.approx(1.0)
@@ -90,7 +90,7 @@ def test_a_row_is_read_once_a_node() -> None:
     text = np.random.default_rng(0).integers(0, 50, 4000).tolist()
     table = table_of(text, 1 << 14)
     tree, looked = tree_of(table, text[1000:1003], depth=6, budget=32)
-    # The root is looked for by length; behind a node its origin says which row there is.
+    # The root is looked up by length; a node's row is known from the origin of its candidate.
     assert len(tree) == 32 and looked <= len(tree) + LONGEST_CONTEXT
 
 
@@ -113,7 +113,7 @@ def test_probabilities_are_counted_as_parts_of_a_token() -> None:
 
 
 def test_rows_without_weight_are_overwritten_in_their_own_bucket() -> None:
-    """Of two buckets: even tokens are in the first one, odd ones in the second."""
+    """The table has two buckets: even tokens are in the first one, odd ones in the second."""
     table = new_table(8)
     for token in (1, 3, 5, 7):
         add_text(table, np.array([token, 9]), 1)

@@ -1,5 +1,5 @@
 """Confidence-based token fusion: one trunk, each token by the SSM that is surest of it, and side
-leaves; held against the rule written out a second time."""
+leaves; compared with a second implementation of the rule."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -65,7 +65,7 @@ def confident(threshold: float) -> Stop:
 
 
 def scores(drafter: SsmDrafter, path: Sequence[int], request: DraftRequest) -> torch.Tensor:
-    """What the drafter's scores are after a path: softmax of log q + G above temperature 0."""
+    """The drafter's scores after a path: softmax of logits, or above temperature 0 of log q + G."""
     sequence = request.sequence
     logits = drafter.feeder.model.logits((*PROMPT, *path))[None]
     if sequence.sampling.greedy:
@@ -75,8 +75,8 @@ def scores(drafter: SsmDrafter, path: Sequence[int], request: DraftRequest) -> t
 
 
 def by_the_rule(drafters: Mapping[str, SsmDrafter], asked: PooledRequest, *, weighted: bool):
-    """(trunk tokens, whose each is, value of each path): the rule of CoSine, written out a second
-    time."""
+    """(trunk tokens, index of the SSM that proposed each, value of each path): CoSine's rule,
+    implemented a second time."""
     trunk: tuple[int, ...] = ()
     whose: list[int] = []
     values: dict[tuple[int, ...], float] = {(): 1.0}
@@ -153,7 +153,7 @@ def test_scores_are_each_ones_own() -> None:
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("budget", [1, 3, 5, 9])
 def test_the_most_probable_paths_are_kept_within_the_budget(budget: int, weighted: bool) -> None:
-    """By credit, an SSM's tokens count less there as well."""
+    """By credit, an SSM's weight also scales the values of its paths."""
     drafters = ssms()
     requests = pool(drafters, budget=budget, weights=(0.2, 0.6, 1.5))
     paths_kept = paths_of(draft_one(drafters, requests, weighted=weighted))
@@ -210,10 +210,10 @@ def test_a_trunk_ends_with_the_text() -> None:
 
 
 def test_an_ssm_s_own_chain_ends_with_the_text() -> None:
-    """Also where the trunk goes on: a token behind the end would cost a node and a pass over it."""
+    """Also where the trunk goes on: a token after the end would cost a node and a pass over it."""
     drafters = ssms()
     trunk, _, values = by_the_rule(drafters, pool(drafters), weighted=False)
-    # Tokens that only an SSM's own chain has, and goes on behind.
+    # Tokens that are in SSMs' own chains only, and have tokens after them there.
     ends = {token for path in values for token in path[:-1]} - {*trunk}
     assert ends
     for end in ends:
@@ -228,8 +228,8 @@ def test_an_ssm_s_own_chain_ends_with_the_text() -> None:
 
 @pytest.mark.parametrize("budget", [99, 8, 4])
 def test_a_confident_liar_stops_winning_by_credit(budget: int) -> None:
-    """As published the surest wins, however wrong it has been; by credit it has neither the trunk
-    nor the nodes."""
+    """As published, the surest SSM wins however often it was wrong; by credit it has no token of
+    the trunk and, with a small budget, no node."""
     drafters = ssms(sharpness=(9.0, 1.0, 1.0))
     plain = draft_one(drafters, pool(drafters, budget=budget), weighted=False)[0]
     assert {plain.origins[node] for node in plain.walk(plain.token_ids)} == {0}
@@ -286,7 +286,7 @@ PROMPTS = (PROMPT, (2, 2, 5, 1), (4, 0))
 def shared_pools(
     drafters: Mapping[str, SsmDrafter], temperature: float
 ) -> tuple[PooledRequest, ...]:
-    """Three requests with other texts, budgets, lengths and kinds; the last one of two SSMs."""
+    """Three requests of different texts, budgets, lengths and kinds; the last one has two SSMs."""
     pools = []
     for number, prompt in enumerate(PROMPTS):
         sampling = SamplingParams(50, temperature=temperature, seed=number)

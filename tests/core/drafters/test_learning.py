@@ -1,4 +1,4 @@
-"""What `suffix` and `table` learn from: each text that came to its end, whatever drafted it."""
+"""`suffix` and `table` learn from each text that came to its end, whichever drafter drafted it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_nothing_is_compiled_for_a_process_in_which_no_lookup_drafts(
         list(engine.generate(request(prompt, *(["ngram"] if place % 2 else []))))
     assert not learned
     (counts,) = engine._drafting.by_names(("table",))
-    assert "tables" not in vars(counts), "64 MiB for nothing"
+    assert "tables" not in vars(counts), "no table of 64 MiB is allocated"
     events = engine.generate(request((2, 2, 2), "suffix"))
     next(event for event in events if isinstance(event, Drafted))
     assert [s.prompt_ids for s in learned] == prompts[2:], "the latest texts"

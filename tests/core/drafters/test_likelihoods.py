@@ -110,7 +110,7 @@ def test_nothing_is_kept_that_is_not_read(observations: dict[str, list[float]]) 
 def test_prompt_lookup_reports_its_score_where_it_drafted(
     observations: dict[str, list[float]],
 ) -> None:
-    # The LLM repeats w1 w2 w3 for ever: once it has, the lookup is always right.
+    # The LLM repeats w1 w2 w3 for ever: after the first repetition the lookup is always right.
     def cycle(context: tuple[int, ...]) -> list[float]:
         return [1.0 if i == context[-1] % 3 + 1 else 0.0 for i in range(VOCAB)]
 
@@ -168,7 +168,7 @@ def test_a_silent_drafter_begins_with_what_the_others_get_on_average(combine, te
 
 
 def with_time_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A verification long enough for drafts beside it."""
+    """Verification takes 10 ms more, in which SSMs draft ahead."""
     verify = round_module.verify
 
     def slowly(rule: str, case: VerifyInput) -> Verdict:

@@ -1,4 +1,4 @@
-"""SSMs that lie on one another draft what each drafts alone, and their time counts once."""
+"""Stacked SSMs draft what each drafts alone, and the time of their shared passes counts once."""
 
 from dataclasses import replace
 from typing import Any
@@ -29,7 +29,7 @@ CASES = [
 
 
 def pools() -> tuple[SsmPool, SsmPool]:
-    """The same SSMs apart and on one another."""
+    """The same SSMs, apart and stacked."""
     models = [small("llama", seed) for seed in range(3)]
     others = [small("llama", seed) for seed in range(3)]
     stack_alike(others)
@@ -98,11 +98,11 @@ def test_they_draft_what_each_drafts_alone(draft, verify, combine, compiled, mon
 
 @pytest.mark.parametrize("combine", ["union", "log_pool"])
 def test_time_is_counted_once(combine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # In torch's own calls: compiled, so small a model's pass is shorter than the accounts of it.
+    # In torch's calls: a compiled pass of so small a model is shorter than its bookkeeping.
     monkeypatch.setattr(fastest, "find_spec", lambda _: None)
     _, pool = pools()
     counted = []
-    for number in range(5):  # what else the machine does falls between two stretches now and then
+    for number in range(5):  # other work of the machine may fall between two spans
         several = sequences("topk", "greedy", combine)[:1]
         several[0].run_id = f"run {number}"
         open_all(pool, [several[0]])
@@ -115,7 +115,8 @@ def test_time_is_counted_once(combine: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_ssm_that_fails_leaves_the_others_their_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fastest, "find_spec", lambda _: None)  # compiled, it has no pass of its own
+    # In torch's calls: a compiled draft has no pass that could fail.
+    monkeypatch.setattr(fastest, "find_spec", lambda _: None)
     _, pool = pools()
     (sequence, _) = sequences("topk", "greedy", "union")
     open_all(pool, [sequence])
@@ -133,7 +134,7 @@ def test_an_ssm_that_fails_leaves_the_others_their_drafts(monkeypatch: pytest.Mo
 
 
 def test_an_ssm_that_does_not_draft_keeps_the_others_apart() -> None:
-    """Two of three that lie stacked draft each by itself, and nothing of the third changes."""
+    """Two of three stacked SSMs draft in passes of their own; the third's cache is unchanged."""
     apart, together = pools()
     told = []
     for pool in (apart, together):

@@ -10,7 +10,7 @@ from tests.laws.trees import LAW, parents
 
 
 def logits_from(number: int) -> torch.Tensor:
-    """Logits that say where they come from."""
+    """Logits that hold the number of their node."""
     return torch.tensor([float(number)])
 
 

@@ -1,4 +1,4 @@
-"""Work in lock-step: the same answers as one after another, and whose time was spent on what."""
+"""Work in lock-step: the same results as one after another, and the share of the time of each."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from tests.core.models.test_stack import alike
 
 
 def adding(row: int, ids: Sequence[int], seen: list[int]) -> Steps[int]:
-    """Feeds one token a step; the sum of the tokens held likeliest."""
+    """Feeds one token a step; the result is the sum of the likeliest next tokens."""
     total = 0
     for token_id in ids:
         (logits,) = yield [chain(row, [token_id])]

@@ -52,8 +52,8 @@ def draft(
 
 
 def by_hand(own: Sequence[int], earlier: Sequence[int], depth: int) -> Paths:
-    """Of every path behind a match its weight. Of the latest MAX_CANDIDATES matches of three tokens
-    in each text, or where there are none of one."""
+    """The weight of every path that follows a match. In each text the latest MAX_CANDIDATES matches
+    of three tokens or more count; without any, those of one token or more."""
     weights: Counter[tuple[int, ...]] = Counter()
     for text, is_own in ((own, True), (earlier, False)):
         for order in ORDERS:
@@ -99,7 +99,7 @@ texts = st.lists(st.integers(0, 3), min_size=1, max_size=60)
 def test_the_tree_is_what_followed_every_match(
     own: list[int], one: list[int], other: list[int], depth: int, buckets: int
 ) -> None:
-    # With few buckets chains hold other tokens too, and MAX_CANDIDATES ends them sooner: short
+    # With one bucket its chain holds all positions, so MAX_CANDIDATES may cut off matches: short
     # texts only.
     earlier = [*one[:15], SEPARATOR, *other[:15]] if buckets == 1 else [*one, SEPARATOR, *other]
     own = own[:30] if buckets == 1 else own
@@ -168,7 +168,7 @@ def test_earlier_texts_are_continued_once_they_have_ended() -> None:
     drafter.close(first)
     assert draft(drafter, second, (1,) * 4).token_ids == [4, 5, 6, 1]
     drafter.open(again)
-    assert not len(draft(drafter, again)), "its own result of before is no earlier text"
+    assert not len(draft(drafter, again)), "the same prompt's earlier result is not read"
     drafter.close(second)
     drafter.close(second)
 
@@ -203,8 +203,8 @@ def test_a_score_is_the_rate_measured_behind_matches_of_that_length() -> None:
     drafter, sequence = open_drafter([5, 6, 7, 8, 5])
     first = draft(drafter, sequence, (1,) * 3)
     assert first.scores == [0.5] * 3, "one of two before anything was seen, never 1"
-    drafter.commit(sequence, first, (6, 7, 1))  # two accepted, the third tried
-    # Behind the root a token matches, behind the first node two, behind the second three.
+    drafter.commit(sequence, first, (6, 7, 1))  # two accepted, the third rejected
+    # After the root the match has one token, after the first node two, after the second three.
     assert draft(drafter, sequence, (1,) * 3).scores == [2 / 3, 2 / 3, 1 / 3]
     drafter.commit(sequence, first, (1,))  # none accepted: only the first was tried
     assert draft(drafter, sequence, (1,) * 3).scores == [2 / 4, 2 / 3, 1 / 3]
@@ -223,7 +223,7 @@ def test_memory_stays_what_it_was() -> None:
         drafter.close(sequence)
         if number == 1000:
             bytes_then = held_bytes(drafter)
-    # Hashes and positions take some bytes more when they are larger numbers.
+    # Pickled, larger hashes and positions take some bytes more.
     assert held_bytes(drafter) < bytes_then + 256
     assert drafter._states == {} and len(drafter._earlier.tokens) == 64
     assert len(drafter._texts) <= 64 // 6 + 1

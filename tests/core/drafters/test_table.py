@@ -1,4 +1,4 @@
-"""TableDrafter: learns from texts that have ended, repeats no run to itself, calibrates."""
+"""TableDrafter: learns from ended texts, reads none of the run's own prompt, calibrates."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_an_unverified_level_is_not_counted_as_wrong() -> None:
     sequence = open_sequence(drafter, FOLDS[1])
     sequence.tokens.append(2)
     before = draft(drafter, sequence, (1, 1)).scores
-    # The run ended with the first node: what hung under it was never looked at.
+    # The run ended with the first node: its child was not verified.
     drafter.commit(sequence, draft(drafter, sequence, (1, 1)), (3,))
     assert draft(drafter, sequence, (1, 1)).scores == pytest.approx(before)
 
@@ -162,7 +162,7 @@ def test_memory_does_not_grow_with_the_runs(monkeypatch: pytest.MonkeyPatch) -> 
         drafter.close(sequence)
         if run == full:
             bytes_then = held_bytes(drafter)
-    # Hashes are numbers of eight bytes, some of nine.
+    # Pickled, a hash takes eight bytes, or nine.
     assert held_bytes(drafter) < bytes_then + module.TEXTS
     assert len(drafter._text_hashes) == module.TEXTS and drafter._states == {}
     drafted = draft(drafter, open_sequence(drafter, [3]))

@@ -247,7 +247,7 @@ def test_only_one_that_misbehaves_is_lost(name: str, monkeypatch: pytest.MonkeyP
     own_request = request(path, "ngram", combine="vote", weights="full_information")
     worker = Worker(engine_with(path))
     try:
-        # One run beside it, without the drafter, and one with it.
+        # With two runs at the same time that do not use the drafter.
         runs = [worker.submit(each) for each in (plain(), own_request, request("ngram"))]
         results = [list(run.events()) for run in runs]
         after = list(worker.submit(plain()).events())
@@ -409,7 +409,7 @@ def test_what_nodes_for_may_return(
 ) -> None:
     """A refused value is reported with the reason and, for an exception, the line."""
     returned, reason = RETURNED[name]
-    module = f"returns_{list(RETURNED).index(name)}"  # a class is imported once
+    module = f"returns_{list(RETURNED).index(name)}"  # a name of its own: a module is imported once
     (tmp_path / f"{module}.py").write_text(
         "import numpy as np\nfrom core.drafters.lookup import LookupDrafter\n\n"
         "class Own(LookupDrafter):\n    def nodes_for(self, request):\n"

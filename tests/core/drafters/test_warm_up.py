@@ -1,4 +1,4 @@
-"""What a loading compiles is what a run calls."""
+"""Warm-up compiles all functions that a run calls, for the same argument types."""
 
 from __future__ import annotations
 

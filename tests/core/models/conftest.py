@@ -16,5 +16,5 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(whole: Path, tmp_path: Path) -> Path:
-    """A copy of it to damage."""
+    """A copy of `whole` to damage."""
     return Path(shutil.copytree(whole, tmp_path / "mine"))

@@ -35,7 +35,7 @@ class ForkedRank:
         return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Raises TimeoutExpired if it goes on."""
+        """Raises TimeoutExpired if the rank has not ended by then."""
         self._process.join(timeout)
         if self._process.exitcode is None:
             raise subprocess.TimeoutExpired(MODULE, timeout or 0.0)
@@ -77,5 +77,5 @@ def _run_rank(env: Mapping[str, str], stdin: Connection) -> None:
     os.environ.update(env)
     os.dup2(stdin.fileno(), 0)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    sys.stdin = os.fdopen(0)  # multiprocessing has put another one there
+    sys.stdin = os.fdopen(0)  # multiprocessing had replaced it
     runpy.run_module(MODULE, run_name="__main__")

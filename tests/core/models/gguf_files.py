@@ -1,5 +1,4 @@
-"""Small GGUF files of a tiny Llama with a byte-level vocabulary, written with the package's own
-writer; and what a bad one must say."""
+"""Small GGUF files of a tiny Llama with a byte-level vocabulary, written by the gguf package."""
 
 from pathlib import Path
 from typing import Any

@@ -30,7 +30,7 @@ def held_bytes() -> int:
 
 
 def _memory_of(one: object) -> tuple[int, int]:
-    """Its first and last address, (0, 0) of other objects."""
+    """Its first address and the end, exclusive; (0, 0) for other objects."""
     if issubclass(type(one), torch.Tensor):
         assert isinstance(one, torch.Tensor)
         if one.device.type != "cpu" or one.layout != torch.strided:
@@ -45,7 +45,7 @@ def _memory_of(one: object) -> tuple[int, int]:
 
 
 def _objects() -> Iterator[object]:
-    """All objects: the collector does not know arrays, nor tuples and dicts of nothing else."""
+    """All objects: the collector leaves out arrays, and tuples and dicts of untracked objects."""
     some: list[object] = gc.get_objects()
     yield from some
     while some:

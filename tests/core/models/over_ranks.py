@@ -1,4 +1,4 @@
-"""Models over ranks, and what tests ask of them."""
+"""Models over ranks, and helpers for their tests."""
 
 import time
 from collections.abc import Iterator

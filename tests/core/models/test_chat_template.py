@@ -1,5 +1,5 @@
-"""Chat templates: rendered as transformers renders them, in a process that a template which does
-not end cannot outlive its time in."""
+"""Chat templates: rendered as transformers renders them, in a process that is ended when a template
+takes too long."""
 
 import dataclasses
 import signal
@@ -58,7 +58,7 @@ def engine(process: TemplateProcess) -> Engine:
 
 @contextmanager
 def beats() -> Iterator[list[float]]:
-    """When another thread had its turn."""
+    """Times at which another thread ran, about every 20 ms."""
     ended = threading.Event()
     times = [time.perf_counter()]
 
@@ -99,7 +99,7 @@ def test_a_template_that_does_not_end_delays_no_other_request(
         "chat is True: false: the chat template of llm fails (it does not end within 0.3 s, or "
         "takes all memory)"
     )
-    assert len(times) > 3, "other threads had their turns"
+    assert len(times) > 3, "other threads ran meanwhile"
     monkeypatch.undo()
     tokenizer.chat_template = "{{ messages[0].content }} w5"
     assert engine.prepare(request).prompt_ids == (1, 5), "in a new process"

@@ -1,4 +1,4 @@
-"""Counts beside an LLM: read with it, refused in one line where they are damaged."""
+"""Counts in an LLM's folder: read with the LLM, refused in one line if they are damaged."""
 
 from __future__ import annotations
 

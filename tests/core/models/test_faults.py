@@ -1,4 +1,4 @@
-"""Folders of other people: each is served as transformers would, or refused in one line."""
+"""Unusual or faulty model folders: each is served as by transformers, or refused in one line."""
 
 import json
 from pathlib import Path
@@ -198,7 +198,7 @@ def test_a_text_that_the_tokenizer_cannot_take(tmp_path: Path) -> None:
 
 
 def test_a_link_to_weights_that_are_gone(tmp_path: Path) -> None:
-    """As in a cache that was emptied."""
+    """As after the hub's cache was emptied."""
     folder = save_tiny_model(tmp_path / "llm")
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors").symlink_to(tmp_path / "nowhere")
@@ -228,7 +228,7 @@ def test_a_context_that_is_none_is_no_switch(value: int, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_pickled_weights_are_counted_in_their_own_format(dtype: Any, tmp_path: Path) -> None:
-    """Tied ones once."""
+    """Tied weights count once."""
     folder = save_tiny_model(tmp_path / "llm")
     weights = {n: w.to(dtype) for n, w in load_file(folder / "model.safetensors").items()}
     parameters = parameter_count(str(folder))

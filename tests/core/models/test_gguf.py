@@ -1,5 +1,5 @@
-"""GGUF files as models: the values and the tokenizer that transformers reads from the file, and a
-cache that is whole or written anew."""
+"""GGUF files as models: values and tokenizer are those that transformers reads from the file; an
+incomplete cache entry is written anew."""
 
 import errno
 import json
@@ -42,12 +42,12 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="module")
 def q8(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = write_model(tmp_path_factory.mktemp("gguf") / "tiny.Q8_0.gguf", "Q8_0")
-    by_transformers(file)  # what it imports is not the first test's time
+    by_transformers(file)  # imports here, so that the first test does not take longer
     return file
 
 
 def ignore(_: str) -> None:
-    """A `say` that listens to nothing."""
+    """A `say` that does nothing."""
 
 
 def by_transformers(file: Path) -> Any:
@@ -155,7 +155,7 @@ def test_it_is_dequantized_once(q8: Path, tmp_path: Path, monkeypatch: pytest.Mo
     shares = [stage for stage in messages if stage.startswith("dequantizing ")]
     assert len(shares) > 5 and "reading the GGUF file's tokenizer" in messages
     monkeypatch.setattr(gguf_cache, "_dequantize", None)
-    # The same file by another name is the same entry. Hashing takes long for a large one.
+    # The same file by another name has the same entry. Hashing is reported: it may take long.
     messages.clear()
     assert dequantize_file(Path(shutil.copy(q8, tmp_path / "other")), messages.append) == folder
     assert messages == ["hashing the GGUF file"]
@@ -176,7 +176,7 @@ def test_what_is_not_whole_is_written_anew(q8: Path, damage: str) -> None:
     elif damage == "record":
         record.write_text("[1")
     else:
-        folder.parent.rename(folder.parent.with_suffix(".part"))  # a process that was killed
+        folder.parent.rename(folder.parent.with_suffix(".part"))  # as a killed process leaves it
     assert dequantize_file(q8, ignore) == folder
     assert {name: (folder / name).read_bytes() for name in before} == before
     assert not list(folder.parent.parent.glob("*.part"))
@@ -232,7 +232,7 @@ def test_an_entry_of_other_versions_goes_when_nothing_has_used_it_for_a_month(
         dequantized(file, version) for file, version in ((q8, 1), (q8, 2), (q8, 3), (other_file, 1))
     )
     leave_unused(old, used, other)
-    assert dequantized(q8, 2) == used  # now
+    assert dequantized(q8, 2) == used  # used now
     new = dequantized(q8, 4)
     assert not old.parent.exists()
     assert all(folder.is_dir() for folder in (used, recent, other, new))
@@ -343,7 +343,7 @@ def test_a_file_system_without_locks(
 
 @pytest.mark.parametrize("limit", [1 << 9, 1 << 15], ids=["tokenizer", "weights"])
 def test_a_disk_that_fills_up(q8: Path, cache: Path, limit: int) -> None:
-    """From the first file on that is written, none may have more than `limit` bytes."""
+    """Once writing begins, no file may have more than `limit` bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def say(stage: str) -> None:
@@ -378,8 +378,8 @@ def test_too_little_memory(q8: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_file_too_large_for_memory_is_not_hashed(
     q8: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hashing takes minutes for a large one. One that was dequantized before needs no such
-    memory."""
+    """Hashing a large file takes minutes. A file that was dequantized before is served from the
+    cache, however little memory is free."""
     folder, messages = dequantize_file(q8, ignore), list[str]()
     monkeypatch.setattr(gguf_cache, "available_bytes", lambda _: 10_240)
     assert dequantize_file(q8, ignore) == folder
@@ -392,7 +392,7 @@ def test_a_file_too_large_for_memory_is_not_hashed(
 def test_it_needs_memory_beside_the_weights(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For the largest tensor while it is dequantized and narrowed."""
+    """12 bytes for each value of the largest tensor, while it is dequantized and narrowed."""
     file = write_model(tmp_path / "tiny.gguf", kind)
     sizes = [weight.numel() for weight in module_of().parameters()]
     enough = 4 * sum(sizes) + 12 * max(sizes)

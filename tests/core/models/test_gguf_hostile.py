@@ -1,5 +1,5 @@
-"""GGUF files that are broken or made to harm: refused in one line, before anything large is
-allocated. Every number of the header is one that somebody else wrote."""
+"""GGUF files that are broken or malicious: refused in one line, before anything large is allocated.
+No number in the header is trusted."""
 
 import io
 import os
@@ -53,20 +53,20 @@ def entry(name: str, kind: int, value: bytes) -> bytes:
     return text(name) + struct.pack("<I", kind) + value
 
 
-# What a terminal would obey, in whatever a message may repeat.
+# Line breaks and control sequences, in names and values that a message may repeat.
 EVIL = "a\nb\x1b[31m\u202e\u2028"
 EVIL_SHOWN = "a\\nb\\x1b[31m\\u202e\\u2028"
 LINES = "x\n\x1b[2J" * 20_000
 
 
 def texts(name: str, *lengths: int) -> bytes:
-    """An array of texts so long."""
+    """An array of texts of these lengths."""
     packed = b"".join(struct.pack("<Q", length) + b"a" * length for length in lengths)
     return entry(name, 9, struct.pack("<IQ", 8, len(lengths)) + packed)
 
 
 def array(name: str, count: int) -> bytes:
-    """An array of so many bytes."""
+    """An array of `count` bytes."""
     return entry(name, 9, struct.pack("<IQ", 0, count) + bytes(count))
 
 
@@ -86,7 +86,7 @@ def file_of(
     counts: tuple[int, int] | None = None,
     data: int = 4096,
 ) -> bytes:
-    """A file whose header says so, with as many zeros behind it."""
+    """A file with this header, followed by `data` zero bytes."""
     numbers = counts or (len(tensors), len(entries))
     header = b"GGUF" + struct.pack("<IQQ", version, *numbers) + b"".join((*entries, *tensors))
     return header + bytes(data)
@@ -316,7 +316,7 @@ def test_an_architecture_that_transformers_does_not_read(tmp_path: Path, cache: 
 
 
 def test_an_architecture_of_an_evil_name(tmp_path: Path) -> None:
-    """transformers repeats it in its own error."""
+    """transformers repeats the name in its error."""
     file = write_model(tmp_path / "evil.gguf", architecture=EVIL * 8)
     message = refusal_of(UnsupportedModelError, file)
     assert f"({EVIL_SHOWN}" in message and "transformers cannot load it (" in message
@@ -356,7 +356,7 @@ def test_a_long_context_costs_nothing(tmp_path: Path) -> None:
 
 
 def test_a_missing_weight(tmp_path: Path) -> None:
-    """More values than are described, but none for one of the weights."""
+    """The file has more values than the metadata describes, but none for one of the weights."""
     module = module_of()
     spare = {"spare.weight": torch.ones(64)}
     module.model.layers[1].input_layernorm = torch.nn.Identity()
@@ -390,7 +390,7 @@ def test_merges_and_tokens_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("kind", ["F32", "Q8_0"])
 def test_weights_that_are_no_numbers(kind: str, tmp_path: Path) -> None:
-    """In a block of Q8_0 it is the scale."""
+    """In a Q8_0 block the scale is NaN."""
     file = write_model(tmp_path / "nan.gguf", kind)
     weights = next(t for t in gguf.GGUFReader(file).tensors if t.name == "blk.0.ffn_up.weight")
     content, step = bytearray(file.read_bytes()), 34 if kind == "Q8_0" else 4
@@ -403,7 +403,7 @@ def test_weights_that_are_no_numbers(kind: str, tmp_path: Path) -> None:
 def places_to_cut(size: int) -> Iterator[int]:
     yield from range(0, 400, 7)
     yield from range(400, size - 32, size // 60)
-    yield size - 32  # behind the last tensor is padding
+    yield size - 32  # in the last tensor: less than 32 bytes of padding follow it
 
 
 def test_wherever_it_was_cut(good: bytes, tmp_path: Path) -> None:
@@ -434,7 +434,7 @@ def test_any_changed_bytes_of_the_header(good: bytes, tmp_path: Path, data: st.D
 def test_a_directory(tmp_path: Path) -> None:
     (tmp_path / "model.gguf").mkdir()
     assert "config.json is missing" in refusal_of(ModelLoadError, tmp_path / "model.gguf")
-    folder = save_tiny_model(tmp_path / "folder.gguf")  # a folder may be called so
+    folder = save_tiny_model(tmp_path / "folder.gguf")  # a folder may have this suffix
     refusal_of(ModelLoadError, folder / "config.json")
     (tmp_path / "files").mkdir()
     write_model(tmp_path / "files" / "tiny.gguf")

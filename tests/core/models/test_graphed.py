@@ -1,4 +1,4 @@
-"""The pass in fixed shapes says what the lean one says; on a GPU its captured graphs do too."""
+"""The pass in fixed shapes gives the logits of the lean pass; so do captured graphs on a GPU."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "qwen2-sliding")
 def both(
     family: str, device: str = "cpu", dtype: torch.dtype = torch.float32, capture: bool = False
 ) -> tuple[HfModel, HfModel]:
-    """The same weights in fixed shapes and by the lean pass."""
+    """Two models of the same weights: passes in fixed shapes, and lean passes."""
     module = tiny_module(family, seed=3, dtype=dtype).to(device)
     plain = checked_model(module, info_of(module, family, role="ssm", context=4000))
     fixed = HfModel(None, plain.info, plain.masks, plain.lean_weights)
@@ -32,7 +32,7 @@ def both(
 
 
 def _lean(model: HfModel) -> TensorForward:
-    """A model's pass in torch's own calls."""
+    """A model's lean pass, in torch's calls."""
     return torch_forward(model.lean_weights, model.masks)
 
 
@@ -66,7 +66,7 @@ def test_rows_of_many_widths_and_texts_over_several_extents() -> None:
         for row, count in zip(rows[1:], (3, 9), strict=True):
             model.forward([chain(row, range(2, 2 + count))])
             model.commit(row, range(count))
-        # Not neighbours, and of several widths.
+        # Rows 0 and 2, with feeds of different widths.
         results[-1] += model.forward(
             [chain(rows[0], [5] * 7), Feed(rows[2], [6, 7, 8], [CACHED, CACHED, 1])]
         )
@@ -103,7 +103,7 @@ def test_shapes_are_few_and_forgotten_when_the_arena_moves() -> None:
 
 @pytest.mark.parametrize("start", [10, EXTENT - 3])
 def test_what_padded_queries_write_is_never_seen(start: int) -> None:
-    """A pass of 3 is one of 4: the fourth writes a last slot that no row has reached."""
+    """A pass of 3 queries has 4: the fourth writes to the last slot, which no row has reached."""
     fixed, plain = both("llama")
     end = start + 3
     for model in (fixed, plain):

@@ -119,7 +119,7 @@ def test_nodes_that_are_kept_stay_pending(row: int) -> None:
     of = model()
     of.forward([chain(row, [1, 2])])
     of.commit(row, [0, 1])
-    # root - 3 - 4 - 5, and beside them 6 under the root and 7 under 4; 8 under 5.
+    # Tokens root - 3 - 4 - 5 - 8; also 6 under the root and 7 under 4.
     of.forward([Feed(row, [3, 6, 4, 7, 5, 8], [CACHED, CACHED, 0, 2, 2, 4])])
     of.commit(row, [0, 2], [3, 4, 5])
     assert (of.length(row), of.pending(row)) == (4, 3)
@@ -137,7 +137,7 @@ def test_nodes_that_are_kept_stay_pending(row: int) -> None:
 
 
 class Other(torch.nn.Module):
-    """A module that takes its keys and values by another name than this transformers' own."""
+    """A module whose argument for keys and values has another name than in this transformers."""
 
     def __init__(self, module: Any) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""KVArena: rows, slots, growth; dropped slots are hidden, padding changes no logits."""
+"""KVArena: rows, slots, growth; unused slots and padding change no logits."""
 
 from functools import cache
 
@@ -110,7 +110,7 @@ def test_compacting_gathers_one_rows_slots(start: int, data: st.DataObject) -> N
     arena.compact(1, start, slots)
     for layer, before in enumerate(befores):
         for part, old in zip(arena._layers[layer], before, strict=True):
-            assert torch.equal(part[0], old[0]), "other rows stay"
+            assert torch.equal(part[0], old[0]), "other rows are unchanged"
             assert torch.equal(part[1, :, :start], old[1, :, :start])
             assert torch.equal(part[1, :, start : start + count], old[1][:, slots])
 

@@ -1,5 +1,5 @@
-"""RMSNorm is torch's own, also where vectors are tiny, huge or nothing; products with and without a
-bias, on their own and added to what is there."""
+"""RMSNorm equals torch's, also for tiny, huge and zero vectors; products with and without a bias,
+and added to a residual."""
 
 import pytest
 import torch

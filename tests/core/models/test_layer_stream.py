@@ -17,7 +17,7 @@ COUNT, SIZE = 6, 1000
 
 
 class RecordingLayers(HostLayers):
-    """Layer i is full of i; remembers what was read."""
+    """All bytes of layer i are i; `reads` records which layers were read."""
 
     def __init__(self) -> None:
         super().__init__([torch.full((SIZE,), i, dtype=torch.uint8) for i in range(COUNT)])
@@ -61,7 +61,7 @@ def test_no_buffer_is_written_while_it_is_in_use() -> None:
     source = RecordingLayers()
     stream = LayerStream(source, 0, 0, "host", CPU)
     for layer, data in stream:
-        source.wait_for(min(layer + 2, COUNT))  # the next one is read meanwhile
+        source.wait_for(min(layer + 2, COUNT))  # the next layer is read meanwhile
         assert bool((data == layer).all())
 
 
@@ -84,13 +84,13 @@ def test_a_pass_takes_what_its_bytes_take_at_the_rate() -> None:
     assert (ends[-1] - ends[0]) / 3 > 0.115
     assert min(after - before for before, after in pairwise(ends)) < 0.16
     stretches = stream.take_times()
-    # The reader reads on between two passes: it was never idle, but where this machine was busy.
+    # The reader also reads between two passes: only a busy machine makes it idle.
     assert sum(end - start for start, end in stretches) > 0.4
     assert all(start >= stretches[-1][1] for start, _ in stream.take_times())
 
 
 def test_reading_ahead_hides_reading_behind_computing() -> None:
-    """Where both take equally long a pass takes at most 1 / 1.6 of one after the other."""
+    """Where reading and computing take equally long, a pass takes at most 1 / 1.6 of their sum."""
     mbps, layer_s = 0.025, 0.04  # 1,000 bytes take 40 ms
     stream = LayerStream(RecordingLayers(), 0, mbps, "host", CPU)
     ends = []
@@ -114,7 +114,7 @@ def test_a_closed_stream_says_so() -> None:
 
 
 class Gpu:
-    """torch.cuda, as far as a buffer uses it: what is done to streams and events, in order."""
+    """The part of torch.cuda that a buffer uses. `log`: operations on streams and events."""
 
     def __init__(self) -> None:
         self.log: list[tuple[Any, ...]] = []
@@ -160,8 +160,8 @@ class GpuEvent:
 def test_on_a_gpu_events_order_copies_and_passes(
     staged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A copy waits until the pass has read the buffer, the pass until the copy is there; the host
-    waits for it to tell its time, and before it overwrites what is being copied."""
+    """A copy waits until the pass has read the buffer, and the pass until the copy is complete. The
+    host waits for the copy to time it, and before overwriting the staged data."""
     gpu, source = Gpu(), RecordingLayers()
     monkeypatch.setattr(layer_stream.torch, "cuda", gpu)
     monkeypatch.setattr(layer_stream, "page_aligned", lambda size, _: torch.empty(size).byte())

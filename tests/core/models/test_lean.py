@@ -1,5 +1,5 @@
-"""Which pass a model takes, compiled where it can be, else written out in torch, the lean one; and
-that the lean one says what the general way says."""
+"""Which pass a model takes: compiled if possible, else written in torch calls (lean), else
+transformers' module (general). The lean pass gives the logits of the general one."""
 
 import builtins
 import copy
@@ -30,7 +30,7 @@ BRANCHED = [CACHED, CACHED, 0, 1, 3, 2]
 def both(
     family: str, dtype: torch.dtype = torch.float32, **changes: Any
 ) -> tuple[HfModel, HfModel]:
-    """The same weights by the lean pass and by the general way."""
+    """Two models of the same weights: with the lean or compiled pass, and with the general one."""
     module = tiny_module(family, seed=3, dtype=dtype, **changes)
     untouched = copy.deepcopy(module)
     lean = checked_model(module, info_of(module, family))
@@ -39,7 +39,7 @@ def both(
 
 
 def all_logits(model: HfModel) -> list[torch.Tensor]:
-    """Logits of prefill, of a tree beside a chain, of what follows a commit."""
+    """Logits of prefill, of a tree and a chain in one pass, and of tokens after a commit."""
     one, two = model.open_row(), model.open_row()
     logits = model.forward([chain(one, range(3, 20), last_only=True)])
     logits += model.forward([chain(two, range(30, 36))])

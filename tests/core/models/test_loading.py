@@ -42,7 +42,7 @@ def test_names_of_drafters_are_distinguished(whole: Path, tmp_path: Path) -> Non
 
 @pytest.fixture(scope="module")
 def family() -> LoadedModels:
-    """What is loaded if nothing is named: seconds of a slow machine, before the test, not in it."""
+    """The models loaded by default, in a fixture: on a slow machine this takes seconds."""
     return load_models()
 
 
@@ -152,7 +152,7 @@ def test_the_catalog() -> None:
 
 @pytest.fixture
 def hub_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Sets the variables of the hub's client, with `{}` for the test's folder; others are unset."""
+    """Sets variables of the hub's client, `{}` being the test's folder, and unsets the others."""
     names = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME")
 
     def set_variables(**variables: str) -> None:
@@ -160,7 +160,7 @@ def hub_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
             monkeypatch.delenv(name, raising=False)
         for name, value in variables.items():
             monkeypatch.setenv(name, value.format(tmp_path))
-        importlib.reload(constants)  # as at a start
+        importlib.reload(constants)  # as at the start of a process
 
     yield set_variables
     monkeypatch.undo()

@@ -1,5 +1,5 @@
-"""Placing: device, dtype, what a model needs and what is free, before anything is loaded; and what
-is said while it is."""
+"""Placing: device, dtype, memory needed and free, before anything is loaded; and the messages while
+models are loaded."""
 
 from pathlib import Path
 

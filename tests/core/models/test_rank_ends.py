@@ -1,4 +1,4 @@
-"""Whatever ends or does not answer, a rank or the leader, nothing hangs and no process stays."""
+"""If a rank or the leader ends or does not answer, nothing hangs and no process stays."""
 
 import os
 import signal
@@ -30,15 +30,15 @@ from tests.interrupts import hear_interrupts
 
 pytestmark = pytest.mark.nightly
 ROOT = Path(__file__).resolve().parents[3]
-# Over ranks; a given number of nodes is not measured.
+# An LLM over ranks; with a given node limit nothing is measured.
 SPLIT = ("--llm-ranks", "tp=2", "--ssm", "ssm-stories", "--set", "max_tree_nodes=8")
 TIMEOUT_S = 3.0
-BUSY_S = 8.0  # what a machine that is busy may take beside
+BUSY_S = 8.0  # additional time for a busy machine
 
 
 @pytest.fixture(scope="module")
 def llm_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A tiny LLM. What transformers imports for it leaves a folder among temporary files."""
+    """A tiny LLM. Made before TMPDIR is replaced: imports of transformers leave a folder there."""
     folder = str(tmp_path_factory.mktemp("llm"))
     tiny_module("llama", 3, torch.float32, num_key_value_heads=2).save_pretrained(folder)
     word_tokenizer(64).save_pretrained(folder)
@@ -84,8 +84,8 @@ def test_ranks_that_cannot_be_started_leave_nothing(
 
 @pytest.fixture(scope="module")
 def tiny(llm_folder: str) -> Iterator[LoadedModels]:
-    """Over two ranks, of which the second is forked: those of one test are the next one's. No other
-    model may be over ranks of this process from now on."""
+    """A tiny LLM over two ranks, the second forked, which tests share. While it exists this process
+    may have no other model over ranks."""
     with pytest.MonkeyPatch.context() as patch, forked_ranks():
         short = partial(leader.load_ranked, timeout_s=TIMEOUT_S)
         patch.setattr(leader, "load_ranked", short)
@@ -160,8 +160,8 @@ def children_of(pid: int) -> list[int]:
 def test_an_interrupt_leaves_no_rank_behind_the_others(
     tiny: LoadedModels, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """Ctrl-C between the two halves of a call, in a process that goes on: without ending the ranks
-    every later text would be wrong, and no error would say so."""
+    """Ctrl-C in the middle of a call, in a process that goes on: unless the ranks are ended, later
+    texts are wrong without an error."""
     engine, model = Engine(tiny), tiny.llm
     assert isinstance(model, RankedModel)
     expected = ids_of_events(engine.generate(request()))
@@ -169,7 +169,7 @@ def test_an_interrupt_leaves_no_rank_behind_the_others(
 
     def interrupt() -> None:
         calls[0] += 1
-        # Between two passes of the run; it opens and closes one row alone.
+        # In the third call, during the run; a run opens and closes only one row.
         if calls[0] == (1 if call in ("OpenRow", "CloseRow") else 3):
             raise KeyboardInterrupt
 
@@ -270,7 +270,7 @@ def test_ranks_that_a_person_starts_end_with_the_leader(sent: int | None, tmp_pa
 def test_ranks_that_a_person_starts_are_not_waited_for_again(
     tiny: LoadedModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine does not start one that is gone, and says so at once."""
+    """The engine does not start a missing rank again, and raises at once."""
     engine, model = Engine(tiny), tiny.llm
     assert isinstance(model, RankedModel)
     monkeypatch.setattr(model._running.followers, "local", False)
@@ -315,7 +315,7 @@ def test_a_wrong_variable_of_a_rank_is_refused(
 
 
 def test_a_port_that_is_taken_is_one_sentence() -> None:
-    """Of the command that a person starts on each machine."""
+    """The error of the command that a person starts on each machine."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -1,5 +1,5 @@
-"""A rank that is killed or stopped in the middle of a pass: the run ends with one error that names
-it, in time, nothing of it is left, and the next run is over new ranks."""
+"""A rank that is killed or stopped in the middle of a pass: the run ends in time with one error
+that names the rank, no process or file of the ranks is left, and the next run has new ranks."""
 
 import os
 import signal
@@ -28,13 +28,13 @@ from tests.laws.runs import bundled_engine, prompts
 
 pytestmark = pytest.mark.nightly
 TIMEOUT_S = 3.0
-# Of scale.md: a kill within 2 s, a stop within a second after the timeout.
+# As docs/scale.md says: a kill within 2 s, a stop within a second after the timeout.
 ENDS = {
     signal.SIGKILL: (2.0, r"rank {} of the LLM \(process \d+\) has ended by signal 9"),
     signal.SIGSTOP: (TIMEOUT_S + 1.0, "a rank of the LLM among {} did not answer in time"),
 }
 LOOP = (3, 9, 27, 17, 3, 9, 27, 17, 3, 9)
-NODES = 12  # a given number is not measured, which takes seconds over ranks
+NODES = 12  # given: measuring takes seconds over ranks
 DRAFTS = SpeculationConfig(drafters=("ngram",), max_tree_nodes=NODES)
 TREES = Request("w", SamplingParams(12), DRAFTS, False, LOOP)
 
@@ -58,16 +58,16 @@ def short_timeout() -> Iterator[None]:
 
 @pytest.fixture(scope="module", params=["tp=2", "pp=2", "tp=4", "pp=3"])
 def ranks(request: pytest.FixtureRequest, llm_folder: str) -> Iterator[RankedModel]:
-    """A tiny LLM over forked ranks, or for `bundled tp=2` the bundled one over ranks that start as
-    they do for users."""
+    """A tiny LLM over forked ranks; with a name before the split (`bundled tp=2`) that LLM, over
+    ranks that are started as for users."""
     name, _, split = request.param.rpartition(" ")
     with nullcontext() if name else forked_ranks(), over_ranks(name or llm_folder, split) as model:
         yield model
 
 
 def in_pass(model: RankedModel, number: int, act: Callable[[], None]) -> None:
-    """Rank 0 calls `act` after the first collective of its `number`th pass from now on: the others
-    are amid that pass."""
+    """Rank 0 calls `act` after the first collective of its `number`th pass from now on, while the
+    other ranks are in that pass."""
     group: Any = model._running.group
     count_collective, first, passes = group.count_collective, [True], model._passes
 
@@ -81,7 +81,7 @@ def in_pass(model: RankedModel, number: int, act: Callable[[], None]) -> None:
 
 
 def kill_in_pass(model: RankedModel, number: int, rank: int, sent: int) -> Callable[[], float]:
-    """Sends the signal to a rank in a pass; the seconds since then, by calling the result."""
+    """Sends the signal to a rank in a pass; returns a function for the seconds since then."""
     pid, began = pids_of(model)[rank - 1], list[float]()
 
     def kill() -> None:
@@ -93,7 +93,7 @@ def kill_in_pass(model: RankedModel, number: int, rank: int, sent: int) -> Calla
 
 
 def ends_by(events: Iterator[Any], since: Callable[[], float], sent: int, rank: int) -> None:
-    """The run ends in time with an error of the rank, and no event says it beside."""
+    """The run ends in time with a RankError that names the rank, and without a RunFailed event."""
     within_s, said = ENDS[signal.Signals(sent)]
     seen = []
     with pytest.raises(RankError, match=said.format(rank)):
@@ -103,7 +103,7 @@ def ends_by(events: Iterator[Any], since: Callable[[], float], sent: int, rank: 
 
 
 def has_ended(pids: list[int], folder: Path | None) -> bool:
-    """No process, not even one that was not waited for; no socket and no shared memory."""
+    """Whether no process is left, not even a zombie, and no folder of sockets and shared memory."""
     processes = [pid for pid in pids if Path(f"/proc/{pid}").exists()]
     return not processes and folder is not None and not folder.exists()
 
@@ -112,7 +112,7 @@ def has_ended(pids: list[int], folder: Path | None) -> bool:
 def test_the_run_ends_with_the_rank(
     ranks: RankedModel, llm_folder: str, sent: signal.Signals
 ) -> None:
-    rank = max(1, ranks.ranks.count - 2)  # of several one that others wait for
+    rank = max(1, ranks.ranks.count - 2)  # with several followers, one that others wait for
     tokenizer = AutoTokenizer.from_pretrained(llm_folder)
     engine = Engine(LoadedModels(ranks, {}, tokenizer, ()))
     expected = ids_of_events(engine.generate(TREES))
@@ -127,7 +127,7 @@ def test_the_run_ends_with_the_rank(
 
 @pytest.mark.parametrize("ranks", ["bundled tp=2", "bundled pp=2"], indirect=True)
 def test_the_bundled_llm_with_its_ssms(ranks: RankedModel) -> None:
-    """Then new ranks, and another engine over another LLM."""
+    """After the kill: new ranks, then another engine with another LLM over ranks."""
     one = bundled_engine()
     speculation = replace(SpeculationConfig.preset("specinfer"), max_tree_nodes=NODES)
     run = Request(prompts(1)[0], SamplingParams(16), speculation)

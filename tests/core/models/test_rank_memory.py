@@ -1,5 +1,5 @@
-"""What the processes of a divided LLM hold, measured: the tensors and arrays of each, not the
-bytes that its rank reports."""
+"""Memory of the processes of a divided LLM: the tensors and arrays of each are measured; the bytes
+that its rank reports are not relied on."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.nightly
 def test_each_process_holds_its_part_of_the_weights_alone(
     split: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not also those that transformers read, of which a compiled pass has packed copies."""
+    """Weights as transformers read them are not kept: a compiled pass has packed copies."""
 
     def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
         measured = "tests.core.models.measured_rank"

@@ -77,7 +77,7 @@ def test_a_rank_that_misses_a_commit_changes_the_logits(
     def send_corrupted(message: Any) -> None:
         if isinstance(message, CommitRow) and len(seen) < 2:
             seen.append(message)
-            if len(seen) == 2:  # of the first tree
+            if len(seen) == 2:  # the commit of the first tree
                 message = CommitRow(message.row, [0, 2, 5, 8], [])
         send(message)
 
@@ -157,7 +157,7 @@ def test_events_say_what_the_ranks_exchanged(rank_models: LoadedModels) -> None:
         )
         for one in event.traffic:
             assert one.ms > 0
-            if model.ranks.split == "tp":  # two sums a layer, and a half of the logits
+            if model.ranks.split == "tp":  # two sums a layer, and half of the logits
                 assert one.collectives == 2 * layers + 1
                 assert one.bytes == 4 * fed * (2 * layers * hidden + vocabulary // 2)
             else:
@@ -168,7 +168,7 @@ def test_events_say_what_the_ranks_exchanged(rank_models: LoadedModels) -> None:
 def test_one_outlier_hardly_changes_what_the_page_says_of_the_ranks(
     rank_models: LoadedModels,
 ) -> None:
-    """Whichever round of plain decoding the outlier replaces."""
+    """The outlier may replace any round of plain decoding."""
     plain = SpeculationConfig.preset("autoregressive")
     view = reduce_all(Engine(rank_models).generate(Request(prompts(1)[0], GREEDY, plain)))
     assert view.started is not None

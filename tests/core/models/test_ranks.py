@@ -93,7 +93,7 @@ def linked_ranks(
 
 
 def test_an_address_in_brackets_is_refused_at_every_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch would look for a host of that name for ten minutes."""
+    """With brackets torch would look for a host of that name for ten minutes."""
     place = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "[::1]", "MASTER_PORT": "1"}
     for name, value in place.items():
         monkeypatch.setenv(name, value)
@@ -154,7 +154,7 @@ def test_other_architectures_are_refused(tmp_path: Path, text: str) -> None:
 def test_more_memory_than_is_free_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a CPU all ranks are in one memory, each with the embedding."""
+    """On a CPU all ranks share the machine's memory, and each holds the embedding."""
     path = model_folder(tmp_path, "llama")
     one = load.need_of(path, "float32", torch.device("cpu")).bytes
     config = tiny_module("llama").config

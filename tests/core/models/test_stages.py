@@ -1,4 +1,4 @@
-"""Long stages of a loading as lines: one that is rewritten on a terminal, one each elsewhere."""
+"""Long stages of loading as lines: on a terminal one that is rewritten, elsewhere one for each."""
 
 import io
 

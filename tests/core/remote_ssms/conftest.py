@@ -27,12 +27,12 @@ def keys(tmp_path: Path) -> CurveKeys:
 
 @pytest.fixture
 def soon_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Heartbeats and silence, but twenty and ten times as fast."""
+    """Heartbeats are twenty times as frequent, and silence ends a connection ten times as soon."""
     monkeypatch.setattr(zmq_transport, "HEARTBEAT_MS", 50)
     monkeypatch.setattr(zmq_transport, "SILENCE_MS", 300)
 
 
 @pytest.fixture(autouse=True)
 def _listeners_end_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Listeners of this process look often whether they are to end, for which a test waits."""
+    """Listeners of this process check often whether they are to end, since tests wait for them."""
     monkeypatch.setattr(listener, "POLL_MS", 25)

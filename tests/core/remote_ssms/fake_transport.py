@@ -25,7 +25,7 @@ class FakeTransport:
             self._come(node, Arrival(node, change="up"))
 
     def delay(self, node: int, seconds: float) -> None:
-        """From now on a round trip to a node takes so long."""
+        """From now on a round trip to a node takes so many seconds."""
         self._delays[node] = seconds
 
     def cut(self, node: int, *, cut: bool = True) -> None:
@@ -37,7 +37,7 @@ class FakeTransport:
     def kill(self, node: int) -> None:
         """The node's process is gone: with it all texts, and the connection."""
         self._servers[node] = None
-        # One that was never reported up is not reported down: nothing takes its connections.
+        # A node whose "up" was not polled yet is not reported down.
         unreported = Arrival(node, change="up") in [arrival for _, arrival in self._coming]
         self._drop(node)
         if not unreported:
@@ -49,7 +49,7 @@ class FakeTransport:
         self._come(node, Arrival(node, change="up"))
 
     def reconnect(self, node: int) -> None:
-        """The connection breaks and is made again, with the same process behind it."""
+        """The connection breaks and is made again, to the same process."""
         if self._servers[node] is not None and not self._is_cut[node]:
             self._drop(node)
             self._come(node, Arrival(node, change="down"))

@@ -20,11 +20,11 @@ __all__ = ["LONG", "RunWithout", "missing_node", "until_rounds"]
 LONG = Request(
     "Once upon a time",
     SamplingParams(900, temperature=0.8, seed=3, ignore_eos=True),
-    # A budget that is given: `auto` measures, and on a busy machine leaves an SSM without nodes.
+    # A given node limit: `auto` measures, and on a busy machine may leave an SSM without nodes.
     replace(SpeculationConfig.preset("specinfer"), max_tree_nodes=24),
 )
 AFTER_MS = 50
-"""A round is over so long after its deadline."""
+"""A round is over at most so long after its deadline."""
 
 
 def until_rounds(stream: Iterator[Event], count: int) -> list[Event]:
@@ -61,7 +61,7 @@ class RunWithout:
 
 
 def in_next_round(pool: RemotePool, act: Callable[[], None]) -> None:
-    """`act` is called once, in the middle of a round: its request has been sent to the first
+    """`act` is called once, in the middle of a round: after its request was sent to the first
     node."""
     transport = pool._transport
     send = transport.send
@@ -77,7 +77,7 @@ def in_next_round(pool: RemotePool, act: Callable[[], None]) -> None:
 
 @cache
 def long_text(engine: Engine) -> list[int]:
-    """What the engine writes with all SSMs in its own process, once for all tests of a worker."""
+    """The text of LONG with all SSMs in the engine's process, once for all tests of a worker."""
     return ids_of_events(engine.generate(LONG))
 
 
@@ -88,7 +88,7 @@ def missing_node(
     end: Callable[[], None],
     has_ended: Callable[[], None] = lambda: None,
 ) -> Iterator[RunWithout]:
-    """A run over the nodes, of which the first is missing after `end`, called in mid-round;
+    """A run over the nodes. `end` is called in mid-round and makes the first one missing;
     `has_ended` returns once it is. The block brings it back."""
     models = bundled.models
     here = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
@@ -104,19 +104,19 @@ def missing_node(
         has_ended()
         events += until_rounds(stream, 39)
         missed = [e.nodes for e in rounds_of(events) if e.nodes and e.nodes[0].state != "in_time"]
-        assert missed, "it is gone"
+        assert missed, "rounds went on without it"
         for trip in (each[0] for each in missed):
             assert trip.end_ms - trip.start_ms <= trip.deadline_ms + AFTER_MS
         if len(pool.links) > 1:
-            assert "in_time" in {each[1].state for each in missed}, "the other one's are used"
-        # Once it is known to be gone, nothing waits for it.
+            assert "in_time" in {each[1].state for each in missed}, "the other node is in time"
+        # Once the node is known to be gone, no round waits for it.
         assert missed[-1][0].state == "absent" and missed[-1][0].end_ms == 0
         run = RunWithout(stream, events, missed[0][0])
         yield run
         notes = [note for one in rounds_of(run.events) for note in one.notes]
         ours = [note for note in notes if note.startswith(f"node {pool.links[0].address} ")]
         changes = ["gone" if "rounds go on" in note else "back" for note in ours]
-        # Each change once; on a busy machine it may have been late as well.
+        # The two kinds of notes alternate; on a busy machine the node may also be late later on.
         assert changes[:2] == ["gone", "back"], notes
         assert all(one != other for one, other in pairwise(changes)), notes
         assert ids_of_events(run.events) == expected

@@ -1,4 +1,4 @@
-"""Nodes for tests: in this process without a socket, on a thread behind one, and as a process."""
+"""Nodes for tests: in this process without a socket, on a thread with one, and as a process."""
 
 import itertools
 import os
@@ -29,7 +29,7 @@ Message = TypeVar("Message")
 
 
 def server_of(models: LoadedModels, names: Sequence[str] | None = None) -> NodeServer:
-    """A node with these of the SSMs, all by default."""
+    """A node with the named SSMs, by default all."""
     ssms = {name: models.ssms[name] for name in names or models.ssms}
     return NodeServer(ssms, models.tokenizer, HASH)
 
@@ -63,7 +63,7 @@ def pool_over(
 def engine_over(
     models: LoadedModels, parts: Sequence[Sequence[str]], **settings: str
 ) -> tuple[Engine, FakeTransport]:
-    """An engine whose SSMs are all on nodes, `parts` of them on each."""
+    """An engine whose SSMs are all on nodes; `parts` names those of each node."""
     pool, transport = pool_over(models, [server_of(models, part) for part in parts])
     here = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
     return Engine(here, nodes=pool, **settings), transport
@@ -89,7 +89,7 @@ def listening(
 def start_node(
     address: str, *ssms: str, within: Sequence[str] = (), key_file: str = ""
 ) -> subprocess.Popen[str]:
-    """`python -m core.nodes`, started by the command `within`; it opens seconds later."""
+    """`python -m core.nodes` after the command `within`; it listens seconds later."""
     command = [*within, sys.executable, "-m", "core.nodes", "--listen", address]
     command += ["--dtype", "float32", *(["--key-file", key_file] if key_file else [])]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -100,8 +100,8 @@ def start_node(
 
 @contextmanager
 def opened_nodes(*processes: subprocess.Popen[str]) -> Iterator[tuple[str, ...]]:
-    """The addresses of nodes that were started one beside the other, once all are open; killed at
-    the end."""
+    """The addresses of nodes that start at the same time, once all listen; they are killed at the
+    end."""
     try:
         yield tuple(map(_address_of, processes))
     finally:
@@ -124,7 +124,7 @@ def _address_of(process: subprocess.Popen[str]) -> str:
 def node_process(
     address: str, *ssms: str, within: Sequence[str] = (), key_file: str = ""
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A node alone, as in `start_node`, once it is open; the process and its address."""
+    """One node, as in `start_node`, once it listens; the process and its address."""
     process = start_node(address, *ssms, within=within, key_file=key_file)
     with opened_nodes(process) as (opened,):
         yield process, opened
@@ -144,7 +144,7 @@ class Namespace:
         return ["ip", "netns", "exec", self.name]
 
     def set_link(self, state: str) -> None:
-        """`down`: as a cable that is pulled; `up`."""
+        """`down`, as if the cable were pulled, or `up`."""
         _ip("link", "set", self.link, state)
 
 
@@ -154,7 +154,7 @@ _NAMESPACES = itertools.count()
 @contextmanager
 def namespace(number: int = 1) -> Iterator[Namespace]:
     """A network namespace and a link to it. Skips the test where there can be none."""
-    # Another name each time: a link goes some time after its namespace.
+    # Another name each time: a link is removed some time after its namespace.
     own = f"{os.getpid() % 10_000}-{next(_NAMESPACES)}"
     subnet = f"10.{os.getpid() % 250}.{number}"
     made = Namespace(f"nodes-{own}", f"sc{own}", f"{subnet}.2")
@@ -182,5 +182,5 @@ def _ip(*arguments: str) -> None:
 
 
 def pool_to(addresses: list[str], keys: CurveKeys | None, vocab: int = 8) -> RemotePool:
-    # A test's machine may be busy: what is late is another test's.
+    # A long deadline, since the machine may be busy: other tests test late answers.
     return RemotePool(ZmqTransport(addresses, keys), addresses, HASH, vocab, 10.0)

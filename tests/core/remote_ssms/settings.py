@@ -1,4 +1,4 @@
-"""What runs on drafter nodes are tested with, and what came of their rounds."""
+"""Configurations for tests of nodes, and helpers that run them and read messages and events."""
 
 from collections.abc import Callable, Sequence
 

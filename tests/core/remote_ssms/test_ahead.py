@@ -89,7 +89,7 @@ def test_the_text_is_that_of_one_process(
     expected = ids_of_events(Engine(models).generate(plain))
     events = list(engine.generate(request(sampling=sampling, config=SETTINGS[name])))
     assert ids_of_events(events) == expected
-    # Whether an outcome is foreseen depends on the text; one tree of all SSMs is never begun ahead.
+    # Whether an outcome is foreseen depends on the text; a tree of all SSMs is not drafted ahead.
     if name in ("specinfer", "best_first"):
         assert "ahead" in states(events)
     if name == "log_pool":
@@ -124,7 +124,7 @@ def test_a_round_whose_drafts_are_there_sends_no_request(models: LoadedModels) -
     result = states(events)
     assert len(messages(transport, 0, RoundMessage)) == result.count("in_time")
     assert result.count("ahead") > 2
-    # The commit of such a round, and its drafts, come with the next trees.
+    # The commit of such a round and its draft requests are sent with the next tree.
     brought = [ask.text for m in messages(transport, 0, AheadMessage) for ask in m.runs]
     assert sum(bool(text.tokens and text.drafts) for text in brought) >= result.count("ahead") - 1
 
@@ -141,8 +141,8 @@ def test_several_requests(models: LoadedModels) -> None:
 
 
 def run_beside(pass_s: float, trip_s: float) -> tuple[float, list[Event]]:
-    """A run with one node, passes and round trips of so many seconds: how long its rounds waited
-    for the node, and its events."""
+    """A run with one node and these times of a pass and a round trip: the seconds for which its
+    rounds waited for the node, and its events."""
     llm, ssms = tables(3)
     engine, transport = engine_over(loaded_tables(llm, ssms), ONE)
     transport.delay(0, trip_s)
@@ -161,8 +161,8 @@ def run_beside(pass_s: float, trip_s: float) -> tuple[float, list[Event]]:
 
 
 def test_a_wire_within_the_pass_is_hidden() -> None:
-    """A round trip of 20 ms costs nothing beside a pass of 30 ms where the outcome was foreseen;
-    beside one of 10 ms it is waited for, and the text is the same."""
+    """A round trip of 20 ms costs nothing during a pass of 30 ms if the outcome was foreseen; with
+    a pass of 10 ms it is waited for, and the text is the same."""
     hidden, ahead = run_beside(0.03, 0.02)
     waited, late = run_beside(0.01, 0.02)
     assert ids_of_events(ahead) == ids_of_events(late)
@@ -200,7 +200,7 @@ def test_a_missing_node_changes_no_text(models: LoadedModels, how: str) -> None:
 
 def test_a_run_that_ended_before_its_answer_came_is_forgotten(models: LoadedModels) -> None:
     run_request = request(sampling=GREEDY, config=SPECINFER)
-    # An end that no budget foretells: the nodes draft ahead beside the last pass too.
+    # An end of text cannot be foreseen: the node drafts ahead during the last pass too.
     end = ids_of_events(Engine(models).generate(run_request))[12]
     engine, transport = engine_over(replace(models, eos_ids=(end,)), ONE)
     transport.delay(0, 0.02)
@@ -214,7 +214,7 @@ def test_a_run_that_ended_before_its_answer_came_is_forgotten(models: LoadedMode
 
 
 class Interrupting(FakeTransport):
-    """Every second message to a node is interrupted by the next one, where it drafts ahead."""
+    """In every second exchange the node is interrupted as soon as it drafts ahead."""
 
     def send(self, node: int, frame: bytes) -> None:
         server = self._servers[node]
@@ -231,8 +231,8 @@ class Interrupting(FakeTransport):
 def test_every_likelihood_is_reported_once_and_at_its_place(
     models: LoadedModels, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever became of an answer that reports: each token's probability by each SSM is heard,
-    but that of the last tokens, whose report the text's end forestalls."""
+    """However answers with reports arrive: each token's probability by each SSM is observed once,
+    but not those of the last tokens, for which no later answer comes."""
     heard: dict[tuple[str, int], float] = {}
     observe = LikelihoodWeights.observe_likelihoods
 
@@ -268,7 +268,7 @@ def test_every_likelihood_is_reported_once_and_at_its_place(
     last = {name: max(place for one, place in heard if one == name) for name, _ in heard}
     places = {key for key in expected if key[1] <= last[key[0]]}
     assert heard == pytest.approx({key: expected[key] for key in places}, nan_ok=True)
-    assert len(expected) - len(heard) <= 3 * 2 * len(last)  # SSMs; two rounds of at most 3 tokens
+    assert len(expected) - len(heard) <= 3 * 2 * len(last)  # two rounds of at most 3 tokens an SSM
 
 
 def test_a_node_that_reports_without_end_fills_no_memory(models: LoadedModels) -> None:
@@ -370,8 +370,8 @@ def draft_tokens(server: NodeServer, ask: RunRequest) -> tuple[list[int], list[i
 
 
 def test_an_interrupted_draft_goes_on_in_its_round(models: LoadedModels) -> None:
-    """Whatever was begun: the drafts of the round after it are those of a node that drafted
-    nothing ahead, and nothing is sent by itself."""
+    """Wherever drafting ahead is interrupted, the next round's drafts are those of a node that
+    drafted nothing ahead."""
     for passes in range(16):
         server, plain = node(models), node(models)
         tokens, parents = draft_tokens(server, text(0, [1, 2, 3], [ASK]))
@@ -387,7 +387,7 @@ def test_an_interrupted_draft_goes_on_in_its_round(models: LoadedModels) -> None
         ask = AheadRequest(text(3, [], []), tokens, parents, [ASK], 20)
         answer = server.handle(CLIENT, encode(AheadMessage(2, [ask])), Interrupted())
         assert answer is None or isinstance(from_node(answer), AheadDraftsMessage)
-        # The whole draft and the SSM's own next token, which it foresees.
+        # The whole draft and the SSM's own next token: an outcome that it foresees.
         committed = [*tokens, draft_tokens(node(models), text(0, [1, 2, 3, *tokens], [ASK]))[0][0]]
         both = [draft_tokens(one, text(3, committed, [ASK])) for one in (server, plain)]
         assert both[0] == both[1]
@@ -458,7 +458,7 @@ def test_over_sockets(models: LoadedModels) -> None:
             forward, arrivals = models.llm.forward, pool._arrivals
 
             def slow(feeds):
-                # As long as the node drafts ahead, however busy the machine is.
+                # Lasts until the node has drafted ahead, however busy the machine is.
                 until = transport.now() + 2
                 while arrivals.ahead._pending and transport.now() < until:
                     arrivals.poll(transport.now() + 0.02)
@@ -476,8 +476,8 @@ def test_over_sockets(models: LoadedModels) -> None:
 
 
 def test_drafts_made_ahead_keep_to_the_budget_of_their_round(models: LoadedModels) -> None:
-    """A node that answers a chain of eight with eight branches: within what was asked ahead, too
-    many for a round whose budget is smaller."""
+    """A node that answers with eight branches: as many nodes as the request made ahead allows, but
+    too many for a round with a smaller budget."""
     exchange = AheadExchange(8)
     engine = Engine(models)
     sequence = engine.prepare(request(config=SPECINFER))

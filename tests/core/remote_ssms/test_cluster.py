@@ -1,4 +1,4 @@
-"""Nodes that Ray places. It takes 240 MB: where it is not installed, its absence is tested."""
+"""Nodes that Ray places. Ray takes 240 MB: where it is not installed, its absence is tested."""
 
 import os
 import secrets
@@ -41,7 +41,7 @@ def test_without_ray_placing_is_refused_by_name(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_cluster_that_is_not_there_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray itself tries for minutes, with lines of its own. It is not called, nor needed here."""
+    """Ray would try for minutes and print lines of its own. It is not called, nor needed here."""
     monkeypatch.setattr("core.remote_ssms.checking.find_spec", lambda name: object())
     llm, ssms = tables(2)
     with create_server(("127.0.0.1", 0)) as listener:
@@ -50,7 +50,7 @@ def test_a_cluster_that_is_not_there_is_said_at_once(monkeypatch: pytest.MonkeyP
     settings = NodeSettings(cluster=free, ssms=("bundled",))
     with pytest.raises(NodeError, match=f"cluster is '{free}': nothing listens there"):
         connect_nodes(settings, loaded_tables(llm, ssms))
-    assert time.monotonic() - began < 20, "Ray was not asked"
+    assert time.monotonic() - began < 20, "Ray was not called"
 
 
 def test_without_a_cluster_on_this_machine_how_to_start_one_is_said(
@@ -95,7 +95,7 @@ def end_ray(process: subprocess.Popen[bytes]) -> None:
 
 @dataclass
 class Cluster:
-    """A head that may not draft, and one machine that may: two raylets of this machine."""
+    """A head that may not draft, and a simulated machine that may: two raylets on this machine."""
 
     machine: subprocess.Popen[bytes] | None = None
 
@@ -115,9 +115,9 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def head() -> Iterator[None]:
-    """The cluster's head, which takes ten seconds to start. Its token is of these tests; the user's
-    folder is untouched."""
-    # A short path: Ray's sockets are in it, whose names have 107 characters at most.
+    """The cluster's head, which takes ten seconds to start. It has its own token and folder: the
+    user's are untouched."""
+    # A short path: it is part of the paths of Ray's sockets, which have at most 107 characters.
     folder = tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "token")
@@ -137,13 +137,13 @@ def head() -> Iterator[None]:
 
 @pytest.fixture(params=[1])
 def cluster(request: pytest.FixtureRequest, head: None) -> Iterator[Cluster]:
-    """For `param` applications, with a machine of its own."""
+    """A cluster for `param` applications, with a new simulated machine."""
     import ray
 
     made = Cluster()
     try:
         ray.init(address=ADDRESS, log_to_driver=False)
-        # The machine of the test before.
+        # Until the previous test's machine is gone.
         wait_until(lambda: "drafts" not in ray.cluster_resources(), 60)
         made.start_machine(request.param)
         wait_until(lambda: "drafts" in ray.cluster_resources(), 60)
@@ -174,8 +174,8 @@ def listens() -> bool:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("how", ["actor", "raylet"])
 def test_ray_places_a_node_and_starts_it_again(cluster: Cluster, bundled: Engine, how: str) -> None:
-    """In mid-run: the text is unchanged, the rounds are over when their deadlines are, and the node
-    drafts again ten seconds after Ray could have started it anew, thrice as slowly as at first."""
+    """Killed in mid-run: the text is unchanged, rounds end at their deadlines, and the node drafts
+    again within ten seconds plus three times what its first start took."""
     import ray
 
     ssms = ("ssm-code", "ssm-stories")
@@ -198,14 +198,14 @@ def test_ray_places_a_node_and_starts_it_again(cluster: Cluster, bundled: Engine
             cluster.start_machine()
             wait_until(lambda: "drafts" in ray.cluster_resources(), 60)
         run.come_back(10 + 3 * placing_s)
-    # Another LLM in this process: the nodes that are there draft for it.
+    # Another engine in this process: the existing nodes draft for it.
     models = bundled.models
     here = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
     again = connect_nodes(settings, here)
     assert again is not None and [*again.drafters] == [*ssms]
     with closing(Engine(here, nodes=again)) as engine:
         trips = [one.nodes[0] for one in rounds_of(engine.generate(LONG)) if one.nodes]
-    assert {trip.starts for trip in trips} == {1}, "a node of its own, once"
+    assert {trip.starts for trip in trips} == {1}, "its node started once"
     assert "in_time" in {trip.state for trip in trips}
 
 
@@ -237,7 +237,7 @@ input()
 
 @pytest.mark.nightly
 def test_an_actor_that_serves_no_more_ends() -> None:
-    """Ray starts only processes again that have ended."""
+    """Ray restarts only processes that have ended."""
     code = """
 import threading, time
 from core.remote_ssms.cluster import _exit_after

@@ -1,4 +1,4 @@
-"""Nodes in this process, on a clock of the test: texts, messages, and what is refused."""
+"""Nodes in this process, with the test's own clock: texts, messages, and what is refused."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -39,7 +39,7 @@ def test_the_text_is_that_of_one_process(models, name: str, sampling: SamplingPa
 def test_drafts_are_those_of_one_process(models, name: str) -> None:
     """Not only the text: what a node drafts is what the SSM would have drafted here."""
     engine, _ = engine_over(models, PARTS)
-    # A budget that is given: `auto` measures.
+    # A given node limit: `auto` measures.
     run_request = request(sampling=WARM, config=replace(SETTINGS[name], max_tree_nodes=24))
 
     def drafts(events: Iterator[Event]) -> list[list[tuple]]:
@@ -69,7 +69,7 @@ def test_drafters_here_and_on_nodes_draft_together(models) -> None:
     here = loaded_tables(models.llm, [models.ssms["same"]])
     engine = Engine(here, nodes=pool)
     for name in ("specinfer", "cosine", "credit"):
-        # A budget that no clock decides: one of a node or two leaves some drafters nothing.
+        # A given node limit: `auto` measures, and a limit of 1 or 2 leaves some drafters nothing.
         run_request = request(sampling=WARM, config=replace(SETTINGS[name], max_tree_nodes=12))
         events = list(engine.generate(run_request))
         assert ids_of_events(events) == ids_of_events(Engine(models).generate(run_request))
@@ -103,7 +103,7 @@ def test_likeliest_tokens_of_a_node_are_those_of_its_ssm(models) -> None:
 
 
 def test_one_message_a_node_a_round(models) -> None:
-    """The commit of the last round is in the ask of this one, and so is the opening."""
+    """A round's request also brings the previous round's commit; the first one opens the text."""
     engine, transport = engine_over(models, PARTS)
     for name in ("specinfer", "minions"):
         before = [len(sent_rounds(transport, node)) for node in range(2)]
@@ -111,7 +111,7 @@ def test_one_message_a_node_a_round(models) -> None:
         drafted = sum(any(d.token_ids for d in e.drafts) for e in events if isinstance(e, Drafted))
         for node in range(2):
             rounds = sent_rounds(transport, node)[before[node] :]
-            # A round after which nothing is drafted sends the node nothing.
+            # A round in which nothing is drafted sends the node nothing.
             asked = sum(any(t.node == f"10.0.0.{node + 1}:7000" for t in e.nodes)
                         for e in rounds_of(events))  # fmt: skip
             assert len(rounds) == asked >= drafted
@@ -205,7 +205,7 @@ def test_nothing_is_left_on_a_node(models) -> None:
     engine = Engine(loaded_tables(models.llm), nodes=pool)
     for name in SETTINGS:
         list(engine.generate(request(sampling=WARM, config=SETTINGS[name])))
-    # SSMs here draft, those of the node are auditioned.
+    # An SSM here and SSMs on a node take turns.
     alone = server_of(models, ["ssm-2", "ssm-3"])
     mixed, _ = pool_over(models, [alone])
     beside = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=mixed)

@@ -87,7 +87,7 @@ def test_another_key_is_refused(models: LoadedModels, keys: CurveKeys, tmp_path:
     assert other is not None
     mixed = [
         other,
-        CurveKeys(keys.node_secret, other.engine_secret),  # knows the node, is not known to it
+        CurveKeys(keys.node_secret, other.engine_secret),  # the node does not have its key
         None,
     ]
     server = server_of(models)
@@ -112,8 +112,8 @@ def test_the_wrong_key_is_said_to_be_one(models: LoadedModels, keys: CurveKeys) 
 
 
 def test_keys_that_were_made_apart_are_said_to_be_so(models: LoadedModels, keys: CurveKeys) -> None:
-    """The node ends the connection without a reason, and so does what is no node: both are named,
-    and while an engine waits it says that it may be the key."""
+    """Such a node ends the connection without a reason, and so does a server that is no node: the
+    error names both, and while the engine waits it says that it may be the key."""
     other, messages = CurveKeys(*(zmq.curve_keypair()[1] for _ in range(2))), []
     with (
         listening(server_of(models), keys) as address,
@@ -170,8 +170,8 @@ def test_frames_of_any_kind_leave_a_node_serving(models: LoadedModels) -> None:
 def test_a_connection_that_is_replaced_and_closed_leaves_a_node_serving(
     models: LoadedModels,
 ) -> None:
-    """A frame on the old connection, which then is closed: with a heartbeat of the node's own,
-    libzmq ends the process."""
+    """A frame arrives on the old connection, which is then closed: if the node sent heartbeats of
+    its own, libzmq would end the process."""
     with listening(server_of(models), None) as address:
         hello = encode(HelloMessage(VERSION, HASH, 8))
         contexts = [zmq.Context(), zmq.Context()]
@@ -216,7 +216,7 @@ def test_a_node_that_floods_an_idle_engine_and_goes_does_not_end_it() -> None:
 def test_a_frame_above_the_limit_ends_its_connection_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No node of this version sends one. libzmq itself would never connect again."""
+    """No node of this version sends such a frame. libzmq itself would never connect again."""
     monkeypatch.setattr(zmq_transport, "LARGEST_FRAME", 1000)
     monkeypatch.setattr(zmq_transport, "REOPEN_S", 0.1)
     context = zmq.Context()
@@ -245,8 +245,8 @@ def test_a_frame_above_the_limit_ends_its_connection_alone(
 
 
 def test_an_engine_that_fills_a_nodes_queue_and_goes_does_not_end_it(models: LoadedModels) -> None:
-    """A heartbeat behind a frame for which there is no room, on a connection that is reset: libzmq
-    would end the process."""
+    """A heartbeat after a frame for which the queue has no room, on a connection that is then
+    reset: libzmq would end the process."""
     server, busy = server_of(models), threading.Event()
     handle = server.handle
 
@@ -256,7 +256,7 @@ def test_an_engine_that_fills_a_nodes_queue_and_goes_does_not_end_it(models: Loa
 
     server.handle = handle_late  # type: ignore[method-assign]
     with listening(server, None) as address, closing(pool_to([address], None)) as pool:
-        # Bytes by hand: which of them are read at once is left to chance by any other engine.
+        # Raw bytes: with a real engine it is chance which of them are read at once.
         host, _, port = address.partition(":")
         with create_connection((host, int(port))) as raw:
             raw.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
@@ -279,12 +279,12 @@ def test_an_engine_that_fills_a_nodes_queue_and_goes_does_not_end_it(models: Loa
 def test_a_node_that_turns_an_engine_away_for_hours_blocks_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """While nothing reads its events, ZeroMQ's thread connects again and again: it never waits for
-    room in the monitor, neither then nor when the engine closes."""
+    """While nothing reads its events, ZeroMQ's thread connects again and again: it must not wait
+    for room in the monitor's queue, neither then nor when the engine closes."""
     monkeypatch.setattr(zmq_transport, "RECONNECT_MS", 1)
     monkeypatch.setattr(zmq_transport, "LONGEST_RECONNECT_MS", 1)
     context = zmq.Context()
-    context.rcvhwm = 1  # of the monitor: half as many events fill it
+    context.rcvhwm = 1  # for the monitor's queue: half as many events fill it
     monkeypatch.setattr(zmq_transport.zmq, "Context", lambda: context)
     with create_server(("127.0.0.1", 0), backlog=128) as other:
         other.settimeout(5)
@@ -292,7 +292,7 @@ def test_a_node_that_turns_an_engine_away_for_hours_blocks_nothing(
         transport.poll(transport.now())
         for _ in range(1_200):
             other.accept()[0].close()
-        # No thread goes on where it waits: ends this process, as an abort of libzmq's would.
+        # If ZeroMQ's thread waits, `close` does too: then this ends the process after 10 s.
         faulthandler.dump_traceback_later(10, exit=True)
         transport.close()
         faulthandler.cancel_dump_traceback_later()
@@ -344,14 +344,14 @@ def test_the_command_line_says_once_that_a_node_is_gone(
 @pytest.mark.nightly
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["kill", "stop"])
 def test_a_node_process_is_ended_in_mid_run(bundled: Engine, how: signal.Signals) -> None:
-    """The text is unchanged, the round is over when the deadline is, the other node's drafts are
-    used, and the node drafts again within ten seconds of its return."""
+    """The text is unchanged, the round ends at its deadline, the other node's drafts are used, and
+    the node drafts again within ten seconds of its return."""
     first = start_node("127.0.0.1:0", "ssm-code", "ssm-stories")
     with (
         opened_nodes(first, start_node("127.0.0.1:0", "ssm-docs")) as (one, two),
         missing_node(bundled, NodeSettings((one, two)), lambda: first.send_signal(how)) as run,
     ):
-        assert run.first_missed.end_ms > run.first_missed.start_ms, "its request was on the way"
+        assert run.first_missed.end_ms > run.first_missed.start_ms, "its request had been sent"
         if how == signal.SIGSTOP:
             first.send_signal(signal.SIGCONT)
             run.come_back()
@@ -363,8 +363,8 @@ def test_a_node_process_is_ended_in_mid_run(bundled: Engine, how: signal.Signals
 
 @pytest.mark.nightly
 def test_a_link_goes_down_in_mid_run(bundled: Engine, tmp_path: Path) -> None:
-    """The same with both nodes on other machines, and a cable that is pulled and put back: neither
-    end is told."""
+    """The same with both nodes in network namespaces and a link that goes down and up again:
+    neither end is notified."""
     key = str(tmp_path / "key")
     write_keys(key)
     with (
@@ -378,7 +378,7 @@ def test_a_link_goes_down_in_mid_run(bundled: Engine, tmp_path: Path) -> None:
         ) as (one, two),
         missing_node(bundled, NodeSettings((one, two), key), lambda: far.set_link("down")) as run,
     ):
-        assert run.first_missed.end_ms > run.first_missed.start_ms, "its request was on the way"
+        assert run.first_missed.end_ms > run.first_missed.start_ms, "its request had been sent"
         far.set_link("up")
         run.come_back()
 
@@ -387,8 +387,8 @@ def test_a_link_goes_down_in_mid_run(bundled: Engine, tmp_path: Path) -> None:
 def two_machines(
     bundled: Engine, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[NodeSettings, list[list[str]]]]:
-    """Five SSMs on two nodes behind a wire, which take seconds to start: one engine after another
-    is connected to them. Also the SSMs of each node."""
+    """Two nodes in network namespaces with five SSMs, and the SSMs of each. They take seconds to
+    start: one engine after another is connected to them."""
     key = str(tmp_path_factory.mktemp("keys") / "key")
     write_keys(key)
     parts = [[*bundled.models.ssms][number::2] for number in range(2)]
@@ -408,7 +408,7 @@ def two_machines(
 def test_two_machines_write_the_texts_of_one(
     bundled: Engine, two_machines: tuple[NodeSettings, list[list[str]]], temperature: float
 ) -> None:
-    """Twenty prompts, several at once."""
+    """Twenty prompts, four at once."""
     settings, parts = two_machines
     models = bundled.models
     here = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)

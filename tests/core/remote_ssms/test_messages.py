@@ -1,4 +1,4 @@
-"""What a node reads from the network: data within bounds, or a refusal, and nothing grows."""
+"""What a node receives is data within bounds or refused, and its memory does not grow."""
 
 import math
 import random
@@ -134,7 +134,7 @@ def test_well_formed_nonsense_ends_no_server_and_nothing_grows(seed: int) -> Non
         assert len(server._runs) <= len(RUNS) and len(server._clients) == 1
         assert len(server._pools) <= MOST_VOCABULARIES
         assert all(len(ssm.open_rows) <= len(server._runs) for ssm in ssms)
-    assert drafted > 50, "it is not all refused"
+    assert drafted > 50, "some messages are served"
     assert answer(server, ask("new")).runs[0].drafts[0].token_ids, "it serves as before"
 
 
@@ -235,7 +235,7 @@ class Nonsense:
 
 
 def test_a_run_is_named_once_in_a_message(server: NodeServer) -> None:
-    """Else one's drafts would be taken for the other's."""
+    """Otherwise the drafts for one request would be taken for the other's."""
     say_hello(server)
     two = [ASK, msgspec.structs.replace(ASK, ssm="ssm-2", index=1)]
     answer(server, ask(drafts=two))
@@ -253,7 +253,7 @@ def test_a_run_is_named_once_in_a_message(server: NodeServer) -> None:
 def test_a_fault_of_a_round_is_that_clients_alone(
     server: NodeServer, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
-    """Its runs are dropped, with an answer that says so; the other client's are there."""
+    """That client's runs are dropped, and its answer says so; another client's runs stay."""
     server.handle(b"other", encode(HelloMessage(VERSION, HASH, 8)))
     server.handle(b"other", encode(RoundMessage(1, [ask("theirs")])))
     text = ask(audition=8, to_score=["same"])
@@ -271,7 +271,7 @@ def test_a_fault_of_a_round_is_that_clients_alone(
 
 
 def test_the_latest_client_is_not_forgotten(server: NodeServer) -> None:
-    """An engine that drafts all day, beside many that draft once."""
+    """An engine that sends rounds all the time, among many that only say hello."""
     say_hello(server)
     for number in range(2 * MOST_CLIENTS):
         assert isinstance(answer(server, ask()), DraftsMessage)
@@ -296,7 +296,7 @@ def test_an_answer_above_the_limit_is_sent_without_what_is_only_displayed(
     assert isinstance(refusal, RefusedMessage) and refusal.number == 1
     assert "bytes: at most 10 are sent" in refusal.reason
     monkeypatch.undo()
-    # After a lost report of likelihoods later ones would be at wrong positions: all begins anew.
+    # Later likelihoods would be at wrong positions, since a report is lost: the run is dropped.
     assert not server._runs and answer(server, text).runs[0].drafts[0].top
 
 
@@ -388,7 +388,7 @@ def test_large_vocabularies_and_contexts_are_taken(server: NodeServer) -> None:
 
 @pytest.mark.parametrize("device", ["", "cpu of node x", "cuda:0\n", "c" * 201])
 def test_a_device_is_one_word(server: NodeServer, device: str) -> None:
-    """The engine writes the node's address behind it."""
+    """The engine writes the node's address after it."""
     welcome = from_node(server.handle(CLIENT, encode(HelloMessage(VERSION, HASH, 8))) or b"")
     assert isinstance(welcome, WelcomeMessage)
     for allowed in ("cpu", "cuda:0", "mps"):
@@ -412,7 +412,7 @@ def test_a_client_without_hello_is_not_served(server: NodeServer) -> None:
 
 
 def test_what_is_kept_is_bounded() -> None:
-    """Runs, and with each run its row of the SSM; whether they come one by one or at once."""
+    """Runs, and with each run its row of the SSM, whether runs come one by one or at once."""
     llm, ssms = tables(2)
     server = say_hello(server_of(loaded_tables(llm, ssms)))
     for number in range(MOST_RUNS + 10):
@@ -433,7 +433,7 @@ def test_what_is_kept_is_bounded() -> None:
 
 
 def test_sizes_that_no_client_has_make_way(server: NodeServer) -> None:
-    """A client that sends other sizes than its first one locks no other client out."""
+    """A client that sends many vocabulary sizes does not keep out other clients."""
     say_hello(server)
     for vocab in range(9, 20):
         server.handle(CLIENT, encode(HelloMessage(VERSION, HASH, vocab)))

@@ -1,4 +1,4 @@
-"""Auditions that a node misses, notes about it, budgets beside a lookup, large texts."""
+"""Auditions that a node misses, notes about missing nodes, budgets with a lookup, large texts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_an_ssm_that_misses_its_audition_gets_another(preset: str) -> None:
                 transport.pass_time(0.1)
         results.append(len(rounds))
         assert {trip.state for trip in rounds[0].nodes} == {"late" if delay_s else "in_time"}
-    assert results[1] <= results[0] + 2, "the perfect SSM is on the node"
+    assert results[1] <= results[0] + 2, "the SSM that is always right is on the node"
 
 
 def run_of(run_id: str, length: int = 3) -> RemoteRun:

@@ -1,4 +1,4 @@
-"""Nodes in this process, on a clock of the test: nodes that are late, missing or slow."""
+"""Nodes in this process, with the test's own clock: nodes that are late, missing or slow."""
 
 import random
 from contextlib import closing
@@ -24,7 +24,7 @@ from tests.fakes import loaded_tables
 @pytest.mark.parametrize("how", ["kill", "cut", "slow"])
 def test_a_missing_node_changes_no_text(models, name: str, how: str) -> None:
     engine, transport = engine_over(models, PARTS)
-    # Not `auto`: by what passes take on a busy machine some SSMs would have no share.
+    # A given node limit: `auto` measures, and on a busy machine some SSMs would have no share.
     config = replace(SETTINGS[name], max_tree_nodes=24)
     sampling = SamplingParams(40, temperature=0.8, seed=4)
     expected = ids_of_events(Engine(models).generate(request(sampling=sampling, config=config)))
@@ -70,7 +70,7 @@ def test_a_round_ends_at_the_deadline_of_a_silent_node(models) -> None:
     changes[3] = lambda: (note(), transport.cut(0))
     rounds_while(engine, config, changes)
     took = [after - before for before, after in zip(times, times[1:], strict=False)]
-    # One round waits, to the deadline and no longer; then it gets no request until it answers.
+    # One round waits, until the deadline; then the node gets no request until it answers.
     assert max(took) == pytest.approx(0.05) and sum(one > 0 for one in took) == 1
 
 
@@ -87,7 +87,7 @@ def test_the_deadline_follows_the_round_trips(models) -> None:
 
 
 def test_a_node_slower_than_its_deadline_is_learned(models) -> None:
-    """Late at first; its late answers tell how long it takes, and the deadline grows."""
+    """Late at first: late answers show how long the node takes, and the deadline grows."""
     engine, transport = engine_over(models, [("same",)])
     transport.delay(0, 0.2)
     events = rounds_while(
@@ -159,11 +159,11 @@ def test_random_runs_with_random_failures(models) -> None:
 
 
 def test_one_slow_answer_makes_no_round_slow(models) -> None:
-    """However late a node was, a round waits for it a second at most, and not at all in vain."""
+    """However late a node is, a round waits for it at most a second, and few rounds wait."""
     engine, transport = engine_over(models, PARTS)
     transport.delay(0, 5.0)
     times = [transport.now()]
-    pause = 6.0  # the answer to the round before is there
+    pause = 6.0  # by then the previous answer is there
 
     def next_round() -> None:
         times.append(transport.now())
@@ -176,7 +176,7 @@ def test_one_slow_answer_makes_no_round_slow(models) -> None:
 
 
 def test_drafting_here_is_no_part_of_a_round_trip(models) -> None:
-    """An answer that was there before it was read: its trip is work and wire."""
+    """The answer arrived before it was read: its round trip is the node's work and the wire."""
     server = server_of(models, ["ssm-2", "ssm-3"])
     change_answers(server, DraftsMessage, lambda message: replace_fields(message, busy_ms=5.0))
     pool, transport = pool_over(models, [server])

@@ -94,7 +94,7 @@ def test_a_node_listens_at_a_name(models: LoadedModels, keys: CurveKeys) -> None
 
 
 def test_an_address_has_brackets_before_a_port_where_it_needs_them() -> None:
-    """Ray and torch name addresses of version 6 without."""
+    """Ray and torch write IPv6 addresses without brackets."""
     hosts = ("10.0.0.1", "box", "fd00::7", "[fd00::7]")
     assert [in_brackets(one) for one in hosts] == ["10.0.0.1", "box", "[fd00::7]", "[fd00::7]"]
     assert address_of("listen", f"{in_brackets('fd00::7')}:7070") == ("[fd00::7]", 7070)

@@ -20,7 +20,7 @@ from tests.core.remote_ssms.served import listening, pool_to, server_of
 
 @pytest.fixture
 def silent_in_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Heartbeats and silence three times as fast: longer than a busy machine's pauses."""
+    """Silence ends a connection after a second, which is longer than a busy machine's pauses."""
     monkeypatch.setattr(zmq_transport, "HEARTBEAT_MS", 200)
     monkeypatch.setattr(zmq_transport, "SILENCE_MS", 1000)
 
@@ -30,8 +30,8 @@ def silent_in_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_node_that_drafts_for_long_is_not_taken_for_a_dead_one(
     models: LoadedModels, keys: CurveKeys, has_key: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Longer than the heartbeats' timeout: its engine stays connected, and another engine connects
-    and says that it waits for an answer, not for a node or a key."""
+    """The node drafts for longer than the heartbeats' timeout: its engine stays connected; another
+    one connects and says that it waits for an answer, not for a node or a key."""
     monkeypatch.setattr(client, "PROGRESS_S", 0.4)
     key, server, drafted = keys if has_key else None, server_of(models), threading.Event()
     handle = server.handle
@@ -68,7 +68,7 @@ def test_an_idle_engine_notices_a_node_that_goes_silent(models: LoadedModels) ->
     ):
         pool.connect(())
         pool._arrivals.poll(pool._transport.now() + 1.5)
-        assert pool.links[0].ready, "as long as its heartbeats are answered it stays"
+        assert pool.links[0].ready, "it stays while heartbeats are answered"
         cut.set()
         pool._arrivals.poll(pool._transport.now() + 5)
         assert not pool.links[0].ready and not pool.links[0].is_connected
@@ -76,7 +76,7 @@ def test_an_idle_engine_notices_a_node_that_goes_silent(models: LoadedModels) ->
 
 @pytest.mark.usefixtures("soon_silent")
 def test_a_node_gives_up_an_engine_that_goes_silent(models: LoadedModels) -> None:
-    """Behind a wire that carries nothing any more, without a word to either end."""
+    """The wire carries nothing any more, and neither end is notified."""
     node = NodeListener(server_of(models), "127.0.0.1:0", None)
     monitor = node._router.get_monitor_socket(zmq.EVENT_DISCONNECTED)
     ended = threading.Event()
@@ -85,7 +85,7 @@ def test_a_node_gives_up_an_engine_that_goes_silent(models: LoadedModels) -> Non
     try:
         with wire_to(node.address) as (address, cut), closing(pool_to([address], None)) as pool:
             assert pool.connect(()).infos
-            assert not monitor.poll(500), "as long as it sends heartbeats it stays"
+            assert not monitor.poll(500), "it stays while it sends heartbeats"
             cut.set()
             assert monitor.poll(3000)
     finally:

@@ -63,7 +63,7 @@ NO_NUMBERS = (float("nan"), float("inf"), -float("inf"), 1e300)
 @pytest.mark.parametrize("value", NO_NUMBERS, ids=str)
 @pytest.mark.parametrize("field", ["busy_ms", "temperature", "share", "log_probs", "ms"])
 def test_numbers_that_are_none_are_no_message(models, field: str, value: float) -> None:
-    """Of what is no draft: the node is left out, and no event has such a number."""
+    """Such a number makes its message invalid: the node is left out, no event has the number."""
     server = server_of(models, ["ssm-3"])
 
     def with_value(message: DraftsMessage) -> DraftsMessage:
@@ -101,14 +101,14 @@ def test_numbers_that_are_none_are_no_message(models, field: str, value: float) 
 @pytest.mark.parametrize("name", ["same", "ssm-3"])
 @pytest.mark.parametrize("tokens", [3, 500])
 def test_an_audition_of_other_tokens_ends_no_run(models, name: str, tokens: int) -> None:
-    """A router compares what SSMs give to the same tokens. `same` does not draft for the run."""
+    """A router compares scores of the same tokens. `same` is not a drafter of the run."""
     server = server_of(models)
     fits = itertools.cycle([-6.0, 0.0])
 
     def with_audition(message: DraftsMessage) -> DraftsMessage:
         runs = []
         for run in message.runs:
-            # Free, so that they are requested again and again.
+            # Auditions that take no time are requested again and again.
             results = [replace_fields(one, ms=0.0) for one in run.auditions]
             lie = [Audition(name, [next(fits)] * tokens, 0.0)] if results else []
             runs.append(replace_fields(run, auditions=[*results, *lie]))
@@ -124,7 +124,7 @@ def test_an_audition_of_other_tokens_ends_no_run(models, name: str, tokens: int)
 
 
 def server_with_one_other_answer(models, number: int, frame: bytes | None) -> NodeServer:
-    """A node whose answer to this round of drafts is `frame`; None: it never comes."""
+    """A node whose answer number `number` with drafts is `frame`; None: that answer never comes."""
     server = server_of(models, ["ssm-3"])
     honest, rounds = server.handle, itertools.count(1)
 
@@ -146,7 +146,7 @@ def test_after_one_bad_frame_a_node_is_introduced_again(models) -> None:
 
 
 def test_an_answer_that_never_comes_is_given_up(models) -> None:
-    """The connection stays, as with a node whose one thread hangs."""
+    """The connection stays, as with a node whose only thread hangs."""
     pool, transport = pool_over(models, [server_with_one_other_answer(models, 2, None)])
     engine = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=pool)
     pause = {n: lambda: transport.pass_time(12.0) for n in range(1, 20)}
@@ -157,7 +157,7 @@ def test_an_answer_that_never_comes_is_given_up(models) -> None:
 def test_answers_above_the_limit_change_no_text_and_are_said(
     models, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of them is refused by its node; the run goes on, and says it once."""
+    """Each node sends a refusal instead; the run goes on, with one note for each node."""
     engine, _ = engine_over(models, PARTS)
     monkeypatch.setattr(replies, "LARGEST_FRAME", 10)
     run_request = request(sampling=WARM, config=SETTINGS["specinfer"])

@@ -73,7 +73,7 @@ def test_two_accepted_tokens_are_enough_to_explore_nothing(
 
 
 def test_an_ssm_that_has_not_drafted_replaces_one_that_scores_under_a_half() -> None:
-    """Every M begins at 0.5, so that a bad SSM loses its place though enough is accepted."""
+    """Every score M begins at 0.5, so that a bad SSM loses its place though enough is accepted."""
     for score, drafter in ((0.6, "tried"), (0.4, "untried")):
         one = router(count=1, names=("tried", "untried"))
         one.observe(evidence(3, tried=(score, score)))
@@ -90,7 +90,7 @@ def test_with_enough_accepted_the_best_draft() -> None:
 
 
 def test_a_confident_liar_is_worth_nothing() -> None:
-    """The harmonic mean is 0 as soon as the tokens have nothing of the LLM's."""
+    """The harmonic mean is 0 if the mean similarity to the LLM's tokens is not positive."""
     one = router(count=1, names=("liar", "shy"))
     for _ in range(6):
         one.observe(evidence(4, liar=(1.0, -0.1), shy=(0.3, 0.6)))
@@ -181,7 +181,7 @@ def test_an_ssm_whose_context_is_full_does_not_keep_the_others_from_drafting() -
     config = SpeculationConfig(routing="cosine", routed_drafters=1, speculation_length=3)
     request = Request("w0 w1", SamplingParams(56, seed=1, ignore_eos=True), config)
     late = [one for one in rounds_of(engine.generate(request)) if one.round >= 8]
-    assert len(late) < 30 and max(one.num_accepted for one in late) > 0, "of some 35 tokens"
+    assert len(late) < 30 and max(one.num_accepted for one in late) > 0, "about 35 tokens are left"
 
 
 def test_rounds_that_ask_no_ssm_leave_the_route_alone() -> None:

@@ -26,8 +26,8 @@ WINDOW = 48
 
 
 class Text:
-    """Log-probabilities of every SSM on every token: `good` ones foretell a token with 0.7, the
-    others with 0.2, both with noise."""
+    """Log-probabilities of every token by every SSM: `good` ones give it a probability of 0.7, the
+    others of 0.2, both with noise."""
 
     def __init__(self, seed: int = 0) -> None:
         self.rng = random.Random(seed)
@@ -46,7 +46,7 @@ class Text:
 def follow(
     text: Text, router: CreditRouter, until: int, start: int, ask_ms: float = 0.05
 ) -> list[int]:
-    """Runs rounds of 4 tokens up to token `until`; the tokens at which the route switched."""
+    """Runs rounds of 4 tokens up to token `until`; returns the tokens where the route switched."""
     switches, at = [], start
     before = {*router.route().drafters}
     while at < until:
@@ -97,7 +97,7 @@ def test_equals_do_not_flap(count: int, seed: int) -> None:
     switches = follow(text, one, 1200, 40)
     rounds = [at // 4 for at in switches]
     assert all(b - a >= STEADY_ROUNDS for a, b in zip(rounds, rounds[1:], strict=False))
-    assert len(switches) <= 1 + 290 // 48, "of 290 rounds; the first is the prompt's"
+    assert len(switches) <= 1 + 290 // 48, "in 290 rounds; one more after the prompt"
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -123,8 +123,8 @@ def test_soon_after_a_switch_a_clear_change_is_followed() -> None:
 
 
 def test_a_text_that_was_left_is_no_baseline_when_its_ssm_returns() -> None:
-    """`a` drafts an easy text, `b` another one, then `a` a hard one, as its audition foretold: that
-    is no fall against the easy text, for which all SSMs would be scored for nothing."""
+    """`a` drafts an easy text, `b` another one, then `a` a hard one. Its audition already gave the
+    lower scores, so they are no fall from the easy text's, and no audition is due."""
     one = CreditRouter(("a", "b"), 1, lambda name: RoundTime(2.0, 2.0))
 
     def rounds(drafter: str, log_prob: float, count: int) -> list[bool]:
@@ -135,14 +135,14 @@ def test_a_text_that_was_left_is_no_baseline_when_its_ssm_returns() -> None:
             wants.append(one.wants_audition)
         return wants
 
-    # So dear that every audition but the prompt's is one after a fall.
+    # Auditions are so expensive that after the prompt's only a fall causes one.
     one.observe_audition({"a": [-0.1] * WINDOW, "b": [-2.0] * WINDOW}, 1000.0)
     assert not any(rounds("a", -0.1, 6)) and rounds("a", -0.4, 2)[-1]
     one.observe_audition({"a": [-0.4] * CHANGED_WINDOW, "b": [-0.2] * CHANGED_WINDOW}, 1000.0)
     assert not any(rounds("b", -0.2, 6)) and rounds("b", -1.5, 2)[-1]
     one.observe_audition({"a": [-1.0] * CHANGED_WINDOW, "b": [-1.5] * CHANGED_WINDOW}, 1000.0)
     assert not any(rounds("a", -1.0, 6))
-    # From here on the hard text is the usual one.
+    # From here on scores are compared with those of the hard text.
     assert rounds("a", -2.0, 2)[-1]
 
 
@@ -165,7 +165,7 @@ def test_without_a_change_of_domain_one_ssm_is_replaced_in_16_rounds() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_liar_and_a_dead_drafter_are_left_out(seed: int) -> None:
-    """A liar's own scores are no part of its credit: the LLM's tokens are."""
+    """Credit comes from the LLM's tokens, not from an SSM's own scores."""
     text, one = Text(seed), router()
     text.write(400, ["c"], worst={"a": 0.0, "b": 0.01})
     follow(text, one, 400, 40)
@@ -235,13 +235,13 @@ def test_a_fall_is_distinguished_from_noise() -> None:
     usual = [math.log(max(0.01, rng.gauss(0.7, 0.15))) for _ in range(48)]
     assert not has_dropped(usual)
     assert has_dropped([*usual, *[math.log(0.1)] * 8])
-    assert not has_dropped([math.log(0.1)] * 10), "nothing was usual before"
+    assert not has_dropped([math.log(0.1)] * 10), "there are no scores before"
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_noise_of_a_busy_machine_does_not_change_the_choice(seed: int) -> None:
-    """Of SSMs that predict alike: phases in which all take three times as long, and noise. Only the
-    first one, which is really slower, is replaced."""
+    """SSMs predict alike, with noise and with phases in which all take three times as long. Only
+    `a`, which is really slower, is replaced."""
     rng, load = random.Random(seed), 1.0
     likelihoods = {name: [math.log(0.6)] * WINDOW for name in NAMES}
 
@@ -261,7 +261,7 @@ def test_noise_of_a_busy_machine_does_not_change_the_choice(seed: int) -> None:
 
 @pytest.mark.parametrize("factor", [1.3, 1.4, 1.5])
 def test_times_that_hover_around_a_bound_do_not_flap(factor: float) -> None:
-    """`a` predicts better by as much as it is slower."""
+    """`a` predicts better, by about as much as it is slower."""
     likelihoods = {"a": [math.log(0.8)] * WINDOW, "b": [math.log(0.62)] * WINDOW}
     rng = random.Random(1)
 
@@ -319,7 +319,7 @@ def test_regular_auditions_are_paid_from_a_share_and_a_drop_does_not_wait(
         if one.wants_audition:
             window = one.audition_window
             logs = {n: values[at - window + 1 : at] for n, values in text.log_probs.items()}
-            ms = 0.05 * window  # of the prompt 60 % of a round of 4 ms
+            ms = 0.05 * window  # for the prompt 60 % of a round of 4 ms
             one.observe_audition(logs, ms)
             spent += ms
             windows.append(window)

@@ -76,7 +76,7 @@ def test_the_oracle_is_the_best_of_all_sequences_of_choices(
 
     @cache
     def fewest(place: int) -> int:
-        """Over every choice, also of a shorter draft than there is."""
+        """The fewest passes from `place` on, over every choice of SSM and of a shorter draft."""
         if place >= size:
             return 0
         longest = max(chains[name][place] for name in names)

@@ -1,5 +1,4 @@
-"""How near a drafted token comes to the LLM's, by the LLM's own embeddings, and what a router hears
-of it."""
+"""Similarity of drafted tokens to the LLM's by the LLM's embeddings, and what a router observes."""
 
 from typing import Any
 
@@ -29,7 +28,7 @@ def test_it_is_the_cosine_of_the_llms_embeddings() -> None:
     similarity = embedding_similarity(table_model())
     result = similarity([0, 0, 1, 2, 3], [0, 1, 2, 0, 0])
     assert result == pytest.approx((1.0, 0.0, 0.5**0.5, 0.5**0.5, -1.0))
-    assert similarity([0, 1], [1]) == pytest.approx((0.0,)), "as far as both go"
+    assert similarity([0, 1], [1]) == pytest.approx((0.0,)), "up to the shorter list"
     assert similarity([], [1]) == similarity([1], []) == ()
 
 
@@ -38,7 +37,7 @@ def test_without_embeddings_equal_tokens_count() -> None:
 
 
 def test_a_router_observes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of an SSM that always drafts token 3 where the LLM writes 0: as far apart as can be."""
+    """`opposite` always drafts token 3 where the LLM writes 0: their embeddings are opposite."""
     heard: list[Any] = []
     observe = CosineRouter.observe
     monkeypatch.setattr(

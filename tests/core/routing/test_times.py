@@ -39,8 +39,8 @@ def test_an_ssm_of_another_shape_has_its_own_time(factor: float) -> None:
 
 
 def test_requests_that_share_a_pass_share_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Auditions take a share of it: if each request counted the whole pass, N requests would spend
-    N times that share."""
+    """Auditions take a share of the counted time: if each request counted the whole pass, N
+    requests would spend N times that share."""
     outcomes: list[RoundOutcome] = []
     counted: list[float] = []
     make_outcome = round_module.round_outcome
@@ -77,7 +77,7 @@ def test_a_grant_keeps_half_of_its_places_for_ssms_that_are_explored() -> None:
 @pytest.mark.parametrize("order", [("cheap", "dear"), ("dear", "cheap")], ids=" ".join)
 @pytest.mark.parametrize("length", LENGTHS)
 def test_of_two_equal_ssms_the_cheaper_one_is_routed(length: str, order: tuple[str, str]) -> None:
-    """Whatever the length policy, and under a clock that model passes alone advance."""
+    """Whatever the length policy, with a clock that only model passes advance."""
     clock = PassClock()
     ms = {"llm": (4.0, 0.1), "cheap": (0.5, 0.0), "dear": (4.0, 0.0)}
     llm, *ssms = (TimedTable(name, 1, clock, ms[name]) for name in ("llm", *order))

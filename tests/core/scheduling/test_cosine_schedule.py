@@ -123,7 +123,7 @@ def test_of_the_groups_that_fit_into_memory_the_best_is_chosen(seed: int, memory
             trimmed = tuple(min(lengths[i], most) for i in members)
             assert fits(members, trimmed)
             best[tuple(members)] = trimmed
-    if not best:  # no group fits, not even of one request: that one is verified all the same
+    if not best:  # not even one request fits: the one that waited longest is verified alone
         assert result.members == (first,)
         return
     drafts = best[result.members]
@@ -223,11 +223,11 @@ def test_a_pass_that_memory_does_not_allow_is_trimmed_the_longest_draft_first() 
     assert trim_to_memory(group, (8, 2), costs) is None
     ready = [replace(one, ready=True) for one in group]
     costs.memory = 900
-    assert trim_to_memory(ready, (8, 2), costs) is None, "drafts that are made are not shortened"
+    assert trim_to_memory(ready, (8, 2), costs) is None, "a draft that is made is not cut"
 
 
 def test_a_pass_fits_into_the_memory_that_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read once a round, and only for a large pass."""
+    """Free memory is read once a round, and only for a large pass."""
     llm = SimpleNamespace(device=None, pass_bytes=lambda rows, width, extent: rows * width * extent)
     times, reads = BatchTimes(Costs(cast(Any, llm), TABLE)), []
 
@@ -298,7 +298,7 @@ def test_a_growing_queue_ends_drafting_and_an_idle_llm_brings_it_back() -> None:
 
 @pytest.mark.parametrize("rounds", [2 * PATIENCE, 1000])
 def test_a_queue_that_does_not_shrink_ends_drafting(rounds: int) -> None:
-    """It may grow by a request every so many rounds only."""
+    """The queue grows only by one request in every `rounds` rounds."""
     control = SpeculationControl()
     for place in range(12 * PATIENCE):
         control.observe(0.9, 1 + place // rounds, ASKED)
@@ -395,8 +395,8 @@ def test_a_burst_is_answered_however_many_came_before() -> None:
 
 
 def plans_with(live: Sequence[LiveRequest], queue: Sequence[int]) -> list[Plan]:
-    """A plan for each entry of `queue`, the number of requests that wait; drafts wait as the plan
-    before says."""
+    """A plan for each entry of `queue`, the number of waiting requests; drafts are ready as the
+    previous plan says."""
     scheduler = Cosine(BatchTimes(Costs(cast(Any, None), TABLE)))
     ready, plans = dict.fromkeys(range(len(live)), False), []
     for waiting in queue:
@@ -423,7 +423,7 @@ def test_where_no_request_drafts_none_waits_for_its_turn() -> None:
 def test_a_request_that_drafts_nothing_waits_for_no_turn() -> None:
     """Its length policy found that drafts do not pay; the other ones are pipelined."""
     live = [*[LiveRequest(64, 4, overlapped=True)] * 4, LiveRequest(64, 0, overlapped=True)]
-    # The first pass has no draft that waits: it may be of the others alone.
+    # Before the first pass no draft is ready: that pass may leave the request out.
     assert all(4 in plan.group for plan in plans_with(live, [0] * 30)[1:])
 
 

@@ -1,4 +1,4 @@
-"""What a scheduler grants a request is what it drafts: how deep, by how many SSMs, and nothing."""
+"""A request drafts what a scheduler grants it: how deep, by how many SSMs, or nothing."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -72,7 +72,7 @@ def test_no_draft_is_deeper_than_granted(engine: Engine, routing: str) -> None:
     for most in (3, 1, 0, 2):
         result = drafts_within(engine, live, Grant(length=most))
         assert {*result.values()} == ({most} if most else set())
-    assert {*drafts_within(engine, live, Grant(length=9)).values()} == {4}, "as it asks for"
+    assert {*drafts_within(engine, live, Grant(length=9)).values()} == {4}, "its own length"
 
 
 def test_the_reason_names_the_grant(engine: Engine) -> None:
@@ -131,7 +131,7 @@ def test_no_audition_before_a_draft_is_granted(
     for _ in range(3):
         assert not drafts_within(engine, live, Grant(length=0))
     assert not heard and not live.had_audition
-    # A router that wants auditions again and again has to wait, too.
+    # A router that wants an audition in every round has to wait, too.
     with monkeypatch.context() as patched:
         patched.setattr(CreditRouter, "wants_audition", True)
         assert not drafts_within(engine, live, Grant(length=0)) and not heard
@@ -153,7 +153,7 @@ def test_cosine_counts_as_tried_what_the_grant_let_draft(engine: Engine) -> None
     assert isinstance(router, CosineRouter)
     for _ in range(4):
         assert not drafts_within(engine, live, Grant(length=0))
-    assert not any(router._num_routed.values()), "nobody drafted"
+    assert not any(router._num_routed.values()), "no SSM drafted"
     drafted = Counter(
         name for _ in range(5) for name in drafts_within(engine, live, Grant(None, 1))
     )

@@ -1,4 +1,4 @@
-"""Schedules with pipelining: what was planned is verified, and a round's event is true of its
+"""Schedules with pipelining: the planned group is verified, and a round's event agrees with its
 pass."""
 
 import re
@@ -65,8 +65,8 @@ def test_the_planned_group_is_verified(
     recorded = RecordedPass(engine._schedule._scheduler)
     engine._schedule._scheduler = recorded
     live = admit_all(engine, requests(pipeline))
-    # Of drafts that wait: what they were granted, and the decision that they are the first to
-    # follow.
+    # For each request with a draft: its grant, and the decision, if any, that the event of its
+    # next round reports.
     drafted: dict[str, tuple[Grant, str]] = {}
     mode = {one.sequence.run_id: one.sequence.speculation.pipeline for one in live}
     owed: dict[str, str] = {}
@@ -154,7 +154,7 @@ class Deciding:
 
 @pytest.mark.parametrize("schedule", ["shared", "each"])
 def test_a_decision_ends_with_its_schedule(schedule: str) -> None:
-    """For a request whose draft under it waits to be verified, and for one without a draft."""
+    """For a request whose draft was made under the decision and waits, and for one without."""
     engine = Engine(loaded_tables(*tables(2)), schedule="cosine")
     engine._schedule._scheduler = Deciding()
     live = admit_all(engine, requests(("across",) * 7)[:3])
@@ -172,14 +172,14 @@ def test_a_decision_ends_with_its_schedule(schedule: str) -> None:
 
 
 def test_a_past_queue_limits_nothing_after_a_change_of_schedule() -> None:
-    """Nor is the decision that it caused reported then: its reason is no longer true."""
+    """Nor is the decision that the queue caused reported then: its reason no longer holds."""
     engine = Engine(loaded_tables(*tables(2, context=256)), schedule="cosine")
     shape = SpeculationConfig(expansion=(1,), speculation_length=3)
     sampling = SamplingParams(160, seed=1, ignore_eos=True)
     live = admit_all(engine, [Request(PROMPTS[0], sampling, shape)])
 
     def limits(queue: Iterable[int]) -> list[tuple[int | None, int | None, str]]:
-        """Of rounds with as many requests in the queue; with the decision that each reports."""
+        """(length limit, drafter limit, decision) of rounds with these numbers in the queue."""
         events = [event for waiting in queue for event in engine.round(live, waiting)]
         parts = [one.scheduled for one in events if isinstance(one, RoundCompleted)]
         return [(part.length_limit, part.drafter_limit, part.decision) for part in parts if part]
@@ -233,14 +233,14 @@ def test_no_request_waits_for_ever() -> None:
         group_sizes.add(len(verified))
         waited = {run: 0 if run in verified else 1 + rounds for run, rounds in waited.items()}
         assert [one.rounds_waited for one in live] == [*waited.values()]
-        # A group has the longest waiting request: each other one goes first at most once.
+        # A group holds the longest waiting request: each other one goes before it at most once.
         assert max(waited.values()) < len(live)
     assert group_sizes == {2, 3}, "the short texts alone, and all"
     engine.close()
 
 
 def test_verified_nodes_are_counted_and_not_depths() -> None:
-    """Trees of three nodes for each two tokens of depth, and chains."""
+    """One request drafts trees of three nodes, two deep; the other drafts chains."""
     engine = Engine(loaded_tables(*tables(1)), schedule="cosine")
     recorded = RecordedPass(engine._schedule._scheduler)
     engine._schedule._scheduler = recorded

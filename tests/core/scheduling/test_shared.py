@@ -1,4 +1,4 @@
-"""`shared`: the node budget against brute force, and batches that are soon no slower than plain."""
+"""`shared`: the node budget against brute force; batches are soon no slower than plain decoding."""
 
 import itertools
 import random
@@ -182,14 +182,14 @@ def test_a_larger_batch_begins_without_drafts_where_a_smaller_one_has_none() -> 
     assert machine.kinds[-1], "then it is tried"
     machine.live, machine.kinds = [LiveRequest(64, 8)] * 2, []
     machine.run(3)
-    assert any(machine.kinds), "a smaller batch has nothing to go by"
+    assert any(machine.kinds), "a smaller batch learns nothing from it"
 
 
 def test_a_decision_is_reported_with_the_number_of_requests_that_it_is_about() -> None:
     machine = Machine(4, draft_ms=5.0, accepted=1.0)
     while machine.shared._record(4).guard.allows_drafts:
         machine.run(1)
-    for fewer in (machine.live[:2], machine.live[:1]):  # the others ended in that very round
+    for fewer in (machine.live[:2], machine.live[:1]):  # the others ended in the same round
         plan = machine.shared.plan(fewer, 0)
         assert plan.decision == "" and "no request drafts" not in plan.reason
     plan = machine.shared.plan(machine.live, 0)
@@ -252,7 +252,7 @@ def test_the_guard_backs_off_and_forgives() -> None:
     assert not observe_drafted(guard, 0.5, total_ms=50.0)
     for _ in range(ENOUGH):
         assert not observe_drafted(guard, 0.5)
-    assert trial_wait(guard, cost=2.5) == FIRST_WAIT, "drafts have paid for the reading"
+    assert trial_wait(guard, cost=2.5) == FIRST_WAIT, "drafts have paid for reading prompts"
     assert trial_wait(guard, cost=1.3, opening=1e6) == MAX_WAIT
 
 
@@ -291,7 +291,7 @@ def test_a_node_that_plain_rounds_would_outdo_is_not_verified() -> None:
 
 
 def test_a_plain_round_that_verifies_earlier_drafts_decides_nothing() -> None:
-    """Pipelined requests have drafts that wait. That drafting ends is decided once."""
+    """Drafts of pipelined requests may still wait. That drafting ends is reported once."""
     machine = Machine(8, draft_ms=5.0, accepted=1.0, turns=True)
     has_drafts = []
     for _ in range(FIRST_WAIT):
@@ -302,7 +302,7 @@ def test_a_plain_round_that_verifies_earlier_drafts_decides_nothing() -> None:
 
 
 def test_a_probe_that_verifies_earlier_drafts_is_repeated() -> None:
-    """Else nothing would measure the plain rounds of pipelined requests."""
+    """Otherwise plain rounds of pipelined requests would never be measured."""
     machine = Machine(8, draft_ms=0.2, accepted=3.0, turns=True)
     machine.run(8)
     assert machine.kinds == [True] * 4 + [False] * 2 + [True] * 2
@@ -328,7 +328,7 @@ def test_one_request_alone_keeps_its_own_budget() -> None:
 
 
 def test_the_line_of_a_batch_follows_what_is_measured() -> None:
-    """Rows of the KV cache cost time that no table of one request's passes has."""
+    """A pass over several rows of the KV cache costs time that the table, of one row, lacks."""
     times = BatchTimes(Costs(cast(Any, None), TABLE))
     before = times.verify_ms(8, 0, 64)
     for nodes in [0, 8, 16, 24] * 30:
@@ -342,7 +342,7 @@ def test_the_line_of_a_batch_follows_what_is_measured() -> None:
 
 
 def test_a_pass_takes_longer_over_longer_texts() -> None:
-    """Also once the line has measured passes, which here are over one length only."""
+    """Also after passes were measured, here over texts of one length only."""
     far = VerifyCosts({n: ms + 0.4 * (n + 1) for n, ms in TABLE.ms.items()}, 464)
     times = BatchTimes(Costs(cast(Any, None), VerifyCosts(TABLE.ms, 64, far)))
     for nodes in [0, 8, 16, 24] * 30:
@@ -398,7 +398,7 @@ def test_one_request_is_soon_no_slower_than_plain(draft_ms: float, tokens: Seque
     assert alone.run(4000) > 0.97
     assert sum(alone.kinds[1000:]) > 4, "it is tried again"
     begins = sum(after and not before for before, after in itertools.pairwise(alone.kinds))
-    assert begins < 10, "and no oftener than the trials"
+    assert begins < 10, "only in trials"
 
 
 @pytest.mark.parametrize("tokens", [(1, 9), (4, 5, 6), (1, 5, 9)])

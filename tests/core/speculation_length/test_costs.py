@@ -1,4 +1,4 @@
-"""What costs and acceptance are learnt with: each part on traces with known answers."""
+"""The parts that learn costs and acceptance, each on traces with known answers."""
 
 import math
 
@@ -129,7 +129,8 @@ def test_all_probes_share_one_hundredth_of_the_time() -> None:
 
 
 def test_live_neighbours_may_probe_the_same_drafter() -> None:
-    """Two runs share the engine's back-offs: what one has ended, the other only pays for."""
+    """Two runs share the engine's back-offs: once one run's probe ended a back-off, the other run's
+    probe only adds its time."""
     for second in (True, False):
         shared = Backoffs()
         one, other = RunBackoffs(shared), RunBackoffs(shared)
@@ -148,7 +149,7 @@ def test_a_neighbour_that_gives_it_up_too_does_not_begin_anew() -> None:
 
 
 def in_vain(shared: Backoffs, name: str, runs: int) -> RunBackoffs:
-    """The last of so many runs in which it did not pay."""
+    """The last of `runs` runs in which the drafter did not pay."""
     for _ in range(runs):
         one = RunBackoffs(shared)
         one.switch_off(name)

@@ -1,4 +1,4 @@
-"""What each policy says about a recorded round's length: true of the events, to the digit."""
+"""Each policy's explanation of a recorded round's length agrees with the events, to the digit."""
 
 import dataclasses
 import re
@@ -23,7 +23,7 @@ LLM_MS, SSM_MS = (10.0, 0.5), (1.0, 0.1)
 
 @dataclass
 class RoundLine:
-    """See PastRound; a next round with the same length, chosen without a reason."""
+    """See PastRound; by default without reason, estimates and drafts."""
 
     number: int
     length: int
@@ -131,7 +131,7 @@ def test_a_change_of_the_length_is_said_with_its_recorded_reason(case: str) -> N
 
 
 def test_a_choice_that_was_changed_after_it_was_recorded_has_no_reason() -> None:
-    """An audition, or another grant of the scheduler."""
+    """By an audition, or by another grant of the scheduler."""
     rounds = rounds_of((8, FIRST), (9, ""))
     rounds[0] = dataclasses.replace(rounds[0], next_length=8)
     said = words("trend", LengthHistory(rounds))

@@ -1,8 +1,8 @@
 """`goodput` in worlds whose best length is known beforehand, and its stop rule by hand.
 
-Two worlds are left out where the best is asked for: in `independent` two drafters together are
-best, and here one SSM drafts; in `uncalibrated` a drafter reports wrong scores that nothing
-calibrates, and a real drafter calibrates its own.
+The comparison with the best fixed length leaves out two worlds: in `independent` two drafters
+together are best, but `goodput` lets one SSM draft; in `uncalibrated` a drafter reports wrong
+scores, which a real drafter would calibrate.
 """
 
 import functools
@@ -46,7 +46,7 @@ def linear(plain: float, node: float) -> functools.partial[float]:
 
 
 def hilly(position: int) -> float:
-    """Four tokens in a row, of which the drafter predicts the first two."""
+    """Chances of 0.95, 0.3, 0.6 and 0.9 in turn."""
     return (0.95, 0.9, 0.6, 0.3)[position * 7919 % 4]
 
 
@@ -64,7 +64,7 @@ WORLDS = {
     "cheap": CHEAP, "sure": SURE, "dear": DEAR, "steep": STEEP, "uncalibrated": UNCALIBRATED,
     "independent": INDEPENDENT, "twins": TWINS, "hopeless": HOPELESS,
 }  # fmt: skip
-# The longest that is worth trying; elsewhere it is 8.
+# The longest fixed length to try, by world; in other worlds 8.
 MOST = {"sure": 16, "hopeless": 2, "dear": 4, "steep": 6}
 
 
@@ -77,17 +77,17 @@ def jump(before: float, after: float, at: int) -> Callable[[int], float]:
 
 
 def first_round_at(result: Result, position: int) -> int:
-    """The first round whose root is at this position of the text, or behind it."""
+    """The first round whose root is at this position of the text, or after it."""
     at = accumulate(outcome.num_tokens for outcome in result.outcomes)
     return next(i for i, reached in enumerate(at, 1) if reached >= position)
 
 
-# Acceptance, milliseconds of a step; passes take 20.
+# Acceptance and milliseconds of a step; a pass of the LLM takes 20 ms.
 DRAFTING = [(0.4, 4.0), (0.7, 5.0), (0.7, 3.0), (0.5, 8.0), (0.8, 2.0)]
 
 
 class Across(World):
-    """A pass over other requests, as long as the own, hides the drafting."""
+    """A pass over other requests, as long as the request's own, hides the drafting."""
 
     def round(
         self, number: int, position: int, choice: Choice, timing: random.Random
@@ -99,7 +99,7 @@ class Across(World):
 
 
 class Ahead(World):
-    """Seven guesses of ten come true, and spare the whole draft."""
+    """Seven in ten drafts were made ahead by a right guess, and take no time in the round."""
 
     def round(
         self, number: int, position: int, choice: Choice, timing: random.Random
@@ -225,7 +225,7 @@ def test_probes_wait_longer_and_longer_and_are_short() -> None:
     at = [i for i, choice in enumerate(result.choices) if "tried again" in choice.reason]
     gaps = [after - before for before, after in pairwise(at)]
     assert len(at) >= 8
-    # A success by chance starts it anew; else each wait is at least twice the last, up to 128.
+    # A success by chance resets the wait; else it doubles at least, up to 128.
     assert sum(gap < 32 for gap in gaps) <= 3
     assert all(gap >= 16 for gap in gaps)
     assert sum(128 <= gap <= 128 + 2 * ROUNDS_PER_PLAN for gap in gaps) >= len(gaps) / 2
@@ -278,7 +278,7 @@ def test_a_neighbours_success_brings_a_drafter_back() -> None:
         for policy in policies:
             policy.observe(HOPELESS.round(number, 3 * number, policy.choose(), dice)[0])
     assert [policy.choose().length for policy in policies] == [0, 0]
-    costs.backoffs.disabled_for_all_runs.clear()  # as a probe of a third one would
+    costs.backoffs.disabled_for_all_runs.clear()  # as a third run's successful probe would
     for number in range(ROUNDS_PER_PLAN):
         policies[0].observe(HOPELESS.round(number, 180 + number, policies[0].choose(), dice)[0])
     assert policies[0].choose().length > 0

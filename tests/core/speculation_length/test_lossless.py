@@ -1,5 +1,5 @@
-"""Stopping a draft for what was drawn keeps the LLM's distribution exactly: whole
-production rounds under the enumerating noise, with the stops of `confidence` and `goodput`."""
+"""Stopping a draft because of drawn tokens keeps the LLM's distribution exactly: whole production
+rounds under the enumerating noise, with the stops of `confidence` and `goodput`."""
 
 from collections.abc import Sequence
 
@@ -32,14 +32,14 @@ LIMITS = {f"model-{i}": step_limits(0.9, (0.36, 0.36), 3) for i in range(4)}
 
 
 class Fickle(StopRule):
-    """The control: it reads what it has just drawn before that is verified."""
+    """The control: it drops drawn tokens by their scores before they are verified."""
 
     def keeps(self, drafter: str, depth: int, score: float) -> bool:
         return score > 0.4
 
 
 def use(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> list[bool]:
-    """Every run gets this stop; the answers of its `steps` and `grows` as they are given."""
+    """Every run gets this stop; returns the answers of its `grows` and `continues` so far."""
     answers: list[bool] = []
 
     class NotedStop:
@@ -95,6 +95,6 @@ def test_control_a_drawn_token_dropped_for_its_chance_is_noticed(monkeypatch: py
     fickle = Fickle(LIMITS, 0.1)
     use(monkeypatch, fickle)
     drawn = case(1, "sampled_iid", (2,), verify="mss")
-    assert deviation(drawn, rounds=1, count=2) <= EXACT, "the engine does not ask"
+    assert deviation(drawn, rounds=1, count=2) <= EXACT, "the engine does not call `keeps`"
     monkeypatch.setattr("core.engine.round_state.verify_rule", lambda name: VerifyRule(name, name))
     assert deviation(drawn, rounds=1, count=2) > NOTICED

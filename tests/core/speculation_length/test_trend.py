@@ -1,4 +1,4 @@
-"""Minions' rule on traces made by hand, step by step; and its flaw, shown."""
+"""Minions' rule on traces made by hand, step by step, and in a world that shows its flaw."""
 
 from collections.abc import Iterable
 
@@ -22,7 +22,7 @@ def outcome(length: int, verify_ms: float, tokens: int = 2) -> RoundOutcome:
 
 
 def feed(policy: Trend, verify_ms: float, tokens: int = 2, times: int = 16) -> int:
-    """So many verifications made with the current length; the length chosen then."""
+    """Observes `times` verifications with the current length; returns the length chosen then."""
     length = policy.choose().length
     for _ in range(times):
         policy.observe(outcome(length, verify_ms, tokens))
@@ -48,7 +48,7 @@ def test_sixteen_verifications_close_a_point() -> None:
         ((6.0, 5.0, 4.0, 3.0), [5, 6, 7, 8]),
         # rising: two down; then least squares over (4, 3.0) (5, 3.5) (3, 2.0): still rising
         ((6.0, 7.0, 4.0), [5, 3, 1]),
-        # level: where it is
+        # level: no change
         ((6.0, 6.0, 6.0), [5, 5, 5]),
         # (4, 3) (5, 4) (3, 5): slope -0.5, falling, although the last move was downwards
         ((6.0, 8.0, 10.0), [5, 3, 4]),
@@ -134,7 +134,7 @@ def test_asking_twice_changes_nothing() -> None:
 
 
 def test_it_serves_where_drafting_is_hidden() -> None:
-    """Where SSM time is none, the LLM's time a token is all there is; it dithers about the best."""
+    """With SSM time 0 only the LLM's time a token counts; the length varies about the best."""
     drafter = Simulated("a", constant(0.8), constant(0.0), constant(0.0))
     world = World((drafter,), lambda n: 5 + 0.6 * n, noise=0.0, books=0.0)
     _, goodput = best_fixed(world, 2000, most=8)

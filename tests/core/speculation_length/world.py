@@ -26,8 +26,8 @@ def constant(value: float) -> Callable[[int], float]:
 @dataclass(frozen=True)
 class Simulated:
     """A drafter. `chance(position)`: that its token there is right if those before it are;
-    `start`, `step` milliseconds by round; those of one `source` make the same mistakes; it reports
-    chance ** `error` as its score."""
+    `start`, `step`: milliseconds by round; drafters of one `source` make the same mistakes; a score
+    is chance ** `error`."""
 
     name: str
     chance: Chance
@@ -39,14 +39,14 @@ class Simulated:
 
 @dataclass
 class Result:
-    """What a run came to; one entry a round. `true_ms`: without the noise of its timing."""
+    """The rounds of a run, one entry for each. `true_ms`: without the noise of timing."""
 
     outcomes: list[RoundOutcome] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)
     true_ms: list[float] = field(default_factory=list)
 
     def goodput(self, first: int = 0, last: int | None = None) -> float:
-        """Tokens a millisecond over rounds `first` to `last`, freed of noise."""
+        """Tokens a millisecond over rounds `first` to `last`, without noise."""
         tokens = sum(o.num_tokens for o in self.outcomes[first:last])
         return tokens / sum(self.true_ms[first:last])
 
@@ -62,8 +62,9 @@ class Result:
 
 @dataclass
 class World:
-    """`verify(n)`: milliseconds of a pass over n nodes; `pace(round)` multiplies every cost;
-    `noise`: the standard deviation of a timing's logarithm; one in 50 is five times as long."""
+    """`verify(n)`: milliseconds of a pass over n nodes; `books`: those of a round outside passes;
+    `pace(round)` multiplies every cost; `noise`: the standard deviation of a timing's logarithm,
+    where one timing in 50 is also five times as long."""
 
     drafters: tuple[Simulated, ...]
     verify: Callable[[int], float]
@@ -76,7 +77,7 @@ class World:
         self._rights: dict[tuple[str, int], float] = {}
 
     def costs(self) -> Costs:
-        """As an engine's warm-up would have found them, before anything changed."""
+        """The costs that an engine's warm-up would measure, before anything changes."""
         table = {n: self.verify(n) for n in (0, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64)}
         return Costs(cast(Any, None), VerifyCosts(table, 64))
 
@@ -91,7 +92,7 @@ class World:
     def round(
         self, number: int, position: int, choice: Choice, timing: random.Random
     ) -> tuple[RoundOutcome, float]:
-        """Its outcome, and the milliseconds it took but for noise."""
+        """The round's outcome, and the milliseconds that it took, without noise."""
         spent: list[float] = []
         expected = [
             d for d in self.drafters if choice.drafters is None or d.name in choice.drafters
@@ -138,7 +139,7 @@ class World:
         return outcome, sum(spent)
 
     def _drafted(self, drafter: Simulated, position: int, choice: Choice) -> list[float]:
-        """The scores of its chain."""
+        """The scores of the drafter's chain."""
         stop, scores, chance = choice.stop, list[float](), 1.0
         while len(scores) < choice.length:
             if scores and stop and not stop.grows(scores[-1]):
@@ -161,9 +162,9 @@ class World:
         rights: Mapping[str, int],
         stop: Stop | None,
     ) -> tuple[Counter[str], set[tuple[str, int, int]], int]:
-        """How many nodes of each drafter are verified, those of the merged tree, and how deep it
-        was accepted. Right nodes are one; wrong ones are one where their drafters make the same
-        mistakes."""
+        """The number of verified nodes by drafter, the nodes of the merged tree, and the accepted
+        depth. Right nodes of one depth are one node; so are wrong ones of drafters that make the
+        same mistakes."""
         kept: set[tuple[str, int, int]] = set()
         own: Counter[str] = Counter()
         for name, (drafter, scores) in drafts.items():
@@ -195,7 +196,7 @@ def config_of(world: World, **fields: Any) -> SpeculationConfig:
 def simulate(
     world: World, tokens: int, policy: LengthPolicy | None = None, costs: Costs | None = None
 ) -> Result:
-    """A run of so many tokens; `goodput` unless a policy is given."""
+    """A run of at least `tokens` tokens, with `goodput` unless a policy is given."""
     policy = policy or make_policy(config_of(world), costs or world.costs())
     timing, result, position = random.Random(f"{world.seed} timing"), Result(), 0
     while position < tokens:
@@ -210,7 +211,7 @@ def simulate(
 
 
 def run_fixed(world: World, tokens: int, length: int) -> Result:
-    """The same with a fixed length."""
+    """A run with a fixed length."""
     config = config_of(world, length="fixed", speculation_length=length)
     return simulate(world, tokens, make_policy(config, world.costs()))
 

@@ -40,7 +40,7 @@ def drawn_proposal(drafter: int, rank: int, token: int, row: int = 0) -> Proposa
 
 
 class Refusing(WalkNoise):
-    """Every coin falls the wrong way."""
+    """Every coin refuses."""
 
     def coin(self, prob: float, key: tuple[object, ...]) -> bool:
         return False

@@ -1,5 +1,5 @@
-"""`mss` on small trees made by hand: the order of trying, the ratio, what is left. `traversal` does
-the same where there is one level."""
+"""`mss` on small trees made by hand: the order of trials, the ratio, the residual. `traversal` does
+the same on trees of one level."""
 
 import pytest
 

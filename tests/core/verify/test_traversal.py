@@ -26,7 +26,7 @@ from tests.core.verify.cases import (
 )  # fmt: skip
 from tests.laws.enumeration import WalkNoise, every_walk
 
-rest = import_module("core.trees.verify.traversal")._rest  # by name the function hides its module
+rest = import_module("core.trees.verify.traversal")._rest  # the function hides its module
 FIRST = Q[0].tolist()  # 0.2 0.5 0.3; Q[1] is 0.6 0.2 0.2
 
 
@@ -110,8 +110,8 @@ def test_a_rejected_leaf_hands_its_chance_to_its_parent() -> None:
 
 
 def test_a_repeat_carries_nothing_and_takes_its_q_out() -> None:
-    """Token 1 by drafters 0 and 1, from q and q': first 0.3 / 0.5. Then M = (0.75, 0, 0.25), which
-    is norm(max(0, p - q)) for p = (0.5, 0.2, 0.3) and q = (0.2, 0.6, 0.2)."""
+    """Token 1 by drafters 0 and 1, from q and q': first accepted with 0.2 / 0.6. Then M =
+    (0.75, 0, 0.25): norm(max(0, p - q)) for p = (0.5, 0.2, 0.3) and q = (0.2, 0.6, 0.2)."""
     q = torch.tensor([[0.2, 0.6, 0.2], [0.3, 0.3, 0.4]], dtype=torch.float64)
     tree = tree_of((1, ROOT, [drawn_proposal(0, 0, 1), drawn_proposal(1, 0, 1, 1)]))
     target = Target(logits([0.5, 0.2, 0.3], P), DRAWN)
@@ -133,7 +133,7 @@ def test_a_repeat_carries_nothing_and_takes_its_q_out() -> None:
 
 
 def test_a_branch_is_walked_once_however_often_it_is_proposed() -> None:
-    """q = p: the rejection here is one of rounding alone, which leaves the token its chance."""
+    """With q = p a rejection is due to rounding alone, and leaves the token its chance."""
     tree = tree_of(
         (1, ROOT, [drawn_proposal(0, 0, 1), drawn_proposal(1, 0, 1)]),
         (0, 0, [drawn_proposal(0, 0, 0)]),
@@ -151,7 +151,7 @@ def test_the_root_keeps_its_chance_to_the_last_bit(little: float) -> None:
 
 
 def test_the_first_proposal_carries_what_others_drafted_below() -> None:
-    """Drafter 1 proposed token 1 too, and alone the child below it."""
+    """Drafter 1 also proposed token 1, and it alone proposed the child below."""
     tree = tree_of(
         (1, ROOT, [drawn_proposal(0, 0, 1), drawn_proposal(1, 0, 1)]),
         (0, 0, [drawn_proposal(1, 0, 0)]),

@@ -1,4 +1,4 @@
-"""Attention of one head over the slots that it sees: whatever its size, however they are kept."""
+"""Attention of one head over the slots that a token sees, for several sizes and cache formats."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -25,7 +25,7 @@ for size in SIZES:
     check(size, halved=True)
 check_together()
 """
-# Less than a vector, whole vectors, some and a rest, more than are looked at together.
+# Less than a vector, whole vectors, vectors and a rest, more than are processed together.
 SIZES = (2, 16, 40, 64, 72, 128, 200)
 
 
@@ -42,13 +42,13 @@ def head_of(size: int, halved: bool) -> tuple[Any, Any, Any, Any]:
 
 
 def attention(q: Any, keys: Any, values: Any, slots_read: Any, base: int = 0) -> Any:
-    """Of one token."""
+    """Attention of one token."""
     return batched_attention([q], keys, values, [slots_read], base)[0]
 
 
 @cache
 def machine() -> Any:
-    """What is looked at by, compiled once for each type of its keys."""
+    """`attend` as a function for Python, compiled once for each type of keys."""
     stamped = source_hash_of(COMPILED)
 
     @cached_entry
@@ -62,7 +62,7 @@ def machine() -> Any:
 def batched_attention(
     q: Sequence[Any], keys: Any, values: Any, slots_read: Sequence[Any], base: int = 0
 ) -> Any:
-    """Of several tokens, (tokens, size), each of which sees slots of its own."""
+    """Attention of several tokens, (tokens, size); each token sees slots of its own."""
     size, extent = len(q[0]), max(map(len, slots_read)) + 3
     listed = np.full((len(q), extent), 1 << 20, np.int32)
     for row, own in zip(listed, slots_read, strict=True):
@@ -74,12 +74,12 @@ def batched_attention(
         np.array([len(own) for own in slots_read]), extent,
         np.full(len(q) * (extent + 16), np.nan, np.float32), to.reshape(-1), size + 5,
     )  # fmt: skip
-    assert np.isnan(to[:, size:]).all(), "what lies behind a row is left alone"
+    assert np.isnan(to[:, size:]).all(), "memory after a row is not written"
     return to[:, :size]
 
 
 def reference(q: Any, keys: Any, values: Any, slots_read: Any) -> Any:
-    """What it is, in double precision."""
+    """The same in double precision."""
     if keys.dtype == np.uint16:
         keys, values = from_upper_halves(keys), from_upper_halves(values)
     scores = keys[slots_read].astype(np.float64) @ q / np.sqrt(len(q))
@@ -91,9 +91,9 @@ def check(size: int, halved: bool) -> None:
     q, keys, values, slots_read = head_of(size, halved)
     result = attention(q, keys, values, slots_read)
     np.testing.assert_allclose(result, reference(q, keys, values, slots_read), atol=2e-6)
-    # Negative control: with a slot more or less it is something else.
+    # Negative control: without the last slot the result differs.
     assert np.abs(result - reference(q, keys, values, slots_read[:-1])).max() > 1e-3
-    # From where the head begins.
+    # `base` is where the head begins: here 5 slots later.
     later = attention(q, keys, values, slots_read[:3], base=5 * size)
     np.testing.assert_allclose(later, reference(q, keys, values, slots_read[:3] + 5), atol=2e-6)
     one = attention(q, keys, values, slots_read[3:4])
@@ -101,8 +101,8 @@ def check(size: int, halved: bool) -> None:
 
 
 def check_together() -> None:
-    """Tokens beside one another, over more slots than are looked at at a time: the same bits as
-    alone, of each."""
+    """Several tokens in one call, over more slots than are processed at a time: each token has the
+    same bits as alone."""
     size, slots = 72, 200
     draw = np.random.default_rng(1)
     keys, values = (draw.standard_normal((slots, size)).astype(np.float32) for _ in range(2))

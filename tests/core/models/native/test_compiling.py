@@ -21,7 +21,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def new_function() -> Any:
-    """A function that was not called yet, as after a start."""
+    """A compiled function that was not called yet, as after the start of a process."""
 
     @cached_entry
     def double(x: int) -> int:
@@ -31,7 +31,7 @@ def new_function() -> Any:
 
 
 def hits_of(function: Any) -> int:
-    """How often it was loaded from the cache when it is called."""
+    """How often the function is loaded from the cache when it is called."""
     assert function(21) == 42
     return sum(function.stats.cache_hits.values())
 

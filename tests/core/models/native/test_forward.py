@@ -1,4 +1,4 @@
-"""The compiled pass says what the general way says, and for a node always the same bits."""
+"""The compiled pass gives the logits of the general one, and a node the same bits in every pass."""
 
 import copy
 from collections.abc import Iterator
@@ -26,9 +26,9 @@ from tests.core.models.test_lean import LEAN, all_logits
 from tests.core.models.test_stack import alike, commit_all, feeds_of
 from tests.fakes import VOCAB, info_of, tiny_module
 
-# More inputs of a product than one stretch has, and no whole number of stretches.
+# A product over more than two stretches of inputs, not a whole number of them.
 LONG_SUMS = {"intermediate_size": 2 * STRETCH + 90}
-# Sizes of which tiles are made, if weights are bfloat16 in truth.
+# Sizes for which weights are kept in tiles, if their values are exact in bfloat16.
 TILED: dict[str, Any] = {"intermediate_size": 64, "head_dim": 8, "halved": True}
 SHAPES: list[tuple[str, dict[str, Any]]] = [
     *((family, {}) for family in LEAN),
@@ -45,7 +45,7 @@ SHAPES: list[tuple[str, dict[str, Any]]] = [
 def both(
     family: str, dtype: torch.dtype = torch.float32, halved: bool = False, **changes: Any
 ) -> tuple[HfModel, HfModel]:
-    """The same weights compiled and by the general way; `halved`: weights are bfloat16 in truth."""
+    """The same weights compiled, and in general passes; `halved`: values are exact in bfloat16."""
     module = tiny_module(family, seed=3, dtype=dtype, halved=halved, **changes)
     untouched = copy.deepcopy(module)
     result = checked_model(module, info_of(module, family, role="llm"))
@@ -74,8 +74,8 @@ def test_it_says_what_the_general_way_says(family: str, changes: dict[str, Any],
 
 
 def test_the_bundled_models_run_compiled(bundled: Engine) -> None:
-    """Here, so that the worker that compiles all other variants compiles theirs too: elsewhere both
-    workers would, at the same time."""
+    """In this file, so that the pytest worker that compiles the other variants compiles these too.
+    Elsewhere two workers would compile at the same time."""
     for model in (bundled.models.llm, *bundled.models.ssms.values()):
         assert isinstance(model._forward, CompiledForward)  # type: ignore[attr-defined]
 
@@ -96,7 +96,7 @@ def test_weights_that_are_bfloat16_in_truth_take_half_the_room() -> None:
 
 @pytest.mark.parametrize(("dtype", "kept"), [(torch.float32, np.int32), (torch.bfloat16, np.int64)])
 def test_sizes_of_whole_tiles_are_kept_for_them(dtype: torch.dtype, kept: type[Any]) -> None:
-    """Where there are any; else what is tested by such sizes would be something else."""
+    """On a processor with tiles. Otherwise tests with TILED would not test them."""
     matrices = [
         both("llama", dtype, **changes)[0]._forward._weights.matrices  # type: ignore[attr-defined]
         for changes in (TILED, {"halved": True})
@@ -230,7 +230,7 @@ def test_a_pass_works_where_the_one_before_did_until_there_is_too_little_room(mo
     compiled, general = both("llama")
     rows = compiled.open_row(), general.open_row()
     shapes.clear()
-    # Small passes, a large one between them; behind the 16th slot there is too little room.
+    # Small passes with a large one between them; after the 16th slot there is too little room.
     for text in ([3, 4], [5], [6, 7, 8], [9] * 6, [5, 6], [7, 8], [3], [4, 5], [6]):
         results = []
         for model, row in zip((compiled, general), rows, strict=True):
@@ -256,16 +256,16 @@ def test_a_failed_allocation_is_not_cached(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(MemoryError):
         cache.of(unused, 1, (1, scratch.STEP + 1, 1), unused)
     cache.of(unused, 1, (1, scratch.STEP + 1, 1), unused)
-    assert not allocations, "it was made anew"
+    assert not allocations, "buffers were allocated again"
 
 
 class Broken(Exception):
-    """What a test makes a part of a pass raise."""
+    """The error that a test raises in one thread of a pass."""
 
 
 @pytest.mark.parametrize("failing_thread", [0, 1])
 def test_a_failing_thread_releases_the_others(failing_thread: int, monkeypatch: pytest.MonkeyPatch):
-    """Each part of a pass waits for the others; one that never comes is not waited for."""
+    """The threads of a pass wait for each other; if one fails, the others stop waiting."""
     monkeypatch.setattr("core.models.native.forward.MIN_BYTES_PER_THREAD", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     model, _ = both("llama")
@@ -299,7 +299,7 @@ def test_where_nothing_can_be_kept_it_is_compiled_all_the_same(monkeypatch: pyte
         raise RuntimeError("cannot cache function 'run': no locator available")
 
     monkeypatch.setattr(compiling, "_FallbackCache", nowhere)
-    # Without what was compiled before in this process.
+    # Without the kernels that were compiled before in this process.
     monkeypatch.setattr(forward_module, "kernel", forward_module.kernel.__wrapped__)
     native, general = both("llama")
     for got, expected in zip(all_logits(native), all_logits(general), strict=True):
@@ -319,7 +319,7 @@ def test_what_does_not_compile_takes_torchs_calls(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("parent", [-2, 1, 1400])
 def test_a_parent_that_is_not_there_is_refused(parent: int) -> None:
-    """Its depth would be a stale one, and its position past the rotation's table."""
+    """The node's depth would be a stale value, and its position past the rotary table."""
     model, _ = both("llama")
     row = model.open_row()
     with pytest.raises(EngineError, match=f"parent of node 1 is {parent}: -1 to 0 are there"):

@@ -1,4 +1,4 @@
-"""Products by the registers that a processor has: the same bits, whichever there are."""
+"""Products have the same bits whichever vector registers the processor has."""
 
 import hashlib
 import os
@@ -22,7 +22,7 @@ from core.models.native.products import products  # noqa: E402
 
 ROOT = Path(__file__).parents[4]
 COMPILED = Path(layers.__file__).parent
-# What numba compiles for, whatever the processor has.
+# Settings with which numba compiles for a lesser processor than this one.
 LESSER = {
     "haswell": {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+avx,+fma"},
     "no avx": {"NUMBA_ENABLE_AVX": "0"},
@@ -41,8 +41,8 @@ INPUTS, OUTPUTS = 700, 96
 
 @cache
 def runner() -> Any:
-    """Products for Python to call, compiled once for each type of weights, as long as what is
-    compiled stays as it is."""
+    """`products` as a function for Python, compiled once for each type of weights, and again when
+    the sources change."""
     stamped = source_hash_of(COMPILED)
 
     @cached_entry
@@ -65,13 +65,13 @@ def multiply(x: Any, w: Any, halved: Any = None) -> Any:
 
 
 def weights() -> tuple[Any, Any]:
-    """Blocks (OUTPUTS / 32, INPUTS, 32) of 32 bits, and of the upper 16 of them."""
+    """Weights in blocks (OUTPUTS / 32, INPUTS, 32): float32, and the upper 16 bits of each."""
     whole = np.random.default_rng(3).standard_normal((3, INPUTS, 32)).astype(np.float32)
     return whole, (whole.view(np.uint32) >> 16).astype(np.uint16)
 
 
 def vectors() -> Iterator[Any]:
-    """1 to 26 of them, the first the same in all."""
+    """Arrays of 1 to 26 vectors; the first vector is the same in all."""
     draw = np.random.default_rng(4)
     for n in range(1, 27):
         x = draw.standard_normal((n, INPUTS)).astype(np.float32)
@@ -89,8 +89,8 @@ def as_matrix(blocks: Any) -> Any:
 
 
 def digest() -> str:
-    """Of the products of 1 to 26 vectors with weights of 16 and of 32 bits; asserts that they are
-    numpy's, but for the order of sums, and with woven weights the same."""
+    """A hash of the products of 1 to 26 vectors with weights of 32 and of 16 bits. Asserts that
+    they are numpy's but for the order of sums, and the same bits with interleaved weights."""
     from core.models.native.compiling import interleaves_weights, registers
     from core.models.native.weight_formats import interleave
 
@@ -103,7 +103,7 @@ def digest() -> str:
             y = multiply(x, w)
             np.testing.assert_allclose(y, x @ matrix, rtol=1e-3, atol=0.05)
             first = y[0] if first is None else first
-            assert np.array_equal(y[0], first), "a vector's product hangs on none beside it"
+            assert np.array_equal(y[0], first), "no other vector changes it"
             seen.update(y.tobytes())
             if w is upper and crossed is not None:
                 assert np.array_equal(multiply(x, crossed), y)
@@ -118,7 +118,7 @@ def test_products_are_numpys() -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("lesser", LESSER)
 def test_the_same_bits_from_all_registers(lesser: str, tmp_path: Path) -> None:
-    """For a processor with AVX-512 and for lesser ones; on one without both are the same."""
+    """For a processor with AVX-512 and for lesser ones; without AVX-512 both are the same."""
     told = in_child(CHILD, lesser, tmp_path).split()
     assert told == ["8", "6", digest()]
     result = Path("/proc/cpuinfo")
@@ -129,7 +129,7 @@ def test_the_same_bits_from_all_registers(lesser: str, tmp_path: Path) -> None:
 
 
 def in_child(code: str, lesser: str, cache: Path) -> str:
-    """What a process prints that compiles for a lesser processor, keeping what it made apart."""
+    """The output of a process that compiles for a lesser processor, with a cache of its own."""
     path = {"PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(cache)}
     return subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **path, **LESSER[lesser]},
@@ -138,7 +138,7 @@ def in_child(code: str, lesser: str, cache: Path) -> str:
 
 
 def test_pairs_are_multiplied_as_bfloat16() -> None:
-    """Both factors rounded to bfloat16, sums in float32; the same bits whatever is beside them."""
+    """Both factors rounded to bfloat16, sums in float32; no other vector changes the bits."""
     from core.models.native.compiling import multiplies_pairs
 
     if not multiplies_pairs():
@@ -150,7 +150,7 @@ def test_pairs_are_multiplied_as_bfloat16() -> None:
         y = multiply(x, pairs)
         halved = torch.from_numpy(x).bfloat16().double().numpy()
         np.testing.assert_allclose(y, halved @ matrix, rtol=1e-5, atol=5e-3)
-        # Negative control: of numbers that were not rounded it is not the product.
+        # Negative control: it is not the product of vectors that were not rounded.
         assert np.abs(y - x.astype(np.float64) @ matrix).max() > 0.02
         first = y[0] if first is None else first
         assert np.array_equal(y[0], first)

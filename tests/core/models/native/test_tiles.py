@@ -1,4 +1,4 @@
-"""Products in tiles: what they multiply is what it was, a float32 to its last digit."""
+"""Products in tiles multiply the values as they are, a float32 to its last digit."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +13,7 @@ from core.models.native.compiling import multiplies_tiles
 from core.models.native.weight_formats import TILE
 from tests.core.models.native.test_registers import multiply
 
-# More than one stretch of inputs, whose last is no whole one.
+# More than one stretch of inputs, the last one incomplete.
 INPUTS, OUTPUTS = 736, 96
 
 
@@ -24,7 +24,7 @@ needs_tiles = pytest.mark.skipif(
 
 
 def in_tiles(x: Any, w: Any) -> Any:
-    """Products beside which all else in a tile is no number: were it looked at, none would be."""
+    """Products with NaN in all unused parts of tiles: if they were read, results would be NaN."""
     return multiply(x, w, np.full((len(x) + TILE) * INPUTS * 3, 0x7FC0, np.uint16))
 
 
@@ -40,16 +40,16 @@ def weights() -> tuple[Any, Any]:
 
 
 def vectors() -> Iterator[Any]:
-    """1 to 70 of them, the first ones of the same."""
+    """1 to 70 vectors, always the first ones of the same array."""
     draw = np.random.default_rng(4).standard_normal((70, INPUTS)).astype(np.float32)
     for n in (*range(1, 34), 47, 70):
         yield draw[:n]
 
 
 def check(kept: type[Any], taken: Callable[[Any], Any]) -> float:
-    """Weights kept so are multiplied with what is `taken` of x, but for float32's own rounding in
-    sums as long as these; the same bits whatever is beside a vector. The largest difference to the
-    products of x itself, over what may round."""
+    """With weights viewed as `kept`, products are those of `taken(x)` to the rounding of float32
+    sums of this length, and a vector's bits do not depend on the others. Returns the largest
+    difference to the products of x itself, as a multiple of that rounding."""
     pairs, matrix = weights()
     alone: list[Any] = []
     furthest = 0.0
@@ -67,7 +67,7 @@ def check(kept: type[Any], taken: Callable[[Any], Any]) -> float:
 
 @needs_tiles
 def test_float32_is_multiplied_as_such() -> None:
-    """In three parts; two would round by 2 ** -16."""
+    """In three bfloat16 parts; two would round by 2 ** -16."""
     assert check(np.int32, lambda x: x.astype(np.float64)) <= 1
 
 
@@ -75,11 +75,11 @@ def test_float32_is_multiplied_as_such() -> None:
 def test_a_model_in_bfloat16_rounds_to_it() -> None:
     """Both factors rounded, sums in float32."""
     furthest = check(np.int64, lambda x: torch.from_numpy(x).bfloat16().double().numpy())
-    assert furthest > 1, "of numbers that were not rounded it is not the product"
+    assert furthest > 1, "not the product of unrounded vectors"
 
 
 def test_parts_add_up_to_the_number() -> None:
-    """Whatever its size, but for what is next to nothing."""
+    """For numbers of all magnitudes but the smallest."""
     from core.models.native.compiling import entry
     from core.models.native.products import split_bfloat16
 
@@ -93,4 +93,4 @@ def test_parts_add_up_to_the_number() -> None:
     run(x, to)
     parts = (to.astype(np.uint32) << 16).view(np.float32).reshape(100, 3, 8)
     assert np.array_equal((parts[:, 2] + parts[:, 1] + parts[:, 0]).ravel(), x)
-    assert not np.array_equal((parts[:, 1] + parts[:, 0]).ravel(), x), "two are too few"
+    assert not np.array_equal((parts[:, 1] + parts[:, 0]).ravel(), x), "two parts are too few"

@@ -116,7 +116,7 @@ def test_values_out_of_range_are_refused(mode: str | None, resident: Any, mbps: 
 
 
 class Failing(FileLayers):
-    """Reading one layer fails a number of times."""
+    """Reading layer 3 fails `failures` times."""
 
     failures = 0
 

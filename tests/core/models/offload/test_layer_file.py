@@ -1,4 +1,4 @@
-"""The layer file is refused if it is not what was written; a record never comes before its file."""
+"""A layer file that was changed is refused; a record is never written before its layer file."""
 
 import errno
 import os
@@ -112,8 +112,8 @@ def test_a_record_that_cannot_be_written_is_one_sentence(
 def test_a_record_never_comes_before_what_it_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also on the disk, so that after a power cut no record names data that are not there: each
-    file is written through, renamed, and its new name written through before the next one's."""
+    """Also on the disk, so that after a power cut no record names missing data: the layer file is
+    synced, renamed, and its folder synced, before the same is done with the record."""
     file = tmp_path / "key.layers"
     record_file = file.with_suffix(".safetensors")
     record_file.write_bytes(b"of a layer file that is gone")
@@ -134,7 +134,7 @@ def test_a_record_never_comes_before_what_it_records(
         return real_rename(path, target)
 
     def layers() -> Iterator[tuple[torch.Tensor, dict[str, torch.Tensor]]]:
-        assert not record_file.exists(), "an end here leaves no record of another file"
+        assert not record_file.exists(), "a crash here leaves no record of another file"
         yield pad_to_blocks(torch.ones(5, dtype=torch.uint8)), {"0.norm": torch.ones(3)}
 
     monkeypatch.setattr(os, "fsync", sync)
@@ -152,7 +152,7 @@ def test_a_record_never_comes_before_what_it_records(
 def test_only_without_o_direct_it_turns_to_the_page_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, direct: bool
 ) -> None:
-    """Not after an error of the disk, which is the run's."""
+    """Not after an error of the disk: that one is raised."""
     layer = pad_to_blocks(torch.ones(5, dtype=torch.uint8))
     write_layers(tmp_path / "key.layers", [(layer, {"0.norm": torch.ones(3)})], dict)
     result = read_record(tmp_path / "key.layers")

@@ -35,7 +35,7 @@ def test_its_logits_are_those_of_the_resident_model(
     assert isinstance(resident, HfModel)
     assert model.info == resident.info  # the fingerprint too
     assert equal(model, resident)
-    assert equal(load(path, dtype=dtype), resident)  # from the file of before
+    assert equal(load(path, dtype=dtype), resident)  # from the existing layer file
     assert equal(load(path, "host", dtype=dtype), resident)
 
 
@@ -114,7 +114,7 @@ def texts(
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("temperature", "verify"), [(0.0, "greedy"), (0.8, "match")])
 def test_laws_1_and_2(folder: Folder, dtype: str, temperature: float, verify: str) -> None:
-    """With drafters, alone and many at once under every schedule: the resident model's text."""
+    """The resident model's texts: with drafters under every schedule, and without drafters."""
     path = str(folder(halved=True))
     ssm = [path]
     resident = texts(load_models(path, ssm, dtype), temperature, verify)
@@ -140,7 +140,7 @@ def test_a_resident_model_is_streamed_for_a_while(folder: Folder, halved: bool) 
     expected = ids_of_events(engine.generate(request))
     assert engine.can_stream
     engine.stream_mbps = 2.0
-    assert engine.can_stream, "also while it is"
+    assert engine.can_stream, "also while it is streamed"
     events = list(engine.generate(request))
     assert isinstance(events[0], RunStarted) and events[0].offload is not None
     assert (events[0].offload.mbps, events[0].offload.streamed) == (2.0, LAYERS)
@@ -157,7 +157,7 @@ def test_slow_streamed_passes_are_timed_at_few_sizes(
 ) -> None:
     path = str(folder())
     streamed, resident = (load_models(path, [], offload=o).llm for o in (Offload("host"), None))
-    assert len(verify_costs.measure_verify_costs(streamed).ms) > 3  # they are fast
+    assert len(verify_costs.measure_verify_costs(streamed).ms) > 3  # its passes are fast
     monkeypatch.setattr(verify_costs, "SLOW_S", 0.0)
     costs = verify_costs.measure_verify_costs(streamed)
     assert list(costs.ms) == [0, 16, 64]
@@ -167,8 +167,8 @@ def test_slow_streamed_passes_are_timed_at_few_sizes(
 def test_budgets_and_lengths_follow_the_measured_price(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same computation for each token, resident and streamed at 2 MB/s: beside the transfer it
-    is cheap, so the tree may be large."""
+    """Each token takes the same computation, resident or streamed at 2 MB/s. Next to the transfer
+    it is cheap, so a streamed LLM's tree may be large."""
     path = str(folder())
     monkeypatch.setattr(verify_costs, "SLOW_S", 0.0)
     engines = [
@@ -202,7 +202,7 @@ def world_of(costs: Costs) -> World:
 
 
 def compute_for(llms: Sequence[Any], token_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the measurement sees it, their passes take `token_s` longer for each token."""
+    """In the measurement, passes of these LLMs take `token_s` longer for each token."""
     added_s = [0.0]
 
     def slower(forward: Any, feeds: Sequence[Feed]) -> list[torch.Tensor]:
