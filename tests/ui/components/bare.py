@@ -114,7 +114,7 @@ class Pictures:
 
 
 def document() -> str:
-    """The page's HTML: the real theme's colours and fonts, the real style sheets, no picture yet."""
+    """The page's HTML: the real theme's colours and fonts, the real style sheets, no picture."""
     colours = str(page_theme()._get_theme_css())
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Pictures</title>'

@@ -101,7 +101,7 @@ def bound_by_the_budget(pictures: Pictures) -> None:
     assert panel.locator(".ss-choice-budget").inner_text() == value["budget"]
     head, *rounds = tables(pictures, "lengths")[2]
     assert head[3:] == ["depth allowed", "speculation length"]
-    assert {tuple(row[3:]) for row in rounds} == {("1", "8")}, "the depth allowed, then the length that was set"
+    assert {tuple(row[3:]) for row in rounds} == {("1", "8")}, "what is allowed, what was set"
     pictures.show("verify", "lengths")
     assert tables(pictures, "lengths")[2][0][3:] == ["speculation length"], "no column twice"
 

@@ -91,8 +91,8 @@ REFERENCE = re.compile(r"""(?:href\s*=\s*["']|url\(["']?)(?!#|data:)([^"')]+)"""
 
 
 def colours_of(svg: bytes) -> list[tuple[str, str | None, list[str]]]:
-    """Every shape and text of a file with its colours, in order. Numbers of patterns are removed and
-    styles sorted, since Plotly writes both differently each time."""
+    """Every shape and text of a file with its colours, in order. Numbers of patterns are removed
+    and styles sorted, since Plotly writes both differently each time."""
     return [
         (
             element.tag.split("}")[1],

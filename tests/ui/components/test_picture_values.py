@@ -19,7 +19,7 @@ TREE_NODES = """() => Object.fromEntries([...document.querySelectorAll(".ss-node
     top: node.transform.baseVal.consolidate().matrix.f }]))"""
 
 
-# Of each rejected node: whether its strike is slanted, and whether the strike's middle is on the text.
+# Of each rejected node: whether its strike is slanted, and whether its middle is on the text.
 STRUCK = """() => [...document.querySelectorAll(".ss-n-rejected")].map((node) => {
   const [mark, text] = [".ss-strike", ".ss-node-text"]
     .map((css) => node.querySelector(css).getBBox());
@@ -86,7 +86,7 @@ def verdict_of_a_round(pictures: Pictures) -> None:
         assert drawn[key]["text"] == as_shown(node["t"])
         assert drawn[key]["by"] == "".join("ABC"[int(drafter)] for drafter in node["by"])
     assert drawn["-1"]["text"] == as_shown(value["root"]["t"])
-    # The strike is level on letters and digits, slanted on punctuation, which would look like a dash.
+    # Letters and digits are struck level, punctuation slanted: a level strike looks like a dash.
     rejected = {k: node for k, node in value["nodes"].items() if node["outcome"] == "rejected"}
     for text, is_aslant in ((" l", False), ("1", False), (".", True), (" -", True)):
         changed = {key: {**node, "t": text} for key, node in rejected.items()}
@@ -231,7 +231,8 @@ def test_drafters_that_agree_have_one_badge_where_a_tree_has_no_room_for_all(
     tree = deep_tree(6)
     proposal = tree["nodes"]["0"]["by"]["0"]
     for key, node in tree["nodes"].items():
-        # All drafters proposed the accepted tokens, but four one of them; a sibling has one drafter.
+        # All drafters proposed each accepted token but one, which four did; a sibling has one
+        # drafter.
         few = {"4": 4}.get(key, 5) if node["outcome"] == "accepted" else 1
         node["by"] = dict.fromkeys(list(drafters)[:few], proposal)
     for width, agreed in ((1280, "ABCDE"), (640, "A–E")):
@@ -323,7 +324,9 @@ def test_no_token_and_no_word_is_torn_at_a_lines_end(pictures: Pictures) -> None
     pictures.give({**whole, "strip": {**whole["strip"], "run": "giant", "tokens": giant}})
     pictures.rest()
     inside = "(one) => one.scrollWidth <= one.clientWidth"
-    assert page.locator("#picture-strip .ss-scroll").evaluate(inside), "a token longer than a line is broken"
+    assert page.locator("#picture-strip .ss-scroll").evaluate(inside), (
+        "a token longer than a line is broken"
+    )
 
 
 SIDES = """() => [...document.querySelectorAll("#picture-strip .ss-tok")].map((node) =>
@@ -411,7 +414,7 @@ def test_proposals_and_votes_are_drawn_with_their_numbers(pictures: Pictures) ->
     told = []
     for row, chip in ((0, 0), (0, 1), (1, 0)):
         own = page.locator("#picture-proposals tbody tr").nth(row).locator(".ss-chip")
-        own.nth(chip).dispatch_event("pointerover")  # without hover(), which may scroll, and scrolling hides the tip
+        own.nth(chip).dispatch_event("pointerover")  # a scroll would hide the tip
         told.append(page.locator("#ss-tip").text_content())
     assert "drawn with0.250" in told[0] and "drawn with1" in told[1]
     assert "drawn with" not in told[2] and "score" in told[2], "only drawn tokens have it"

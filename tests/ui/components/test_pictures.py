@@ -114,7 +114,9 @@ def test_a_configuration_has_no_colour_of_a_drafter():
         apart = [abs(hue(one) - hue(other)) for one in configs for other in stages]
         assert min(apart) > 10
         small = re.findall(r"--ss-stage-(?:combine|verify|commit): (#\w+);", theme)
-        assert len(small) % 3 == 0 and all(saturation(one) < 0.4 for one in small), "paler than a drafter's"
+        assert len(small) % 3 == 0 and all(saturation(one) < 0.4 for one in small), (
+            "paler than a drafter's"
+        )
     script = (PICTURE_ASSETS / "overlays.js").read_text(encoding="utf-8")
     assert "ss-slot" not in script and "data-slot" not in script
     legend = (PICTURE_ASSETS / "text.css").read_text(encoding="utf-8")

@@ -142,7 +142,9 @@ def test_every_case_has_its_sentence(pictures: Pictures) -> None:
             wrong.append((scene, part, said[scene][part]))
     assert not wrong
     assert said["ahead"]["round"].count("together") == 1 < said["ahead"]["round"].count(";")
-    assert "not included" not in said["ahead"]["predicted"], "a millisecond is too little to be mentioned"
+    assert "not included" not in said["ahead"]["predicted"], (
+        "a millisecond is too little to be mentioned"
+    )
     sums_and_predictions(said)
     work_done_at_once(said)
     time_between_stages(said)

@@ -1,4 +1,4 @@
-"""The routing picture in a real Chromium: every cell's shape and shade, marks, clicks, the table."""
+"""The routing picture in a real Chromium: cells' shapes and shades, marks, clicks, the table."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def test_every_cell_has_the_shape_of_its_part_and_the_shade_of_its_score(
                 part, shade = cells.pop((value["ssms"][key], place))
                 assert part == cell["r"], (scene, number, key)
                 shades.append((cell["s"], shade))
-            assert [s for _, s in sorted(shades)] == sorted(s for _, s in shades), "a higher score is darker"
+            assert [s for _, s in sorted(shades)] == sorted(s for _, s in shades), (
+                "a higher score is darker"
+            )
         assert not cells and crosses(page) == lost
         marks = page.locator("#picture-routing .ss-routing-switch")
         told = marks.evaluate_all("nodes => nodes.map((n) => n.dataset.round)")
