@@ -3,8 +3,8 @@
 With REQUIRE_BROWSER=1 a missing browser is a failure. `serve(demo)` gives a local address,
 `browser_page(url)` a page of it; at the end of a test every page must have asked no other host for
 anything and have logged no error. `axe(page, *selectors)` lists serious faults of accessibility.
-With BROWSER_LAG_MS=1000 each event of a page begins a second late, which exposes a
-test that reads the page before the event. With BROWSER_SHOTS=1 screenshots are kept in artifacts/.
+With BROWSER_LAG_MS=1000 each event of a page begins a second late, which exposes a test that reads
+the page before the event. With BROWSER_SHOTS=1 screenshots are kept in artifacts/.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ from ui.form.form import EXAMPLES
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
-HIGH = 4200  # shows all panes of the dock, which are drawn in sight only
+# A height that shows all panes of the dock: a pane out of sight is not drawn.
+HIGH = 4200
 # Panels with few rows are made lower.
 AS_HIGH_AS_IT_IS = """
 #live-board { grid-template-rows: auto 380px auto auto !important; }

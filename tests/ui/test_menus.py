@@ -1,4 +1,5 @@
-"""The settings' menus: marked where core refuses, grey where unread; presets of one's own."""
+"""The settings' menus: what core refuses is marked, fields that are not read are grey; presets of
+one's own."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ from ui.server.visitors import Access
 
 @pytest.fixture(autouse=True)
 def no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is in this machine's cache."""
+    """Empty caches, whatever this machine's own have."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
 
