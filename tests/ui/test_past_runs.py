@@ -282,7 +282,7 @@ def test_how_many_runs_stay_whole_is_for_the_owner_to_say(store: RunStore) -> No
     record_runs(store, "a", "b", "c")
     section, shown, message = retention_view(ctx, ALL, "5", "5")
     assert section.visible and shown == message == ""
-    assert retention_view(ctx, ALL, "", "")[1] == gr.skip(), "somebody may be typing by now"
+    assert retention_view(ctx, ALL, "", "")[1] == gr.skip(), "the visitor may be typing"
     assert retention_view(ctx, MINE, "", "")[0].visible is False
     said, button = set_retention(ctx, ALL, "2", confirmed=False)
     assert "Sure?" in text(said) and button.visible and store.retention() is None
