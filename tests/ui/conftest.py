@@ -89,7 +89,8 @@ def _events_lag() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _loops_are_closed() -> Iterator[None]:
-    """Gradio makes event loops for its locks and never closes them: we do, at the end.
+    """Gradio makes event loops for its locks and never closes them: they are closed here, at the
+    end.
 
     Otherwise each would be a ResourceWarning, an error here, in whatever test runs when the
     loop is garbage-collected.

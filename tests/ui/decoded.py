@@ -205,7 +205,7 @@ def check_curve(page: Any, chart: str, series: list[list[tuple[int, float]]]) ->
 
 
 def check_columns(page: Any, chart: str, values: list[float]) -> None:
-    """The columns of a small chart have these values as heights; at least one pixel."""
+    """The columns of a small chart have these values as heights, at least one pixel."""
     drawn, axis = mini(page, chart)
     for (y, height), value in zip(drawn["columns"], values, strict=True):
         assert axis.value(y) == pytest.approx(value, abs=axis.step)

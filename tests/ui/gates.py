@@ -14,7 +14,7 @@ import pytest
 
 # Delay of each LLM pass, so that a page on a busy machine can draw a request before it ends.
 PASS_S = 0.04
-# Fewer steps than the longest request has passes, which is some seventy.
+# Fewer steps than the longest request has passes, about seventy.
 MAX_STEPS, STEP_MS = 25, 2000
 POLL_S = 0.04
 

@@ -80,7 +80,7 @@ def texts(page: Any, css: str, count: int | None = None) -> list[str]:
 
 
 def in_looks(page: Any, *looks: tuple[int, bool]) -> Iterator[str]:
-    """The page in one width and scheme after another, drawn; gives `1280-light` and the like."""
+    """The page in one width and scheme after another, drawn; yields `1280-light` and the like."""
     for width, dark in looks or LOOKS:
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme="dark" if dark else "light")

@@ -162,7 +162,7 @@ def desks_of(context: Context, board: str = "live") -> list[TabSession]:
 
 
 def open_latest_run(page: Any) -> Any:
-    """The latest run, opened in Sessions and drawn; the page."""
+    """Open the latest run in Sessions; return the page once it is drawn."""
     sessions(page)
     page.locator(".sp-open").first.click()
     wait_notice(page, "Finished: ", "sessions")
@@ -247,7 +247,7 @@ def every_setting(page: Any) -> Any:
 
 def wait_form_settled(page: Any) -> Any:
     """Wait until the form is at rest: what was entered is known to the server, and what it answers
-    is shown; the page.
+    is shown; return the page.
 
     A box that comes into sight, and a field with a new value, ask the server a frame later: the
     form is at rest when nothing is asked for more than CALM frames in succession.
@@ -297,7 +297,7 @@ def shot(page: Any, name: str) -> None:
 
 
 def shot_in_motion(page: Any, name: str, full_page: bool = False) -> None:
-    """The same of what is in sight, while requests run."""
+    """A picture like that of `shot`, but of what is in sight and while requests run."""
     if os.environ.get("BROWSER_SHOTS") == "1":
         ARTIFACTS.mkdir(exist_ok=True)
         page.screenshot(path=ARTIFACTS / f"{name}.png", full_page=full_page)

@@ -289,7 +289,7 @@ def test_the_keyboard_runs_steps_and_selects(short: Served, browser_page: OpenPa
     page = sites.wait_ready(browser_page(short[0]))
     page.locator("#live-scrubber .ss-speed").wait_for()
     steps = page.locator("#live-scrubber .ss-steps").all_text_contents()
-    assert steps == ["‹round›", "◂stage▸"], "what a button steps by is written beside it"
+    assert steps == ["‹round›", "◂stage▸"], "what a button steps by is written next to it"
     sites.speed(page, "step")
     page.keyboard.press("r")
     sites.wait_notice(page, "Engine finished, you are at round 0 of 8")

@@ -102,7 +102,7 @@ def grant_of(round_event: RoundCompleted) -> Any:
 def check_panel(
     seen: Sequence[dict[str, Any]], own: decoded.Recorded, other: decoded.Recorded
 ) -> None:
-    """Nodes, length, SSMs, group and sentence of every state that was shown with both requests."""
+    """Check nodes, length, SSMs, group and sentence of every state with both requests."""
     compared = 0
     for state in seen:
         if len(state["rows"]) != 2 or any(row["round"] == "0" for row in state["rows"]):

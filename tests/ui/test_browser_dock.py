@@ -172,7 +172,7 @@ def what_if_draws_the_formula_and_says_predicted(page: Any, live: Stage) -> None
     desk = sites.desk_of(live.context)
     told = what_if_value(desk.frame(), desk.baseline)
     for acceptance, size, trip in ((0.5, 1, 0), (0.9, 8, 0), (0.9, 8, 100)):
-        # As the sliders have it: cost and size in powers of two.
+        # The sliders have cost and size as powers of two.
         for key, at in (("acceptance", acceptance), ("ratio", -2), ("size", math.log2(size))):
             page.evaluate(SLIDE, [key, at])
         page.evaluate(SLIDE, ["trip_ms", trip])

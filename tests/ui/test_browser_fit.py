@@ -415,7 +415,7 @@ def test_sessions_are_a_list_beside_the_opened_run(live: Stage, browser_page: Op
 
 
 def what_to_press_in_sessions_is_a_line_and_not_a_column(page: Any) -> None:
-    """While no run is opened."""
+    """While no run is opened, the hint takes a line and not a column."""
     turn_to(page, "Sessions")
     page.locator("#sessions-runs .sp-open").wait_for()
     for width, height in (*SIZES, (390, 844)):

@@ -111,7 +111,7 @@ LARGE = ("1280-light", "1920-dark")
 
 GRADIOS = """() => ["#tabs .overflow-menu", "footer"].map((css) =>
   document.querySelector(css).getBoundingClientRect().height > 0)"""
-# What begins a study, and whether it is whole in the window however long its form is.
+# The button that begins a study, and whether it is in the window, however long its form is.
 BEGINS = {"Compare": "#compare-begin", "Tune": "#tune-start", "Prompts": "#prompts-measure"}
 IN_WINDOW = """(css) => {
   scrollTo(0, 0);
@@ -120,7 +120,7 @@ IN_WINDOW = """(css) => {
 
 
 def check_fit(page: Any, name: str, look: str) -> None:
-    """Nothing sticks out, is covered or tiny, and what begins a study is in the window."""
+    """Nothing sticks out, is covered or tiny; the button that begins a study is in the window."""
     assert looks.overflow(page) <= 1, (name, look)
     assert looks.covered(page) == [], (name, look)
     # Gradio's menu of the tabs that do not fit is shown on narrow pages only, its footer never.
@@ -148,7 +148,7 @@ def large_and_back(page: Any, name: str) -> None:
 
 
 def what_large_type_sets_is_what_is_seen(page: Any) -> None:
-    """Checked for the elements of all tabs, while Models is open."""
+    """Check the elements of all tabs, while Models is open."""
     page.locator("#models-need").wait_for()
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 900})
@@ -424,12 +424,12 @@ def chips_stay(page: Any) -> None:
     button.focus()
     page.keyboard.press("r")
     page.locator(".sp-state-running").wait_for()
-    assert largest_move(before, page.evaluate(PLACES)) <= 1, "pixels"
+    assert largest_move(before, page.evaluate(PLACES)) <= 1, "no chip moves by more than a pixel"
     assert button.evaluate("(one) => one === document.activeElement"), "no focus is lost"
     # By a key, since in large type the command row, which has Stop, is hidden.
     page.keyboard.press("s")
     page.locator(".sp-state-ready").wait_for()
-    assert largest_move(before, page.evaluate(PLACES)) <= 1, "pixels"
+    assert largest_move(before, page.evaluate(PLACES)) <= 1, "no chip moves by more than a pixel"
     chip = page.locator(".sp-chip").nth(1)
     chip.focus()
     page.keyboard.press("Shift+Tab")

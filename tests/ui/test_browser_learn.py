@@ -104,7 +104,7 @@ def step_to(page: Any, number: int) -> Any:
 
 
 def on_lesson(page: Any, number: int) -> Any:
-    """Wait until lesson `number` is in sight with its table of runs; the page."""
+    """Wait until lesson `number` is in sight with its table of runs; return the page."""
     lesson = LESSONS[number - 1]
     runs = sorted(setup.label for setup in lesson.setups)
     becomes(page, LESSON, {"title": f"{number}. {lesson.title}", "runs": runs})

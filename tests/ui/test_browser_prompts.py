@@ -238,7 +238,9 @@ def test_past_runs_are_filtered_grouped_and_sorted(lab: Stage, browser_page: Ope
     table.get_by_text("9 rows of 3 prompts.").wait_for()
     names = read(page, f"() => {{ const all = ({GROUPS})(); return all.length === 3 && all; }}")
     assert names[-1] == "no domain", "unsorted, what has no domain is last"
-    assert str(page.evaluate(TABLE)).count("speculation_length=1") == 3, "once a row"
+    assert str(page.evaluate(TABLE)).count("speculation_length=1") == 3, (
+        "each row has its settings once"
+    )
     sort = table.locator("thead button", has_text="tokens / s")
     for way, sign in (("descending", -1), ("ascending", 1)):
         sort.click()

@@ -36,7 +36,7 @@ from ui.run.values import PICTURES as EVERY_PICTURE
 pytestmark = pytest.mark.browser
 
 PICTURES = tuple(name for name in EVERY_PICTURE if name != "routing")
-"""Those of a run in which all SSMs draft."""
+"""The pictures of a run in which all SSMs draft."""
 
 TABS = ("live", "sessions")
 OpenReport = Callable[..., Any]

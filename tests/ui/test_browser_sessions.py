@@ -24,7 +24,7 @@ from ui.shared.studies import Studies
 pytestmark = pytest.mark.browser
 
 TABS = ("live", "sessions")
-# What Live's form holds of the request, box by box; menus are asked for by `shows`.
+# What Live's form holds of the request, box by box; menus are checked by `shows`.
 FORM = """(boxes) => boxes.map((box) =>
   document.querySelector(`#${box} :is(input, textarea)`).value)"""
 ASKED_FORM = {
@@ -77,7 +77,8 @@ def test_a_past_run_goes_into_live_is_noted_and_rerun(
 
 
 def its_settings_fill_lives_form(page: Any, context: Context, run_id: str) -> None:
-    """By a button of the opened run; that begins no run, though Live runs on every change."""
+    """A button of the opened run fills the form; that begins no run, though Live runs on
+    changes."""
     worker: Any = context.hub.worker
     sites.open_drawer(page).get_by_label("Run on change").check()
     sites.close_drawer(page)
@@ -273,7 +274,7 @@ def a_pace_is_taken_up_at_once(page: Any, player: Player) -> None:
 
 
 def play_pauses_at_the_end_of_a_round(page: Any, player: Player) -> None:
-    """And at full speed the run goes on to its end."""
+    """Play pauses so in slow motion; at full speed the run goes on to its end."""
     rewound(page)
     click_in_motion(page, "#sessions-play")
     sites.wait_notice(page, re.compile(r"you are at round [1-9]\d* of 60"), "sessions")

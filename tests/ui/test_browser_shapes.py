@@ -42,7 +42,7 @@ def at_size(page: Any, size: tuple[int, int]) -> Any:
 
 # Of the columns of bars: their number, whether they are alike and in one row, the narrowest track,
 # the longest bar's share of its track, the greatest difference of a bar from its number, whether
-# the foot note is below all bars, whether the panel scrolls or holds all, and whether it holds all.
+# the foot note is below all bars, whether the panel scrolls or shows all, and whether it shows all.
 WHY = """() => {
   const box = (node) => node.getBoundingClientRect();
   const all = (css) => [...document.querySelectorAll(`#live-inspector ${css}`)];

@@ -130,7 +130,7 @@ def test_the_lengths_say_the_node_budget_once() -> None:
 def test_an_empty_row_says_that_the_budget_has_no_node_for_it() -> None:
     view, detail = with_budget("auto", 2), detail_of(synthetic_run(8, seed=5), 1)
     proposals = picture_values(Frame(view=view, detail=detail))["proposals"]
-    assert proposals["nodeless"] == {}, "here it drafted all the same"
+    assert proposals["nodeless"] == {}, "this drafter drafted in this round"
     detail = replace(detail, drafted=replace(detail.drafted, drafts=detail.drafted.drafts[:2]))
     proposals = picture_values(Frame(view=view, detail=detail))["proposals"]
     assert proposals["nodeless"] == {"2": "no node for it: max_tree_nodes is 2, for 3 drafters"}

@@ -334,7 +334,7 @@ def test_repeats_too_far_apart_are_noise(context: Context) -> None:
     row = comparison_values(opened.study, speeds, context.store.events)["compared"]["rows"]["1"]
     assert row["noise"] == "The repeats differ too much to tell."
     apart = "(0.59 to 1.20 in 3 repeats); the repeats differ too much to tell"
-    assert verdict(opened.study, speeds).endswith(f"{apart}."), "said once"
+    assert verdict(opened.study, speeds).endswith(f"{apart}."), "said at the end and only there"
     change_stats(speeds, Cell("specinfer", "1", 1), tokens_per_second=6.1)
     row = comparison_values(opened.study, speeds, context.store.events)["compared"]["rows"]["1"]
     assert row["noise"] == "" and "differ too much" not in verdict(opened.study, speeds)

@@ -100,8 +100,8 @@ IN_PARTS = [
     *((name, None) for name in RUNS if name != "long"),
     *(("long", part) for part in range(PARTS)),
 ]
-"""Runs, each with a part; the long one, which has many stops, has them divided among PARTS
-parts."""
+"""Pairs of a run and a part. The stops of the long run, of which there are many, are divided among
+PARTS parts; the other runs have no part."""
 
 
 @pytest.mark.parametrize(("name", "part"), IN_PARTS)

@@ -81,7 +81,7 @@ def test_a_bad_request_is_refused(store: RunStore, changes: dict[str, Any], word
     live, desk = live_of(ctx), TabSession()
     assert words in notice_of(run(live, desk, **changes))
     assert ctx.hub.worker.requests == []
-    assert "Finished" in notice_of(run(live, desk)), "the next one runs"
+    assert "Finished" in notice_of(run(live, desk)), "the next request runs"
     assert words not in notice_of(run(live, desk))
 
 

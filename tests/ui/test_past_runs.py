@@ -44,7 +44,7 @@ MINE = CallerRights("a", False)
 
 
 def record_runs(store: RunStore, *owners: str) -> list[str]:
-    """A SYNTHETIC run of each owner; their ids."""
+    """Record a SYNTHETIC run of each owner; return their ids."""
     for seed, owner in enumerate(owners):
         for event in synthetic_run(4, seed=seed):
             store.record(event, owner)
@@ -52,7 +52,7 @@ def record_runs(store: RunStore, *owners: str) -> list[str]:
 
 
 def ran(made: Context, **changes: Any) -> str:
-    """A run by the fake worker, whose request the page could have made; its id."""
+    """Make a run by the fake worker, of a request as the page makes it; return its id."""
     source = made.hub.start(Request("Once", SamplingParams(max_new_tokens=20, **changes)), "a")
     source.wait_done(20.0)
     return source.run_id

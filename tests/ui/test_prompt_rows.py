@@ -303,7 +303,9 @@ def test_what_a_scheduler_served_beside_others_is_a_row_of_its_own_beside_its_ow
     lines = of_runs(runs)
     names = ["", " · schedule shared", " · schedule shared beside others"]
     assert [line.row.configuration for line in lines] == [f"specinfer{name}" for name in names]
-    assert [line.plain for line in lines] == [1, 1, 0], "a plain run alone is no measure of it"
+    assert [line.plain for line in lines] == [1, 1, 0], (
+        "a plain run decoded alone is no baseline for it"
+    )
     assert lines[2].row.ratio is None and "schedule shared beside others" in lines[2].detail
     beside = past("p1", "a", "autoregressive", num_live=2)
     assert [line.plain for line in of_runs([*runs, beside])] == [1, 1, 1]

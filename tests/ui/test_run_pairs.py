@@ -168,7 +168,7 @@ def test_steps_go_stage_by_stage_through_the_same_round(pair: Pair) -> None:
     press(pair, "step")
     press(pair, "round-previous")
     back = [(SHORT + 2, "commit"), (SHORT, "commit")]
-    assert places(pair) == back, "from within a round back to its beginning"
+    assert places(pair) == back, "from within a round back to the end of the one before"
     for _ in range(3):
         press(pair, "round-previous")
     assert places(pair) == [(SHORT - 1, "commit")] * 2, "the shorter one leaves its end again"

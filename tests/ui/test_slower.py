@@ -46,7 +46,7 @@ def why(
 
 
 def test_a_slower_run_is_reported_with_reason_and_remedy_and_a_faster_one_is_not_excused() -> None:
-    slow = replace(run_view(), stats=HALF_AS_FAST, rounds=())  # no rounds: their times are others
+    slow = replace(run_view(), stats=HALF_AS_FAST, rounds=())  # its rounds would have other times
     for changes, words in (
         ({"draft_ms": 1500, "verify_ms": 400}, "fewer drafters"),
         ({"draft_ms": 200, "verify_ms": 1500}, "max_tree_nodes"),

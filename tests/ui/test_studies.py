@@ -334,7 +334,7 @@ def test_trouble_of_a_look_goes_with_the_next_that_sees(context: Context) -> Non
 
 
 def test_what_nobody_measures_is_interrupted_and_can_be_gone_on_with(context: Context) -> None:
-    """Its end could not be written, or its server died while this one went on."""
+    """Its end could not be written, or the server that measured it ended."""
     one = study_in_log(context)
     context.store.studies.set_state(one.study_id, "running")
     bar = Tab(context).look(opening=True)[0]

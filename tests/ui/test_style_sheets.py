@@ -58,8 +58,8 @@ def restyles_much(selector: str) -> bool:
 
 
 def names(compound: str) -> set[str]:
-    """The ids, classes, attributes and tags that an element must have all or one of, without the
-    tags html, body and div."""
+    """The ids, classes, attributes and tags of which an element must have all, or one of several.
+    The tags html, body and div are left out."""
     positive = without(without(compound, ":has("), ":not(")
     tags = set(re.findall(r"(?:^|[(,\s])([a-z]\w*)", positive))
     return set(re.findall(r"[#.][\w-]+|\[[^\]]+\]", positive)) | tags - {"html", "body", "div"}

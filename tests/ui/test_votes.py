@@ -361,7 +361,7 @@ def test_the_drafter_that_helped_most_is_named_with_its_counts() -> None:
     assert pictures_at(events, 11)["proposals"]["helped"] == sentence
     live = Frame(view=view, detail=view.last)
     assert proposals_value(live)["helped"] == "", (
-        "not during a run, where it would move what is below"
+        "not while the run is live: it would move what is below it"
     )
     single = reduce_all(run("union", drafters=DRAFTERS[:1]))
     ((accepted, proposed),) = single.scoreboard.values()

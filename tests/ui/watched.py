@@ -65,8 +65,8 @@ class WatchedApp:
         assert not any("WATCHED engine" in line for line in self.before), self.before
 
     def ask(self, llm: str) -> None:
-        """A request with each of SETTINGS, as a client of OpenAI's API sends it; all are answered
-        with a text."""
+        """Send a request with each of SETTINGS, as a client of OpenAI's API does; check that each
+        answer has a text."""
         for settings in SETTINGS:
             assert self._answer(llm, settings)
 

@@ -91,7 +91,7 @@ window.specscopeContrast = (() => {
     }).filter(([value]) => value < least);
     return { count: all.length, found: found.map(([value, one]) => `${value.toFixed(2)} ${one.closest("[id]").id}`) };
   }
-  // The contrast of each visible button's label with the button's own colour, by the button's id.
+  // The contrast of each visible button's label with the button's own colour, by the button's id. An image is an error.
   function labels(selector) {
     return Object.fromEntries([...document.querySelectorAll(selector)].filter((one) => one.checkVisibility()).map((one) => {
       const style = getComputedStyle(one);

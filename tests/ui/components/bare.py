@@ -109,7 +109,7 @@ class Pictures:
         return self.page
 
     def picked(self) -> Any:
-        """What the last selection sent to the server."""
+        """What the last selection would send to the server."""
         return self.page.evaluate("() => pictures.picked")
 
 

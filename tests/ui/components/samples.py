@@ -82,7 +82,7 @@ def large_tree(nodes: int = 96, seed: int = 1) -> dict[str, Any]:
 
 def deep_tree(depth: int) -> dict[str, Any]:
     """A finished round, its accepted path `depth` tokens deep, with a rejected
-    sibling at every third."""
+    sibling at every third token."""
     drafters = {str(i): {"name": f"ssm-{i}", "slot": i} for i in range(2)}
     by = {"0": {"score": 0.5, "q": 1.0, "rank": 0}, "1": {"score": 0.4, "q": 1.0, "rank": 0}}
     values: dict[str, Any] = {}

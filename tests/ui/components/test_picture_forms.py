@@ -141,7 +141,7 @@ def test_every_picture_saves_as_files_for_white_paper(pictures: Pictures) -> Non
             assert name not in COLOURED or missing == [], (scene, name)
     pictures.show("dial")
     the_same_in_both_themes(pictures, "dial")
-    page = pictures.show("vote")  # a tree that needs no more width than its table leaves
+    page = pictures.show("vote")  # its tree fits the width that is left while the table is shown
     before = colours_of(files_of(pictures, "SVG", ["tree"])["tree"])
     panel = page.locator("#picture-tree")
     panel.get_by_role("button", name="as a table").click()

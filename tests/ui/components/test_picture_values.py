@@ -443,7 +443,7 @@ def a_vote(pictures: Pictures) -> None:
     assert near([text.split(" ")[0] for text in weights], list(value["weights"].values()))
     assert near([text.split(" ")[-1] for text in weights], list(value["after"].values()))
     ends = panel.locator(".ss-mini-end").all_text_contents()
-    assert sorted(ends) == ["A", "B", "C"], "not told by colour alone"
+    assert sorted(ends) == ["A", "B", "C"], "letters, not colour alone, tell them apart"
     dashes = panel.locator(".ss-mini-line").evaluate_all(
         "nodes => nodes.map((node) => node.getAttribute('stroke-dasharray'))"
     )

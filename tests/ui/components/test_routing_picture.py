@@ -65,7 +65,7 @@ def test_every_cell_has_the_shape_of_its_part_and_the_shade_of_its_score(
     names = page.locator("#picture-routing .ss-routing-name").all_text_contents()
     assert names == list(value["ssms"].values())
     letters = page.locator("#picture-routing .ss-svg-badge text").all_text_contents()
-    assert letters == ["A", "B", "C", "D", "E"], "not told by colour alone"
+    assert letters == ["A", "B", "C", "D", "E"], "letters, not colour alone, tell them apart"
 
 
 def test_a_click_selects_the_round_and_its_tip_says_the_part(pictures: Pictures) -> None:
@@ -131,7 +131,7 @@ def test_a_fused_tree_shows_its_trunk_and_whose_token_each_node_is(pictures: Pic
     label = page.locator(f"#picture-tree .ss-node[data-key='{trunk[0]}']").get_attribute(
         "aria-label"
     )
-    assert "on the trunk, token of" in label, "not told by the band alone"
+    assert "on the trunk, token of" in label, "the label says it too, not the band alone"
     panel = page.locator("#picture-tree")
     assert panel.locator(".ss-fused-meant").is_visible()
     panel.get_by_role("button", name="as a table").click()
