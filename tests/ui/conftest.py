@@ -89,8 +89,7 @@ def _events_lag() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _loops_are_closed() -> Iterator[None]:
-    """Gradio makes event loops for its locks and never closes them: they are closed here, at the
-    end.
+    """Close, at the end, the event loops that Gradio makes for its locks and never closes.
 
     Otherwise each would be a ResourceWarning, an error here, in whatever test runs when the
     loop is garbage-collected.

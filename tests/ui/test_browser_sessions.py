@@ -274,7 +274,7 @@ def a_pace_is_taken_up_at_once(page: Any, player: Player) -> None:
 
 
 def play_pauses_at_the_end_of_a_round(page: Any, player: Player) -> None:
-    """Play pauses so in slow motion; at full speed the run goes on to its end."""
+    """A second press of Play pauses at a round's end; at full speed the run goes on to its end."""
     rewound(page)
     click_in_motion(page, "#sessions-play")
     sites.wait_notice(page, re.compile(r"you are at round [1-9]\d* of 60"), "sessions")

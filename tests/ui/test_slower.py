@@ -224,7 +224,7 @@ def test_a_run_that_drafted_nothing_was_no_slower_for_its_drafts() -> None:
 
 
 def test_drafting_beside_the_llm_is_no_cost_of_the_round() -> None:
-    # 2000 ms in 50 rounds: 1700 of drafting, 1000 of them beside 1250 of verifying.
+    # 2000 ms in 50 rounds: 1700 of drafting, 1000 of them during 1250 of verifying.
     reason = why(draft_ms=1700.0, verify_ms=1250.0, overlap_ratio=0.8, pipeline="ahead")
     assert "drafting 1.4 and 2.0 more beside the LLM's passes, LLM pass 2.5" in reason
     assert "Drafting costs most" not in reason and "pipeline=off" in reason
