@@ -39,7 +39,8 @@ def with_drafters(store: RunStore, names: tuple[str, ...]) -> Context:
 
 @cache
 def layouts() -> tuple[Live, Sessions]:
-    """Components are slow to make and know nothing of a run: one set serves all tests."""
+    """The components of Live and Sessions: slow to make and without values of a run, so that all
+    tests share them."""
     with gr.Blocks():
         some = cast(
             Context,
@@ -73,7 +74,7 @@ def press(
 
 
 def run(live: Live, desk: TabSession, owner: str = "me", **changes: Any) -> list[Any]:
-    """Run the form to its end; the last values."""
+    """Run the form until the run ends; return the last values."""
     return list(start_run(live, desk, press(owner=owner, **changes)))[-1]
 
 

@@ -3,8 +3,8 @@
 With REQUIRE_BROWSER=1 a missing browser is a failure. `serve(demo)` gives a local address,
 `browser_page(url)` a page of it; at the end of a test every page must have asked no other host for
 anything and have logged no error. `axe(page, *selectors)` lists serious faults of accessibility.
-With BROWSER_LAG_MS=1000 each event of a page begins a second late, which shows a test that reads
-what stood there before. With BROWSER_SHOTS=1 pictures of what tests look at are kept in artifacts/.
+With BROWSER_LAG_MS=1000 each event of a page begins a second late, which exposes a test that reads
+the page before the event. With BROWSER_SHOTS=1 screenshots are kept in artifacts/.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from bench.page.site import free_port
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
-# Gradio would sum up all events after each one, with pandas.
+# By default Gradio sums up all its events with pandas after each event.
 os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000000000")
-# Gradio's queue counts its events with pandas, in a way that pandas warns about, in its own task.
+# Warnings of pandas about how Gradio's queue uses it to count events, in a task of its own.
 GRADIOS_PANDAS = ("ignore:.future.no_silent_downcasting.", "ignore:The copy keyword is deprecated")
 
 
@@ -49,8 +49,8 @@ def _missing(reason: str) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _pages_may_take_their_time() -> Iterator[None]:
-    """Launching, Gradio asks for the page once and gives up after three seconds, which a busy
-    machine needs: whoever visits the page waits for it anyway."""
+    """At launch Gradio requests the page once and gives up after three seconds, which is too soon
+    on a busy machine. Tests wait for the page anyway."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gradio.networking.url_ok", lambda url: True)
         yield
@@ -59,7 +59,7 @@ def _pages_may_take_their_time() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def _certificates_are_read_once() -> Iterator[None]:
     """Gradio's client makes two HTTP clients for each call, and each of those reads all
-    certificates: a tenth of a second of CPU time, for servers of this machine."""
+    certificates: a tenth of a second of CPU time, although all servers are local."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transports, "create_ssl_context", cache(transports.create_ssl_context))
         yield
@@ -89,10 +89,10 @@ def _events_lag() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _loops_are_closed() -> Iterator[None]:
-    """Gradio makes event loops for its locks and never closes them: we do, at the end.
+    """Close, at the end, the event loops that Gradio makes for its locks and never closes.
 
-    Otherwise each would be a ResourceWarning, an error here, in whatever test runs when it is
-    collected.
+    Otherwise each would be a ResourceWarning, an error here, in whatever test runs when the
+    loop is garbage-collected.
     """
     made: list[asyncio.AbstractEventLoop] = []
     new_event_loop = asyncio.new_event_loop
@@ -136,7 +136,7 @@ def tabs(chromium: Any) -> Tabs:
 def browser_page(tabs: Tabs) -> Iterator[Callable[..., Any]]:
     """`browser_page(url, width=1280, height=900, dark=False, still=False)` opens a watched page.
 
-    `forgiven`: what an error may say that is none.
+    `forgiven`: texts; an error that contains one of them does not fail the test.
     """
     opened: list[tuple[Tab, tuple[str, ...]]] = []
 

@@ -1,4 +1,4 @@
-"""Runs of the bundled models on the page: asking for one, its events, what charts have drawn."""
+"""Runs of the bundled models on the page: how to start one, its events, what charts draw."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class Recorded:
 
 
 def latest_run(context: Context) -> Recorded:
-    """The latest run."""
+    """The events of the latest run, which has ended."""
     context.store.flush()
     return recorded(context, context.store.runs(RunQuery()).rows[0].run_id)
 
 
 def recorded(context: Context, run_id: str) -> Recorded:
-    """A run that has ended."""
+    """The events of a run that has ended."""
     context.store.flush()
     events = context.store.events(run_id)
 
@@ -91,7 +91,7 @@ def prepare(
 
 
 def decode(page: Any, preset: str, **fields: str) -> None:
-    """`prepare`, Run, and the run to its end, with every picture drawn."""
+    """`prepare`, press Run, and wait until the run has ended and every picture is drawn."""
     prepare(page, preset, **fields)
     page.click("#live-run")
     wait_finished(page)
@@ -104,8 +104,8 @@ def wait_finished(page: Any) -> None:
 
 
 def wait_all_drawn(page: Any) -> None:
-    """Every picture has drawn what it was sent, also those out of sight, which take a second: for
-    CALM frames in succession none has anything to draw."""
+    """Wait until every picture is drawn, also those out of sight, which take a second: until none
+    has anything to draw for more than CALM frames in succession."""
     frames(page)
     page.evaluate("() => { window.specscopeCalm = 0; }")
     page.wait_for_function(
@@ -119,8 +119,8 @@ def wait_all_drawn(page: Any) -> None:
 
 
 def click_round(page: Any, number: int, where: str = "live") -> None:
-    """Click a round in the text. The text scrolls on to a whole line: a pointer that goes down
-    before that and up after it is on two lines, and the click on neither."""
+    """Click a round in the text, once the text stands still: after it is scrolled it moves on to a
+    whole line, and a button pressed on one line and released on another is no click."""
     css = f"#{where}-strip .ss-round[data-r='{number}']"
     page.locator(css).first.scroll_into_view_if_needed()
     steady(page, f"() => document.querySelector(`{css}`).getBoundingClientRect().top")
@@ -205,7 +205,7 @@ def check_curve(page: Any, chart: str, series: list[list[tuple[int, float]]]) ->
 
 
 def check_columns(page: Any, chart: str, values: list[float]) -> None:
-    """The columns of a small chart have these values as heights; the smallest are a pixel."""
+    """The columns of a small chart have these values as heights, at least one pixel."""
     drawn, axis = mini(page, chart)
     for (y, height), value in zip(drawn["columns"], values, strict=True):
         assert axis.value(y) == pytest.approx(value, abs=axis.step)
@@ -257,14 +257,14 @@ def lane(span: Span) -> str:
 
 
 def round_times(run: Recorded) -> list[tuple[int, float, float]]:
-    """Round, milliseconds of its stages, milliseconds that were predicted, of every round for which
-    some were."""
+    """(round, milliseconds measured as `stages_ms`, milliseconds predicted) of every round with a
+    prediction."""
     return [(c.round, stages_ms(c), c.predicted_ms) for c in run.completed if c.predicted_ms > 0]
 
 
 def stages_ms(completed: RoundCompleted) -> float:
-    """A round's time as length policies observe it: its own stages and the time between them, less
-    what was hidden."""
+    """A round's time as length policies observe it: its stages without prefill and drafting ahead,
+    and the idle time between them, less drafting hidden behind another request's pass."""
     own = [s for s in completed.spans if s.name not in ("prefill", "ahead")]
     hidden = sum(entry.saved_ms for entry in completed.ahead if entry.is_certain)
     return sum(s.ms for s in own) - hidden + completed.between_ms

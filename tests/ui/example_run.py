@@ -1,4 +1,4 @@
-"""A recorded run and its frames, for tests of what the page says."""
+"""A SYNTHETIC run, its view and its last frame, for tests of what the page says."""
 
 from __future__ import annotations
 

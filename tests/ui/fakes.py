@@ -1,4 +1,4 @@
-"""A worker that plays SYNTHETIC runs, a store without a disk, a request; what a page shows."""
+"""A worker that plays SYNTHETIC runs, a store without a disk, a request, values of pictures."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def script_of(
     end: str = "completed",
     mechanisms: Mechanisms | None = None,
 ) -> Script:
-    """Every request gets the same SYNTHETIC text, made beforehand so that this takes no time while
-    it is played; one without drafters gets it plainly."""
+    """A script that plays the same SYNTHETIC text for every request, by plain decoding for one
+    without drafters. The events are made beforehand, so that playing does not wait for them."""
     drafted = synthetic_run(rounds, seed, hostile=hostile, end=end, mechanisms=mechanisms)
     tokens = sum(len(e.token_ids) for e in drafted if isinstance(e, RoundCompleted))
     plain = synthetic_run(tokens, seed=seed, hostile=hostile, drafters=())
@@ -44,8 +44,8 @@ recorded = script_of
 
 
 def endless(request: Request, run_id: str) -> list[Event]:
-    """Two rounds for a request of a few tokens, such as a study's warming up; else 1,200. Plain
-    ones, which are made in no time."""
+    """Plain rounds, which are made in no time: two for a request of at most 8 tokens, such as a
+    study's warm-up, else 1,200."""
     rounds = 1200 if request.sampling.max_new_tokens > 8 else 2
     return playback(synthetic_run(rounds, drafters=()))(request, run_id)
 

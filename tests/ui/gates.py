@@ -12,30 +12,30 @@ from typing import Any
 
 import pytest
 
-# Of each LLM pass: a request lasts long enough to be drawn by a page on a busy machine.
+# Delay of each LLM pass, so that a page on a busy machine can draw a request before it ends.
 PASS_S = 0.04
-# The longest request needs some seventy passes.
+# Fewer steps than the longest request has passes, about seventy.
 MAX_STEPS, STEP_MS = 25, 2000
 POLL_S = 0.04
 
 
 @dataclass
 class PassGate:
-    """Lets single LLM passes through while it is closed. `pass_s`: what each pass waits for when
-    the gate is open, in seconds."""
+    """Lets single LLM passes through while it is closed. `pass_s`: how long each pass is delayed,
+    in seconds, also while the gate is open."""
 
     passes: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     closed: bool = False
     pass_s: float = 0.0
 
     def wait(self) -> None:
-        """Before each pass."""
+        """Called before each pass."""
         time.sleep(self.pass_s)
         while self.closed and not self.passes.acquire(timeout=POLL_S):
             pass
 
     def step_until_drawn(self, page: Any, selector: str) -> None:
-        """A pass at a time, until the page shows the element."""
+        """Let one pass through at a time, until the page shows the element."""
         from playwright.sync_api import TimeoutError as NotInTime
 
         for _ in range(MAX_STEPS):

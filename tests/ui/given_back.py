@@ -1,8 +1,8 @@
 """`python -m tests.ui.given_back FOLDER`: what is left of models that were swapped out, as JSON.
 
-`less`: bytes that this process held less once they had gone; `size`: of their weights; `left`: what
-of them is still there; `events`: how many of a run of theirs, which is still looked at. In a
-process of its own, without other tests' threads and leftovers.
+`less`: by how many bytes this process's memory shrank; `size`: bytes of their weights; `left`:
+which of engine and LLM module still exist; `events`: how many events can still be read of a run
+that they made. It is a process of its own, without other tests' threads and leftovers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def load(pair: ModelPair, say: Say) -> Worker:
 
 
 def resident() -> int:
-    """Bytes of this process that are in memory and of no file."""
+    """Bytes of this process in memory that belong to no file (RssAnon)."""
     return int(re.search(r"RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
 
 
@@ -57,7 +57,7 @@ def main(folder: Path) -> None:
     size = 2 * sum(weight.numel() for weight in module.parameters())
     del module
     gc.collect()
-    # bfloat16 of what is stored as float32: its weights are no file that is only mapped.
+    # Stored as float32 and loaded as bfloat16: the weights are copied, not mapped from the file.
     swap_models(model_host, ModelPair(str(folder / "large"), (), "bfloat16", "cpu"))
     source, went = ran(model_host, "autoregressive"), weak_refs(model_host)
     before = resident()

@@ -1,4 +1,4 @@
-"""Model hosts with fakes: a worker behind other models, and a loader that waits at a gate."""
+"""Model hosts with fakes: a worker with other models, and a loader that waits at a gate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OTHER = ModelPair("other", ("small",))
 
 
 def other_worker(*names: str, speed: float = 0.1) -> FakeWorker:
-    """A worker behind other models: an LLM called other, and SSMs."""
+    """A worker with other models: an LLM named other, and SSMs of these names."""
     infos = [ModelInfo("other", "llm", 9, "None", 64, 64, "float32", "cpu")]
     infos += [ModelInfo(name, "ssm", 1, "None", 64, 64, "float32", "cpu") for name in names]
     worker = FakeWorker(_told_by(script_of(6), infos[0]), speed)
@@ -30,7 +30,7 @@ def other_worker(*names: str, speed: float = 0.1) -> FakeWorker:
 
 
 def _told_by(script: Script, llm: ModelInfo) -> Script:
-    """Runs that say that `llm` made them."""
+    """The runs of `script`, with `llm` as their LLM."""
 
     def play(request: Request, run_id: str) -> list[Event]:
         first, *rest = script(request, run_id)
@@ -41,7 +41,8 @@ def _told_by(script: Script, llm: ModelInfo) -> Script:
 
 
 class Loader:
-    """Loads in three stages, each of which waits to be let go where `held`; then `outcome`."""
+    """Loads in three stages and returns `outcome()`; if `held`, each stage waits until `go` is
+    set."""
 
     def __init__(self, outcome: Callable[[], Any], held: bool = False) -> None:
         self.outcome, self.asked = outcome, list[ModelPair]()
@@ -71,7 +72,7 @@ def wait_for_load(model_host: ModelHost) -> None:
 
 
 def wait_settled(model_host: ModelHost) -> None:
-    """Wait until nothing is loaded and nothing of before is left."""
+    """Wait until no models are being loaded, earlier ones have been released and threads ended."""
     end = time.monotonic() + 120  # a real run may have to end first
     while model_host.swap.is_loading or model_host._leaving:
         assert time.monotonic() < end, model_host.swap

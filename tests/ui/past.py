@@ -39,5 +39,5 @@ def about(page: Any, words: str) -> None:
 
 
 def run_ids(context: Context) -> list[str]:
-    """Newest first."""
+    """The ids of the runs in the log, newest first."""
     return [row.run_id for row in context.store.runs(RunQuery()).rows]

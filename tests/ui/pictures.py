@@ -24,23 +24,25 @@ from ui.form.form import EXAMPLES
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
-HIGH = 4200  # all panes of the dock: one that is not in sight is not drawn
-# What has a few rows needs no more room than that.
+# A height that shows all panes of the dock: a pane out of sight is not drawn.
+HIGH = 4200
+# Panels with few rows are made lower.
 AS_HIGH_AS_IT_IS = """
 #live-board { grid-template-rows: auto 380px auto auto !important; }
 :is(#live-mask, #live-inspector) .ss-body { min-height: 190px !important; }
 """
-# What sticks to an edge of the window would cover a part of a picture of the whole page.
+# An element that sticks to the window's edge would cover a part of a full-page screenshot.
 IN_PLACE = "#live-scrubber { position: static !important; }"
 BUTTONS_IN_PLACE = (
     ":is(#tune-start, #prompts-measure, #compare-begin) { position: static !important; }"
 )
-NO_VOTE = "#live-proposals .ss-body { min-height: 190px !important; }"  # neither weights nor words
-# How often a node of the pipeline's list was in time, ahead, late and absent.
+# Without a vote the panel has neither weights nor a sentence.
+NO_VOTE = "#live-proposals .ss-body { min-height: 190px !important; }"
+# How often a remote SSM in the pipeline's list was in time, ahead, late and absent.
 ROUNDS_OF_NODE = """(row) => Object.fromEntries([...row.querySelectorAll("dl > div")]
   .map((one) => [one.firstChild.textContent, Number(one.lastChild.textContent)])
   .filter(([name]) => ["in time", "ahead", "late", "absent"].includes(name)))"""
-# The folder that holds the run log is of whoever takes the pictures.
+# Takes the folder of the run log, which differs from machine to machine, off the page.
 WITHOUT_FOLDER = r"""() => {
   const texts = document.createTreeWalker(document.body, 4);
   while (texts.nextNode()) {
@@ -84,12 +86,12 @@ def run_example(page: Any, preset: str, example: str = "dialogue") -> None:
 
 
 def take(browser: Any, address: str, name: str, width: int, scheme: str) -> None:
-    """One whole run at one width and scheme, at the round that it opens with."""
+    """A whole run at one width and colour scheme; for `live-light-1280` also single panels."""
     height = 844 if width < 1000 else 800 if width < 1500 else 1080
     page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
     page.goto(f"{address}?__theme={scheme}")
     run_example(page, "specinfer")
-    page.wait_for_timeout(8000)  # the race as it was
+    page.wait_for_timeout(8000)  # the race is replayed at its measured speed
     if width < 1000:
         page.add_style_tag(content=IN_PLACE)
     page.screenshot(path=IMAGES / f"{name}.png", full_page=width < 1000)
@@ -109,8 +111,8 @@ def take(browser: Any, address: str, name: str, width: int, scheme: str) -> None
 
 
 def take_parts(browser: Any, address: str, preset: str, parts: dict[str, str], number: int) -> None:
-    """Some panels of a run under a preset, with a round in the middle selected."""
-    # High, as above.
+    """Some panels of a run under a preset, with round `number` selected."""
+    # HIGH, so that all panes are drawn.
     page = browser.new_page(viewport={"width": 1280, "height": HIGH}, color_scheme="light")
     page.goto(f"{address}?__theme=light")
     all_panes(page).add_style_tag(content=AS_HIGH_AS_IT_IS)
@@ -124,7 +126,7 @@ def take_parts(browser: Any, address: str, preset: str, parts: dict[str, str], n
 
 
 def take_routed(browser: Any, address: str, images: Path = IMAGES) -> None:
-    """Which SSMs draft and a fused tree, of a dialogue in which the choice changes."""
+    """The routing panel and a fused tree, of a dialogue in which routing changes."""
     page = browser.new_page(viewport={"width": 1280, "height": HIGH}, color_scheme="light")
     page.goto(f"{address}?__theme=light")
     all_panes(page).add_style_tag(content=AS_HIGH_AS_IT_IS)
@@ -152,7 +154,7 @@ def take_routed(browser: Any, address: str, images: Path = IMAGES) -> None:
 
 
 def take_nodes(browser: Any, images: Path = IMAGES) -> None:
-    """The pipeline of a run with two nodes, one of which is killed in the middle of it."""
+    """The pipeline of a run with two remote SSMs, one of which is killed during the run."""
     with contextlib.ExitStack() as leaving:
         folder = leaving.enter_context(tempfile.TemporaryDirectory())
         first, far = leaving.enter_context(node_process("127.0.0.1:0", "ssm-stories"))
@@ -169,7 +171,7 @@ def take_nodes(browser: Any, images: Path = IMAGES) -> None:
         page.wait_for_timeout(1500)
         close_drawer(page)
         row = page.locator("#live-timeline .ss-nodes-rows > li").filter(has_text=far)
-        # A page runs something when it is opened: both nodes are there, and this is its list.
+        # An opened page runs a prompt: wait for the list of remote SSMs of that run.
         row.get_by_text("drafts in time").wait_for(timeout=WAIT_MS)
         page.get_by_text("Finished:", exact=False).first.wait_for(timeout=WAIT_MS)
         earlier = sum(row.evaluate(ROUNDS_OF_NODE).values())
@@ -202,7 +204,7 @@ def take_nodes(browser: Any, images: Path = IMAGES) -> None:
 
 
 def take_passes(browser: Any, images: Path = IMAGES) -> None:
-    """The pipeline of a run whose LLM is streamed, and of one whose LLM is in halves."""
+    """The pipeline of a run whose LLM is streamed, and of one whose LLM is split over two ranks."""
     streamed = ("--offload", "host", "--offload-mbps", "200")
     for name, options in (("layers", streamed), ("ranks", ("--llm-ranks", "tp=2"))):
         with contextlib.ExitStack() as leaving:
@@ -230,7 +232,7 @@ def take_chat(browser: Any, images: Path = IMAGES) -> None:
         page.get_by_text("Finished:", exact=False).first.wait_for(timeout=WAIT_MS)
         speed = page.locator("#live-figures .ss-race-speed")
         speed.get_by_text("repeats").wait_for(timeout=WAIT_MS)
-        page.wait_for_timeout(9000)  # the race as it was
+        page.wait_for_timeout(9000)  # the race is replayed at its measured speed
         page.screenshot(path=images / "smollm2.png")
         page.close()
 
@@ -268,8 +270,8 @@ WAIT_MS = 240_000
 
 
 def take_tabs(browser: Any, address: str, images: Path, hide: str) -> None:
-    """Compare, Tune, Prompts, past runs, two of them, a lesson, Models, at 1280 pixels. `hide` is a
-    script that takes paths of this machine off the page."""
+    """Compare, Tune, Prompts, a past run, a pair of runs, a lesson and Models, 1280 pixels wide.
+    `hide` is a script that takes paths of this machine off the page."""
     page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="light")
     page.goto(f"{address}?__theme=light")
     page.add_style_tag(content=BUTTONS_IN_PLACE)

@@ -1,5 +1,5 @@
-"""Reading a page in one piece: a script is evaluated until its value is the one waited for, so that
-no frame lies between the wait and what is compared. Needs a Playwright page, no sleeps."""
+"""Reading a page: a script is evaluated until its value is the expected one, so that the page
+cannot change between a wait and the comparison after it. Needs a Playwright page, no sleeps."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ FADED = "() => !document.getAnimations().some((one) => one instanceof CSSTransit
 
 
 def read(page: Any, script: str, arg: Any = None) -> Any:
-    """What the JavaScript function `script` gives as soon as that is true, as plain values. What it
-    cannot read yet is not there yet; a failure shows what it gives in the end."""
+    """The first true value of the JavaScript function `script`, as plain values. An exception in
+    the script counts as not yet true; a failure shows the last value."""
     from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
     try:
@@ -40,8 +40,8 @@ def read(page: Any, script: str, arg: Any = None) -> Any:
 def becomes(
     page: Any, script: str, expected: Any, arg: Any = None, every_ms: float | None = None
 ) -> None:
-    """Wait until `script` gives `wanted`; a failure shows what it gives instead. `every_ms`: for a
-    script that reads so much that the page could not draw if every frame waited for it."""
+    """Wait until `script` gives `expected`; a failure shows what it gives instead. `every_ms`: how
+    often to ask a script that is too slow to be asked in every frame."""
     from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
     equals = f"([arg, wanted]) => JSON.stringify(({script})(arg)) === wanted"
@@ -55,7 +55,7 @@ def becomes(
 
 
 def _patient(script: str) -> str:
-    """The same function, with null where it fails, as on a page that is being loaded."""
+    """The same function, with null where it throws, as on a page that is being loaded."""
     return f"(arg) => {{ try {{ return ({script})(arg); }} catch {{ return null; }} }}"
 
 
@@ -69,7 +69,7 @@ def _differs(result: Any, expected: Any) -> str:
 
 
 def steady(page: Any, script: str) -> Any:
-    """What `script` gives once fonts are there and 15 frames in succession give the same."""
+    """What `script` gives once fonts are loaded and 15 frames in succession give the same."""
     page.evaluate("() => { delete window.specscopeSteady; }")
     return read(page, STEADY.replace("SCRIPT", f"({script})"))[0]
 
@@ -80,7 +80,7 @@ def texts(page: Any, css: str, count: int | None = None) -> list[str]:
 
 
 def in_looks(page: Any, *looks: tuple[int, bool]) -> Iterator[str]:
-    """The page in one width and scheme after another, drawn; gives `1280-light` and the like."""
+    """The page in one width and scheme after another, drawn; yields `1280-light` and the like."""
     for width, dark in looks or LOOKS:
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme="dark" if dark else "light")
@@ -93,7 +93,7 @@ def in_looks(page: Any, *looks: tuple[int, bool]) -> Iterator[str]:
 
 def click_in_motion(page: Any, css: str) -> None:
     """Click in one evaluate. Playwright's own click waits until the button has not moved for two
-    frames, which on a busy machine a page that plays a run may not grant it in time."""
+    frames, which may take too long while the page plays a run on a busy machine."""
     page.evaluate("(css) => document.querySelector(css).click()", css)
 
 

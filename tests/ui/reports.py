@@ -1,4 +1,4 @@
-"""A report read as a browser reads it: what is sealed in the file, opened and put together again.
+"""A report read as a browser reads it: its compressed parts are unpacked and its deltas applied.
 The second reader of the format; the first is `ui/report/assets/recording.js`."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Place:
 
 
 def last_timeline(events: Sequence[Event]) -> Value:
-    """The pipeline picture of a run's report where the file ends."""
+    """The value of the pipeline picture at the last stop of a run's report."""
     report = Report(report_html(events))
     return report.pictures(Place(report.stops - 1))["timeline"]
 
@@ -128,7 +128,7 @@ def sealed_in(html: str, name: str) -> str:
 
 
 def unpack_value(value: Value) -> Value:
-    """A board's value as its picture sees it: the dicts out of their texts, without the stamp."""
+    """A board's value as its picture sees it: dicts instead of their JSON texts, no stamp `n`."""
     return {key: _unpack(inner) for key, inner in value.items() if key != "n"}
 
 

@@ -1,5 +1,5 @@
-"""The pictures of a routed run against its events: which SSMs draft in each round, where that
-changed and why, whose token each node of a fused tree is."""
+"""Checks of a routed run's pictures against its events: which SSMs draft in each round, where that
+changed and why, and which SSM's token each node of a fused tree is."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ ARTIFACTS = Path(__file__).parents[2] / "artifacts"
 OpenPage = Callable[..., Any]
 Axe = Callable[..., list[str]]
 Served = tuple[str, Context]
-# What Gradio's own script says when a page with an open stream is left.
+# Errors that Gradio's own script logs when a page with an open stream is left.
 LEAVING = (
     "AbortError",
     "Connection errored out",
@@ -71,7 +71,7 @@ class Stage:
         return self.url, self.context
 
     def clear(self) -> None:
-        """Nothing is measured, no run goes on, and the log is empty."""
+        """Stop studies and runs, and empty the log."""
         self.context.conductor.close()
         self.worker.clear()
         store: Any = self.context.store
@@ -94,7 +94,7 @@ def open_stage(folder: Path, tabs: Sequence[str] = ()) -> Iterator[Stage]:
 def serve_page(
     folder: Path, worker: Any, tabs: Sequence[str] = ()
 ) -> Iterator[tuple[str, Context]]:
-    """A server before `worker`, with a store of its own in `folder`; `tabs` empty: all of them."""
+    """A server with `worker` and a store of its own in `folder`; `tabs` empty: all of them."""
     with RunStore(log_at(folder / "runs.db")) as store:
         access = Access("127.0.0.1")
         context = make_context(worker, store, access, "specinfer", RunQuery, EXPORTS, race=False)
@@ -108,7 +108,7 @@ def serve_page(
 def wait_notice(
     page: Any, words: str | re.Pattern[str], where: str = "live", timeout: float = WAIT_MS
 ) -> None:
-    """Wait until the notice says it."""
+    """Wait until the notice has these words."""
     page.locator(f"#{where}-notice").get_by_text(words).first.wait_for(timeout=timeout)
 
 
@@ -132,15 +132,16 @@ def shows(page: Any, name: str, words: str) -> None:
 
 
 def ran(page: Any) -> Any:
-    """A run from the press of Run to its end, drawn; the page."""
+    """Press Run and wait until the run has ended and is drawn; return the page."""
     page.click("#live-run")
     wait_run(page)
     return wait_drawn(page)
 
 
 def ran_again(page: Any, context: Context) -> Any:
-    """A further run: the words of the one before stand there until it begins; the page."""
-    # Of all tabs: another one that asks for its header meanwhile is the latest.
+    """Run again. The notice shows the words of the run before until the new one begins, so that the
+    end of the new one is awaited on the server first. Returns the page."""
+    # All browser tabs, since the latest request may be another tab's, for its header.
     before = [(desk, desk.player) for desk in desks_of(context)]
     page.click("#live-run")
     until(page, lambda: any(d.player is not old and d.player.source.is_done for d, old in before))
@@ -154,14 +155,14 @@ def desk_of(context: Context, board: str = "live") -> TabSession:
 
 
 def desks_of(context: Context, board: str = "live") -> list[TabSession]:
-    """The server's sessions of the tabs with a run, the one that asked for something last behind
-    the others."""
+    """The server's sessions of the tabs with a run; the one that asked for something last comes
+    last."""
     desks = [desk for (_, name), desk in context.tab_sessions._sessions.items() if name == board]
     return [desk for desk in desks if desk.player]
 
 
 def open_latest_run(page: Any) -> Any:
-    """The latest run, opened in Sessions and drawn; the page."""
+    """Open the latest run in Sessions; return the page once it is drawn."""
     sessions(page)
     page.locator(".sp-open").first.click()
     wait_notice(page, "Finished: ", "sessions")
@@ -169,7 +170,7 @@ def open_latest_run(page: Any) -> Any:
 
 
 def wait_drawn(page: Any, where: str = "live") -> Any:
-    """Wait until the pictures show the end of a run too, frames after the notice says it."""
+    """Wait until the pictures show the end of a run, which they do frames after the notice."""
     page.locator(f"#{where}-figures .ss-state:not([data-state=running])").wait_for(state="attached")
     at_rest(page)
     return page
@@ -190,7 +191,7 @@ def close_drawer(page: Any) -> Any:
 
 
 def run_tools(page: Any) -> Any:
-    """The page with what is done seldom with the opened run in sight; it stays open."""
+    """The page with the menu of further actions on the opened run open."""
     if not page.locator("#sessions-tools").is_visible():
         page.click("#sessions-more")
     page.locator("#sessions-delete").wait_for()
@@ -220,14 +221,14 @@ ALL_PANES = """
 
 
 def all_panes(page: Any) -> Any:
-    """The page with every pane of the dock in sight, one below the other: what is not in sight is
-    not drawn."""
+    """The page with every pane of the dock in sight, one below the other: a pane out of
+    sight is not drawn."""
     page.add_style_tag(content=ALL_PANES)
     return page
 
 
 def speed(page: Any, choice: str, where: str = "live") -> None:
-    """How runs play: `full`, `step`, or rounds per second."""
+    """Choose how runs play: `full`, `step`, or rounds per second."""
     page.select_option(f"#{where}-speed", choice)
 
 
@@ -246,10 +247,10 @@ def every_setting(page: Any) -> Any:
 
 def wait_form_settled(page: Any) -> Any:
     """Wait until the form is at rest: what was entered is known to the server, and what it answers
-    is shown; the page.
+    is shown; return the page.
 
-    A box that comes into sight, and a field with a new value, ask the server a frame later: for
-    CALM frames in succession nothing is asked.
+    A box that comes into sight, and a field with a new value, ask the server a frame later: the
+    form is at rest when nothing is asked for more than CALM frames in succession.
     """
     page.evaluate("() => { window.specscopeCalm = 0; }")
     page.wait_for_function(AT_REST, arg=CALM)
@@ -274,10 +275,10 @@ def text_box(page: Any, name: str) -> Any:
 
 
 def choose(page: Any, name: str, option: str) -> None:
-    """An option of a menu, such as `preset`, as a visitor does it; its meaning may stand behind.
-    The fields are in the drawer, which is left open."""
+    """Choose an option of a menu, such as `preset`, as a visitor does. The option may go on with
+    its meaning in brackets. Fields are in the drawer, which is left open."""
     if name.startswith("field-"):
-        # What was chosen before may change this menu.
+        # An earlier choice may change this menu.
         wait_form_settled(open_drawer(page))
     page.locator(f"#{name} input").click()
     words = re.compile(rf"^{re.escape(option)}( \(|$)")
@@ -296,7 +297,7 @@ def shot(page: Any, name: str) -> None:
 
 
 def shot_in_motion(page: Any, name: str, full_page: bool = False) -> None:
-    """The same of what is in sight, while requests run."""
+    """A picture like that of `shot`, but of what is in sight and while requests run."""
     if os.environ.get("BROWSER_SHOTS") == "1":
         ARTIFACTS.mkdir(exist_ok=True)
         page.screenshot(path=ARTIFACTS / f"{name}.png", full_page=full_page)
@@ -308,7 +309,7 @@ def sessions(page: Any) -> None:
 
 
 def until(page: Any, condition: Callable[[], bool]) -> None:
-    """Wait for what happens on the server, as long as for what the page shows."""
+    """Wait until a condition holds on the server, at most WAIT_MS, as for the page."""
     for _ in range(WAIT_MS // 50):
         if condition():
             return

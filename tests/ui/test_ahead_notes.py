@@ -1,4 +1,4 @@
-"""Drafting ahead and at once: times, hits, misses and notes equal the events."""
+"""Drafting ahead, and SSMs that draft at once: times, hits, misses and notes are the events'."""
 
 from __future__ import annotations
 
@@ -176,7 +176,8 @@ def test_what_auto_found_is_reported_in_order_and_as_what_the_run_goes_on_with()
 
 
 def guesses_of(events: list[Event], until: int) -> dict[str, int]:
-    """Rounds for which guesses were made, and the drafts used of them."""
+    """As far as round `until`: in how many rounds there were guesses, how many of these were
+    used."""
     by_event = [event.ahead for event in rounds_of(events) if event.round <= until]
     uncertain = [[entry for entry in entries if not entry.is_certain] for entries in by_event]
     used = sum(entry.hit for entries in uncertain for entry in entries)

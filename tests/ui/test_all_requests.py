@@ -79,7 +79,7 @@ def test_own_requests_are_marked_and_others_have_no_text(scene: Scene) -> None:
     assert mine["why"] == "of all requests the likeliest 6 of 11"
     assert theirs["why"] == "of all requests the likeliest 6 of 11" and value["decided"] == ""
     assert theirs["state"] == "waits for 2 rounds"
-    assert value["reason"] == PART.reason, "of the pass made last"
+    assert value["reason"] == PART.reason, "the reason of the latest pass"
     assert value["pool"] == "2 of 8 places are taken; 4 requests wait in the queue."
     assert [lane["busy"] for lane in value["lanes"].values()] == [0.51, 0.0]
 

@@ -158,7 +158,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[gr.Blocks]:
 
 
 def test_gradio_looks_for_work_at_our_pace(page: gr.Blocks) -> None:
-    """It has no public setting for it: one that has another name some day must be noticed."""
+    """Gradio has no public setting for it: the test fails if a later version renames the private
+    ones."""
     usual = gr.Blocks()
     usual.queue()
     assert 0 < usual._queue.sleep_when_free <= 0.05
@@ -189,7 +190,7 @@ def test_no_event_shows_its_progress_control_hidden_is_not_enough(page: gr.Block
 
 
 def repeated_events(events: Iterable[tuple[Callable[..., Any] | None, str]]) -> list[Any]:
-    """Handlers of event data that Gradio may ask with the data of an earlier press."""
+    """Handlers that take event data and may be called with the data of an earlier press."""
     return [
         handler
         for handler, mode in events

@@ -26,7 +26,7 @@ TABS = ("live", "sessions")
 
 FILLED = """() => ["tree", "inspector", "figures", "strip"]
   .every((name) => document.querySelector(`#live-${name}`).innerText.trim())"""
-# Live alone has the clock of the race: a log has no times of plain decoding's passes.
+# Without the race's clock, which only Live has: a log has no times of plain decoding's passes.
 BOARD = """(where) => ["figures", "strip"].map((name) =>
   document.querySelector(`#${where}-${name} .ss-body`).innerText
     .replace(/\\n(clock\\n)?time\\npasses/, ""))"""
@@ -37,7 +37,7 @@ PLACES = [*(f"live-{name}" for name in PICTURES), "preset", "prompt"]
 
 
 def places(page: Any) -> list[dict[str, int]]:
-    """The layout, on a notebook and on a projector."""
+    """Where the parts are, in windows of 1920x1080 and 1280x800."""
     results = []
     for width, height in ((1920, 1080), (1280, 800)):
         page.set_viewport_size({"width": width, "height": height})
@@ -54,10 +54,10 @@ def test_a_run_is_shown_replayed_deleted_measured_and_proved_and_nothing_moves(
     page = sites.wait_ready(browser_page(url))
     page.evaluate("() => document.fonts.ready.then(() => true)")
     tops = places(page)
-    page.locator("#live-figures .ss-tools").hover()  # on a board they fold into one
+    page.locator("#live-figures .ss-tools").hover()  # a board's buttons fold into one
     page.click("#live-race")
     sites.wait_notice(page, "there is no run yet")
-    assert places(page) == tops, "an error"
+    assert places(page) == tops, "an error moves nothing"
     page.click("#example-dialogue")  # an example runs on click
     sites.wait_notice(page, "Finished: ")
     sites.wait_drawn(page)
@@ -76,18 +76,18 @@ def test_a_run_is_shown_replayed_deleted_measured_and_proved_and_nothing_moves(
     replay_and_delete(page, context, board)
     turn_to(page, "Live")
     sites.ran_again(page, context)
-    page.locator("#live-figures .ss-tools").hover()  # on a board they fold into one
+    page.locator("#live-figures .ss-tools").hover()  # a board's buttons fold into one
     page.click("#live-race")
     page.locator("#live-figures .ss-race-same").get_by_text("same text").wait_for()
     sites.wait_notice(page, "Identical: plain decoding with the same seed writes the same")
     page.locator("#live-figures .ss-race-speed").get_by_text("3 repeats").wait_for()
-    assert places(page) == tops, "figures, a proof, a baseline"
+    assert places(page) == tops, "figures, a proof and a baseline move nothing"
     sites.number_box(sites.open_drawer(page), "sampling-top_p").fill("7")
     page.locator("#live-validity").get_by_text("top_p is 7").wait_for()
 
 
 def replay_and_delete(page: Any, context: Context, board: list[str]) -> None:
-    """In Sessions: the same pictures, round by round; deleted only when asked twice."""
+    """In Sessions: the same pictures, round by round; deleted only after a second click."""
     sites.open_latest_run(page)
     assert EXAMPLES[0][1][:20] in page.locator("#sessions-runs").inner_text()
     assert context.store.runs(RunQuery()).total == 1
@@ -116,7 +116,7 @@ def replay_and_delete(page: Any, context: Context, board: list[str]) -> None:
     page.locator("#sessions-runs").get_by_text("No runs yet").wait_for()
     closed = page.locator("#sessions-notice").get_by_text("Open a run from the list.")
     closed.wait_for(state="attached")
-    closed.wait_for(state="hidden")  # there is none
+    closed.wait_for(state="hidden")  # no run is open, so no notice is shown
     page.locator("#sessions-scrubber").wait_for(state="hidden")  # no empty pictures
     assert context.store.runs(RunQuery()).total == 0
 
@@ -127,7 +127,7 @@ def num_stopped(worker: Any) -> int:
 
 
 def pressed_at_once(page: Any, button: str) -> None:
-    """A button, and Stop in the same moment."""
+    """Press a button, and Stop in the same moment."""
     page.evaluate(
         """(button) => { document.querySelector(`#live-${button}`).click();
       document.querySelector("#live-stop").click(); }""",
@@ -147,7 +147,7 @@ def test_stop_keeps_what_was_written_and_is_never_lost(
     page.click("#live-run")
     sites.wait_notice(
         page, re.compile(r"Writing: [1-9]")
-    )  # Run after Stop runs; a question needs a token
+    )  # Run works after Stop; the race below needs a token
     page.locator("#live-stop").press("Enter")
     sites.wait_notice(page, "Stopped: ")
     sites.wait_drawn(page)
@@ -195,7 +195,7 @@ def test_a_page_that_is_left_while_it_writes_says_so_once_and_breaks_nothing(
     page.click("#live-run")
     sites.wait_notice(page, "Writing: ")
     page.locator(".sp-state-running").wait_for()
-    # Going in earnest would abort the stream, which a browser logs as an error.
+    # Leaving the page would abort the stream, which a browser logs as an error.
     page.evaluate("() => dispatchEvent(new Event('pagehide'))")
     page.locator("#live-stop").press("Enter")
     sites.wait_notice(page, "Stopped: ")
@@ -289,7 +289,7 @@ def test_the_keyboard_runs_steps_and_selects(short: Served, browser_page: OpenPa
     page = sites.wait_ready(browser_page(short[0]))
     page.locator("#live-scrubber .ss-speed").wait_for()
     steps = page.locator("#live-scrubber .ss-steps").all_text_contents()
-    assert steps == ["‹round›", "◂stage▸"], "what a button steps by is written beside it"
+    assert steps == ["‹round›", "◂stage▸"], "what a button steps by is written next to it"
     sites.speed(page, "step")
     page.keyboard.press("r")
     sites.wait_notice(page, "Engine finished, you are at round 0 of 8")
@@ -318,7 +318,7 @@ def test_the_keyboard_runs_steps_and_selects(short: Served, browser_page: OpenPa
     page.locator("#live-play").get_by_text("▶").wait_for()
     page.keyboard.press("s")
     page.fill("#prompt textarea", "r s . ,")
-    assert page.input_value("#prompt textarea") == "r s . ,", "keys are letters where one types"
+    assert page.input_value("#prompt textarea") == "r s . ,", "in a text box keys are letters"
 
 
 COMPONENT = """(id) =>
@@ -328,7 +328,7 @@ COMPONENT = """(id) =>
 def test_steps_answers_that_were_overtaken_and_slow_motion(
     site: OpenSite, browser_page: OpenPage
 ) -> None:
-    # Rounds enough for a busy machine: they pass at two a second whether it draws them or not.
+    # Enough rounds for a busy machine: they are played at two a second, drawn or not.
     url, context = site(recorded(40))
     page = sites.wait_ready(browser_page(url))
     sites.speed(page, "step")
@@ -347,7 +347,7 @@ def test_steps_answers_that_were_overtaken_and_slow_motion(
     here = run_lines(desk.frame())[0].text
     sites.wait_notice(page, here)
     at_rest(page)
-    assert run_lines(desk.frame())[0].text == here, "it stands still"
+    assert run_lines(desk.frame())[0].text == here, "the replay stands still"
     sites.speed(page, "full")
     sites.wait_notice(page, "Finished: ")
 
@@ -368,7 +368,7 @@ def an_older_answer_is_not_shown(page: Any) -> None:
             route.fulfill(response=answers[place])
 
     page.route("**/run/predict**", hold_the_first)
-    page.locator("button#live-step:enabled").wait_for()  # a key of a button that waits is no key
+    page.locator("button#live-step:enabled").wait_for()  # a button that waits ignores its key
     page.keyboard.press(".")
     sites.until(page, lambda: 0 in answers)  # else the server may take the second step first
     page.keyboard.press(".")
@@ -376,7 +376,7 @@ def an_older_answer_is_not_shown(page: Any) -> None:
     sites.until(page, lambda: len(answers) == 2)
     with page.expect_response("**/run/predict**"):
         calls[0].fulfill(response=answers[0])
-    for _ in range(3):  # it would be drawn by then
+    for _ in range(3):  # the older answer would be drawn by then
         frames(page)
     at_rest(page)
     sites.wait_notice(page, "you are at round 1 of 40, combined.")

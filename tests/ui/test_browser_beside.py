@@ -19,7 +19,7 @@ pytestmark = pytest.mark.browser
 
 TABS = ("live", "sessions")
 
-# Both at once: the page may still be scrolling to them.
+# Both are read at once, since the page may still be scrolling to them.
 TOPS = """() => ["one", "two"].map((half) =>
   document.querySelector(`#pair-${half}-strip`).getBoundingClientRect().top)"""
 NUMBER = "() => document.querySelector('#pair-scrub input[type=number]').value"
@@ -35,7 +35,7 @@ def test_two_runs_stand_side_by_side_and_are_moved_together(
     page = sites.wait_ready(browser_page(url, still=True))
     choosing_can_be_left(page, first, second)
     open_run(page, second)
-    assert not page.locator("#pair-one-strip").count(), "built, but not there until asked for"
+    assert not page.locator("#pair-one-strip").count(), "not on the page until asked for"
     page.click("#sessions-compare")
     page.locator("#sessions-choose").get_by_text("Choose the second run").wait_for()
     page.locator("#sessions-runs .sp-selected[inert]").wait_for()
@@ -68,7 +68,7 @@ def test_two_runs_stand_side_by_side_and_are_moved_together(
 
 
 def choosing_can_be_left(page: Any, other: str, newest: str) -> None:
-    """Choosing a second run; then another run is opened as ever."""
+    """Cancel choosing a second run; then another run is opened alone."""
     open_run(page, newest)
     sites.run_tools(page).click("#sessions-compare")
     page.get_by_role("button", name="Cancel comparing").click()
@@ -80,7 +80,7 @@ def choosing_can_be_left(page: Any, other: str, newest: str) -> None:
 
 
 def both_are_moved(page: Any) -> None:
-    """Under one bar: a selection, a step, a round, a pull at the slider, and playing."""
+    """Both runs follow a selection, a step, the next round, an entered round, and playing."""
     box = page.locator("#pair-scrub input[type=number]")
     last = box.input_value()
     decoded.click_round(page, 2, "pair-one")

@@ -33,7 +33,7 @@ GLYPHS = str.maketrans({" ": "␣", "\n": "↵", "\t": "⇥"})
 
 FIGURES = """(keys) => keys.map((key) =>
   document.querySelector(`#live-figures [data-key=${key}] .ss-figure-value`).textContent)"""
-# What the panels say of the selected round, in one look. Chips are a list for each drafter, in the
+# What the panels say of the selected round, read at once. Chips are a list for each drafter, in the
 # order drawn (by depth).
 ROUND = """() => {
   const one = (css) => document.querySelector(css)?.innerText ?? null;
@@ -66,9 +66,11 @@ VOTE = """(where) => [".ss-vote-said", ".ss-votes"].map((css) =>
 
 
 def decode(page: Any, context: Context, preset: str, **fields: str) -> decoded.Recorded:
-    """A run under a preset and some fields of its own, with every picture drawn; the first on a
-    page is asked for with `prepare`."""
-    sites.choose(sites.open_drawer(page), "preset", preset)  # closed, it would run at once
+    """A run with a preset and some changed fields, until every picture is drawn. The first run of a
+    page is made with `decoded.prepare` and `run_form` instead."""
+    sites.choose(
+        sites.open_drawer(page), "preset", preset
+    )  # with the drawer closed it would run at once
     meant = SpeculationConfig.preset(preset)
     for name in ("combine", "length", "pipeline"):  # the server fills in the fields
         sites.shows(page, name, getattr(meant, name))
@@ -98,7 +100,7 @@ def count_completed(context: Context) -> int:
 
 
 def round_of(page: Any, number: int) -> dict[str, Any]:
-    """What the panels say of a round, selected by its text."""
+    """Select a round by its text; return what the panels say of it."""
     decoded.select_round(page, number)
     return dict(page.evaluate(ROUND))
 
@@ -129,7 +131,7 @@ def check_grid(shown: dict[str, Any], run: decoded.Recorded, number: int) -> Non
 
 
 def check_dropped(shown: dict[str, Any], run: decoded.Recorded, number: int) -> None:
-    """What lost the vote, or its place, is dotted in the tree."""
+    """Proposals that lost the vote, or their place in the tree, are dotted."""
     tree, drafted = run.combined[number], run.drafted[number]
     paths: dict[tuple[str, int], tuple[int, ...]] = {}
     for draft in drafted.drafts:
@@ -140,7 +142,7 @@ def check_dropped(shown: dict[str, Any], run: decoded.Recorded, number: int) -> 
 
 
 def check_weights_line(page: Any, run: decoded.Recorded) -> None:
-    """It has a point for each round and ends where the recorded weights do."""
+    """The lines of weights have a point for each round and end where the recorded weights do."""
     label = page.locator("#live-proposals .ss-mini-svg").get_attribute("aria-label")
     rounds = [(number, tree.weights) for number, tree in enumerate(run.combined) if tree.weights]
     assert f"Weights over {len(rounds)} rounds" in label
@@ -242,7 +244,7 @@ def check_sums(page: Any, run: decoded.Recorded) -> None:
 
 
 def time_in(words: str, before: str) -> float:
-    """The milliseconds that stand before a word."""
+    """The milliseconds that a text has before a word."""
     match = re.search(rf"([\d.]+) (ms|s) {before}", words)
     assert match, words
     return float(match[1]) * (1000 if match[2] == "s" else 1)
@@ -341,7 +343,7 @@ def test_lengths_lanes_and_drafts_ahead_are_recorded(
     for source in others:
         source.cancel()
     ahead = [completed.round for completed in both.completed if completed.ahead]
-    assert ahead, "both drafted and verified at once"
+    assert ahead, "some drafts were made while another request was verified"
     check_sums(other, both)
     check_ahead(round_of(other, ahead[-1]), both, ahead[-1])
     assert not sites.overflows(other)
@@ -372,7 +374,7 @@ def test_a_newcomer_goes_through_lesson_1(real: sites.Served, browser_page: site
     all_ssms_are_seen_at_once(page)
 
 
-# Rows of Who that are not whole in the part that is seen.
+# How many rows Who has, and how many of them are not wholly in sight.
 HIDDEN_ROWS = """() => {
   const { bottom } = document.querySelector("#live-proposals .ss-scroll").getBoundingClientRect();
   const rows = [...document.querySelectorAll("#live-proposals tbody tr")];
@@ -428,7 +430,7 @@ def test_why_the_length_changed_is_two_clicks_from_the_opening_preset(
     assert re.match(r"Round \d+, goodput: ssm-.* drafted \d+ deep", said)
     becomes(page, LENGTH_SAID, [said, ""])
     before = count_completed(context)
-    sites.choose(page, "preset", "minions")  # at once: the prompt's run has ended
+    sites.choose(page, "preset", "minions")  # it runs at once: a run of the prompt has ended
     sites.until(page, lambda: count_completed(context) > before)
     decoded.wait_finished(page)
     assert ", trend: " in length_said(context)

@@ -34,8 +34,8 @@ def requests(context: Context) -> list[Any]:
     return list(worker.requests)
 
 
-# Counts the presses of the button that the page presses itself, and keeps account of the timers
-# that wait until the hand is still (ui/shared/assets/changed.js).
+# Counts how often the page clicks its button `live-rerun`, and keeps the timers that wait until the
+# visitor has stopped changing controls (ui/shared/assets/changed.js).
 WATCH_HAND = """() => {
   window.reruns = 0;
   window.stirring = new Set();
@@ -52,7 +52,8 @@ WATCH_HAND = """() => {
 
 
 def still(page: Any, reruns: int) -> Any:
-    """Wait until the page has pressed what it is going to press for what was done; the page."""
+    """Wait until the page has made every rerun it is going to make: `reruns` in all. Returns the
+    page."""
     for _ in range(2):
         wait_form_settled(page)
         page.wait_for_function("() => stirring.size === 0")
@@ -60,7 +61,8 @@ def still(page: Any, reruns: int) -> Any:
     return page
 
 
-# Within the page, whose timers also tell when the hand is still: a slow machine slows both.
+# Presses timed by the page, whose timers also measure the pause after them: a slow machine slows
+# both.
 PRESSES = """async (box, presses) => {
   for (let i = 0; i < presses; i += 1) {
     box.stepDown();
@@ -71,7 +73,7 @@ PRESSES = """async (box, presses) => {
 
 
 def count(page: Any, name: str, presses: int) -> None:
-    """Down, step by step, as with an arrow that is pressed again and again."""
+    """Step a number down, as an arrow key does that is pressed again and again."""
     number_box(page, f"sampling-{name}").evaluate(PRESSES, presses)
 
 
@@ -115,7 +117,7 @@ def test_a_preset_beside_a_finished_run_of_the_same_prompt_runs_at_once(
     page = wait_ready(browser_page(url, width=390, height=844))
     page.evaluate(WATCH_HAND)
     page.locator("#prompt textarea").fill("A prompt")
-    choose(page, "preset", "sequence")  # not covered by the prompt, which has the focus
+    choose(page, "preset", "sequence")  # the prompt, which has the focus, does not cover the menu
     still(page, 1)
     assert not requests(context)  # nothing was run yet
     becomes(page, PRESET_LABEL, "Preset (then Run)")
@@ -140,7 +142,7 @@ NOTHING = {"__type__": "update"}
 
 
 def fields_that_come_one_by_one(page: Any, context: Context) -> None:
-    """A form between two presets is not run; with all of the fields there, it is."""
+    """A form with fields of two presets is not run; once all fields have arrived, it is."""
     answers: list[int] = []
 
     def only_the_first_fields(route: Any) -> None:
@@ -149,7 +151,7 @@ def fields_that_come_one_by_one(page: Any, context: Context) -> None:
             return route.continue_()
         answer = route.fetch()
         document = answer.json()
-        # What was chosen and the drafters; the other fields are as good as still on their way.
+        # Only the choice and the drafters arrive; the other fields do not change yet.
         document["data"] = [*document["data"][:2], *(NOTHING for _ in document["data"][2:])]
         answers.append(len(document["data"]))
         route.fulfill(response=answer, json=document)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.browser
 TABS = ("live", "compare")
 PICTURES = [f"#compare-{name}" for name in ("progress", "studies", "compared", "ratios")]
 PICTURES += [f"#compare-{name}" for name in ("portions", "rounds", "rates", "texts")]
-# What the tab shows of a comparison, in one look.
+# What the tab shows of a comparison, read at once.
 SHOWN = """() => {
   const all = (css) => [...document.querySelectorAll(css)];
   return {
@@ -38,7 +38,7 @@ SHOWN = """() => {
     markup: all("[id^=compare-] :is(img, script, iframe)").length,
   };
 }"""
-# How many cells of the column of speed-ups are not whole in the box that scrolls sideways.
+# How many cells of the column of speed-ups the box that scrolls sideways cuts off.
 SPEED_UPS_CUT = """() => {
   const { right } = document.querySelector(".ss-compared-scroll").getBoundingClientRect();
   return [...document.querySelectorAll("#compare-compared td[data-key=ratio]")]
@@ -58,14 +58,14 @@ WHOLE = {
 
 @pytest.fixture
 def lab(stage: Stage) -> Stage:
-    """The page with no run and no study; `lab.play(script)` as the stage's own."""
+    """The page with no run and no study."""
     stage.clear()
     return stage
 
 
 @pytest.fixture
 def whole(stages: Callable[..., Stage]) -> Stage:
-    """The same with every tab, and the address that names what is open."""
+    """Like `lab`, with every tab, and with an address that names what is open."""
     stage = stages(())
     stage.clear()
     return stage
@@ -78,7 +78,7 @@ def compare_tab(page: Any) -> Any:
 
 
 def bar_says(page: Any, words: str) -> None:
-    """Wait until the bar says it."""
+    """Wait until the progress bar has these words."""
     page.locator("#compare-progress").get_by_text(words).first.wait_for()
 
 
@@ -87,7 +87,7 @@ def press(page: Any, name: str) -> None:
 
 
 def tick(page: Any, *names: str) -> None:
-    """These presets, beside plain decoding, and no others."""
+    """Choose these presets and no others."""
     boxes = page.locator("#compare-configurations")
     for name in ("sequence", "specinfer", "minions"):
         boxes.get_by_label(name, exact=True).set_checked(name in names)
@@ -99,7 +99,7 @@ def few_tokens(page: Any) -> None:
 
 
 def hostile_differing(request: Request, run_id: str) -> list[Event]:
-    """Runs of hostile text whose plain twin has another token 3, by far the better one."""
+    """Runs of hostile text; plain decoding has another, far more probable token 3."""
     events = synthetic_run(8, run_id=run_id, hostile=True)
     events[0] = with_request(events[0], request)
     return events if request.speculation.drafters else plain_twin(events, 0.5, 3)
@@ -201,7 +201,7 @@ def test_on_a_narrow_page_hostile_texts_differ_and_past_comparisons_go(
     sites.in_sight(page, "#prompt textarea", "#live-run")
 
 
-# From now on `window.seen`: how far the study is by the header; `apart`: where the bar differs.
+# Keeps in `window.seen` the progress that the header shows, in `apart` where the bar differs.
 WATCHED = """() => {
   const [head, bar] = ["#header .sp-state", "#compare-progress .sp-study-words"]
     .map((css) => document.querySelector(css));
@@ -218,7 +218,7 @@ WATCHED = """() => {
 
 
 def header_and_bar_agree(page: Any, conductor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However far the study is whenever one of the two asks."""
+    """Header and bar show the same progress, even if it grows each time that it is read."""
     counts, progress = count(1), conductor.progress
     monkeypatch.setattr(conductor, "progress", lambda: replace(progress(), done=next(counts)))
     page.evaluate(WATCHED)

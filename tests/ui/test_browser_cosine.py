@@ -1,5 +1,5 @@
-"""Two requests at once under preset and schedule `cosine`, each of a visitor, in Chromium: who
-drafts, whose token each node is and what each request is granted are the recorded events."""
+"""Two visitors' requests at once with preset and schedule `cosine`, in Chromium: the SSMs that
+draft, the SSM of each node and the nodes granted to each request are those of the events."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WATCH = """() => { window.seen = {}; setInterval(() => {
 GRANTED = "(where) => document.querySelector(`#${where}-lengths .ss-choice-granted`).textContent"
 
 
-# Of the panel in which there are two.
+# The panel has it while two requests are decoded.
 SECOND_ROW = "#requests .sp-requests tbody tr:nth-child(2)"
 
 
@@ -74,7 +74,7 @@ def test_two_requests_are_drawn_as_they_were_recorded(
     for own, other, seen in zip(runs, reversed(runs), states, strict=True):
         assert speculation_of(own) == ("cosine", "fused", "across")
         assert sum(grant_of(round_event).num_live == 2 for round_event in own.completed) > 10, (
-            "not at once"
+            "the requests were not decoded at once"
         )
         check_panel(seen, own, other)
     for page, run in zip(pages, runs, strict=True):
@@ -102,7 +102,7 @@ def grant_of(round_event: RoundCompleted) -> Any:
 def check_panel(
     seen: Sequence[dict[str, Any]], own: decoded.Recorded, other: decoded.Recorded
 ) -> None:
-    """Nodes, length, SSMs, group and sentence of every state that was shown with both requests."""
+    """Check nodes, length, SSMs, group and sentence of every state with both requests."""
     compared = 0
     for state in seen:
         if len(state["rows"]) != 2 or any(row["round"] == "0" for row in state["rows"]):
@@ -129,7 +129,8 @@ def check_panel(
     assert compared, "never were both requests in the panel"
 
 
-# The visitor's two clicks: the preset's menu, and its entry. Nothing else is pressed.
+# The dock's tab, whether the first row of its table of parts is in sight, and whether all rows of
+# proposals are drawn.
 ANSWERED = """() => { const dock = document.querySelector("#live-dock");
   const box = (node) => node?.getBoundingClientRect();
   const [edge, row] = [box(dock), box(dock.querySelector(".ss-parts-rows tbody tr"))];
@@ -141,7 +142,8 @@ ANSWERED = """() => { const dock = document.querySelector("#live-dock");
 def test_from_the_opened_page_two_clicks_say_which_drafter_serves_what(
     real: sites.Served, browser_page: sites.OpenPage
 ) -> None:
-    """On a laptop's screen: the preset runs beside the recorded run, and the dock opens on Who."""
+    """At 1280x800 the two clicks are on the preset's menu and on its entry: the preset runs at
+    once, since the page opened with a recorded run, and the dock opens on Who."""
     url, context = real
     record_opening(context)
     while context.opening.source() is None:
@@ -154,7 +156,9 @@ def test_from_the_opened_page_two_clicks_say_which_drafter_serves_what(
     page.locator("#live-dock .sp-dock-tab", has_text="Why").click()
     sites.choose(page, "preset", "specinfer")
     sites.wait_run(page)
-    assert page.locator("#live-dock").get_attribute("data-at") == "why", "the visitor has chosen"
+    assert page.locator("#live-dock").get_attribute("data-at") == "why", (
+        "the visitor's choice of a tab stays"
+    )
     chips_stay_beside_the_tabs(page)
 
 
@@ -167,12 +171,12 @@ BESIDE = """() => {
 
 
 def chips_stay_beside_the_tabs(page: Any) -> None:
-    """On other tabs they have no counts and fit a shorter line; back on Live they are fitted
+    """On other tabs the chips have no counts and fit a shorter line; back on Live they are fitted
     again."""
     becomes(page, BESIDE, True)
     sites.sessions(page)
     becomes(page, BESIDE, True)
-    # A line that is drawn while another tab is open.
+    # The line is laid out anew while another tab is open.
     page.set_viewport_size({"width": 1290, "height": 800})
     at_rest(page)
     sites.turn_to(page, "Live")
@@ -181,7 +185,7 @@ def chips_stay_beside_the_tabs(page: Any) -> None:
 
 
 def check_pictures(page: Any, run: decoded.Recorded, where: str = "live") -> None:
-    """The strip of all rounds; sentence, nodes and grant of some of each kind."""
+    """The strip of all rounds; sentence, nodes and grant of one round of each kind."""
     routed.check_strip(page, run, where)
     sites.wait_notice(page, "Which drafter served which part of the text: ", where)
     meant = page.locator(f"#{where}-routing .ss-parts-meant")
@@ -230,7 +234,7 @@ def check_grant(page: Any, event: RoundCompleted, where: str) -> None:
 
 
 def check_sessions(page: Any, context: Context, run: decoded.Recorded) -> None:
-    """The same of the stored run, found by its prompt."""
+    """Check the same pictures in Sessions; the run is found by its prompt."""
     sites.sessions(page)
     row = page.locator("#sessions-runs tr", has_text=run.started.prompt[:30])
     row.locator(".sp-open").click()

@@ -28,7 +28,7 @@ def live(stages: Any) -> Stage:
 
 INSIDE = """() => [...document.querySelectorAll("#live-mask .ss-mask-on")]
   .map((cell) => [Number(cell.dataset.row), Number(cell.dataset.column)]).sort()"""
-# The tokens whose names are to be seen, each right of where its row and its column meet.
+# The row of each name in sight, and whether the name is right of where its row and column meet.
 NAMED = """() => [...document.querySelectorAll("#live-mask .ss-mask-name")]
   .filter((name) => getComputedStyle(name).display !== "none")
   .map((name) => {
@@ -42,7 +42,7 @@ SLOTS = """() => [...document.querySelectorAll("#live-mask .ss-slots")].map((str
   [...strip.querySelectorAll(".ss-slot[data-row]")].map((slot) =>
     [Number(slot.dataset.row), Number(slot.querySelector("small").textContent)]))"""
 
-# What looks otherwise than when it was last called with `true`: rows of the mask, slots that are
+# What looks different from the last call with `true`: rows of the mask, slots that are
 # outlined, slots that are tinted, nodes of the tree.
 HIGHLIGHTED = """(keep) => {
   const looks = new Map();
@@ -111,7 +111,7 @@ def mask_and_slots_are_the_trees(page: Any, live: Stage) -> None:
     assert len(path) > 3, "the root, two ancestors, the node"
     page.locator(f"#live-tree .ss-node[data-key='{deepest}']").hover()
     becomes(page, HIGHLIGHTED, [[deepest], [deepest], path, path], arg=False)
-    # In a low dock the name of the token that is pointed at; where rows are high enough, all.
+    # A low dock names only the token that is pointed at; with higher rows all are named.
     becomes(page, NAMED, [[deepest, True]])
     page.set_viewport_size({"width": 1920, "height": 1080})
     becomes(page, NAMED, [[node, True] for node in (-1, *nodes)])
@@ -128,7 +128,7 @@ BARS_BELOW = """() => {
 
 
 def why_and_the_temperature_are_read(page: Any, live: Stage) -> None:
-    """At the smaller size."""
+    """In a window of 1280x800."""
     sites.dock(page, "why")
     page.locator("#live-tree .ss-node[data-key='0']").click()
     page.locator("#live-inspector .ss-bar").first.wait_for()
@@ -172,7 +172,7 @@ def what_if_draws_the_formula_and_says_predicted(page: Any, live: Stage) -> None
     desk = sites.desk_of(live.context)
     told = what_if_value(desk.frame(), desk.baseline)
     for acceptance, size, trip in ((0.5, 1, 0), (0.9, 8, 0), (0.9, 8, 100)):
-        # As the sliders have it: cost and size in powers of two.
+        # The sliders have cost and size as powers of two.
         for key, at in (("acceptance", acceptance), ("ratio", -2), ("size", math.log2(size))):
             page.evaluate(SLIDE, [key, at])
         page.evaluate(SLIDE, ["trip_ms", trip])

@@ -1,4 +1,4 @@
-"""Live and Sessions in a real Chromium: what is to be in sight is, at any size and large type."""
+"""Live and Sessions in a real Chromium: all that has to be in sight is, also in large type."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def live(stages: Any) -> Stage:
     return live_stage(stages)
 
 
-# How high the race is, and the lines of its sentence.
+# How many lines the race's sentence has, and how high the race is.
 RACE = """() => {
   const verdict = document.querySelector("#live-figures .ss-verdict");
   const line = parseFloat(getComputedStyle(verdict).lineHeight);
   const box = document.querySelector("[data-part=race]").getBoundingClientRect();
   return [Math.round(verdict.getBoundingClientRect().height / line), box.height];
 }"""
-# A thin bar that every system shows: a style of its own takes the place of the system's.
+# The width of the text's scrollbar: it has a style of its own, so that every system shows it.
 BAR = """() => getComputedStyle(
   document.querySelector("#live-strip .ss-scroll"), "::-webkit-scrollbar").width"""
 
 
-# Whether Run can be pressed; pixels of the preset's name that are cut.
+# Whether Run is in sight; how many pixels of the preset's name are cut.
 ROW_SEEN = "() => document.querySelector('#live-run').checkVisibility({ visibilityProperty: true })"
 PRESET_CUT = """() => {
   const field = document.querySelector("#preset input");
@@ -62,7 +62,7 @@ def large_type_takes_no_height_from_the_tree_and_the_text_says_that_it_goes_on(p
     large, higher = page.evaluate(RACE)
     assert (lines, large) == (1, 1) and higher < high + 14
     looks.large_type(page, False)
-    # On a notebook the dock gives up height for both.
+    # At 1280x800 the dock gives up height for text and tree.
     page.set_viewport_size({"width": 1280, "height": 800})
     looks.at_rest(page)
     ordinary = page.evaluate(HEIGHTS)
@@ -71,7 +71,7 @@ def large_type_takes_no_height_from_the_tree_and_the_text_says_that_it_goes_on(p
         large / small for large, small in zip(page.evaluate(HEIGHTS), ordinary, strict=True)
     )
     assert text > 1.15 and tree > 1.15
-    # With the room of the command row the dock has all bars; the row comes back by a button.
+    # In large type the command row is hidden, so that all bars fit in the dock; a button shows it.
     becomes(page, HIDDEN, [], ["why", [*ANSWERS["why"], "#live-inspector .ss-bar:last-child"]])
     becomes(page, ROW_SEEN, False)
     row = page.get_by_role("button", name="Prompt, preset and Run")
@@ -112,7 +112,7 @@ def test_live_is_one_screen_before_and_after_a_run(live: Stage, browser_page: Op
     beside_why_all_words_of_when_are_in_sight(page)
 
 
-# Of each pane the parts that answer its question.
+# The parts of each pane that answer its question.
 ANSWERS = {
     "who": ("#live-proposals .ss-votes th:last-child", "#live-proposals .ss-words"),
     "when": (
@@ -131,7 +131,7 @@ ANSWERS = {
     "why": ("#live-inspector .ss-sentence", "#live-inspector .ss-meant"),
     "requests": ("#requests .sp-all-pool", "#requests-schedule label:last-child"),
 }
-# Which of them are not whole in sight.
+# Which of these parts are not whole in sight.
 HIDDEN = """([name, parts]) => {
   const pane = document.querySelector(`#live-dock .sp-pane-${name}`).getBoundingClientRect();
   return parts.filter((part) => {
@@ -181,7 +181,8 @@ def test_other_type_or_another_screen_keeps_the_selected_round_in_sight(
                 becomes(page, SHOWN_YET, [True, True])
 
 
-# How many lines the text's legend takes; the proposals' chips whose words touch their right edge.
+# How many lines the text's legend takes; pixels below it; the proposals' chips whose words touch
+# their right edge.
 LINES = """() => new Set([...document.querySelectorAll("#live-strip .ss-legend-item")]
   .filter((one) => one.checkVisibility()).map((one) => one.offsetTop)).size"""
 BELOW_LEGEND = """() => {
@@ -211,7 +212,7 @@ def test_legend_table_and_chips_are_whole_at_the_smaller_size(
         live.play(playback(synthetic_run(24, seed=5, drafters=FIVE, mechanisms=uses)))
         sites.ran_again(page, live.context) if uses is None else sites.ran(page)
         becomes(page, LINES, 1)
-        assert page.evaluate(BELOW_LEGEND) < 16, "the text has the height"
+        assert page.evaluate(BELOW_LEGEND) < 16, "no height is left empty below the legend"
         page.locator("#live-proposals .ss-chip").first.wait_for()
         becomes(page, TOUCHING, [])
         tools = page.locator("#live-strip .ss-tools")
@@ -246,7 +247,7 @@ def test_large_type_enlarges_a_tree_that_fills_its_pane(
     looks.large_type(page, True)
     becomes(page, SHOWN_YET, [True, True])
     assert page.evaluate(LETTERS) > 1.2 * before
-    # From a notebook to a projector, and back: as large as if it had been switched on there.
+    # After a change to 1280x800 and back the letters are as large as before.
     there = page.evaluate(LETTERS)
     page.set_viewport_size({"width": 1280, "height": 800})
     looks.at_rest(page)
@@ -264,7 +265,7 @@ def test_large_type_enlarges_a_tree_that_fills_its_pane(
     becomes(page, f"() => {viewport}.scrollTop + {viewport}.scrollLeft", 0)
 
 
-# The longest words of When, of five SSMs in batched passes.
+# Shows the longest words that When has: of five SSMs in batched passes.
 LONGEST = """([words, remarks]) => {
   document.querySelector("#live-timeline .ss-words").textContent = words;
   document.querySelector("#live-timeline .ss-lane-remarks").textContent = remarks;
@@ -309,7 +310,7 @@ def test_every_pane_answers_in_sight_at_the_smaller_size(
         tools.get_by_text("Table").click()
         looks.at_rest(page)
         assert page.evaluate(ROWS, name) >= least
-    # The figures' table lies over what is below, where the button that closes it is in sight.
+    # The figures' table is drawn over the parts below it; the button that closes it is in sight.
     assert page.locator("#live-figures").bounding_box() == high
     tools.get_by_text("Table").click()
     assert page.locator("#live-figures .ss-table").is_hidden()
@@ -374,7 +375,7 @@ SCORES = """() => getComputedStyle(document.querySelector("#header .sp-score")).
 
 
 def scores_of(live: Stage, where: str) -> list[str]:
-    """Of each SSM, accepted of proposed by the run's events."""
+    """For each SSM, "accepted of proposed" by the run's events, a dash without proposals."""
     view = sites.desk_of(live.context, where).frame().view
     counts = [view.scoreboard.get(name, (0, 0)) for name in view.slots]
     return [f"{got} of {of}" if of else "–" for got, of in counts]
@@ -384,7 +385,7 @@ def test_sessions_are_a_list_beside_the_opened_run(live: Stage, browser_page: Op
     page = sites.wait_ready(browser_page(live.url))
     turn_to(page, "Sessions")
     page.locator("#sessions-runs").get_by_text("No runs yet").wait_for()
-    assert not page.get_by_text("Open a run from the list.").is_visible(), "there is none"
+    assert not page.get_by_text("Open a run from the list.").is_visible(), "there is no run to open"
     turn_to(page, "Live")
     sites.ran(page)
     what_to_press_in_sessions_is_a_line_and_not_a_column(page)
@@ -392,9 +393,13 @@ def test_sessions_are_a_list_beside_the_opened_run(live: Stage, browser_page: Op
     turn_to(page, "Live")
     becomes(page, CHIP_SCORES, scores_of(live, "live"))
     sites.open_latest_run(page)
-    assert page.evaluate(SCORES) == "hidden", "of Live's run, not of the opened one"
+    assert page.evaluate(SCORES) == "hidden", (
+        "the header's counts are of Live's run, not of the opened one"
+    )
     becomes(page, BESIDE, scores_of(live, "sessions"))
-    assert page.locator("#live-figures .ss-score").count() == 0, "the header's chips are it"
+    assert page.locator("#live-figures .ss-score").count() == 0, (
+        "the header's chips show the counts"
+    )
     for width, height in SIZES:
         page.set_viewport_size({"width": width, "height": height})
         looks.at_rest(page)
@@ -410,7 +415,7 @@ def test_sessions_are_a_list_beside_the_opened_run(live: Stage, browser_page: Op
 
 
 def what_to_press_in_sessions_is_a_line_and_not_a_column(page: Any) -> None:
-    """As long as none is opened."""
+    """While no run is opened, the hint takes a line and not a column."""
     turn_to(page, "Sessions")
     page.locator("#sessions-runs .sp-open").wait_for()
     for width, height in (*SIZES, (390, 844)):
@@ -425,7 +430,8 @@ KINDS: tuple[tuple[tuple[str, ...], Mechanisms | None], ...] = (
     (FIVE, Mechanisms(routing="cosine", draft="fused")),
     (FIVE[:2], None),
 )
-# The tree's window in pixels, and what is longer than a person reads among what is in sight.
+# Whether the tree's window is at least 220 px high, else its height; how many lines about the run
+# are in sight, and whether they have a run's id.
 SEEN_RUN = """() => {
   const about = document.querySelector("#sessions-about .sp-shell").getBoundingClientRect();
   const lines = [...document.querySelectorAll("#sessions-about .sp-line")].filter((line) =>
@@ -436,8 +442,8 @@ SEEN_RUN = """() => {
 }"""
 
 
-# Of the open Who the drafters whose rows are not whole in its box, and a chart of weights that is
-# too low to be read. Routing has the box for itself, and the pane scrolls.
+# The drafters whose rows in Who are cut off below, and the chart of weights if it is too low to be
+# read. Nothing of a routed run, whose pane scrolls.
 WHO_BELOW = """() => {
   const pane = document.querySelector("#sessions-dock .sp-pane-who");
   if (pane.querySelector(".ss-routing[data-routed]")) return [];
@@ -449,7 +455,7 @@ WHO_BELOW = """() => {
   const high = chart.checkVisibility() ? chart.getBoundingClientRect().height : 0;
   return high && high < 90 ? [...cut, `chart of ${high}`] : cut;
 }"""
-# Of the open Why what lies below its own box.
+# The texts of Why that end below its box.
 WHY_BELOW = """() => {
   const body = document.querySelector("#sessions-inspector .ss-body").getBoundingClientRect();
   const parts = ":is(.ss-sentence, .ss-inspected-title, .ss-bar)";
@@ -467,7 +473,7 @@ def test_of_an_opened_run_the_tree_is_seen_whatever_the_run(
     for drafters, uses in KINDS:
         live.play(playback(synthetic_run(24, seed=5, drafters=drafters, mechanisms=uses)))
         run_id = record_run(live.context)
-        # The longest that is said of a speed.
+        # The longest note that a baseline has.
         note = "plain decoding in the same study, same prompt and repeat"
         keep_baseline(live.context.store, run_id, Baseline(100.0, "", note))
     page = sites.wait_ready(browser_page(live.url))
@@ -499,7 +505,7 @@ def test_of_an_opened_run_the_tree_is_seen_whatever_the_run(
     page.locator("#sessions-delete").wait_for(state="hidden")
 
 
-# Of a vote that is decided late: how the winner's sentence goes on, and the column that differs.
+# A vote that is decided late: the depth at which the drafters differ, and the vote's sentence.
 SPLIT = 8
 LATE = (
     "ssm-stories won. All 5 agree on tokens 1 to 7. They split at token 8: “␣book” weight 3.90 of "
@@ -507,8 +513,7 @@ LATE = (
     "the heaviest. 6 of its 8 tokens were accepted (75 %), above the running mean of 41.5 %: its "
     "weight rises from 1.10 to 1.18, after all are rescaled to mean 1."
 )
-# Of the open Who the depths that are whole in sight beside the names; whether the vote's sentence
-# is whole in the pane, as words and as a box.
+# The last depth that is wholly in sight in Who; whether the vote's sentence is; the sentence.
 VOTE_SEEN = """() => {
   const pane = document.querySelector("#sessions-dock .sp-pane-who");
   const box = pane.querySelector(".ss-scroll").getBoundingClientRect();

@@ -22,7 +22,7 @@ TABS = ("live",)
 OPENED = "specinfer"  # the preset that the page of these tests opens with
 PRESET = "() => document.querySelector('#preset input').value.split(' (')[0]"
 CAN_RUN = "() => !document.querySelector('#live-run').disabled"
-# The reason against Run; Gradio counts the seconds of a call in the box for a moment, unseen.
+# Why Run cannot be pressed, without the seconds of a call that Gradio counts in the box, unseen.
 REASON = "() => document.querySelector('#live-validity').innerText.trim()"
 
 
@@ -78,7 +78,7 @@ def run_says_that_the_settings_are_not_those_of_the_run_shown(page: Any, context
 
 
 def rounds_of_numbers() -> list[list[tuple[str, str, str | None, str]]]:
-    """NUMBERS dealt out so that a field comes once a round."""
+    """NUMBERS divided into rounds, with each field at most once in a round."""
     rounds: list[list[tuple[str, str, str | None, str]]] = []
     for number in NUMBERS:
         free = (one for one in rounds if number[0] not in [name for name, *_ in one])
@@ -113,7 +113,7 @@ def test_a_number_is_run_as_typed_or_refused_by_name(short: Served, browser_page
 
 
 def asked_as(context: Context, expected: dict[str, str]) -> bool:
-    """Whether the last request has these numbers: it is what runs."""
+    """Whether the last request has these numbers."""
     worker: Any = context.hub.worker
     if not worker.requests:
         return False
@@ -172,7 +172,7 @@ def test_with_the_settings_folded_a_preset_keeps_its_name_and_runs_at_any_temper
         ("0", OPENED, ("minions", "best", "specinfer-paper")),
         ("0.8", "specinfer-paper", ("best", "minions")),
     ):
-        # What the fields mean now follows the temperature, which asks the server twice.
+        # A preset's fields depend on the temperature, so that the page asks the server twice.
         sites.number_box(page, "sampling-temperature").fill(temperature)
         becomes(sites.wait_form_settled(page), PRESET, opened)
         page.wait_for_function(CAN_RUN)
@@ -218,7 +218,7 @@ def test_own_presets_stay_in_the_browser_and_what_saving_says_outlasts_a_check(
     sites.wait_ready(page)
     sites.choose(page, "preset", "wide")
     open_fields(page)
-    becomes(page, EXPANSION, "2,2")  # by the server
+    becomes(page, EXPANSION, "2,2")  # filled in by the server
     sites.ran(page)
     assert last_request(context).speculation.expansion == (2, 2)
     page.get_by_text("A preset of your own").click()
@@ -257,7 +257,7 @@ GREYED = """(fields) => fields.map((name) =>
 
 
 def are_greyed(page: Any, *fields: str, but: tuple[str, ...]) -> None:
-    """Wait until these are greyed and those are not, each field by itself."""
+    """Wait until these fields are greyed and the fields of `but` are not."""
     becomes(page, GREYED, [True] * len(fields) + [False] * len(but), [*fields, *but])
 
 

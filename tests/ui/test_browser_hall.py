@@ -30,7 +30,7 @@ from tests.ui.sites import (
 
 pytestmark = pytest.mark.browser
 
-# What a tab has drawn once the server has answered to its being opened.
+# What each tab has drawn once it is open and the server has answered.
 OPENED = {
     "Live": "#live-scrubber .ss-column",
     "Compare": "#compare-studies .sp-shell > *",
@@ -54,7 +54,7 @@ def whole(stages: Any) -> Stage:
 
 @pytest.fixture
 def live(stages: Any) -> Stage:
-    """The same with Live alone."""
+    """Like `whole`, with Live alone."""
     stage: Stage = stages(("live",))
     stage.clear()
     stage.play(recorded(8))
@@ -78,7 +78,7 @@ def each_tab(page: Any) -> Iterator[str]:
         yield name
 
 
-# Every style that large type sets, where another rule is the stronger one.
+# How many styles large type sets, and those that another rule overrules.
 OVERRULED = """() => {
   const rules = (list) => [...list].flatMap((rule) => {
     if (rule instanceof CSSStyleRule) return [rule];
@@ -104,14 +104,14 @@ OVERRULED = """() => {
   }
   return [count, [...found]];
 }"""
-# Wide and narrow, light and dark. At 1280 axe and the contrast of drawings are looked at.
+# Wide and narrow, light and dark. At 1280 axe and the contrast of drawings are checked.
 WIDTHS = ((390, False), (1920, False), (1920, True), (1280, True), (1280, False))
 LARGE = ("1280-light", "1920-dark")
 
 
 GRADIOS = """() => ["#tabs .overflow-menu", "footer"].map((css) =>
   document.querySelector(css).getBoundingClientRect().height > 0)"""
-# What begins a study, and whether it is whole in the window however long its form is.
+# The button that begins a study, and whether it is in the window, however long its form is.
 BEGINS = {"Compare": "#compare-begin", "Tune": "#tune-start", "Prompts": "#prompts-measure"}
 IN_WINDOW = """(css) => {
   scrollTo(0, 0);
@@ -120,10 +120,10 @@ IN_WINDOW = """(css) => {
 
 
 def check_fit(page: Any, name: str, look: str) -> None:
-    """Nothing sticks out, is covered or tiny, and what begins a study is in the window."""
+    """Nothing sticks out, is covered or tiny; the button that begins a study is in the window."""
     assert looks.overflow(page) <= 1, (name, look)
     assert looks.covered(page) == [], (name, look)
-    # Its menu of the tabs that do not fit, which is gone after a narrow moment; its footer never.
+    # Gradio's menu of the tabs that do not fit is shown on narrow pages only, its footer never.
     becomes(page, GRADIOS, [look.startswith("390"), False])
     if name in BEGINS:
         assert page.evaluate(IN_WINDOW, BEGINS[name]), (name, look)
@@ -148,7 +148,7 @@ def large_and_back(page: Any, name: str) -> None:
 
 
 def what_large_type_sets_is_what_is_seen(page: Any) -> None:
-    """In all tabs, of which Models is open."""
+    """Check the elements of all tabs, while Models is open."""
     page.locator("#models-need").wait_for()
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 900})
@@ -158,8 +158,8 @@ def what_large_type_sets_is_what_is_seen(page: Any) -> None:
         assert [told for told in looks.cut_texts(page) if "models-" in told] == []
 
 
-# Our own parts in sight by the ids that we gave them. The pictures of a run are looked at in
-# tests/ui/components; on a board here the tree and the pipeline stand for them.
+# The ids of our own parts in sight. Most pictures of a run are left out, since they are checked in
+# tests/ui/components; the tree and the pipeline are checked here too.
 OWN = """() => [...new Set([...document.querySelectorAll(".ss-shell, .sp-shell")]
   .filter((node) => node.checkVisibility() && node.children.length)
   .map((node) => `#${node.closest("[id]:not([id^=html-])").id}`))]
@@ -168,8 +168,8 @@ LIVE = {"#header", "#live-notice", "#live-tree", "#live-docked"}
 SESSIONS = {"#sessions-runs", "#sessions-said", "#sessions-tree", "#sessions-about"}
 
 
-# What the hand of a mouse may press and keys cannot reach. A race's lane leads to rounds, as the
-# scrubber does.
+# Elements that a mouse can press and keys cannot reach; without a race's lane, which leads to
+# rounds, as the scrubber does.
 MOUSE_ONLY = """() => {
   const reached = "a[href], button, input, select, textarea, summary, label, [tabindex]";
   const hand = (node) => Boolean(node) && getComputedStyle(node).cursor === "pointer";
@@ -182,7 +182,7 @@ MOUSE_ONLY = """() => {
 
 
 def check_own_parts(page: Any, axe: Axe, name: str, look: str) -> set[str]:
-    """Axe finds nothing in our own parts of a tab; which ones they are."""
+    """Axe finds nothing in our own parts of a tab; return which ones they are."""
     own = page.evaluate(OWN)
     if name == "Live":
         own += ["#live-scrubber", "#live-figures"]
@@ -195,12 +195,12 @@ def check_own_parts(page: Any, axe: Axe, name: str, look: str) -> set[str]:
 
 CONTRAST = looks.SCRIPT.with_name("contrast.js")
 
-# One of the two is in sight: Run becomes Stop while a run goes on.
+# Sets which of Run and Stop is in sight: Run becomes Stop while a run goes on.
 STATE = "(state) => { document.documentElement.dataset.liveState = state; }"
 
 
 def check_run_and_stop(page: Any, axe: Axe, look: str) -> None:
-    """Their labels stand out, on the page as it is, at which axe has looked, and as it is during a
+    """The labels of Run and Stop have enough contrast, on the page as it is and as it is during a
     run."""
     before = page.evaluate("() => document.documentElement.dataset.liveState")
     for state, button in ((before, "live-run"), ("running", "live-stop")):
@@ -212,8 +212,8 @@ def check_run_and_stop(page: Any, axe: Axe, look: str) -> None:
 
 
 def check_contrast(page: Any, axe: Axe, name: str, look: str) -> Counter[str]:
-    """Texts of drawings and boxes stand out, and keys reach what a mouse does; how many there are
-    of both kinds."""
+    """Texts of drawings and checkboxes have enough contrast, and keys reach what a mouse does;
+    return how many texts and boxes there are."""
     assert axe(page, "body") == [], (name, look)
     assert page.evaluate(MOUSE_ONLY) == [], (name, look)
     if name == "Live":
@@ -231,15 +231,15 @@ def check_contrast(page: Any, axe: Axe, name: str, look: str) -> Counter[str]:
     return counts
 
 
-# The width and theme in which axe looks at our own parts alone, as it does at 1280 in light.
+# The look in which axe checks our own parts alone; those of Live also at 1280 in light.
 OWN_LOOK = (390, True)
 
 
 def test_every_tab_fits_and_is_accessible_at_every_width_theme_and_type_size(
     whole: Stage, browser_page: OpenPage, axe: Axe
 ) -> None:
-    """One visit: axe looks at Live before its drawer of settings lies on it, and at whole pages
-    with it; all else is looked at with every setting in sight."""
+    """One visit for all checks: axe checks our parts of Live before the drawer of settings covers
+    them; all else is checked with every setting in sight."""
     page = ran(wait_ready(browser_page(whole.url)))
     (run,) = whole.context.store.runs(whole.context.query()).rows
     whole.context.store.annotate(run.run_id, "A good one for the lecture on votes")
@@ -266,14 +266,14 @@ def test_every_tab_fits_and_is_accessible_at_every_width_theme_and_type_size(
 
 
 def test_every_picture_becomes_a_file_for_white_paper(whole: Stage, browser_page: OpenPage) -> None:
-    # As high as a whole tab: nothing is drawn later for being out of sight.
+    # As high as a whole tab: all is in sight, and so drawn at once.
     page = all_panes(ran(wait_ready(browser_page(whole.url, dark=True, height=5000))))
     count = 0
     for name in each_tab(page):
-        # What is not drawn before a study has no tools.
+        # A picture that is empty before a study has no tools.
         for panel in page.locator(".ss-panel:has(.ss-tools:visible)").filter(visible=True).all():
             title = f"{name}: {panel.locator('.ss-title').inner_text()}"
-            panel.locator(".ss-tools").hover()  # on a board they fold into one
+            panel.locator(".ss-tools").hover()  # a board's buttons fold into one
             svg, png = (
                 saved_file(page, panel.get_by_role("button", name=f"as {form}").click)[1]
                 for form in ("SVG", "PNG")
@@ -317,7 +317,7 @@ BAD_TEXTS = """() => {
 }"""
 
 
-# Half a group's opacity over white; black on a dark box of its own; black on white beside a box.
+# Grey in a half-transparent group on white; black on a dark box; black on white next to a box.
 BAD_DRAWING = """() => {
   document.body.innerHTML = `<div id="drawing" style="background: white">
     <svg width="200" height="120" style="font: 16px monospace">
@@ -341,7 +341,7 @@ def test_large_type_by_button_key_and_function_is_kept(live: Stage, browser_page
     page.keyboard.press("t")
     is_large(page, False)
     page.fill("#prompt textarea", "t")
-    is_large(page, False)  # a letter where one types
+    is_large(page, False)  # a letter in a text box
     assert page.evaluate("() => specscopeLargeType(true)") is True
     is_large(page, True)
     page.reload()
@@ -390,15 +390,15 @@ def test_as_a_run_goes_on_whoever_scrolls_up_stays_there_and_chips_stay(
     page = wait_ready(browser_page(live.url, forgiven=LEAVING, height=640))
     page.click("#live-run")
     page.wait_for_function(f"() => {SCROLL}.scrollTop > 150")
-    # Larger type moves the lines; the text that is written is still followed.
+    # Larger type moves the lines; the newest text is still followed.
     for large in (True, False):
         page.evaluate(f"(on) => {{ specscopeLargeType(on); window.newest = {NEWEST}; }}", large)
         page.wait_for_function(f"() => {NEWEST} > newest + 30 && ({IS_AT_END})()")
-    # A frame that finds the text at its top has dispatched the scroll event of the one before.
+    # When a frame finds the text at its top, the scroll event of the frame before was dispatched.
     page.wait_for_function(AT_TOP)
     page.evaluate(f"() => {{ window.newest = {NEWEST}; }}")
     page.wait_for_function(f"() => {NEWEST} > newest + 60")
-    assert page.evaluate(f"() => {SCROLL}.scrollTop") == 0, "who scrolls up stays there"
+    assert page.evaluate(f"() => {SCROLL}.scrollTop") == 0, "a visitor who scrolls up stays there"
     page.locator("#live-stop").press("Enter")
     wait_notice(page, "Stopped: ")
     for large in (False, True):
@@ -407,13 +407,13 @@ def test_as_a_run_goes_on_whoever_scrolls_up_stays_there_and_chips_stay(
 
 
 def largest_move(before: list[list[int]], after: list[list[int]]) -> int:
-    """The largest difference of two PLACES, in pixels: edges between two are rounded."""
+    """The largest difference between two results of PLACES, in pixels; PLACES rounds edges."""
     pairs = zip(before, after, strict=True)
     return max(abs(a - b) for one, other in pairs for a, b in zip(one, other, strict=True))
 
 
 def chips_stay(page: Any) -> None:
-    """On one line, whole, and where they are, whatever the engine does."""
+    """Chips stay on one line, whole, and in place while a run begins and is stopped."""
     before = steady(page, PLACES)
     middles = {round(top + height / 2) for _, top, _, height in before}
     assert max(middles) - min(middles) <= 2, "one line"
@@ -424,12 +424,12 @@ def chips_stay(page: Any) -> None:
     button.focus()
     page.keyboard.press("r")
     page.locator(".sp-state-running").wait_for()
-    assert largest_move(before, page.evaluate(PLACES)) <= 1, "pixels"
+    assert largest_move(before, page.evaluate(PLACES)) <= 1, "no chip moves by more than a pixel"
     assert button.evaluate("(one) => one === document.activeElement"), "no focus is lost"
-    # By key, for the whole page: in large type the command row is not seen.
+    # By a key, since in large type the command row, which has Stop, is hidden.
     page.keyboard.press("s")
     page.locator(".sp-state-ready").wait_for()
-    assert largest_move(before, page.evaluate(PLACES)) <= 1, "pixels"
+    assert largest_move(before, page.evaluate(PLACES)) <= 1, "no chip moves by more than a pixel"
     chip = page.locator(".sp-chip").nth(1)
     chip.focus()
     page.keyboard.press("Shift+Tab")

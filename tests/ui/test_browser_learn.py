@@ -1,4 +1,4 @@
-"""Learn and links in a real Chromium: from a lesson's words to Live; keys; room; other models."""
+"""Learn and links in a real Chromium: from a lesson to Live; keys; layout; other models."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ TOO_WIDE = """() => [...document.querySelectorAll("#learn-scrubber button")]
 TOPS = """() => ["#learn-try", "#learn-moves"].map((one) => Math.round(
   document.querySelector(one).getBoundingClientRect().top
   - document.querySelector("#learn-lesson").getBoundingClientRect().top))"""
-# What of the lesson is not whole in the window, or cut by a box around it.
+# The parts of the lesson that are not whole in the window, or are cut by the column around them.
 CUT = """(parts) => parts.filter((part) => {
   const node = document.querySelector(part);
   const box = node.getBoundingClientRect();
@@ -104,7 +104,7 @@ def step_to(page: Any, number: int) -> Any:
 
 
 def on_lesson(page: Any, number: int) -> Any:
-    """Wait until lesson `number` is in sight with its table of runs; the page."""
+    """Wait until lesson `number` is in sight with its table of runs; return the page."""
     lesson = LESSONS[number - 1]
     runs = sorted(setup.label for setup in lesson.setups)
     becomes(page, LESSON, {"title": f"{number}. {lesson.title}", "runs": runs})
@@ -112,7 +112,7 @@ def on_lesson(page: Any, number: int) -> Any:
 
 
 def rows(page: Any, count: int) -> list[list[str]]:
-    """The cells of the runs, once there are so many."""
+    """The cells of the runs, once there are `count` runs."""
     return list(read(page, ROWS, count))
 
 
@@ -196,7 +196,7 @@ def test_every_lesson_is_one_screen_with_its_picture_and_its_question(
     read(page, TWO_LINES)
 
 
-# What of the vote is not whole in its pane.
+# The parts of the vote that are not whole in its pane.
 VOTE_CUT = """() => {
   const pane = document.querySelector("#learn-dock .sp-pane-who").getBoundingClientRect();
   const rows = document.querySelector("#learn-proposals .ss-scroll").getBoundingClientRect();
@@ -308,7 +308,7 @@ def finishes_by_its_table(page: Any, context: Context) -> None:
     panel.locator(".ss-tools").hover()
     panel.get_by_role("button", name="as a table").click()
     panel.locator("caption").get_by_text("Rate by position", exact=True).wait_for()
-    # The pictures follow their row: before that they are of the run that was played last.
+    # The pictures follow the chosen row a moment later: until then they show the run played last.
     rates = context.store.runs(RunQuery()).rows[1].stats.acceptance_rate_per_position
     becomes(page, RATES, [f"{100 * rate:.1f} %" for rate in rates])
     answer(page, f"{100 * rates[2]:.1f}")
@@ -358,9 +358,9 @@ def test_lessons_by_keys_and_an_address_that_leads_back(
     becomes(page, ROUND, "3")
     page.locator(".sp-selected .sp-open").wait_for()
     becomes(page, QUERY, {**THEME, "run": run_id, "round": "3"})
-    read(page, IN_SIGHT)  # a hall is shown the run, no list
+    read(page, IN_SIGHT)  # the run is in sight, not the list
     turn_to(page, "Learn")
-    on_lesson(page, 6)  # where the visitor was, with what was finished
+    on_lesson(page, 6)  # the lesson that the visitor had open, with its tick
     only_tick(page)
     page.goto(f"{url}?__theme=light&lesson=99")
     page.get_by_text(f"lesson is '99': a number from 1 to {len(LESSONS)}").first.wait_for()

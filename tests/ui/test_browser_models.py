@@ -1,4 +1,4 @@
-"""The Models tab in a real Chromium, before real models: swapped, refused, followed."""
+"""The Models tab in a real Chromium, with real models: swapped, refused, followed by all pages."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ HOSTILE = "<img src=x onerror=pwned=1>"
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Served]:
-    """The page before a rig with the bundled models."""
+    """The page with a model host that loads real models, first the bundled ones."""
     from core import Engine, load_models
     from core.engine.worker import Worker
 
@@ -54,7 +54,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Se
 
 @pytest.fixture
 def bundled_site(site: Served) -> Served:
-    """With all bundled models loaded."""
+    """`site` with all bundled models loaded."""
     model_host = site[1].model_host
     if model_host.names() != ("llm", *SSMS):
         swap_models(site[1], ModelPair())
@@ -63,7 +63,7 @@ def bundled_site(site: Served) -> Served:
 
 
 def swap_models(context: Context, pair: ModelPair) -> None:
-    """Other models, loaded without this page's doing."""
+    """Load other models on the server, not by the page."""
     context.model_host.begin(pair)
     while context.model_host.swap.is_loading:
         context.model_host.wait(context.model_host.swap, 1.0)
@@ -116,7 +116,7 @@ def offers(page: Any, *drafters: str) -> None:
     close_drawer(page)
 
 
-# The first two leave all bundled models loaded: loading takes seconds.
+# The first two tests leave all bundled models loaded, since loading takes seconds.
 
 
 def test_a_check_while_the_table_is_still_made_stays_reported(
@@ -136,7 +136,7 @@ def test_a_check_while_the_table_is_still_made_stays_reported(
     turn_to(page, "Models")
     page.click("#models-need")
     wait_notice(page, "It fits: ", CHECK)
-    # The state of an opened tab is asked for once: it comes no more.
+    # The tab's state was asked for once, when it was opened: no later answer replaces the check's.
     assert calls == ["state", "check"]
     answered.set()
     page.locator("table.sp-offers").wait_for()
@@ -220,7 +220,7 @@ LINES = """(buttons) => buttons.map((button) => { const range = document.createR
 
 
 def table_at_every_width(page: Any, axe: Callable[..., Any]) -> None:
-    """It is readable and no label wraps."""
+    """The table is readable and no button's label wraps."""
     for look in in_looks(
         page, (390, False), (390, True), (1920, True), (1280, True), (1280, False)
     ):

@@ -1,4 +1,4 @@
-"""Where room is short, many models or large type on a notebook: nothing is cut, nothing is lost."""
+"""With many models, or in large type at 1280x800, nothing is cut and nothing is lost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LONG = "some-owner/" + "a-very-long-name-" * 4
 
 
 def models(count: int, llm: str = "llm") -> list[ModelInfo]:
-    """An LLM and SSMs; of five the names of the bundled ones."""
+    """An LLM and `count` SSMs; five have the names of the bundled ones."""
     names = [KINDS[i % 3] + (f"-{i // 3 + 1}" if i > 2 else "") for i in range(count)]
     names = list(FIVE) if count == len(FIVE) else names
     infos = [ModelInfo(llm, "llm", 7_475_456, "None", 64, 64, "float32", "cpu")]
@@ -37,7 +37,7 @@ def models(count: int, llm: str = "llm") -> list[ModelInfo]:
 
 @contextmanager
 def header_alone() -> Iterator[str]:
-    """A page of the header, which shows as many SSMs as its box says; its address."""
+    """The address of a page with the header alone, which shows as many SSMs as a box says."""
     with gr.Blocks() as page:
         chips = header(header_value(models(0)))
         count, llm = gr.Number(0, elem_id="count"), gr.Textbox("llm", elem_id="llm")
@@ -55,7 +55,7 @@ def header_alone() -> Iterator[str]:
         yield url
 
 
-# Of each chip in sight its words, and whether its name is cut; the header's height in lines.
+# Of each chip in sight: its words, the middle of its height, whether its name or the chip is cut.
 CHIPS = """() => [...document.querySelectorAll(".sp-chip")].filter((chip) => chip.offsetParent)
   .map((chip) => { const name = chip.querySelector(".sp-name");
     const box = chip.getBoundingClientRect(), line = chip.parentElement.getBoundingClientRect();
@@ -67,7 +67,8 @@ DRAWN = (
 
 
 def chips_fit(page: Any, count: int, width: int) -> list[str]:
-    """The chips' words: the LLM first, then SSMs, then how many more there are."""
+    """The words of the chips, none of which is cut: the LLM first, then SSMs, then how many more
+    there are."""
     chips = page.evaluate(CHIPS)
     words = [chip["words"] for chip in chips]
     assert not any(chip["cut"] for chip in chips), words
@@ -113,7 +114,9 @@ def test_of_many_models_those_are_shown_that_stand_whole(browser_page: OpenPage)
             page.locator(".sp-score", has_text="of 181").nth(count - 1).wait_for()
             at_rest(page)
             scores = [one["words"].split(" ", 1)[1] for one in page.evaluate(CHIPS)[1:]]
-            assert all("of 181" in one for one in scores), "the LLM's name is what is cut"
+            assert all("of 181" in one for one in scores), (
+                "scores are whole: only the LLM's name is shortened"
+            )
         each_of_five_ssms_says_accepted_of_proposed(page)
         a_tab_of_the_menu(page)
 
@@ -130,7 +133,8 @@ TAB = "() => document.documentElement.dataset.tab"
 
 
 def a_tab_of_the_menu(page: Any) -> None:
-    """Its counts are Live's, and so hidden, though it gets its button in the line only later."""
+    """On a tab opened from the menu the chips' counts, which are Live's, are hidden, although its
+    button appears in the line only later."""
     page.evaluate(TAB_IN_MENU)
     page.evaluate("leave()")
     becomes(page, TAB, "live")
@@ -139,7 +143,7 @@ def a_tab_of_the_menu(page: Any) -> None:
     page.locator(".sp-score").first.wait_for(state="hidden")
 
 
-# The ends of a chip's facts, which are positioned in it, else in the line of chips.
+# Left and right end of a chip's tooltip, which is positioned in the chip or in the line of chips.
 TOLD = """(chip) => { const style = getComputedStyle(chip, "::after");
   const inLine = getComputedStyle(chip).position === "static";
   const { left } = (inLine ? chip.parentElement : chip).getBoundingClientRect();
@@ -149,7 +153,7 @@ TOLD = """(chip) => { const style = getComputedStyle(chip, "::after");
 
 def each_of_five_ssms_says_accepted_of_proposed(page: Any) -> None:
     page.locator("#llm :is(input, textarea)").fill("llm")
-    # An LLM that is only called so has its size on its chip.
+    # An LLM named `llm` has its size on its chip.
     page.locator(".sp-name").get_by_text("7.48M", exact=True).wait_for(state="attached")
     page.locator("#count input").fill("5")
     becomes(page, DRAWN, 6)
@@ -170,25 +174,27 @@ def each_of_five_ssms_says_accepted_of_proposed(page: Any) -> None:
         for chip in page.locator(".sp-chip").all():
             chip.hover()
             left, right = chip.evaluate(TOLD)
-            assert 0 <= left < right <= width, "its facts are within the page"
+            assert 0 <= left < right <= width, "the tooltip is within the page"
 
 
 def names_of_the_others(page: Any) -> None:
     """The left-out chips are listed on keyboard focus, under the whole line."""
     rest = page.locator(".sp-rest")
-    page.locator(".sp-rest", has_text=re.compile(r"\+(9|1\d)")).wait_for()  # for another width
+    page.locator(
+        ".sp-rest", has_text=re.compile(r"\+(9|1\d)")
+    ).wait_for()  # as many as do not fit now
     rest.focus()
     page.keyboard.press("Shift+Tab")
     page.keyboard.press("Tab")
     told = rest.evaluate("(one) => getComputedStyle(one, '::after').content")
     assert told.count("SSM ") == int(rest.inner_text()[1:])
     place = rest.evaluate("(one) => getComputedStyle(one).position")
-    assert place == "static", "told under the whole line, not beside the page"
+    assert place == "static", "the tooltip is under the whole line, not beyond the page"
     assert "SSM P ssm-code-6" in told and rest.get_attribute("aria-label") in told
     assert overflow(page) <= 0
 
 
-# On a phone what was begun is scrolled to.
+# Whether the progress of a study is in sight: on a narrow page it is scrolled to.
 IN_SIGHT = """() => { const line = document.querySelector("#compare-progress .sp-study-line");
   const { top, bottom } = line.getBoundingClientRect();
   return top >= 0 && bottom > top && bottom <= innerHeight; }"""
@@ -232,7 +238,7 @@ def test_large_tables_fit_on_a_notebook(site: OpenSite, browser_page: OpenPage) 
     assert cut_texts(page) == []
 
 
-# A bar that, of another width by now, moves a tab to the menu while it is being pressed.
+# A tab bar that moves a tab to its menu 0.7 s after `narrower()`, while the tab is being clicked.
 MOVING = """data:text/html,<div id="tabs"><button role="tab">Live</button>
 <button role="tab" id="bar" disabled>Sessions</button>
 <button aria-label="More tabs" hidden onclick="menu.hidden = !menu.hidden">...</button>

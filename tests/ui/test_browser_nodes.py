@@ -1,4 +1,5 @@
-"""A node that is killed in mid-run, in Chromium: the page says so, and the text is the same."""
+"""A remote SSM that is killed during a run, in Chromium: the page says so, and the text is the
+same."""
 
 from __future__ import annotations
 
@@ -26,17 +27,18 @@ pytestmark = pytest.mark.browser
 TOKENS = 90
 ROUNDS = 3
 MBPS = 25.0
-LONG_MS = 120_000  # a node on a busy machine
+LONG_MS = 120_000  # for a remote SSM on a busy machine
 ALL_IN_SIGHT = """(row) => {
   const { left, right } = row.closest(".ss-panel").getBoundingClientRect();
   const boxes = [...row.querySelectorAll("dd")].map((one) => one.getBoundingClientRect());
   return boxes.every((box) => box.width > 0 && box.left >= left && box.right <= right);
 }"""
-LEAST_DEADLINE_S = 1.0  # there, too, only the node that is killed is missing
+# Long enough that on a busy machine, too, only the killed remote SSM is missing.
+LEAST_DEADLINE_S = 1.0
 
 
 def held_after(llm: Any, link: NodeLink, rounds: int) -> threading.Event:
-    """The LLM's passes after so many rounds with the node's drafts wait for the event that is
+    """After so many rounds with drafts over `link` the LLM's passes wait for the event that is
     returned."""
     go_on, forward = threading.Event(), llm.forward
 
@@ -78,7 +80,7 @@ def test_a_node_that_is_killed_is_seen_to_be_missing(
         sites.close_drawer(sites.wait_form_settled(page))
         sites.dock(page, "when")
         page.click("#live-run")
-        # The rounds of a run that has begun: both nodes have answered.
+        # Both remote SSMs have answered in rounds of the run.
         for address in (far, other):
             row(page, address).get_by_text("drafts in time").wait_for(timeout=LONG_MS)
         process.kill()
@@ -98,7 +100,7 @@ def test_a_node_that_is_killed_is_seen_to_be_missing(
         decoded.wait_all_drawn(page)
         check_rows(page, run)
         sites.shot(page, "nodes-killed-1920")
-        # Rounds of half a second: a run without the node must not be over before it is there again.
+        # Rounds of half a second, so that the run does not end before the remote SSM is back.
         engine.stream_mbps = MBPS
         with node_process(far, "ssm-stories"):
             page.click("#live-run")
@@ -115,7 +117,7 @@ def last_run(context: Context) -> decoded.Recorded:
 
 
 def alone(engine: Engine, run: decoded.Recorded) -> list[int]:
-    """The text of the LLM alone."""
+    """The token ids that the LLM writes without drafts."""
     request = Request.from_plain(
         {name: run.started.config[name] for name in ("sampling", "speculation")}
         | {"prompt": run.started.prompt}

@@ -22,7 +22,8 @@ PARTS = ("#prompts-progress", "#prompts-table", "#prompts-studies")
 # The rows of each part of the table, cell by cell; a row that names a group is a part's first.
 TABLE = """() => [...document.querySelectorAll("#prompts-table tbody")].map((part) =>
   [...part.rows].map((row) => [...row.cells].map((cell) => cell.innerText.trim())))"""
-# The rows of these prompts, which may be cut short, in this order; so many have a speed-up.
+# The rows, once they are those of these prompts, in this order, and `known` of them have a
+# speed-up. Prompts may be cut short.
 MEASURED = """([prompts, known]) => {
   const rows = [...document.querySelectorAll("#prompts-table tbody tr:not(.ss-group)")]
     .map((row) => [...row.cells].map((cell) => cell.innerText.trim()));
@@ -48,7 +49,7 @@ GROUPS = """() => [...document.querySelectorAll("#prompts-table .ss-group th")]
 
 @pytest.fixture
 def lab(stage: Stage) -> Stage:
-    """The whole page with an empty log and runs that take no time."""
+    """The page with an empty log and runs that take no time."""
     stage.clear()
     stage.play(script_of(6), speed=0.0)
     return stage
@@ -61,7 +62,7 @@ def prompts_tab(page: Any) -> Any:
     return page
 
 
-# Of the runs' list the speeds that are not whole in their line.
+# Rows of the list of runs whose speed is not whole in its line.
 SPEEDS_CUT = """() => [...document.querySelectorAll("#sessions-runs .sp-run-facts")]
   .filter((facts) => {
     const words = document.createRange(), line = facts.getBoundingClientRect();
@@ -97,7 +98,7 @@ def measure_file(page: Any, lines: list[dict[str, str]]) -> None:
 
 
 def look(page: Any, words: str) -> None:
-    """Past runs instead of a study, and what is said of them."""
+    """Show past runs instead of a study; wait until these words are said of them."""
     button = page.locator("#prompts-look")
     if not button.is_visible():
         page.get_by_text("Or of past runs").click()
@@ -106,7 +107,7 @@ def look(page: Any, words: str) -> None:
 
 
 def record(lab: Stage, prompt: str, speculation: SpeculationConfig, **sampling: Any) -> None:
-    """A run in the log."""
+    """Record a run in the log."""
     request = Request(prompt, SamplingParams(**sampling), speculation)
     lab.context.hub.start(request).wait_done(10)
     lab.context.store.flush()
@@ -237,7 +238,9 @@ def test_past_runs_are_filtered_grouped_and_sorted(lab: Stage, browser_page: Ope
     table.get_by_text("9 rows of 3 prompts.").wait_for()
     names = read(page, f"() => {{ const all = ({GROUPS})(); return all.length === 3 && all; }}")
     assert names[-1] == "no domain", "unsorted, what has no domain is last"
-    assert str(page.evaluate(TABLE)).count("speculation_length=1") == 3, "once a row"
+    assert str(page.evaluate(TABLE)).count("speculation_length=1") == 3, (
+        "each row has its settings once"
+    )
     sort = table.locator("thead button", has_text="tokens / s")
     for way, sign in (("descending", -1), ("ascending", 1)):
         sort.click()

@@ -36,11 +36,11 @@ from ui.run.values import PICTURES as EVERY_PICTURE
 pytestmark = pytest.mark.browser
 
 PICTURES = tuple(name for name in EVERY_PICTURE if name != "routing")
-"""Those of a run in which all SSMs draft."""
+"""The pictures of a run in which all SSMs draft."""
 
 TABS = ("live", "sessions")
 OpenReport = Callable[..., Any]
-# Forms follow sizes, which are others beside the list of Sessions, and in its dock.
+# The same sizes in Sessions and in a report: the form of these pictures depends on their size.
 AS_LARGE = """
 :is(#sessions-lengths, #sessions-timeline, #report-lengths, #report-timeline) .ss-plot {
   width: 560px !important; height: 300px !important; }
@@ -116,7 +116,7 @@ def test_the_report_is_the_board_of_the_page(
         run_id = stored_run(context.store, events)
         if board is None:
             board = browser_page(url, forgiven=LEAVING)
-        else:  # a page that has shown no other run: nothing of one is left where it is hidden
+        else:  # reloaded, so that no hidden part holds anything of another run
             board.reload()
         sessions(all_panes(wait_ready(board)))
         board.add_style_tag(content=AS_LARGE)
@@ -140,7 +140,7 @@ def test_the_report_is_the_board_of_the_page(
             there.locator(f"#{here}-tree .ss-node[data-key='0'][aria-pressed=true]").wait_for()
         alike(board, report)
         context.store.delete(run_id)
-    assert len(figures) == 3, "control: what another run's picture says is something else"
+    assert len(figures) == 3, "control: the pictures of three runs say three things"
 
 
 def to_round(page: Any, where: str, number: int) -> None:
@@ -148,7 +148,7 @@ def to_round(page: Any, where: str, number: int) -> None:
 
 
 def alike(board: Any, report: Any) -> list[list[str]]:
-    """Wait until both say the same in every picture; what they say."""
+    """Wait until both say the same in every picture; return what they say."""
     for chart in ("lengths", "timeline"):
         report.locator(f"#report-{chart} .js-plotly-plot").wait_for()
     at_rest(report)
@@ -225,12 +225,12 @@ def test_a_reader_steps_plays_selects_saves_and_prints(open_report: OpenReport) 
     page.click("#report-rewind")
     for number in (1, 2):
         page.click("#report-round-next")
-        bar_says(page, f"Round {number} of 8")  # past the last one shown
+        bar_says(page, f"Round {number} of 8")  # a round that was not shown before
         selects_round(page, number - 1)
     page.click("#report-round-previous")
     selects_round(page, 0)
     bar_says(page, "Round 1 of 8")
-    page.locator("#report-scrubber [data-r='5']").click()  # a round that was not come to yet
+    page.locator("#report-scrubber [data-r='5']").click()  # a round that the reader has not reached
     bar_says(page, "Round 6 of 8")
     page.click("#report-rewind")
     page.click("#report-play")
@@ -255,7 +255,7 @@ def test_a_reader_steps_plays_selects_saves_and_prints(open_report: OpenReport) 
     for name in PICTURES:
         for kind in ("SVG", "PNG"):
             page.mouse.move(0, 0)
-            page.locator(f"#report-{name} .ss-tools").hover()  # on a board they fold into one
+            page.locator(f"#report-{name} .ss-tools").hover()  # a board's buttons fold into one
             button = page.locator(f"#report-{name}").get_by_role("button", name=f"as {kind}")
             _, data = saved_file(page, button.click)
             if kind == "SVG":

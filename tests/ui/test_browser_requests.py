@@ -163,7 +163,7 @@ def test_the_lesson_shows_the_pool(scheduled_site: Served, browser_page: OpenPag
     page.locator("#learn-requests .sp-all-pool").get_by_text("The run shown, as it").wait_for()
     desk = sites.desk_of(context, "learn")
     kept = desk.lecture.requests[desk.player.source.run_id]
-    # Not the last round: where the machine is busy another request may have ended before it.
+    # The round with most requests: on a busy machine some may have ended before the last round.
     full = max(kept, key=lambda number: len(kept[number]["rows"]))
     page.locator(f"#learn-scrubber [data-r='{full - 1}']").click()
     becomes(page, ROWS_IN_SIGHT, 4)
@@ -189,7 +189,7 @@ def test_it_fits(scheduled_site: Served, gate: PassGate, browser_page: OpenPage)
     sources = [context.hub.start(request_of(i, 400), f"visitor-{i}") for i in range(6)]
     page.locator("#requests .sp-all-pool").get_by_text("requests wait in the queue").wait_for()
     page.locator("#requests .sp-lane").first.wait_for()
-    gate.closed = True  # what is looked at goes on as long as that takes
+    gate.closed = True  # no request ends while the page is checked
     for look in in_looks(page, (1280, False), (1280, True), (390, False)):
         sites.shot_in_motion(page, f"requests-{look}")
         assert not sites.overflows(page), look

@@ -1,5 +1,5 @@
-"""Routed and fused drafts of the bundled models in a real Chromium: the strip of who drafts, whose
-token each node is and the regret on the page are what the events say."""
+"""Routed and fused drafts of the bundled models in a real Chromium: the SSMs that draft in each
+round, the SSM of each node and the regret on the page are those of the events."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def the_inspector_says_whose(page: Any, run: decoded.Recorded, number: int) -> N
 
 
 def regret_is_counted(page: Any, context: Context, run: decoded.Recorded) -> None:
-    """The button beside the picture: a sentence, and a row for what was routed, the best group,
-    each SSM alone and the oracle."""
-    # In a pane of which the dock shows a part: by the keyboard, as whoever does not scroll it.
+    """The picture's button adds a sentence, and a row for what was routed, the best group, each
+    SSM alone and the oracle."""
+    # By the keyboard, since the dock shows only a part of this pane.
     page.locator("#live-routing").get_by_role("button", name="Count afterwards").press("Enter")
     page.locator("#live-routing .ss-regret-said").wait_for()
     rows = read(page, REGRET)

@@ -1,4 +1,4 @@
-"""Live in a real Chromium: the race, one place for every picture, links."""
+"""Live in a real Chromium: the race, the place in the run that all pictures share, links."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_run_is_gone_through_by_keys_tokens_stages_and_columns(
 
 def keys_skip_to_the_pictures(page: Any) -> None:
     skip = page.locator(".sp-skip")
-    assert page.evaluate(FIRST) == "sp-skip", "the first that Tab comes to"
+    assert page.evaluate(FIRST) == "sp-skip", "the first element that Tab reaches"
     skip.focus()
     assert skip.bounding_box()["width"] > 100, "seen while it has the focus"
     page.keyboard.press("Enter")
@@ -76,7 +76,7 @@ TIMED = [["time", True, False], ["passes", False, False]]
 def test_a_double_click_is_one_run_whose_race_says_what_the_events_say(
     live: Stage, browser_page: OpenPage
 ) -> None:
-    """It goes by passes until plain decoding is timed."""
+    """The race goes by passes until plain decoding is timed."""
     page = sites.wait_ready(browser_page(live.url, still=True))
     before = len(live.worker.runs)
     page.locator("#live-run").dblclick()
@@ -102,14 +102,14 @@ def the_race_says_what_the_events_say(page: Any, live: Stage) -> None:
     # On the measured clock, which is on now that there are times, a lane's time stops with its
     # last pass.
     becomes(page, CLOCK, TIMED)
-    # Of the block whose speed-up is the median, which the sentence gives.
+    # The times are of the block with the median speed-up, which the sentence gives.
     plain, ours = desk.baseline.ends[desk.baseline.median_block]
     end = ours[-1]
     assert len(ours) == len(tokens)
     done = sum(ms <= end + 0.01 for ms in plain)
     spent = min(end, plain[-1]) if done == len(plain) else end
     page.wait_for_function(TIMES, arg=[[spent, done], [end, sum(tokens)]])
-    # Of the lanes' times and of the speed it is said whose they are.
+    # The page says of which runs the lanes' times and the speed are.
     becomes(page, WHOSE, ["median of 3", "median of 3", "tokens / s, this run"])
     clock = page.get_by_role("radiogroup", name="Clock of the race")
     clock.get_by_role("radio", name="time").press("ArrowRight")
@@ -142,7 +142,7 @@ def test_a_page_that_came_before_the_recording_plays_it_once_it_is_there(
     page.locator("#live-strip .ss-round").first.wait_for()
 
 
-# What every picture says of where one is.
+# The place in the run that each picture shows.
 PLACE = """() => {
   const of = (css, pick) => {
     const node = document.querySelector(css);
@@ -160,7 +160,7 @@ PLACE = """() => {
 
 
 def at(page: Any, round_number: int, stage: str) -> None:
-    """Wait until every picture says this place."""
+    """Wait until every picture shows this place."""
     message = f"Round {round_number} of {ROUNDS}"
     becomes(page, PLACE, [round_number, stage, round_number, round_number, message])
 
@@ -176,7 +176,7 @@ def one_place_for_tokens_stages_keys_columns_and_the_link(page: Any) -> None:
     at(page, 5, "verify")
     page.locator("body").press("ArrowLeft")
     at(page, 4, "commit")
-    # A column is a place to go to from its top to its foot, whatever was accepted.
+    # A column can be clicked from its top to its foot, whatever was accepted.
     column = page.locator("#live-scrubber [data-r='7']")
     column.click(position={"x": 3, "y": 2})
     at(page, 8, "commit")
@@ -188,7 +188,7 @@ def one_place_for_tokens_stages_keys_columns_and_the_link(page: Any) -> None:
     at(page, ROUNDS - 1, "commit")
 
 
-# Which node is selected in the tree, which token in the text; of what the dock's answer is.
+# Which node is selected in the tree, which token in the text; the title of the dock's answer.
 SELECTED = """() => {
   const all = (css) => [...document.querySelectorAll(css)];
   return [
@@ -256,7 +256,7 @@ DRAWN = """() => {
     [...svg.querySelectorAll(".ss-node")].map((node) => node.getAttribute("transform")).sort(),
   ];
 }"""
-# Of a tree with several levels the share of the panel's width that it takes.
+# How many levels the tree has, and the share of the panel's width that it takes.
 WIDE = """() => {
   const panel = document.querySelector("#live-tree .ss-viewport").getBoundingClientRect();
   const nodes = [...document.querySelectorAll("#live-tree .ss-node")]
@@ -284,7 +284,7 @@ def a_rounds_tree_is_drawn_alike_whatever_was_seen_before(page: Any) -> None:
             looks.at_rest(page)
             drawn.append(page.evaluate(DRAWN))
         assert drawn == [drawn[0]] * 4, number
-        assert drawn[0][3], "what the numbers are is said beside them"
+        assert drawn[0][3], "the numbers on the nodes are explained"
         levels, share = page.evaluate(WIDE)
         assert levels < 4 or share > 0.7, (number, levels, share)
 
@@ -293,7 +293,7 @@ ADDRESS = "() => Object.fromEntries(new URLSearchParams(location.search))"
 
 
 # Timers end at once, so that the address is known when the call returns: the run in it, and how
-# many steps the history got. (Its length ends at 50.)
+# many steps the history got. (`history.length` stops at 50.)
 PLACED = """(value) => {
   const { setTimeout } = window;
   const { pushState } = history;
@@ -368,7 +368,7 @@ def test_links_open_what_is_seen_history_goes_through_runs_and_a_wrong_one_is_sa
     a_wrong_link_is_said_on_one_screen_until_the_next_press(other, stage)
 
 
-# The name of the page, where it is, is what a visitor sees there.
+# Whether nothing covers the page's name.
 TITLE_SEEN = """() => {
   const box = document.querySelector("#header .sp-title").getBoundingClientRect();
   const seen = document.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2);

@@ -24,7 +24,7 @@ from ui.shared.studies import Studies
 pytestmark = pytest.mark.browser
 
 TABS = ("live", "sessions")
-# What Live's form holds of the request, box by box; menus are asked for by `shows`.
+# What Live's form holds of the request, box by box; menus are checked by `shows`.
 FORM = """(boxes) => boxes.map((box) =>
   document.querySelector(`#${box} :is(input, textarea)`).value)"""
 ASKED_FORM = {
@@ -36,7 +36,7 @@ ASKED_FORM = {
     "field-weight_bounds": "0.125,3.5",
     "preset": "own settings",
 }
-# Of the buttons of the list's pages whether they can be pressed, and look like it.
+# Of each button that turns the list's pages: whether it can be pressed, and looks like it.
 PAGES = """() => ["previous", "next"].map((name) => {
   const turn = document.querySelector(`#sessions-${name}`);
   return [!turn.disabled, Number(getComputedStyle(turn).opacity) === 1];
@@ -51,7 +51,7 @@ BETWEEN = """([low, high]) => {
 
 
 def open_row(page: Any, place: int, run_id: str) -> None:
-    """The run at a place of the list, opened."""
+    """Open the run at a place of the list."""
     page.locator(".sp-open").nth(place).click()
     about(page, run_id)
 
@@ -77,7 +77,8 @@ def test_a_past_run_goes_into_live_is_noted_and_rerun(
 
 
 def its_settings_fill_lives_form(page: Any, context: Context, run_id: str) -> None:
-    """By a button of the opened run; that begins no run, though Live runs on every change."""
+    """A button of the opened run fills the form; that begins no run, though Live runs on
+    changes."""
     worker: Any = context.hub.worker
     sites.open_drawer(page).get_by_label("Run on change").check()
     sites.close_drawer(page)
@@ -101,7 +102,7 @@ def runs_as_filled_in(page: Any, context: Context) -> None:
 
 
 def note_is_kept_and_found(page: Any, context: Context, run_id: str) -> str:
-    """Hostile text stays text; the note, which the older of two runs has now."""
+    """Hostile text of a note stays text; return the note, which the older of two runs has now."""
     sites.sessions(page)
     count_said(page, "2 runs.", 2)
     open_row(page, 1, run_id)
@@ -141,7 +142,7 @@ def files_are_saved(page: Any, run_id: str) -> None:
 
 
 def again_it_writes_the_same_text(page: Any, context: Context) -> None:
-    """As a further run, which is opened in its place and compared with it."""
+    """The run made again is a new one, opened in place of the first and compared with it."""
     earlier = {*run_ids(context)}
     at_rest(page)
     before = sites.strip_text(page, "sessions")
@@ -157,7 +158,7 @@ def again_it_writes_the_same_text(page: Any, context: Context) -> None:
 
 
 def player_of(context: Context, run_id: str) -> Player:
-    """The server's place in the run that a tab has opened in Sessions."""
+    """The server's player of the run that a tab has opened in Sessions."""
     (player,) = (
         desk.player
         for (_, page), desk in context.tab_sessions._sessions.items()
@@ -219,7 +220,7 @@ def a_row_opens_but_text_in_it_can_be_marked(page: Any, row: Any, run_id: str) -
     page.mouse.up()
     assert page.evaluate("() => getSelection().toString()")
     frames(page)
-    assert not any(run_id in ask for ask in asks), "who marks text opens nothing"
+    assert not any(run_id in ask for ask in asks), "marking text opens nothing"
     row.locator(".sp-col-when").dblclick()  # marks a word: nothing more is opened by that
     sites.wait_notice(page, "Finished: ", "sessions")
     about(page, run_id)
@@ -241,7 +242,7 @@ def rewound(page: Any) -> None:
 
 
 def buttons_step_round_by_round(page: Any) -> None:
-    """On from the start, and back to the first round."""
+    """Forward from the start, and back to the first round."""
     sites.speed(page, "step", "sessions")
     rewound(page)
     selected = "#sessions-strip .ss-round[data-r='{}'][aria-pressed=true]"
@@ -254,7 +255,7 @@ def buttons_step_round_by_round(page: Any) -> None:
 
 
 def stopped_while_it_plays(page: Any, context: Context, run_id: str) -> Player:
-    """Stop works while something plays alone; the server's player, before the end."""
+    """Stop works only while something plays; return the server's player, stopped before the end."""
     assert page.locator("#sessions-stop").is_disabled()
     page.click("#sessions-play")
     page.locator("#sessions-stop:not([disabled])").wait_for()
@@ -273,7 +274,7 @@ def a_pace_is_taken_up_at_once(page: Any, player: Player) -> None:
 
 
 def play_pauses_at_the_end_of_a_round(page: Any, player: Player) -> None:
-    """And at full speed the run goes on to its end."""
+    """A second press of Play pauses at a round's end; at full speed the run goes on to its end."""
     rewound(page)
     click_in_motion(page, "#sessions-play")
     sites.wait_notice(page, re.compile(r"you are at round [1-9]\d* of 60"), "sessions")

@@ -27,7 +27,7 @@ def five_ssms(uses: Mechanisms) -> Script:
 
 @pytest.fixture
 def live(stages: Any) -> Stage:
-    """The page with Live alone; a run of five SSMs that drafts one tree of all."""
+    """The page with Live alone; in its runs five SSMs draft, and a tree has the drafts of all."""
     stage: Stage = stages(("live",))
     stage.clear()
     stage.play(five_ssms(Mechanisms("union")))
@@ -42,7 +42,7 @@ def at_size(page: Any, size: tuple[int, int]) -> Any:
 
 # Of the columns of bars: their number, whether they are alike and in one row, the narrowest track,
 # the longest bar's share of its track, the greatest difference of a bar from its number, whether
-# the foot note is below all bars, and whether anything ends outside a panel that does not scroll.
+# the foot note is below all bars, whether the panel scrolls or shows all, and whether it shows all.
 WHY = """() => {
   const box = (node) => node.getBoundingClientRect();
   const all = (css) => [...document.querySelectorAll(`#live-inspector ${css}`)];
@@ -64,7 +64,7 @@ WHY = """() => {
     whole: body.scrollHeight <= body.clientHeight + 1,
   };
 }"""
-# How many bars of each column are shown, and whether the explained token is among them.
+# Whether each column shows at most four bars, the explained token's among them.
 FEW = """() => [...document.querySelectorAll("#live-inspector .ss-source")].map((source) => {
   const shown = [...source.querySelectorAll(".ss-bar")].filter((bar) => bar.checkVisibility());
   const hit = source.querySelector(".ss-bar[data-hit]");
@@ -132,7 +132,7 @@ PIXELS = """() => [".ss-verdict", ".ss-verdict b", ".ss-race-speed"].map((css) =
 
 
 def are_whole(shown: list[str], words: list[str]) -> bool:
-    """Whether `words` begin with these; what follows the last one at once is no letter."""
+    """Whether `words` begin with `shown`, whose last word may be cut, but not between letters."""
     *before, last = shown
     if words[: len(before)] != before or len(words) < len(shown):
         return False
@@ -180,7 +180,7 @@ def a_wide_screen_has_why_and_when_side_by_side(page: Any) -> None:
     sites.dock(page, "why")
 
 
-# Whether a line of the text is cut at the panel's top or bottom, stripes and boxes included.
+# Lines of the text, with stripes and boxes, that the panel's top or bottom cuts.
 CUT_LINES = """() => {
   const scroll = document.querySelector("#live-strip .ss-scroll");
   const { top, bottom } = scroll.getBoundingClientRect();
@@ -192,7 +192,7 @@ CUT_LINES = """() => {
 
 
 def no_line_of_the_text_is_cut(page: Any, live: Stage) -> None:
-    """Of a run that fills its panel."""
+    """The text of the run fills its panel."""
     live.play(recorded(60))
     sites.ran_again(page, live.context)
     for size in SIZES:
@@ -245,7 +245,7 @@ def lines_of_a_tree_are_seen_on_its_ground(page: Any, live: Stage) -> None:
     assert kinds >= {"not_reached", "rejected", "dropped", "accepted"}
 
 
-# Where the lines to further siblings of a row run, and the boxes that they would touch.
+# How far the lines to further siblings in a row are from the boxes below and above them.
 BRACKETS = """async (base) => {
   const { edgePath } = await import(base + "tree_layout.js");
   const { sizes } = await import(base + "tree_node.js");

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.browser
 TOKENS = 24
 SURROUNDINGS = """() => [...document.querySelectorAll("#live-strip .ss-template")]
   .map((side) => side.textContent)"""
-# Of the open Why what lies below its own box, by so many pixels.
+# By how many pixels the content of Why is higher than its box.
 CUT = """() => { const { scrollHeight, clientHeight } =
   document.querySelector("#live-inspector .ss-body"); return scrollHeight - clientHeight; }"""
 DRAWN = """() => [...document.querySelectorAll("#live-strip .ss-tok")]

@@ -23,7 +23,7 @@ TABS = ("live", "tune")
 CELLS = "#tune-speed td[data-place]"
 PARTS = [f"#tune-{name}" for name in ("speed", "length", "points", "point", "found")]
 PARTS += ["#tune-plan", "#tune-progress"]
-# What is drawn of a grid, in one look.
+# What is drawn of a grid, read at once.
 DRAWN = """() => {
   const count = (css) =>
     [...document.querySelectorAll(css)].filter((one) => one.checkVisibility()).length;
@@ -54,7 +54,7 @@ KEYS = {
 
 @pytest.fixture
 def tuning(stage: Stage) -> Stage:
-    """The whole page with an empty log, no studies, and runs that take no time."""
+    """The page with an empty log, no studies, and runs that take no time."""
     stage.clear()
     stage.play(script_of(4), speed=0.0)
     return stage
@@ -73,7 +73,7 @@ def type_prompts(page: Any, text: str) -> None:
 
 
 def plan_says(page: Any, words: str) -> None:
-    """Wait until this is what Start would do."""
+    """Wait until the plan says that Start would do this."""
     page.locator("#tune-plan").get_by_text(words).first.wait_for()
 
 
@@ -244,14 +244,14 @@ def form_scrolls_with_the_page(page: Any) -> None:
 
 
 def fast_at_nine(request: Request, run_id: str) -> list[Any]:
-    """Runs that are twice as fast with nine votes."""
+    """Runs that are twice as fast with max_tree_nodes 9."""
     *events, end = script_of(4)(request, run_id)
     quick = request.speculation.drafters and request.speculation.max_tree_nodes == 9
     speed = end.stats.tokens_per_second * (2 if quick else 1)
     return [*events, replace(end, stats=replace(end.stats, tokens_per_second=speed))]
 
 
-# How many cells the keys go to, and how many changes to the page they make.
+# How many cells the keys reach, and how many changes to the page they cause.
 MOVES = """() => {
   const been = new Set();
   const watch = new MutationObserver(() => {});
@@ -354,7 +354,7 @@ def keys_change_few_of_two_hundred_points(page: Any) -> None:
     page.locator(f"{CELLS}[tabindex='0']").focus()
     cells, changed = page.evaluate(MOVES)
     assert cells >= 7, "the keys go from cell to cell"
-    assert changed <= 3 * 21, "a key touches what it leaves and where it goes, not all cells"
+    assert changed <= 3 * 21, "a key changes the cell it leaves and the one it enters, not all"
     page.locator("#tune-points").locator("thead button", has_text="speed-up").click()
     assert len(read(page, SPEEDS, "descending")) == 196
     sites.shot(page, "tune-200-1280")
@@ -374,7 +374,7 @@ def test_grids_of_one_to_three_axes_and_what_cannot_run(
 
 
 def slowly(request: Request, run_id: str) -> list[Any]:
-    """Runs so long that a grid is still measured after a reload; those that warm up are short."""
+    """Runs so long that a grid is still measured after a reload; warm-up runs are short."""
     return script_of(12 if request.sampling.max_new_tokens > 8 else 2)(request, run_id)
 
 
@@ -422,7 +422,7 @@ def test_a_grid_from_a_file_is_stopped_gone_on_with_and_deleted(
     becomes(other, result, page.evaluate(result))
     other.locator("#tune-use:not([disabled])").wait_for()
     tuning.context.store.studies.delete(study.study_id)
-    for tab in (other, page):  # nothing is pressed: a tab notices by itself
+    for tab in (other, page):  # each tab notices without a press
         bar_says(tab, "This study was deleted")
         tab.locator("#tune-point").get_by_text("Choose a point").wait_for()
         tab.locator("#tune-use[disabled]").wait_for()

@@ -1,4 +1,4 @@
-"""What `max_tree_nodes` came to in a run, and what it kept from being drafted."""
+"""What the page says of what `max_tree_nodes` came to in a run and kept from being drafted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def view_of_eight() -> View:
 
 
 def with_budget(asked: Any, nodes: Any, view: View | None = None, **fields: Any) -> View:
-    """The run as if `max_tree_nodes` had been `asked` and had come to `nodes`."""
+    """The run as if `max_tree_nodes` had been set to `asked` and resolved to `nodes`."""
     view = view or view_of_eight()
     started, plans = view.started, []
     for plan, most in ((started.asked, asked), (started.config, nodes)):
@@ -66,12 +66,12 @@ def test_a_budget_that_keeps_from_nothing_is_not_talked_of_and_a_vote_shares_non
     assert budget_words(with_budget(64, 64, speculation_length=2)) == ""
     assert budget_words(with_budget("auto", 1, length="fixed", speculation_length=0)) == ""
     assert budget_words(View()) == "" and nodeless(View()) == ()
-    assert budget_words(with_budget("auto", 8, unheard_of=1)) == "", "of another version"
+    assert budget_words(with_budget("auto", 8, unheard_of=1)) == "", "a setting of another version"
     view = with_budget(2, 2, combine="vote")
     assert nodeless(view) == ()
     words = budget_words(view)
     assert words == "2 nodes let drafts be 2 deep: speculation_length 8 is not reached."
-    assert nodeless(with_budget(2, 2, length="goodput")) == (), "there a rule chooses who drafts"
+    assert nodeless(with_budget(2, 2, length="goodput")) == (), "goodput chooses which SSMs draft"
     assert nodeless(with_budget(2, 2, length="trend")) == (DRAFTERS[2],)
 
 
@@ -91,7 +91,9 @@ def test_the_line_of_the_lengths_is_what_the_budget_allows() -> None:
     } == {number: (one["a"], one["s"]) for number, one in strip.items()}
     assert all(one["s"] < 8 for one in strip.values())
     result = with_budget_bounds(lengths, with_budget("auto", 2, length="trend"))["rounds"]
-    assert result == lengths["rounds"], "what a rule found is recorded as it was cut"
+    assert result == lengths["rounds"], (
+        "a length that a rule chose is recorded as cut by the budget"
+    )
 
 
 def test_where_the_text_ends_line_dots_and_sentence_give_the_same_depth() -> None:
@@ -102,7 +104,7 @@ def test_where_the_text_ends_line_dots_and_sentence_give_the_same_depth() -> Non
     rounds[6] = replace(rounds[6], length_reason=ends)
     frame = Frame(view=replace(view, rounds=tuple(rounds)), detail=detail_of(events, 7))
     shown = picture_values(frame)["lengths"]
-    assert ends in shown["why"] and shown["deep"] == "", "not another depth beside it"
+    assert ends in shown["why"] and shown["deep"] == "", "no second depth is given"
     assert (shown["rounds"]["7"]["m"], shown["rounds"]["7"]["b"]) == (1, ends)
     assert "b" not in shown["rounds"]["6"]
     dots = scrubber_value(frame, Pace(), False)["rounds"]
@@ -128,7 +130,7 @@ def test_the_lengths_say_the_node_budget_once() -> None:
 def test_an_empty_row_says_that_the_budget_has_no_node_for_it() -> None:
     view, detail = with_budget("auto", 2), detail_of(synthetic_run(8, seed=5), 1)
     proposals = picture_values(Frame(view=view, detail=detail))["proposals"]
-    assert proposals["nodeless"] == {}, "here it drafted all the same"
+    assert proposals["nodeless"] == {}, "this drafter drafted in this round"
     detail = replace(detail, drafted=replace(detail.drafted, drafts=detail.drafted.drafts[:2]))
     proposals = picture_values(Frame(view=view, detail=detail))["proposals"]
     assert proposals["nodeless"] == {"2": "no node for it: max_tree_nodes is 2, for 3 drafters"}
@@ -148,7 +150,7 @@ def test_where_routing_chooses_the_budget_is_that_of_as_many_ssms() -> None:
     assert budget_words(view) == words
     two = with_budget(2, 2, routing="cosine", routed_drafters=2)
     assert budget_words(two).startswith("2 nodes for 2 drafters let drafts be 1 deep")
-    assert nodeless(with_budget(2, 2, draft="fused")) == (), "the SSMs draft one trunk of them all"
+    assert nodeless(with_budget(2, 2, draft="fused")) == (), "fused SSMs draft one trunk together"
     events = synthetic_run(9, seed=5, mechanisms=Mechanisms(routing="cosine"))
     detail = detail_of(events, 1)
     assert detail is not None and detail.completed is not None

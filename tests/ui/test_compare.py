@@ -1,4 +1,4 @@
-"""What Compare measures, draws and says: fake worker, real log."""
+"""What Compare measures, draws and says, with a fake worker and a real log."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_where_no_repeat_is_whole_what_is_left_is_shown_and_reported(context: Co
     assert texts["repeat"] == 1 and texts["texts"]["1"]["repeat"] == 0
     assert "specinfer: of repeat 1, its run of this one is not in the log." in texts["words"]
     assert "nothing is left to show: sequence." in texts["words"] and set(texts["gone"]) == {"2"}
-    assert texts["texts"]["1"]["at"] == 3, "beside plain decoding's of its own repeat"
+    assert texts["texts"]["1"]["at"] == 3, "compared with plain decoding in its own repeat"
     assert len(shown["rounds"]["rounds"]["1"]) == 8 and shown["rounds"]["rounds"]["2"] == {}
     assert shown["rounds"]["note"] != "" and len(shown["portions"]["stages"]["1"]) > 1
     assert shown["portions"]["stages"]["2"] == {} and shown["portions"]["note"] == ""
@@ -202,7 +202,7 @@ def test_texts_that_are_missing_are_not_said_to_be_the_same(context: Context) ->
     assert set(shown["texts"]) == {"1"} and "every text is the same" not in shown["words"]
     first = dict(list(opened.results.items())[:1])
     alone = comparison_values(opened.study, first, context.store.events)["texts"]
-    assert "same" not in alone["words"], "one text is not the same as any other"
+    assert "same" not in alone["words"], "one text alone is not called the same"
 
 
 def test_a_rule_with_coins_of_its_own_keeps_the_distribution(context: Context) -> None:
@@ -227,7 +227,7 @@ def test_pictures_have_a_value_each_and_are_plain(context: Context) -> None:
 
 
 def test_the_time_is_that_of_the_run_with_the_median_speed(context: Context) -> None:
-    """Else a repeat of a busy moment is shown beside medians that say the opposite."""
+    """Otherwise a repeat of a busy moment could be shown next to medians that say the opposite."""
     took_ms = {}
 
     def script(request: Request, run_id: str) -> list[Event]:
@@ -282,7 +282,7 @@ def test_partial_results_are_shown_and_what_auto_came_to(context: Context) -> No
     opened = opened._replace(results=known)
     assert pictures(context, opened)["compared"]["words"].endswith(sentence)
     assert study_updates(context, opened)[0]["words"].endswith(sentence)
-    # Of a rule that finds its own length auto is another number: its trees may be larger.
+    # With a rule that chooses the length auto is another number: trees may be larger.
     cells = list(known)
     other = {replace(cell, contestant="minions"): opened.results[cell] for cell in cells[1:]}
     some = {cell: replace(one, auto_nodes=None) for cell, one in other.items()}
@@ -293,7 +293,7 @@ def test_partial_results_are_shown_and_what_auto_came_to(context: Context) -> No
 
 
 def with_speeds(opened: OpenedStudy, plain: float, tree: float) -> dict[Any, Any]:
-    """The results as if plain decoding had had one speed and all others another."""
+    """The results as if plain decoding had the speed `plain` and all others the speed `tree`."""
     results = dict(opened.results)
     for cell in results:
         speed = plain if cell.contestant == opened.study.base else tree
@@ -334,7 +334,7 @@ def test_repeats_too_far_apart_are_noise(context: Context) -> None:
     row = comparison_values(opened.study, speeds, context.store.events)["compared"]["rows"]["1"]
     assert row["noise"] == "The repeats differ too much to tell."
     apart = "(0.59 to 1.20 in 3 repeats); the repeats differ too much to tell"
-    assert verdict(opened.study, speeds).endswith(f"{apart}."), "and no second time"
+    assert verdict(opened.study, speeds).endswith(f"{apart}."), "said at the end and only there"
     change_stats(speeds, Cell("specinfer", "1", 1), tokens_per_second=6.1)
     row = comparison_values(opened.study, speeds, context.store.events)["compared"]["rows"]["1"]
     assert row["noise"] == "" and "differ too much" not in verdict(opened.study, speeds)
@@ -374,7 +374,7 @@ def test_of_many_repeats_resamples_are_reported_and_more_is_claimed(context: Con
 
 
 def test_one_repeat_of_another_that_was_faster_leaves_it_open(context: Context) -> None:
-    """Though it is not the best one: no other was slower in every repeat."""
+    """The other one is not the best, but it was not slower than plain decoding in every repeat."""
     opened = measure(context, chosen=("specinfer", "sequence"))
     speeds = with_speeds(opened, 10, 9)
     for repeat, speed in ((0, 10.5), (1, 4.0)):
@@ -386,7 +386,7 @@ def test_one_repeat_of_another_that_was_faster_leaves_it_open(context: Context) 
 
 
 def test_why_it_was_slower_is_reported_all_its_runs_and_rates_of_how_many(context: Context) -> None:
-    """As the row is: the middle run alone may have had other rounds."""
+    """The row is of all runs too: the run with the median speed may have had other rounds."""
     opened = measure(context, repeats=3)
     slower = with_speeds(opened, 10, 5)
     for repeat, rounds in enumerate((40, 10, 40)):
@@ -403,7 +403,7 @@ def test_why_it_was_slower_is_reported_all_its_runs_and_rates_of_how_many(contex
 def test_advice_is_of_the_node_budget_that_auto_came_to(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A longer draft has no effect where the budget ends it."""
+    """To draft longer has no effect where the node budget cuts drafts."""
     opened = measure(context, repeats=3)
     slower = with_speeds(opened, 10, 5)
     given: list[Any] = []

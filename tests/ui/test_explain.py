@@ -220,7 +220,7 @@ def test_before_the_verdict_nothing_is_claimed() -> None:
     assert explain(replace(unverified, combined=None), node, run_view().letters, {}).sentence
     assert explain(None, None, run_view().letters, {}).sentence
     assert explain(detail, 10**6, run_view().letters, {}).outcome == "own", (
-        "a node that is not there"
+        "a node that does not exist"
     )
     assert explain(detail, -1, run_view().letters, {}).outcome == "root"
 

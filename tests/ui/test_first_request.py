@@ -1,5 +1,5 @@
 """`python app.py` with SmolLM2: what the first requests need is compiled and timed before the page
-is open. tests/ui/test_app.py says the same of the bundled models."""
+opens. tests/ui/test_app.py tests the same with the bundled models."""
 
 from __future__ import annotations
 

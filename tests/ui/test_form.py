@@ -1,4 +1,4 @@
-"""The request form: its request, and what it refuses before anything runs."""
+"""The request form: the request that it makes, and what it refuses before anything runs."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_a_preset_of_ours_follows_the_temperature_and_nothing_else_does() -> Non
     assert drawn == preset_values("specinfer-paper", 0.8, SSMS) != paper
     assert fields_at_temperature("specinfer-paper", 0.0, SSMS, drawn) == paper
     kept = fields_at_temperature("specinfer-paper", None, SSMS, drawn)
-    assert kept == paper, "an emptied box is no choice"
+    assert kept == paper, "an empty box counts as temperature 0"
     touched = preset_values("specinfer", 0.0, SSMS)
     broken = [v if n != "expansion" else "x" for n, v in zip(FIELD_NAMES, paper, strict=True)]
     for name in ("own settings", "mine"):

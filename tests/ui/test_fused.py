@@ -1,4 +1,5 @@
-"""Fused drafts on the page: the trunk is the engine's, whose token a node is the events say."""
+"""Fused drafts on the page: the trunk is the engine's, and each node's SSM is that of the
+events."""
 
 from __future__ import annotations
 
@@ -89,10 +90,12 @@ def test_tokens_that_an_ssm_was_fed_are_not_called_its_proposals() -> None:
             fed += sum(rank > 0 for rank in draft.ranks)
     assert fed
     rows = values_at(synthetic_run(6, seed=5), 2)["proposals"]["rows"]
-    assert not any(token["fed"] for row in rows.values() for token in row.values()), "but a tree is"
+    assert not any(token["fed"] for row in rows.values() for token in row.values()), (
+        "without fusion a rank above 0 does not mean fed"
+    )
 
 
-# Of a fused tree's nodes, those of each SSM whose token was taken.
+# For each SSM: how many nodes of fused trees have its token, the accepted ones and all.
 TAKEN = """SELECT taken.value, sum(outcome = 'accepted' AND depth <= num_accepted), count(*)
     FROM rounds JOIN json_each(origins_json) AS taken
     JOIN nodes ON nodes.run = rounds.run AND nodes.round = rounds.round AND node = taken.key

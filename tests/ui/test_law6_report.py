@@ -1,5 +1,5 @@
 """Law 6, as a reader sees it: a recorded run shows what its live run showed, and its report shows
-what the page shows, at every stop. The control: whatever kind of event is changed, it is seen."""
+what the page shows, at every stop. The control: a change to an event of any kind is seen."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ MADE: dict[str, Callable[[], list[Event]]] = {
     "long": lambda: synthetic_run(110, 5),
     "nothing": lambda: synthetic_run(1, 6)[:1],
 }
-PARTS = 3  # of the long run, odd: every fourth event ends a round, and costs most
+# The long run is tested in so many parts. Odd, since every fourth event ends a round and costs
+# most.
+PARTS = 3
 RUNS = (*(f"{preset}-{t}" for preset in PRESETS for t in TEMPERATURES), *NAMES, *MADE)
 
 
@@ -73,11 +75,12 @@ def test_there_are_twenty_runs_and_every_preset() -> None:
 
 
 MEASURED = RUNS[::2]
-"""The runs beside which plain decoding was measured: a speed-up, or that it was slower."""
+"""The runs that have a measured baseline, faster or slower than the run."""
 
 
 def baseline_of_run(name: str) -> Baseline | None:
-    """A speed that no rounding leaves as it is; of some runs faster than them, of some slower."""
+    """A baseline with a speed that rounding would change; faster than some runs, slower than
+    others."""
     if name not in MEASURED:
         return None
     rate = 10 ** (1 + RUNS.index(name) / 7) / 3
@@ -97,7 +100,8 @@ IN_PARTS = [
     *((name, None) for name in RUNS if name != "long"),
     *(("long", part) for part in range(PARTS)),
 ]
-"""Runs, and for the long one, which has many stops, a part: every `PARTS`-th from this one on."""
+"""Pairs of a run and a part. The stops of the long run, of which there are many, are divided among
+PARTS parts; the other runs have no part."""
 
 
 @pytest.mark.parametrize(("name", "part"), IN_PARTS)
@@ -122,7 +126,7 @@ def test_a_replay_shows_what_the_live_run_showed(
         assert live_frame.view == again.view == view
         if isinstance(event, RoundCompleted):
             assert live_frame.detail == view.last
-        # A live run is not known to its end, and its latest whole round is in sight.
+        # A live frame does not know the run's end, and shows the latest complete round.
         number = live_frame.selected_round
         detail = replaying._round(number) if number >= 0 else None
         assert picture_values(
@@ -176,7 +180,7 @@ def open_run(sessions: Sessions, events: tuple[Event, ...]) -> TabSession:
 def long_run(
     _engine: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Sessions, Report]]:
-    """The long run's sessions and report, which take longer to make than a part takes."""
+    """The long run's sessions and report, which take longer to make than one part takes to test."""
     with RunStore(log_at(tmp_path_factory.mktemp("long") / "runs.db")) as store:
         yield sessions_and_report(store, run_of("long"), baseline_of_run("long"))
 
@@ -188,7 +192,7 @@ def values_of(board: Board, desk: TabSession) -> dict[str, Any]:
 
 
 def stops(desk: TabSession) -> Iterator[int]:
-    """Every selection that steps go through, numbered."""
+    """Step through the run from its start; yields the number of each stop."""
     player = desk.player
     player.set_pace(Pace("step"))
     player.rewind()
@@ -217,7 +221,7 @@ def test_the_report_shows_what_the_page_shows(
     chance, count = random.Random(name), 0
     for stop in stops(desk):
         count += 1
-        some = 60 < stop < last - 60 and stop % 11  # of a long run
+        some = 60 < stop < last - 60 and stop % 11  # skips most of the middle of the long run
         if some or (part is not None and stop % PARTS != part):
             continue
         assert values_of(board, desk) == report.pictures(Place(stop)), stop
@@ -247,15 +251,15 @@ def test_what_was_measured_beside_a_run_is_replayed_and_reported(
     desk = TabSession()
     opened_run(sessions, desk, ALL, events[0].run_id)
     ended = watching.player.source.is_done
-    if ended:  # one that was cut short is under way live, interrupted in its record
+    if ended:  # a run cut short is under way live, but interrupted in its record
         assert values_of(sessions.board, desk) == lived
         notices = [sessions.board.current_notice(one)["lines"].keys() for one in (desk, watching)]
         assert notices[0] >= notices[1]
     rounds = watching.frame().view.stats.num_rounds
     assert desk.baseline == baseline
     figures = values_of(sessions.board, desk)["figures"]
-    drafted = bool(watching.frame().view.drafters)  # plain decoding has none over itself
-    # Of a run that failed only where blocks were measured: a part of a run is no sample.
+    drafted = bool(watching.frame().view.drafters)  # plain decoding has no speed-up over itself
+    # A run that did not complete has one only from measured blocks: a part of a run is no sample.
     whole = watching.frame().view.state == "completed" or bool(baseline.blocks)
     assert (figures["speedup"] is not None) == (bool(rounds) and drafted and whole)
     report = Report(write_export(sessions.board.context, ALL, events[0].run_id, "html")["text"])
@@ -310,7 +314,7 @@ def test_the_report_goes_to_the_end_of_every_round(store: RunStore) -> None:
 
 
 def first(kind: type[Any], **change: Callable[[Any], Any]) -> Callable[[Event], Event | None]:
-    """Changes some fields of an event of that kind."""
+    """A function that changes some fields of an event of this kind, and gives None for others."""
 
     def changed(event: Event) -> Event | None:
         if not isinstance(event, kind):
@@ -357,7 +361,7 @@ def test_control_a_changed_event_is_seen(what: str, store: RunStore) -> None:
         for name, value in values_of(board, desk).items()
         if value != report.pictures(Place(stop))[name]
     }
-    if what == "top":  # told where a node is asked for, and of the LLM's own token
+    if what == "top":  # shown of a selected node, and of the LLM's own token
         assert "inspector" in differs
     assert differs, what
 

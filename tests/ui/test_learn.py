@@ -48,7 +48,7 @@ FULL = Pace()
 
 @cache
 def layout() -> Learn:
-    """Components are slow to make and know nothing of a run: one set serves all tests."""
+    """The components: slow to make and without values of a run, so that all tests share them."""
     with gr.Blocks():
         return build_learn(cast(Context, SimpleNamespace(drafter_names=(), models=(), chat=False)))
 
@@ -107,10 +107,10 @@ def test_a_run_of_the_table_can_be_looked_at_and_asked_about(learn: Learn, store
     assert desk.frame().run_id == shown and rows_of(values) == ["width 3", "width 1"]
     assert [row["latest"] for row in values[-2]["rows"].values()] == [True, False]
     assert request_on_board(learn, desk, 3).speculation.expansion[0] == 3, (
-        "it is what opens in Live"
+        "the run on the board opens in Live"
     )
     assert rows_of(first) == ["width 3"] and rows_of(show_run(learn, desk, 3, "nosuch"))
-    assert desk.frame().run_id == shown, "a row that there is not changes nothing"
+    assert desk.frame().run_id == shown, "a row that does not exist changes nothing"
     store.delete(shown)
     assert "deleted in Sessions" in notice_of(show_run(learn, desk, 3, "width 3"), 0)
 
@@ -140,7 +140,7 @@ def test_the_llm_alone_is_what_speed_is_compared_with(learn: Learn) -> None:
     last_frame(run_example(learn, desk, 8, "me", FULL))
     assert desk.baseline is not None and "LLM alone" in desk.baseline.note
     last_frame(run_example(learn, desk, 2, "me", FULL))
-    assert desk.baseline is None, "another prompt"
+    assert desk.baseline is None, "a baseline of another prompt is not used"
 
 
 def lesson_in_writing(
@@ -173,7 +173,7 @@ def test_a_finished_run_is_in_the_table_though_its_pictures_are_far_behind(learn
     assert desk.player is not player
     list(frames)
     stop_runs(learn, desk)
-    assert rows_of(last_frame(trying))[0] == "always 8", "what is tried next loses nothing"
+    assert rows_of(last_frame(trying))[0] == "always 8", "trying the next run loses no row"
 
 
 def test_the_row_comes_when_the_engine_has_finished(learn: Learn) -> None:
@@ -379,7 +379,7 @@ def test_a_right_answer_finishes_the_lesson_and_the_last_one_says_so(learn: Lear
         len(LESSONS) - 2
     )
     assert judge_answer(desk, 2, (most.max_accepted, None), progress)[1] == progress, (
-        "once is enough"
+        "a finished lesson is not added again"
     )
     others = [lesson.key for lesson in LESSONS if lesson.key != "ssm"]
     said, *_ = judge_answer(desk, 2, (most.max_accepted, None), {"done": others})

@@ -47,7 +47,7 @@ from ui.words.messages import ONE_SAMPLE
 KEYS = [lesson.key for lesson in LESSONS]
 HALVES = RanksInfo("tp", (1, 1))
 
-# What a newcomer does not know before the lesson of this number has said it.
+# Words that the lesson of this number explains, so that no lesson before it uses them.
 EXPLAINED = {
     2: ("SSM", "LLM", "draft", "round", "accepted", "bonus"),
     3: ("tree", "node", "branch", "width"),
@@ -63,7 +63,7 @@ EXPLAINED = {
     13: ("rank", "exchange"),
 }
 TERMS = {term: number for number, terms in EXPLAINED.items() for term in terms}
-# Words of the trade that no lesson needs.
+# Technical words that no lesson uses.
 JARGON = (
     "logit|kv|prefill|argmax|throughput|latency|autoregressive|drafter|expansion|tensor|softmax"
     "|inference|batch|parallel|decoder|policy|cache|sampling|distribution|baseline|greedy"
@@ -71,7 +71,7 @@ JARGON = (
 
 
 def words(lesson: Lesson) -> str:
-    """All that a visitor reads of a lesson; titles of pictures, in quotes, are no prose."""
+    """All that a visitor reads of a lesson, without names of pictures, which are in quotes."""
     question = lesson.question
     said = [lesson.title, *lesson.text, lesson.look, lesson.attempt.words, lesson.attempt.button]
     return re.sub("“[^”]*”", "", " ".join([*said, question.words, question.where, question.needs]))
@@ -115,7 +115,7 @@ def test_every_word_is_explained_in_its_lesson() -> None:
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=KEYS)
 def test_a_lesson_states_no_result(lesson: Lesson) -> None:
-    """Whatever a run comes to is read from the run: no time, no share and no speed in the words."""
+    """Results are read from a run: the words have no time, no share and no speed."""
     assert not re.findall(
         r"\d[\d.]*\s*(?:ms|milliseconds|per cent|%|times faster|×)", words(lesson)
     )
@@ -135,7 +135,7 @@ def test_lessons_name_pictures_and_columns_that_there_are() -> None:
 
 
 def test_lessons_call_things_as_the_page_does() -> None:
-    """Titles of pictures are not seen on a board: the dock's tabs have names."""
+    """Lessons name the dock's tabs, since a board does not show the titles of pictures."""
     titles = {picture.label for picture in drawn_pictures}
     for lesson in LESSONS:
         named = re.findall("“([^”]*)”", f"{lesson.look} {lesson.question.where}")
@@ -144,7 +144,7 @@ def test_lessons_call_things_as_the_page_does() -> None:
 
 
 def test_before_its_run_a_lesson_says_what_will_be_seen() -> None:
-    """Every picture of every lesson, and in the dock by the name of its tab."""
+    """Every picture of every lesson is named, those in the dock after the name of its tab."""
     for lesson in LESSONS:
         words = coming_words(lesson)
         assert words.startswith("Press “Run the example”: here you will see the ")
@@ -191,7 +191,7 @@ def test_the_ssm_of_the_text_drafts_where_there_is_one_and_too_few_are_reported(
     ]
     assert "python app.py --llm-ranks tp=2" in missing_reason(LESSONS[-1], ("one",))
     assert not missing_reason(LESSONS[-1], ("one",), HALVES)
-    # Its words are of two halves of each layer.
+    # The lesson's words are about two halves of each layer.
     for other in (RanksInfo("pp", (1, 1)), RanksInfo("tp", (1, 1, 1, 1))):
         assert "python app.py --llm-ranks tp=2" in missing_reason(LESSONS[-1], ("one",), other)
 
@@ -210,8 +210,8 @@ RunsOf = Callable[[str], Runs]
 
 @pytest.fixture(scope="module")
 def runs_of(bundled: Engine) -> RunsOf:
-    """The events of the runs of the lesson with this key, on the bundled models; made once, for the
-    first test that asks for them: those of all lessons take ten seconds."""
+    """`runs_of(key)`: the events of a lesson's runs on the bundled models. They are made when a
+    test first asks for them, and kept: those of all lessons take ten seconds."""
     lessons = dict(zip(KEYS, LESSONS, strict=True))
 
     @cache
@@ -226,7 +226,7 @@ def runs_of(bundled: Engine) -> RunsOf:
 
 @pytest.fixture
 def runs(lesson: Lesson, runs_of: RunsOf) -> Runs:
-    """Those of the test's lesson: made before the test, not in it."""
+    """The runs of the test's lesson, made before the test."""
     return runs_of(lesson.key)
 
 
@@ -239,7 +239,7 @@ def events_of(engine: Engine, setup: Setup) -> list[Event]:
 
 
 def in_parts(lesson: Lesson, events: list[Event]) -> list[Event]:
-    """As an LLM over ranks would have made them, of a lesson about those."""
+    """The events; in a lesson about ranks with traffic, as an LLM over ranks records it."""
     exchanged = tuple(RankTraffic(rank, 33, 40_960, 9.5) for rank in range(lesson.ranks))
     return [
         replace(event, traffic=exchanged)
@@ -257,7 +257,7 @@ def evidence_of(runs: Runs, latest: str = "") -> Evidence:
 
 
 def left_out(events: list[Event]) -> float:
-    """Drafted tokens of a round that the scheduler left out."""
+    """The mean number of a round's drafted tokens that the scheduler left out."""
     parts = [line.scheduled for line in rounds_of(events)]
     return sum(part.num_drafted - part.num_granted for part in parts if part) / len(parts)
 
@@ -279,7 +279,7 @@ def heaviest(events: list[Event]) -> str:
     return max(weights, key=lambda name: weights[name])
 
 
-# The answer worked out again, from the events alone.
+# Each lesson's answer, computed from the events alone.
 AGAIN: dict[str, Callable[[list[list[Event]]], Any]] = {
     "memory": lambda runs: median_pass(runs[1]) / median_pass(runs[0]),
     "ssm": lambda runs: max(line.num_accepted for line in rounds_of(runs[0])),
@@ -332,12 +332,12 @@ def test_runs_hold_what_their_lessons_say(runs_of: RunsOf) -> None:
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=KEYS)
 def test_an_example_is_over_soon(lesson: Lesson, runs: Runs) -> None:
-    """Two seconds of the engine where a round takes 20 ms; it takes less."""
+    """A hundred rounds take two seconds at 20 ms a round, and rounds take less."""
     assert sum(len(rounds_of(runs[setup.label])) for setup in lesson.example) <= 100
 
 
 def test_the_task_of_the_tree_can_be_done(runs_of: RunsOf) -> None:
-    """A round in which the accepted branch is not the first one, with siblings as drafted."""
+    """In some round the accepted branch is not that of the root's first child."""
     events = [one for one in runs_of("tree")["width 3"] if isinstance(one, (Combined, Verified))]
     rounds_ = list(zip(events[::2], events[1::2], strict=True))
     firsts = [
@@ -401,7 +401,7 @@ def row(**changes: Any) -> Measured:
 
 
 def evidence_of_passes(*passes_ms: float) -> Evidence:
-    """The runs of lesson 1, whose passes took so long."""
+    """The runs of lesson 1, with these times of a pass, in milliseconds."""
     pairs = zip((setup.label for setup in LESSONS[0].example), passes_ms, strict=True)
     return Evidence(MappingProxyType({label: row(label=label, pass_ms=ms) for label, ms in pairs}))
 
@@ -427,7 +427,7 @@ def test_a_time_that_cannot_be_is_reported_to_be_noise(eight: float, words: str)
 @pytest.mark.parametrize("one", [0.45, 0.549, 1.04, 23.4])
 @pytest.mark.parametrize("times", [1.049, 2.46, 3.449])
 def test_who_divides_what_the_table_shows_is_right(one: float, times: float) -> None:
-    """However short passes are."""
+    """Also where passes are short, and the table rounds their times."""
     evidence = evidence_of_passes(one, one * times)
     shown = runs_table_value(evidence, ("pass_ms",))["rows"].values()
     first, second = (float(each["cells"]["0"]) for each in shown)
@@ -478,7 +478,7 @@ def test_routing_lets_the_ssm_draft_that_knows_the_text(bundled: Engine) -> None
 def test_the_choice_changes_with_three_ssms_as_well(
     bundled: Engine, without: tuple[str, ...]
 ) -> None:
-    """As few as the lesson requires, with or without the dialogue's."""
+    """Three are as few as the lesson requires; with and without the dialogue's SSM."""
     lesson = next(one for one in LESSONS if one.key == "routing")
     left = {n: ssm for n, ssm in bundled.models.ssms.items() if n[len("ssm-") :] not in without}
     assert len(left) == lesson.ssms == 3 and lesson.attempt.setup is not None

@@ -81,7 +81,7 @@ def test_a_bad_request_is_refused(store: RunStore, changes: dict[str, Any], word
     live, desk = live_of(ctx), TabSession()
     assert words in notice_of(run(live, desk, **changes))
     assert ctx.hub.worker.requests == []
-    assert "Finished" in notice_of(run(live, desk)), "the next one runs"
+    assert "Finished" in notice_of(run(live, desk)), "the next request runs"
     assert words not in notice_of(run(live, desk))
 
 
@@ -96,7 +96,7 @@ def test_a_bug_is_reported_in_a_line(store: RunStore, caplog: pytest.LogCaptureF
 
 def test_stop_shows_what_there_was(store: RunStore) -> None:
     ctx = context(store)
-    ctx.hub.worker.speed = 100.0  # minutes: it is stopped long before its end
+    ctx.hub.worker.speed = 100.0  # a run takes minutes: it is stopped long before its end
     live, desk = live_of(ctx), TabSession()
     frames = start_run(live, desk, press())
     until_writing(frames)
@@ -161,7 +161,9 @@ def test_a_race_in_blocks_measures_both_in_turns_and_lists_none_of_them(store: R
     assert [replayed[name] for name in names] == [value[name] for name in names]
     past = TabSession()
     opened_run(sessions_of(live.board.context), past, ALL, desk.frame().run_id)
-    assert past.answer == desk.answer and past.answer.kind == "identical", "Sessions knows it too"
+    assert past.answer == desk.answer and past.answer.kind == "identical", (
+        "Sessions has the answer too"
+    )
 
 
 def lane_ends(value: dict[str, Any]) -> list[float]:
@@ -182,8 +184,8 @@ def test_lanes_are_of_the_first_block_where_none_has_the_median(store: RunStore)
     ends = ((3.0, 6.0), own), ((4.0, 8.0), later), ((5.0, 10.0), ())
     for speeds, shown in (
         (((1.0, 2.0), (1.0, 3.0), (1.0, 4.0)), 1),
-        (((1.0, 2.0), (1.0, 4.0), (1.0, 3.0)), 0),  # the third's rounds were others
-        (((1.0, 2.0), (1.0, 3.0)), 0),  # the median is of neither
+        (((1.0, 2.0), (1.0, 4.0), (1.0, 3.0)), 0),  # the third has the median, but other rounds
+        (((1.0, 2.0), (1.0, 3.0)), 0),  # neither has the median
     ):
         baseline = Baseline(1.0, "plain", "", blocks=speeds, ends=ends[: len(speeds)])
         value = race_value(frame, baseline)
@@ -231,7 +233,7 @@ def test_no_race_follows_a_run_without_drafts_or_one_that_was_stopped(store: Run
     live, desk = live_of(ctx), TabSession()
     list(start_run(live, desk, replace(press(drafters=[]), race=True)))
     assert len(ctx.hub.worker.requests) == 1
-    ctx.hub.worker.speed = 100.0  # minutes: it is stopped long before its end
+    ctx.hub.worker.speed = 100.0  # a run takes minutes: it is stopped long before its end
     frames = start_run(live, desk, replace(press(), race=True))
     until_writing(frames)
     stop_run(live, desk)
@@ -240,7 +242,7 @@ def test_no_race_follows_a_run_without_drafts_or_one_that_was_stopped(store: Run
 
 
 def differing(margin: float, change: int | None) -> Script:
-    """Plain decoding comes out differently at token `change`, by `margin`."""
+    """Runs whose plain decoding has another token `change`, preferred by `margin` nats."""
     straight = script_of(rounds=8)
 
     def script(request: Request, run_id: str) -> list[Event]:
@@ -268,7 +270,7 @@ def test_prove_it_answers_identical_tie_and_bug(store: RunStore) -> None:
 
 
 def before_a_proof(store: RunStore) -> tuple[Live, TabSession, Any]:
-    """A finished run behind which plain decoding takes its time."""
+    """A finished run; plain decoding after it is slow."""
     ctx = context(store, rounds=30)
     worker: Any = ctx.hub.worker
     worker.speed = 0.01
@@ -407,14 +409,14 @@ def test_a_tab_that_is_loaded_anew_in_mid_run_is_reported_where_its_run_is(store
     for was_running in (0, None):
         assert left_notice(live, desk, was_running) == gr.skip()
     assert "it is in Sessions" in notice_of([left_notice(live, desk, 1)], 0)
-    assert "it is in Sessions" not in notice_of(run(live, desk)), "another run, another notice"
+    assert "it is in Sessions" not in notice_of(run(live, desk)), "the next run replaces the notice"
     assert left_notice(live, desk, 1) == gr.skip()
 
 
 def test_a_refusal_goes_when_the_form_is_mended_or_with_the_next_press(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     assert "The prompt is empty." in notice_of(run(live, desk, prompt=" "))
-    # The change to this prompt may settle after Run has refused it.
+    # The check of this prompt may come after Run has refused it.
     assert clear_trouble(live, desk, form_values(prompt=" ")) == gr.skip() and desk.trouble
     mended = form_values(prompt="w1")
     assert "prompt is" not in str(clear_trouble(live, desk, mended)) and desk.trouble == ""

@@ -1,4 +1,5 @@
-"""A run that is under way, opened in Sessions: followed, stopped, deleted; another server's."""
+"""A run that is under way, opened in Sessions: followed, stopped, deleted; also a run of another
+server."""
 
 from __future__ import annotations
 
@@ -105,7 +106,7 @@ def test_a_run_that_ends_before_it_is_followed_is_shown_to_its_end(ctx: Context)
     frames = list(follow_run(sessions, desk, ALL, source.run_id))
     assert "Finished: " in notice_of(frames[-2], 0)
     board, places = len(sessions.board.outputs), len(sessions.board.places)
-    assert not frames[-2][board]["interactive"], "Stop"
+    assert not frames[-2][board]["interactive"], "Stop is disabled"
     assert "under way" not in notice_texts(frames[-1][board + places :])
     assert "Finished: " in notice_of(list(follow_linked(live, other, source.run_id))[-1])
 
@@ -166,7 +167,7 @@ def test_it_is_neither_compared_nor_made_again_before_its_end(ctx: Context) -> N
 
 
 def test_a_long_run_is_followed_from_its_beginning(ctx: Context) -> None:
-    """What left the buffer of the run comes out of the log, read once."""
+    """Events that have left the run's buffer are read from the log, once."""
     source = start_run(ctx, 20.0)
     source._buffer.clear()  # as in a run of thousands of rounds
     read, reads = ctx.store.events, []
@@ -193,7 +194,7 @@ def other() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def of(store: RunStore, process: subprocess.Popen[bytes]) -> None:
-    """The SYNTHETIC run is that process's."""
+    """Let the log say that `process` makes the SYNTHETIC run."""
     assert store.flush()
     with closing(sqlite3.connect(store.path)) as connection, connection:
         mark = start_mark(process.pid)

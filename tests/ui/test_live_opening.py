@@ -1,4 +1,4 @@
-"""The run that Live opens with, and what is said beside it, as plain generators and functions."""
+"""The run that Live opens with, and what the page says of it: plain generators and functions."""
 
 from __future__ import annotations
 
@@ -124,11 +124,11 @@ def test_the_menu_names_the_speed_of_the_opening_run_while_it_plays(store: RunSt
     move(live.board, desk, "pause")
     assert shown() == (desk.pace.mode, desk.pace.rounds_per_second) == ("full", 2.0)
     run(live, desk)
-    assert shown() == ("full", 2.0), "of the visitor's own runs"
+    assert shown() == ("full", 2.0), "the speed of the visitor's own runs"
 
 
 def test_a_run_stops_the_recording_which_a_later_visit_makes_anew(store: RunStore) -> None:
-    """Decoded together, both would be slow, and the visitor's would be measured so."""
+    """Decoded together, both would be slow, and the visitor's would be measured as slow."""
     ctx = context(store)
     live, worker = live_of(ctx), ctx.hub.worker
     worker.speed = 1000.0  # no run comes to its end
@@ -139,7 +139,9 @@ def test_a_run_stops_the_recording_which_a_later_visit_makes_anew(store: RunStor
     assert recording.is_cancelled and not own.is_cancelled
     while not ctx.opening.was_stopped:
         recording.poll(0.01)
-    assert list(play_opening(live, TabSession())) == [] and len(worker.runs) == 2, "one is running"
+    assert list(play_opening(live, TabSession())) == [] and len(worker.runs) == 2, (
+        "none begins while a run goes on"
+    )
     frames.close()  # type: ignore[attr-defined]
     while not ctx.hub.idle:
         own.poll(0.01)
@@ -155,7 +157,7 @@ def test_a_preset_chosen_beside_the_opening_run_runs(store: RunStore) -> None:
     ctx = live.board.context
     next(play_opening(live, desk))
     same = form_values_of(ctx.hub.worker.requests[-1], ctx)
-    assert not header_for_form(live, desk, same)["changed"], "it is the form's own run"
+    assert not header_for_form(live, desk, same)["changed"], "the run shown has the form's settings"
     vote = press(combine="vote")
     assert "Finished" in notice_of(list(run_on_change(live, desk, vote))[-1])
     assert not desk.shows_opening_run and ctx.hub.worker.requests[-1].speculation.combine == "vote"
@@ -172,7 +174,7 @@ def test_it_is_said_where_the_form_is_not_the_run_that_is_shown(store: RunStore)
         assert not header_for_form(live, desk, form_values())["changed"], "restored"
     for wrong in ({"top_p": 7}, {"prompt": "   "}):
         assert not header_for_form(live, desk, form_values(**wrong))["changed"], (
-            "it is said why it cannot"
+            "the page says why it cannot run"
         )
     assert header_for_form(live, desk, form_values(temperature=0.8))["changed"]
     assert not run(live, desk, temperature=0.8)[0]["changed"], "it was run"
@@ -228,4 +230,4 @@ def test_past_some_pages_the_opening_run_is_shown_at_its_end(store: RunStore) ->
     assert desks[0].frame().view.state != "completed"
     for frames in playing:
         frames.close()  # type: ignore[attr-defined]
-    assert ctx.opening.players.acquire(blocking=False), "free again"
+    assert ctx.opening.players.acquire(blocking=False), "a place is free again"

@@ -1,4 +1,4 @@
-"""What each node attends to and where it is kept: as the cache of the engine has it."""
+"""What each node attends to, and its slot in the KV cache: as in the engine's cache."""
 
 from __future__ import annotations
 

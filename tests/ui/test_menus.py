@@ -1,4 +1,5 @@
-"""The settings' menus: marked where core refuses, grey where unread; presets of one's own."""
+"""The settings' menus: what core refuses is marked, fields that are not read are grey; presets of
+one's own."""
 
 from __future__ import annotations
 
@@ -273,6 +274,8 @@ def test_the_menu_says_what_was_chosen_as_long_as_the_fields_are_that() -> None:
     touched = [*minions[:-1], 7]
     assert menu_name("minions", "minions", None, SSMS, minions) == "minions"
     assert menu_name("minions", "minions", None, SSMS, touched) == form.OWN
-    assert menu_name("minions", form.OWN, None, SSMS, minions) == "minions", "put back"
-    assert menu_name("minions", "best", None, SSMS, minions) == "best", "its fields are"
+    assert menu_name("minions", form.OWN, None, SSMS, minions) == "minions", "an edit was undone"
+    assert menu_name("minions", "best", None, SSMS, minions) == "best", (
+        "the fields of best are being sent"
+    )
     assert menu_name(form.OWN, form.OWN, None, SSMS, touched) == form.OWN

@@ -142,7 +142,7 @@ def test_cancelled_between_stages() -> None:
     loader = Loader(lambda: pytest.fail("it was cancelled"), held=True)
     old = FakeWorker()
     model_host = ModelHost(old, loader)
-    model_host.cancel()  # nothing is loaded
+    model_host.cancel()  # no effect while nothing is being loaded
     model_host.begin(OTHER)
     model_host.cancel()
     assert model_host.swap.cancel_requested
@@ -271,7 +271,7 @@ def test_no_submitted_run_is_lost_during_a_swap() -> None:
             ended.append(whole(hub.start(request(preset="autoregressive")))[-1])
 
     threads = [threading.Thread(target=keep_submitting) for _ in range(3)]
-    model_host.begin(OTHER)  # however soon the runs end
+    model_host.begin(OTHER)  # before the first run, however soon the runs end
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):

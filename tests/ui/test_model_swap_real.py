@@ -1,4 +1,5 @@
-"""Real models swapped: texts stay what they are, what went leaves memory, refusals come early."""
+"""Real models swapped: texts stay the same, models that went free their memory, wrong pairs are
+refused."""
 
 from __future__ import annotations
 

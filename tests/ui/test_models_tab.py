@@ -55,7 +55,7 @@ from ui.server.visitors import Access
 
 @pytest.fixture(autouse=True)
 def no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is in this machine's cache."""
+    """Empty caches, whatever this machine's own have."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
 
@@ -290,7 +290,7 @@ def test_an_offer_fills_the_form_or_is_loaded_at_once(store: RunStore) -> None:
 
 
 def test_smollm2_is_loaded_with_the_ssms_that_the_command_line_loads(store: RunStore) -> None:
-    """By the header's offer and by the table's, whose choice is sent as it was shown."""
+    """The header's offer and the table's load the same; the table's is sent as it was shown."""
     loader = Loader(lambda: other_worker())
     context = context_of(store, loader)
     list(quick_values(context, True, *FORM))

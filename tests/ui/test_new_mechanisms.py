@@ -50,7 +50,7 @@ def test_menus_offer_them_with_their_labels() -> None:
 def test_menus_mark_what_their_records_rule_out() -> None:
     choices = verify_choices("sampled", 0.8, "deepest")
     lossless = {rule for label, rule in choices if "not lossless" not in label}
-    assert lossless == {"auto", "match"}, "which rule out draws, since nodes are dropped"
+    assert lossless == {"auto", "match"}, "no rule with draws of its own, since nodes are dropped"
     marked = "deepest (not lossless with verify mss: a selected token is no random draw)"
     assert (marked, "deepest") in combine_choices("auto", "mss", 0.8)
     refused = "fused (refused with combine deepest: the SSMs make one tree)"
@@ -77,4 +77,4 @@ def test_pictures_have_their_words() -> None:
     assert values["tree"]["words"]["mass"] == "" and not values["proposals"]["dial"]
     assert values["proposals"]["words"]["dropped"] == "Less deep than another draft"
     assert values["lengths"]["no_estimates"] == length_policy("two").no_estimates
-    assert vote_sentence(*view_at(events, 0)) == "", "it weighs no drafter"
+    assert vote_sentence(*view_at(events, 0)) == "", "the rule weighs no drafter"

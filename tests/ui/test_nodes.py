@@ -1,4 +1,4 @@
-"""What a run over nodes says of them, and how log, trace and pictures show it."""
+"""What a run with remote SSMs records of their nodes, and how log, trace and pictures show it."""
 
 import json
 from collections.abc import Callable
@@ -145,7 +145,8 @@ def test_a_run_without_nodes_has_no_panel() -> None:
 
 
 def test_a_wire_that_is_not_there_is_waited_for() -> None:
-    """`Engine.wire_ms`, for the lesson: each round with a draft waits, and says so."""
+    """`Engine.wire_ms`, for the lesson: each round with a draft waits and has a span of the
+    wait."""
     llm, ssms = tables(2)
     engine = Engine(loaded_tables(llm, ssms))
     engine.wire_ms = 5

@@ -1,4 +1,4 @@
-"""What a run of an offloaded LLM says of the stream of its layers, and how it is shown."""
+"""What a run of an offloaded LLM records of the stream of its layers, and how it is shown."""
 
 import json
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def test_every_round_says_when_layers_were_read(events: list[Event]) -> None:
         for load in one.loads:
             assert max(before, begin) - 0.01 <= load.start_ms < load.end_ms <= one.at_ms
             before = load.end_ms
-    # They are no stages: nothing that sums up a round's time sees them.
+    # Loads are not among the spans of the stages, from which a round's time is summed.
     assert all(span.lane != "layers" for one in rounds_of(events) for span in one.spans)
 
 

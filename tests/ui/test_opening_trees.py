@@ -46,8 +46,8 @@ def opening_events(store: RunStore, engine: Engine, verify: VerifyCosts) -> tupl
 
 @contextmanager
 def busy_thread() -> Iterator[None]:
-    """Beside a thread that takes the interpreter for 5 ms of every 20: at any point of a round, but
-    its own time, which the test's limit counts, stays a fraction of the run's."""
+    """A thread that takes the interpreter for 5 ms of every 20, at any point of a round. Its own
+    time, which the test's limit counts too, stays a fraction of the run's."""
     ended = threading.Event()
 
     def spin() -> None:
@@ -66,8 +66,8 @@ def busy_thread() -> Iterator[None]:
 
 
 def leaping_clock() -> Callable[[], float]:
-    """The process's clock, in seconds, if something else took the core for up to 20 ms before each
-    look at it."""
+    """A clock, in seconds, that runs as if something else took the core for up to 20 ms before each
+    reading."""
     leaps, clock, late = random.Random(5), time.perf_counter, 0.0
 
     def now() -> float:
@@ -80,7 +80,7 @@ def leaping_clock() -> Callable[[], float]:
 
 @pytest.fixture(scope="module")
 def quiet(bundled: Engine, tmp_path_factory: pytest.TempPathFactory) -> tuple[Event, ...]:
-    """The recording of a slow machine that nothing disturbs: made before the test, not in it."""
+    """The recording of a slow machine that nothing disturbs, made before the test."""
     with RunStore(log_at(tmp_path_factory.mktemp("quiet") / "runs.db")) as store:
         return opening_events(store, bundled, NARROW)
 

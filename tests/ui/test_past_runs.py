@@ -44,7 +44,7 @@ MINE = CallerRights("a", False)
 
 
 def record_runs(store: RunStore, *owners: str) -> list[str]:
-    """A SYNTHETIC run of each owner; their ids."""
+    """Record a SYNTHETIC run of each owner; return their ids."""
     for seed, owner in enumerate(owners):
         for event in synthetic_run(4, seed=seed):
             store.record(event, owner)
@@ -52,7 +52,7 @@ def record_runs(store: RunStore, *owners: str) -> list[str]:
 
 
 def ran(made: Context, **changes: Any) -> str:
-    """A run by the fake worker, whose request the page could have made; its id."""
+    """Make a run by the fake worker, of a request as the page makes it; return its id."""
     source = made.hub.start(Request("Once", SamplingParams(max_new_tokens=20, **changes)), "a")
     source.wait_done(20.0)
     return source.run_id
@@ -282,7 +282,7 @@ def test_how_many_runs_stay_whole_is_for_the_owner_to_say(store: RunStore) -> No
     record_runs(store, "a", "b", "c")
     section, shown, message = retention_view(ctx, ALL, "5", "5")
     assert section.visible and shown == message == ""
-    assert retention_view(ctx, ALL, "", "")[1] == gr.skip(), "somebody may be typing by now"
+    assert retention_view(ctx, ALL, "", "")[1] == gr.skip(), "the visitor may be typing"
     assert retention_view(ctx, MINE, "", "")[0].visible is False
     said, button = set_retention(ctx, ALL, "2", confirmed=False)
     assert "Sure?" in text(said) and button.visible and store.retention() is None

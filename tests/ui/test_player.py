@@ -81,7 +81,7 @@ def test_step_goes_one_stage_forward_and_back() -> None:
 
 
 def test_stepping_all_the_way_and_back_meets_the_same_stages() -> None:
-    events = synthetic_run(70, seed=3)  # past a kept view
+    events = synthetic_run(70, seed=3)  # more events than KEEP_VIEW_EVERY
     player = player_of(store_source(events), Pace("step"))
     for at in range(2, len(events)):
         player.step(1)
@@ -94,7 +94,7 @@ def test_stepping_all_the_way_and_back_meets_the_same_stages() -> None:
         assert player.place == place and player.frame().pinned
         assert (detail.round, detail.stage) == ((place - 1) // 4, STAGES[(place - 1) % 4])
     player.step(-1)
-    assert player.place == 1, "the first stage is the first"
+    assert player.place == 1, "there is no step before the first stage"
     assert player.frame().view.tokens == reduce_all(events).tokens, "what was shown stays known"
     player.step(1)
     assert player.place == 2
@@ -119,7 +119,7 @@ def test_step_waits_for_the_engine_without_losing_its_place() -> None:
     assert player._at == 2
     source.take(events[2])
     player.advance(0.1)
-    assert player._at == 2, "in step nothing moves by itself"
+    assert player._at == 2, "in step mode nothing moves without a press"
     assert player.frame().known == 3
 
 
@@ -152,7 +152,7 @@ def test_a_selected_round_and_node_survive_updates_and_come_from_the_events() ->
 
 @pytest.mark.parametrize("stop", [(), (" the",)])
 def test_a_token_of_the_text_selects_the_node_that_it_was(stop: tuple[str, ...]) -> None:
-    """The LLM's own tokens were none. With this seed, the stop string ends the text within the
+    """The LLM's own tokens were no nodes. With this seed, the stop string ends the text within the
     last round's accepted path."""
     events = synthetic_run(12, seed=8, stop=stop)
     player = player_of(store_source(events))
@@ -212,12 +212,13 @@ def test_a_story_is_a_readable_tree_with_an_acceptance_a_rejection_and_a_split()
 
 
 def test_drafters_disagree_where_their_first_choices_differ_and_the_llm_chose() -> None:
-    """Beside a token that all put first a second choice is no dispute, nor what is not reached."""
+    """A second choice next to a token that all rank first is no disagreement, nor is one that the
+    LLM did not reach."""
     events = synthetic_run(1, seed=2)
 
     def split(path: tuple[int, ...]) -> bool:
-        """Of a tree in which a and b agree on node 0, b has node 1 as well, and both differ after
-        node 0."""
+        """Whether drafters disagree along `path` in a tree in which a and b agree on node 0, b has
+        node 1 as well, and both differ after node 0."""
         ranks: tuple[dict[str, int], ...] = ({"a": 0, "b": 0}, {"b": 1}, {"a": 0}, {"b": 0})
         changes: dict[type, dict[str, object]] = {
             Combined: {
@@ -245,7 +246,7 @@ def test_drafters_disagree_where_their_first_choices_differ_and_the_llm_chose() 
 
 def test_the_latest_round_is_the_last_though_a_stopped_run_ends_with_the_last_tree() -> None:
     events = synthetic_run(6, seed=2, end="cancelled")
-    # As at the end of many a run: no room was left for a draft.
+    # As at the end of many runs: no room was left for a draft.
     nothing = ("token_ids", "texts", "parents", "depths", "proposals", "dropped")
     for i, event in enumerate(events):
         if isinstance(event, Combined) and event.round == 5:
@@ -297,9 +298,7 @@ def test_the_next_round_past_the_last_one_shown_is_the_next_one_recorded(mode: s
 
 
 def test_the_next_round_of_a_torn_one_is_its_end_and_full_speed_is_left_alone() -> None:
-    player = Player(
-        store_source(synthetic_run(3, seed=2)[:-4])
-    )  # of its third round the draft alone
+    player = Player(store_source(synthetic_run(3, seed=2)[:-4]))  # its third round has drafts alone
     player.seek(2)
     player.select_next(1)
     assert player.frame().selected_round == 2 and player.at_end

@@ -1,4 +1,4 @@
-"""The Prompts tab: what a look at past runs takes in, its file, and typed prompts."""
+"""The Prompts tab: the past runs that it looks at, its file, and typed prompts."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_opening_a_study_takes_the_notice_away_and_ends_the_look(context: Contex
     look_at_study(board, desk, mine, pictures, opening=True)
     (last,) = updates_of(context, desk)
     assert last[1]["lines"]["0"]["text"].startswith("1 prompt of 1 completed run")
-    # While it is looked at, nothing that the board draws takes its place.
+    # While past runs are shown, nothing that the board draws replaces them.
     quiet = look_at_study(board, desk, mine, pictures, opening=True)
     assert all("__type__" in value for value in quiet[2:])
     study_id = mine.latest("prompts")

@@ -44,8 +44,8 @@ def results() -> dict[Cell, Measured]:
 def past(
     run_id: str, prompt: str, preset: str = "specinfer", num_live: int = 0, **asked: Any
 ) -> PastRun:
-    """A run of `prompt`; `asked`: fields of its sampling, or `fields` of its speculation;
-    `num_live`: requests that a scheduler served with it, itself too."""
+    """A run of `prompt`; `asked`: fields of its sampling, `fields` of its speculation, or its
+    `dtype`; `num_live`: how many requests a scheduler served, this one included."""
     fields, dtype = asked.pop("fields", {}), asked.pop("dtype", "float32")
     sampling = SamplingParams(**asked)
     base = SpeculationConfig.preset(preset, sampling.temperature).to_plain()
@@ -57,7 +57,7 @@ def past(
 
 
 def run_of(prompt: str, events: list[Event]) -> PastRun:
-    """The run of events, folded as the store's are."""
+    """The past run of these events, folded as runs of the log are."""
     figures = RunFigures(SimpleNamespace(events=lambda run_id: tuple(events)))
     return replace(
         next(figures.of([SimpleNamespace(run_id="x", status="completed")])), prompt=prompt
@@ -65,7 +65,7 @@ def run_of(prompt: str, events: list[Event]) -> PastRun:
 
 
 def scheduled_in(event: Event, num_live: int) -> Event:
-    """With the part that a scheduler gave to the run beside others; 0: none."""
+    """The event with the run's part of a schedule of `num_live` requests; unchanged for 0."""
     if not num_live or not isinstance(event, RoundCompleted):
         return event
     part = Scheduled("shared", num_live, 1, 0, None, None, 2, 2, 4, 4, 0.1, "", "it pays")
@@ -277,7 +277,7 @@ def test_a_past_run_is_read_once_and_a_lost_one_is_left_out() -> None:
 
 
 def came_to(run: str, nodes: int, preset: str = "specinfer") -> PastRun:
-    """A run whose `max_tree_nodes=auto` came to so many."""
+    """A run whose `max_tree_nodes=auto` came to `nodes`."""
     row = past(run, "a", preset)
     request = Request("a", speculation=SpeculationConfig.preset(preset))
     started = with_request(synthetic_run(4, run_id=run)[0], request)
@@ -303,7 +303,9 @@ def test_what_a_scheduler_served_beside_others_is_a_row_of_its_own_beside_its_ow
     lines = of_runs(runs)
     names = ["", " · schedule shared", " · schedule shared beside others"]
     assert [line.row.configuration for line in lines] == [f"specinfer{name}" for name in names]
-    assert [line.plain for line in lines] == [1, 1, 0], "a plain run alone is no measure of it"
+    assert [line.plain for line in lines] == [1, 1, 0], (
+        "a plain run decoded alone is no baseline for it"
+    )
     assert lines[2].row.ratio is None and "schedule shared beside others" in lines[2].detail
     beside = past("p1", "a", "autoregressive", num_live=2)
     assert [line.plain for line in of_runs([*runs, beside])] == [1, 1, 1]

@@ -1,4 +1,4 @@
-"""`prove it` and what was measured beside a run; bars, p and q are what they are said to be."""
+"""`prove it` and baselines of a run; bars, p and q are what the page says they are."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def answer(
 
 
 def with_both(change: int | None, margin: float) -> list[Event]:
-    """Our events, their recorded top-k holding what plain decoding recorded, a little moved."""
+    """Our events, with the recorded top-k probabilities 1 % larger."""
     moved: list[Event] = []
     for event in run_events():
         if isinstance(event, Verified):
@@ -67,7 +67,7 @@ def test_identical_texts_ties_and_bugs_are_distinguished() -> None:
     tie = answer(0.00001, 7)
     assert tie.startswith("tie: Differs at token 8, a rounding tie: the LLM's two best were 1e-05")
     bug = answer(0.01, 7)
-    assert bug.startswith("bug: Differs at token 8: a bug"), "float32 has no 0.01 of rounding"
+    assert bug.startswith("bug: Differs at token 8: a bug"), "rounding in float32 is far below 0.01"
 
 
 def test_a_difference_that_cannot_be_weighed_and_an_early_end_are_bugs() -> None:
@@ -87,7 +87,7 @@ def test_bfloat16_is_measured_by_the_two_runs_themselves(margin: float, kind: st
     for event in plain_twin(run_events(), margin):
         if isinstance(event, Verified):
             tops = tuple(replace(t, probabilities=(0.525, t.probabilities[1])) for t in event.top_k)
-            event = replace(event, top_k=tops)  # log 0.525 / 0.5 = 0.049: so much did rounding move
+            event = replace(event, top_k=tops)  # log(0.525 / 0.5) = 0.049: what rounding moved
         ours.append(event)
     theirs = plain_twin(run_events(), margin, 7)
     half = replace(run_view(), started=replace(run_view().started, dtype="bfloat16"))
@@ -101,7 +101,7 @@ def test_above_temperature_0_the_shared_noise_counts() -> None:
     events = [with_request(run_events()[0], warm), *run_events()[1:]]
     theirs = plain_twin(events, 0.00001, 7)
     result = compare(reduce_all(events), reduce_all(theirs), events, theirs)
-    # Their probabilities are all but equal; the noise that both runs share sets them apart.
+    # The two tokens' probabilities are nearly equal; the noise that both runs share differs.
     assert result.kind == "bug" and "apart" in result.sentence
 
 
@@ -218,8 +218,8 @@ def events() -> list[Event]:
 
 
 def test_q_is_at_the_request_s_temperature_and_the_bars_are_not(events: list[Event]) -> None:
-    """A first draw's q is its SSM's bar sharpened to T, its score the calibrated bar; a first
-    trial's p is the LLM's bar."""
+    """A first trial's q is its SSM's bar sharpened to temperature T, its score the calibrated bar,
+    and its p the LLM's bar."""
     sampling = SamplingParams(1, temperature=TEMPERATURE)
     result, fitted = 0, dict[str, float]()
     ends = [event for event in events if isinstance(event, RoundCompleted)]
@@ -247,7 +247,7 @@ def test_q_is_at_the_request_s_temperature_and_the_bars_are_not(events: list[Eve
 
 FIGURES = 1
 KEPT = ("speedup", "speed", "slower", "num_rounds", "tokens_per_second", "rounds")
-"""What the log has of a race; its times and the texts' comparison are of the tab that ran it."""
+"""Figures of a race that a replay and a report show too; others are kept by the tab that ran it."""
 
 
 def kept_of(figures: dict[str, Any]) -> dict[str, Any]:
@@ -255,7 +255,7 @@ def kept_of(figures: dict[str, Any]) -> dict[str, Any]:
 
 
 def replay(context: Context, run_id: str) -> dict[str, Any]:
-    """The figures in Sessions; the report's must be the same."""
+    """The figures in Sessions, which must be the report's too."""
     figures = unpack_value(opened_run(sessions_of(context), TabSession(), ALL, run_id)[FIGURES])
     html = write_export(context, ALL, run_id, "html")["text"]
     report = Report(html)

@@ -1,4 +1,4 @@
-"""What a run of an LLM over ranks says of it, and where the page shows it."""
+"""What a run of an LLM over ranks records of the ranks, and where the page shows it."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def over_ranks() -> list[Event]:
 
 
 def line_of(pass_ms: float, waited_ms: Sequence[float], nodes: int = 0) -> RoundView:
-    """A round whose pass took so long, each rank waiting for so long."""
+    """A round whose pass took `pass_ms`, of which the ranks spent `waited_ms` on exchanges."""
     traffic = tuple(RankTraffic(rank, 33, 655_360, ms) for rank, ms in enumerate(waited_ms))
     spans = (Span("llm", "forward", 1.0, 1.0 + pass_ms),)
     return RoundView(0, 0, 1, 0, nodes, 0, spans, {}, traffic=traffic)

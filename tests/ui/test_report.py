@@ -1,4 +1,5 @@
-"""The report of a run as a file: what it says and holds; text that would turn a line about."""
+"""The report of a run as a file: what it says and holds; text that would reverse a line's
+direction."""
 
 from __future__ import annotations
 
@@ -116,7 +117,7 @@ def test_a_large_run_keeps_the_trees_that_tell_most_and_says_so() -> None:
         if not same:
             assert here["tree"]["round"] == number and here["tree"]["nodes"] == {}
             assert "not in this report" in here["inspector"]["sentence"]
-            # Without its tree a round has no stages: its tokens are there from the first one on.
+            # Without its tree a round has no stages: its tokens are shown from its first stop on.
             assert here["strip"] == there["strip"] | {"whole": True}
     assert "Left out" not in report_html(events)
 
@@ -215,6 +216,8 @@ def test_a_note_and_a_notice_keep_their_direction(store: RunStore) -> None:
     ctx = context(store)
     value, *_ = list_values(ctx, ALL, "", "", "all", "newest", 1)
     assert value["rows"]["0"]["note"] == SEEN
-    assert about_run(ctx, ALL, "synthetic-0")[2] == EVIL, "what stands in the box is kept again"
+    assert about_run(ctx, ALL, "synthetic-0")[2] == EVIL, (
+        "the box has what was typed, since it is saved again"
+    )
     assert notice_value([Line("info", EVIL)])["lines"]["0"]["text"] == SEEN
     assert store.run("synthetic-0").note == EVIL, "kept as it was typed"

@@ -32,8 +32,8 @@ def routing_of(events: list[Event], number: int = 0) -> dict[str, Any]:
 def with_routing(
     events: list[Event], sets: dict[int, str], reasons: dict[int, str], asked: dict[int, float]
 ) -> list[Event]:
-    """The run with the drafters of `sets` routed from each of its rounds on, asked for so long;
-    before round 0 as part of the prefill."""
+    """The run with the SSMs of `sets` routed, for these `reasons`, each from its round on. `asked`:
+    the milliseconds of a round's audition, which in round 0 is part of the prefill."""
 
     def changed(event: Event) -> Event:
         if not isinstance(event, RoundCompleted):
@@ -76,7 +76,8 @@ def test_every_part_and_score_is_the_recorded_one() -> None:
 
 
 def test_ssms_that_are_not_explored_have_the_highest_scores_shown_and_each_has_a_reason() -> None:
-    """By the scores after a round's own drafts its choice would seem wrong."""
+    """The scores are those before a round's drafts: by those after them the choice would seem
+    wrong."""
     events = run()
     counts: Counter[str] = Counter()
     for event in rounds_of(events)[1:]:
@@ -167,7 +168,7 @@ def test_the_cost_of_asking_is_the_auditions_share_of_the_decoding_time() -> Non
 
 
 def test_it_is_said_of_when_the_scores_are() -> None:
-    """Those of `credit` are of the last audition, however long ago."""
+    """The scores of `credit` are those of the last audition, however long ago."""
     asked = {0: 3.0, 12: 2.0}
     events = with_routing(run(Mechanisms(routing="credit")), {0: "AC"}, {0: "why"}, asked)
     said = {number: routing_of(events, number)["scored"] for number in (1, 5, 12, 12 + 1, 25)}

@@ -1,4 +1,4 @@
-"""Two runs beside each other: whether they wrote the same text, and played together."""
+"""Two runs side by side: whether they wrote the same text, and how they play together."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Pair = tuple[TwoRuns, tuple[TabSession, TabSession]]
 
 @pytest.fixture
 def pair(store: RunStore) -> Pair:
-    """A run of 9 rounds and one of 4, opened beside each other at their ends."""
+    """A run of 9 rounds and one of 4, opened side by side at their ends."""
     for seed, rounds in enumerate((LONG, SHORT)):
         for event in synthetic_run(rounds, seed=seed):
             store.record(event, "a")
@@ -70,7 +70,9 @@ def test_each_half_has_text_tree_votes_and_times(pair: Pair) -> None:
     for half in pair[0].halves:
         expected = {"figures", "strip", "tree", "routing", "proposals", "lengths", "timeline"}
         assert set(half.pictures) == expected
-        assert "submit" not in half.pictures["routing"].js_on_load, "nothing is asked here"
+        assert "submit" not in half.pictures["routing"].js_on_load, (
+            "regret cannot be asked for here"
+        )
     halves = values_of(pair, both(*pair, lambda: scrub_both(pair[1], 3)))
     assert all(half["tree"]["nodes"] and half["tree"]["round"] == 2 for half in halves)
     assert [half["strip"]["run"] for half in halves] == ["synthetic-0", "synthetic-1"]
@@ -166,7 +168,7 @@ def test_steps_go_stage_by_stage_through_the_same_round(pair: Pair) -> None:
     press(pair, "step")
     press(pair, "round-previous")
     back = [(SHORT + 2, "commit"), (SHORT, "commit")]
-    assert places(pair) == back, "from within a round back to its beginning"
+    assert places(pair) == back, "from within a round back to the end of the one before"
     for _ in range(3):
         press(pair, "round-previous")
     assert places(pair) == [(SHORT - 1, "commit")] * 2, "the shorter one leaves its end again"
@@ -179,7 +181,7 @@ def test_steps_go_stage_by_stage_through_the_same_round(pair: Pair) -> None:
 
 def test_both_play_to_the_end_of_the_longer_one_also_at_another_speed(pair: Pair) -> None:
     counts = [rounds(pair) for _ in play_both(pair[1], 40.0)]
-    assert counts[0] == (0, 0), "from the start, since both stood at their ends"
+    assert counts[0] == (0, 0), "from the start, since both were at their ends"
     assert counts[-1] == (LONG, SHORT) and len(counts) > 2
     assert all(short == min(long, SHORT) for long, short in counts)
     scrub_both(pair[1], 0)
@@ -200,7 +202,7 @@ def test_pause_and_a_step_end_the_playing(pair: Pair) -> None:
     playing = play_both(pair[1], 0.25)
     next(playing)
     next(play_both(pair[1], 0.25))
-    assert list(playing) == [], "whoever plays last plays alone"
+    assert list(playing) == [], "the latest playing ends the one before"
 
 
 def test_without_two_runs_nothing_moves(pair: Pair) -> None:

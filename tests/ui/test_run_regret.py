@@ -1,4 +1,4 @@
-"""Regret of a recorded run: the passes that are counted are those that runs take; refusals."""
+"""Regret of a recorded run: the passes that are counted are those that real runs take; refusals."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 
 def desk_of(hub: Hub, config: SpeculationConfig, **sampling: Any) -> TabSession:
-    """A desk with a finished run."""
+    """A tab session with a finished run."""
     fields = {"max_new_tokens": LONG, "seed": 3, **sampling}
     desk = TabSession()
     desk.look_at(Player(hub.start(Request("w1 w2 w3", SamplingParams(**fields), config))))
@@ -87,7 +87,7 @@ def test_each_ssm_alone_takes_the_passes_that_were_counted(
     assert {name: one["passes"] for name, one in result["alone"].items()} == taken
     assert len(set(taken.values())) > 1
     together = desk_of(hub, CHAIN, **sampling).frame().view
-    assert result["oracle"]["passes"] == together.stats.num_rounds, "all of them draft"
+    assert result["oracle"]["passes"] == together.stats.num_rounds, "a run in which all SSMs draft"
     best = result["best_fixed"]
     assert best["passes"] == min(taken.values())
     routed = result["routed"]["passes"]

@@ -1,4 +1,4 @@
-"""Which drafter serves which part of a text: the cut, its figures, what of it is counted."""
+"""Which drafter serves which part of a text: the cut into parts, and what is said of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs behind a tab: started, recorded whole, played at the page's pace, stopped, forgotten."""
+"""Runs of a tab: started, recorded whole, played at the page's pace, stopped, forgotten."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_frames_come_10_to_20_times_a_second_whatever_the_engine_does() -> None:
         desk = desk_with(Hub(FakeWorker(prepared(rounds), speed), FakeStore()))
         times = [time.monotonic() for _ in play(desk)]
         gaps = sorted(after - before for before, after in pairwise(times))
-        # The median: a busy machine may hold one frame up, never all of them.
+        # The median: a busy machine may delay single frames, but not most of them.
         assert 0.045 <= gaps[len(gaps) // 2] <= 0.11, gaps
 
 

@@ -59,7 +59,9 @@ def test_where_the_file_is_is_said_only_to_those_who_may_know(store: RunStore) -
     assert not log_location(ctx, CallerRights("x", False))["lines"]
     for rights in (ALL, CallerRights("x", False)):
         _, said, _ = list_values(ctx, rights, "", "", "all", "newest", 1)
-        assert str(store.path) not in str(said) and "datasette" not in str(said), "not to a class"
+        assert str(store.path) not in str(said) and "datasette" not in str(said), (
+            "the list, which a class may see, has no path"
+        )
 
 
 def test_a_past_run_is_replayed_on_the_same_board(store: RunStore) -> None:
@@ -213,8 +215,10 @@ def test_what_differs_is_named() -> None:
     wide = settings_of(request_of(SpeculationConfig(expansion=(2, 1))), DRAFTERS)
     assert wide.differ == ("expansion=2,1",)
     two = request_of(SpeculationConfig(drafters=DRAFTERS[:2]))
-    assert settings_of(two, DRAFTERS).brief(3) == "own settings", "who drafts stands beside it"
-    assert settings_of(two, DRAFTERS[:2]).name == "specinfer", "where no other is loaded"
+    assert settings_of(two, DRAFTERS).brief(3) == "own settings", (
+        "the drafters are shown next to it"
+    )
+    assert settings_of(two, DRAFTERS[:2]).name == "specinfer", "no other SSM is loaded"
     plain = request_of(SpeculationConfig())
     plain["speculation"]["unheard_of"] = 1
     assert settings_of(plain, DRAFTERS).name == "settings of another version"

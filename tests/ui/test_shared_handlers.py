@@ -1,4 +1,4 @@
-"""Handlers of every board: buttons, presses, fields on their way, the notice, other models."""
+"""Handlers that boards share: buttons, presses, fields being sent, the notice, other models."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_selections_from_a_browser_are_not_trusted(store: RunStore, data: Any) -
 
 
 def test_a_place_is_one_for_every_picture(store: RunStore) -> None:
-    """Tree, strip, charts, race, scrubber and notice: whatever moves, moves all of them."""
+    """Tree, strip, charts, race, scrubber and notice: every move changes all of them."""
     live, desk = live_of(context(store)), TabSession()
     run(live, desk)
     names = ["notice", *live.board.pictures]
@@ -122,7 +122,7 @@ def test_a_place_is_one_for_every_picture(store: RunStore) -> None:
     assert places(move(live.board, desk, "round-previous")) == {2, "commit"}
     assert places(move(live.board, desk, "step")) == {3, "draft"}
     assert places(select_node(live.board, desk, {"round": 5})) == {5, "commit"}
-    # A stage alone is of the round that is selected by then, whatever the browser still shows.
+    # A stage alone applies to the round that is selected by then, whatever the browser still shows.
     assert places(select_node(live.board, desk, {"stage": "combine"})) == {5, "combine"}
 
 
@@ -165,7 +165,7 @@ def test_from_the_start_plays_a_finished_run_slowly_or_waits_for_steps(store: Ru
     assert desk.player and desk.player.pace.mode == "step"
     move(live.board, desk, "step")
     assert list(play_on(live.board, desk, False))
-    assert "Finished" in notice_of(live.board.values(desk), 0), "Play plays on"
+    assert "Finished" in notice_of(live.board.values(desk), 0), "Play goes on to the end"
 
 
 def test_a_bad_pace_is_reported(store: RunStore) -> None:
@@ -183,7 +183,9 @@ def test_the_page_says_that_the_log_is_paused(store: RunStore) -> None:
     values = live.board.values(desk)
     assert "The log is paused: disk is full" in notice_of(values, 0) and values[0]["again"]
     status.paused = False
-    assert "paused" not in str(refresh_notice(live.board, desk)), "it is told only while it is so"
+    assert "paused" not in str(refresh_notice(live.board, desk)), (
+        "the notice says it only while the log is paused"
+    )
 
 
 def presses_of() -> LatestClicks:
@@ -322,8 +324,12 @@ def test_the_preset_that_a_page_opens_with_suits_the_models(store: RunStore) -> 
     none, some = with_models(store), with_models(store, "new")
     assert opening_preset(none, BEFORE, "specinfer") == "autoregressive"
     assert opening_preset(none, (), "autoregressive") == "autoregressive"
-    assert opening_preset(some, (), "autoregressive") == "specinfer", "what the page was opened as"
-    assert opening_preset(some, BEFORE, "autoregressive") == "autoregressive", "it was chosen"
+    assert opening_preset(some, (), "autoregressive") == "specinfer", (
+        "the preset that the page opened with"
+    )
+    assert opening_preset(some, BEFORE, "autoregressive") == "autoregressive", (
+        "the visitor chose it"
+    )
     plain = with_models(store, "new", preset="autoregressive")
     assert opening_preset(plain, (), "autoregressive") == "best"
     assert opening_preset(none, BEFORE, "mine") == "mine"

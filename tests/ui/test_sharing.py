@@ -1,4 +1,4 @@
-"""The lessons that set something for all requests, with the engine behind them: "Sharing one LLM",
+"""The lessons that set something for all requests, on a real engine: "Sharing one LLM",
 whose grants are the recorded ones, and "An LLM that does not fit"."""
 
 from collections.abc import Iterator
@@ -83,7 +83,7 @@ def test_requests_run_at_once_and_their_grants_are_counted(learn: Learn, store: 
 
 def test_after_a_run_the_requests_are_those_of_the_selected_round() -> None:
     lecture = Lecture()
-    # By round, how many requests are there, and how many nodes the widest drafted.
+    # By round: how many requests there are, and the most nodes that one of them drafted.
     for number, (live, most) in {1: (3, 0), 2: (4, 0), 3: (4, 8), 5: (4, 7), 6: (2, 9)}.items():
         rows = {str(i): {"run": f"run-{i}", "round": number} for i in range(live)}
         lecture.watch("run-1", {"rows": rows, "most": most, "number": number})
@@ -95,7 +95,7 @@ def test_after_a_run_the_requests_are_those_of_the_selected_round() -> None:
         return number
 
     assert [number_at(place, True) for place in range(1, 8)] == [1, 2, 3, 3, 5, 6, 6]
-    # Where no visitor chose, a round with all four, in which one had drafted.
+    # Where the visitor chose none, a round with all four requests, of which one had drafted.
     assert [number_at(place, False) for place in range(1, 8)] == [3, 3, 3, 3, 5, 5, 5]
     assert lecture.requests_at("another", 1, True) is None
     for i in range(MOST_WATCHED):

@@ -30,7 +30,8 @@ HALF = Estimate(0.5, 0.4, 0.6, 3)
 
 
 def warnings_of(view: View, plain: float, **stats: float) -> list[str]:
-    """What is warned of at the end of a run with these figures, beside plain decoding's speed."""
+    """The warnings at the end of a run with these figures; `plain`: plain decoding's tokens a
+    second."""
     ended = end_frame(replace(view, stats=replace(view.stats, **stats), state="completed"))
     lines = run_lines(ended, Baseline(plain, "plain", "note"))
     return [line.text for line in lines if line.kind == "warn"]
@@ -45,7 +46,7 @@ def why(
 
 
 def test_a_slower_run_is_reported_with_reason_and_remedy_and_a_faster_one_is_not_excused() -> None:
-    slow = replace(run_view(), stats=HALF_AS_FAST, rounds=())  # its rounds have other times
+    slow = replace(run_view(), stats=HALF_AS_FAST, rounds=())  # its rounds would have other times
     for changes, words in (
         ({"draft_ms": 1500, "verify_ms": 400}, "fewer drafters"),
         ({"draft_ms": 200, "verify_ms": 1500}, "max_tree_nodes"),
@@ -60,11 +61,13 @@ def test_a_slower_run_is_reported_with_reason_and_remedy_and_a_faster_one_is_not
         assert warning.endswith("One sample of each: measured again it may be otherwise.")
     assert warnings_of(slow, 25.0) == [] and slower_because(RunStats(), HALF) == ""
     plain = reduce_all(plain_twin(run_events()))
-    assert warnings_of(plain, plain.stats.tokens_per_second * 2) == [], "plain decoding is plain"
+    assert warnings_of(plain, plain.stats.tokens_per_second * 2) == [], (
+        "plain decoding is not warned of"
+    )
 
 
 def test_the_largest_part_of_a_round_is_what_is_said_to_cost_most() -> None:
-    """Each beside a plain round of 10 ms, where a round takes 40 ms."""
+    """With a plain round of 10 ms and a round of 40 ms."""
     for draft, llm, words in (
         (15.0, 14.9, "Drafting costs most"),
         (15.5, 16.0, "The LLM pass costs most"),
@@ -221,7 +224,7 @@ def test_a_run_that_drafted_nothing_was_no_slower_for_its_drafts() -> None:
 
 
 def test_drafting_beside_the_llm_is_no_cost_of_the_round() -> None:
-    # 2000 ms in 50 rounds: 1700 of drafting, 1000 of them beside 1250 of verifying.
+    # 2000 ms in 50 rounds: 1700 of drafting, 1000 of them during 1250 of verifying.
     reason = why(draft_ms=1700.0, verify_ms=1250.0, overlap_ratio=0.8, pipeline="ahead")
     assert "drafting 1.4 and 2.0 more beside the LLM's passes, LLM pass 2.5" in reason
     assert "Drafting costs most" not in reason and "pipeline=off" in reason
@@ -232,7 +235,7 @@ def test_drafting_beside_the_llm_is_no_cost_of_the_round() -> None:
 def test_a_shared_llm_is_said_to_be_shared() -> None:
     reason = why("minions", 500.0, draft_ms=900.0, verify_ms=600.0)
     assert "drafting 0.8 and 1.0 more beside the LLM's passes" in reason
-    # What passed beside others' work is in the overlap too: it is counted once.
+    # Drafting during other requests' passes is in the overlap too: it is counted once.
     assert why("minions", 500.0, draft_ms=900.0, verify_ms=600.0, overlap_ratio=5 / 6) == reason
     more = why("minions", 500.0, draft_ms=900.0, verify_ms=600.0, overlap_ratio=1.0)
     assert "drafting 0.6 and 1.2 more beside" in more, "and some beside its own passes"

@@ -1,4 +1,4 @@
-"""Studies as a visitor sees them, their board and their list: fake worker, real log."""
+"""Studies as a visitor sees them, their board and their list, with a fake worker and a real log."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def study_in_log(context: Context, kind: str = "compare", owner: str = "") -> St
 
 
 def slow(context: Context) -> None:
-    """Every run but the short ones that warm up goes on for minutes."""
+    """Every run goes on for minutes, except short warm-up runs."""
     context.hub.worker.set_script(endless, speed=5.0)
 
 
@@ -283,7 +283,7 @@ def test_a_study_deleted_elsewhere_is_let_go_by_the_next_look(context: Context) 
     assert [other.look(opening=True)[0]["state"], other.look()[0]["trouble"]] == ["completed", ""]
     tab.press("delete", deleted.study_id)
     bar, listed, _ = other.look()
-    assert bar["study"] == one.study_id and not bar["trouble"], "another one is no matter"
+    assert bar["study"] == one.study_id and not bar["trouble"], "another study was deleted"
     assert [row["study"] for row in listed["rows"].values()] == [one.study_id]
     tab.press("delete", one.study_id)
     bar, listed, _ = other.look()
@@ -334,7 +334,7 @@ def test_trouble_of_a_look_goes_with_the_next_that_sees(context: Context) -> Non
 
 
 def test_what_nobody_measures_is_interrupted_and_can_be_gone_on_with(context: Context) -> None:
-    """Its end could not be written, or its server died while this one went on."""
+    """Its end could not be written, or the server that measured it ended."""
     one = study_in_log(context)
     context.store.studies.set_state(one.study_id, "running")
     bar = Tab(context).look(opening=True)[0]
@@ -391,7 +391,7 @@ def test_the_list_has_pages(context: Context) -> None:
     assert len(first["rows"]) == 8 and first["older"] and not first["newer"]
     second = tab.press("page", by=1)[1]
     assert len(second["rows"]) == 2 and second["newer"] and not second["older"]
-    assert len(tab.press("page", by=1)[1]["rows"]) == 2  # no page behind the last
+    assert len(tab.press("page", by=1)[1]["rows"]) == 2  # no page after the last
 
 
 def rows(values: list[Any]) -> list[dict[str, Any]]:

@@ -49,7 +49,7 @@ def test_a_selector_is_known_by_its_parts(selector: str, much: bool) -> None:
 
 
 def restyles_much(selector: str) -> bool:
-    """Whether `:has` is asked of an element around everything, or the subject is any element."""
+    """Whether `:has` looks into an element around everything, or the rule styles any element."""
     if ":has(" not in selector or selector in ALLOWED:
         return False
     compounds = list(split(selector, " >+~"))
@@ -58,7 +58,8 @@ def restyles_much(selector: str) -> bool:
 
 
 def names(compound: str) -> set[str]:
-    """The ids, classes and tags that an element must have, one of several too."""
+    """The ids, classes, attributes and tags of which an element must have all, or one of several.
+    The tags html, body and div are left out."""
     positive = without(without(compound, ":has("), ":not(")
     tags = set(re.findall(r"(?:^|[(,\s])([a-z]\w*)", positive))
     return set(re.findall(r"[#.][\w-]+|\[[^\]]+\]", positive)) | tags - {"html", "body", "div"}
@@ -76,7 +77,7 @@ def without(compound: str, function: str) -> str:
 
 
 def split(text: str, at: str) -> Iterator[str]:
-    """The parts between characters of `at` outside of brackets."""
+    """The parts of `text` between characters of `at` that are outside of brackets."""
     part, depth = "", 0
     for character in text:
         depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(character, 0)

@@ -1,4 +1,4 @@
-"""What is said beside the temperature: what it means, and the shares accepted in the tab's runs."""
+"""The words next to the temperature: what it means, and the shares accepted in the tab's runs."""
 
 from __future__ import annotations
 

@@ -241,7 +241,7 @@ def test_a_measured_grid_is_drawn_with_what_auto_came_to_and_nothing_of_none(
 
 
 def point_runs(value: dict[str, Any]) -> list[str]:
-    """Its runs of the first prompt and repeat."""
+    """The ids of a point's runs of the first prompt and the first repeat."""
     runs = value["runs"].values()
     return [run["run"] for run in runs if (run["prompt"], run["repeat"]) == ("1", "1")]
 

@@ -98,7 +98,7 @@ def test_what_cannot_run_has_its_place_and_reason_in_map_table_and_file() -> Non
     rows = summary_rows(result)
     names = ["plain decoding", *(row.name for row in result.rows), "draft=coupled, verify=mss"]
     assert [row["configuration"] for row in rows] == names
-    assert len({tuple(row) for row in rows}) == 1, "one shape"
+    assert len({tuple(row) for row in rows}) == 1, "every row has the same columns"
     again = read(to_csv(rows))
     assert again[1]["draft"] == "coupled" and again[1]["speed_up"] == "1.0"
     assert again[-1]["found"].startswith("refused: verify is") and again[-1]["runs"] == ""
@@ -141,7 +141,9 @@ def test_each_interval_says_what_it_is_of(prompts: int, repeats: int, spread: st
     sampled = "On each prompt the speeds are one sample."
     for shown in (points["samples"], points["words"], words(study, results)):
         assert (sampled in shown) == (repeats == 1)
-    assert points["words"].endswith(f". Spread of the speed-up: {spread}."), "in a saved file"
+    assert points["words"].endswith(f". Spread of the speed-up: {spread}."), (
+        "a saved file has it too"
+    )
     assert summary_rows(result)[1]["speed_up_spread"] == spread
     assert summary_rows(result)[0]["speed_up_spread"] is None
     assert f", {spread})" in words(study, results)
@@ -200,7 +202,7 @@ def test_a_point_has_its_figures_and_runs() -> None:
     runs = list(value["runs"].values())
     expected = [(f"p{i}", repeat) for repeat in "12" for i in range(3)]
     assert [(run["prompt"], run["repeat"]) for run in runs] == expected
-    # More than its tokens per pass.
+    # 2.00x is more than the tokens per pass.
     assert {(run["ratio"], run["mean"]) for run in runs} == {("2.00x (noise)", "1.75")}
     for nobody in (-1, 4, 10**9):
         assert point_value(study, results, result, nobody) == {}
@@ -237,7 +239,7 @@ def test_the_best_is_named_with_what_is_as_good_and_the_noise_is_shown() -> None
 
 
 def test_a_point_that_drafted_as_the_best_did_counts_as_good() -> None:
-    """However slow it was: in the map, the table, the file and the sentence."""
+    """It is within noise, however slow it was: in the map, the table, the file and the sentence."""
     study = grid_study()
     results, best = grid_results(study, steady), "speculation_length=4, expansion=1"
     twin = {c.item: r for c, r in results.items() if c.contestant == best}
@@ -277,8 +279,8 @@ def test_a_slower_grid_is_said_plainly() -> None:
 
 
 def slow_by(factors: dict[str, float], axes: Any = AXES, prompts: int = 3, wave: float = 0) -> str:
-    """What is said where plain decoding has 10 tokens a second, each point `factors` times that,
-    `wave` more or less from prompt to prompt."""
+    """What is said where plain decoding has 10 tokens a second and each point `factors` times that,
+    a factor that grows by `wave` from prompt to prompt."""
     study = grid_study(axes, prompts=prompts)
 
     def speed(name: str, prompt: int, _: int) -> float:

@@ -240,7 +240,9 @@ def test_a_speed_up_is_shown_only_when_measured_and_figures_go_unrounded() -> No
     assert picture_values(frame)["figures"]["sample"] == "", "there is no speed-up"
     stopped = replace(running, view=replace(view, state="cancelled"), ended=True, known=1)
     slower = replace(baseline, tokens_per_second=2 * view.stats.tokens_per_second)
-    assert picture_values(stopped, slower)["figures"]["speedup"] is None, "a part of a run"
+    assert picture_values(stopped, slower)["figures"]["speedup"] is None, (
+        "a stopped run is no measure"
+    )
     assert not [line for line in run_lines(stopped, slower) if "slower" in line.text]
     view = reduce_all(synthetic_run(30, seed=4))
     value = figures_value(Frame(view=view, known=1, run_id="x"), Baseline(3.0, "plain", "measured"))
@@ -262,8 +264,8 @@ def test_where_several_drafters_lost_the_simpler_preset_is_offered() -> None:
     two = ("ssm-code", "ssm-docs")
     assert offered(two, "fixed", 2.0) == "sequence"
     assert offered(two, "fixed", 0.5) == "", "it was faster"
-    assert offered(two[:1], "fixed", 2.0) == "", "it is that already"
-    assert offered(two, "goodput", 2.0) == "", "which drafts how far was no choice"
+    assert offered(two[:1], "fixed", 2.0) == "", "one drafter is that preset already"
+    assert offered(two, "goodput", 2.0) == "", "goodput chooses which SSMs draft, and how far"
     assert SIMPLER in PRESETS
 
 
@@ -293,7 +295,7 @@ def test_charts_are_drawn_four_times_a_second_and_never_late_at_the_end() -> Non
         frame = Frame(view=view, detail=view.current, run_id="x")
         values = maker.values(frame, None, now=i / 100)
         drawn.append(values["lengths"])
-        assert values["strip"] == picture_values(frame)["strip"], "the text is not held up"
+        assert values["strip"] == picture_values(frame)["strip"], "the text is not delayed"
     seconds = len(drawn) / 100
     assert len({id(value) for value in drawn}) <= 4 * seconds + 2
     pinned = Frame(view=view, detail=detail_of(events, 3), pinned=True, run_id="x")
@@ -323,7 +325,7 @@ def test_votes_estimates_and_notes_come_back_from_the_store(tmp_path: Path, comb
     ("texts", "template"),
     [
         (("<user>", "Hi", " you", "<end>"), {"before": "<user>", "after": "<end>"}),
-        # A prompt that the template quotes before it: the last is the message.
+        # The template quotes the prompt first: the last occurrence is the message.
         (("<Hi you>", "Hi", " you", ""), {"before": "<Hi you>", "after": ""}),
         (("<user>", "\ufffd", "\ufffd", "<end>"), {}),
     ],

@@ -43,7 +43,7 @@ def test_a_rounds_time_is_that_of_its_own_work() -> None:
 
 
 def test_many_events_at_once_are_the_same_as_one_by_one() -> None:
-    """Wherever they are parted: in the middle of a round too, whose figures are the last one's."""
+    """Wherever the events are divided, also within a round."""
     events = synthetic_run(6, seed=5, mechanisms=MINIONS)
     for first in range(len(events)):
         begun = reduce_all(events[:first])

@@ -1,4 +1,4 @@
-"""What the page says and shows of votes, weights and estimates: the events'."""
+"""What the page says and shows of votes, weights and estimates is what the events hold."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_every_reason_of_trend_is_reported_in_plain_words() -> None:
     )
     assert not any("nothing to compare" in words or "verifications" in words for words in sentences)
     assert any("with the length (at " in words for words in sentences), (
-        "these are plain as they are"
+        "these reasons are recorded in plain words"
     )
     repeated = "13 -> 16: a second step takes 0.74 ms"
     assert length_reason(repeated, 13) == repeated
@@ -232,7 +232,7 @@ def test_estimates_are_those_behind_the_selected_round() -> None:
         round_event = detail.completed
         said = length_reason(round_event.length_reason, round_event.speculation_length)
         assert lengths["reason"] == said
-        assert "temperature" not in str(lengths), "its field on Live says what it does"
+        assert "temperature" not in str(lengths), "the field on Live says what the temperature does"
         assert lengths["next"] == detail.completed.next_speculation_length
         speeds = [1000 * e.tokens / e.ms for e in detail.completed.estimates]
         assert [e["tps"] for e in lengths["estimates"].values()] == pytest.approx(speeds, abs=6e-3)
@@ -253,10 +253,10 @@ def test_the_selected_rounds_length_is_explained_and_presets_that_adapt_it_are_o
         assert lengths["why"].startswith(f"Round {number + 1}, goodput: "), lengths["why"]
         assert f"At most {completed[number].speculation_length}" in lengths["why"]
         assert ("down from" in lengths["why"]) == (number == change)
-        assert not lengths["offers"], "it adapts already"
+        assert not lengths["offers"], "this preset adapts the length already"
     unfinished = events[: events.index(completed[3])]
     frame = Frame(view=reduce_all(unfinished), detail=detail_of(unfinished, 3))
-    assert picture_values(frame)["lengths"]["why"] == "", "its length is known at its end"
+    assert picture_values(frame)["lengths"]["why"] == "", "the reason is known at the round's end"
     fixed = pictures_at(synthetic_run(3), 2)["lengths"]
     assert ", fixed: " in fixed["why"]
     presets = fixed["offers"].values()
@@ -269,7 +269,7 @@ A, B, C = "ssm-a", "ssm-b", "ssm-c"
 
 
 def draft(name: str, text: str) -> DraftRecord:
-    """A sequence of one token a letter."""
+    """A draft that is a sequence, with one token for each letter of `text`."""
     n = len(text)
     ids, ones = tuple(map(ord, text)), (1.0,) * n
     chain = (tuple(range(-1, n - 1)), tuple(range(1, n + 1)))
@@ -286,7 +286,7 @@ def reasons(texts: dict[str, str], weights: tuple[float, ...], winner: str) -> s
 
 
 DECIDED = {
-    # Everybody proposed the first token; only one went on.
+    # All proposed the first token; only one draft goes on.
     ("s sl s", (0.0, 0.002, 3.0), B): (
         "No draft disagrees with it, but the other drafts end behind token 1 or before, and it "
         "goes on."
@@ -360,7 +360,9 @@ def test_the_drafter_that_helped_most_is_named_with_its_counts() -> None:
     )
     assert pictures_at(events, 11)["proposals"]["helped"] == sentence
     live = Frame(view=view, detail=view.last)
-    assert proposals_value(live)["helped"] == "", "while it runs nothing is moved by it"
+    assert proposals_value(live)["helped"] == "", (
+        "not while the run is live: it would move what is below it"
+    )
     single = reduce_all(run("union", drafters=DRAFTERS[:1]))
     ((accepted, proposed),) = single.scoreboard.values()
     assert f"drafted alone: {accepted} of its {proposed} tokens" in helped_words(single)
@@ -390,7 +392,7 @@ def test_below_the_tree_it_is_reported_who_won_a_vote_and_what_was_dropped() -> 
             ends += 1
         assert reason.startswith(f"{detail.combined.winner}'s draft won the vote (")
         assert f" {dropped} token{'s' if dropped != 1 else ''} of the others w" in reason
-        # One number for one vote: the panel's first split is what the caption says.
+        # The caption has the first split of the panel's sentence, with the same numbers.
         split = vote_sentence(view, detail).partition("They split at ")[2]
         first = split.partition(", then at ")[0].split(". ")[0]
         assert split == "" or f"won the vote (at {first.rstrip('.')});" in reason

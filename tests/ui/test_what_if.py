@@ -42,7 +42,9 @@ def test_a_bigger_llm_gains_and_a_slow_connection_loses() -> None:
     far = RoundCost(step_ms=1.0, pass_ms=4.0, plain_ms=4.0, other_ms=0.5, trip_ms=50.0)
     assert predicted_speedup(far, 0.7, 4) < 1 < here
     assert predicted_speedup(far, 0.7, 0) == 1.0
-    quick = RoundCost(step_ms=0.1, pass_ms=1.0, plain_ms=9.0)  # a pass over a tree, timed too short
+    quick = RoundCost(
+        step_ms=0.1, pass_ms=1.0, plain_ms=9.0
+    )  # a tree pass timed shorter than a plain one
     assert predicted_speedup(quick, 0.9, 8) == pytest.approx(expected_tokens(0.9, 8))
 
 
@@ -79,8 +81,10 @@ def test_a_prediction_has_the_spread_of_the_run_s_rounds_and_blocks() -> None:
 
     assert spread("l", steady) == 0 and spread("l", unsteady) == pytest.approx(1.5)
     assert all(spread(name, steady) > 0 for name in "ado"), "its rounds differ"
-    assert what_if_value(replace(frame, at_end=False), steady)["samples"] == {}, "of a whole run"
-    # Rounds that are all alike leave nothing open.
+    assert what_if_value(replace(frame, at_end=False), steady)["samples"] == {}, (
+        "only of a whole run"
+    )
+    # Rounds that are all alike have no spread.
     line = view.rounds[3]
     alike = replace(frame, view=replace(view, rounds=(line,) * 20))
     for one in what_if_value(alike, steady)["samples"].values():

@@ -112,7 +112,7 @@ def test_one_is_one() -> None:
     assert "1 token in 2 rounds;" in position_sentence(replace(one, view=token))
 
 
-# A noun in the plural right behind a figure that may be 1; "3 of 8 tokens" is read as it is.
+# A plural noun right after a figure that may be 1; "3 of 8 tokens" is right with any figure.
 COUNTED = re.compile(
     r" (?:[a-z]+ )?(?:tokens|rounds|passes|nodes|prompts|samples|blocks|texts|words|characters"
     r"|steps|layers)\b(?! / )"
@@ -144,7 +144,7 @@ def counted_as_many(node: ast.JoinedStr) -> Iterator[str]:
 
 
 def test_a_drafter_without_a_model_has_a_chip_in_a_run_that_it_drafts_in() -> None:
-    """Its letter is in the tree and the text; SSMs that drafted nothing are told apart from it."""
+    """The chip has its letter in tree and text; SSMs that drafted nothing have counts of 0."""
     infos = model_infos()
     ssms = [info.name for info in infos if info.role == "ssm"]
     assert len(header_value(infos)["models"]) == len(infos)
@@ -156,12 +156,13 @@ def test_a_drafter_without_a_model_has_a_chip_in_a_run_that_it_drafts_in() -> No
         {"accepted": 3, "proposed": 8},
     ]
     assert chips[-1]["letter"] == letters_of(slots_of(["ngram"], infos))["ngram"]
-    # An SSM of the shown run that is loaded no more has none.
+    # An SSM of the shown run that is no longer loaded has no chip.
     assert len(header_value(infos, scores={"ssm-gone": (3, 8)})["models"]) == len(infos)
 
 
 def test_the_share_of_the_drafts_depth_has_one_word_on_every_tab() -> None:
-    """Of a wide tree the share of nodes is another one, so no place calls it a share of tokens."""
+    """In a wide tree the share of nodes is another figure, so no place calls this one a share of
+    tokens."""
     paths = (*UI.rglob("*.py"), *UI.rglob("*.js"))
     sources = {"/".join(path.parts[-2:]): path.read_text(encoding="utf-8") for path in paths}
     assert not [name for name, source in sources.items() if OTHER_WORDS.search(source)]
@@ -179,7 +180,7 @@ IN_WORDS = re.compile(
 )
 LITERAL = re.compile(r'"([^"\n]*)"|`([^`\n]*)`')
 UNIT = "tokens/s"
-"""A grid's unit as it is sent, shown by UNIT_WORDS."""
+"""A grid's unit in its value; the page shows the words of UNIT_WORDS."""
 
 
 def labels_of(script: str) -> list[str]:
@@ -203,7 +204,7 @@ def test_labels_heads_and_captions_have_one_form_of_a_quantity() -> None:
     assert IN_WORDS.search("Tokens per second"), "control"
 
 
-# Names that a quantity had beside its label.
+# Names that quantities had besides their labels.
 SECOND_NAMES = re.compile(
     r"\bx plain\b|times plain|acceptance rate|^new tokens|rounds a run|of depth|speed up\b"
     r"|time to first|mean (acceptance )?length",

@@ -17,8 +17,8 @@ import app
 from core.models.loading.catalog import SMOLLM2
 from tests.interrupts import hear_interrupts
 
-# Runs the given program. A line for each function that is compiled or loaded from numba's cache,
-# and one where the LLM's passes are timed, with the thread: requests run in the one named `engine`.
+# Runs the given program. Prints a line, with the thread's name, when numba compiles a function or
+# loads it from its cache, and when the LLM's passes are timed. Requests run in the thread `engine`.
 PROGRAM = """
 import runpy, sys, threading
 from numba.core.dispatcher import Dispatcher
@@ -49,8 +49,8 @@ SETTINGS: tuple[dict[str, Any], ...] = (
 
 @dataclass(frozen=True)
 class WatchedApp:
-    """`before`: lines until the page is open; `opened`: the line that says so. Both standard
-    streams are `process.stdout`."""
+    """`before`: lines until the page is open; `opened`: the line that says so. Standard
+    error is in `process.stdout` too."""
 
     process: subprocess.Popen[str]
     port: int
@@ -58,15 +58,15 @@ class WatchedApp:
     opened: str
 
     def check_start(self) -> None:
-        """Compiled and timed in the main thread, passes once, and nothing by a request."""
+        """Only the main thread has compiled, and it has timed the LLM's passes once."""
         assert any("WATCHED MainThread compiles" in line for line in self.before), self.before
         assert sum("WATCHED MainThread times" in line for line in self.before) == 1, self.before
         # The run that the page opens with may begin before the page is open.
         assert not any("WATCHED engine" in line for line in self.before), self.before
 
     def ask(self, llm: str) -> None:
-        """A request with each of SETTINGS, as a client of OpenAI's API sends it; all are answered
-        with a text."""
+        """Send a request with each of SETTINGS, as a client of OpenAI's API does; check that each
+        answer has a text."""
         for settings in SETTINGS:
             assert self._answer(llm, settings)
 

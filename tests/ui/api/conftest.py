@@ -1,4 +1,4 @@
-"""Servers that all tests of endpoints share, and one for a test that leaves other models loaded."""
+"""Servers that the tests of endpoints share, and fresh ones for tests that swap models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture
 def api(_here: Site) -> Site:
-    """On loopback: every visitor owns the server. With an empty log."""
+    """A server on loopback, which every visitor owns; its log is empty."""
     _here.clear()
     return _here
 
@@ -31,7 +31,8 @@ def _elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture
 def elsewhere(_elsewhere: Site) -> Site:
-    """Reached from other machines, without a login: visitors see their own. With an empty log."""
+    """A server for other machines, without a login: visitors see only their own runs. Its log is
+    empty."""
     _elsewhere.clear()
     return _elsewhere
 
@@ -44,7 +45,7 @@ def _locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture
 def locked(_locked: Site) -> Site:
-    """Reached from other machines with a login. With an empty log."""
+    """A server for other machines, with a login; its log is empty."""
     _locked.clear()
     return _locked
 

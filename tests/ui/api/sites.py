@@ -1,4 +1,4 @@
-"""A served page with a fake worker behind it, and Gradio's own clients of it."""
+"""A served page whose runs are played by a fake worker, and Gradio clients of it."""
 
 from __future__ import annotations
 
@@ -47,25 +47,25 @@ class Site:
         return self.clients[number]
 
     def __call__(self, endpoint: str, **arguments: Any) -> Any:
-        """What an endpoint answers the first visitor."""
+        """The endpoint's answer to the first visitor."""
         return self.client().predict(**arguments, api_name=endpoint)
 
     def submit(self, endpoint: str, **arguments: Any) -> Any:
         """A call that is under way on the server."""
         job = self.client().submit(**arguments, api_name=endpoint)
-        # Before it has its event's id, Gradio's client cannot cancel on the server.
+        # Gradio's client can cancel a job on the server only once it has the event's id.
         wait(lambda: job.communicator is not None and job.communicator.event_id)
         return job
 
     def record(self, *seeds: int, rounds: int = 4) -> None:
-        """SYNTHETIC runs of another visitor."""
+        """Record SYNTHETIC runs of another visitor."""
         for seed in seeds:
             for event in synthetic_run(rounds, seed=seed):
                 self.store.record(event, "somebody else")
 
     def clear(self) -> None:
-        """Nothing is measured, no run goes on, the log is empty; runs take six rounds and no time.
-        Exchanged models stay."""
+        """Stop studies and runs, empty the log, and let later runs take six rounds and no time.
+        Models that were exchanged stay exchanged."""
         self.context.conductor.close()
         self.worker.clear()
         self.worker.set_script(script_of(rounds=6), speed=0.0)

@@ -68,8 +68,9 @@ def spread(fields: dict[str, str], types: dict[str, dict[str, str]]) -> Iterator
 
 
 def mismatches(value: Any, kind: str, at: str, columns: tuple[str, ...] = ()) -> list[str]:
-    """Where a value is not of its type; `columns`: the names that FIELD may be."""
-    # A union may begin and end with a list, as `list[A]|list[B]` does: it is split below.
+    """Where a value is not of its type; `columns`: the names that the
+    documented FIELD stands for."""
+    # `list[A]|list[B]` matches the pattern too, but it is a union, which is split below.
     if (inner := re.fullmatch(r"list\[(.*)\]", kind)) and "]|" not in kind:
         if not isinstance(value, list):
             return [f"{at} is not a list"]
@@ -104,7 +105,7 @@ def object_mismatches(value: Any, kind: str, at: str, columns: tuple[str, ...]) 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, FakeWorker]]:
-    """A client of a server with the application's own preset, and the worker that answers until
+    """A client of a server with the application's default preset, and the worker that answers until
     other models are loaded."""
     with api_site(tmp_path_factory.mktemp("api"), preset=parse([]).preset) as served:
         yield served.client(), served.worker
@@ -155,7 +156,7 @@ def test_every_answer_has_its_documented_type(
 
 
 def stub_measure_regret(_hub: Any, session: Any, _owner: str) -> Iterator[None]:
-    """Replaces SSMs that read a text: here there are none."""
+    """Replaces `measure_regret`, which needs SSMs to read the text: a fake worker has none."""
     hits = {"ssm-code": [True, False, True], "ssm-docs": [False, True, True]}
     session.regret = regret_of(hits, [{"ssm-code", "ssm-docs"}] * 3, 2)
     yield

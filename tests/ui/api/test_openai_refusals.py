@@ -1,4 +1,4 @@
-"""What is refused and how, who may ask, and what a client that leaves costs: with a fake worker."""
+"""With a fake worker: refused requests and their errors, logins, and clients that disconnect."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_a_prompt_that_is_being_tokenized_waits_too(
         go.set()
         assert first.result().choices
     assert len(api.worker.requests) == 1
-    assert complete(client).choices, "none is being tokenized any more"
+    assert complete(client).choices, "no prompt is being tokenized any more"
 
 
 def test_a_prompt_for_models_that_were_exchanged_is_not_run(
@@ -242,7 +242,7 @@ def test_runs_are_in_the_log_and_no_other_visitor_sees_them(elsewhere: Site) -> 
     for answer, row in zip(answers, rows, strict=True):
         assert answer.id == f"cmpl-{row.run_id}" and row.output == answer.choices[0].text
     assert elsewhere("/runs")["rows"] == []
-    assert len({row.owner for row in rows}) == 2, "none that a client's name of its own could be"
+    assert len({row.owner for row in rows}) == 2, "each request without a login has its own owner"
 
 
 # -- access --
@@ -274,7 +274,7 @@ def test_with_the_login_runs_are_those_of_its_user(locked: Site) -> None:
 
 
 class Opened:
-    """A page that is launched: its options."""
+    """A page that notes the paths of the routes it is launched with."""
 
     server_port = 1
 
@@ -319,7 +319,7 @@ def test_the_documentation_names_every_field_and_series() -> None:
     assert {word for word in words if word.startswith("vllm:")} == series
 
 
-# -- what takes long --
+# -- slow and large requests --
 
 
 @pytest.mark.parametrize("slow", ["chat_tokens", "submit"])

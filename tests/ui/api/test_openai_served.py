@@ -142,18 +142,18 @@ def test_a_conversation_is_rendered_by_the_template_and_streamed(openai_site: Se
     assert chunks[0].choices[0].delta.role == "assistant"
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
     assert text == answer.choices[0].message.content
-    # What was answered goes back as the client holds it.
+    # The answer is sent back as the `openai` client returned it.
     history = [*MESSAGES, answer.choices[0].message.model_dump(), {"role": "user", "content": "w6"}]
     answer = openai_site.chat(messages=history)
     ids = openai_site.store.events(openai_site.run(answer).run_id)[0].prompt_token_ids
-    assert ids == (1, 9, 1, 7, 8, 2, 1, 0, 1, 6, 2, 3), "the tokenizer knows no joined words"
+    assert ids == (1, 9, 1, 7, 8, 2, 1, 0, 1, 6, 2, 3), "the answer is one unknown word, token 0"
 
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_stop_string_ends_the_text_and_is_not_in_it(openai_site: Served, number: int) -> None:
     varied = {"temperature": 0.8, "seed": 5}
     whole = openai_site.complete(**varied).choices[0].text
-    stop = whole[10 : 10 + 4 * number]  # from within one word to within another
+    stop = whole[10 : 10 + 4 * number]  # it begins and ends within a word
     kept = whole[: whole.index(stop)]
     assert kept
     for given in (stop, ["absent", stop]):

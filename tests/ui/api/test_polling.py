@@ -1,5 +1,4 @@
-"""What begins in a thread: others have their turns meanwhile, and a client that leaves takes it
-back."""
+"""What begins in a thread does not block the event loop, and is undone if its client leaves."""
 
 import asyncio
 import threading
@@ -27,7 +26,7 @@ def test_what_a_client_that_left_began_is_taken_back(fails: bool) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert not undone, "it is still beginning"
+        assert not undone, "`begin` has not returned yet"
         go.set()
         while len(asyncio.all_tasks()) > 1 or (not fails and not undone):
             await asyncio.sleep(0.001)

@@ -1,4 +1,4 @@
-"""The endpoints over real models: questions about a run are answered about that run."""
+"""The endpoints with real models: proofs and baselines decode the run's own prompt tokens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ui.server.model_swap import ModelPair, Say
 from ui.server.page import build_page
 from ui.server.visitors import Access
 
-# Another word at each call.
+# Renders another word when the time is another.
 CLOCK = "{{ messages[0].content }} w{{ strftime_now('%f')|int % 50 + 3 }}"
 TEMPLATES = {
     "clock": CLOCK,
@@ -60,7 +60,7 @@ class RealServer:
         self("/load_models", llm=str(self.folder / name / "llm"), ssms=[str(self.folder / "ssm")])
 
     def run(self, **arguments: Any) -> dict[str, Any]:
-        """A run of a chat message."""
+        """The answer of `/generate` to a chat message."""
         given = {"prompt": "w1 w2", "max_new_tokens": 8, "preset": "specinfer", "chat": True}
         results: dict[str, Any] = self("/generate", **{**given, **arguments})
         return results

@@ -1,4 +1,5 @@
-"""/requests and /schedule off loopback: numbers of others' requests, and no choice."""
+"""/requests and /schedule off loopback: others' requests have no id, and the schedule cannot be
+set."""
 
 import pytest
 from gradio_client.exceptions import AppError

@@ -1,4 +1,4 @@
-// Contrast of what axe does not look at: texts in drawings, and the rims of boxes that one ticks.
+// Contrast of what axe does not check: texts in drawings, and the borders of checkboxes and radio buttons.
 window.specscopeContrast = (() => {
   const parse = (text) => {
     const numbers = (text.match(/[\d.]+/g) ?? []).map(Number);
@@ -13,13 +13,13 @@ window.specscopeContrast = (() => {
     return (high + 0.05) / (low + 0.05);
   };
   const chain = (node) => (node ? [node, ...chain(node.parentElement)] : []);
-  // What is painted behind an HTML element: its own ground and those around it.
+  // The colour behind the content of an HTML element: its background over those of its ancestors.
   const ground = (node) => chain(node).reverse().reduce((below, one) => {
     const paint = parse(getComputedStyle(one).backgroundColor);
     return paint ? over(paint, below) : below;
   }, [255, 255, 255]);
-  // A drawing's colours at a point as far as a text, with the text as paint there and without it: each group first in
-  // itself, then with its opacity over what is below. What is not near the point has no part in it.
+  // A drawing's colours at a point, with the text `target` and without it, from what is painted before that text. A group
+  // is mixed first in itself, then laid with its opacity over what is below. Elements not at the point are skipped.
   const NOT_PAINTED = "defs, clipPath, mask, pattern, marker, style, title";
   const CLEAR = { rgb: [0, 0, 0], alpha: 0 };
   function layer(group, target, [x, y]) {
@@ -39,7 +39,7 @@ window.specscopeContrast = (() => {
     }
     return colors;
   }
-  // Where the elements of the drawings lie, asked once for all their texts.
+  // The rectangles of the drawings' elements, measured once for all texts.
   let places = new Map();
   function isNear(node, x, y) {
     if (!places.has(node)) places.set(node, node.getBoundingClientRect());
@@ -64,7 +64,7 @@ window.specscopeContrast = (() => {
   const holds = (shape, x, y) => shape.isPointInFill(new DOMPoint(x, y).matrixTransform(shape.getScreenCTM().inverse()));
   const outermost = (svg) => svg.ownerSVGElement ? outermost(svg.ownerSVGElement) : svg;
   const named = (node) => `${node.closest("[id]")?.id} .${node.getAttribute("class")} ${node.textContent.slice(0, 24)}`;
-  // Texts of drawings below `least`: their ratio, and which they are.
+  // How many texts the drawings have, and those whose contrast is below `least`: ratio and name.
   function drawn(least = 4.5) {
     const found = [];
     let count = 0;
@@ -81,7 +81,7 @@ window.specscopeContrast = (() => {
     }
     return { count, found: [...new Set(found)] };
   }
-  // Boxes to tick that are not, whose rim stands out from their ground by less than `least`.
+  // Unchecked checkboxes and radio buttons whose border has a contrast below `least` with its ground.
   function boxes(least = 3) {
     const all = [...document.querySelectorAll("input[type=checkbox], input[type=radio]")].filter((one) => one.checkVisibility());
     const found = all.filter((one) => !one.checked && !one.disabled).map((one) => {
@@ -91,7 +91,7 @@ window.specscopeContrast = (() => {
     }).filter(([value]) => value < least);
     return { count: all.length, found: found.map(([value, one]) => `${value.toFixed(2)} ${one.closest("[id]").id}`) };
   }
-  // The ratio of each label of a button to the button's plain ground, by the button's id; those out of sight have none.
+  // The contrast of each visible button's label with the button's own colour, by the button's id. An image is an error.
   function labels(selector) {
     return Object.fromEntries([...document.querySelectorAll(selector)].filter((one) => one.checkVisibility()).map((one) => {
       const style = getComputedStyle(one);

@@ -1,10 +1,10 @@
 (() => {
-  // What a pair of eyes would find wrong with what is in sight; see looks.py.
+  // Faults that a visitor would see on the page; see looks.py.
   const TYPED = ["checkbox", "radio", "range", "hidden"];
   const seen = (node) => node.checkVisibility({ visibilityProperty: true, opacityProperty: true });
   const layered = (node) => node.namespaceURI.endsWith("svg") && node.tagName !== "svg";
 
-  // What one look has asked of an element, which every text in it would ask again.
+  // Style and rectangle of each element, read once in a call of a function of `specscopeLooks`.
   let known = new Map();
   const look = (ask) => (...given) => {
     known = new Map();
@@ -18,7 +18,7 @@
     }
     return known.get(node);
   }
-  // Kept for readers of the screen alone.
+  // Clipped away, so that only screen readers read it.
   const clipped = (node) => node && (boxOf(node).clipPath !== "none" || clipped(node.parentElement));
 
   // Every text that can be seen, with its effective size in pixels and the boxes of its lines.
@@ -49,19 +49,19 @@
     return `#${at} ${holder.tagName.toLowerCase()}.${holder.getAttribute("class") ?? ""}: ${words}`;
   }
 
-  // What keeps its size in large type: header and tabs, and beside a board all but text and tree.
+  // Parts that keep their size in large type: header, tabs and a run's panels, but not its text and tree.
   const FIXED = "#header, #tabs > .tab-wrapper, #live-screen, #live-settings, #sessions-detail, #learn-stage";
   const GROWS = ".sp-board .sp-pic-strip .ss-text, .sp-board .sp-pic-tree :is(.ss-stagebar, svg)";
   const grows = ({ holder }) => Boolean(holder.closest(GROWS)) || !holder.closest(FIXED);
 
-  // Of texts that are told by the same name, the smallest.
+  // The size of each text by its name; of texts with the same name, the smallest.
   function sizes(all) {
     const found = new Map();
     for (const one of all.filter(grows)) found.set(name(one), Math.min(one.size, found.get(name(one)) ?? Infinity));
     return found;
   }
 
-  // A drawing that the visitor can zoom fills its panel either way: it is only to be legible.
+  // A drawing that the visitor can zoom fills its panel in either type: its texts only have to be legible.
   const ZOOMED = ".ss-viewport", LEGIBLE = 12.5;
   let kept = new Map();
   const keep = () => (kept = sizes(texts())).size;
@@ -77,7 +77,7 @@
     top: Math.min(...boxes.map((box) => box.top)), bottom: Math.max(...boxes.map((box) => box.bottom)),
   });
 
-  // Hidden by a box that is too small, neither scrolls nor says with an ellipsis that there is more.
+  // A part is hidden by a box that does not scroll and shows no ellipsis.
   function isCut(one) {
     if (one.node === one.holder) {
       const ellipsis = getComputedStyle(one.holder).textOverflow === "ellipsis";
@@ -104,7 +104,7 @@
     return inner.right > rect.right || inner.left < rect.left;
   }
 
-  // A word of ordinary length of which some letters stand in the next line.
+  // A word of 3 to 16 letters that is broken across two lines.
   const WORD = /(?<![\p{L}\p{N}_])\p{L}{3,16}(?![\p{L}\p{N}_])/gu;
   function isBroken(one) {
     const ends = getComputedStyle(one.holder).textOverflow === "ellipsis";
@@ -121,7 +121,7 @@
   const FAULTS = [isCut, sticksOut, isBroken];
   const cut = () => [...new Set(texts().filter((one) => FAULTS.some((fault) => fault(one))).map(name))];
 
-  // What of a box can be seen of it within all that clips it.
+  // The part of a box that the clipping elements around it leave visible.
   function inSight(holder, box) {
     let { left, right, top, bottom } = box;
     for (let up = holder; up && up !== document.body; up = up.parentElement) {
@@ -141,7 +141,7 @@
     return false;
   }
 
-  // Text on text by more than a sliver; a bar that sticks lies over what is scrolled on purpose.
+  // Pairs of texts that overlap by more than a sliver; a sticky bar covers scrolled text on purpose.
   function overlaps() {
     const found = new Set();
     const boxes = texts().filter((one) => !sticks(one.holder))
@@ -160,7 +160,7 @@
     return [...found];
   }
 
-  // Texts of a picture on which its own buttons lie, and trees of which next to nothing is seen.
+  // Texts of a picture that its own buttons cover, and trees shown less than 100 px high.
   function covered() {
     const found = texts().filter(({ holder, boxes }) => {
       const tools = holder.closest(".ss-panel")?.querySelector(".ss-tools");
@@ -173,7 +173,7 @@
     return [...found.map(name), ...low.map((one) => `a tree ${one.clientHeight} px high`)];
   }
 
-  // Too small for a lecture hall, whatever the type; a tree has a zoom of its own.
+  // Texts below 12 px, in either type; not those of trees, which can be zoomed.
   const tiny = () => [...new Set(texts().filter((one) => one.size < 11.9 && !one.holder.closest(ZOOMED))
     .map((one) => `${name(one)} (${one.size.toFixed(1)} px)`))];
 

@@ -1,4 +1,4 @@
-"""What a pair of eyes would find wrong with an open page: text that is small, cut or covered."""
+"""Faults that a visitor would see on an open page: text that is small, cut or covered."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from bench.page.browser import at_rest, frames
 SCRIPT = Path(__file__).with_name("looks.js")
 CHANGED = "() => !document.getAnimations().some((one) => one instanceof CSSTransition)"
 PRESSES = 6
-PRESS_MS = 3000.0  # what one press may wait for; a busy machine takes a second to draw a tab
+PRESS_MS = 3000.0  # timeout of one click; a busy machine takes a second to draw a tab
 
 
 def keep_sizes(page: Any) -> int:
-    """Remember how large each text is now, for `small_texts`; how many there are."""
+    """Remember how large each text is now, for `small_texts`; return how many there are."""
     return int(_ask(page, "keep()"))
 
 
 def small_texts(page: Any, least: float = 1.15) -> list[str]:
-    """Texts that are not `least` times as large as at `keep_sizes`; new ones are not judged, those
-    of a drawing with a zoom of its own only by whether they are legible."""
+    """Texts less than `least` times as large as at `keep_sizes`, of those that were there then;
+    of a drawing that can be zoomed: texts below 12.5 pixels."""
     return list(_ask(page, f"small({least})"))
 
 
@@ -31,17 +31,17 @@ def cut_texts(page: Any) -> list[str]:
 
 
 def overlaps(page: Any) -> list[str]:
-    """Pairs of texts that lie on each other."""
+    """Pairs of texts that overlap."""
     return list(_ask(page, "overlaps()"))
 
 
 def tiny_texts(page: Any) -> list[str]:
-    """Texts below 12 pixels in ordinary type."""
+    """Texts below 12 pixels, without those of trees, which can be zoomed."""
     return list(_ask(page, "tiny()"))
 
 
 def covered(page: Any) -> list[str]:
-    """Texts under the buttons of their own picture, and trees with no room to be seen."""
+    """Texts under the buttons of their own picture, and trees less than 100 pixels high."""
     return list(_ask(page, "covered()"))
 
 
@@ -52,7 +52,7 @@ def overflow(page: Any) -> int:
 
 
 def large_type(page: Any, on: bool) -> None:
-    """Switch large type and wait until what changes its size by a transition has done so."""
+    """Switch large type on or off and wait until all CSS transitions have ended."""
     page.evaluate("(on) => window.specscopeLargeType(on)", on)
     frames(page)
     page.wait_for_function(CHANGED)
@@ -60,7 +60,7 @@ def large_type(page: Any, on: bool) -> None:
 
 
 def tabs(page: Any) -> list[str]:
-    """The names of the page's tabs, in their order; what has no room is in a menu of its own."""
+    """The names of the page's tabs, in order, with those that the menu of further tabs holds."""
     names = page.locator("#tabs [role=tab], #tabs .overflow-dropdown button").all_text_contents()
     return list(dict.fromkeys(name.strip() for name in names if name.strip()))
 
@@ -68,9 +68,9 @@ def tabs(page: Any) -> list[str]:
 def turn_to(page: Any, name: str) -> None:
     """Open a tab as a visitor does, on a narrow page by the menu of further tabs.
 
-    A window made wider or narrower moves tabs between bar and menu a moment later, so that the tab
-    found in one place may be in the other when it is pressed: it is looked for again then. What is
-    pressed in a tab that is still appearing may be lost.
+    A resized window moves tabs between bar and menu a moment later, so that a tab may have moved
+    before it is clicked: then the click times out, and the tab is looked for again. Waits for two
+    frames at the end, since a click in a tab that is still appearing may be lost.
     """
     from playwright.sync_api import TimeoutError as PlaywrightTimeout
 

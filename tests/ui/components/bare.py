@@ -1,5 +1,5 @@
-"""A page without Gradio and without a server: the pictures mounted as the modules that they are.
-Playwright answers every request from the files that the real page serves. Nothing else draws."""
+"""A page without Gradio and without a server, on which the pictures' modules are mounted.
+Playwright answers every request with the files that the real page serves."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Pictures:
         self.page.wait_for_function("() => window.pictures")
 
     def mount(self) -> None:
-        """Every picture empty, light, in ordinary type, for a visitor who wants no motion."""
+        """Mount every picture anew: empty, light, in ordinary type, with reduced motion."""
         self.look()
         self.motion(False)
         self.page.mouse.move(0, 0)
@@ -83,17 +83,17 @@ class Pictures:
         self.page.evaluate("(labels) => pictures.build(labels)", labels)
 
     def show(self, scene: str, *names: str) -> Any:
-        """The values of a scene, of these pictures or of all, drawn; the page."""
+        """Draw the values of a scene in these pictures, or in all; return the page."""
         self.give({name: values_of(scene)[name] for name in names or ORDER})
         return self.rest()
 
     def give(self, values: dict[str, Any]) -> None:
-        """Values of some pictures, which may not be drawn yet."""
+        """Set the values of some pictures without waiting until they are drawn."""
         packed = {name: pack(value) for name, value in values.items()}
         self.page.evaluate("(values) => pictures.show(values)", packed)
 
     def look(self, dark: bool = False, large: bool = False, width: int = WIDTH) -> Any:
-        """Another appearance or width, drawn; the page."""
+        """Draw the page with this appearance and width; return it."""
         self.page.set_viewport_size({"width": width, "height": HEIGHT})
         self.page.evaluate(APPEARANCE, [dark, large])
         return self.rest()
@@ -102,19 +102,19 @@ class Pictures:
         self.page.emulate_media(reduced_motion="no-preference" if expected else "reduce")
 
     def rest(self) -> Any:
-        """Wait until all is drawn, twice: a drawing may give others another size; the page."""
+        """Wait twice until all is drawn, since a drawing may resize others; return the page."""
         for _ in range(2):
             frames(self.page)
             self.page.wait_for_function(DRAWN)
         return self.page
 
     def picked(self) -> Any:
-        """What the last selection sent to the server."""
+        """What the last selection would send to the server."""
         return self.page.evaluate("() => pictures.picked")
 
 
 def document() -> str:
-    """The real theme's colours and fonts, the real style sheets, no picture yet."""
+    """The page's HTML: the real theme's colours and fonts, the real style sheets, no picture."""
     colours = str(page_theme()._get_theme_css())
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Pictures</title>'

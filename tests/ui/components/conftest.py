@@ -17,7 +17,7 @@ def bare_page(tabs: Tabs) -> Pictures:
 
 @pytest.fixture
 def pictures(bare_page: Pictures) -> Iterator[Pictures]:
-    """Every picture mounted anew, empty. An error or a request to elsewhere fails the test."""
+    """Every picture mounted anew, empty. An error or a request to another host fails the test."""
     bare_page.tab.watch.problems.clear()
     bare_page.mount()
     yield bare_page

@@ -1,4 +1,4 @@
-"""Scenes of the pictures: SYNTHETIC values of all of them, each scene with something of its own."""
+"""Scenes: SYNTHETIC values of all pictures, each scene for one case."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def values_of(scene: str) -> dict[str, Any]:
 
 
 def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
-    """Name -> values of all pictures."""
+    """A scene's name -> a function that makes the values of all pictures."""
     run, voted = synthetic_run(rounds=30, seed=5), minions_run("vote")
     return {
         "verify": lambda: values_at(run, 4, "verify", node=8, baseline=BASELINE),

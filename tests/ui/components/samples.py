@@ -1,4 +1,4 @@
-"""Values of the pictures, made from SYNTHETIC runs by the page's own `reduce`; a hostile one."""
+"""Values of the pictures, made from SYNTHETIC runs by the page's own `reduce`, and hostile ones."""
 
 from __future__ import annotations
 
@@ -81,7 +81,8 @@ def large_tree(nodes: int = 96, seed: int = 1) -> dict[str, Any]:
 
 
 def deep_tree(depth: int) -> dict[str, Any]:
-    """A finished round, its accepted path `depth` tokens deep, with a sibling at every third."""
+    """A finished round, its accepted path `depth` tokens deep, with a rejected
+    sibling at every third token."""
     drafters = {str(i): {"name": f"ssm-{i}", "slot": i} for i in range(2)}
     by = {"0": {"score": 0.5, "q": 1.0, "rank": 0}, "1": {"score": 0.4, "q": 1.0, "rank": 0}}
     values: dict[str, Any] = {}
@@ -98,7 +99,7 @@ def deep_tree(depth: int) -> dict[str, Any]:
 
 
 def hostile_values() -> dict[str, Any]:
-    """Every picture with hostile text wherever text may stand."""
+    """The values of every picture, with hostile text wherever text may be."""
     drafters = {str(i): {"name": HOSTILE[i], "slot": i} for i in range(3)}
     base = {"run": HOSTILE[2], "round": 0, "drafters": drafters}
     return {
@@ -114,7 +115,7 @@ def hostile_values() -> dict[str, Any]:
 
 
 def _each(make: Callable[[int, str], dict[str, Any]]) -> dict[str, Any]:
-    """One thing for each hostile text, by its number."""
+    """What `make` returns for each hostile text, by the text's number."""
     return {str(i): make(i, text) for i, text in enumerate(HOSTILE)}
 
 

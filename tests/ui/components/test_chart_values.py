@@ -1,4 +1,4 @@
-"""Lengths and pipeline in a real Chromium: every bar and every table cell is the value's."""
+"""Lengths and pipeline in a real Chromium: bars and table cells show the values."""
 
 from __future__ import annotations
 
@@ -79,7 +79,8 @@ def numbers_do_not_touch(pictures: Pictures, most: int) -> None:
 
 
 def bound_by_the_budget(pictures: Pictures) -> None:
-    """A length that the budget bounds is drawn where it is bound."""
+    """Where the node budget allows less than the speculation length, the line is drawn at the depth
+    allowed."""
     panel = pictures.page.locator("#picture-lengths")
     said = panel.locator(".ss-choice-said")
     lengths = values_of("verify")["lengths"]["rounds"]["0"]["s"]
@@ -100,7 +101,7 @@ def bound_by_the_budget(pictures: Pictures) -> None:
     assert panel.locator(".ss-choice-budget").inner_text() == value["budget"]
     head, *rounds = tables(pictures, "lengths")[2]
     assert head[3:] == ["depth allowed", "speculation length"]
-    assert {tuple(row[3:]) for row in rounds} == {("1", "8")}, "what is drawn, what was asked"
+    assert {tuple(row[3:]) for row in rounds} == {("1", "8")}, "what is allowed, what was set"
     pictures.show("verify", "lengths")
     assert tables(pictures, "lengths")[2][0][3:] == ["speculation length"], "no column twice"
 
@@ -117,7 +118,8 @@ COLUMNS = """() => { const all = (name) => [...document.querySelectorAll(`.ss-le
 
 
 def estimates_of_the_controller(pictures: Pictures) -> None:
-    """Columns, with the next length marked and what came of late as a level."""
+    """A column for each length's estimated speed, the next length marked, the recent speed as a
+    level."""
     value = values_of("vote")["lengths"]
     drawn = pictures.show("vote", "lengths").evaluate(COLUMNS)
     speeds = [estimate["tps"] for estimate in value["estimates"].values()]
@@ -170,7 +172,8 @@ def test_the_pipeline_draws_every_span_with_its_mark_and_shape(pictures: Picture
 
 
 def fates_of_drafts_made_ahead(pictures: Pictures) -> None:
-    """Only drafting ahead is an outline; each fate has its shape, and hatching means one thing."""
+    """Only drafting ahead without hit or miss is outlined; each fate has its own pattern; only
+    catching up is hatched."""
     bars, spans = bars_of(pictures, "ahead")
     marks = [bar["mark"] for bar in bars]
     assert marks == [{"hit": "✔", "miss": "✗"}.get(span["a"], "") for span in spans]
@@ -192,7 +195,7 @@ def fates_of_drafts_made_ahead(pictures: Pictures) -> None:
 
 
 def saved_and_wasted(pictures: Pictures) -> None:
-    """Round by round, above and below the axis."""
+    """Saved time is drawn above the axis and wasted time below it, round by round."""
     hits = values_of("ahead")["timeline"]["hits"]
     panel = pictures.page.locator("#picture-timeline")
     paths = [

@@ -44,7 +44,7 @@ def test_the_table_form_takes_the_pictures_place(pictures: Pictures) -> None:
         assert panel.locator(".ss-table").is_hidden()
 
 
-# Presses the button of each picture and gives what would have been saved, in base64, by file name.
+# Clicks the save button of each picture; the files that would be saved, in base64, by name.
 SAVED = """([names, form, patience]) => new Promise((resolve, reject) => {
   setTimeout(() => reject(new Error(`no ${form} of all of ${names}`)), patience);
   const [blobs, saved] = [new Map(), []];
@@ -74,7 +74,7 @@ NAMED = re.compile(r"specscope-(\w+)(?:-round-\d+)?\.(svg|png)")
 
 
 def files_of(pictures: Pictures, form: str, names: Iterable[str] = ALWAYS) -> dict[str, bytes]:
-    """The files of some pictures, by picture."""
+    """The saved files of these pictures, by picture."""
     expected = list(names)
     files = pictures.page.evaluate(SAVED, [expected, form, WAIT_MS])
     results = {name: NAMED.fullmatch(name) for name in files}
@@ -91,8 +91,8 @@ REFERENCE = re.compile(r"""(?:href\s*=\s*["']|url\(["']?)(?!#|data:)([^"')]+)"""
 
 
 def colours_of(svg: bytes) -> list[tuple[str, str | None, list[str]]]:
-    """Every shape and text of a file with its colours, in order. Plotly numbers patterns anew and
-    writes its styles in another order."""
+    """Every shape and text of a file with its colours, in order. Numbers of patterns are removed
+    and styles sorted, since Plotly writes both differently each time."""
     return [
         (
             element.tag.split("}")[1],
@@ -141,19 +141,19 @@ def test_every_picture_saves_as_files_for_white_paper(pictures: Pictures) -> Non
             assert name not in COLOURED or missing == [], (scene, name)
     pictures.show("dial")
     the_same_in_both_themes(pictures, "dial")
-    page = pictures.show("vote")  # a tree that needs no more width than its table leaves
+    page = pictures.show("vote")  # its tree fits the width that is left while the table is shown
     before = colours_of(files_of(pictures, "SVG", ["tree"])["tree"])
     panel = page.locator("#picture-tree")
     panel.get_by_role("button", name="as a table").click()
     pictures.rest()
     assert colours_of(files_of(pictures, "SVG", ["tree"])["tree"]) == before, (
-        "also behind its table"
+        "the same file while the table is shown"
     )
     assert panel.locator(".ss-table").is_visible() and not panel.locator(".ss-body").is_visible()
 
 
 def the_same_in_both_themes(pictures: Pictures, scene: str) -> dict[str, bytes]:
-    """The scene's SVG files, which are for white paper whatever the page looks like."""
+    """The scene's SVG files, which are on white and the same in both themes."""
     light = files_of(pictures, "SVG")
     pictures.look(dark=True)
     dark = files_of(pictures, "SVG")
@@ -162,7 +162,7 @@ def the_same_in_both_themes(pictures: Pictures, scene: str) -> dict[str, bytes]:
         one, other = colours_of(light[name]), colours_of(dark[name])
         assert one[1][:2] == ("rect", "rgb(255, 255, 255)"), f"{scene} {name}: paper is white"
         parted = [(a, b) for a, b in zip(one, other, strict=True) if a != b]
-        assert not parted, f"{scene} {name}: the same file in both themes, but {parted[0]}"
+        assert not parted, f"{scene} {name}: the themes differ: {parted[0]}"
         assert not REFERENCE.findall(dark[name].decode()), f"{scene} {name}: fetches nothing"
     return light
 

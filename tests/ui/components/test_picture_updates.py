@@ -34,7 +34,7 @@ def test_a_live_run_only_adds_tokens_and_moves_nothing(pictures: Pictures) -> No
     pictures.rest().evaluate("document.querySelector('.ss-tok').mark = 'first'")
     for values in others:
         pictures.give(values)
-        two_frames(page)  # the text is drawn, the charts have their own pace
+        two_frames(page)  # the text is drawn by then; the charts may be drawn later
     assert pictures.rest().locator(".ss-tok[data-i]").count() > 20
     assert page.evaluate("document.querySelector('.ss-tok').mark") == "first"
     assert page.evaluate("removed") == 0
@@ -154,7 +154,7 @@ def test_pointer_and_keyboard_reach_everything_and_python_hears_of_it(pictures: 
     assert "drafter ssm-stories failed" in tip and "noted" in tip
 
 
-# A point in a round's column of the lengths; `share`: how far from the top, of the plot's height.
+# A point in a round's column of the lengths, at this share of the plot's height from above.
 COLUMN = """([round, share]) => { const plot = document.querySelector(".ss-lengths .ss-plot");
   const { xaxis, yaxis } = plot._fullLayout, { left, top } = plot.getBoundingClientRect();
   return [left + xaxis._offset + xaxis.d2p(round + 1), top + yaxis._offset + share * yaxis._length];
@@ -172,7 +172,7 @@ def test_a_round_without_an_accepted_token_is_selected_by_its_column(pictures: P
         page.wait_for_function("(round) => pictures.picked?.round === round", arg=number)
     page.mouse.click(*page.evaluate(COLUMN, [4, -0.1]))
     page.locator(".ss-lengths .barlayer .point").last.click(force=True)
-    assert pictures.picked()["round"] == 2, "outside of the plot, and of the rates"
+    assert pictures.picked()["round"] == 2, "clicks above the plot and on the rates select no round"
 
 
 def test_the_selected_token_is_marked_also_where_its_round_has_lost_its_beginning(

@@ -1,4 +1,4 @@
-"""The pictures in a real Chromium: what is drawn is the value, hostile text and all."""
+"""The pictures in a real Chromium: they draw their values, and hostile text as text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TREE_NODES = """() => Object.fromEntries([...document.querySelectorAll(".ss-node
     top: node.transform.baseVal.consolidate().matrix.f }]))"""
 
 
-# Whether the mark of each rejected node is aslant, and whether its middle is on the text.
+# Of each rejected node: whether its strike is slanted, and whether its middle is on the text.
 STRUCK = """() => [...document.querySelectorAll(".ss-n-rejected")].map((node) => {
   const [mark, text] = [".ss-strike", ".ss-node-text"]
     .map((css) => node.querySelector(css).getBBox());
@@ -55,7 +55,7 @@ def test_the_tree_is_its_value_at_every_stage(pictures: Pictures) -> None:
 
 
 def stages_of_a_round(pictures: Pictures) -> None:
-    """Drafts apart, then one tree, then the verdict."""
+    """Separate drafts, then one tree, then what the LLM accepted."""
     page = pictures.show("draft", "tree")
     value = values_of("draft")["tree"]
     drafts = page.evaluate(TREE_NODES)
@@ -77,7 +77,7 @@ def stages_of_a_round(pictures: Pictures) -> None:
 
 
 def verdict_of_a_round(pictures: Pictures) -> None:
-    """Exactly the nodes of the value; siblings stand in their drafter's order."""
+    """Exactly the nodes of the value are drawn, siblings in their drafter's order."""
     value = values_of("verify")["tree"]
     drawn = pictures.show("verify", "tree").evaluate(TREE_NODES)
     assert {key for key in drawn if key.isdigit()} == set(value["nodes"])
@@ -86,7 +86,7 @@ def verdict_of_a_round(pictures: Pictures) -> None:
         assert drawn[key]["text"] == as_shown(node["t"])
         assert drawn[key]["by"] == "".join("ABC"[int(drafter)] for drafter in node["by"])
     assert drawn["-1"]["text"] == as_shown(value["root"]["t"])
-    # A line through letters and digits; it would make a dash of a full stop.
+    # Letters and digits are struck level, punctuation slanted: a level strike looks like a dash.
     rejected = {k: node for k, node in value["nodes"].items() if node["outcome"] == "rejected"}
     for text, is_aslant in ((" l", False), ("1", False), (".", True), (" -", True)):
         changed = {key: {**node, "t": text} for key, node in rejected.items()}
@@ -106,7 +106,7 @@ def verdict_of_a_round(pictures: Pictures) -> None:
 
 
 def before_the_first_round(pictures: Pictures) -> None:
-    """The prompt is the tree."""
+    """The tree is its root alone, which belongs to the prompt."""
     root = values_of("begun")["tree"]["root"]["t"]
     page = pictures.show("begun", "tree")
     drawn = {key: node["text"] for key, node in page.evaluate(TREE_NODES).items()}
@@ -119,7 +119,7 @@ def before_the_first_round(pictures: Pictures) -> None:
     assert label == f"Token tree, Before round 1: {words}"
 
 
-# Edges that reach a sibling over the one before it.
+# The number of edges that pass over one sibling to the next in the same row.
 BESIDE = r"""() => [...document.querySelectorAll("#picture-tree .ss-edge")]
   .filter((edge) => /V.*H.*V/.test(edge.getAttribute("d"))).length"""
 VIEWPORT = """() => { const v = document.querySelector("#picture-tree .ss-viewport");
@@ -138,19 +138,19 @@ VIEWPORT = """() => { const v = document.querySelector("#picture-tree .ss-viewpo
 
 
 def viewport_of(pictures: Pictures, scene: str) -> Any:
-    """What of a scene's tree is in sight."""
+    """Draw a scene's tree; return measures of the part in sight."""
     return pictures.show(scene, "tree").evaluate(VIEWPORT)
 
 
 def scroll(pictures: Pictures, left: int) -> Any:
-    """The same after the visitor has scrolled there."""
+    """The measures of `viewport_of` after scrolling to `left`."""
     script = "(left) => document.querySelector('#picture-tree .ss-viewport').scrollTo(left, 0)"
     pictures.page.evaluate(script, left)
     return pictures.rest().evaluate(VIEWPORT)
 
 
 def set_width(pictures: Pictures, width: int) -> None:
-    """The tree's place anew, at most so wide."""
+    """Mount the pictures anew, the tree at most `width` pixels wide."""
     pictures.mount()
     script = "(px) => { document.querySelector('#picture-tree').style.maxWidth = px; }"
     pictures.page.evaluate(script, f"{width}px")
@@ -178,19 +178,19 @@ def test_a_tree_fills_its_panel_is_legible_and_shows_the_llms_own_token(pictures
 def the_own_token_stays_in_sight(pictures: Pictures) -> None:
     set_width(pictures, 880)
     deep = viewport_of(pictures, "deep")
-    assert 780 < deep["width"] < 880, "as wide as in the page at 1280"
+    assert 780 < deep["width"] < 880, "as wide as on the page in a window of 1280 pixels"
     assert deep["inside"] and not deep["wide"] and deep["smallest"] >= 10
     longer = viewport_of(pictures, "folded")
     assert longer["inside"] and not longer["wide"] and longer["smallest"] >= 10
-    assert longer["more"] == [""] * 4, "in two bands, of which nothing is hidden"
-    # As long as in one band, where its letters would be small.
+    assert longer["more"] == [""] * 4, "in two bands, both fully in sight"
+    # This tree would fit in one band, but with small letters.
     pictures.give({"tree": deep_tree(7)})
     chain = pictures.rest().evaluate(VIEWPORT)
     assert chain["token"] > 17 and not chain["wide"] and chain["more"] == [""] * 4
     deeper = viewport_of(pictures, "deeper")
     assert deeper["inside"] and deeper["wide"] and deeper["smallest"] >= 10
     scroll(pictures, 90)
-    assert viewport_of(pictures, "deeper-verify")["left"] == 90, "the visitor's own"
+    assert viewport_of(pictures, "deeper-verify")["left"] == 90, "where the visitor scrolled to"
     viewport_of(pictures, "deep")
     pictures.page.get_by_role("button", name="Zoom in").click()
     zoomed = scroll(pictures, 0)["zoom"]
@@ -231,7 +231,8 @@ def test_drafters_that_agree_have_one_badge_where_a_tree_has_no_room_for_all(
     tree = deep_tree(6)
     proposal = tree["nodes"]["0"]["by"]["0"]
     for key, node in tree["nodes"].items():
-        # All agree on the accepted path, but for one of its tokens; a sibling is one drafter's.
+        # All drafters proposed each accepted token but one, which four did; a sibling has one
+        # drafter.
         few = {"4": 4}.get(key, 5) if node["outcome"] == "accepted" else 1
         node["by"] = dict.fromkeys(list(drafters)[:few], proposal)
     for width, agreed in ((1280, "ABCDE"), (640, "A–E")):
@@ -261,7 +262,7 @@ COPIED = """() => { getSelection().selectAllChildren(document.querySelector(".ss
   const copied = getSelection().toString(); getSelection().empty(); return copied; }"""
 
 
-# Of each line's end within a word, the word; and the tokens that are drawn in several parts.
+# Words broken at a line's end, as far as the break, and tokens drawn in several parts.
 TORN = """() => { const flow = document.querySelector("#picture-strip .ss-flow");
   const tops = [], torn = [];
   for (const node of flow.querySelectorAll(".ss-tok[data-i]")) {
@@ -323,7 +324,9 @@ def test_no_token_and_no_word_is_torn_at_a_lines_end(pictures: Pictures) -> None
     pictures.give({**whole, "strip": {**whole["strip"], "run": "giant", "tokens": giant}})
     pictures.rest()
     inside = "(one) => one.scrollWidth <= one.clientWidth"
-    assert page.locator("#picture-strip .ss-scroll").evaluate(inside), "what no line holds is torn"
+    assert page.locator("#picture-strip .ss-scroll").evaluate(inside), (
+        "a token longer than a line is broken"
+    )
 
 
 SIDES = """() => [...document.querySelectorAll("#picture-strip .ss-tok")].map((node) =>
@@ -360,7 +363,7 @@ def test_the_strip_is_the_text_and_copies_as_it_is(pictures: Pictures) -> None:
     strip = pictures.show("feeds", "strip").evaluate(STRIP)
     assert len(strip["kinds"]) == strip["ends"] > 5
     assert strip["narrowest"] > 4, "wide enough to point at"
-    assert not strip["text"].strip(), "and it copies as it is"
+    assert not strip["text"].strip(), "the text is white space only"
     notes = values_of("vote")["strip"]["notes"]
     assert pictures.show("vote", "strip").evaluate(STRIP)["noted"] == list(notes)
 
@@ -382,7 +385,7 @@ def test_figures_inspector_and_legend_say_what_the_value_says(pictures: Pictures
     page.locator(".ss-figure[data-key=speedup]").get_by_text("x speed-up, one sample").wait_for()
     pictures.show("plain", "figures")
     cards = dict(page.locator(".ss-figure").evaluate_all(script))
-    assert cards["draft_acceptance_rate"] == "–", "a rate of no drafts at all is none"
+    assert cards["draft_acceptance_rate"] == "–", "no drafts, no rate"
     pictures.show("one", "figures")
     for key, words in (("num_rounds", "1 LLM pass"), ("num_new_tokens", "1 token")):
         assert page.locator(f".ss-figure[data-key={key}]").inner_text() == words
@@ -411,10 +414,10 @@ def test_proposals_and_votes_are_drawn_with_their_numbers(pictures: Pictures) ->
     told = []
     for row, chip in ((0, 0), (0, 1), (1, 0)):
         own = page.locator("#picture-proposals tbody tr").nth(row).locator(".ss-chip")
-        own.nth(chip).dispatch_event("pointerover")  # no scrolling, which would hide it again
+        own.nth(chip).dispatch_event("pointerover")  # a scroll would hide the tip
         told.append(page.locator("#ss-tip").text_content())
     assert "drawn with0.250" in told[0] and "drawn with1" in told[1]
-    assert "drawn with" not in told[2] and "score" in told[2], "only what was drawn"
+    assert "drawn with" not in told[2] and "score" in told[2], "only drawn tokens have it"
 
 
 def a_vote(pictures: Pictures) -> None:
@@ -440,7 +443,7 @@ def a_vote(pictures: Pictures) -> None:
     assert near([text.split(" ")[0] for text in weights], list(value["weights"].values()))
     assert near([text.split(" ")[-1] for text in weights], list(value["after"].values()))
     ends = panel.locator(".ss-mini-end").all_text_contents()
-    assert sorted(ends) == ["A", "B", "C"], "not told by colour alone"
+    assert sorted(ends) == ["A", "B", "C"], "letters, not colour alone, tell them apart"
     dashes = panel.locator(".ss-mini-line").evaluate_all(
         "nodes => nodes.map((node) => node.getAttribute('stroke-dasharray'))"
     )
@@ -459,7 +462,7 @@ def without_a_vote(pictures: Pictures) -> None:
 
 
 def the_dial_and_the_pool(pictures: Pictures) -> None:
-    """What they kept, and what their numbers mean."""
+    """The dial shows how many nodes were kept; both say what their numbers mean."""
     panel = pictures.show("dial", "proposals").locator("#picture-proposals")
     kept = values_of("dial")["proposals"]["kept"]
     words = panel.locator(".ss-dial-words").text_content()

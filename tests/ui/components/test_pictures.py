@@ -1,4 +1,4 @@
-"""The pictures as Python makes them: packed, served, JSON all the way; their own scripts."""
+"""The pictures without a browser: components, packed values, served files, rules of the scripts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ui.components.assets import (
 from ui.components.packing import CHUNK
 
 SCRIPTS = sorted(path for path in PICTURE_ASSETS.iterdir() if path.suffix == ".js")
-# What would let a text be read as markup or as code, and what would leave the host.
+# What would treat a text as markup or code, and addresses of other hosts.
 FORBIDDEN = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser"
     r"|createContextualFragment|https?://(?!www\.w3\.org/2000/svg)"
@@ -100,21 +100,23 @@ def test_a_configuration_has_no_colour_of_a_drafter():
         configs = re.findall(r"--ss-config-\d: (#\w+);", theme)
         assert len(set(configs)) == 5 and not set(configs) & {*PALETTE}
         assert not set(configs) & set(re.findall(r"--ss-slot-\d: (#\w+);", theme))
-        # As light or dark as no other, since all are of one hue.
+        # All have one hue, so each needs a lightness of its own.
         lights = sorted(hls(one)[1] for one in configs)
         assert min(b - a for a, b in zip(lights, lights[1:], strict=False)) > 0.03
-        # Neighbours, plain decoding's ink the first of them, are told apart by lightness alone.
+        # Neighbours have a contrast above 1.4; plain decoding, in the colour of ink, comes first.
         ink = re.search(r"--ss-ink: (#\w+);", theme)
         assert ink
         in_order = [luminance(one) + 0.05 for one in (ink[1], *configs)]
         pairs = zip(in_order, in_order[1:], strict=False)
         assert min(max(pair) / min(pair) for pair in pairs) > 1.4, theme[:20]
-        # Nor one of a stage of a round, which is in the picture beside it.
+        # No hue is near that of a round's stages, which another picture shows next to it.
         stages = re.findall(r"--ss-stage-\w+: (#\w+);", theme)
         apart = [abs(hue(one) - hue(other)) for one in configs for other in stages]
         assert min(apart) > 10
         small = re.findall(r"--ss-stage-(?:combine|verify|commit): (#\w+);", theme)
-        assert len(small) % 3 == 0 and all(saturation(one) < 0.4 for one in small), "no drafter's"
+        assert len(small) % 3 == 0 and all(saturation(one) < 0.4 for one in small), (
+            "paler than a drafter's"
+        )
     script = (PICTURE_ASSETS / "overlays.js").read_text(encoding="utf-8")
     assert "ss-slot" not in script and "data-slot" not in script
     legend = (PICTURE_ASSETS / "text.css").read_text(encoding="utf-8")

@@ -33,7 +33,7 @@ LONGER = (
     "From its first stage to its last it took 27.1 ms. The measured time also has the host's work "
     "since the previous round, and sums overlapping stages."
 )
-# Scene, part of the panel, the whole of what is said there.
+# Scene, part of the panel, the whole text of that part.
 SAID = (
     ("paused", "predicted", PAUSED),
     ("longer", "predicted", LONGER),
@@ -93,7 +93,7 @@ SAID = (
     ("early", "sums", EARLY),
     ("never", "key", HIDDEN),
 )
-# Scene, part, a piece of what is said there, at its start, at its end or anywhere.
+# Scene, part, "^" for the start or "$" for the end of its text, a piece of its text there.
 PIECES = (
     ("ahead", "round", "^", "Round 5, from drafts begun during round 4 (3 guesses, together 62 %)"),
     ("ahead", "key", "^", "Outlined bars: drafting for the next round"),
@@ -142,7 +142,9 @@ def test_every_case_has_its_sentence(pictures: Pictures) -> None:
             wrong.append((scene, part, said[scene][part]))
     assert not wrong
     assert said["ahead"]["round"].count("together") == 1 < said["ahead"]["round"].count(";")
-    assert "not included" not in said["ahead"]["predicted"], "a millisecond is no sentence's worth"
+    assert "not included" not in said["ahead"]["predicted"], (
+        "a millisecond is too little to be mentioned"
+    )
     sums_and_predictions(said)
     work_done_at_once(said)
     time_between_stages(said)
@@ -180,7 +182,7 @@ def sums_and_predictions(said: dict[str, dict[str, Any]]) -> None:
 
 
 def work_done_at_once(said: dict[str, dict[str, Any]]) -> None:
-    """It is not called the run's time."""
+    """The sum of stages that overlap is not called the run's time."""
     value, words = values_of("verify")["timeline"], said["verify"]["words"]
     total, stages = value["total"], sum(value["share"].values())
     assert stages == pytest.approx(total, rel=1e-3)
@@ -197,18 +199,18 @@ def work_done_at_once(said: dict[str, dict[str, Any]]) -> None:
 
 
 def time_between_stages(said: dict[str, dict[str, Any]]) -> None:
-    """It is named by what the events tell."""
+    """Other requests are named as a reason only where their turns took time."""
     words = said["others"]["words"]
     assert "largest share: between stages, " in words
     assert words.split(" %", 1)[1].startswith(": other requests' turns, and bookkeeping.")
     between = "no model worked for this request: other requests' turns, "
     assert between in said["others"]["between"]
     assert "no model worked for this request" in said["ahead"]["between"]
-    assert "other requests" not in said["across"]["words"], "hardly any"
+    assert "other requests" not in said["across"]["words"], "they took hardly any time"
 
 
 def each_drafters_work_ahead(said: dict[str, dict[str, Any]]) -> None:
-    """With why it was for nothing."""
+    """Each drafter's work ahead is listed, with the reason if it was not used."""
     value = values_of("ahead-end")["timeline"]
     begun = "Round 20, from drafts begun during round 19: "
     parts = said["ahead-end"]["round"].removeprefix(begun).split("; ")

@@ -1,4 +1,4 @@
-"""When a small component of the page asks the server, in a real Chromium without one."""
+"""When a polling component asks the server: in a real Chromium, without a server."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def check_questions(page: Any, script: str) -> None:
     page.evaluate("() => give({ ask_ms: 100 })")
     assert asked_after(1000) == 10
     page.evaluate(HIDE, True)
-    assert asked_after(5000) == 0, "in a browser tab behind another"
+    assert asked_after(5000) == 0, "in a hidden browser tab"
     page.evaluate(HIDE, False)
     assert page.evaluate("asked") == 1
     page.evaluate("() => { tab.firstChild.remove(); }")

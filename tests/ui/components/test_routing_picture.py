@@ -1,4 +1,4 @@
-"""Which SSMs draft, in a real Chromium: every cell's shape and shade, marks, clicks, the table."""
+"""The routing picture in a real Chromium: cells' shapes and shades, marks, clicks, the table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.ui.components.gallery import values_of
 
 pytestmark = pytest.mark.browser
 
-# The left edges of each part's cells, by SSM, with their shade.
+# Of each path of cells: the SSM, the part, the cells' left edges, the shade, the fill.
 CELLS = """() => [...document.querySelectorAll("#picture-routing path[data-ssm]")].map((path) => [
   path.dataset.ssm, path.getAttribute("class").replace("ss-routing-", ""),
   [...path.getAttribute("d").matchAll(/M([\\d.]+)/g)].map((found) => Number(found[1])),
@@ -21,12 +21,12 @@ BOXES = {"routed": 1, "explored": 2, "waiting": 1, "chosen": 2}
 
 
 def cells_of(page: Any) -> dict[tuple[str, int], tuple[str, float]]:
-    """(SSM, round) -> part and shade; lost ones, which are crosses, are counted by `crosses`."""
+    """(SSM, column) -> part and shade; without lost SSMs' cells, which `crosses` counts."""
     paths = [path for path in page.evaluate(CELLS) if path[1] != "lost"]
     edges = sorted({edge for _, _, own, _, _ in paths for edge in own})
     results: dict[tuple[str, int], tuple[str, float]] = {}
     for ssm, part, own, shade, _ in paths:
-        assert len(own) == BOXES[part] * len(set(own)), "told by shape"
+        assert len(own) == BOXES[part] * len(set(own)), "each part has its own shape"
         results |= {(ssm, edges.index(edge)): (part, shade) for edge in own}
     return results
 
@@ -54,7 +54,9 @@ def test_every_cell_has_the_shape_of_its_part_and_the_shade_of_its_score(
                 part, shade = cells.pop((value["ssms"][key], place))
                 assert part == cell["r"], (scene, number, key)
                 shades.append((cell["s"], shade))
-            assert [s for _, s in sorted(shades)] == sorted(s for _, s in shades), "darker: higher"
+            assert [s for _, s in sorted(shades)] == sorted(s for _, s in shades), (
+                "a higher score is darker"
+            )
         assert not cells and crosses(page) == lost
         marks = page.locator("#picture-routing .ss-routing-switch")
         told = marks.evaluate_all("nodes => nodes.map((n) => n.dataset.round)")
@@ -63,7 +65,7 @@ def test_every_cell_has_the_shape_of_its_part_and_the_shade_of_its_score(
     names = page.locator("#picture-routing .ss-routing-name").all_text_contents()
     assert names == list(value["ssms"].values())
     letters = page.locator("#picture-routing .ss-svg-badge text").all_text_contents()
-    assert letters == ["A", "B", "C", "D", "E"], "not told by colour alone"
+    assert letters == ["A", "B", "C", "D", "E"], "letters, not colour alone, tell them apart"
 
 
 def test_a_click_selects_the_round_and_its_tip_says_the_part(pictures: Pictures) -> None:
@@ -129,7 +131,7 @@ def test_a_fused_tree_shows_its_trunk_and_whose_token_each_node_is(pictures: Pic
     label = page.locator(f"#picture-tree .ss-node[data-key='{trunk[0]}']").get_attribute(
         "aria-label"
     )
-    assert "on the trunk, token of" in label, "not told by the band alone"
+    assert "on the trunk, token of" in label, "the label says it too, not the band alone"
     panel = page.locator("#picture-tree")
     assert panel.locator(".ss-fused-meant").is_visible()
     panel.get_by_role("button", name="as a table").click()
@@ -158,7 +160,7 @@ def test_regret_is_asked_for_by_a_button_and_shown_in_a_sentence_and_rows(
     page = pictures.rest()
     panel = page.locator("#picture-routing")
     ask = panel.get_by_role("button", name="Count afterwards")
-    assert not ask.is_visible() and not panel.locator(".ss-regret").is_visible(), "goes on"
+    assert not ask.is_visible() and not panel.locator(".ss-regret").is_visible(), "the run goes on"
     value = values_of("regretted")["routing"]["regret"]
     pictures.show("regretted", "routing")
     ask.click()
@@ -188,7 +190,7 @@ def test_the_line_below_says_of_when_the_scores_are(pictures: Pictures) -> None:
 
 
 def test_it_says_that_regret_is_counted_on_request(pictures: Pictures) -> None:
-    """Where it was not counted and can be."""
+    """The line below says so where regret was not counted and can be."""
     value = values_of("routed")["routing"]
     regret = value["regret"] or {"sentence": "SYNTHETIC: it took no pass more", "rows": {}}
     for ask, counted in ((True, {}), (True, regret), (False, {})):

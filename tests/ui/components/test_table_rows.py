@@ -11,7 +11,7 @@ from tests.ui.components.bare import Pictures
 pytestmark = pytest.mark.browser
 
 SHOWN = 24
-# Pixels out of sight, and which share of the row on the box's lower edge is in sight.
+# Pixels that are out of sight, and the visible share of the row at the box's lower edge.
 CUT = """(css) => {
   const box = document.querySelector(css);
   const bottom = box.getBoundingClientRect().bottom;

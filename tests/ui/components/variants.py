@@ -13,7 +13,8 @@ def timeline(values: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 def tried(values: dict[str, Any]) -> dict[str, Any]:
-    """`auto`, which tried twice and stopped; its misses cost more than its hits saved."""
+    """`auto` after two trials, the second of which ended drafting ahead; its misses cost more than
+    its hits saved."""
     results = {"3": {"kind": "ahead", "ms": 7.0, "without": 10.2, "on": True}}
     lost = {**results, "12": {"kind": "ahead", "ms": 21.6, "without": 10.6, "on": False}}
     sums = {**values["timeline"]["ahead"], "saved": 41.0, "wasted": 112.4}
@@ -35,7 +36,7 @@ def chance(values: dict[str, Any], asked: int) -> dict[str, Any]:
 
 
 def alike(values: dict[str, Any]) -> dict[str, Any]:
-    """`auto`, which goes on as before since the other way was hardly faster."""
+    """`auto` after a trial in which rounds with and without drafting ahead took about as long."""
     results = {"kind": "ahead", "ms": 10.3, "without": 10.2, "on": True, "asked": 9, "used": 5}
     return timeline(values, pipeline="auto", trials={"13": results})
 
@@ -47,7 +48,8 @@ def alone(values: dict[str, Any], ended: bool = True) -> dict[str, Any]:
 
 
 def others(values: dict[str, Any]) -> dict[str, Any]:
-    """`across`, with most of the time between the stages, as beside another request."""
+    """`across`, with most of the time between its stages, as when another request is decoded
+    too."""
     share = values["timeline"]["share"]
     share = {**share, "other": 2 * sum(share.values())}
     return timeline(values, share=share, total=sum(share.values()))
@@ -62,7 +64,8 @@ def paused(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def longer(values: dict[str, Any]) -> dict[str, Any]:
-    """A round before which there was bookkeeping: more than from its first stage to its last."""
+    """A round whose measured time includes bookkeeping before it, and so is longer than from its
+    first stage to its last."""
     rounds = {"4": {"p": 31.0, "ms": 34.9, "hid": 0.0, "all": 27.1}}
     return timeline(values, rounds=rounds)
 
@@ -90,7 +93,7 @@ def split(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def early(values: dict[str, Any]) -> dict[str, Any]:
-    """Drafts that were early, one of them between two passes of the LLM."""
+    """Drafts that were ready before their round, one of them made between two passes of the LLM."""
     entry = {"outcomes": 0, "p": 1.0, "hit": True, "wasted": 0.0, "why": ""}
     entries = {"0": {**entry, "d": "0", "saved": 0.0}, "1": {**entry, "d": "1", "saved": 1.25}}
     came = {"hits": 2, "misses": 0, "beside": 1, "saved": 1.25, "wasted": 0.0, "guessed": False}
@@ -98,7 +101,7 @@ def early(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def unlike(values: dict[str, Any]) -> dict[str, Any]:
-    """Drafts made ahead by drafters that could not all prepare for the same."""
+    """Drafts made ahead by drafters that prepared for different numbers of continuations."""
     entry = {"hit": True, "saved": 1.25, "wasted": 0.0, "why": ""}
     missed = {"hit": False, "saved": 0.0, "wasted": 0.5, "why": "wrong"}
     rounds = {
@@ -110,7 +113,7 @@ def unlike(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def over(values: dict[str, Any]) -> dict[str, Any]:
-    """A text that ends with a draft made ahead for more of it."""
+    """A text that ends although a drafter has drafted ahead for another round."""
     entry = {"d": "0", "outcomes": 4, "p": 0.28, "hit": False, "saved": 0.0, "wasted": 1.5}
     return timeline(values, round={"0": {**entry, "why": "ended"}})
 
@@ -138,7 +141,8 @@ def budgeted(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def switched(values: dict[str, Any]) -> dict[str, Any]:
-    """`credit` with invented scores and a change of domain: others draft from round 10 on."""
+    """`credit` with invented scores and a change of domain: other SSMs score higher from round 8 on
+    and draft from round 10 on."""
     routing = values["routing"]
     before, after = ("0", "2"), ("1", "4")
     rounds = {
@@ -162,7 +166,8 @@ def switched(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def regretted(values: dict[str, Any]) -> dict[str, Any]:
-    """Regret was counted: an SSM that predicts every other token, and one that predicts none."""
+    """Regret was counted: each of the first three SSMs predicts every third token, the others none;
+    the first two drafted."""
     routing = values["routing"]
     hits = {
         name: [i % 3 == n for i in range(60)] for n, name in enumerate(routing["ssms"].values())
