@@ -79,7 +79,7 @@ class Study:
         dataclasses.replace(self.sampling, seed=self._seed(self.repeats - 1))
         for one in self.configurations:
             # A Request checks that sampling and speculation fit each other.
-            Request("x", self._sampling_of(one), one.speculation, self.chat)
+            Request("x", self.sampling_of(one), one.speculation, self.chat)
 
     def is_of(self, loaded: tuple[str, ...]) -> bool:
         """Whether these are the study's models, as far as the study recorded them."""
@@ -101,13 +101,14 @@ class Study:
         """The request of a cell."""
         one = self._configuration(cell.contestant)
         texts = {prompt.id: prompt.text for prompt in self.prompts}
-        sampling = dataclasses.replace(self._sampling_of(one), seed=self._seed(cell.repeat))
+        sampling = dataclasses.replace(self.sampling_of(one), seed=self._seed(cell.repeat))
         return Request(texts[cell.item], sampling, one.speculation, self.chat)
 
     def _configuration(self, name: str) -> Configuration:
         return next(one for one in self.configurations if one.name == name)
 
-    def _sampling_of(self, one: Configuration) -> SamplingParams:
+    def sampling_of(self, one: Configuration) -> SamplingParams:
+        """The sampling of a configuration, at its own temperature if it has one."""
         if one.temperature is None:
             return self.sampling
         return dataclasses.replace(self.sampling, temperature=one.temperature)
@@ -130,7 +131,7 @@ class Study:
 
     def greedy(self, name: str) -> bool:
         """Whether a configuration runs at temperature 0."""
-        return self._sampling_of(self._configuration(name)).greedy
+        return self.sampling_of(self._configuration(name)).greedy
 
     def to_plain(self) -> dict[str, Any]:
         """Only JSON's own types."""

@@ -3,7 +3,6 @@ a drafter that is not loaded, would otherwise end the study halfway."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -28,10 +27,10 @@ def check(study: Study, runs: RunHost) -> None:
             runs.check(Request(prompt.text, study.sampling, alone, study.chat))
         except ConfigError as error:
             raise type(error)(f"{prompt.words} cannot be run: {error}") from error
-    first = Request(study.prompts[0].text, study.sampling, alone, study.chat)
+    text = study.prompts[0].text
     for one in study.configurations:
         try:
-            runs.check(dataclasses.replace(first, speculation=one.speculation))
+            runs.check(Request(text, study.sampling_of(one), one.speculation, study.chat))
         except ConfigError as error:
             raise type(error)(f"configuration {one.name} cannot be run: {error}") from error
 

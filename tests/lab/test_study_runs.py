@@ -218,6 +218,20 @@ def test_a_prompt_that_cannot_be_run_is_refused_before_anything_is_kept(lab: Lab
     assert lab.store.studies.studies() == ()
 
 
+def test_a_configuration_is_checked_at_its_own_temperature(lab: Lab) -> None:
+    """`mss` is refused at temperature 0, which is the study's."""
+    sampled = SpeculationConfig(draft="sampled", verify="mss")
+    lab.conductor.begin(
+        study(configurations=(plain_configuration(), Configuration("warm", sampled, 0.8)))
+    )
+    lab.conductor.wait(20)
+    assert lab.conductor.progress().state == "completed"
+    with pytest.raises(ConfigError, match="^configuration cold cannot be run: "):
+        lab.conductor.begin(
+            study(configurations=(plain_configuration(), Configuration("cold", sampled)))
+        )
+
+
 def test_a_saved_study_that_cannot_be_run_any_more_is_refused_and_stays(lab: Lab) -> None:
     dead = study(prompts=(StudyPrompt("1", "And so on " * 6000),))
     lab.store.studies.save(dead.to_plain(), len(dead))

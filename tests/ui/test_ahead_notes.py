@@ -91,7 +91,7 @@ def test_overlap_and_time_are_those_of_the_runs_figures_though_stages_add_up_to_
         assert pipeline == "across" or more == (pipeline == "ahead")
 
 
-def test_without_drafting_ahead_nothing_is_reported_it() -> None:
+def test_without_drafting_ahead_nothing_is_reported() -> None:
     value = picture_values(Frame(view=reduce_all(synthetic_run(3))))["timeline"]
     assert value["ahead"] == value["hits"] == {} and value["pipeline"] == "off"
     assert (

@@ -385,7 +385,7 @@ def test_one_repeat_of_another_that_was_faster_leaves_it_open(context: Context) 
     )
 
 
-def test_why_it_was_slower_is_reported_all_its_runs_and_rates_of_how_many(context: Context) -> None:
+def test_why_it_was_slower_is_said_of_all_its_runs(context: Context) -> None:
     """The row is of all runs too: the run with the median speed may have had other rounds."""
     opened = measure(context, repeats=3)
     slower = with_speeds(opened, 10, 5)

@@ -419,7 +419,7 @@ def test_numbers_are_right_as_near_as_they_can_be_read() -> None:
     ("eight", "words"),
     [(0.8, "That cannot be"), (1.3, "One run is never exact"), (9.0, "guessing has no room")],
 )
-def test_a_time_that_cannot_be_is_reported_to_be_noise(eight: float, words: str) -> None:
+def test_a_time_that_cannot_be_is_called_noise(eight: float, words: str) -> None:
     right, line = judge(LESSONS[0].question, evidence_of_passes(1.0, eight), eight)
     assert right and words in line.text
 

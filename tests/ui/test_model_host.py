@@ -218,7 +218,7 @@ def test_a_request_that_is_refused_is_no_run() -> None:
     assert old.closed
 
 
-def test_a_page_that_knows_the_drafters_of_before_is_reported_to_reload() -> None:
+def test_a_page_with_the_drafters_of_before_is_asked_to_reload() -> None:
     model_host = ModelHost(FakeWorker(), Loader(lambda: other_worker("small", DRAFTERS[0])))
     model_host.begin(OTHER)
     wait_settled(model_host)

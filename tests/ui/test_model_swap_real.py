@@ -86,7 +86,7 @@ def test_a_tiny_pair_takes_over_others_are_refused(model_host: ModelHost, tmp_pa
     tiny, other = save_tiny_model(tmp_path / "tiny"), save_tiny_model(tmp_path / "fewer", vocab=60)
     model_host.begin(ModelPair(str(tiny), (str(tiny),)))
     wait_settled(model_host)
-    assert model_host.names() == ("tiny", "tiny")[:1] + model_host.drafter_names
+    assert model_host.names() == ("tiny", *model_host.drafter_names)
     assert model_host.drafter_names == ("tiny",)
     standing = model_host.worker
     for pair, words in (

@@ -92,7 +92,7 @@ def test_filters_restrict_the_list(store: RunStore) -> None:
     assert row["note"] == "for the lecture" and row["thinned"] is False
 
 
-def test_only_who_sees_all_runs_is_reported_all_names(store: RunStore) -> None:
+def test_all_names_are_listed_only_for_visitors_who_see_all_runs(store: RunStore) -> None:
     ctx = context(store)
     record_runs(store, "a")
     assert ("ssm-code", "ssm-code") in drafter_choices(ctx, ALL)

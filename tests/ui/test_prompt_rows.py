@@ -244,7 +244,7 @@ def test_a_speed_up_is_beside_plain_runs_of_the_same_question() -> None:
     assert [line.row.ratio for line in (b, c, d)] == [None, None, None]
 
 
-def test_a_domain_is_reported_the_prompt_by_any_of_its_runs() -> None:
+def test_a_prompt_has_the_domain_of_any_of_its_runs() -> None:
     domains = {"22": "code"}
     runs = [past("1", "a"), past("22", "a", "minions"), past("333", "b")]
     lines = of_runs(runs, lambda run: domains.get(run.figures.run_id, ""))

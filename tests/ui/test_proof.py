@@ -183,7 +183,7 @@ def caption(temperature: float, **fields: Any) -> str:
     return probability_words({"sampling": plain, "speculation": config})
 
 
-def test_each_rule_is_reported_what_its_numbers_are() -> None:
+def test_the_numbers_of_each_rule_are_explained() -> None:
     greedy = caption(0.0)
     assert greedy.startswith("Bars: every model at temperature 1; at 0 the LLM takes its longest")
     assert greedy.endswith("is its bar, calibrated on committed tokens.")

@@ -94,7 +94,6 @@ def test_a_prediction_has_the_spread_of_the_run_s_rounds_and_blocks() -> None:
 def test_the_node_budget_bounds_the_depths_that_are_recommended() -> None:
     view = reduce_all(synthetic_run(8))
     config = SpeculationConfig.from_plain(view.started.config["speculation"])
-    value = what_if_value(Frame(view=view, ended=True, at_end=True), None)
     for nodes in (12, 40):
         narrow = replace(config, max_tree_nodes=nodes)
         started = replace(

@@ -84,7 +84,7 @@ def test_standing_and_chip_say_where_the_visitor_is() -> None:
         assert run_lines(frame)[0].kind == ("error" if end == "failed" else "info")
 
 
-def test_a_run_is_reported_what_to_do_where_it_is_alone_and_as_long_as_it_is() -> None:
+def test_a_run_that_is_alone_says_what_to_do() -> None:
     first, *rest = run_view().rounds
     alone = replace(run_view(), rounds=(replace(first, notes=(NO_OTHER_REQUEST,)), *rest))
     frame = end_frame(alone)

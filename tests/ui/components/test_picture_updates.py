@@ -39,9 +39,7 @@ def test_a_live_run_only_adds_tokens_and_moves_nothing(pictures: Pictures) -> No
     assert page.evaluate("document.querySelector('.ss-tok').mark") == "first"
     assert page.evaluate("removed") == 0
     after = page.evaluate(HEIGHTS)
-    assert {name: after[name] for name in ORDER} == {
-        name: before[name] for name in ORDER if name != "legend"
-    }
+    assert {name: after[name] for name in ORDER} == {name: before[name] for name in ORDER}
 
 
 SCROLLED = """() => { const scroll = document.querySelector(".ss-strip .ss-scroll");
