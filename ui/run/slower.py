@@ -47,7 +47,7 @@ class MeanRound:
     (`hidden`) LLM passes; of `verify`; `plain`: of a round of plain decoding.
 
     `plain` follows from the speed-up, a median over repeats, and the other times are of the run
-    itself: only their ratios are said, since the run may be faster or slower than the median."""
+    itself: only their ratios are shown, since the run may be faster or slower than the median."""
 
     ms: float
     draft: float

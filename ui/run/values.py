@@ -127,7 +127,7 @@ def strip_value(frame: Frame, cache: dict[int, Value] | None = None) -> Value:
             for at in range(0, first, CHUNK)
         },
         "tokens": {
-            # The tail is shown behind the last token, whose value is therefore never cached.
+            # The tail is shown after the last token, whose value is therefore never cached.
             str(first + i): _token(token, view.tail)
             if first + i == last
             else _cached_token(token, cache)
@@ -157,7 +157,8 @@ def selected_round_words(frame: Frame) -> Value:
 
 
 def _cached_token(token: TokenView, cache: dict[int, Value] | None) -> Value:
-    """A token other than the last, cached by identity, which lives as long as the run's view."""
+    """A token other than the last, cached by `id`, which is unique as long as the run's view
+    holds the token."""
     if cache is None:
         return _token(token, "")
     cached = cache.get(id(token))
@@ -196,7 +197,7 @@ def figures_value(
     values: Value = {
         "run": view.run_id,
         "state": _state(frame),
-        # The dock opens on the drafters' pane: there it is said why these drafts were chosen.
+        # The dock opens on the drafters' pane, which explains why these drafts were chosen.
         "who": bool(routed_candidates(view)) or _is_vote(view),
     }
     for name in FIGURES:
@@ -219,7 +220,8 @@ def figures_value(
 
 
 def _is_given(view: View) -> bool:
-    """Whether several drafters drafted as far as the request says: less of it is a choice."""
+    """Whether several drafters draft to a length that the user set, so that SIMPLER, with less
+    drafting, is an alternative."""
     policy = length_policy(view.speculation.get("length", ""))
     return len(view.drafters) > 1 and policy.set_by_user
 
@@ -244,8 +246,8 @@ def _scores_value(view: View) -> Value:
 
 
 def _is_unmeasured(frame: Frame, baseline: Baseline | None) -> bool:
-    """Whether a speed-up would be one of some seconds of a run that goes on or was stopped, or of
-    the first of its blocks."""
+    """Whether there is no speed-up to show yet: further blocks are still measured, or the run is
+    incomplete and has no measured block."""
     partial = frame.view.state != "completed" and not (baseline and baseline.blocks)
     return frame.measuring or partial
 
@@ -313,7 +315,7 @@ def tree_value(frame: Frame) -> Value:
     why = ""
     if verdict and verdict.own_kind == "recovered":
         why = explain(detail, None, view.letters, view.sampling).sentence
-    # The reason for the end first: a low panel cuts the last words.
+    # Why the accepted path ended goes first: a low panel cuts off the last words.
     value["why"] = " ".join(filter(None, (why, vote_in_short(detail))))
     if verdict and verdict.own_token_id is not None:
         value["own"] = {
@@ -350,12 +352,12 @@ def _template(view: View) -> Value:
     return dict(_around(view.started.prompt, view.started.prompt_texts))
 
 
-# The same for each frame: a long conversation has many places to look at.
+# Cached: the result is the same for each frame, and a long conversation has many places to search.
 @lru_cache(maxsize=64)
 def _around(prompt: str, texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """The items of `_template`. The message may be found in several places. It is then at
-    one that is made of whole tokens, but for white space around it; at one that is followed by the
-    text which begins the answer; or else at the last one."""
+    """The items of `_template`. If the prompt occurs in several places, a place of whole tokens
+    (white space around it aside) is preferred, then one with text after it (which begins the
+    answer), then the last one."""
     text = "".join(texts)
     if prompt not in text:
         prompt = prompt.strip()  # as some templates do
