@@ -151,11 +151,11 @@ def build_command(preset: str, answers: bool = False) -> Command:
             gr.Button(name, size="sm", min_width=60, elem_id=f"example-{name.lower()}")
             for name, _ in EXAMPLES
         )
-    # "again": it is the prompt of the finished run that runs (ui/live/handlers.py).
+    # Choosing a preset runs it if the prompt's finished run is shown (ui/live/handlers.py).
     chosen = gr.Dropdown(
         choices=preset_choices(),
         value=preset,
-        label="Preset",  # a style sheet adds whether choosing one runs it
+        label="Preset",  # live.css adds "(runs at once)" in that case
         elem_id="preset",
         min_width=150,
     )

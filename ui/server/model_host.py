@@ -125,8 +125,8 @@ class ModelHost:
 
     @contextmanager
     def temporary_schedule(self, name: str) -> Iterator[None]:
-        """Sets a schedule; the one chosen with `schedule` returns at the end of the last of those
-        that overlap. ConfigError for an unknown name."""
+        """Sets a schedule. When the last of overlapping temporary schedules ends, the one chosen
+        with `schedule` returns. ConfigError for an unknown name."""
         with self._changed:
             before = self.schedule
             self._served.worker.engine.schedule = name
@@ -297,8 +297,8 @@ class ModelHost:
             cancelled = self._swap.cancel_requested or self._closed
             if not cancelled:
                 old, self._served = self._served, new
-                # A swap keeps the schedule; models from before stay refused by name, unless loaded
-                # anew.
+                # A swap keeps the schedule. SSMs of earlier models stay refused by name, unless one
+                # of that name is loaded again.
                 new.worker.engine.schedule = old.worker.engine.schedule
                 self._past_drafters = (self._past_drafters | {*old.drafter_names}) - {
                     *new.drafter_names
