@@ -180,7 +180,7 @@ def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]
         baseline = still_valid(session.baseline, request, context.models)
         source = context.hub.start(request, press.owner, baseline)
         session.look_at(player := Player(source, session.pace))
-        # After `look_at`, which clears them.
+        # After `look_at`, which clears `asked` and `before`.
         session.asked, session.before, session.baseline = request, before, baseline
         session.form = request
         racing = press.race and bool(request.speculation.drafters)

@@ -18,11 +18,10 @@ __all__ = ["Baseline", "Before", "Frame"]
 class Baseline:
     """Plain decoding of the same request, measured on this machine.
 
-    `request`: the `speed_key` of what was measured. `blocks`: plain decoding and the run are
-    measured in turns; the tokens per second of both, of each pair. `ends`: for each block, when
-    every plain pass and every round of the run ended, in milliseconds from the end of the prefill;
-    without the rounds if they were divided otherwise than the run's own. `same_text`: plain
-    decoding wrote the run's text.
+    `request`: the `speed_key` of what was measured. `blocks`: speeds of plain decoding and of the
+    run, measured in turns, in tokens per second. `ends`: for each block, when every plain pass and
+    every round of the run ended, in milliseconds from the end of the prefill; no rounds if a block
+    had other rounds than the run itself. `same_text`: plain decoding wrote the run's text.
     """
 
     tokens_per_second: float

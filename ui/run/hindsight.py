@@ -84,8 +84,8 @@ def _scorable(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
     names = routed_candidates(view)
     if not names:
         raise ConfigError(NOT_ROUTED)
-    # A thinned run: its statistics count all verified nodes, its trees have no rejected ones. Fewer
-    # nodes alone do not show that: a failed run may count nodes of a round that is not recorded.
+    # A thinned run: its statistics count all verified nodes, its trees have no rejected ones. Both
+    # are checked, since a failed run may count nodes of a round that is not recorded.
     drawn = sum(line.nodes for line in view.rounds)
     if drawn < view.stats.num_verified_nodes and not any(line.struck for line in view.rounds):
         raise ConfigError(THINNED)

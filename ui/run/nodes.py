@@ -15,7 +15,7 @@ __all__ = ["nodes_of", "nodes_value", "trip_spans"]
 Value = dict[str, Any]
 
 RECENT_TRIPS = 64
-"""The latest round trips, whose times are counted: network latency may change within a run."""
+"""How many of the latest round trips are counted: network latency may change within a run."""
 # The states with a round trip to measure: late and absent nodes sent no answer in time.
 ANSWERED = ("in_time", "ahead")
 TRIP_NAMES = {"in_time": "round trip", "ahead": "drafted ahead", "late": "late", "absent": "absent"}
@@ -38,8 +38,9 @@ def trip_spans(line: RoundView) -> tuple[Span, ...]:
 
 
 def nodes_value(view: View) -> Value:
-    """By node: address, SSMs, its state in the latest round that needed it, rounds in time, drafted
-    ahead, late and absent, starts, and the latest deadline in ms.
+    """By node: address, SSMs, its state in the latest round that needed it, in how many rounds it
+    was in time, had drafted ahead, was late or absent, how often it was started, and the latest
+    deadline in ms.
 
     Medians over the last rounds, in ms: round trip (`trip`) and its network part (`wire`); `even`:
     predicted network time at which this node only breaks even; null if unknown.

@@ -133,7 +133,8 @@ class Player:
             self._follow_latest()
 
     def set_pace(self, pace: Pace) -> None:
-        """Change the speed. The time since the last `advance` and a started stage do not count."""
+        """Change the speed. The time since the last `advance` is dropped, and so is the fraction
+        of a stage in `_credit`."""
         with self._lock:
             self._pace, self._credit, self._clock = pace, 0.0, None
             self._version += 1
@@ -230,7 +231,7 @@ class Player:
 
         The visitor asked for the latest round, so that one is shown even if nothing was drafted in
         it; only at the end of playing a more instructive one is shown (`_final_detail`). In
-        stepping mode this moves to the last event first, since time does not.
+        stepping mode this moves to the last event first, since `advance` does not.
         """
         with self._lock:
             self._pinned = self._node = None
@@ -262,9 +263,9 @@ class Player:
         """The round to show at the end of a run; the last one is often empty, with no room for a
         draft.
 
-        In a completed run the round with most of a story (`RoundView.story`), then the most
-        accepted tokens, then the smallest tree, then the latest. In a run that was stopped or
-        failed the last round with a draft.
+        In a completed run the round with the highest `RoundView.story`; of several the one with
+        the most accepted tokens, then the smallest tree, then the latest. In a run that was stopped
+        or failed the last round with a draft.
         """
         drafting = [line for line in self._view.rounds if line.nodes]
         if not drafting:

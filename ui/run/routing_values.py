@@ -115,7 +115,7 @@ def routed_candidates(view: View) -> tuple[str, ...]:
 def _rule(view: View) -> RoutingRule | None:
     """The run's rule; None if all of its SSMs draft."""
     rule = ROUTING_RULES.get(view.speculation.get("routing", ""))
-    # Without an implementation all SSMs draft; of a single SSM there is no choice.
+    # Without an implementation all SSMs draft; with a single SSM there is no choice.
     return rule if rule and rule.implementation and len(_ssms(view)) > 1 else None
 
 

@@ -128,6 +128,7 @@ def _mean(stats: RunStats, ratio: float, beside_others_ms: float) -> MeanRound:
     # `overlap_ratio` covers drafting during others' passes only up to the run's own pass time.
     hidden = min(stats.draft_ms, max(stats.overlap_ratio * stats.verify_ms, beside_others_ms))
     rounds = stats.num_rounds
+    # Plain decoding takes `ratio` times as long for a token as the run.
     return MeanRound(
         ms=decode_ms / rounds,
         draft=(stats.draft_ms - hidden) / rounds,

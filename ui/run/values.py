@@ -146,7 +146,8 @@ def strip_value(frame: Frame, cache: dict[int, Value] | None = None) -> Value:
 
 
 def _selected_token(frame: Frame) -> int | None:
-    """The selected round's token that is the selected node, counted as in `node_of_token`."""
+    """The token of the selected round whose node is selected, as a key of `node_of_token`; None
+    without one."""
     nodes = frame.detail.node_of_token if frame.detail else {}
     return next((token for token, node in nodes.items() if node == frame.node), None)
 
@@ -232,8 +233,8 @@ def _is_vote(view: View) -> bool:
 
 
 def _scores_value(view: View) -> Value:
-    """The drafters in the run's order as in `drafters_value`, with their tokens; empty before the
-    first draft."""
+    """The drafters in the run's order as in `drafters_value`, with their accepted and proposed
+    tokens; empty before the first draft."""
     board = view.scoreboard
     counts = [board.get(name, (0, 0)) for name in view.slots]
     return {
@@ -253,7 +254,7 @@ def _is_unmeasured(frame: Frame, baseline: Baseline | None) -> bool:
 
 
 def _state(frame: Frame) -> str:
-    """The state to show; the picture may be behind an engine that has finished."""
+    """The state to show; a run that has ended may be shown at an earlier position."""
     if frame.run_id == OPENING:
         return "recording"
     state = frame.view.state

@@ -23,8 +23,8 @@ TIE = "a tie, which goes to the heavier single drafter, then to the one named fi
 
 
 def winner_reasons(tree: Combined, drafts: Sequence[DraftRecord]) -> list[str]:
-    """Why the winning sequence was taken, and why that drafter of it is the winner; empty with one
-    drafter."""
+    """Why the winning sequence was taken, and which of several drafters of it is the winner; empty
+    with one drafter."""
     drafting = {draft.drafter: draft for draft in drafts if draft.token_ids}
     won = drafting.get(tree.winner)
     if won is None or len(drafting) < 2:

@@ -46,7 +46,8 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
     pass_ms, draft_ms = stats.verify_ms / rounds, stats.draft_ms / rounds
     round_ms = 1000 * stats.num_new_tokens / stats.tokens_per_second / rounds
     ratio = baseline.speed_up(stats.tokens_per_second) if baseline else None
-    # A round ends in a rejection unless its whole draft was accepted.
+    # A round ends in a rejection unless its whole draft was accepted: a token's chance of being
+    # accepted is estimated as accepted / (accepted + rejected).
     ends = sum(line.accepted < line.depth for line in frame.view.rounds)
     most, takes = depth_bounds(frame.view, LONGEST) if frame.is_complete else (LONGEST, {})
     blocks = baseline.blocks if baseline else ()
@@ -82,6 +83,8 @@ def _samples(rounds: tuple[RoundView, ...], speedups: tuple[float, ...]) -> dict
     means, mean = table[picks].mean(axis=1), table.mean(axis=0)
     parts, whole = _parts(means), _parts(mean)
     parts = np.column_stack([parts[:, 0] - whole[0], parts[:, 1:] / np.maximum(whole[1:], 1e-9)])
+    # A plain pass lasts speed-up x the run's time for a token: its factor is a block's speed-up
+    # over the median.
     middle = float(np.median(speedups)) if speedups else 1.0
     plain = random.choice(np.array(speedups or (1.0,)), size=RESAMPLES) / middle
     names = ("a", "d", "p", "o")

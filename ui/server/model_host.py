@@ -2,7 +2,7 @@
 
 A new pair is loaded while runs go on. New runs use it as soon as it is loaded; the old one is
 closed when its last run ends. If loading fails, nothing changes. `load` makes a worker from a
-ModelPair, so that nothing here imports torch.
+ModelPair, so that importing this module does not import torch.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class ModelHost:
         return run
 
     def check(self, request: Request) -> None:
-        """Raises what `submit` would raise; runs nothing."""
+        """Raises what the worker would raise for this request; runs nothing."""
         self._served.worker.check(request)
 
     def _checked_request(self, request: Request, served: ServedModels) -> Request:
@@ -222,8 +222,9 @@ class ModelHost:
         return self._served.runs + self.runs_on_old_models()
 
     def begin(self, pair: ModelPair) -> None:
-        """Loads another pair in a thread while the present one serves. ConfigError at once for an
-        invalid pair, or while another is being loaded."""
+        """Loads another pair in a thread while the present one serves; errors of loading are in
+        `swap`. Raises ConfigError without a loader or while another pair is being loaded,
+        EngineClosedError after `close`."""
         if self._load is None:
             raise ConfigError(NO_LOADER)
         with self._changed:

@@ -1,4 +1,4 @@
-"""What a browser tab has on the server: starting, playing, stopping and deleting runs.
+"""What a browser tab has on the server: starting, playing and stopping runs.
 
 A Hub starts runs on the worker and records them in the store (ui/run/source.py says why). A
 TabSession is one tab's state: the run that it shows and what was measured about it. `play` is the
@@ -65,8 +65,8 @@ T = TypeVar("T")
 
 
 class Hub:
-    """Starts runs; each is recorded to its end, whether or not a tab shows it, and counted in
-    `metrics`."""
+    """Starts runs; each run of the log is recorded to its end, whether or not a tab shows it, and
+    counted in `metrics`."""
 
     def __init__(self, worker: WorkerLike | ModelHost, store: StoreLike) -> None:
         self.model_host = worker if isinstance(worker, ModelHost) else ModelHost(worker)
@@ -177,7 +177,8 @@ class TabSession:
         self.clicks = LatestClicks(self.drawing)
 
     def look_at(self, player: Player | None) -> None:
-        """Show another run; removes all results about the last one."""
+        """Show another run; removes the results about the last one, but not its `baseline`, which
+        may be valid for the next run."""
         # First: `cancel` stops the run of the player that is replaced.
         self.cancel()
         self.player, self.plain, self.answer, self.regret = player, None, None, None

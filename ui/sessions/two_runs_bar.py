@@ -124,7 +124,7 @@ def _seek(players: Sequence[Player], stage: int) -> None:
 
 
 def move_both(tab_sessions: Sequence[TabSession], name: str) -> None:
-    """Moves both runs, as the clicked button `name` does."""
+    """Moves both runs after a click on the button `name`."""
     players = bar_players(tab_sessions)
     here = _stage_of(players)
     if name in ("round-previous", "round-next"):

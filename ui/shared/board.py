@@ -107,7 +107,7 @@ class Board:
 
     @property
     def places(self) -> list[Component]:
-        """The button that stops, if the board has one."""
+        """The button `stop`, if the board has one."""
         return [one for one in (self.stop,) if one is not None]
 
     def place(self, session: TabSession) -> list[Any]:

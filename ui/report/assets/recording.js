@@ -88,7 +88,7 @@ function scrubberAt(recording, { stop, round, node, stage: last, moving, opening
   };
 }
 
-// The values of a selected round at stage `far`, an index into STAGES (or later).
+// The values of a selected round at stage `far`, an index into STAGES; Infinity: at its last stage.
 function chosenAt(recording, number, far) {
   if (number < 0) return recording.blank;
   const chain = recording.rounds[number];
