@@ -129,8 +129,8 @@ def _at_work(context: Context, state: str) -> dict[str, Any]:
 
 
 def record_opening(context: Context) -> None:
-    """Record the run that the page opens with: the form as it is at first. Does nothing without
-    SSMs or under plain decoding."""
+    """Record the run that the page opens with, from the form's initial values. Does nothing without
+    SSMs or if the initial preset is plain decoding."""
     names = context.drafter_names
     if not names or context.preset == PLAIN:
         return

@@ -371,8 +371,8 @@ def _tally(detail: Detail, event: RoundCompleted) -> tuple[tuple[str, int, int],
     tree, verdict, drafted = detail.combined, detail.verified, detail.drafted
     if tree is None or verdict is None or drafted is None:
         return ()
-    # A node that several proposed counts for each of them, as a token's colours do; a fused draft's
-    # node is in every SSM's draft and counts for the one whose token the fusion took.
+    # A node counts for every drafter that proposed it, as in a token's colours; a fused draft's
+    # node is in every SSM's draft and counts for the SSM whose token the fusion took.
     # The end of the text may be within the accepted path: only what was committed counts.
     accepted = Counter(
         name for node in verdict.path[: event.num_accepted] for name in tree.drafters_of(node)

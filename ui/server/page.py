@@ -182,7 +182,7 @@ def answer_once(url: str) -> None:
     try:
         urllib.request.urlopen(url, timeout=60).close()
     except urllib.error.URLError:
-        return  # a page behind --auth or a proxy answers in its own way; it is open all the same
+        return  # with --auth or a proxy the page may answer with an error; it is open nevertheless
 
 
 def own_address() -> str:

@@ -162,7 +162,7 @@ def set_rate_of_both(tab_sessions: Sequence[TabSession], rate: float | None) -> 
     """Sets the speed in rounds per second, also of runs that are playing."""
     for one in bar_players(tab_sessions):
         if rate is not None:
-            # `step`: `play_both` moves the players, which must not advance by themselves.
+            # `step`, since `play_both` moves the players: `advance` must not move them too.
             one.set_pace(Pace("step", min(FASTEST, max(SLOWEST, rate))))
 
 
