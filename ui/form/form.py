@@ -151,11 +151,11 @@ def build_command(preset: str, answers: bool = False) -> Command:
             gr.Button(name, size="sm", min_width=60, elem_id=f"example-{name.lower()}")
             for name, _ in EXAMPLES
         )
-    # "again": it is the prompt of the finished run that runs (ui/live/handlers.py).
+    # Choosing a preset runs it if the prompt's finished run is shown (ui/live/handlers.py).
     chosen = gr.Dropdown(
         choices=preset_choices(),
         value=preset,
-        label="Preset",  # whether choosing one runs it, its style sheet adds
+        label="Preset",  # live.css adds "(runs at once)" in that case
         elem_id="preset",
         min_width=150,
     )
@@ -230,15 +230,15 @@ def processor_controls() -> dict[str, Component]:
 def sampling_controls(
     chat: bool, page: str = "", ticked: bool = False, temperature: Component | None = None
 ) -> dict[str, Component]:
-    """A control for each of SAMPLING_NAMES, but for a `temperature` that is there already; except
-    on Live, ids begin with `page`."""
+    """A control for each of SAMPLING_NAMES; `temperature`: one that exists already. Ids begin with
+    `page`, or with `sampling` if it is empty (on Live)."""
     controls: dict[str, Component] = {
         "max_new_tokens": gr.Number(
             value=128, step=1, label="Max new tokens", info="Tokens to write at most."
         ),
         "temperature": temperature or temperature_control(),
         **processor_controls(),
-        # Not a number box: an empty one shows 0 once it is opened.
+        # Not gr.Number: an empty one shows 0 once the accordion is opened.
         "seed": gr.Textbox(
             value="", max_lines=1, label="Seed", info="Empty: a new one is drawn and recorded."
         ),
@@ -298,7 +298,7 @@ def _seed(typed: Any) -> Any:
     """The seed as typed; a value that is not a whole number is passed on for SamplingParams to
     refuse."""
     text = str(typed if typed is not None else "").strip()
-    # A seed has at most 19 digits; Python does not even read thousands of them.
+    # A seed has at most 19 digits; for thousands of digits `int` raises an error of its own.
     return None if not text else int(text) if text.isdecimal() and len(text) < 20 else typed
 
 

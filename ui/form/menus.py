@@ -65,8 +65,8 @@ def draft_choices(
     combine: str = DEFAULT_COMBINE,
     weights: str = WEIGHTS[0],
 ) -> Choices:
-    """Draft kinds with a label. The label says so of a kind that is refused at this temperature,
-    is not lossless with these rules, or drafts as another kind does."""
+    """Draft kinds with a label, which marks a kind that is refused at this temperature, is not
+    lossless with these rules, or drafts as another kind does."""
     return [
         (_draft_label(draft, verify, temperature, combine, weights), draft)
         for draft in choices_of("draft")
@@ -89,8 +89,8 @@ def _draft_label(draft: str, verify: str, temperature: float, combine: str, weig
 
 
 def verify_choices(draft: str, temperature: float, combine: str = DEFAULT_COMBINE) -> Choices:
-    """Verification rules with a label, which says so of a rule that is not lossless with this
-    draft kind."""
+    """Verification rules with a label, which marks a rule that is not lossless with this draft
+    kind."""
     return [
         (_verify_label(rule, draft, temperature, combine), rule) for rule in choices_of("verify")
     ]

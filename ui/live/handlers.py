@@ -115,10 +115,9 @@ def _identities(models: Iterable[ModelInfo]) -> set[tuple[str, int]]:
 
 
 def _at_work(context: Context, state: str) -> dict[str, Any]:
-    """What the engine does while this tab has no run of its own: `at_work` in words, empty for
-    nothing; `measured`: a study's runs so far, in place of which a progress bar that is visible
-    says its own. `ask_ms`: when to
-    ask again."""
+    """What the engine does while this tab has no run of its own. `at_work`: in words, empty for
+    nothing; `measured`: how many runs a study has measured, not shown next to the study's own
+    progress bar; `ask_ms`: milliseconds until the header is to be updated again."""
     progress, loading = context.conductor.progress(), context.model_host.swap.is_loading
     words = measured = ""
     if state == "ready" and loading:
@@ -130,8 +129,8 @@ def _at_work(context: Context, state: str) -> dict[str, Any]:
 
 
 def record_opening(context: Context) -> None:
-    """Record the run that the page opens with: the form as it is at first. Does nothing without
-    SSMs or under plain decoding."""
+    """Record the run that the page opens with, from the form's initial values. Does nothing without
+    SSMs or if the initial preset is plain decoding."""
     names = context.drafter_names
     if not names or context.preset == PLAIN:
         return
@@ -161,7 +160,7 @@ def play_opening(live: Live, session: TabSession) -> Iterator[Values]:
             session.look_at(Player(source, pace))
             started = source.events(0, 1)[0]
             assert isinstance(started, RunStarted)
-            # As for a visitor's own run: choosing a preset beside it runs that preset.
+            # As after a visitor's own run, choosing a preset runs it.
             session.asked, session.doing = Request.from_plain(started.asked), OPENING_NOTICE
         for frame in live.board.stream(session, play(session)):
             yield live_values(live, session, frame)
@@ -181,12 +180,12 @@ def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]
         baseline = still_valid(session.baseline, request, context.models)
         source = context.hub.start(request, press.owner, baseline)
         session.look_at(player := Player(source, session.pace))
-        # After `look_at`, which clears them.
+        # After `look_at`, which clears `asked` and `before`.
         session.asked, session.before, session.baseline = request, before, baseline
         session.form = request
         racing = press.race and bool(request.speculation.drafters)
         session.measuring = racing  # no speed-up is shown before all blocks are measured
-        # Not before: a Stop that arrives from now on finds the player in the session.
+        # Checked only now: a Stop that arrives later finds the player in the session.
         if press.overtaken(session):
             session.cancel()
         yield from play(session)
@@ -231,7 +230,8 @@ def run_on_change(live: Live, session: TabSession, press: Press) -> Iterator[Val
 
 
 def _differs(session: TabSession, values: Sequence[Any]) -> bool:
-    """Whether the form differs from the last request; an empty prompt does, and Run refuses it."""
+    """Whether the form differs from the last request. An empty prompt counts as different: the run
+    then refuses it."""
     prompt = values[0] or ""
     return not prompt.strip() or session.asked != request_of(values)
 

@@ -31,7 +31,7 @@ DRAWER = "() => { document.documentElement.toggleAttribute('data-settings'); }"
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """The tab's components. `racing`: plain decoding follows each run by itself."""
+    """The tab's components. `racing`: whether plain decoding follows each run."""
 
     board: Board
     form: Form

@@ -1,9 +1,8 @@
 """Run on change: editing a control runs the request again, and the previous run stays as a pale
-line. A preset chosen beside a finished run of the same prompt runs in any case.
+line. A preset chosen after a finished run of the same prompt runs even if this is switched off.
 
 The browser waits until no control changes any more and all fields have their values
-(assets/changed.js), then clicks a hidden button, whose handler is the caller's. Knows the form's
-controls, no engine.
+(assets/changed.js), then clicks a hidden button, whose handler the caller sets.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ PRESET_CHOSEN = """() => {
   window.specscopePreset = !document.documentElement.hasAttribute("data-settings");
   (%s)();
 }"""
-"""JavaScript for a preset that a visitor has chosen. With the settings open it is where they start
-from, and runs nothing."""
+"""JavaScript for a preset that a visitor has chosen. With the settings open it only fills in the
+fields and runs nothing."""
 
 
 def build_rerun() -> tuple[gr.Checkbox, gr.Button]:
@@ -93,9 +92,9 @@ def wire_changes(form: Form, preset_chosen: Any) -> None:
 
 
 def before_of(session: TabSession) -> Before | None:
-    """The run to compare this session's next run with: its last one that was completed.
+    """The run to compare this session's next run with: the one on show, if it was completed.
 
-    A run that was cut short by another change is no basis for comparison.
+    A run that was cut short is used only if there is no earlier one to compare with.
     """
     player = session.player
     if player is None:

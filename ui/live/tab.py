@@ -92,7 +92,7 @@ def wire_live(
         _race_handler(live), [visitor, live.stops], js=_with_stops("race"), **stream
     )
     # No `cancels`: a cancelled generator may leave a frame on its way, which would arrive after the
-    # last one. A stopped run ends by itself within a round and shows its end.
+    # last one. The stream of a stopped run ends within a round and shows its end.
     live.stop.click(
         _stop_handler(live),
         [live.stops],
@@ -163,7 +163,7 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
             [form.preset, live.chosen, *fields],
             js=AWAITED,
             preprocess=False,
-            **EACH,  # it looks at what was pressed
+            **EACH,  # the handler reads which preset was pressed
         )
         offered.then(None, None, None, js=here).then(None, None, None, js=_run_settled_script())
     for place, button in enumerate(form.examples):
@@ -238,7 +238,7 @@ def _opening_handler(live: Live) -> Callable[..., Iterator[Values]]:
 
 
 def _notice_while_recording(live: Live, session: TabSession) -> Values:
-    """Nothing new; while the opening run is recorded, a notice that has the page ask again."""
+    """No change; but while the opening run is recorded, a notice that makes the page poll."""
     values: Values = [gr.skip() for _ in live.outputs]
     if live.board.awaits_opening(session):
         values[live.outputs.index(live.board.notice)] = live.board.current_notice(session)
@@ -292,7 +292,7 @@ def _preset_handler(live: Live) -> Callable[..., list[Any]]:
 
 
 def _offer_handler(live: Live) -> Callable[..., list[Any]]:
-    """A preset that the Length card, or the race, offers: into the menu and the fields."""
+    """Puts a preset that the Length card or the race offers into the menu and the fields."""
     choose = _preset_handler(live)
 
     def take(

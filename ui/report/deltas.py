@@ -24,7 +24,7 @@ def delta(before: Mapping[str, Any], after: Mapping[str, Any]) -> Delta:
         if old is value:
             continue
         kind = type(value)
-        # By kind as well, since 0 equals False.
+        # Types are compared as well, since 0 == False.
         if kind is dict and type(old) is dict and (old or not value):
             own = delta(old, value)
             if own:

@@ -56,7 +56,7 @@ def round_values(frame: Frame) -> Value:
 def position_values(
     frame: Frame, baseline: Baseline | None, by_round: Value, cache: dict[int, Value] | None = None
 ) -> Value:
-    """The half that depends on the position in the run, as while playing.
+    """The half that depends on the position in the run, drawn as in slow motion.
 
     `by_round`: the other half, whose fields are left out. `cache`: as in `picture_values`.
     """

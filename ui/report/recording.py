@@ -140,7 +140,7 @@ class _Tape:
         num_rounds = len(frame.view.rounds)
         if self.every > 1 and not frame.at_end and num_rounds % self.every:
             return
-        # Between the ends of two rounds only the position in the run changes.
+        # Within a round these values stay as they were at the end of the previous one.
         seen = (
             position_values(frame, self.baseline, by_round, self.token_cache)
             if ended
@@ -163,6 +163,7 @@ class _Tape:
         before, self.inspected = self.inspected if len(chain) > 1 else {}, inspector_values(frame)
         for node, inspector in self.inspected.items():
             old = before.get(node, chain[0]["inspector"])
+            # A node that first exists at a later stage has empty deltas for the earlier ones.
             own = nodes.setdefault(node, [[]] * (len(chain) - 1))
             own.append(delta(old, inspector))
         self.by_round = by_round

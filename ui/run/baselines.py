@@ -66,7 +66,7 @@ def still_valid(
     baseline: Baseline | None, request: Request, models: Iterable[ModelInfo]
 ) -> Baseline | None:
     """The baseline without `blocks`, `ends` and `same_text`, which are about another run; None if
-    it was measured for another kind of request or another LLM."""
+    it was measured for another `speed_key`."""
     if baseline is None or baseline.request != speed_key(request, models):
         return None
     return replace(baseline, blocks=(), ends=(), same_text=False)
@@ -75,7 +75,7 @@ def still_valid(
 def keep_baseline(log: BaselineLog, run_id: str, baseline: Baseline) -> None:
     """Log a run's baseline, so that its replay and its report show it too."""
     if run_id == OPENING:
-        return  # it is in no log
+        return  # the opening run is in no log
     log.keep_baseline(
         run_id,
         baseline.tokens_per_second,
@@ -87,8 +87,8 @@ def keep_baseline(log: BaselineLog, run_id: str, baseline: Baseline) -> None:
 
 
 def baseline_of(store: Any, run: Any) -> Baseline | None:
-    """The baseline of `run` (a RunSummary of `store`): the one shown live, else plain decoding of
-    the same prompt and repeat in its study; None if neither was measured."""
+    """The baseline of `run` (a RunSummary of `store`): the one logged with it, else plain decoding
+    of the same prompt and repeat in its study; None if neither was measured."""
     if run.baseline is not None:
         plain = run.baseline
         return Baseline(

@@ -23,22 +23,26 @@ from ui.run.view import View
 __all__ = ["budget_words", "depth_bounds", "depth_words", "nodeless", "with_budget_bounds"]
 
 LARGEST_MEASURED = 64
-"""The largest tree that is timed at warm-up (see core/speculation_length/cost_model)."""
+"""Nodes of the largest tree that is timed at warm-up (NODE_COUNTS of
+core/speculation_length/cost_model/verify_costs.py)."""
 
 
 def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
-    """The lengths with `m`, the longest draft that the budget and the end of the text allow, in
-    each round whose configured length is larger, with the reason `b` where it is not the budget;
-    `budget` as of `budget_words`, without the depth, which is the selected round's `deep`."""
+    """`lengths` with `budget`, the words of `budget_words` without depths, and `deep`, those of
+    `depth_words` for the selected round.
+
+    If the user sets the length, each round whose configured length is out of reach also has `m`,
+    the longest draft that the node budget and the end of the text allowed, and `b`, the reason,
+    unless that is the node budget."""
     config = _config(view)
     if config is None or not length_policy(config.length).set_by_user:
         return {**lengths, "budget": budget_words(view, depth=False), "deep": ""}
-    # What a drafter's share of the nodes reaches, however long its draft may be.
+    # The depth that the largest share of the nodes allows, at most speculation_length.
     most = max_draft_depth(config, _budget_drafters(view, config), config.speculation_length)
     history, rounds = LengthHistory(view.rounds), dict(lengths["rounds"])
     for number, one in rounds.items():
         recorded, why = history.depth_bound(int(number)) or (most, "")
-        # The others get the nodes of a drafter that failed: a drafted depth was allowed.
+        # When a drafter fails, the others get its nodes and may draft deeper than `most`.
         allowed = max(min(most, recorded), one["d"])
         if one["s"] > allowed:
             rounds[number] = {**one, "m": allowed, **({"b": why} if recorded < most else {})}
@@ -84,8 +88,8 @@ def depth_words(view: View, why: str = "") -> str:
 
 
 def depth_bounds(view: View, most: int) -> tuple[int, dict[int, int]]:
-    """The deepest draft, of at most `most` steps, that the run's node budget allows, and the
-    `max_tree_nodes` that each greater depth takes, without those that none allows."""
+    """The deepest draft, of at most `most` steps, that the run's node budget allows; and for each
+    greater depth up to `most` the smallest `max_tree_nodes` that allows it, if any does."""
     config = _config(view)
     if config is None:
         return most, {}
@@ -144,8 +148,8 @@ def _auto_words(view: View, config: SpeculationConfig) -> str:
     if not length_policy(config.length).set_by_user:
         chooses = f"within it {config.length} chooses the length"
         return f"{sentence}, the largest tree that was timed: {chooses}."
-    # `auto` takes the largest timed tree that cost at most 1.5 plain passes (`AFFORDABLE` of the
-    # same file).
+    # `auto` takes the largest timed tree that cost at most 1.5 plain passes (AFFORDABLE in
+    # verify_costs.py).
     if nodes >= LARGEST_MEASURED:
         return f"{sentence}, the largest tree that was timed: it took at most 1.5 plain passes."
     return (

@@ -54,7 +54,7 @@ SHARES = ("draft", "ahead", "llm", "combine", "verify", "commit", "prefill", "ot
 
 
 def drafters_value(view: View) -> Value:
-    """The drafters in the run's order; the slot is their colour and their letter."""
+    """The drafters in the run's order; the slot determines a drafter's colour and letter."""
     named = view.slots.items()
     return {str(i): {"name": name, "slot": slot} for i, (name, slot) in enumerate(named)}
 
@@ -86,9 +86,9 @@ def lengths_value(frame: Frame, before: Before | None = None) -> Value:
 
 
 def choice_value(frame: Frame) -> Value:
-    """Why the selected round's length was what it was (`why`), what the policy chose after it and
-    expects of each length, what the scheduler granted; `offers`: presets whose length adapts, for a
-    run whose length never changes."""
+    """The selected round's length: why it was chosen (`why`), the policy's choice after the round
+    (`next`, `reason`) and its `estimates` for each length, what the scheduler `granted`. `offers`:
+    presets whose length adapts, for a run whose length never changes."""
     completed = frame.detail.completed if frame.detail else None
     policy = length_policy(frame.view.speculation.get("length", ""))
     why, reason = _length_words(frame), ""
@@ -103,7 +103,7 @@ def choice_value(frame: Frame) -> Value:
         "offers": {
             str(i): name for i, name in enumerate(adapting_presets() if policy.always else ())
         },
-        "reason": "" if reason in why else reason,  # said once
+        "reason": "" if reason in why else reason,  # not twice
         "next": completed.next_speculation_length if completed else -1,
         "estimates": {
             str(e.length): {
@@ -141,8 +141,8 @@ def _length_words(frame: Frame) -> str:
 
 
 def _lately(frame: Frame) -> float:
-    """Tokens per second over the selected round and those before it, by the times that the
-    estimates are about."""
+    """Tokens per second over the last RECENT_ROUNDS rounds up to the selected one, from the times
+    that the policy's estimates predict (`RoundTime.ms`)."""
     end = frame.selected_round + 1
     rounds = frame.view.rounds[max(0, end - RECENT_ROUNDS) : end]
     ms = sum(line.time.ms for line in rounds)
@@ -211,8 +211,8 @@ def _times(line: RoundView) -> Value:
 def _trials(view: View) -> Value:
     """The results of `auto`'s trials of the other mode, by round.
 
-    Until then, in this run: `asked`, rounds for which drafts were made ahead; `used`, drafts of
-    them that were used. A trial may have begun in an earlier run.
+    `asked`: rounds of this run so far for which drafts were made after a guessed outcome; `used`:
+    how many of those drafts were used. A trial may have begun in an earlier run.
     """
     trials, num_asked, used = Value(), 0, 0
     for line in view.rounds:
@@ -253,8 +253,8 @@ def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
             }
             for k, span in enumerate((*line.spans, *line.loads, *trip_spans(line)))
         }
-        # The round after tells what became of a draft made ahead in this one; the last has none
-        # after.
+        # The next round records the results of drafts made ahead in this one; the last shown round
+        # has no next one.
         for line, later in zip_longest(shown, shown[1:])
     }
 
@@ -263,8 +263,8 @@ def _ahead_outcome(line: RoundView, later: RoundView | None, span: Span) -> str:
     """The result of drafting ahead: `hit`, `miss`, or `open` if no round has used or dropped it
     yet; empty for other stages.
 
-    Drafting `ahead` was for the round after its own. `across` drafts after known text, so a draft
-    made before its round began is a hit.
+    A span `ahead` drafted for the next round, so its result is in `later`. With `across` the text
+    before a draft is known, so a draft that was made before its round began is always a hit.
     """
     if span.name == "ahead":
         entries = [entry for entry in (later.ahead if later else ()) if entry.drafter == span.lane]
@@ -298,7 +298,8 @@ def _ahead_sums(lines: tuple[RoundView, ...]) -> Value:
 
 
 def round_value(frame: Frame) -> Value:
-    """The selected round's drafts made ahead, by drafter (slot), in order."""
+    """The drafts made ahead for the selected round, in order; `d`: the drafter's number in the run,
+    as in `drafters_value`."""
     completed = frame.detail.completed if frame.detail else None
     index = {name: str(i) for i, name in enumerate(frame.view.drafters)}
     return {
@@ -316,7 +317,8 @@ def round_value(frame: Frame) -> Value:
 
 
 def took_words(frame: Frame) -> str:
-    """How long the selected round took, and its largest parts; empty until it is complete."""
+    """How long the selected round took, and its parts of at least SHOWN_MS; empty until it is
+    complete."""
     completed = frame.detail.completed if frame.detail else None
     whole = time_of(completed).whole_ms if completed else 0.0
     if completed is None or not whole:
@@ -334,6 +336,7 @@ def took_words(frame: Frame) -> str:
 
 def _share(view: View) -> Value:
     sums = dict(view.share)
-    # Stages overlap: their sum may exceed the total. What is left is the time in which none ran.
+    # Stages overlap, so their sum may exceed the total. `busy` counts overlapping time once: the
+    # rest of the total is the time in which no stage ran.
     idle = max(0.0, view.stats.total_ms - sums.pop("busy", 0.0))
     return {name: round(sums.get(name, idle if name == "other" else 0.0), 3) for name in SHARES}

@@ -25,7 +25,7 @@ from ui.words.glossary import TOKEN_KINDS
 __all__ = ["RECORD_TOP_K", "Explanation", "bars", "explain", "quote"]
 
 MAX_QUOTED = 40
-MAX_NAMED = 2  # proposers with letter and name
+MAX_NAMED = 2  # proposers with letter and name; of more proposers only the letters are shown
 # Beyond these bounds rounding would show 0, 1 or 100 %: `percent` and `probability` write `<` or
 # `>` instead.
 SMALLEST, SMALL = 0.0001, 0.0005
@@ -186,7 +186,7 @@ def _bar(top: TopK, token_id: int) -> dict[str, Any]:
 def _names(tree: Combined, node: int, letters: Mapping[str, str]) -> str:
     proposals = own_proposals(tree, node) if tree.origins else tree.proposals[node]
     counts = Counter(proposal.drafter for proposal in proposals)
-    # The title has at most three lines: with several drafters only the bars beside it have names.
+    # The title has at most three lines; the names of more drafters are in the bars.
     label = _label if len(counts) <= MAX_NAMED else lambda name, by: by.get(name, name)
     parts = [
         label(name, letters) + (f" {times} times" if times > 1 else "")
@@ -333,7 +333,7 @@ def percent(share: float) -> str:
 def probability(p: float) -> str:
     """A probability as text, as the tree and the bars write it: 0.412; one that would round to 0 or
     1 as <0.001 or >0.999."""
-    p = rounded_probability(p)  # as they do: without this step the last digit may differ
+    p = rounded_probability(p)  # first, as the pictures do: else the last digit may differ
     if 0 < p < SMALL:
         return "<0.001"
     if 1 - SMALL < p < 1:

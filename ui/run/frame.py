@@ -18,11 +18,10 @@ __all__ = ["Baseline", "Before", "Frame"]
 class Baseline:
     """Plain decoding of the same request, measured on this machine.
 
-    `request` names what was measured: a run of another prompt or sampling has another baseline.
-    `blocks`: plain decoding and the run, in turns: the speeds of each pair. `ends`: of each block
-    when every plain pass and every round of the run ended, in milliseconds from the end of the
-    prefill; no rounds where that block's were others than the run's own. `same_text`: it wrote the
-    run's text.
+    `request`: the `speed_key` of what was measured. `blocks`: speeds of plain decoding and of the
+    run, measured in turns, in tokens per second. `ends`: for each block, when every plain pass and
+    every round of the run ended, in milliseconds from the end of the prefill; no rounds if a block
+    had other rounds than the run itself. `same_text`: plain decoding wrote the run's text.
     """
 
     tokens_per_second: float
@@ -40,13 +39,13 @@ class Baseline:
         ratios = [ours / plain for plain, ours in pairs if plain > 0]
         if not ratios:
             return None
-        # `ends`: the lowest and the highest block, no interval of 95 %.
+        # `ends=True`: the range is from the lowest to the highest block, no interval of 95 %.
         return Estimate(median(ratios), min(ratios), max(ratios), len(ratios), ends=True)
 
     @property
     def median_block(self) -> int | None:
-        """The block whose speed-up is the median; None if none has it, as of an even number, or if
-        its rounds were others than the run's."""
+        """Index of the block whose speed-up is the median; None if the number of blocks is even, or
+        if `ends` lacks that block's rounds."""
         ratios = [ours / plain if plain > 0 else 0.0 for plain, ours in self.blocks]
         if not len(ratios) % 2 or len(self.ends) != len(ratios):
             return None
@@ -76,9 +75,10 @@ class Frame:
     """What one visitor sees of one run at one moment.
 
     `detail`: the selected round; `node`: the selected node of its tree. `known`: the number of
-    events so far; `ended`: no further event will come. `regret`: of a routed run, once it was
-    computed. `answer`: whether plain decoding writes the same text; `plain_so_far`: its tokens
-    while it runs, -1 when it does not; `measuring`: blocks of both are still to be run.
+    events so far; `ended`: no further event will come; `at_end`: all known events are shown.
+    `place`: in the queue. `regret`: of a routed run, once it was computed. `answer`: whether plain
+    decoding writes the same text; `plain_so_far`: the tokens that plain decoding has written, -1
+    while it does not run; `measuring`: further blocks of the baseline are still to be run.
     """
 
     view: View = View()

@@ -33,10 +33,10 @@ CHECK_S = 0.1
 
 
 def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
-    """Sets `session.regret`, and logs it: what the routed choice of SSMs cost beside the best one
-    in hindsight.
+    """Sets `session.regret`, and logs it: what the routed choice of SSMs cost compared with the
+    best choice in hindsight.
 
-    If the tab session looks at another run meanwhile, nothing is stored.
+    If another run is opened in the tab session meanwhile, nothing is stored.
     """
     player, view = session.player, finished_view(hub, session)
     names = _scorable(view, hub.model_host.infos)
@@ -57,15 +57,15 @@ def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
         while not task.wait(CHECK_S):
             place = f", {task.place} in the queue" if task.place else ""
             session.doing = f"Each SSM reads the recorded text once{place}."
-            # `finally` takes the request out of the queue; work that has begun is finished, unread.
+            # `finally` cancels the task: it leaves the queue, or its result is not used.
             if session.player is not player:
                 return
             yield
-        # It may have been opened during the last `yield` or wait.
+        # Another run may have been opened during the last `yield` or wait.
         if session.player is not player:
             return
         session.regret = find_regret(view, task.result)
-        if view.run_id != OPENING:  # it is in no log
+        if view.run_id != OPENING:  # the opening run is in no log
             hub.store.keep_regret(view.run_id, session.regret.to_plain())
     finally:
         session.doing = ""
@@ -84,8 +84,8 @@ def _scorable(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
     names = routed_candidates(view)
     if not names:
         raise ConfigError(NOT_ROUTED)
-    # A thinned run: its figures are those of the whole, its trees have no rejected node. A run that
-    # failed may have counted nodes of a round that is not recorded.
+    # A thinned run: its statistics count all verified nodes, its trees have no rejected ones. Both
+    # are checked, since a failed run may count nodes of a round that is not recorded.
     drawn = sum(line.nodes for line in view.rounds)
     if drawn < view.stats.num_verified_nodes and not any(line.struck for line in view.rounds):
         raise ConfigError(THINNED)
@@ -94,7 +94,7 @@ def _scorable(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
         raise ConfigError.of(
             "verify", rule, "greedy or match, where what is accepted can be told afterwards"
         )
-    # The LLM is first; an SSM may have its name.
+    # Without the LLM, which is the first: an SSM may have the same name.
     here = {one.name: one for one in loaded[1:]}
     were = {one.name: one for one in view.started.models[1:]}
     changed_names = [
@@ -108,7 +108,8 @@ def _scorable(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
 
 
 def find_regret(view: View, tokens: Mapping[str, Sequence[int]]) -> Regret:
-    """`tokens`: each SSM's own token at every position of the text, as far as its context goes."""
+    """The regret of a run's routes. `tokens`: each SSM's own token at every position of the text,
+    as far as its context goes. Raises ConfigError without any."""
     text = view.token_ids
     hits = {
         name: [i < len(own) and own[i] == token for i, token in enumerate(text)]

@@ -17,13 +17,13 @@ from ui.run.view import Detail, View
 __all__ = ["MOST_NODES", "mask_value"]
 
 MOST_NODES = 64
-"""Only this many nodes of a larger tree are drawn, the first ones, and the accepted ones."""
+"""Of a larger tree only the first MOST_NODES nodes and the accepted ones are drawn."""
 
 
 def mask_value(frame: Frame) -> dict[str, Any]:
     """`run`, `round`, `stage`, `node`: the selected ones. `drafters`: as in all charts. `root`: the
-    root token's text. `cached`: the number of tokens in the cache before the pass, which each node
-    attends to (within a layer's window), and so the root's slot.
+    root token's text. `cached`: the number of tokens in the cache before the pass; each node
+    attends to all of them (within a layer's window). It is also the root's slot.
     `nodes`: text, parent, `ancestors` (nodes, without the root), slot, and the slot `after` the
     commit, None if it is not kept. `more`: nodes that are left out."""
     view, detail = frame.view, frame.detail

@@ -1,5 +1,6 @@
-"""The nodes that drafted for a run: their SSMs, round trips and misses, and when they would stop
-paying. Pure: a View in, plain JSON out."""
+"""The drafter nodes (other machines, core/remote_ssms) that drafted for a run: their SSMs, round
+trips and misses, and the network time at which they would stop paying. Pure: a View in, plain JSON
+out."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ __all__ = ["nodes_of", "nodes_value", "trip_spans"]
 Value = dict[str, Any]
 
 RECENT_TRIPS = 64
-"""Rounds whose times are counted: a node's network latency may change within a run."""
+"""How many of the latest round trips are counted: network latency may change within a run."""
 # The states with a round trip to measure: late and absent nodes sent no answer in time.
 ANSWERED = ("in_time", "ahead")
 TRIP_NAMES = {"in_time": "round trip", "ahead": "drafted ahead", "late": "late", "absent": "absent"}
@@ -31,14 +32,15 @@ def trip_spans(line: RoundView) -> tuple[Span, ...]:
     return tuple(
         Span(trip.node, TRIP_NAMES[trip.state], trip.start_ms, trip.end_ms)
         for trip in line.trips
-        # Both are 0 where no request was sent.
+        # Both times are 0 where no request was sent.
         if trip.end_ms > trip.start_ms
     )
 
 
 def nodes_value(view: View) -> Value:
-    """By node: address, SSMs, its state in the latest round that needed it, rounds in time, drafted
-    ahead, late and absent, starts, and the latest deadline in ms.
+    """By node: address, SSMs, its state in the latest round that needed it, in how many rounds it
+    was in time, had drafted ahead, was late or absent, how often it was started, and the latest
+    deadline in ms.
 
     Medians over the last rounds, in ms: round trip (`trip`) and its network part (`wire`); `even`:
     predicted network time at which this node only breaks even; null if unknown.

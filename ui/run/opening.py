@@ -22,7 +22,8 @@ MOST_AT_ONCE = 16
 
 
 class Opening:
-    """The recording; none before `record`. `players`: of pages that play it at once."""
+    """The recording; none before `record`. `players`: one for each page that may play it at the
+    same time."""
 
     def __init__(self) -> None:
         self._source: LiveSource | None = None
@@ -37,7 +38,7 @@ class Opening:
         events = self._events()
         if not events or not isinstance(events[-1], RunCompleted):
             return None
-        # By this id the page knows that the run is in no log.
+        # This id marks a run that is in no log.
         return MemorySource([replace(one, run_id=OPENING) for one in events], OPENING)
 
     @property
@@ -51,6 +52,6 @@ class Opening:
         return self._source is not None and (not self._source.is_done or self.was_stopped)
 
     def _events(self) -> tuple[Event, ...]:
-        """All of the recording; none before its end."""
+        """The events of the recording; empty before its end."""
         source = self._source
         return source.events(0, source.count) if source is not None and source.is_done else ()

@@ -37,8 +37,8 @@ def division_words(info: RanksInfo | None) -> str:
 
 
 def ranks_words(info: RanksInfo | None, rounds: Sequence[RoundView]) -> str:
-    """What the ranks exchanged in the latest of a run's rounds, the time of each in it, and whether
-    the rounds so far say that they are worth it."""
+    """What the ranks exchanged in the latest of a run's rounds, the milliseconds that each spent on
+    it, and whether, by the rounds so far, the ranks are faster than one process."""
     traffic = rounds[-1].traffic if rounds else ()
     if info is None or not traffic:
         return ""
@@ -53,9 +53,9 @@ def ranks_words(info: RanksInfo | None, rounds: Sequence[RoundView]) -> str:
 
 
 def _worth(info: RanksInfo, rounds: Sequence[RoundView]) -> str:
-    """What one process with a rank's threads would take for the run's passes of one width. What all
-    ranks compute, such as norms and the calls themselves, is not measured apart, so there is a
-    range: one process has the work of one rank at least, of all at most."""
+    """Predicts the run's passes of about one width in one process with a rank's threads. Work that
+    every rank repeats, such as norms and the calls themselves, is not measured separately, so the
+    prediction is a range: from the work of one rank to the sum of all ranks' work."""
     if info.split == "pp":
         return "They work one after the other, so a pass is no faster than in one process."
     timed = [line for line in rounds if len(line.traffic) == info.count and _pass_ms(line) > 0]
@@ -63,8 +63,8 @@ def _worth(info: RanksInfo, rounds: Sequence[RoundView]) -> str:
     if len(passes) < LEAST_PASSES:
         return f"{LEAST_PASSES} passes of about one width tell whether the ranks are worth it."
     pass_ms = statistics.median(map(_pass_ms, passes))
-    # A rank that the system interrupts seems to compute meanwhile. On a busy machine most passes
-    # have such a rank; a single process would not make others wait.
+    # While the system interrupts a rank, its time counts as computing. On a busy machine most
+    # passes have such a rank, hence the lower quartile: one process keeps no other waiting.
     computed_ms = [
         _lower_quartile([max(0.0, _pass_ms(line) - line.traffic[rank].ms) for line in passes])
         for rank in range(info.count)
@@ -87,7 +87,7 @@ def _worth(info: RanksInfo, rounds: Sequence[RoundView]) -> str:
 
 
 def _most_alike(rounds: Sequence[RoundView]) -> list[RoundView]:
-    """The rounds of the most frequent width of a pass, up to a factor of two."""
+    """The largest group of rounds whose trees differ in size by less than a factor of two."""
     alike: dict[int, list[RoundView]] = {}
     for line in rounds:
         alike.setdefault(line.nodes.bit_length(), []).append(line)

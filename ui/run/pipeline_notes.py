@@ -25,8 +25,8 @@ ALONE = (
 
 @dataclass(frozen=True, slots=True)
 class SwitchTrial:
-    """Milliseconds of a round with drafting `kind` and without it; whether it is on from then
-    on."""
+    """Milliseconds of a round with drafting `kind` and without it; `on`: whether the run goes on
+    with it."""
 
     kind: str
     ms: float

@@ -36,12 +36,12 @@ MOST_S = 30.0
 def race_plain(
     hub: Hub, session: TabSession, owner: str, blocks: int = 1, log: bool = True
 ) -> Iterator[None]:
-    """Decode the session's run's request plainly: sets `session.baseline`, how fast that is, and
-    `session.answer`, whether it writes the same text.
+    """Decode the request of the session's run without drafts. Sets `session.baseline`, how fast
+    that is, and `session.answer`, whether it writes the same text.
 
-    With more `blocks` both are run again in turns, as long as that takes at most MOST_S, so that a
-    speed is no single sample; those runs are in no log, nor is the first one without `log`. If the
-    session looks at another run meanwhile, nothing is stored.
+    With more `blocks` plain decoding and the run are repeated in turns, as long as all of it takes
+    at most MOST_S, so that a speed is no single sample; the repeats are in no log, nor is the first
+    plain run without `log`. If another run is opened in the session meanwhile, the rest is dropped.
     """
     player, session.measuring = session.player, True
     try:
@@ -75,7 +75,7 @@ def _run_blocks(
         if session.baseline is not None:
             session.baseline = replace(session.baseline, same_text=same_text)
             keep_baseline(hub.store, view.run_id, session.baseline)
-    # The answer is drawn now: the further blocks take seconds.
+    # Draw the answer now: the further blocks take seconds.
     yield
     for number in range(2, blocks + 1):
         seconds = time.monotonic() - began
@@ -89,7 +89,7 @@ def _run_blocks(
         plain_view, own_view = pair
         speeds = (plain_view.stats.tokens_per_second, own_view.stats.tokens_per_second)
         pairs = (*baseline.blocks, speeds)
-        # A length that follows measured times may have made other rounds of it.
+        # A length policy that follows measured times may divide the text into other rounds.
         same_rounds = _num_emitted(own_view) == _num_emitted(view)
         own_ends = round_ends_ms(own_view) if same_rounds else ()
         session.baseline = replace(
@@ -105,8 +105,8 @@ def _run_blocks(
 def _run_block(
     hub: Hub, session: TabSession, view: View, owner: str, place: tuple[int, int]
 ) -> Generator[None, None, tuple[View, View] | None]:
-    """The run and plain decoding once more: plain decoding and the run; None if one of them was
-    stopped."""
+    """Runs plain decoding and the run once more and returns both views in this order; None if one
+    of them did not complete. `place`: the number of this block and of all."""
     player, views = session.player, []
     assert view.started is not None
     own_request = Request.from_plain(view.started.asked)
@@ -158,7 +158,8 @@ def _answer(player: Player | None, view: View, plain: LiveSource) -> Answer | No
 
 
 def finished_view(hub: Hub, session: TabSession) -> View:
-    """The session's run as a whole; ConfigError if it is still running or unsuitable."""
+    """The session's run as a whole; ConfigError if there is none, it is still running, wrote no
+    token, or was written by another LLM than the loaded one."""
     player = session.player
     if player is None:
         raise ConfigError("there is no run yet: press Run first")

@@ -54,7 +54,7 @@ class Player:
         # Stages that slow motion has earned and not yet shown; a fraction is kept.
         self._credit = 0.0
         self._pinned: int | None = None
-        self._stages = EVENTS_A_ROUND  # of the pinned round, as many as are shown
+        self._stages = EVENTS_A_ROUND  # how many stages of the pinned round are shown
         self._node: int | None = None
         self._followed: Detail | None = None
         self._followed_at = float("-inf")
@@ -99,16 +99,17 @@ class Player:
                 self._to(self._at + 1)
 
     def step(self, by: int) -> None:
-        """`show_stage`, by `by` stages from the visitor's place, back if negative."""
+        """`show_stage` for the stage `by` stages after the visitor's place, before it if
+        negative."""
         with self._lock:
             self.show_stage(max(1, self.place + by))
 
     def show_stage(self, stages: int) -> None:
-        """Go to where `stages` stages from the beginning end, and switch to stepping. The rounds
-        after it stay on show. Past the last stage shown it moves there, without a selection."""
+        """Go to the end of the first `stages` stages of the run, and switch to stepping. A stage
+        that was shown before is selected, and later rounds stay shown; the player moves to a stage
+        that was not, without a selection."""
         with self._lock:
             self._pace = replace(self._pace, mode="step")
-            # Earlier stages are selected, not unplayed: what is shown stays where it is.
             if 1 <= stages <= self.stage:
                 self.select_stage(stages)
             else:
@@ -132,7 +133,8 @@ class Player:
             self._follow_latest()
 
     def set_pace(self, pace: Pace) -> None:
-        """Change the speed; time that has passed so far counts at the old one."""
+        """Change the speed. The time since the last `advance` is dropped, and so is the fraction
+        of a stage in `_credit`."""
         with self._lock:
             self._pace, self._credit, self._clock = pace, 0.0, None
             self._version += 1
@@ -187,8 +189,8 @@ class Player:
         token: int | None = None,
     ) -> None:
         """Select a round that has been shown, with its first `stages` stages, and optionally a node
-        of its tree: by its number, or as the one behind the round's `token` (see
-        `Detail.node_of_token`). None: the round and the node that are selected."""
+        of its tree: by its number, or by one of the round's tokens (`token`, a key of
+        `Detail.node_of_token`). `number` None: keep the selected round and node."""
         with self._lock:
             if number is None:
                 detail = self._selected_detail()
@@ -203,15 +205,15 @@ class Player:
                 self._version += 1
 
     def select_stage(self, stages: int) -> None:
-        """Select the round in which `stages` stages from the beginning end, as it was then; at most
-        the last stage shown."""
+        """Select the round that contains stage number `stages` of the run, as it was after that
+        stage; at most the last stage shown."""
         with self._lock:
             last = min(stages, self.stage) - 1
             if last >= 0:
                 self.select(last // EVENTS_A_ROUND, stages=last % EVENTS_A_ROUND + 1)
 
     def select_next(self, by: int) -> None:
-        """Select the round after (or before) the selected one.
+        """Select the round `by` rounds after the selected one (before it, if negative).
 
         After the last round shown this moves on to the next recorded round and shows it whole. At
         full speed it does not wait for a round that is not recorded yet.
@@ -228,8 +230,8 @@ class Player:
         """Clear the selection: show the latest round, at the end of a run its last one.
 
         The visitor asked for the latest round, so that one is shown even if nothing was drafted in
-        it; only a run that ends by itself shows a more instructive one (`_final_detail`). After
-        stepping back this moves to the end, since nothing else would.
+        it; only at the end of playing a more instructive one is shown (`_final_detail`). In
+        stepping mode this moves to the last event first, since `advance` does not.
         """
         with self._lock:
             self._pinned = self._node = None
@@ -261,9 +263,9 @@ class Player:
         """The round to show at the end of a run; the last one is often empty, with no room for a
         draft.
 
-        In a completed run the round with most of a story (`RoundView.story`), then the most
-        accepted tokens, then the smallest tree, then the latest. In a run that was stopped or
-        failed the last round with a draft.
+        In a completed run the round with the highest `RoundView.story`; of several the one with
+        the most accepted tokens, then the smallest tree, then the latest. In a run that was stopped
+        or failed the last round with a draft.
         """
         drafting = [line for line in self._view.rounds if line.nodes]
         if not drafting:
@@ -309,7 +311,7 @@ class Player:
 
     @property
     def is_paused(self) -> bool:
-        """Whether nothing changes any more until the visitor moves it."""
+        """Whether nothing changes any more until the visitor moves the player."""
         return self.source.is_done and (self.at_end or self._pace.mode == "step")
 
     def frame(self) -> Frame:

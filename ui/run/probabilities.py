@@ -72,7 +72,8 @@ def _score(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
 def _trial(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
     if not verify_rule(speculation.get("verify", "")).reads_q:
         return ""
-    # Siblings are drawn without replacement, so q of a later one is of what the earlier left.
+    # Siblings are drawn without replacement: a later one's q is its probability among the tokens
+    # that the earlier ones left.
     distinct = speculation.get("draft") == "sampled"
     without = ", with its earlier draws taken out" if distinct else ""
     branch = ""

@@ -54,7 +54,7 @@ def llm_of(models: Iterable[ModelInfo]) -> ModelInfo | None:
 def with_plain_decoding(view: View, record_top_k: int) -> Request:
     """The view's request as plain decoding: same prompt tokens, sampling and seed, nothing drafted.
 
-    Of a run that was stopped, as many tokens as it wrote.
+    For a run that did not complete, as many tokens as it wrote.
     """
     assert view.started is not None
     request = Request.from_plain(view.started.asked)
@@ -150,7 +150,7 @@ def _dispute(view: View, other: View, at: int, names: tuple[str, str]) -> str:
 
 
 def _margin(view: View, plain: View, at: int, tops: dict[int, TopK]) -> float | None:
-    """By how much plain decoding preferred its token to ours, in nats; None if unknown.
+    """By how much plain decoding preferred its own token to the run's, in nats; None if unknown.
 
     At temperature 0 the difference of their log probabilities; above, of those plus the noise
     that both runs share (`match`: argmax of log p + G, see core/trees/verify/walk.py).

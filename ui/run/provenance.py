@@ -21,7 +21,7 @@ __all__ = ["fused_provenance", "lookup_reasons", "own_proposals"]
 
 
 def own_proposals(tree: Combined, node: int) -> list[ProposalRecord]:
-    """A fused node's proposals, without SSMs that were only fed it."""
+    """A fused node's proposals, without those of SSMs that were only fed its token."""
     return [proposal for proposal in tree.proposals[node] if proposal.rank == 0]
 
 

@@ -26,9 +26,9 @@ TEXT_TOKENS = 600
 def race_value(frame: Frame, baseline: Baseline | None) -> Value:
     """`rounds`: of the run, each with its tokens and its end in ms; `words`: the text's tokens;
     `alike`: how many of them plain decoding writes too; `plain_ms`: the end of each plain pass,
-    once measured; `repeat`: which repeat all these times are of; `sel` and `whole`: the visitor's
-    place, clicked where it is `pinned`; `plain`: tokens of plain decoding while it runs, else
-    -1."""
+    once measured; `repeat`: the repeat that all these times are from; `sel` and `whole`: the
+    visitor's place; `pinned`: whether it was clicked; `plain`: tokens of plain decoding while it
+    runs, else -1."""
     view = frame.view
     plain_ends, ends, repeat = _lane_times(frame, baseline)
     words = view.tokens if len(view.tokens) <= TEXT_TOKENS else ()
@@ -46,7 +46,7 @@ def race_value(frame: Frame, baseline: Baseline | None) -> Value:
         "plain": frame.plain_so_far,
         "drafts": bool(view.drafters),
         "verdict": verdict(frame),
-        # One repeat is a sample of seconds: no sentence before all are measured.
+        # No sentence before all repeats are measured: a single one is too noisy.
         "speed": "" if frame.measuring else speed_sentence(view, baseline),
         "text": _text_answer(frame),
         "text_why": frame.answer.sentence if frame.answer else "",
@@ -58,11 +58,11 @@ def _lane_times(
     frame: Frame, baseline: Baseline | None
 ) -> tuple[tuple[float, ...], tuple[float, ...], Value]:
     """When each plain pass and each round of the run ended, in milliseconds from the end of the
-    prefill, and of which repeat that is: of the one with the median speed-up, so that the lanes end
-    as the sentence beside them says; else, and until all are measured, of the first, which is the
-    run itself."""
+    prefill, and which repeat these times are from: the one with the median speed-up, so that the
+    lanes agree with the sentence about the speed-up. Until all repeats are measured, and if no
+    single one is the median, it is the first, which is the run itself."""
     own = round_ends_ms(frame.view)
-    # For the same text only: another one's passes would be drawn over this one's words.
+    # Plain passes only for the same text: both lanes are drawn over the same words.
     if baseline is None or not baseline.ends or not _is_identical(frame):
         return (), own, {}
     total = len(baseline.ends)
@@ -77,7 +77,7 @@ def _lane_times(
 
 def place_value(frame: Frame) -> Value:
     """The selected round, -1 for none, and whether it is shown to its end."""
-    # A round without detail (old, of a long run; left out of a report) has no stages.
+    # A round without detail (an old one of a long run, or one left out of a report) has no stages.
     whole = frame.detail is None or frame.detail.completed is not None
     return {"sel": frame.selected_round, "whole": whole}
 
@@ -118,7 +118,8 @@ def _is_identical(frame: Frame) -> bool:
 
 def _num_alike(frame: Frame, num_words: int) -> int:
     """How many of the text's first `num_words` tokens plain decoding writes too. Before it has run
-    they are predicted: all under a rule that commits its tokens, none under another."""
+    this is predicted: all under a rule that commits plain decoding's tokens, none under a rule that
+    keeps only the distribution."""
     answer = frame.answer or same_distribution(frame.view)
     if answer is None or answer.kind == "identical":
         return num_words

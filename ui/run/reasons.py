@@ -1,7 +1,8 @@
 """Recorded reasons of length policies (core/speculation_length) and of routers (core/routing) in
 plain words.
 
-They are short and never change, since logs are read for ever; an unknown one is returned unchanged.
+The recorded ones are short, and old wordings must stay readable, since old logs are still read; an
+unknown reason is returned unchanged.
 """
 
 from __future__ import annotations

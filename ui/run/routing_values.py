@@ -115,7 +115,7 @@ def routed_candidates(view: View) -> tuple[str, ...]:
 def _rule(view: View) -> RoutingRule | None:
     """The run's rule; None if all of its SSMs draft."""
     rule = ROUTING_RULES.get(view.speculation.get("routing", ""))
-    # Without an implementation all SSMs draft; of a single SSM there is no choice.
+    # Without an implementation all SSMs draft; with a single SSM there is no choice.
     return rule if rule and rule.implementation and len(_ssms(view)) > 1 else None
 
 
@@ -146,7 +146,8 @@ def _history(view: View, rule: RoutingRule | None) -> _History:
 
 
 def _cells(line: RoundView, scores: Mapping[str, float], index: dict[str, str]) -> Value:
-    """Part and score of each SSM; CHOSEN if nothing was drafted in the round."""
+    """Part and score of each SSM; the part is CHOSEN for a chosen SSM if nothing was drafted in the
+    round."""
     return {
         index[one.drafter]: {
             "r": CHOSEN if one.role in DRAFTING and not line.nodes else one.role,
@@ -241,7 +242,7 @@ def _by_score(view: View, detail: Detail, rule: RoutingRule, history: _History) 
             "No SSM was chosen by its score before this round: "
             f"{left} {_verb('was', out)} left out."
         )
-    # The scheduler's grant may leave out an explored SSM of any score.
+    # The scheduler's grant may leave out an explored SSM of any score: then no score decided.
     if min(scores[name] for name in first) < max(scores[name] for name in out):
         return ""
     best = join_names([scored[name] for name in first])
@@ -291,7 +292,7 @@ def _cost(view: View, rule: RoutingRule, history: _History) -> str:
     decode_ms = 1000 * stats.num_new_tokens / max(stats.tokens_per_second, 1e-9)
     share = sum(auditions.values()) / max(decode_ms, 1e-9)
     often = "Once" if len(auditions) == 1 else f"{len(auditions)} times"
-    # An audition before the first round is in that round's spans.
+    # An audition at the prompt's end is recorded in round 0.
     first = "" if min(auditions) else ", first at the prompt's end"
     return (
         f"{choice} {often} all SSMs scored the text's last tokens{first}: this took "

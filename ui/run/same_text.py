@@ -1,4 +1,5 @@
-"""Whether two recorded runs wrote the same text, and had to (laws 1 and 2, as in `proof`).
+"""Whether two recorded runs wrote the same text, and whether they had to (laws 1 and 2, as in
+`proof`).
 
 Pure: the events of two runs in, an Answer out. Its `kind` is `identical`, `tie`, `bug` or
 `distribution` as in `proof`; `unweighed` if a difference cannot be distinguished from a rounding
@@ -25,14 +26,14 @@ __all__ = ["NAMES", "same_text"]
 NAMES = ("The first run", "the second")
 # What may end a text earlier without changing a token before.
 ENDINGS = ("max_new_tokens", "stop", "ignore_eos")
-# They never remove the most probable token, so at temperature 0 they change no text.
+# These never remove the most probable token, so at temperature 0 they change no text.
 DRAWING = ("top_k", "top_p", "min_p")
 
 
 def same_text(
     events: Sequence[Event], other_events: Sequence[Event], names: tuple[str, str] = NAMES
 ) -> Answer:
-    """Whether both wrote the same tokens, as far as both were meant to go.
+    """Whether both wrote the same tokens, up to the shorter text if a limit or a stop ended it.
 
     `names`: how the answer names the runs; the first begins a sentence.
     """

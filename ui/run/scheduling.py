@@ -1,4 +1,5 @@
-"""What a scheduler granted a request beside others, and why, in words; where its decision changed.
+"""What a scheduler granted a request that shared the LLM with others, and why, in words; the rounds
+in which its decision changed.
 
 Pure: a request's part in a round in. core/scheduling has the rules.
 """
@@ -24,8 +25,9 @@ DECISIONS = {
 
 
 def nodes_words(part: Scheduled | None, verified: int, budget: int | None) -> str:
-    """Why so many of a request's nodes were verified, short. `budget`: its own `max_tree_nodes`,
-    None for none; `verified`: the nodes, where no schedule was recorded (`part` is None)."""
+    """A short reason for the number of a request's nodes that were verified. `budget`: its own
+    `max_tree_nodes`, None for none; `verified`: that number, read only where no schedule was
+    recorded (`part` is None)."""
     # Without a scheduler every drafted node of the budget is verified.
     drafted = part.num_drafted if part else verified
     if not drafted:
@@ -39,8 +41,8 @@ def nodes_words(part: Scheduled | None, verified: int, budget: int | None) -> st
 
 
 def granted_words(detail: Detail | None) -> str:
-    """What the request got in the selected round beside others, and the scheduler's reason; empty
-    where it had a budget of its own."""
+    """What the scheduler granted the request in the selected round, and its reason; empty without a
+    scheduler."""
     done = detail.completed if detail else None
     part = done.scheduled if done else None
     if done is None or part is None:
@@ -64,8 +66,8 @@ def granted_words(detail: Detail | None) -> str:
 
 
 def schedule_words(rounds: Sequence[RoundView]) -> str:
-    """How a whole run shared the LLM: the schedule, with how many others, how many passes were
-    shared and how many nodes left out; empty where it had a budget of its own throughout."""
+    """How a whole run shared the LLM: the schedule, with how many other requests, how many passes
+    were shared and how many drafted nodes verified; empty if no round had a scheduler."""
     parts = [line.scheduled for line in rounds if line.scheduled is not None]
     if not parts:
         return ""
@@ -83,8 +85,8 @@ def schedule_words(rounds: Sequence[RoundView]) -> str:
 
 
 def decision_values(rounds: tuple[RoundView, ...]) -> dict[str, Any]:
-    """By round, what a scheduler has decided since the one before: its kind in words (`k`), and
-    why (`t`)."""
+    """The rounds in which the scheduler's limits changed: the change in words (`k`), and why
+    (`t`)."""
     return {
         str(line.number): {
             "k": DECISIONS.get(line.scheduled.decision, line.scheduled.decision),

@@ -15,8 +15,8 @@ __all__ = ["columns_value", "scrubber_value"]
 
 def scrubber_value(frame: Frame, pace: Pace, moving: bool) -> dict[str, Any]:
     """`rounds`: accepted tokens `a` of each and the depth `s` that its drafts were allowed; `sel`
-    and `stage`: the visitor's place. `known`: rounds that the engine has completed. `pace`: of what
-    plays, else of the next run."""
+    and `stage`: the visitor's place. `known`: rounds that the engine has completed. `pace`: the
+    speed to show; `moving`: whether the run plays."""
     return {
         # No link leads to the run that the page opens with: it is in no log.
         "run": "" if frame.run_id == OPENING else frame.run_id,

@@ -47,7 +47,7 @@ class MeanRound:
     (`hidden`) LLM passes; of `verify`; `plain`: of a round of plain decoding.
 
     `plain` follows from the speed-up, a median over repeats, and the other times are of the run
-    itself: only their ratios are said, since the run may be faster or slower than the median."""
+    itself: only their ratios are shown, since the run may be faster or slower than the median."""
 
     ms: float
     draft: float
@@ -134,6 +134,7 @@ def _mean(stats: RunStats, ratio: float, beside_others_ms: float) -> MeanRound:
     # `overlap_ratio` covers drafting during others' passes only up to the run's own pass time.
     hidden = min(stats.draft_ms, max(stats.overlap_ratio * stats.verify_ms, beside_others_ms))
     rounds = stats.num_rounds
+    # Plain decoding takes `ratio` times as long for a token as the run.
     return MeanRound(
         ms=decode_ms / rounds,
         draft=(stats.draft_ms - hidden) / rounds,

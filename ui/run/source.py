@@ -157,7 +157,7 @@ class LiveSource:
         # Recorded before it is counted: what a page has drawn is in the store's queue already.
         if self._store is not None:
             self._store.record(event, self.owner)
-        # After the start, since a baseline is stored in the run's row.
+        # After the start is recorded: a baseline is stored in the run's row.
         if self._begun is not None and isinstance(event, RunStarted):
             self._begun(event.run_id)
         with self._news:

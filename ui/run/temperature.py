@@ -27,9 +27,9 @@ TRY, OTHER = 0.8, 1.5
 
 @dataclass(slots=True)
 class AcceptanceByTemperature:
-    """The accepted share of the drafts' depth by temperature, of the latest run at each, of one
-    prompt under one preset or set of settings with one set of models; a run of others begins
-    anew."""
+    """The accepted share of the drafts' depth by temperature, from the latest run at each. All
+    these runs have the same prompt, models, and preset (or settings); a run that differs in one of
+    them removes the others."""
 
     _key: object = None
     _rates: dict[float, float] = field(default_factory=dict)
@@ -37,9 +37,9 @@ class AcceptanceByTemperature:
     def keep(self, asked: Request, models: Sequence[ModelInfo], rate: float) -> None:
         """Add a completed run with drafts: its request as made, the loaded models."""
         ssms = tuple(one.name for one in models if one.role == "ssm")
-        # A preset may have other fields at another temperature: its name counts.
+        # A preset may have other fields at another temperature: its name is compared instead.
         settings = settings_of(asked.to_plain(), ssms)
-        # Without drafts: some cannot be drawn at temperature 0.
+        # Without drafts: some kinds of drafts are refused at temperature 0.
         plain = SpeculationConfig.preset("autoregressive")
         cold = replace(asked, sampling=replace(asked.sampling, temperature=0.0), speculation=plain)
         key = (speed_key(cold, models), ssms, settings.name, settings.differ)
@@ -49,7 +49,7 @@ class AcceptanceByTemperature:
         self._rates[asked.sampling.temperature] = rate
 
     def words(self) -> str:
-        """What temperature means, and what the runs at hand had accepted at each."""
+        """What temperature means, and the accepted share at each temperature that was run."""
         latest = dict(list(self._rates.items())[-MOST:])
         if not latest:
             return TEMPERATURE_INFO

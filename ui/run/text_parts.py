@@ -30,9 +30,9 @@ MAX_PARTS = 3  # parts in the notice's sentence
 
 
 def served_parts(view: View, ssms: Sequence[str]) -> Value:
-    """The parts of a routed run's text in order: its rounds (`from`, `to`), the begin of its text
-    (`text`), its drafter (`d`, the slot), how many of its `accepted` tokens are the drafter's
-    `own`, and the reason in a sentence (`why`)."""
+    """The parts of a routed run's text in order: its rounds (`from`, `to`), the beginning of its
+    text (`text`), its drafter (`d`, the number in the run), how many of its `accepted` tokens are
+    the drafter's `own`, and the reason in a sentence (`why`)."""
     slots = [slot for slot, name in enumerate(view.drafters) if name in ssms or is_model_free(name)]
     if not view.tokens or not slots:
         return {}
@@ -82,7 +82,8 @@ def _best_parts(shares: Sequence[Sequence[float]], count: int) -> list[tuple[int
     for own in shares:
         best = max(range(count), key=lambda i: worth[i])
         # Stay with i, or change from the best drafter so far for CHANGE: whichever is worth more.
-        # The change wins a tie, so that rounds that accepted nothing stay with the drafter before.
+        # The change wins a tie, so that rounds that accepted nothing stay with the previous
+        # drafter.
         before = [i if worth[i] > worth[best] - CHANGE else best for i in range(count)]
         worth = [max(worth[i], worth[best] - CHANGE) + own[i] for i in range(count)]
         came_from.append(before)
@@ -119,8 +120,8 @@ def _part(view: View, tokens: Sequence[TokenView], slot: int) -> Value:
 
 
 def _why(view: View, tokens: Sequence[TokenView], slot: int, sentence: str) -> str:
-    """The `sentence` of its accepted tokens, then how often the drafter and the one most often
-    beside it drafted, and its mean score and the next best's."""
+    """`sentence`, then in how many of the part's rounds the drafter drafted, in how many the most
+    frequent other one did, its mean score, and the highest mean score of another."""
     rounds = view.rounds[tokens[0].round : tokens[-1].round + 1]
     name = view.drafters[slot]
     routed = [one for line in rounds for one in line.routing if one.drafter == name]

@@ -127,7 +127,7 @@ def strip_value(frame: Frame, cache: dict[int, Value] | None = None) -> Value:
             for at in range(0, first, CHUNK)
         },
         "tokens": {
-            # The tail is shown behind the last token, whose value is therefore never cached.
+            # The tail is shown after the last token, whose value is therefore never cached.
             str(first + i): _token(token, view.tail)
             if first + i == last
             else _cached_token(token, cache)
@@ -146,7 +146,8 @@ def strip_value(frame: Frame, cache: dict[int, Value] | None = None) -> Value:
 
 
 def _selected_token(frame: Frame) -> int | None:
-    """The selected round's token that is the selected node, counted as in `node_of_token`."""
+    """The token of the selected round whose node is selected, as a key of `node_of_token`; None
+    without one."""
     nodes = frame.detail.node_of_token if frame.detail else {}
     return next((token for token, node in nodes.items() if node == frame.node), None)
 
@@ -157,7 +158,8 @@ def selected_round_words(frame: Frame) -> Value:
 
 
 def _cached_token(token: TokenView, cache: dict[int, Value] | None) -> Value:
-    """A token other than the last, cached by identity, which lives as long as the run's view."""
+    """A token other than the last, cached by `id`, which is unique as long as the run's view
+    holds the token."""
     if cache is None:
         return _token(token, "")
     cached = cache.get(id(token))
@@ -196,7 +198,7 @@ def figures_value(
     values: Value = {
         "run": view.run_id,
         "state": _state(frame),
-        # The dock opens on the drafters' pane: there it is said why these drafts were chosen.
+        # The dock opens on the drafters' pane, which explains why these drafts were chosen.
         "who": bool(routed_candidates(view)) or _is_vote(view),
     }
     for name in FIGURES:
@@ -219,7 +221,8 @@ def figures_value(
 
 
 def _is_given(view: View) -> bool:
-    """Whether several drafters drafted as far as the request says: less of it is a choice."""
+    """Whether several drafters draft to a length that the user set, so that SIMPLER, with less
+    drafting, is an alternative."""
     policy = length_policy(view.speculation.get("length", ""))
     return len(view.drafters) > 1 and policy.set_by_user
 
@@ -230,8 +233,8 @@ def _is_vote(view: View) -> bool:
 
 
 def _scores_value(view: View) -> Value:
-    """The drafters in the run's order as in `drafters_value`, with their tokens; empty before the
-    first draft."""
+    """The drafters in the run's order as in `drafters_value`, with their accepted and proposed
+    tokens; empty before the first draft."""
     board = view.scoreboard
     counts = [board.get(name, (0, 0)) for name in view.slots]
     return {
@@ -244,14 +247,14 @@ def _scores_value(view: View) -> Value:
 
 
 def _is_unmeasured(frame: Frame, baseline: Baseline | None) -> bool:
-    """Whether a speed-up would be one of some seconds of a run that goes on or was stopped, or of
-    the first of its blocks."""
+    """Whether there is no speed-up to show yet: further blocks are still measured, or the run is
+    incomplete and has no measured block."""
     partial = frame.view.state != "completed" and not (baseline and baseline.blocks)
     return frame.measuring or partial
 
 
 def _state(frame: Frame) -> str:
-    """The state to show; the picture may be behind an engine that has finished."""
+    """The state to show; a run that has ended may be shown at an earlier position."""
     if frame.run_id == OPENING:
         return "recording"
     state = frame.view.state
@@ -313,7 +316,7 @@ def tree_value(frame: Frame) -> Value:
     why = ""
     if verdict and verdict.own_kind == "recovered":
         why = explain(detail, None, view.letters, view.sampling).sentence
-    # The reason for the end first: a low panel cuts the last words.
+    # Why the accepted path ended goes first: a low panel cuts off the last words.
     value["why"] = " ".join(filter(None, (why, vote_in_short(detail))))
     if verdict and verdict.own_token_id is not None:
         value["own"] = {
@@ -350,12 +353,12 @@ def _template(view: View) -> Value:
     return dict(_around(view.started.prompt, view.started.prompt_texts))
 
 
-# The same for each frame: a long conversation has many places to look at.
+# Cached: the result is the same for each frame, and a long conversation has many places to search.
 @lru_cache(maxsize=64)
 def _around(prompt: str, texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """The items of `_template`. The message may be found in several places. It is then at
-    one that is made of whole tokens, but for white space around it; at one that is followed by the
-    text which begins the answer; or else at the last one."""
+    """The items of `_template`. If the prompt occurs in several places, a place of whole tokens
+    (white space around it aside) is preferred, then one with text after it (which begins the
+    answer), then the last one."""
     text = "".join(texts)
     if prompt not in text:
         prompt = prompt.strip()  # as some templates do

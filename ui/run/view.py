@@ -1,9 +1,9 @@
 """View: the page's state of a run, and `reduce_all(events, view)`, the only way to make one.
 
 Pure: live play, replay of a stored run and a report reduce the same events by the same function
-(law 6), whatever the time and the selection. A View has every token and one short
-line per round, but only the two latest rounds in full: their trees and top-k lists are most of a
-run's data, and older ones are read again from the events on demand (ui/run/source.py).
+(law 6); neither time nor the selection matters. A View has every token and a RoundView of every
+round, but only the two latest rounds in full: trees and top-k lists are most of a run's data, and
+older ones are read again from the events on demand (ui/run/source.py).
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ RoundEvent = Drafted | Combined | Verified | RoundCompleted
 
 @dataclass(frozen=True, slots=True)
 class TokenView:
-    """One new token: `text` is its contribution to the output, `token` its text alone; `scores` of
-    its proposers.
+    """One new token: `text` is its contribution to the output, `token` its text alone; `scores`:
+    the number in the run and the score of each drafter that proposed it.
 
     `kind` is `accepted`, `recovered`, `bonus` or `plain`; `probability`: the LLM's.
     """
@@ -78,18 +78,18 @@ class TokenView:
 class RoundView:
     """Summary of one round: tokens accepted and emitted, depth of its tree, configured length.
 
-    `weights`: those that the combine rule used, empty if it uses none. `winner` of a vote, the
-    accepted `share` of its sequence, and the mean share of the `votes` before it. `begin_ms`: the
-    end of the previous round; `time`: this one's, `predicted_ms`: the length policy's prediction of
-    `time.ms` (0: none). `loads`: when an offloaded LLM's layers were read. `trips`: of the nodes
-    that were asked; `traffic`: what the ranks of an LLM over ranks exchanged. `routing`: each SSM's
-    part if a rule chose which draft; `asking_ms`: the time of auditions. `at_ms`: the round's end.
-    `next_length`, `length_reason`, `estimates`: the length policy's choice after the round;
-    `draft_depths`: how deep each drafter's draft was.
+    `weights`: those that the combine rule used, empty if it uses none. `winner`: of a vote;
+    `share`: the accepted share of the winner's sequence; `mean_share`: the mean share of the
+    `votes` earlier votes. `begin_ms`: the end of the previous round; `time`: of this round;
+    `predicted_ms`: the length policy's prediction of `time.ms` (0: none). `loads`: when an
+    offloaded LLM's layers were read. `trips`: of the drafter nodes; `traffic`: what the ranks of a
+    divided LLM exchanged. `routing`: each SSM's part if a rule chose which draft; `asking_ms`: the
+    time of auditions. `at_ms`: the round's end. `next_length`, `length_reason`, `estimates`: the
+    length policy's choice after the round; `draft_depths`: how deep each drafter's draft was.
     `tally`: of each drafter that drafted, how many of its tokens were accepted, and how many it
     drafted; in fused drafts the nodes whose token the fusion took from it. `struck`: rejected
-    nodes; `split`: where the LLM chose, drafters put different tokens first; `stopped`: the LLM
-    wrote another token than any drafted one.
+    nodes; `split`: at a place where the LLM chose, drafters' first choices differed; `stopped`: the
+    round ended in a rejection.
     """
 
     number: int
@@ -128,9 +128,9 @@ class RoundView:
 
     @property
     def story(self) -> int:
-        """How much there is to tell of the round's tree, 0 without one: that it can be read at a
-        glance, that a draft was accepted and another one rejected, that the drafters disagreed, and
-        that the LLM wanted another token than they."""
+        """How much the round's tree shows, 0 without one: a point each if it can be read at a
+        glance, if a node was accepted, if one was rejected, if the drafters disagreed, and if the
+        round ended in a rejection; one more for having a tree."""
         if not self.nodes:
             return 0
         readable = self.depth <= READABLE_DEPTH and self.nodes <= READABLE_NODES
@@ -155,9 +155,9 @@ class Detail:
 
     @property
     def node_of_token(self) -> dict[int, int]:
-        """The accepted node behind each of the round's tokens that the LLM did not write itself.
-        Tokens count from the round's end, -1 being its last: the page may have dropped the
-        beginning of the first round that it shows."""
+        """Index of a token -> its accepted node, for all tokens of the round but the LLM's own.
+        Indices are negative, -1 for the round's last token: the page may have dropped the beginning
+        of the first round that it shows."""
         if self.verified is None or self.completed is None:
             return {}
         # The end of the text may be within the accepted path: only what was committed is text.
@@ -243,9 +243,9 @@ class View:
 
 
 def reduce_all(events: Iterable[Event], view: View | None = None) -> View:
-    """The view after `events`, from `view`, which never changes, or from nothing. Data that grows
-    with a run is copied once for all of them: a page reduces hundreds at a time while the engine
-    waits for the GIL."""
+    """The View after `events`, starting from `view`, which is not changed, or from an empty one.
+    Tuples that grow with a run are copied once per call, not once per event: a page reduces
+    hundreds of events at a time while the engine waits for the GIL."""
     run = _ViewBuilder(view or View())
     for event in events:
         run.take(event)
@@ -297,7 +297,7 @@ class _ViewBuilder:
             self._fields |= _end_fields(event)
 
     def view(self) -> View:
-        """The resulting View. Figures are computed once, since only rounds change them."""
+        """The resulting View. Figures are computed once, after all events."""
         fields = self._fields
         if self._round_end_ms is not None:
             # The figures in the run's last event override those computed here.
@@ -371,8 +371,8 @@ def _tally(detail: Detail, event: RoundCompleted) -> tuple[tuple[str, int, int],
     tree, verdict, drafted = detail.combined, detail.verified, detail.drafted
     if tree is None or verdict is None or drafted is None:
         return ()
-    # A node that several proposed counts for each of them, as a token's colours do; a fused draft's
-    # node is in every SSM's draft and counts for the one whose token the fusion took.
+    # A node counts for every drafter that proposed it, as in a token's colours; a fused draft's
+    # node is in every SSM's draft and counts for the SSM whose token the fusion took.
     # The end of the text may be within the accepted path: only what was committed counts.
     accepted = Counter(
         name for node in verdict.path[: event.num_accepted] for name in tree.drafters_of(node)

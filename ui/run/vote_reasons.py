@@ -23,7 +23,8 @@ TIE = "a tie, which goes to the heavier single drafter, then to the one named fi
 
 
 def winner_reasons(tree: Combined, drafts: Sequence[DraftRecord]) -> list[str]:
-    """Why the winner's sequence was taken, and why it is the winner's; empty with one drafter."""
+    """Why the winning sequence was taken, and which of several drafters of it is the winner; empty
+    with one drafter."""
     drafting = {draft.drafter: draft for draft in drafts if draft.token_ids}
     won = drafting.get(tree.winner)
     if won is None or len(drafting) < 2:
@@ -44,8 +45,8 @@ def winner_reasons(tree: Combined, drafts: Sequence[DraftRecord]) -> list[str]:
 
 
 def _later_words(splits: Sequence[tuple[int, str]]) -> str:
-    """Later splits by their places alone: they divide the drafters that are left, and each token's
-    weight is in the rows."""
+    """Names later splits by position only: they divide the drafters that are left, and the page's
+    rows have the weight of each token."""
     if not splits:
         return ""
     places = join_names([str(i + 1) for i, _ in splits])
@@ -100,7 +101,7 @@ def _split_words(
     counts: Counter[int] = Counter()
     texts: dict[int, str] = {}
     for name, draft in drafting.items():
-        # Only drafters that are with the winner so far still count.
+        # Only drafts that begin with the winner's first `i` tokens still count.
         if len(draft.token_ids) > i and draft.token_ids[:i] == won.token_ids[:i]:
             token_id = draft.token_ids[i]
             weights[token_id] = weights.get(token_id, 0.0) + tree.weights.get(name, 0.0)

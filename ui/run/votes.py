@@ -118,7 +118,8 @@ def _rule(view: View) -> str:
 def _by_index(
     weights: Mapping[str, float], index: Mapping[str, str], digits: int | None = None
 ) -> Value:
-    """Values by slot; `digits` None: not rounded, for figures that the picture rounds."""
+    """Values by the drafter's number in the run; `digits` None: not rounded, for figures that the
+    picture rounds."""
     return {
         index[name]: weight if digits is None else round(weight, digits)
         for name, weight in weights.items()
@@ -129,7 +130,7 @@ def _by_index(
 def _row(draft: DraftRecord, detail: Detail, means: Mapping[tuple[int, ...], float]) -> Value:
     nodes, tree, verdict = places(detail, draft.drafter), detail.combined, detail.verified
     node_weights = _node_weights(tree, draft.drafter, nodes) if tree else {}
-    if means and node_weights:  # of a pool, the token's own mean says more than the product
+    if means and node_weights:  # of a pool the token's own mean is shown, not the path's product
         node_weights = {j: means[path] for j, path in enumerate(draft_paths(draft))}
     return {
         str(j): {
@@ -185,7 +186,8 @@ def _mean(logs: Mapping[str, float], weights: Mapping[str, float]) -> float:
 
 
 def _kept_counts(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> Value:
-    """Nodes in the tree and distinct drafted nodes; `longest`: the nodes that a vote would keep."""
+    """`nodes`: in the tree; `all`: distinct drafted nodes; `longest`: depth of the deepest draft,
+    the most nodes that a vote over sequences keeps."""
     if tree is None or not combine_rule(tree.rule).weighted:
         return {}
     everything = {path for draft in drafts for path in draft_paths(draft)}
@@ -237,7 +239,7 @@ def vote_in_short(detail: Detail | None) -> str:
     dropped = len(tree.dropped)
     lost = f"{number_of(dropped, 'token')} of the others {_was(dropped)}"
     split = deciding_split(tree, drafts)
-    # A later split's weights would be those of the drafters that were still together there.
+    # Only the first split: a later one weighs only the drafters that agreed until there.
     won = f"at {split}" if split else "no draft disagrees"
     words = f"{tree.winner}'s draft won the vote ({won}); {lost} dropped."
     return " ".join(filter(None, (words, dropped_choice(tree, drafts, detail.verified))))

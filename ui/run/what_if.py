@@ -32,11 +32,12 @@ DIGITS = 4
 def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
     """The measured run, from which the sliders start; {} before drafts were measured.
 
-    `length`: drafted depth a round; `tokens`: written in one; `speedup`: the measured one, the
-    median of `blocks` from `low` to `high`, None without a baseline, where a plain pass is taken to
-    last as long as one over a tree. `most`: the deepest draft that the node budget allows. Of a
-    whole run also `takes`, the `max_tree_nodes` that deeper drafts take, and `samples`: in each
-    resample the factors of the run's values, and the difference of its acceptance (`a`).
+    `length`: mean drafted depth of a round; `tokens`: mean tokens written in one; `speedup`: the
+    measured one, the median of `blocks` from `low` to `high`, None without a baseline, where a
+    plain pass is assumed to last as long as one over a tree. `most`: the deepest draft that the
+    node budget allows. Of a whole run also `takes`, the `max_tree_nodes` that deeper drafts need,
+    and `samples`: each resample's times relative to the run's, and the difference between its
+    acceptance and the run's (`a`).
     """
     stats, rounds = frame.view.stats, frame.view.stats.num_rounds
     if not rounds or not stats.num_draft_tokens or not stats.tokens_per_second:
@@ -45,7 +46,8 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
     pass_ms, draft_ms = stats.verify_ms / rounds, stats.draft_ms / rounds
     round_ms = 1000 * stats.num_new_tokens / stats.tokens_per_second / rounds
     ratio = baseline.speed_up(stats.tokens_per_second) if baseline else None
-    # A round ends in a rejection unless its whole draft was accepted.
+    # A round ends in a rejection unless its whole draft was accepted: a token's chance of being
+    # accepted is estimated as accepted / (accepted + rejected).
     ends = sum(line.accepted < line.depth for line in frame.view.rounds)
     most, takes = depth_bounds(frame.view, LONGEST) if frame.is_complete else (LONGEST, {})
     blocks = baseline.blocks if baseline else ()
@@ -71,7 +73,7 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
 
 def _samples(rounds: tuple[RoundView, ...], speedups: tuple[float, ...]) -> dict[str, Any]:
     """Resamples of the rounds, each with one block's speed-up: `d`rafting, LLM `p`ass, `o`ther
-    time and `l`, plain decoding's, in parts of those of the run; `a`cceptance as a difference."""
+    time and `l`, plain decoding's, as factors of the run's; `a`cceptance as a difference."""
     drafted = [line for line in rounds if line.depth and line.spans]
     if len(drafted) < 2:
         return {}
@@ -81,6 +83,8 @@ def _samples(rounds: tuple[RoundView, ...], speedups: tuple[float, ...]) -> dict
     means, mean = table[picks].mean(axis=1), table.mean(axis=0)
     parts, whole = _parts(means), _parts(mean)
     parts = np.column_stack([parts[:, 0] - whole[0], parts[:, 1:] / np.maximum(whole[1:], 1e-9)])
+    # A plain pass lasts speed-up x the run's time for a token: its factor is a block's speed-up
+    # over the median.
     middle = float(np.median(speedups)) if speedups else 1.0
     plain = random.choice(np.array(speedups or (1.0,)), size=RESAMPLES) / middle
     names = ("a", "d", "p", "o")

@@ -2,7 +2,7 @@
 
 A new pair is loaded while runs go on. New runs use it as soon as it is loaded; the old one is
 closed when its last run ends. If loading fails, nothing changes. `load` makes a worker from a
-ModelPair, so that nothing here imports torch.
+ModelPair, so that importing this module does not import torch.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ class ModelHost:
 
     @contextmanager
     def temporary_schedule(self, name: str) -> Iterator[None]:
-        """Sets a schedule; the one chosen with `schedule` returns at the end of the last of those
-        that overlap. ConfigError for an unknown name."""
+        """Sets a schedule. When the last of overlapping temporary schedules ends, the one chosen
+        with `schedule` returns. ConfigError for an unknown name."""
         with self._changed:
             before = self.schedule
             self._served.worker.engine.schedule = name
@@ -188,7 +188,7 @@ class ModelHost:
         return run
 
     def check(self, request: Request) -> None:
-        """Raises what `submit` would raise; runs nothing."""
+        """Raises what the worker would raise for this request; runs nothing."""
         self._served.worker.check(request)
 
     def _checked_request(self, request: Request, served: ServedModels) -> Request:
@@ -222,8 +222,9 @@ class ModelHost:
         return self._served.runs + self.runs_on_old_models()
 
     def begin(self, pair: ModelPair) -> None:
-        """Loads another pair in a thread while the present one serves. ConfigError at once for an
-        invalid pair, or while another is being loaded."""
+        """Loads another pair in a thread while the present one serves; errors of loading are in
+        `swap`. Raises ConfigError without a loader or while another pair is being loaded,
+        EngineClosedError after `close`."""
         if self._load is None:
             raise ConfigError(NO_LOADER)
         with self._changed:
@@ -297,8 +298,8 @@ class ModelHost:
             cancelled = self._swap.cancel_requested or self._closed
             if not cancelled:
                 old, self._served = self._served, new
-                # A swap keeps the schedule; models from before stay refused by name, unless loaded
-                # anew.
+                # A swap keeps the schedule. SSMs of earlier models stay refused by name, unless one
+                # of that name is loaded again.
                 new.worker.engine.schedule = old.worker.engine.schedule
                 self._past_drafters = (self._past_drafters | {*old.drafter_names}) - {
                     *new.drafter_names

@@ -1,6 +1,7 @@
 """A swap of models as plain values: the requested pair, and the progress of loading it.
 
-A stage is the loader's text before it begins, e.g. `SSM 1 of 3 name: weights`. Loads nothing.
+A stage's text is what the loader reports before the stage begins, such as
+`SSM 1 of 3 name: weights`. Loads nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class ModelPair:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage: its text, and its begin in seconds of a monotonic clock."""
+    """One stage: its text, and its start in seconds of a monotonic clock."""
 
     words: str
     began: float

@@ -45,8 +45,8 @@ POLL_WORK_S, POLL_PROGRESS_S = 0.01, 0.1
 # For all handlers together: each run that plays occupies a thread.
 MAX_THREADS = 128
 
-# Fixed, so that a visitor finds its own again after a restart. The secret only scrambles what the
-# browser stores; the key itself cannot be guessed.
+# Fixed, so that the key and presets in a visitor's browser stay readable after a restart. The
+# secret only scrambles what the browser stores; the key itself cannot be guessed.
 SECRET = "specscope"
 EVERYWHERE = ("0.0.0.0", "::", "[::]")
 
@@ -78,7 +78,7 @@ def build_page(context: Context) -> gr.Blocks:
         chips = header(header_value(context.models, offer=context.offer, ranks=host.ranks))
         linked = notice("link-said")
         pages = _build(context, chips)
-        add_endpoints(context)  # first: the names of handlers must not take theirs
+        add_endpoints(context)  # before the handlers, whose names must not take an endpoint's name
         _wire(pages, visitor, own, blocks)
         wire_links(context, pages.live, pages.sessions, (linked, pages.tabs, blocks), visitor)
         blocks.load(
@@ -182,7 +182,7 @@ def answer_once(url: str) -> None:
     try:
         urllib.request.urlopen(url, timeout=60).close()
     except urllib.error.URLError:
-        return  # a page behind --auth or a proxy answers in its own way; it is open all the same
+        return  # with --auth or a proxy the page may answer with an error; it is open nevertheless
 
 
 def own_address() -> str:

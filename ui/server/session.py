@@ -1,4 +1,4 @@
-"""What a browser tab has on the server: starting, playing, stopping and deleting runs.
+"""What a browser tab has on the server: starting, playing and stopping runs.
 
 A Hub starts runs on the worker and records them in the store (ui/run/source.py says why). A
 TabSession is one tab's state: the run that it shows and what was measured about it. `play` is the
@@ -65,8 +65,8 @@ T = TypeVar("T")
 
 
 class Hub:
-    """Starts runs; each is recorded to its end, whether or not a tab shows it, and counted in
-    `metrics`."""
+    """Starts runs; each run of the log is recorded to its end, whether or not a tab shows it, and
+    counted in `metrics`."""
 
     def __init__(self, worker: WorkerLike | ModelHost, store: StoreLike) -> None:
         self.model_host = worker if isinstance(worker, ModelHost) else ModelHost(worker)
@@ -94,15 +94,15 @@ class Hub:
 
         `baseline`: what the run is compared with from its first round on; stored with it. Without
         `log` the run is a repetition for a measurement, which Sessions does not list. A
-        `background` run is stopped by the next one that is not: it would share that one's passes,
-        which is slower and would be measured.
+        `background` run is stopped by the next one that is not: two requests at once would slow
+        down the one that is measured.
         """
         begun = partial(keep_baseline, self.store, baseline=baseline) if baseline else None
         source = LiveSource(self.store if log else None, owner, begun)
         source.prompt = request.prompt
 
         def take(event: Event) -> None:
-            if log:  # counters are the sums of the log
+            if log:  # the counters are sums over the runs in the log
                 self.metrics.observe(event)
             source.take(event)
 
@@ -136,13 +136,13 @@ class TabSession:
     """One tab's state on one page: the run that it shows and what was measured about it.
 
     `asked` is the request of `player`'s run if it was started here, `form` what the form would run
-    now; `baseline`, `answer` and `regret` belong to that run, `before` is the run it is compared
-    with. `trouble` and `doing` are sentences for the visitor. `side` is a second run for this
-    session, such as the baseline's; `racing`: it is plain decoding; `measuring`: a speed-up is
-    being measured; `no_run_words`: what the board says without a run. `pace`: how runs to come
-    play. `lecture` has the results of the lessons' runs, `acceptance` that of Live's by
-    temperature. `stops` counts clicks on Stop, as counted by the browser; `sent` are values on
-    their way to the form; `study` is used by pages of studies.
+    now; `baseline`, `answer` and `regret` belong to that run, `plain` is its request decoded
+    without drafts, `before` the run it is compared with. `trouble` and `doing` are sentences for
+    the visitor. `side` is a second run for this session, while it runs; `racing`: `side` is plain
+    decoding; `measuring`: a speed-up is being measured; `no_run_words`: the board's text without a
+    run. `pace`: how runs to come play. `lecture` has the results of the lessons' runs,
+    `acceptance` the accepted shares of Live's runs by temperature. `stops`: the browser's count of
+    clicks on Stop; `sent`: values on their way to the form; `study`: for pages of studies.
     A handler holds `drawing` while it changes what is shown, so that clicks in quick succession
     are answered in order.
     """
@@ -177,8 +177,9 @@ class TabSession:
         self.clicks = LatestClicks(self.drawing)
 
     def look_at(self, player: Player | None) -> None:
-        """Show another run; removes all results about the last one."""
-        # First: it stops the run of the player that is replaced.
+        """Show another run; removes the results about the last one, but not its `baseline`, which
+        may be valid for the next run."""
+        # First: `cancel` stops the run of the player that is replaced.
         self.cancel()
         self.player, self.plain, self.answer, self.regret = player, None, None, None
         self.asked = self.before = None
@@ -215,7 +216,7 @@ class TabSession:
 
     @property
     def is_playing(self) -> bool:
-        """Whether the run plays by itself."""
+        """Whether the player advances without steps by the visitor."""
         player = self.player
         return player is not None and not player.is_paused and player.pace.mode != "step"
 
@@ -289,7 +290,8 @@ def play(session: TabSession, clock: Callable[[], float] = time.monotonic) -> It
     try:
         while session.player is player and player.turn == turn:
             began = clock()
-            # Read before the frame: events that arrive later change it and cause another frame.
+            # `version` is read before the frame: events that arrive later change it, which causes
+            # another frame.
             player.advance(began)
             version = player.version
             frame = player.frame() if version != shown else None
@@ -307,8 +309,9 @@ def play(session: TabSession, clock: Callable[[], float] = time.monotonic) -> It
 
 
 def _pause(player: Player, clock: Callable[[], float], spent: float) -> None:
-    """Waits for the rest of the frame's time. Sending it is not counted, so that a slow browser
-    gets fewer frames. Waits longer while there are no events, so that an idle tab costs nothing."""
+    """Waits for the rest of the frame's time. Sending a frame is not counted, so that a slow
+    browser gets fewer frames. Waits longer while there are no events, so that an idle tab costs
+    nothing."""
     began = clock() - spent
     if player.pace.mode == "full" and not player.source.is_done:
         player.source.wait(player.source.count, CHECK_S)

@@ -40,7 +40,7 @@ class StudyRuns:
         try:
             self._hub.store.delete(run.run_id)
         except UnknownRunError:
-            return  # it never came out of the queue, or a visitor was first
+            return  # the run never left the queue, or a visitor has deleted it
         except StoreError as error:
             log.warning("run %s, which is no cell's, stays in the log: %s", run.run_id, error)
 

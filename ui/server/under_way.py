@@ -26,8 +26,8 @@ TICK_S = 0.05
 
 
 class FollowedSource:
-    """A run of this server. `kept`: the events that the log already had, which its buffer may
-    drop."""
+    """A run of this server. `logged`: the events that the log already had, which the buffer of
+    `live` may drop."""
 
     def __init__(self, live: LiveSource, logged: Sequence[Event]) -> None:
         self._live, self._kept = live, tuple(logged)
@@ -128,7 +128,7 @@ class LogSource:
         if began >= self._settle_at:
             self._settle_at = began + SETTLE_S
             self._store.settle()
-        # Read first: events recorded later are read below, or by the next read.
+        # The status is read before the events, so that an ended run is read to its last event.
         over = self._store.run(self.run_id).status != "running"
         self._events = self._store.events(self.run_id)
         self._is_done = over

@@ -130,7 +130,7 @@ def export_handler(context: Context, name: str) -> Callable[..., Iterator[list[A
 
         def work() -> Iterator[list[Any]]:
             for file, line in export_progress(context, rights, run_id, name):
-                # By the clock: each press saves once, also the same file again.
+                # A new `n` for each press, so that the browser saves the same file again.
                 stamp = time.time_ns() // 1_000_000
                 yield [{**file, "n": stamp} if file else gr.skip(), notice_value([line])]
 

@@ -100,7 +100,7 @@ class RunFilters:
     alone: bool = False
 
     def query(self) -> dict[str, Any]:
-        """As fields of the store's RunQuery. ConfigError."""
+        """As fields of the store's RunQuery. Raises ConfigError for an unknown `since`."""
         filters = {"llm": self.llm or "", "drafter": self.drafter or ""}
         ticked = {"noted": bool(self.noted), "alone": bool(self.alone)}
         choice("since", self.since, tuple(SINCE))
@@ -189,8 +189,8 @@ def menu(choices: list[tuple[str, str]], chosen: str) -> Any:
 def run_row_value(
     summary: Any, cell: tuple[str, tuple[str, str, int]] | None = None
 ) -> dict[str, Any]:
-    """A run's row in the list, from its RunSummary. `cell`: its study and place there, whose name
-    says in what it differs from the study's other runs."""
+    """A run's row in the list, from its RunSummary. `cell`: the id of its study and its place there
+    (contestant, item, repeat); the contestant's name says in what the run differs from others."""
     stats = summary.stats
     settings = settings_of(summary.asked, summary.ssms)
     point = point_words(cell[1][0]) if cell else ""
@@ -214,7 +214,7 @@ def run_row_value(
 
 
 def _schedule_words(summary: Any) -> list[str]:
-    """The schedule that a run was decoded under, beside how many others."""
+    """The schedule of a run that shared the LLM, and the largest number of other requests."""
     if not summary.schedules:
         return []
     others = summary.num_others

@@ -242,7 +242,7 @@ def _retention() -> Retention:
         "What the run log keeps", open=False, visible=False, elem_id="sessions-retention"
     ) as section:
         with gr.Row(equal_height=False, elem_classes="sp-beside"):
-            # Not a number box: an empty one shows 0 once it is opened.
+            # Not gr.Number: an empty one shows 0 once the accordion is opened.
             keep = gr.Textbox(
                 label="Keep full trees for the last … runs",
                 info=THINNING,

@@ -23,8 +23,8 @@ __all__ = ["follow_opened", "follow_run"]
 def follow_run(
     sessions: Sessions, session: TabSession, rights: CallerRights, run_id: str
 ) -> Iterator[list[Any]]:
-    """The board and the scrubber while the run goes on, and at its end once the facts about the
-    run. Yields nothing for a run that is shown to its end, or no longer shown."""
+    """The values of the board and of its Stop button while the run goes on, and at its end once the
+    facts about the run. No change for a run that is shown to its end, or no longer shown."""
     board, outputs = sessions.board, sessions.controls.about_outputs
     player = session.player
     quiet = [gr.skip() for _ in (*board.outputs, *board.places, *outputs)]

@@ -33,7 +33,7 @@ def recorded_request(
     context: Context, rights: CallerRights, run_id: str, seed: bool = False
 ) -> Request:
     """The request of a past run as it was made; with `seed`, with the seed that was drawn for it.
-    StoreError, ConfigError."""
+    Raises StoreError if the visitor has no such run, ConfigError for an invalid request."""
     if not run_id:
         raise StoreError("no run is opened: open one from the list first")
     run = allowed_run(context, rights, run_id)
@@ -46,8 +46,8 @@ def recorded_request(
 def repeat_run(
     sessions: Sessions, session: TabSession, rights: CallerRights, owner: str, run_id: str
 ) -> Iterator[list[Any]]:
-    """Repeat the opened run on the same board: yields the board, the scrubber, and at the end the
-    new run's id."""
+    """Repeat the opened run on the same board: yields the values of the board and of its Stop
+    button, and at the end the new run's id."""
     board, store = sessions.board, sessions.board.context.store
 
     def frames() -> Iterator[object]:

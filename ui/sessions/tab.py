@@ -43,13 +43,13 @@ CHOOSE = "Choose the second run: press another one in this list."
 def opened_run(
     tab: Sessions | Live, session: TabSession, rights: CallerRights, run_id: str
 ) -> list[Any]:
-    """Open a run at its end: the board of the tab, what plays, the id."""
+    """Open a run at its end: the values of the tab's board and of its Stop button, the run's id."""
     board = tab.board
 
     def work() -> list[Any]:
         run = allowed_run(board.context, rights, run_id)
         player = Player(source_of(board.context, run), Pace("full"))
-        # At full speed one step takes in all events that are recorded.
+        # At full speed one `advance` moves to the last recorded event.
         player.advance(0.0)
         session.look_at(player)
         # After `look_at`, which clears the results about the last run.
@@ -120,11 +120,11 @@ def choose_run(
     run_id: str,
     comparing: str,
 ) -> list[Any]:
-    """A run was clicked in the list: open it, or show it beside the run that it is `comparing`
-    with.
+    """A run was clicked in the list: open it, or compare it with the run whose id is `comparing`.
 
-    Returns the board, what plays, the id; the facts about the run, its note; the two runs; for
-    which run a second one is chosen, the button, its notice.
+    Returns the values of the board and of its Stop button, and the run's id; the facts about the
+    run and its note; the two runs; the run for which a second one is chosen, the button, its
+    notice.
     """
     board, two_runs = sessions.board, sessions.two_runs
     if not comparing:

@@ -162,7 +162,7 @@ def compare_runs(
             two_runs.halves, tab_sessions, runs, sources, strict=True
         ):
             player = Player(source, Pace("full"))
-            # At full speed one step takes in all that a past run has.
+            # At full speed one `advance` moves to the run's last event.
             player.advance(0.0)
             player.follow()  # the last round, as the bar says, not the most instructive one
             session.look_at(player)

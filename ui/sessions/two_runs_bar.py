@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 FRAME_S = 1 / 10
-"""Seconds per frame of twelve pictures: faster frames would only queue up in the browser."""
+"""Seconds per frame of all pictures of both runs: faster frames would queue up in the browser."""
 SLOWEST, FASTEST = 0.25, 100.0
 BUTTONS = (
     ("rewind", "|◂ Restart"),
@@ -41,7 +41,7 @@ BUTTONS = (
     ("round-next", "Round ›"),
     ("end", "Last round ▸|"),
 )
-"""In the order of every other board's. Pause has the place of Play while both play."""
+"""In the order of other boards. While both play, Pause takes the place of Play."""
 MOVES = {
     "step-back": -1,
     "step": 1,
@@ -101,8 +101,8 @@ def bar_players(tab_sessions: Sequence[TabSession]) -> list[Player]:
 
 
 def place_of(players: Sequence[Player]) -> Any:
-    """The slider: the round that the pictures show (0 before the first), of the longer run's
-    complete ones: one that was interrupted after them is not counted."""
+    """The slider's update: its value is the round that the pictures show (0 before the first), its
+    maximum the number of complete rounds of the longer run."""
     rounds = max((one.frame().known_rounds for one in players), default=0)
     here = -(-_stage_of(players) // EVENTS_A_ROUND)
     return gr.update(maximum=max(1, rounds), value=min(max(1, rounds), here))
@@ -124,13 +124,13 @@ def _seek(players: Sequence[Player], stage: int) -> None:
 
 
 def move_both(tab_sessions: Sequence[TabSession], name: str) -> None:
-    """Moves both runs, as the clicked button `name` does."""
+    """Moves both runs after a click on the button `name`."""
     players = bar_players(tab_sessions)
     here = _stage_of(players)
     if name in ("round-previous", "round-next"):
-        # From within a round, back to its beginning.
+        # Within a round, `round-next` goes to its end and `round-previous` to its beginning.
         here -= here % EVENTS_A_ROUND if name == "round-next" else -(-here % EVENTS_A_ROUND)
-    # Events, which are more than the stages: `seek_stage` stops at the end.
+    # `known` counts events, which are more than the stages: `seek_stage` stops at the end.
     last = max((one.frame().known for one in players), default=0)
     if name in ("rewind", "end"):
         return _seek(players, 0 if name == "rewind" else last)
@@ -145,7 +145,7 @@ def select_in_both(tab_sessions: Sequence[TabSession], which: int, data: Any) ->
     other run shows the same stage of the same round, or its end if it is shorter."""
     players = bar_players(tab_sessions)
     for one in players:
-        one.take_turn()  # to look at what was clicked
+        one.take_turn()  # stops the generator that plays
     for clicked in players[which : which + 1]:
         select_in_run(clicked, data)
     for other in players[:which] + players[which + 1 :]:
@@ -162,7 +162,7 @@ def set_rate_of_both(tab_sessions: Sequence[TabSession], rate: float | None) -> 
     """Sets the speed in rounds per second, also of runs that are playing."""
     for one in bar_players(tab_sessions):
         if rate is not None:
-            # `step`: `play_both` moves the players, which must not advance by themselves.
+            # `step`, since `play_both` moves the players: `advance` must not move them too.
             one.set_pace(Pace("step", min(FASTEST, max(SLOWEST, rate))))
 
 
@@ -178,7 +178,7 @@ def play_both(
         yield None
         return
     set_rate_of_both(tab_sessions, rate)
-    # A selection leaves the rounds after it on show: the place tells whether anything is left.
+    # With a selection both may be `at_end` although their place is earlier: play from the place.
     stage = _stage_of(players)
     if all(one.at_end for one in players) and stage >= max(one.stage for one in players):
         stage = 0

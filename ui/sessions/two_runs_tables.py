@@ -16,7 +16,7 @@ from ui.words.glossary import GLOSSARY
 __all__ = ["figures_of", "settings_apart"]
 
 LONGEST = 300
-"""Characters of a value."""
+"""The most characters of a value that are shown."""
 
 FIGURES = (
     "tokens_per_second",

@@ -88,7 +88,7 @@ def _wire_list(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> Cal
     filters, context = sessions.filters, sessions.board.context
     inputs = [visitor, sessions.opened_id, *filters.inputs]
     outputs = [sessions.runs, sessions.notice, filters.page]
-    # One event for triggers of a kind: the last of them is answered last.
+    # One event for all triggers of a kind, so that the latest one is answered last.
     again = [tab.select, sessions.refresh.click, sessions.notice.tick]
     changes = [one.change for one in filters.restarting_filters]
     kinds: list[tuple[list[Any], int | None]] = [
@@ -207,7 +207,8 @@ def _wire_studies(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> 
     for trigger in (tab.select, sessions.refresh.click, part.section.expand):
         trigger(studies_handler(sessions), [visitor], part.outputs, **LATEST)
     press = part.rows.select(study_press_handler(sessions), [visitor], part.outputs, **EACH)
-    # The open run's study may have been deleted. Its note may be being typed, so it is not updated.
+    # The open run's study may have been deleted. The note is not updated: the visitor may be
+    # typing it.
     run_inputs, controls = [visitor, sessions.opened_id], sessions.controls
     outputs = [controls.facts, controls.study]
     press.then(with_rights(board.context, facts_and_study), run_inputs, outputs, **LATEST)

@@ -39,10 +39,10 @@ NOT_YOURS = (
     "You may look, not choose: the schedule holds for everybody's requests, so only visitors of "
     "this machine, or of a server with --auth, may change it."
 )
-# Between updates: while requests run, of a past run whose rounds are gone through, at rest.
+# Milliseconds between updates: while requests run, while a past run is shown, at rest.
 BUSY_MS, PAST_MS, REST_MS = 300, 500, 1500
 PROMPT_LENGTH = 60
-# Whose request: of no visitor are those that measure a finished run's regret (EngineTask).
+# The owner of a request. A request of no visitor measures a finished run's regret (EngineTask).
 OWN, ANOTHER, MEASUREMENT = "your request", "another visitor's request", "a measurement of the page"
 
 
@@ -103,7 +103,7 @@ def requests_value(context: Context, owner: str, may_schedule: bool = True) -> d
 
 
 def _whose(context: Context, run_id: str, owner: str) -> tuple[str, str]:
-    """Whose request it is, and the prompt of one of this visitor's."""
+    """Whose request it is, and its prompt if it is this visitor's."""
     source = context.hub.source_of(run_id)
     if source is None:
         return MEASUREMENT, ""

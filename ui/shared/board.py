@@ -57,8 +57,8 @@ DOCK: tuple[tuple[str, tuple[Picture, ...]], ...] = (
 class Board:
     """The components of one board; `page` names it in ids and sessions.
 
-    `welcome`: its notice before there is a run. `stop`: a button outside the
-    board that stops what plays, where the page has one (Sessions).
+    `welcome`: its notice before there is a run. `stop`: a button outside the board that stops the
+    run that is shown, on pages that have one (Sessions).
     """
 
     page: str
@@ -100,14 +100,14 @@ class Board:
         return notice_value([first, *now, *lines, *rest], again)
 
     def awaits_opening(self, session: TabSession) -> bool:
-        """Whether the page will open with a run whose recording is not complete yet: it asks until
-        then, or until the visitor has pressed Run."""
+        """Whether the page will open with a run whose recording is not complete yet: the notice
+        polls until then, or until the visitor has pressed Run."""
         idle = session.player is None and not session.trouble and not session.doing
         return self.page == "live" and idle and self.context.opening.is_awaited
 
     @property
     def places(self) -> list[Component]:
-        """The button that stops, if the board has one."""
+        """The button `stop`, if the board has one."""
         return [one for one in (self.stop,) if one is not None]
 
     def place(self, session: TabSession) -> list[Any]:
@@ -128,7 +128,7 @@ class Board:
             pictures["mask"] = mask_value(frame)
             pictures["what_if"] = what_if_value(frame, session.baseline)
             player = session.player
-            # The page opens with a run that has a pace of its own, to be seen while it plays.
+            # The opening run has a pace of its own, which the scrubber shows while it plays.
             own = (
                 player.pace
                 if player and session.shows_opening_run and session.is_playing

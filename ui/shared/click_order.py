@@ -32,9 +32,9 @@ class LatestClicks:
         `event_data` comes from the browser; its `press` is the time of the click by the browser's
         clock."""
         at = event_data.get("press")
-        at = at if isinstance(at, (int, float)) else math.inf  # not from our own script
-        # Not under `drawing`: a click is noted while another handler draws, so that an overtaken
-        # one that waits for `drawing` finds itself overtaken.
+        at = at if isinstance(at, (int, float)) else math.inf  # not from the page's own script
+        # Not under `drawing`: a click is noted while another handler draws, so that an older click
+        # that waits for `drawing` is skipped.
         with self._lock:
             newest = self._newest.get(kind, 0.0)
             self._newest[kind] = max(at, newest) if at < math.inf else newest
@@ -55,7 +55,7 @@ class Stamps:
         so that it is neither sent nor drawn again."""
         before = self._last.get(name)
         if before is None or before[0] != value:
-            # By the clock, so that a page that outlives its server goes on with the next one.
+            # From the clock, so that an open page takes the values of a restarted server as newer.
             self._number = max(self._number + 1, time.time_ns() // 1_000_000)
             before = self._last[name] = (value, self._number)
         return {**value, "n": before[1]}

@@ -18,7 +18,7 @@ QUIET: dict[str, Any] = {
     "api_visibility": "private",
 }
 
-# Answers at once, and so never waits behind a run.
+# For handlers that answer at once: without the queue, they never wait for a run.
 QUICK: dict[str, Any] = {**QUIET, "queue": False}
 
 # While a press is being answered, only the last of those that follow is kept, and answered next.

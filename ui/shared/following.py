@@ -29,7 +29,8 @@ LoadedKey = tuple[int, tuple[str, ...]]
 
 
 def opening_preset(context: Context, before: Sequence[str], chosen: str) -> str:
-    """The preset to open with: one without SSMs if none are loaded."""
+    """The preset after a swap, in place of `chosen`: plain decoding for a built-in preset if no SSM
+    is loaded; a drafting preset for plain decoding if there are SSMs now but none `before`."""
     names = context.drafter_names
     if not names and chosen in PRESETS:
         return PLAIN
@@ -49,7 +50,8 @@ def fields_after_swap(
     """The preset and every field's update, for controls that were made for the drafters `before`.
 
     A preset whose values the fields have is applied again for the loaded models. The visitor's own
-    values stay, without drafters that are no longer loaded; if none is left, all are chosen.
+    values stay, without drafters that are no longer loaded; if none of the chosen SSMs is left, all
+    loaded ones are chosen.
     """
     names, at = context.drafter_names, FIELD_NAMES.index("drafters")
     if preset != OWN and has_preset_values(preset, own, before, values):

@@ -52,8 +52,8 @@ def into_live(
     """On `trigger` (a component's event, as `button.click`) fill Live's form with what
     `handler(*inputs)` returns, and open the Live tab. Returns the event, for `.then`.
 
-    `handler` may ask for `gr.Request` and `gr.EventData` as any handler may. Its error,
-    or that the form cannot hold the request, is shown in `message_box`, a notice beside the
+    `handler` may have parameters of the types `gr.Request` and `gr.EventData`, as any handler. Its
+    error, or that the form cannot hold the request, is shown in `message_box`, a notice beside the
     trigger; without one the Live tab opens and shows it.
     """
     notice_outputs = [message_box] if message_box is not None else []
@@ -106,7 +106,7 @@ def fill_form(
         name = preset_of(values, board.context.drafter_names)
         values = values if name == OWN else _recorded_here(values)
         session.trouble = ""
-        # A changed control would run at once; the visitor wants to look first.
+        # With "Run on change" the filled form would run at once, before the visitor has seen it.
         session.doing = words + (SWITCHED if on_change else "")
         switch = False if on_change else gr.skip()
         opened = gr.Tabs(selected="live")

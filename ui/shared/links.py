@@ -110,8 +110,8 @@ def fill_linked(
     lines = refused.get("lines", {}).values()
     if lines:
         return filled, " ".join(line["text"] for line in lines)
-    # The form's values follow the switch and the preset's name twice. Equal, so that
-    # `form_differs` is false.
+    # `filled` has the switch, the preset's name twice, then the form's values. Both requests are
+    # equal, so that `form_differs` is false.
     session.asked = session.form = request_of(filled[3:])
     return filled, ""
 

@@ -76,8 +76,8 @@ def download(elem_id: str) -> gr.HTML:
 
 
 def offer_table(elem_id: str) -> gr.HTML:
-    """Models that can be loaded; triggers `select` with {"llm": name, "ssms": {number: name}}, or
-    only one of the two to fill in."""
+    """Models that can be loaded; triggers `select` with {"llm": name, "ssms": {number: name}} or
+    only one of the two, to fill in the form; with "load": true, to load them at once."""
     return part("offers.js", elem_id)
 
 
@@ -112,7 +112,7 @@ def part(
 
 
 def component_script(name: str) -> str:
-    """A component's script behind the helpers that all of them use."""
+    """A component's script, after the helpers that all of them use (elements.js)."""
     scripts = (SHARED_ASSETS / "elements.js", SHARED_ASSETS / name)
     return "\n".join(script.read_text(encoding="utf-8") for script in scripts)
 
@@ -125,11 +125,11 @@ def header_value(
     scores: Mapping[str, tuple[int, int]] | None = None,
     ranks: RanksInfo | None = None,
 ) -> dict[str, Any]:
-    """`ranks`: how the LLM is divided among processes. `offer`: models that one click loads. A
-    chip's `slot`: a drafter's colour; the LLM has none. Its `short` name lacks what the names of
-    all SSMs begin with, up to a hyphen. `scores`: of each drafter that drafted, how many of its
-    tokens were accepted, and how many it proposed; one without a model has a chip then, since its
-    letter is in the pictures."""
+    """`ranks`: how the LLM is divided among processes. `offer`: models that one click loads.
+    `scores`: of each drafter that drafted, how many of its tokens were accepted, and how many it
+    proposed; a drafter without a model has a chip only then, since its letter is in the pictures.
+    A chip's `slot`: a drafter's colour; the LLM has none (-1). An SSM's `short` name omits the
+    prefix, up to a hyphen, that the names of all SSMs share."""
     infos = tuple(models)
     names = [model.name for model in infos if model.role == "ssm"]
     prefix = os.path.commonprefix(names) if len(names) > 1 else ""
@@ -158,7 +158,7 @@ def header_value(
 
 
 def _score(scores: Mapping[str, tuple[int, int]], name: str) -> dict[str, int]:
-    """Empty before the first draft of a run; of a drafter that has drafted nothing noughts."""
+    """Empty before the first draft of a run; zeros for a drafter that has drafted nothing."""
     accepted, proposed = scores.get(name, (0, 0))
     return {"accepted": accepted, "proposed": proposed} if scores else {}
 
@@ -193,8 +193,7 @@ def short_count(parameters: int) -> str:
 
 
 def notice_value(lines: Iterable[Line], again: bool = False) -> dict[str, Any]:
-    """Distinct lines in order. `again`: the browser asks for updates, since the lines expire by
-    themselves."""
+    """Distinct lines in order. `again`: the browser polls for updates, since the lines expire."""
     unique = list(dict.fromkeys(line for line in lines if line.text))
     by_index = {str(i): {"kind": x.kind, "text": visible(x.text)} for i, x in enumerate(unique)}
     return {"lines": by_index, "again": True} if again else {"lines": by_index}
@@ -213,7 +212,7 @@ def log_line(status: Any) -> Line:
 
 def page_css() -> str:
     """CSS of these components, of the layout, and of each tab's own components."""
-    # Sorted: among rules of equal weight the later file wins, on every machine the same.
+    # Sorted, so that the order is the same on every machine: of equal rules the later file's wins.
     return "\n".join(
         path.read_text(encoding="utf-8") for path in sorted(SHARED_ASSETS.glob("*.css"))
     )

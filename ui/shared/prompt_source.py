@@ -37,8 +37,8 @@ PER_DOMAIN = 2
 
 @dataclass(frozen=True, slots=True)
 class PromptSource:
-    """The controls; `inputs`: in the order in which `prompts_of` takes their values. `counted`: how
-    many prompts the typed text is."""
+    """The controls; `inputs`: in the order in which `prompts_of` takes their values. `counted`: the
+    notice of `count_notice`."""
 
     kind: gr.Radio
     typed: gr.Textbox
@@ -106,8 +106,8 @@ def wire_prompt_source(source: PromptSource) -> None:
 
 
 def count_notice(kind: str, typed: str | None) -> dict[str, Any]:
-    """How many prompts the typed text is and by which rule, or why none can be measured; nothing
-    for another source and an empty box."""
+    """The number of prompts in the typed text and the rule that divides it, or why none can be
+    measured; nothing for another source and an empty box."""
     if kind != TYPED or not (typed or "").strip():
         return notice_value([])
     try:

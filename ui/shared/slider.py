@@ -29,7 +29,7 @@ class _NoStub(ComponentMeta):
 class Slider(gr.Slider, metaclass=_NoStub):
     """`gr.Slider` that passes on any typed number, and None for an empty box."""
 
-    # As Gradio's own templates (gr.TextArea and others) do: the browser draws the class above.
+    # As in Gradio's own templates (gr.TextArea and others): the browser draws the parent class.
     is_template = True
 
     def preprocess(self, payload: float | None) -> Any:

@@ -65,7 +65,7 @@ def select_in_run(player: Player, data: Any) -> None:
     if not isinstance(number, int) and stage not in STAGES:
         return
     stages = STAGES.index(stage) + 1 if stage in STAGES else EVENTS_A_ROUND
-    if player.pace.mode == "slow":  # to look at what was clicked
+    if player.pace.mode == "slow":  # pauses at what was clicked
         player.set_pace(Pace("step", player.pace.rounds_per_second))
     place, node, token = (
         value if isinstance(value, int) else None
@@ -75,8 +75,8 @@ def select_in_run(player: Player, data: Any) -> None:
 
 
 def play_on(board: Board, session: TabSession, rewind: bool) -> Iterator[Values]:
-    """Play on in slow motion from the visitor's place; with `rewind`, go to the start; in step mode
-    playback stays paused there."""
+    """Play in slow motion from the visitor's place; with `rewind` from the start, where step mode
+    stays paused."""
 
     def frames() -> Iterator[object]:
         player, pace = session.player, session.pace
@@ -94,7 +94,8 @@ def play_on(board: Board, session: TabSession, rewind: bool) -> Iterator[Values]
 
 
 def refresh_notice(board: Board, session: TabSession) -> Any:
-    """The notice again while the log is paused; a playing run updates it with its next frame."""
+    """The notice's present value, when it polls; skipped while a run plays, whose next frame has
+    it."""
     player = session.player
     if player is not None and not player.is_paused and player.pace.mode != "step":
         return gr.skip()

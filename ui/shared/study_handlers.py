@@ -272,7 +272,7 @@ def _listed_ids(board: StudyBoard, session: TabSession, studies: Studies) -> tup
 
 
 def _progress_key(study_id: str, progress: Progress) -> tuple[object, ...]:
-    """A value that changes when this study makes progress; constant if no study is displayed."""
+    """A value that changes when this study makes progress; constant while it is not measured."""
     is_measured = study_id and study_id == progress.study_id
     return (progress.is_active, progress.done) if is_measured else ("at rest",)
 

@@ -73,7 +73,7 @@ def _auto_words(results: Results) -> str:
     nodes = next(iter(by_contestant.values()))
     many = number_of(nodes, "node")
     drafting = {cell.contestant for cell in results if not cell.contestant.startswith(PLAIN)}
-    # Others have a number of their own, so their trees may be larger.
+    # Other configurations set a number themselves, so their trees may be larger.
     where = (
         "of this study"
         if drafting <= by_contestant.keys()
@@ -114,7 +114,7 @@ def progress_value(row: Any, progress: Progress, kind: str, trouble: str = "") -
     live = progress.is_active
     is_measured = row is not None and progress.study_id == row.study_id and live
     value: dict[str, Any] = {"trouble": trouble, "ask_ms": LIVE_MS if live else REST_MS}
-    value["measured"] = measured_words(progress)  # for the header, from this very answer
+    value["measured"] = measured_words(progress)  # for the header, which shows the same count
     if row is None:
         value |= {"study": "", "state": "none", "title": f"No {KINDS[kind]} yet"}
         value["more"] = COMING[kind]

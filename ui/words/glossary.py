@@ -17,7 +17,7 @@ __all__ = ["GLOSSARY", "TOKEN_KINDS", "Quantity", "TokenKind"]
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number is shown times `scale`, with `places` decimals and the `sign` behind it."""
+    """A number is shown times `scale`, with `places` decimals, followed by `sign`."""
 
     label: str
     means: str
@@ -67,7 +67,7 @@ GLOSSARY: Mapping[str, Quantity] = MappingProxyType(
             "most one branch.",
             1,
         ),
-        # Not of the nodes: of a wide tree that is accepted whole only a part of the nodes is.
+        # Not over nodes: in a wide tree even the longest accepted branch is a part of the nodes.
         "draft_acceptance_rate": _share(
             "accepted of depth",
             "Accepted tokens over the depth of the drafts, not their nodes: of a tree a pass "

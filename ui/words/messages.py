@@ -111,7 +111,8 @@ def _notes(frame: Frame) -> list[Line]:
 
 
 def _alone_note(frame: Frame) -> list[Line]:
-    """The note that `across` had nothing to overlap with, unless a round shows that it had."""
+    """The note that `across` had nothing to overlap with, unless a round did use a draft made
+    ahead."""
     rounds = frame.view.rounds
     alone = any(is_alone(note) for line in rounds for note in line.notes)
     has_overlap = any(line.ahead for line in rounds)
@@ -146,7 +147,7 @@ def _waiting_sentence(frame: Frame) -> str:
 def _behind_sentence(frame: Frame) -> str:
     place = frame.detail if frame.pinned else frame.view.current
     here = place.round + 1 if place else 0
-    # A round that has begun is not known to be complete yet.
+    # `known_rounds` counts complete rounds; the displayed one may have only begun.
     at = f"you are at round {here} of {max(here, frame.known_rounds)}"
     stage = place.stage if place else ""
     step = f", {STAGE_WORDS[stage]}" if stage and stage != "commit" else ""
@@ -175,7 +176,7 @@ def _state_sentence(frame: Frame) -> str:
 def _speed(frame: Frame, baseline: Baseline) -> list[Line]:
     view, stats = frame.view, frame.view.stats
     ratio = baseline.speed_up(stats.tokens_per_second)
-    # The next block may say otherwise, and a part of a run is no sample of it.
+    # Not yet: further blocks may change the result, and a part of a run does not represent it.
     if frame.measuring or not (baseline.blocks or view.state == "completed"):
         return []
     if not view.drafters or not stats.num_rounds or ratio is None or not is_slower(ratio):

@@ -7,14 +7,14 @@ import re
 __all__ = ["refusal_words"]
 
 NO_PROMPT = re.compile(r"prompt is .*: a text with at least one visible character", re.DOTALL)
-# A number of the form may come as text, such as the seed; the visitor typed it like the others.
+# Some numbers of the form, such as the seed, arrive as text; they are shown without quotes too.
 QUOTED_NUMBER = re.compile(r"^(\w+) is '(-?[\d.]+)': ")
 LONG_NUMBER = re.compile(r"(?<![\w.,])\d{5,}(?![\w.,])")
 
 
 def refusal_words(message: str) -> str:
     """A message of `ConfigError.of`, readable: long limits with separators, numbers unquoted, an
-    empty prompt called so. Any other message as it is."""
+    empty prompt called so. Other messages are returned unchanged."""
     if NO_PROMPT.fullmatch(message):
         return "The prompt is empty."
     field_and_value, colon, allowed = QUOTED_NUMBER.sub(r"\1 is \2: ", message).partition(": ")

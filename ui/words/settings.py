@@ -42,8 +42,8 @@ UNLISTED = ("drafters", "record_top_k")
 
 
 PAGE_NODES = 24
-"""The node budget of `specinfer` on the page, which opens with it: with `auto` the trees depend on
-measured times, here the same request has the same trees on every machine."""
+"""The node budget of `specinfer` on the page, which opens with that preset: with `auto` the trees
+depend on measured times; with this number a request has the same trees on every machine."""
 
 
 def field_label(name: str) -> str:
@@ -128,7 +128,8 @@ def settings_line(view: View) -> str:
 
 
 def _comparable(config: SpeculationConfig, ssms: Sequence[str]) -> dict[str, Any]:
-    """A configuration with its drafters by name, without fields that have no effect."""
+    """A configuration's fields for comparison: drafters by name, and `record_top_k`, which does not
+    change the text, as 0."""
     plain = config.to_plain()
     plain["record_top_k"] = 0
     whole = {"all": list(ssms), "first": list(ssms[:1])}

@@ -22,16 +22,16 @@ __all__ = [
 ]
 
 AS_FAST = 0.99
-"""Speed-ups from this on count as equal speed: two runs of the same work differ by as much."""
+"""A speed-up of at least this is not called slower: two runs of the same work differ by as much."""
 NOISE = 1.02
 """A speed-up that exceeds the tokens per pass by this factor is noise: with drafts, an LLM pass is
 at least as slow as without."""
 FAR_APART = 2.0
-"""Repeats of one request whose highest speed-up is this many times the lowest were disturbed: 34 of
-81 recorded races beside other work were."""
+"""Repeats of one request whose highest speed-up is this many times the lowest were disturbed, as in
+34 of 81 races that were recorded while other work ran."""
 
 SINGLE = "one sample"
-"""What is said of a speed, or a ratio of speeds, of one run each."""
+"""The words for a speed, or a ratio of speeds, of one run each."""
 
 DIGITS = 2
 
@@ -47,8 +47,8 @@ def speed_up_words(ratio: Estimate, noun: str = "repeat", against: str = "") -> 
 
 
 def is_unsure(ratio: Estimate) -> bool:
-    """Whether a range of speed-ups holds 1, so that no difference from plain decoding is shown. As
-    it is printed: beside "0.54 to 1.00" nothing may be called slower."""
+    """Whether a range of speed-ups holds 1, so that no difference from plain decoding is shown. The
+    bounds are compared as printed: next to "0.54 to 1.00" nothing may be called slower."""
     return ratio.groups > 1 and round(ratio.low, DIGITS) <= 1 <= round(ratio.high, DIGITS)
 
 
@@ -68,7 +68,7 @@ def noise_words(ratio: Estimate, tokens_per_pass: float | None) -> str:
 
 def apart_words(ratio: Estimate, noun: str = "repeat") -> str:
     """That samples of one request differ too much to tell which is faster; empty where they do not,
-    where all were slower or all faster, and for prompts, whose speed-ups differ by themselves.
+    where all were slower or all faster, and for prompts, whose speed-ups differ anyway.
     `noun`: as in `speed_up_words`."""
     if noun == "prompt" or not is_unsure(ratio) or ratio.high < FAR_APART * ratio.low:
         return ""

@@ -1,5 +1,5 @@
 // The inverse of ui/report/deltas.py: the value after a change. What has not changed stays the same
-// object, and `before` is left as it is.
+// object; `before` is not modified.
 
 export function applyDelta(before, delta) {
   if (!delta.length) return before;

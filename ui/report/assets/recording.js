@@ -10,7 +10,7 @@ const STAGES = ["draft", "combine", "verify", "commit"];
 export function recordingOf(recording) {
   const base = basesOf(recording.base);
   const last = recording.stops.length - 1;
-  // The stop at which so many rounds are complete; past them all the last one, perhaps within a round.
+  // The stop at which `rounds` rounds are complete; the last stop, perhaps within a round, if there are fewer.
   const end = (rounds) => recording.ends[Math.max(0, rounds)] ?? last;
   // A long run has no stops within its rounds.
   const staged = (recording.ends[1] ?? STAGES.length) === STAGES.length;
@@ -88,7 +88,7 @@ function scrubberAt(recording, { stop, round, node, stage: last, moving, opening
   };
 }
 
-// What a selected round adds, at the stage that it has come to.
+// The values of a selected round at stage `far`, an index into STAGES; Infinity: at its last stage.
 function chosenAt(recording, number, far) {
   if (number < 0) return recording.blank;
   const chain = recording.rounds[number];
@@ -100,7 +100,7 @@ function inspectedAt(recording, selected, { number, node, far }) {
   return deltas ? chainAt(recording.rounds[number][0].inspector, deltas, far + 1) : selected.inspector;
 }
 
-// `first` with the first so many of these changes, as far as there are any.
+// `first` with the first `count` of these changes, or all if there are fewer.
 function chainAt(first, deltas, count) {
   return deltas.slice(0, count).reduce(applyDelta, first);
 }

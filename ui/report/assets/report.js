@@ -1,4 +1,4 @@
-// The report's own furniture: keys, the address, light and dark, large type, print.
+// The report's own controls: keys, the address, light and dark, large type, print.
 
 import { createBoard } from "./board.js";
 import { set } from "./dom.js";
@@ -36,7 +36,7 @@ export async function start(data) {
   set(document.body, "data-ready", true);
 }
 
-// The address leads back to the round that is shown; where a file's address is fixed, it stays.
+// The address names the round that is shown; where the browser forbids changing it, it stays.
 function addressOf({ sel }) {
   const url = new URL(location.href);
   if (sel >= 0) url.searchParams.set("round", sel + 1);
@@ -73,12 +73,12 @@ function dress() {
     find(name).addEventListener("click", () => showPressed(name, classList.toggle(own)));
   }
   find("print").addEventListener("click", print);
-  // Printing without our button prints the charts as they are, on dark ground if they were drawn dark.
+  // Printing from the browser's menu prints the charts as they are, on a dark ground if they were drawn dark.
   addEventListener("beforeprint", () => classList.replace("dark", "rp-dark-charts"));
   addEventListener("afterprint", () => classList.replace("rp-dark-charts", "dark"));
 }
 
-// On paper it is light. The charts are drawn anew for it, which takes them a moment.
+// Prints in light colours. Charts that were dark need CHARTS_DRAWN_MS to be drawn anew.
 async function print() {
   const { classList } = document.documentElement;
   const dark = classList.contains("dark");

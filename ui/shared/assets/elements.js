@@ -19,7 +19,7 @@ function heading(scope, title, className = "") {
   created.scope = scope;
   return created;
 }
-// A table that scrolls in itself, by keys too.
+// A table in a box that scrolls, with the keyboard too.
 function scroller(label, table, className = "") {
   const created = node("div", `sp-scroll ${className}`.trim(), table);
   created.tabIndex = 0;
@@ -36,8 +36,8 @@ function takeNewest() {
   if (newer) shown = value;
   return newer;
 }
-// poll(milliseconds): the server is asked as often, never at 0, while the component is visible; and at once when it comes
-// into view, or its browser tab does, since its value is old then.
+// poll(milliseconds): triggers `tick` at this interval (0: never) while the component is visible, and at once when it or
+// its browser tab comes into view, since its value is old then.
 const poll = (() => {
   let interval = 0;
   let timer = 0;

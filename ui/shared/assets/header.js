@@ -1,6 +1,6 @@
 // Chips of the loaded models, the engine's state, the switch of large type. Text nodes only.
-// Short: the letter, what sets its name apart, and in a run how many of its tokens were accepted. Hover and focus show
-// the rest.
+// A chip has the letter, the part of the name that differs from other names, and in a run how many of the drafter's tokens
+// were accepted. Hover and focus show the rest.
 function chip(model) {
   const created = node("span", "sp-chip sp-told");
   created.tabIndex = 0;
@@ -10,12 +10,12 @@ function chip(model) {
     mark.dataset.slot = model.slot % 8;
     mark.style.background = "var(--ss-slot-" + (model.slot % 8) + ")";
     created.classList.add("sp-drafter");
-    // Reserves its room: nothing moves when the first run begins.
+    // The empty score reserves its room: nothing moves when the first run begins.
     created.append(mark, node("span", "sp-name", model.short), node("span", "sp-score"));
     return created;
   }
   created.append(node("span", "sp-role", model.role));
-  // An LLM that is only called so: its size tells more than its name.
+  // An LLM whose name is just "LLM": its size is shown instead.
   if (model.short.toLowerCase() === model.role.toLowerCase()) created.append(node("span", "sp-name", model.parameters));
   else created.append(node("span", "sp-name", model.short), node("span", "sp-facts", model.parameters));
   return created;
@@ -55,7 +55,7 @@ function rowBack() {
   created.setAttribute("aria-expanded", "false");
   return created;
 }
-// For keys: past the chips, tabs and the form, to the rounds of the open tab, else to its first region that scrolls.
+// For the keyboard: past the chips, tabs and the form, to the rounds of the open tab, else to its first region that scrolls.
 function skip() {
   const visible = (selector) => [...document.querySelectorAll(selector)].find((one) => one.offsetParent !== null);
   (visible(".ss-columns") ?? visible("#tabs .ss-scroll, #tabs [role=region]"))?.focus();
@@ -90,9 +90,9 @@ function drawModels(models) {
   chips.dataset.shape = shape;
   fit();
 }
-// A line that is too long loses first the LLM's facts and the end of its name; then each count goes below its name, so that
-// all of it is shown; where that is too long too, once a run has counts, the names are lost, then the counts of proposals;
-// then drafters, those that drafted nothing first, since no picture has their letters.
+// While the line is too long, in this order: the LLM's facts and the end of its name are cut; each count goes below its
+// name; once a run has counts, names are hidden; the counts of proposals are hidden; drafters are hidden, those that drafted
+// nothing first, since no picture has their letters.
 function fit() {
   const drafters = [...chips.querySelectorAll(".sp-drafter")];
   chips.classList.remove("sp-tight", "sp-tighter", "sp-stacked", "sp-lettered");
@@ -126,7 +126,7 @@ function show(drafters, count) {
   rest.dataset.told = label;
   rest.setAttribute("aria-label", label);
 }
-// How far a study is: of a bar in sight its own figures, so that they never differ.
+// How far a study is: the figures of its progress bar if that is visible, so that both agree; else those of the value.
 function measured(value) {
   const bar = [...document.querySelectorAll(".sp-study")].find((one) => one.offsetParent !== null);
   return bar ? bar.dataset.measured : value.measured;
@@ -155,7 +155,7 @@ function draw() {
   document.documentElement.toggleAttribute("data-preset-runs", Boolean(shown.preset_runs));
 }
 // The open tab, for style sheets; chips have their counts on Live alone, so that each tab's line is fitted anew.
-// A tab of Gradio's menu gets into the line only after the one before has lost its mark.
+// A tab chosen in Gradio's overflow menu gets into the line only after the previous tab has lost `aria-selected`.
 let tabLine = null;
 function markTab() {
   const line = document.querySelector("#tabs > .tab-wrapper");

@@ -1,5 +1,5 @@
 () => {
-  // Keys of buttons, outside of inputs; each has its button, so nothing needs a key.
+  // Keys that click buttons, outside of inputs. Each key has a button on the page, so no key is needed.
   const KEYS = {
     r: "run", s: "stop", ".": "step", ",": "step-back",
     ArrowRight: "round-next", ArrowLeft: "round-previous", l: "follow",

@@ -31,7 +31,7 @@ function awaitNothing() {
   clearTimeout(patience);
   awaited = null;
 }
-// What was wrong with a link is read by the first press after it.
+// The first press hides the message about a link that was wrong.
 function onPress() {
   awaitNothing();
   if (document.querySelector("#link-said .sp-line")) document.documentElement.toggleAttribute("data-link-read", true);
@@ -91,7 +91,7 @@ function intoSight() {
   const over = new AbortController();
   const leave = () => { watched.disconnect(); over.abort(); };
   for (const name of MOVES) window.addEventListener(name, leave, { signal: over.signal, passive: true });
-  watched.observe(document.body); // what stands above it is still being drawn
+  watched.observe(document.body); // the parts above it are still being drawn
   setTimeout(leave, SETTLES_MS);
 }
 window.specscopeLink = {
@@ -101,11 +101,11 @@ window.specscopeLink = {
     follow();
     if (!initialQuery.get("run") || !(props.value || {}).run) return;
     if (tab() === "sessions") intoSight();
-    trigger("select"); // where it is under way, it is followed
+    trigger("select"); // the server follows the run if it is under way
   },
   turned: follow,
   lesson(number) { state.lesson = number; follow(); },
-  // A board's scrubber was drawn. A run that waits to begin has no name yet: no step of the history.
+  // A board's scrubber was drawn. A run in the queue has no id yet, so it is no step of the history.
   place(name, value) {
     if (!value.run && value.moving && state.places[name]?.run) return;
     state.places[name] = value;

@@ -1,4 +1,4 @@
-// Lines of the page's own words: kind by glyph and colour. Text nodes only.
+// A notice: lines of text whose kind is shown by glyph and colour. Text nodes only.
 const GLYPHS = { info: "›", good: "✔", warn: "!", error: "✕" };
 const NAMES = { info: "", good: "Good: ", warn: "Note: ", error: "Error: " };
 function line() {
@@ -33,7 +33,7 @@ function reach() {
   root.tabIndex = root.scrollHeight > root.clientHeight || [...root.children].some(cut) ? 0 : -1;
 }
 new ResizeObserver(reach).observe(root);  // in a narrower window the same words take more lines
-// Lines that expire by themselves are requested again while the notice is visible.
+// Lines that expire (`again`) are requested again while the notice is visible.
 const AGAIN_MS = 2000;
 function update() {
   takeNewest();

@@ -6,7 +6,7 @@ const GROUPS = {
 };
 const COLUMNS = [["model", "Model"], ["count", "Parameters"], ["memory", "Memory"], ["place", "Where"], ["whole", "Together"]];
 const VERDICTS = { fits: ["✔", "fits"], tight: ["✕", "does not fit"], unknown: ["?", "size not known"], loaded: ["●", "loaded"] };
-// On a narrow screen rows are drawn as cards: the roles say that it is a table all the same.
+// On a narrow screen rows are drawn as cards: with the roles it stays a table for screen readers.
 function role(name, part) {
   part.setAttribute("role", name);
   return part;
@@ -36,7 +36,7 @@ function badge({ letter, slot }) {
 function pick(label, spoken, what) {
   return button("sp-use", label, () => trigger("select", what), spoken);
 }
-// What does not fit is not to be begun; another number format or device may change that.
+// An offer that does not fit in memory cannot be begun, unless another number format or device makes it fit.
 function markFit(choice, offer) {
   choice.disabled = offer.verdict === "tight";
   if (choice.disabled) choice.title = offer.lack;

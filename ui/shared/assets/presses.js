@@ -1,6 +1,6 @@
 () => {
-  // How often Stop had been clicked when another button was. Counted at the click itself: Gradio collects a click's values
-  // first, and those of a later Stop may reach the server before them.
+  // For each click on a counted button: how often Stop had been clicked before it. Counted at the click itself: Gradio
+  // collects a click's values first, and those of a later Stop may reach the server before them.
   const COUNTED = ["live-run", "live-rerun", "live-race"];
   const waiting = Object.fromEntries(COUNTED.map((id) => [id, []]));
   let stops = 0;

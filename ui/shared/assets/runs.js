@@ -1,4 +1,4 @@
-// Past runs as a table; a row opens its run, with keys its button does. Text nodes only.
+// Past runs as a table; a click on a row opens its run, and so does the row's button. Text nodes only.
 const USUAL = "temperature 0";
 const MARKS_PX = 4;
 const GLYPHS = { completed: "✔", running: "…", cancelled: "■", failed: "✕", interrupted: "⚡" };
@@ -24,7 +24,7 @@ function pressRow(event, run) {
   const dragged = down && Math.hypot(event.clientX - down.clientX, event.clientY - down.clientY) > MARKS_PX;
   if (!dragged && !event.target.closest("button, a, input")) openRun(run);
 }
-// What differs comes first: the configuration, of a study its point; the prompt is below.
+// What differs comes first: the configuration, or the point of a study's run; the prompt is below.
 function textCell(run, mean) {
   const name = `${run.title}, ${run.mean} ${mean}, ${run.when}: ${run.prompt}`;
   const open = button("sp-open", node("b", "", run.title), () => openRun(run), name);
@@ -33,7 +33,7 @@ function textCell(run, mean) {
   const settings = run.sampling === USUAL ? null : node("span", "sp-col-settings", run.sampling + " · ");
   const thinned = run.thinned ? node("span", "sp-thinned", "thinned · ") : null;
   const speed = run.speed ? node("span", "sp-run-speed", run.speed + " · ") : null;
-  // The last ones are those that a narrow list cuts.
+  // The last parts are cut off in a narrow list.
   const facts = node("div", "sp-run-facts", status, speed, settings, thinned, run.prompt, ...[run.repeat, run.drafters].filter(Boolean).map((part) => " · " + part));
   facts.title = `${run.when}${run.repeat ? `, ${run.repeat}` : ""}. ${[run.tokens, run.passes].filter(Boolean).join(" in ")}, ${run.speed}. ${run.settings}, ${run.sampling}. Drafters: ${run.drafters}`;
   const note = run.note ? node("span", "sp-note", "✎ " + run.note) : null;
@@ -48,11 +48,11 @@ function row(run, { selected, mean }) {
   created.addEventListener("click", (event) => pressRow(event, run));
   if (run.id === selected) {
     created.setAttribute("aria-current", "true");
-    created.inert = document.documentElement.hasAttribute("data-choosing"); // it is no second run of itself
+    created.inert = document.documentElement.hasAttribute("data-choosing"); // a run is not compared with itself
   }
   return created;
 }
-// Gradio's own buttons: it changes them only together with their properties.
+// These buttons are Gradio's, which overwrites `disabled` only when it updates a button's properties.
 function offerPages({ page = 1, pages = 1 }) {
   for (const [name, isLast] of [["previous", page <= 1], ["next", page >= pages]]) {
     const turn = document.querySelector(`#sessions-${name}`);
