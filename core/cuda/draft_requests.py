@@ -30,7 +30,7 @@ from core.trees.tree import ROOT
 
 __all__ = ["DraftRequests", "DraftRow", "expands", "host_draft", "present_nodes", "write_inputs"]
 
-# Nodes of a full expansion that one pass drafts.
+# Most nodes of a full expansion that a pass drafts.
 MAX_SSM_NODES = 64
 
 
@@ -98,7 +98,8 @@ class DraftRequests:
 
     @cached_property
     def width(self) -> int:
-        """Unread tokens per row that the pass reads, padded: at least all that a round commits."""
+        """Unread tokens per row that the pass reads, padding included: at least as many as a round
+        can commit."""
         least = max(len(self.layout.shape) + 1, *(len(row.unread) for row in self.rows))
         # One of a few widths, so that few graphs serve all rounds.
         return next(width for width in WIDTHS if width >= least)

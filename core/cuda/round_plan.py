@@ -84,8 +84,8 @@ class RoundPlan:
 def plan_round(
     states: Sequence[RoundState], llm: ModelGroup, drafting: Drafting
 ) -> RoundPlan | None:
-    """The plan of a round of these states, none of them pipelined; None if it cannot run as one.
-    Opens drafters at their first request: they read the prompt here."""
+    """The plan of a round of these states, none of them pipelined; None if the round has to run
+    step by step. Opens a drafter at its first draft request: it reads the prompt here."""
     if not states or not all(map(_fits_device_round, states)):
         return None
     rules = {(one.speculation.verify, one.request.sequence.sampling.distribution) for one in states}
@@ -137,7 +137,7 @@ class RoundResult:
     forward: Timed
 
     def fill_verdicts(self) -> None:
-        """Fills in each state's verdict; the host has combined its drafts into one tree before.
+        """Fills in each state's verdict. Needs their drafts, combined on the host.
 
         Raises EngineError if a path differs in length from what was committed on the device.
         """

@@ -50,7 +50,7 @@ class IdleTime:
         state.between_ms = (max(0.0, gap) + behind) * 1000
 
     def end(self) -> None:
-        """The round is over and its events are emitted."""
+        """Call when the round is over and its events are emitted."""
         state = self._state
         # The next round of another run must not inherit it.
         self._run_id = "" if state is None else state.request.run_id

@@ -23,8 +23,8 @@ Similarity = Callable[[Sequence[int], Sequence[int]], tuple[float, ...]]
 
 
 def embedding_similarity(llm: LanguageModel) -> Similarity:
-    """The cosine of the LLM's input embeddings of two tokens (CoSine's accuracy of a draft);
-    without access to embeddings 1 for equal tokens, else 0."""
+    """The cosine of the LLM's input embeddings of two tokens (CoSine's accuracy of a draft). If the
+    LLM gives no access to its embeddings: 1 for equal tokens, else 0."""
 
     @torch.inference_mode()
     def cosine(drafted: Sequence[int], committed: Sequence[int]) -> tuple[float, ...]:
@@ -78,7 +78,7 @@ def _evidence(draft: Draft, committed: tuple[int, ...], similarity: Similarity) 
 
 
 def routing_record(state: RoundState) -> tuple[RoutedDrafter, ...]:
-    """Each SSM's part in the round and its score after it, in the run's order."""
+    """Each routed SSM's role in the round and its score after it, in the order of drafters."""
     request, route = state.request, state.route
     if request.router is None or route is None:
         return ()

@@ -126,8 +126,8 @@ def release_memory() -> None:
 
 
 def trim_heap() -> None:
-    """Returns freed heap memory to the system: after unloading a 134 MB model 140 MB stayed in the
-    heap."""
+    """Returns freed heap memory to the system. Without it, 140 MB stayed in the heap after a model
+    of 134 MB was unloaded."""
     trim = _glibc("malloc_trim")
     if trim is not None:
         trim(0)
@@ -182,7 +182,8 @@ def _indexed_files(index: Path) -> list[Path]:
 
 
 def _stored_parameters(file: Path) -> int:
-    """From the header; without one estimated from the file's size in 16-bit numbers."""
+    """Number of parameters in a file: from its header, else estimated as 16-bit numbers from its
+    size."""
     if file.suffix == ".safetensors":
         try:
             with safe_open(file, framework="numpy") as tensors:
@@ -196,8 +197,8 @@ def _stored_parameters(file: Path) -> int:
 
 
 def _pickled_parameters(file: Path) -> int | None:
-    """From a pickle of tensors, read without their data; tied weights count once. None for other
-    contents."""
+    """Number of parameters in a pickle of tensors, read without their data; tied weights count
+    once. None for other contents."""
     try:
         tensors = torch.load(file, map_location="meta", weights_only=True)
         sizes: dict[int, int] = {t.untyped_storage()._cdata: t.numel() for t in tensors.values()}

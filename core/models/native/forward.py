@@ -327,8 +327,9 @@ class _WorkerPool:
         arena: KVArena,
         logits: Array,
     ) -> None:
-        """One pass at a time: passes share buffers, and two at once would deadlock at a barrier.
-        `model`: shape, parts of an activation, calls, and the reduction between calls."""
+        """Runs a pass. Only one runs at a time: passes share buffers, and two at once would
+        deadlock at a barrier. `model`: shape, parts of an activation, calls, and the reduction
+        between calls."""
         shape, parts, segments, reduce = model
         tokens, back = len(inputs.tokens), round_up(shape.hidden, BLOCK)
         sizes = tokens, len(inputs.full) // tokens, self.workers
@@ -372,7 +373,7 @@ class _WorkerPool:
             if not completed:
                 arrived[0] = ABANDONED
             if arrived[0] >= ABANDONED:
-                self._buffers = BufferCache()  # threads still write to the old buffers
+                self._buffers = BufferCache()  # other threads may write to the old buffers
                 wait(parts)
         if arrived[0] >= ABANDONED:
             for one in parts:
