@@ -102,8 +102,8 @@ class DeviceRound:
         groups = [(plan.llm, plan.extents[0])]
         if plan.requests is not None:
             groups.append((plan.requests.group, plan.extents[1]))
-        # Arenas grow before a graph is chosen: the key holds their sizes, since a graph of an arena
-        # that has grown since is void.
+        # Arenas grow before a graph is chosen. Their sizes are part of the key: a graph captured
+        # before an arena grew would use the arena's old tensors.
         arenas = tuple((id(group.arena), *group.reserve(extent)) for group, extent in groups)
         key = (*plan.key, arenas)
         if len(self._graphs) >= MAX_GRAPHS and key not in self._graphs:

@@ -61,7 +61,7 @@ class DraftGraphs:
         if requests is None or not requests.is_supported:
             return {}
         graphs = self._groups.get(names := frozenset(by_ssm))
-        # Models may have been stacked, or their arena replaced, since.
+        # Since the graphs were made, models may have been stacked, or their arena replaced.
         if graphs is None or graphs.group != requests.group:
             pool = GraphPool(capture=self._capture)
             graphs = self._groups[names] = _GroupGraphs(requests.group, pool)

@@ -92,7 +92,7 @@ class DraftPass:
         # (rows, 1, V) after each root.
         text = self.view.text_logits(inputs["tokens"], inputs["first"], inputs["count"])
         logits = self._pad_vocabulary(text)
-        # Which of a level's parents may have children: the root always.
+        # Which parents of a level may have children; the root always may.
         expands = torch.ones_like(start, dtype=torch.bool)[:, None]
         levels: list[tuple[torch.Tensor, ...]] = []
         # Unrolled while capturing: every level is a fixed part of the graph.

@@ -25,14 +25,14 @@ from core.words import number_of
 
 __all__ = ["RoundPlan", "RoundResult", "fill_drafts", "plan_round"]
 
-# Nodes of all SSMs' trees side by side, duplicates included.
+# Most nodes of all SSMs' trees side by side, duplicates included.
 MAX_ROUND_NODES = 64
 
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """`states`: one per row, in order; `llm`: the group of the LLM alone; `requests`: of all SSMs,
-    None if none drafts."""
+    """`states`: one per row, in order; `llm`: the group of the LLM alone; `requests`: the draft
+    requests of all SSMs, None if none drafts."""
 
     states: tuple[RoundState, ...]
     llm: ModelGroup
@@ -73,7 +73,8 @@ class RoundPlan:
 
     @property
     def inputs_key(self) -> tuple[object, ...]:
-        """Equal for plans whose inputs are the same: of the same runs at the same positions."""
+        """Equal for plans whose inputs are the same: of the same runs at the same positions, with
+        the same numbers of tokens read and shapes of drafts."""
         positions = tuple(
             (state.request.sequence.run_id, state.root_position) for state in self.states
         )
@@ -137,7 +138,7 @@ class RoundResult:
     forward: Timed
 
     def fill_verdicts(self) -> None:
-        """Fills in each state's verdict. Needs their drafts, combined on the host.
+        """Fills in each state's verdict. Needs the states' `combined`, made on the host.
 
         Raises EngineError if a path differs in length from what was committed on the device.
         """

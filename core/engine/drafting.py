@@ -149,8 +149,8 @@ class Drafting:
                         state.request.drop_drafter(index, error)
 
     def begin_remote_ahead(self, states: Sequence[RoundState]) -> None:
-        """Requests drafts for the next round from the drafter nodes, beside the verification
-        of these trees."""
+        """Requests drafts for the next round from the drafter nodes, to be made while these trees
+        are being verified."""
         if self._remote is not None:
             self._remote.begin_ahead([(state, plan_draft_requests(state, 1)) for state in states])
 

@@ -64,7 +64,7 @@ __all__ = ["Engine"]
 # Tokens of a prompt that a pass over pipeline stages reads: a rank waits a limited time for the
 # stages before it.
 STAGES_CHUNK = 64
-# A round sleeps for `wire_ms`, and a run is cancelled between two rounds only.
+# Limited, since a round sleeps for `wire_ms`, and a run is cancelled only between two rounds.
 LONGEST_WIRE_MS = 1000.0
 
 
@@ -146,7 +146,7 @@ class Engine:
 
     @schedule.setter
     def schedule(self, name: str) -> None:
-        # From the next round on: another thread may be running one.
+        # Takes effect in the next round: another thread may be running one.
         if name not in self._schedules:
             self._schedules[name] = BatchSchedule(name, self.costs)
         self._schedule = self._schedules[name]

@@ -96,10 +96,10 @@ class DraftPool:
             del self._states[state.request.run_id]
         ready_ids = [state.request.run_id for state in ready]
         others = [one for one in others if one.run_id not in ready_ids]
-        # Two drafts of one run can never wait at once: the second would start from an unknown text.
+        # A run never has two drafts in the pool: the second would start from an unknown text.
         with_draft = {state.request.run_id for state in ready} | self._states.keys()
         without_draft = [one for one in across if one.run_id not in with_draft]
-        # Nothing to verify yet: the first group is drafted before the pass, as in a serial round.
+        # With nothing to verify yet, the first group is drafted before the pass, as when serial.
         first = [] if ready else without_draft[:batch]
         # The pool has at most one batch: then drafting pauses until the LLM has verified it.
         room = max(0, batch - len(self._states))

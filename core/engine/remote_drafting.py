@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["PartialAudition", "PlannedDrafts", "RemoteDrafting", "TakesAudition"]
 
 LEAST_WAIT_S, WAIT_PASSES = 1.0, 4.0
-"""A round waits for a drafter node at most for the longer of these: seconds, and rounds without
-drafts."""
+"""A round waits for a drafter node at most LEAST_WAIT_S seconds or the time of WAIT_PASSES rounds
+without drafts, whichever is longer."""
 AUDITIONS = 4
 """Auditions of a run that a drafter node may miss; then the choice is among the SSMs that were
 scored. A node's first deadline is short, and includes reading the prompt."""
@@ -126,9 +126,9 @@ class RemoteDrafting:
         places = [self._pool.place_of(one.name) for one in ssms]
         within = [one for one in requests if is_model_free(one.name)]
         for request, place in zip(ssms, places, strict=True):
-            # In proportion to the SSMs on that machine.
+            # In proportion to the number of SSMs on that machine.
             budget = request.budget * places.count(place) // len(places)
-            # A kind that spends its budget by score is cut while it drafts.
+            # A draft that spends its budget by score, or a fused one, is cut while it is made.
             free = draft_kind(request.kind).by_score or draft_kind(request.kind).fused
             shape = request.shape if free else cut_shape(request.shape, budget)
             if budget:

@@ -40,8 +40,8 @@ TargetTokensFiller = Callable[[Sequence[RoundState], Callable[[RoundState], Veri
 
 
 class RoundSteps:
-    """The four steps over one engine's models. `fill_target_tokens`: of an engine that runs whole
-    rounds on the device, else None."""
+    """The four steps over one engine's models. `fill_target_tokens`: the DeviceRound's, None if the
+    engine has none."""
 
     def __init__(
         self,

@@ -71,15 +71,16 @@ class ActiveRequest:
     max_tree_nodes: int | None  # None: uncut
     open_drafters: set[int] = field(default_factory=set)
     lost_drafters: set[int] = field(default_factory=set)  # drafters that failed
-    # For the next round: spans of prefill and auditions, sentences for its event, its drafts.
+    # For the next round: spans of the prefill and of auditions, notes for its last event, drafts
+    # made ahead.
     timings: list[Timed] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     ahead_drafts: AheadDrafts | None = None
-    # The token likelihoods that `weights` have observed.
+    # How far `weights` have observed each drafter's likelihoods of the text's tokens.
     likelihood_history: LikelihoodHistory = field(default_factory=LikelihoodHistory)
     router: Router | None = None  # chooses among `routed_ssms`; None: all of them draft
     routed_ssms: frozenset[str] = frozenset()
-    had_audition: bool = False  # before the first draft; also if it was not needed
+    had_audition: bool = False  # before the first draft; True also if none is needed
     # The scheduler's: its grant, the load of the shared pass, rounds since the request was last
     # verified, mean tree nodes per level, and a decision that no draft has followed yet.
     grant: Grant = FREE

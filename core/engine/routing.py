@@ -19,7 +19,7 @@ from core.trees.tree import ROOT
 __all__ = ["Similarity", "embedding_similarity", "observe_route", "routing_record"]
 
 Similarity = Callable[[Sequence[int], Sequence[int]], tuple[float, ...]]
-"""(drafted, committed tokens) -> their similarity, position by position, as far as both go."""
+"""(drafted, committed tokens) -> their similarity by position, up to the end of the shorter."""
 
 
 def embedding_similarity(llm: LanguageModel) -> Similarity:
@@ -58,7 +58,7 @@ def observe_route(
             num_accepted=len(state.verdict.path),
             num_tokens=len(committed),
             share_ms=share_ms,
-            # A round without a draft request to a routed SSM is no evidence about them.
+            # A round without a draft request to a routed SSM is no evidence about routed SSMs.
             routed=route if any(one.name in route for one in state.draft_requests) else (),
             drafts=drafts,
             log_probs=state.log_probs,

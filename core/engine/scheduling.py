@@ -142,7 +142,7 @@ class BatchSchedule:
         }
         # Rules that read q need every drawn node: dropping unlikely ones would bias the text.
         may_cut = [not verify_rule(state.speculation.verify).reads_q for state in states]
-        # chances[i][j]: P(node j of request i is accepted), as its drafters see it.
+        # chances[i][j]: P(node j of request i is accepted), estimated by its drafters.
         droppable = [each if cut else [] for each, cut in zip(chances, may_cut, strict=True)]
         context = sum(state.root_position for state in states) // max(1, len(states))
         budget = self._scheduler.budget(droppable, context)
@@ -185,7 +185,7 @@ class BatchSchedule:
             )
 
     def end_round(self, states: Sequence[RoundState]) -> None:
-        """Reports the measured round to the scheduler; `plan` has begun it."""
+        """Reports the round, measured from the beginning of `plan` on, to the scheduler."""
         if self._scheduler is None or not states:
             return
         spans = [t for state in states for t in state.timings if t.start >= self._began]

@@ -72,8 +72,8 @@ class LiveRun:
     """A request that is being decoded. `num_tokens`: generated, of at most `max_tokens`.
     `max_tree_nodes`: its node budget, None if uncut.
 
-    `round`: the number of its last round, -1 before the first. In it: the nodes verified and
-    accepted, the time of the LLM's pass and of the drafters, and the scheduler's part.
+    `round`: the number of its last round, -1 before the first. Of that round: the nodes verified
+    and accepted, the time of the LLM's pass and of the drafters, and the scheduler's part.
     `num_waited`: rounds of other requests since then.
     """
 

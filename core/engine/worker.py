@@ -89,7 +89,7 @@ class Run:
         self.cancel_requested = True
 
     def deliver(self, event: Event) -> None:
-        """For the worker's thread: passes an event to the tap, then to the reader."""
+        """Called in the worker's thread: passes an event to the tap, then to the reader."""
         if self._tap is not None and self.tap_error is None:
             try:
                 self._tap(event)
@@ -136,7 +136,7 @@ class Worker:
     def submit(self, request: Request, tap: Tap | None = None) -> Run:
         """Queues a request. Raises ConfigError or ContextLengthError at once, EngineClosedError
         after `close`."""
-        # Before the prompt is tokenized, which takes long.
+        # Checked before the prompt is tokenized, which may take long.
         self._refuse_if_closed()
         refuse_oversized(self.engine.models, request)  # tokenizing it would delay other callers
         sequence = self.engine.prepare(request)

@@ -88,7 +88,7 @@ class TemplateProcess:
     def _ensure_started(self) -> None:
         if self._process is None or self._process.poll() is not None:
             self._kill()
-            # -P: files beside the program must not shadow libraries.
+            # -P: files in the program's folder must not shadow libraries.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", str(PROGRAM)],
                 stdin=subprocess.PIPE,

@@ -11,10 +11,10 @@ import torch
 
 __all__ = ["Fingerprint", "fingerprint_of", "identity_of"]
 
-# At least so many values of a weight are digested, or all, and less than twice as many.
+# Of a larger weight at least this many values are digested, and fewer than twice as many.
 FINGERPRINT_VALUES = 256
-# By bytes of a value: the integers that its bits are added up as. Their sum, unlike that of floats,
-# is the same in any order.
+# Integer types by bytes of a value. A weight's values are added up as integers of the same bits:
+# the sum, unlike that of floats, is the same in any order.
 BITS = MappingProxyType({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64})
 # Configuration fields that do not change a text, or depend on device and dtype.
 NOT_IDENTITY = (

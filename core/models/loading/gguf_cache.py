@@ -56,7 +56,7 @@ CACHE_VARIABLE = "SPECSCOPE_CACHE"
 FORMAT = 1  # of a cache folder; folders of another format are written again
 RECORD = "dequantized.json"
 WEIGHTS = "model.safetensors"
-# Bytes of the largest files of the cache that are compared by hash; of others the size is compared.
+# Cached files of up to this many bytes are compared by size and hash, larger ones by size.
 SMALL_FILE = 16 << 20
 EXACT_DTYPES = (torch.bfloat16, torch.float16)
 # Numbers in the largest table that a file's metadata may describe.
@@ -305,7 +305,7 @@ def _dequantize(file: Path, header: GgufHeader, folder: Path, say: Say) -> tuple
 @contextlib.contextmanager
 def _isolate_file(file: Path, folder: Path) -> Iterator[dict[str, Any]]:
     """Arguments for transformers to read the file in a folder without other files, since it would
-    also read, for example, tokenizer settings beside the file."""
+    also read, for example, tokenizer settings in the file's folder."""
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
         (Path(place) / file.name).symlink_to(file.resolve())
         yield {

@@ -282,6 +282,7 @@ class CompiledForward:
         weights, layers = self._weights, self._shape.layers
         size = self._head_offset // layers
         for step in range(layers + 1):
+            # After the last layer only the head's matrix is left.
             at_step = weights._replace(matrices=weights.matrices[step * size :])
             yield at_step, (step, step + 1, ATTENTION_HALF)
             if step < layers:  # the last step is the head
@@ -372,6 +373,7 @@ class _WorkerPool:
         finally:
             if not completed:
                 arrived[0] = ABANDONED
+            # Threads that arrive after a failure still add to the count.
             if arrived[0] >= ABANDONED:
                 self._buffers = BufferCache()  # other threads may write to the old buffers
                 wait(parts)

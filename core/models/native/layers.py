@@ -238,7 +238,8 @@ def begin_residual(shape, w, inputs, member, span, s, x, steps, w_at, v_at):
         at = layout(shape, w_at, v_at)
         add_residual_rows(shape, w, at.out_bias, at, span, s, x)
     elif steps[2] == ATTENTION_HALF:
-        # The last call ended with the MLP of the layer before.
+        # The last call ended with the MLP of the layer before. Its vectors begin one layer's length
+        # earlier: `v_end` of a layout at 0.
         at = layout(shape, w_at, v_at - layout(shape, zero, zero).v_end)
         add_residual_rows(shape, w, at.down_bias, at, span, s, x)
 
@@ -298,6 +299,7 @@ def run_members(shape, w, inputs, store, s, logits, steps, workspace, part):
     # Always int64: numba would compile every callee again for another type.
     zero = np.int64(0)
     stage, num_outputs, w_at = zero, zero, zero
+    # `w.matrices` begins with those of the first step, `w.vectors` with those of layer 0.
     v_at = steps[0] * layout(shape, zero, zero).v_end
     for m in range(shape.members):
         span = (inputs.first[m], inputs.first[m + 1] - inputs.first[m])

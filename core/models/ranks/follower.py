@@ -185,7 +185,7 @@ def follow() -> int:
 
 def _exit_when_stdin_closes() -> None:
     """Ends this process, even in a collective, once the leader's process has ended and so closed
-    the pipe. Removes the temporary folder, which a killed leader leaves behind."""
+    the pipe. Removes the temporary folder, which a killed leader cannot remove."""
     sys.stdin.buffer.read()
     shutil.rmtree(Path(os.environ[STORE_VARIABLE]).parent, ignore_errors=True)
     os._exit(0)

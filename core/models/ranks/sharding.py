@@ -105,8 +105,9 @@ def checked_shard(
     module: Any, info: ModelInfo, split: RankSplit, group: RankGroup, barrier: Callable[[], None]
 ) -> HfModel:
     """The shard as a LanguageModel. Called on every rank: each makes the same passes in the same
-    order. `barrier` returns when all ranks have called it; unlike collectives it has no timeout,
-    since ranks take different times to read and compile. Raises the errors of `checked_model`."""
+    order. `barrier` returns when all ranks have called it; the timeout of collectives does not
+    apply to it, since ranks take different times to read and compile. Raises the errors of
+    `checked_model`."""
     barrier()
     if split.split == "pp":
         stage = module._pp_stage

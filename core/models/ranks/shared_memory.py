@@ -103,6 +103,7 @@ class SharedMemory:
     def _slots_of(self, part: torch.Tensor) -> list[torch.Tensor]:
         key = self._step % 2, part.dtype, part.shape
         if key not in self._slots:
+            # After the counters come the slots of even steps by rank, then those of odd steps.
             first = self._count * (PADDING + key[0] * CAPACITY)
             # Reused by later passes: inference tensors could not be written outside that mode.
             with torch.inference_mode(mode=False):
