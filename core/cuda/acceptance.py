@@ -106,7 +106,7 @@ def accepted_paths(
 def deepest_nodes(
     matches: torch.Tensor, depths: torch.Tensor, ancestors: torch.Tensor
 ) -> AcceptedPaths:
-    """The deepest node for which, as for all its ancestors, `matches` (rows, n) is true; the first
+    """The deepest node that `matches` (rows, n) marks and whose ancestors it all marks; the first
     of equally deep ones. `depths` (rows or 1, 1 + n)."""
     # The root always matches.
     matches = torch.nn.functional.pad(matches, (1, 0), value=True)

@@ -99,7 +99,7 @@ class DraftPool:
         # A run never has two drafts in the pool: the second would start from an unknown text.
         with_draft = {state.request.run_id for state in ready} | self._states.keys()
         without_draft = [one for one in across if one.run_id not in with_draft]
-        # With nothing to verify yet, the first group is drafted before the pass, as when serial.
+        # Nothing is ready: the first group is drafted before the pass, as in a serial round.
         first = [] if ready else without_draft[:batch]
         # The pool has at most one batch: then drafting pauses until the LLM has verified it.
         room = max(0, batch - len(self._states))

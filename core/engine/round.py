@@ -213,8 +213,8 @@ class RoundSteps:
             request.ahead_drafts = next_drafts
             self._drafting.commit(state, committed)
         state.timings.append(Timed("commit", "commit", start, time.perf_counter()))
-        # After the commit's span is added, whose time counts as the round's; before the request's
-        # spans are (prefill, auditions), whose time does not.
+        # The commit's span, added above, counts in the round's time; the request's spans (prefill,
+        # auditions), added below, do not.
         outcome = round_outcome(state, committed, num_in_pass)
         # A round in which the scheduler allowed no draft is no evidence for a policy.
         if state.grant.length != 0:

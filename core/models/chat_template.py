@@ -27,8 +27,8 @@ PROGRAM = Path(__file__).with_name("template_program.py")
 PATIENCE_S = 2.0
 # Time limit for the program to import its libraries.
 START_PATIENCE_S = 60.0
-# The process is killed this long after PATIENCE_S: not on every system can the program limit its
-# own time.
+# The process is killed this long after PATIENCE_S, since on some systems the program cannot limit
+# its own time.
 GRACE_S = 1.0
 
 
