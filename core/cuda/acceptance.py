@@ -1,9 +1,9 @@
 """`greedy` and `match` acceptance of whole trees over tensors, for captured rounds and for several
 trees at once with one copy to the host.
 
-The LLM's token at a node does not depend on the tree: all nodes are compared at once with the LLM's
-token at their parent, and a node is accepted if it and all its ancestors match. A walk would wait
-for a copy from the device at each node.
+The LLM's own token after a node depends only on the path to that node. So all nodes are compared at
+once with the LLM's token after their parent, and a node is accepted if it and all its ancestors
+match. A walk from node to node would wait for a copy from the device at each node.
 """
 
 from __future__ import annotations
@@ -68,10 +68,11 @@ def target_outputs(
 ) -> TargetOutputs:
     """From the LLM's logits (rows, 1 + n, V), float32. The token is the arg max; with `bases`
     (rows, 1 + deepest), the noise hashes of the positions after the root, it is the arg max of
-    log p + G."""
+    log p + G, G: Gumbel noise."""
     # (rows, 1): with an index (rows, n) it selects for each node from its own tree.
     tree_index = torch.arange(len(logits), device=logits.device)[:, None]
-    # Greedy needs no processing: the arg max is p's, and the reported probability is the softmax.
+    # Greedy needs no processing: p's only token is the arg max of the logits, and the reported
+    # probability is their softmax.
     scores = logits
     if not sampling.greedy:
         scores = process_logits(logits.flatten(0, 1), sampling).view(logits.shape)
@@ -105,8 +106,8 @@ def accepted_paths(
 def deepest_nodes(
     matches: torch.Tensor, depths: torch.Tensor, ancestors: torch.Tensor
 ) -> AcceptedPaths:
-    """The deepest node that `matches` (rows, n) with all its ancestors; the first of equally deep
-    ones. `depths` (rows or 1, 1 + n)."""
+    """The deepest node that `matches` (rows, n) marks and whose ancestors it all marks; the first
+    of equally deep ones. `depths` (rows or 1, 1 + n)."""
     # The root always matches.
     matches = torch.nn.functional.pad(matches, (1, 0), value=True)
     # accepted[u]: each v matches or is not an ancestor of u.
@@ -130,7 +131,8 @@ def is_batchable(state: RoundState) -> bool:
 def fill_target_tokens(
     states: Sequence[RoundState], case_of: Callable[[RoundState], VerifyInput]
 ) -> None:
-    """Fills in `target_tokens` of the states that are batchable, one step for each sampling."""
+    """Fills in `target_tokens` of the states that are batchable, in one batch for each verification
+    rule and sampling."""
     # One call processes logits with one temperature, top-k and top-p.
     groups: dict[tuple[str, SamplingParams], list[RoundState]] = {}
     for state in states:
@@ -146,7 +148,8 @@ def fill_target_tokens(
 
 @torch.inference_mode()
 def batched_target_tokens(rule: str, cases: Sequence[VerifyInput]) -> list[TargetTokens]:
-    """The LLM's tokens on each tree by `greedy` or `match`; all have the same sampling."""
+    """The LLM's tokens on each tree by `rule`, `greedy` or `match`; all cases have the same
+    sampling."""
     widths = [len(case.target) for case in cases]
     inputs = _send_trees(cases, max(widths), with_noise=rule == "match").device
     logits = _pad_logits([case.target.logits for case in cases])

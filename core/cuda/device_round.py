@@ -35,7 +35,8 @@ __all__ = ["DeviceRound", "RoundResult"]
 
 
 class DeviceRound:
-    """`capture`: as CUDA graphs; else eagerly. Takes over the batched drafting of the SSM pool."""
+    """Runs rounds of the LLM and of `drafting`: as CUDA graphs with `capture`, else eagerly. Also
+    sets `SsmPool.batched`, so that rounds that run step by step draft with DraftGraphs."""
 
     def __init__(self, llm: LanguageModel, drafting: Drafting, *, capture: bool) -> None:
         self._llm = model_group_of([llm])
@@ -52,29 +53,31 @@ class DeviceRound:
         """Runs the round and fills in each state's drafts; verdicts follow with `fill_verdicts`.
         None, with nothing changed, if the round has to run step by step."""
         plan = self._plan(states)
-        # Used or dropped: a round that does not match has written past the committed slots only.
+        # The started round is used if its inputs are this plan's, else dropped: it has written past
+        # the committed slots only.
         started, self._started = self._started, None
         if plan is None:
             return None
-        # Same runs, positions and read texts: the inputs were the same.
+        # The same runs, positions and counts of tokens read: the same inputs.
         if started is not None and started.inputs_key == plan.inputs_key:
             return started.graph.finish(plan)
         graph = self._launch_draft(plan)
         if graph is None:
             return None
-        # Two graphs: the clock's mark between them divides the time into drafting and verifying.
+        # Two graphs: the clock's mark between them separates the times of drafting and verifying.
         graph.launch_verify()
         return graph.finish(plan)
 
     @torch.inference_mode()
     def begin(self, states: Sequence[RoundState]) -> None:
-        """Launches the next round without waiting for it. If `run` is then called with others,
-        it is discarded: all that it wrote is past the committed length of the KV rows."""
+        """Launches the next round without waiting for it. If `run` is then called with other
+        states, that round is discarded: all that it wrote is past the committed length of the KV
+        rows."""
         plan = self._plan(states)
         graph = None if plan is None else self._launch_draft(plan)
         if plan is None or graph is None:
             return
-        with suppress(*MODEL_FAULTS):  # `run` meets the error again, and raises it
+        with suppress(*MODEL_FAULTS):  # `run` launches it again, and raises the error
             graph.launch_verify()
             self._started = _StartedRound(plan.inputs_key, graph)
 
@@ -99,7 +102,8 @@ class DeviceRound:
         groups = [(plan.llm, plan.extents[0])]
         if plan.requests is not None:
             groups.append((plan.requests.group, plan.extents[1]))
-        # Room is made before a graph is chosen; arenas that grew are part of the key.
+        # Arenas grow before a graph is chosen. Their sizes are part of the key: a graph captured
+        # before an arena grew would use the arena's old tensors.
         arenas = tuple((id(group.arena), *group.reserve(extent)) for group, extent in groups)
         key = (*plan.key, arenas)
         if len(self._graphs) >= MAX_GRAPHS and key not in self._graphs:
@@ -157,7 +161,7 @@ class _RoundGraph:
 
     def launch_draft(self, plan: RoundPlan) -> None:
         """Sends the inputs and launches drafting."""
-        # A clock for each launch: the last one's times may not have been read yet.
+        # A new clock: the times of the previous launch may not have been read yet.
         self._clock = DeviceClock(plan.llm.forward.device)
         self._send(plan)
         self._clock.mark()

@@ -37,7 +37,7 @@ __all__ = ["DraftGraphs", "draft_pass_of", "draft_spans"]
 
 
 class DraftGraphs:
-    """`capture`: as CUDA graphs; else eagerly. `vocab_size` is the LLM's."""
+    """Passes run as CUDA graphs with `capture`, else eagerly. `vocab_size` is the LLM's."""
 
     def __init__(self, ssms: Mapping[str, SsmDrafter], vocab_size: int, *, capture: bool) -> None:
         self._ssms = ssms
@@ -46,9 +46,10 @@ class DraftGraphs:
         self._groups: dict[frozenset[str], _GroupGraphs] = {}
 
     def draft(self, by_ssm: Mapping[str, Sequence[DraftRequest]]) -> dict[str, Drafts]:
-        """Drafts by SSM, in one pass or in one pass each; SSMs that are not served are left out."""
+        """Drafts by SSM, or its error: in one pass of all SSMs, else in a pass for each; SSMs that
+        are not served are left out."""
         drafts = self._in_one_pass(by_ssm) if by_ssm else {}
-        # Without a common stack, or with an SSM that is not supported: one pass each.
+        # Without a common stack, or with an SSM that is not supported: a pass for each.
         if drafts or len(by_ssm) < 2:
             return drafts
         for name, requests in by_ssm.items():
@@ -60,14 +61,14 @@ class DraftGraphs:
         if requests is None or not requests.is_supported:
             return {}
         graphs = self._groups.get(names := frozenset(by_ssm))
-        # Models may have been stacked, or their arena replaced, since.
+        # Since the graphs were made, models may have been stacked, or their arena replaced.
         if graphs is None or graphs.group != requests.group:
             pool = GraphPool(capture=self._capture)
             graphs = self._groups[names] = _GroupGraphs(requests.group, pool)
         try:
             drafts = graphs.draft(requests)
         except MODEL_FAULTS as error:
-            # One pass, one failure: every SSM in it is dropped.
+            # An error does not tell which SSM of the pass has failed: it counts for all of them.
             return dict.fromkeys(by_ssm, error)
         by_name: dict[str, list[Draft]] = {name: [] for name in by_ssm}
         for row, draft in zip(requests.rows, drafts, strict=True):
@@ -163,8 +164,9 @@ class _DraftGraph:
 def draft_spans(
     requests: DraftRequests, row: DraftRow, draft: Draft, span: tuple[float, float]
 ) -> tuple[Timed, Timed]:
-    """One SSM's share of a pass from start to end (s, time.perf_counter). The boundary between
-    catching up and drafting is not measured: the model's passes count as equally long."""
+    """One SSM's share of a pass, as catching up and drafting; `span`: the pass's start and end (s,
+    time.perf_counter). The boundary between the two is not measured: the model's `draft.passes`
+    count as equally long, and the first of them catches up."""
     start, end = span
     middle = start + (end - start) / draft.passes
     share = 1 / len(requests.group.members)

@@ -34,8 +34,8 @@ MAX_END_TOKENS = 8
 
 @dataclass(frozen=True, slots=True)
 class ChildChoice:
-    """How children are chosen: `coupled` or by logits alone, from distributions processed with
-    `sampling`. `vocab_size` is the LLM's."""
+    """How children are chosen. `coupled`: by log q + noise, where q is processed with `sampling`;
+    else by logits alone. `vocab_size` is the LLM's."""
 
     coupled: bool
     sampling: SamplingParams
@@ -58,7 +58,7 @@ class DraftTensors:
 def draft_input_shapes(rows: int, width: int, depth: int) -> dict[str, tuple[int, ...]]:
     """Inputs of a DraftPass by row: `count` tokens that the model has not read, after the `first`
     ones; how deep the draft may be; end-of-text tokens; the calibration temperature (real); noise
-    hashes of the root's children's position and those after it."""
+    hashes of `depth` + 1 positions from that of the root's children, read only if `coupled`."""
     return {
         "tokens": (rows, width),
         "first": (rows,),
@@ -71,7 +71,7 @@ def draft_input_shapes(rows: int, width: int, depth: int) -> dict[str, tuple[int
 
 
 def padded_ends(token_ids: frozenset[int]) -> list[int]:
-    """End-of-text tokens, padded to MAX_END_TOKENS."""
+    """End-of-text tokens, padded with NO_TOKEN to MAX_END_TOKENS."""
     return [*sorted(token_ids), *[NO_TOKEN] * (MAX_END_TOKENS - len(token_ids))]
 
 
@@ -92,7 +92,7 @@ class DraftPass:
         # (rows, 1, V) after each root.
         text = self.view.text_logits(inputs["tokens"], inputs["first"], inputs["count"])
         logits = self._pad_vocabulary(text)
-        # Which of a level's parents may have children: the root always.
+        # Which parents of a level may have children; the root always may.
         expands = torch.ones_like(start, dtype=torch.bool)[:, None]
         levels: list[tuple[torch.Tensor, ...]] = []
         # Unrolled while capturing: every level is a fixed part of the graph.
@@ -118,8 +118,8 @@ class DraftPass:
     def _children(
         self, logits: torch.Tensor, depth: int
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Tokens and scores (rows, children) of a level's nodes from their parents' logits, and the
-        utilities whose softmax the scores are."""
+        """Tokens and scores (rows, nodes) of a level from its parents' logits, and the utilities
+        (rows, parents, V): the scores are softmax(utilities / temperature)."""
         utilities, sampling = logits, self.choice.sampling
         if self.choice.coupled:
             scores = process_logits(logits.flatten(0, 1), sampling).view(logits.shape)

@@ -30,7 +30,7 @@ from core.trees.tree import ROOT
 
 __all__ = ["DraftRequests", "DraftRow", "expands", "host_draft", "present_nodes", "write_inputs"]
 
-# Nodes of a full expansion that one pass drafts.
+# Most nodes of a full expansion that a pass drafts.
 MAX_SSM_NODES = 64
 
 
@@ -98,7 +98,8 @@ class DraftRequests:
 
     @cached_property
     def width(self) -> int:
-        """Unread tokens per row that the pass reads, padded: at least all that a round commits."""
+        """Unread tokens per row that the pass reads, padding included: at least as many as a round
+        can commit."""
         least = max(len(self.layout.shape) + 1, *(len(row.unread) for row in self.rows))
         # One of a few widths, so that few graphs serve all rounds.
         return next(width for width in WIDTHS if width >= least)
@@ -202,7 +203,9 @@ def host_draft(
         [float(scores[node]) for node in present],
         [1.0] * len(present),
         [layout.ranks[node] for node in present],
+        # Rows of DraftTensors.logits: the root's, then one for each fed node.
         {ROOT: 0} | {number[node]: node + 1 for node in parents},
+        # The catch-up pass, and one for each level whose nodes have got children.
         passes=1 + len(levels),
     )
 

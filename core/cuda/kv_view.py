@@ -30,8 +30,8 @@ __all__ = [
 
 
 def padded_extent(slots: int) -> int:
-    """Slots that a pass over `slots` of them attends to: a multiple of EXTENT, so that few graphs
-    serve all lengths, with at least one spare slot for padded tokens."""
+    """Slots of a row that a captured pass attends to if it uses `slots` of them: a multiple of
+    EXTENT, so that few graphs serve all lengths, with at least one spare slot for padded tokens."""
     return -(-(slots + 1) // EXTENT) * EXTENT
 
 
@@ -69,7 +69,7 @@ class KvView:
     ) -> torch.Tensor:
         """One pass: float32 logits (rows, width, V) of tokens at positions, stored in slots (all
         (rows, width)); `visible` (rows, width, extent). Ids without an embedding are
-        replaced by the last with one."""
+        replaced by the last id that has one."""
         forward, extent = self.forward, self.extent
         # Built on the device from indices: no mask is copied.
         mask = torch.zeros(visible.shape, dtype=forward.dtype, device=forward.device)
@@ -105,9 +105,10 @@ class KvView:
         first: torch.Tensor,
         ancestors: torch.Tensor,
     ) -> torch.Tensor:
-        """Logits (rows, width, V) of tree nodes (rows, width), `depths` (width,) below the token
-        before slot `first` (rows,), stored at offsets `places` from `first`. `ancestors` (width,
-        n): which of the first n offsets each node attends to; committed slots all are."""
+        """Logits (rows, width, V) of tree nodes (rows, width), stored at offsets `places` from slot
+        `first` (rows,). `depths` (width,) count from the token before slot `first`. `ancestors`
+        (width, n): which of the first n offsets each node attends to; it attends to all slots
+        before `first`, which are committed."""
         offsets = torch.arange(places.start, places.stop, device=tokens.device)
         # The token before slot `first` is at position first - 1; a node of depth d is d further.
         positions = first[:, None] - 1 + depths
@@ -150,7 +151,8 @@ class ModelGroup:
         """Grows the arena to at least `extent` slots a row. Returns its rows and slots: when they
         change, the arena's tensors have moved."""
         self.arena.reserve(max(member.rows_held for member in self.members), extent)
-        # As far as the arena goes: a rotary table that grew later would move under captured graphs.
+        # Extends the rotary tables to the whole arena: if they grew later, captured graphs would
+        # read the old ones.
         self.forward.reach(self.arena.slots)
         return self.arena.rows, self.arena.slots
 
@@ -280,7 +282,7 @@ def first_equal(tokens: torch.Tensor, tables: LayoutTensors) -> torch.Tensor:
         # One number for (merged parent, token); + 1 since an absent node's token is -1.
         key = above * TOKENS + tokens[:, nodes] + 1
         same = key[:, :, None] == key[:, None]
-        # Falling, so that arg max finds the first of equal nodes.
+        # Descending, so that arg max finds the first of equal nodes.
         order = torch.arange(len(nodes), 0, -1, device=tokens.device)
         equal_rows[:, nodes + 1] = nodes[(same * order).argmax(-1)] + 1
     return equal_rows

@@ -25,14 +25,14 @@ from core.words import number_of
 
 __all__ = ["RoundPlan", "RoundResult", "fill_drafts", "plan_round"]
 
-# Nodes of all SSMs' trees side by side, duplicates included.
+# Most nodes of all SSMs' trees side by side, duplicates included.
 MAX_ROUND_NODES = 64
 
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """`states`: one per row, in order; `llm`: the group of the LLM alone; `requests`: of all SSMs,
-    None if none drafts."""
+    """`states`: one per row, in order; `llm`: the group of the LLM alone; `requests`: the draft
+    requests of all SSMs, None if none drafts."""
 
     states: tuple[RoundState, ...]
     llm: ModelGroup
@@ -73,7 +73,8 @@ class RoundPlan:
 
     @property
     def inputs_key(self) -> tuple[object, ...]:
-        """Equal for plans whose inputs are the same: of the same runs at the same positions."""
+        """Equal for plans whose inputs are the same: of the same runs at the same positions, with
+        the same numbers of tokens read and shapes of drafts."""
         positions = tuple(
             (state.request.sequence.run_id, state.root_position) for state in self.states
         )
@@ -84,8 +85,8 @@ class RoundPlan:
 def plan_round(
     states: Sequence[RoundState], llm: ModelGroup, drafting: Drafting
 ) -> RoundPlan | None:
-    """The plan of a round of these states, none of them pipelined; None if it cannot run as one.
-    Opens drafters at their first request: they read the prompt here."""
+    """The plan of a round of these states, none of them pipelined; None if the round has to run
+    step by step. Opens a drafter at its first draft request: it reads the prompt here."""
     if not states or not all(map(_fits_device_round, states)):
         return None
     rules = {(one.speculation.verify, one.request.sequence.sampling.distribution) for one in states}
@@ -137,7 +138,7 @@ class RoundResult:
     forward: Timed
 
     def fill_verdicts(self) -> None:
-        """Fills in each state's verdict; the host has combined its drafts into one tree before.
+        """Fills in each state's verdict. Needs the states' `combined`, made on the host.
 
         Raises EngineError if a path differs in length from what was committed on the device.
         """

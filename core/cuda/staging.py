@@ -76,7 +76,7 @@ def _as_int64(part: torch.Tensor) -> torch.Tensor:
 
 
 class DeviceToHost:
-    """Reads packed results in one copy: the only time the host waits for the device."""
+    """Reads packed results in one copy, for which the host waits."""
 
     def __init__(self, device: torch.device) -> None:
         self._cuda = device.type == "cuda"

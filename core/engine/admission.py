@@ -22,10 +22,10 @@ from core.words import number_of
 
 __all__ = ["chat_tokens", "check", "prepare", "refuse_oversized"]
 
-# If a prompt has more characters than this per token of the context, its beginning is tokenized
-# first. Cut there, it may have up to CUT_TOKENS tokens more than as a part of the whole text.
+# If a prompt has more than CHARACTERS_A_TOKEN characters per token of the context, its beginning is
+# tokenized first. Cut off, it may have up to CUT_TOKENS tokens more than it has in the whole text.
 CHARACTERS_A_TOKEN, CUT_TOKENS = 8, 64
-# Most characters of a conversation in its template, for tokenizers without a longest token.
+# Most characters of a rendered conversation, even if the context could hold more.
 MOST_RENDERED = 1 << 26
 
 
@@ -95,8 +95,8 @@ def refuse_oversized(models: LoadedModels, request: Request) -> None:
 
 
 def _refuse_by_beginning(models: LoadedModels, text: str) -> None:
-    """Raises ContextLengthError where the beginning of a very long prompt alone fills the context:
-    so the time of tokenizing is bounded by the context, not by the text."""
+    """Raises ContextLengthError if the beginning of a very long prompt alone overfills the context:
+    the time of refusing it then depends on the context, not on the text."""
     context, name = models.llm.context_length, models.llm.info.name
     beginning = text[: context * CHARACTERS_A_TOKEN]
     if len(beginning) == len(text):
@@ -160,8 +160,9 @@ def _tokenize(models: LoadedModels, request: Request) -> tuple[int, ...]:
 
 
 def chat_tokens(models: LoadedModels, messages: Iterable[Mapping[str, str]]) -> tuple[int, ...]:
-    """The messages in the LLM's chat template, and the beginning of an answer. Raises ConfigError
-    where it has no template or that fails, ContextLengthError where the text cannot fit."""
+    """The tokens of the messages in the LLM's chat template, and of the beginning of an answer.
+    Raises ConfigError if the LLM has no template or the template fails, ContextLengthError if the
+    text cannot fit."""
     tokenizer = models.tokenizer
     if not tokenizer.chat_template:
         raise ConfigError.of("chat", True, f"false: {models.llm.info.name} has no chat template")

@@ -19,7 +19,7 @@ __all__ = ["AuditionStep"]
 
 
 class AuditionStep:
-    """`remote`: SSMs on other machines, whose answers come with their drafts."""
+    """`remote`: SSMs on other machines, whose scores arrive with their drafts."""
 
     def __init__(self, ssm_pool: SsmPool, costs: Costs, remote: RemoteDrafting | None) -> None:
         self._ssm_pool = ssm_pool
@@ -34,7 +34,7 @@ class AuditionStep:
         if request.had_audition or not request.may_draft or too_short:
             return
         request.had_audition = True
-        # Without failed SSMs: if one is left, there is nothing to choose.
+        # Failed SSMs do not count: with one SSM left there is nothing to choose.
         names = self._ssm_names(request)
         policy = request.policy
         chooses = isinstance(policy, Auditions) and policy.chooses
@@ -49,13 +49,13 @@ class AuditionStep:
                 policy.observe_audition(means)
             _observe_router(request, log_probs, ms)
 
-        # Of the request, not of a round: before the first one there is no RoundState.
+        # The request's timings: before its first round there is no RoundState.
         request.timings += self._audition(request, names, "prefill", window, observe)
 
     def before_route(self, state: RoundState) -> None:
         """The audition of a round, if its router is due for one. Its time is part of the round."""
         request, router = state.request, state.request.router
-        # One that is on its way to the nodes is not requested twice.
+        # An audition that waits for the nodes' scores is not requested twice.
         waiting = self._remote is not None and self._remote.expects_audition(request)
         if router is None or not router.wants_audition or not request.may_draft or waiting:
             return
@@ -73,7 +73,8 @@ class AuditionStep:
         """Scores SSMs on the text's last tokens and calls `observe`: immediately if all of them are
         in this process, else when the drafter nodes have answered this round. Returns the time
         spent in this process."""
-        # Drafter nodes score in the message that requests the drafts: no round trip of its own.
+        # Scores are requested from drafter nodes in the message that requests drafts: an audition
+        # has no round trip of its own.
         here = [name for name in names if name in self._ssm_pool.ssms]
         there = tuple(name for name in names if name not in here)
         if there and self._remote is not None:
@@ -83,7 +84,7 @@ class AuditionStep:
         log_probs, timings = self._ssm_pool.audition(
             here, request.sequence.tokens, stage=stage, window=window
         )
-        # By these a router compares SSMs that have not drafted yet (`Engine._time_of_round`).
+        # A router compares SSMs that have not drafted yet by these times (`Engine._time_of_round`).
         for one in timings:
             self._costs.draft_costs(one.lane).audition.add(one.seconds * 1000)
         ms = sum(one.seconds for one in timings) * 1000

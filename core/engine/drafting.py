@@ -35,8 +35,8 @@ from core.speculation_length.cost_model import Costs
 
 __all__ = ["Drafting", "plan_draft_requests"]
 
-# The latest texts, which the lookups learn when one of them drafts for the first time. Bounded,
-# since none of them may ever draft.
+# Latest texts kept until a lookup drafts for the first time, when all lookups learn them. Bounded,
+# since perhaps no lookup ever drafts.
 MAX_UNLEARNED_TEXTS = 16
 
 
@@ -124,7 +124,8 @@ class Drafting:
             state.drafts[index] = replace(draft, timings=(*draft.timings, wire))
 
     def draft_requests(self, state: RoundState) -> list[DraftRequest]:
-        """The draft requests of a round; opens each drafter on its first one."""
+        """The draft requests of a round; opens each drafter at its first one. Leaves out drafters
+        that fail to open."""
         requests = [
             one for one in plan_draft_requests(state) if self._ensure_open(state.request, one.index)
         ]
@@ -148,8 +149,8 @@ class Drafting:
                         state.request.drop_drafter(index, error)
 
     def begin_remote_ahead(self, states: Sequence[RoundState]) -> None:
-        """Requests drafts for the next round from the drafter nodes, beside the verification
-        of these trees."""
+        """Requests drafts for the next round from the drafter nodes, to be made while these trees
+        are being verified."""
         if self._remote is not None:
             self._remote.begin_ahead([(state, plan_draft_requests(state, 1)) for state in states])
 
@@ -159,8 +160,8 @@ class Drafting:
             self._remote.end_ahead(states)
 
     def _plan(self, state: RoundState) -> AheadPlan:
-        """The SSMs that drafted in this round, with their requests for the next round if the
-        length policy chooses as it did for this one."""
+        """The SSMs that drafted in this round, with their requests for the next round: of the
+        length that the policy chose for this one."""
         weights = state.vote_weights.weights
         names = {i: state.request.drafters[i].name for i in state.drafts}
         ssms = {i: name for i, name in names.items() if name in self.ssm_pool.ssms}
@@ -195,8 +196,8 @@ class Drafting:
             with suppress(*MODEL_FAULTS):  # the run is over: there is no round to report it in
                 request.drafters[index].close(request.sequence)
         request.open_drafters.clear()
-        # Not of a run that was cancelled or failed: `suffix` keeps one text of a prompt, and
-        # `table` would count the beginning once more with each later run of it.
+        # Not if the run was cancelled or failed: `suffix` keeps one text for each prompt, and
+        # `table` would count this beginning again with each later run of the prompt.
         if request.sequence.finish_reason not in ("", "failed"):
             self._unlearned_texts.append(request.sequence)
         # Nothing is learned before a lookup drafts for the first time: compiling the functions
@@ -249,7 +250,8 @@ class Drafting:
         try:
             drafts |= self.ssm_pool.draft(of_ssms) if of_ssms else {}
         except MODEL_FAULTS as error:
-            # An SSM's own error is in its place in the result; one raised here names no SSM.
+            # An SSM's own error is in its place in the result. One raised here names no SSM: all of
+            # them are dropped.
             drafts |= dict.fromkeys(of_ssms, error)
         for name in [name for name in requests if name not in of_ssms]:
             try:
@@ -285,15 +287,15 @@ class Drafting:
 
 
 def _route(state: RoundState) -> None:
-    """Which of the request's SSMs draft in this round."""
+    """Lets the request's router, if any, choose the SSMs that draft in this round."""
     state.route, policy = state.request.route(), state.request.policy
     if state.route is not None and isinstance(policy, RoutedPolicy):
         policy.use_drafters(state.route.drafters)
 
 
 def plan_draft_requests(state: RoundState, beyond: int = 0) -> list[DraftRequest]:
-    """Shape and node budget of each drafter, fixed before anything is drawn: cut by what
-    was drawn, a draft would bias `mss` and `traversal`.
+    """Shape and node budget of each drafter, fixed before anything is drawn: a cut that depended on
+    the drawn tokens would bias `mss` and `traversal`.
 
     `beyond`: how many tokens after the text the draft starts (drafting ahead); the choice of length
     is the same.
@@ -306,7 +308,7 @@ def plan_draft_requests(state: RoundState, beyond: int = 0) -> list[DraftRequest
     indices = request.drafters_for(choice)
     draft_requests = []
     for index, budget in zip(indices, request.budgets(shape_nodes(shape), indices), strict=True):
-        # Best first spends its budget by score; the others are cut beforehand.
+        # Kinds that spend their budget by score keep the shape; the others are cut beforehand.
         cut = shape if draft_kind(config.draft).by_score else cut_shape(shape, budget)
         name = request.drafters[index].name
         if budget and cut:

@@ -64,7 +64,7 @@ __all__ = ["Engine"]
 # Tokens of a prompt that a pass over pipeline stages reads: a rank waits a limited time for the
 # stages before it.
 STAGES_CHUNK = 64
-# A round sleeps for `wire_ms`, and a run is cancelled between two rounds only.
+# Limited, since a round sleeps for `wire_ms`, and a run is cancelled only between two rounds.
 LONGEST_WIRE_MS = 1000.0
 
 
@@ -72,10 +72,11 @@ class Engine:
     """Owns the models while a call runs; one call at a time, in the caller's thread.
 
     `on_device`: run whole rounds on the device, with one copy of the results to the host (see
-    DeviceRound). None: only on a GPU. `schedule`: how rounds are divided among live requests.
-    `drafters`: import paths of user-defined drafters, which requests may name. `nodes`: SSMs on
-    other machines, connected (`core.remote_ssms.connecting`). `costs`: measured times of these
-    models, as another engine over the same LLM has them; None: measured anew.
+    DeviceRound). None: only on a GPU, with the LLM in one process and no nodes. `schedule`: how
+    rounds are divided among live requests. `drafters`: import paths of user-defined drafters, which
+    requests may name. `nodes`: SSMs on other machines, connected
+    (`core.remote_ssms.connecting`). `costs`: the measured times of another engine over these
+    models; None: measured anew.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class Engine:
     ) -> None:
         if drafters:
             models = dataclasses.replace(models, user_drafters=import_drafters(drafters))
-        # Into `models`: checks of a request and its events read drafters' names there.
+        # Put into `models`, where checks of a request and its events read the drafters' names.
         if nodes is not None:
             models = dataclasses.replace(models, remote=nodes.infos)
         self.models = models
@@ -99,7 +100,7 @@ class Engine:
         on_gpu = models.llm.device.type == "cuda"
         if on_gpu:
             without_cudnn_attention()
-        # One object in all parts: each of them reads what the others measure.
+        # One object for all parts of the engine: each reads what the others measure.
         self.costs = Costs(models.llm) if costs is None else costs
         self.nodes = nodes
         remote = None if nodes is None else RemoteDrafting(nodes, lambda: self.costs.plain_ms)
@@ -110,7 +111,7 @@ class Engine:
             raise ConfigError.of("on_device", on_device, "not with an LLM over ranks")
         if on_device and nodes is not None:
             raise ConfigError.of("on_device", on_device, "not with SSMs on nodes")
-        # A device round has all drafts on the device, so none of a drafter node.
+        # A device round makes all drafts on the device, so drafter nodes cannot take part.
         whole_rounds = on_gpu and in_one_process if on_device is None else on_device
         if nodes is None and whole_rounds:
             self._device_round = DeviceRound(models.llm, self._drafting, capture=on_gpu)
@@ -145,7 +146,7 @@ class Engine:
 
     @schedule.setter
     def schedule(self, name: str) -> None:
-        # From the next round on: another thread may be running one.
+        # Takes effect in the next round: another thread may be running one.
         if name not in self._schedules:
             self._schedules[name] = BatchSchedule(name, self.costs)
         self._schedule = self._schedules[name]
@@ -187,7 +188,7 @@ class Engine:
     def schedule_decision(self) -> ScheduleDecision | None:
         """The latest decision of the present schedule since it was set; None before its first
         round."""
-        # Until then its last one is of an earlier load.
+        # Until its first round, a schedule that is set again has a decision of its earlier use.
         return self._schedule.decision if self._schedule is self._steps.schedule else None
 
     def generate(self, request: Request) -> Iterator[Event]:
@@ -205,7 +206,7 @@ class Engine:
             )
         active: list[ActiveRequest] = []
         with ExitStack() as cleanup:
-            # Left last, when every row is closed: the next call may then open its own.
+            # Runs last, when every row is closed: the next call may then open its own.
             cleanup.callback(self.busy.release)
             # All requests are checked before the first one runs.
             for sequence in [self.prepare(request) for request in requests]:
@@ -290,7 +291,7 @@ class Engine:
         """The events of a device round; with `begin_next` the device already runs the next round
         while they are built."""
         record, steps = self._recorder, self._steps
-        # Only here: the device has verified the nodes of all drafts, unmerged.
+        # Merged only now: the device has verified the nodes of all drafts, duplicates included.
         steps.make_trees(states)
         result.fill_verdicts()
         # From here as in `RoundSteps.commit`, but the events come last: what the next round needs,
@@ -350,7 +351,8 @@ class Engine:
             speculation = dataclasses.replace(speculation, max_tree_nodes=max_tree_nodes)
             sequence.speculation = speculation
         sequence.started = time.perf_counter()
-        # The row is opened last, so that a failure before it leaks none: a policy may time passes.
+        # The row is opened last, so that a failure before it leaves no row open: making a policy
+        # may run passes, to time them.
         drafters = self._drafting.by_names(speculation.drafters)
         policy, weights = make_policy(speculation, self.costs), self._weights(speculation)
         ssms = [drafter.name for drafter in drafters if not is_model_free(drafter.name)]
@@ -413,7 +415,7 @@ class Engine:
         costs = {ssm: self.costs.draft_costs(ssm) for ssm in ssms}
         timed = {ssm: one for ssm, one in costs.items() if one.start.value is not None}
         same_shape = [one for ssm, one in timed.items() if self._have_one_shape(ssm, name)]
-        # The first level comes from the catch-up pass, which `start` has.
+        # The first level comes from the catch-up pass, whose time is in `start`.
         steps, audition = CHAIN_DEPTH - 1, costs[name].audition
         draft_ms = [
             (one.start.get() + steps * one.step_ms)

@@ -1,8 +1,8 @@
 """Idle time: the part of a lone request's round between its stages.
 
-Calling drafters, emitting events, bookkeeping: more in a round that drafts than in a plain one, so
-a length policy has to count it. Measured only for a request that runs alone: with several requests
-it cannot be attributed to one of them.
+It is spent on calling drafters, emitting events and bookkeeping. A round that drafts has more of it
+than a plain one, so a length policy has to count it. Measured only for a request that runs alone:
+with several requests it cannot be attributed to one of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class IdleTime:
     ) -> None:
         """A round of `states` began at `began` (seconds, as all times here); it is measured if one
         request alone is active and takes part."""
-        # With several requests, time between stages belongs to none of them in particular.
+        # With several requests, time between stages cannot be attributed to one of them.
         self._state = states[0] if len(requests) == 1 == len(states) else None
         self._began = began
 
@@ -50,7 +50,7 @@ class IdleTime:
         state.between_ms = (max(0.0, gap) + behind) * 1000
 
     def end(self) -> None:
-        """The round is over and its events are emitted."""
+        """Call when the round is over and its events are emitted."""
         state = self._state
         # The next round of another run must not inherit it.
         self._run_id = "" if state is None else state.request.run_id

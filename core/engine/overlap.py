@@ -96,10 +96,10 @@ class DraftPool:
             del self._states[state.request.run_id]
         ready_ids = [state.request.run_id for state in ready]
         others = [one for one in others if one.run_id not in ready_ids]
-        # Two drafts of one run can never wait at once: the second would start from an unknown text.
+        # A run never has two drafts in the pool: the second would start from an unknown text.
         with_draft = {state.request.run_id for state in ready} | self._states.keys()
         without_draft = [one for one in across if one.run_id not in with_draft]
-        # Nothing to verify yet: the first group is drafted before the pass, as in a serial round.
+        # Nothing is ready: the first group is drafted before the pass, as in a serial round.
         first = [] if ready else without_draft[:batch]
         # The pool has at most one batch: then drafting pauses until the LLM has verified it.
         room = max(0, batch - len(self._states))
@@ -112,7 +112,7 @@ class DraftPool:
 
     def keep(self, batch: RoundBatch) -> None:
         """Adds the states drafted during this round's pass; a later round verifies them."""
-        # All states of a batch share one LLM pass: any of them has its spans.
+        # All states of a batch share one LLM pass, so the first one has its spans.
         passes = [t for state in batch.states[:1] for t in state.timings if t.lane == LLM_LANE]
         for state in batch.to_draft_during_pass:
             events = tuple(hidden_event(state, index, passes) for index in state.drafts)
@@ -146,7 +146,7 @@ class DraftThread:
         if not jobs:
             yield
             return
-        # Started late: a run without pipelining never has the thread.
+        # Started by the first job: without pipelining there is no thread.
         if self._executor is None:
             self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="drafting")
         # Set when the LLM's pass has ended; a job checks it between two passes of its own, and
@@ -248,7 +248,8 @@ def _can_draft_ahead(request: ActiveRequest) -> bool:
 
 
 def _has_ssms(request: ActiveRequest) -> bool:
-    """Whether a drafter is left that is worth overlapping; model-free drafters are too cheap."""
+    """Whether the request may draft with an SSM that has not failed: model-free drafters take too
+    little time to be worth overlapping."""
     if request.sequence.speculation.never_drafts:
         return False
     working = (

@@ -1,6 +1,6 @@
 """Builds the events of a round from its RoundState: plain values, token texts, top-k.
 
-The only place that turns tensors into numbers for readers.
+Only here do tensors become the numbers of events.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RoundEventBuilder:
         self._texts: dict[int, str] = {}
 
     def texts(self, token_ids: Iterable[int]) -> tuple[str, ...]:
-        """The display text of each token, decoded by itself."""
+        """The display text of each token, decoded without the tokens around it."""
         ids = tuple(token_ids)
         # One call of the tokenizer for all new tokens: its overhead is per call.
         new = [token_id for token_id in dict.fromkeys(ids) if token_id not in self._texts]
@@ -170,7 +170,7 @@ class RoundEventBuilder:
         # an audition (of SSMs on drafter nodes, or a router's) or another grant of the schedule
         # changes it in between.
         next_choice = request.effective_choice(request.choose())
-        # A stop string or the limit may have cut accepted tokens off, and the own token with them.
+        # A stop string or the limit may have cut off accepted tokens, and the LLM's own token.
         num_accepted = min(len(state.verdict.path), len(result.token_ids))
         num_cut = max(0, state.tree.depth - len(result.token_ids)) if result.finish_reason else 0
         return RoundCompleted(

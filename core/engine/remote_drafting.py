@@ -27,21 +27,20 @@ if TYPE_CHECKING:
 __all__ = ["PartialAudition", "PlannedDrafts", "RemoteDrafting", "TakesAudition"]
 
 LEAST_WAIT_S, WAIT_PASSES = 1.0, 4.0
-"""A round waits for a drafter node at most for the longer of these: seconds, and rounds without
-drafts."""
+"""A round waits for a drafter node at most LEAST_WAIT_S seconds or the time of WAIT_PASSES rounds
+without drafts, whichever is longer."""
 AUDITIONS = 4
 """Auditions of a run that a drafter node may miss; then the choice is among the SSMs that were
 scored. A node's first deadline is short, and includes reading the prompt."""
 PlannedDrafts = list[tuple[RoundState, list[DraftRequest]]]
 TakesAudition = Callable[[Mapping[str, Sequence[float]], float], None]
-"""Called with the SSMs' log probabilities of each token by name, and milliseconds."""
+"""Called with the log-probability of each token by SSM name, and the milliseconds of scoring."""
 
 
 @dataclass(slots=True)
 class PartialAudition:
-    """An audition whose SSMs are partly on drafter nodes: these are `to_score`, on the text's last
-    `window` tokens. `log_probs`, `ms`: of the SSMs here. `observe`: called once all SSMs are
-    scored."""
+    """An audition with SSMs on drafter nodes: those are `to_score`, on the text's last `window`
+    tokens. `log_probs`, `ms`: of the SSMs here. `observe`: called once all SSMs are scored."""
 
     to_score: tuple[str, ...]
     window: int
@@ -57,7 +56,7 @@ class RemoteDrafting:
         self._pool = pool
         self._plain_ms = plain_ms
         self._auditions: dict[str, PartialAudition] = {}
-        self._misses: Counter[str] = Counter()  # auditions, by run
+        self._misses: Counter[str] = Counter()  # incomplete auditions, by run
         self._states: list[RoundState] = []
 
     @property
@@ -66,11 +65,11 @@ class RemoteDrafting:
         return self._pool.drafters
 
     def context_length(self, name: str) -> int:
-        """That of an SSM on a drafter node, in tokens."""
+        """The context length, in tokens, of an SSM on a drafter node."""
         return self._pool.drafters[name].info.context_length
 
     def expects_audition(self, request: ActiveRequest) -> bool:
-        """Whether an audition will be requested with its next drafts."""
+        """Whether an audition will be requested with the request's next drafts."""
         return request.run_id in self._auditions
 
     def add_audition(self, request: ActiveRequest, audition: PartialAudition) -> None:
@@ -88,7 +87,7 @@ class RemoteDrafting:
         here: PlannedDrafts = []
         runs, self._states = [], []
         for state, requests in plans:
-            # Before the requests are divided: the budget is that of all machines.
+            # Before requests are divided into here and there: the budget is for all machines.
             requests = self._within_budget(state, requests)
             here.append((state, [one for one in requests if one.name not in self.drafters]))
             there = tuple(one for one in requests if one.name in self.drafters)
@@ -97,7 +96,7 @@ class RemoteDrafting:
                 runs.append(self._remote_run(state, there, audition))
                 self._states.append(state)
         if runs:
-            # A drafter node that takes longer than some passes of the LLM would not pay.
+            # Drafts that take longer than some rounds without drafts would not save time.
             self._pool.begin(runs, max(LEAST_WAIT_S, WAIT_PASSES * self._plain_ms() / 1000))
         return here
 
@@ -120,16 +119,16 @@ class RemoteDrafting:
 
     def _within_budget(self, state: RoundState, requests: list[DraftRequest]) -> list[DraftRequest]:
         """Divides the tree's node budget among the machines where SSMs draft one tree together:
-        each machine drafts one tree with its SSMs. A lookup keeps its budget."""
+        each machine drafts one tree with its SSMs. Model-free drafters keep their budgets."""
         if not drafts_together(state.speculation.draft, state.speculation.combine):
             return requests
         ssms = [one for one in requests if not is_model_free(one.name)]
         places = [self._pool.place_of(one.name) for one in ssms]
         within = [one for one in requests if is_model_free(one.name)]
         for request, place in zip(ssms, places, strict=True):
-            # In proportion to the SSMs on that machine.
+            # In proportion to the number of SSMs on that machine.
             budget = request.budget * places.count(place) // len(places)
-            # A kind that spends its budget by score is cut while it drafts.
+            # A draft that spends its budget by score, or a fused one, is cut while it is made.
             free = draft_kind(request.kind).by_score or draft_kind(request.kind).fused
             shape = request.shape if free else cut_shape(request.shape, budget)
             if budget:
@@ -139,7 +138,7 @@ class RemoteDrafting:
     def finish(self) -> None:
         """Waits for the drafter nodes, and fills in their drafts; an SSM that failed there is
         dropped."""
-        # Also if a drafter node's answer fails below: no round waits twice.
+        # Cleared before anything below can fail, so that no round is waited for twice.
         states, self._states = self._states, []
         if not states:
             return
@@ -159,7 +158,7 @@ class RemoteDrafting:
 
     def _finish_audition(self, request: ActiveRequest, answer: NodeAnswers) -> None:
         run_id = request.run_id
-        # Popped in any case: one that some nodes missed is begun anew, with the SSMs here.
+        # Popped in any case: an audition that some node missed is repeated as a whole.
         audition = self._auditions.pop(run_id, None)
         if audition is None:
             return

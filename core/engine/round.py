@@ -40,8 +40,8 @@ TargetTokensFiller = Callable[[Sequence[RoundState], Callable[[RoundState], Veri
 
 
 class RoundSteps:
-    """The four steps over one engine's models. `fill_target_tokens`: of an engine that runs whole
-    rounds on the device, else None."""
+    """The four steps over one engine's models. `fill_target_tokens`: the DeviceRound's, None if the
+    engine has none."""
 
     def __init__(
         self,
@@ -98,7 +98,8 @@ class RoundSteps:
         # Before any commit: the votes of one LLM pass are one batch of wins (Minions), and all
         # requests' RoundCompleted show the weights after it.
         update_weights(with_verdict)
-        # Likewise before: `commit_one` reports the round, idle time included, to the length policy.
+        # Also before any commit: `commit_one` reports the round, idle time included, to the length
+        # policy.
         self._idle_time.fill()
         stream = stream_of(self._llm)
         loads = stream.take_times() if stream else ()
@@ -109,7 +110,7 @@ class RoundSteps:
                 result = self.commit_one(state, len(states))
             state.traffic = traffic
             if loads:
-                # The stream reads on between two passes: only the round's own time is reported.
+                # The stream also reads between two rounds: that time is cut off.
                 began = min(timing.start for timing in state.timings)
                 state.loads = [
                     Timed("layers", "load", max(start, began), end)
@@ -161,7 +162,7 @@ class RoundSteps:
             sequence = state.request.sequence
             with _isolate_failure(state, states):
                 tree_logits = penalize_tree(rows, sequence.sampling, sequence.tokens, state.tree)
-                # Converts nothing yet: what no rule and no event reads is never computed.
+                # Target computes lazily: what no rule and no event reads is never computed.
                 state.target = Target(tree_logits, sequence.sampling)
         remaining = [state for state in remaining if state.error is None]
         if self._fill_target_tokens is not None:
@@ -176,8 +177,8 @@ class RoundSteps:
             state.timings.append(Timed("llm", "forward", start, end))
 
     def _forward_alone(self, states: Sequence[RoundState]) -> list[torch.Tensor]:
-        """A pass for each request by itself, after one over all has failed: a request whose own
-        pass fails gets the `error`, the others their logits."""
+        """A pass for each request, after the pass over all has failed. Returns the logits of the
+        requests whose pass succeeds; the others get their `error`."""
         for state in states:
             self._llm.commit(state.request.row, ())  # forgets nodes of the pass that failed
         logits: list[torch.Tensor] = []
@@ -202,25 +203,24 @@ class RoundSteps:
         committed = (*(state.tree.token_ids[node] for node in verdict.path), *own_token)
         result = sequence.commit(committed)
         state.num_tokens = len(result.token_ids)
-        # These passes ran in this round's time, whether or not the next round uses them.
+        # Drafting ahead ran in this round's time, whether or not the next round uses its drafts.
         state.timings += [span for draft in state.next_drafts.values() for span in draft.timings]
         next_drafts = ahead_drafts(state, committed)
-        # A run that has ended is released next: committing in its drafters would be work for
-        # nothing.
+        # A run that has ended is released next: its drafters need no commit.
         if result.finish_reason:
             state.ahead_events += unused_at_end(state, next_drafts)
         else:
             request.ahead_drafts = next_drafts
             self._drafting.commit(state, committed)
         state.timings.append(Timed("commit", "commit", start, time.perf_counter()))
-        # After the commit, whose time counts as the round's; before the prefill's spans are added,
-        # which do not.
+        # The commit's span, added above, counts in the round's time; the request's spans (prefill,
+        # auditions), added below, do not.
         outcome = round_outcome(state, committed, num_in_pass)
         # A round in which the scheduler allowed no draft is no evidence for a policy.
         if state.grant.length != 0:
             request.policy.observe(outcome)
         reads_times = request.router is not None and request.router.reads_times
-        # A policy that predicts times has recorded them by itself.
+        # A policy that predicts times has recorded them in `observe`.
         if reads_times and not length_policy(state.speculation.length).predicts:
             self._costs.observe_round(outcome)
         observe_route(state, committed, outcome.share_ms, self._similarity)
@@ -232,11 +232,11 @@ class RoundSteps:
         """The round's last event, and the run's if it has ended."""
         request, sequence = state.request, state.request.sequence
         if not sequence.finish_reason:
-            # Now, since the event contains the next round's choice.
+            # Before the event is built, since it contains the next round's choice.
             self._drafting.auditions.before_first_draft(request)
         kv = (self._llm.length(request.row), self._llm.slots)
         event = self._recorder.round_completed_event(state, result, kv)
-        # They are in the event: a note is reported once.
+        # The event has the notes: each is reported once.
         request.notes.clear()
         sequence.round += 1
         yield count_event(state, event)
@@ -258,7 +258,8 @@ def run_round(
 
 @contextmanager
 def _isolate_failure(state: RoundState, states: Sequence[RoundState]) -> Iterator[None]:
-    """An error becomes the state's own, and the round goes on for the others, if there are any."""
+    """An error becomes the state's `error`, and the round goes on for the other states; without
+    other states it is raised."""
     try:
         yield
     except MODEL_FAULTS as error:
@@ -274,7 +275,7 @@ def count_event(state: RoundState, event: Event) -> Event:
 
 
 def verify_input(state: RoundState) -> VerifyInput:
-    """What the verification rule of a request decides on."""
+    """The input of the request's verification rule."""
     sequence = state.request.sequence
     return VerifyInput(
         state.tree,

@@ -60,7 +60,8 @@ class AheadDrafts:
 
 @dataclass(eq=False)
 class ActiveRequest:
-    """A sequence that is being decoded, with what serves it. Drafters are named by index."""
+    """A sequence that is being decoded, with its LLM row, its drafters and what chooses among them.
+    A drafter is named by its index in `drafters`."""
 
     sequence: TokenSequence
     row: int  # of the LLM's KV cache
@@ -70,15 +71,16 @@ class ActiveRequest:
     max_tree_nodes: int | None  # None: uncut
     open_drafters: set[int] = field(default_factory=set)
     lost_drafters: set[int] = field(default_factory=set)  # drafters that failed
-    # For the next round: spans of prefill and auditions, sentences for its event, its drafts.
+    # For the next round: spans of the prefill and of auditions, notes for its last event, drafts
+    # made ahead.
     timings: list[Timed] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     ahead_drafts: AheadDrafts | None = None
-    # The token likelihoods that `weights` have observed.
+    # How far `weights` have observed each drafter's likelihoods of the text's tokens.
     likelihood_history: LikelihoodHistory = field(default_factory=LikelihoodHistory)
     router: Router | None = None  # chooses among `routed_ssms`; None: all of them draft
     routed_ssms: frozenset[str] = frozenset()
-    had_audition: bool = False  # its SSMs have been scored for the first draft
+    had_audition: bool = False  # before the first draft; True also if none is needed
     # The scheduler's: its grant, the load of the shared pass, rounds since the request was last
     # verified, mean tree nodes per level, and a decision that no draft has followed yet.
     grant: Grant = FREE
@@ -89,7 +91,7 @@ class ActiveRequest:
     shares_pass: SharesPass | None = field(init=False)
 
     def __post_init__(self) -> None:
-        # Once: isinstance of a protocol takes longer than the calls that it guards.
+        # Checked once: isinstance of a protocol takes longer than the calls that it guards.
         self.shares_pass = self.policy if isinstance(self.policy, SharesPass) else None
 
     @property
@@ -126,7 +128,7 @@ class ActiveRequest:
         if most is None or choice.length <= most:
             return choice
         reason = f"{choice.reason}; the batch grants {most}" if choice.reason else ""
-        # No prediction: the policy's is of the longer draft.
+        # Without the predicted time, which is that of the longer draft.
         return replace(choice, length=most, reason=reason, predicted_ms=0.0)
 
     def drafters_for(self, choice: Choice) -> list[int]:
@@ -134,7 +136,7 @@ class ActiveRequest:
         or the scheduler leaves out."""
         route = self.route()
         indices = self._drafters_of(choice, route)
-        # With a router the grant is within the route already, see `route`.
+        # With a router, `route` has already applied the grant.
         if route is None and self.grant.drafters is not None:
             ssms = [index for index in indices if not is_model_free(self.drafters[index].name)]
             # At least one: a grant without drafts is one of length 0.
@@ -143,8 +145,8 @@ class ActiveRequest:
         return indices
 
     def num_ssms_for(self, choice: Choice) -> int:
-        """The number of SSMs that would draft with a choice, were it not for the scheduler's
-        grant."""
+        """The number of SSMs that would draft with a choice if the scheduler's grant did not limit
+        it."""
         if not choice.length:
             return 0
         indices = self._drafters_of(choice, self.router.route() if self.router else None)
@@ -211,8 +213,9 @@ class ActiveRequest:
 class RoundState:
     """One request's data in one round; each step of the engine fills in its part."""
 
-    # Planned. `grant` and `decision`: the scheduler's at that time, which may be a round ago.
-    # `route`: the SSMs that draft (None: no router), set again in the draft step, after auditions.
+    # Planned. `grant` and `decision`: the scheduler's when the draft was planned, which may be a
+    # round before it is verified. `route`: the SSMs that draft (None: no router), set again in the
+    # draft step, after auditions.
     request: ActiveRequest
     choice: Choice
     root_position: int
@@ -222,15 +225,16 @@ class RoundState:
     route: Route | None = None
     grant: Grant = FREE
     decision: Plan | None = None
-    # Drafted. `drafts`: by drafter index, without SSMs on drafter nodes that are late. `log_probs`:
-    # of the text's tokens since the last round's, by SSM.
+    # Drafted. `drafts`: by drafter index, without those of drafter nodes that are late.
+    # `log_probs`: by drafter name, of the committed tokens since the drafter's last report.
     draft_requests: tuple[DraftRequest, ...] = ()
     drafts: dict[int, Draft] = field(default_factory=dict)
     log_probs: Mapping[str, Sequence[float]] = field(default_factory=dict)
     drafter_node_trips: tuple[NodeTrip, ...] = ()  # of this round's draft requests
     requests_served_ahead: tuple[DraftRequest, ...] = ()  # by drafter nodes, before the round
-    # Drafted ahead: for this round, for the next one, hits and misses; `hidden_ms`: drafting during
-    # another request's pass.
+    # Drafting ahead: `ahead_drafts` are for this round, `next_drafts` for the next one, and
+    # `ahead_events` their hits and misses. `hidden_ms`: time of drafting for this round that the
+    # LLM's pass over other requests hid.
     ahead_drafts: AheadDrafts | None = None
     next_drafts: AheadDraftsByName = field(default_factory=dict)
     ahead_events: tuple[Ahead, ...] = ()
@@ -241,7 +245,7 @@ class RoundState:
     target: Target = field(init=False)
     target_tokens: TargetTokens | None = None  # at all nodes, if computed in one batch
     verdict: Verdict = field(init=False)
-    error: BaseException | None = None  # why the request ends here
+    error: BaseException | None = None  # ends the request in this round
     # Committed. `kv_committed`: the LLM's row has the accepted path already.
     kv_committed: bool = False
     num_tokens: int = 0

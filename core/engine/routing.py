@@ -19,12 +19,12 @@ from core.trees.tree import ROOT
 __all__ = ["Similarity", "embedding_similarity", "observe_route", "routing_record"]
 
 Similarity = Callable[[Sequence[int], Sequence[int]], tuple[float, ...]]
-"""(drafted, committed tokens) -> their similarity, position by position, as far as both go."""
+"""(drafted, committed tokens) -> their similarity by position, up to the end of the shorter."""
 
 
 def embedding_similarity(llm: LanguageModel) -> Similarity:
-    """The cosine of the LLM's input embeddings of two tokens (CoSine's accuracy of a draft);
-    without access to embeddings 1 for equal tokens, else 0."""
+    """The cosine of the LLM's input embeddings of two tokens (CoSine's accuracy of a draft). If the
+    LLM gives no access to its embeddings: 1 for equal tokens, else 0."""
 
     @torch.inference_mode()
     def cosine(drafted: Sequence[int], committed: Sequence[int]) -> tuple[float, ...]:
@@ -58,7 +58,7 @@ def observe_route(
             num_accepted=len(state.verdict.path),
             num_tokens=len(committed),
             share_ms=share_ms,
-            # A round without a draft request to a routed SSM is no evidence about them.
+            # A round without a draft request to a routed SSM is no evidence about routed SSMs.
             routed=route if any(one.name in route for one in state.draft_requests) else (),
             drafts=drafts,
             log_probs=state.log_probs,
@@ -78,7 +78,7 @@ def _evidence(draft: Draft, committed: tuple[int, ...], similarity: Similarity) 
 
 
 def routing_record(state: RoundState) -> tuple[RoutedDrafter, ...]:
-    """Each SSM's part in the round and its score after it, in the run's order."""
+    """Each routed SSM's role in the round and its score after it, in the order of drafters."""
     request, route = state.request, state.route
     if request.router is None or route is None:
         return ()

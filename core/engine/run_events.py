@@ -39,8 +39,8 @@ def run_started(
         prompt_token_ids=sequence.prompt_ids,
         prompt_texts=prompt_texts,
         config=run.to_plain(),
-        # `config` is the run as it is decoded, `asked` what was sent: the page fills its form from
-        # it.
+        # `config` is the run as it is decoded; `asked` is the request as it was sent, from which
+        # the page fills its form.
         asked=sequence.request.to_plain(),
         models=models.infos,
         drafters=sequence.speculation.drafters,
@@ -77,8 +77,8 @@ def run_cancelled(sequence: TokenSequence) -> RunCancelled:
 
 
 def run_failed(sequence: TokenSequence, error: BaseException) -> RunFailed:
-    """Ends a run by an error and returns its event. Raises nothing itself."""
-    # First: a sequence without a reason is one that goes on.
+    """Ends a run by an error and returns its event. Raises nothing."""
+    # Set first: a sequence without a finish reason counts as running.
     sequence.finish_reason = "failed"
     now = sequence.ms()
     try:

@@ -31,7 +31,7 @@ from core.trees.combine import merge_and_select, node_chances, select
 __all__ = ["EACH", "BatchSchedule"]
 
 EACH = "each"
-# Stages that a request has once: the SSMs read its prompt and score how well they predict it.
+# Stages that most rounds do not have: SSMs read a prompt, or score a text's last tokens.
 OPENING = ("prefill", "audition")
 # Weight of a request's last tree in the moving average of its trees' widths.
 WIDTH_SHARE = 0.3
@@ -40,7 +40,7 @@ NO_DRAFTS: Mapping[str, RoundState] = MappingProxyType({})
 
 class BatchSchedule:
     """Plans each round, divides one node budget among its trees, and measures it. Inactive with
-    `each`: then `plan` returns all requests, and the engine makes each tree by itself."""
+    `each`: then `plan` returns all requests, and each tree is made by its request's own rule."""
 
     def __init__(self, name: str, costs: Costs) -> None:
         self.name = name
@@ -68,9 +68,9 @@ class BatchSchedule:
     def take_over(
         self, requests: Sequence[ActiveRequest], pool_states: Mapping[str, RoundState]
     ) -> None:
-        """Called before the first plan after another schedule: forgets what that one decided and
-        granted, and what this one decided for an earlier load. A draft that waits keeps its length
-        limit, which it was made with."""
+        """Called before the first plan after another schedule: forgets the grants and decisions of
+        that schedule, and what this one decided for an earlier load. A draft in the pool keeps the
+        length limit that it was made with."""
         self._last_decision = None
         if isinstance(self._scheduler, FollowsLoad):
             self._scheduler.forget_load()
@@ -142,7 +142,7 @@ class BatchSchedule:
         }
         # Rules that read q need every drawn node: dropping unlikely ones would bias the text.
         may_cut = [not verify_rule(state.speculation.verify).reads_q for state in states]
-        # chances[i][j]: P(node j of request i is accepted), as its drafters see it.
+        # chances[i][j]: P(node j of request i is accepted), estimated by its drafters.
         droppable = [each if cut else [] for each, cut in zip(chances, may_cut, strict=True)]
         context = sum(state.root_position for state in states) // max(1, len(states))
         budget = self._scheduler.budget(droppable, context)
@@ -165,8 +165,8 @@ class BatchSchedule:
             request.rounds_waited = 0
             if tree.depth:
                 request.mean_width += WIDTH_SHARE * (len(tree) / tree.depth - request.mean_width)
-            # As planned for this draft, perhaps a round ago: so a decision is recorded where the
-            # first draft under it is verified. The request's own may be newer by now.
+            # The state's, set when its draft was planned, perhaps a round ago; the request's may be
+            # newer. So a decision is recorded in the round that verifies the first draft under it.
             grant, decision = state.grant, state.decision
             state.scheduled = Scheduled(
                 schedule=self.name,
@@ -185,13 +185,13 @@ class BatchSchedule:
             )
 
     def end_round(self, states: Sequence[RoundState]) -> None:
-        """Reports the measured round to the scheduler; `plan` has begun it."""
+        """Reports the round, measured from the beginning of `plan` on, to the scheduler."""
         if self._scheduler is None or not states:
             return
         spans = [t for state in states for t in state.timings if t.start >= self._began]
         models = [t for t in spans if t.lane not in NOT_DRAFTING]
         llm = [t for t in spans if (t.lane, t.name) == (LLM_LANE, "forward")]
-        # Once a request, so a prediction of the next round must not contain them.
+        # Most rounds do not have them, so a prediction of the next round must not contain them.
         opening = [t for t in models if t.name in OPENING]
         # The whole round, the planning and the events included.
         wall_ms = (time.perf_counter() - self._began) * 1000
@@ -225,7 +225,7 @@ def _live_request(
     request: ActiveRequest, modes: Mapping[str, str], state: RoundState | None
 ) -> LiveRequest:
     speculation = request.sequence.speculation
-    # What the request asks for: the grant is still that of its last round.
+    # The choice without a grant: the request still has the grant of its last round.
     choice = state.choice if state else request.policy.choose()
     # A policy that predicts a round's time compares it with plain decoding, with probes of its own.
     guards_itself = speculation.never_drafts or length_policy(speculation.length).predicts

@@ -22,13 +22,13 @@ __all__ = [
 ]
 
 RECENT_ROUNDS = 16
-"""How many rounds, the last ones, a lane's busy share is measured over."""
+"""A lane's busy share is measured over this many of the last rounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRound:
-    """A run's part in a round: its event, the nodes of its tree, and when the run started, on the
-    clock of RoundFacts."""
+    """A run's part in a round: its event, the number of nodes of its tree, and when the run
+    started, in milliseconds of time.perf_counter."""
 
     completed: RoundCompleted
     num_nodes: int
@@ -70,11 +70,11 @@ class Lane:
 @dataclass(frozen=True, slots=True)
 class LiveRun:
     """A request that is being decoded. `num_tokens`: generated, of at most `max_tokens`.
-    `max_tree_nodes`: its node budget, None for none.
+    `max_tree_nodes`: its node budget, None if uncut.
 
-    `round`: the number of its last round, -1 before the first. In it: the nodes verified and
-    accepted, the time of the LLM's pass and of the drafters, and the scheduler's part.
-    `num_waited`: rounds of others since then.
+    `round`: the number of its last round, -1 before the first. Of that round: the nodes verified
+    and accepted, the time of the LLM's pass and of the drafters, and the scheduler's part.
+    `num_waited`: rounds of other requests since then.
     """
 
     run_id: str
@@ -92,7 +92,7 @@ class LiveRun:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleDecision:
-    """A scheduler's last decision and its reason, see Scheduled; `passes` of the LLM ago."""
+    """A scheduler's last decision and its reason, see Scheduled, made `passes` LLM passes ago."""
 
     decision: str
     reason: str
@@ -102,8 +102,8 @@ class ScheduleDecision:
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """`schedule`: its name; `num_waiting`: requests in the queue; `max_live`: requests decoded at
-    once; `runs`: those now; `lanes`: the LLM first, empty while idle; `decision`: the schedule's
-    last one."""
+    once; `runs`: requests being decoded now; `lanes`: the LLM first, empty while there is no
+    request; `decision`: the schedule's last one."""
 
     schedule: str
     num_waiting: int

@@ -32,8 +32,9 @@ from core.sequence import TokenSequence
 __all__ = ["Run", "Tap", "Worker"]
 
 IDLE_S = 10.0
-"""Interval of polls of the connections to drafter nodes while there is no request: one that came
-back is ready for the next one, and the events of one that refuses connections do not pile up."""
+"""While there is no request, the connections to drafter nodes are polled at this interval: a node
+that came back is ready for the next request, and the connection events of a node that refuses
+connections do not pile up."""
 Tap = Callable[[Event], None]
 """Called in the worker's thread with each event of a run, before the event can be read. A tap that
 raises is not called again; the run goes on, with the error in `Run.tap_error`."""
@@ -88,7 +89,7 @@ class Run:
         self.cancel_requested = True
 
     def deliver(self, event: Event) -> None:
-        """For the worker's thread: passes an event to the tap, then to the reader."""
+        """Called in the worker's thread: passes an event to the tap, then to the reader."""
         if self._tap is not None and self.tap_error is None:
             try:
                 self._tap(event)
@@ -135,7 +136,7 @@ class Worker:
     def submit(self, request: Request, tap: Tap | None = None) -> Run:
         """Queues a request. Raises ConfigError or ContextLengthError at once, EngineClosedError
         after `close`."""
-        # Before the prompt is tokenized, which takes long.
+        # Checked before the prompt is tokenized, which may take long.
         self._refuse_if_closed()
         refuse_oversized(self.engine.models, request)  # tokenizing it would delay other callers
         sequence = self.engine.prepare(request)
@@ -315,9 +316,10 @@ class Worker:
         except MODEL_FAULTS as error:
             for run, _ in list(self._active.values()):
                 self._end(run, run_failed(run.sequence, error))
-        # References to events that exist anyway: `snapshot` computes sums when it is called.
+        # The events themselves are kept: `snapshot` computes sums when it is called.
         facts = RoundFacts.of(start, time.perf_counter(), events, start_times)
-        # Emptied before a pause, which would otherwise count as time in which no model worked.
+        # Emptied when no run is left: else the pause until the next run would count as time in
+        # which no model worked.
         self._rounds = (*self._rounds[1 - RECENT_ROUNDS :], facts) if self._active else ()
 
     def _end(self, run: Run, event: Event) -> None:

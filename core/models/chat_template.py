@@ -23,17 +23,19 @@ from core.words import number_of
 __all__ = ["TemplateProcess"]
 
 PROGRAM = Path(__file__).with_name("template_program.py")
-# Time limit of a conversation.
+# Time limit for rendering a conversation, which the program also sets on itself.
 PATIENCE_S = 2.0
-# Until the process has imported its libraries.
+# Time limit for the program to import its libraries.
 START_PATIENCE_S = 60.0
-# Beyond the process's own time limit, which not every system has.
+# The process is killed this long after PATIENCE_S, since on some systems the program cannot limit
+# its own time.
 GRACE_S = 1.0
 
 
 class TemplateProcess:
-    """Started at the first conversation at the latest, and again after it was killed; ends with
-    this object or, at most a few seconds later, with this process. Thread-safe."""
+    """A child process that renders conversations. It is started at the first conversation at the
+    latest, and again after it was killed; it ends with this object or, at most a few seconds later,
+    with this process. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -86,7 +88,7 @@ class TemplateProcess:
     def _ensure_started(self) -> None:
         if self._process is None or self._process.poll() is not None:
             self._kill()
-            # -P: files beside the program must not shadow libraries.
+            # -P: files in the program's folder must not shadow libraries.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", str(PROGRAM)],
                 stdin=subprocess.PIPE,
@@ -112,11 +114,12 @@ class TemplateProcess:
             line = process.stdout.readline()
             if line.endswith("\n"):
                 reply = json.loads(line)
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             pass
         finally:
             timer.cancel()
-            # Also after an interrupt: a late reply would be read as that of the next conversation.
+            # Killed also after an interrupt: a late reply would be read as that of the next
+            # conversation.
             if not reply:
                 self._kill()
         return reply

@@ -25,7 +25,7 @@ CHARACTER_TOKENS = 4
 class Detokenizer:
     """Decodes a short window that begins at a token boundary between complete characters.
 
-    The window must not be empty text: many tokenizers strip the space of a text's first word.
+    The window must have text: many tokenizers strip the space before the first word of a text.
     """
 
     def __init__(self, tokenizer: Any, prompt_ids: Sequence[int]) -> None:
@@ -92,7 +92,7 @@ def _is_end(part: str, whole: str) -> bool:
     return bool(part) and whole.endswith(part)
 
 
-# Models of the package `tokenizers` that have no token for texts of any length.
+# Models of the package `tokenizers` without tokens that can replace texts of any length.
 SPELLING = ("BPE", "Unigram")
 # By tokenizer, since `get_vocab` copies the whole vocabulary.
 _LONGEST: WeakKeyDictionary[Any, int] = WeakKeyDictionary()

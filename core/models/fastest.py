@@ -46,7 +46,7 @@ def torch_forward(weights: LeanWeights, masks: MaskKind) -> TensorForward:
 def compile_forward(weights: LeanWeights, masks: MaskKind) -> CompiledForward | None:
     """The native pass; None if it does not support the device or dtype, memory is short, or numba
     is missing."""
-    # Heads are rotated in halves.
+    # The kernels rotate a head as two halves, so its size has to be even.
     if weights.embedding.device.type != "cpu" or weights.head_size % 2:
         return None
     if weights.embedding.dtype not in (torch.float32, torch.bfloat16):

@@ -51,7 +51,7 @@ class Forward(Protocol):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The model's, which its keys and values have."""
+        """The dtype of the model, and of its keys and values."""
         ...
 
     @property
@@ -65,8 +65,8 @@ class Forward(Protocol):
         ...
 
     def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
-        """(batch, width, V) in the model's dtype; of the last query alone where `batch.last_only`
-        and the model can."""
+        """(batch, width, V) in the model's dtype. With `batch.last_only`, from passes that can
+        compute the last query's logits alone: (batch, 1, V)."""
         ...
 
 
@@ -152,7 +152,7 @@ class GeneralForward:
         # One cache object for all passes; the plan has the slots of this one.
         self._cache.plan = batch.plan
         optional: dict[str, Any] = {}
-        # Else the head runs for all tokens of a prompt, of which one is needed.
+        # Without the argument the head runs for all tokens of a prompt, of which one is needed.
         if self._keep_argument and batch.last_only:
             optional["logits_to_keep"] = 1
         optional[self._cache_argument] = self._cache

@@ -10,8 +10,8 @@ import torch
 
 __all__ = ["MAX_GRAPHS", "CachedGraph", "GraphPool"]
 
-# Graphs in a cache, one for each shape, set of rows and extent of the KV cache. A full cache is
-# cleared: a growing text does not return to its old extents.
+# Most graphs in a cache, one for each shape, set of rows and extent of the KV cache. A full cache
+# is cleared: a growing text does not return to its old extents.
 MAX_GRAPHS = 48
 
 T = TypeVar("T")
@@ -20,7 +20,8 @@ T = TypeVar("T")
 class GraphPool:
     """Memory shared by graphs that never run at the same time, and whether graphs are captured.
 
-    `captures` becomes False, with a warning that names the reason, once a capture fails.
+    `captures` becomes False, with a warning that names the reason, once a capture fails for another
+    reason than a lack of memory.
     """
 
     def __init__(self, *, capture: bool) -> None:

@@ -52,7 +52,7 @@ class HfModel:
         self._forward: Forward = forward or (
             GeneralForward(module, masks) if lean is None else fastest(lean, masks)
         )
-        # The pass as it was loaded, while layers are streamed from memory instead.
+        # The pass as it was loaded, kept while layers are streamed from memory; else None.
         self._resident_forward: Forward | None = None
         self.dtype = self._forward.dtype
         self.arena = KVArena(self._forward.shapes, self.dtype, self._forward.device)
@@ -107,8 +107,9 @@ class HfModel:
         return compiled is not None and compiled.stream is None
 
     def stream_from_host(self, mbps: float) -> None:
-        """From the next pass on layers are copied from memory at this rate, as if they did not fit;
-        0: as the model was loaded. Raises UnsupportedModelError unless `can_stream_from_host`."""
+        """From the next pass on layers are copied from memory at this rate (10^6 bytes/s), as if
+        they did not fit; with 0 they are not copied. Raises UnsupportedModelError unless
+        `can_stream_from_host`."""
         resident = self._resident_forward or self._forward
         compiled = compiled_of(resident)
         if mbps and not self.can_stream_from_host:
@@ -142,7 +143,7 @@ class HfModel:
         return self
 
     def open_row(self) -> int:
-        # The lowest free number: the arena has a row for each number in use.
+        # The lowest free number: the arena has a row for each number up to the largest one.
         if None not in self._rows:
             self._rows.append(None)
         row = self._rows.index(None)
@@ -188,7 +189,7 @@ class HfModel:
     def pass_bytes(self, rows: int, width: int, extent: int) -> int:
         """Memory that one pass over `width` tokens of each of `rows` rows allocates at most, where
         the longest row has `extent` slots: its logits, copies of one layer's cache, and a larger
-        cache if it does not fit in this one."""
+        cache if the slots do not fit in the present one."""
         logits = rows * width * self.vocab_size * (4 + self.dtype.itemsize)
         cache = self.arena.copied_bytes(rows, extent)
         return logits + cache + self.arena.growth_bytes(self.rows_held, extent)

@@ -16,7 +16,7 @@ from transformers.cache_utils import Cache
 from core.errors import OutOfMemoryError
 from core.models.machine import available_bytes, format_bytes
 
-# Bytes. Below, free memory is not checked: reading it is a system call.
+# Bytes up to which a cache is allocated without reading the free memory, which is a system call.
 UNCHECKED_BYTES = 1 << 26
 
 __all__ = ["UNCHECKED_BYTES", "ArenaCache", "KVArena", "LayerShape", "ShapeProbe", "SlotPlan"]
@@ -69,7 +69,7 @@ class KVArena:
 
     @property
     def bytes(self) -> int:
-        """Allocated memory."""
+        """Allocated memory in bytes."""
         return sum(stack.nbytes for stack in self._stacks)
 
     @property
@@ -111,14 +111,14 @@ class KVArena:
         self.rows, self.slots = rows, slots
 
     def growth_bytes(self, rows: int, slots: int) -> int:
-        """Memory that `reserve` would allocate; the present cache is freed only after that."""
+        """Bytes that `reserve` would allocate; the present cache is freed only after that."""
         if rows <= self.rows and slots <= self.slots:
             return 0
         return self._bytes_of(max(self.rows, rows) * self._grown_slots(slots))
 
     def copied_bytes(self, rows: int, slots: int) -> int:
-        """Memory of the largest layer's keys and values in so many cells, as a pass over rows that
-        are not adjacent copies them."""
+        """Bytes of the largest layer's keys and values in `rows` rows of `slots` slots: a pass over
+        rows that are not adjacent copies them."""
         cell = max(one.heads * (one.key_size + one.value_size) for one in self.shapes)
         return rows * slots * cell * self._dtype.itemsize
 

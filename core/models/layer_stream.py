@@ -33,7 +33,7 @@ __all__ = [
 BUFFERS = 2
 # Reads with a shorter gap between them are reported as one.
 GAP_S = 0.002
-# Reads that are kept until a round reports them: many passes, as of a long prompt, report none.
+# Most reads kept until a round reports them: the passes of a prompt, perhaps many, report none.
 MAX_TIMES = 4096
 # Bytes to which O_DIRECT needs memory to be aligned.
 PAGE = 4096
@@ -97,19 +97,21 @@ class HostBuffer:
         source.read(layer, self._data)
 
     def wait(self) -> None:
-        """`fill` is synchronous."""
+        """Does nothing: `fill` is synchronous."""
 
     def use(self) -> torch.Tensor:
         """The layer's bytes, valid until `release`."""
         return self._data
 
     def release(self) -> None:
-        """The reader may fill the buffer again; `_LayerReader` counts that."""
+        """Ends the use. Does nothing here: `_LayerReader.release` lets the thread refill the
+        buffer."""
 
 
 class CudaBuffer:
-    """As HostBuffer, on a GPU: filled on a copy stream while the compute stream works on the other
-    buffer; events order the streams. Layers of a file pass through pinned staging memory."""
+    """A buffer on a GPU, with the methods of HostBuffer. Filled on a copy stream while the compute
+    stream works on the other buffer; events order the streams. Layers of a file are copied through
+    pinned staging memory."""
 
     def __init__(self, size: int, device: torch.device) -> None:
         self._data = torch.empty(size, dtype=torch.uint8, device=device)
@@ -210,12 +212,12 @@ def _load(source: LayerSource, layer: int, device: torch.device) -> torch.Tensor
 
 class _LayerReader:
     """The reading thread and the state it shares with the thread of the passes. Has no reference to
-    the LayerStream, so that this can be collected while the thread runs."""
+    the LayerStream, so that the stream can be collected while the thread runs."""
 
     def __init__(
         self, source: LayerSource, layers: Sequence[int], rate: float, device: torch.device
     ) -> None:
-        """`rate`: limit in bytes/s, 0 for none."""
+        """`rate`: limit in bytes/s, 0: none."""
         self._source, self._layers, self._rate = source, layers, rate
         self._buffers = [
             HostBuffer(source.size) if device.type == "cpu" else CudaBuffer(source.size, device)
@@ -238,6 +240,7 @@ class _LayerReader:
             if self._thread is None and not self._ended:
                 self._thread = threading.Thread(target=self._run, name="layers", daemon=True)
                 self._thread.start()
+            # After a complete pass the counts go on: the first layers are being read already.
             complete = self._taken == self._released and self._released % len(self._layers) == 0
             if self._error is not None or not complete:
                 self._read = self._taken = self._released = 0
@@ -297,8 +300,8 @@ class _LayerReader:
             self._finish(epoch, error)
 
     def _next(self) -> tuple[int, int, bool] | None:
-        """Epoch and number of the layer to read next, and whether the reader was idle before; waits
-        for a free buffer. None at the end."""
+        """Epoch and number of the next read, and whether the reader was idle before it; waits for a
+        free buffer. None once the stream is closed."""
         with self._changed:
             idle = self._read == 0
             while not self._ended and (

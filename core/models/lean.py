@@ -233,7 +233,7 @@ class LeanForward:
 
 @dataclass(frozen=True)
 class _Streamed:
-    """Iterating makes a pass over streamed layers."""
+    """The layers of a model whose matrices are streamed; iterating is one pass over them."""
 
     stream: LayerStream
     layers: Sequence[LeanLayer]
@@ -244,7 +244,7 @@ class _Streamed:
             yield self.operations(with_matrices(self.layers[layer], data))
 
 
-# What is streamed of a layer; its norms and biases stay on the device.
+# The parts of a layer that are streamed; its norms and biases stay on the device.
 MATRICES = ("qkv", "out", "gate_up", "down")
 
 

@@ -110,7 +110,7 @@ def lean_layer(layer: Any, kind: str, wide: bool) -> LeanLayer:
 
 @torch.no_grad()
 def adopt(module: Any, weights: LeanWeights) -> None:
-    """Makes the module's parameters views of these weights."""
+    """Makes the module's parameters views of these weights, except for biases and head norms."""
     body = module.model
     body.embed_tokens.weight.data = weights.embedding
     module.lm_head.weight.data = weights.head.t()
@@ -149,7 +149,7 @@ def _concatenate(linears: Sequence[Any], wide: bool) -> tuple[torch.Tensor, torc
     if all(bias is None for bias in biases):
         return matrix, None
     parts = [
-        # 0 for linears without one.
+        # 0 for linears without a bias.
         torch.zeros(len(linear.weight), dtype=matrix.dtype, device=matrix.device)
         if bias is None
         else bias.detach()

@@ -26,15 +26,15 @@ CACHED = -1
 class Feed:
     """Tokens to add to one row's pending nodes.
 
-    `parents[i]` is an index among the row's pending nodes, in which this feed's nodes follow those
-    pending before, or CACHED. (A token tree's ROOT is the node after that: the first one that a
-    round feeds.) With `last_only` only the logits of the last token are returned.
+    `parents[i]` is CACHED or the index of a pending node of the row; the feed's own nodes are
+    numbered after those already pending. (CACHED is not a token tree's ROOT: a round feeds the root
+    as a node, with parent CACHED.) With `last_only` only the logits of the last token are returned.
     """
 
     row: int
     token_ids: Sequence[int]
     parents: Sequence[int]
-    # For a prompt: logits of all its tokens would be (tokens, V), and not be read.
+    # For prompts: the logits of all their tokens, (tokens, V), would not be read.
     last_only: bool = False
 
 
@@ -117,7 +117,7 @@ class LanguageModel(Protocol):
 
 
 def ranks_info(model: object) -> RanksInfo | None:
-    """The division of a model over ranks; None for any other."""
+    """The division of a model over ranks; None for a model in one process."""
     # By attribute: the implementation over ranks needs packages that not every installation has.
     info: RanksInfo | None = getattr(model, "ranks", None)
     return info

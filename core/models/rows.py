@@ -148,6 +148,6 @@ def _plan(feeds: Sequence[Feed], rows: Sequence[Row], places: Sequence[int]) -> 
     # The feeds' nodes are already in the rows: they have the last `count` slots of each.
     ends = [row.length + row.pending for row in rows]
     starts = tuple(end - count for end, count in zip(ends, counts, strict=True))
-    # One slot past every row's end takes what padded queries write.
+    # Queries are padded if counts differ: then one slot past every row's end takes what they write.
     extent = max(ends) + (1 if min(counts) < max(counts) else 0)
     return SlotPlan(tuple(places), starts, counts, max(counts), extent)

@@ -1,8 +1,8 @@
 """Batches models of one shape: their weights are stacked along a leading dimension and run in a
 single forward pass (`Stack`); `batched_forward` falls back to one pass a model.
 
-A small model's pass is mostly host overhead between matrix products, which a stack has once for all
-members. Row r of member m is row r x members + m of the shared KV arena.
+A small model's pass is mostly host overhead between matrix products; a stack has this overhead once
+for all members. Row r of member m is row r x members + m of the shared KV arena.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def build_stack(models: Sequence[HfModel]) -> Stack | None:
     if len(models) < 2 or not all(are_stackable(models[0], model) for model in models):
         return None
     weights = map_tensors([m.lean_weights for m in models if m.lean_weights], _stack_tensors)
-    # `row_major` may copy the head: before the members take views of it.
+    # Called before the members take views of the head: `row_major` may copy it.
     return Stack(models, replace(weights, head=row_major(weights.head)))
 
 
@@ -175,7 +175,7 @@ class Stack:
 
     @property
     def tensors(self) -> TensorForward | None:
-        """The pass over tensors alone."""
+        """The pass over tensors alone; None if there is none."""
         return tensors_of(self._forward)
 
     @property
@@ -192,8 +192,8 @@ class Stack:
         return compiled.drafts(draft_batch, limits, ready, self.arena)
 
     def fits(self, by_member: Sequence[Sequence[Feed]]) -> bool:
-        """Whether one pass can run these feeds of each member, in order: the same number for each,
-        none past its context."""
+        """Whether one pass can run these feeds of each member, in the order of `members`: the same
+        number of feeds for each, none of which `LanguageModel.forward` would refuse."""
         # The batch is rectangular: row b of every member, for each b.
         if len({len(feeds) for feeds in by_member}) != 1:
             return False

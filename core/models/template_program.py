@@ -19,7 +19,7 @@ TEMPLATE_FAULTS = (Exception,)
 
 
 def main() -> None:
-    """Answers until its input ends."""
+    """Reads and answers conversations until standard input ends."""
     # A terminal's Ctrl-C is for the parent process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _limit_memory()

@@ -1,8 +1,8 @@
 """Locations of models: the bundled family, folders, the hub and its local cache; comparison of
 their vocabularies. Reads no weights.
 
-The hub's client retries for 23 s for every file of every model; one short request beforehand avoids
-that without a network.
+Without a network the hub's client would retry for 23 s for every file of every model; one short
+request beforehand avoids that.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = [
     "hub_failures",
 ]
 
-# Limit for the request whether the hub has a model.
+# Time limit of the request that shows whether the hub has a model.
 HUB_TIMEOUT_S = 10.0
 GGUF_SUFFIX = ".gguf"
 BUNDLED = "bundled"
@@ -109,7 +109,7 @@ PARAMETERS = MappingProxyType(
 
 
 def bundled_folder() -> Path:
-    """The folder of the bundled family, beside the packages."""
+    """The folder of the bundled family, beside the package `core`."""
     return Path(__file__).resolve().parents[3] / BUNDLED
 
 
@@ -197,8 +197,9 @@ def is_path(name: str) -> bool:
 
 
 def is_gguf(name: str) -> bool:
-    """Whether a path is read as a GGUF file: any file is, and a missing one with its suffix."""
-    # A file of another kind, and a missing one, are refused where the header is read.
+    """Whether a path is read as a GGUF file: an existing file of any name, or a missing one with
+    the suffix of GGUF files."""
+    # A file of another kind and a missing one are refused where the header is read.
     path = Path(_expand_user(name))
     return not path.is_dir() and (path.exists() or path.suffix == GGUF_SUFFIX)
 
@@ -211,7 +212,7 @@ def shown_name(name: str) -> str:
     if not is_gguf(name):
         return path.resolve().name
     title = path.name.removesuffix(GGUF_SUFFIX)
-    return title if title.strip(".") else path.name  # of `.gguf` nothing would be left
+    return title if title.strip(".") else path.name  # a file named `.gguf` keeps its name
 
 
 def _expand_user(name: str) -> str:
@@ -237,8 +238,8 @@ def _check_folder(folder: Path, name: str) -> None:
 
 
 def _must_use_cache(hub_id: str) -> bool:
-    """Whether only the local cache has a hub id, not the hub. Raises ModelLoadError if neither has
-    it."""
+    """Whether a hub id is read from the local cache, because the hub gives no answer or does not
+    show it. Raises ModelLoadError if it is not in the cache either."""
     try:
         HfApi().model_info(hub_id, timeout=HUB_TIMEOUT_S)
     except hub_errors.HFValidationError as error:
@@ -260,7 +261,7 @@ def check_same_vocabulary(llm: Any, ssm: Any, llm_name: str, ssm_name: str) -> N
 
     Models may pad their embeddings differently: only ids of tokens are compared.
     """
-    # Not the tokenizers' settings: only ids are exchanged, and the LLM's tokenizer makes them.
+    # The tokenizers' settings may differ: models exchange ids only, made by the LLM's tokenizer.
     llm_tokens, ssm_tokens = _by_id(llm), _by_id(ssm)
     for token_id in sorted(llm_tokens.keys() | ssm_tokens.keys()):
         if llm_tokens.get(token_id) != ssm_tokens.get(token_id):

@@ -48,7 +48,7 @@ class Checkpoint:
                     # Always a copy: the mapping is closed below.
                     weights[key] = files[file].get_tensor(name).to(self._dtype, copy=True)
                 except OSError as error:
-                    # Else the caller would report an OSError of the layer file that it writes.
+                    # The caller takes an OSError for one of the layer file that it writes.
                     raise ModelLoadError.of(
                         "weights file", str(file), f"it cannot be read ({error})"
                     ) from error

@@ -21,15 +21,16 @@ _NAME = "rows"
 # `core.drafters.count_table`, which this layer may not import.
 _ROW, _NUM_IDS, _HASH, _LENGTH = 16, 7, 14, 15
 _LONGEST_CONTEXT = 3
-# A weight, times 4, plus its origin: the drafter halves heavier ones before they overflow int32.
+# A weight is stored times 4, plus its origin. The drafter halves larger weights before they
+# overflow int32.
 _LARGEST_WEIGHT = (1 << 24) * 4 + 3
-# 4 million rows: more than any table holds.
+# Bytes of 4 million rows: more than any table has.
 _LARGEST = 1 << 28
 
 
 def read_counts(folder: Path, vocab_size: int) -> np.ndarray | None:
-    """The rows (n, 16) int32 in `folder`, None without a file. Raises ModelLoadError for any other
-    file, and for token ids that the LLM does not have."""
+    """The rows (n, 16) int32 of the file in `folder`, None without a file. Raises ModelLoadError
+    for other contents, and for token ids that the LLM does not have."""
     path = folder / FILE
     if not path.is_file():
         return None

@@ -16,7 +16,7 @@ __all__ = ["context_length_of", "load_warnings"]
 
 # Context length without a limit in the configuration, and the largest one accepted.
 UNLIMITED, LARGEST = 1 << 20, (1 << 31) - 1
-# Configuration fields for the number of positions; transformers maps other names to the first.
+# Configuration fields for the number of positions. transformers maps some other names to the first.
 POSITION_FIELDS = (
     "max_position_embeddings",
     "max_target_positions",

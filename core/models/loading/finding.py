@@ -27,7 +27,7 @@ __all__ = ["find", "find_folder"]
 
 def find(name: str, say: Say) -> ModelSource:
     """The folder or hub id of a model's name. Raises ModelError."""
-    # The two names that are neither a folder nor a hub id.
+    # `bundled` and `smollm2` are neither a folder nor a hub id.
     if name == BUNDLED:
         name = str(bundled_llm())
     source = find_smollm2(say) if name == SMOLLM2 else locate(name)

@@ -11,9 +11,10 @@ import torch
 
 __all__ = ["Fingerprint", "fingerprint_of", "identity_of"]
 
-# Values of a weight that are digested, at most twice as many.
+# Of a larger weight at least this many values are digested, and fewer than twice as many.
 FINGERPRINT_VALUES = 256
-# By bytes a value: integers whose sum is the same in any order of addition, unlike floats'.
+# Integer types by bytes of a value. A weight's values are added up as integers of the same bits:
+# the sum, unlike that of floats, is the same in any order.
 BITS = MappingProxyType({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64})
 # Configuration fields that do not change a text, or depend on device and dtype.
 NOT_IDENTITY = (
@@ -54,7 +55,7 @@ class Fingerprint:
 
     @torch.inference_mode()
     def add(self, name: str, weight: torch.Tensor) -> None:
-        """The next weight."""
+        """Adds the state dict's next weight to the digest."""
         values = weight.detach().flatten()
         step = max(1, values.numel() // FINGERPRINT_VALUES)
         total = int(values.view(BITS[weight.itemsize]).sum()) if values.numel() else 0

@@ -56,7 +56,7 @@ CACHE_VARIABLE = "SPECSCOPE_CACHE"
 FORMAT = 1  # of a cache folder; folders of another format are written again
 RECORD = "dequantized.json"
 WEIGHTS = "model.safetensors"
-# Files up to this size are compared by their hash as well.
+# Cached files of up to this many bytes are compared by size and hash, larger ones by size.
 SMALL_FILE = 16 << 20
 EXACT_DTYPES = (torch.bfloat16, torch.float16)
 # Numbers in the largest table that a file's metadata may describe.
@@ -66,7 +66,7 @@ LARGEST_BUFFER = 1 << 26
 TEMPORARY_BYTES = 12
 # Factors of the rotary frequencies; see `_warnings`.
 SCALED_ROPE = "rope_freqs.weight"
-# From one call of `say` to the next while another process holds a lock.
+# Seconds between two calls of `say` while another process holds a lock.
 LOCK_PATIENCE_S = 0.5
 # A month: an installation of other versions may still use its folder.
 UNUSED_S = 30 * 24 * 3600.0
@@ -180,7 +180,8 @@ def _record_of(folder: Path) -> dict[str, Any]:
 
 
 def _is_recorded(file: Path) -> bool:
-    """Whether a file of this name was dequantized: then it may need no memory for that again."""
+    """Whether a file of this name was dequantized. Then it may be in the cache, and need no memory
+    to be dequantized."""
     records = (cache_folder() / "gguf").glob(f"*/*/{RECORD}")
     return any(_record_of(record.parent).get("file") == file.name for record in records)
 
@@ -191,7 +192,7 @@ def _whole_folder(entry: Path) -> Path | None:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether every file is as it was written."""
+    """Whether every file has the size, and every small one the hash, that was recorded."""
     try:
         files = _record_of(folder)["files"].items()
         return all(_mark(folder / name) == mark for name, mark in files)
@@ -233,7 +234,7 @@ def _write(file: Path, header: GgufHeader, entry: Path, say: Say) -> Path:
             "files": {path.name: _mark(path) for path in sorted(folder.iterdir())},
         }
         (folder / RECORD).write_text(json.dumps(record, indent=1), encoding="utf-8")
-        _remove(entry)  # incomplete
+        _remove(entry)  # if there is one, it is incomplete
         rename_durably(partial, entry)
         _remove_unused(entry, digest)
     finally:
@@ -280,7 +281,7 @@ def _dequantize(file: Path, header: GgufHeader, folder: Path, say: Say) -> tuple
         module, report = result
         check_complete(report)
     except MODEL_FAULTS as error:
-        if isinstance(error, SpecScopeError):  # from here, or from `say`
+        if isinstance(error, SpecScopeError):  # raised in this module or by `say`
             raise
         reason = one_line(error) or type(error).__name__
         if isinstance(error, KeyError):  # its text is the key alone
@@ -296,7 +297,7 @@ def _dequantize(file: Path, header: GgufHeader, folder: Path, say: Say) -> tuple
         save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
         config.save_pretrained(folder)
         module.generation_config.save_pretrained(folder)
-    except MODEL_FAULTS as error:  # of a full disk each library has an error of its own
+    except MODEL_FAULTS as error:  # each library has its own error for a full disk
         raise OSError(one_line(error)) from error
     return _warnings(file, header, unread)
 
@@ -304,7 +305,7 @@ def _dequantize(file: Path, header: GgufHeader, folder: Path, say: Say) -> tuple
 @contextlib.contextmanager
 def _isolate_file(file: Path, folder: Path) -> Iterator[dict[str, Any]]:
     """Arguments for transformers to read the file in a folder without other files, since it would
-    also read, for example, tokenizer settings beside the file."""
+    also read, for example, tokenizer settings in the file's folder."""
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
         (Path(place) / file.name).symlink_to(file.resolve())
         yield {
@@ -392,7 +393,7 @@ def check_complete(report: dict[str, Any]) -> None:
 
 def narrow_exactly(weight: torch.Tensor) -> torch.Tensor:
     """The tensor in a two-byte dtype if that is exact, else unchanged."""
-    # A tensor with a NaN, which equals nothing, stays as it is.
+    # A tensor with a NaN, which equals nothing, is not narrowed.
     for dtype in EXACT_DTYPES:
         narrow = weight.to(dtype)
         if torch.equal(narrow.to(weight.dtype), weight):

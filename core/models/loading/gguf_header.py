@@ -93,7 +93,7 @@ def _read(file: Path) -> GgufHeader:
     with file.open("rb") as file_handle:
         first = file_handle.read(4)
         if first != MAGIC:
-            # No bytes of it: the path is a visitor's, and may be that of any file of the server.
+            # The message shows no bytes of the file: a visitor may name any file of the server.
             archive = first[:1] == b"\x80" or first[:2] == b"PK"
             begins = "it begins with a pickle or archive" if archive else "it begins otherwise"
             _refuse(file, f"{begins}, not with {MAGIC.decode()}")
@@ -108,7 +108,7 @@ def _refuse(file: Path, reason: str) -> NoReturn:
 
 
 class _HeaderReader:
-    """Walks the header; `at` is the next byte."""
+    """Reads the header from front to back; `at` is the offset of the next byte."""
 
     def __init__(self, file: Path, data: mmap.mmap) -> None:
         self.file = file
@@ -144,7 +144,7 @@ class _HeaderReader:
         return GgufHeader(architecture, sum(values), max(values), types, names)
 
     def _check_count(self, count: int, noun: str, most: int, smallest: int) -> None:
-        """`smallest`: bytes that each takes in the file at least."""
+        """Refuses a file that claims too many; `smallest`: the least bytes of one in the file."""
         if count > most:
             self._refuse(f"it claims {count} {noun}; at most {most} are read")
         if count > self.size // smallest:
@@ -235,7 +235,7 @@ class _HeaderReader:
         return name, values, kind_of.name, offset, values // block * size
 
     def _check_types(self, types: Mapping[str, int]) -> None:
-        # Before minutes of dequantizing tensors of other types.
+        # Checked before dequantizing, which could take minutes until it meets such a type.
         for name in types:
             kind = self.gguf.GGMLQuantizationType[name]
             # Dequantizing one block of zeros shows whether the type is implemented.

@@ -151,11 +151,11 @@ def write_layers(
                 out.write(bytes_)
                 size = len(layer)
                 vectors |= layer_vectors
-        rename_durably(partial, file)  # also for O_DIRECT, which reads the disk
+        rename_durably(partial, file)  # writes the data to the disk, which O_DIRECT reads
         text = json.dumps({"size": size, "sha256": hashes, **extra_record()})
         save_file(vectors, partial, metadata={RECORD: text, DIGEST: _digest(text, vectors)})
         rename_durably(partial, record_file)
-    except SafetensorError as error:  # the disk is full, among others
+    except SafetensorError as error:  # for example of a full disk
         raise OSError(str(error)) from error
     finally:  # after an error or a cancellation, frees the disk space
         partial.unlink(missing_ok=True)

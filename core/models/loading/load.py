@@ -130,7 +130,7 @@ def load_models(
         tokenizer = load_tokenizer(llm_source)
         for source in sources:
             check_same_vocabulary(tokenizer, load_tokenizer(source), str(llm_source), str(source))
-        # Together: each of them alone may fit.
+        # The sum is checked: each model alone may fit.
         needs = [need_of(source.name, dtype, place) for source in (llm_source, *sources)]
         check_memory([_device_need(needs[0], llm_source, offload, place, ranks), *needs[1:]], place)
         about = _with_role(say, "LLM", str(llm_source))
@@ -181,10 +181,10 @@ def _load_sources(
         about = _with_role(say, f"SSM {number} of {len(sources)}", str(source))
         model = load_one(source, "ssm", dtype, place, about)
         check_embedding(tokenizer, model)
-        # A colon marks a custom drafter (`is_own`).
+        # A colon is for names of user-defined drafters (`is_own`).
         name = _unique_name(model.info.name.replace(":", "-"), {*by_name, *RESERVED_NAMES})
         by_name[name] = model.rename(name)
-    # Before any row is open.
+    # Possible only before any row is open.
     stack_alike(list(by_name.values()))
     return by_name
 
@@ -220,7 +220,7 @@ def load_one(
     torch_dtype = dtype_of(dtype, source.name, device)
     need = need_of(source.name, dtype, device)
     if ranks is not None:
-        # Here: only an LLM over ranks needs the package.
+        # Imported here: only an LLM over ranks needs its packages.
         from core.models.ranks.sharding import check_split
 
         check_split(config, source.title, ranks)
@@ -236,7 +236,7 @@ def load_one(
             ) from error
         return load_ranked(source, config, torch_dtype, device, ranks, say)
     if offload is not None and offload.mode == "host" and device.type == "cuda":
-        check_memory([need], torch.device("cpu"))  # of the streamed layers
+        check_memory([need], torch.device("cpu"))  # where the streamed layers are kept
     if offload is not None:
         return load_offloaded(source, config, torch_dtype, device, offload, say)
     say("weights")

@@ -29,7 +29,7 @@ class NarrowHead(nn.Module):
 
     def __init__(self, embeddings: nn.Module, size: int) -> None:
         super().__init__()
-        # Not registered: its weights would be saved a second time.
+        # In a tuple, so that it is no submodule, whose weights would be saved a second time.
         self._embeddings = (embeddings,)
         self._size = size
 

@@ -234,7 +234,8 @@ class _LayerPacker:
         if self._native:
             from core.models.native.packing import storage_type_of
 
-            # As if all weights were exact in bfloat16: the same files decide whether they are.
+            # The layout if all weights are exact in bfloat16. Whether they are depends on the files
+            # alone, whose hashes are in the key.
             layout = np.dtype(storage_type_of(self._lean, True)).str
         else:
             layout = f"lean {stored_wide(self._lean.embedding)}"

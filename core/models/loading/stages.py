@@ -14,7 +14,7 @@ Say = Callable[[str], None]
 LONG_STAGES = (
     "downloading", "dequantizing", "reading the GGUF", "writing", "waiting", "placing",
 )  # fmt: skip
-# To the line's start, then the control sequence that erases to its end.
+# Moves to the start of the line, then erases to its end.
 ERASE = "\r\x1b[K"
 DIGITS = str.maketrans("", "", "0123456789")
 

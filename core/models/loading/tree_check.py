@@ -31,11 +31,12 @@ __all__ = [
     "tree_logits",
 ]
 
-# Relative: a product over more rows is added up in another order.
+# Relative difference in float32: a product over more rows is added up in another order.
 FLOAT32_TOLERANCE = 1e-4
 # Rounding of half precisions through a whole model; a wrong mask is tens of times larger.
 HALF_TOLERANCE = 0.06
-# Tokens of a sliding window that the check's prefix still exceeds; its pass grows with the window.
+# Longest sliding window, in tokens, that the check's prefix exceeds: a longer prefix would take
+# longer to check.
 LONGEST_CHECKED_WINDOW = 64
 SUPPORTED_LAYERS = frozenset({"full_attention", "sliding_attention", "attention", "global"})
 

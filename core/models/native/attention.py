@@ -140,8 +140,8 @@ class _SlotLoop:
 
 
 def _emit_key_products(module: Any, count: int, kind: WeightFormat) -> Any:
-    """A vector of slots at a time; past the end the last slot is repeated, whose weights there are
-    never read."""
+    """The function that `key_products` calls: a vector of slots at a time. Past the end of `seen`
+    the last slot is repeated; the weights written there are never read."""
     name = f"key_products_{count}_{kind.name}"
     # Emitted once for each module.
     if name in module.globals:
@@ -189,8 +189,8 @@ def _sum_vectors(builder: Any, vector: Callable[[int], Any], of: range) -> Any:
         return vector(of[0])
     each = len(of) // 2
     two = [_sum_vectors(builder, vector, half) for half in (of[:each], of[each:])]
-    # Blocks of `each` partial sums of each vector. Blocks within 128 bits are added first: crossing
-    # them takes longer.
+    # Each of the two consists of blocks: one partial sum for each of its `each` vectors. Pairs of
+    # blocks are added: at first within 128 bits, as moving data across these takes longer.
     apart = 2 if each == 1 else 1
     lanes = two[0].type.count
     lower = [block for block in range(lanes // each) if block // apart % 2 == 0]
@@ -206,8 +206,8 @@ def _blocks(builder: Any, two: list[Any], blocks: list[int], each: int) -> Any:
 
 
 def _emit_value_sums(module: Any, count: int, kind: WeightFormat) -> Any:
-    """With few vectors even and odd slots have separate accumulators, so that a multiply-add does
-    not wait for the one before."""
+    """The function that `value_sums` calls. With few vectors even and odd slots have separate
+    accumulators, so that a multiply-add does not wait for the one before."""
     name = f"value_sums_{count}_{kind.name}"
     if name in module.globals:
         return module.globals[name]

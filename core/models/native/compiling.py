@@ -108,7 +108,7 @@ class _FallbackCache(FunctionCache):
             self._remove_index()
 
     def _remove_index(self):
-        """An index that is broken, or that names a file that was not written, is begun anew."""
+        """Removes the index, which may be broken or name a file that was not written."""
         with suppress(OSError):
             os.unlink(self._cache_file._index_path)
 
@@ -116,13 +116,13 @@ class _FallbackCache(FunctionCache):
 def cached_entry(function: F) -> F:
     """As `entry`, cached on disk for the next start where a folder can be written."""
     compiled: Any = entry(function)
-    with suppress(OSError, RuntimeError):  # no such folder
+    with suppress(OSError, RuntimeError):  # no folder can be written
         compiled._cache = _FallbackCache(function)
     return cast(F, compiled)
 
 
 def inline(function: F) -> F:
-    """Inlined into its callers, which saves compiling it by itself too."""
+    """Inlines a function into its callers; it is not compiled on its own."""
     inlined: Any = njit(inline="always")(function)
     return cast(F, inlined)
 

@@ -215,8 +215,8 @@ def add_children(batch, i, g, level, parent, logits, row, outputs):
     far = FAR if noise_at < 0 else FAR_COUPLED
     path_score = 1.0 if parent == ROOT else g.path_scores[i, parent]
     for k in range(num_children):
-        # log(score_k / score_0), at most 0; `values` are descending, so the first too small one
-        # ends it.
+        # log(score_k / score_0), at most 0; `values` are descending, so after the first one that is
+        # too small all are.
         below = (g.values[k] - g.values[0]) / calibration_temperature
         if below < -far:
             break

@@ -282,6 +282,7 @@ class CompiledForward:
         weights, layers = self._weights, self._shape.layers
         size = self._head_offset // layers
         for step in range(layers + 1):
+            # After the last layer only the head's matrix is left.
             at_step = weights._replace(matrices=weights.matrices[step * size :])
             yield at_step, (step, step + 1, ATTENTION_HALF)
             if step < layers:  # the last step is the head
@@ -327,8 +328,9 @@ class _WorkerPool:
         arena: KVArena,
         logits: Array,
     ) -> None:
-        """One pass at a time: passes share buffers, and two at once would deadlock at a barrier.
-        `model`: shape, parts of an activation, calls, and the reduction between calls."""
+        """Runs a pass. Only one runs at a time: passes share buffers, and two at once would
+        deadlock at a barrier. `model`: shape, parts of an activation, calls, and the reduction
+        between calls."""
         shape, parts, segments, reduce = model
         tokens, back = len(inputs.tokens), round_up(shape.hidden, BLOCK)
         sizes = tokens, len(inputs.full) // tokens, self.workers
@@ -371,8 +373,9 @@ class _WorkerPool:
         finally:
             if not completed:
                 arrived[0] = ABANDONED
+            # Threads that arrive after a failure still add to the count.
             if arrived[0] >= ABANDONED:
-                self._buffers = BufferCache()  # threads still write to the old buffers
+                self._buffers = BufferCache()  # other threads may write to the old buffers
                 wait(parts)
         if arrived[0] >= ABANDONED:
             for one in parts:

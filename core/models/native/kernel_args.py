@@ -21,11 +21,11 @@ __all__ = [
 ]
 
 BLOCK = 32
-"""Width of a block of weights, outputs that are contiguous in memory: two vectors of sixteen
-float32 or four of eight. Blocks of 64 were no faster (docs/results.md, "Passes: tried and left
-out")."""
+"""Width of a block of weights: the outputs that are contiguous in memory for one input. Two vectors
+of sixteen float32 or four of eight. Blocks of 64 were no faster (docs/results.md, "Passes: tried
+and left out")."""
 HALF_BLOCK = 16
-"""Gate and up outputs alternate by half blocks: a block has both of 16 MLP units."""
+"""Gate and up outputs alternate by half blocks: a block has the gates and ups of 16 MLP units."""
 
 
 class ModelSizes(NamedTuple):
@@ -71,8 +71,8 @@ class PackedWeights(NamedTuple):
 
 class LayerOffsets(NamedTuple):
     """Offsets of one layer's matrices (`w`, QKV, to `w_end`) and vectors (`norm` before attention,
-    `after` before the MLP, to `v_end`). Row lengths: `width` of attended values; padded to blocks,
-    `qkv` of QKV and `back` of attention output and down."""
+    `after` before the MLP, to `v_end`). Row lengths: `width` of attended values; `qkv` of QKV
+    outputs, and `back` of the outputs of attention and down, both padded to blocks."""
 
     width: int
     qkv: int
@@ -151,8 +151,8 @@ class ProductArgs(NamedTuple):
     """One step of y = x w: some rows of x times `inputs` rows of one block of w. `x`, `w`, `y`:
     offsets; `x_step`, `y_step`: row strides; `first`: 1 to overwrite y, 0 to add to it; `ahead`,
     `pace`: offset of the weights to prefetch, and how many of them per input; `tile`: tokens that
-    share an AMX tile. Offsets and strides count elements, each several weights in pairs and
-    tiles."""
+    share an AMX tile. Offsets and strides count elements, which hold several weights in
+    pairs and tiles."""
 
     x: int
     x_step: int
@@ -172,7 +172,7 @@ class DraftBatch(NamedTuple):
     `requests` (n, 6): member; row of the KV arena; length of the text; number of its tokens in the
     KV cache; offset in `text` of its other tokens; size of the vocabulary to propose from. `widths`
     (n, levels): children of each node by level, 0 below the draft's depth. `ends_at` (n + 1,):
-    where each draft's end-of-text tokens begin in `ends`; such nodes get no children.
+    where each draft's end-of-text tokens begin in `ends`; nodes with these get no children.
 
     Coupled drafts: `noise_at` (n, levels): offset of a level's Gumbel noise in `noise`, -1 for
     other drafts; `temperature` (n,): that of sampling. `calibration_temperature` (n,): scores are
@@ -205,10 +205,10 @@ class DraftOutputs(NamedTuple):
     passes.
 
     State between passes: `places`, `scores`, `path_scores` (n, most) by node; `frontier` (n, most)
-    and its size `width` (n,): nodes to feed next, at first unread tokens of the text; `ids`,
-    `values`: the largest utilities of one choice. `utilities`, flat: (rows of logits, outputs) if a
-    draft is coupled, else of the last row only. `moments` (rows, 3): the utilities' mean and
-    variance under the scores, and their sum, NaN if one of them is.
+    and its size `width` (n,): nodes to feed next; before level 0 `width` is the number of unread
+    tokens. `ids`, `values`: the largest utilities of one choice. `utilities`, flat: (rows of
+    logits, outputs) if a draft is coupled, else of the last row only. `moments` (rows, 3): the
+    utilities' mean and variance under the scores, and their sum, NaN if one of them is.
     """
 
     # Tokens, indices and counts are int64; scores, utilities and moments float64.

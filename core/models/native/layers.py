@@ -229,7 +229,8 @@ def embed(shape, w, member, tokens, x):
 
 @inline
 def begin_residual(shape, w, inputs, member, span, s, x, steps, w_at, v_at):
-    """x = a member's embeddings, or x += the product that the last call left in `s.back`."""
+    """x = a member's embeddings in the first call of a pass. In later calls with one half of a
+    layer: x += the product that the call before left in `s.back`."""
     zero = np.int64(0)
     if steps[0] == 0 and steps[2] != GATED_HALF:
         embed(shape, w, member, stretch(inputs.tokens, span[0], span[1]), x)
@@ -237,7 +238,8 @@ def begin_residual(shape, w, inputs, member, span, s, x, steps, w_at, v_at):
         at = layout(shape, w_at, v_at)
         add_residual_rows(shape, w, at.out_bias, at, span, s, x)
     elif steps[2] == ATTENTION_HALF:
-        # The last call ended with the MLP of the layer before.
+        # The last call ended with the MLP of the layer before. Its vectors begin one layer's length
+        # earlier: `v_end` of a layout at 0.
         at = layout(shape, w_at, v_at - layout(shape, zero, zero).v_end)
         add_residual_rows(shape, w, at.down_bias, at, span, s, x)
 
@@ -270,7 +272,8 @@ def run_head(shape, w, inputs, span, logits, begin, workspace, part, w_at, v_at)
     """One member's rows of `logits`, from row `begin` on; returns the row after them."""
     hidden, end = shape.hidden, span[0] + span[1]
     norm = stretch(w.vectors, v_at, hidden)
-    # `logits_indices` is ascending, and tokens are grouped by member: this one's begin at `begin`.
+    # `logits_indices` is ascending, and tokens are grouped by member: from `begin` on the indices
+    # are this member's.
     row = begin
     while row < inputs.logits_indices.shape[0] and inputs.logits_indices[row] < end:
         x = stretch(workspace.x, (inputs.logits_indices[row] - span[0]) * hidden, hidden)
@@ -288,7 +291,7 @@ def run_members(shape, w, inputs, store, s, logits, steps, workspace, part):
     """See `run` below."""
     n = inputs.tokens.shape[0]
     extent = inputs.full.shape[0] // n
-    # Once a pass, since layers share the lists, but in every thread, which saves a barrier.
+    # Once a call, for all its layers, but in every thread, which saves a barrier.
     all_seen = near_seen = list_slots(inputs.full, n, extent, workspace.full)
     if inputs.near.shape[0]:
         near_seen = list_slots(inputs.near, n, extent, workspace.near)
@@ -296,6 +299,7 @@ def run_members(shape, w, inputs, store, s, logits, steps, workspace, part):
     # Always int64: numba would compile every callee again for another type.
     zero = np.int64(0)
     stage, num_outputs, w_at = zero, zero, zero
+    # `w.matrices` begins with those of the first step, `w.vectors` with those of layer 0.
     v_at = steps[0] * layout(shape, zero, zero).v_end
     for m in range(shape.members):
         span = (inputs.first[m], inputs.first[m + 1] - inputs.first[m])
@@ -332,12 +336,12 @@ def _compile_kernel(source_hash: int) -> Any:
         (layers, rows, heads, slots, size), to which new ones are added, and (rows, slots); `logits`
         (logits_indices, outputs) is the result; `workspace`: this thread's Workspace.
 
-        `steps`: (first, end, part) of the layers, after which comes the head as one more. A pass of
-        one model may be several calls over successive steps: `w.matrices` then begins with those of
-        the first of them, and the residual stream stays in the workspace. With ATTENTION_HALF and
-        GATED_HALF a call ends with that half's product in `s.back`, which the caller completes
-        (adds the other ranks' parts to), and the next call begins by adding it to the residual
-        stream; the head's call is an ATTENTION_HALF."""
+        `steps`: (first, end, half). The steps are the layers, then the head. A pass of one model
+        may be several calls over successive steps: `w.matrices` then begins with the matrices of
+        the call's first step, and the residual stream stays in the workspace. With ATTENTION_HALF
+        and GATED_HALF a call ends with that half's product in `s.back`; the caller adds the
+        products of the other ranks to it, and the next call begins by adding it to the residual
+        stream. The head's call is then an ATTENTION_HALF."""
         _ = source_hash
         run_members(shape, w, inputs, store, s, logits, steps, workspace, part)
 

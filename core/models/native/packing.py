@@ -68,9 +68,9 @@ def pack_weights(
     positions: int,
     head_type: type[Any] | None = None,
 ) -> PackedWeights:
-    """`windowed`: for each layer, whether it has the sliding window; `positions`: length of the
-    rotary tables. With `head_type` the only matrix is the head, of this element type: those of the
-    layers are streamed."""
+    """Packs one model, or stacked ones. `windowed`: for each layer, whether it has the sliding
+    window; `positions`: length of the rotary tables. With `head_type` only the head's matrix is
+    packed, in this element type: those of the layers are streamed."""
     shape, members = shape_of(weights), _members(weights)
     cos, sin = rotation_tables(weights, positions)
     if head_type is not None:
@@ -96,9 +96,9 @@ def pack_weights(
 
 
 def storage_type_of(weights: LeanWeights, half: bool) -> type[Any]:
-    """Element type of weights (see `weight_formats`). `half`: all are exact in bfloat16; then tiles
-    or pairs if the processor has them and the numbers of inputs are multiples, pairs only for
-    bfloat16 models, whose activations are rounded anyway."""
+    """Element type of weights (see `weight_formats`). `half`: whether all are exact in bfloat16.
+    Then tiles or pairs if the processor has them and they divide the numbers of inputs; pairs only
+    for bfloat16 models, since they round activations to bfloat16."""
     if not half:
         return np.float32
     shape, is_bfloat16 = shape_of(weights), weights.embedding.dtype == torch.bfloat16
@@ -224,8 +224,8 @@ def _interleave_gates(gate_up: torch.Tensor, inner: int) -> torch.Tensor:
 
 
 def _blocks(matrix: torch.Tensor, storage_type: type[Any]) -> Array:
-    """(inputs, outputs) as (blocks, inputs, BLOCK), in int16 interleaved; in pairs and tiles
-    (blocks, inputs / 2, BLOCK), of two inputs the first in the lower half."""
+    """A matrix (inputs, outputs) as (blocks, inputs, BLOCK), interleaved if int16. In pairs and
+    tiles as pairs (blocks, inputs / 2, BLOCK), with the first of two inputs in the lower half."""
     half = storage_type is not np.float32
     # As 16 bits: numpy has no bfloat16.
     entries = bits(matrix.detach().to(torch.bfloat16 if half else torch.float32).contiguous())

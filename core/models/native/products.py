@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 
-# 256 and 1,024 were as good or up to a tenth slower.
+# Passes with 256 and 1,024 were as fast or up to a tenth slower.
 STRETCH = 512
 """Inputs of a block that are multiplied at a time: 32 KiB of 16-bit weights."""
 
@@ -64,7 +64,7 @@ def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part, x_bf16):
     for b in range(blocks * part[0] // part[1], blocks * (part[0] + 1) // part[1]):
         for i in range(0, inputs, STRETCH // each):
             size, from_w = min(STRETCH // each, inputs - i), w_at + (b * inputs + i) * BLOCK
-            # The next stretch is prefetched in equal shares by the walks over this one.
+            # Each call of `multiply` on this stretch (a walk) prefetches one share of the next.
             walks = (n + most(w) - 1) // most(w) * (BLOCK // width_of(next_token_count(n, w), w))
             ahead, pace = from_w + size * BLOCK, BLOCK // walks
             # The first stretch overwrites y, later ones add to it.
@@ -95,7 +95,7 @@ def split_bfloat16(x, inputs, parts, to):
 
 @exact
 def multiply_stretch(x, w, y, at, n):
-    """y += all n vectors times one stretch of inputs."""
+    """y += x w for all n vectors and one stretch of inputs; = instead of += if `at.first`."""
     ahead, t = at.ahead, 0
     while t < n:
         count = next_token_count(n - t, w)
@@ -167,8 +167,9 @@ def select_operand(typing, w, x, x_bf16):
 
 @intrinsic
 def multiply(typing, tokens, x, w, y, at):
-    """y[t] = sum over i of x[t, i] w[i] for `tokens` rows, 1 to `most`, and a block's outputs, or
-    half a block's above `broad` tokens; sums in registers or tiles. `at`: a ProductArgs."""
+    """y[t] += sum over i of x[t, i] w[i] for `tokens` rows, 1 to `most`, and a block's outputs, or
+    half a block's above `broad` tokens; = instead of += if `at.first`. Sums are in registers or
+    tiles. `at`: a ProductArgs."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = kind_of(signature.args[2].dtype)
@@ -282,7 +283,7 @@ def _places(builder: Any, y: Any, at: Any, wide: int) -> list[Any]:
 
 def _fetch(builder: Any, place: Any) -> Any:
     """Prefetches into the L2 cache, since L1 is full. An invalid address is ignored."""
-    # Into L1 three tokens of a 0.5 B model took 48 ms, into L2 29 to 31.
+    # Three tokens of a 0.5 B model took 48 ms with prefetches into L1, 29 to 31 with L2.
     byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
     arg_types = [byte, *[flag] * 3]
     fetch = llvm_intrinsic(builder.module, "llvm.prefetch.p0", ir.VoidType(), arg_types)

@@ -28,7 +28,7 @@ __all__ = ["release_tiles", "configure_tiles", "multiply_tiles"]
 # tile of tokens; weights, by half.
 SUM_REGISTERS, ROW_REGISTERS, HALF_REGISTERS = ((0, 1), (2, 3)), (4, 5), (6, 7)
 ROW = BLOCK * 4
-"""Bytes of a block's outputs, and of its weights for two inputs; half of them is a tile's row."""
+"""Bytes of a block's outputs, and of its weights for two inputs; half of that is a tile's row."""
 
 
 @intrinsic
@@ -47,8 +47,8 @@ def configure_tiles(typing, w, tokens):
         tile = builder.select(fits, count, half)
         tile = builder.select(builder.icmp_signed(">", tile, one), tile, one)
         rows = builder.trunc(builder.mul(tile, _int64(kind.parts)), ir.IntType(8))
-        # Byte 0: the version of this layout; from byte 16 on each tile's bytes of a row, in two
-        # bytes; from byte 48 on its rows, in one.
+        # Byte 0: the version of this layout. From byte 16 on, two bytes for each tile: the length
+        # of its rows in bytes. From byte 48 on, one byte for each tile: its number of rows.
         blank = ir.Constant(ir.ArrayType(ir.IntType(8), 64), [1] + [0] * 63)
         config = cgutils.alloca_once(builder, blank.type)
         builder.store(blank, config)

@@ -60,7 +60,7 @@ from core.models.ranks.sharding import checked_shard, read_shard
 
 __all__ = ["LeaderLink", "follow"]
 
-# From one check that the leader is running to the next.
+# Milliseconds between two checks that the leader is running.
 POLL_MS = 2000
 
 
@@ -75,7 +75,7 @@ class LeaderLink:
         self._socket = self._context.socket(zmq.DEALER)
         # The leader's ROUTER sends by identity.
         self._socket.identity = str(rendezvous.rank).encode()
-        # ms: the report of an error is sent before the process ends.
+        # Milliseconds that `close` waits, so that the report of an error is sent.
         self._socket.linger = 1000
         self._socket.maxmsgsize = LONGEST
         address = rendezvous.address()
@@ -99,7 +99,7 @@ class LeaderLink:
 
 @dataclass
 class _Follower:
-    """What a follower holds: its rendezvous, and after loading its part of the model."""
+    """A follower's state: its connection and rendezvous, and after loading its group and shard."""
 
     leader: LeaderLink
     rendezvous: Rendezvous
@@ -123,7 +123,7 @@ class _Follower:
                 model.close_row(row)
             case CommitRow(row, nodes, keep):
                 model.commit(row, nodes, keep)
-            # For this rank's part of the sums and of the KV cache; rank 0 returns the logits.
+            # For this rank's part of the sums and of the KV cache: only rank 0 needs the logits.
             case RunPass(number, feeds):
                 model.forward([Feed(f.row, f.token_ids, f.parents, f.last_only) for f in feeds])
                 assert self.group is not None
@@ -140,12 +140,12 @@ class _Follower:
         dtype = DTYPES[message.dtype]
         local = int(os.environ.get("LOCAL_RANK", 0))
         device = device_of_rank(torch.device(message.device), local)
-        # From here on in the same order as the leader's `start`: all ranks make the same
+        # From here on in the same order as rank 0 (`_RankStart`): all ranks make the same
         # collectives.
         self.group = RankGroup(self.rendezvous, device, message.timeout_s)
         config = read_config(source)
         module = read_shard(source, config, dtype, split)
-        # For the undivided model, as on rank 0.
+        # The info of the undivided model, as on rank 0.
         info = info_of(module_without_weights(config), source, "llm", dtype, device, "")
         self.model = checked_shard(module, info, split, self.group, self._barrier)
         self.group.take_traffic()  # discards that of the check
@@ -185,7 +185,7 @@ def follow() -> int:
 
 def _exit_when_stdin_closes() -> None:
     """Ends this process, even in a collective, once the leader's process has ended and so closed
-    the pipe. Removes the temporary folder, which a killed leader leaves behind."""
+    the pipe. Removes the temporary folder, which a killed leader cannot remove."""
     sys.stdin.buffer.read()
     shutil.rmtree(Path(os.environ[STORE_VARIABLE]).parent, ignore_errors=True)
     os._exit(0)

@@ -77,7 +77,7 @@ class RankGroup:
         backend = "nccl" if device.type == "cuda" else "gloo"
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        # Beside gloo, which also takes what does not fit.
+        # Used where it can be; gloo exchanges the tensors that do not fit.
         self._shared_memory: SharedMemory | None = None
         if rendezvous.folder is not None and device.type == "cpu" and is_ordered():
             self._shared_memory = SharedMemory(rendezvous.folder, self.rank, self.count, timeout_s)

@@ -1,5 +1,5 @@
 """RankedModel: an LLM over ranks as a LanguageModel. This process is rank 0: it sends each call to
-the followers, then makes it on its own shard."""
+the followers and makes it on its own shard."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def _end_ranks(followers: Followers, group: RankGroup | None, *, at_once: bool) 
 
 class RankedModel(HfModel):
     """See LanguageModel. After an error of a rank every call raises RankError until all rows are
-    closed; opening the next row restarts the ranks, which takes as long as loading."""
+    closed; opening the next row restarts the ranks, if they are local, which takes as long as
+    loading."""
 
     def __init__(self, start: Callable[[], _RunningRanks]) -> None:
         """`start`: starts the ranks and reads the model; its errors are raised here."""
@@ -144,7 +145,7 @@ class RankedModel(HfModel):
             self._send(RunPass(self._passes, plain))
             logits = super().forward(feeds)
         self._last = self._running.group.take_traffic()
-        # Else a follower's reports would fill its connection, and sending would block it.
+        # Unread reports would fill a follower's connection, and sending would block it.
         self._running.followers.receive()
         return logits
 

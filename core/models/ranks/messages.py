@@ -35,7 +35,8 @@ __all__ = [
     "encode",
 ]
 
-# Goes up with any change of a struct: fields have no names, so an old one would be misread.
+# Incremented with any change of a struct: fields are sent without names, so a message of another
+# version would be misread.
 FORMAT = 2
 """Version of these messages; a follower of another version is refused."""
 LONGEST = 1 << 26

@@ -39,9 +39,9 @@ from core.models.ranks.rendezvous import (
 
 __all__ = ["Followers"]
 
-# Time for a process to end after EndRank, and for the cause of a failed collective to be noticed.
+# Time for a process to end after EndRank, and for the cause of a failed collective to show.
 END_S, DYING_S = 3.0, 0.5
-# From one check that all processes are running to the next.
+# Milliseconds between two checks that all processes are running.
 POLL_MS = 200
 LOADING_S = 600.0
 """Limit of one step of loading."""
@@ -63,7 +63,7 @@ class Followers:
         self._socket.router_mandatory = True
         self._folder: Path | None = None  # private to this user; None with ranks elsewhere
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        # The latest of each kind: reports of passes come at any time.
+        # By rank, the latest message of each kind: reports of passes arrive at any time.
         self._replies: dict[int, dict[type, FromFollower]] = {rank: {} for rank in self.ranks}
         self.local = True
         # If a process cannot be started, those before it are ended.
@@ -164,7 +164,7 @@ class Followers:
         if self._is_closed():
             return
         for rank in self.ranks:
-            with suppress(self._failed_send):  # it never connected, or has ended
+            with suppress(self._failed_send):  # the rank never connected, or has ended
                 self._socket.send_multipart([str(rank).encode(), encode(EndRank())])
         until = time.monotonic() + END_S
         for process in self._processes.values():
@@ -175,13 +175,13 @@ class Followers:
                 process.wait()
             if process.stdin is not None:
                 process.stdin.close()
-        # Gives messages to ranks on other machines time to leave.
+        # Milliseconds in which messages to ranks on other machines are still sent.
         self._context.destroy(0 if self.local else 1000)
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def kill(self) -> None:
-        """Ends the processes at once, for after an error: a rank may hang in a collective."""
+        """Ends the processes at once, after an error: a rank may hang in a collective."""
         for process in self._processes.values():
             process.kill()
         self.end()
@@ -190,7 +190,8 @@ class Followers:
         return bool(self._context.closed)
 
     def _failure(self) -> RankError | None:
-        """The first rank that has failed by itself or has ended."""
+        """An error that names the first rank that has failed or ended, other than by another rank's
+        failure; None if there is none."""
         for rank in self.ranks:
             # A rank's own report is more precise than its exit status.
             reply = self._replies[rank].get(RankFailed)
@@ -210,7 +211,8 @@ class Followers:
         }
 
     def receive(self, wait_ms: int = 0) -> bool:
-        """Reads all messages that have arrived, waiting for the first; whether there was one."""
+        """Reads all messages that have arrived; waits up to `wait_ms` for the first. Returns
+        whether there was one."""
         any_message = False
         while self._socket.poll(0 if any_message else wait_ms):
             any_message = True

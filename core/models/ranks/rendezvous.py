@@ -112,8 +112,8 @@ def _whole_number(variable: str, least: int, most: int | None = None) -> int:
 
 
 def _check_address(*, own: bool) -> None:
-    """Raises ConfigError for a MASTER_ADDR in brackets, and unless it is this machine's where it is
-    to be its `own`: torch would wait until its timeout."""
+    """Raises ConfigError for a MASTER_ADDR in brackets and, with `own`, for one that is not an
+    address of this machine: torch would wait until its timeout."""
     address = os.environ["MASTER_ADDR"]
     if address.startswith("["):
         raise ConfigError.of("MASTER_ADDR", address, "an IPv6 address without brackets")

@@ -96,7 +96,7 @@ def read_shard(source: ModelSource, config: Any, dtype: torch.dtype, split: Rank
     )
     with reading_model(source):
         module = read_module(source, config, dtype, sizes).eval()
-    # Else the fingerprint would depend on the ranks.
+    # Removed, since the fingerprint would depend on the number of ranks.
     vars(module.config).pop("distributed_config", None)
     return module
 
@@ -105,8 +105,9 @@ def checked_shard(
     module: Any, info: ModelInfo, split: RankSplit, group: RankGroup, barrier: Callable[[], None]
 ) -> HfModel:
     """The shard as a LanguageModel. Called on every rank: each makes the same passes in the same
-    order. `barrier` returns when all ranks have called it; unlike collectives it has no timeout,
-    since ranks take different times to read and compile. Raises the errors of `checked_model`."""
+    order. `barrier` returns when all ranks have called it; the timeout of collectives does not
+    apply to it, since ranks take different times to read and compile. Raises the errors of
+    `checked_model`."""
     barrier()
     if split.split == "pp":
         stage = module._pp_stage
@@ -136,7 +137,8 @@ def _sharded_model(
 ) -> HfModel:
     """This rank's model with this project's pass. Raises UnsupportedModelError if its logits differ
     from those of transformers' passes; rank 0 has the logits, and decides for all."""
-    # The reference first: `_local_weights` replaces the parameters that transformers divided.
+    # The reference is computed first: `_local_weights` replaces the parameters that transformers
+    # divided.
     paths = tree_logits(model)
     plain = [plain_logits(module, model.device, path) for _, path in paths]
     weights = _local_weights(module, group)
@@ -176,7 +178,7 @@ def _local_weights(module: Any, group: RankGroup) -> LeanWeights:
         for name, parameter in list(part.named_parameters(recurse=False)):
             if isinstance(parameter, DTensor):
                 _set(part, name, parameter.to_local())
-    # transformers does not divide a tied head, nor some others.
+    # transformers does not divide a tied head, nor the heads of some models.
     if is_tied or len(head.weight) == len(embedding.weight):
         whole = embedding.weight if is_tied else head.weight
         first, end = outputs_of(len(whole), group.count, group.rank)
@@ -239,7 +241,7 @@ class SummedProjection(Projection):
 
 class RankForward:
     """See Forward. `inner` computes this rank's logits; `logits` returns those of all ranks on rank
-    0, on other ranks their own. `vocabulary`: outputs of the whole head."""
+    0, and this rank's on any other. `vocabulary`: outputs of the whole head."""
 
     def __init__(self, inner: Forward, vocabulary: int, group: RankGroup) -> None:
         self.inner, self._group, self._vocabulary = inner, group, vocabulary

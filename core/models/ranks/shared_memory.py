@@ -20,11 +20,11 @@ import torch
 __all__ = ["CAPACITY", "SharedMemory", "is_ordered"]
 
 CAPACITY = 1 << 22
-"""Bytes of the largest tensor."""
+"""Bytes of the largest tensor that is exchanged here."""
 PADDING = 64  # a counter has a cache line of its own
 SPIN_S, NAP_S = 0.0005, 0.00005
-"""How long a rank polls without a pause; then it sleeps between two polls, so that other threads of
-its process run."""
+"""A rank polls for SPIN_S without a pause; then it sleeps NAP_S between two polls, so that other
+threads of its process run."""
 ALIVE_S = 0.05
 """Interval of checks that the other process is alive."""
 
@@ -103,6 +103,7 @@ class SharedMemory:
     def _slots_of(self, part: torch.Tensor) -> list[torch.Tensor]:
         key = self._step % 2, part.dtype, part.shape
         if key not in self._slots:
+            # After the counters come the slots of even steps by rank, then those of odd steps.
             first = self._count * (PADDING + key[0] * CAPACITY)
             # Reused by later passes: inference tensors could not be written outside that mode.
             with torch.inference_mode(mode=False):
