@@ -75,10 +75,10 @@ def test_the_largest_part_of_a_round_is_what_is_said_to_cost_most() -> None:
         (16.5, 14.0, "Drafting costs most"),
     ):
         reason = why(draft_ms=50 * draft, verify_ms=50 * llm)
-        parts = [draft, llm, 40 - draft - llm]
-        between = "(drafting {}, LLM pass {}, the rest {})".format(
-            *(f"{ms / 10:.1f}" for ms in parts)
-        )
+        # As they are printed, the parts add up to the whole, 4.0.
+        own = [f"{ms / 10:.1f}" for ms in (draft, llm)]
+        rest = 4 - sum(map(float, own))
+        between = f"(drafting {own[0]}, LLM pass {own[1]}, the rest {rest:.1f})"
         assert words in reason and between in reason and reason.count("costs most") == 1
     near = why(draft_ms=50 * 17.0, verify_ms=50 * 17.5, ratio=Estimate(0.3, 0.3, 0.3, 1))
     assert "The LLM pass costs most" in near, "a plain round of 6 ms"

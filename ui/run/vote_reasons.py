@@ -40,7 +40,7 @@ def winner_reasons(tree: Combined, drafts: Sequence[DraftRecord]) -> list[str]:
     elif len(together) == len(drafting):
         reason = "All drafted the same."
     else:
-        reason = _unrivalled_reason(won, drafting, together)
+        reason = _unrivalled_reason(drafting, together)
     return [reason, *_winner_among(tree, together)]
 
 
@@ -122,9 +122,7 @@ def _split_words(
     return f"token {i + 1}: {won_by}, against {against}{tie}"
 
 
-def _unrivalled_reason(
-    won: DraftRecord, drafting: Mapping[str, DraftRecord], together: Sequence[str]
-) -> str:
+def _unrivalled_reason(drafting: Mapping[str, DraftRecord], together: Sequence[str]) -> str:
     """The sentence for a winner without rivals: the other drafts ended earlier."""
     rest = [draft for name, draft in drafting.items() if name not in together]
     agreed = max(len(draft.token_ids) for draft in rest)

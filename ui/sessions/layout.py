@@ -141,7 +141,7 @@ def build_sessions(context: Context) -> Sessions:
         with gr.Column(elem_id="sessions-detail"):
             controls = _build_opened()
             board = build_board(context, "sessions", "Open a run from the list.")
-    two_runs = build_two_runs(context)
+    two_runs = build_two_runs()
     board = replace(board, stop=controls.stop)
     buttons = next_page, previous_page, refresh
     list_parts = (board, filters, choose_notice, runs, message_box, *buttons, studies, retention)

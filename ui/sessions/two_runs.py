@@ -109,7 +109,7 @@ class TwoRuns:
 # -- layout --
 
 
-def build_two_runs(context: Context) -> TwoRuns:
+def build_two_runs() -> TwoRuns:
     """Hidden until two runs are chosen; on a narrow screen the halves are stacked."""
     with gr.Column(visible=False, elem_id="sessions-pair", elem_classes="sp-pair-box") as section:
         message_box = notice("pair-said")

@@ -122,8 +122,7 @@ function ofTrial([round, trial]) {
   return `${intro}: rounds are faster ${on ? "with" : "without"} ${what}, ${times}.`;
 }
 
-// Words for faster rounds of a trial although no draft made ahead was used: chance, once drafts were made ahead for six
-// rounds, the fewest of a trial. Empty if a draft was used.
+// Faster rounds although no draft made ahead was used: chance, after six rounds (a trial) or more. Empty if one was used.
 function chanceText({ kind, on, asked: numAsked, used }) {
   if (kind !== "ahead" || !on || used !== 0) return "";
   return numAsked < 6 ? "though nothing drafted ahead had been used in this run"
