@@ -61,7 +61,7 @@ def test_control_every_trap_below_a_draw_is_noticed(name: str, monkeypatch: pyte
 
 
 def kept_where_nothing_is_left(chance: float, left: torch.Tensor, offer: ChildProposal) -> Left:
-    """S = 0 changes nothing."""
+    """Where the remaining mass S is 0, neither M (`left`) nor pa (`chance`) is updated."""
     now = rest(chance, left, offer)
     return now if now[0] > 0.0 else (chance, left)
 
