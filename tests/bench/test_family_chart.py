@@ -15,7 +15,7 @@ SSMS = ("ssm-code", "ssm-stories")
 
 
 def results(path: Path, accepted: int, tokens: int = 8) -> Results:
-    """Of every row the same, but that an SSM alone accepts half of it in another's domain."""
+    """Samples of every row: `accepted` tokens a round in the domains of its SSMs, else half."""
     settings = {"prompts": 2, "tokens": tokens}
     result = Results.open(path, {"suite": "acceptance", "settings": settings}, fresh=True)
     for row in acceptance_rows(SSMS):
@@ -45,7 +45,7 @@ def test_before_is_pale_and_after_is_full(tmp_path: Path) -> None:
 
 
 def test_the_best_ssm_alone_is_the_domains(tmp_path: Path) -> None:
-    """In both domains three tokens a pass; over all each has one of them, and comes to 2.5."""
+    """Each SSM gives three tokens a pass in its domain and two in the other: 2.5 over both."""
     result = results(tmp_path / "a.json", 2)
     picture = family_figure(result, result, ("stories", "code"))
     alone = [bar for bar in picture.data if bar.name.startswith(ALONE)]

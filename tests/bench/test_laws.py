@@ -195,7 +195,7 @@ def test_the_margin_of_what_was_decoded_is_none(temperature: float, family: Load
 
 
 def test_transformers_own_text_is_the_reference() -> None:
-    """Its loop, not ours: the ids follow from its own forward pass."""
+    """The ids follow from transformers' own forward pass."""
     transformers = TransformersLlm()
     ids = transformers.tokenize(load_prompts()[0].text)
     new = transformers.generate(ids, 3)

@@ -43,7 +43,7 @@ class TestOverhead:
         expected = {"draft": 1.0, "events": 5.0}
         assert stages == pytest.approx([expected.get(stage, 0.0) for stage in STAGES])
 
-    @pytest.mark.parametrize("draft", ["topk", "best_first"])  # compiled drafts, and feeds
+    @pytest.mark.parametrize("draft", ["topk", "best_first"])  # one drafts compiled, one by feeds
     def test_the_clock_counts_every_pass_and_nothing_else(
         self, family: LoadedModels, draft: str
     ) -> None:
@@ -59,7 +59,7 @@ class TestOverhead:
             _, took = time_call(lambda: ids_by_round(engine, case, chains))
             together = clock.take()
             least = 0 < together["ssm"] < 1000 * took - together["llm"]
-            assert least, "a pass for three counts once"
+            assert least, "a pass of several SSMs counts once"
         ids_by_round(engine, case, chains)
         assert clock.take() == {"llm": 0.0, "ssm": 0.0}
 

@@ -85,15 +85,15 @@ def parametrize_pairs(
 
 
 def affordable(row: Row) -> bool:
-    """Excludes wide, long trees that nothing cuts, of hundreds of nodes. It excludes no pair: it takes
-    three fields to make one."""
+    """Excludes wide, long trees that nothing cuts: hundreds of nodes. It excludes no pair, since
+    such a tree takes three fields."""
     uncut = row.get("max_tree_nodes") == "uncut"
     long = row.get("speculation_length", 0) >= 8
     return not (uncut and long and sum(row.get("expansion", ())) > 3)
 
 
 def of_effect(row: Row) -> bool:
-    """Excludes pairs in which one value leaves the other without effect: they would test nothing."""
+    """Excludes pairs in which one value leaves the other without effect: they test nothing."""
     pipeline, name, draft = row.get("pipeline", "off"), row.get("combine"), row.get("draft")
     combine = combine_rule(name or "union")
     idle = (

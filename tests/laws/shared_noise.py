@@ -17,7 +17,7 @@ Part = tuple[Any, float, float]
 
 
 def by_position(key: Key) -> Key:
-    """(kind, position decided) of a key of the engine: the path begins after the root's position."""
+    """(kind, position decided) of an engine key: its path begins after the root's position."""
     kind, root = key[0], key[1]
     path = key[3] if kind == "draft" else key[2]
     # "accept" and "draft" keys name the parent's path, "final" the last node's.

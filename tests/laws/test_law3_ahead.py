@@ -1,5 +1,5 @@
-"""Law 3 for drafts made ahead, after guesses of a round's outcome, and used where a guess comes true:
-they leave the distribution of whole rounds unchanged. Two rounds are enumerated.
+"""Law 3 for drafts made ahead, after guesses of a round's outcome, and used where a guess comes
+true: they leave the distribution of whole rounds unchanged. Two rounds are enumerated.
 """
 
 import itertools

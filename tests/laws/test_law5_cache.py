@@ -127,7 +127,7 @@ def requests_of(name: str, texts: tuple[str, ...]) -> list[Request]:
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_bundled_models_keep_what_a_prefill_gives(name: str) -> None:
-    code = prompts(17)[15:]  # with these texts guesses ahead come true, also after trees of all SSMs
+    code = prompts(17)[15:]  # with these texts guesses ahead come true, also with all SSMs
     lives = run_checked(bundled_engine(), requests_of(name, code), most=6)
     assert sum(live.sequence.fold.stats(0).num_accepted_tokens for live in lives) > 0
 

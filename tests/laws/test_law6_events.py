@@ -281,8 +281,8 @@ def reads_back(path: Path, events: tuple[Event, ...]) -> bool:
 
 @pytest.fixture(scope="module")
 def databases(folder: Path) -> dict[Path, tuple[Event, ...]]:
-    """Databases of one run each, with its events; the last run has a note, a measured speed-up and a
-    regret, and its trees are thinned."""
+    """Databases of one run each, with its events; the last run has a note, a measured speed-up and
+    a regret, and its trees are thinned."""
     paths = {database(folder, name): events_of(name) for name in NAMES}
     thin = folder / "thin.db"
     newest, events = events_of("coupled"), events_of("union")

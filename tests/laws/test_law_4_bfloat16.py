@@ -1,7 +1,8 @@
 """Law 4: in bfloat16 every emitted token is within the measured rounding gap of the arg max.
 
 The gap is measured in the run: twice the 99.9th percentile of the differences that the number of
-tokens in a pass makes to a logit. The same tests run on CUDA under `-m gpu`, with laws 1 and 2 in float32 there.
+tokens in a pass makes to a logit. The same tests run on CUDA under `-m gpu`, with laws 1 and 2 in
+float32 there.
 """
 
 import dataclasses
@@ -46,7 +47,8 @@ def ids_of(engine: Engine, prompt: str, preset: str, temperature: float = 0.0) -
 def stepped_logits(
     model: HfModel, prompt_ids: list[int], token_ids: list[int], step: int
 ) -> torch.Tensor:
-    """Logits after every token that follows the prompt, fed `step` at a time, float32 (tokens, V)."""
+    """Logits after every token that follows the prompt, fed `step` at a time: float32
+    (tokens, V)."""
     row = model.open_row()
     model.forward([chain(row, prompt_ids, last_only=True)])
     model.commit(row, range(len(prompt_ids)))
@@ -116,8 +118,8 @@ def measure(
     preset: str = "specinfer",
     **changes: Any,
 ) -> tuple[float, torch.Tensor, torch.Tensor]:
-    """The rounding gap (twice the `least` quantile of the differences), how far below the arg max each
-    emitted token is, and the last logits. Under another schedule than `each` all prompts run
+    """The rounding gap (twice the `least` quantile of the differences), how far below the arg max
+    each emitted token is, and the last logits. Under another schedule than `each` all prompts run
     together."""
     models, differences, margins = engine.models, [], []
     requests = [request(prompt, preset, **changes) for prompt in prompts(4)]

@@ -169,7 +169,7 @@ def test_a_folder_and_a_place_below_a_file_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_unwritable_default_place_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Checked through os.access, so that the test holds for root too."""
+    """`os.access` is replaced, so that the test holds for root too."""
     monkeypatch.delenv("SPECSCOPE_DB", raising=False)
     monkeypatch.setattr(platformdirs, "user_data_path", lambda *a, **k: tmp_path)
     monkeypatch.setattr(os, "access", lambda place, mode: False)

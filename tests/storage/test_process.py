@@ -1,4 +1,4 @@
-"""Who records a run, and whether it is still there."""
+"""The process that records a run, and whether it still runs."""
 
 import dataclasses
 import os
