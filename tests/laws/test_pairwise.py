@@ -51,7 +51,7 @@ IDLE: tuple[Row, ...] = (
 
 @pytest.mark.parametrize("law", [law1, law2], ids=["law 1", "law 2"])
 def test_pairs_are_covered_where_they_are_of_effect(law: Any) -> None:
-    """Rows that never draft are few; in all others every value has an effect."""
+    """Every allowed pair occurs; all rows except those of NEVER draft, with values of effect."""
     assert missing_pairs(law.PAIRS, law.FIELDS, law.is_allowed) == set()
     assert not any(map(of_effect, IDLE))
     rows = law.ROWS

@@ -23,7 +23,7 @@ def replaced(path, target):
 Path.replace = replaced
 runpy.run_module("zoo", run_name="__main__", alter_sys=True)
 """
-"""Kills itself when a file or folder is written but does not have its name yet."""
+"""A program that kills itself when a file or folder is written but not yet renamed."""
 
 
 def kill_before(name: str, *arguments: object) -> None:
@@ -34,7 +34,7 @@ def kill_before(name: str, *arguments: object) -> None:
 
 
 def kill_when(ready: Callable[[], bool], *arguments: object) -> None:
-    """Runs a command until `ready`, which it must be before the command is done."""
+    """Runs a command and kills it once `ready` is true, which must be before the command ends."""
     process = _start_process("-m", "zoo", *arguments)
     until = time.monotonic() + 120
     while not ready() and process.poll() is None and time.monotonic() < until:

@@ -151,7 +151,7 @@ def test_narrowed_embeddings_keep_what_so_many_directions_can() -> None:
     wide = wide * torch.linspace(3.0, 0.1, 24)
     kept = narrow_embeddings(wide, torch.zeros(300, 8))
     left = torch.linalg.matrix_norm(wide @ wide.T - kept @ kept.T)
-    bound = torch.linalg.svdvals(wide)[8:].pow(2).norm()  # of any eight directions the least
+    bound = torch.linalg.svdvals(wide)[8:].pow(2).norm()  # the least that eight directions leave
     assert left.item() == pytest.approx(bound.item(), rel=1e-3)
     first = wide[:, :8]
     assert left < torch.linalg.matrix_norm(wide @ wide.T - first @ first.T)
