@@ -1,7 +1,7 @@
 """Shared by all tests: one torch thread, float32 as written, no network, a limit on CPU time.
 
 Tests of no tier marker are the first tier, which a person runs while working. They are held to
-CPU_LIMIT_S: one that takes longer fails: make it smaller, or mark it `nightly`.
+CPU_LIMIT_S. One that takes longer fails: make it smaller, or mark it `nightly`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 
 OTHER_TIERS = ("browser", "nightly", "gpu", "slow")
-# Three seconds of a quiet machine. CPU time does not count what neighbours take, but caches and
+# Three seconds of a quiet machine. CPU time leaves out other processes, but caches and
 # memory that are shared with them make the same work take up to 1.6 times as much of it.
 CPU_LIMIT_S = 5.0
 

@@ -18,7 +18,7 @@ class Looks:
 
 
 class PunctualLane(DraftThread):
-    """Does its jobs before the LLM's pass, in the caller's thread: until they
+    """Does its jobs before the LLM's pass, in the caller's thread, until they
     have asked `looks` times in all whether the pass has ended."""
 
     def __init__(self, looks: int = 999) -> None:

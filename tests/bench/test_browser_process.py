@@ -1,4 +1,4 @@
-"""The browser's process: its answers, its errors, and its end with or without a client's wish."""
+"""The browser's process: its answers, its errors, and its end: with its client, or before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The picture of a family before and after, from samples made up."""
+"""The picture of a family before and after, from made-up samples."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def results(path: Path, accepted: int, tokens: int = 8) -> Results:
 def test_before_is_pale_and_after_is_full(tmp_path: Path) -> None:
     before, after = results(tmp_path / "a.json", 2), results(tmp_path / "b.json", 3)
     picture = family_figure(before, after, ("stories", "code"))
-    # Two temperatures, each name twice; each in two domains and all.
+    # Each name at two temperatures, before and after; each over two domains and all.
     assert len(picture.data) == 2 * len(NAMES) * 2
     assert {bar.x for bar in picture.data} == {("stories", "code", "all")}
     pale = {value for bar in picture.data if bar.opacity < 1 for value in bar.y}

@@ -1,4 +1,4 @@
-"""Planning a shape: near the requested size, of whole heads, and counted as torch counts."""
+"""Planning a shape: near the requested size, of whole heads, with torch's count of parameters."""
 
 from __future__ import annotations
 

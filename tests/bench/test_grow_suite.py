@@ -1,4 +1,4 @@
-"""The contest on grown models: tiny growth and tiny runs, whose figures mean nothing."""
+"""The contest on grown models: tiny growth and tiny runs, whose speeds are not checked."""
 
 from __future__ import annotations
 

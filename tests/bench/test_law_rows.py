@@ -91,7 +91,7 @@ def test_every_two_values_meet(name: str, temperature: float) -> None:
         if (row.name, row.temperature) == (name, temperature)
     ]
     assert missing_pairs(rows, fields, go_together) == set()
-    # The control: these fields have pairs, and single rows bring them.
+    # The control: without some row a pair is missing.
     assert any(
         missing_pairs([r for r in rows if r is not row], fields, go_together) for row in rows
     )

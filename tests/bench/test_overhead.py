@@ -34,7 +34,8 @@ class TestOverhead:
         assert "| grown | 0.8 |" in fits
 
     def test_passes_made_together_are_taken_off_once(self) -> None:
-        """A round of 20 ms, in it passes of 9 ms for three SSMs at once, and 1 ms of drafting."""
+        """A round of 20 ms: 9 ms of passes for three SSMs at once, 5 ms of the LLM's, 1 ms of
+        drafting beyond the passes."""
         rounds = [event for event in synthetic_run(2) if isinstance(event, RoundCompleted)][-1]
         drafting = tuple(Span(name, "draft", 0.0, 10.0, 1 / 3) for name in DRAFTERS)
         event = replace(rounds, spans=(*drafting, Span("llm", "forward", 10.0, 15.0)))

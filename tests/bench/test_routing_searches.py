@@ -146,7 +146,7 @@ class TestClaims:
 
     @pytest.mark.parametrize("kind", ["turning", "spliced"])
     def test_regret_is_claimed_of_texts_that_change(self, tmp_path: Path, kind: str) -> None:
-        """Regret of the median text, in passes; below 0 the other would have needed more."""
+        """Regret of the median text, in passes; below 0 the best fixed SSM would need more."""
         regrets = [(-0.2, 0.05), (-0.1, 0.125), (0.3, 0.2)]
         samples = [
             sample(str(i), 16, searches_of("ab"), to_fixed=fixed, to_oracle=oracle)
@@ -162,7 +162,7 @@ class TestClaims:
         assert not [claim for claim in claims(tmp_path, "own", samples) if "regret" in claim]
 
     def test_the_best_fixed_ssm_is_found_by_token_16(self, tmp_path: Path) -> None:
-        """Reached in nine of ten texts; later than token 16, or never, does not count."""
+        """Reached if nine of ten texts have it by then; the tenth has it later, or never."""
         claim = f"`{CREDIT}`: the best fixed SSM drafts by token 16"
         for late, verdict in ((0, "reached"), (17, "not reached, by 10 %")):
             firsts = [0, 3, 16, 0, 0, 0, 0, 0, late, None]

@@ -1,4 +1,4 @@
-"""Every suite measures, continues and reports; tiny runs, whose figures mean nothing."""
+"""Every suite measures, continues and reports; tiny runs, whose speeds are not checked."""
 
 from __future__ import annotations
 

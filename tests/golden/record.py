@@ -66,7 +66,7 @@ class TimedTable(TableModel):
 
 
 def _in_caller(_: ThreadPoolExecutor, work: Callable[..., Any], *args: Any) -> Future[Any]:
-    """Runs what a pool would run, at once: two threads would share the clock by chance."""
+    """Runs a pool's work at once: two threads would advance the clock in any order."""
     future: Future[Any] = Future()
     try:
         future.set_result(work(*args))

@@ -14,8 +14,8 @@ from core.trees.noise import Key
 
 
 class KeyAskedTwiceError(BaseException):
-    """Two decisions would share one random number. A BaseException: what catches the errors of
-    drafters does not catch it."""
+    """Two decisions would share one random number. A BaseException, which the engine's
+    `except MODEL_FAULTS` does not catch."""
 
 
 class WalkNoise:
@@ -62,7 +62,7 @@ def every_walk(
     prefix: Sequence[int] = (),
     kind: Callable[[Sequence[int]], WalkNoise] | None = None,
 ) -> Iterator[tuple[WalkNoise, Any]]:
-    """Runs `run` once for each way through its choices that begins with `prefix`."""
+    """Runs `run` once for each sequence of answers that begins with `prefix`."""
     script: tuple[int, ...] | None = tuple(prefix)
     while script is not None:
         noise = (kind or WalkNoise)(script)

@@ -42,8 +42,9 @@ def counts_of(text: tuple[int, ...]) -> np.ndarray:
 def case(
     count: int, draft: str, shape: tuple[int, ...], seed: int = 0, **fields: Any
 ) -> EnumeratedCase:
-    """`count` drafters with random tables; `fields` of the configuration, the case, the tables or
-    sampling; `counted`: the text of the drafter `table`, counted when a test asks for the case."""
+    """`count` drafters with random tables; `fields` set the configuration, the case, the tables or
+    the sampling; `counted`: the text whose counts the drafter `table` has, made when a test asks
+    for the case."""
     llm, *ssms = tables(count, seed, fields.pop("vocab", 3), fields.pop("narrow", 0))
     of_case = {k: fields.pop(k) for k in ("eos_ids", "prompt_ids") if k in fields}
     if "counted" in fields:

@@ -33,7 +33,7 @@ class Divergences:
         expected: Sequence[int],
         sampling: SamplingParams,
     ) -> None:
-        """Equal, or a near tie on the only prompt that may have one."""
+        """Asserts that the texts are equal, or part in a near tie on the only prompt that may."""
         at = first_difference(got, expected)
         if at is None:
             return

@@ -105,5 +105,5 @@ def transformers_ids_of_many(
 
 
 def module_of(models: LoadedModels) -> Any:
-    """The transformers module behind the LLM."""
+    """The transformers module of the LLM."""
     return models.llm._module

@@ -1,6 +1,6 @@
 """Law 1(b): the bundled models in float32 write what transformers' greedy `generate` writes.
 
-Every value of every field, pairwise, alone, batched, and in a batch with other settings.
+Every pair of values of two fields; requests alone, batched, and in a batch with other settings.
 """
 
 import copy

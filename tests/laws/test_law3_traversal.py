@@ -25,7 +25,8 @@ from tests.laws.traps import TRAPS
 from tests.laws.whole_rounds import expected_accepted, joint_of_walks, plain_joint
 from tests.laws.whole_rounds import total_variation as distance
 
-MODULE = import_module("core.trees.verify.traversal")  # by name the function hides its module
+# The package has a function of the same name, which hides the module.
+MODULE = import_module("core.trees.verify.traversal")
 rest = MODULE._rest
 Left = tuple[float, torch.Tensor]
 

@@ -70,7 +70,7 @@ def engine_on(device: str) -> Engine:
 
 @pytest.fixture(params=DEVICES)
 def torch_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    """Its passes are torch's own calls."""
+    """An engine whose passes are torch's own calls, not compiled."""
     monkeypatch.setattr(fastest, "find_spec", lambda _: None)
     return engine_on(request.param)
 

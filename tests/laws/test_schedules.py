@@ -133,8 +133,8 @@ def test_shared_leaves_nodes_out(new_engine: Engine) -> None:
 def test_shared_leaves_no_drawn_node_out_where_the_rule_reads_q(
     new_engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`mss` and `traversal` beside `match`: to drop a node after its token was drawn would bias
-    their texts. The budget is one node for all, so `match` loses nearly all of its own."""
+    """`mss` and `traversal` together with `match`: to drop a node after its token was drawn would
+    bias their texts. The budget is one node for all, so `match` loses nearly all of its nodes."""
     monkeypatch.setattr(Shared, "budget", lambda *_: 1)
     new_engine.schedule = "shared"
     rules = ("match", "mss", "match", "traversal")

@@ -97,8 +97,8 @@ def likelier_of_two_kept(patch: Patch) -> None:
 
 
 def vote_with_the_winners_q(patch: Patch) -> None:
-    """Of the drafters' sequences the one whose first token most of them drew is verified, as if it
-    had been drawn alone."""
+    """Only the sequence whose first token most drafters drew is verified, as if it had been drawn
+    alone."""
 
     def rule(drafts: Mapping[int, Draft]) -> CombinedTree:
         votes = Counter(draft.token_ids[0] for draft in drafts.values())
@@ -109,7 +109,7 @@ def vote_with_the_winners_q(patch: Patch) -> None:
 
 
 def fused_with_the_winners_q(patch: Patch) -> None:
-    """Of the drafters' tokens the one whose drafter is surest is verified, as if drawn alone."""
+    """Only the token of the surest drafter is verified, as if it had been drawn alone."""
 
     def rule(drafts: Mapping[int, Draft]) -> CombinedTree:
         winner = max(drafts, key=lambda index: drafts[index].scores[0])

@@ -182,7 +182,7 @@ def joint_of_rounds(case: EnumeratedCase, rounds: int, count: int) -> Joint:
 def joint_of_walks(
     case: EnumeratedCase, rounds: int, count: int, kind: Callable[[Sequence[int]], WalkNoise]
 ) -> Joint:
-    """See joint_of_rounds; each walk goes through all rounds, for noises that remember."""
+    """See joint_of_rounds; each walk goes through all rounds, as noises with a state need."""
     emitted: dict[tuple[int, ...], float] = defaultdict(float)
     for noise, end in every_walk(lambda noise: case.rounds(noise, rounds, ways=True), kind=kind):
         for way in end.ways:

@@ -64,6 +64,6 @@ def sql(path: Path) -> Callable[..., list[tuple[Any, ...]]]:
 
 @pytest.fixture
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waiting for a locked file ends soon."""
+    """Shortens the waits for a locked file."""
     monkeypatch.setattr("storage.sink.LOCK_TIMEOUT_S", 0.05)
     monkeypatch.setattr("storage.writer.LAST_RETRY_S", 0.2)

@@ -25,7 +25,7 @@ ROUNDS = 500
 PACE_S = 0.02
 SAFE_AFTER_S = 0.25
 
-# Another process reads its events from a file: then it need not load torch, which makes them.
+# Another process reads its events from a file: to make them it would have to load torch.
 READ = """
 import json, sys, time
 from pathlib import Path

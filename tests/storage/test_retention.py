@@ -1,5 +1,5 @@
-"""Retention: thinning in portions, while others write, and without a call; the space it gives
-back."""
+"""Retention: thinning in portions, while others write, and by the store itself; the space it
+gives back."""
 
 import sqlite3
 import time

@@ -42,7 +42,7 @@ class Mechanisms:
         return {3: "off", 5: "on"} if self.pipeline == "auto" else {}
 
     def ahead_in(self, number: int) -> bool:
-        """Whether the drafters draft ahead beside the LLM's pass of this round."""
+        """Whether the drafters draft ahead during the LLM's pass of this round."""
         return self.pipeline == "ahead" or (self.pipeline == "auto" and number not in (3, 4))
 
 

@@ -27,7 +27,7 @@ runpy.run_module("zoo", run_name="__main__", alter_sys=True)
 
 
 def kill_before(name: str, *arguments: object) -> None:
-    """Runs a command, killed before what it wrote is renamed to `name`, a pattern."""
+    """Runs a command that is killed before what it wrote is renamed to `name` (a pattern)."""
     process = _start_process("-c", BEFORE, name, *arguments)
     _, error_output = process.communicate(timeout=120)
     assert process.returncode == -signal.SIGKILL, error_output.decode()

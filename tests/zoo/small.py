@@ -14,7 +14,7 @@ SMALL: Preset = replace(PRESETS["smoke"], own_corpus_bytes=200_000, tokenizer_by
 
 
 def new_trainer(recipe: ModelRecipe, store: TokenStore) -> Trainer:
-    """With fresh weights, at its first step."""
+    """A trainer with fresh weights, at its first step."""
     model = initial_model(recipe, SMALL, store, 0)
     order = DataOrder(store.train, recipe.mixture, 0)
     return Trainer.of(recipe, SMALL.schedule, model, order)

@@ -180,7 +180,7 @@ def test_bad_arguments_are_refused_in_one_line(
 
 
 def test_a_folder_with_other_models_is_refused(tmp_path: Path) -> None:
-    """`zoo train` writes its models into the same place, and this would replace it whole."""
+    """`zoo train` writes its models into the same folder, which `make_family` replaces whole."""
     for name in ("ssm-chat", "ssm-math"):
         (tmp_path / "models" / name).mkdir(parents=True)
         (tmp_path / "models" / name / "config.json").write_text("{}")

@@ -153,7 +153,7 @@ def test_positions_that_an_earlier_one_foresees_weigh_little(store: TokenStore) 
     assert 0.4 < weights.mean() < 0.7 and abs(expected - each.mean()) > 5e-5
     loss = Distillation(teacher, (other,))
     assert loss(model, windows).mean.item() == pytest.approx(expected.item(), rel=1e-5)
-    # One that foresees everything leaves all positions alike.
+    # One that foresees every position leaves all weights equal.
     whole = Distillation(teacher, (teacher,))(model, windows).mean.item()
     assert whole == pytest.approx(each.mean().item(), rel=1e-5)
 

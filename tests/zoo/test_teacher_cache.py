@@ -1,4 +1,4 @@
-"""A teacher's distributions are cached; distilling from the cache is as from the teacher."""
+"""A teacher's most probable tokens are cached, and SSMs are distilled from the cache."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
