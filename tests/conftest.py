@@ -31,7 +31,7 @@ settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 
 OTHER_TIERS = ("browser", "nightly", "gpu", "slow")
-# Three seconds of a quiet machine. CPU time leaves out other processes, but caches and
+# Three seconds of a quiet machine. CPU time leaves out unrelated processes, but caches and
 # memory that are shared with them make the same work take up to 1.6 times as much of it.
 CPU_LIMIT_S = 5.0
 

@@ -57,7 +57,7 @@ def test_of_few_values_the_interval_is_from_the_lowest_to_the_highest(count: int
     if result.ends:
         assert (result.low, result.high) == (values[0], values[-1])
     pooled = estimate([[(value, 1.0)] for value in values], pooled_length)
-    assert pooled is not None and pooled.ends == (count < 4), "of four it ends inside"
+    assert pooled is not None and pooled.ends == (count < 4), "of four values it ends inside"
 
 
 def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
