@@ -1,7 +1,7 @@
 """Shared by all tests: one torch thread, float32 as written, no network, a limit on CPU time.
 
 Tests of no tier marker are the first tier, which a person runs while working. They are held to
-CPU_LIMIT_S: one that takes longer fails, and belongs into `nightly` or is to become smaller.
+CPU_LIMIT_S. One that takes longer fails: make it smaller, or mark it `nightly`.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
-# What one worker compiles the others find, and the next run does.
+# The other workers, and later runs, find what one worker has compiled.
 CACHE = Path(__file__).resolve().parents[1] / ".pytest_cache" / "numba"
 os.environ.setdefault("NUMBA_CACHE_DIR", str(CACHE))
 
-# Of one example's time a busy machine decides, not the code.
+# The time of one example depends on how busy the machine is.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 
 OTHER_TIERS = ("browser", "nightly", "gpu", "slow")
-# Three seconds of a quiet machine. CPU time does not count what neighbours take, but caches and
+# Three seconds of a quiet machine. CPU time leaves out unrelated processes, but caches and
 # memory that are shared with them make the same work take up to 1.6 times as much of it.
 CPU_LIMIT_S = 5.0
 
@@ -49,8 +49,9 @@ def _pinned_arithmetic() -> None:
 
 @pytest.fixture(scope="session")
 def bundled(_pinned_arithmetic: None) -> Iterator[Engine]:
-    """An engine of the bundled models in float32, loaded once a worker: before the first test that
-    asks for it, not in it. Other engines over the same LLM do not time its passes again."""
+    """An engine of the bundled models in float32, loaded once a worker, before the first
+    test that uses it: no test's time includes it. Other engines over the same LLM do not time its
+    passes again."""
     from core.speculation_length.cost_model import ledger
     from tests.laws.runs import bundled_engine
 
@@ -65,8 +66,8 @@ def bundled(_pinned_arithmetic: None) -> Iterator[Engine]:
 
 @pytest.fixture(scope="session")
 def trees() -> None:
-    """All source files are parsed, once a worker: before the first test that looks through all of
-    them, not in it."""
+    """Parses all source files once a worker, before the first test that looks through all of them:
+    no test's time includes it."""
     from tests.source import sources, tree_of
 
     for path in sources():
@@ -111,7 +112,7 @@ def marks_tier(tier: str, file: Path) -> bool:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Of the second and third tier only the files are read that mark tests: all of them take a
+    """In the second and third tier only files that mark such tests are imported: all files take a
     worker 16 s of CPU time."""
     tier = config.getoption("markexpr")
     if tier not in TIERS or collection_path.suffix != ".py":
@@ -120,7 +121,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def check_tiers(items: Iterable[pytest.Item]) -> None:
-    """In the first tier, which reads all files: the others find their tests. Raises UsageError."""
+    """Raises UsageError where a tier would not find a test of its own; only the first tier imports
+    all files."""
     for item in items:
         for tier in TIERS:
             if item.get_closest_marker(tier) and not marks_tier(tier, item.path):
@@ -133,9 +135,9 @@ def check_tiers(items: Iterable[pytest.Item]) -> None:
 # -- order --
 
 # The first file compiles every variant of the model pass, which takes a minute where nothing is
-# cached. Those after it need none: else several workers would compile the same ones at once.
+# cached. Those after it need none of them: else several workers would compile the same ones.
 FIRST = ("core/models/native/test_forward.py", "storage", "lab")
-# A file is one worker's: a long one that begins last is waited for alone.
+# One worker runs a whole file: a long file that begins last runs on alone.
 LONGEST = {
     "nightly": (
         "bench/test_suites.py",
@@ -157,7 +159,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     def rank(item: pytest.Item) -> tuple[int, int]:
         within = (i for i, at in enumerate(places) if item.path.is_relative_to(at))
-        # Tests in a browser take about as long as they are.
+        # The longer a file of browser tests, the longer it runs.
         return next(within, len(places)), -item.path.stat().st_size if tier == "browser" else 0
 
     items.sort(key=rank)
@@ -165,8 +167,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 # -- garbage --
 
-# A worker holds millions of objects, and a swap of models collects garbage on purpose: a
-# second of CPU time each, if all of them are looked through. What outlives a file stays anyway.
+# A worker holds millions of objects, and each swap of models collects garbage, which takes a second
+# of CPU time if all of them are examined. So those that outlive a file of tests are frozen.
 
 
 def pytest_collection_finish() -> None:
@@ -195,7 +197,7 @@ def cpu_s() -> float:
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     from numba.core.event import install_timer
 
-    # What numba compiles is kept for all later runs: no fault of the test that comes first.
+    # What numba compiles is kept for later runs: the test that comes first is not charged for it.
     compiled: list[float] = []
     began = cpu_s()
     with install_timer("numba:compile", compiled.append):

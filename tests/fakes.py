@@ -1,7 +1,7 @@
 """Small stand-ins for tests: tiny random models, tokenizers made here, and models that are tables.
 
 A `TableModel` is a LanguageModel whose distributions a function gives, so that the production
-drafters, rules and engine run unchanged on a vocabulary of three. Knows core's contracts only.
+drafters, rules and engine run unchanged on a vocabulary of three.
 """
 
 from collections.abc import Callable, Sequence
@@ -78,7 +78,7 @@ def tiny_module(
 ) -> Any:
     """A tiny random causal LM of one of FAMILIES, or any model type of transformers, in eval mode.
 
-    It has no end-of-text token. `halved`: weights are bfloat16 in truth, however they are stored.
+    It has no end-of-text token. `halved`: weights are rounded to bfloat16, but stored in `dtype`.
     """
     settings = {
         "vocab_size": VOCAB,
@@ -113,7 +113,7 @@ def perturb(module: Any, scale: float, seed: int = 0) -> Any:
 
 
 def info_of(module: Any, name: str, role: str = "llm", context: int = CONTEXT) -> ModelInfo:
-    """What the loader would say of a module."""
+    """The ModelInfo that the loader would give a module."""
     parameter = next(module.parameters())
     return ModelInfo(
         name=name, role=role, parameters=sum(p.numel() for p in module.parameters()),
@@ -124,7 +124,7 @@ def info_of(module: Any, name: str, role: str = "llm", context: int = CONTEXT) -
 
 
 def with_narrow_head(module: Any, size: int = 40) -> Any:
-    """The model, from now on with a head over the first `size` tokens."""
+    """Changes the model's head to the first `size` tokens; returns the model."""
     module.config.draft_vocab_size = size
     narrow_head(module)
     return module
@@ -153,7 +153,7 @@ def word_tokenizer(size: int = VOCAB) -> Any:
 def note_results(
     monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, tell: Callable[[Any], Any]
 ) -> list[Any]:
-    """From now on what `tell` says of each result of this function."""
+    """A list that gets `tell(result)` at each later call of `owner.name`."""
     told: list[Any] = []
     plain = getattr(owner, name)
 
@@ -183,7 +183,7 @@ def sequence_of(
     noise: Noise | None = None,
     **fields: Any,
 ) -> TokenSequence:
-    """A sequence as `Engine.prepare` makes it, `auto` resolved; other `fields` of Sequence."""
+    """A sequence as `Engine.prepare` makes it, `auto` resolved; other `fields` of TokenSequence."""
     sampling = sampling or SamplingParams(50, seed=0)
     settings = {"eos_ids": frozenset(), "context_length": CONTEXT, "detokenizer": NoText()}
     return TokenSequence(
@@ -198,7 +198,7 @@ Table = Callable[[tuple[int, ...]], Sequence[float]]
 
 
 def random_table(vocab: int, seed: int, sharpness: float = 1.5, memory: int = 3) -> Table:
-    """Random distributions, one for each of the last `memory` tokens."""
+    """Random distributions, one for each sequence of the last `memory` tokens."""
     return lambda context: _random_entry(vocab, seed, sharpness, context[-memory:])
 
 

@@ -1,4 +1,4 @@
-"""A drafting lane whose work does not hang on the clock."""
+"""A drafting lane whose work does not depend on the clock."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from core.engine.overlap import DraftThread, Job
 
 
 class Looks:
-    """See Done: set at the question after so many."""
+    """See Done: `is_set` is false in the first `looks` calls."""
 
     def __init__(self, looks: int) -> None:
         self._left = looks
@@ -18,8 +18,8 @@ class Looks:
 
 
 class PunctualLane(DraftThread):
-    """Does its jobs before the LLM's pass, in the caller's thread: as much of them as fits between
-    `looks` questions whether the pass has ended."""
+    """Does its jobs before the LLM's pass, in the caller's thread, until they
+    have asked `looks` times in all whether the pass has ended."""
 
     def __init__(self, looks: int = 999) -> None:
         super().__init__()

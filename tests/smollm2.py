@@ -29,7 +29,8 @@ def _source() -> ModelSource | ModelLoadError:
 
 
 def smollm2() -> ModelSource:
-    """Where it is: a hub id or a GGUF file. Skips the test where it cannot be had."""
+    """Where it is: a hub id or a GGUF file. Skips the test if it can be neither found nor
+    downloaded."""
     result = _source()
     if isinstance(result, ModelLoadError):
         _missing(str(result))

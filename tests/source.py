@@ -23,7 +23,7 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
     """Every statement below `node`, without the expressions, which are most of a tree."""
     for field in ("body", "orelse", "finalbody", "handlers", "cases"):
         inner = getattr(node, field, ())
-        # A conditional expression and a lambda have a `body` that is none of statements.
+        # The `body` of a conditional expression or a lambda is not a list of statements.
         for child in inner if isinstance(inner, list) else ():
             yield child
             yield from statements(child)

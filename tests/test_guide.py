@@ -1,4 +1,4 @@
-"""The tables of mechanisms and of figures in docs/guide.md are made of their records.
+"""The tables of mechanisms and of figures in docs/guide.md are generated from their records.
 
 `python -m tests.test_guide` writes it anew.
 """

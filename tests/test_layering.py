@@ -1,6 +1,6 @@
 """Which packages and which parts of core may import which; `__all__` names what a module offers.
 
-Held by reading the source. Each test reports every offender.
+Checked by reading the source. Each test reports every offender.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""SSMs that drafted at once, made of SYNTHETIC runs in which they drafted one after another."""
+"""Runs whose SSMs drafted in one pass, made of SYNTHETIC runs where they drafted in turn."""
 
 from collections.abc import Sequence
 from dataclasses import replace

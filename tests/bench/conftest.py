@@ -1,4 +1,4 @@
-"""One loaded family for all of them, and contexts that a few prompts fit in."""
+"""Fixtures: one loaded family for all tests here, and contexts of a few prompts."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ def _timed_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def family(bundled: Engine) -> LoadedModels:
-    """The bundled models in float32, their passes timed; those that the laws use."""
+    """The bundled models in float32, loaded once for these tests and those of the laws."""
     return bundled.models
 
 
 @pytest.fixture(scope="session")
 def modules(_timed_once: None) -> None:
-    """Those modules of the bundled models are loaded: before the first test that asks for them, not
-    in it."""
+    """Loads transformers' modules of the bundled models before the first test that uses them, so
+    that its time does not include the loading."""
     for folder in (bundled_llm(), *bundled_ssms()):
         contestants.load_module(folder, torch.float32)
 
 
 @pytest.fixture
 def few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two prompts of a sweep, and medians of three passes: figures that mean nothing anyway."""
+    """Two prompts of a sweep, and medians of three passes: these tests check no speed."""
     monkeypatch.setattr(cpu_bundled, "SWEEP_PROMPTS", 2)
     monkeypatch.setattr(passes, "PASSES", 3)
 

@@ -1,4 +1,4 @@
-"""Stand-ins for llama-cpp-python and gguf: what they were given, and a text made of it."""
+"""Stand-ins for llama-cpp-python and gguf: they keep what they are given and make a text of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 
 class FakeWriter:
-    """GGUFWriter as far as it is used; the file holds a word."""
+    """The parts of GGUFWriter that are used; the file holds one word."""
 
     written: dict[str, dict[str, Any]] = {}
 
@@ -48,7 +48,7 @@ class FakeLlama:
     opened: list[FakeLlama] = []
 
     def __init__(self, path: str, **options: Any) -> None:
-        assert Path(path).read_text() == "header", "the file is there while it is opened"
+        assert Path(path).read_text() == "header", "the file exists while it is opened"
         self.path, self.options = path, options
         self.draft_model: Any = None
         self.calls: list[tuple[str, Any]] = []
@@ -74,7 +74,7 @@ class FakeLlama:
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both packages are there from now on."""
+    """Makes both stand-ins importable under the names of the packages."""
     FakeLlama.opened, FakeWriter.written = [], {}
     gguf, llama, speculative = map(ModuleType, ("gguf", "llama_cpp", "llama_cpp.llama_speculative"))
     kinds = SimpleNamespace(BF16="bf16")

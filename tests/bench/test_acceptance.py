@@ -53,7 +53,7 @@ class TestAcceptance:
     def test_rows_are_what_the_figures_ask_for(self) -> None:
         rows = acceptance_rows(("a", "b", "c"))
         for row in rows:
-            assert row.speculation.max_tree_nodes != "auto"  # measured, so never twice the same
+            assert row.speculation.max_tree_nodes != "auto"  # `auto` differs between runs
         greedy = [row for row in rows if row.kind.verify == "greedy"]
         same = {row.name: row.speculation for row in greedy if row.part == "same"}
         assert set(same) == {"a", "b", "c", "union of 3"}
@@ -88,7 +88,7 @@ class TestAcceptance:
         assert names == ["| topk, greedy, T = 0", "| coupled, match, T = 0.8"]
 
     def test_only_trees_of_at_most_64_nodes_are_called_the_best(self, make_context: Any) -> None:
-        """Otherwise width 5 would be."""
+        """Without the limit width 5 would be the best."""
 
         def of(row: AcceptanceRow) -> Samples:
             return [sample(row.most_nodes, 10)]
@@ -125,7 +125,7 @@ class TestAcceptance:
         assert "all of these rows" in lines[-1] and "1.22x (1.22 to 1.22) | reached" in lines[-1]
 
     def test_widths_that_fall_are_said(self, make_context: Any) -> None:
-        """Width w accepts w tokens a round, but for plain top-k, which falls; one prompt loops."""
+        """Width w accepts w tokens a round, but 9 - w under `topk, match`; one prompt repeats."""
 
         def of(row: AcceptanceRow) -> Samples:
             width, falls = row.speculation.expansion[0], str(row.kind).startswith("topk, match")

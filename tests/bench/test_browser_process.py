@@ -1,4 +1,4 @@
-"""The browser's process: what it answers, what it refuses, and its end, whichever comes first."""
+"""The browser's process: its answers, its errors, and its end: with its client, or before."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def refusing(pipe: Connection, suite: str, url: str) -> None:
 
 
 def leaving(pipe: Connection, suite: str, url: str) -> None:
-    """Ends without a word."""
+    """Ends without an answer."""
 
 
 def test_it_answers_calls_and_ends_with_its_client(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,13 +59,13 @@ def test_a_bar_is_as_long_as_its_figure() -> None:
     rows = [["ours", "a", figure(FAST), ratio(FAST)], ["theirs", "b", figure(SLOW), ratio(SLOW)]]
     page = bars(heads, rows)
     assert page is not None
-    speeds, ratios = page.data  # none of the columns of words
+    speeds, ratios = page.data  # columns of words have no bars
     assert speeds.x == ratios.x == (2.0, 0.5) and speeds.y == ("1. ours", "2. theirs")
     assert speeds.error_x.array == (0.5, 0.0) and speeds.error_x.arrayminus == (0.5, 0.0)
-    (one,) = page.layout.shapes  # of ratios alone there is a mark at 1
+    (one,) = page.layout.shapes  # only ratios have a mark at 1
     assert one.x0 == one.x1 == 1
 
 
 def test_a_column_of_words_or_of_one_figure_has_no_bars() -> None:
     assert bars(["a", "b", "c"], [["x", "words", "1.0"], ["y", "more", "-"]]) is None
-    assert bars(["a", "b"], [["x", "1.0"]] * 61) is None, "nor have far too many lines"
+    assert bars(["a", "b"], [["x", "1.0"]] * 61) is None, "nor has a table of more than 60 lines"

@@ -27,7 +27,7 @@ Capsys = pytest.CaptureFixture[str]
 
 @dataclass(frozen=True)
 class CountingSuite(Suite):
-    """A suite without models: a sample a prompt; `trouble` may raise before one is kept."""
+    """A suite without models: one sample per prompt; `trouble` is called before each."""
 
     name: str = "counting"
     about: str = "counts prompts"
@@ -184,7 +184,7 @@ def test_acceptance_of_another_family(tmp_path: Path, capsys: Capsys) -> None:
 
 
 def test_a_folder_without_ssms_is_no_family(tmp_path: Path, capsys: Capsys) -> None:
-    """And what was measured of another is not touched."""
+    """The results of another family are not touched."""
     out = tmp_path / "o.json"
     argv = ["--suite", "acceptance", "--fresh", "--out", str(out), "--family", str(tmp_path)]
     assert main(argv) == 2 and not out.exists()

@@ -1,4 +1,4 @@
-"""The picture of a family before and after, from samples made up."""
+"""The picture of a family before and after, from made-up samples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SSMS = ("ssm-code", "ssm-stories")
 
 
 def results(path: Path, accepted: int, tokens: int = 8) -> Results:
-    """Of every row the same, but that an SSM alone accepts half of it in another's domain."""
+    """Samples of every row: `accepted` tokens a round in the domains of its SSMs, else half."""
     settings = {"prompts": 2, "tokens": tokens}
     result = Results.open(path, {"suite": "acceptance", "settings": settings}, fresh=True)
     for row in acceptance_rows(SSMS):
@@ -35,7 +35,7 @@ def results(path: Path, accepted: int, tokens: int = 8) -> Results:
 def test_before_is_pale_and_after_is_full(tmp_path: Path) -> None:
     before, after = results(tmp_path / "a.json", 2), results(tmp_path / "b.json", 3)
     picture = family_figure(before, after, ("stories", "code"))
-    # Two temperatures, each name twice; each in two domains and all.
+    # Each name at two temperatures, before and after; each over two domains and all.
     assert len(picture.data) == 2 * len(NAMES) * 2
     assert {bar.x for bar in picture.data} == {("stories", "code", "all")}
     pale = {value for bar in picture.data if bar.opacity < 1 for value in bar.y}
@@ -45,7 +45,7 @@ def test_before_is_pale_and_after_is_full(tmp_path: Path) -> None:
 
 
 def test_the_best_ssm_alone_is_the_domains(tmp_path: Path) -> None:
-    """In both domains three tokens a pass; over all each has one of them, and comes to 2.5."""
+    """Each SSM gives three tokens a pass in its domain and two in the other: 2.5 over both."""
     result = results(tmp_path / "a.json", 2)
     picture = family_figure(result, result, ("stories", "code"))
     alone = [bar for bar in picture.data if bar.name.startswith(ALONE)]

@@ -1,4 +1,4 @@
-"""The `gpu-` suites: refused in one line without a GPU; the same code on a CPU, figures apart."""
+"""The `gpu-` suites: refused in one line without a GPU; the same code runs on a CPU here."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_trace_is_reported_by_round(make_context: Any) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("ssm_params", [0, 2_000_000])
 def test_grown_models_say_what_the_small_ones_say(ssm_params: int) -> None:
-    """On a CPU, a little larger than they are; both sides read one LLM."""
+    """On a CPU, grown a little; the engine and transformers read one LLM."""
     engine, transformers = GrownLoader(18_000_000, ssm_params)("float32", "cpu")
     assert engine.models.llm.info.parameters > 10_000_000
     assert {"grown" in name for name in engine.models.ssms} == {ssm_params > 0}

@@ -61,7 +61,7 @@ def grow(pair: Path, tmp_path: Path) -> Grow:
 
 
 def rounds_of(llm: Path, *ssms: Path) -> list[tuple[int, ...]]:
-    """The tokens of every round: the text, and what is accepted."""
+    """The tokens of every round: they show the text and what was accepted."""
     engine = Engine(load_models(str(llm), [str(path) for path in ssms], "float32", "cpu"))
     config = SpeculationConfig(expansion=(2, 1, 1), max_tree_nodes=8)
     sampling = SamplingParams(max_new_tokens=12, ignore_eos=True)
@@ -94,7 +94,7 @@ def test_it_writes_what_loads_and_says_what_it_is(
     assert llm.stat().st_mode & 0o777 == 0o755
     for file in llm.glob("*.safetensors"):
         assert file.stat().st_mode & 0o777 == 0o644, "readable like other files"
-        assert file.stat().st_blocks * 512 >= file.stat().st_size  # its zeros are written
+        assert file.stat().st_blocks * 512 >= file.stat().st_size  # not sparse
 
     models = load_models(str(llm), [str(ssm)], "float32", "cpu")
     assert [model.name for model in models.infos] == ["llm-grown-0.5M", "ssm-grown-0.1M"]
@@ -121,7 +121,7 @@ def test_a_folder_of_something_else_is_left_alone(
 ) -> None:
     mine = tmp_path / "out" / "llm-grown-0.5M"
     mine.mkdir(parents=True)
-    assert grow(ssm_params="0") == 0  # an empty folder is no model's
+    assert grow(ssm_params="0") == 0  # an empty folder is used
     shutil.rmtree(mine)
     mine.mkdir()
     (mine / "notes.txt").write_text("mine")
@@ -153,7 +153,7 @@ def test_large_models_are_written_in_parts(
 def test_ssms_that_are_large_enough_stay_as_they_are(
     grow: Grow, pair: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
-    assert grow(ssm_params=None) == 0  # a hundredth: fewer than they have
+    assert grow(ssm_params=None) == 0  # the default: a hundredth of params, fewer than the SSM has
     printed = capsys.readouterr()
     assert "ssm stays as it is" in printed.err
     assert f"--ssm {pair / 'ssm'}" in printed.out

@@ -1,4 +1,4 @@
-"""Planning a shape: near the requested size, of whole heads, and counted as torch counts."""
+"""Planning a shape: near the requested size, of whole heads, with torch's count of parameters."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_plan_is_near_the_wish_and_exact(small: ModelShape, params: int, hidde
     assert large.heads / large.kv_heads == small.heads / small.kv_heads
     assert large.heads * small.hidden == small.heads * large.hidden
     assert large.ffn >= small.ffn
-    shallow = small is SSM and hidden == 2048  # a drafter stays so, and an LLM becomes deep
+    shallow = small is SSM and hidden == 2048  # an SSM stays shallow, an LLM becomes deep
     assert large.layers == 2 if shallow else small.layers <= large.layers <= 48
 
 
@@ -53,7 +53,7 @@ def test_every_size_has_a_plan(params: int) -> None:
 
 
 def test_another_factor_is_taken_where_no_power_of_four_fits() -> None:
-    """Of a vocabulary so large that four times the hidden size is too much."""
+    """With a vocabulary so large that four times the hidden size is too much."""
     wide = ModelShape(64, 64, 1, 2, 2, 32, 1_000_000, tied=True)
     plan = plan_growth(wide, 130_000_000)
     assert plan.factor == 2 and not plan.exact

@@ -1,4 +1,4 @@
-"""The contest on grown models: tiny growth and tiny runs, whose figures mean nothing."""
+"""The contest on grown models: tiny growth and tiny runs, whose speeds are not checked."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_models_kept_in_a_folder_are_grown_once(make_context: Any, tmp_path: Pat
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """The LLMs whose passes were timed since."""
+    """The LLMs whose passes were timed during the test."""
     timed_llms: list[object] = []
 
     def measured(llm: object) -> VerifyCosts:
@@ -75,7 +75,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 @pytest.fixture
 def grown_contestants(make_context: Any, calls: list[object]) -> LoadedContestants:
-    """Grown before the test, not in it: seconds of a slow machine."""
+    """Grown in a fixture: the test's time does not include it."""
     return SMALL.load_contestants(make_context(), "float32")
 
 

@@ -56,7 +56,7 @@ def test_every_preset_meets_every_way_to_pipeline(name: str, temperature: float)
     }
     expected = {*product(PIPELINES, (1, 6))} - {("across", 1)}
     if name in ("minions", "cosine"):
-        expected.add(("across", 1))  # its own
+        expected.add(("across", 1))  # the pipeline of these presets
     if temperature > 0 and name == "autoregressive":
         expected.remove(("off", 1))  # the reference
     if temperature > 0 and name == "specinfer-paper":
@@ -70,8 +70,8 @@ def open_and_crossed(name: str, temperature: float) -> Values:
 
 
 def go_together(values: Values) -> bool:
-    """`is_valid`, and what no row is made of: one request has no neighbour to draft for, and a pool
-    is not drafted ahead."""
+    """`is_valid`, without the pairs that no row has: `across` with one request, and `ahead` with a
+    rule that does not draft ahead."""
     pipeline = values.get("pipeline")
     alone = (pipeline, values.get("together")) == ("across", 1)
     return (
@@ -91,7 +91,7 @@ def test_every_two_values_meet(name: str, temperature: float) -> None:
         if (row.name, row.temperature) == (name, temperature)
     ]
     assert missing_pairs(rows, fields, go_together) == set()
-    # The control: these fields have pairs, and single rows bring them.
+    # The control: without some row a pair is missing.
     assert any(
         missing_pairs([r for r in rows if r is not row], fields, go_together) for row in rows
     )

@@ -182,7 +182,7 @@ def test_first_difference() -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_the_margin_of_what_was_decoded_is_none(temperature: float, family: LoadedModels) -> None:
-    """Float64 agrees with what plain decoding took, noise and its position included."""
+    """In float64 plain decoding's tokens are the best too, with the noise of their positions."""
     case = DecodeCase(load_prompts()[20], seed=7, tokens=6, temperature=temperature)
     plain = SpeculationConfig.preset("autoregressive")
     (outcome,) = decode(Engine(family), [case], plain)
@@ -195,7 +195,7 @@ def test_the_margin_of_what_was_decoded_is_none(temperature: float, family: Load
 
 
 def test_transformers_own_text_is_the_reference() -> None:
-    """Its loop, not ours: the ids follow from its own forward pass."""
+    """The ids follow from transformers' own forward pass."""
     transformers = TransformersLlm()
     ids = transformers.tokenize(load_prompts()[0].text)
     new = transformers.generate(ids, 3)

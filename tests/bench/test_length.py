@@ -79,7 +79,7 @@ def test_half_chooses_for_the_other_half() -> None:
     assert [contest.best_fixed(half) for half in (0, 1)] == ["fixed 2", "fixed 5"]
     result = contest.against(GOODPUT, BEST)
     assert result is not None
-    # 1.0: neither length gains from the half that chose it.
+    # 1.0: no length is compared on the half that chose it.
     assert (result.value, result.groups) == (1.0, 8)
     assert contest.against("fixed 5", PLAIN, "stories").value == pytest.approx(2.5)  # type: ignore[union-attr]
 

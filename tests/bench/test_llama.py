@@ -1,4 +1,4 @@
-"""llama.cpp as a contestant: with stand-ins for its packages, and with them where they are."""
+"""llama.cpp as a contestant: with stand-ins for its packages, and with them where installed."""
 
 from __future__ import annotations
 

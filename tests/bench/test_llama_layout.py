@@ -1,4 +1,4 @@
-"""A model as llama.cpp has it, without llama.cpp: names, order of rows, what is refused."""
+"""A model in llama.cpp's layout, without llama.cpp: names, order of rows, what is refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def llama(**changes: Any) -> Any:
 
 
 def half_turned(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-    """transformers' rotation of [heads, size]: i with i + size / 2."""
+    """transformers' rotation of [heads, size]: pairs i with i + size / 2."""
     low, high = x.chunk(2, dim=-1)
     return torch.cat(
         [low * angles.cos() - high * angles.sin(), high * angles.cos() + low * angles.sin()], -1
@@ -27,7 +27,7 @@ def half_turned(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
 
 
 def neighbours_turned(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-    """llama.cpp's of its kind `llama`: 2 i with 2 i + 1."""
+    """llama.cpp's rotation for its architecture `llama`: pairs 2 i with 2 i + 1."""
     even, odd = x[..., 0::2], x[..., 1::2]
     turned = (even * angles.cos() - odd * angles.sin(), odd * angles.cos() + even * angles.sin())
     return torch.stack(turned, -1).flatten(-2)

@@ -81,7 +81,7 @@ def test_enough_nodes_come_near_the_bound_and_too_few_do_not(draft: float, verif
     assert by_nodes == sorted(by_nodes) and 0.9 * most <= by_nodes[-1] <= most + 1e-9
     if draft > 2 * verify:
         assert by_nodes[0] < 0.9 * most, "one node is the bottleneck"
-    # A long wire is waited for: the rate can be kept with fewer clients.
+    # With a long wire the LLM waits: fewer clients can keep their rate.
     assert client_ratio(8, [draft], [verify], 20.0, 4) < by_nodes[-1]
 
 
@@ -98,7 +98,7 @@ def test_a_lone_client_waits_for_each_step_in_turn() -> None:
 
 
 class ResetWriter:
-    """The end of a connection that its receiver has reset."""
+    """A writer whose receiver has reset the connection."""
 
     def __init__(self) -> None:
         self.closed = asyncio.Event()

@@ -34,7 +34,8 @@ class TestOverhead:
         assert "| grown | 0.8 |" in fits
 
     def test_passes_made_together_are_taken_off_once(self) -> None:
-        """A round of 20 ms, in it passes of 9 ms for three SSMs at once, and 1 ms of drafting."""
+        """A round of 20 ms: 9 ms of passes for three SSMs at once, 5 ms of the LLM's, 1 ms of
+        drafting beyond the passes."""
         rounds = [event for event in synthetic_run(2) if isinstance(event, RoundCompleted)][-1]
         drafting = tuple(Span(name, "draft", 0.0, 10.0, 1 / 3) for name in DRAFTERS)
         event = replace(rounds, spans=(*drafting, Span("llm", "forward", 10.0, 15.0)))
@@ -43,7 +44,7 @@ class TestOverhead:
         expected = {"draft": 1.0, "events": 5.0}
         assert stages == pytest.approx([expected.get(stage, 0.0) for stage in STAGES])
 
-    @pytest.mark.parametrize("draft", ["topk", "best_first"])  # compiled drafts, and feeds
+    @pytest.mark.parametrize("draft", ["topk", "best_first"])  # one drafts compiled, one by feeds
     def test_the_clock_counts_every_pass_and_nothing_else(
         self, family: LoadedModels, draft: str
     ) -> None:
@@ -59,7 +60,7 @@ class TestOverhead:
             _, took = time_call(lambda: ids_by_round(engine, case, chains))
             together = clock.take()
             least = 0 < together["ssm"] < 1000 * took - together["llm"]
-            assert least, "a pass for three counts once"
+            assert least, "a pass of several SSMs counts once"
         ids_by_round(engine, case, chains)
         assert clock.take() == {"llm": 0.0, "ssm": 0.0}
 

@@ -1,5 +1,5 @@
-"""The tables of the `page` and `watching` suites, from made-up samples; what they see is a
-browser's work. The figure of `watching`, and its cores."""
+"""The tables of the `page` and `watching` suites, from made-up samples: real ones take a browser.
+Also the pace that `watching` measures, and the cores that it gives to threads."""
 
 from __future__ import annotations
 

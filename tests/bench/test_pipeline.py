@@ -92,7 +92,7 @@ def test_rounds_are_summed_but_for_the_first() -> None:
     miss = Ahead("b", 2, 0.7, hit=False, saved_ms=0.0, wasted_ms=1.5)
     watch.add_round(round_event(0, 20.0))
     watch.add_round(round_event(1, 30.0, hit, miss))
-    # What was made for a round that never came is wasted, and was wanted by none.
+    # A draft for a round that never came only adds wasted time.
     last = Ahead("a", 2, 0.7, hit=False, saved_ms=0.0, wasted_ms=4.0, reason="ended")
     watch.add_round(round_event(2, 45.0, last, notes=("off: it did not pay",)))
     sums = {"rounds": 2, "round_ms": 25.0, "draft_ms": 6.0, "drafts": 4, "hits": 1}

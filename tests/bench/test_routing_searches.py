@@ -18,7 +18,7 @@ from bench.suites.routing_searches import (
 )
 from bench.tables import Group
 
-# Four domains of ten tokens; "a" is right in the first, "b" in the second ..., "e" nearly nowhere.
+# Four domains of ten tokens; "a" is right in the first, "b" in the second ..., "e" nowhere.
 SSMS = ("a", "b", "c", "d", "e")
 SEGMENTS = [(10 * i, 10 * i + 10) for i in range(4)]
 CHANGES = SEGMENTS[1:]
@@ -27,7 +27,8 @@ HITS = {name: [i // 10 == place for i in range(40)] for place, name in enumerate
 
 
 def searches_of(*routes: str) -> list[Search]:
-    """A set of SSMs (a letter each) for each token, or one set for all."""
+    """The searches at each change, where `routes` gives each token its SSMs (a letter each), or one
+    set for all tokens."""
     sets = [frozenset(one) for one in (routes * 40 if len(routes) == 1 else routes)]
     return [search_good_ssm(sets, HITS, *part) for part in CHANGES]
 
@@ -103,7 +104,7 @@ def sample(prompt: str, ours: int, searches: list[Search], **changes: Any) -> di
 
 class TestClaims:
     def test_a_router_that_never_changes_follows_nothing(self, tmp_path: Path) -> None:
-        """The measure before counted two of its three changes as followed at once."""
+        """Changes whose good SSM drafted before do not count as followed."""
         own = claims(tmp_path, "spliced", [sample("one", 16, searches_of("bc"))])
         target, measured, verdict = own[f"`{CREDIT}` follows a change within 24 tokens"]
         assert target == "at least 90 %" and measured == (
@@ -145,7 +146,7 @@ class TestClaims:
 
     @pytest.mark.parametrize("kind", ["turning", "spliced"])
     def test_regret_is_claimed_of_texts_that_change(self, tmp_path: Path, kind: str) -> None:
-        """Of the median text, in passes; below 0 the best fixed SSM would have needed more."""
+        """Regret of the median text, in passes; below 0 the best fixed SSM would need more."""
         regrets = [(-0.2, 0.05), (-0.1, 0.125), (0.3, 0.2)]
         samples = [
             sample(str(i), 16, searches_of("ab"), to_fixed=fixed, to_oracle=oracle)
@@ -161,7 +162,7 @@ class TestClaims:
         assert not [claim for claim in claims(tmp_path, "own", samples) if "regret" in claim]
 
     def test_the_best_fixed_ssm_is_found_by_token_16(self, tmp_path: Path) -> None:
-        """In nine of ten texts; after more tokens, or never, it is not."""
+        """Reached if nine of ten texts have it by then; the tenth has it later, or never."""
         claim = f"`{CREDIT}`: the best fixed SSM drafts by token 16"
         for late, verdict in ((0, "reached"), (17, "not reached, by 10 %")):
             firsts = [0, 3, 16, 0, 0, 0, 0, 0, late, None]

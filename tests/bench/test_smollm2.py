@@ -40,7 +40,7 @@ def test_transformers_reads_the_message_in_its_template(family: LoadedModels) ->
     message = Prompt("a", "facts", "Why?", 0, chat=True)
     assert (
         transformers.prompt_ids(message) == transformers.tokenize("user: Why?\n")[1:]
-    )  # no template begins it
+    )  # the template adds no begin-of-text token
     assert transformers.prompt_ids(replace(message, chat=False)) == transformers.tokenize("Why?")
 
 

@@ -1,4 +1,4 @@
-"""The `start` and `visitors` suites: the real application, and what their tables make of it."""
+"""The `start` and `visitors` suites: the real application, and the tables of made-up samples."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def app() -> Iterator[Application]:
 
 @pytest.fixture
 def openings(app: Application, monkeypatch: pytest.MonkeyPatch) -> list[Application]:
-    """Grows whenever a suite opens an application; each time it is given `app`."""
+    """An entry for each application that a suite opens; each of them is `app`."""
     opened: list[Application] = []
 
     def open_app() -> AbstractContextManager[Application]:
@@ -47,7 +47,7 @@ def openings(app: Application, monkeypatch: pytest.MonkeyPatch) -> list[Applicat
 def test_the_application_opens_runs_and_ends(
     make_context: Any, openings: list[Application], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Figures of so short a run mean nothing; all ten of a process are there.
+    # No speeds are checked, so short runs suffice; a process still makes ten.
     monkeypatch.setattr("bench.suites.first_runs.TOKENS", 8)
     messages: list[str] = []
     context = make_context(messages.append)
@@ -55,7 +55,7 @@ def test_the_application_opens_runs_and_ends(
     sample, *further = [one for one in context.results.samples if "process" not in one]
     assert sample["opened_s"] > 0
     assert [one["runs"] for one in further] == [1, 2]
-    if sys.platform.startswith("linux"):  # it may take pages back between two looks
+    if sys.platform.startswith("linux"):  # Linux may take pages back between two looks
         memory = [sample["opened_mb"], *(one["runs_mb"] for one in further)]
         assert all(200 < mb < 4000 for mb in memory)
     assert messages[0].startswith("opening 1") and messages[-1] == "first runs: 1 of 1 processes"
@@ -67,7 +67,7 @@ def test_the_application_opens_runs_and_ends(
 
 
 def test_the_last_run_has_a_sample(make_context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By it a resumed suite knows that all runs were measured."""
+    """A resumed suite tells by that sample that all runs were measured."""
     client = SimpleNamespace(predict=lambda **_: None)
     monkeypatch.setattr("gradio_client.Client", lambda *_, **__: client)
     context, app = make_context(), Application("", os.getpid(), 0.0)
@@ -122,7 +122,7 @@ def first_line(code: str) -> str:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks in /proc")
 def test_an_application_ends_with_whoever_started_it(tmp_path: Path) -> None:
-    """Even if its parent was killed: the next measurement has the machine alone."""
+    """Also where its parent is killed, so that the next measurement has the machine alone."""
     (tmp_path / "app.py").write_text("import http.server as h\nimport sys\n" + SERVED)
     began = f"""
 from pathlib import Path
@@ -146,7 +146,7 @@ h.HTTPServer(("127.0.0.1", int(sys.argv[2])), h.SimpleHTTPRequestHandler).serve_
 def opening_samples(
     seconds: float, mb: float, runs: list[tuple[int, float]]
 ) -> list[dict[str, Any]]:
-    """An opening, and what an application took, behind one that was interrupted."""
+    """An opening, one look at an interrupted application, and the looks at a whole one."""
     interrupted = {"pid": 1, "runs": 450, "runs_mb": 4000.0}
     looks = [{"pid": 2, "runs": number, "runs_mb": mb} for number, mb in runs]
     return [{"repeat": 0, "opened_s": seconds, "opened_mb": mb}, interrupted, *looks]

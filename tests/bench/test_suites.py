@@ -1,4 +1,4 @@
-"""Every suite measures, continues and reports; tiny runs, whose figures mean nothing."""
+"""Every suite measures, continues and reports; tiny runs, whose speeds are not checked."""
 
 from __future__ import annotations
 
@@ -125,7 +125,8 @@ def test_every_prompt_is_served_however_many_there_are(make_context: Any, count:
 
 
 def test_the_chart_of_load_has_every_percentile(tmp_path: Path) -> None:
-    """A panel each, of a contestant a bar by load; the page reads only a cell's first figure."""
+    """Each percentile has a panel with a bar for each contestant and load: a panel reads only the
+    first figure of a cell."""
     values = {
         name: {"speed": 1.0, "differ": 0}
         | {f"{m}_p{p}": p + 1000 * (m == "ttft_ms") for m in ("ttft_ms", "tpot_ms") for p in SHOWN}
@@ -150,7 +151,7 @@ def test_the_chart_of_load_has_every_percentile(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("loop", ["open", "closed"])
 def test_every_ratio_of_load_has_its_interval_over_repeats(tmp_path: Path, loop: str) -> None:
-    """A ratio is that of one block: the machine is twice as slow in the second repeat."""
+    """Ratios are taken within a block: in the second repeat the machine is half as fast."""
     samples = [
         {
             "loop": loop,

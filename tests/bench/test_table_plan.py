@@ -77,7 +77,7 @@ def test_a_plan_is_between_the_optimum_and_separate_tables(
 def test_how_far_it_is_from_the_optimum(
     row_bytes: tuple[int, ...], least_optimal: float, farthest: float
 ) -> None:
-    """`plan_tables` has the figures of more instances."""
+    """The docstring of `plan_tables` has the figures of more instances."""
     drawn, ratios = random.Random(0), []
     for _ in range(150):
         count = drawn.randint(2, 8)

@@ -46,7 +46,7 @@ def test_contexts_of_a_chain_of_nodes() -> None:
 
 
 def test_drafts_of_a_family(family: LoadedModels) -> None:
-    """The texts repeat one: each context is found at once, and all lengths are three reads."""
+    """Four equal texts: a joined row takes one read, contexts in turn up to three."""
     result = draft_figures(family, [TEXT] * 4)
     assert result["looked"] == result["contexts"] > 0
     assert 2.5 < result["in_turn"] / result["contexts"] <= 3
@@ -64,7 +64,7 @@ def test_the_table_that_drafts_is_the_one_that_serves(family: LoadedModels) -> N
 
 
 def test_drafts_begin_with_the_counts_that_came_along(family: LoadedModels) -> None:
-    """Of one text nothing else is counted."""
+    """With one text there are no counts of other texts."""
     table = new_table(64)
     add_text(table, np.array(TEXT, np.int64), 1)
     without, with_counts = (
@@ -91,7 +91,7 @@ def test_texts_that_loop_are_counted_apart(make_context: Any) -> None:
 
 
 def test_what_back_off_in_turn_costs(make_context: Any) -> None:
-    """2.4 of three reads in turn against 1.2 single ones."""
+    """2.4 reads in turn of 110 ns each against 1.2 single ones of 100 ns."""
     results = make_context().results
     times = {"1": 100.0, "2": 110.0, "4": 120.0, "8": 170.0, "2 in turn": 200, "3 in turn": 330.0}
     results.add({"part": "reads", "kb": 65_536, "repeat": 0, "figures": times})

@@ -53,12 +53,12 @@ def api_answers() -> dict[str, Any]:
     llm = TableModel("llm", VOCAB, random_table(VOCAB, 1, 2.5), 64)
     with (
         tempfile.TemporaryDirectory() as folder,
-        patch.dict(os.environ, {CACHE_VARIABLE: folder}),  # what lies in this machine's cache
+        patch.dict(os.environ, {CACHE_VARIABLE: folder}),  # not this machine's cache
         RunStore(Path(folder) / "runs.db") as store,
     ):
         worker = Worker(Engine(loaded_tables(llm, ssms)))
         context = make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery, EXPORTS)
-        # The endpoints without the page: to build that takes half of a test's time.
+        # The endpoints without the page: building it takes half of a test's time.
         with gr.Blocks() as page:
             add_endpoints(context)
         with serve(page) as url:
@@ -126,13 +126,13 @@ def _answers(client: Client) -> list[dict[str, Any]]:
 
 
 def _without_measured(value: Any, names: dict[str, str], name: str = "") -> Any:
-    """A value with identifiers numbered in order of appearance, times and figures of times gone."""
+    """A value with identifiers numbered in order of appearance, times and figures of times 0."""
     if name == "versions" and isinstance(value, dict):
         return dict.fromkeys(value, 0)
     if isinstance(value, dict):
         return {key: _without_measured(item, names, str(key)) for key, item in value.items()}
     if name == "runs" and isinstance(value, list):
-        return len(value)  # a study makes them in an order of its own
+        return len(value)  # the order of a study's runs is not fixed
     if isinstance(value, list | tuple):
         return [_without_measured(item, names, name) for item in value]
     if name == "versions" and isinstance(value, dict):
@@ -151,7 +151,7 @@ def _text(text: str, names: dict[str, str]) -> str:
         document = None
     if isinstance(document, dict | list):
         return json.dumps(_without_measured(document, names), ensure_ascii=False)
-    if text.startswith("round,"):  # a table: its columns, its values are those of the events
+    if text.startswith("round,"):  # a table: only its columns; its values repeat the events'
         text = text.splitlines()[0]
     text = MOMENT.sub("TIME", text)
     return IDENTIFIER.sub(lambda result: names.setdefault(result[0], f"id-{len(names)}"), text)

@@ -1,6 +1,6 @@
 """The runs whose events are in `runs/`: presets, combine rules, draft kinds, length policies.
 
-They guard what was recorded, so they are named here: a new rule needs no recording.
+They guard what was recorded: the names are listed here, so a new rule needs no recording.
 
 `tables`: small float64 tables in place of models, under a clock that only model passes advance, so
 that policies which depend on time (`trend`, `goodput`, automatic node budgets) decide the same on
@@ -33,7 +33,7 @@ PRESETS = (
 TEMPERATURES = (0.0, 0.8)
 WORDS = ("w1 w2 w3", "w4 w2 w6 w1 w4 w2", "w7 w0")
 TEXTS = ("The old lighthouse keeper looked at the sea and", "def fibonacci(n):\n")
-# Behind "def fibonacci" an SSM's third and fourth choices are so close that processors order them
+# After "def fibonacci" an SSM's third and fourth choices are so close that processors order them
 # differently, and this preset drafts the third.
 PAPER_TEXTS = (TEXTS[0], "def add(a, b):\n")
 NODES = 24
@@ -56,7 +56,7 @@ def _requests(
 
 
 def _settings() -> Mapping[str, SpeculationConfig]:
-    """The settings of the table runs, but for presets: those depend on the temperature."""
+    """The settings of the table runs, except presets, which depend on the temperature."""
     base = SpeculationConfig(expansion=(2, 1, 2), speculation_length=4, max_tree_nodes=NODES)
     every = replace(base, drafters=("all", "ngram"))
     changes = {f"combine-{name}": replace(every, combine=name) for name in COMBINES}

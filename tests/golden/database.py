@@ -21,9 +21,9 @@ __all__ = ["DATABASE", "ROWS", "golden_events", "rows_of", "write_log"]
 FOLDER = Path(__file__).parent
 DATABASE, ROWS = FOLDER / "database.db.gz", FOLDER / "database.json.gz"
 NAMES = ("preset-best-T0.8", "combine-vote-T0", "iid-mss-T0.8", "top-k-T0")
-# Who wrote the log, and when.
+# Columns that depend on the process that wrote the log, or on the time.
 LOCAL = ("host", "pid", "process_start", "applied_at")
-# A search index is bytes of SQLite's own.
+# The tables of a search index hold SQLite's own bytes.
 TABLES = "select name from sqlite_master where type = 'table' and name not like 'runs_fts_%'"
 
 

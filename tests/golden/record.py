@@ -1,7 +1,7 @@
 """Runs a golden case and turns its events into lines of JSON, one an event, times set to 0.
 
-`python -m tests.golden.record` writes all files anew; on one machine they are equal byte by byte as
-long as behaviour is.
+`python -m tests.golden.record` writes all files anew; on one machine they stay equal byte by byte
+while the engine behaves the same.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class TimedTable(TableModel):
 
 
 def _in_caller(_: ThreadPoolExecutor, work: Callable[..., Any], *args: Any) -> Future[Any]:
-    """Runs what a pool would run, at once: two threads would share the clock by chance."""
+    """Runs a pool's work at once: two threads would advance the clock in any order."""
     future: Future[Any] = Future()
     try:
         future.set_result(work(*args))

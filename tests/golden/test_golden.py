@@ -1,7 +1,7 @@
-"""What the engine and the endpoints answered before is what they answer now.
+"""The events of the engine and the rows of the log are those that were recorded.
 
-After a change that is meant, record anew: the modules
-`tests.golden.record`, `tests.golden.api` and `tests.golden.database` write what they compare.
+After an intended change, record anew: run the modules `tests.golden.record`,
+`tests.golden.database` and `tests.golden.api`, whose file tests/ui/api/test_api_docs.py compares.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.golden.record import FOLDER, bundled_models, golden_lines, recorded_l
 
 @pytest.fixture(scope="module")
 def _loaded() -> None:
-    """The bundled models are loaded before the first test that runs them, not in it."""
+    """Loads the bundled models before the first test that runs them: no test's time includes it."""
     bundled_models()
 
 

@@ -1,4 +1,4 @@
-"""Studies of grids with results whose figures a test chooses; no run is behind them."""
+"""Studies of grids with results whose figures a test chooses; no run is made."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -36,7 +36,7 @@ def grid_study(
 
 
 def result(cell: Cell, tps: float, accepted: int = 6, token: int = 7) -> Measured:
-    """A run of 4 rounds at so many tokens a second."""
+    """The figures of a run of 4 rounds at `tps` tokens a second."""
     stats = RunStats(
         num_new_tokens=4 + accepted, num_rounds=4, num_accepted_tokens=accepted,
         num_draft_tokens=12, draft_acceptance_rate=accepted / 12,
@@ -51,8 +51,8 @@ def result(cell: Cell, tps: float, accepted: int = 6, token: int = 7) -> Measure
 def grid_results(
     study: Study, tps: Callable[[str, int, int], float], done: int | None = None
 ) -> dict[Cell, Measured]:
-    """The first `done` cells; `tps(configuration, prompt number, repeat)` is its speed. Each
-    configuration accepts another number of tokens."""
+    """Results of the first `done` cells; `tps(configuration, prompt number, repeat)` is a cell's
+    tokens a second. Each configuration accepts a different number of tokens."""
     names = [one.name for one in study.configurations]
     return {
         cell: result(

@@ -1,4 +1,4 @@
-"""What `auto` comes to in a study is one number, however often measuring is cut off."""
+"""In a study `auto` is one number of nodes, however often the study is stopped."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,7 +26,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 def set_costs(lab: Lab, nodes: int) -> None:
-    """From now on this machine says that so many nodes are affordable."""
+    """From now on `auto` resolves to `nodes` in each run."""
     script = script_of(4)
 
     def play(request: Request, run_id: str) -> list[Event]:

@@ -84,7 +84,7 @@ def test_of_a_run_without_drafts_it_is_kept_why(
     assert result.idle == message.format(result.stats.num_rounds)
     assert measure_run(synthetic_run(6, run_id="r")).idle == ""
     alone = measure_run(plain_twin(synthetic_run(6, run_id="r")))
-    assert alone.idle == "", "it has nobody to draft"
+    assert alone.idle == "", "it has no drafter"
 
 
 def test_how_it_was_scheduled_is_kept() -> None:

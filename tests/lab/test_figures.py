@@ -57,7 +57,7 @@ def test_of_few_values_the_interval_is_from_the_lowest_to_the_highest(count: int
     if result.ends:
         assert (result.low, result.high) == (values[0], values[-1])
     pooled = estimate([[(value, 1.0)] for value in values], pooled_length)
-    assert pooled is not None and pooled.ends == (count < 4), "a mean of four is none of them"
+    assert pooled is not None and pooled.ends == (count < 4), "of four values it ends inside"
 
 
 def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
@@ -72,7 +72,7 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
 
 
 def test_repeating_a_group_s_values_does_not_narrow_the_interval() -> None:
-    """The negative control: as values of their own they would."""
+    """The negative control: as separate groups they would."""
     values = np.random.default_rng(7).normal(size=12).tolist()
     once = estimate([[v] for v in values], mean)
     thrice = estimate([[v] * 3 for v in values], mean)
@@ -84,7 +84,7 @@ def test_repeating_a_group_s_values_does_not_narrow_the_interval() -> None:
 
 
 def test_groups_of_one_size_give_the_interval_that_others_give() -> None:
-    """The fast path against the slow one: ratios of sums do not see a row of nothing."""
+    """The fast path against the slow one: a row of zeros does not change ratios of sums."""
     rows = [[[1.0, 4.0]], [[6.0, 3.0]], [[2.0, 2.0]]]
     uneven = [[*rows[0], [0.0, 0.0]], *rows[1:]]
     fast, slow = estimate(rows, pooled_length), estimate(uneven, pooled_length)

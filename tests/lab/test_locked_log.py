@@ -1,5 +1,5 @@
-"""A log that another program locks while a study is measured: no cell is lost, nothing looks as if
-it were still measured.
+"""A log that another program locks while a study is measured: no cell is lost, and no study that
+has ended stays shown as running.
 """
 
 import sqlite3
@@ -19,7 +19,7 @@ from tests.lab.test_study_runs import Lab, study, until
 
 @contextmanager
 def lock(path: Path) -> Iterator[None]:
-    """Another program writes, and does not end."""
+    """Another program holds the write lock."""
     with closing(sqlite3.connect(path, isolation_level=None)) as raw:
         raw.execute("BEGIN IMMEDIATE")
         yield
@@ -86,7 +86,7 @@ def test_stop_ends_the_waiting_for_the_log(lab: Lab) -> None:
 
 
 class Slow:
-    """A store that cannot be written until it is `free`; what was written."""
+    """A store that cannot be written until `free` is set; `written` holds the writes."""
 
     def __init__(self) -> None:
         self.free = threading.Event()

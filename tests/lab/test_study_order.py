@@ -1,4 +1,4 @@
-"""The generator behind every study: order, what is kept, what comes again, where it stops."""
+"""The generator of every study: order, kept cells, cells measured again, where it stops."""
 
 from collections.abc import Collection
 
@@ -13,7 +13,7 @@ CELLS = plan(["A", "B"], blocks(["x", "y"], 2))
 
 
 class StoredCells:
-    """In memory."""
+    """Kept cells, in memory."""
 
     def __init__(self, *cells: Cell) -> None:
         self.results: dict[Cell, int] = dict.fromkeys(cells, -1)

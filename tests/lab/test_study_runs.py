@@ -1,4 +1,4 @@
-"""Studies measured on a fake worker, kept in a real log: to their end, stopped, beside visitors."""
+"""Studies on a fake worker, kept in a real log: to their end, stopped, with visitors' runs."""
 
 import threading
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def study(**changes: object) -> Study:
 
 
 class Lab:
-    """A conductor with everything behind it."""
+    """A conductor with its log, fake worker and hub."""
 
     def __init__(self, path: Path, speed: float = 0.0, rounds: int = 4) -> None:
         self.store = RunStore(log_at(path))
@@ -60,7 +60,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 def until(lab: Lab, done: int) -> None:
-    """Until so many cells are kept."""
+    """Waits until `done` cells are kept."""
     for _ in range(3000):
         if lab.conductor.progress().done >= done:
             return
@@ -78,7 +78,7 @@ def test_a_study_is_measured_to_its_end(lab: Lab) -> None:
     assert (row.state, row.done, row.owner) == ("completed", 8, "me")
     assert Study.from_plain(plain) == study()
     lab.store.flush()
-    rows = lab.store.runs(RunQuery()).rows  # and none of a run that only warmed up
+    rows = lab.store.runs(RunQuery()).rows  # and no warm-up run
     assert {row.run_id for row in rows} == {one.run_id for one in lab.results().values()}
     assert {row.owner for row in rows} == {"me"}
 
@@ -124,7 +124,7 @@ def test_a_stopped_study_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_what_goes_on_reports_at_once_how_much_is_kept(tmp_path: Path) -> None:
-    """And that short runs come before the next cell: they take seconds with a large LLM."""
+    """Also that warm-up runs come before the next cell: they take seconds with a large LLM."""
     lab = Lab(tmp_path / "log.db", speed=0.3)
     lab.conductor.begin(study())
     assert lab.conductor.progress().is_warming_up
@@ -159,7 +159,7 @@ def test_a_visitors_run_goes_first(tmp_path: Path) -> None:
     assert lab.conductor.wait(60)
     end = lab.conductor.progress()
     assert end.state == "completed" and end.done == 4 and end.lost >= 1
-    # The broken-off run is no cell's and is gone; the visitor's own came to its end.
+    # The run that was broken off is no cell's and is deleted; the visitor's run is completed.
     run_ids = {result.run_id for result in lab.results().values()}
     rows = {row.run_id: row.status for row in lab.store.runs(RunQuery()).rows}
     assert set(rows) == {*run_ids, visit.run_id}
@@ -262,7 +262,7 @@ def test_models_that_are_exchanged_end_the_study(tmp_path: Path) -> None:
 
 
 def test_a_short_run_beside_a_cell_spoils_it_too(tmp_path: Path) -> None:
-    """One that begins and ends between two looks."""
+    """A run that begins and ends between two polls."""
     lab = Lab(tmp_path / "log.db", speed=0.3)
     counts = iter([0, 2])
     begun = lab.runs.num_begun
@@ -297,5 +297,5 @@ def test_other_servers_are_reported_while_it_is_measured_and_while_it_waits(tmp_
     assert lab.conductor.wait(20)
     assert {one for one, _ in heard} == {"s1"}
     assert {state for _, state in heard} == {"running", "waiting"}
-    assert lab.conductor.progress().state == "completed", "one that is lost costs nothing"
+    assert lab.conductor.progress().state == "completed", "a heartbeat that is lost costs nothing"
     lab.close()

@@ -1,7 +1,8 @@
 """The bundled models from one prefix on, their logits computed once.
 
-A `CachedModel` answers for the prefix and for every single token behind it. Behind that it repeats
-what it said before: only the first two tokens of a round are looked at.
+A `CachedModel` gives the logits after the prefix, and after the prefix and any one token. A longer
+context gets the logits of its first token after the prefix: only the first two tokens of a round
+are compared.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ LIKELY = 1e-3
 
 
 class CachedModel(TableModel):
-    """See TableModel; the table is a loaded model's, behind `prefix`."""
+    """A TableModel whose table holds a loaded model's logits after `prefix`."""
 
     def __init__(self, model: HfModel, prefix: Sequence[int]) -> None:
         super().__init__(model.info.name, model.vocab_size, lambda context: (), 1024)
@@ -34,7 +35,7 @@ class CachedModel(TableModel):
     def _logarithms(self, context: tuple[int, ...]) -> torch.Tensor:
         size = len(self._prefix)
         if len(context) < size:
-            return self._logits[self._prefix]  # the prefill's, which is not read
+            return self._logits[self._prefix]  # of the prefill: not read
         near = context[: size + 1]
         if near not in self._logits:
             self._add([near[-1]])

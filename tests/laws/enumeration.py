@@ -1,7 +1,7 @@
-"""Noise that answers in every possible way, one way after another.
+"""Noise whose possible sequences of answers are enumerated, one after another.
 
-`WalkNoise` answers from a script of branches and notes what else it could have answered;
-`every_walk` runs the script through all of them. Knows no engine.
+`WalkNoise` takes its answers from a script of branches and notes how many were possible;
+`every_walk` goes through all scripts. Independent of the engine.
 """
 
 import copy
@@ -14,11 +14,13 @@ from core.trees.noise import Key
 
 
 class KeyAskedTwiceError(BaseException):
-    """Two decisions would share one piece of randomness; no drafter is forgiven that."""
+    """Two decisions would share one random number. A BaseException, which the engine's
+    `except MODEL_FAULTS` does not catch."""
 
 
 class WalkNoise:
-    """See Noise. Follows `script`, then first answers; `branches` tells (taken, possible)."""
+    """See Noise. Follows `script`, then takes each first answer; `branches` holds the (index taken,
+    number possible) of each answer."""
 
     def __init__(self, script: Sequence[int] = ()) -> None:
         self.script = tuple(script)
@@ -37,7 +39,7 @@ class WalkNoise:
         raise AssertionError(f"the target's noise at {position} is for `match` alone")
 
     def fork(self, script: Sequence[int] = ()) -> Self:
-        """One that continues from here by a script of its own, with the same keys read."""
+        """A copy that continues from here with its own script; the keys asked so far stay asked."""
         other = copy.copy(self)
         other.script, other.branches, other.probability = tuple(script), [], 1.0
         other.asked = set(self.asked)
@@ -60,7 +62,7 @@ def every_walk(
     prefix: Sequence[int] = (),
     kind: Callable[[Sequence[int]], WalkNoise] | None = None,
 ) -> Iterator[tuple[WalkNoise, Any]]:
-    """Runs `run` once for each way through its choices that begins with `prefix`."""
+    """Runs `run` once for each sequence of answers that begins with `prefix`."""
     script: tuple[int, ...] | None = tuple(prefix)
     while script is not None:
         noise = (kind or WalkNoise)(script)

@@ -19,7 +19,7 @@ EXACT = 1e-12
 NOTICED = 0.01
 ENDS = (2,)
 SAMPLED_BY = ("temperature", "top_k", "min_p", "repetition_penalty", "max_new_tokens")
-# Token 0 follows 2 and 1 follows 0 in the prompt, so prompt lookup has something to say.
+# Token 0 follows 2 and 1 follows 0 in the prompt, so prompt lookup has tokens to propose.
 LOOKUP_PROMPT = (0, 1, 2, 0, 1, 0)
 
 
@@ -42,8 +42,9 @@ def counts_of(text: tuple[int, ...]) -> np.ndarray:
 def case(
     count: int, draft: str, shape: tuple[int, ...], seed: int = 0, **fields: Any
 ) -> EnumeratedCase:
-    """`count` drafters with random tables; `fields` of the configuration, the case, the tables or
-    sampling; `counted`: the text of the drafter `table`, counted when a test asks for the case."""
+    """`count` drafters with random tables; `fields` set the configuration, the case, the tables or
+    the sampling; `counted`: the text whose counts the drafter `table` has, made when a test asks
+    for the case."""
     llm, *ssms = tables(count, seed, fields.pop("vocab", 3), fields.pop("narrow", 0))
     of_case = {k: fields.pop(k) for k in ("eos_ids", "prompt_ids") if k in fields}
     if "counted" in fields:
@@ -79,7 +80,7 @@ TWO_ROUNDS: Cases = {
     "prompt lookup alone": partial(
         case, 0, "sampled", (1, 1), drafters=("ngram",), prompt_ids=LOOKUP_PROMPT
     ),
-    # Token 0 went on in two ways: two children, each proposed with certainty.
+    # Two tokens followed token 0: two children, each proposed with certainty.
     "prompt lookup with forks": partial(
         case, 0, "sampled", (2, 1), drafters=("ngram",), prompt_ids=(0, 1, 0, 2, 0)
     ),
@@ -126,7 +127,7 @@ ONE_ROUND: Cases = {
         case, 2, "sampled", (1,), drafters=("model-1", "ngram", "model-2"), prompt_ids=LOOKUP_PROMPT
     ),
 }
-# Where a chance below 1 meets several proposals: what `traversal` does beyond `mss`.
+# Several proposals after an acceptance below 1: there `traversal` differs from `mss`.
 DEEP: Cases = {
     "two draws below a draw": partial(case, 1, "sampled_iid", (1, 2), 1),
     "three draws below a draw": partial(case, 1, "sampled_iid", (1, 3), 2),
@@ -169,7 +170,7 @@ SHOWN_BY: dict[str, list[Callable[..., EnumeratedCase]]] = {
     "confident_drafter_first": [partial(TWO_DISTINCT, (1,), 2)],
     "uniform_over_nodes": [partial(TWICE, (3,), 1), partial(TWO, (1,), 2)],
 }
-# The same where the trap waits below a draw: a case of DEEP for each.
+# For each trap a case of DEEP that shows it below a drawn token.
 SHOWN_BELOW = {
     "duplicates_merged": "two draws below a draw",
     "one_hot_merged": "prompt lookup before forks",

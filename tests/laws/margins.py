@@ -1,4 +1,4 @@
-"""What a difference of two texts may come from: nothing but a near tie in exact arithmetic.
+"""Two texts may differ only where two tokens nearly tie in exact arithmetic.
 
 At a first divergence the float64, teacher-forced margin between the two tokens must be under 1e-4,
 and at most one prompt of a law's prompts may diverge at all (laws 1 and 2).
@@ -33,7 +33,7 @@ class Divergences:
         expected: Sequence[int],
         sampling: SamplingParams,
     ) -> None:
-        """Equal, or a near tie on the only prompt that may have one."""
+        """Asserts that the texts are equal, or part in a near tie on the only prompt that may."""
         at = first_difference(got, expected)
         if at is None:
             return

@@ -1,7 +1,7 @@
 """Rows of settings in which every pair of values of two fields occurs at least once.
 
 A greedy generator: each row starts from a pair that is still missing and takes, field by field, the
-value that covers most of what is missing; among equals the first, so the cheapest is listed first.
+value that covers most of the missing pairs; of equal ones the first, so list the cheapest first.
 The same fields give the same rows.
 """
 
@@ -14,7 +14,7 @@ import pytest
 from core.config import COMBINES, DRAFTS, LENGTHS, PIPELINES, ROUTINGS, WEIGHTS
 from core.config.mechanisms import SCHEDULES, combine_rule, draft_kind
 
-# What laws 1 and 2 pair on the bundled models, beside the drafts and rules that are their own.
+# The fields that laws 1 and 2 pair on the bundled models, with drafts and rules of their own.
 TREES: dict[str, Sequence[Any]] = {
     "expansion": ((4,), (2,), (1, 1, 3, 1, 1, 1, 1, 1), (3, 1, 2)),
     "max_tree_nodes": (7, 1, "auto", 24, "uncut"),
@@ -44,7 +44,7 @@ Row = dict[str, Any]
 FUSED = tuple(name for name in DRAFTS if draft_kind(name).fused)
 ONE_SSM = (("ngram",), ("suffix",), ("table",), ("first",), ("ssm-code", "ngram"))
 Pair = tuple[tuple[str, Any], tuple[str, Any]]
-# What never drafts is no value of a pairwise field: every other would be idle beside it.
+# Settings that never draft are no pairwise values: with them no other field has an effect.
 NEVER: tuple[Row, ...] = (
     {"drafters": (), "mode": "batched", "pipeline": "across", "combine": "union"},
     {"drafters": (), "mode": "mixed", "length": "goodput", "combine": "vote_tree"},
@@ -58,7 +58,7 @@ def pairwise(
     fields: Mapping[str, Sequence[Any]], allowed: Callable[[Row], bool] = lambda row: True
 ) -> list[Row]:
     """Rows that cover every allowed pair. `allowed` judges rows, also incomplete ones."""
-    # With the widest fields first fewer rows do.
+    # With the widest fields first, fewer rows suffice.
     fields = dict(sorted(fields.items(), key=lambda field: -len(field[1])))
     missing = dict.fromkeys(_pairs(fields, allowed))
     rows: list[Row] = []
@@ -85,24 +85,25 @@ def parametrize_pairs(
 
 
 def affordable(row: Row) -> bool:
-    """Leaves out the wide, long trees that nothing cuts: hundreds of nodes, and no new pair."""
+    """Excludes wide, long trees that nothing cuts: hundreds of nodes. It excludes no pair, since
+    such a tree takes three fields."""
     uncut = row.get("max_tree_nodes") == "uncut"
     long = row.get("speculation_length", 0) >= 8
     return not (uncut and long and sum(row.get("expansion", ())) > 3)
 
 
 def of_effect(row: Row) -> bool:
-    """Leaves out pairs of which one value makes the other idle: in such a row nothing is tested."""
+    """Excludes pairs in which one value leaves the other without effect: they test nothing."""
     pipeline, name, draft = row.get("pipeline", "off"), row.get("combine"), row.get("draft")
     combine = combine_rule(name or "union")
     idle = (
-        # Looking n-grams up is not pipelined.
+        # Lookups are not pipelined.
         pipeline != "off" and row.get("drafters") in (("ngram",), ("suffix",), ("table",)),
         pipeline == "across" and row.get("mode") == "alone",
         pipeline == "ahead" and not combine.ahead,
         combine.chains and draft == "best_first",
         bool(name) and not combine.weighted and row.get("weights") == "paper",
-        # Fused drafts are one tree: no other rule has anything to combine.
+        # Fused drafts are one tree: rules other than `union` have nothing to combine.
         combine.name != "union" and draft in FUSED,
         pipeline == "ahead" and draft in FUSED,
         row.get("weights") == "paper" and draft in FUSED,

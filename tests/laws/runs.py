@@ -1,4 +1,4 @@
-"""What the laws share: running requests, and what transformers and plain decoding say."""
+"""Shared by the laws: running requests, and the tokens that transformers writes."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,14 +30,14 @@ def prompts(count: int) -> tuple[str, ...]:
 
 
 def some(texts: tuple[str, ...], index: int, count: int = 2) -> tuple[str, ...]:
-    """`count` of the texts, others for another `index`: for rows that take one text at a time."""
+    """`count` of the texts, starting at `index`: for rows that run one text at a time."""
     return tuple(texts[(index + i) % len(texts)] for i in range(count))
 
 
 @contextmanager
 def scheduled(engine: Engine, name: str) -> Iterator[None]:
-    """Requests are planned by schedule `name`, which has measured nothing yet: on these models it
-    would soon find that drafts do not pay."""
+    """Requests are planned by schedule `name`, without earlier measurements: on these models it
+    soon finds that drafts do not pay."""
     engine._schedules.pop(name, None)
     engine.schedule = name
     try:
@@ -79,7 +79,7 @@ def transformers_ids(
     eos_ids: Sequence[int] = (),
     **options: Any,
 ) -> list[int]:
-    """What transformers' own greedy `generate` continues with; `options` go to it as they are."""
+    """What transformers' own greedy `generate` continues with; `options` are passed to it."""
     return transformers_ids_of_many(module, [prompt_ids], sampling, eos_ids, **options)[0]
 
 
@@ -91,7 +91,7 @@ def transformers_ids_of_many(
     eos_ids: Sequence[int] = (),
     **options: Any,
 ) -> list[list[int]]:
-    """The same of several prompts of as many tokens in one batch; each text ends with its first
+    """The same for several prompts of equal length in one batch; each text ends with its first
     end token."""
     ids = torch.tensor([list(one) for one in prompts_ids])
     out = module.generate(
@@ -105,5 +105,5 @@ def transformers_ids_of_many(
 
 
 def module_of(models: LoadedModels) -> Any:
-    """The transformers module behind the LLM."""
+    """The transformers module of the LLM."""
     return models.llm._module

@@ -1,6 +1,6 @@
 """Law 1(b): the bundled models in float32 write what transformers' greedy `generate` writes.
 
-Every value of every field, pairwise, alone, batched, and in a batch with other settings.
+Every pair of values of two fields; requests alone, batched, and in a batch with other settings.
 """
 
 import copy
@@ -62,7 +62,7 @@ def expected_ids(prompt: str) -> list[int]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _expected(bundled: Engine) -> None:
-    """What transformers writes is known before the first test: no part of its time."""
+    """Gets the texts of transformers before the first test: they are no part of a test's time."""
     for prompt in PROMPTS:
         expected_ids(prompt)
 
@@ -109,7 +109,7 @@ def test_presets(divergences: Divergences, name: str) -> None:
 
 @pytest.mark.parametrize("pipeline", PIPELINES[1:])
 def test_presets_pipelined(divergences: Divergences, pipeline: str) -> None:
-    """All at once, so that each way has something to overlap."""
+    """All presets in one batch, so that every pipeline has requests to overlap."""
     of = [PROMPTS[(i + PIPELINES.index(pipeline)) % len(PROMPTS)] for i in range(len(PRESETS))]
     configs = [replace(SpeculationConfig.preset(name), pipeline=pipeline) for name in PRESETS]
     requests = [Request(p, SAMPLING, c) for p, c in zip(of, configs, strict=True)]

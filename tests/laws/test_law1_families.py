@@ -49,10 +49,10 @@ FIELDS = {
     "pipeline": PIPELINES,
     "mode": ("batched", "mixed", "alone"),
 }
-# Families whose second SSM has no logits of the last tokens, which the texts have.
+# Families whose second SSM has no logits for the last tokens, which occur in the texts.
 NARROW = ("llama", "gemma2", "gpt2", "gpt_neox")
 ROWS = pairwise(FIELDS, of_effect)
-# Each preset of two families, and every family with one at least.
+# Each preset with two families, and every family with at least one preset.
 PAIRED = tuple(zip(itertools.cycle(FAMILIES), PRESETS * 2, strict=False))
 
 
@@ -121,7 +121,7 @@ def test_the_cases_are_not_trivial(family: str) -> None:
     list(zip(itertools.cycle(["llama", "mistral", "gpt2"]), PRESETS, strict=False)),
 )
 def test_an_end_of_text_token_ends_the_same_text(family: str, name: str) -> None:
-    # A token that the model writes anyway plays the end of text.
+    # A token that the model writes anyway serves as the end of text.
     eos_ids = (expected_ids(family)[1][9],)
     models = engine_of(family).models
     mortal = type(models)(models.llm, models.ssms, models.tokenizer, eos_ids)

@@ -30,7 +30,7 @@ from tests.smollm2 import chat_prompts, smollm2
 nightly = pytest.mark.nightly
 SAMPLING = SamplingParams(max_new_tokens=16)
 SAMPLED_PARAMS = SamplingParams(max_new_tokens=16, temperature=0.8, seed=5)
-NODES = 12  # given, since `auto` would be measured
+NODES = 12  # a number, since `auto` would be measured
 PROMPTS = chat_prompts()
 DRAFTING_PRESETS = [name for name in PRESETS if name != "autoregressive"]
 
@@ -68,7 +68,7 @@ def smollm2_engine() -> Iterator[Engine]:
 
 @pytest.fixture(scope="module")
 def reference_model() -> Any:
-    """The module as transformers loads it; of a GGUF file without SpecScope's cache."""
+    """The module as transformers loads it; a GGUF file is read without SpecScope's cache."""
     source = smollm2()
     options: dict[str, Any] = {"dtype": torch.float32, "local_files_only": source.local}
     if not is_gguf(source.name):
@@ -119,7 +119,7 @@ def check(engine: Engine, reference_model: Any, config: SpeculationConfig, promp
 
 
 def check_match(engine: Engine, config: SpeculationConfig, prompts: Any) -> None:
-    """Drafted one at a time; plain decoding in one batch."""
+    """Drafting requests run one at a time, those of plain decoding in one batch."""
     plain = ids_of_many(engine, [request(prompt, PLAIN, SAMPLED_PARAMS) for prompt in prompts])
     for prompt, expected in zip(prompts, plain, strict=True):
         assert ids_of(engine, request(prompt, config, SAMPLED_PARAMS)) == expected, prompt

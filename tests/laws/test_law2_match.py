@@ -54,7 +54,7 @@ FIELDS = {
 
 
 def is_allowed(row: Row) -> bool:
-    """`auto` chooses `mss` for drawn trees: another law."""
+    """`auto` chooses `mss` for drawn trees: law 3 covers it."""
     drawn = row.get("verify") == "auto" and "sampled" in row.get("draft", "")
     return affordable(row) and of_effect(row) and not drawn
 
@@ -78,7 +78,7 @@ def texts_of(
     if mode == "alone":
         return [ids_of(engine, request) for request in requests]
     if mode == "mixed":
-        # Neighbours with other seeds and rules must not disturb these.
+        # Requests with other seeds and rules in the batch must not disturb these.
         odd = Request(PROMPTS[0], SamplingParams(16, temperature=1.2, seed=99), PLAIN)
         return ids_of_many(engine, [odd, *requests, odd])[1:-1]
     return ids_of_many(engine, requests)

@@ -1,5 +1,5 @@
-"""Law 3 for drafts made ahead: behind guesses of what a round will come to, and used if they come
-true, they leave the distribution of whole rounds as it is. By enumeration of both rounds.
+"""Law 3 for drafts made ahead, after guesses of a round's outcome, and used where a guess comes
+true: they leave the distribution of whole rounds unchanged. Two rounds are enumerated.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from tests.laws.whole_rounds import EnumeratedCase, joint_of_walks, plain_joint,
 
 
 class FirstRoundLane(PunctualLane):
-    """Drafts ahead in every other round: what is made for a third would only be counted out."""
+    """Drafts ahead in every other round: drafts for a third would only add branches."""
 
     def __init__(self, looks: int) -> None:
         super().__init__(looks)
@@ -87,7 +87,7 @@ def test_guesses_come_true_in_these_cases() -> None:
 
 
 def test_control_a_guess_changed_for_what_it_drew_is_noticed(monkeypatch: pytest.MonkeyPatch):
-    """A draft made ahead whose first token is exchanged for one that is liked better."""
+    """A first token 1 of a draft made ahead is replaced by token 0."""
     begun = SsmDrafter._growth_ahead
 
     def picky(drafter: SsmDrafter, ask: Any) -> Growth | None:

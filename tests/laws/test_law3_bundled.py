@@ -60,7 +60,7 @@ class Rounds:
     def pair(
         self, seed: int, sampling: SamplingParams, config: SpeculationConfig
     ) -> tuple[int, ...]:
-        """The first two tokens: a round's, gone on with plain sampling where it gave one."""
+        """The first two tokens of a round; where it gave one, plain sampling adds the second."""
         request = Request(self.prompt, sampling_with(sampling, seed), config)
         sequence = self.engine.prepare(request)
         live = self.engine.admit(sequence)
@@ -150,14 +150,14 @@ def test_control_duplicates_are_noticed(prefix: int, rule: str, monkeypatch: pyt
     config = replace(DRAFTS[1], expansion=(10, 1), verify=rule)
     duplicates_merged(monkeypatch)
     with rounds_from(PREFIXES[prefix]) as rounds:
-        # As many as above where the next tokens are all but certain and all SSMs know them: there
-        # the trap changes little.
+        # Where the next tokens are nearly certain and all SSMs propose them, the trap changes
+        # little: there it takes as many rounds as above.
         counts = (5_000, 20_000)
         assert any(p_value(rounds, SAMPLINGS[1], config, n) < FALSE_ALARM for n in counts)
 
 
 def test_the_tail_of_chi_square() -> None:
-    # The 5 % and 0.1 % points of any table.
+    # The 5 % and 0.1 % points of published tables.
     assert survival(3.841459, 1) == pytest.approx(0.05, rel=1e-5)
     assert survival(18.307038, 10) == pytest.approx(0.05, rel=1e-5)
     assert survival(29.588298, 10) == pytest.approx(0.001, rel=1e-5)

@@ -1,7 +1,8 @@
 """Fused drafts under `match`, on every outcome of a noise with few values: the LLM's text, exactly.
 
-No single SSM's q is a fused token's distribution: drawn, and verified with the winner's q, it does
-not keep the LLM's. The trap `fused_with_the_winners_q` is the same without fused drafts.
+No single SSM's q is a fused token's distribution: a fused token that is drawn, and verified with
+the winner's q, does not keep the LLM's distribution. The trap `fused_with_the_winners_q` shows the
+same without fused drafts.
 """
 
 from collections import defaultdict
@@ -73,7 +74,7 @@ def test_a_fused_text_is_plain_decoding_s(fields: dict[str, str], seed: int) -> 
 def test_control_another_noise_for_the_drafts_than_for_the_llm(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The measure sees a law that is broken: the LLM's own token drawn at another position."""
+    """The measure notices a broken law: the LLM's token drawn with another position's noise."""
     llm, *ssms = tables(2)
     plain, _ = joint(EnumeratedCase(llm, [], SpeculationConfig.preset("autoregressive"), SAMPLING))
     gumbel = FewGumbels.gumbel
@@ -83,11 +84,11 @@ def test_control_another_noise_for_the_drafts_than_for_the_llm(
 
 
 def drawn(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
-    """Fused drafting's proposals, drawn: `match` has them chosen by the LLM's noise."""
+    """Draws the proposals of fused drafting, which under `match` the LLM's noise chooses."""
     proposals = []
     for one, width in zip(frontiers, widths, strict=True):
         assert isinstance(one.noise, WalkNoise)
-        asked = len(one.noise.asked)  # so far: no two keys are equal
+        asked = len(one.noise.asked)  # the number so far: no two keys are equal
         keys = [("fused", asked, row) for row in range(len(one.logits))]
         proposals += draw_independent([replace(one, keys=keys)], [width])
     return proposals
@@ -113,7 +114,7 @@ def test_control_drawn_fused_tokens_verified_with_the_winners_q(
         return drafts
 
     def winner_of(drafts: Iterable[Draft]) -> int:
-        # A draft has the trunk's one token and the SSM's own: they are one where it has won.
+        # A draft holds the trunk's token and the SSM's own: for the winner they are one node.
         return next(draft.origins[0] for draft in drafts if len(draft) == 1)
 
     def winners_alone(name: str, drafts: Mapping[int, Draft], *_: object) -> CombinedTree:

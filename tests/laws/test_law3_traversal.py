@@ -25,7 +25,8 @@ from tests.laws.traps import TRAPS
 from tests.laws.whole_rounds import expected_accepted, joint_of_walks, plain_joint
 from tests.laws.whole_rounds import total_variation as distance
 
-MODULE = import_module("core.trees.verify.traversal")  # by name the function hides its module
+# The package has a function of the same name, which hides the module.
+MODULE = import_module("core.trees.verify.traversal")
 rest = MODULE._rest
 Left = tuple[float, torch.Tensor]
 
@@ -61,7 +62,7 @@ def test_control_every_trap_below_a_draw_is_noticed(name: str, monkeypatch: pyte
 
 
 def kept_where_nothing_is_left(chance: float, left: torch.Tensor, offer: ChildProposal) -> Left:
-    """S = 0 changes nothing."""
+    """Where the remaining mass S is 0, neither M (`left`) nor pa (`chance`) is updated."""
     now = rest(chance, left, offer)
     return now if now[0] > 0.0 else (chance, left)
 

@@ -66,7 +66,7 @@ def test_a_change_moves_only_its_descendants(
     for other in range(len(tree)):
         if node not in ancestors(tree, other):
             assert change[other] <= UNCHANGED_BELOW
-        elif depths[other] - depths[node] < WINDOW:  # nothing is out of the window's reach yet
+        elif depths[other] - depths[node] < WINDOW:  # `node` is within its window
             assert change[other] > CHANGED_ABOVE
 
 
@@ -100,7 +100,7 @@ def test_dropped_nodes_and_other_rows_are_not_seen(tree: list[int], more: list[i
         for row, prefix in zip(rows, (PREFIX, PREFIX[:4]), strict=True):
             lm.forward([chain(row, prefix, last_only=True)])
             lm.commit(row, range(len(prefix)))
-        # Nodes that were fed and dropped again leave their keys behind in the slots.
+        # Nodes that were fed and dropped again leave their keys in the slots.
         lm.forward([Feed(rows[0], tokens(len(more)), more)])
         lm.commit(rows[0], [])
         feeds = [Feed(rows[0], tokens(len(tree)), tree), Feed(rows[1], tokens(len(more)), more)]

@@ -17,7 +17,7 @@ from tests.laws.runs import bundled_engine, prompts
 
 pytestmark = pytest.mark.usefixtures("bundled")
 CLOSE = 1e-4
-# Budgets are given: a measured one hangs on what else the machine is doing.
+# Budgets are numbers: a measured one depends on what else the machine is doing.
 CONFIGS = {
     "topk": SpeculationConfig(expansion=(2, 2, 1), speculation_length=4, max_tree_nodes="uncut"),
     "coupled": SpeculationConfig(draft="coupled", expansion=(3, 1), max_tree_nodes=24),
@@ -39,7 +39,7 @@ CONFIGS = {
     ),
     # Each SSM has read the trunk and a branch of its own.
     "fused": SpeculationConfig(draft="fused", expansion=(1,) * 4, max_tree_nodes=12),
-    # An SSM that was not routed reads what it missed when it is.
+    # An SSM that was not routed reads the missed tokens when it is routed again.
     "routed": SpeculationConfig(
         routing="credit", routed_drafters=1, expansion=(2, 1), max_tree_nodes="uncut"
     ),
@@ -77,7 +77,7 @@ def deviation(model: HfModel, row: int, tokens: list[int]) -> float:
 
 
 def check(engine: Engine, live: ActiveRequest) -> int:
-    """How many drafters have a draft ready for the next round."""
+    """Checks every row; returns how many drafters have a draft ready for the next round."""
     ready = 0
     tokens = live.sequence.tokens
     assert engine.models.llm.length(live.row) == len(tokens) - 1, "all but the root"
@@ -88,7 +88,7 @@ def check(engine: Engine, live: ActiveRequest) -> int:
             model = engine.models.ssms[name]
             state = engine._drafting.ssm_pool.ssms[name]._states[live.sequence.run_id]
             row = state.row
-            # A guess that came true has fed the root, and what is drafted behind it.
+            # After a guess that came true the root and the nodes after it have been fed.
             assert model.pending(row) == len(state.pending) == 0 or state.ready is not None
             assert model.length(row) < len(tokens) + (state.ready is not None)
             assert deviation(model, row, tokens) <= CLOSE
@@ -127,14 +127,14 @@ def requests_of(name: str, texts: tuple[str, ...]) -> list[Request]:
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_bundled_models_keep_what_a_prefill_gives(name: str) -> None:
-    code = prompts(17)[15:]  # of these guesses ahead come true, behind trees of all SSMs too
+    code = prompts(17)[15:]  # with these texts guesses ahead come true, also with all SSMs
     lives = run_checked(bundled_engine(), requests_of(name, code), most=6)
     assert sum(live.sequence.fold.stats(0).num_accepted_tokens for live in lives) > 0
 
 
 @pytest.mark.parametrize("family", ["mistral", "gemma2", "gpt2", "opt", "gpt_neox", "qwen3"])
 def test_every_family_keeps_what_a_prefill_gives(family: str, monkeypatch: pytest.MonkeyPatch):
-    # Random models are never sure of anything: more guesses, and less likely ones.
+    # Random models are never certain: allow more guesses, and less likely ones.
     monkeypatch.setattr("core.drafters.base.MIN_OUTCOME_PROBABILITY", 0.0)
     monkeypatch.setattr("core.drafters.ahead.OUTCOMES", 60)
     texts = ("w3 w9 w27 w17 w51 w25 w11 w33 w2 w6", "w5 w25")

@@ -1,6 +1,6 @@
 """Law 5: how many tokens a round gives, and where a text ends.
 
-Tokens a round are 1 to depth + 1. An end-of-text token, a stop string, the limit and the context
+A round gives 1 to depth + 1 tokens. An end-of-text token, a stop string, the limit and the context
 end the text at the same token whatever the trees look like.
 """
 
@@ -112,7 +112,7 @@ def check_last_round(events: list[Event], eos: int) -> None:
 
 
 def test_the_end_of_text_is_met_both_ways() -> None:
-    """Among the cases above the end is drafted and accepted, and it is the LLM's own token."""
+    """In some cases the end is an accepted draft token, in others the LLM's own token."""
     kinds = set()
     for place in range(8):
         llm = telling(sure=1 - 1e-9)

@@ -1,8 +1,8 @@
 """Law 6 on real runs, and a synthetic one that drafts ahead: JSON, the database and a replay give
-back what the engine said.
+back the engine's events.
 
-The control: whatever column of the log is changed, what is read back differs, but for the columns
-named here, which repeat what others hold.
+The control: a change of any column of the log changes what is read back, except for the columns of
+REPEATED.
 """
 
 import json
@@ -67,8 +67,9 @@ CUT_OFF = {
     "failed": lambda sequence: run_failed(sequence, RuntimeError("the device went away")),
 }
 
-# What the log repeats for searching, sorting and counting, whose run it is and what they noted: no
-# part of an event. `thinned` of a round is read in a thinned run alone, and has its own control.
+# Columns that are no part of an event: repeated for searching, sorting and counting, or about the
+# run's owner, process and notes. A round's `thinned` is read only in a thinned run, and has its own
+# control.
 REPEATED = {
     "runs": {
         *("output", "owner", "host", "pid", "process_start", "num_lost_events", "note"),
@@ -80,7 +81,7 @@ REPEATED = {
     "drafts": {"num_tokens", "num_nodes", "num_scored", "sum_scores"},
     "tokens": {"source", "position"},
 }
-# Trees of several nodes, whatever this machine can afford.
+# Trees of several nodes, whatever budget this machine would measure.
 NODES: dict[str, Any] = {"max_tree_nodes": 12}
 NAMES = (*RUNS, *CUT_OFF, "ahead", "scheduled", "offloaded", "nodes", "ranks")
 ORDER = ("ordinal", "round", "node", "position")
@@ -96,7 +97,7 @@ def events_of(name: str) -> tuple[Event, ...]:
     if name in CUT_OFF:
         return tuple(cut_off(CUT_OFF[name]))
     if name == "ahead":
-        # Hits, misses and switches on demand: which a real run has depends on its times.
+        # It has hits, misses and switches; which of them a real run has depends on its times.
         return tuple(synthetic_run(8, seed=5, mechanisms=Mechanisms(pipeline="auto")))
     if name == "scheduled":
         return schedule_run()
@@ -110,7 +111,7 @@ def events_of(name: str) -> tuple[Event, ...]:
     request = Request(prompts(8)[3], sampling, SpeculationConfig(**{**NODES, **fields}))
     *events, last = bundled_engine().generate(request)
     assert isinstance(last, RunCompleted)
-    # No prompt at hand ends within a character: the tail is put there.
+    # No text here ends within a character: the tail is set.
     return (*events, replace(last, text_tail="\ufffd") if name == "plain" else last)
 
 
@@ -157,7 +158,7 @@ def over_ranks() -> tuple[Event, ...]:
 
 
 def schedule_run() -> tuple[Event, ...]:
-    """One of two requests that share a node budget."""
+    """The run of one of two requests that share a node budget."""
     engine = bundled_engine()
     requests = [Request(p, SamplingParams(24), SpeculationConfig(**NODES)) for p in prompts(2)]
     before, engine.schedule = engine.schedule, "shared"
@@ -169,7 +170,7 @@ def schedule_run() -> tuple[Event, ...]:
 
 
 def cut_off(end: Callable[[TokenSequence], Event]) -> list[Event]:
-    """A run that ends after its third round, otherwise than it would."""
+    """A run that is cut off after its third round; `end` makes its last event."""
     sampling = SamplingParams(max_new_tokens=32)
     engine = bundled_engine()
     sequence = engine.prepare(Request(prompts(8)[5], sampling, SpeculationConfig(**NODES)))
@@ -185,7 +186,7 @@ def cut_off(end: Callable[[TokenSequence], Event]) -> list[Event]:
 
 
 def record(path: Path, events: tuple[Event, ...]) -> list[Event]:
-    """The events after a way through a database of their own."""
+    """The events, recorded in a new database and read back."""
     with RunStore(log_at(path)) as store:
         for event in events:
             store.record(event, "visitor")
@@ -234,7 +235,7 @@ def other_value(value: Any, column: str) -> Any:
         return json.dumps(other(json.loads(value)))
     if isinstance(value, str):
         return {"completed": "cancelled"}.get(value, value + "x")
-    # The last of its kind goes first, so that a change of order is a change too.
+    # The row with the largest value becomes the first: a change of order must be noticed too.
     if column in ORDER:
         return -value - 7
     return 1 - value if column in FLAGS else value + 1
@@ -280,8 +281,8 @@ def reads_back(path: Path, events: tuple[Event, ...]) -> bool:
 
 @pytest.fixture(scope="module")
 def databases(folder: Path) -> dict[Path, tuple[Event, ...]]:
-    """Databases of one run each, with its events; the last has a note, a
-    measured speed-up and a regret, and its trees are thin."""
+    """Databases of one run each, with its events; the last run has a note, a measured speed-up and
+    a regret, and its trees are thinned."""
     paths = {database(folder, name): events_of(name) for name in NAMES}
     thin = folder / "thin.db"
     newest, events = events_of("coupled"), events_of("union")

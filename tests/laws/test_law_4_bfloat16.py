@@ -1,7 +1,8 @@
 """Law 4: in bfloat16 every emitted token is within the measured rounding gap of the arg max.
 
-The gap is measured in the run: twice the 99.9th percentile of what the number of tokens in a pass
-does to a logit. The same tests run on CUDA under `-m gpu`, with laws 1 and 2 in float32 there.
+The gap is measured in the run: twice the 99.9th percentile of the differences that the number of
+tokens in a pass makes to a logit. The same tests run on CUDA under `-m gpu`, with laws 1 and 2 in
+float32 there.
 """
 
 import dataclasses
@@ -46,7 +47,8 @@ def ids_of(engine: Engine, prompt: str, preset: str, temperature: float = 0.0) -
 def stepped_logits(
     model: HfModel, prompt_ids: list[int], token_ids: list[int], step: int
 ) -> torch.Tensor:
-    """Logits after every token behind a prompt, fed `step` at a time; the prompt's are the same."""
+    """Logits after every token that follows the prompt, fed `step` at a time: float32
+    (tokens, V)."""
     row = model.open_row()
     model.forward([chain(row, prompt_ids, last_only=True)])
     model.commit(row, range(len(prompt_ids)))
@@ -60,7 +62,7 @@ def stepped_logits(
 
 
 def engine_on(device: str) -> Engine:
-    """The bundled models in bfloat16; what verification costs is measured before the tests."""
+    """The bundled models in bfloat16; the costs of verification are measured before the tests."""
     engine = Engine(load_models(dtype="bfloat16", device=device))
     assert engine.costs.verify
     return engine
@@ -68,7 +70,7 @@ def engine_on(device: str) -> Engine:
 
 @pytest.fixture(params=DEVICES)
 def torch_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    """Its passes are torch's own calls."""
+    """An engine whose passes are torch's own calls, not compiled."""
     monkeypatch.setattr(fastest, "find_spec", lambda _: None)
     return engine_on(request.param)
 
@@ -116,8 +118,8 @@ def measure(
     preset: str = "specinfer",
     **changes: Any,
 ) -> tuple[float, torch.Tensor, torch.Tensor]:
-    """The rounding gap (twice this quantile of the differences), how far below the arg max each
-    emitted token is, and the last logits. Under another schedule than `each` all prompts run
+    """The rounding gap (twice the `least` quantile of the differences), how far below the arg max
+    each emitted token is, and the last logits. Under another schedule than `each` all prompts run
     together."""
     models, differences, margins = engine.models, [], []
     requests = [request(prompt, preset, **changes) for prompt in prompts(4)]

@@ -1,5 +1,5 @@
-"""The laws' tools keep their promises: rows cover every pair; the enumerating noises make every
-walk once, and ask no key twice."""
+"""The laws' tools: rows cover every pair; the enumerating noises make every walk once, and refuse a
+key that is asked twice."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -51,7 +51,7 @@ IDLE: tuple[Row, ...] = (
 
 @pytest.mark.parametrize("law", [law1, law2], ids=["law 1", "law 2"])
 def test_pairs_are_covered_where_they_are_of_effect(law: Any) -> None:
-    """A row without drafters, or with a value that has no effect, covers no pair of it."""
+    """Every allowed pair occurs; all rows except those of NEVER draft, with values of effect."""
     assert missing_pairs(law.PAIRS, law.FIELDS, law.is_allowed) == set()
     assert not any(map(of_effect, IDLE))
     rows = law.ROWS
@@ -93,7 +93,7 @@ def test_the_position_of_a_key_is_where_its_token_will_stand() -> None:
 
 
 def test_shared_noise_remembers_what_its_answers_tell() -> None:
-    """One uniform number: u < 0.25, then u < 0.5 and the quarter of it are certain."""
+    """All answers read one uniform number u: where u < 0.25, u < 0.5 and token 0 are certain."""
 
     def run(noise: WalkNoise) -> tuple[bool, bool, int]:
         here, later = noise.coin(0.25, ("accept", 4, ((0, 0),), 0)), ("accept", 5, (), 0)

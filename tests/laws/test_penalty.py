@@ -76,7 +76,7 @@ def test_a_batch_may_mix_penalties(engine: Engine) -> None:
 @pytest.mark.usefixtures("bundled")
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_drafts_know_the_penalty(temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drafts made without it propose what the LLM does not write again."""
+    """Drafts made without the penalty propose tokens that the LLM does not repeat."""
     sampling = SamplingParams(64, temperature, seed=5, repetition_penalty=1.3)
     request = Request("Once upon a time", sampling, SpeculationConfig.preset("specinfer"))
 

@@ -29,7 +29,7 @@ def engine(bundled: Engine) -> Iterator[Engine]:
 
 
 def requests(temperature: float, tokens: int = 12) -> list[Request]:
-    """One of each preset that keeps the tokens, pipelined as it is; of unequal lengths."""
+    """One request for each preset whose rule keeps the tokens; their lengths differ."""
     results = []
     for place, (name, prompt) in enumerate(zip(PRESETS, PROMPTS, strict=True)):
         config = SpeculationConfig.preset(name, temperature)
@@ -47,7 +47,7 @@ def alone(engine: Engine, request: Request) -> list[int]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _written_alone(bundled: Engine) -> None:
-    """What plain decoding writes is known before the first test: no part of its time."""
+    """Gets the texts of plain decoding before the first test: they are no part of a test's time."""
     for temperature in (0.0, 0.8):
         for request in requests(temperature):
             alone(bundled, request)
@@ -106,7 +106,7 @@ def test_credit_and_fused_drafts_keep_plain_decoding_s_text(
 
 @pytest.fixture
 def new_engine(bundled: Engine) -> Engine:
-    """An engine that has not measured yet that drafts do not pay here."""
+    """A new engine: it has not yet measured that drafts do not pay here."""
     return Engine(bundled.models)
 
 
@@ -133,8 +133,8 @@ def test_shared_leaves_nodes_out(new_engine: Engine) -> None:
 def test_shared_leaves_no_drawn_node_out_where_the_rule_reads_q(
     new_engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`mss` and `traversal` beside `match`: to drop a node after its token was drawn would bias
-    their texts. The budget is one node for all, so `match` loses nearly all of its own."""
+    """`mss` and `traversal` together with `match`: to drop a node after its token was drawn would
+    bias their texts. The budget is one node for all, so `match` loses nearly all of its nodes."""
     monkeypatch.setattr(Shared, "budget", lambda *_: 1)
     new_engine.schedule = "shared"
     rules = ("match", "mss", "match", "traversal")

@@ -1,4 +1,4 @@
-"""Traps: small alterations of the production rules that are no longer lossless.
+"""Traps: small changes of the engine's rules that make them lossy.
 
 Each installs itself with pytest's monkeypatch; law 3 must notice every one. All of them look
 plausible, and all of them change the distribution of the text.
@@ -42,7 +42,7 @@ def _keeping(keep: Callable[[tuple[Proposal, ...]], tuple[Proposal, ...]]) -> Ru
 
 
 def _dropping(lose: Callable[[Draft], set[int]]) -> Rule:
-    """A union of drafts without the nodes that `lose` names, and what hangs under them."""
+    """A union of drafts without the nodes that `lose` names and their descendants."""
 
     def rule(drafts: Mapping[int, Draft]) -> CombinedTree:
         return combine(
@@ -66,7 +66,7 @@ def duplicates_merged(patch: Patch) -> None:
 
 
 def one_hot_merged(patch: Patch) -> None:
-    """A deterministic proposal of a token that an SSM drew is not tried by itself."""
+    """A deterministic proposal of a token is not tried where an SSM drew the token too."""
 
     def keep(proposals: tuple[Proposal, ...]) -> tuple[Proposal, ...]:
         drawn = tuple(p for p in proposals if p.row is not None)
@@ -97,8 +97,8 @@ def likelier_of_two_kept(patch: Patch) -> None:
 
 
 def vote_with_the_winners_q(patch: Patch) -> None:
-    """Of the drafters' sequences the one whose first token most of them drew is verified, as if it
-    had been drawn alone."""
+    """Only the sequence whose first token most drafters drew is verified, as if it had been drawn
+    alone."""
 
     def rule(drafts: Mapping[int, Draft]) -> CombinedTree:
         votes = Counter(draft.token_ids[0] for draft in drafts.values())
@@ -109,7 +109,7 @@ def vote_with_the_winners_q(patch: Patch) -> None:
 
 
 def fused_with_the_winners_q(patch: Patch) -> None:
-    """Of the drafters' tokens the one whose drafter is surest is verified, as if drawn alone."""
+    """Only the token of the surest drafter is verified, as if it had been drawn alone."""
 
     def rule(drafts: Mapping[int, Draft]) -> CombinedTree:
         winner = max(drafts, key=lambda index: drafts[index].scores[0])
@@ -189,7 +189,7 @@ def uniform_over_nodes(patch: Patch) -> None:
 
 
 class PositionlessKeys:
-    """Noise whose keys forget the round: what a key by draw alone would ask."""
+    """Noise whose keys leave out the root's position: keys of two rounds can be equal."""
 
     def __init__(self, noise: Noise) -> None:
         self._noise = noise

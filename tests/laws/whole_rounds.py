@@ -1,8 +1,8 @@
-"""Every outcome of whole production rounds, with its exact probability.
+"""Every outcome of whole rounds of the engine, with its exact probability.
 
-Two rounds in a row are enumerated as the first round's leaves, and the second round's from each
-state of engine and drafters they lead to. The drafts of the last round that is looked at are made
-once and verified in every way.
+Of two rounds in a row, the first round's outcomes are enumerated, then the second round from each
+state of the text and the models' rows that they lead to. The drafts of the last round are made once
+and verified in every way.
 """
 
 import copy
@@ -25,13 +25,13 @@ from tests.fakes import TableModel, loaded_tables, sequence_of
 from tests.laws.enumeration import WalkNoise, every_walk
 
 END = -1
-"""Stands behind an end-of-text token in a joint of a fixed number of tokens."""
+"""Fills the places after an end-of-text token in a joint of a fixed number of tokens."""
 
 
 @dataclass(frozen=True)
 class _Way:
-    """One way to verify a round's drafts: its probability given them, all new tokens then, and how
-    many drafted ones were accepted."""
+    """One way to verify a round's drafts: its probability given the drafts, all new tokens after
+    it, and how many drafted ones were accepted."""
 
     probability: float
     tokens: tuple[int, ...]
@@ -41,7 +41,7 @@ class _Way:
 class _Thorough(Engine):
     """Verifies the drafts of a `last` round in every way; the round itself goes on with the first.
 
-    So drafts are made, and the LLM asked, once for all that can come of them.
+    So one draft and one pass of the LLM serve all outcomes of the round.
     """
 
     last = False
@@ -72,7 +72,7 @@ class _Thorough(Engine):
 
 
 def _new_tokens(state: RoundState, verdict: Verdict) -> tuple[int, ...]:
-    """The tokens behind the prompt, were this verdict committed."""
+    """The tokens after the prompt if this verdict were committed."""
     sequence = copy.copy(state.request.sequence)
     sequence.tokens = list(sequence.tokens)
     own = () if verdict.own_token_id is None else (verdict.own_token_id,)
@@ -99,7 +99,7 @@ class EnumeratedCase:
         self.engine = _Thorough(tables)
 
     def rounds(self, noise: Noise, count: int, *, ways: bool = False) -> "_End":
-        """Runs `count` whole rounds of the production engine, the last with all `ways` on."""
+        """Runs `count` whole rounds of the engine; with `ways` verifies the last in every way."""
         live = self.engine.admit(self._sequence(noise))
         try:
             for _ in self.engine.prefill(live):
@@ -139,7 +139,7 @@ class EnumeratedCase:
 @dataclass(frozen=True)
 class _End:
     """How some rounds ended: the new tokens, how many of each round, and what every model's rows
-    hold. Equal states have equal futures. `ways`: all that the last round could have come to."""
+    hold. Equal states have equal futures. `ways`: every outcome of the last round."""
 
     tokens: tuple[int, ...]
     finished: bool
@@ -158,7 +158,7 @@ Joint = Mapping[tuple[int, ...], float]
 def joint_of_rounds(case: EnumeratedCase, rounds: int, count: int) -> Joint:
     """The joint distribution of the first `count` new tokens after `rounds` (1 or 2) rounds.
 
-    Where the rounds emitted fewer, plain sampling goes on.
+    Where the rounds emitted fewer, plain sampling adds the rest.
     """
     if rounds == 1:
         return joint_of_walks(case, 1, count, WalkNoise)
@@ -182,7 +182,7 @@ def joint_of_rounds(case: EnumeratedCase, rounds: int, count: int) -> Joint:
 def joint_of_walks(
     case: EnumeratedCase, rounds: int, count: int, kind: Callable[[Sequence[int]], WalkNoise]
 ) -> Joint:
-    """See joint_of_rounds; each walk goes through all rounds, for noises that remember."""
+    """See joint_of_rounds; each walk goes through all rounds, as noises with a state need."""
     emitted: dict[tuple[int, ...], float] = defaultdict(float)
     for noise, end in every_walk(lambda noise: case.rounds(noise, rounds, ways=True), kind=kind):
         for way in end.ways:

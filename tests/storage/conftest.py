@@ -1,4 +1,4 @@
-"""A store in a fresh folder, and waiting for its other thread."""
+"""Fixtures: a store in a new folder, and waits for the thread that writes it."""
 
 import sqlite3
 import time
@@ -27,7 +27,7 @@ def store(path: Path) -> Iterator[RunStore]:
 
 @pytest.fixture
 def keep() -> Callable[[RunStore, Iterable[Event]], None]:
-    """Record events and see them on disk."""
+    """Records events and waits until they are on disk."""
 
     def record_all(store: RunStore, events: Iterable[Event], owner: str = "") -> None:
         for event in events:
@@ -40,7 +40,7 @@ def keep() -> Callable[[RunStore, Iterable[Event]], None]:
 
 @pytest.fixture
 def wait_for() -> Callable[..., None]:
-    """Wait until a condition holds, at most `timeout` seconds."""
+    """Waits until a condition holds, at most `timeout` seconds."""
 
     def wait(condition: Callable[[], bool], timeout: float = 10.0) -> None:
         end = time.monotonic() + timeout
@@ -53,7 +53,7 @@ def wait_for() -> Callable[..., None]:
 
 @pytest.fixture
 def sql(path: Path) -> Callable[..., list[tuple[Any, ...]]]:
-    """Ask the file directly, past the store."""
+    """Runs SQL on the file without the store; returns the rows."""
 
     def ask(query: str, *values: Any) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(path)) as connection, connection:
@@ -64,6 +64,6 @@ def sql(path: Path) -> Callable[..., list[tuple[Any, ...]]]:
 
 @pytest.fixture
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waiting for a locked file ends soon."""
+    """Shortens the waits for a locked file."""
     monkeypatch.setattr("storage.sink.LOCK_TIMEOUT_S", 0.05)
     monkeypatch.setattr("storage.writer.LAST_RETRY_S", 0.2)

@@ -1,6 +1,6 @@
 """Coherent events of arbitrary values, for hypothesis.
 
-Each strategy is built once: where an event stands in its run is filled in when it is drawn.
+Each strategy is built once: an event's run, number and round are filled in when it is drawn.
 """
 
 from dataclasses import replace
@@ -71,7 +71,7 @@ TRIPS = st.builds(
     NodeTrip, texts, st.sampled_from(("in_time", "ahead", "late", "absent")), floats, floats,
     floats, small, small, floats, floats, floats,
 )  # fmt: skip
-# Of a registry: SQLite reads the name, and could not decode half a character.
+# Names of a registry: SQLite reads them in JSON, and could not decode half a character.
 SCHEDULE_NAMES = st.sampled_from(("each", "cosine", "shared", ""))
 SCHEDULED = st.none() | st.builds(
     Scheduled, SCHEDULE_NAMES, small, small, small, LIMITS, LIMITS, small, small, small, small,
@@ -164,7 +164,7 @@ ENDS = st.one_of(
 
 @st.composite
 def round_events(draw: st.DrawFn, run_id: str, number: int, seq: int) -> list[Any]:
-    """The four events of one round, the first of them the run's number `seq`."""
+    """The four events of one round; the first has `seq`, the next ones count on."""
     size, new = draw(st.integers(0, 5)), draw(st.integers(0, 4))
     kinds = (DRAFTED, combinations(size), verdicts(size), commits(new))
     drawn = [replace(draw(kind), round=number) for kind in kinds]

@@ -25,7 +25,7 @@ ROUNDS = 500
 PACE_S = 0.02
 SAFE_AFTER_S = 0.25
 
-# What another process records comes to it as a file: making runs needs torch, which it can spare.
+# Another process reads its events from a file: to make them it would have to load torch.
 READ = """
 import json, sys, time
 from pathlib import Path
@@ -72,7 +72,7 @@ store.close()
 
 
 def write_events(path: Path, events: Sequence[Event]) -> str:
-    """A file of events beside the database."""
+    """Writes the events to a file in the database's folder; returns its path."""
     file = path.with_name("events.jsonl")
     lines = (json.dumps(event_to_plain(event)) + "\n" for event in events)
     file.write_text("".join(lines), encoding="utf-8")
@@ -81,7 +81,7 @@ def write_events(path: Path, events: Sequence[Event]) -> str:
 
 @contextmanager
 def recorder(path: Path, run_id: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that records a run, and is gone at the end in any case."""
+    """A process that records a run; it is killed at the end in any case."""
     events = synthetic_run(ROUNDS, end="cut", run_id=run_id)
     command = [sys.executable, "-c", RECORDER, str(path), write_events(path, events)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -163,7 +163,8 @@ def test_a_run_of_another_host_is_interrupted_when_nothing_came_of_it_for_long(p
         lines_until(process, 30)
 
     def status(seconds_ago: float) -> str:
-        """As if a container that ended had recorded it, its last round so long ago."""
+        """The status as if an ended container had recorded the run, whose last round was
+        `seconds_ago`."""
         with closing(connect(path, timeout=5)) as connection, connection:
             last = connection.execute("SELECT max(completed_at_ms) FROM rounds").fetchone()[0]
             began = connection.execute("SELECT start_at_ms FROM runs").fetchone()[0]
@@ -237,7 +238,7 @@ def test_a_run_deleted_by_another_store_while_it_goes_on_is_gone(path: Path, kee
 @pytest.mark.nightly
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit on a file's size")
 def test_a_disk_that_is_really_full(path: Path) -> None:
-    """Writes beyond a file size limit fail as on a full disk, and no root is needed."""
+    """Writes beyond a file size limit fail as on a full disk, and setting one needs no root."""
     command = [sys.executable, "-c", FULL_DISK, str(path), write_events(path, synthetic_run(60))]
     process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert process.returncode == 0, process.stderr

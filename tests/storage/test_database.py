@@ -169,7 +169,7 @@ def test_a_folder_and_a_place_below_a_file_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_unwritable_default_place_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Checked through os.access, so that the test holds for root too."""
+    """`os.access` is replaced, so that the test holds for root too."""
     monkeypatch.delenv("SPECSCOPE_DB", raising=False)
     monkeypatch.setattr(platformdirs, "user_data_path", lambda *a, **k: tmp_path)
     monkeypatch.setattr(os, "access", lambda place, mode: False)
@@ -190,7 +190,7 @@ def test_a_damaged_database_is_refused_or_reads_as_an_error(path: Path, keep: An
 
 def test_a_file_that_vanished_is_an_error_and_is_not_made_again(store: RunStore) -> None:
     for leftover in store.path.parent.iterdir():
-        leftover.unlink(missing_ok=True)  # the log may just have tidied up itself
+        leftover.unlink(missing_ok=True)  # the store may have just removed one
     with pytest.raises(StoreError, match="unable to open"):
         store.runs(RunQuery())
     assert not store.path.exists()

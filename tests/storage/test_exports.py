@@ -70,7 +70,7 @@ def test_a_run_without_a_round_is_no_error(name: str, events: list[Event]) -> No
     assert "\r\n" not in text.removesuffix("\r\n")
 
 
-@pytest.mark.parametrize("half", range(2))  # of 60 examples, which are slow to draw
+@pytest.mark.parametrize("half", range(2))  # 30 examples each: they are slow to draw
 @settings(max_examples=30)
 @given(runs())
 def test_any_run_can_be_exported(half: int, events: list[Event]) -> None:
@@ -188,7 +188,7 @@ def test_the_table_says_whose_each_fused_token_was_and_who_was_routed() -> None:
                 for node, offered in enumerate(tree.proposals)
                 if any(p.drafter == name and p.rank == 0 for p in offered)
             ]
-            assert int(row[f"proposed: {name}"]) == len(own), "not what it was only fed"
+            assert int(row[f"proposed: {name}"]) == len(own), "not the tokens that it was only fed"
             assert int(row[f"accepted: {name}"]) == len({*own} & {*emitted})
             assert float(row[f"routing score after: {name}"]) == scores[name]
     assert len(results) > 1
@@ -371,7 +371,7 @@ def test_a_scheduled_rounds_grants_are_in_table_and_trace() -> None:
         for event in synthetic_run(2)
     ]
     own, shared = rows_of(events)
-    # The names of the event's fields, but for two that would not be understood beside others.
+    # The names of the event's fields, except two that get the prefix `schedule_`.
     renamed = {"decision": "schedule_decision", "reason": "schedule_reason"}
     heads = {field: renamed.get(field, field) for field in dataclasses.asdict(part)}
     results = {field: shared[head] for field, head in heads.items()}

@@ -1,5 +1,5 @@
-"""What is kept beside a run, notes and what plain decoding was measured at; lists by what a run was
-made with and when."""
+"""What is kept with a run besides its events: notes, the speed of plain decoding, regrets. Lists of
+runs by LLM, drafter and time."""
 
 import dataclasses
 import gzip

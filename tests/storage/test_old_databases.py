@@ -70,7 +70,7 @@ def test_routing_fusion_and_schedule_replay(old: Path, version: str, sql: Any) -
         trees = [event for event in run if isinstance(event, Combined)]
         assert all(len(tree.origins) == len(tree.parents) for tree in trees)
         assert any(tree.origins for tree in trees)
-        # Tokens that an SSM was only fed counted as its own then.
+        # Before m019 the tokens that an SSM was only fed counted as its own.
         drafts = [draft for event in run if isinstance(event, Drafted) for draft in event.drafts]
         own = sum(draft.ranks.count(0) for draft in drafts)
         assert sql(drafted, run[0].run_id)[0][0] == own < fed[run[0].run_id]

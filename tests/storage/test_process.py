@@ -1,4 +1,4 @@
-"""Who records a run, and whether it is still there."""
+"""The process that records a run, and whether it still runs."""
 
 import dataclasses
 import os
@@ -30,8 +30,8 @@ def test_this_process_is_not_gone() -> None:
 def test_gone_is_what_ended_or_has_another_start_on_this_host() -> None:
     me = Process.current()
     assert dataclasses.replace(me, pid=dead_pid()).is_gone()
-    assert dataclasses.replace(me, start="another boot 123").is_gone(), "its id was given again"
-    assert not dataclasses.replace(me, host="elsewhere", start="x").is_gone(), "nothing is known"
+    assert dataclasses.replace(me, start="another boot 123").is_gone(), "the pid was reused"
+    assert not dataclasses.replace(me, host="elsewhere", start="x").is_gone(), "another host"
 
 
 def test_a_process_of_unknown_start_counts_as_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,7 +172,7 @@ def test_hostile_queries_are_data(full_store: RunStore) -> None:
 
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=40)
-SIGNS = st.text(st.sampled_from("\"'*()^:+-{}ANDORNTE fox\0"), max_size=20)  # of its language
+SIGNS = st.text(st.sampled_from("\"'*()^:+-{}ANDORNTE fox\0"), max_size=20)  # of the query language
 
 
 @settings(max_examples=250)
@@ -239,7 +239,7 @@ def test_any_thread_may_record_and_read(store: RunStore) -> None:
                 store.record(event)
                 if event.seq % 20 == 0:
                     assert store.runs(RunQuery(limit=3)).total > 0
-            assert store.flush(30.0)  # a reader by itself waits for a slow disk a second at most
+            assert store.flush(30.0)  # without it a read waits for a slow disk at most a second
             assert list(store.events(f"synthetic-{seed}")) == events
             last = events[-1]
             assert store.run(f"synthetic-{seed}").stats == last.stats

@@ -1,4 +1,5 @@
-"""Retention: thinning bit by bit, beside others, by itself; and the space it gives back."""
+"""Retention: thinning in portions, while others write, and by the store itself; the space it
+gives back."""
 
 import sqlite3
 import time
@@ -140,7 +141,7 @@ def test_thin_and_delete_give_space_back(store, keep, wait_for, monkeypatch):
 
 
 def twelve_runs(store: RunStore, keep: Any, monkeypatch: pytest.MonkeyPatch) -> int:
-    """In a log that gives back every page it can; the pages that they take."""
+    """Records twelve runs in a log that gives back every page it can; returns its pages."""
     monkeypatch.setattr("storage.thinning.PAGES_LEFT", 8)
     for number in range(12):
         keep(store, synthetic_run(60, run_id=f"synthetic-{number}"))

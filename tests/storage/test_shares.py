@@ -1,4 +1,5 @@
-"""SSMs that drafted at once: kept as they were, and their time is counted once in every sum."""
+"""SSMs that drafted in one pass: their spans read back unchanged, and every sum counts their time
+once."""
 
 import csv
 import gzip
@@ -41,7 +42,7 @@ def shared_run() -> list[Event]:
 
 
 def drafting(events: list[Event]) -> list[Span]:
-    """Where the time of SSMs went, prompts apart."""
+    """The spans of SSMs, except prefills."""
     spans = [span for event in rounds_of(events) for span in event.spans]
     return [span for span in spans if span.lane in DRAFTERS and span.name != "prefill"]
 
@@ -95,7 +96,7 @@ def test_the_views_count_the_time_once(store: RunStore, keep: Any) -> None:
     assert stats.draft_ms == pytest.approx(fold_all(apart()).draft_ms)
     check(store.path, "synthetic-4", stats)
     board = view(store.path, "ssm_scoreboard", "synthetic-4")
-    # There a drafter's reading of the prompt is its time too.
+    # In the scoreboard a drafter's prefill counts as its time too.
     lanes = sum(s.ms for e in rounds_of(shared_run()) for s in e.spans if s.lane in DRAFTERS)
     assert sum(row["draft_ms"] for row in board) == pytest.approx(lanes)
     prompts = lanes - sum(span.ms for span in drafting(shared_run()))

@@ -1,4 +1,4 @@
-"""Studies in the log's file: kept, listed, cut off, deleted."""
+"""Studies in the log's file: kept, listed, interrupted, deleted."""
 
 import os
 import time

@@ -33,7 +33,7 @@ NUMBERS = count()
 
 
 def page_values(view: View) -> dict[str, Any]:
-    """What the page shows of a finished run beside its trees."""
+    """What the page shows of a finished run besides its trees."""
     return {
         "tokens": view.tokens,
         "text": view.text,
@@ -153,7 +153,7 @@ def thin_ids(store: RunStore) -> list[str]:
 
 
 def test_a_run_whose_figures_are_counted_from_its_trees_keeps_them(path: Path, keep: Any, sql: Any):
-    """It goes on, it was interrupted, or the log lost some of it."""
+    """The run is in progress, was interrupted, or lost events in the log."""
     whole = synthetic_run(8, seed=1, end="cut")
     with RunStore(path) as store:
         keep(store, whole)

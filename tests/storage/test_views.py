@@ -1,4 +1,4 @@
-"""The views tell the same figures as the fold over the events."""
+"""The views have the same figures as the fold over the events."""
 
 import dataclasses
 import random
@@ -15,7 +15,7 @@ from core.metrics import StatsFold
 from storage import RunStore
 from tests.synthetic import DRAFTERS, ENDINGS, Mechanisms, synthetic_run
 
-# In the views they have rows of their own, or are the fold's alone.
+# Fields that another view has in rows of its own, or that no view has.
 NOT_IN_SUMMARY = {"acceptance_histogram", "acceptance_rate_per_position"}
 
 
@@ -101,7 +101,7 @@ def test_pipelined_overlap_equals_the_fold(store: RunStore, keep: Any, pipeline:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_any_overlap_and_saving_equal_the_fold(store: RunStore, keep: Any, seed: int) -> None:
-    """Also where both at once would be more than there is."""
+    """Also where overlap and saved time together exceed the time of the run."""
     across = Mechanisms(pipeline="across")
     events = overlapping(synthetic_run(12, seed=seed, mechanisms=across), seed)
     more = [
@@ -140,7 +140,7 @@ def test_the_scoreboard_counts_what_each_drafter_gave(
 ) -> None:
     events = synthetic_run(40, seed=2, mechanisms=uses)
     keep(store, events)
-    own = (0,) if uses else range(100)  # of a fused draft the rest was only fed
+    own = (0,) if uses else range(100)  # other ranks of a fused draft were only fed
     drafted, rounds, nodes, accepted, alone, busy = (Counter[str]() for _ in range(6))
     tree: Combined | None = None
     verdict: Verified | None = None

@@ -1,4 +1,4 @@
-"""The writer under trouble: whoever records never waits and never sees an error."""
+"""The writer with a locked file, a full disk or errors: `record` never waits and never raises."""
 
 import dataclasses
 import sqlite3

@@ -1,4 +1,4 @@
-"""Trouble on purpose, and the check that whoever records does not notice."""
+"""A locked file, and the check that `record` does not wait for it."""
 
 import sqlite3
 import time
@@ -9,7 +9,7 @@ from pathlib import Path
 from core.events import Event
 from storage import RunStore
 
-QUICK_S = 0.5  # generous on a busy machine; a wait for the disk would be a second and more
+QUICK_S = 0.5  # generous on a busy machine; a wait for the disk takes a second or more
 
 
 @contextmanager

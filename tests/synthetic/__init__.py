@@ -1,5 +1,5 @@
-"""SYNTHETIC runs: the engine's own event streams over models that are tables, of invented texts and
-at invented times, which say so."""
+"""SYNTHETIC runs: the engine's own event streams over tables instead of models, with invented texts
+and times. Each run says that it is synthetic."""
 
 from tests.synthetic.run import DRAFTERS, ENDINGS, SyntheticFailure, synthetic_run
 from tests.synthetic.text import HOSTILE_TEXTS

@@ -53,7 +53,7 @@ Logits = Callable[[Context], torch.Tensor]
 
 
 class SyntheticFailure(RuntimeError):
-    """What a drafter fails with where a run is to lose one."""
+    """The error of a drafter that a run is to lose."""
 
 
 def synthetic_run(
@@ -66,7 +66,7 @@ def synthetic_run(
     mechanisms: Mechanisms | None = None,
     stop: tuple[str, ...] = (),
 ) -> list[Event]:
-    """The events of one SYNTHETIC run of `rounds` rounds; a `stop` string is to end it before.
+    """The events of one SYNTHETIC run of `rounds` rounds; a `stop` string may end it earlier.
 
     `end` is one of ENDINGS: `cut` has no last event, as after a crash. `hostile` puts markup,
     template syntax, control and bidi characters and very long tokens into every kind of text.
@@ -101,7 +101,7 @@ def _run(
 def plain_twin(
     events: Sequence[Event], margin: float = 3.0, change: int | None = None
 ) -> list[Event]:
-    """Plain decoding of a SYNTHETIC run's tokens, a round each; token `change` is another.
+    """Plain decoding of a SYNTHETIC run's tokens, one a round; token number `change` is another.
 
     `margin`: by how much, in nats, each token beats the runner-up.
     """
@@ -134,8 +134,8 @@ def plain_twin(
 
 
 class Tape:
-    """What the engine emits of one request, as far as it is read. `policy` takes the place of
-    the request's own; `loses`: the round in which the last SSM fails, and with what."""
+    """The events of one request, decoded only as far as they are read. `policy` replaces the
+    request's own; `loses`: the round in which the last SSM fails, and the message."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class Tape:
 def _tape(
     seed: int, drafters: tuple[str, ...], hostile: bool, uses: Mechanisms, stop: tuple[str, ...]
 ) -> Tape:
-    """One for runs of every number of rounds: a run is the beginning of a longer one."""
+    """One tape serves all numbers of rounds: a run is the beginning of a longer one."""
     language = Language(seed, hostile)
     models = _models(hostile, language.llm, {n: language.ssm(i) for i, n in enumerate(drafters)})
     request = _request(seed, drafters, hostile, uses, stop)
@@ -192,7 +192,7 @@ def _tape(
 
 class ScriptedLength:
     """See LengthPolicy. Every seventh round is plain, so that runs have such rounds; a length that
-    is not given has invented estimates, which real ones take from the clock."""
+    the user does not set has invented estimates; real ones depend on the clock."""
 
     def __init__(self, length: int, kind: str) -> None:
         self._length, self._found = length, not length_policy(kind).set_by_user
@@ -212,7 +212,7 @@ class ScriptedLength:
 
 
 def _estimates(number: int) -> tuple[Estimate, ...]:
-    """Of drafting 0 to 8 steps: the best is somewhere in the middle, and moves."""
+    """Estimates of drafting 0 to 8 steps; `best` changes from round to round."""
     best = 3 + number % 3
     return tuple(
         Estimate(s, 3 * s, 1 + 2.5 * (1 - 0.6**s), 6 + 0.5 * s + 0.3 * abs(s - best))
@@ -221,7 +221,7 @@ def _estimates(number: int) -> tuple[Estimate, ...]:
 
 
 class FailingModel(TableModel):
-    """A table that fails once `failure` says with what."""
+    """A table whose passes fail once `failure`, the message, is set."""
 
     failure = ""
 
@@ -232,7 +232,7 @@ class FailingModel(TableModel):
 
 
 def model_infos(drafters: Sequence[str] = DRAFTERS, hostile: bool = False) -> tuple[ModelInfo, ...]:
-    """An LLM that does not exist, and an SSM a drafter."""
+    """Of an invented LLM, and of an invented SSM for each drafter."""
     shared = ("None", len(vocabulary(hostile)), CONTEXT, "float32", "cpu")
     ssms = (ModelInfo(name, "ssm", 1_000, *shared) for name in drafters)
     return ModelInfo("synthetic-llm", "llm", 31_000, *shared), *ssms
@@ -259,7 +259,7 @@ def _speculation(drafters: tuple[str, ...], uses: Mechanisms) -> SpeculationConf
 def _request(
     seed: int, drafters: tuple[str, ...], hostile: bool, uses: Mechanisms, stop: tuple[str, ...]
 ) -> Request:
-    """Without pipelining, which is invented with the times, and without a limit that would cut."""
+    """Without pipelining, which is invented with the times, and with a limit that cuts nothing."""
     prompt = (
         f"SYNTHETIC prompt {seed}: Once upon a time — a fox" + " ".join(HOSTILE_TEXTS) * hostile
     )
@@ -268,7 +268,7 @@ def _request(
 
 
 def _label(event: Event, seed: int, pipeline: str, limit: int) -> RunStarted:
-    """The start of a run that says that it is none, and what it claims to have been asked for."""
+    """The start, with a warning that the run is synthetic, and its claimed pipeline and limit."""
     config, asked = (_claim(plain, pipeline, limit) for plain in (event.config, event.asked))
     asked["sampling"]["seed"] = None
     return replace(

@@ -43,7 +43,7 @@ HOSTILE_TEXTS = (
 )
 
 RIVALS = 3
-SKILLS = (65, 60, 50)  # of 100 tokens an SSM gets so many right, by its place
+SKILLS = (65, 60, 50)  # how many of 100 tokens an SSM gets right, by its place
 LLM_SCORES = (8.0, 6.2, 5.6, 5.0)  # over the 0 of every other token
 SSM_SCORES = (7.5, 6.5, 5.8, 5.0)
 
@@ -51,7 +51,7 @@ SSM_SCORES = (7.5, 6.5, 5.8, 5.0)
 @cache
 def vocabulary(hostile: bool) -> tuple[bytes, ...]:
     """Token id -> bytes. A character above ASCII is two tokens, neither of them text by itself."""
-    prompt = (f" {word}" for word in PROMPT.split())  # no text has them
+    prompt = (f" {word}" for word in PROMPT.split())  # no generated text has them
     words = [END, START, *map(str.encode, (*WORDS, *prompt))]
     for character in CHARACTERS:
         whole = character.encode()
@@ -85,14 +85,14 @@ def tokenizer(hostile: bool) -> Any:
 
 
 def _letter(byte: int) -> str:
-    """How byte-level tokenizers write a byte: as itself where that can be seen."""
+    """How byte-level tokenizers write a byte: as itself where it is printable."""
     hidden = [*range(33), *range(127, 161), 173]
     return chr(256 + hidden.index(byte)) if byte in hidden else chr(byte)
 
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """What follows what in the text of a seed."""
+    """Which tokens are likely after a context, by seed."""
 
     seed: int
     hostile: bool
@@ -102,8 +102,8 @@ class Language:
         return _likeliest(self.seed, self.hostile, len(context), context[-1])
 
     def guesses(self, place: int, context: Context) -> tuple[int, ...]:
-        """The same as the SSM of this place holds it. SSMs share the rivals, so that they often
-        agree on a wrong token too."""
+        """The same tokens, likeliest first for the SSM number `place`. SSMs share the rivals, so
+        that they often agree on a wrong token too."""
         own, *rivals = self.likeliest(context)
         draw = hash((self.seed, place, len(context), context[-1]))
         if draw % 100 < SKILLS[place % len(SKILLS)]:
@@ -118,7 +118,7 @@ class Language:
         return self._row(self.likeliest(context), LLM_SCORES, context)
 
     def ssm(self, place: int) -> Callable[[Context], torch.Tensor]:
-        """Logits of the SSM of this place."""
+        """Logits of the SSM number `place`."""
         return lambda context: self._row(self.guesses(place, context), SSM_SCORES, context)
 
     def _row(

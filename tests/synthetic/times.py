@@ -1,8 +1,8 @@
-"""Invented times for a SYNTHETIC run: stages on a clock of their own, and with it what only a clock
-decides, drafting beside the LLM's pass.
+"""Invented times for a SYNTHETIC run: stages on an invented clock, and drafting during the LLM's
+pass, which depends on times.
 
-A table's pass takes no time worth telling, and a real clock would give other events each time. What
-the engine said of tokens, trees, verdicts and weights stays as it is.
+A table's pass takes hardly any time, and a real clock would give other events each time. The
+engine's tokens, trees, verdicts and weights are not changed.
 """
 
 import random
@@ -18,7 +18,7 @@ from core.events import (
 )
 from core.metrics import LLM_LANE
 
-# Milliseconds of a stage, each time within a fifth of it: about 60 rounds a second.
+# Typical milliseconds of a stage; each is within 20 % of it: about 60 rounds a second.
 TYPICAL_MS = {"prefill": 8.0, "catch_up": 0.4, "draft": 3.0, "combine": 0.1, "forward": 6.0}
 TYPICAL_MS |= {"verify": 0.3, "commit": 0.2, "use": 0.2, "read": 1.0}
 OUTCOMES, PROBABILITY = 3, 0.625
@@ -27,7 +27,7 @@ OUTCOMES, PROBABILITY = 3, 0.625
 @dataclass(frozen=True, slots=True)
 class Mechanisms:
     """What a SYNTHETIC run uses. `loses`: the round in which its last drafter fails, -1 for none.
-    `pipeline=auto` drafts ahead but between two of its switches."""
+    `pipeline=auto` drafts ahead except between its two switches."""
 
     combine: str = "union"
     length: str = "fixed"
@@ -38,11 +38,11 @@ class Mechanisms:
 
     @property
     def switches(self) -> dict[int, str]:
-        """The rounds in which `auto` changes its mind, and to what."""
+        """The rounds in which `auto` switches drafting ahead, `on` or `off`."""
         return {3: "off", 5: "on"} if self.pipeline == "auto" else {}
 
     def ahead_in(self, number: int) -> bool:
-        """Whether the drafters draft ahead beside the LLM's pass of this round."""
+        """Whether the drafters draft ahead during the LLM's pass of this round."""
         return self.pipeline == "ahead" or (self.pipeline == "auto" and number not in (3, 4))
 
 
@@ -73,7 +73,7 @@ def on_a_clock(events: Sequence[Event], uses: Mechanisms, seed: int) -> list[Eve
 
 
 class _Clock:
-    """Milliseconds since the run began, and what was drafted ahead by drafter."""
+    """Milliseconds since the run began, and those spent drafting ahead, by drafter."""
 
     def __init__(self, uses: Mechanisms, rng: random.Random) -> None:
         self.now = 0.0
@@ -98,21 +98,21 @@ class _Clock:
             own, ready = self._stages(draft.drafter)
             spans += own
             results.append(replace(draft, spans=own, drafted_ahead=ready))
-        self.unused()  # in a plain round, or of a drafter that has failed
+        self.unused()  # what was drafted ahead for a plain round, or by a drafter that has failed
         self._drafters = [draft.drafter for draft in drafts] or self._drafters
         return tuple(results)
 
     def _stages(self, name: str) -> tuple[tuple[Span, ...], bool]:
         """A drafter's stages, and whether its draft was made ahead."""
         if self._uses.pipeline == "across" and self._forward.ms:
-            # Beside the pass for another request; nothing is guessed.
+            # During the pass for another request; nothing is guessed.
             start, end = self._forward.start_ms, self._forward.end_ms
             beside = Span(name, "draft", start, round(start + 0.6 * (end - start), 6))
             self._ahead.append(Ahead(name, 0, 1.0, True, round(beside.ms, 6), 0.0))
             return (beside, self.span(name, "catch_up", "use")), True
         spent = self._early.pop(name, 0.0)
         if spent:
-            # Every third draft made ahead is for nothing, though its guess is right now and then.
+            # Every third draft made ahead is wasted: its guess is wrong, or in odd rounds unused.
             hit = (self._number + len(name)) % 3 > 0
             saved, wasted = (0.75 * spent, 0.25 * spent) if hit else (0.0, spent)
             reason = "" if hit else "unused" if self._number % 2 else "wrong"
@@ -125,13 +125,13 @@ class _Clock:
         return (self.span(name, "catch_up"), self.span(name, "draft")), False
 
     def unused(self, reason: str = "unused") -> None:
-        """What was drafted ahead and is not in a draft."""
+        """Counts what was drafted ahead and is in no draft as wasted."""
         for name, spent in self._early.items():
             self._ahead.append(Ahead(name, OUTCOMES, PROBABILITY, False, 0.0, spent, reason))
         self._early = {}
 
     def passed(self) -> Iterator[Span]:
-        """The LLM's pass, and beside it the drafters that drafted last."""
+        """The LLM's pass, and drafting ahead during it by the drafters that drafted last."""
         self._forward = self.span(LLM_LANE, "forward")
         yield self._forward
         for name in self._drafters if self._uses.ahead_in(self._number) else ():

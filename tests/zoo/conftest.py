@@ -1,4 +1,4 @@
-"""A small prepared folder, and runs of a number of steps on it. All of it is the third tier."""
+"""Fixtures: a small prepared folder, and runs of a number of steps on it. Marks tests nightly."""
 
 import io
 import shutil
@@ -21,7 +21,7 @@ from zoo.train import TrainingRun
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What makes models trains them, and its commands run as processes that are killed."""
+    """Marks the tests here as nightly: they train models, and kill processes of commands."""
     for item in items:
         if Path(__file__).parent in item.path.parents and not item.get_closest_marker("gpu"):
             item.add_marker("nightly")
@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An SSM that is looked at in training writes the shortest texts that can be measured."""
+    """An SSM that is measured in training writes few texts, as short as can be measured."""
     monkeypatch.setattr("zoo.distil._PROMPTS", 2)
     monkeypatch.setattr("zoo.distil._MEASURED_TOKENS", 18)
 

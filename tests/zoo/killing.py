@@ -23,18 +23,18 @@ def replaced(path, target):
 Path.replace = replaced
 runpy.run_module("zoo", run_name="__main__", alter_sys=True)
 """
-"""Kills itself when a file or folder is written but does not have its name yet."""
+"""A program that kills itself when a file or folder is written but not yet renamed."""
 
 
 def kill_before(name: str, *arguments: object) -> None:
-    """Runs a command, killed before what it wrote is renamed to `name`, a pattern."""
+    """Runs a command that is killed before what it wrote is renamed to `name` (a pattern)."""
     process = _start_process("-c", BEFORE, name, *arguments)
     _, error_output = process.communicate(timeout=120)
     assert process.returncode == -signal.SIGKILL, error_output.decode()
 
 
 def kill_when(ready: Callable[[], bool], *arguments: object) -> None:
-    """Runs a command until `ready`, which it must be before the command is done."""
+    """Runs a command and kills it once `ready` is true, which must be before the command ends."""
     process = _start_process("-m", "zoo", *arguments)
     until = time.monotonic() + 120
     while not ready() and process.poll() is None and time.monotonic() < until:

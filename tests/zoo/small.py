@@ -1,5 +1,5 @@
-"""A preset that prepares in a second, a run at its beginning, and seconds that pass by one a
-reading."""
+"""A preset that prepares in a second, a trainer at its first step, and a clock that counts its
+readings."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,14 +14,14 @@ SMALL: Preset = replace(PRESETS["smoke"], own_corpus_bytes=200_000, tokenizer_by
 
 
 def new_trainer(recipe: ModelRecipe, store: TokenStore) -> Trainer:
-    """With fresh weights, at its first step."""
+    """A trainer with fresh weights, at its first step."""
     model = initial_model(recipe, SMALL, store, 0)
     order = DataOrder(store.train, recipe.mixture, 0)
     return Trainer.of(recipe, SMALL.schedule, model, order)
 
 
 class Killed(BaseException):
-    """Ends what runs in this process as a kill does: nothing below may catch it."""
+    """Ends what runs in this process as a kill does: `except Exception` does not catch it."""
 
 
 def saved_model(store: TokenStore, which: int, seed: int, name: str = "llm") -> Path:
@@ -34,7 +34,7 @@ def saved_model(store: TokenStore, which: int, seed: int, name: str = "llm") -> 
 
 
 class TickingClock:
-    """A budget of seconds on it is a number of steps, on any machine."""
+    """Each reading is a second later: a budget in seconds is a number of steps on any machine."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""Tokenizers of other houses, small: how GPT-2 and Qwen spell, and how Llama 2 and Mistral do."""
+"""Small tokenizers: byte level as of GPT-2 and Qwen, byte fallback as of Llama 2 and Mistral."""
 
 import json
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ END = "<|im_end|>"
 
 
 def byte_level(unused: int = 0) -> PreTrainedTokenizerBase:
-    """No token before a text; the one that ends it has the highest id but those `unused`."""
+    """No token before a text; only the `unused` ones have higher ids than the end-of-text token."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

@@ -1,4 +1,4 @@
-"""A chat LLM's answers as corpora: the questions, the documents, what a kill leaves."""
+"""A chat LLM's answers as corpora: the questions, the documents, files that exist already."""
 
 from __future__ import annotations
 

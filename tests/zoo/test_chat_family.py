@@ -29,11 +29,11 @@ from zoo.shared_students import StudentBatch, hidden_states
 
 
 def test_accuracy_is_counted_on_the_llms_greedy_tokens() -> None:
-    """Of texts that the first student writes itself, padded as a batch is."""
+    """On texts that the first student writes itself, padded on the left like a batch."""
     five, prompts = students(count=len(FAMILY)), ([7, 8, 9], [5])
-    five.norm[1:] = -1.0  # the others think the opposite
+    five.norm[1:] = -1.0  # the other students predict the opposite
     for layer in five.layers:
-        layer.out.mul_(100.0)  # else its last token is what a new student predicts
+        layer.out.mul_(100.0)  # otherwise a new student predicts its last token
     rows = []
     for prompt in prompts:
         ids = list(prompt)
@@ -42,7 +42,7 @@ def test_accuracy_is_counted_on_the_llms_greedy_tokens() -> None:
             ids.append(int((hidden @ five.head).argmax()))
         rows.append([0] * (15 - len(ids)) + ids)
     assert len({*rows[0][3:]}) > 2
-    rows[1][5] = (rows[1][5] + 1) % SHAPE.head  # the third new token is another
+    rows[1][5] = (rows[1][5] + 1) % SHAPE.head  # the third new token is not the student's
     ids, starts = torch.tensor(rows), torch.tensor([0, 2])
     ends = torch.tensor([15, 6])
     empty = torch.zeros(2, 12, TOP)
@@ -94,8 +94,8 @@ def weights_in(folder: Path) -> dict[str, torch.Tensor]:
 def test_an_interrupted_run_ends_as_an_uninterrupted_one(
     models: LoadedModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
 ) -> None:
-    """It is killed when a file has been stored: once behind the first or the second batch of
-    answers, twice in training."""
+    """It is killed when a file has been stored: once after the first or the second batch of
+    answers, or twice in training."""
     monkeypatch.setattr(batch_generation, "LARGEST_BATCH_ON_CPU", 4)
     monkeypatch.setattr("zoo.own_answers.ENDED_QUESTIONS", 0.5)
     fields = {"minutes": 0.7, "generation_minutes": 0.4, "checkpoint_seconds": 7.0}
@@ -180,7 +180,7 @@ def test_bad_arguments_are_refused_in_one_line(
 
 
 def test_a_folder_with_other_models_is_refused(tmp_path: Path) -> None:
-    """`zoo train` writes its models into the same place, and this would replace it whole."""
+    """`zoo train` writes its models into the same folder, which `make_family` replaces whole."""
     for name in ("ssm-chat", "ssm-math"):
         (tmp_path / "models" / name).mkdir(parents=True)
         (tmp_path / "models" / name / "config.json").write_text("{}")

@@ -71,7 +71,7 @@ def test_kept_probabilities_are_those_of_each_next_token(
         assert tokens.kinds[at].tolist() == [number] * len(ids)
         p = module(ids[None]).logits[0].softmax(-1)
         p[: len(prompt) - 1] = 0  # nothing is learned of a prompt
-        p[-1] = 0  # nor behind the end
+        p[-1] = 0  # nor after the end
         top = p.gather(1, tokens.top_ids[at].long())
         torch.testing.assert_close(tokens.top_probs[at].float(), top, atol=1e-3, rtol=1e-3)
         answered = slice(len(prompt) - 1, len(ids) - 1)
@@ -118,7 +118,7 @@ def questions(models: LoadedModels, left_out: tuple[str, ...] = ()) -> Questions
 
 
 def test_the_llm_writes_questions_of_its_own(models: LoadedModels) -> None:
-    """Turns of the user, from their beginning in the template: those that end by themselves."""
+    """User turns, written from where one begins in the template; only those that end are kept."""
     turns = BatchGenerator(models).generate(
         [[1]] * 40, [1.0] * 40, BatchLimits(12, ENDED_QUESTIONS)
     )
@@ -132,8 +132,8 @@ def test_the_llm_writes_questions_of_its_own(models: LoadedModels) -> None:
 def test_half_of_the_questions_are_its_own(
     models: LoadedModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In its template; those that are too long are left out. The others are the given ones, over
-    and over."""
+    """Its questions are put into its template, too long ones are left out. The other half are the
+    given questions, repeated."""
     own = ["w20"] * 4 + ["w20 " * 6]
     monkeypatch.setattr(Questions, "own_questions", lambda *_: list(own))
     asked = questions(models)

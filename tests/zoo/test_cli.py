@@ -24,7 +24,7 @@ others = ("gradio", "plotly", "sqlite_utils", "ui", "storage", "bench")
 sys.modules.update(dict.fromkeys(others))
 runpy.run_module("zoo", run_name="__main__", alter_sys=True)
 """
-"""`python -m zoo` where page and store, and what they stand on, cannot be imported."""
+"""`python -m zoo` where page and store, and the packages they need, cannot be imported."""
 
 
 def zoo(*arguments: object) -> int:
@@ -77,7 +77,7 @@ def test_evaluate_reports_models_of_one_name_apart(family: Path) -> None:
 
 
 def test_a_killed_training_goes_on_where_its_checkpoint_stood(family: Path, tmp_path: Path) -> None:
-    """And needs neither page nor store."""
+    """The training needs neither page nor store."""
     out = tmp_path / "killed"
     out.mkdir()
     for name in ("manifest.json", "tokens", "tokenizer"):
@@ -90,12 +90,12 @@ def test_a_killed_training_goes_on_where_its_checkpoint_stood(family: Path, tmp_
         )  # fmt: skip
         checkpoint = out / "runs" / "llm" / "checkpoint.pt"
         _wait_for(checkpoint, training)
-        time.sleep(0.5)  # into the next stretch, so that something is lost
+        time.sleep(0.5)  # steps after the checkpoint, which the kill loses
         training.send_signal(signal.SIGKILL)
         assert training.wait() == -signal.SIGKILL
     killed = torch.load(checkpoint, weights_only=True)
     assert killed["spent"] > 0
-    # A little more than was spent, for the model that was killed alone.
+    # A little more than the killed model has spent.
     share = PRESETS["smoke"].models[0].budget_share
     assert zoo(*arguments, (killed["spent"] + 0.5) / 60 / share) == 0
     resumed = torch.load(checkpoint, weights_only=True)

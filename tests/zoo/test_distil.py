@@ -73,7 +73,7 @@ def family(taught: Path, tmp_path: Path) -> tuple[TokenStore, Path, list[Path]]:
 
 @pytest.fixture
 def teach(family: tuple[TokenStore, Path, list[Path]]) -> Callable[..., Any]:
-    """Students of the family, and their teaching for so many steps each."""
+    """Makes the students of the family, and their teaching for `num_steps` steps each."""
 
     def make(num_steps: int, **changes: Any) -> tuple[list[Student], Teaching]:
         store, llm, ssms = family
@@ -89,7 +89,7 @@ def teach(family: tuple[TokenStore, Path, list[Path]]) -> Callable[..., Any]:
 
 
 class Half(torch.nn.Module):
-    """Holds of the first text what a model holds, of the others the opposite."""
+    """A model's logits for the first text, the same negated for the others."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ def test_positions_that_an_earlier_one_foresees_weigh_little(store: TokenStore) 
     assert 0.4 < weights.mean() < 0.7 and abs(expected - each.mean()) > 5e-5
     loss = Distillation(teacher, (other,))
     assert loss(model, windows).mean.item() == pytest.approx(expected.item(), rel=1e-5)
-    # One that foresees everything leaves all positions alike.
+    # One that foresees every position leaves all weights equal.
     whole = Distillation(teacher, (teacher,))(model, windows).mean.item()
     assert whole == pytest.approx(each.mean().item(), rel=1e-5)
 
@@ -264,7 +264,7 @@ def test_what_a_kill_cut_short_of_its_curve_is_measured_again(teach: Callable[..
 
 
 def test_what_was_found_of_a_finished_ssm_is_not_asked_again(teach: Callable[..., Any]) -> None:
-    """So that a kill in the midst of the last of many costs no more than of the first."""
+    """A kill during the last of many SSMs costs no more than one during the first."""
     result, teaching = teach(3)
     pool = [(one.recipe, one.start) for one in result]
     with pytest.MonkeyPatch.context() as patched:
@@ -285,7 +285,7 @@ def test_what_was_found_of_a_finished_ssm_is_not_asked_again(teach: Callable[...
 
 
 def test_it_comes_nearer_also_by_what_is_remembered(teach: Callable[..., Any]) -> None:
-    """And all windows are as long as those that are kept."""
+    """All windows are as long as the remembered ones."""
     (student, _), teaching = teach(60)
     teaching = replace(teaching, remembered=480, corpus_tokens=20_000)
     schedule, usual = teaching.of_one_length().preset.schedule, teaching.run.preset.schedule
@@ -343,7 +343,7 @@ def test_a_pool_is_tuned_until_the_union_falls(teach, monkeypatch):
     saved = [weights_id(kept / recipe.name) for recipe, _ in pool]
     starts = [weights_id(folder) for _, folder in pool]
     assert saved[0] != starts[0] and saved[1:] == starts[1:], "the whole pool is there"
-    # A checkpoint is of these weights before it, not of whoever had their name.
+    # A checkpoint belongs to the weights of the SSMs before it, not to their names.
     assert [one.further["behind"] for one in tuned] == [[], saved[:1]]
 
 
@@ -355,7 +355,7 @@ def test_texts_that_one_continues_like_the_llm_are_dropped(teach: Callable[..., 
     assert len(drops(greedy, 6)) == 0 and (drops.seen, drops.dropped) == (4, 4)
     other = greedy.copy()
     other[0, -1] = (int(other[0, -1]) + 1) % 512
-    assert len(drops(other, 6)) == 1, "one token is another's"
+    assert len(drops(other, 6)) == 1, "one token is not the LLM's"
     nobody = boosting._Drops(())
     assert len(nobody(greedy, 6)) == 4 and nobody.dropped == 0
 
@@ -407,7 +407,7 @@ def test_bad_arguments_are_refused_in_one_line(family, capsys, arguments: list[s
 
 @pytest.mark.parametrize(("way", "run"), [("distil", "distilled"), ("boost", "boosted")])
 def test_what_was_killed_goes_on(way: str, run: str, family: Any, tmp_path: Path) -> None:
-    """The first SSM's run: that of one that is distilled alone, or before others of a pool."""
+    """The run of the first SSM: distilled alone, or the first of a pool."""
     store, llm, ssms = family
     tuned = ssms if way == "boost" else ssms[:1]
     arguments = [way, "--out", str(store.folder), "--llm", str(llm)]

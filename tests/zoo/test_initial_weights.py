@@ -116,7 +116,7 @@ def test_training_goes_on_from_a_folder(ticking_run: MakeRun) -> None:
     shutil.rmtree(run.store.folder / "runs")
     deep = train_family(run, {"llm": InitialWeights(moved)})["llm"]
     assert len(open_model(folder).model.layers) == 5
-    # One step at the lowest rate from where the other stopped.
+    # One step at the lowest rate from where the shallow one stopped.
     assert deep.held_out["code"].loss == pytest.approx(trained.held_out["code"].loss, abs=0.1)
     again = ticking_run(replace(SMALL, models=(DEEP,)), 2, store=run.store)
     with pytest.raises(ConfigError, match="a checkpoint of the same start"):
@@ -151,7 +151,7 @@ def test_narrowed_embeddings_keep_what_so_many_directions_can() -> None:
     wide = wide * torch.linspace(3.0, 0.1, 24)
     kept = narrow_embeddings(wide, torch.zeros(300, 8))
     left = torch.linalg.matrix_norm(wide @ wide.T - kept @ kept.T)
-    bound = torch.linalg.svdvals(wide)[8:].pow(2).norm()  # of any eight directions the least
+    bound = torch.linalg.svdvals(wide)[8:].pow(2).norm()  # the least that eight directions leave
     assert left.item() == pytest.approx(bound.item(), rel=1e-3)
     first = wide[:, :8]
     assert left < torch.linalg.matrix_norm(wide @ wide.T - first @ first.T)

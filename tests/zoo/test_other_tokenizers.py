@@ -1,4 +1,4 @@
-"""LLMs and SSMs of other houses: whatever their tokenizer begins with, spells like or ends on."""
+"""LLMs and SSMs with other tokenizers: byte level or byte fallback, with or without `<s>`."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_documents_stand_between_what_begins_and_what_ends_them() -> None:
 def test_bytes_add_up_to_the_text(text: str) -> None:
     level, fallback = byte_level(), byte_fallback()
     assert byte_lengths(level)[encode(level, [text])].sum() == len(text.encode())
-    # The space that it puts first is counted too.
+    # The space that the tokenizer puts first is counted too.
     assert byte_lengths(fallback)[encode(fallback, [text])].sum() == 1 + len(text.encode())
 
 

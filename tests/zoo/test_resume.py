@@ -1,4 +1,4 @@
-"""A command that was killed has, once it is called again, the result of an undisturbed one."""
+"""A killed command that is run again gives the result of an undisturbed one."""
 
 import json
 import shutil
@@ -45,7 +45,7 @@ def files(folder: Path) -> dict[str, str]:
 
 
 def stamps(folder: Path, pattern: str) -> dict[Path, int]:
-    """When each of these pieces was written."""
+    """When each file of the pattern was last written, in ns."""
     return {path: path.stat().st_mtime_ns for path in folder.glob(pattern)}
 
 
@@ -60,7 +60,7 @@ def model(store: TokenStore) -> Path:
 
 
 def counting(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[object]:
-    """What a function of a module is called with from now on."""
+    """The arguments of each later call of `module.name`."""
     plain: Callable[..., Any] = getattr(module, name)
     calls: list[object] = []
 
@@ -92,7 +92,7 @@ def seeded_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_killed_prepare_counts_as_none_and_begins_anew(
     last: str, reference_folder: Path, seeded_folder: Path, tmp_path: Path
 ) -> None:
-    """Also in a folder that was prepared otherwise before."""
+    """Also in a folder that was prepared with another seed before."""
     out = shutil.copytree(seeded_folder, tmp_path / "out")
     again = ("prepare", "--preset", "smoke", "--out", out)
     kill_before(last, *again)
@@ -153,7 +153,7 @@ def test_a_folder_that_a_kill_left_half_written_is_no_model(model: Path, store: 
 
 
 def test_a_folder_leaves_its_place_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder that is removed file by file is incomplete after a kill."""
+    """It is renamed before its files are removed: a kill meanwhile leaves no incomplete folder."""
 
     def write(folder: Path) -> None:
         (folder / "a").write_text("1")

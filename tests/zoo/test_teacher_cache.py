@@ -1,4 +1,4 @@
-"""What a teacher said is kept, and distils like the teacher."""
+"""A teacher's most probable tokens are cached, and SSMs are distilled from the cache."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,12 +25,12 @@ MIXTURE = (("a", 0.5), ("b", 0.5))
 
 @pytest.fixture(autouse=True)
 def _float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compared with the teacher itself, digit by digit."""
+    """Without autocast the cache can be compared with the teacher exactly."""
     monkeypatch.setattr(teacher_cache, "autocast", lambda _: nullcontext())
 
 
 def model(seed: int) -> Any:
-    """Of large embeddings, so that no two tokens are as probable."""
+    """With large embeddings, so that no two tokens are equally probable."""
     result = new_model(PRESETS["smoke"].models[1], PRESETS["smoke"], VOCABULARY, seed).eval()
     with torch.no_grad():
         result.get_input_embeddings().weight.mul_(10)
@@ -51,8 +51,8 @@ class Counted(nn.Module):
 
 @pytest.fixture
 def rows() -> dict[str, np.ndarray]:
-    """Two blocks and a part of one, and less than one; no padding, behind which all tokens are as
-    probable."""
+    """`a` has two blocks and a part of one, `b` less than one. No token 0: it is padding, after
+    which all tokens are equally probable."""
     noise = np.random.default_rng(0)
     sizes = {"a": (2 * BLOCK + 3) * LENGTH + 5, "b": 4 * LENGTH + 1}
     return {
@@ -94,7 +94,7 @@ def test_the_teacher_reads_each_window_once(rows, remember):
     for batch, before in zip(batches, results, strict=True):
         after = remember(again).top_tokens(batch)
         assert torch.equal(after.ids, before.ids) and torch.equal(after.log_p, before.log_p)
-    assert again.texts == 0, "files tell"
+    assert again.texts == 0, "it is read from files"
 
 
 def test_asked_beforehand_it_needs_no_teacher_and_goes_on_where_it_was_killed(

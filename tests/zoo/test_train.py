@@ -124,7 +124,7 @@ def test_a_run_that_is_begun_anew_begins_its_curve_anew(ticking_run: MakeRun, st
 
 
 def test_an_evaluation_that_was_cut_short_is_made_when_the_run_goes_on(ticking_run, store):
-    """However often it is."""
+    """Also where it is cut short twice."""
     seldom = replace(ONE, schedule=replace(ONE.schedule, checkpoint_seconds=100.0))
     curve = LearningCurve(store.folder / "runs" / SSM.name / "curve.jsonl")
     train_model(SSM, ticking_run(seldom, 40))
@@ -140,7 +140,7 @@ def test_an_evaluation_that_was_cut_short_is_made_when_the_run_goes_on(ticking_r
             patched.setattr(training, "measure", killed)
             train_model(SSM, ticking_run(seldom, 40))
     assert curve.lines() == () and saved_state(store)["owes"]
-    with pytest.raises(Killed):  # a step behind it
+    with pytest.raises(Killed):  # one step after the evaluation
         train_model(SSM, replace(ticking_run(seldom, 40), clock=killing_clock(3)))
     assert curve.lines() == lines[:1] and not saved_state(store)["owes"]
     train_model(SSM, ticking_run(seldom, 40))
