@@ -24,7 +24,7 @@ export function sizes(scale, compact, tight = false, flat = false, least = false
     ...(flat ? { row: least ? 33 : 37 } : {}),
   };
   const scaled = Object.entries({ ...box, ...type }).map(([name, pixels]) => [name, pixels * k]);
-  const [shrunk, loosest] = k > 1.1 ? [Math.max(0.76, 1.12 / k), 1] : [0.78, 0.86];
+  const [shrunk, loosest] = k > 1.1 ? [Math.max(0.76, Math.min(0.86, 1.25 / k)), 1] : [0.78, 0.86];
   const legible = least ? shrunk : compact || k > 1.1 ? loosest : shrunk;
   return { ...Object.fromEntries(scaled), legible, compact, flat, merged };
 }
