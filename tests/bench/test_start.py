@@ -58,7 +58,10 @@ def test_the_application_opens_runs_and_ends(
     if sys.platform.startswith("linux"):  # Linux may take pages back between two looks
         memory = [sample["opened_mb"], *(one["runs_mb"] for one in further)]
         assert all(200 < mb < 4000 for mb in memory)
-    assert messages[0].startswith("opening 1") and messages[-1] == "first runs: 1 of 1 pairs of processes"
+    assert (
+        messages[0].startswith("opening 1")
+        and messages[-1] == "first runs: 1 of 1 pairs of processes"
+    )
     assert [len(one["runs"]) for one in context.results.samples if "process" in one] == [10, 10]
     Start(runs=2, processes=1).measure(make_context(messages.append))
     assert len(context.results.samples) == 5, "what is there is not measured again"

@@ -58,6 +58,15 @@ def test_the_head_says_what_it_is() -> None:
     speedup = Report(html).pictures(Place(0))["figures"]["speedup"]
     ended = Report(html).bases[-1]["figures"]
     assert speedup is None and ended["speedup"] == ended["tokens_per_second"] / 50.0
+    assert not ended["text"] and not ended["verdict"].startswith("The same")
+
+
+def test_it_says_that_plain_decoding_wrote_the_same_text_where_the_log_does() -> None:
+    plain = Baseline(50.0, "other", "plain decoding then", same_text=True)
+    ended = Report(report_html(synthetic_run(8), plain)).bases[-1]
+    assert ended["figures"]["text"] == "same text ✔"
+    assert ended["figures"]["verdict"].startswith("The same ")
+    assert "Identical: " in str(ended["notice"])
 
 
 def test_it_asks_nobody_for_anything_and_weighs_little() -> None:

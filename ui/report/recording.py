@@ -25,9 +25,10 @@ from ui.report.deltas import Delta, delta
 from ui.report.halves import inspector_values, position_values, round_values
 from ui.run.frame import Baseline, Frame
 from ui.run.player import Pace, Player
+from ui.run.proof import Answer, identical
 from ui.run.scrubber import columns_value
 from ui.run.source import MemorySource
-from ui.run.view import STAGES, Detail, RoundView, View
+from ui.run.view import STAGES, Detail, RoundView, View, reduce_all
 from ui.shared.parts import notice_value
 from ui.words.messages import ordinal, run_lines
 
@@ -75,24 +76,30 @@ def record(
     player = Player(source, Pace("step"))
     player.rewind()
     tape = _Tape(baseline, limits or Limits(), player.frame().known_rounds)
+    answer = _answer(events, baseline)
     while True:
-        frame = replace(player.frame(), regret=regret)
+        frame = replace(player.frame(), regret=regret, answer=answer)
         tape.take(frame)
         if on_progress is not None:
             on_progress(len(frame.view.rounds) / max(1, frame.known_rounds))
         if player.at_end:
-            return tape.finish(_first_view(source, baseline))
+            return tape.finish(_first_view(source, baseline, answer))
         player.step(1)
 
 
 BEGINNING = "the events of one run, RunStarted first"
 
 
-def _first_view(source: MemorySource, baseline: Baseline | None) -> Value:
+def _answer(events: Sequence[Event], baseline: Baseline | None) -> Answer | None:
+    """Whether plain decoding wrote the same text; None where the log does not know it."""
+    return identical(reduce_all(events)) if baseline and baseline.same_text else None
+
+
+def _first_view(source: MemorySource, baseline: Baseline | None, answer: Answer | None) -> Value:
     """The first picture: the whole run, and the round that the page shows at its end."""
     player = Player(source)
     player.advance(0.0)
-    frame = player.frame()
+    frame = replace(player.frame(), answer=answer)
     return {"round": frame.selected_round, "notice": _notice(frame, baseline)}
 
 
@@ -219,7 +226,7 @@ def _kept_rounds(tape: _Tape, lines: Sequence[RoundView]) -> tuple[list[int], tu
 
 def _notice(frame: Frame, baseline: Baseline | None) -> Value:
     """The notice above a run, without the settings, which are in the report's head."""
-    return notice_value(run_lines(frame, baseline))
+    return notice_value(run_lines(frame, baseline, frame.answer))
 
 
 def _stage(detail: Detail | None) -> int:
