@@ -105,7 +105,9 @@ def header_now(live: Live, session: TabSession) -> dict[str, Any]:
             *(context.models, state, frame.place, context.offer, scores), context.model_host.ranks
         )
         differs, player = session.form_differs, session.player
-        runs = not differs and player is not None and _is_finished(session, player)
+        # While a run goes on its last event may be in the log, and this is asked for every frame.
+        ended = player if player is not None and player.source.is_done else None
+        runs = not differs and ended is not None and _is_finished(session, ended)
         value = {**chips, **_at_work(context, state), "changed": differs, "preset_runs": runs}
         return session.stamps.on("header", value)
 
