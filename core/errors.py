@@ -1,5 +1,5 @@
-"""The exception tree under SpecScopeError. Every message names the field, its value and what is
-allowed.
+"""The exception tree under SpecScopeError. The message for a value that is not allowed names the
+field, the value and what is allowed (`SpecScopeError.of`).
 """
 
 from __future__ import annotations

@@ -18,10 +18,10 @@ from core.cuda.draft_pass import (
 from core.cuda.kv_view import ModelGroup, TreeLayout, model_group_of
 from core.cuda.staging import HostToDevice, IntArray
 from core.drafters.base import DraftRequest
-from core.drafters.draft_batch import COMPILED_KINDS
+from core.drafters.drafter_weights import needs_likelihoods
+from core.drafters.native_inputs import COMPILED_KINDS
 from core.drafters.ssm import NO_TOKEN, SsmDrafter
 from core.drafters.ssm_state import SsmState
-from core.drafters.weights import needs_likelihoods
 from core.models.graphed import WIDTHS
 from core.models.hf_model import HfModel
 from core.trees.draft import Draft

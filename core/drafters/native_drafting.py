@@ -4,7 +4,7 @@ sequences, from the catch-up pass to the last level, without Python between two 
 The drafts equal those of `SsmDrafter.draft_steps`, except for ties (here the lowest id comes
 first), for tokens whose score is next to 0, and for the scores' digits (float32). It serves
 expansions of the most probable tokens, coupled or not, whose length policy has its limits as
-numbers (`core.drafters.draft_batch`); everything else drafts in lock-step over feeds.
+numbers (`core.drafters.native_inputs`); everything else drafts in lock-step over feeds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from core.drafters.base import DraftRequest
-from core.drafters.draft_batch import (
+from core.drafters.drafter_weights import needs_likelihoods
+from core.drafters.native_inputs import (
     DraftSlot,
     NoiseBuffer,
     can_batch,
@@ -29,7 +30,6 @@ from core.drafters.draft_batch import (
 )
 from core.drafters.ssm import SsmDrafter
 from core.drafters.ssm_state import PendingTrie
-from core.drafters.weights import needs_likelihoods
 from core.errors import EXPECTED_ERRORS, EngineError
 from core.events.parts import Timed
 from core.models.protocol import CACHED

@@ -17,11 +17,11 @@ import torch
 
 from core.drafters.base import DraftRequest
 from core.drafters.calibration import Calibration
+from core.drafters.drafter_weights import needs_likelihoods
 from core.drafters.growth import Growth, absorb_all, new_growth
 from core.drafters.lockstep import Steps, run_steps
 from core.drafters.proposers import Frontier, proposer
 from core.drafters.ssm_state import Feeder, PendingTrie, SsmState
-from core.drafters.weights import needs_likelihoods
 from core.events.parts import Timed
 from core.models.protocol import CACHED, LanguageModel
 from core.sequence import TokenSequence

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from core.drafters.base import DraftRequest
-from core.drafters.lookup import LookupDrafter, LookupState, has_children
+from core.drafters.lookup_base import LookupDrafter, LookupState, has_children
 from core.drafters.text_index import (
     LONGEST_MATCH,
     MATCH_CLASSES,

@@ -23,7 +23,7 @@ from core.drafters.count_table import (
     insert_rows,
     new_table,
 )
-from core.drafters.lookup import LookupDrafter, LookupState
+from core.drafters.lookup_base import LookupDrafter, LookupState
 from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from core.trees.tree import ROOT

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from core.config.mechanisms import implementation_of
 from core.drafters.base import Drafter, DraftRequest
-from core.drafters.lookup import LookupDrafter
+from core.drafters.lookup_base import LookupDrafter
 from core.errors import MODEL_FAULTS, ConfigError, DrafterError, one_line
 from core.events.parts import Timed
 from core.metrics import StatsFold

@@ -17,11 +17,11 @@ from core.config.mechanisms import draft_kind, drafts_together
 from core.drafters import make_drafters
 from core.drafters.ahead import AheadPlan, CancelSignal
 from core.drafters.base import Drafter, DraftRequest, Drafts
-from core.drafters.lookup import LookupDrafter
+from core.drafters.drafter_weights import needs_likelihoods
+from core.drafters.lookup_base import LookupDrafter
 from core.drafters.pooled_drafting import PooledRequest
 from core.drafters.ssm_pool import SsmPool
 from core.drafters.user_drafters import GuardedDrafter
-from core.drafters.weights import needs_likelihoods
 from core.engine.ahead_events import ahead_results
 from core.engine.auditions import AuditionStep
 from core.engine.remote_drafting import PlannedDrafts, RemoteDrafting

@@ -20,12 +20,11 @@ from core.config.mechanisms import is_model_free, length_policy
 from core.config.offload import FASTEST_MBPS
 from core.cuda.device_round import DeviceRound, RoundResult
 from core.drafters import compile_lookups
+from core.drafters.drafter_weights import DrafterWeights, make_weights
 from core.drafters.ssm import PREFILL_CHUNK
 from core.drafters.user_drafters import import_drafters
-from core.drafters.weights import DrafterWeights, make_weights
 from core.engine.admission import prepare
 from core.engine.drafting import Drafting
-from core.engine.idle_time import IdleTime
 from core.engine.overlap import (
     DraftPool,
     DraftThread,
@@ -35,13 +34,14 @@ from core.engine.overlap import (
     pipeline_modes,
     pipeline_switch,
 )
-from core.engine.record import RoundEventBuilder
 from core.engine.remote_drafting import RemoteDrafting
 from core.engine.round import RoundSteps, count_event, run_round
+from core.engine.round_events import RoundEventBuilder
 from core.engine.round_state import ActiveRequest, RoundState, next_round, update_weights
 from core.engine.run_events import run_failed, run_started
 from core.engine.scheduling import EACH, BatchSchedule
 from core.engine.snapshot import ScheduleDecision
+from core.engine.time_between_stages import TimeBetweenStages
 from core.errors import MODEL_FAULTS, ConfigError, EngineBusyError
 from core.events import Event, RunStarted
 from core.events.parts import Timed
@@ -119,7 +119,7 @@ class Engine:
         self._carried_weights: dict[tuple[object, ...], DrafterWeights] = {}
         self._draft_pool = DraftPool()
         self._draft_thread = DraftThread(models.llm.device)
-        self._idle_time = IdleTime()
+        self._time_between_stages = TimeBetweenStages()
         # Ids of admitted runs. While there is one, torch runs on one thread (TorchAlone).
         self._live_ids: set[str] = set()
         self._torch_alone = TorchAlone((models.llm, *models.ssms.values()))
@@ -131,7 +131,7 @@ class Engine:
             models.llm,
             self._drafting,
             self._recorder,
-            self._idle_time,
+            self._time_between_stages,
             self._device_round.fill_target_tokens if self._device_round else None,
             self._schedule,
             self.costs,
@@ -273,15 +273,15 @@ class Engine:
         # None, with nothing changed, for a round that has to run step by step.
         result = device_round.run(batch.states) if device_round else None
         # Not measured in a device round: the host does not wait between its stages.
-        self._idle_time.begin(active, () if result else batch.states, began)
+        self._time_between_stages.begin(active, () if result else batch.states, began)
         if result is not None:
             # With `pipeline=auto` the next round may not be a serial one, so it is not begun.
             yield from self._device_events(result, batch.states, begin_next=not switch.runs)
         else:
             overlapped_work = nullcontext() if serial else self._background_drafting(batch, modes)
             yield from run_round(self._steps, batch, overlapped_work)
-        # After the last event: emitting them is idle time too.
-        self._idle_time.end()
+        # After the last event: the time of emitting them is between stages too.
+        self._time_between_stages.end()
         observe_switch(batch, switch, began)
         schedule.end_round(batch.states)
 

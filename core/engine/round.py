@@ -15,13 +15,13 @@ import torch
 from core.config.mechanisms import length_policy
 from core.engine.ahead_events import ahead_drafts, unused_at_end
 from core.engine.drafting import Drafting
-from core.engine.idle_time import IdleTime
 from core.engine.overlap import RoundBatch
-from core.engine.record import RoundEventBuilder
+from core.engine.round_events import RoundEventBuilder
 from core.engine.round_state import RoundState, round_outcome, update_weights
 from core.engine.routing import embedding_similarity, observe_route
 from core.engine.run_events import run_completed, run_failed
 from core.engine.scheduling import BatchSchedule
+from core.engine.time_between_stages import TimeBetweenStages
 from core.errors import MODEL_FAULTS
 from core.events import Event
 from core.events.parts import Timed
@@ -48,7 +48,7 @@ class RoundSteps:
         llm: LanguageModel,
         drafting: Drafting,
         recorder: RoundEventBuilder,
-        idle_time: IdleTime,
+        time_between_stages: TimeBetweenStages,
         fill_target_tokens: TargetTokensFiller | None,
         schedule: BatchSchedule,
         costs: Costs,
@@ -56,7 +56,7 @@ class RoundSteps:
         self._llm = llm
         self._drafting = drafting
         self._recorder = recorder
-        self._idle_time = idle_time
+        self._time_between_stages = time_between_stages
         self._fill_target_tokens = fill_target_tokens
         self.schedule = schedule
         self._costs = costs
@@ -93,14 +93,15 @@ class RoundSteps:
                 yield run_failed(state.request.sequence, state.error)
 
     def commit(self, states: Sequence[RoundState]) -> Iterator[Event]:
-        """Commits what was accepted in the LLM's KV cache, the drafters and the policies."""
+        """Commits the accepted tokens to the KV cache, the text and the drafters, and reports the
+        round to the length policies and routers."""
         with_verdict = [state for state in states if state.error is None]
         # Before any commit: the votes of one LLM pass are one batch of wins (Minions), and all
         # requests' RoundCompleted show the weights after it.
         update_weights(with_verdict)
-        # Also before any commit: `commit_one` reports the round, idle time included, to the length
-        # policy.
-        self._idle_time.fill()
+        # Also before any commit: `commit_one` reports the round to the length policy, with the time
+        # between stages.
+        self._time_between_stages.fill()
         stream = stream_of(self._llm)
         loads = stream.take_times() if stream else ()
         traffic = rank_traffic(self._llm)

@@ -12,7 +12,7 @@ from core.config.budget import max_draft_depth, node_shares
 from core.config.mechanisms import is_model_free, length_policy, verify_rule
 from core.drafters.ahead import AheadDraftsByName
 from core.drafters.base import Drafter, DraftRequest
-from core.drafters.weights import DrafterWeights, LikelihoodHistory
+from core.drafters.drafter_weights import DrafterWeights, LikelihoodHistory
 from core.errors import MODEL_FAULTS, DrafterError
 from core.events import Ahead, NodeTrip, RankTraffic, Scheduled
 from core.events.parts import Timed
@@ -279,8 +279,7 @@ class RoundState:
         stop = self.choice.stop
         if stop is None or verify_rule(self.speculation.verify).reads_q:
             return None
-        names = [drafter.name for drafter in self.request.drafters]
-        return lambda drafter, depth, chance: stop.keeps(names[drafter], depth, chance)
+        return stop.keeps
 
     @property
     def winner(self) -> str:

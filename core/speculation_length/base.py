@@ -29,11 +29,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class StopLimits:
-    """A Stop's rule for one drafter as numbers, for the native kernel, which cannot call back.
+    """A Stop's rule for one drafter as numbers, for the native kernel and for drafter nodes, which
+    cannot call a Stop.
 
     A node may have children if its score is at least `least`; no child is deeper than `longest`;
-    depth i + 1 is drafted if min(1, sum of the parents' cumulative scores) >= `scores[i]` (None:
-    always).
+    depth i + 1 is drafted if min(1, sum of the parents' cumulative scores) >= `scores[i]`, always
+    where there is no such entry.
     """
 
     least: float = -math.inf
@@ -50,15 +51,15 @@ class Stop(Protocol):
         ...
 
     def continues(self, drafter: str, depth: int, scores: Sequence[float]) -> bool:
-        """Whether a draft goes on with a pass that adds children at `depth` (from 1) to nodes with
-        cumulative `scores`; for depth 1 these are [1.0]."""
+        """Whether a draft is continued by a pass that adds children at `depth` (from 1) to nodes
+        with cumulative `scores`; for depth 1 these are [1.0]."""
         ...
 
     def limits(self, drafter: str) -> StopLimits | None:
-        """The same rule as numbers, valid until the next `observe`; None if it has no such form."""
+        """The rule of `grows` and `continues` as numbers; None if it has no such form."""
         ...
 
-    def keeps(self, drafter: str, depth: int, score: float) -> bool:
+    def keeps(self, score: float) -> bool:
         """Whether a drafted node of this cumulative score is worth verifying; its parent must be
         kept too. Not called under `mss` and `traversal`, where no drawn node may be dropped."""
         ...
@@ -85,11 +86,11 @@ class Choice:
 class DraftOutcome:
     """Cost and result of one drafter's draft.
 
-    `ms`: of the whole draft, `start_ms` of it for the catch-up pass and the wire; `steps`: model
-    passes after the catch-up. `depths`: of all drafted nodes, of which `num_verified` were
-    verified. `path`: the draft's nodes along the committed text. `credit`: accepted tokens that no
-    drafter before this one (in the run's order) proposed. `was_ahead`: begun during the last
-    verification, so `ms` and `steps` are those of a part of the draft.
+    `ms`: of the whole draft, `start_ms` of it for the catch-up pass and for messages to and from a
+    drafter node; `steps`: model passes after the catch-up. `depths`: of all drafted nodes, of which
+    `num_verified` were verified. `path`: the draft's nodes along the committed text. `credit`:
+    accepted tokens that no drafter before this one (in the run's order) proposed. `was_ahead`:
+    begun during the last verification, so `ms` and `steps` are without the part that was made then.
     """
 
     ms: float
@@ -110,13 +111,14 @@ class DraftOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RoundOutcome:
-    """Cost and result of one round. `length`: the chosen length, or less near the text's end.
+    """Cost and result of one round. `length`: as chosen, within the scheduler's grant; a length
+    that the policy found is also cut to the node budget and the text's end.
 
-    `num_tokens`: committed tokens (accepted and the LLM's own, before a stop cuts them).
-    `num_nodes`: verified nodes, `widths` of them at each depth from 1, in `verify_ms` (the LLM's
-    pass) after `context` cached tokens. `hidden_ms`: drafting time during a pass over other
-    requests. `round_ms`: all stages, plus the idle time between them for a lone request, minus
-    `hidden_ms`. `num_in_pass`: requests that shared the LLM's pass.
+    `num_tokens`: accepted tokens and the LLM's own, before EOS, a stop string or the limit cuts
+    them. `num_nodes`: verified nodes; `widths`: their number at each depth from 1. `verify_ms`: of
+    the LLM's pass, after `context` cached tokens. `hidden_ms`: drafting time during a pass over
+    other requests. `round_ms`: all stages except drafting for the next round, plus the time between
+    them for a lone request, minus `hidden_ms`. `num_in_pass`: requests that shared the LLM's pass.
     """
 
     length: int

@@ -1,7 +1,7 @@
 """`confidence`: a draft ends after the first token whose score is below a threshold (as in
 transformers' assisted generation, with its threshold of 0.4).
 
-`speculation_length` bounds the draft, so that against `fixed` only the stopping differs.
+`speculation_length` bounds the draft, so that it differs from `fixed` in the stopping alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ __all__ = ["Confidence", "explain"]
 
 
 class Confidence:
-    """See LengthPolicy; learns nothing. `costs` is unused: all policies are made alike."""
+    """See LengthPolicy; learns nothing. `costs` is unused: all policies are made with the same
+    arguments."""
 
     def __init__(self, config: SpeculationConfig, costs: Costs | None = None) -> None:
         length, threshold = config.speculation_length, config.confidence_threshold

@@ -11,7 +11,8 @@ __all__ = ["Fixed", "explain"]
 
 
 class Fixed:
-    """See LengthPolicy; learns nothing. `costs` is unused: all policies are made alike."""
+    """See LengthPolicy; learns nothing. `costs` is unused: all policies are made with the same
+    arguments."""
 
     def __init__(self, config: SpeculationConfig, costs: Costs | None = None) -> None:
         self._choice = Choice(config.speculation_length)

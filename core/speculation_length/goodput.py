@@ -1,10 +1,10 @@
-"""`goodput`: one SSM drafts, each draft for as long as its score pays.
+"""`goodput`: each draft takes as many steps as are expected to pay for their time, down to none.
 
-Four parts: an audition picks the SSM once the text has a few tokens, until then the first SSM
-drafts; a stop rule ends each draft (`StopRule`); nodes not worth verifying are dropped; a drafter
-that falls behind plain decoding is switched off, then probed ever more rarely. `RoundCosts` has the
-times of rounds and the price of a millisecond in tokens. Scores are calibrated: each drafter fits
-its temperature online.
+One SSM drafts: the first, until the text has a few tokens and an audition picks one. Under a vote,
+a pool, fused drafts or a router several do. Model-free drafters draft, too. A stop rule ends each
+draft (`StopRule`); nodes not worth verifying are dropped; a drafter that falls behind plain
+decoding is switched off, then probed ever more rarely. `RoundCosts` has the times of rounds and the
+price of a millisecond in tokens. Scores are calibrated: each drafter fits its temperature online.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Goodput:
             self._choice = None
 
     def use_drafters(self, names: Sequence[str]) -> None:
-        """See RoutedPolicy. The group's rate and balance stay: routing is to improve the drafts."""
+        """See RoutedPolicy. The group keeps its rate and balance, whatever the router chooses."""
         for group in self._groups[:1]:
             own_names = tuple(
                 name for name in group.members if name in names or is_model_free(name)
@@ -131,7 +131,8 @@ class Goodput:
         if not on:
             self._round_costs.restart_price()
         before, most = self._length, self._longest(on)
-        # Estimates reach further, but a draft is at most DEEPER than recently verified trees.
+        # Estimates are for all lengths, but a draft is at most DEEPER steps deeper than recently
+        # verified trees.
         self._length = length = min(most, self._deepest + DEEPER)
         # Decays by one level a plan; each round with drafts raises it to its tree's depth.
         self._deepest = max(0, self._deepest - 1)
@@ -166,7 +167,8 @@ class Goodput:
         return StopRule(limits, price * self._round_costs.node_ms)
 
     def _longest(self, groups: Sequence[_DrafterGroup]) -> int:
-        """The longest draft that the node budget allows; 0 where nothing drafts."""
+        """The longest draft that the node budget and `max_speculation_length` allow; 0 without
+        groups."""
         names = [name for group in groups for name in group.names]
         return max_draft_depth(self._config, names, self._config.max_speculation_length)
 
@@ -192,7 +194,8 @@ class Goodput:
             text += f"a second step takes {costs[0] / price:.2f} ms, a token {1 / price:.2f} ms, "
             text += f"so a draft goes on while its score is at least {score:.2f}"
         else:
-            text += "the node budget allows one step"
+            at_limit = self._config.max_speculation_length == 1
+            text += f"{'max_speculation_length' if at_limit else 'the node budget'} allows one step"
         text, self._notice = text + self._notice, ""
         return text if self._probe is None else f"{text}; {self._probe.label} is tried again"
 
@@ -205,7 +208,7 @@ class Goodput:
         self._age += 1
         if choice.length or outcome.drafts:
             self._observe_drafts(outcome)
-            # The first plans of a run last 1, 1, 2 and 4 rounds, later ones ROUNDS_PER_PLAN.
+            # The first plans of a run last 1, 1, 2, 4 and 6 rounds, later ones ROUNDS_PER_PLAN.
             over = self._age >= min(ROUNDS_PER_PLAN, self._round_costs.num_rounds / 2)
         else:
             labels = tuple(group.label for group in self._groups)
@@ -250,7 +253,7 @@ class Goodput:
         -MAX_DEFICIT."""
         if group is self._probe:
             depth = max((max(draft.depths, default=0) for draft in own), default=0)
-            # A probe succeeds if all of its draft was accepted.
+            # A probe succeeds if the accepted path is as deep as its draft.
             success = 0 < depth <= max((draft.accepted_depth for draft in own), default=0)
             probe_ms = rounds * self._round_costs.plain_ms
             self._backoffs.record_probe(group.label, probe_ms, success=success)

@@ -1,8 +1,8 @@
 """Why a draft under `goodput` is as long as it is, from recorded numbers: the worth of one more
 token against its time, and the longest draft that the plan allowed.
 
-The rules are those of core/speculation_length/goodput.py and stop_rule.py. A claim is made only
-where the recorded numbers bear it out: an audition may have replaced the recorded plan.
+The rules are those of core/speculation_length/goodput.py and stop_rule.py. A reason is given only
+where it agrees with the recorded numbers: an audition may have replaced the recorded plan.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ def _end_words(history: LengthHistory, draft: DraftRecord) -> str:
         return ""
     # For a chain with the acceptance rate r the estimates expect 1 + r tokens at length 1.
     rate = estimates[1].tokens - 1
-    right = rate * min(1.0, _chance(draft, depth))
-    worth, cost = right * float(token_ms[1]), estimates[depth + 1].ms - estimates[depth].ms
+    chance = rate * min(1.0, _chance(draft, depth))
+    worth, cost = chance * float(token_ms[1]), estimates[depth + 1].ms - estimates[depth].ms
     # The recorded plan would have gone on: an audition may have replaced it.
     if worth >= cost:
         return ""
     return (
-        f": token {depth + 1} would be right with a chance of {100 * right:.1f} %, worth "
+        f": token {depth + 1} would be right with a chance of {100 * chance:.1f} %, worth "
         f"{worth:.2f} ms at {token_ms[1]} ms a token, and would cost {cost:.2f} ms"
     )
 
 
 def _chance(draft: DraftRecord, depth: int) -> float:
-    """P(some node of that depth is accepted), by the draft's own scores."""
+    """P(some node of that depth is accepted), by the draft's own scores. May exceed 1."""
     chances: list[float] = []
     for parent, score in zip(draft.parents, draft.scores, strict=True):
         chances.append(score * (chances[parent] if parent >= 0 else 1.0))

@@ -1,8 +1,8 @@
-"""What the events recorded of a run's lengths until one round: the facts from which a length
+"""What the events recorded of a run's lengths up to one round: the facts from which a length
 policy explains that round's length.
 
 Each policy has a function `explain(LengthHistory) -> str`, named in its record
-(core/config/mechanisms): sentences with recorded numbers only. Here is what they share.
+(core/config/mechanisms): sentences with recorded numbers only. This module has what they share.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PastRound(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LengthHistory:
-    """`rounds`: all until the one to explain, which is the last; `drafts`: of that one;
+    """`rounds`: all up to the one to explain, which is the last; `drafts`: of that one;
     `speculation`: the fields of the run's SpeculationConfig."""
 
     rounds: Sequence[PastRound]
@@ -59,7 +59,7 @@ class LengthHistory:
 
     @property
     def changed_at(self) -> int:
-        """The index of the round since which the length is what it is; 0 if it never changed."""
+        """The index of the first of the last rounds that have one length; 0 if it never changed."""
         index = len(self.rounds) - 1
         while index and self.rounds[index - 1].length == self.now.length:
             index -= 1
@@ -111,7 +111,7 @@ class LengthHistory:
 
 
 def round_name(one: PastRound) -> str:
-    """A round as the page counts them: `round 1` is the first."""
+    """A round's name, counted from 1 as on the page."""
     return f"round {one.number + 1}"
 
 

@@ -21,7 +21,7 @@ DraftOutcomes = Mapping[str, DraftOutcome]
 
 # Nodes of a tree, assumed before the first was verified.
 USUAL_NODES = 4
-# If other work hides this share of the drafting, all of it counts as hidden.
+# If an LLM pass over other requests hides this share of the drafting, all of it counts as hidden.
 HIDDEN = 0.95
 
 
@@ -42,7 +42,7 @@ class RoundCosts:
 
     @property
     def num_rounds(self) -> float:
-        """The number of rounds with drafts in the averages, at most their horizon."""
+        """About the number of rounds in the averages of tokens and time, at most their horizon."""
         return self._rounds.weight
 
     def verify_ms(self, nodes: int) -> float:
@@ -127,13 +127,13 @@ class RoundCosts:
     def measure(
         self, outcome: RoundOutcome, drafts: DraftOutcomes, probe_names: Collection[str]
     ) -> None:
-        """Records the times of the LLM's pass, of each draft, and of the overhead between them.
-        `probe_names`: drafters tried again after a wait."""
+        """Records the times of the LLM's pass and of each draft, and the rest of the round's time
+        as overhead. `probe_names`: drafters tried again after a wait."""
         costs, self._context = self._costs, outcome.context
         drafted_ms = sum(draft.ms for draft in drafts.values())
         # `round_ms` excludes the hidden part of the drafting, the drafts' `ms` include it.
-        between_ms = outcome.round_ms + outcome.hidden_ms - outcome.verify_ms - drafted_ms
-        costs.overhead[bool(drafts)].add(between_ms)
+        overhead_ms = outcome.round_ms + outcome.hidden_ms - outcome.verify_ms - drafted_ms
+        costs.overhead[bool(drafts)].add(overhead_ms)
         # During another request's pass a further step is free as long as that pass lasts; of a
         # draft begun ahead the part done early is free.
         if 0 < HIDDEN * drafted_ms <= outcome.hidden_ms:

@@ -31,7 +31,7 @@ def step_limits(rate: float, costs: Sequence[float], longest: int) -> StopLimits
 
 class StopRule:
     """See Stop. `limits` by drafter, `default` for all others. `min_score`: the time of verifying
-    one more node, in committed tokens; a node at least as likely to be accepted is verified.
+    one more node, in committed tokens; a node whose cumulative score is at least that is verified.
 
     Lossless under `mss` and `traversal`: whether a step is run depends on earlier rounds and on the
     scores of tokens that are drawn already, never on what the step would draw. `keeps` reads the
@@ -65,9 +65,9 @@ class StopRule:
         return min(1.0, sum(scores)) >= limits.scores[depth - 1]
 
     def limits(self, drafter: str) -> StopLimits:
-        """One drafter's limits as numbers, for the native kernel, which cannot call `continues`."""
+        """See Stop."""
         return self._limits.get(drafter, self._default)
 
-    def keeps(self, drafter: str, depth: int, score: float) -> bool:
+    def keeps(self, score: float) -> bool:
         """Whether a node's cumulative score, P(it is accepted), is at least `min_score`."""
         return score >= self._min_score

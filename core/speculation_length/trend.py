@@ -51,7 +51,7 @@ class Trend:
         return self._choice
 
     def observe(self, outcome: RoundOutcome) -> None:
-        """Verifications of drafts made with another length are ignored (decision threshold)."""
+        """Counts the verification, unless its draft was made with another length."""
         # A scheduler's grant, or the text's end, may have shortened the draft.
         if outcome.length != self._choice.length:
             return
@@ -120,6 +120,6 @@ def explain(history: LengthHistory) -> str:
 
 
 def _is_most(history: LengthHistory) -> bool:
-    """Whether the policy would go on to a longer draft if one were allowed."""
+    """Whether the policy would have chosen a longer draft if one were allowed."""
     end = f"); {history.now.length} is the most"
     return any(one.length_reason.endswith(end) for one in history.rounds[:-1])

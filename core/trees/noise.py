@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 Key = tuple[object, ...]
-"""("draft", root position, drafter, ranks down to the node, try), or ("accept", root position,
+"""("draft", root position, drafter, ranks down to the node, attempt), or ("accept", root position,
 `Draws` down to the parent, attempt), or ("final", root position, `Draws` down to the node). A round
 begins at a root position of its own, so no key recurs within a run."""
 
@@ -131,8 +131,8 @@ def gumbel_rows(
     not depend on `size`."""
     if torch.device(device).type != "cpu":
         return gumbel_vectors(torch.tensor([to_int64(base) for base in bases], device=device), size)
-    # Same values as gumbel_vectors, in a quarter of the time: NumPy has unsigned integers and works
-    # in place (4,096 tokens: 127 us, and 23 as one of four rows).
+    # Same values as gumbel_vectors, in less time: NumPy has unsigned integers and works in place
+    # (on one thread, 4,096 tokens: one row in 51 us instead of 91, four in 139 instead of 203).
     x = np.arange(1, size + 1, dtype=np.uint64) * np.uint64(GOLDEN)
     x = x + np.array(bases, np.uint64)[:, None]
     scratch = np.empty_like(x)

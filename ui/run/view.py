@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from core.drafters.weights import SLOWEST_MEAN
+from core.drafters.drafter_weights import SLOWEST_MEAN
 from core.events import (
     Ahead,
     Combined,

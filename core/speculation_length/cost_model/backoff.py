@@ -22,7 +22,8 @@ MAX_FAILED_RUNS = 3
 
 @dataclass
 class Backoff:
-    """A drafter that is switched off: `rounds_waited` rounds of the `interval` to a probe."""
+    """A drafter that is switched off: `interval` rounds to its next probe, of which `rounds_waited`
+    are over."""
 
     interval: int = FIRST_INTERVAL
     rounds_waited: int = 0
@@ -33,7 +34,7 @@ class Backoff:
         return self.rounds_waited >= self.interval
 
     def record_failure(self) -> None:
-        """A probe failed: doubles the interval to the next one."""
+        """A probe failed: doubles the interval to the next one, up to MAX_INTERVAL."""
         self.interval, self.rounds_waited = min(2 * self.interval, MAX_INTERVAL), 0
 
 
@@ -64,11 +65,11 @@ class RunBackoffs:
         return self._own.get(name) or self._shared.disabled_for_all_runs[name]
 
     def switch_off(self, name: str) -> None:
-        """The drafter's first probe is due after FIRST_INTERVAL rounds; a drafter that a concurrent
-        run has switched off for all runs keeps its wait."""
+        """Switches a drafter off: for this run, for all runs if it did not pay in MAX_FAILED_RUNS
+        runs in a row. Its first probe is due after FIRST_INTERVAL rounds; where a concurrent run
+        has switched it off for all runs, its interval stays."""
         failed_runs = self._shared.failed_runs.get(name, 0) + 1
         self._shared.failed_runs[name] = failed_runs
-        # Before that it is switched off for this run only: another text may suit it.
         is_for_all = failed_runs >= MAX_FAILED_RUNS
         backoffs = self._shared.disabled_for_all_runs if is_for_all else self._own
         backoffs.setdefault(name, Backoff())
@@ -92,8 +93,8 @@ class RunBackoffs:
         return self[name].is_over and backoffs.probe_ms + cost_ms <= SHARE * backoffs.decode_ms
 
     def record_probe(self, name: str, cost_ms: float, *, success: bool) -> None:
-        """The result of a probe: on a success it drafts again, else it waits twice as long, unless
-        a concurrent run has switched it on meanwhile."""
+        """The result of a probe: on a success the drafter drafts again, else its interval doubles,
+        unless a concurrent run has switched it on meanwhile."""
         self._shared.probe_ms += cost_ms
         if success:
             self._own.pop(name, None)

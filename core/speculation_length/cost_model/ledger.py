@@ -1,7 +1,8 @@
 """Costs: the times that an engine has measured in all its runs, kept until the engine ends.
 
-Written by the length policy `goodput` and, for routed requests with another policy, by the engine;
-read by the length policies, by routers, and by the engine for node budgets.
+Written by the length policy `goodput` and by the engine: the times of auditions, and those of
+rounds if a router reads them and the policy is another one. Read by length policies, routers and
+schedulers, and by the engine for node budgets.
 """
 
 from __future__ import annotations
@@ -42,14 +43,15 @@ class DraftCosts:
     @property
     def step_ms(self) -> float:
         """Cost of a further depth, scaled by the change of the start since a step was last timed;
-        before the first one, that of a start, which is also one model pass."""
+        until a step was timed, that of a start, which is also one model pass."""
         if self.step.value is None:
             return self.start.get()
         change = self.start.get() / self._start_at_step if self._start_at_step > 0 else 1.0
         return self.step.value * change
 
     def add(self, start_ms: float, rest_ms: float, steps: int, *, late: bool) -> None:
-        """One draft: its catch-up, and `steps` further model passes in `rest_ms`."""
+        """One draft: its catch-up in `start_ms`, and `steps` further model passes in `rest_ms`.
+        `late`: the drafter had not drafted for long."""
         # A draft of one pass has no step: the time after the catch-up belongs to the start.
         (self.late if late else self.start).add(start_ms if steps else start_ms + rest_ms)
         if steps:
@@ -58,7 +60,8 @@ class DraftCosts:
 
 
 class Costs:
-    """One per engine. The verification table is measured on first use, unless given.
+    """One per engine, or one for several engines over the same models. The verification table is
+    measured on first use, unless given.
 
     `overhead`: a round's milliseconds outside the models, plain (False) and with drafts (True).
     """

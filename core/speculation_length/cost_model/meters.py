@@ -8,20 +8,20 @@ from collections import deque
 
 __all__ = ["TINY_MS", "Average", "LinearFit", "Meter"]
 
-# Timings in the median: up to two outliers of five do not move it.
+# Timings in the median: it is no outlier if at most two of the five are.
 WINDOW = 5
 # Weight of a new median in the moving average.
 RATE = 0.3
-# An average is of about so many last values.
+# An Average covers about this many of the last values.
 HORIZON = 32.0
 TINY_MS = 1e-6
 """Replaces 0 in a division."""
 
 
 class Meter:
-    """A cost in milliseconds from noisy timings: the least of the first five, then a moving average
-    of the medians of the last five, so that no single outlier moves it and a lasting change is
-    followed within some ten timings."""
+    """A cost in milliseconds from noisy timings: the least of the first five; from the sixth on a
+    moving average of the medians of the last five, so that a single outlier does not count and a
+    lasting change is followed within some ten timings."""
 
     def __init__(self) -> None:
         self.value: float | None = None
@@ -71,7 +71,7 @@ class Average:
 
 class LinearFit:
     """Least squares of y against x >= 0 over about the last `horizon` points; never falling, and
-    never steeper than a line through the origin. `mean`: of y."""
+    never steeper than a line through the origin. `mean`: the Average of y."""
 
     def __init__(self, horizon: float = HORIZON) -> None:
         self._x, self.mean, self._product = (Average(horizon) for _ in range(3))

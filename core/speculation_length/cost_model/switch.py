@@ -14,8 +14,8 @@ from core.speculation_length.cost_model.meters import TINY_MS, Average, LinearFi
 
 __all__ = ["Switch"]
 
-# Rounds of a trial: it ends after SHORT if clearly worse, and goes on to LONG while it looks better
-# but may be noise.
+# Rounds of a trial: before TRIAL it ends only if it is certainly slower, at SHORT at the earliest;
+# from TRIAL on it continues, to LONG at most, while it looks faster but that may be noise.
 SHORT, TRIAL, LONG = 3, 6, 24
 # A trial wins if its time is below MAX_RATIO of the baseline and below the baseline by
 # STANDARD_ERRORS standard errors. If a trial of the switch on is undecided after LONG rounds, the
@@ -29,9 +29,9 @@ OUTLIER = 3.0
 
 
 class Switch:
-    """Off at first. Now and then the other setting is tried, for TRIAL to LONG rounds, and kept if
-    its rounds are significantly shorter. Off is also kept if its rounds are shorter by MAX_RATIO
-    after LONG rounds, significantly or not.
+    """Off at first. Now and then the other setting is tried, for SHORT to LONG rounds, and kept if
+    its rounds are significantly shorter. Off is also kept if after LONG rounds their time is below
+    MAX_RATIO of the baseline, significantly or not.
 
     After a lost trial the next one follows in FIRST_WAIT rounds, then in twice as many, up to
     MAX_WAIT. An undecided trial does not change this interval; a win sets it back to FIRST_WAIT.
@@ -66,19 +66,19 @@ class Switch:
 
     def _judge(self) -> tuple[float, float] | None:
         # Log ratios: a round of twice the time and one of half cancel out.
-        trial = statistics.fmean(self._baseline.log_ratio(*one) for one in self._trial)
+        mean = statistics.fmean(self._baseline.log_ratio(*one) for one in self._trial)
         count = len(self._trial)
-        last = count == LONG and not self.on
+        at_end_of_off = count == LONG and not self.on
         # See the class: a trial of off need not be significant at its end.
-        doubt = 0.0 if last else STANDARD_ERRORS * self._baseline.deviation(count)
+        doubt = 0.0 if at_end_of_off else STANDARD_ERRORS * self._baseline.deviation(count)
         # Until TRIAL rounds a trial is lost only if it is slower beyond doubt, then also if it is
         # not faster by MAX_RATIO.
-        is_faster = trial < min(math.log(MAX_RATIO), -doubt)
-        is_slower = trial >= math.log(MAX_RATIO) if count >= TRIAL else trial > doubt
+        is_faster = mean < min(math.log(MAX_RATIO), -doubt)
+        is_slower = mean >= math.log(MAX_RATIO) if count >= TRIAL else mean > doubt
         if count < SHORT or not (is_faster and count >= TRIAL or is_slower or count == LONG):
             return None
         baseline = self._baseline.typical_ms([steps for _, steps in self._trial])
-        trial_ms, baseline_ms = round(baseline * math.exp(trial), 3), round(baseline, 3)
+        trial_ms, baseline_ms = round(baseline * math.exp(mean), 3), round(baseline, 3)
         on_and_off_ms = (trial_ms, baseline_ms) if self.on else (baseline_ms, trial_ms)
         self._settle(is_faster)
         return on_and_off_ms

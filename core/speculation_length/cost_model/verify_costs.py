@@ -22,11 +22,11 @@ AFFORDABLE = 1.5
 REPEATS = 5
 # Cached tokens; cut to a quarter and a half of a short context.
 CONTEXTS = (64, 512)
-# Once a sweep over all sizes has taken PATIENCE_S, it ends at the first size that takes more than
-# HOPELESS x t(0): to pay, such passes would have to commit more than HOPELESS tokens each on
-# average. The repeated sweeps may take as long together; there is at least one.
-PATIENCE_S = 2.0
-HOPELESS = 6.0
+# Once a sweep over all sizes has taken SWEEP_LIMIT_S, it ends at the first size that takes more
+# than MAX_SLOWDOWN x t(0): to pay, such passes would have to commit more than MAX_SLOWDOWN tokens
+# each on average. The repeated sweeps may take as long together; there is at least one.
+SWEEP_LIMIT_S = 2.0
+MAX_SLOWDOWN = 6.0
 # With streamed layers a pass takes seconds, about equally long up to many nodes: a few sizes are
 # timed once, instead of 54 passes before the first token.
 STREAMED_COUNTS, SLOW_S = (0, 16, 64), 0.5
@@ -111,20 +111,19 @@ def _measure_context(llm: LanguageModel, context: int) -> dict[int, float]:
             return _sweep(llm, row, few, math.inf)
         start = time.perf_counter()
         # The first sweep warms caches and the allocator: only its sizes are used, not its times.
-        warm_up = _sweep(llm, row, counts, PATIENCE_S)
-        repeats = min(REPEATS, max(1, int(PATIENCE_S / (time.perf_counter() - start))))
+        warm_up = _sweep(llm, row, counts, SWEEP_LIMIT_S)
+        repeats = min(REPEATS, max(1, int(SWEEP_LIMIT_S / (time.perf_counter() - start))))
         times = [_sweep(llm, row, list(warm_up), math.inf) for _ in range(repeats)]
     finally:
         llm.close_row(row)
     return {n: min(sweep[n] for sweep in times) for n in warm_up}
 
 
-def _sweep(
-    llm: LanguageModel, row: int, counts: Sequence[int], patience_s: float
-) -> dict[int, float]:
-    """Milliseconds of one pass of each size; after `patience_s` it ends at a hopeless size."""
+def _sweep(llm: LanguageModel, row: int, counts: Sequence[int], limit_s: float) -> dict[int, float]:
+    """Milliseconds of one pass of each size; after `limit_s` seconds it ends at the first size that
+    takes more than MAX_SLOWDOWN x t(0)."""
     pass_ms: dict[int, float] = {}
-    began = time.perf_counter()
+    sweep_start = time.perf_counter()
     for n in counts:
         start = time.perf_counter()
         # The copy to the host is part of every round and waits for the device.
@@ -133,6 +132,6 @@ def _sweep(
         pass_ms[n] = (end - start) * 1000
         # Forgets the nodes: every pass of a sweep has the same context.
         llm.commit(row, [])
-        if end - began > patience_s and pass_ms[n] > HOPELESS * pass_ms[0]:
+        if end - sweep_start > limit_s and pass_ms[n] > MAX_SLOWDOWN * pass_ms[0]:
             break
     return pass_ms

@@ -39,7 +39,8 @@ def combine(
     vote_weights: VoteWeights | None = None,
     keep: KeepNode | None = None,
 ) -> CombinedTree:
-    """The tree that the named rule makes of drafts, by drafter index in drafter order."""
+    """The tree that the named rule makes of `drafts`, by drafter index in the run's order of
+    drafters. `keep`: see `select`."""
     return select(*merge_and_select(rule, drafts, vote_weights or VoteWeights()), keep)
 
 

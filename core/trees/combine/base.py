@@ -25,8 +25,8 @@ __all__ = [
     "select",
 ]
 
-KeepNode = Callable[[int, int, float], bool]
-"""(drafter index, depth, that drafter's cumulative score) -> is the node worth verifying?"""
+KeepNode = Callable[[float], bool]
+"""A drafter's cumulative score of a node -> whether the node is worth verifying."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,8 @@ def node_chances(trie: MergedTree, nodes: Sequence[int]) -> list[float]:
 
 
 def select(trie: MergedTree, selection: Selection, keep: KeepNode | None = None) -> CombinedTree:
-    """The selected part of the trie, without nodes that `keep` rejects."""
+    """The selected part of the trie, without nodes that `keep` rejects for all their drafters, and
+    without the descendants of these."""
     nodes = selection.nodes if keep is None else _worth_verifying(trie, selection.nodes, keep)
     node_weights = selection.node_weights
     selected = set(nodes)
@@ -163,10 +164,8 @@ def _worth_verifying(trie: MergedTree, nodes: tuple[int, ...], keep: KeepNode) -
     # Parents come first: a node whose parent was rejected is rejected too.
     selected: set[int] = {ROOT}
     for node in nodes:
-        depth = trie.tree.depths[node]
         if trie.tree.parents[node] in selected and any(
-            keep(drafter, depth, trie.cumulative_score(node, drafter))
-            for drafter in trie.drafters(node)
+            keep(trie.cumulative_score(node, drafter)) for drafter in trie.drafters(node)
         ):
             selected.add(node)
     return tuple(node for node in nodes if node in selected)

@@ -16,9 +16,10 @@ def vote(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
     """One drafter's sequence (Minions, arXiv 2402.15678, 3.2).
 
     A node's weight is the sum of the weights of the drafters that proposed it. From the root down
-    the heaviest child is taken; on a tie that of the heavier single drafter, then of the lower
-    index. Weights are compared to DIGITS places, since equal products may differ in their last
-    bits. The Selection's `winner` is the heaviest drafter of the path's last node.
+    the heaviest child is taken; on a tie the one whose heaviest drafter is heavier, then the one
+    whose heaviest drafter has the lower index. Weights are compared to DIGITS places, since equal
+    products may differ in their last bits. The Selection's `winner` is the heaviest drafter of the
+    path's last node.
     """
     node_weights = tuple(
         sum(vote_weights.weights[drafter] for drafter in trie.drafters(node))

@@ -88,12 +88,12 @@ class Verdict:
         """`accepted`, `rejected` (tried and rejected, or a child of the path that was not taken) or
         `not_reached`."""
         accepted = {ROOT, *self.path}
-        trials = {decision.node for decision in self.trials}
+        tried = {decision.node for decision in self.trials}
         return tuple(
             "accepted"
             if i in accepted
             else "rejected"
-            if i in trials or parent in accepted
+            if i in tried or parent in accepted
             else "not_reached"
             for i, parent in enumerate(tree.parents)
         )

@@ -68,22 +68,22 @@ class _Walk:
             return self._decide_node(node, acceptance, draws, None)
         left = acceptance * self._inputs.target.probabilities(node + 1)  # a M of the docstring
         passed_over: set[int] = set()
-        for offer in child_proposals(self._inputs, children):
-            p_token, verdict = float(left[offer.token_id]), None
+        for proposal in child_proposals(self._inputs, children):
+            p_token, verdict = float(left[proposal.token_id]), None
             # A token proposed twice: its branch is decided with the first proposal. The second only
             # takes its q from the rest, see the module's docstring.
-            if offer.child not in passed_over:
-                below = (*draws, (offer.drafter, offer.attempt))
-                verdict = self.branch(offer.child, offer.ratio(p_token), below)
-            passed_over.add(offer.child)
+            if proposal.child not in passed_over:
+                below = (*draws, (proposal.drafter, proposal.attempt))
+                verdict = self.branch(proposal.child, proposal.ratio(p_token), below)
+            passed_over.add(proposal.child)
             decision = TrialResult(
-                offer.child, offer.drafter, p_token, offer.q_token, verdict is not None
+                proposal.child, proposal.drafter, p_token, proposal.q_token, verdict is not None
             )
             self.trials.append(decision)
             if verdict is not None:
-                return replace(verdict, path=(offer.child, *verdict.path))
+                return replace(verdict, path=(proposal.child, *verdict.path))
             # (a', a' M'): the next proposal is tried against what this one left.
-            acceptance, left = _rest(acceptance, left, offer)
+            acceptance, left = _rest(acceptance, left, proposal)
         return self._decide_node(node, acceptance, draws, left)
 
     def _decide_node(
@@ -109,19 +109,19 @@ class _Walk:
 
 
 def _rest(
-    acceptance: float, left: torch.Tensor, offer: ChildProposal
+    acceptance: float, left: torch.Tensor, proposal: ChildProposal
 ) -> tuple[float, torch.Tensor]:
-    """(a', a' M') after the offer's branch was rejected; see the module's docstring.
+    """(a', a' M') after the proposal's branch was rejected; see the module's docstring.
 
-    If q covers all of a M, both become 0 and later offers cannot be accepted. At a = 1 the sum can
-    only vanish by rounding; then both stay.
+    If q covers all of a M, both become 0 and later proposals cannot be accepted. At a = 1 the sum
+    can only vanish by rounding; then both stay.
     """
-    if offer.q is None:
+    if proposal.q is None:
         rest = left.clone()
-        rest[offer.token_id] = 0.0
+        rest[proposal.token_id] = 0.0
     else:
         # R = max(0, a M - q); S is its sum.
-        rest = (left - offer.q).clamp_(min=0.0)
+        rest = (left - proposal.q).clamp_(min=0.0)
     total = float(rest.sum())
     # Added in this order an acceptance of 1 stays 1 to the last bit.
     chance_of_rest = total + (1.0 - acceptance)

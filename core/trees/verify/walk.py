@@ -78,8 +78,8 @@ def _walk(
     while True:
         target_token = own(node, len(path))
         accepted_node = ROOT
-        # All children are recorded: a greedy walk decides on each at once. The trie has one node a
-        # token, so at most one matches.
+        # All children are recorded: a greedy walk decides on each at once. A node has one
+        # child a token, so at most one matches.
         for child in children[node]:
             matches = tree.token_ids[child] == target_token
             first = tree.proposals[child][0].drafter
@@ -128,13 +128,19 @@ def _try(
     trials: list[TrialResult],
 ) -> tuple[ChildProposal | None, torch.Tensor]:
     """The accepted proposal among `children` (None if none was), and the remaining p."""
-    for offer in child_proposals(inputs, children):
-        p_token = float(p[offer.token_id])
-        key = ("accept", inputs.root_position, draws, offer.attempt)
-        accepted = inputs.noise.coin(offer.ratio(p_token), key)
-        trials.append(TrialResult(offer.child, offer.drafter, p_token, offer.q_token, accepted))
+    for proposal in child_proposals(inputs, children):
+        p_token = float(p[proposal.token_id])
+        key = ("accept", inputs.root_position, draws, proposal.attempt)
+        accepted = inputs.noise.coin(proposal.ratio(p_token), key)
+        trials.append(
+            TrialResult(proposal.child, proposal.drafter, p_token, proposal.q_token, accepted)
+        )
         if accepted:
-            return offer, p
+            return proposal, p
         # p <- norm(max(0, p - q)); a rejection means p < q at the token, so it is not drawn again.
-        p = one_hot_residual(p, offer.token_id) if offer.q is None else residual(p, offer.q)
+        p = (
+            one_hot_residual(p, proposal.token_id)
+            if proposal.q is None
+            else residual(p, proposal.q)
+        )
     return None, p

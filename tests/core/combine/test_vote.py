@@ -157,13 +157,13 @@ def test_a_pools_masses_are_weighted_geometric_means() -> None:
 
 def test_a_node_is_kept_if_it_is_worth_it_for_one_drafter() -> None:
     parts = {0: chain(1, 2, score=0.9), 1: chain(1, 2, score=0.1), 2: chain(3, score=0.1)}
-    result = combine("union", parts, None, lambda drafter, depth, chance: chance > 0.5)
+    result = combine("union", parts, None, lambda score: score > 0.5)
     assert result.tree.token_ids == (1, 2)
     assert result.dropped == ((2, 0),)
 
 
 def test_below_a_dropped_node_nothing_stays() -> None:
-    parts = {0: chain(1, 2, 3)}
-    result = combine("union", parts, None, lambda drafter, depth, chance: depth != 2)
+    parts = {0: chain(1, 2, 3, score=0.5)}
+    result = combine("union", parts, None, lambda score: score != 0.25)
     assert result.tree.token_ids == (1,)
     assert result.dropped == ((0, 1), (0, 2))

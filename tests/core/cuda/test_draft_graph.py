@@ -82,7 +82,7 @@ class Endless:
     def continues(self, drafter: str, depth: int, scores: Sequence[float]) -> bool:
         return True
 
-    def keeps(self, drafter: str, depth: int, score: float) -> bool:
+    def keeps(self, score: float) -> bool:
         return True
 
     def limits(self, drafter: str) -> None:

@@ -194,7 +194,7 @@ def test_other_kinds_go_over_feeds(
 
 
 def test_a_draft_that_takes_much_room_is_made_pass_by_pass(monkeypatch, native_calls):
-    monkeypatch.setattr("core.drafters.draft_batch.MOST_ROWS", 17)
+    monkeypatch.setattr("core.drafters.native_inputs.MOST_ROWS", 17)
     rounds(pools(), COLD, [(2, 1), (2, 1)])
     rounds(pools(), COLD, [(2, 1), (1, 1)])
     assert native_calls == [6] * len(FOLLOWING)

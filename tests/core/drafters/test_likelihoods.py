@@ -11,8 +11,8 @@ import torch
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.drafters import ssm as ssm_module
 from core.drafters.calibration import Calibration
+from core.drafters.drafter_weights import FLOOR, FORGETTING, LikelihoodHistory, LikelihoodWeights
 from core.drafters.ssm_state import SsmState
-from core.drafters.weights import FLOOR, FORGETTING, LikelihoodHistory, LikelihoodWeights
 from core.engine import round as round_module
 from core.engine.round_state import ActiveRequest
 from core.events import Event, RoundCompleted

@@ -16,7 +16,7 @@ import pytest
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.__main__ import main
 from core.drafters.base import DraftRequest
-from core.drafters.lookup import LookupDrafter
+from core.drafters.lookup_base import LookupDrafter
 from core.drafters.user_drafters import check_drafts
 from core.engine.worker import Worker
 from core.errors import ConfigError
@@ -411,7 +411,7 @@ def test_what_nodes_for_may_return(
     returned, reason = RETURNED[name]
     module = f"returns_{list(RETURNED).index(name)}"  # a name of its own: a module is imported once
     (tmp_path / f"{module}.py").write_text(
-        "import numpy as np\nfrom core.drafters.lookup import LookupDrafter\n\n"
+        "import numpy as np\nfrom core.drafters.lookup_base import LookupDrafter\n\n"
         "class Own(LookupDrafter):\n    def nodes_for(self, request):\n"
         f"        t = request.sequence.tokens[-1]\n        return {returned}\n",
         encoding="utf-8",

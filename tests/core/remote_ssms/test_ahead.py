@@ -11,7 +11,7 @@ import pytest
 
 from core import Engine, SamplingParams, SpeculationConfig
 from core.drafters.base import DraftRequest
-from core.drafters.weights import LikelihoodHistory, LikelihoodWeights
+from core.drafters.drafter_weights import LikelihoodHistory, LikelihoodWeights
 from core.errors import ConfigError
 from core.events import Drafted, Event, RoundCompleted
 from core.models.loading.load import LoadedModels

@@ -367,6 +367,12 @@ def test_a_budget_bounds_the_length() -> None:
     assert one.choose().reason.endswith("the node budget allows one step")
 
 
+def test_a_length_limit_of_one_step_is_named_as_the_reason() -> None:
+    config = config_of(CHEAP, speculation_length=1, max_speculation_length=1)
+    reason = Goodput(config, CHEAP.costs()).choose().reason
+    assert reason.endswith("max_speculation_length allows one step")
+
+
 @pytest.mark.parametrize("ms", [0.0, math.nan, math.inf, -1.0])
 def test_times_that_are_none_break_nothing(ms: float) -> None:
     table = VerifyCosts({0: ms, 1: ms, 8: 0.0}, 64)
@@ -375,7 +381,7 @@ def test_times_that_are_none_break_nothing(ms: float) -> None:
         choice = policy.choose()
         if choice.stop is not None:
             choice.stop.continues("a", 2, [math.nan])
-            choice.stop.keeps("a", 1, math.nan)
+            choice.stop.keeps(math.nan)
         count = choice.length
         depths, ones = tuple(range(1, count + 1)), (1,) * count
         draft = DraftOutcome(ms, count, depths, (0,), 1, ms, ms, num_verified=count)
@@ -405,7 +411,7 @@ def test_a_probe_is_carried_through() -> None:
 
 def test_a_node_is_kept_if_its_score_is_worth_its_time() -> None:
     rule = StopRule({}, 0.1)
-    assert rule.keeps("a", 1, 0.11) and not rule.keeps("a", 1, 0.09)
+    assert rule.keeps(0.11) and not rule.keeps(0.09)
     assert rule.grows(0.0)
 
 

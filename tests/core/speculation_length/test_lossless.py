@@ -34,7 +34,7 @@ LIMITS = {f"model-{i}": step_limits(0.9, (0.36, 0.36), 3) for i in range(4)}
 class Fickle(StopRule):
     """The control: it drops drawn tokens by their scores before they are verified."""
 
-    def keeps(self, drafter: str, depth: int, score: float) -> bool:
+    def keeps(self, score: float) -> bool:
         return score > 0.4
 
 
@@ -51,8 +51,8 @@ def use(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> list[bool]:
             answers.append(stop.continues(drafter, depth, scores))
             return answers[-1]
 
-        def keeps(self, drafter: str, depth: int, score: float) -> bool:
-            return stop.keeps(drafter, depth, score)
+        def keeps(self, score: float) -> bool:
+            return stop.keeps(score)
 
         def limits(self, drafter: str) -> StopLimits | None:
             return None

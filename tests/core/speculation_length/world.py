@@ -169,7 +169,7 @@ class World:
         own: Counter[str] = Counter()
         for name, (drafter, scores) in drafts.items():
             for depth, chance in enumerate(_products(scores), 1):
-                if stop and not stop.keeps(name, depth, chance):
+                if stop and not stop.keeps(chance):
                     break
                 wrong = depth > rights[name]
                 source = (drafter.source or name) if wrong else ""

@@ -1,4 +1,4 @@
-"""Idle time between a round's stages, on a made-up clock and as a length policy observes it."""
+"""The time between a round's stages, on a made-up clock and as a length policy observes it."""
 
 import time
 from dataclasses import replace
@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-import core.engine.idle_time
-from core.engine.idle_time import IdleTime
+import core.engine.time_between_stages
 from core.engine.round_state import ActiveRequest, RoundState
+from core.engine.time_between_stages import TimeBetweenStages
 from core.events import Event, RoundCompleted, RunCompleted, RunFailed, Verified
 from core.events.parts import Timed
 from core.speculation_length import RoundOutcome
@@ -29,50 +29,52 @@ def state(
     return SimpleNamespace(request=live, timings=timings, between_ms=-1.0)
 
 
-def measure(idle: IdleTime, state: RoundState, began: float) -> None:
+def measure(between: TimeBetweenStages, state: RoundState, began: float) -> None:
     """One round of a single request, up to its commit."""
-    idle.begin([state.request], [state], began)
-    idle.fill()
+    between.begin([state.request], [state], began)
+    between.fill()
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
     now = SimpleNamespace(s=0.0)
-    monkeypatch.setattr(core.engine.idle_time, "time", SimpleNamespace(perf_counter=lambda: now.s))
+    monkeypatch.setattr(
+        core.engine.time_between_stages, "time", SimpleNamespace(perf_counter=lambda: now.s)
+    )
     return now
 
 
 def test_what_no_stage_takes(clock: Any) -> None:
     one, clock.s = state("a", (10.1, 10.4), (10.3, 10.5), (10.35, 10.4), (10.6, 10.9)), 11.0
-    measure(IdleTime(), one, 10.0)
+    measure(TimeBetweenStages(), one, 10.0)
     assert one.between_ms == pytest.approx(1000 * (1.0 - 0.4 - 0.3))
 
 
 def test_a_drafter_that_reads_the_prompt_is_at_work(clock: Any) -> None:
     one, clock.s = state("a", (10.7, 11.0), reading=(10.1, 10.6)), 11.0
-    measure(IdleTime(), one, 10.0)
+    measure(TimeBetweenStages(), one, 10.0)
     assert one.between_ms == pytest.approx(200.0)
 
 
 def test_a_draft_of_an_earlier_round_covers_nothing_of_this(clock: Any) -> None:
     one, clock.s = state("a", (8.0, 9.9), (10.0, 10.5)), 11.0
-    measure(IdleTime(), one, 10.0)
+    measure(TimeBetweenStages(), one, 10.0)
     assert one.between_ms == pytest.approx(500.0)
 
 
-@pytest.mark.parametrize(("run", "behind"), [("a", 0.25), ("b", 0.0)])
-def test_what_follows_a_commit_counts_in_the_next_round_of_the_same_run(clock, run, behind):
-    gaps, before, after = IdleTime(), state("a", (10.0, 11.0)), state(run, (14.0, 14.5))
+@pytest.mark.parametrize(("run", "after_commit"), [("a", 0.25), ("b", 0.0)])
+def test_what_follows_a_commit_counts_in_the_next_round_of_the_same_run(clock, run, after_commit):
+    between, before, after = TimeBetweenStages(), state("a", (10.0, 11.0)), state(run, (14.0, 14.5))
     clock.s = 11.0
-    measure(gaps, before, 10.0)
+    measure(between, before, 10.0)
     clock.s = 11.25
-    gaps.end()
+    between.end()
     clock.s = 14.6  # between 11.25 and 14 another request was prefilled
-    measure(gaps, after, 14.0)
-    assert after.between_ms == pytest.approx(1000 * (0.1 + behind))
-    gaps.begin((), (), 14.0)
-    gaps.end()
-    measure(gaps, after, 14.0)
+    measure(between, after, 14.0)
+    assert after.between_ms == pytest.approx(1000 * (0.1 + after_commit))
+    between.begin((), (), 14.0)
+    between.end()
+    measure(between, after, 14.0)
     assert after.between_ms == pytest.approx(100.0)
 
 
@@ -110,7 +112,7 @@ def test_a_length_policy_observes_the_time_of_a_slow_reader() -> None:
 
 
 @pytest.mark.parametrize("pipeline", ["off", "across", "ahead"])
-def test_of_several_requests_none_has_a_gap(pipeline: str) -> None:
+def test_with_several_requests_no_time_between_stages_is_measured(pipeline: str) -> None:
     config = replace(TREE, pipeline=pipeline)
     events = list(engine_of(*tables(1)).generate_many([request(config=config) for _ in range(2)]))
     done = next(i for i, one in enumerate(events) if isinstance(one, RunCompleted))

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from core.config import SpeculationConfig
-from core.drafters.weights import (
+from core.drafters.drafter_weights import (
     CORRECTED,
     LikelihoodHistory,
     LikelihoodWeights,

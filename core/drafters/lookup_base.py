@@ -12,7 +12,7 @@ from typing import Generic, TypeVar, cast
 import numpy as np
 
 from core.drafters.base import DraftRequest
-from core.drafters.weights import needs_likelihoods
+from core.drafters.drafter_weights import needs_likelihoods
 from core.events.parts import Timed
 from core.sequence import TokenSequence
 from core.trees.draft import Draft
