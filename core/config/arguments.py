@@ -31,7 +31,8 @@ REWORDED = tuple(
         (r"^argument \S+: (\w+ is .+)", r"\1"),
     )
 )
-"""Patterns of argparse's messages about a value, each with its form as `ConfigError.of` writes."""
+"""Patterns of argparse's messages about a value, each with its replacement in the form of
+`ConfigError.of`."""
 
 
 class Parser(argparse.ArgumentParser):

@@ -40,7 +40,7 @@ def number(
     zero: bool = False,
 ) -> None:
     """A finite number in [low, high], or (low, high] with `low_open`; with `zero` the message
-    allows 0 too (the caller accepts it)."""
+    names 0 as allowed, too: the caller accepts it without this check."""
     allowed = f"a number {'above' if low_open else 'from'} {low:g} to {high:g}"
     allowed = f"0 or {allowed}" if zero else allowed
     if isinstance(value, bool) or not isinstance(value, (int, float)):

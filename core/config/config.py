@@ -146,14 +146,14 @@ class SpeculationConfig:
     names of SSMs, `ngram`, `suffix`, `table`, import paths of user-defined drafters; empty is plain
     decoding. `expansion` <k1,...,km>: a speculation length of s uses its first s entries, padded
     with 1. `max_tree_nodes`: a number, `uncut`, or `auto`: at most 64, and no more than can be
-    verified in the time of 1.5 plain passes (if the length policy weighs times itself: no more than
-    the largest tree that was timed). It is divided among the drafters before drafting, and no
-    combined tree has more nodes.
+    verified in the time of 1.5 plain passes (if the length policy finds the length by measured
+    times: no more than the largest tree that was timed). It is divided among the drafters before
+    drafting, and no combined tree has more nodes.
 
     `combine`: a rule of COMBINE_RULES; `vote_tree` keeps `vote_nodes` nodes. Weighted rules use the
     drafters' `weights`: `paper` (Minions' rewards, by `eta`, within `weight_bounds`) or
     `full_information` (how well each predicts every committed token).
-    `routing`: which SSMs draft in a round: `all` (with `goodput`, the one that it picks), the one
+    `routing`: which SSMs draft in a round: `all` (with `goodput`, those that it picks), the one
     that predicts the prompt best (`audition`), or `routed_drafters` of them, by CoSine's rule
     (`cosine`) or by how well they predict the text relative to their time (`credit`).
     `length`: a policy of LENGTH_POLICIES; with `confidence` a draft stops after a token whose score
@@ -327,7 +327,8 @@ class Request:
     """One text to continue.
 
     `chat` wraps the prompt as a user's message in the LLM's chat template. `prompt_token_ids`, if
-    there are any, take the place of the prompt's tokens: a chat template may write the time.
+    there are any, replace the prompt's tokens, so that a run can be repeated exactly: a chat
+    template may write the time into the prompt.
     """
 
     prompt: str
@@ -364,9 +365,9 @@ class Request:
         return cls(**fields)
 
 
-def recorded_sampling(sampling_fields: Mapping[str, Any]) -> dict[str, Any]:
+def recorded_sampling(request_fields: Mapping[str, Any]) -> dict[str, Any]:
     """The sampling of a recorded request; parameters added after the run have their defaults."""
-    return {**dataclasses.asdict(SamplingParams()), **sampling_fields.get("sampling", {})}
+    return {**dataclasses.asdict(SamplingParams()), **request_fields.get("sampling", {})}
 
 
 def _to_plain(value: Any) -> dict[str, Any]:

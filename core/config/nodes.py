@@ -19,11 +19,12 @@ __all__ = [
     "node_settings",
 ]
 
-# A round sends a message to each node and waits for the slowest one, at most until its deadline.
+# Few: a round sends a message to each node and waits for the slowest one, at most until its
+# deadline.
 MAX_DRAFTER_NODES = 16
 # A name, an IPv4 address or an IPv6 one in brackets; `*`, which ZeroMQ accepts, is refused.
 _ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
-# The end of an error message.
+# The end of an error message: which clusters are allowed.
 CLUSTERS = (
     "auto or HOST:PORT, of a cluster that this machine is part of (no ray://: Ray Client needs "
     "packages beyond requirements-cluster.txt at both ends; run ray start --address=HOST:PORT here)"

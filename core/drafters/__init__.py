@@ -52,9 +52,9 @@ def compile_lookups(sequence: TokenSequence) -> None:
 def resolve_drafters(
     entries: Sequence[str], ssms: Sequence[str], own: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """`all` and `first` replaced by SSM names; with no SSM loaded, `all` by `suffix` and `table`,
-    `first` by `suffix`. Each name once, in order. Raises ConfigError for an unknown name.
-    """
+    """`all` and `first` replaced by SSM names; with no SSM loaded, `all` by `suffix` and `table`
+    (then `ngram` is left out), `first` by `suffix`. Each name once, in order. Raises ConfigError
+    for an unknown name."""
     names: list[str] = []
     every = tuple(ssms) or (SUFFIX, TABLE)
     available = (*ssms, *MODEL_FREE, *own)

@@ -25,7 +25,7 @@ from core.trees.tree import TokenTree
 
 __all__ = ["CancelSignal", "AheadDraft", "AheadDrafting", "AheadPlan", "AheadDraftsByName"]
 
-# More outcomes make every pass slower and add little: the fifth is seldom 3 % probable.
+# More outcomes make every pass slower and add little: the fifth seldom has a probability of 3 %.
 OUTCOMES = 4
 
 
@@ -158,6 +158,7 @@ class AheadDrafting:
                 ssm.begin_ahead(plans)
 
     def _draft_of(self, i: int, name: str) -> AheadDraft:
+        """An SSM's work for the plan of this index; added if there was none."""
         return self.results[i].setdefault(name, AheadDraft())
 
     def _extend_drafts(self, name: str) -> bool:

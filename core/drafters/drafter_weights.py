@@ -1,4 +1,5 @@
-"""Drafter weights, by rule: how much each drafter counts in a vote or a pool.
+"""Drafter weights, by rule: how much each drafter counts in a vote, a pool or a `fused_credit`
+draft.
 
 New for each run, unless `carry_over` is set. Plain numbers, independent of models and trees.
 """
@@ -22,7 +23,7 @@ __all__ = [
     "needs_likelihoods",
 ]
 
-# The number of shares from which on their running mean is exponential.
+# From this number of accepted shares on their running mean is exponential.
 SLOWEST_MEAN = 64
 # The decay of log-likelihoods with each token, so that a weight follows a change of the text.
 FORGETTING = 0.95

@@ -162,9 +162,9 @@ def _step(requests: Sequence[_FusedRequest], stage: str) -> None:
         for member, rows in zip(own, works[name].result or (), strict=name not in errors):
             member.timings.append(timing)
             member.frontier = member.make_frontier(rows)
-    going = [one for one in requests if one.error is None]
-    _propose([member for one in going for member in one.members])
-    for one in going:
+    remaining = [one for one in requests if one.error is None]
+    _propose([member for one in remaining for member in one.members])
+    for one in remaining:
         one.end_step()
 
 

@@ -97,7 +97,7 @@ class StepsRun(Generic[T]):
             self.result = end.value
         except MODEL_FAULTS as error:
             self.error = error
-        # The Python of these steps between two passes is charged to them in full.
+        # The Python code of these steps between two passes is charged to them in full.
         self.charges.append((start, time.perf_counter(), 1.0))
 
 
@@ -123,15 +123,15 @@ def _run_one(model: LanguageModel, steps: Steps[T]) -> StepsRun[T]:
 def run_in_lockstep(works: Mapping[str, tuple[LanguageModel, Steps[T]]]) -> dict[str, StepsRun[T]]:
     """Runs the steps of several models; their n-th passes are one batched call."""
     runs = {name: StepsRun(model, steps) for name, (model, steps) in works.items()}
-    with ExitStack() as leaving:
+    with ExitStack() as cleanup:
         for work in runs.values():
-            leaving.enter_context(closing(work.steps))
+            cleanup.enter_context(closing(work.steps))
             work.advance(None)
-        # Steps that need fewer passes end earlier; then the remaining models are not a whole stack,
-        # and run one by one.
-        while going := [work for work in runs.values() if work.next_feeds is not None]:
-            passes = batched_forward([(work.model, work.next_feeds or ()) for work in going])
-            for work, result in zip(going, passes, strict=True):
+        # Steps that need fewer passes end earlier; then the remaining models are only a part of a
+        # stack, and run one by one.
+        while unfinished := [work for work in runs.values() if work.next_feeds is not None]:
+            passes = batched_forward([(work.model, work.next_feeds or ()) for work in unfinished])
+            for work, result in zip(unfinished, passes, strict=True):
                 work.charges.append((result.start, result.end, 1 / result.num_models))
                 work.advance(result.logits)
     return runs

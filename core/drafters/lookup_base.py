@@ -1,4 +1,5 @@
-"""LookupDrafter: the common part of drafters without a model, whose drafts come as arrays."""
+"""LookupDrafter: the base class of drafters without a model, which give a draft's nodes as rows of
+an array."""
 
 from __future__ import annotations
 
@@ -89,8 +90,8 @@ class LookupDrafter(ABC, Generic[State]):
             start = time.perf_counter()
             nodes = _as_rows(self.nodes_for(request) if request.worth_starting else ())
             timing = Timed(self._name, "draft", start, time.perf_counter())
-            # One call for all columns: a call takes as long as the conversion of a column.
-            token_ids, parents, _, ranks, *lookup = nodes.astype(np.int64).T.tolist()
+            # One call for all columns: the call itself takes as long as converting a column.
+            token_ids, parents, _, ranks, *optional = nodes.astype(np.int64).T.tolist()
             drafts.append(
                 Draft(
                     token_ids=token_ids,
@@ -99,8 +100,8 @@ class LookupDrafter(ABC, Generic[State]):
                     qs=[1.0] * len(nodes),
                     ranks=ranks,
                     timings=(timing,),
-                    contexts=tuple(lookup[0]) if lookup else (),
-                    shares=tuple(nodes[:, 5].tolist()) if lookup else (),
+                    contexts=tuple(optional[0]) if optional else (),
+                    shares=tuple(nodes[:, 5].tolist()) if optional else (),
                 )
             )
         return drafts

@@ -2,9 +2,9 @@
 sequences, from the catch-up pass to the last level, without Python between two passes.
 
 The drafts equal those of `SsmDrafter.draft_steps`, except for ties (here the lowest id comes
-first), for tokens whose score is next to 0, and for the scores' digits (float32). It serves
-expansions of the most probable tokens, coupled or not, whose length policy has its limits as
-numbers (`core.drafters.native_inputs`); everything else drafts in lock-step over feeds.
+first), for tokens whose score is next to 0, and for the scores' last digits (float32). It serves
+expansions of the most probable tokens, coupled or not, whose stop rule has a form as numbers
+(`core.drafters.native_inputs`); everything else drafts in lock-step over feeds.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _starts_from_text(ssm: SsmDrafter, request: DraftRequest) -> bool:
 def native_drafts(slots: Sequence[DraftSlot]) -> list[Draft]:
     """The drafts of one stack's slots, in its members' order. Rows and states end as after
     `SsmDrafter.draft_steps`; errors are raised before any of them has changed."""
-    began = time.perf_counter()
+    start = time.perf_counter()
     models = slots[0].models
     noise = NoiseBuffer()
     # One call for all levels; between two passes it calls `fill_level` for the noise of the next
@@ -123,12 +123,12 @@ def native_drafts(slots: Sequence[DraftSlot]) -> list[Draft]:
     # Checked before `write_back`: lock-step can still serve the requests, and finds which SSM
     # failed.
     if not all(score > 0 for one in drafts for score in one.scores) or any(
-        math.isnan(whole) for one in drafts for *_, whole in one.moments
+        math.isnan(plain_sum) for one in drafts for *_, plain_sum in one.moments
     ):
         raise EngineError("logits are NaN or infinite, or the score of a drafted token is 0")
     # A level ends when the next pass begins: its children are chosen in between.
     ends = [*(begin for begin, _ in outputs.passes[1:]), time.perf_counter()]
-    times = _timings_by_member(drafts, ends, began)
+    times = _timings_by_member(drafts, ends, start)
     # From here on nothing can fail.
     for one in drafts:
         one.write_back()
@@ -138,7 +138,8 @@ def native_drafts(slots: Sequence[DraftSlot]) -> list[Draft]:
 @dataclass(frozen=True, slots=True)
 class _Draft:
     """One draft of the kernel. Parallel lists of its nodes; `fed`: nodes that were fed, in order;
-    `logits` (1 + fed, V) after the root and each fed node, with their utilities and moments."""
+    `logits` (1 + fed, V) after the root and each fed node, with their utilities and moments, see
+    DraftOutputs."""
 
     slot: DraftSlot
     token_ids: list[int]
@@ -201,10 +202,11 @@ class _Draft:
 
 
 def _timings_by_member(
-    drafts: Sequence[_Draft], ends: Sequence[float], began: float
+    drafts: Sequence[_Draft], ends: Sequence[float], start: float
 ) -> dict[int, tuple[Timed, Timed]]:
     """Catch-up and drafting span of each SSM (by member index), to the end of the last pass that it
-    took part in. `ends`: end times of the passes; a pass of n SSMs counts 1/n for each."""
+    took part in. `start`: of the first pass; `ends`: of all passes. A pass of n SSMs counts 1/n for
+    each."""
     passes: dict[int, int] = {}
     for one in drafts:
         member = one.slot.member
@@ -217,11 +219,11 @@ def _timings_by_member(
         drafted = sum((ends[i] - ends[i - 1]) / sharing[i] for i in range(1, count))
         # Two spans a draft are recorded, so the shares of its passes become one: their
         # time-weighted mean.
-        whole = ends[count - 1] - ends[0]
-        share = min(1.0, drafted / whole) if whole > 0 else 1.0
+        span = ends[count - 1] - ends[0]
+        share = min(1.0, drafted / span) if span > 0 else 1.0
         name = one.slot.ssm.name
         timings[member] = (
-            Timed(name, "catch_up", began, ends[0], 1 / len(passes)),
+            Timed(name, "catch_up", start, ends[0], 1 / len(passes)),
             Timed(name, "draft", ends[0], ends[count - 1], share),
         )
     return timings

@@ -175,7 +175,7 @@ class NoiseBuffer:
         self._at: dict[tuple[str, int], int] = {}
         self._levels: dict[int, list[tuple[DraftRequest, int]]] = {}
         self._size = 0
-        self._whole = np.zeros(0)
+        self._array = np.zeros(0)
 
     def offset(self, slot: DraftSlot, level: int) -> int:
         """Offset of the noise of a draft's level; a run's drafts share it at each position."""
@@ -191,11 +191,11 @@ class NoiseBuffer:
 
     def allocate(self) -> np.ndarray:
         """The whole array, uninitialized."""
-        self._whole = np.empty(self._size)
-        return self._whole
+        self._array = np.empty(self._size)
+        return self._array
 
     def fill_level(self, level: int) -> None:
         """Computes the noise of a level, before the kernel chooses its children."""
         for request, at in self._levels.get(level, ()):
             own = request.sequence.noise.gumbel(request.root_position + 1 + level).numpy()
-            self._whole[at : at + len(own)] = own
+            self._array[at : at + len(own)] = own

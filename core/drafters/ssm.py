@@ -279,9 +279,9 @@ class SsmDrafter:
     def catch_up_steps(self, requests: Sequence[DraftRequest]) -> Steps[list[torch.Tensor]]:
         """One pass over the committed tokens that the rows lack, if any; the logits after each
         root, (1, V)."""
-        if behind := [request for request in requests if self.state(request).pending.root is None]:
-            states = [self.state(request) for request in behind]
-            yield from self._read_text(states, [request.sequence for request in behind])
+        if lagging := [request for request in requests if self.state(request).pending.root is None]:
+            states = [self.state(request) for request in lagging]
+            yield from self._read_text(states, [request.sequence for request in lagging])
         return [self.state(request).pending.logits[CACHED][None] for request in requests]
 
     def _read_text(

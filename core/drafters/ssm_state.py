@@ -133,7 +133,7 @@ class SsmState:
         unknown = max(0, first - self.scored_until)
         self.likelihoods += [math.nan] * unknown
         self.scored_until += unknown
-        # These tokens' probabilities came from pending nodes' logits already.
+        # These tokens' probabilities were recorded before, from pending nodes' logits.
         skipped = max(0, self.scored_until - first)
         judged_tokens = tokens[first + skipped : first + logits.shape[0]]
         if not judged_tokens:

@@ -36,11 +36,11 @@ __all__ = ["FOLDS", "TableDrafter", "fold_of"]
 FOLDS = 4
 # Rows of a fold's table, of 64 bytes: 16 MiB.
 NUM_CONTEXTS = 1 << 18
-# The latest texts whose hashes are kept: a text that is written again is not counted again.
+# Number of the latest texts whose hashes are kept: none of these is counted a second time.
 TEXTS = 1024
 # Prior of both `hits` and `predicted`, in tokens.
 PRIOR_TOKENS = 4.0
-# Levels of a draft at most; sizes the scratch for a path.
+# Most levels of a draft; sizes the scratch for a path.
 DEEPEST = 32
 
 

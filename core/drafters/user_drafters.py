@@ -134,13 +134,13 @@ class GuardedDrafter:
     def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
         self._copies[sequence.run_id] = _copy_of(sequence)
         with self._guard(sequence) as (copy,):
-            began = time.perf_counter()
+            start = time.perf_counter()
             timings = self._drafter.open(copy.sequence)
-            return self._checked_timings(timings, began)
+            return self._checked_timings(timings, start)
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         with self._guard(*(request.sequence for request in requests)) as copies:
-            began = time.perf_counter()
+            start = time.perf_counter()
             drafts = self._drafter.draft(
                 [
                     replace(request, sequence=copy.sequence)
@@ -149,7 +149,7 @@ class GuardedDrafter:
             )
             check_drafts(requests, drafts, self._vocab_size)
             for draft in drafts:
-                self._checked_timings(draft.timings, began)
+                self._checked_timings(draft.timings, start)
             return [_plain_copy(draft) for draft in drafts]
 
     def commit(
@@ -201,8 +201,9 @@ class GuardedDrafter:
         except DRAFTER_FAULTS as error:
             raise DrafterError(self._name, error, _place(self._drafter, error)) from error
 
-    def _checked_timings(self, timings: object, began: float) -> tuple[Timed, ...]:
-        """The spans. Raises ValueError if one is not of this drafter, or not within this call."""
+    def _checked_timings(self, timings: object, start: float) -> tuple[Timed, ...]:
+        """The spans. Raises ValueError if one is not of this drafter, or not within the call that
+        began at `start`."""
         end = time.perf_counter()
         if type(timings) is not tuple or not all(type(one) is Timed for one in timings):
             raise ValueError(
@@ -214,7 +215,7 @@ class GuardedDrafter:
                     f"timing has lane {one.lane!r} and name {one.name!r}: lane {self._name!r} and "
                     f"one of {', '.join(STAGES)} are allowed"
                 )
-            if not (began <= one.start <= one.end <= end and 0 < one.share <= 1):
+            if not (start <= one.start <= one.end <= end and 0 < one.share <= 1):
                 raise ValueError(
                     f"timing is {one}: within the call, and a share up to 1, is allowed"
                 )

@@ -19,7 +19,8 @@ __all__ = ["AuditionStep"]
 
 
 class AuditionStep:
-    """`remote`: SSMs on other machines, whose scores arrive with their drafts."""
+    """Runs the auditions of all requests. `remote`: SSMs on other machines, whose scores arrive
+    with their drafts."""
 
     def __init__(self, ssm_pool: SsmPool, costs: Costs, remote: RemoteDrafting | None) -> None:
         self._ssm_pool = ssm_pool

@@ -226,7 +226,7 @@ class Engine:
 
     def warm_up(self, say: Say | None = None) -> Engine:
         """Times the LLM's passes, compiles the lookups and starts the process that renders chat
-        templates, so that the first request does not wait for it. Only before the first request;
+        templates, so that the first request does not wait for these. Only before the first request;
         returns itself. `say`: see `load_models`."""
         if say is not None:
             say("Timing the LLM's passes")
@@ -249,8 +249,8 @@ class Engine:
     def round(self, active: Sequence[ActiveRequest], num_queued: int = 0) -> Iterator[Event]:
         """One round of all active requests, in one LLM pass; see `core.engine.round`. `num_queued`:
         requests in the queue, for the scheduler."""
-        began = time.perf_counter()
-        # Plan: what the requests' modes are, which of them this round verifies, and how far each
+        start = time.perf_counter()
+        # Plan: the requests' pipeline modes, which requests this round verifies, and how far each
         # drafts (`next_round`, called by the pool).
         switch = pipeline_switch(active, self.costs)
         modes = pipeline_modes(active, switch)
@@ -272,8 +272,8 @@ class Engine:
         device_round = self._device_round if serial and not schedule.active else None
         # None, with nothing changed, for a round that has to run step by step.
         result = device_round.run(batch.states) if device_round else None
-        # Not measured in a device round: the host does not wait between its stages.
-        self._time_between_stages.begin(active, () if result else batch.states, began)
+        # Not measured in a device round: its stages run on the device without the host.
+        self._time_between_stages.begin(active, () if result else batch.states, start)
         if result is not None:
             # With `pipeline=auto` the next round may not be a serial one, so it is not begun.
             yield from self._device_events(result, batch.states, begin_next=not switch.runs)
@@ -282,7 +282,7 @@ class Engine:
             yield from run_round(self._steps, batch, overlapped_work)
         # After the last event: the time of emitting them is between stages too.
         self._time_between_stages.end()
-        observe_switch(batch, switch, began)
+        observe_switch(batch, switch, start)
         schedule.end_round(batch.states)
 
     def _device_events(

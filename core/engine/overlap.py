@@ -88,8 +88,8 @@ class DraftPool:
         across = [one for one in requests if modes[one.run_id] == "across"]
         others = [one for one in requests if modes[one.run_id] != "across"]
         # Half of the `across` runs are verified while the other half is drafted (Minions 3.4).
-        batch = (len(across) + 1) // 2 if len(across) > 1 else len(across)
-        ready = [state for one in across if (state := self._states.get(one.run_id))][:batch]
+        size = (len(across) + 1) // 2 if len(across) > 1 else len(across)
+        ready = [state for one in across if (state := self._states.get(one.run_id))][:size]
         # A switch may have changed a run's mode while its draft waited.
         ready += [state for one in others if (state := self._states.get(one.run_id))]
         for state in ready:
@@ -100,9 +100,9 @@ class DraftPool:
         with_draft = {state.request.run_id for state in ready} | self._states.keys()
         without_draft = [one for one in across if one.run_id not in with_draft]
         # Nothing is ready: the first group is drafted before the pass, as in a serial round.
-        first = [] if ready else without_draft[:batch]
-        # The pool has at most one batch: then drafting pauses until the LLM has verified it.
-        room = max(0, batch - len(self._states))
+        first = [] if ready else without_draft[:size]
+        # The pool has at most `size` drafts: then drafting pauses until the LLM has verified some.
+        room = max(0, size - len(self._states))
         next_group = without_draft[len(first) :][:room]
         return RoundBatch(
             tuple(ready),
@@ -217,16 +217,16 @@ def pipeline_modes(requests: Sequence[ActiveRequest], auto: PipelineSwitch) -> d
     return modes
 
 
-def observe_switch(batch: RoundBatch, auto: PipelineSwitch, began: float) -> None:
+def observe_switch(batch: RoundBatch, auto: PipelineSwitch, start: float) -> None:
     """Updates the switch of `pipeline=auto` with a round's milliseconds and drafted steps, each
-    divided by the number of requests; a decision becomes a note of the runs. `began`: the round's
-    start, in seconds."""
+    divided by the number of requests; a decision becomes a note of the runs. `start`: of the round,
+    in seconds of time.perf_counter."""
     states = (*batch.states, *batch.to_draft_during_pass)
     if not auto.runs or not any(state.drafts for state in states):
         return
     # Drafts that were made in an earlier round began before this one.
     spans = [
-        t for state in states for t in state.timings if t.start >= began and t.name != "prefill"
+        t for state in states for t in state.timings if t.start >= start and t.name != "prefill"
     ]
     # The union, not the sum: overlapping work is what is being measured. Prefills are once a run.
     ms = timings_union_ms(spans)

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["PartialAudition", "PlannedDrafts", "RemoteDrafting", "TakesAudition"]
 
 LEAST_WAIT_S, WAIT_PASSES = 1.0, 4.0
-"""A round waits for a drafter node at most LEAST_WAIT_S seconds or the time of WAIT_PASSES rounds
-without drafts, whichever is longer."""
+"""A round waits for a drafter node at most LEAST_WAIT_S seconds or the time of WAIT_PASSES LLM
+passes without drafts, whichever is longer."""
 AUDITIONS = 4
 """Auditions of a run that a drafter node may miss; then the choice is among the SSMs that were
 scored. A node's first deadline is short, and includes reading the prompt."""
@@ -50,7 +50,8 @@ class PartialAudition:
 
 
 class RemoteDrafting:
-    """`plain_ms`: the predicted time of a round without drafts, in milliseconds."""
+    """The drafts of an engine's requests by SSMs on drafter nodes. `plain_ms`: the predicted time
+    of an LLM pass without drafts, in milliseconds."""
 
     def __init__(self, pool: RemotePool, plain_ms: Callable[[], float]) -> None:
         self._pool = pool
@@ -96,7 +97,7 @@ class RemoteDrafting:
                 runs.append(self._remote_run(state, there, audition))
                 self._states.append(state)
         if runs:
-            # Drafts that take longer than some rounds without drafts would not save time.
+            # Drafts that take longer than some LLM passes would not save time.
             self._pool.begin(runs, max(LEAST_WAIT_S, WAIT_PASSES * self._plain_ms() / 1000))
         return here
 
@@ -124,16 +125,16 @@ class RemoteDrafting:
             return requests
         ssms = [one for one in requests if not is_model_free(one.name)]
         places = [self._pool.place_of(one.name) for one in ssms]
-        within = [one for one in requests if is_model_free(one.name)]
+        in_budget = [one for one in requests if is_model_free(one.name)]
         for request, place in zip(ssms, places, strict=True):
             # In proportion to the number of SSMs on that machine.
             budget = request.budget * places.count(place) // len(places)
             # A draft that spends its budget by score, or a fused one, is cut while it is made.
-            free = draft_kind(request.kind).by_score or draft_kind(request.kind).fused
-            shape = request.shape if free else cut_shape(request.shape, budget)
+            cut_later = draft_kind(request.kind).by_score or draft_kind(request.kind).fused
+            shape = request.shape if cut_later else cut_shape(request.shape, budget)
             if budget:
-                within.append(replace(request, budget=budget, shape=shape))
-        return sorted(within, key=lambda one: one.index)
+                in_budget.append(replace(request, budget=budget, shape=shape))
+        return sorted(in_budget, key=lambda one: one.index)
 
     def finish(self) -> None:
         """Waits for the drafter nodes, and fills in their drafts; an SSM that failed there is

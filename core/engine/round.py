@@ -112,11 +112,11 @@ class RoundSteps:
             state.traffic = traffic
             if loads:
                 # The stream also reads between two rounds: that time is cut off.
-                began = min(timing.start for timing in state.timings)
+                round_start = min(timing.start for timing in state.timings)
                 state.loads = [
-                    Timed("layers", "load", max(start, began), end)
+                    Timed("layers", "load", max(start, round_start), end)
                     for start, end in loads
-                    if end > began
+                    if end > round_start
                 ]
             if state.error is None:
                 yield from self.complete_round(state, result)
@@ -200,7 +200,7 @@ class RoundSteps:
             # next root.
             self._llm.commit(request.row, [0, *(node + 1 for node in verdict.path)])
         own_token = () if verdict.own_token_id is None else (verdict.own_token_id,)
-        # 1 + accepted tokens; an accepted end-of-text token has none after it.
+        # The accepted tokens, then the LLM's own, unless they end with an end-of-text token.
         committed = (*(state.tree.token_ids[node] for node in verdict.path), *own_token)
         result = sequence.commit(committed)
         state.num_tokens = len(result.token_ids)

@@ -51,7 +51,7 @@ class RoundEventBuilder:
     def drafted_event(self, state: RoundState) -> Drafted:
         """The drafts, in the round that verifies them: an earlier one may have made them."""
         return Drafted(
-            *_head(state),
+            *_next_event_head(state),
             tuple(self._draft(state, index, draft) for index, draft in state.drafts.items()),
         )
 
@@ -84,7 +84,7 @@ class RoundEventBuilder:
         )
         root = sequence.tokens[state.root_position]
         return Combined(
-            *_head(state),
+            *_next_event_head(state),
             tree.token_ids,
             self.texts(tree.token_ids),
             tree.parents,
@@ -110,7 +110,7 @@ class RoundEventBuilder:
         own = verdict.own_token_id
         own_probability, node_probabilities = _reported_probabilities(state)
         return Verified(
-            *_head(state),
+            *_next_event_head(state),
             rule=sequence.speculation.verify,
             path=verdict.path,
             outcomes=verdict.outcomes(tree),
@@ -174,7 +174,7 @@ class RoundEventBuilder:
         num_accepted = min(len(state.verdict.path), len(result.token_ids))
         num_cut = max(0, state.tree.depth - len(result.token_ids)) if result.finish_reason else 0
         return RoundCompleted(
-            *_head(state),
+            *_next_event_head(state),
             position=state.root_position + 1,
             token_ids=result.token_ids,
             texts=self.texts(result.token_ids),
@@ -203,7 +203,7 @@ class RoundEventBuilder:
         )
 
 
-def _head(state: RoundState) -> tuple[str, int, float, int]:
+def _next_event_head(state: RoundState) -> tuple[str, int, float, int]:
     """The fields that each event of a round begins with. Counts the event: called once for each."""
     sequence = state.request.sequence
     return sequence.run_id, sequence.next_seq(), sequence.ms(), sequence.round

@@ -78,7 +78,8 @@ class ActiveRequest:
     ahead_drafts: AheadDrafts | None = None
     # How far `weights` have observed each drafter's likelihoods of the text's tokens.
     likelihood_history: LikelihoodHistory = field(default_factory=LikelihoodHistory)
-    router: Router | None = None  # chooses among `routed_ssms`; None: all of them draft
+    # Chooses among `routed_ssms`; None: only the length policy and the scheduler choose drafters.
+    router: Router | None = None
     routed_ssms: frozenset[str] = frozenset()
     had_audition: bool = False  # before the first draft; True also if none is needed
     # The scheduler's: its grant, the load of the shared pass, rounds since the request was last
@@ -274,8 +275,8 @@ class RoundState:
 
     @property
     def keep_node(self) -> KeepNode | None:
-        """Which nodes the length policy keeps; None: all. Under rules that read q all are kept: to
-        drop a node after its token was drawn would bias the text."""
+        """Whether the length policy keeps a node, by its score; None: all are kept, as under rules
+        that read q: to drop a node after its token was drawn would bias the text."""
         stop = self.choice.stop
         if stop is None or verify_rule(self.speculation.verify).reads_q:
             return None

@@ -35,7 +35,7 @@ EACH = "each"
 OPENING = ("prefill", "audition")
 # Weight of a request's last tree in the moving average of its trees' widths.
 WIDTH_SHARE = 0.3
-NO_DRAFTS: Mapping[str, RoundState] = MappingProxyType({})
+EMPTY_POOL: Mapping[str, RoundState] = MappingProxyType({})
 
 
 class BatchSchedule:
@@ -49,7 +49,7 @@ class BatchSchedule:
         self._num_queued = self._num_live = self._num_passes = 0
         # The last plan with a decision, and the number of the pass that it was for.
         self._last_decision: tuple[Plan, int] | None = None
-        self._began = 0.0
+        self._start = 0.0  # of the last plan, in seconds of time.perf_counter
         self._num_drafted: dict[str, int] = {}  # tree nodes by run
 
     @property
@@ -59,7 +59,7 @@ class BatchSchedule:
 
     @property
     def decision(self) -> ScheduleDecision | None:
-        """The latest decision; may be read in any thread."""
+        """The latest decision, None before the first; may be read in any thread."""
         if self._last_decision is None:
             return None
         plan, number = self._last_decision
@@ -85,7 +85,7 @@ class BatchSchedule:
         requests: Sequence[ActiveRequest],
         modes: Mapping[str, str],
         num_queued: int,
-        pool_states: Mapping[str, RoundState] = NO_DRAFTS,
+        pool_states: Mapping[str, RoundState] = EMPTY_POOL,
     ) -> tuple[list[ActiveRequest], list[ActiveRequest] | None]:
         """The requests that the next round verifies, and those for which it drafts meanwhile (None:
         not decided here), see Plan. Sets the grant and the load of every request.
@@ -95,7 +95,7 @@ class BatchSchedule:
         """
         if self._scheduler is None:
             return list(requests), None
-        self._began = time.perf_counter()
+        self._start = time.perf_counter()
         self._num_queued, self._num_live = num_queued, len(requests)
         self._plan = self._scheduler.plan(
             [_live_request(one, modes, pool_states.get(one.run_id)) for one in requests],
@@ -188,13 +188,13 @@ class BatchSchedule:
         """Reports the round, measured from the beginning of `plan` on, to the scheduler."""
         if self._scheduler is None or not states:
             return
-        spans = [t for state in states for t in state.timings if t.start >= self._began]
+        spans = [t for state in states for t in state.timings if t.start >= self._start]
         models = [t for t in spans if t.lane not in NOT_DRAFTING]
         llm = [t for t in spans if (t.lane, t.name) == (LLM_LANE, "forward")]
         # Most rounds do not have them, so a prediction of the next round must not contain them.
         opening = [t for t in models if t.name in OPENING]
         # The whole round, the planning and the events included.
-        wall_ms = (time.perf_counter() - self._began) * 1000
+        wall_ms = (time.perf_counter() - self._start) * 1000
         all_drafts = [draft for state in states for draft in state.drafts.values()]
         drafts = [one for draft in all_drafts for one in draft.timings]
         self._scheduler.observe(

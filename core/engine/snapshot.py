@@ -156,9 +156,9 @@ def lanes_of(rounds: Sequence[RoundFacts]) -> tuple[Lane, ...]:
                 for span in spans
                 if part.started_ms + span.end_ms > start
             ]
-    whole = max(end - start, 1e-9)
+    total_ms = max(end - start, 1e-9)
     # The union, not the sum: each request of a batch has a span over the whole pass.
-    return tuple(Lane(name, min(1.0, union_ms(times) / whole)) for name, times in busy.items())
+    return tuple(Lane(name, min(1.0, union_ms(times) / total_ms)) for name, times in busy.items())
 
 
 def _by_model(spans: Iterable[Span]) -> dict[str, list[Span]]:

@@ -23,18 +23,18 @@ class TimeBetweenStages:
 
     def __init__(self) -> None:
         self._state: RoundState | None = None
-        self._began = 0.0
+        self._start = 0.0
         self._run_id = ""
         # Seconds from the last measured round's commit to its last event.
         self._after_commit = 0.0
 
     def begin(
-        self, requests: Sequence[ActiveRequest], states: Sequence[RoundState], began: float
+        self, requests: Sequence[ActiveRequest], states: Sequence[RoundState], start: float
     ) -> None:
-        """A round of `states` began at `began`, in seconds of time.perf_counter; it is measured if
+        """A round of `states` began at `start`, in seconds of time.perf_counter; it is measured if
         one request alone is active and takes part."""
         self._state = states[0] if len(requests) == 1 == len(states) else None
-        self._began = began
+        self._start = start
 
     def fill(self) -> None:
         """Fills in `between_ms`, when all stages but the commit are over."""
@@ -42,8 +42,8 @@ class TimeBetweenStages:
         if state is None:
             return
         request = state.request
-        stages = [one for one in (*request.timings, *state.timings) if one.start >= self._began]
-        between = time.perf_counter() - self._began
+        stages = [one for one in (*request.timings, *state.timings) if one.start >= self._start]
+        between = time.perf_counter() - self._start
         # The union: stages on the drafting thread overlap the LLM's pass.
         between -= union_ms((one.start, one.end) for one in stages)
         after_commit = self._after_commit if request.run_id == self._run_id else 0.0

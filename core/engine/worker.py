@@ -34,7 +34,7 @@ __all__ = ["Run", "Tap", "Worker"]
 IDLE_S = 10.0
 """While there is no request, the connections to drafter nodes are polled at this interval: a node
 that came back is ready for the next request, and the connection events of a node that refuses
-connections do not pile up."""
+connections do not accumulate."""
 Tap = Callable[[Event], None]
 """Called in the worker's thread with each event of a run, before the event can be read. A tap that
 raises is not called again; the run goes on, with the error in `Run.tap_error`."""

@@ -7,7 +7,8 @@ fixed order of `RunStarted.drafters`. Types of fields are defined in core/events
 
 Order within a run: RunStarted, then per round Drafted, Combined, Verified, RoundCompleted (a round
 of plain decoding has all four, with nothing drafted), then one of RunCompleted, RunCancelled,
-RunFailed.
+RunFailed. A run that ends while it waits in the queue has its last event only; in a round that
+fails the rest is missing.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class RunStarted:
     """The request as it will be run: `config` is the whole request, every `auto` resolved.
 
     `asked` is the request as it was given; `created_utc`: ISO 8601; `prompt_texts`: of each prompt
-    token; `models`: all that are loaded, the LLM first; `drafters`: names of those that draft;
+    token; `models`: all that are loaded, the LLM first; `drafters`: names of those that may draft;
     `dtype`, `device`: the LLM's; `versions`: of Python and libraries, by name; `seed`: the given or
     the drawn one; `queue_ms`: the request's time in the queue. `warnings` are sentences for the
     reader (a fallback and its reason, what bfloat16 means). `offload`: how the LLM's layers are
@@ -181,9 +182,10 @@ class RoundCompleted:
     decoded alone, for display; a delta is empty while a UTF-8 character is incomplete. `position`
     is the position of the first new token. `num_accepted` counts the drafted tokens among them,
     `num_cut` levels of the tree beyond the end of the text (EOS, a stop string). `spans`: every
-    stage of the round, drafts included; round 0 also the prefill. `weights`: drafter weights after
-    the round. `temperatures`: each drafter's calibration temperature. `kv_used`: committed tokens
-    in the request's row of the LLM's KV cache; `kv_capacity`: slots that are allocated for a row.
+    stage of the round, drafts included, and prefills (the LLM's before round 0, an SSM's before its
+    first draft). `weights`: drafter weights after the round. `temperatures`: each drafter's
+    calibration temperature. `kv_used`: committed tokens in the request's row of the LLM's KV cache;
+    `kv_capacity`: slots that are allocated for a row.
 
     `speculation_length` is the length chosen for this round's drafts, `next_speculation_length`
     that for the next round's; under a schedule the latter is limited by this round's grant, and the
@@ -197,9 +199,9 @@ class RoundCompleted:
     of drafting ahead, sometimes two for one drafter. `notes`: sentences about what happened (a
     drafter failed, pipelining was switched off).
 
-    `routing`: each SSM of the run, whether it drafted in this round and its score after it, empty
-    where all draft; `routing_reason`: a sentence, why. Spans named `audition` have the time of
-    scoring the other SSMs.
+    `routing`: each SSM of the run, whether it was to draft in this round and its score after it;
+    empty without a router (the length policy may still choose the drafters). `routing_reason`: a
+    sentence, why. Spans named `audition`: a router's scoring of all SSMs during the run.
 
     `scheduled`: the part of this request in its batch; None where each request has its own budget.
 

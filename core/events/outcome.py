@@ -55,7 +55,7 @@ class Outcome:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The sentences of its rounds, each once: an SSM that failed, a drafter node lost."""
+        """The notes of its rounds, each once, such as that an SSM failed."""
         return tuple(self._notes)
 
     @property

@@ -1,7 +1,6 @@
 """The values that events are made of: frozen, slotted, with plain fields.
 
-Numbers of nodes, orders of drafters and times are as core/events/events.py says; other modules
-import these names from `core.events`.
+Nodes are numbered, drafters ordered and times given as core/events/events.py says.
 """
 
 from __future__ import annotations
@@ -36,13 +35,14 @@ ON_NODE = " of node "
 @dataclass(frozen=True, slots=True)
 class Span:
     """The time of a stage, in milliseconds since the run left the queue. `lane` is a drafter's
-    name, `combine`, `llm`, `verify` or `commit`.
+    name, `combine`, `llm`, `verify`, `commit` or `layers`.
 
     `name` is the stage: `draft`, `catch_up`, `combine`, `forward`, `verify`, `commit`, `prefill`;
-    `audition` is scoring the SSMs on the text's last tokens; `ahead`, drafting for the next round
-    during this one's `forward`; `load`, on the lane `layers`, reading an offloaded LLM's layers;
-    `wire`, of an SSM on a drafter node, the transfer of the request and of the drafts. `share`: the
-    part of the time spent on this lane; less than 1 where several SSMs drafted in batched passes.
+    `audition` is scoring an SSM on the text's last tokens (before the run's first draft that is a
+    `prefill`, too); `ahead`, drafting for the next round during this one's `forward`; `load`, on
+    the lane `layers`, reading an offloaded LLM's layers; `wire`, of an SSM on a drafter node, the
+    transfer of the request and of the drafts. `share`: the part of the time that counts for this
+    lane and run; less than 1 where SSMs or requests shared it.
     """
 
     lane: str
@@ -120,9 +120,10 @@ class NodeTrip:
     was not connected, or still busy with an earlier round.
 
     `round_trip_ms`: of an answer in time, from request to drafts; `busy_ms`: the part of it spent
-    drafting. `starts`: how often the node was started, as far as noticed. `plain_ms`: predicted
-    time of a pass without a draft, 0 unknown. From `start_ms` to `end_ms` the engine waited for the
-    node, in the round or (`ahead`) during the LLM's pass before it; both 0 without a request.
+    drafting. `starts`: how often the node was started, as far as the engine noticed. `plain_ms`:
+    predicted time of an LLM pass without a draft; 0: unknown. From `start_ms` to `end_ms` the
+    engine waited for the node, in the round or (`ahead`) during the LLM's pass before it; both 0
+    without a request.
     """
 
     node: str
@@ -316,14 +317,14 @@ class RunStats:
 
     `num_accepted_tokens`: drafted tokens that were emitted. `num_draft_tokens`: sum over rounds of
     the verified tree's depth, less what EOS, a stop string or the limit cut off.
-    `draft_acceptance_rate`: accepted tokens over draft tokens. `mean_acceptance_length`: 1 +
+    `draft_acceptance_rate`: accepted tokens per draft token. `mean_acceptance_length`: 1 +
     accepted tokens a round, the LLM's own token counted in every round. `num_verified_nodes`: sum
     of tree sizes. `acceptance_histogram[j]`: rounds that accepted j.
     `acceptance_rate_per_position[i]`: share of rounds that accepted more than i. `overlap_ratio`:
     time the LLM and a drafter of the run were both busy, whether the LLM's pass was for the run or,
-    with `across`, for other requests, over the LLM's busy time for the run; at most 1.
-    `tokens_per_second`: emitted tokens over the time from the end of the prefill to the end. Times
-    are milliseconds; `ttft_ms` starts when the request leaves the queue.
+    with `across`, for other requests, divided by the LLM's busy time for the run; at most 1.
+    `tokens_per_second`: emitted tokens a second from the end of the prefill to the end. Times are
+    milliseconds; `ttft_ms` starts when the request leaves the queue.
     """
 
     num_new_tokens: int = 0

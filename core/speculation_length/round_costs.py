@@ -22,7 +22,7 @@ DraftOutcomes = Mapping[str, DraftOutcome]
 # Nodes of a tree, assumed before the first was verified.
 USUAL_NODES = 4
 # If an LLM pass over other requests hides this share of the drafting, all of it counts as hidden.
-HIDDEN = 0.95
+HIDDEN_SHARE = 0.95
 
 
 class RoundCosts:
@@ -136,7 +136,7 @@ class RoundCosts:
         costs.overhead[bool(drafts)].add(overhead_ms)
         # During another request's pass a further step is free as long as that pass lasts; of a
         # draft begun ahead the part done early is free.
-        if 0 < HIDDEN * drafted_ms <= outcome.hidden_ms:
+        if 0 < HIDDEN_SHARE * drafted_ms <= outcome.hidden_ms:
             self._exposed_share.add(0.0)
         elif drafts and math.isfinite(drafted_ms):
             saved_ms = sum(self._saved_ms(name, draft) for name, draft in drafts.items())

@@ -264,7 +264,7 @@ def round_times(run: Recorded) -> list[tuple[int, float, float]]:
 
 def stages_ms(completed: RoundCompleted) -> float:
     """A round's time as length policies observe it: its stages without prefill and drafting ahead,
-    and the idle time between them, less drafting hidden behind another request's pass."""
+    and the time between them, less drafting hidden behind another request's pass."""
     own = [s for s in completed.spans if s.name not in ("prefill", "ahead")]
     hidden = sum(entry.saved_ms for entry in completed.ahead if entry.is_certain)
     return sum(s.ms for s in own) - hidden + completed.between_ms

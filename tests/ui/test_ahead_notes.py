@@ -194,7 +194,7 @@ def test_what_can_never_be_drafted_ahead_is_known(combine: str) -> None:
 
 @pytest.mark.parametrize("pipeline", ["off", "ahead", "across"])
 def test_the_measured_time_is_the_one_that_length_rules_learn_from(pipeline: str) -> None:
-    """Stages and idle time between them, added up, less what was hidden: `round_ms` of
+    """Stages and the time between them, added up, less what was hidden: `round_ms` of
     core.engine.round_state.round_outcome."""
     made = synthetic_run(20, seed=5, mechanisms=Mechanisms("union", "goodput", pipeline))
     events = [replace(e, between_ms=1.5) if isinstance(e, RoundCompleted) else e for e in made]

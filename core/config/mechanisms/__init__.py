@@ -6,9 +6,9 @@ and pipeline mode. All else is derived from these records: the allowed names, th
 in its pictures, the guide's tables. A new combine rule or length policy is its own file, a record
 in the registry of its kind (a module of this package), and its test.
 
-`label` is a record's meaning in a menu, which shows the first 33 characters of `name (label)`.
-Those of combine, length, verification and pipeline rules are no longer than that, which
-tests/ui/test_menus.py checks. `meaning` says the same in more words, in docs/guide.md.
+`label` is a record's meaning in a menu, which shows the first 33 characters of `name (label)`: for
+combine, length, verification and pipeline rules all of them, which tests/ui/test_menus.py checks.
+`meaning` says the same in more words, in docs/guide.md.
 `implementation` is `module:name`, imported when first used: configuration never imports torch.
 """
 

@@ -20,10 +20,10 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class RoutingRule:
     """Which SSMs draft in a round. `implementation`: a callable (names, count, time_of_round) ->
-    Router of core.routing, empty where all SSMs draft. `reads_likelihoods`: drafters keep their
-    probabilities of the committed tokens for it. `judges_drafts`: its scores come from
-    the drafts, and change in every round; else from auditions. `score`: the meaning of an SSM's
-    score. `fields`: as in CombineRule."""
+    Router of core.routing; empty: no router. `reads_likelihoods`: drafters keep their probabilities
+    of the committed tokens for it. `judges_drafts`: its scores come from the drafts, and change
+    with every draft; else from auditions. `score`: the meaning of an SSM's score. `fields`: as in
+    CombineRule."""
 
     name: str
     label: str
@@ -58,7 +58,11 @@ class PipelineMode:
 
 ROUTING_RULES: Mapping[str, RoutingRule] = by_name(
     [
-        RoutingRule("all", "every SSM drafts", meaning="every SSM drafts in every round"),
+        RoutingRule(
+            "all",
+            "every SSM drafts",
+            meaning="every SSM drafts; with `length=goodput` those that it picks",
+        ),
         # Chosen once a run; preset `sequence`.
         RoutingRule(
             "audition",

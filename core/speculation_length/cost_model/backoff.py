@@ -15,7 +15,7 @@ __all__ = ["Backoff", "Backoffs", "RunBackoffs"]
 # Rounds to wait for a probe: doubled from FIRST_INTERVAL to MAX_INTERVAL.
 FIRST_INTERVAL, MAX_INTERVAL = 16, 128
 # The share of the decode time that all probes together may take.
-SHARE = 0.01
+MAX_PROBE_SHARE = 0.01
 # Runs in a row in which a drafter did not pay, until it is disabled for all.
 MAX_FAILED_RUNS = 3
 
@@ -87,10 +87,13 @@ class RunBackoffs:
 
     def due(self, name: str, cost_ms: float) -> bool:
         """Whether it may be probed at this predicted cost: its wait is over, and all probes of the
-        engine's runs stay within SHARE of their decode time."""
+        engine's runs stay within MAX_PROBE_SHARE of their decode time."""
         backoffs = self._shared
         # Over all runs of the engine, so that many short runs do not each pay for probes.
-        return self[name].is_over and backoffs.probe_ms + cost_ms <= SHARE * backoffs.decode_ms
+        return (
+            self[name].is_over
+            and backoffs.probe_ms + cost_ms <= MAX_PROBE_SHARE * backoffs.decode_ms
+        )
 
     def record_probe(self, name: str, cost_ms: float, *, success: bool) -> None:
         """The result of a probe: on a success the drafter drafts again, else its interval doubles,
