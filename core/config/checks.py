@@ -93,7 +93,7 @@ def whole_characters(field: str, value: str) -> None:
 
 
 # The largest values allowed: nodes of a tree, steps of a draft, children of a node. They bound the
-# memory of a round, and what a message of a drafter node may hold.
+# memory of a round, and the size of messages to and from drafter nodes.
 MAX_TREE_NODES = 256
 MAX_SPECULATION_LENGTH = 64
 MAX_EXPANSION = 16

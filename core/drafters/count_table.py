@@ -76,6 +76,7 @@ def _find(table: np.ndarray, code: int, length: int) -> int:
 
 @jit
 def _weight(table: np.ndarray, row: int) -> int:
+    """A row's weight: the sum over its candidates."""
     total = 0
     for place in range(CANDIDATES):
         total += table[row, _WEIGHT + place] >> 2

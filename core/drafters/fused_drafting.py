@@ -2,14 +2,15 @@
 for all live requests at once.
 
 At each position every SSM proposes one token after each of its two live branches of a request, its
-own chain and the trunk, in one batched pass. The trunk goes on with the proposal of the highest
-calibrated score (ties: drafter order), which every SSM is fed; what it did not choose stays as side
+own chain and the trunk, in one batched pass. The trunk is continued by the proposal of the highest
+calibrated score (ties: drafter order), which every SSM is fed; the other proposals stay as side
 leaves. The most probable paths of the tree are kept, within the node budget and K (m + 1) nodes
 for m SSMs and K steps.
 
 A fused token was not drawn from one SSM's q, so only `greedy` and `match` are lossless. With
-`fused_credit` (ours) a score is multiplied by the SSM's weight over the highest weight, both for
-the trunk and for the nodes that are kept, so that a confident but wrong SSM wins neither.
+`fused_credit` (not in the paper) a score is multiplied by the ratio of the SSM's weight to the
+highest weight, both for the trunk and for the nodes that are kept: a confident but wrong SSM then
+determines neither.
 """
 
 from __future__ import annotations
@@ -77,11 +78,11 @@ class _FusedRequest:
             if score * member.weight > highest:
                 best, best_score, winner = fused, score, member.request.index
                 highest = score * member.weight
-            # Its own chain goes on from its own proposal, also where the trunk took another one.
+            # Its own chain is continued from its own proposal, also where the trunk took another.
             own, own_score = member.proposed[-1]
             ended = own == ROOT or tree.token_ids[own] in member.request.sequence.eos_ids
             ended = ended or not member.request.grows(own_score)
-            # A chain that has ended stays so: its SSM still proposes after the trunk.
+            # A chain that has ended stays ended: its SSM still proposes after the trunk.
             member.own = None if ended or member.own is None else own
         if best != ROOT:
             tree.trunk.append(best)

@@ -77,7 +77,7 @@ class SsmDrafter:
         return self.feeder.vocab_size
 
     def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
-        # A copy: runs at the same time must not change each other's scores.
+        # A copy: concurrent runs must not change each other's scores.
         calibration = self._carried.copy() if sequence.speculation.carry_over else Calibration()
         row = self.feeder.model.open_row()
         # Registered before anything can fail, so that `close` finds the row.

@@ -38,7 +38,7 @@ __all__ = ["EARLIER_TOKENS", "SuffixDrafter"]
 EARLIER_TOKENS = 1 << 18
 """Tokens of earlier texts that `suffix` keeps."""
 # The weight of a match grows by this factor with each of its tokens, up to BOUND tokens. Doubled,
-# trebled and equal weights brought 2.73, 2.74 and 2.56 tokens per pass (docs/results.md, "Lookup in
+# trebled and equal weights gave 2.73, 2.74 and 2.56 tokens per pass (docs/results.md, "Lookup in
 # texts").
 GROWTH, BOUND = 2.0, 12
 # Most nodes of a tree before its likeliest ones are chosen.

@@ -1,8 +1,8 @@
 """TableDrafter: the likeliest next tokens after the last one to three, by counts over the LLM's
 texts; a tree by best-first search (`count_table`).
 
-The text of each completed run is counted. A family of models may bring counts (`zoo tables`). Costs
-no model pass: 14 to 36 us for a tree of 16 nodes. Proposals are deterministic, so their q is
+The text of each completed run is counted. A family of models may come with counts (`zoo tables`).
+Costs no model pass: 14 to 36 us for a tree of 16 nodes. Proposals are deterministic, so their q is
 one-hot.
 """
 

@@ -105,7 +105,7 @@ def _find_matches(
 ) -> int:
     """Finds the latest positions where the end of `tail`, the last tokens of a text, occurs. Writes
     `ends`, the position of each match's last token, and `lengths` from index `found` on; returns
-    their new number. `skipped`: matches that end in [first, second) are left out."""
+    their new number. Matches that end at the positions [skipped[0], skipped[1]) are left out."""
     capacity, mask, count = index.tokens.shape[0], index.heads.shape[1] - 1, index.written[0]
     size, before = tail.shape[0], found
     for order in range(len(ORDERS)):
@@ -116,7 +116,7 @@ def _find_matches(
             # Below `count - capacity` the ring is overwritten, at this position and all before it.
             if at < 0 or at < count - capacity or found == ends.shape[0]:
                 break
-            # Backwards from the match's end; a bucket may hold other n-grams, too.
+            # Backwards from the match's end; a bucket may have other n-grams, too.
             length = 0
             while (
                 length < min(LONGEST_MATCH, size)

@@ -35,7 +35,7 @@ __all__ = ["GuardedDrafter", "check_drafts", "draft_fault", "import_drafters", "
 DRAFTER_FAULTS = (*MODEL_FAULTS, SystemExit)
 # The stages that its spans may have.
 STAGES = ("prefill", "catch_up", "draft")
-# Ranks, contexts and passes are below this: the log keeps them, and Python's integers may be of
+# Ranks, contexts and passes are below this: the log stores them, and Python's integers may be of
 # any length.
 NUMBER_LIMIT = 1 << 31
 _PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -285,7 +285,7 @@ def draft_fault(request: DraftRequest, draft: Draft, vocab_size: int) -> str:
         return "its lists are not of one length"
     if {len(draft.contexts), len(draft.shares)} - {0, count}:
         return "contexts or shares are not of its length"
-    # Exact types, since the log keeps every draft: JSON cannot hold, for instance, numpy's numbers.
+    # Exact types, since the log stores every draft as JSON, which has no form for numpy's numbers.
     integers = (*draft.token_ids, *draft.parents, *draft.ranks, *draft.contexts, draft.passes)
     if any(type(n) is not int for n in integers):
         return "a token id, parent, rank, context or the number of passes is no int"

@@ -25,7 +25,7 @@ __all__ = ["chat_tokens", "check", "prepare", "refuse_oversized"]
 # If a prompt has more than CHARACTERS_A_TOKEN characters per token of the context, its beginning is
 # tokenized first. Cut off there, it may have up to CUT_TOKENS tokens more than in the whole text.
 CHARACTERS_A_TOKEN, CUT_TOKENS = 8, 64
-# Most characters of a rendered conversation, even if the context could hold more.
+# Most characters of a rendered conversation, even if more would fit into the context.
 MOST_RENDERED = 1 << 26
 
 

@@ -280,7 +280,7 @@ class Drafting:
                 pairs = zip(pool.requests, drafts, strict=True)
                 state.drafts |= {one.index: draft for one, draft in pairs}
                 continue
-            # This round goes on without these drafts; the next one uses the SSMs that are left.
+            # This round continues without these drafts; the next one uses the SSMs that are left.
             for draft_request in pool.failed_requests(drafts):
                 state.request.drop_drafter(draft_request.index, drafts)
         return others

@@ -76,7 +76,7 @@ class Engine:
     rounds are divided among live requests. `drafters`: import paths of user-defined drafters, which
     requests may name. `nodes`: SSMs on other machines, connected
     (`core.remote_ssms.connecting`). `costs`: the measured times of another engine over these
-    models; None: measured anew.
+    models; None: measured by this engine.
     """
 
     def __init__(
@@ -321,7 +321,7 @@ class Engine:
         ahead = [state for state in batch.states if modes[state.request.run_id] == "ahead"]
         if ahead:
             jobs.append(lambda pass_ended: self._drafting.draft_ahead(ahead, pass_ended))
-        # Sent before the pass begins: the round trip to the nodes is hidden behind it.
+        # Sent before the pass begins: the round trip to the nodes takes place during it.
         self._drafting.begin_remote_ahead(ahead)
         with self._draft_thread.run_during(jobs):
             yield

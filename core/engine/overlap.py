@@ -2,7 +2,7 @@
 
 With `pipeline=across` the active requests alternate: while the LLM verifies one group, the drafters
 draft for the next. A drafted request waits in the pool of intermediate results; drafting pauses
-while that pool holds as many requests as the LLM verifies at once. With `pipeline=ahead` the
+while that pool has as many requests as the LLM verifies at once. With `pipeline=ahead` the
 drafters work for the next round of the request that is being verified (`core.engine.drafting`).
 """
 

@@ -259,7 +259,7 @@ def run_round(
 
 @contextmanager
 def _isolate_failure(state: RoundState, states: Sequence[RoundState]) -> Iterator[None]:
-    """An error becomes the state's `error`, and the round goes on for the other states; without
+    """An error becomes the state's `error`, and the round continues for the other states; without
     other states it is raised."""
     try:
         yield

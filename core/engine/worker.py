@@ -37,7 +37,7 @@ that came back is ready for the next request, and the connection events of a nod
 connections do not accumulate."""
 Tap = Callable[[Event], None]
 """Called in the worker's thread with each event of a run, before the event can be read. A tap that
-raises is not called again; the run goes on, with the error in `Run.tap_error`."""
+raises is not called again; the run continues, with the error in `Run.tap_error`."""
 
 
 class Run:
@@ -146,7 +146,7 @@ class Worker:
             self._waiting.append(run)
             if not self._serving:
                 self._serving = True
-                # Started by the first request, and anew by the next one after an unforeseen error.
+                # Started by the first request, and by the next one after an unforeseen error.
                 # A thread, not a process: compiled passes release the GIL.
                 self._thread = threading.Thread(target=self._serve, name="engine", daemon=True)
                 self._thread.start()

@@ -61,13 +61,13 @@ __all__ = [
 class RunStarted:
     """The request as it will be run: `config` is the whole request, every `auto` resolved.
 
-    `asked` is the request as it was given; `created_utc`: ISO 8601; `prompt_texts`: of each prompt
-    token; `models`: all that are loaded, the LLM first; `drafters`: names of those that may draft;
-    `dtype`, `device`: the LLM's; `versions`: of Python and libraries, by name; `seed`: the given or
-    the drawn one; `queue_ms`: the request's time in the queue. `warnings` are sentences for the
-    reader (a fallback and its reason, what bfloat16 means). `offload`: how the LLM's layers are
-    streamed, None where all are in memory. `ranks`: how the LLM is divided among processes, None
-    for one process.
+    `asked` is the request as it was submitted; `created_utc`: ISO 8601; `prompt_texts`: of each
+    prompt token; `models`: all that are loaded, the LLM first; `drafters`: names of those that may
+    draft; `dtype`, `device`: the LLM's; `versions`: of Python and libraries, by name; `seed`: the
+    given or the drawn one; `queue_ms`: the request's time in the queue. `warnings` are sentences
+    for the reader (a fallback and its reason, what bfloat16 means). `offload`: how the LLM's layers
+    are streamed, None where all are in memory. `ranks`: how the LLM is divided among processes,
+    None for one process.
     """
 
     run_id: str

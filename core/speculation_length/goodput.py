@@ -30,8 +30,8 @@ PROBE_LENGTH = 2
 # Rounds that use one plan: making it costs a few hundredths of a round.
 ROUNDS_PER_PLAN = 8
 # In tokens: a drafter is switched off when it is MAX_DEFICIT behind plain decoding, which commits
-# one per round. One round counts for at least MIN_GAIN, since first timings are far too long; the
-# balance is at most MAX_BALANCE, so that a change in the text is noticed soon.
+# one per round. The gain of a round counts as at least MIN_GAIN, since first timings are far too
+# long; the balance is at most MAX_BALANCE, so that a change in the text is noticed soon.
 MAX_DEFICIT, MAX_BALANCE, MIN_GAIN = 4.0, 4.0, -1.5
 # Prior of P(a token is accepted | its parent is), and its weight in tokens.
 RATE, RATE_TOKENS = 0.75, 4
@@ -235,8 +235,8 @@ class Goodput:
             rounds = added_ms / costs.plain_ms
             self._update_balance(group, group.drafts_of(drafts), rounds)
             plain_rounds += rounds
-        idle = tuple(group.label for group in self._groups if not group.drafts_of(drafts))
-        self._backoffs.record_round(outcome.round_ms, idle)
+        not_drafting = tuple(g.label for g in self._groups if not g.drafts_of(drafts))
+        self._backoffs.record_round(outcome.round_ms, not_drafting)
         costs.record(outcome, drafts, plain_rounds)
         if drafts:
             self._deepest = max(self._deepest, len(outcome.widths))

@@ -1,5 +1,5 @@
 """StopRule: ends drafts by limits on their scores and depth; `step_limits`: those of `goodput`,
-under which a draft goes on while its score is worth the time of one more step.
+under which a draft is continued while its score is worth the time of one more step.
 
 After SmartSpec's goodput (arXiv 2406.14066), but decided within the draft, by its scores.
 """

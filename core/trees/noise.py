@@ -35,7 +35,7 @@ begins at a root position of its own, so no key recurs within a run."""
 GOLDEN = 0x9E3779B97F4A7C15
 MIX_1 = 0xBF58476D1CE4E5B9
 MIX_2 = 0x94D049BB133111EB
-# Random bits of a uniform number: all that a float64's mantissa can hold.
+# Random bits of a uniform number: as many as a float64's mantissa has.
 BITS = 53
 # Drafts and their verification read the same few positions; (V,) float64 each. The oldest is
 # dropped first: positions of a text only rise.

@@ -48,7 +48,8 @@ def process_logits(logits: torch.Tensor, sampling: SamplingParams) -> torch.Tens
         return torch.full_like(scores, float("-inf")).scatter_(-1, best, 0.0)
     if not sampling.warps:
         return scores / float(sampling.temperature)  # equals the warper, in a sixth of its time
-    # The warpers are built anew: they are a few attributes, and a cache would be global state.
+    # The warpers are built in each call: they are a few attributes, and a cache would be global
+    # state.
     warpers: list[Any] = [TemperatureLogitsWarper(float(sampling.temperature))]
     if sampling.top_k:
         warpers.append(TopKLogitsWarper(sampling.top_k))

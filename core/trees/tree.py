@@ -57,7 +57,7 @@ class TokenTree:
         return max(self.depths, default=0)
 
     def child_lists(self) -> list[list[int]]:
-        """Children of every node; the last entry (index -1 == ROOT) holds the root's."""
+        """Children of every node; the last entry (index -1 == ROOT) has the root's."""
         # One more than nodes: ROOT is -1, so a root's child is entered in the last list.
         lists: list[list[int]] = [[] for _ in range(len(self) + 1)]
         for i, parent in enumerate(self.parents):

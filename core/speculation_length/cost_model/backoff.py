@@ -78,10 +78,10 @@ class RunBackoffs:
         """The drafter pays: resets its count of failed runs."""
         self._shared.failed_runs.pop(name, None)
 
-    def record_round(self, ms: float, idle: tuple[str, ...]) -> None:
-        """Counts a round of `ms`, in which the drafters `idle` did not draft."""
+    def record_round(self, ms: float, not_drafting: tuple[str, ...]) -> None:
+        """Counts a round of `ms`, and that the drafters `not_drafting` did not draft in it."""
         self._shared.decode_ms += ms
-        for name in idle:
+        for name in not_drafting:
             if name in self:
                 self[name].rounds_waited += 1
 

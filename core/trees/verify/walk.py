@@ -100,7 +100,7 @@ def mss(inputs: VerifyInput) -> Verdict:
     a rejection p <- norm(max(0, p - q)); if none is accepted, draw from the remaining p."""
     children = inputs.tree.child_lists()
     path: list[int] = []
-    # Keys of the noise hold the accepted draws so far, so no two decisions of a round share a key.
+    # Keys of the noise contain the accepted draws, so no two decisions of a round share a key.
     draws: Draws = ()
     trials: list[TrialResult] = []
     node = ROOT
