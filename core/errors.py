@@ -1,5 +1,5 @@
-"""The exception tree under SpecScopeError. Every message names the field, its value and what is
-allowed.
+"""The exception tree under SpecScopeError. The message for a value that is not allowed
+(`SpecScopeError.of`) names the field, its value and what is allowed.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class NodeError(ModelError):
 
 
 class EngineError(SpecScopeError):
-    """The engine was used in a way it cannot serve."""
+    """The engine cannot serve a call, or a round failed a check or in a drafter."""
 
 
 class EngineBusyError(EngineError):
@@ -113,8 +113,8 @@ class EngineClosedError(EngineError):
 
 
 class DrafterError(EngineError):
-    """A drafter failed; `name` says which. Its run goes on without it. `place`: file and line of a
-    user-defined one."""
+    """The drafter `name` failed; its run goes on without it. `place`: file and line of the failure
+    in the code of a user-defined drafter."""
 
     def __init__(self, name: str, cause: BaseException, place: str = "") -> None:
         reason = one_line(f"{type(cause).__name__}: {cause}")
@@ -142,7 +142,7 @@ class CellInterruptedError(StudyError):
     """One measurement of a study was cut short; it has to be repeated."""
 
 
-# Errors that a model, a device, a request or a caller's callback is expected to raise now and then.
+# Errors that may come from a model, a device, a request or a caller's callback.
 EXPECTED_ERRORS = (SpecScopeError, RuntimeError, ValueError, MemoryError)
 # Errors of third-party code: a model's pass, a tokenizer, a chat template. An error in a drafter
 # drops that drafter, and its run goes on; an error in the LLM ends its request, and other requests

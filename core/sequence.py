@@ -92,7 +92,7 @@ class TokenSequence:
         return self._num_events - 1
 
     def spans(self, timings: list[Timed]) -> tuple[Span, ...]:
-        """Timings in process time as spans relative to the start of this run."""
+        """Timings (seconds of time.perf_counter) as spans (ms from the start of this run)."""
         return tuple(
             Span(t.lane, t.name, self.ms(t.start), self.ms(t.end), t.share) for t in timings
         )

@@ -112,8 +112,12 @@ class DraftPass:
             # Absent nodes are fed too, since shapes are fixed; only their descendants see them,
             # which are absent as well.
             logits = self._pad_vocabulary(self._feed(ids, depth, level, start))
-        tokens, probs, before, used = (torch.cat(part, 1) for part in zip(*levels, strict=True))
-        return DraftTensors(tokens, probs, before, used if self.choice.coupled else before, start)
+        tokens, scores, logits, utilities = (
+            torch.cat(part, 1) for part in zip(*levels, strict=True)
+        )
+        if not self.choice.coupled:
+            utilities = logits
+        return DraftTensors(tokens, scores, logits, utilities, start)
 
     def _children(
         self, logits: torch.Tensor, depth: int

@@ -14,7 +14,7 @@ from core.drafters.ahead import AheadDraftsByName
 from core.errors import NodeError
 from core.events import ModelInfo
 from core.events.parts import ON_NODE
-from core.models.loading.stages import Say
+from core.models.loading.progress import Say
 from core.remote_ssms.ahead import AheadRun, ReadyDrafts
 from core.remote_ssms.answers import DraftClock
 from core.remote_ssms.arrivals import NodeArrivals

@@ -11,7 +11,7 @@ from core.config.nodes import NodeSettings
 from core.models.loading.catalog import BUNDLED, vocabulary_hash
 from core.models.loading.load import RESERVED_NAMES, LoadedModels
 from core.models.loading.placing import expand_bundled
-from core.models.loading.stages import Say
+from core.models.loading.progress import Say
 from core.remote_ssms.checking import check_nodes
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from core.plurals import number_of
 from core.scheduling.base import BatchCosts, BatchOutcome, Grant, LiveRequest, Plan
 from core.scheduling.batch_times import BatchTimes
 from core.scheduling.control import SpeculationControl, SpeculationLimit
-from core.words import number_of
 
 __all__ = ["Cosine", "PassGroup", "best_group", "trim_lengths", "trim_to_memory"]
 

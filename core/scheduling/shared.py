@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
+from core.plurals import number_of
 from core.scheduling.base import FREE, BatchOutcome, Grant, LiveRequest, Plan
 from core.scheduling.batch_times import BatchTimes, size_class
 from core.scheduling.guard import PlainGuard
 from core.speculation_length.base import BatchLoad
 from core.speculation_length.cost_model import TINY_MS, Average, Meter
-from core.words import number_of
 
 __all__ = ["Shared", "node_budget"]
 

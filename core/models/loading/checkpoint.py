@@ -88,15 +88,15 @@ def module_without_weights(config: Any) -> Any:
         return kind.from_config(config)
 
 
-def fingerprint_of_files(source: ModelSource, module: Any, whole: Any, dtype: torch.dtype) -> str:
+def fingerprint_of_files(source: ModelSource, module: Any, meta: Any, dtype: torch.dtype) -> str:
     """The fingerprint of the whole model, one weight in memory at a time. `module`: any part of it,
-    for its configuration; `whole`: `module_without_weights`. Empty if the files are not safetensors
+    for its configuration; `meta`: `module_without_weights`. Empty if the files are not safetensors
     or name the weights differently."""
     if not (files := _safetensors_files(source)):
         return ""
     checkpoint, fingerprint = Checkpoint(files, dtype), Fingerprint(module)
     # Files have a tied weight once; the state dict, and so the digest, has each of its names.
-    keys = {name: whole.all_tied_weights_keys.get(name, name) for name in whole.state_dict()}
+    keys = {name: meta.all_tied_weights_keys.get(name, name) for name in meta.state_dict()}
     for name, key in keys.items():
         if key not in checkpoint:
             return ""

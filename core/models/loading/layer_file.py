@@ -3,7 +3,8 @@
 `KEY.layers` holds each layer's matrices in the layout of the pass, padded to whole blocks of 4 KiB,
 so that O_DIRECT reads a layer in one call and without the page cache. `KEY.safetensors` holds norms
 and biases, which stay in memory; its metadata is a record of the layers' size and SHA-256, and a
-SHA-256 of record, norms and biases. KEY is a hash of the weights' files and of the layout.
+SHA-256 of record, norms and biases. KEY is a hash of the weights' files, the configuration and the
+layout.
 """
 
 from __future__ import annotations

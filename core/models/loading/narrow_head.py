@@ -1,5 +1,5 @@
-"""A head over the first token ids only: most of a small model's pass is its head, and BPE token ids
-are in the order of merges, so that the first ones are most of any text.
+"""A head over the first token ids only: most of a small model's pass is its head, and BPE numbers
+tokens in the order of merges, so that most tokens of a text have low ids.
 
 `draft_vocab_size` in config.json is their number. The checkpoint is an ordinary one, which
 transformers loads with its whole head. For a token without a logit the drafter's q is 0, which
@@ -22,8 +22,8 @@ FIELD = "draft_vocab_size"
 
 
 class NarrowHead(nn.Module):
-    """A tied head of the first `size` tokens: a view of the input `embeddings`, which gradients and
-    later changes reach."""
+    """A tied head of the first `size` tokens: a view of the input `embeddings`, so that it follows
+    their changes, and its gradients are theirs."""
 
     bias = None
 

@@ -35,8 +35,8 @@ from core.models.loading.checkpoint import (
 from core.models.loading.fingerprint import Fingerprint, identity_of
 from core.models.loading.gguf_cache import cache_folder, hold_lock, sha256_of
 from core.models.loading.layer_file import FileLayers, pad_to_blocks, read_record, write_layers
+from core.models.loading.progress import Say
 from core.models.loading.reading import info_of, read_module, reading_model
-from core.models.loading.stages import Say
 from core.models.loading.tree_check import broken_weights, checked_model, layer_kinds
 from core.models.machine import format_bytes, trim_heap
 from core.models.protocol import chain

@@ -20,8 +20,8 @@ from core.events.parts import RanksInfo, RankTraffic
 from core.models.hf_model import HfModel
 from core.models.loading.catalog import ModelSource
 from core.models.loading.checkpoint import fingerprint_of_files, module_without_weights
+from core.models.loading.progress import Say
 from core.models.loading.reading import info_of
-from core.models.loading.stages import Say
 from core.models.protocol import Feed
 from core.models.ranks.group import GROUP_TIMEOUT_S, PassTraffic, RankGroup, torch_distributed
 from core.models.ranks.messages import (

@@ -39,7 +39,7 @@ from core.models.loading.tree_check import (
 )
 from core.models.ranks.group import RankGroup, exchange
 from core.models.rows import Batch
-from core.words import number_of
+from core.plurals import number_of
 
 if TYPE_CHECKING:
     from core.models.native.forward import CompiledForward
