@@ -143,10 +143,10 @@ def empty_aligned(entries: int, storage_type: type[Any]) -> Array:
     """An uninitialized array that begins at a cache line: a tile's row across two lines takes six
     times as long to load."""
     size = np.dtype(storage_type).itemsize
-    room = np.empty(entries + LINE // size, storage_type)
+    padded = np.empty(entries + LINE // size, storage_type)
     # Elements to the next cache line.
-    begin = -room.ctypes.data % LINE // size
-    return room[begin : begin + entries]
+    begin = -padded.ctypes.data % LINE // size
+    return padded[begin : begin + entries]
 
 
 def rotation_tables(weights: LeanWeights, positions: int) -> tuple[Array, Array]:

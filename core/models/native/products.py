@@ -81,16 +81,16 @@ def split_bfloat16(x, inputs, parts, to):
     """Rounds x (n, inputs), flat, to bfloat16; with three parts also the remainder, twice, so that
     the parts sum to x. `to` (n, parts, inputs)."""
     for begin in range(0, x.shape[0], inputs):
-        whole, own = x[begin : begin + inputs], to[begin * parts : (begin + inputs) * parts]
-        high, middle, low = own[:inputs], own[inputs : 2 * inputs], own[2 * inputs :]
+        row, split = x[begin : begin + inputs], to[begin * parts : (begin + inputs) * parts]
+        high, middle, low = split[:inputs], split[inputs : 2 * inputs], split[2 * inputs :]
         for i in range(inputs):
             # x = high + middle + low exactly: 3 x 8 bits of mantissa are float32's 24.
-            high[i] = round_like(high, whole[i])
+            high[i] = round_like(high, row[i])
         if parts == 3:
             for i in range(inputs):
-                middle[i] = round_like(middle, whole[i] - as_float32(high[i]))
+                middle[i] = round_like(middle, row[i] - as_float32(high[i]))
             for i in range(inputs):
-                low[i] = round_like(low, whole[i] - as_float32(high[i]) - as_float32(middle[i]))
+                low[i] = round_like(low, row[i] - as_float32(high[i]) - as_float32(middle[i]))
 
 
 @exact
@@ -112,13 +112,13 @@ def multiply_stretch(x, w, y, at, n):
 
 
 @inline
-def next_token_count(left, w):
+def next_token_count(remaining, w):
     """How many of the remaining tokens to multiply next."""
-    if left <= most(w):
-        return left
+    if remaining <= most(w):
+        return remaining
     # Two groups of nearly equal size instead of a full one and a small one.
-    if left <= 2 * most(w):
-        return (left + 1) // 2
+    if remaining <= 2 * most(w):
+        return (remaining + 1) // 2
     return most(w)
 
 
@@ -214,9 +214,10 @@ def _sums(module: Any, count: int, kind: WeightFormat) -> Any:
     # Pointers to the tokens' inputs and outputs; `sums` below has count x wide accumulators.
     rows = [builder.gep(x, [builder.mul(x_step, int64(t))]) for t in range(count)]
     places = [_places(builder, y, builder.mul(y_step, int64(t)), wide) for t in range(count)]
-    fresh, zero = builder.icmp_signed("!=", first, int64(0)), ir.Constant(vector, [0.0] * lanes)
+    overwrites = builder.icmp_signed("!=", first, int64(0))
+    zero = ir.Constant(vector, [0.0] * lanes)
     before = [
-        [builder.select(fresh, zero, builder.load(place, align=4)) for place in row]
+        [builder.select(overwrites, zero, builder.load(place, align=4)) for place in row]
         for row in places
     ]
     loop, end = builder.append_basic_block("loop"), builder.append_basic_block("end")
