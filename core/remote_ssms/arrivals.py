@@ -97,7 +97,8 @@ class NodeArrivals:
             if other is not link and other.process_id == message.process_id:
                 link.mark_lost(f"the same node as {other.address}, name each node once")
                 return
-        # A welcome takes the node hardly any time, so this trip is the first measure of the wire.
+        # A welcome takes the node hardly any time: this round trip is the first measure of the time
+        # in transit.
         link.wire_s = self._transport.now() - link.hello_at
         link.on_welcome(message)
 

@@ -53,7 +53,7 @@ NO_WELCOME = (
     "a connection is there, but no answer came within {:g} s: the node is busy with other engines' "
     "drafts, or is no node"
 )
-# The proxy of a node that has not started yet behaves the same, so this is waited for, too.
+# No error before the time is over: a proxy of a node that has not started yet behaves the same.
 TURNED_AWAY = (
     "what listens there took up no connection within {:g} s: it has another key (--node-key-file "
     "is to be the file it started with), or is no node"
@@ -111,9 +111,9 @@ class RemotePool:
                 reason = NO_WELCOME if first.is_connected else reason
                 raise NodeError.of("node", first.address, reason.format(wait_s))
             if say is not None:
-                perhaps = " (another key?)" if first.handshake_failed else ""
-                perhaps = " (busy?)" if first is silent else perhaps
-                say(f"Waiting for node {first.address}{perhaps}")
+                hint = " (another key?)" if first.handshake_failed else ""
+                hint = " (busy?)" if first is silent else hint
+                say(f"Waiting for node {first.address}{hint}")
             silent = first if first.is_connected else None
             self._arrivals.poll(min(until, now + PROGRESS_S))
         self._name_drafters(other_names)

@@ -54,9 +54,9 @@ def connect_nodes(
         names = _names_of(settings.ssms or (BUNDLED,))
         nodes = place_nodes(settings.cluster, names, settings.key_file)
         addresses, keys = nodes.addresses, nodes.keys
-    vocabulary = vocabulary_hash(models.tokenizer)
+    tokenizer_hash = vocabulary_hash(models.tokenizer)
     transport = ZmqTransport(addresses, keys)
-    pool = RemotePool(transport, addresses, vocabulary, models.llm.vocab_size)
+    pool = RemotePool(transport, addresses, tokenizer_hash, models.llm.vocab_size)
     # If a node does not answer or is refused, no connection stays open.
     with ExitStack() as on_error:
         on_error.callback(pool.close)

@@ -83,7 +83,7 @@ Device = Annotated[str, Meta(max_length=200, pattern=r"^[a-z0-9:]+\Z")]
 Hash = Annotated[str, Meta(min_length=1, max_length=64)]
 TokenIds = Annotated[list[TokenId], Meta(max_length=MOST_TOKENS)]
 Shape = Annotated[list[NumNodes], Meta(max_length=MAX_SPECULATION_LENGTH)]
-# The bounds refuse NaN, too, which satisfies none. They are a little wider than exact: rounding.
+# The bounds refuse NaN, too, which satisfies none. They have a margin for rounding.
 Share = Annotated[float, Meta(ge=0, le=1.001)]
 Probability = Annotated[float, Meta(ge=0, le=1.001)]
 LogProb = Annotated[float, Meta(ge=-1000, le=0.001)]
@@ -181,7 +181,7 @@ class RoundMessage(_Message, tag="round"):
 class AheadRequest(_Message):
     """Drafting ahead for one run. `text`: the tokens that the node may lack; its `drafts` were made
     ahead and are being verified. `token_ids`, `parents`: the tree that the LLM verifies. `drafts`:
-    those to make after it; `room`: tokens that the text has room for."""
+    those to make after it; `room`: how many more tokens the text may get."""
 
     text: RunRequest
     token_ids: Annotated[list[TokenId], Meta(max_length=MAX_TREE_NODES)]
@@ -274,8 +274,8 @@ class Audition(_Message):
 
 
 class RunReply(_Message):
-    """One run's drafts. `length`: tokens of its text that the node now has. `need`: nothing was
-    drafted, since the text before this position is missing; -1: nothing is missing."""
+    """One run's drafts. `length`: tokens of its text that the node now has. `need`: -1, or if text
+    is missing, so that nothing was drafted, the position from which the text is to be sent."""
 
     run: Name
     length: Position

@@ -70,9 +70,9 @@ class ZmqTransport:
 
     def poll(self, until: float) -> list[Arrival]:
         self._open()
-        left_ms = max(0.0, until - self.now()) * 1000
-        # Rounded up: poll's milliseconds are whole, and 0 would spin until the deadline.
-        ready = dict(self._poller.poll(int(left_ms) + (left_ms % 1 > 0)))
+        wait_ms = max(0.0, until - self.now()) * 1000
+        # Rounded up: `poll` takes an integer, and 0 would spin until the deadline.
+        ready = dict(self._poller.poll(int(wait_ms) + (wait_ms % 1 > 0)))
         arrivals: list[Arrival] = []
         # Changes first, so that a link is up when its frames are handled.
         for node, monitor in enumerate(self._monitors):
@@ -166,7 +166,8 @@ def set_limits(socket: zmq.Socket[Any], address: str, queued: int) -> None:
 
 
 def _frames(socket: zmq.Socket[Any]) -> list[bytes]:
-    """All received frames; each part of a multipart message, which no node sends, is one."""
+    """The received frames, at most QUEUED; each part of a multipart message, which no node sends,
+    is one."""
     frames: list[bytes] = []
     with suppress(zmq.Again):
         while len(frames) < QUEUED:

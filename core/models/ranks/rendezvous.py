@@ -129,5 +129,5 @@ def _check_address(*, own: bool) -> None:
 
 
 def device_of_rank(device: torch.device, local_rank: int) -> torch.device:
-    """On a machine with several GPUs each rank has its own."""
+    """The device of a rank: on GPUs the one with the rank's number on its machine."""
     return torch.device("cuda", local_rank) if device.type == "cuda" else device

@@ -122,11 +122,11 @@ def _with_traffic(communicate: Any, group: RankGroup) -> Any:
     else of its argument."""
 
     def timed_call(*args: Any, **options: Any) -> Any:
-        began = time.perf_counter()
+        start = time.perf_counter()
         result = exchange(communicate)(*args, **options)
         tensors = (result, options.get("tensor"), *args)
         num_bytes = next((part.nbytes for part in tensors if isinstance(part, torch.Tensor)), 0)
-        group.count_collective(num_bytes, began)
+        group.count_collective(num_bytes, start)
         return result
 
     return timed_call
@@ -180,9 +180,9 @@ def _local_weights(module: Any, group: RankGroup) -> LeanWeights:
                 _set(part, name, parameter.to_local())
     # transformers does not divide a tied head, nor the heads of some models.
     if is_tied or len(head.weight) == len(embedding.weight):
-        whole = embedding.weight if is_tied else head.weight
-        first, end = outputs_of(len(whole), group.count, group.rank)
-        _set(head, "weight", whole[first:end])
+        undivided = embedding.weight if is_tied else head.weight
+        first, end = outputs_of(len(undivided), group.count, group.rank)
+        _set(head, "weight", undivided[first:end])
     weights = lean_weights(module)
     if weights is None:
         raise UnsupportedModelError(
