@@ -1,6 +1,6 @@
 """Measures studies one at a time, on its own thread.
 
-A study belongs to the store: it goes on when every tab is closed, and any tab can show its
+A study belongs to the store: it continues when every tab is closed, and any tab can show its
 progress. A visitor's run takes precedence: no cell starts during it, and a cell that it interrupts
 is measured again.
 """
@@ -38,8 +38,8 @@ measured."""
 END_TIMEOUT_S = 10.0
 """Seconds that a cancelled run may take to end."""
 MAX_WARMED = 8
-"""The number of configurations, the first ones, that are run for WARMING_TOKENS tokens before the
-first cell."""
+"""Before the first cell so many configurations, the first ones, are run for WARMING_TOKENS tokens
+each; see `Conductor._warm`."""
 WARMING_TOKENS = 8
 
 
@@ -237,12 +237,12 @@ class Conductor:
             self._update(lost=self.progress().lost + 1)
         elif isinstance(event, CellMeasured):
             self._cell_times.add(event.cell, event.seconds)
-            left = cells[cells.index(event.cell) + 1 :]  # measured in order
-            self._update(done=event.done, remaining_s=self._cell_times.seconds_left(left))
+            remaining = cells[cells.index(event.cell) + 1 :]  # measured in order
+            self._update(done=event.done, remaining_s=self._cell_times.seconds_left(remaining))
 
     def _update(self, **changed: Any) -> None:
         with self._lock:
-            # `stop` may have come in between: the study's thread must not undo it.
+            # `stop` may have been called meanwhile: the study's thread must not undo it.
             if self._progress.state == "stopping" and changed.get("state") in (
                 "running",
                 "waiting",
@@ -250,9 +250,9 @@ class Conductor:
                 del changed["state"]
             self._progress = replace(self._progress, **changed)
 
-    def _report_log(self, words: str) -> None:
-        if self.progress().log_error != words:
-            self._update(log_error=words)
+    def _report_log(self, reason: str) -> None:
+        if self.progress().log_error != reason:
+            self._update(log_error=reason)
 
     def _why_models_differ(self, study: Study) -> str:
         """Why the study cannot go on (its models are no longer loaded); empty where it can."""
@@ -299,8 +299,8 @@ class Conductor:
             raise
 
     def _forget_lost(self) -> None:
-        """Deletes the runs of interrupted cells. Called before a cell, not during one, since
-        deleting costs the log's thread some work."""
+        """Deletes the runs of interrupted cells. Called before a cell, not during one, since the
+        log's thread takes CPU time to delete them."""
         while self._lost:
             self._runs.forget(self._lost.pop())
 

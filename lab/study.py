@@ -86,7 +86,8 @@ class Study:
         # Older studies recorded no fingerprint or no device: these parts are not compared.
         pairs = zip(self.models, loaded, strict=False)
         return len(self.models) == len(loaded) and all(
-            own == one or one.startswith(f"{own.removesuffix(')')}, ") for own, one in pairs
+            recorded == now or now.startswith(f"{recorded.removesuffix(')')}, ")
+            for recorded, now in pairs
         )
 
     def __len__(self) -> int:
@@ -123,8 +124,7 @@ class Study:
         return next((one.name for one in self.configurations if one.plain), "")
 
     def base_of(self, name: str) -> str:
-        """The baseline of one configuration: plain decoding at its temperature, if that is
-        measured."""
+        """The baseline of one configuration: plain decoding at its temperature, else `base`."""
         temperature = self._configuration(name).temperature
         plain = (one for one in self.configurations if one.plain)
         return next((one.name for one in plain if one.temperature == temperature), self.base)

@@ -340,7 +340,7 @@ class NodeServer:
 
 
 class _RoundDrafting:
-    """The drafts of one round. `received_at`: when its message arrived, in seconds of time.perf_counter.
+    """The drafts of one round. `received_at`: when its message arrived (time.perf_counter).
     `reporting`: whether replies have the SSMs' temperatures and likelihoods."""
 
     def __init__(self, pool: SsmPool, received_at: float, *, reporting: bool = True) -> None:

@@ -249,8 +249,8 @@ class CreditRouter:
             return
         may_switch = self._changed or self._is_steady
         # 0 before the first switch: the prompt's audition chooses among all and switches nothing.
-        soon = self._last_switch > 0 and not self._is_steady
-        errors = (NOISE_SOON if soon else 0.0) if self._changed else NOISE
+        is_soon = self._last_switch > 0 and not self._is_steady
+        num_errors = (NOISE_SOON if is_soon else 0.0) if self._changed else NOISE
         changes, why, held_back = [], "the text changed", ""
         for challenger in [name for name in best if name not in self._routed]:
             scored_routed = [name for name in self._routed if name in credits]
@@ -261,7 +261,9 @@ class CreditRouter:
             if not may_switch:
                 held_back = f"{higher} switches are {STEADY_ROUNDS} rounds apart"
                 break
-            noise = errors * noise_of(recent[challenger], recent[weakest]) if errors else 0.0
+            noise = 0.0
+            if num_errors:
+                noise = num_errors * noise_of(recent[challenger], recent[weakest])
             # By value, not by credit: a slower SSM must predict better by more.
             if self._value(challenger, credits[challenger] - noise) <= values[weakest]:
                 held_back = f"{higher} by no more than their noise"

@@ -8,8 +8,8 @@ from core.speculation_length.cost_model import Average
 
 __all__ = ["PlainGuard"]
 
-# Weight from which on the averages are used. Each addition decays the earlier ones, so that the
-# weight is reached in the fifth round with drafts.
+# The averages are used once they have this weight. Each addition decays the earlier ones, so that
+# the weight is reached in the fifth round with drafts.
 ENOUGH = 4
 # Rounds without drafts until drafting is tried again: at first, and at most; doubled by each trial
 # that does not pay.

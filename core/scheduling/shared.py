@@ -19,7 +19,8 @@ from core.speculation_length.cost_model import TINY_MS, Average, Meter
 
 __all__ = ["Shared", "node_budget"]
 
-# Records of lone requests kept, by kind: kinds are unbounded, since a temperature is any number.
+# Most records of requests that are alone, one for each kind. The number of kinds has no bound,
+# since a temperature is any number.
 MOST_KINDS = 64
 ALONE = "one request is decoded: it has its own budget"
 
