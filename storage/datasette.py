@@ -12,7 +12,9 @@ __all__ = ["METADATA", "datasette_command"]
 
 METADATA = Path(__file__).with_name("metadata.yaml")
 DEFAULT_NAME = "specscope"
-OURS = "# Written by SpecScope, and anew where its description is another: change a copy of it.\n"
+FIRST_LINE = (
+    "# Written by SpecScope, and anew where its description is another: change a copy of it.\n"
+)
 
 
 def datasette_command(path: Path) -> str:
@@ -32,19 +34,19 @@ def datasette_command(path: Path) -> str:
 def _renamed_metadata(path: Path) -> Path | None:
     text = METADATA.read_text(encoding="utf-8")
     # A JSON string is a key in YAML, whatever the file's name contains.
-    text_of_log = text.replace(f"\n  {DEFAULT_NAME}:\n", f"\n  {json.dumps(path.stem)}:\n", 1)
+    renamed = text.replace(f"\n  {DEFAULT_NAME}:\n", f"\n  {json.dumps(path.stem)}:\n", 1)
     names = (f"{path.stem}.metadata.yaml", f"{path.stem}.{DEFAULT_NAME}.metadata.yaml")
-    places = (path.with_name(name) for name in names)
-    return next((place for place in places if _is_written(place, OURS + text_of_log)), None)
+    candidates = (path.with_name(name) for name in names)
+    return next((file for file in candidates if _is_written(file, FIRST_LINE + renamed)), None)
 
 
-def _is_written(place: Path, text: str) -> bool:
+def _is_written(file: Path, text: str) -> bool:
     """Writes `text` to the file unless it is another program's; returns whether the file has it
     now."""
     try:
-        present = place.read_text(encoding="utf-8") if place.exists() else OURS
-        if present != text and present.startswith(OURS):
-            place.write_text(text, encoding="utf-8")
+        present = file.read_text(encoding="utf-8") if file.exists() else FIRST_LINE
+        if present != text and present.startswith(FIRST_LINE):
+            file.write_text(text, encoding="utf-8")
             present = text
     except (OSError, ValueError):
         return False

@@ -158,8 +158,8 @@ def _fill_found(connection: sqlite3.Connection, words: list[str]) -> None:
     if not pieces:
         select, values = IN_INDEX, tuple[Any, ...]((phrases,))
     else:
-        both = [(f"+id IN ({IN_INDEX})", (phrases,)), *pieces] if for_index else pieces
-        where, values = _all_of(both)
+        conditions = [(f"+id IN ({IN_INDEX})", (phrases,)), *pieces] if for_index else pieces
+        where, values = _all_of(conditions)
         select = f"SELECT id FROM runs WHERE {where}"
     connection.execute(CREATE_FOUND)
     connection.execute(f"INSERT INTO found {select}", values)
@@ -208,7 +208,7 @@ def _summary(connection: sqlite3.Connection, row: sqlite3.Row) -> RunSummary:
         stats=stats,
         finish_reason=decode_text(row["finish_reason"]),
         error=decode_text(row["error"]),
-        num_rounds=_rounds(connection, row["id"]) if stats is None else stats.num_rounds,
+        num_rounds=_num_rounds(connection, row["id"]) if stats is None else stats.num_rounds,
         owner=decode_text(row["owner"]),
         error_message=decode_text(row["error_message"]),
         num_lost_events=row["num_lost_events"],
@@ -240,7 +240,7 @@ def _baseline(row: sqlite3.Row) -> PlainSpeed | None:
     return PlainSpeed(rate, *names, blocks, bool(row["baseline_same_text"]))
 
 
-def _rounds(connection: sqlite3.Connection, run: int) -> int:
+def _num_rounds(connection: sqlite3.Connection, run: int) -> int:
     query = "SELECT count(*) FROM rounds WHERE run = ? AND completed_seq IS NOT NULL"
     (rounds,) = connection.execute(query, (run,)).fetchone()
     return int(rounds)

@@ -105,8 +105,8 @@ BOUNDARIES = RunStarted | RoundCompleted | EndEvent | Measurement
 
 @dataclass(slots=True)
 class _Run:
-    """An open run. `next_seq`: of the event to come; `unwritten_seq`: of the first event that is in
-    no unit yet; `pending`: the events of the round so far."""
+    """An open run. `next_seq`: `seq` of the next event; `unwritten_seq`: that of the first event
+    that is in no unit yet; `pending`: the events of the round so far."""
 
     next_seq: int
     unwritten_seq: int
