@@ -174,7 +174,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def print_events(events: Iterator[Event], out: TextIO) -> None:
-    """Writes every event as it comes, one JSON object a line."""
+    """Writes every event when it is emitted, one JSON object a line."""
     for event in events:
         print(json.dumps(event_to_plain(event)), file=out, flush=True)
 

@@ -113,8 +113,8 @@ class EngineClosedError(EngineError):
 
 
 class DrafterError(EngineError):
-    """The drafter `name` failed; its run goes on without it. `place`: file and line of the failure
-    in the code of a user-defined drafter."""
+    """The drafter `name` failed; its run continues without it. `place`: file and line of the
+    failure in the code of a user-defined drafter."""
 
     def __init__(self, name: str, cause: BaseException, place: str = "") -> None:
         reason = one_line(f"{type(cause).__name__}: {cause}")
@@ -135,7 +135,7 @@ class UnknownStudyError(StoreError):
 
 
 class StudyError(SpecScopeError):
-    """A study that cannot begin or go on."""
+    """A study that cannot begin or continue."""
 
 
 class CellInterruptedError(StudyError):
@@ -145,7 +145,7 @@ class CellInterruptedError(StudyError):
 # Errors that may come from a model, a device, a request or a caller's callback.
 EXPECTED_ERRORS = (SpecScopeError, RuntimeError, ValueError, MemoryError)
 # Errors of third-party code: a model's pass, a tokenizer, a chat template. An error in a drafter
-# drops that drafter, and its run goes on; an error in the LLM ends its request, and other requests
-# go on. Any type occurs: a token outside the embedding is an IndexError, a deleted folder an
-# OSError, and the package tokenizers raises bare Exceptions.
+# drops that drafter, and its run continues; an error in the LLM ends its request, and other
+# requests continue. Any type occurs: a token outside the embedding is an IndexError, a deleted
+# folder an OSError, and the package tokenizers raises bare Exceptions.
 MODEL_FAULTS = (Exception,)

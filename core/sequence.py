@@ -24,7 +24,7 @@ class CommitResult:
     """The tokens that a round committed: the verdict's, up to the one that ends the run.
     `text_deltas`: the text that each of these tokens completed.
 
-    `finish_reason` is empty while the run goes on, else `eos`, `stop`, `length` or `context`.
+    `finish_reason` is empty until the run ends, then `eos`, `stop`, `length` or `context`.
     """
 
     token_ids: tuple[int, ...]

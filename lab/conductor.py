@@ -102,7 +102,7 @@ class Conductor:
         return self._runs.models()
 
     def wait(self, timeout: float) -> bool:
-        """Waits up to `timeout` seconds; True if nothing is being measured any more."""
+        """Waits up to `timeout` seconds; True if nothing is being measured then."""
         thread = self._thread
         if thread is not None:
             thread.join(timeout)
@@ -255,7 +255,7 @@ class Conductor:
             self._update(log_error=reason)
 
     def _why_models_differ(self, study: Study) -> str:
-        """Why the study cannot go on (its models are no longer loaded); empty where it can."""
+        """Why the study cannot continue (its models are no longer loaded); empty where it can."""
         loaded = self._runs.models()
         if study.is_of(loaded):
             return ""
@@ -306,7 +306,7 @@ class Conductor:
 
     def _run_to_end(self, request: Request, owner: str, in_log: bool = True) -> ActiveRun:
         """One run to its end; interrupted if a visitor's run begins meanwhile. The first run that
-        resolves `max_tree_nodes=auto` fixes the number for the whole study."""
+        resolves `max_tree_nodes=auto` fixes the number for the study."""
         run = self._runs.start(with_nodes(request, self._nodes), owner, in_log)
         try:
             # `busy` counts this run, too: above 1 a visitor's run waits or runs as well.

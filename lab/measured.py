@@ -162,7 +162,7 @@ class _Fold:
         if any(self._drafted) or not self._requested or not started.drafters:
             return ""
         drafting_rounds = sum(length > 0 for length in self._requested)
-        # By the majority of rounds: a policy that probes now and then still chose 0.
+        # By the majority of rounds: a policy that probes in a few rounds still chose 0.
         if 2 * drafting_rounds >= len(self._requested):
             rounds = f"{drafting_rounds} of {len(self._requested)} rounds"
             return f"drafts were asked for in {rounds}, and no drafter had a token to offer"

@@ -39,8 +39,8 @@ SCHEDULED_AS = {"decision": "schedule_decision", "reason": "schedule_reason"}
 
 
 def rounds_csv(events: Sequence[Event]) -> str:
-    """One row for each finished round, with a header; in a thinned run the `tree` column says so,
-    and columns that need whole trees are empty.
+    """One row for each finished round, with a header; of a thinned run the `tree` column has
+    `accepted paths only`, and columns that need complete trees are empty.
 
     A text that a spreadsheet would take for a formula gets an apostrophe in front; controls other
     than tab and line feed, characters that change the direction of writing, and lone surrogates are

@@ -22,7 +22,7 @@ HEARTBEAT_TIMEOUT_S = 300.0
 """Seconds without a heartbeat after which another host's process counts as gone, since the host of
 a container that ended never comes back. More than the clocks of two hosts may differ by."""
 START_FIELD = 19  # field 22 of /proc/<pid>/stat (proc(5)), counted from the state, field 3
-ENDED_STATES = ("Z", "X")  # a zombie runs no code any more
+ENDED_STATES = ("Z", "X")  # zombie and dead: the process has ended
 
 
 @dataclass(frozen=True, slots=True)

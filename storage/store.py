@@ -55,9 +55,9 @@ MAX_NOTE = 4_000
 
 
 class RunStore:
-    """The run log at `path`, else where SPECSCOPE_DB says, else in the user's data directory.
+    """The run log at `path`, else at the path in SPECSCOPE_DB, else in the user's data directory.
 
-    Opening creates or migrates the file, and sets the status of runs whose process is gone to
+    Opening creates or migrates the file, and sets the status of runs whose process has ended to
     `interrupted`. Raises StoreError. `max_waiting` bounds the events kept in memory while the disk
     cannot be written to.
     """
@@ -201,7 +201,7 @@ class RunStore:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def settle(self) -> None:
-        """Sets the status of runs whose process is gone to `interrupted`, as opening does. Raises
+        """Sets the status of runs whose process has ended to `interrupted`, as opening does. Raises
         StoreError."""
         with self._write_connection() as connection:
             mark_interrupted(connection)

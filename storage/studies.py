@@ -252,7 +252,7 @@ class StudyLog:
 
 
 def mark_studies_interrupted(connection: sqlite3.Connection) -> None:
-    """Sets studies whose process is gone to `interrupted`: any process may then resume them."""
+    """Sets studies whose process has ended to `interrupted`: any process may then resume them."""
     for row in connection.execute(RUNNING).fetchall():
         if _is_orphaned(row):
             connection.execute(

@@ -77,7 +77,7 @@ class _ThinnedRound:
 
 
 def _tokens(nodes: list[Fields], proposals: list[Fields]) -> dict[str, list[Any]]:
-    """One drafter's proposals, in the form of the draft they came from."""
+    """One drafter's proposals, in the form of the draft that had them."""
     columns: dict[str, list[Any]] = {name: [] for name in TOKEN_FIELDS}
     # By node: the index of its proposal in the draft.
     indices: dict[int, int] = {-1: -1}

@@ -102,7 +102,7 @@ def _thin_rounds(connection: sqlite3.Connection, run: int) -> bool:
         " WHERE run = ? AND thinned = 0 ORDER BY round LIMIT ?",
         (run, ROUNDS_AT_ONCE),
     ).fetchall()
-    # If the number of rounds is a multiple of ROUNDS_AT_ONCE, the run comes again without rounds.
+    # If the number of rounds is a multiple of ROUNDS_AT_ONCE, one more call finds no rounds.
     all_thinned = len(rows) < ROUNDS_AT_ONCE
     if rows:
         rounds = (run, rows[0]["round"], rows[-1]["round"])

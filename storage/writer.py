@@ -139,7 +139,7 @@ class LogWriter:
             self._change.wait_for(
                 lambda: self._writes_now() or self._due or bool(self._units), until_upkeep
             )
-            # What comes in during the pause goes into the same transaction.
+            # Events that are queued during the pause are written in the same transaction.
             pause = max(0.0, self._next_at - time.monotonic())
             self._change.wait_for(self._writes_now, pause)
             nothing_left = not self._queue and not self._units

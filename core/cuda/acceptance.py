@@ -1,5 +1,5 @@
-"""`greedy` and `match` acceptance of whole trees over tensors, for captured rounds and for several
-trees at once with one copy to the host.
+"""`greedy` and `match` acceptance of trees over tensors: in captured rounds, and of several trees
+with one copy to the host.
 
 The LLM's own token after a node depends only on the path to that node. So all nodes are compared at
 once with the LLM's token after their parent, and a node is accepted if it and all its ancestors

@@ -1,5 +1,5 @@
-"""DraftPass: a whole draft over tensors, for every SSM and request at once: catch up, then level by
-level choose children and feed them.
+"""DraftPass: drafting as one function over tensors, for all SSMs and requests together: the SSMs
+catch up, then children are chosen and fed level by level.
 
 Chooses children as `core.drafters.proposers` does for `topk` and `coupled`; no token is read on the
 host.

@@ -152,7 +152,7 @@ class ModelGroup:
         """Grows the arena to at least `extent` slots a row. Returns its rows and slots: when they
         change, the arena's tensors have moved."""
         self.arena.reserve(max(member.rows_held for member in self.members), extent)
-        # Extends the rotary tables to the whole arena: if they grew later, captured graphs would
+        # Extends the rotary tables to all slots: if they grew later, captured graphs would
         # read the old ones.
         self.forward.reach(self.arena.slots)
         return self.arena.rows, self.arena.slots

@@ -92,7 +92,7 @@ def _is_end(part: str, text: str) -> bool:
     return bool(part) and text.endswith(part)
 
 
-# Models of the package `tokenizers` in which no token stands for texts of any length.
+# Models of the package `tokenizers` in which no token can replace texts of any length.
 BOUNDED_MODELS = ("BPE", "Unigram")
 # By tokenizer, since `get_vocab` copies the whole vocabulary.
 _LONGEST: WeakKeyDictionary[Any, int] = WeakKeyDictionary()

@@ -1,4 +1,4 @@
-"""HfModel: a decoder-only transformers model with softmax attention, behind LanguageModel.
+"""HfModel: a decoder-only transformers model with softmax attention, as a LanguageModel.
 
 Tree attention: a node attends to the committed tokens, its ancestors and itself; its position is
 committed length - 1 + depth. Sliding windows are over positions, not KV slots.

@@ -240,7 +240,7 @@ class _LayerReader:
             if self._thread is None and not self._ended:
                 self._thread = threading.Thread(target=self._run, name="layers", daemon=True)
                 self._thread.start()
-            # After a complete pass the counts go on: the first layers are being read already.
+            # After a complete pass the counts continue: the first layers are being read already.
             complete = self._taken == self._released and self._released % len(self._layers) == 0
             if self._error is not None or not complete:
                 self._read = self._taken = self._released = 0

@@ -78,7 +78,7 @@ class NodeArrivals:
         try:
             message = from_node(frame)
         except MessageError as error:
-            # A faulty node does not end the runs: rounds go on without it until it answers a new
+            # A faulty node does not end the runs: rounds continue without it until it answers a new
             # hello.
             link.mark_lost(str(error))
             return

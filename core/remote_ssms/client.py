@@ -2,8 +2,8 @@
 
 `begin` sends the requests of all runs of a round, `finish` waits for the answers, for each node at
 most until its deadline; `begin_ahead` requests drafts that follow the LLM's pass, and no round
-waits for them. A round goes on without a node that is late or absent; the node gets the next round
-after its answer. Drafts of nodes are proposals, so no text depends on them.
+waits for them. A round continues without a node that is late or absent; the node gets the next
+round after its answer. Drafts of nodes are proposals, so no text depends on them.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class RemotePool:
                 for link in waiting
                 if link.pending_number == pending.number and now < link.round_ends_at
             ]
-        # An answer that comes after this is a late one.
+        # From here on an answer is a late one.
         self._arrivals.round = None
         answers = pending.answers(self.drafters, self._vocab_size, self._transport.now())
         for run in pending.runs:

@@ -123,7 +123,7 @@ class NodeListener:
         client, frame = parts
         answer = self._server.handle(client, frame, _Waiting(self._router))
         if answer is not None:
-            # ROUTER drops answers to a client that is gone or does not read.
+            # ROUTER drops answers to a client that has disconnected or does not read.
             self._router.send_multipart([client, answer], zmq.NOBLOCK)
 
 

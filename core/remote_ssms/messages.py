@@ -161,7 +161,7 @@ class RunRequest(_Message):
     report for each node."""
 
     run: Name
-    # In every message, although the node mostly has it, so that a gap or another text is noticed.
+    # In every message, although the node usually knows it: a gap or another text is noticed.
     start: Position
     tokens: TokenIds
     settings: RunSettings | None
@@ -172,7 +172,7 @@ class RunRequest(_Message):
 
 
 class RoundMessage(_Message, tag="round"):
-    """One round. `number` comes back with the drafts."""
+    """One round. `number` is repeated in the answer."""
 
     number: Count
     runs: Annotated[list[RunRequest], Meta(max_length=MOST_RUNS)]
@@ -191,8 +191,8 @@ class AheadRequest(_Message):
 
 
 class AheadMessage(_Message, tag="ahead"):
-    """A round whose trees are being verified. `number` comes back with the drafts; there is no
-    answer if another message arrives before they are complete."""
+    """A round whose trees are being verified. `number` is repeated in the answer; there is none if
+    another message arrives before the drafts are complete."""
 
     number: Count
     runs: Annotated[list[AheadRequest], Meta(max_length=MOST_RUNS)]

@@ -62,7 +62,7 @@ __all__ = ["NodeServer"]
 # dropped first.
 MOST_VOCABULARIES, MOST_CLIENTS = 4, 64
 UNUSED_S = 600.0
-"""Time without a request after which a run is freed: its engine may be gone."""
+"""Time without a request after which a run is freed: its engine may have ended."""
 Clock = Callable[[], float]
 
 
@@ -161,7 +161,7 @@ class NodeServer:
         if hello.vocab_size not in self._pools:
             if not hello.vocab_size:
                 return RefusedMessage(0, "vocab_size is 0: at least 1")
-            # Unused pools are dropped only here: a client that reconnects mostly finds its pool.
+            # Unused pools are dropped only here: a client that reconnects usually finds its pool.
             sizes = {*self._clients.values()}
             self._pools = {size: pool for size, pool in self._pools.items() if size in sizes}
             if len(self._pools) >= MOST_VOCABULARIES:

@@ -65,7 +65,7 @@ class ZmqTransport:
 
     def send(self, node: int, frame: bytes) -> None:
         self._open()
-        with suppress(zmq.Again):  # not connected: the round goes on without this node
+        with suppress(zmq.Again):  # not connected: the round continues without this node
             self._sockets[node].send(frame, zmq.NOBLOCK)
 
     def poll(self, until: float) -> list[Arrival]:
@@ -157,7 +157,7 @@ def set_limits(socket: zmq.Socket[Any], address: str, queued: int) -> None:
     """Limits for both ends of a connection: bytes of a frame, `queued` frames, time of a handshake.
     `address`: HOST:PORT; decides on IPv6."""
     socket.linger = 0
-    # A name that is not known yet is looked up as IPv4.
+    # A name that cannot be resolved now is resolved later, as IPv4.
     with suppress(OSError):
         socket.ipv6 = ip_address(address.rpartition(":")[0]).startswith("[")
     socket.maxmsgsize = LARGEST_FRAME

@@ -45,7 +45,7 @@ def node_budget(chances: Sequence[float], price: float, added_ms: Callable[[int]
 
 def _in_turns(count: int, live: int, reason: str) -> str:
     """The reason where `count` of `live` requests share a pass: with `across` the others' drafts
-    are made meanwhile."""
+    are made during it."""
     if count == live:
         return reason
     return (
@@ -108,7 +108,7 @@ class Shared:
             decision = "no request drafts: plain rounds are measured to be faster"
             reason = notice or (probe if probes else decision)
             plain = (Grant(length=0),) * count
-            # All in one pass: turns pay only if drafts are made meanwhile.
+            # All in one pass: turns pay only if drafts are made during the passes.
             return Plan(group, plain, None, reason, "plain" if notice else "", next_group=())
         # Requests whose drafts are made during each other's passes are verified in two halves.
         batch = count - sum(one.overlapped for one in live) // 2

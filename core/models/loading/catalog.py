@@ -109,7 +109,7 @@ PARAMETERS = MappingProxyType(
 
 
 def bundled_folder() -> Path:
-    """The folder of the bundled family, beside the package `core`."""
+    """The folder of the bundled family, next to that of the package `core`."""
     return Path(__file__).resolve().parents[3] / BUNDLED
 
 

@@ -1,4 +1,4 @@
-"""Checkpoint: an LLM's weights by name from its files, read without making the whole model."""
+"""Checkpoint: an LLM's weights by name from its files, read without making the entire model."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _safetensors_files(source: ModelSource) -> list[Path]:
 
 
 def module_without_weights(config: Any) -> Any:
-    """The whole module of a configuration, on the device `meta`."""
+    """The module of a configuration with all its layers, on the device `meta`."""
     from transformers import AutoModelForCausalLM
 
     kind: Any = AutoModelForCausalLM
@@ -89,9 +89,9 @@ def module_without_weights(config: Any) -> Any:
 
 
 def fingerprint_of_files(source: ModelSource, module: Any, meta: Any, dtype: torch.dtype) -> str:
-    """The fingerprint of the whole model, one weight in memory at a time. `module`: any part of it,
-    for its configuration; `meta`: `module_without_weights`. Empty if the files are not safetensors
-    or name the weights differently."""
+    """The fingerprint of the entire model, one weight in memory at a time. `module`: any part of
+    it, for its configuration; `meta`: `module_without_weights`. Empty if the files are not
+    safetensors or name the weights differently."""
     if not (files := _safetensors_files(source)):
         return ""
     checkpoint, fingerprint = Checkpoint(files, dtype), Fingerprint(module)

@@ -143,7 +143,7 @@ def write_layers(
     size = 0
     vectors: dict[str, torch.Tensor] = {}
     # The record comes last: a layer file without one is written again.
-    record_file.unlink(missing_ok=True)  # of a layer file that is gone
+    record_file.unlink(missing_ok=True)  # of a layer file that was deleted
     try:
         with partial.open("wb") as out:
             for layer, layer_vectors in layers:

@@ -2,7 +2,7 @@
 tokens in the order of merges, so that most tokens of a text have low ids.
 
 `draft_vocab_size` in config.json is their number. The checkpoint is an ordinary one, which
-transformers loads with its whole head. For a token without a logit the drafter's q is 0, which
+transformers loads with its full head. For a token without a logit the drafter's q is 0, which
 every verification rule allows. After FR-Spec (arXiv 2502.14856), which takes the most frequent ids.
 """
 
@@ -54,7 +54,7 @@ def narrow_head(module: Any) -> None:
     if head.weight is embeddings.weight:
         module.set_output_embeddings(NarrowHead(embeddings, size))
         return
-    # Copies: views would keep the whole head in memory.
+    # Copies: views would keep the full head in memory.
     head.weight = nn.Parameter(head.weight.detach()[:size].clone(), requires_grad=False)
     if head.bias is not None:
         head.bias = nn.Parameter(head.bias.detach()[:size].clone(), requires_grad=False)

@@ -47,7 +47,7 @@ def read_config(source: ModelSource) -> Any:
         raise UnsupportedModelError(
             f"model {source} is of type {config.model_type}: a decoder-only model is allowed"
         )
-    config.return_dict = True  # as in `generate`, whatever the folder's config says
+    config.return_dict = True  # as in `generate`, whatever the folder's config has
     return config
 
 
@@ -104,7 +104,7 @@ def info_of(
     device: torch.device,
     fingerprint: str,
 ) -> ModelInfo:
-    """The ModelInfo of a whole module, with or without weights."""
+    """The ModelInfo of a module with all its layers, with or without weights."""
     return ModelInfo(
         name=source.title,
         role=role,

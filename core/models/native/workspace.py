@@ -92,7 +92,7 @@ def _shared_buffers(shape: ModelSizes, tokens: int) -> SharedBuffers:
 
 def _workspace(shape: ModelSizes, parts: int, tokens: int, extent: int) -> Workspace:
     widest = max(shape.hidden, shape.heads * shape.size, shape.inner)
-    # Tiles are loaded whole, also past the last token.
+    # Full tiles are loaded, also past the last token.
     x_bf16 = empty_aligned((tokens + TILE) * widest * parts, np.uint16)
     # `key_products` writes whole vectors, hence a vector more attention weights than slots.
     head_tokens = min(MAX_HEAD_TOKENS, tokens)

@@ -191,7 +191,7 @@ class RankedModel(HfModel):
 @dataclass(frozen=True, slots=True)
 class _RankStart:
     """Starts the ranks and reads the model; called again when ranks that failed are restarted.
-    `meta`: the whole module without weights; `timeout_s`: of the process group."""
+    `meta`: the full module without weights; `timeout_s`: of the process group."""
 
     source: ModelSource
     config: Any

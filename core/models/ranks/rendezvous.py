@@ -52,7 +52,7 @@ class Rendezvous:
         self.store.set(ADDRESS_KEY, address)
 
     def check(self) -> None:
-        """Raises RuntimeError if the store is gone, and so the leader."""
+        """Raises RuntimeError if the store is empty, because the leader has ended."""
         if not self.store.check([ADDRESS_KEY]):
             raise RuntimeError("the store of the ranks is empty")
 

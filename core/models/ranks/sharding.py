@@ -74,7 +74,7 @@ def check_split(config: Any, name: str, split: RankSplit) -> None:
             "without --llm-ranks, or a Llama, Mistral, Qwen 2 or Qwen 3 is allowed"
         )
     heads, kv_heads = int(config.num_attention_heads), int(config.num_key_value_heads)
-    # Each rank has whole heads, of queries and of KV: n divides both numbers.
+    # No head is divided, of queries or of KV: n divides both numbers.
     sizes = [n for n in range(2, heads + 1) if heads % n == 0 and kv_heads % n == 0]
     if split.count not in sizes:
         allowed = " or ".join(f"tp={n}" for n in sizes) or "pp=N alone"
@@ -241,7 +241,7 @@ class SummedProjection(Projection):
 
 class RankForward:
     """See Forward. `inner` computes this rank's logits; `logits` returns those of all ranks on rank
-    0, and this rank's on any other. `vocabulary`: outputs of the whole head."""
+    0, and this rank's on any other. `vocabulary`: outputs of the undivided head."""
 
     def __init__(self, inner: Forward, vocabulary: int, group: RankGroup) -> None:
         self.inner, self._group, self._vocabulary = inner, group, vocabulary
