@@ -79,8 +79,8 @@ class TokenSequence:
     def room(self) -> int:
         """Depth of the deepest useful draft: its path and the LLM's own token must both fit."""
         # A round commits depth + 1 tokens at most, hence the - 1 below.
-        left = self.sampling.max_new_tokens - self.num_new
-        return max(0, min(left, self.context_length - len(self.tokens)) - 1)
+        remaining = self.sampling.max_new_tokens - self.num_new
+        return max(0, min(remaining, self.context_length - len(self.tokens)) - 1)
 
     def ms(self, at: float | None = None) -> float:
         """Milliseconds from the start of the run to `at` (now, if not given)."""

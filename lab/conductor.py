@@ -204,10 +204,10 @@ class Conductor:
     def _warm(self, study: Study) -> None:
         """An uncounted short run of each of the first configurations: an engine's first passes are
         slower, a length policy has no measured times yet, and `auto` is not resolved yet."""
-        early, late = study.configurations[:MAX_WARMED], study.configurations[MAX_WARMED:]
+        warmed, others = study.configurations[:MAX_WARMED], study.configurations[MAX_WARMED:]
         # One configuration with `auto` must run, since its run fixes the study's node count.
-        with_auto = [one for one in late if depends_on_timings(one.speculation)]
-        for one in (*early, *with_auto[:1]):
+        with_auto = [one for one in others if depends_on_timings(one.speculation)]
+        for one in (*warmed, *with_auto[:1]):
             if self._wait_for_turn() and not self._why_models_differ(study):
                 first = Cell(one.name, study.prompts[0].id, 0)
                 request = study.request(first)

@@ -200,8 +200,8 @@ def _unique(field: str, names: list[str], most: int) -> None:
         if not isinstance(name, str) or not name or len(name) > LONGEST_NAME:
             raise ConfigError.of(field, name, f"names of 1 to {LONGEST_NAME} characters")
     if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ConfigError.of(field, twice, "each name once")
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise ConfigError.of(field, repeated, "each name once")
 
 
 def _sampling_plain(sampling: SamplingParams) -> dict[str, Any]:

@@ -25,10 +25,10 @@ def datasette_command(path: Path) -> str:
     the command omits it.
     """
     metadata = METADATA if path.stem == DEFAULT_NAME else _renamed_metadata(path)
-    words = ["uvx", "datasette", str(path)]
+    command = ["uvx", "datasette", str(path)]
     if metadata is not None:
-        words += ["-m", str(metadata)]
-    return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
+        command += ["-m", str(metadata)]
+    return subprocess.list2cmdline(command) if sys.platform == "win32" else shlex.join(command)
 
 
 def _renamed_metadata(path: Path) -> Path | None:

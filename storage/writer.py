@@ -184,11 +184,11 @@ class LogWriter:
                 return
             self._untidy = False
         try:
-            more = self._upkeep()
+            has_more = self._upkeep()
         except UPKEEP_FAULTS:  # tried again later: it is not urgent, and the log must continue
-            more, self._upkeep_at = True, time.monotonic() + UPKEEP_RETRY_S
+            has_more, self._upkeep_at = True, time.monotonic() + UPKEEP_RETRY_S
         with self._change:
-            self._untidy = self._untidy or more
+            self._untidy = self._untidy or has_more
 
     def _pause(self, reason: str) -> None:
         self._next_at = time.monotonic() + self._retry_s

@@ -100,9 +100,9 @@ class DraftRequests:
     def width(self) -> int:
         """Unread tokens per row that the pass reads, padding included: at least as many as a round
         can commit."""
-        least = max(len(self.layout.shape) + 1, *(len(row.unread) for row in self.rows))
+        needed = max(len(self.layout.shape) + 1, *(len(row.unread) for row in self.rows))
         # One of a few widths, so that few graphs serve all rounds.
-        return next(width for width in WIDTHS if width >= least)
+        return next(width for width in WIDTHS if width >= needed)
 
     @property
     def input_shapes(self) -> dict[str, tuple[int, ...]]:

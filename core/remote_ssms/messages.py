@@ -357,8 +357,8 @@ def to_node(frame: bytes) -> ToNode:
     if isinstance(message, RoundMessage | AheadMessage):
         names = [(run.text if isinstance(run, AheadRequest) else run).run for run in message.runs]
         if len({*names}) < len(names):
-            twice = max(names, key=names.count)
-            raise MessageError(f"run is {twice!r} more than once: each run once in a message")
+            repeated = max(names, key=names.count)
+            raise MessageError(f"run is {repeated!r} more than once: each run once in a message")
     return message
 
 

@@ -154,9 +154,9 @@ class NodeServer:
                 0, f"version is {hello.version}: {VERSION} is allowed by this node"
             )
         if hello.tokenizer != self._tokenizer_hash:
-            theirs, ours = hello.tokenizer[:12], self._tokenizer_hash[:12]
+            received, allowed = hello.tokenizer[:12], self._tokenizer_hash[:12]
             return RefusedMessage(
-                0, f"tokenizer is {theirs}: {ours}, of this node's SSMs, is allowed"
+                0, f"tokenizer is {received}: {allowed}, of this node's SSMs, is allowed"
             )
         if hello.vocab_size not in self._pools:
             if not hello.vocab_size:

@@ -121,11 +121,11 @@ class Shared:
             return Plan(group, unlimited, reason=_in_turns(batch, count, reason))
         load = self._load(batch, sum(one.context for one in live) // count, record)
         self._price = load.price
-        least = load.price * load.node_ms
+        min_chance = load.price * load.node_ms
         reason = notice or (
-            f"a node is verified if its probability is at least {least:.2f}: it adds "
-            f"{load.node_ms:.2f} ms to the pass, in which all requests together write {least:.2f} "
-            f"tokens ({1000 * load.price:.0f} a second)"
+            f"a node is verified if its probability is at least {min_chance:.2f}: it adds "
+            f"{load.node_ms:.2f} ms to the pass, in which all requests together write "
+            f"{min_chance:.2f} tokens ({1000 * load.price:.0f} a second)"
         )
         reason = _in_turns(batch, count, reason)
         return Plan(group, unlimited, load, reason, "drafts" if notice else "")

@@ -35,7 +35,7 @@ class Checkpoint:
     def read(self, names: Mapping[str, str]) -> dict[str, torch.Tensor]:
         """Reads weights: `names` maps a key of the result to a weight's name. Raises ValueError for
         an unknown name, ModelLoadError for a file that cannot be read."""
-        with ExitStack() as closing:
+        with ExitStack() as exit_stack:
             files: dict[Path, Any] = {}
             weights = {}
             for key, name in names.items():
@@ -44,7 +44,7 @@ class Checkpoint:
                 file = self._file_of[name]
                 try:
                     if file not in files:
-                        files[file] = closing.enter_context(safe_open(file, framework="pt"))
+                        files[file] = exit_stack.enter_context(safe_open(file, framework="pt"))
                     # Always a copy: the mapping is closed below.
                     weights[key] = files[file].get_tensor(name).to(self._dtype, copy=True)
                 except OSError as error:

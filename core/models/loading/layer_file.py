@@ -163,8 +163,8 @@ def write_layers(
 
 
 def rename_durably(partial: Path, target: Path) -> None:
-    """Renames a complete file, or a folder with all that is in it. After a power cut it is there
-    with all its data or not at all, and nothing that is renamed later is there without it."""
+    """Renames a complete file, or a folder with its contents. After a power cut the target exists
+    with all its data or not at all, and the target of a later call exists only if this one does."""
     for path in (partial, *partial.rglob("*")):
         if path.is_dir():
             _sync_folder(path)

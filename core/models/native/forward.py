@@ -133,13 +133,13 @@ class CompiledForward:
         count = self._shape.members
         arena = KVArena(self.shapes, self.dtype, self.device)
         arena.reserve(count, 1)
-        row, seen = np.zeros((count, 1), np.int64), np.ones((count, 1, 1), np.bool_)
+        zeros, mask = np.zeros((count, 1), np.int64), np.ones((count, 1, 1), np.bool_)
         plan = SlotPlan(tuple(range(count)), (0,) * count, (1,) * count, 1, 1)
         # One thread is enough to compile and to try.
         workers, self._pool.workers = self._pool.workers, 1
         try:
             with torch.inference_mode():
-                self.logits(Batch(row, row, seen, seen, plan, False), arena)
+                self.logits(Batch(zeros, zeros, mask, mask, plan, False), arena)
                 self.drafts(empty_batch(), DraftLimits(1, 1, 1, 1), lambda _: None, arena)
         finally:
             self._pool.workers = workers

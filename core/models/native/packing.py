@@ -230,8 +230,8 @@ def _blocks(matrix: torch.Tensor, storage_type: type[Any]) -> Array:
     # As 16 bits: numpy has no bfloat16.
     entries = bits(matrix.detach().to(torch.bfloat16 if half else torch.float32).contiguous())
     inputs, outputs = entries.shape
-    wide = np.pad(entries, ((0, 0), (0, round_up(outputs, BLOCK) - outputs)))
-    blocks = wide.reshape(inputs, -1, BLOCK).swapaxes(0, 1)
+    padded = np.pad(entries, ((0, 0), (0, round_up(outputs, BLOCK) - outputs)))
+    blocks = padded.reshape(inputs, -1, BLOCK).swapaxes(0, 1)
     if kind_of_array(storage_type).inputs > 1:
         # (blocks, inputs / 2, BLOCK, 2): the two inputs of an output are adjacent, 32 bits.
         pairs = blocks.reshape(len(blocks), inputs // 2, 2, BLOCK).swapaxes(-1, -2)

@@ -202,18 +202,18 @@ def multiply(typing, tokens, x, w, y, at):
 def _sums(module: Any, count: int, kind: WeightFormat) -> Any:
     """The loop over inputs as an LLVM function: `count` tokens times vectors of outputs."""
     lanes = registers()[0]
-    wide = (BLOCK if count <= kind.broad else HALF_BLOCK) // lanes
-    name = f"sums_{count}_{wide}_{kind.name}"
+    num_vectors = (BLOCK if count <= kind.broad else HALF_BLOCK) // lanes
+    name = f"sums_{count}_{num_vectors}_{kind.name}"
     if name in module.globals:
         return module.globals[name]
-    function = _declare_sums(module, name, kind, optsize=count * wide > MAX_UNROLLED)
+    function = _declare_sums(module, name, kind, optsize=count * num_vectors > MAX_UNROLLED)
     x, w, y, ahead, x_step, y_step, inputs, first, pace = function.args
     entry, int64 = function.append_basic_block("entry"), ir.IntType(64)
     builder = ir.IRBuilder(entry)
     vector = ir.VectorType(ir.FloatType(), lanes)
-    # Pointers to the tokens' inputs and outputs; `sums` below has count x wide accumulators.
+    # Pointers to the tokens' inputs and outputs; `sums` below has count x num_vectors accumulators.
     rows = [builder.gep(x, [builder.mul(x_step, int64(t))]) for t in range(count)]
-    places = [_places(builder, y, builder.mul(y_step, int64(t)), wide) for t in range(count)]
+    places = [_places(builder, y, builder.mul(y_step, int64(t)), num_vectors) for t in range(count)]
     overwrites = builder.icmp_signed("!=", first, int64(0))
     zero = ir.Constant(vector, [0.0] * lanes)
     before = [
@@ -224,16 +224,16 @@ def _sums(module: Any, count: int, kind: WeightFormat) -> Any:
     builder.branch(loop)
     builder.position_at_end(loop)
     i = builder.phi(int64)
-    sums = [[builder.phi(vector) for _ in range(wide)] for _ in range(count)]
+    sums = [[builder.phi(vector) for _ in range(num_vectors)] for _ in range(count)]
     totals = _add_products(builder, kind, rows, w, i, sums)
-    _fetch_share(builder, kind, ahead, builder.mul(i, pace), wide * lanes)
+    _fetch_share(builder, kind, ahead, builder.mul(i, pace), num_vectors * lanes)
     following = builder.add(i, int64(1))
     i.add_incoming(int64(0), entry)
     i.add_incoming(following, loop)
     builder.cbranch(builder.icmp_signed("<", following, inputs), loop, end)
     builder.position_at_end(end)
     for t in range(count):
-        for v in range(wide):
+        for v in range(num_vectors):
             sums[t][v].add_incoming(before[t][v], entry)
             sums[t][v].add_incoming(totals[t][v], loop)
             builder.store(totals[t][v], places[t][v]).align = 4
@@ -256,15 +256,17 @@ def _add_products(
     builder: Any, kind: WeightFormat, rows: list[Any], w: Any, i: Any, sums: list[list[Any]]
 ) -> list[list[Any]]:
     """The sums of all tokens plus the products of input `i`."""
-    lanes, wide = registers()[0], len(sums[0])
+    lanes, num_vectors = registers()[0], len(sums[0])
     # Loaded once for all tokens.
     weights = kind.vectors(
-        builder, builder.gep(w, [builder.mul(i, ir.IntType(64)(BLOCK))]), lanes, wide
+        builder, builder.gep(w, [builder.mul(i, ir.IntType(64)(BLOCK))]), lanes, num_vectors
     )
     totals = []
     for row, own in zip(rows, sums, strict=True):
         one = broadcast(builder, builder.load(builder.gep(row, [i]), align=kind.align), lanes)
-        totals.append([kind.multiply_add(builder, own[v], one, weights[v]) for v in range(wide)])
+        totals.append(
+            [kind.multiply_add(builder, own[v], one, weights[v]) for v in range(num_vectors)]
+        )
     return totals
 
 
@@ -274,11 +276,11 @@ def _fetch_share(builder: Any, kind: WeightFormat, ahead: Any, at: Any, outputs:
         _fetch(builder, builder.gep(ahead, [builder.add(at, ir.IntType(64)(step))]))
 
 
-def _places(builder: Any, y: Any, at: Any, wide: int) -> list[Any]:
-    """Pointers to `wide` consecutive vectors of outputs."""
+def _places(builder: Any, y: Any, at: Any, num_vectors: int) -> list[Any]:
+    """Pointers to `num_vectors` consecutive vectors of outputs."""
     lanes = registers()[0]
     kind = ir.VectorType(ir.FloatType(), lanes).as_pointer()
-    steps = [builder.add(at, ir.IntType(64)(v * lanes)) for v in range(wide)]
+    steps = [builder.add(at, ir.IntType(64)(v * lanes)) for v in range(num_vectors)]
     return [builder.bitcast(builder.gep(y, [step]), kind) for step in steps]
 
 

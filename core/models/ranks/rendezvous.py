@@ -86,7 +86,7 @@ def env_rendezvous(split: RankSplit | None = None) -> Rendezvous | None:
         allowed = "0 for the process with the engine (the others: python -m core.models.ranks)"
         raise ConfigError.of("RANK", os.environ["RANK"], allowed)
     # Rank 0 serves the store at this address.
-    _check_address(own=rank == 0)
+    _check_address(must_be_local=rank == 0)
     where = f"{in_brackets(os.environ['MASTER_ADDR'])}:{port}"
     # The call below blocks until all ranks are there.
     print(f"rank {rank} of {count} waits at {where}", file=sys.stderr)
@@ -111,13 +111,13 @@ def _whole_number(variable: str, least: int, most: int | None = None) -> int:
     return int(value)
 
 
-def _check_address(*, own: bool) -> None:
-    """Raises ConfigError for a MASTER_ADDR in brackets and, with `own`, for one that is not an
-    address of this machine: torch would wait until its timeout."""
+def _check_address(*, must_be_local: bool) -> None:
+    """Raises ConfigError for a MASTER_ADDR in brackets and, with `must_be_local`, for one that is
+    not an address of this machine: torch would wait until its timeout."""
     address = os.environ["MASTER_ADDR"]
     if address.startswith("["):
         raise ConfigError.of("MASTER_ADDR", address, "an IPv6 address without brackets")
-    if not own:
+    if not must_be_local:
         return
     try:
         family, kind, _, _, where = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
