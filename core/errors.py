@@ -101,7 +101,7 @@ class NodeError(ModelError):
 
 
 class EngineError(SpecScopeError):
-    """The engine cannot serve a call, or a round failed a check or in a drafter."""
+    """The engine cannot serve a call, or a check or drafter fails in a round."""
 
 
 class EngineBusyError(EngineError):

@@ -38,8 +38,8 @@ measured."""
 END_TIMEOUT_S = 10.0
 """Seconds that a cancelled run may take to end."""
 MAX_WARMED = 8
-"""Before the first cell so many configurations, the first ones, are run for WARMING_TOKENS tokens
-each; see `Conductor._warm`."""
+"""This many configurations, the first ones, are run for WARMING_TOKENS tokens each before the first
+cell; see `Conductor._warm`."""
 WARMING_TOKENS = 8
 
 

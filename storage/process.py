@@ -19,8 +19,9 @@ __all__ = ["HEARTBEAT_TIMEOUT_S", "Process", "start_mark"]
 UNKNOWN = ""
 PROC = Path("/proc")
 HEARTBEAT_TIMEOUT_S = 300.0
-"""Seconds without a heartbeat after which another host's process counts as gone, since the host of
-a container that ended never comes back. More than the clocks of two hosts may differ by."""
+"""Seconds without a heartbeat after which a process of another host counts as ended: only its host
+could check it, and a container's host name may never be used again. Longer than the difference
+between two hosts' clocks."""
 START_FIELD = 19  # field 22 of /proc/<pid>/stat (proc(5)), counted from the state, field 3
 ENDED_STATES = ("Z", "X")  # zombie and dead: the process has ended
 

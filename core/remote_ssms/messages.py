@@ -161,7 +161,7 @@ class RunRequest(_Message):
     report for each node."""
 
     run: Name
-    # In every message, although the node usually knows it: a gap or another text is noticed.
+    # In every message, although the node usually has it: a gap or another text is noticed.
     start: Position
     tokens: TokenIds
     settings: RunSettings | None
