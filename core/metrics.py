@@ -114,10 +114,11 @@ class StatsFold:
 
     def _overlap_ratio(self) -> float:
         """Share of the LLM's pass time that overlaps with drafting for this run: during this run's
-        passes, or (`across`) during those for other requests, which are not in its events.
+        passes, or with `pipeline=across` during passes for other requests, which are not in its
+        events.
 
-        Concurrent drafters count once and no drafting counts for two passes. Other requests' passes
-        may be longer than this run's own, hence the bound of 1.
+        Concurrent drafters count once, and no drafting counts for two passes. Passes for other
+        requests may be longer than this run's, hence the bound of 1.
         """
         if not self._llm_busy:
             return 0.0

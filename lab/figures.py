@@ -120,7 +120,8 @@ def pooled_length(rows: Rows) -> Rows:
 
 
 def pooled_ratio(rows: Rows) -> Rows:
-    """`pooled_length` of columns 0, 1 over that of columns 2, 3: the same prompts, two ways."""
+    """`pooled_length` of columns 0 and 1, divided by that of columns 2 and 3; a row has the same
+    prompt under two configurations."""
     return pooled_length(rows[..., :2]) / pooled_length(rows[..., 2:])
 
 

@@ -55,7 +55,7 @@ class PlainGuard:
 
     @property
     def relative_cost(self) -> float:
-        """The time of a token in rounds with drafts over that in plain rounds."""
+        """The time of a token in rounds with drafts, divided by that in plain rounds."""
         return self._plain_tokens.get() / self._tokens.get() if self._tokens.weight else 1.0
 
     def observe_drafted(

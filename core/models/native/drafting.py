@@ -262,7 +262,7 @@ def absorb_logits(batch, g, level, logits, outputs):
         # `num_fed` nodes.
         before, num_fed = g.counts[i, NODES], g.counts[i, FED]
         if level == 0:
-            # As a variable: for a constant numba would compile `add_children` once more.
+            # As a variable: for a constant numba would compile `add_children` again.
             add_children(batch, i, g, level, np.int64(ROOT), logits, g.rows[i, 0], outputs)
         else:
             for place in range(num_fed - g.width[i], num_fed):

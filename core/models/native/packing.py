@@ -144,7 +144,7 @@ def empty_aligned(entries: int, storage_type: type[Any]) -> Array:
     times as long to load."""
     size = np.dtype(storage_type).itemsize
     padded = np.empty(entries + LINE // size, storage_type)
-    # Elements to the next cache line.
+    # Number of elements up to the next cache line.
     begin = -padded.ctypes.data % LINE // size
     return padded[begin : begin + entries]
 

@@ -182,7 +182,7 @@ class RankedModel(HfModel):
         followers = self._running.followers
         rank_error = error if isinstance(error, RankError) else followers.error_of(error)
         self._error = rank_error
-        # The ranks end now; the finalizer must not end them once more.
+        # The ranks end now; the finalizer must not end them again.
         self._end.detach()
         _end_ranks(followers, self._running.group, at_once=True)
         return rank_error

@@ -88,7 +88,7 @@ def env_rendezvous(split: RankSplit | None = None) -> Rendezvous | None:
     # Rank 0 serves the store at this address.
     _check_address(must_be_local=rank == 0)
     where = f"{in_brackets(os.environ['MASTER_ADDR'])}:{port}"
-    # The call below blocks until all ranks are there.
+    # The call below blocks until all ranks have connected.
     print(f"rank {rank} of {count} waits at {where}", file=sys.stderr)
     limit = timedelta(seconds=MEETING_S)
     try:
