@@ -24,7 +24,7 @@ from bench.suites import SUITES, check_used
 from core.config.arguments import Parser, integer_argument
 from core.config.checks import choice
 from core.errors import SpecScopeError
-from core.words import number_of
+from core.plurals import number_of
 
 DEFAULT_SUITE = "cpu-bundled"
 FOLDER = Path("artifacts")

@@ -14,7 +14,7 @@ from pathlib import Path
 from bench.table_model import first_rounds, synthetic_run
 from core.events import Combined, Event, RoundCompleted, RunCancelled, RunCompleted, RunStarted
 from core.models.loading.load import LoadedModels
-from core.words import number_of
+from core.plurals import number_of
 from storage import RunStore
 from storage.database import connect
 from storage.tables import ROUND_TABLES

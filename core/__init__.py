@@ -1,4 +1,4 @@
-"""SpecScope's engine: token ids, tensors and time. Imports no widget and no SQL.
+"""SpecScope's engine. Imports neither the page (Gradio) nor the run log (SQLite).
 
 The public names are imported on first access, so that `import core.events` does not load torch.
 """

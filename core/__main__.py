@@ -1,7 +1,7 @@
 """`python -m core`: the engine without a page.
 
-Exit codes: 0; 2 with one line naming the field, its value and what is allowed; 1 for an internal
-error; 130 when interrupted.
+Exit codes: 0; 1 with one line for an EngineError; 2 with one line for any other SpecScopeError (a
+wrong argument, a model that cannot be loaded); 130 when interrupted.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from core.config.ranks import ranks_of
 from core.errors import ConfigError, EngineError, SpecScopeError
 from core.events import Event, event_to_plain
 from core.models.loading.arguments import MODEL_NAMES, add_model_arguments, ssms_of
+from core.plurals import number_of
 from core.remote_ssms.checking import check_nodes
-from core.words import number_of
 
 DEFAULT_PRESET = "best"
-PROMPT_TOKENS, ANSWER_TOKENS = 128, 512
-"""Defaults of `--max-new-tokens`: for a prompt, and for an answer in a conversation."""
+SINGLE_MAX_NEW_TOKENS, ANSWER_MAX_NEW_TOKENS = 128, 512
+"""Defaults of `--max-new-tokens`: for a single prompt, and for each answer in a conversation."""
 
 
 def parser() -> Parser:
@@ -83,7 +83,7 @@ def settings_of(args: argparse.Namespace) -> tuple[SamplingParams, SpeculationCo
     """Sampling and speculation from the arguments. Raises ConfigError."""
     max_new_tokens = args.max_new_tokens
     if max_new_tokens is None:
-        max_new_tokens = ANSWER_TOKENS if is_conversation(args) else PROMPT_TOKENS
+        max_new_tokens = ANSWER_MAX_NEW_TOKENS if is_conversation(args) else SINGLE_MAX_NEW_TOKENS
     sampling = SamplingParams(
         max_new_tokens=max_new_tokens,
         temperature=args.temperature,
@@ -111,7 +111,8 @@ def settings_of(args: argparse.Namespace) -> tuple[SamplingParams, SpeculationCo
 
 def is_conversation(args: argparse.Namespace) -> bool:
     """Whether to read the messages of a conversation from standard input: with `--chat` and without
-    a prompt. Raises ConfigError if there is neither, or if the output is to be JSON."""
+    a prompt. Raises ConfigError if there is neither, or if a conversation is to be printed as
+    JSON."""
     if args.prompt is not None or args.prompt_file is not None:
         return False
     if not args.chat:
@@ -151,7 +152,7 @@ def run(args: argparse.Namespace) -> None:
     from core.drafters.user_drafters import import_drafters
     from core.engine.engine import Engine
     from core.models.loading.load import load_models
-    from core.models.loading.stages import StageLines
+    from core.models.loading.progress import StageLines
     from core.models.machine import use_threads
     from core.remote_ssms.connecting import connect_nodes
 
@@ -173,14 +174,14 @@ def run(args: argparse.Namespace) -> None:
 
 
 def print_events(events: Iterator[Event], out: TextIO) -> None:
-    """Writes every event as it comes, one JSON object a line."""
+    """Writes every event when it is emitted, one JSON object a line."""
     for event in events:
         print(json.dumps(event_to_plain(event)), file=out, flush=True)
 
 
 def print_text(events: Iterator[Event], as_json: bool) -> None:
     """Prints the text as it is generated, then to standard error the rounds' notes (a node is
-    missing) and a summary. `as_json`: one JSON object at the end, and no summary."""
+    missing) and a summary. `as_json`: one JSON object at the end instead of text and summary."""
     from core.events.outcome import Outcome
 
     outcome = Outcome()

@@ -16,7 +16,7 @@ from core.engine.admission import chat_tokens
 from core.engine.engine import Engine
 from core.errors import ConfigError
 from core.events.outcome import Outcome
-from core.words import number_of
+from core.plurals import number_of
 
 __all__ = ["converse"]
 
@@ -39,7 +39,7 @@ def converse(
         ids = chat_tokens(models, [*messages, _message("user", line)])
         return Request(line, sampling, speculation, chat=True, prompt_token_ids=ids)
 
-    next_request("hello")  # raises before the first line is read
+    next_request("hello")  # without a chat template: raises before the first line is read
     print(HINT.format(name=models.llm.info.name, new=NEW), file=sys.stderr, flush=True)
     for line in _lines(source):
         if line == NEW:
@@ -78,7 +78,8 @@ def _lines(source: TextIO) -> Iterator[str]:
 
 
 def _answer(engine: Engine, request: Request) -> str:
-    """Prints the answer as it is generated and returns it; Ctrl-C ends it early."""
+    """Prints the answer as it is generated, then its notes and speed; returns it. Ctrl-C ends it
+    early."""
     outcome = Outcome()
     stream: Any = engine.generate(request)
     with closing(stream) as events:

@@ -38,7 +38,7 @@ class StatsFold:
         self._histogram: list[int] = []
         self._new = self._accepted = self._drafted = self._nodes = self._rounds = 0
         self._draft_ms = self._verify_ms = self._prefill_ms = 0.0
-        self._llm_busy = self._draft_busy = self._both_busy = self._beside_others = 0.0
+        self._llm_busy = self._draft_busy = self._both_busy = self._saved_ms = 0.0
         self._prefill_end = 0.0
         self._ttft: float | None = None
         self._tree_depth = self._tree_nodes = 0
@@ -66,7 +66,7 @@ class StatsFold:
         self._histogram[event.num_accepted] += 1
         if self._ttft is None and event.token_ids:
             self._ttft = event.at_ms
-        self._beside_others += sum(one.saved_ms for one in event.ahead if one.is_certain)
+        self._saved_ms += sum(one.saved_ms for one in event.ahead if one.is_certain)
         self._add_spans(event.spans)
 
     def _add_spans(self, spans: tuple[Span, ...]) -> None:
@@ -114,16 +114,17 @@ class StatsFold:
 
     def _overlap_ratio(self) -> float:
         """Share of the LLM's pass time that overlaps with drafting for this run: during this run's
-        passes, or (`across`) during those for other requests, which are not in its events.
+        passes, or with `pipeline=across` during passes for other requests, which are not in its
+        events.
 
-        Concurrent drafters count once and no drafting counts for two passes. Other requests' passes
-        may be longer than this run's own, hence the bound of 1.
+        Concurrent drafters count once, and no drafting counts for two passes. Passes for other
+        requests may be longer than this run's, hence the bound of 1.
         """
         if not self._llm_busy:
             return 0.0
         # `saved_ms` adds up concurrent drafters: scaled down by how much they overlapped.
         at_once = self._draft_busy / self._draft_ms if self._draft_ms else 0.0
-        others = min(self._beside_others * at_once, self._draft_busy - self._both_busy)
+        others = min(self._saved_ms * at_once, self._draft_busy - self._both_busy)
         return min(1.0, (self._both_busy + max(0.0, others)) / self._llm_busy)
 
 

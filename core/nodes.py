@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> None:
     # `closing` below then ends the connections: engines notice at once, not by missing heartbeats.
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
 
-    from core.models.loading.stages import StageLines
+    from core.models.loading.progress import StageLines
     from core.models.machine import use_threads
 
     use_threads(args.threads)

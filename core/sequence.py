@@ -24,7 +24,7 @@ class CommitResult:
     """The tokens that a round committed: the verdict's, up to the one that ends the run.
     `text_deltas`: the text that each of these tokens completed.
 
-    `finish_reason` is empty while the run goes on, else `eos`, `stop`, `length` or `context`.
+    `finish_reason` is empty until the run ends, then `eos`, `stop`, `length` or `context`.
     """
 
     token_ids: tuple[int, ...]
@@ -79,8 +79,8 @@ class TokenSequence:
     def room(self) -> int:
         """Depth of the deepest useful draft: its path and the LLM's own token must both fit."""
         # A round commits depth + 1 tokens at most, hence the - 1 below.
-        left = self.sampling.max_new_tokens - self.num_new
-        return max(0, min(left, self.context_length - len(self.tokens)) - 1)
+        remaining = self.sampling.max_new_tokens - self.num_new
+        return max(0, min(remaining, self.context_length - len(self.tokens)) - 1)
 
     def ms(self, at: float | None = None) -> float:
         """Milliseconds from the start of the run to `at` (now, if not given)."""
@@ -92,7 +92,7 @@ class TokenSequence:
         return self._num_events - 1
 
     def spans(self, timings: list[Timed]) -> tuple[Span, ...]:
-        """Timings in process time as spans relative to the start of this run."""
+        """Timings (seconds of time.perf_counter) as spans (ms from the start of this run)."""
         return tuple(
             Span(t.lane, t.name, self.ms(t.start), self.ms(t.end), t.share) for t in timings
         )

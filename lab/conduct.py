@@ -31,7 +31,7 @@ class ResultStore(Protocol[Result]):
 
 
 def always() -> bool:
-    """Never waits and never stops."""
+    """The `go` of `conduct` that never waits and never stops."""
     return True
 
 
@@ -47,9 +47,9 @@ def conduct(
     `measure` raises CellInterruptedError if the cell has to be measured again. Other errors are
     raised to the caller; stored results stay. Closing the generator stops between two cells.
     """
-    cells_so_far = set(store.cells())
-    # In the plan's order, so that a resumed study ends with the same interleaving.
-    todo = [cell for cell in cells if cell not in cells_so_far]
+    stored = set(store.cells())
+    # In the plan's order: a resumed study is interleaved as an uninterrupted one.
+    todo = [cell for cell in cells if cell not in stored]
     total = len(cells)
     num_done = total - len(todo)
     yield StudyBegun(num_done, total)
@@ -60,7 +60,7 @@ def conduct(
                 yield StudyEnded(False, "stopped", num_done, total)
                 return
             yield CellBegun(cell, num_done, total)
-            began = time.perf_counter()
+            start = time.perf_counter()
             try:
                 result = measure(cell)
             except CellInterruptedError as error:
@@ -73,6 +73,6 @@ def conduct(
             # Stored before it is reported: what a tab shows is on disk.
             store.keep(cell, result)
             num_done += 1
-            yield CellMeasured(cell, result, time.perf_counter() - began, num_done, total)
+            yield CellMeasured(cell, result, time.perf_counter() - start, num_done, total)
             break
     yield StudyEnded(True, "", num_done, total)

@@ -1,6 +1,6 @@
 """Measures studies one at a time, on its own thread.
 
-A study belongs to the store: it goes on when every tab is closed, and any tab can show its
+A study belongs to the store: it continues when every tab is closed, and any tab can show its
 progress. A visitor's run takes precedence: no cell starts during it, and a cell that it interrupts
 is measured again.
 """
@@ -38,8 +38,8 @@ measured."""
 END_TIMEOUT_S = 10.0
 """Seconds that a cancelled run may take to end."""
 MAX_WARMED = 8
-"""The number of configurations, the first ones, that are run for WARMING_TOKENS tokens before the
-first cell."""
+"""This many configurations, the first ones, are run for WARMING_TOKENS tokens each before the first
+cell; see `Conductor._warm`."""
 WARMING_TOKENS = 8
 
 
@@ -102,7 +102,7 @@ class Conductor:
         return self._runs.models()
 
     def wait(self, timeout: float) -> bool:
-        """Waits up to `timeout` seconds; True if nothing is being measured any more."""
+        """Waits up to `timeout` seconds; True if nothing is being measured then."""
         thread = self._thread
         if thread is not None:
             thread.join(timeout)
@@ -204,10 +204,10 @@ class Conductor:
     def _warm(self, study: Study) -> None:
         """An uncounted short run of each of the first configurations: an engine's first passes are
         slower, a length policy has no measured times yet, and `auto` is not resolved yet."""
-        early, late = study.configurations[:MAX_WARMED], study.configurations[MAX_WARMED:]
+        warmed, others = study.configurations[:MAX_WARMED], study.configurations[MAX_WARMED:]
         # One configuration with `auto` must run, since its run fixes the study's node count.
-        with_auto = [one for one in late if depends_on_timings(one.speculation)]
-        for one in (*early, *with_auto[:1]):
+        with_auto = [one for one in others if depends_on_timings(one.speculation)]
+        for one in (*warmed, *with_auto[:1]):
             if self._wait_for_turn() and not self._why_models_differ(study):
                 first = Cell(one.name, study.prompts[0].id, 0)
                 request = study.request(first)
@@ -237,12 +237,12 @@ class Conductor:
             self._update(lost=self.progress().lost + 1)
         elif isinstance(event, CellMeasured):
             self._cell_times.add(event.cell, event.seconds)
-            left = cells[cells.index(event.cell) + 1 :]  # measured in order
-            self._update(done=event.done, remaining_s=self._cell_times.seconds_left(left))
+            remaining = cells[cells.index(event.cell) + 1 :]  # measured in order
+            self._update(done=event.done, remaining_s=self._cell_times.seconds_left(remaining))
 
     def _update(self, **changed: Any) -> None:
         with self._lock:
-            # `stop` may have come in between: the study's thread must not undo it.
+            # `stop` may have been called meanwhile: the study's thread must not undo it.
             if self._progress.state == "stopping" and changed.get("state") in (
                 "running",
                 "waiting",
@@ -250,12 +250,12 @@ class Conductor:
                 del changed["state"]
             self._progress = replace(self._progress, **changed)
 
-    def _report_log(self, words: str) -> None:
-        if self.progress().log_error != words:
-            self._update(log_error=words)
+    def _report_log(self, reason: str) -> None:
+        if self.progress().log_error != reason:
+            self._update(log_error=reason)
 
     def _why_models_differ(self, study: Study) -> str:
-        """Why the study cannot go on (its models are no longer loaded); empty where it can."""
+        """Why the study cannot continue (its models are no longer loaded); empty where it can."""
         loaded = self._runs.models()
         if study.is_of(loaded):
             return ""
@@ -299,14 +299,14 @@ class Conductor:
             raise
 
     def _forget_lost(self) -> None:
-        """Deletes the runs of interrupted cells. Called before a cell, not during one, since
-        deleting costs the log's thread some work."""
+        """Deletes the runs of interrupted cells. Called before a cell, not during one, since the
+        log's thread takes CPU time to delete them."""
         while self._lost:
             self._runs.forget(self._lost.pop())
 
     def _run_to_end(self, request: Request, owner: str, in_log: bool = True) -> ActiveRun:
         """One run to its end; interrupted if a visitor's run begins meanwhile. The first run that
-        resolves `max_tree_nodes=auto` fixes the number for the whole study."""
+        resolves `max_tree_nodes=auto` fixes the number for the study."""
         run = self._runs.start(with_nodes(request, self._nodes), owner, in_log)
         try:
             # `busy` counts this run, too: above 1 a visitor's run waits or runs as well.

@@ -34,7 +34,8 @@ FEW = 6
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A figure with its bootstrap 95 % interval; `groups`: the number of resampled groups. `ends`:
-    the interval is the range from the lowest to the highest group, as with few groups."""
+    the interval is the range from the lowest to the highest group, which happens with few
+    groups."""
 
     value: float
     low: float
@@ -86,10 +87,10 @@ def _rows(group: Sequence[Any]) -> Rows:
 
 def _padded_with_nan(arrays: Sequence[Rows], size: int) -> Rows:
     """Groups as one array, (groups, size, d)."""
-    whole = np.full((len(arrays), size, arrays[0].shape[1]), np.nan)
-    for group, array in zip(whole, arrays, strict=True):
+    padded = np.full((len(arrays), size, arrays[0].shape[1]), np.nan)
+    for group, array in zip(padded, arrays, strict=True):
         group[: len(array)] = array
-    return whole
+    return padded
 
 
 def median(values: Sequence[float]) -> float:
@@ -101,9 +102,9 @@ def middle(rows: Rows) -> Rows:
     """The median of rows of one number."""
     in_order = np.sort(rows[..., 0], axis=-1)  # NaN is sorted last
     count = np.count_nonzero(~np.isnan(in_order), axis=-1)[..., None]
-    # The two middle places; the same place twice for an odd count.
-    two = np.concatenate([(count - 1) // 2, count // 2], axis=-1)
-    middles: Rows = np.take_along_axis(in_order, two, axis=-1).mean(axis=-1)
+    # Indices of the two middle values; for an odd count the same index twice.
+    indices = np.concatenate([(count - 1) // 2, count // 2], axis=-1)
+    middles: Rows = np.take_along_axis(in_order, indices, axis=-1).mean(axis=-1)
     return middles
 
 
@@ -119,7 +120,8 @@ def pooled_length(rows: Rows) -> Rows:
 
 
 def pooled_ratio(rows: Rows) -> Rows:
-    """`pooled_length` of columns 0, 1 over that of columns 2, 3: the same prompts, two ways."""
+    """`pooled_length` of columns 0 and 1, divided by that of columns 2 and 3; a row has the same
+    prompt under two configurations."""
     return pooled_length(rows[..., :2]) / pooled_length(rows[..., 2:])
 
 

@@ -39,7 +39,9 @@ __all__ = [
 
 MAX_VALUES = 50
 MAX_POINTS = 1000
-ROOM = MappingProxyType({"speculation_length": 0, "max_speculation_length": MAX_SPECULATION_LENGTH})
+WIDEST_LIMITS = MappingProxyType(
+    {"speculation_length": 0, "max_speculation_length": MAX_SPECULATION_LENGTH}
+)
 """Two fields that limit each other, at their widest values, so that a value of either can be
 checked alone."""
 LISTS = ("expansion", "drafters", "weight_bounds")
@@ -145,13 +147,13 @@ def _combinations(
         name = point_name(point)
         temperature = point.get(TEMPERATURE)
         fields = {field: value for field, value in point.items() if field != TEMPERATURE}
-        at = sampling
+        point_sampling = sampling
         try:
             speculation = SpeculationConfig.from_plain({**base.to_plain(), **fields})
             if temperature is not None:
-                at = dataclasses.replace(sampling, temperature=temperature)
+                point_sampling = dataclasses.replace(sampling, temperature=temperature)
             # Raises where the rules are not lossless at this temperature.
-            Request("x", at, speculation)
+            Request("x", point_sampling, speculation)
             _check_loaded(speculation, drafters)
         except ConfigError as error:
             yield point, Refused(name, point, str(error))
@@ -251,7 +253,7 @@ def _fits(field: str, value: Any) -> bool:
         if field == TEMPERATURE:
             SamplingParams(temperature=value)
         else:
-            SpeculationConfig.from_plain({**ROOM, field: value})
+            SpeculationConfig.from_plain({**WIDEST_LIMITS, field: value})
     except ConfigError:
         return False
     return True

@@ -34,12 +34,13 @@ class Measured:
     """One finished run of a cell.
 
     `accepted_by`: (drafter, accepted tokens that it proposed), in drafter order; a token that two
-    proposed counts for both, a fused one for its own drafter. `rejected_at[d]`: rounds
-    whose path ended with a rejection after d accepted tokens. `accepted_per_round` in order of the
-    rounds, `drafted_per_round` the depth of each tree. `auto_nodes`: what `max_tree_nodes=auto`
-    resolved to (lab.budgets), None if it was not used. `idle`: why nothing was drafted although
-    there were drafters; empty if something was. `schedule`: the rule that scheduled its rounds,
-    empty if it had its own budget; `num_others`: the most other requests served at the same time.
+    proposed counts for both, one of a fused draft for the SSM that it is from. `rejected_at[d]`:
+    rounds whose path ended with a rejection after d accepted tokens. `accepted_per_round` in order
+    of the rounds, `drafted_per_round` the depth of each tree. `auto_nodes`: what
+    `max_tree_nodes=auto` resolved to (lab.budgets), None if it was not used. `idle`: why nothing
+    was drafted although there were drafters; empty if something was. `schedule`: the rule that
+    scheduled its rounds, empty if it had its own budget; `num_others`: the most other requests
+    served at the same time.
     """
 
     run_id: str
@@ -79,7 +80,7 @@ def measure_run(events: Iterable[Event]) -> Measured:
     return fold.result()
 
 
-_MOVE = re.compile(r"^\d+ (stays|-> \d+): ")
+_LENGTH_CHANGE = re.compile(r"^\d+ (stays|-> \d+): ")
 """The beginning of a length policy's reason: lengths, which a run without drafts did not use."""
 
 
@@ -111,7 +112,7 @@ class _Fold:
         elif isinstance(event, Verified):
             self._verdict = event
         elif isinstance(event, RoundCompleted):
-            self._round(event)
+            self._add_round(event)
             self._tokens += event.token_ids
             self._accepted.append(event.num_accepted)
             self._requested.append(event.speculation_length)
@@ -120,7 +121,7 @@ class _Fold:
             if event.next_speculation_length == 0:
                 self._reason = event.length_reason or self._reason
 
-    def _round(self, event: RoundCompleted) -> None:
+    def _add_round(self, event: RoundCompleted) -> None:
         """Counts accepted tokens by drafter, and a rejection where the LLM's recovered token
         follows; a text that ends before that token has none."""
         tree, verdict = self._tree, self._verdict
@@ -161,8 +162,8 @@ class _Fold:
         if any(self._drafted) or not self._requested or not started.drafters:
             return ""
         drafting_rounds = sum(length > 0 for length in self._requested)
-        # By the majority of rounds: a policy that probes now and then still chose 0.
+        # By the majority of rounds: a policy that probes in a few rounds still chose 0.
         if 2 * drafting_rounds >= len(self._requested):
             rounds = f"{drafting_rounds} of {len(self._requested)} rounds"
             return f"drafts were asked for in {rounds}, and no drafter had a token to offer"
-        return _MOVE.sub("", self._reason.partition("; ")[0]) or "the length chosen was 0"
+        return _LENGTH_CHANGE.sub("", self._reason.partition("; ")[0]) or "the length chosen was 0"

@@ -17,8 +17,8 @@ class Progress:
 
     `state`: empty (none yet), `running`, `waiting` (for a visitor's run), `stopping`,
     `stopped`, `completed`, `failed`. `is_warming_up`: before the first cell. `lost`: how often a
-    cell was interrupted, for a visitor's run, and measured again. `remaining_s`: an estimate, None
-    at first. `log_error`: why a result could not be written to the log yet; empty if there is none.
+    cell was interrupted, as by a visitor's run. `remaining_s`: an estimate, None at first.
+    `log_error`: why a result could not be written to the log yet; empty if every one was.
     """
 
     study_id: str = ""

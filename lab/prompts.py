@@ -1,4 +1,4 @@
-"""Prompts of a study: typed, pasted or from a file, split and named.
+"""Prompts of a study, each with an id, from a text that is typed or pasted, or from a file.
 
 A `.txt` has a prompt on each line, or prompts of several lines separated by lines of `---`; a
 `.jsonl` has an object on each line with `prompt` (or `text`) and optionally `domain` and `id`.
@@ -26,7 +26,9 @@ __all__ = [
 
 MAX_PROMPTS = 500
 SEPARATOR = "---"
+# Characters of an id, and of a domain.
 LONGEST_ID = 80
+# Characters of a prompt's beginning in `StudyPrompt.words`.
 EXCERPT = 50
 # The filter value for prompts without a domain; no prompt may have this domain.
 NO_DOMAIN = "none"
@@ -49,23 +51,27 @@ class StudyPrompt:
 
     @property
     def words(self) -> str:
-        """The prompt's number and beginning: `prompt 3 ("Once upon a time...")`."""
+        """The prompt's id and beginning: `prompt 3 ("Once upon a time...")`."""
         flat = " ".join(self.text.split())
         short = flat if len(flat) <= EXCERPT else f"{flat[:EXCERPT]}..."
         return f'prompt {self.id} ("{short}")'
 
 
 def prompts_from_text(typed: str) -> tuple[StudyPrompt, ...]:
-    """Prompts as typed by a person. Raises ConfigError if there are none or too many."""
+    """Prompts as typed by a person; their ids are 1, 2, .... Raises ConfigError if there are none
+    or too many."""
     lines = _lines(typed)
-    separated = is_separated(typed)
-    blocks = _between(lines) if separated else [line for line in lines if line.strip()]
-    return unique_prompts(StudyPrompt(str(i), one) for i, one in enumerate(blocks, start=1))
+    texts = _blocks(lines) if _has_separator(lines) else [line for line in lines if line.strip()]
+    return unique_prompts(StudyPrompt(str(i), one) for i, one in enumerate(texts, start=1))
 
 
 def is_separated(typed: str) -> bool:
     """Whether lines of SEPARATOR divide the prompts, so that these may have several lines."""
-    return any(line.strip() == SEPARATOR for line in _lines(typed))
+    return _has_separator(_lines(typed))
+
+
+def _has_separator(lines: list[str]) -> bool:
+    return any(line.strip() == SEPARATOR for line in lines)
 
 
 def _lines(typed: str) -> list[str]:
@@ -73,59 +79,71 @@ def _lines(typed: str) -> list[str]:
 
 
 def prompts_from_file(name: str, content: bytes) -> tuple[StudyPrompt, ...]:
-    """The prompts of a `.txt` or `.jsonl`. Raises ConfigError naming the wrong line."""
+    """The prompts of a `.txt` or `.jsonl`. Raises ConfigError; if a line of a `.jsonl` is no
+    prompt, the message has the number of the line."""
     try:
         # With or without a byte order mark.
-        read = content.decode("utf-8-sig")
+        decoded = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError.of("file", name, f"text in UTF-8; byte {error.start} is not") from error
     if name.lower().endswith(".jsonl"):
         return unique_prompts(
             # Not splitlines(), which also cuts at U+2028, valid within a JSON string.
-            _of_line(i, line)
-            for i, line in enumerate(read.split("\n"), 1)
+            _from_line(i, line)
+            for i, line in enumerate(decoded.split("\n"), 1)
             if line.strip()
         )
     if name.lower().endswith(".txt"):
-        return prompts_from_text(read)
+        return prompts_from_text(decoded)
     raise ConfigError.of("file", name, "a .txt or .jsonl file")
 
 
 def unique_prompts(prompts: Iterable[StudyPrompt]) -> tuple[StudyPrompt, ...]:
-    """The prompts with unique ids: a second `x` becomes `x-2`."""
-    counts: dict[str, int] = {}
+    """The prompts with unique ids: a second `x` becomes `x-2`. Raises ConfigError if there are none
+    or too many, or for the domain NO_DOMAIN."""
+    # By id: the last number for it, 1 for the id itself.
+    numbers: dict[str, int] = {}
     results: list[StudyPrompt] = []
     for prompt in prompts:
         if prompt.domain == NO_DOMAIN:
-            allowed = "another word: none names prompts without a domain"
+            allowed = f"another name: {NO_DOMAIN!r} stands for prompts without a domain"
             raise ConfigError.of("domain", prompt.domain, allowed)
         if len(results) == MAX_PROMPTS:
             raise ConfigError.of("prompts", f"more than {MAX_PROMPTS}", f"at most {MAX_PROMPTS}")
-        name, number = prompt.id, counts.get(prompt.id, 0) + 1
+        prompt_id, number = prompt.id, numbers.get(prompt.id, 0) + 1
         # `x-2` may be the id of another prompt.
-        while number > 1 and f"{name}-{number}" in counts:
+        while number > 1 and _numbered(prompt.id, number) in numbers:
             number += 1
-        counts[name] = number
+        numbers[prompt.id] = number
         if number > 1:
-            name = f"{name}-{number}"
-            counts.setdefault(name, 1)
-        results.append(StudyPrompt(name, prompt.text, prompt.domain))
+            prompt_id = _numbered(prompt.id, number)
+            numbers.setdefault(prompt_id, 1)
+        results.append(StudyPrompt(prompt_id, prompt.text, prompt.domain))
     if not results:
         raise ConfigError.of("prompts", "", "at least one prompt")
     return tuple(results)
 
 
-def _between(lines: list[str]) -> list[str]:
-    parts: list[list[str]] = [[]]
+def _numbered(prompt_id: str, number: int) -> str:
+    """`x-2` for x and 2; a long id is cut, so that the result has at most LONGEST_ID characters."""
+    suffix = f"-{number}"
+    return f"{prompt_id[: LONGEST_ID - len(suffix)]}{suffix}"
+
+
+def _blocks(lines: list[str]) -> list[str]:
+    """The texts between lines of SEPARATOR that are not blank, without empty lines around them."""
+    blocks: list[list[str]] = [[]]
     for line in lines:
         if line.strip() == SEPARATOR:
-            parts.append([])
+            blocks.append([])
         else:
-            parts[-1].append(line)
-    return [whole for part in parts if (whole := "\n".join(part).strip("\n")).strip()]
+            blocks[-1].append(line)
+    texts = ("\n".join(block).strip("\n") for block in blocks)
+    return [one for one in texts if one.strip()]
 
 
-def _of_line(number: int, line: str) -> StudyPrompt:
+def _from_line(number: int, line: str) -> StudyPrompt:
+    """The prompt of a line of a `.jsonl`; `number`: of the line, from 1."""
     allowed = 'an object like {"prompt": "...", "domain": "..."}'
     try:
         entry: Any = json.loads(line)
@@ -133,13 +151,13 @@ def _of_line(number: int, line: str) -> StudyPrompt:
         raise ConfigError.of(f"line {number}", line[:80], f"{allowed} ({error})") from error
     if not isinstance(entry, dict):
         raise ConfigError.of(f"line {number}", line[:80], allowed)
-    text = entry.get("prompt", entry.get("text"))
-    if not isinstance(text, str) or not text.strip():
+    prompt_text = entry.get("prompt", entry.get("text"))
+    if not isinstance(prompt_text, str) or not prompt_text.strip():
         raise ConfigError.of(f"line {number}", line[:80], f"{allowed}, its prompt not empty")
-    # null counts as missing; 0 is an id.
-    name, domain = entry.get("id"), entry.get("domain")
-    prompt_id = str(number) if name in (None, "") else str(name)
+    given_id, domain = entry.get("id"), entry.get("domain")
+    # null and "" count as missing; 0 is an id.
+    prompt_id = str(number) if given_id in (None, "") else str(given_id)
     try:
-        return StudyPrompt(prompt_id, text, "" if domain is None else str(domain))
+        return StudyPrompt(prompt_id, prompt_text, "" if domain is None else str(domain))
     except ConfigError as error:
         raise ConfigError(f"line {number}: {error}") from error

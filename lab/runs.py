@@ -12,7 +12,8 @@ __all__ = ["ActiveRun", "RunHost", "StudyStore"]
 
 
 class ActiveRun(Protocol):
-    """A request that `RunHost.start` has begun."""
+    """A request that `RunHost.start` has begun. `count`: its events so far; `events`: those with
+    indices from `first` to `end` - 1."""
 
     @property
     def is_done(self) -> bool: ...

@@ -86,7 +86,8 @@ class Study:
         # Older studies recorded no fingerprint or no device: these parts are not compared.
         pairs = zip(self.models, loaded, strict=False)
         return len(self.models) == len(loaded) and all(
-            own == one or one.startswith(f"{own.removesuffix(')')}, ") for own, one in pairs
+            recorded == now or now.startswith(f"{recorded.removesuffix(')')}, ")
+            for recorded, now in pairs
         )
 
     def __len__(self) -> int:
@@ -123,8 +124,7 @@ class Study:
         return next((one.name for one in self.configurations if one.plain), "")
 
     def base_of(self, name: str) -> str:
-        """The baseline of one configuration: plain decoding at its temperature, if that is
-        measured."""
+        """The baseline of one configuration: plain decoding at its temperature, else `base`."""
         temperature = self._configuration(name).temperature
         plain = (one for one in self.configurations if one.plain)
         return next((one.name for one in plain if one.temperature == temperature), self.base)
@@ -200,8 +200,8 @@ def _unique(field: str, names: list[str], most: int) -> None:
         if not isinstance(name, str) or not name or len(name) > LONGEST_NAME:
             raise ConfigError.of(field, name, f"names of 1 to {LONGEST_NAME} characters")
     if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ConfigError.of(field, twice, "each name once")
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise ConfigError.of(field, repeated, "each name once")
 
 
 def _sampling_plain(sampling: SamplingParams) -> dict[str, Any]:

@@ -21,10 +21,10 @@ def check(study: Study, runs: RunHost) -> None:
     Whether a prompt fits does not depend on the configuration, and whether drafters are loaded does
     not depend on the prompt, so each is checked once.
     """
-    alone = SpeculationConfig.preset("autoregressive")
+    plain = SpeculationConfig.preset("autoregressive")
     for prompt in study.prompts:
         try:
-            runs.check(Request(prompt.text, study.sampling, alone, study.chat))
+            runs.check(Request(prompt.text, study.sampling, plain, study.chat))
         except ConfigError as error:
             raise type(error)(f"{prompt.words} cannot be run: {error}") from error
     text = study.prompts[0].text

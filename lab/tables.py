@@ -42,7 +42,8 @@ class Same:
     `distribution` (the rule keeps the distribution, not the tokens), `base` (plain decoding's own),
     or `unknown` (nothing to compare with).
 
-    `cells`: how many were compared; `first`: the first cell that differs, with the token's place.
+    `cells`: how many were compared; `first`: the first cell that differs, with the index of its
+    first token that does.
     """
 
     kind: str
@@ -116,11 +117,11 @@ def prompt_rows(study: Study, results: Results) -> tuple[PromptRow, ...]:
     rows = []
     for prompt in study.prompts:
         for one in study.configurations:
-            of_cell = groups.get((prompt.id, one.name))
-            if of_cell:
-                same = same_text(study, results, of_cell)
-                bases = _bases(study, results, of_cell)
-                ordered = list(of_cell.values())
+            row_results = groups.get((prompt.id, one.name))
+            if row_results:
+                same = same_text(study, results, row_results)
+                bases = _bases(study, results, row_results)
+                ordered = list(row_results.values())
                 row = prompt_row(prompt.id, prompt.domain, one.name, ordered, bases, same)
                 rows.append(row)
     return tuple(rows)
@@ -246,8 +247,8 @@ def _ratio(study: Study, results: Results, name: str) -> Estimate | None:
             block = blocks.setdefault((cell.item, cell.repeat), {})
             block[cell.contestant] = result.stats.tokens_per_second
     # Only blocks that have both: within a block the machine is about equally busy for the two.
-    whole = [(item, figures) for (item, _), figures in blocks.items() if len(figures) == 2]
-    groups = within_blocks(whole, name, base)
+    complete = [(item, figures) for (item, _), figures in blocks.items() if len(figures) == 2]
+    groups = within_blocks(complete, name, base)
     if len(groups) == 1:  # one prompt: its repeats are what is resampled
         groups = [[ratio] for ratio in groups[0]]
     return estimate(groups, middle)
@@ -277,8 +278,8 @@ def _pooled_depth(results: Iterable[Measured]) -> float | None:
 def _draft_share(results: Iterable[Measured]) -> float | None:
     """The drafters' share of the time in which drafters and LLM worked."""
     all_stats = [result.stats for result in results]
-    both = sum(stats.draft_ms + stats.verify_ms for stats in all_stats)
-    return sum(stats.draft_ms for stats in all_stats) / both if both else None
+    busy_ms = sum(stats.draft_ms + stats.verify_ms for stats in all_stats)
+    return sum(stats.draft_ms for stats in all_stats) / busy_ms if busy_ms else None
 
 
 def _rates(results: Sequence[Measured]) -> tuple[float, ...]:

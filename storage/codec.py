@@ -140,14 +140,14 @@ def encode_models(event: RunStarted, run: int, model_id: Callable[[str], int]) -
     """The rows of table `run_models`, in the event's order."""
     rows = []
     for ordinal, info in enumerate(event.models):
-        values = {name: _plain_in(value) for name, value in dataclasses.asdict(info).items()}
+        values = {name: _encode_if_text(value) for name, value in dataclasses.asdict(info).items()}
         del values["name"]
         keys = {"run": run, "ordinal": ordinal, "model": model_id(info.name)}
         rows.append(RUN_MODELS.row({**values, **keys}))
     return rows
 
 
-def _plain_in(value: Any) -> Any:
+def _encode_if_text(value: Any) -> Any:
     return encode_text(value) if isinstance(value, str) else value
 
 

@@ -1,6 +1,6 @@
 """Opens the log's file: its location, its checks, and connections for its writer and readers.
 
-Every error becomes a StoreError that names the file and what can be done about it.
+An error becomes a StoreError that names the file and, while the file is opened, what can be done.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from storage.migrations import migrations
 __all__ = ["connect", "explain", "locate", "open_database", "read_connection"]
 
 ENVIRONMENT = "SPECSCOPE_DB"
-ELSEWHERE = f"name another file with --db or {ENVIRONMENT}"
-APPLICATION_ID = 0x53706563  # "Spec": identifies our files
+OTHER_FILE_HINT = f"name another file with --db or {ENVIRONMENT}"
+APPLICATION_ID = 0x53706563  # "Spec": identifies a SpecScope log
 OPEN_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 5.0
 WAL_RETRY_S = 0.02
@@ -39,16 +39,16 @@ def locate(path: Path | str | None) -> Path:
 
 def open_database(path: Path) -> None:
     """Creates or checks the file at `path` and migrates its schema. Raises StoreError."""
-    _check_place(path)
+    _check_location(path)
     try:
         with closing(connect(path, create=True, timeout=OPEN_TIMEOUT_S)) as connection:
-            _check_ours(connection, path)
+            _check_is_log(connection, path)
             # Takes effect on an empty file only; older files need RunStore.compact.
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             _use_wal(connection)
             _migrate(connection)
     except sqlite3.Error as error:
-        raise StoreError(f"{explain(error, path)}; {ELSEWHERE}") from error
+        raise StoreError(f"{explain(error, path)}; {OTHER_FILE_HINT}") from error
 
 
 def connect(
@@ -95,31 +95,33 @@ def explain(error: sqlite3.Error, path: Path) -> str:
     return f"{path}: {error}"
 
 
-def _check_place(path: Path) -> None:
+def _check_location(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"{path}: its folder cannot be made ({error}); {ELSEWHERE}") from error
+        raise StoreError(
+            f"{path}: its folder cannot be made ({error}); {OTHER_FILE_HINT}"
+        ) from error
     if path.is_dir():
-        raise StoreError(f"{path}: a folder, not a file; {ELSEWHERE}")
+        raise StoreError(f"{path}: a folder, not a file; {OTHER_FILE_HINT}")
     # WAL writes two more files next to the database, so the folder must be writable too.
-    for place in (path, path.parent):
-        if place.exists() and not os.access(place, os.W_OK):
-            raise StoreError(f"{path}: {place} cannot be written to; {ELSEWHERE}")
+    for written in (path, path.parent):
+        if written.exists() and not os.access(written, os.W_OK):
+            raise StoreError(f"{path}: {written} cannot be written to; {OTHER_FILE_HINT}")
 
 
-def _check_ours(connection: sqlite3.Connection, path: Path) -> None:
+def _check_is_log(connection: sqlite3.Connection, path: Path) -> None:
     """Refuses another program's database, and one with a newer schema, before changing anything."""
     (application_id,) = connection.execute("PRAGMA application_id").fetchone()
     (objects,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if objects and application_id != APPLICATION_ID:
-        raise StoreError(f"{path}: a database of another program; {ELSEWHERE}")
+        raise StoreError(f"{path}: a database of another program; {OTHER_FILE_HINT}")
     names = {m.name for m in migrations.applied(Database(connection, execute_plugins=False))}
     newer = sorted(names - _all_migrations())
     if newer:
         raise StoreError(
             f"{path}: written by a newer SpecScope (its schema has {newer[0]}); "
-            f"update SpecScope, or {ELSEWHERE}"
+            f"update SpecScope, or {OTHER_FILE_HINT}"
         )
 
 

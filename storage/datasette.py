@@ -12,7 +12,9 @@ __all__ = ["METADATA", "datasette_command"]
 
 METADATA = Path(__file__).with_name("metadata.yaml")
 DEFAULT_NAME = "specscope"
-OURS = "# Written by SpecScope, and anew where its description is another: change a copy of it.\n"
+FIRST_LINE = (
+    "# Written by SpecScope, and anew where its description is another: change a copy of it.\n"
+)
 
 
 def datasette_command(path: Path) -> str:
@@ -23,28 +25,28 @@ def datasette_command(path: Path) -> str:
     the command omits it.
     """
     metadata = METADATA if path.stem == DEFAULT_NAME else _renamed_metadata(path)
-    words = ["uvx", "datasette", str(path)]
+    command = ["uvx", "datasette", str(path)]
     if metadata is not None:
-        words += ["-m", str(metadata)]
-    return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
+        command += ["-m", str(metadata)]
+    return subprocess.list2cmdline(command) if sys.platform == "win32" else shlex.join(command)
 
 
 def _renamed_metadata(path: Path) -> Path | None:
     text = METADATA.read_text(encoding="utf-8")
     # A JSON string is a key in YAML, whatever the file's name contains.
-    text_of_log = text.replace(f"\n  {DEFAULT_NAME}:\n", f"\n  {json.dumps(path.stem)}:\n", 1)
+    renamed = text.replace(f"\n  {DEFAULT_NAME}:\n", f"\n  {json.dumps(path.stem)}:\n", 1)
     names = (f"{path.stem}.metadata.yaml", f"{path.stem}.{DEFAULT_NAME}.metadata.yaml")
-    places = (path.with_name(name) for name in names)
-    return next((place for place in places if _is_written(place, OURS + text_of_log)), None)
+    candidates = (path.with_name(name) for name in names)
+    return next((file for file in candidates if _is_written(file, FIRST_LINE + renamed)), None)
 
 
-def _is_written(place: Path, text: str) -> bool:
+def _is_written(file: Path, text: str) -> bool:
     """Writes `text` to the file unless it is another program's; returns whether the file has it
     now."""
     try:
-        present = place.read_text(encoding="utf-8") if place.exists() else OURS
-        if present != text and present.startswith(OURS):
-            place.write_text(text, encoding="utf-8")
+        present = file.read_text(encoding="utf-8") if file.exists() else FIRST_LINE
+        if present != text and present.startswith(FIRST_LINE):
+            file.write_text(text, encoding="utf-8")
             present = text
     except (OSError, ValueError):
         return False

@@ -31,16 +31,16 @@ KEPT_CONTROLS = "\t\n"
 BIDI_CONTROLS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 # Controls, lone surrogates, separators of lines and paragraphs.
 ESCAPED = ("Cc", "Cs", "Zl", "Zp")
-OWN_LANES = ("combine", "llm", "verify", "commit")
-STAGES = ("draft", *OWN_LANES, "prefill")
+FIXED_LANES = ("combine", "llm", "verify", "commit")
+STAGES = ("draft", *FIXED_LANES, "prefill")
 # A column for each field of a grant; two get longer names, to be clear among the other columns.
 SCHEDULED = tuple(field.name for field in dataclasses.fields(Scheduled))
 SCHEDULED_AS = {"decision": "schedule_decision", "reason": "schedule_reason"}
 
 
 def rounds_csv(events: Sequence[Event]) -> str:
-    """One row for each finished round, with a header; in a thinned run the `tree` column says so,
-    and columns that need whole trees are empty.
+    """One row for each finished round, with a header; of a thinned run the `tree` column has
+    `accepted paths only`, and columns that need complete trees are empty.
 
     A text that a spreadsheet would take for a formula gets an apostrophe in front; controls other
     than tab and line feed, characters that change the direction of writing, and lone surrogates are
@@ -81,7 +81,7 @@ def finished_rounds(events: Sequence[Event]) -> Iterator[FinishedRound]:
     drafted: Drafted | None = None
     combined: Combined | None = None
     verified: Verified | None = None
-    begin = 0.0
+    begin_ms = 0.0
     for event in events:
         if isinstance(event, Drafted):
             drafted = event
@@ -90,8 +90,8 @@ def finished_rounds(events: Sequence[Event]) -> Iterator[FinishedRound]:
         elif isinstance(event, Verified):
             verified = event
         elif isinstance(event, RoundCompleted):
-            yield FinishedRound(drafted, combined, verified, event, begin)
-            begin, drafted, combined, verified = event.at_ms, None, None, None
+            yield FinishedRound(drafted, combined, verified, event, begin_ms)
+            begin_ms, drafted, combined, verified = event.at_ms, None, None, None
 
 
 def _row(one: FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def _stages(completed: RoundCompleted) -> dict[str, float]:
     batched pass each drafter has its share."""
     sums = dict.fromkeys(STAGES, 0.0)
     for span in completed.spans:
-        stage = span.lane if span.lane in OWN_LANES else "draft"
+        stage = span.lane if span.lane in FIXED_LANES else "draft"
         sums["prefill" if span.name == "prefill" else stage] += span.ms
     return {f"{name}_ms": value for name, value in sums.items()}
 
@@ -170,7 +170,7 @@ def _by_drafter(one: FinishedRound, drafters: tuple[str, ...], thinned: bool) ->
     """For each drafter: tokens drafted, nodes of the tree that it proposed, the emitted ones of
     these, its vote weight, its score for the router, its time. Of a fused draft only a drafter's
     own tokens count (rank 0), not those of the trunk that it was fed."""
-    drafted, proposed, accepted, spent = (Counter[str]() for _ in range(4))
+    drafted, proposed, accepted, spent_ms = (Counter[str]() for _ in range(4))
     fused = one.combined is not None and bool(one.combined.origins)
     for draft in one.drafted.drafts if one.drafted else ():
         drafted[draft.drafter] += sum(not fused or rank == 0 for rank in draft.ranks)
@@ -180,7 +180,7 @@ def _by_drafter(one: FinishedRound, drafters: tuple[str, ...], thinned: bool) ->
             proposed[name] += 1
             accepted[name] += node in emitted
     for span in one.completed.spans:
-        spent[span.lane] += span.ms  # type: ignore[assignment]
+        spent_ms[span.lane] += span.ms  # type: ignore[assignment]
     scores = {routed.drafter: routed.score for routed in one.completed.routing}
     values: dict[str, Any] = {}
     for name in drafters:
@@ -189,7 +189,7 @@ def _by_drafter(one: FinishedRound, drafters: tuple[str, ...], thinned: bool) ->
         values[f"accepted: {name}"] = accepted[name]
         values[f"weight after: {name}"] = one.completed.weights.get(name, "")
         values[f"routing score after: {name}"] = scores.get(name, "")
-        values[f"ms: {name}"] = spent[name]
+        values[f"ms: {name}"] = spent_ms[name]
     return values
 
 

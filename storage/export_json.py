@@ -19,7 +19,8 @@ __all__ = ["INTERRUPTED", "events_json", "is_thinned", "safe_json", "summary_of"
 
 FORMAT = "specscope-events-1"
 INTERRUPTED = "interrupted"
-SAFE = frozenset((str, int, bool))
+# Values of these types are valid in JSON as they are.
+PLAIN_TYPES = frozenset((str, int, bool))
 # JSON allows these characters unescaped; inside a script element of a page they are not safe.
 IN_HTML = (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"))
 
@@ -98,7 +99,7 @@ def _to_plain(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, (list, tuple)):
         kinds = set(map(type, value))
-        if kinds <= SAFE or (kinds == {float} and all(map(math.isfinite, value))):
+        if kinds <= PLAIN_TYPES or (kinds == {float} and all(map(math.isfinite, value))):
             return value
         return [_to_plain(item) for item in value]
     if isinstance(value, dict):

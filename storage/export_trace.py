@@ -4,7 +4,7 @@ The run is one process; its threads are lanes: rounds, each drafter, combine, LL
 commit. A slice's category is the lane's key in the events, such as `llm` and `verify`.
 Rounds count from 1. In Perfetto, slices of one thread must be disjoint or nested: if two of a lane
 overlap, the later one goes to a second thread of that lane. The slices of SSMs in a batched pass
-all have its whole length; `share` is the part that counts for each.
+all have its full length; `share` is the part that counts for each.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from storage.thinned import THINNED
 __all__ = ["chrome_trace"]
 
 PID = 1
-NS_A_MS = 1_000_000
+NS_PER_MS = 1_000_000
 LONGEST_MS = 1e10  # four months: a larger value is an error, and is left out
 ROUNDS = "rounds"
 LAST_LANES = ("combine", "llm", "layers", "verify", "commit")
@@ -51,13 +51,13 @@ def chrome_trace(events: Sequence[Event], status: str = INTERRUPTED) -> str:
     entries = [_name("process_name", 0, name=f"SpecScope run {start.run_id if start else ''}")]
     thread = 0
     for lane, slices in lanes.items():
-        for number, apart in enumerate(_threads_without_overlap(slices)):
+        for number, thread_slices in enumerate(_threads_without_overlap(slices)):
             thread += 1
             title = lane if lane in drafters else TITLES.get(lane, lane)
             title = title if number == 0 else f"{title} ({number + 1})"
             entries.append(_name("thread_name", thread, name=title))
             entries.append(_name("thread_sort_index", thread, sort_index=thread))
-            entries += [_complete(one, thread, lane) for one in apart]
+            entries += [_complete(one, thread, lane) for one in thread_slices]
     entries += [*_counters(events), *_marks(events)]
     summary = summary_of(events, status)
     other = {key: value for key, value in summary.items() if key not in ("token_ids", "text")}
@@ -76,9 +76,9 @@ def _lanes(events: Sequence[Event], drafters: tuple[str, ...]) -> dict[str, list
     thinned = is_thinned(events)
     for one in finished_rounds(events):
         completed, number = one.completed, one.completed.round + 1
-        whole = Span(ROUNDS, f"round {number}", one.begin_ms, completed.at_ms)
+        round_span = Span(ROUNDS, f"round {number}", one.begin_ms, completed.at_ms)
         nodes = len(one.combined.token_ids) if one.combined and not thinned else None
-        _append_slice(by_lane, whole, {**_round_args(one), "nodes": nodes})
+        _append_slice(by_lane, round_span, {**_round_args(one), "nodes": nodes})
         for span in (*completed.spans, *completed.loads, *map(_trip_span, completed.nodes)):
             shared = {"share": span.share} if span.share < 1 else {}
             _append_slice(by_lane, span, {"round": number, **shared})
@@ -86,7 +86,7 @@ def _lanes(events: Sequence[Event], drafters: tuple[str, ...]) -> dict[str, list
 
 
 def _trip_span(trip: NodeTrip) -> Span:
-    """A node's round trip on a lane of its own; of no length where no request was sent."""
+    """A node's round trip, on a lane for the node; its length is 0 where no request was sent."""
     name = {"in_time": "round trip", "ahead": "drafted ahead"}.get(trip.state, trip.state)
     return Span(trip.node, name, trip.start_ms, trip.end_ms)
 
@@ -100,7 +100,7 @@ def _append_slice(slices: dict[str, list[Slice]], span: Span, args: dict[str, An
 def _ns(ms: float) -> int | None:
     """Whole nanoseconds, Perfetto's unit; rounded once, so that adjacent slices stay adjacent."""
     fits = math.isfinite(ms) and abs(ms) <= LONGEST_MS
-    return round(ms * NS_A_MS) if fits else None
+    return round(ms * NS_PER_MS) if fits else None
 
 
 def _round_args(one: FinishedRound) -> dict[str, Any]:

@@ -64,9 +64,9 @@ def read_events(connection: sqlite3.Connection, run_id: str) -> tuple[Event, ...
 
 
 def mark_interrupted(connection: sqlite3.Connection) -> None:
-    """Sets status, text and figures of runs whose process is gone.
+    """Sets status, text and figures of runs whose process has ended.
 
-    If another process ends such a run in the meantime, the end it recorded is kept.
+    If another process records the end of such a run meanwhile, that end is kept.
     """
     for run in connection.execute(RUNNING).fetchall():
         owner = Process(decode_text(run["host"]), run["pid"], run["process_start"])

@@ -19,10 +19,11 @@ __all__ = ["HEARTBEAT_TIMEOUT_S", "Process", "start_mark"]
 UNKNOWN = ""
 PROC = Path("/proc")
 HEARTBEAT_TIMEOUT_S = 300.0
-"""Seconds without a heartbeat after which another host's process counts as gone: the host name of a
-container that ended never comes back. Longer than clocks of different hosts differ."""
+"""Seconds without a heartbeat after which a process of another host counts as ended: only its host
+could check it, and a container's host name may never be used again. Longer than the difference
+between two hosts' clocks."""
 START_FIELD = 19  # field 22 of /proc/<pid>/stat (proc(5)), counted from the state, field 3
-ENDED_STATES = ("Z", "X")  # a zombie runs no code any more
+ENDED_STATES = ("Z", "X")  # zombie and dead: the process has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +70,10 @@ def _linux_mark(pid: int) -> str | None:
         return UNKNOWN if _exists(pid) else None
     # The program's name is in brackets and may itself have brackets and blanks.
     fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in ENDED_STATES else f"{_boot()} {fields[START_FIELD]}"
+    return None if fields[0] in ENDED_STATES else f"{_boot_id()} {fields[START_FIELD]}"
 
 
-def _boot() -> str:
+def _boot_id() -> str:
     try:
         return (PROC / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:  # some sandboxes have none

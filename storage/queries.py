@@ -115,12 +115,13 @@ class PlainSpeed:
 class RunSummary:
     """One run without its rounds.
 
-    `config`: the whole request as it was run, `asked`: as it was submitted; `ssms`: the loaded ones
-    in order, whether they drafted or not. `stats`: None while it runs. `num_lost_events` above 0:
-    the log lacks events; the run can be read up to the first missing one. `thinned`: only the
-    accepted paths of its trees are stored; figures and texts are complete. `elsewhere`: it is
-    running in another process. `baseline`: what its speed-up was measured against, or None.
-    `regret`: what another choice of SSMs would have cost, None where it was not counted.
+    `config`: the request with every `auto` resolved, `asked`: as it was submitted; `ssms`: the
+    loaded ones in order, whether they drafted or not. `stats`: None while it runs.
+    `num_lost_events` above 0: the log lacks events; the run can be read up to the first missing
+    one. `thinned`: only the accepted paths of its trees are stored; figures and texts are complete.
+    `elsewhere`: it is running in another process. `baseline`: what its speed-up was measured
+    against, or None. `regret`: what another choice of SSMs would have cost, None where it was not
+    counted.
     `schedules`: the rules that scheduled its rounds, empty if it had its own budget; `num_others`:
     the most other requests served at the same time.
     """

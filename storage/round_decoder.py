@@ -67,42 +67,42 @@ def decode_rounds(
     return sorted(events, key=attrgetter("seq"))
 
 
-def _events(of: _RoundRows) -> Iterator[RoundEvent]:
-    if of.values["drafted_seq"] is not None:
-        yield _decode_drafted(of)
-    if of.values["combined_seq"] is not None:
-        yield _decode_combined(of)
-    if of.values["verified_seq"] is not None:
-        yield _decode_verified(of)
-    if of.values["completed_seq"] is not None:
-        yield _decode_completed(of)
+def _events(round_rows: _RoundRows) -> Iterator[RoundEvent]:
+    if round_rows.values["drafted_seq"] is not None:
+        yield _decode_drafted(round_rows)
+    if round_rows.values["combined_seq"] is not None:
+        yield _decode_combined(round_rows)
+    if round_rows.values["verified_seq"] is not None:
+        yield _decode_verified(round_rows)
+    if round_rows.values["completed_seq"] is not None:
+        yield _decode_completed(round_rows)
 
 
-def _decode_drafted(of: _RoundRows) -> Drafted:
+def _decode_drafted(round_rows: _RoundRows) -> Drafted:
     drafts = []
-    for row in of.rows["drafts"]:
+    for row in round_rows.rows["drafts"]:
         tokens = from_json(row["tokens_json"])
         drafts.append(
             DraftRecord(
-                drafter=of.model_name(row["model"]),
+                drafter=round_rows.model_name(row["model"]),
                 drafted_ahead=bool(row["drafted_ahead"]),
                 spans=tuple(Span(*values) for values in from_json(row["spans_json"])),
                 **{name: tuple(tokens[name]) for name in TOKEN_FIELDS},
                 **{name: tuple(tokens.get(name, ())) for name in LOOKUP_FIELDS},
             )
         )
-    return Drafted(**of.head("drafted"), drafts=tuple(drafts))
+    return Drafted(**round_rows.head("drafted"), drafts=tuple(drafts))
 
 
-def _decode_combined(of: _RoundRows) -> Combined:
-    nodes, values = of.rows["nodes"], of.values
+def _decode_combined(round_rows: _RoundRows) -> Combined:
+    nodes, values = round_rows.rows["nodes"], round_rows.values
     proposals: list[list[ProposalRecord]] = [[] for _ in nodes]
-    for row in of.rows["proposals"]:
+    for row in round_rows.rows["proposals"]:
         score, q = decode_number(row["score"]), decode_number(row["q"])
-        name = of.model_name(row["model"])
+        name = round_rows.model_name(row["model"])
         proposals[row["node"]].append(ProposalRecord(name, score, q, row["rank"]))
     return Combined(
-        **of.head("combined"),
+        **round_rows.head("combined"),
         token_ids=_column(nodes, "token_id"),
         texts=tuple(decode_text(row["text"]) for row in nodes),
         parents=_column(nodes, "parent"),
@@ -128,10 +128,10 @@ def _vote_fields(values: Fields) -> dict[str, Any]:
     }
 
 
-def _decode_verified(of: _RoundRows) -> Verified:
-    nodes, values = of.rows["nodes"], of.values
+def _decode_verified(round_rows: _RoundRows) -> Verified:
+    nodes, values = round_rows.rows["nodes"], round_rows.values
     return Verified(
-        **of.head("verified"),
+        **round_rows.head("verified"),
         rule=decode_text(values["rule"]),
         path=tuple(from_json(values["path_json"])),
         outcomes=_column(nodes, "outcome"),
@@ -143,14 +143,14 @@ def _decode_verified(of: _RoundRows) -> Verified:
         trials=tuple(
             Trial(
                 row["node"],
-                of.model_name(row["model"]),
+                round_rows.model_name(row["model"]),
                 decode_number(row["p"]),
                 decode_number(row["q"]),
                 bool(row["accepted"]),
             )
-            for row in of.rows["trials"]
+            for row in round_rows.rows["trials"]
         ),
-        top_k=tuple(_top(row) for row in of.rows["top_k"]),
+        top_k=tuple(_top(row) for row in round_rows.rows["top_k"]),
     )
 
 
@@ -164,11 +164,11 @@ def _top(row: Fields) -> TopK:
     )
 
 
-def _decode_completed(of: _RoundRows) -> RoundCompleted:
-    tokens, values = of.rows["tokens"], of.values
+def _decode_completed(round_rows: _RoundRows) -> RoundCompleted:
+    tokens, values = round_rows.rows["tokens"], round_rows.values
     scheduled = values["scheduled_json"]
     return RoundCompleted(
-        **of.head("completed"),
+        **round_rows.head("completed"),
         token_ids=_column(tokens, "token_id"),
         texts=tuple(decode_text(row["text"]) for row in tokens),
         text_deltas=tuple(decode_text(row["text_delta"]) for row in tokens),
@@ -182,7 +182,7 @@ def _decode_completed(of: _RoundRows) -> RoundCompleted:
                 decode_number(row["end_ms"]),
                 row["share"],
             )
-            for row in of.rows["spans"]
+            for row in round_rows.rows["spans"]
         ),
         **{name: values[name] for name in COMMIT_FIELDS},
         **(_length_fields(values) if values["length_reason"] is not None else {}),

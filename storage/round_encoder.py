@@ -116,9 +116,9 @@ class _RoundWriter:
             )
         ]
         if len(event.proposals) != size:
-            given = len(event.proposals)
             raise ValueError(
-                f"Combined.proposals has {given} entries: one for each of {size} nodes"
+                f"Combined.proposals has {len(event.proposals)} entries: one for each of {size} "
+                "nodes"
             )
         self.rows["proposals"] = [
             (*self.key, node, i, self.model_id(p.drafter), p.score, p.q, p.rank)
@@ -225,8 +225,8 @@ COMMIT_FIELDS = (
 
 
 def _tokens(draft: DraftRecord) -> dict[str, Any]:
-    shown = [name for name in LOOKUP_FIELDS if getattr(draft, name)]
-    return {name: getattr(draft, name) for name in (*TOKEN_FIELDS, *shown)}
+    lookup_fields = [name for name in LOOKUP_FIELDS if getattr(draft, name)]
+    return {name: getattr(draft, name) for name in (*TOKEN_FIELDS, *lookup_fields)}
 
 
 def _span_values(span: Span) -> list[Any]:

@@ -152,14 +152,14 @@ def _fill_found(connection: sqlite3.Connection, words: list[str]) -> None:
     phrases = " ".join('"' + word.replace('"', '""') + '"*' for word in for_index)
     # The index first, if it applies: it leaves few texts to search for the substring.
     for_substring = [_strip_punctuation(word) for word in words]
-    pieces: list[Condition] = [
+    contains: list[Condition] = [
         (CONTAINS, (word,) * 3) for word in for_substring if not _is_plain(word)
     ]
-    if not pieces:
+    if not contains:
         select, values = IN_INDEX, tuple[Any, ...]((phrases,))
     else:
-        both = [(f"+id IN ({IN_INDEX})", (phrases,)), *pieces] if for_index else pieces
-        where, values = _all_of(both)
+        conditions = [(f"+id IN ({IN_INDEX})", (phrases,)), *contains] if for_index else contains
+        where, values = _all_of(conditions)
         select = f"SELECT id FROM runs WHERE {where}"
     connection.execute(CREATE_FOUND)
     connection.execute(f"INSERT INTO found {select}", values)
@@ -208,7 +208,7 @@ def _summary(connection: sqlite3.Connection, row: sqlite3.Row) -> RunSummary:
         stats=stats,
         finish_reason=decode_text(row["finish_reason"]),
         error=decode_text(row["error"]),
-        num_rounds=_rounds(connection, row["id"]) if stats is None else stats.num_rounds,
+        num_rounds=_num_rounds(connection, row["id"]) if stats is None else stats.num_rounds,
         owner=decode_text(row["owner"]),
         error_message=decode_text(row["error_message"]),
         num_lost_events=row["num_lost_events"],
@@ -235,12 +235,12 @@ def _baseline(row: sqlite3.Row) -> PlainSpeed | None:
     rate = row["baseline_tokens_per_second"]
     if rate is None:
         return None
-    blocks = tuple((plain, ours) for plain, ours in from_json(row["baseline_blocks_json"] or "[]"))
+    blocks = tuple((plain, run) for plain, run in from_json(row["baseline_blocks_json"] or "[]"))
     names = decode_text(row["baseline_run_id"]), decode_text(row["baseline_note"])
     return PlainSpeed(rate, *names, blocks, bool(row["baseline_same_text"]))
 
 
-def _rounds(connection: sqlite3.Connection, run: int) -> int:
+def _num_rounds(connection: sqlite3.Connection, run: int) -> int:
     query = "SELECT count(*) FROM rounds WHERE run = ? AND completed_seq IS NOT NULL"
     (rounds,) = connection.execute(query, (run,)).fetchone()
     return int(rounds)

@@ -1,5 +1,5 @@
-"""The connection of the log's writing thread: writes a list of units in one transaction. No thread,
-no clock.
+"""The connection of the log's writing thread: writes a list of units in one transaction. Starts no
+thread and reads no clock.
 
 After an SQLite error the transaction is rolled back, and the next call reopens the file.
 """
@@ -88,7 +88,7 @@ class Sink:
         return refused
 
     def close(self) -> None:
-        """Close the connection, if there is one."""
+        """Closes the connection, if there is one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -199,11 +199,11 @@ def insert_rows(connection: sqlite3.Connection, table: TableColumns, rows: Seque
     Python releases the GIL at every statement and has to wait for it while the engine works: one
     statement for a block of rows needs a tenth as many waits as one for each row.
     """
-    whole = len(rows) - len(rows) % ROWS_A_STATEMENT
-    blocks = (rows[i : i + ROWS_A_STATEMENT] for i in range(0, whole, ROWS_A_STATEMENT))
+    in_blocks = len(rows) - len(rows) % ROWS_A_STATEMENT
+    blocks = (rows[i : i + ROWS_A_STATEMENT] for i in range(0, in_blocks, ROWS_A_STATEMENT))
     flat = [list(chain.from_iterable(block)) for block in blocks]
     connection.executemany(table.insert(ROWS_A_STATEMENT), flat)
-    connection.executemany(table.insert(), rows[whole:])
+    connection.executemany(table.insert(), rows[in_blocks:])
 
 
 def record_loss(connection: sqlite3.Connection, run: int, num_lost: int) -> bool:

@@ -55,9 +55,9 @@ MAX_NOTE = 4_000
 
 
 class RunStore:
-    """The run log at `path`, else where SPECSCOPE_DB says, else in the user's data directory.
+    """The run log at `path`, else at the path in SPECSCOPE_DB, else in the user's data directory.
 
-    Opening creates or migrates the file, and sets the status of runs whose process is gone to
+    Opening creates or migrates the file, and sets the status of runs whose process has ended to
     `interrupted`. Raises StoreError. `max_waiting` bounds the events kept in memory while the disk
     cannot be written to.
     """
@@ -157,7 +157,7 @@ class RunStore:
             raise self._unknown(run_id)
 
     def set_retention(self, keep: int | None) -> None:
-        """From now on keeps whole trees only of the newest `keep` runs; None keeps all.
+        """From now on keeps complete trees only of the newest `keep` runs; None keeps all.
 
         Older ones are thinned in the background, see `thin`. Raises ConfigError, StoreError.
         """
@@ -188,8 +188,9 @@ class RunStore:
     def compact(self) -> None:
         """Rewrites the file without its free space. Raises StoreError.
 
-        Needed once for files made before SpecScope let them shrink, else hardly ever. It takes as
-        long as copying the file, needs as much disk space again, and blocks all writes meanwhile
+        Needed once for a file of an early SpecScope, which shrinks only after that, else hardly
+        ever. It takes as long as copying the file, needs as much disk space again, and blocks all
+        writes meanwhile
         (recorded events wait in memory, see `LogStatus`).
         """
         self._catch_up()
@@ -200,7 +201,7 @@ class RunStore:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def settle(self) -> None:
-        """Sets the status of runs whose process is gone to `interrupted`, as opening does. Raises
+        """Sets the status of runs whose process has ended to `interrupted`, as opening does. Raises
         StoreError."""
         with self._write_connection() as connection:
             mark_interrupted(connection)
@@ -250,7 +251,7 @@ class RunStore:
         return events
 
     def retention(self) -> int | None:
-        """How many runs keep their whole trees; None for all. Raises StoreError."""
+        """How many runs keep their complete trees; None for all. Raises StoreError."""
         with read_connection(self.path) as connection:
             return read_retention(connection)
 

@@ -151,7 +151,7 @@ class StudyLog:
         return tuple(self._row(row) for row in rows)
 
     def study(self, study_id: str) -> tuple[StudyRow, dict[str, Any]]:
-        """One study: its line, and its definition. Raises UnknownStudyError."""
+        """One study: its row in lists, and its definition. Raises UnknownStudyError."""
         query = f"SELECT {COLUMNS}, study_json FROM studies WHERE study_id = ?"
         with read_connection(self._path) as connection:
             row = connection.execute(query, (encode_text(study_id),)).fetchone()
@@ -239,7 +239,7 @@ class StudyLog:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, whole or not at all."""
+        """One transaction: committed at the end of the block, rolled back after an error."""
         try:
             with closing(connect(self._path, timeout=OPEN_TIMEOUT_S)) as connection:
                 # Takes the write lock at once: a read that is followed by a write could otherwise
@@ -252,7 +252,7 @@ class StudyLog:
 
 
 def mark_studies_interrupted(connection: sqlite3.Connection) -> None:
-    """Sets studies whose process is gone to `interrupted`: any process may then resume them."""
+    """Sets studies whose process has ended to `interrupted`: any process may then resume them."""
     for row in connection.execute(RUNNING).fetchall():
         if _is_orphaned(row):
             connection.execute(

@@ -25,8 +25,8 @@ __all__ = [
 # Schedule and `num_live` of a Scheduled in table `rounds`, as m020_schedules has indexed them:
 # never edited, like a migration. A value with NaN is no valid JSON and is skipped.
 SCHEDULED_PARTS = tuple(
-    f"CASE WHEN json_valid(scheduled_json) THEN json_extract(scheduled_json, '$[{place}]') END"
-    for place in (0, 1)
+    f"CASE WHEN json_valid(scheduled_json) THEN json_extract(scheduled_json, '$[{index}]') END"
+    for index in (0, 1)
 )
 
 Row = tuple[Any, ...]
@@ -112,9 +112,9 @@ ROUND_TABLES = (ROUNDS, DRAFTS, NODES, PROPOSALS, TRIALS, TOP_K, TOKENS, SPANS)
 
 
 def merge_rows(parts: Iterable[Rows]) -> Rows:
-    """Concatenate the rows of many rounds table by table, in the order of the rounds."""
-    together: Rows = {table.name: [] for table in ROUND_TABLES}
+    """Concatenates the rows of many rounds table by table, in the order of the rounds."""
+    merged: Rows = {table.name: [] for table in ROUND_TABLES}
     for rows in parts:
         for name, values in rows.items():
-            together[name] += values
-    return together
+            merged[name] += values
+    return merged

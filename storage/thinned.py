@@ -77,17 +77,18 @@ class _ThinnedRound:
 
 
 def _tokens(nodes: list[Fields], proposals: list[Fields]) -> dict[str, list[Any]]:
-    """One drafter's proposals, in the form of the draft they came from."""
+    """One drafter's proposals, in the form of the draft that had them."""
     columns: dict[str, list[Any]] = {name: [] for name in TOKEN_FIELDS}
-    place: dict[int, int] = {-1: -1}
+    # By node: the index of its proposal in the draft.
+    indices: dict[int, int] = {-1: -1}
     for i, row in enumerate(proposals):
         node = nodes[row["node"]]
         # If a drafter made equal proposals, the first is the parent of what follows.
-        place.setdefault(row["node"], i)
+        indices.setdefault(row["node"], i)
         entry = (
             node["token_id"],
             decode_text(node["text"]),
-            place.get(node["parent"], -1),
+            indices.get(node["parent"], -1),
             node["depth"],
             decode_number(row["score"]),
             decode_number(row["q"]),

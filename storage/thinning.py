@@ -52,7 +52,7 @@ def read_retention(connection: sqlite3.Connection) -> int | None:
 
 
 def write_retention(connection: sqlite3.Connection, keep: int | None) -> None:
-    """Set how many runs keep their trees."""
+    """Sets how many runs keep their trees."""
     query = "INSERT OR REPLACE INTO settings (name, value_json) VALUES (?, ?)"
     connection.execute(query, (RETENTION, to_json(keep)))
 
@@ -61,7 +61,8 @@ def write_retention(connection: sqlite3.Connection, keep: int | None) -> None:
 
 
 def thin_some(connection: sqlite3.Connection, keep: int) -> int | None:
-    """Thin for PORTION_S; returns the number of runs finished, None if nothing was left to do."""
+    """Thins for PORTION_S; returns the number of runs that this completed, None if there was
+    nothing to do."""
     num_thinned = 0
     with connection:
         connection.execute("BEGIN IMMEDIATE")
@@ -79,12 +80,12 @@ def _oldest_run(connection: sqlite3.Connection, keep: int) -> int | None:
     older, values = "1", tuple[object, ...]()
     if keep:
         query = "SELECT created_utc, id FROM runs ORDER BY created_utc DESC, id DESC"
-        # The oldest run that stays whole.
-        last = connection.execute(f"{query} LIMIT 1 OFFSET ?", (keep - 1,)).fetchone()
+        # The oldest run that is not thinned.
+        oldest_kept = connection.execute(f"{query} LIMIT 1 OFFSET ?", (keep - 1,)).fetchone()
         # Fewer than `keep` runs.
-        if last is None:
+        if oldest_kept is None:
             return None
-        older, values = "(created_utc, id) < (?, ?)", tuple(last)
+        older, values = "(created_utc, id) < (?, ?)", tuple(oldest_kept)
     row = connection.execute(
         "SELECT id FROM runs WHERE thinned < 2 AND num_lost_events = 0"
         f" AND status IN ('completed', 'cancelled', 'failed') AND {older}"
@@ -101,7 +102,7 @@ def _thin_rounds(connection: sqlite3.Connection, run: int) -> bool:
         " WHERE run = ? AND thinned = 0 ORDER BY round LIMIT ?",
         (run, ROUNDS_AT_ONCE),
     ).fetchall()
-    # If the number of rounds is a multiple of ROUNDS_AT_ONCE, the run comes again without rounds.
+    # If the number of rounds is a multiple of ROUNDS_AT_ONCE, one more call finds no rounds.
     all_thinned = len(rows) < ROUNDS_AT_ONCE
     if rows:
         rounds = (run, rows[0]["round"], rows[-1]["round"])
@@ -117,7 +118,7 @@ WITHIN = "run = ? AND round BETWEEN ? AND ?"
 
 
 def _replace_tokens_by_counts(connection: sqlite3.Connection, rounds: RoundRange) -> None:
-    """Replace each draft's tokens by counts: its nodes, those with a score, the sum of scores.
+    """Replaces each draft's tokens by counts: its nodes, those with a score, the sum of scores.
 
     The rows are deleted and inserted, since SQLite does not shrink the pages of updated rows.
     """
@@ -136,13 +137,13 @@ def _replace_tokens_by_counts(connection: sqlite3.Connection, rounds: RoundRange
     ).fetchall()
     rows = []
     for draft in drafts:
-        short = [*draft]
-        short[DRAFTS.columns.index("tokens_json")] = "{}"
-        rows.append((*short, *counts.pop((draft["round"], draft["model"]), (0, 0, 0.0))))
+        emptied = [*draft]
+        emptied[DRAFTS.columns.index("tokens_json")] = "{}"
+        rows.append((*emptied, *counts.pop((draft["round"], draft["model"]), (0, 0, 0.0))))
     connection.execute(f"DELETE FROM drafts WHERE {WITHIN}", rounds)
     names = ", ".join((*DRAFTS.columns, "num_nodes", "num_scored", "sum_scores"))
-    places = ", ".join("?" * (len(DRAFTS.columns) + 3))
-    connection.executemany(f"INSERT INTO drafts ({names}) VALUES ({places})", rows)
+    marks = ", ".join("?" * (len(DRAFTS.columns) + 3))
+    connection.executemany(f"INSERT INTO drafts ({names}) VALUES ({marks})", rows)
 
 
 def _delete_nodes(connection: sqlite3.Connection, rounds: RoundRange) -> None:

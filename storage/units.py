@@ -1,4 +1,4 @@
-"""Turns events into units of writing: a run's start, a whole round, its end. Uses no database.
+"""Turns events into units of writing: a run's start, a round, a run's end. Uses no database.
 
 A missing event (`seq` has a gap) makes a hole: later events of that run are counted, not written,
 except for its end.
@@ -43,7 +43,7 @@ class RunStart:
 
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
-    """One whole round; at the run's end perhaps an incomplete one."""
+    """One complete round; at the run's end perhaps an incomplete one."""
 
     events: tuple[RoundEvent, ...]
 
@@ -105,8 +105,8 @@ BOUNDARIES = RunStarted | RoundCompleted | EndEvent | Measurement
 
 @dataclass(slots=True)
 class _Run:
-    """An open run. `next_seq`: of the event to come; `unwritten_seq`: of the first event that is in
-    no unit yet; `pending`: the events of the round so far."""
+    """An open run. `next_seq`: `seq` of the next event; `unwritten_seq`: that of the first event
+    that is in no unit yet; `pending`: the events of the round so far."""
 
     next_seq: int
     unwritten_seq: int

@@ -1,6 +1,7 @@
 """The SQL of the view of drafters that takes fused drafts into account.
 
-In these every SSM is fed the whole trunk; only its own proposals, with rank 0, count as its tokens.
+In a fused draft every SSM is fed the entire trunk; only its own proposals, of rank 0, count as its
+tokens.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The SQL of the views that take batched drafting into account.
 
-Spans that share their time count in sums with their shares; `busy_ms`, the time covered, is the
-same as before.
+A span counts in sums with its share, which is below 1 in a batched pass; `busy_ms`, the time
+covered, is as in `views`.
 """
 
 from __future__ import annotations

@@ -92,10 +92,10 @@ class LogWriter:
         """Writes now; True when every event queued before is written or dropped, False if that took
         longer than `timeout` (s)."""
         with self._change:
-            ticket = self._put
+            num_queued = self._put
             self._urgent = True
             self._change.notify_all()
-            return self._change.wait_for(lambda: self._settled >= ticket, timeout)
+            return self._change.wait_for(lambda: self._settled >= num_queued, timeout)
 
     def tidy(self) -> None:
         """Makes the thread check soon whether there is upkeep to do."""
@@ -135,11 +135,11 @@ class LogWriter:
         with self._change:
             # Upkeep is tried again after a while; else only an event, a flush or the end wakes the
             # thread.
-            idle = max(0.0, self._upkeep_at - time.monotonic()) if self._untidy else None
+            until_upkeep = max(0.0, self._upkeep_at - time.monotonic()) if self._untidy else None
             self._change.wait_for(
-                lambda: self._writes_now() or self._due or bool(self._units), idle
+                lambda: self._writes_now() or self._due or bool(self._units), until_upkeep
             )
-            # What comes in during the pause goes into the same transaction.
+            # Events that are queued during the pause are written in the same transaction.
             pause = max(0.0, self._next_at - time.monotonic())
             self._change.wait_for(self._writes_now, pause)
             nothing_left = not self._queue and not self._units
@@ -184,11 +184,11 @@ class LogWriter:
                 return
             self._untidy = False
         try:
-            more = self._upkeep()
-        except UPKEEP_FAULTS:  # nothing of it is urgent, and the log must go on
-            more, self._upkeep_at = True, time.monotonic() + UPKEEP_RETRY_S
+            has_more = self._upkeep()
+        except UPKEEP_FAULTS:  # tried again later: it is not urgent, and the log must continue
+            has_more, self._upkeep_at = True, time.monotonic() + UPKEEP_RETRY_S
         with self._change:
-            self._untidy = self._untidy or more
+            self._untidy = self._untidy or has_more
 
     def _pause(self, reason: str) -> None:
         self._next_at = time.monotonic() + self._retry_s

@@ -50,7 +50,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
 }
 # Inside core: a module imports its own layer and those before it.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "words"),
+    ("errors", "plurals"),
     ("config", "events", "metrics"),
     ("trees",),
     ("models",),

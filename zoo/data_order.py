@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from core.errors import ConfigError
-from core.words import number_of
+from core.plurals import number_of
 from zoo.presets import Mixture
 
 __all__ = ["DataOrder"]

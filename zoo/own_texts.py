@@ -17,7 +17,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from core.errors import ConfigError
 from core.models.forward import cache_argument
-from core.words import number_of
+from core.plurals import number_of
 from zoo.files import replace_file
 from zoo.tokenizer import token_id_dtype
 

@@ -15,7 +15,7 @@ import torch
 
 from bench.grown.shape import GrowthPlan
 from core.errors import ConfigError, UnsupportedModelError
-from core.words import number_of
+from core.plurals import number_of
 
 FULL_ALLOWED = 1e-3
 # Relative to the largest logit: half precisions round, and the sums are made in another order.

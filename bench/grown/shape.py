@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from core.errors import ConfigError
-from core.words import number_of
+from core.plurals import number_of
 
 # How far the number of parameters may be from the requested one.
 TOLERANCE = 0.1

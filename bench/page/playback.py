@@ -26,7 +26,7 @@ from core.events import (
     RunStarted,
     RunStats,
 )
-from core.words import number_of
+from core.plurals import number_of
 
 Script = Callable[[Request, str], list[Event]]
 Tap = Callable[[Event], None]

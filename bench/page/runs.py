@@ -14,7 +14,7 @@ from bench.application import BenchError
 from bench.page.browser_process import BrowserClient
 from bench.page.site import EventClock, Site
 from core.config import Request
-from core.words import number_of
+from core.plurals import number_of
 
 ENGINE = "engine"
 PATIENCE_S = 120.0

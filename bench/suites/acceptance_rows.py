@@ -13,7 +13,7 @@ from typing import Any
 from core.config import WEIGHTS, SpeculationConfig
 from core.config.budget import shape_nodes
 from core.config.mechanisms import NGRAM, SUFFIX, TABLE
-from core.words import number_of
+from core.plurals import number_of
 
 TEMPERATURE = 0.8
 PAPER = (1, 1, 3, 1, 1, 1, 1, 1)  # SpecInfer's expansion: three branches at its third step

@@ -19,7 +19,7 @@ from bench.results import Results
 from bench.tables import Group, Row, Table, column, figure, group_rows, long_rows, ratio, speed
 from core.engine.engine import Engine
 from core.models.loading.catalog import bundled_ssms
-from core.words import number_of
+from core.plurals import number_of
 
 ASSISTED, LOOKUP = "transformers assisted", "transformers prompt lookup"
 FAMILIES = (ASSISTED, LOOKUP)

@@ -27,7 +27,7 @@ from core.errors import ConfigError
 from core.events import RoundCompleted, RunCompleted
 from core.metrics import union_ms
 from core.models.loading.load import load_models
-from core.words import number_of
+from core.plurals import number_of
 from lab.figures import median
 from lab.order import Block
 

@@ -32,7 +32,7 @@ from bench.tables import (
 )
 from core.config import SpeculationConfig
 from core.config.mechanisms import LENGTH_POLICIES
-from core.words import number_of
+from core.plurals import number_of
 from lab.figures import Estimate
 
 LENGTHS = (0, 1, 2, 3, 4, 5, 6, 8)

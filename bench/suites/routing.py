@@ -45,8 +45,8 @@ from core.config import Request, SamplingParams, SpeculationConfig
 from core.engine.engine import Engine
 from core.events import RoundCompleted
 from core.metrics import audition_ms
+from core.plurals import number_of
 from core.routing.regret import regret_of
-from core.words import number_of
 from lab.figures import Estimate
 from lab.order import Block
 

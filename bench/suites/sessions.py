@@ -21,7 +21,7 @@ from bench.settings import Settings
 from bench.tables import column, table
 from bench.timing import time_call
 from core.models.loading.catalog import bundled_ssms
-from core.words import number_of
+from core.plurals import number_of
 from lab.figures import median
 from storage import NO_DRAFTER, ORDERS, RunQuery, RunStore
 from storage.exports import EXPORTS

@@ -46,7 +46,7 @@ from core.config.mechanisms import (
     weights_stay_even,
 )
 from core.errors import ConfigError
-from core.words import number_of
+from core.plurals import number_of
 
 __all__ = [
     "COMBINES",

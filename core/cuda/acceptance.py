@@ -1,5 +1,5 @@
-"""`greedy` and `match` acceptance of whole trees over tensors, for captured rounds and for several
-trees at once with one copy to the host.
+"""`greedy` and `match` acceptance of trees over tensors: in captured rounds, and of several trees
+with one copy to the host.
 
 The LLM's own token after a node depends only on the path to that node. So all nodes are compared at
 once with the LLM's token after their parent, and a node is accepted if it and all its ancestors
@@ -35,9 +35,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TreeBatch:
-    """Trees of n nodes, one a request; row 0 of a tree is its root. `tokens` (rows, n), negative if
-    the node is absent; `parents` (rows, n): the row of each node's parent; `depths` (rows,
-    1 + n)."""
+    """Trees of n nodes, one for each of `rows` requests; in a tree, index 0 is the root and i + 1
+    node i. `tokens` (rows, n), negative if the node is absent; `parents` (rows, n): the index of
+    each node's parent; `depths` (rows, 1 + n)."""
 
     tokens: torch.Tensor
     parents: torch.Tensor
@@ -57,7 +57,8 @@ class TargetOutputs:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedPaths:
-    """`length` (rows,): accepted nodes; `last` (rows,): the row of the deepest, 0 if none."""
+    """`length` (rows,): accepted nodes; `last` (rows,): the index of the deepest one (see
+    TreeBatch), 0 if none."""
 
     length: torch.Tensor
     last: torch.Tensor
@@ -80,8 +81,8 @@ def target_outputs(
         tokens = logits.argmax(-1)
     else:
         noise = gumbel_vectors(bases, logits.shape[2])  # (rows, 1 + deepest, V)
-        # Row of depth d: its token is at position root + 1 + d, whose noise is noise[:, d]. Scores
-        # and log p differ by a constant.
+        # The token after a node of depth d is at position root + 1 + d, whose noise is noise[:, d].
+        # Scores and log p differ by a constant.
         tokens = (scores.double() + noise[tree_index, trees.depths]).argmax(-1)
     probs = unprocessed_probabilities(scores)
     token_probs = probs.gather(2, tokens[..., None])[..., 0]
@@ -93,7 +94,7 @@ def accepted_paths(
     outputs: TargetOutputs, trees: TreeBatch, ancestors: torch.Tensor, ends: torch.Tensor
 ) -> AcceptedPaths:
     """The deepest node that is accepted with all its ancestors. `ancestors` (rows or 1, 1 + n,
-    1 + n) includes each row itself. Nodes below an end-of-text token are not accepted; `ends`
+    1 + n) includes each node itself. Nodes below an end-of-text token are not accepted; `ends`
     (rows, any) are such tokens, padded with a value that is no token."""
     tokens = trees.tokens
     matches = outputs.tokens.gather(1, trees.parents) == tokens
@@ -177,11 +178,12 @@ def _on_host(outputs: TargetOutputs, widths: Sequence[int]) -> list[TargetTokens
 
 
 def _send_trees(cases: Sequence[VerifyInput], width: int, *, with_noise: bool) -> HostToDevice:
-    deepest = 1 + max(case.tree.depth for case in cases)
+    # Of the tokens after the root and after each node.
+    positions = 1 + max(case.tree.depth for case in cases)
     nodes = (len(cases), width - 1)
     shapes = {"tokens": nodes, "parents": nodes, "depths": (len(cases), width)}
     if with_noise:
-        shapes["bases"] = (len(cases), deepest)
+        shapes["bases"] = (len(cases), positions)
     inputs = HostToDevice(shapes, cases[0].target.logits.device)
     for row, case in enumerate(cases):
         size = len(case.tree)
@@ -190,7 +192,7 @@ def _send_trees(cases: Sequence[VerifyInput], width: int, *, with_noise: bool) -
         inputs.host["parents"][row, :size] = [parent + 1 for parent in case.tree.parents]
         inputs.host["depths"][row, 1 : size + 1] = case.tree.depths
         if with_noise:
-            inputs.host["bases"][row] = bases_of(case.noise, case.root_position + 1, deepest)
+            inputs.host["bases"][row] = bases_of(case.noise, case.root_position + 1, positions)
     inputs.send()
     return inputs
 

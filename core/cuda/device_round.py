@@ -178,14 +178,14 @@ class _RoundGraph:
         """Waits for the results, fills in the drafts, and records the committed tokens in the LLM's
         rows."""
         results = self._results.read(self._packed, self._round.result_shapes())
-        began, drafted, ended = self._clock.times()
+        start, drafted, end = self._clock.times()
         if plan.requests is not None:
-            fill_drafts(plan, plan.requests, results, (began, drafted))
+            fill_drafts(plan, plan.requests, results, (start, drafted))
         for row, state in enumerate(plan.states):
             # The device has moved the path's KV: the root and `length` nodes are committed.
             plan.llm.members[0].note(state.request.row, 1 + int(results["length"][row]))
             state.kv_committed = True
-        return RoundResult(plan, results, Timed("llm", "forward", drafted, ended))
+        return RoundResult(plan, results, Timed("llm", "forward", drafted, end))
 
     def _send(self, plan: RoundPlan) -> None:
         inputs = self._inputs

@@ -177,8 +177,8 @@ def draft_spans(
 def _leave_pending(
     requests: DraftRequests, row: DraftRow, tokens: IntArray, logits: torch.Tensor
 ) -> None:
-    """Updates the SSM's row after the pass: the text is read, the fed nodes are pending. Nodes that
-    only fill up the full tree are pending under NO_TOKEN, which no commit looks up."""
+    """Updates the SSM's row after the pass: the text is read, the fed nodes are pending. Nodes
+    without drafted children are pending under NO_TOKEN, which no commit looks up."""
     layout = requests.layout
     parents = layout.parents[: layout.num_fed]
     pending_ids = [

@@ -1,5 +1,5 @@
-"""DraftPass: a whole draft over tensors, for every SSM and request at once: catch up, then level by
-level choose children and feed them.
+"""DraftPass: drafting as one function over tensors, for all SSMs and requests together: the SSMs
+catch up, then children are chosen and fed level by level.
 
 Chooses children as `core.drafters.proposers` does for `topk` and `coupled`; no token is read on the
 host.
@@ -112,8 +112,12 @@ class DraftPass:
             # Absent nodes are fed too, since shapes are fixed; only their descendants see them,
             # which are absent as well.
             logits = self._pad_vocabulary(self._feed(ids, depth, level, start))
-        tokens, probs, before, used = (torch.cat(part, 1) for part in zip(*levels, strict=True))
-        return DraftTensors(tokens, probs, before, used if self.choice.coupled else before, start)
+        tokens, scores, logits, utilities = (
+            torch.cat(part, 1) for part in zip(*levels, strict=True)
+        )
+        if not self.choice.coupled:
+            utilities = logits
+        return DraftTensors(tokens, scores, logits, utilities, start)
 
     def _children(
         self, logits: torch.Tensor, depth: int

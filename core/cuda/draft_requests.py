@@ -100,9 +100,9 @@ class DraftRequests:
     def width(self) -> int:
         """Unread tokens per row that the pass reads, padding included: at least as many as a round
         can commit."""
-        least = max(len(self.layout.shape) + 1, *(len(row.unread) for row in self.rows))
+        needed = max(len(self.layout.shape) + 1, *(len(row.unread) for row in self.rows))
         # One of a few widths, so that few graphs serve all rounds.
-        return next(width for width in WIDTHS if width >= least)
+        return next(width for width in WIDTHS if width >= needed)
 
     @property
     def input_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -116,7 +116,7 @@ class DraftRequests:
 
     @property
     def num_slots(self) -> int:
-        """KV slots that the pass uses in any row."""
+        """Most KV slots that the pass uses in a row."""
         return max(len(row.request.sequence.tokens) for row in self.rows) + self.layout.num_fed
 
     @cached_property
@@ -205,7 +205,7 @@ def host_draft(
         [layout.ranks[node] for node in present],
         # Rows of DraftTensors.logits: the root's, then one for each fed node.
         {ROOT: 0} | {number[node]: node + 1 for node in parents},
-        # The catch-up pass, and one for each level whose nodes have got children.
+        # The catch-up pass, and one for each level whose nodes have children.
         passes=1 + len(levels),
     )
 

@@ -115,9 +115,10 @@ class KvView:
         # (rows, extent): negative for committed slots.
         offset = self._slots - first[:, None]
         size = ancestors.shape[1]
-        above = ancestors[:, offset.clamp(0, size - 1)].transpose(0, 1)  # (rows, width, extent)
-        inside = ((offset >= 0) & (offset < size))[:, None]
-        visible = (offset < 0)[:, None] | (inside & above)
+        # (rows, width, extent), true only where `offset` is that of a node.
+        is_ancestor = ancestors[:, offset.clamp(0, size - 1)].transpose(0, 1)
+        is_node = ((offset >= 0) & (offset < size))[:, None]
+        visible = (offset < 0)[:, None] | (is_node & is_ancestor)
         return self.logits(tokens, positions, first[:, None] + offsets, visible)
 
     def move(self, first: torch.Tensor, places: torch.Tensor) -> None:
@@ -151,7 +152,7 @@ class ModelGroup:
         """Grows the arena to at least `extent` slots a row. Returns its rows and slots: when they
         change, the arena's tensors have moved."""
         self.arena.reserve(max(member.rows_held for member in self.members), extent)
-        # Extends the rotary tables to the whole arena: if they grew later, captured graphs would
+        # Extends the rotary tables to all slots: if they grew later, captured graphs would
         # read the old ones.
         self.forward.reach(self.arena.slots)
         return self.arena.rows, self.arena.slots
@@ -170,8 +171,8 @@ def model_group_of(models: Sequence[LanguageModel]) -> ModelGroup | None:
     return ModelGroup((one,), one.tensors, one.arena)
 
 
-# More than there are token ids.
-TOKENS = 1 << 32
+# Greater than any token id.
+TOKEN_ID_LIMIT = 1 << 32
 
 
 @dataclass(frozen=True)
@@ -205,16 +206,16 @@ class TreeLayout:
 
     @cached_property
     def parents(self) -> tuple[int, ...]:
-        """Each node's parent, ROOT for the root."""
+        """Each node's parent: a node, or ROOT."""
         nodes: list[int] = []
-        before = range(ROOT, ROOT + 1)
+        previous = range(ROOT, ROOT + 1)
         for children, level in zip(self.shape, self.levels, strict=True):
             # Siblings are adjacent, in the order of their parents.
-            nodes += [before[place // children] for place in range(len(level))]
-            before = level
-        each = len(nodes)
+            nodes += [previous[place // children] for place in range(len(level))]
+            previous = level
+        copy_size = len(nodes)
         return tuple(
-            parent if parent == ROOT else copy * each + parent
+            parent if parent == ROOT else copy * copy_size + parent
             for copy in range(self.copies)
             for parent in nodes
         )
@@ -272,17 +273,18 @@ class LayoutTensors:
 
 
 def first_equal(tokens: torch.Tensor, tables: LayoutTensors) -> torch.Tensor:
-    """For the root and each node, whose tokens are (rows, n), the first row with the same tokens on
-    its path from the root: (rows, 1 + n). Merges the trees of several drafters."""
+    """For the root and each node, whose tokens are (rows, n), the first node with the same tokens
+    on its path from the root: (rows, 1 + n), with 0 for the root and i + 1 for node i. Merges the
+    trees of several drafters."""
     rows, size = tokens.shape
-    equal_rows = torch.arange(size + 1, device=tokens.device).repeat(rows, 1)
+    first = torch.arange(size + 1, device=tokens.device).repeat(rows, 1)
     # Level by level: a node is equal to another if their parents are and their tokens are.
     for nodes in tables.levels:
-        above = equal_rows[:, tables.parents[nodes]]
+        merged_parents = first[:, tables.parents[nodes]]
         # One number for (merged parent, token); + 1 since an absent node's token is -1.
-        key = above * TOKENS + tokens[:, nodes] + 1
+        key = merged_parents * TOKEN_ID_LIMIT + tokens[:, nodes] + 1
         same = key[:, :, None] == key[:, None]
         # Descending, so that arg max finds the first of equal nodes.
         order = torch.arange(len(nodes), 0, -1, device=tokens.device)
-        equal_rows[:, nodes + 1] = nodes[(same * order).argmax(-1)] + 1
-    return equal_rows
+        first[:, nodes + 1] = nodes[(same * order).argmax(-1)] + 1
+    return first

@@ -98,13 +98,13 @@ class RoundPass:
         # Plain decoding: the tree is the root alone.
         if draft is None or self.draft_pass is None:
             return pack(parts)
-        own = outputs.tokens.gather(1, paths.last[:, None])
-        committed = self._committed_tokens(tokens, paths, own)
+        own_tokens = outputs.tokens.gather(1, paths.last[:, None])
+        committed = self._committed_tokens(tokens, paths, own_tokens)
         ssm_results = self._commit_ssms(self.draft_pass, draft, committed)
         return pack((*parts, draft.tokens, draft.scores, *ssm_results))
 
     def _committed_tokens(
-        self, tokens: torch.Tensor, paths: AcceptedPaths, own: torch.Tensor
+        self, tokens: torch.Tensor, paths: AcceptedPaths, own_tokens: torch.Tensor
     ) -> torch.Tensor:
         """The accepted tokens and, unless they end the text, the LLM's own after them: (rows,
         depth + 1), padded with NO_TOKEN."""
@@ -116,7 +116,7 @@ class RoundPass:
         last = path.gather(1, (length - 1).clamp(min=0))
         ends = self.inputs.device["llm_ends"]
         ended = (length > 0) & (last == ends).any(-1, keepdim=True)
-        after = own.expand(-1, len(steps)).masked_fill((steps != length) | ended, NO_TOKEN)
+        after = own_tokens.expand(-1, len(steps)).masked_fill((steps != length) | ended, NO_TOKEN)
         return torch.where(steps < length, path, after)
 
     def _commit_ssms(

@@ -19,9 +19,9 @@ from core.engine.drafting import Drafting
 from core.engine.round_state import RoundState
 from core.errors import EngineError
 from core.events.parts import Timed
+from core.plurals import number_of
 from core.trees.tree import ROOT
 from core.trees.verify import TargetTokens, verdict_of_tokens
-from core.words import number_of
 
 __all__ = ["RoundPlan", "RoundResult", "fill_drafts", "plan_round"]
 
@@ -195,22 +195,22 @@ class RoundResult:
 def fill_drafts(
     plan: RoundPlan,
     requests: DraftRequests,
-    token_rows: Mapping[str, IntArray],
+    results: Mapping[str, IntArray],
     span: tuple[float, float],
 ) -> None:
     """Fills in each state's drafts, and records in the SSMs' rows how many tokens were committed on
-    the device. `token_rows`: results by name, see `RoundPass.result_shapes`; `span`: start and end
-    of drafting, time.perf_counter."""
-    scores, temperatures = as_reals(token_rows["scores"]), as_reals(token_rows["temperature"])
+    the device. `results`: arrays by name, see `RoundPass.result_shapes`; `span`: start and end of
+    drafting, time.perf_counter."""
+    scores, temperatures = as_reals(results["scores"]), as_reals(results["temperature"])
     for i, row in enumerate(requests.rows):
-        draft = host_draft(requests.layout, token_rows["tokens"][i], scores[i], row.request)
+        draft = host_draft(requests.layout, results["tokens"][i], scores[i], row.request)
         timings = draft_spans(requests, row, draft, span)
         state = plan.states[i // len(requests.group.members)]
         temperature = float(temperatures[i])
         state.drafts[row.request.index] = replace(
             draft, timings=timings, next_temperature=temperature
         )
-        row.model.note(row.state.row, len(row.unread) + int(token_rows["num_kept"][i]))
+        row.model.note(row.state.row, len(row.unread) + int(results["num_kept"][i]))
     for state in plan.states:
         # In the run's order of drafters; rows are in the order of the SSMs' group.
         state.drafts = dict(sorted(state.drafts.items()))

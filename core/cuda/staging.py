@@ -1,6 +1,7 @@
 """Pinned staging buffers: all inputs of a pass in one copy to the device, all results in one back.
 
-Every value is an int64 of a fixed-shape buffer; real numbers travel as float64 bits.
+Every value is an int64 in a buffer of fixed shape; a real number is stored as the bits of a
+float64.
 """
 
 from __future__ import annotations

@@ -23,11 +23,11 @@ from core.drafters.lookup_base import LookupDrafter
 from core.errors import MODEL_FAULTS, ConfigError, DrafterError, one_line
 from core.events.parts import Timed
 from core.metrics import StatsFold
+from core.plurals import number_of
 from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise
 from core.trees.tree import ROOT, depths_of
-from core.words import number_of
 
 __all__ = ["GuardedDrafter", "check_drafts", "draft_fault", "import_drafters", "make_user_drafter"]
 

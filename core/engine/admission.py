@@ -16,9 +16,9 @@ from core.drafters import resolve_drafters
 from core.errors import MODEL_FAULTS, ConfigError, ContextLengthError, one_line
 from core.models.detokenize import Detokenizer, control_tokens_in, longest_token
 from core.models.loading.load import LoadedModels
+from core.plurals import number_of
 from core.sequence import TokenSequence
 from core.trees.noise import SeededNoise
-from core.words import number_of
 
 __all__ = ["chat_tokens", "check", "prepare", "refuse_oversized"]
 

@@ -47,7 +47,7 @@ from core.events import Event, RunStarted
 from core.events.parts import Timed
 from core.models.hf_model import HfModel
 from core.models.loading.load import LoadedModels
-from core.models.loading.stages import Say
+from core.models.loading.progress import Say
 from core.models.machine import TorchAlone, without_cudnn_attention
 from core.models.protocol import chain, ranks_info
 from core.models.stacking import has_shape_of

@@ -1,1 +1,1 @@
-"""Models behind `LanguageModel`, and their passes."""
+"""Implementations of `LanguageModel`, and their passes."""

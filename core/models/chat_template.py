@@ -18,17 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import ContextLengthError, ModelError
-from core.words import number_of
+from core.plurals import number_of
 
 __all__ = ["TemplateProcess"]
 
 PROGRAM = Path(__file__).with_name("template_program.py")
 # Time limit for rendering a conversation, which the program also sets on itself.
-PATIENCE_S = 2.0
+RENDER_TIMEOUT_S = 2.0
 # Time limit for the program to import its libraries.
-START_PATIENCE_S = 60.0
-# The process is killed this long after PATIENCE_S, since on some systems the program cannot limit
-# its own time.
+START_TIMEOUT_S = 60.0
+# The process is killed this long after RENDER_TIMEOUT_S, since on some systems the program cannot
+# limit its own time.
 GRACE_S = 1.0
 
 
@@ -56,26 +56,26 @@ class TemplateProcess:
         longest: int,
     ) -> str:
         """The conversation in the template, with the beginning of an answer. Raises ModelError if
-        the template fails or does not end, ContextLengthError if the text has more than `longest`
-        characters."""
-        question = {
+        the template fails or takes too long, or if the process cannot be started;
+        ContextLengthError if the text has more than `longest` characters."""
+        request = {
             "template": template,
             "messages": [dict(message) for message in messages],
             "special_tokens": dict(special_tokens),
             "longest": longest,
-            "seconds": PATIENCE_S,
+            "seconds": RENDER_TIMEOUT_S,
         }
         with self._lock:
             try:
                 self._ensure_started()
             except OSError as error:
                 raise ModelError(f"its process cannot be started: {error}") from error
-            if not self._ready and not self._exchange(None, START_PATIENCE_S):
+            if not self._ready and not self._exchange(None, START_TIMEOUT_S):
                 raise ModelError("the process that renders it does not start")
             self._ready = True
-            reply = self._exchange(question, PATIENCE_S + GRACE_S)
+            reply = self._exchange(request, RENDER_TIMEOUT_S + GRACE_S)
         if not reply:
-            raise ModelError(f"it does not end within {PATIENCE_S:g} s, or takes all memory")
+            raise ModelError(f"it does not end within {RENDER_TIMEOUT_S:g} s, or takes all memory")
         if "length" in reply:
             raise ContextLengthError(
                 f"prompt is {number_of(reply['length'], 'character')} long in the chat template: "
@@ -99,16 +99,17 @@ class TemplateProcess:
             self._ready = False
             self._kill = weakref.finalize(self, _kill, self._process)
 
-    def _exchange(self, question: Mapping[str, Any] | None, patience_s: float) -> dict[str, Any]:
-        """The program's reply; empty if it has ended or was killed."""
+    def _exchange(self, request: Mapping[str, Any] | None, timeout_s: float) -> dict[str, Any]:
+        """Sends a request, if given, and returns the program's next line; empty if the program has
+        ended or was killed."""
         process, reply = self._process, {}
         assert process is not None and process.stdin is not None and process.stdout is not None
-        timer = threading.Timer(patience_s, process.kill)
+        timer = threading.Timer(timeout_s, process.kill)
         timer.daemon = True
         timer.start()
         try:
-            if question is not None:
-                process.stdin.write(json.dumps(question) + "\n")
+            if request is not None:
+                process.stdin.write(json.dumps(request) + "\n")
                 process.stdin.flush()
             # Blocks until the reply or until the timer kills the process, which closes the pipe.
             line = process.stdout.readline()

@@ -18,7 +18,7 @@ __all__ = ["Detokenizer", "control_tokens_in", "longest_token", "special_texts",
 REPLACEMENT = "�"
 # Tokens of the prompt in the first window, more if they have no text.
 CONTEXT_TOKENS = 6
-# Most tokens of a character: four bytes in UTF-8.
+# Most tokens that one character takes: one for each of its four bytes in UTF-8.
 CHARACTER_TOKENS = 4
 
 
@@ -32,9 +32,9 @@ class Detokenizer:
         self._tokenizer = tokenizer
         self.special_texts = special_texts(tokenizer)
         ids = [token_id for token_id in prompt_ids if token_id not in self.special_texts]
-        whole, size = self._decode(ids), CONTEXT_TOKENS
+        prompt_text, size = self._decode(ids), CONTEXT_TOKENS
         # Larger if the window has no text, or begins within a run of invalid bytes.
-        while size < len(ids) and not _is_end(self._decode(ids[-size:]), whole):
+        while size < len(ids) and not _is_end(self._decode(ids[-size:]), prompt_text):
             size *= 2
         # The text of the window's first `_shown_tokens` tokens is `_shown`.
         self._ids = ids[-size:]
@@ -88,12 +88,12 @@ class Detokenizer:
         return text
 
 
-def _is_end(part: str, whole: str) -> bool:
-    return bool(part) and whole.endswith(part)
+def _is_end(part: str, text: str) -> bool:
+    return bool(part) and text.endswith(part)
 
 
-# Models of the package `tokenizers` without tokens that can replace texts of any length.
-SPELLING = ("BPE", "Unigram")
+# Models of the package `tokenizers` in which no token can replace texts of any length.
+BOUNDED_MODELS = ("BPE", "Unigram")
 # By tokenizer, since `get_vocab` copies the whole vocabulary.
 _LONGEST: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
@@ -103,14 +103,14 @@ def longest_token(tokenizer: Any) -> int:
     Unigram; sys.maxsize for tokenizers whose tokens may be of any length."""
     if tokenizer not in _LONGEST:
         model = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
-        spells = type(model).__name__ in SPELLING
-        _LONGEST[tokenizer] = max(map(len, tokenizer.get_vocab())) if spells else sys.maxsize
+        bounded = type(model).__name__ in BOUNDED_MODELS
+        _LONGEST[tokenizer] = max(map(len, tokenizer.get_vocab())) if bounded else sys.maxsize
     return _LONGEST[tokenizer]
 
 
 def special_texts(tokenizer: Any) -> dict[int, str]:
     """The texts of the tokens that decoding skips, by id: special added tokens and those with a
-    role."""
+    role (bos, eos, pad, ...)."""
     tokens = getattr(tokenizer, "added_tokens_decoder", {}).items()
     # Some tokens with a role are ordinary ones, which decoding shows: excluded below.
     texts = {token_id: str(token) for token_id, token in tokens if token.special}

@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 # The compiled pass copies the weights into its own layout; half of the free memory must stay free.
-ROOM = 2
+MIN_FREE_PER_WEIGHT_BYTE = 2
 
 
 def fastest(weights: LeanWeights, masks: MaskKind) -> Forward:
@@ -44,15 +44,17 @@ def torch_forward(weights: LeanWeights, masks: MaskKind) -> TensorForward:
 
 
 def compile_forward(weights: LeanWeights, masks: MaskKind) -> CompiledForward | None:
-    """The native pass; None if it does not support the device or dtype, memory is short, or numba
-    is missing."""
+    """The native pass; None if it does not support the device, dtype or head size, if memory is
+    short, or if numba is missing or fails."""
     # The kernels rotate a head as two halves, so its size has to be even.
     if weights.embedding.device.type != "cpu" or weights.head_size % 2:
         return None
     if weights.embedding.dtype not in (torch.float32, torch.bfloat16):
         return None
     free = available_bytes(torch.device("cpu"))
-    if (free is not None and ROOM * weights.bytes > free) or find_spec("numba") is None:
+    if free is not None and MIN_FREE_PER_WEIGHT_BYTE * weights.bytes > free:
+        return None
+    if find_spec("numba") is None:
         return None
     try:
         from core.models.native.forward import CompiledForward

@@ -132,8 +132,8 @@ class _Pass:
         plan = batch.plan
         for i, (start, real) in enumerate(zip(plan.starts, plan.counts, strict=True)):
             numbers[2, i, :real] = np.arange(start, start + real)
-        for hidden, seen in ((self._host.full, batch.full), (self._host.near, batch.near)):
-            _hide(hidden.numpy(), seen, plan.counts)
+        for hidden, visible in ((self._host.full, batch.full), (self._host.near, batch.near)):
+            _hide(hidden.numpy(), visible, plan.counts)
         if self._copy_done is not None:
             for name in ("numbers", "full", "near"):
                 getattr(self._device, name).copy_(getattr(self._host, name), non_blocking=True)
@@ -143,11 +143,11 @@ class _Pass:
         """Logits (rows, width, V) for the batch of the last `fill`."""
         tokens, positions, slots = self._device.numbers
         lean = self._lean
-        least = torch.finfo(lean.dtype).min
+        lowest = torch.finfo(lean.dtype).min
         masks = tuple(
             # Built within the graph, so that one byte per slot is copied to the device.
             torch.zeros(hidden.shape, dtype=lean.dtype, device=lean.device).masked_fill_(
-                hidden, least
+                hidden, lowest
             )
             for hidden in (self._device.full, self._device.near)
         )
@@ -170,10 +170,10 @@ def _inputs(rows: int, width: int, extent: int, device: torch.device) -> _Inputs
     )
 
 
-def _hide(hidden: BoolArray, seen: BoolArray, counts: tuple[int, ...]) -> None:
-    """Marks the slots that a query does not attend to; a padded one attends to the last slot
-    only."""
+def _hide(hidden: BoolArray, visible: BoolArray, counts: tuple[int, ...]) -> None:
+    """Marks in `hidden` the slots that a query does not attend to; a padded query attends to the
+    last slot only."""
     hidden[:] = True
     for i, real in enumerate(counts):
-        hidden[i, 0, :real, : seen.shape[2]] = ~seen[i, :real]
+        hidden[i, 0, :real, : visible.shape[2]] = ~visible[i, :real]
         hidden[i, 0, real:, -1] = False

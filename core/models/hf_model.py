@@ -1,4 +1,4 @@
-"""HfModel: a decoder-only transformers model with softmax attention, behind LanguageModel.
+"""HfModel: a decoder-only transformers model with softmax attention, as a LanguageModel.
 
 Tree attention: a node attends to the committed tokens, its ancestors and itself; its position is
 committed length - 1 + depth. Sliding windows are over positions, not KV slots.
@@ -23,7 +23,7 @@ from core.models.lean import LeanWeights
 from core.models.lean_weights import adopt
 from core.models.protocol import CACHED, Feed
 from core.models.rows import Row, batch_of
-from core.words import number_of
+from core.plurals import number_of
 
 if TYPE_CHECKING:
     from core.models.native.forward import DraftResult, Ready
@@ -108,8 +108,8 @@ class HfModel:
 
     def stream_from_host(self, mbps: float) -> None:
         """From the next pass on layers are copied from memory at this rate (10^6 bytes/s), as if
-        they did not fit; with 0 they are not copied. Raises UnsupportedModelError unless
-        `can_stream_from_host`."""
+        they did not fit; with 0 they are not copied. Raises UnsupportedModelError for a rate above
+        0 unless `can_stream_from_host`."""
         resident = self._resident_forward or self._forward
         compiled = compiled_of(resident)
         if mbps and not self.can_stream_from_host:
@@ -138,7 +138,7 @@ class HfModel:
         return self._forward.weight_bytes
 
     def rename(self, name: str) -> HfModel:
-        """Changes the name in `info`; returns itself."""
+        """Changes the name in `info`; returns the model."""
         self._info = replace(self._info, name=name)
         return self
 

@@ -176,9 +176,9 @@ class KVArena:
             # Indexed (batch, width) around the heads' slice: the result is (batch, width, heads,
             # size).
             store[at, :, slots] = part.transpose(1, 2)
-            seen = store[:, :, :extent]
+            used = store[:, :, :extent]
             # Adjacent rows are read as a view, others are copied.
-            read.append(seen[first : last + 1] if contiguous else seen.index_select(0, at[:, 0]))
+            read.append(used[first : last + 1] if contiguous else used.index_select(0, at[:, 0]))
         return read[0], read[1]
 
     def _places(self, plan: SlotPlan) -> tuple[torch.Tensor, torch.Tensor]:

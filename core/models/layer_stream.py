@@ -240,7 +240,7 @@ class _LayerReader:
             if self._thread is None and not self._ended:
                 self._thread = threading.Thread(target=self._run, name="layers", daemon=True)
                 self._thread.start()
-            # After a complete pass the counts go on: the first layers are being read already.
+            # After a complete pass the counts continue: the first layers are being read already.
             complete = self._taken == self._released and self._released % len(self._layers) == 0
             if self._error is not None or not complete:
                 self._read = self._taken = self._released = 0
@@ -330,10 +330,10 @@ class _LayerReader:
 
 def merge_intervals(times: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Merges ascending intervals that are less than GAP_S apart."""
-    joined: list[tuple[float, float]] = []
+    merged: list[tuple[float, float]] = []
     for start, end in times:
-        if joined and start - joined[-1][1] < GAP_S:
-            joined[-1] = (joined[-1][0], end)
+        if merged and start - merged[-1][1] < GAP_S:
+            merged[-1] = (merged[-1][0], end)
         else:
-            joined.append((start, end))
-    return joined
+            merged.append((start, end))
+    return merged

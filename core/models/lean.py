@@ -87,24 +87,24 @@ class LeanWeights:
 
 
 def map_tensors(
-    every: Sequence[LeanWeights], how: Callable[[list[torch.Tensor]], torch.Tensor]
+    models: Sequence[LeanWeights], combine: Callable[[list[torch.Tensor]], torch.Tensor]
 ) -> LeanWeights:
-    """Applies `how` to each tensor of several models of one shape; other fields are those of the
-    first model."""
-    first = every[0]
-    embedding = how([one.embedding for one in every])
+    """Combines each tensor of several models of one shape; other fields are those of the first
+    model. `combine`: called with the same tensor of each model."""
+    first = models[0]
+    embedding = combine([one.embedding for one in models])
     # A tied head stays a view of the embedding, in a stack too.
     outputs = first.head.shape[-1]
     tied_head = embedding.transpose(-2, -1)[..., :outputs]
-    head = tied_head if first.is_tied else how([one.head for one in every])
+    head = tied_head if first.is_tied else combine([one.head for one in models])
     layers = []
-    for same in zip(*(one.layers for one in every), strict=True):
+    for same in zip(*(one.layers for one in models), strict=True):
         parts = {f.name: [getattr(layer, f.name) for layer in same] for f in fields(LeanLayer)}
         by_field: dict[str, Any] = {
-            n: how(p) if isinstance(p[0], torch.Tensor) else p[0] for n, p in parts.items()
+            n: combine(p) if isinstance(p[0], torch.Tensor) else p[0] for n, p in parts.items()
         }
         layers.append(LeanLayer(**by_field))
-    norm = how([one.norm for one in every])
+    norm = combine([one.norm for one in models])
     return replace(first, embedding=embedding, head=head, layers=tuple(layers), norm=norm)
 
 

@@ -23,20 +23,20 @@ class _Norms:
     """The norms of one layer: before attention, of query and key heads (or None), and before the
     MLP."""
 
-    before: Norm
+    attention: Norm
     q: Norm | None
     k: Norm | None
-    after: Norm
+    mlp: Norm
 
 
 def _norms(layer: LeanLayer, eps: float) -> _Norms:
     # (members, 1, hidden) over (members, tokens, hidden), and (members, 1, 1, head size) over
     # (members, tokens, heads, head size).
     return _Norms(
-        before=Norm(layer.input_norm[:, None], eps),
+        attention=Norm(layer.input_norm[:, None], eps),
         q=None if layer.q_norm is None else Norm(layer.q_norm[:, None, None], eps),
         k=None if layer.k_norm is None else Norm(layer.k_norm[:, None, None], eps),
-        after=Norm(layer.post_norm[:, None], eps),
+        mlp=Norm(layer.post_norm[:, None], eps),
     )
 
 
@@ -94,7 +94,7 @@ class StackedForward:
             attention = attend(q, keys, values, masks[0])
             attention = self._by_member(attention.transpose(1, 2)).reshape(members, x.shape[1], -1)
             x = _residual(x, attention, layer.out, layer.out_bias)
-            h = _matmul(norms.after(x), layer.gate_up, layer.gate_up_bias)
+            h = _matmul(norms.mlp(x), layer.gate_up, layer.gate_up_bias)
             gate, up = h.chunk(2, -1)
             x = _residual(x, F.silu(gate).mul_(up), layer.down, layer.down_bias)
         if last_only:
@@ -114,7 +114,7 @@ class StackedForward:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Queries, keys and values, (members, tokens, heads, head size), rotated by position."""
         w = self._weights
-        qkv = _matmul(norms.before(x), layer.qkv, layer.qkv_bias)
+        qkv = _matmul(norms.attention(x), layer.qkv, layer.qkv_bias)
         qkv = qkv.view(*x.shape[:2], -1, w.head_size)
         qk, v = qkv[:, :, : w.heads + w.kv_heads], qkv[:, :, w.heads + w.kv_heads :]
         if norms.q is not None and norms.k is not None:

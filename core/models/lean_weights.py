@@ -139,9 +139,9 @@ def _divide(matrix: torch.Tensor, linears: Sequence[Any]) -> None:
 def _concatenate(linears: Sequence[Any], wide: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
     """One matrix (inputs, all outputs) for several linears of the same inputs, and their biases;
     each linear's weight becomes a view of it. `wide`: row-major as (inputs, outputs)."""
-    whole = torch.cat([linear.weight for linear in linears])
+    weights = torch.cat([linear.weight for linear in linears])
     # (inputs, outputs) in either case; only the order in memory differs.
-    matrix = whole.t().contiguous() if wide else whole.t()
+    matrix = weights.t().contiguous() if wide else weights.t()
     # Frees the originals layer by layer: loading needs memory for one more layer, not for a second
     # model.
     _divide(matrix, linears)

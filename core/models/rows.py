@@ -134,9 +134,10 @@ def batch_of(
         full[i, count:, -1] = True  # a padded query attends to the scratch slot alone
         if window:
             # The window is over positions, not slots: siblings are at the same distance.
-            slots = row.all_positions()
-            reach = slots[None, :] > positions[i, :count, None] - window
-            near[i, :count, : len(slots)] = full[i, :count, : len(slots)] & reach
+            slot_positions = row.all_positions()
+            in_window = slot_positions[None, :] > positions[i, :count, None] - window
+            used = len(slot_positions)
+            near[i, :count, :used] = full[i, :count, :used] & in_window
             near[i, count:, -1] = True
     # With several feeds all logits are computed: their last tokens are at different indices.
     last_only = len(feeds) == 1 and feeds[0].last_only

@@ -65,16 +65,16 @@ def batched_forward(by_model: Sequence[tuple[LanguageModel, Sequence[Feed]]]) ->
         return [_single_pass(model, feeds) for model, feeds in by_model]
     start = time.perf_counter()
     # `forward` needs the members' order; results are in the caller's.
-    places = [stack.members.index(model) for model, _ in by_model]
-    by_place = {place: feeds for place, (_, feeds) in zip(places, by_model, strict=True)}
+    indices = [stack.members.index(model) for model, _ in by_model]
+    by_index = {index: feeds for index, (_, feeds) in zip(indices, by_model, strict=True)}
     results: Sequence[LogitsOrError]
     try:
-        results = stack.forward([by_place[place] for place in range(len(by_model))])
+        results = stack.forward([by_index[index] for index in range(len(by_model))])
     except MODEL_FAULTS as error:
-        # The pass fails for all; passes one by one show which model failed.
+        # The error does not tell which model failed: it is every model's result.
         results = [error] * len(by_model)
     end = time.perf_counter()
-    return [PassResult(results[place], start, end, len(by_model)) for place in places]
+    return [PassResult(results[index], start, end, len(by_model)) for index in indices]
 
 
 def common_stack(models: Sequence[LanguageModel]) -> Stack | None:
@@ -118,12 +118,12 @@ def batched_models_of(model: LanguageModel) -> BatchedModels | None:
 
 def stack_alike(models: Sequence[LanguageModel]) -> None:
     """Stacks each group of models of one shape. Raises EngineError if one of them has open rows."""
-    left = [model for model in models if isinstance(model, HfModel) and model.stack is None]
-    while left:
-        first, *others = left
+    remaining = [model for model in models if isinstance(model, HfModel) and model.stack is None]
+    while remaining:
+        first, *others = remaining
         # Being stackable is an equivalence relation: comparing with the first model is enough.
         group = [first, *(model for model in others if are_stackable(first, model))]
-        left = [model for model in others if model not in group]
+        remaining = [model for model in others if model not in group]
         build_stack(group)
 
 
@@ -140,10 +140,10 @@ def has_shape_of(one: LanguageModel, other: LanguageModel) -> bool:
 
 def are_stackable(one: HfModel, other: HfModel) -> bool:
     """Whether the two can be members of one stack."""
-    weights, others = one.lean_weights, other.lean_weights
-    if weights is None or others is None or one.masks.window or one.masks != other.masks:
+    a, b = one.lean_weights, other.lean_weights
+    if a is None or b is None or one.masks.window or one.masks != other.masks:
         return False
-    return _shape(weights) == _shape(others) and torch.equal(weights.inverse, others.inverse)
+    return _shape(a) == _shape(b) and torch.equal(a.inverse, b.inverse)
 
 
 def build_stack(models: Sequence[HfModel]) -> Stack | None:

@@ -27,17 +27,17 @@ def main() -> None:
 
     _answer({"ready": True})
     for line in sys.stdin:
-        question = json.loads(line)
+        request = json.loads(line)
         try:
-            with _time_limit(question["seconds"]):
+            with _time_limit(request["seconds"]):
                 result: Any = render_jinja_template(
-                    [question["messages"]],
-                    chat_template=question["template"],
+                    [request["messages"]],
+                    chat_template=request["template"],
                     add_generation_prompt=True,
-                    **question["special_tokens"],
+                    **request["special_tokens"],
                 )
             text = result[0][0]  # of the only conversation, without the positions of answers
-            fits = len(text) <= question["longest"]
+            fits = len(text) <= request["longest"]
             _answer({"text": text} if fits else {"length": len(text)})
         except TEMPLATE_FAULTS as error:
             _answer({"fault": str(error)[:1000] or type(error).__name__})

@@ -25,7 +25,7 @@ __all__ = ["AheadExchange", "AheadRun", "ReadyDrafts"]
 class AheadRun:
     """One run whose `tree` the LLM verifies. `requests`: the drafts to make, as after one committed
     token; `weights`: of their drafters, by index; `verified`: the requests whose drafts were
-    made ahead and are in the tree; `room`: tokens that the text has room for."""
+    made ahead and are in the tree; `room`: how many more tokens the text may get."""
 
     sequence: TokenSequence
     tree: TokenTree
@@ -80,8 +80,8 @@ class AheadExchange:
 
     def record_sent(self, node: int, number: int, now: float, runs: Sequence[AheadRun]) -> None:
         """Records a message that is about to be sent."""
-        texts = {one.sequence.run_id: (one, len(one.sequence.tokens)) for one in runs}
-        self._pending[node] = _SentMessage(number, now, DraftClock(), texts)
+        by_id = {one.sequence.run_id: (one, len(one.sequence.tokens)) for one in runs}
+        self._pending[node] = _SentMessage(number, now, DraftClock(), by_id)
 
     def accept(
         self,
@@ -94,16 +94,16 @@ class AheadExchange:
         in_round: bool,
     ) -> list[AheadReply]:
         """Stores the drafts of an answer; returns its replies, none if it does not answer the last
-        message. `wire_s`: the last measured time on the wire, since the answer may have waited to
-        be read. `in_round`: a round is pending."""
+        message. `wire_s`: the last measured time in transit, since the answer may have waited to be
+        read. `in_round`: a round is pending."""
         pending = self._pending.get(node)
         # Forgotten, or replaced by a later ahead message.
         if pending is None or pending.number != message.number:
             return []
         del self._pending[node]
         if pending.is_overtaken and not in_round:
-            # The round's own report, which continues this one, may have come too late: a gap would
-            # put all likelihoods before it at wrong positions.
+            # The round's report, whose likelihoods follow these, may have come too late and been
+            # dropped: these would then be taken for those of later tokens.
             return []
         busy_s = message.busy_ms / 1000
         pending.clock.stop(busy_s, min(now - pending.sent_at, busy_s + wire_s))
@@ -140,8 +140,8 @@ class AheadExchange:
     def ahead_drafts(self, run_id: str) -> AheadDraftsByName:
         """The passes and outcomes of a run's stored drafts, by SSM."""
         drafts: AheadDraftsByName = {}
-        for (_, name), run_drafts in self._drafts.items():
-            if name == run_id:
+        for (_, other_id), run_drafts in self._drafts.items():
+            if other_id == run_id:
                 drafts |= _as_ahead_drafts(run_drafts)
         return drafts
 
@@ -160,9 +160,9 @@ class AheadExchange:
         if outcome is None:
             return None
         ready = ReadyDrafts(run_drafts.clock)
-        made_for = {one.index: one for one in run_drafts.run.requests}
+        originals = {one.index: one for one in run_drafts.run.requests}
         for reply in outcome.drafts:
-            original = made_for.get(reply.index)
+            original = originals.get(reply.index)
             request = next((one for one in requests if one.index == reply.index), None)
             if (
                 original is None
@@ -171,14 +171,14 @@ class AheadExchange:
             ):
                 continue
             draft = draft_of(reply, request.name, run_drafts.clock, 1)
-            if fault_of(original, draft, (), made_for, self._vocab_size):
+            if fault_of(original, draft, (), originals, self._vocab_size):
                 continue
-            cut = fitted_draft(draft, original, request)
+            fitted = fitted_draft(draft, original, request)
             # Checked again: this round's budget may be smaller.
-            if cut and not fault_of(request, cut[0], (), made_for, self._vocab_size):
-                ready.drafts[reply.index] = cut[0]
-                ready.requests.append(cut[1])
-        # All or none: a request for the rest would cost the whole round trip.
+            if fitted and not fault_of(request, fitted[0], (), originals, self._vocab_size):
+                ready.drafts[reply.index] = fitted[0]
+                ready.requests.append(fitted[1])
+        # All or none: a request for the others would take a full round trip.
         return ready if len(ready.drafts) == len(requests) else None
 
 

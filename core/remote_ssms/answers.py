@@ -25,7 +25,7 @@ __all__ = [
     "local_timings",
 ]
 
-LARGEST_PROBABILITY = 1.001  # rounding
+LARGEST_PROBABILITY = 1.001  # 1 and a margin for rounding
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class DraftClock:
     """When a message was sent to a node and its answer received, in seconds of time.perf_counter;
     `busy_s`: time from its arrival on the node to the answer. `share`: the part of the time that
     counts where nodes worked in parallel, so that their times add up to the round's. Clocks of two
-    machines are not compared: both ways on the wire are assumed to take equally long."""
+    machines are not compared: both directions are assumed to take equally long."""
 
     sent: float = field(default_factory=time.perf_counter)
     received: float = 0.0
@@ -49,19 +49,19 @@ class DraftClock:
 
     def local_time(self, ms: float) -> float:
         """From the node's milliseconds since it received the message to time.perf_counter."""
-        # One way: half of the trip's time that the node did not use.
-        wire_s = max(0.0, self.received - self.sent - self.busy_s) / 2
+        # Half of the trip's time that the node did not use.
+        one_way_s = max(0.0, self.received - self.sent - self.busy_s) / 2
         # Bounded by the trip: the node's clock may run faster than this one.
-        return min(self.received, max(self.sent, self.sent + wire_s + ms / 1000))
+        return min(self.received, max(self.sent, self.sent + one_way_s + ms / 1000))
 
 
 def draft_of(reply: DraftReply, name: str, clock: DraftClock, count: int) -> Draft:
     """The draft of a reply, one of `count` in the same answer; `name`: the engine's name of its
     SSM."""
     stages = local_timings(name, reply.stages, clock)
-    # Without stages all of the trip counts as the way out.
+    # Without stages the entire trip counts as the way to the node.
     first, last = (stages[0].start, stages[-1].end) if stages else (clock.received, clock.received)
-    # The answer's drafts share its time on the wire: the times of a round's drafts add up to it.
+    # The answer's drafts share its time in transit: the times of a round's drafts add up to it.
     outward = Timed(name, "wire", clock.sent, first, clock.share / count)
     return_ = Timed(name, "wire", last, clock.received, clock.share / count)
     return Draft(
@@ -93,11 +93,11 @@ def local_timings(name: str, stages: Sequence[StageTimes], clock: DraftClock) ->
 
 
 def fitted_draft(
-    draft: Draft, made_for: DraftRequest, request: DraftRequest
+    draft: Draft, original: DraftRequest, request: DraftRequest
 ) -> tuple[Draft, DraftRequest] | None:
-    """A draft made ahead, cut to the depth and budget of the round's `request`, and the request
-    that it serves completely; None if the trees differ."""
-    if not same_tree(made_for, request, len(made_for.shape)):
+    """A draft made ahead for the `original` request, cut to the depth and budget of the round's
+    `request`, and the request that it serves completely; None if the trees differ."""
+    if not same_tree(original, request, len(original.shape)):
         return None
     depth = len(request.shape)
     depths = draft.depths
@@ -107,7 +107,8 @@ def fitted_draft(
     number = {node: i for i, node in enumerate(tree_nodes)} | {ROOT: ROOT}
     top = {number[node]: row for node, row in draft.top.items() if node in number}
     cut_draft = replace(restrict(draft, tree_nodes), passes_ahead=max(1, draft.passes), top=top)
-    # With a deeper request the node would continue this draft before it drafts ahead.
+    # The request gets the draft's depth: for a deeper one the node would first continue the draft,
+    # then draft ahead.
     return cut_draft, replace(request, shape=request.shape[: max((1, *cut_draft.depths))])
 
 

@@ -78,7 +78,7 @@ class NodeArrivals:
         try:
             message = from_node(frame)
         except MessageError as error:
-            # A faulty node does not end the runs: rounds go on without it until it answers a new
+            # A faulty node does not end the runs: rounds continue without it until it answers a new
             # hello.
             link.mark_lost(str(error))
             return
@@ -97,7 +97,8 @@ class NodeArrivals:
             if other is not link and other.process_id == message.process_id:
                 link.mark_lost(f"the same node as {other.address}, name each node once")
                 return
-        # A welcome takes the node hardly any time, so this trip is the first measure of the wire.
+        # A welcome takes the node hardly any time: this round trip is the first measure of the time
+        # in transit.
         link.wire_s = self._transport.now() - link.hello_at
         link.on_welcome(message)
 

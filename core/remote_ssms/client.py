@@ -2,8 +2,8 @@
 
 `begin` sends the requests of all runs of a round, `finish` waits for the answers, for each node at
 most until its deadline; `begin_ahead` requests drafts that follow the LLM's pass, and no round
-waits for them. A round goes on without a node that is late or absent; the node gets the next round
-after its answer. Drafts of nodes are proposals, so no text depends on them.
+waits for them. A round continues without a node that is late or absent; the node gets the next
+round after its answer. Drafts of nodes are proposals, so no text depends on them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from core.drafters.ahead import AheadDraftsByName
 from core.errors import NodeError
 from core.events import ModelInfo
 from core.events.parts import ON_NODE
-from core.models.loading.stages import Say
+from core.models.loading.progress import Say
 from core.remote_ssms.ahead import AheadRun, ReadyDrafts
 from core.remote_ssms.answers import DraftClock
 from core.remote_ssms.arrivals import NodeArrivals
@@ -53,7 +53,7 @@ NO_WELCOME = (
     "a connection is there, but no answer came within {:g} s: the node is busy with other engines' "
     "drafts, or is no node"
 )
-# The proxy of a node that has not started yet behaves the same, so this is waited for, too.
+# No error before the time is over: a proxy of a node that has not started yet behaves the same.
 TURNED_AWAY = (
     "what listens there took up no connection within {:g} s: it has another key (--node-key-file "
     "is to be the file it started with), or is no node"
@@ -111,9 +111,9 @@ class RemotePool:
                 reason = NO_WELCOME if first.is_connected else reason
                 raise NodeError.of("node", first.address, reason.format(wait_s))
             if say is not None:
-                perhaps = " (another key?)" if first.handshake_failed else ""
-                perhaps = " (busy?)" if first is silent else perhaps
-                say(f"Waiting for node {first.address}{perhaps}")
+                hint = " (another key?)" if first.handshake_failed else ""
+                hint = " (busy?)" if first is silent else hint
+                say(f"Waiting for node {first.address}{hint}")
             silent = first if first.is_connected else None
             self._arrivals.poll(min(until, now + PROGRESS_S))
         self._name_drafters(other_names)
@@ -198,7 +198,7 @@ class RemotePool:
                 for link in waiting
                 if link.pending_number == pending.number and now < link.round_ends_at
             ]
-        # An answer that comes after this is a late one.
+        # From here on an answer is a late one.
         self._arrivals.round = None
         answers = pending.answers(self.drafters, self._vocab_size, self._transport.now())
         for run in pending.runs:

@@ -34,8 +34,8 @@ NO_RAY = "Could not find any running Ray"
 
 class NodeActor:
     """A node within a Ray actor, which serves on a thread from the start. `port` is given, so that
-    an actor that Ray restarts has the same address. `keys`: or the name of their file on the
-    actor's machine."""
+    an actor that Ray restarts has the same address. `keys`: the keys, or the name of their file on
+    the actor's machine."""
 
     def __init__(self, ssms: Sequence[str], host: str, port: int, keys: CurveKeys | str) -> None:
         from core.models.machine import use_threads
@@ -61,7 +61,8 @@ class NodeActor:
 
 
 def free_port(host: str) -> int:
-    """A port of this machine that is free now: several applications may place nodes on it."""
+    """A port of this machine that is free now. None is fixed: several applications may place nodes
+    on the machine."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, 0), family=family) as server:
         return int(server.getsockname()[1])
@@ -96,13 +97,13 @@ def place_nodes(cluster: str, ssms: tuple[str, ...], key_file: str | None) -> Pl
         ray.init(address=cluster, ignore_reinit_error=True, log_to_driver=False)
     # ConnectionError: not reachable; RuntimeError: a wrong token.
     except (OSError, RuntimeError, ValueError) as error:
-        words = one_line(error)
-        if NO_RAY in words:  # Ray's message goes on with a flag that the engine does not have
-            words = (
+        reason = one_line(error)
+        if NO_RAY in reason:  # Ray's message ends with a flag that the engine does not have
+            reason = (
                 "no Ray runs on this machine; start it (ray start --head, or ray start "
                 "--address=HOST:PORT for a head elsewhere)"
             )
-        raise NodeError.of("cluster", cluster, words) from error
+        raise NodeError.of("cluster", cluster, reason) from error
     machines = [one for one in ray.nodes() if one["Alive"] and one["Resources"].get(RESOURCE)]
     if not machines:
         raise NodeError.of(
@@ -118,13 +119,13 @@ def place_nodes(cluster: str, ssms: tuple[str, ...], key_file: str | None) -> Pl
             host = machine["NodeManagerAddress"]
             # Bound to its machine, so that a restart keeps the address that engines use. By the
             # machine's address, since Ray gives a machine that comes back another id.
-            place = {f"node:{host}": 0.001}
-            find_port = ray.remote(free_port).options(num_cpus=0, resources=place)
+            on_machine = {f"node:{host}": 0.001}
+            find_port = ray.remote(free_port).options(num_cpus=0, resources=on_machine)
             port = ray.get(find_port.remote(host), timeout=PLACING_S)
-            options = {"num_cpus": 0, "max_restarts": -1, "resources": {RESOURCE: 1, **place}}
+            options = {"num_cpus": 0, "max_restarts": -1, "resources": {RESOURCE: 1, **on_machine}}
             actor = ray.remote(NodeActor).options(**options)
-            own = ssms[number :: len(machines)]
-            actors.append(actor.remote(own, host, port, key_file or keys))
+            actor_ssms = ssms[number :: len(machines)]
+            actors.append(actor.remote(actor_ssms, host, port, key_file or keys))
         addresses = ray.get([actor.address.remote() for actor in actors], timeout=PLACING_S)
     except ray.exceptions.RayError as error:
         raise NodeError.of("cluster", cluster, one_line(error)) from error

@@ -11,7 +11,7 @@ from core.config.nodes import NodeSettings
 from core.models.loading.catalog import BUNDLED, vocabulary_hash
 from core.models.loading.load import RESERVED_NAMES, LoadedModels
 from core.models.loading.placing import expand_bundled
-from core.models.loading.stages import Say
+from core.models.loading.progress import Say
 from core.remote_ssms.checking import check_nodes
 
 if TYPE_CHECKING:
@@ -54,9 +54,9 @@ def connect_nodes(
         names = _names_of(settings.ssms or (BUNDLED,))
         nodes = place_nodes(settings.cluster, names, settings.key_file)
         addresses, keys = nodes.addresses, nodes.keys
-    vocabulary = vocabulary_hash(models.tokenizer)
+    tokenizer_hash = vocabulary_hash(models.tokenizer)
     transport = ZmqTransport(addresses, keys)
-    pool = RemotePool(transport, addresses, vocabulary, models.llm.vocab_size)
+    pool = RemotePool(transport, addresses, tokenizer_hash, models.llm.vocab_size)
     # If a node does not answer or is refused, no connection stays open.
     with ExitStack() as on_error:
         on_error.callback(pool.close)

@@ -22,6 +22,7 @@ from core.remote_ssms.zmq_transport import set_limits
 
 __all__ = ["NodeListener", "check_bindable"]
 
+# Answers that wait for an engine.
 QUEUED = 64
 ZAP_ADDRESS, ZAP_VERSION = "inproc://zeromq.zap.01", b"1.0"
 POLL_MS = 500
@@ -102,7 +103,7 @@ class NodeListener:
         return self._server.names
 
     def serve(self, is_over: Callable[[], bool]) -> None:
-        """Serves until `is_over`."""
+        """Serves until `is_over()`, which is called between messages and every POLL_MS."""
         while not is_over():
             if self._router.poll(POLL_MS):
                 self._answer()
@@ -122,24 +123,24 @@ class NodeListener:
         client, frame = parts
         answer = self._server.handle(client, frame, _Waiting(self._router))
         if answer is not None:
-            # ROUTER drops answers to a client that is gone or does not read.
+            # ROUTER drops answers to a client that has disconnected or does not read.
             self._router.send_multipart([client, answer], zmq.NOBLOCK)
 
 
 def _admit_engines(context: zmq.Context[Any], engine_public: bytes) -> None:
     """Starts a thread that answers ZAP (RFC 27) until the context ends: 200 for the engine's key in
     the key file, 400 for any other. A handshake of CURVE waits for this answer."""
-    gate = context.socket(zmq.REP)
-    gate.linger = 0
-    gate.bind(ZAP_ADDRESS)
+    handler = context.socket(zmq.REP)
+    handler.linger = 0
+    handler.bind(ZAP_ADDRESS)
 
     def admit() -> None:
-        with gate, suppress(zmq.ContextTerminated):
+        with handler, suppress(zmq.ContextTerminated):
             while True:
-                parts = gate.recv_multipart()
+                parts = handler.recv_multipart()
                 request_id, key = parts[1], parts[-1]
                 is_valid = parts[5] == b"CURVE" and z85.encode(key) == engine_public
                 status = (b"200", b"OK") if is_valid else (b"400", b"another key")
-                gate.send_multipart([ZAP_VERSION, request_id, *status, b"engine", b""])
+                handler.send_multipart([ZAP_VERSION, request_id, *status, b"engine", b""])
 
     threading.Thread(target=admit, name="node-keys", daemon=True).start()

@@ -83,7 +83,7 @@ Device = Annotated[str, Meta(max_length=200, pattern=r"^[a-z0-9:]+\Z")]
 Hash = Annotated[str, Meta(min_length=1, max_length=64)]
 TokenIds = Annotated[list[TokenId], Meta(max_length=MOST_TOKENS)]
 Shape = Annotated[list[NumNodes], Meta(max_length=MAX_SPECULATION_LENGTH)]
-# The bounds refuse NaN, too, which satisfies none. They are a little wider than exact: rounding.
+# The bounds refuse NaN, too, which satisfies none. They have a margin for rounding.
 Share = Annotated[float, Meta(ge=0, le=1.001)]
 Probability = Annotated[float, Meta(ge=0, le=1.001)]
 LogProb = Annotated[float, Meta(ge=-1000, le=0.001)]
@@ -161,7 +161,7 @@ class RunRequest(_Message):
     report for each node."""
 
     run: Name
-    # In every message, although the node mostly has it, so that a gap or another text is noticed.
+    # In every message, although the node usually has it: a gap or another text is noticed.
     start: Position
     tokens: TokenIds
     settings: RunSettings | None
@@ -172,7 +172,7 @@ class RunRequest(_Message):
 
 
 class RoundMessage(_Message, tag="round"):
-    """One round. `number` comes back with the drafts."""
+    """One round. `number` is repeated in the answer."""
 
     number: Count
     runs: Annotated[list[RunRequest], Meta(max_length=MOST_RUNS)]
@@ -181,7 +181,7 @@ class RoundMessage(_Message, tag="round"):
 class AheadRequest(_Message):
     """Drafting ahead for one run. `text`: the tokens that the node may lack; its `drafts` were made
     ahead and are being verified. `token_ids`, `parents`: the tree that the LLM verifies. `drafts`:
-    those to make after it; `room`: tokens that the text has room for."""
+    those to make after it; `room`: how many more tokens the text may get."""
 
     text: RunRequest
     token_ids: Annotated[list[TokenId], Meta(max_length=MAX_TREE_NODES)]
@@ -191,8 +191,8 @@ class AheadRequest(_Message):
 
 
 class AheadMessage(_Message, tag="ahead"):
-    """A round whose trees are being verified. `number` comes back with the drafts; there is no
-    answer if another message arrives before they are complete."""
+    """A round whose trees are being verified. `number` is repeated in the answer; there is none if
+    another message arrives before the drafts are complete."""
 
     number: Count
     runs: Annotated[list[AheadRequest], Meta(max_length=MOST_RUNS)]
@@ -274,8 +274,8 @@ class Audition(_Message):
 
 
 class RunReply(_Message):
-    """One run's drafts. `length`: tokens of its text that the node now has. `need`: nothing was
-    drafted, since the text before this position is missing; -1: nothing is missing."""
+    """One run's drafts. `length`: tokens of its text that the node now has. `need`: -1, or if text
+    is missing, so that nothing was drafted, the position from which the text is to be sent."""
 
     run: Name
     length: Position
@@ -357,8 +357,8 @@ def to_node(frame: bytes) -> ToNode:
     if isinstance(message, RoundMessage | AheadMessage):
         names = [(run.text if isinstance(run, AheadRequest) else run).run for run in message.runs]
         if len({*names}) < len(names):
-            twice = max(names, key=names.count)
-            raise MessageError(f"run is {twice!r} more than once: each run once in a message")
+            repeated = max(names, key=names.count)
+            raise MessageError(f"run is {repeated!r} more than once: each run once in a message")
     return message
 
 

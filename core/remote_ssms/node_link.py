@@ -37,8 +37,8 @@ class NodeLink:
 
     `held_tokens`: by run id, tokens of the text that the node has confirmed. `pending_number`: the
     round that it has not answered yet, 0: none; `sent_at`: when that was sent, `round_deadline_s`:
-    the longest wait for it. `trips`: the last round trips, `wire_s`: the last measured time on the
-    wire, both ways. `missing_since`: since when it has not answered in time, None while it does;
+    the longest wait for it. `trips`: the last round trips, `wire_s`: the last measured time in
+    transit, both ways. `missing_since`: since when it has not answered in time, None while it does;
     `away_s`: how long it was last missing; `notified_runs`: ids of open runs with a note that it is
     missing.
     """
@@ -148,13 +148,13 @@ class NodeLink:
 
         `awaited`: it was read when it came, so its trip is exact. `late`: it was read in a later
         round; the median tolerates that its trip is too long. Any other was read after local SSMs
-        had drafted: its trip is at most `busy_s` and the last time on the wire.
+        had drafted: its trip counts as at most `busy_s` plus the last time in transit.
         """
         # An answer to a round that was given up, or of a process before the last welcome.
         if not number or number != self.pending_number:
             return False
         trip = now - self.sent_at
-        # trip = busy + wire, both ways.
+        # trip = time on the node + time in transit, both ways.
         if awaited:
             self.wire_s = max(0.0, trip - busy_s)
         elif not late:
@@ -166,7 +166,7 @@ class NodeLink:
     def update_held(self, reply: RunReply | AheadReply, *, is_open: bool) -> None:
         """Records how much of a run's text the node has. `is_open`: the run has not ended; a late
         answer may name one that has."""
-        # Text before the sent tokens is missing there: the next round sends it from the beginning.
+        # The node lacks text before the sent tokens: the next round sends all of it.
         if reply.need >= 0:
             self.held_tokens.pop(reply.run, None)
         elif is_open:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from core.models.loading.catalog import vocabulary_hash
 from core.models.loading.load import load_ssms
-from core.models.loading.stages import Say
+from core.models.loading.progress import Say
 from core.remote_ssms.keys import CurveKeys
 from core.remote_ssms.listener import NodeListener, check_bindable
 from core.remote_ssms.messages import (

@@ -32,9 +32,9 @@ from core.trees.sampling import unprocessed_probabilities
 __all__ = ["ahead_reply", "draft_reply", "error_reply", "fault_text", "frame_of"]
 
 
-def draft_reply(request: DraftRequest, draft: Draft, began: float, top_k: int) -> DraftReply:
-    """A draft with the `top_k` likeliest tokens of each tree node. `began`: when the message that
-    requested it arrived, in seconds of time.perf_counter."""
+def draft_reply(request: DraftRequest, draft: Draft, received_at: float, top_k: int) -> DraftReply:
+    """The reply with a draft and the `top_k` likeliest tokens after each fed tree node.
+    `received_at`: when the message with the request arrived, in seconds of time.perf_counter."""
     return DraftReply(
         ssm=request.name,
         index=request.index,
@@ -45,7 +45,7 @@ def draft_reply(request: DraftRequest, draft: Draft, began: float, top_k: int) -
         origins=list(draft.origins),
         # A draft that was made ahead counts its passes in `passes_ahead`.
         passes=draft.passes or draft.passes_ahead,
-        stages=_stages(draft.timings, began),
+        stages=_stages(draft.timings, received_at),
         # Filled in by the server: an SSM reports each likelihood once.
         temperature=1.0,
         likelihoods=[],
@@ -70,7 +70,7 @@ def ahead_reply(
     ssms: Mapping[str, SsmDrafter],
     ahead_drafts: AheadDraftsByName,
     verified: Sequence[DraftReply],
-    began: float,
+    received_at: float,
 ) -> AheadReply:
     """The drafts made ahead for a run, by outcome, the likeliest first."""
     probabilities: dict[tuple[int, ...], float] = {}
@@ -79,7 +79,7 @@ def ahead_reply(
     for name, ahead in ahead_drafts.items():
         for outcome, draft in ssms[name].drafts_ahead(run.sequence).items():
             probabilities[outcome] = min(1.0, ahead.outcomes.get(outcome, 0.0))
-            reply = draft_reply(requests[name], draft, began, request.text.top_k)
+            reply = draft_reply(requests[name], draft, received_at, request.text.top_k)
             drafts.setdefault(outcome, []).append(reply)
     # Each outcome has a draft of every SSM, so the frame grows with their number.
     likeliest = sorted(drafts, key=lambda outcome: -probabilities[outcome])[:MOST_OUTCOMES]
@@ -91,7 +91,9 @@ def ahead_reply(
         outcomes=[OutcomeDrafts([*one], probabilities[one], drafts[one]) for one in likeliest],
         stages=[
             AheadStages(
-                name, _stages(one.scoring_timings, began), _stages(one.draft_timings, began)
+                name,
+                _stages(one.scoring_timings, received_at),
+                _stages(one.draft_timings, received_at),
             )
             for name, one in ahead_drafts.items()
         ],
@@ -132,9 +134,11 @@ def _draft_replies(answer: DraftsMessage | AheadDraftsMessage) -> Iterator[Draft
             yield from run.drafts
 
 
-def _stages(timings: Sequence[Timed], began: float) -> list[StageTimes]:
+def _stages(timings: Sequence[Timed], received_at: float) -> list[StageTimes]:
     return [
-        StageTimes(one.name, (one.start - began) * 1000, (one.end - began) * 1000, one.share)
+        StageTimes(
+            one.name, (one.start - received_at) * 1000, (one.end - received_at) * 1000, one.share
+        )
         for one in timings
     ]
 

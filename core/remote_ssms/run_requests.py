@@ -123,7 +123,7 @@ def _draft_requests(
 
 
 def _stop_limits(request: DraftRequest) -> StopLimitsMessage | None:
-    # A rule that has no form as numbers is not sent: the node drafts to the whole shape.
+    # A rule that has no form as numbers is not sent: the node drafts the full shape.
     limits = None if request.stop is None else request.stop.limits(request.name)
     if limits is None:
         return None

@@ -62,7 +62,7 @@ __all__ = ["NodeServer"]
 # dropped first.
 MOST_VOCABULARIES, MOST_CLIENTS = 4, 64
 UNUSED_S = 600.0
-"""Time without a request after which a run is freed: its engine may be gone."""
+"""Time without a request after which a run is freed: its engine may have ended."""
 Clock = Callable[[], float]
 
 
@@ -82,7 +82,7 @@ class NodeServer:
         self._models = models
         self._tokenizer, self._tokenizer_hash = tokenizer, tokenizer_hash
         self._clock = clock
-        self._started = secrets.token_hex(8)
+        self._process_id = secrets.token_hex(8)
         # By the size of an LLM's vocabulary: drafts are padded to it.
         self._pools: dict[int, SsmPool] = {}
         # By client: the vocabulary size of its LLM.
@@ -154,14 +154,14 @@ class NodeServer:
                 0, f"version is {hello.version}: {VERSION} is allowed by this node"
             )
         if hello.tokenizer != self._tokenizer_hash:
-            theirs, ours = hello.tokenizer[:12], self._tokenizer_hash[:12]
+            received, allowed = hello.tokenizer[:12], self._tokenizer_hash[:12]
             return RefusedMessage(
-                0, f"tokenizer is {theirs}: {ours}, of this node's SSMs, is allowed"
+                0, f"tokenizer is {received}: {allowed}, of this node's SSMs, is allowed"
             )
         if hello.vocab_size not in self._pools:
             if not hello.vocab_size:
                 return RefusedMessage(0, "vocab_size is 0: at least 1")
-            # Unused pools are dropped only here: a client that reconnects mostly finds its pool.
+            # Unused pools are dropped only here: a client that reconnects usually finds its pool.
             sizes = {*self._clients.values()}
             self._pools = {size: pool for size, pool in self._pools.items() if size in sizes}
             if len(self._pools) >= MOST_VOCABULARIES:
@@ -181,7 +181,7 @@ class NodeServer:
         return WelcomeMessage(
             VERSION,
             self._tokenizer_hash,
-            self._started,
+            self._process_id,
             [_ssm_message(name, model.info) for name, model in self._models.items()],
         )
 
@@ -193,15 +193,15 @@ class NodeServer:
 
     @torch.inference_mode()
     def _round(self, client: bytes, message: RoundMessage) -> DraftsMessage:
-        began = time.perf_counter()
+        received_at = time.perf_counter()
         pool = self._pools[self._clients[client]]
         runs, replies = self._updated_runs(client, message.runs, pool)
-        drafts = _RoundDrafting(pool, began).draft(runs)
+        drafts = _RoundDrafting(pool, received_at).draft(runs)
         for run in runs:
             name, length = run.request.run, len(run.sequence.tokens)
             auditions = self._audition(run, pool)
             replies.append(RunReply(name, length, -1, drafts.get(name, []), auditions))
-        return DraftsMessage(message.number, (time.perf_counter() - began) * 1000, replies)
+        return DraftsMessage(message.number, (time.perf_counter() - received_at) * 1000, replies)
 
     @torch.inference_mode()
     def _ahead(
@@ -209,11 +209,11 @@ class NodeServer:
     ) -> AheadDraftsMessage | None:
         """The drafts for likely outcomes; None if `interrupted`: the round that interrupts uses
         what was begun."""
-        began = time.perf_counter()
+        received_at = time.perf_counter()
         pool = self._pools[self._clients[client]]
         texts = [request.text for request in message.runs]
         runs, not_ready = self._updated_runs(client, texts, pool, keep_drafts=True)
-        verified = _RoundDrafting(pool, began, reporting=False).draft(runs)
+        verified = _RoundDrafting(pool, received_at, reporting=False).draft(runs)
         replies = [AheadReply(one.run, one.length, one.need, [], [], []) for one in not_ready]
         run_by_name = {run.request.run: run for run in runs}
         requests = [
@@ -247,11 +247,13 @@ class NodeServer:
                 pool.ssms,
                 drafts_by_run.get(id(run), {}),
                 verified.get(request.text.run, []),
-                began,
+                received_at,
             )
             for request, run in requests
         ]
-        return AheadDraftsMessage(message.number, (time.perf_counter() - began) * 1000, replies)
+        return AheadDraftsMessage(
+            message.number, (time.perf_counter() - received_at) * 1000, replies
+        )
 
     def _updated_runs(
         self,
@@ -338,31 +340,33 @@ class NodeServer:
 
 
 class _RoundDrafting:
-    """The drafts of one round. `began`: when its message arrived, in seconds of time.perf_counter.
+    """The drafts of one round. `received_at`: when its message arrived (time.perf_counter).
     `reporting`: whether replies have the SSMs' temperatures and likelihoods."""
 
-    def __init__(self, pool: SsmPool, began: float, *, reporting: bool = True) -> None:
+    def __init__(self, pool: SsmPool, received_at: float, *, reporting: bool = True) -> None:
         self._pool = pool
-        self._began = began
+        self._received_at = received_at
         self._reporting = reporting
         self._replies: dict[str, list[DraftReply]] = {}
 
     def draft(self, runs: Sequence[ServedRun]) -> dict[str, list[DraftReply]]:
         """The drafts of each run, by its name. Requests of several runs share an SSM's passes."""
         by_ssm: dict[str, list[tuple[ServedRun, DraftRequest]]] = {}
-        pools: list[tuple[ServedRun, PooledRequest]] = []
+        pooled: list[tuple[ServedRun, PooledRequest]] = []
         for run in runs:
             messages = [one for one in run.request.drafts if self._ensure_open(run, one)]
             requests = [draft_request(one, run.sequence) for one in messages]
             if requests and drafts_together(requests[0].kind, run.sequence.speculation.combine):
                 weights = tuple(one.weight for one in messages)
-                pools.append((run, PooledRequest(tuple(requests), weights)))
+                pooled.append((run, PooledRequest(tuple(requests), weights)))
                 continue
             for request in requests:
                 by_ssm.setdefault(request.name, []).append((run, request))
-        self._draft_together(pools)
+        self._draft_together(pooled)
         if by_ssm:
-            drafts = self._pool.draft({n: [r for _, r in all_] for n, all_ in by_ssm.items()})
+            drafts = self._pool.draft(
+                {name: [request for _, request in pairs] for name, pairs in by_ssm.items()}
+            )
             for name, result in drafts.items():
                 for i, (run, request) in enumerate(by_ssm[name]):
                     if isinstance(result, BaseException):
@@ -371,10 +375,10 @@ class _RoundDrafting:
                         self._add(run, request, result[i])
         return self._replies
 
-    def _draft_together(self, pools: Sequence[tuple[ServedRun, PooledRequest]]) -> None:
+    def _draft_together(self, pooled: Sequence[tuple[ServedRun, PooledRequest]]) -> None:
         """One tree of all SSMs of this node for each run."""
-        results = self._pool.draft_together([pool_request for _, pool_request in pools])
-        for (run, pool_request), drafts in zip(pools, results, strict=True):
+        results = self._pool.draft_together([pool_request for _, pool_request in pooled])
+        for (run, pool_request), drafts in zip(pooled, results, strict=True):
             if isinstance(drafts, BaseException):
                 for request in pool_request.failed_requests(drafts):
                     self._fail(run, request, drafts)
@@ -399,15 +403,15 @@ class _RoundDrafting:
 
     def _add(self, run: ServedRun, request: DraftRequest, draft: Draft) -> None:
         run.drafts[request.name] = draft
-        reply = draft_reply(request, draft, self._began, run.request.top_k)
+        reply = draft_reply(request, draft, self._received_at, run.request.top_k)
         if self._reporting:
             _report(reply, self._pool, run)
         self._replies.setdefault(run.request.run, []).append(reply)
 
 
 def _check(request: RunRequest, pool: SsmPool) -> None:
-    """Raises ConfigError for a draft kind that draws tokens, a shape or a text above the limits,
-    and for an unknown SSM or token id."""
+    """Raises ConfigError for a draft kind that is unknown or draws tokens, a shape or a text above
+    the limits, and for an unknown SSM or token id."""
     for draft in request.drafts:
         kind = draft.kind
         if kind not in DRAFT_KINDS or draft_kind(kind).drawn or kind == "auto":

@@ -18,7 +18,7 @@ class Arrival:
     change: str = ""
 
 
-# A protocol with its own clock: tests run the exchange without sockets and without waiting.
+# Has its own clock, so that tests run the exchange without sockets and without waiting.
 class Transport(Protocol):
     """Frames to and from nodes, by their number. Used by one thread at a time."""
 

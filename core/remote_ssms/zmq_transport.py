@@ -65,14 +65,14 @@ class ZmqTransport:
 
     def send(self, node: int, frame: bytes) -> None:
         self._open()
-        with suppress(zmq.Again):  # not connected: the round goes on without this node
+        with suppress(zmq.Again):  # not connected: the round continues without this node
             self._sockets[node].send(frame, zmq.NOBLOCK)
 
     def poll(self, until: float) -> list[Arrival]:
         self._open()
-        left_ms = max(0.0, until - self.now()) * 1000
-        # Rounded up: poll's milliseconds are whole, and 0 would spin until the deadline.
-        ready = dict(self._poller.poll(int(left_ms) + (left_ms % 1 > 0)))
+        wait_ms = max(0.0, until - self.now()) * 1000
+        # Rounded up: `poll` takes an integer, and 0 would spin until the deadline.
+        ready = dict(self._poller.poll(int(wait_ms) + (wait_ms % 1 > 0)))
         arrivals: list[Arrival] = []
         # Changes first, so that a link is up when its frames are handled.
         for node, monitor in enumerate(self._monitors):
@@ -157,7 +157,7 @@ def set_limits(socket: zmq.Socket[Any], address: str, queued: int) -> None:
     """Limits for both ends of a connection: bytes of a frame, `queued` frames, time of a handshake.
     `address`: HOST:PORT; decides on IPv6."""
     socket.linger = 0
-    # A name that is not known yet is looked up as IPv4.
+    # A name that cannot be resolved now is resolved later, as IPv4.
     with suppress(OSError):
         socket.ipv6 = ip_address(address.rpartition(":")[0]).startswith("[")
     socket.maxmsgsize = LARGEST_FRAME
@@ -166,7 +166,8 @@ def set_limits(socket: zmq.Socket[Any], address: str, queued: int) -> None:
 
 
 def _frames(socket: zmq.Socket[Any]) -> list[bytes]:
-    """All received frames; each part of a multipart message, which no node sends, is one."""
+    """The received frames, at most QUEUED; each part of a multipart message, which no node sends,
+    is one."""
     frames: list[bytes] = []
     with suppress(zmq.Again):
         while len(frames) < QUEUED:

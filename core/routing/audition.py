@@ -1,4 +1,4 @@
-"""`audition`: one SSM drafts in the whole run, the one that gave the prompt's last tokens the
+"""`audition`: one SSM drafts in the entire run, the one that gave the prompt's last tokens the
 highest probability.
 """
 
@@ -25,7 +25,7 @@ class AuditionRouter:
         self.wants_audition = True
 
     def observe_audition(self, log_probs: Mapping[str, Sequence[float]], ms: float) -> None:
-        # The prompt decides for the whole run; only `credit` scores again.
+        # The prompt decides for all rounds; only `credit` scores again.
         self.wants_audition = False
         for name in self._scores:
             # NaN: the probability is not known.

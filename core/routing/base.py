@@ -33,8 +33,8 @@ class RoundTime:
 
 
 AUDITION_WINDOW = 48
-"""Tokens of an audition for a router: it may compare SSMs repeatedly, and a longer window than a
-length policy's errs less often, at little cost (see `SsmDrafter.audition`)."""
+"""Tokens of an audition for a router, which may compare SSMs repeatedly. More than for a length
+policy: a longer window errs less often, at little cost (see `SsmDrafter.audition`)."""
 
 CHAIN_DEPTH = 4
 """Depth of the chain by which SSMs are compared, whatever the length policy: `credit` predicts its

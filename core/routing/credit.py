@@ -62,11 +62,11 @@ def credit_of(log_probs: Sequence[float]) -> float:
     return total / weight if weight else FLOOR
 
 
-def noise_of(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Standard error of `credit_of(ours) - credit_of(theirs)` on the same tokens; infinite without
-    a token."""
+def noise_of(one: Sequence[float], other: Sequence[float]) -> float:
+    """Standard error of `credit_of(one) - credit_of(other)`, two SSMs' log-probabilities of the
+    same tokens; infinite without a token."""
     # Differences of single tokens: what is hard to predict for both SSMs cancels.
-    differences = [max(FLOOR, a) - max(FLOOR, b) for a, b in zip(ours, theirs, strict=True)]
+    differences = [max(FLOOR, a) - max(FLOOR, b) for a, b in zip(one, other, strict=True)]
     if not differences:
         return math.inf
     weights = [FORGETTING**age for age in range(len(differences))][::-1]
@@ -105,11 +105,11 @@ class _Times:
     def update(self, names: Sequence[str]) -> bool:
         """Reads the current predictions for these SSMs; returns whether a relative time changed."""
         times = {name: self._time_of_round(name) for name in names}
-        known = [one.draft_ms for one in times.values() if one.draft_ms > 0]
-        if not known:
+        measured = [one.draft_ms for one in times.values() if one.draft_ms > 0]
+        if not measured:
             return False
         # Always one SSM's time: of two SSMs, the mean of both would halve their difference.
-        median = self._median_ms = statistics.median_low(known)
+        median = self._median_ms = statistics.median_low(measured)
         llm = _steady(self._llm, times[names[0]].llm_ms / median)
         drafting = {
             name: _steady(self._drafting.get(name, 1.0), (one.draft_ms or median) / median)
@@ -249,8 +249,8 @@ class CreditRouter:
             return
         may_switch = self._changed or self._is_steady
         # 0 before the first switch: the prompt's audition chooses among all and switches nothing.
-        soon = self._last_switch > 0 and not self._is_steady
-        errors = (NOISE_SOON if soon else 0.0) if self._changed else NOISE
+        is_soon = self._last_switch > 0 and not self._is_steady
+        num_errors = (NOISE_SOON if is_soon else 0.0) if self._changed else NOISE
         changes, why, held_back = [], "the text changed", ""
         for challenger in [name for name in best if name not in self._routed]:
             scored_routed = [name for name in self._routed if name in credits]
@@ -261,7 +261,9 @@ class CreditRouter:
             if not may_switch:
                 held_back = f"{higher} switches are {STEADY_ROUNDS} rounds apart"
                 break
-            noise = errors * noise_of(recent[challenger], recent[weakest]) if errors else 0.0
+            noise = 0.0
+            if num_errors:
+                noise = num_errors * noise_of(recent[challenger], recent[weakest])
             # By value, not by credit: a slower SSM must predict better by more.
             if self._value(challenger, credits[challenger] - noise) <= values[weakest]:
                 held_back = f"{higher} by no more than their noise"

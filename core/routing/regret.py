@@ -33,7 +33,7 @@ class RoutingTrial:
 
     @property
     def tokens_per_pass(self) -> float:
-        """0 without a pass."""
+        """Tokens per LLM pass; 0 without a pass."""
         return self.tokens / self.passes if self.passes else 0.0
 
     @classmethod
@@ -81,12 +81,12 @@ class Regret:
 def chain_lengths(hits: Sequence[bool], depth: int) -> list[int]:
     """By position, how many draft tokens from there on equal the text's, at most `depth`."""
     lengths = [0] * len(hits)
-    # From the end: the run of hits at a position is one longer than at the next. The run itself is
-    # not limited to `depth`.
-    following = 0
+    # From the end: the run of hits from a position on is one longer than from the next. The run
+    # itself is not limited to `depth`.
+    run = 0
     for position in range(len(hits) - 1, -1, -1):
-        following = following + 1 if hits[position] else 0
-        lengths[position] = min(following, depth)
+        run = run + 1 if hits[position] else 0
+        lengths[position] = min(run, depth)
     return lengths
 
 

@@ -11,7 +11,7 @@ from core.speculation_length.cost_model import TINY_MS, Costs, LinearFit, Meter
 
 __all__ = ["BatchTimes", "size_class"]
 
-# A line is fitted to about so many last passes.
+# A line is fitted to about this many of the last passes.
 HORIZON = 64.0
 # Nodes covered by the latency table of a single request's passes; beyond, it is extrapolated.
 TABLE = 64

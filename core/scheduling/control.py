@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from core.words import number_of
+from core.plurals import number_of
 
 __all__ = ["SpeculationControl", "SpeculationLimit"]
 

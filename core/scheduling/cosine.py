@@ -16,10 +16,10 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from core.plurals import number_of
 from core.scheduling.base import BatchCosts, BatchOutcome, Grant, LiveRequest, Plan
 from core.scheduling.batch_times import BatchTimes
 from core.scheduling.control import SpeculationControl, SpeculationLimit
-from core.words import number_of
 
 __all__ = ["Cosine", "PassGroup", "best_group", "trim_lengths", "trim_to_memory"]
 
@@ -111,9 +111,9 @@ def best_group(
     """
     candidates = range(len(live)) if candidates is None else candidates
     by_context = sorted(candidates, key=lambda i: (live[i].context, i))
-    first = max(candidates, key=lambda i: (live[i].rounds_waited, -i))
-    place = by_context.index(first)
-    plain_ms = costs.verify_ms(1, 0, live[first].context)
+    longest_waiting = max(candidates, key=lambda i: (live[i].rounds_waited, -i))
+    place = by_context.index(longest_waiting)
+    plain_ms = costs.verify_ms(1, 0, live[longest_waiting].context)
     most_ms = MOST_TIME * costs.verify_ms(len(live), 0, max(one.context for one in live))
     best: PassGroup | None = None
     # Groups are the ranges [start, end) of `by_context` that include `place`.

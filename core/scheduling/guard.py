@@ -8,8 +8,8 @@ from core.speculation_length.cost_model import Average
 
 __all__ = ["PlainGuard"]
 
-# Weight from which on the averages are used. Each addition decays the earlier ones, so that the
-# weight is reached in the fifth round with drafts.
+# The averages are used once they have this weight. Each addition decays the earlier ones, so that
+# the weight is reached in the fifth round with drafts.
 ENOUGH = 4
 # Rounds without drafts until drafting is tried again: at first, and at most; doubled by each trial
 # that does not pay.
@@ -55,7 +55,7 @@ class PlainGuard:
 
     @property
     def relative_cost(self) -> float:
-        """The time of a token in rounds with drafts over that in plain rounds."""
+        """The time of a token in rounds with drafts, divided by that in plain rounds."""
         return self._plain_tokens.get() / self._tokens.get() if self._tokens.weight else 1.0
 
     def observe_drafted(

@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
+from core.plurals import number_of
 from core.scheduling.base import FREE, BatchOutcome, Grant, LiveRequest, Plan
 from core.scheduling.batch_times import BatchTimes, size_class
 from core.scheduling.guard import PlainGuard
 from core.speculation_length.base import BatchLoad
 from core.speculation_length.cost_model import TINY_MS, Average, Meter
-from core.words import number_of
 
 __all__ = ["Shared", "node_budget"]
 
-# Records of lone requests kept, by kind: kinds are unbounded, since a temperature is any number.
+# Most records of requests that are alone, one for each kind. The number of kinds has no bound,
+# since a temperature is any number.
 MOST_KINDS = 64
 ALONE = "one request is decoded: it has its own budget"
 
@@ -44,7 +45,7 @@ def node_budget(chances: Sequence[float], price: float, added_ms: Callable[[int]
 
 def _in_turns(count: int, live: int, reason: str) -> str:
     """The reason where `count` of `live` requests share a pass: with `across` the others' drafts
-    are made meanwhile."""
+    are made during it."""
     if count == live:
         return reason
     return (
@@ -107,7 +108,7 @@ class Shared:
             decision = "no request drafts: plain rounds are measured to be faster"
             reason = notice or (probe if probes else decision)
             plain = (Grant(length=0),) * count
-            # All in one pass: turns pay only if drafts are made meanwhile.
+            # All in one pass: turns pay only if drafts are made during the passes.
             return Plan(group, plain, None, reason, "plain" if notice else "", next_group=())
         # Requests whose drafts are made during each other's passes are verified in two halves.
         batch = count - sum(one.overlapped for one in live) // 2
@@ -120,11 +121,11 @@ class Shared:
             return Plan(group, unlimited, reason=_in_turns(batch, count, reason))
         load = self._load(batch, sum(one.context for one in live) // count, record)
         self._price = load.price
-        least = load.price * load.node_ms
+        min_chance = load.price * load.node_ms
         reason = notice or (
-            f"a node is verified if its probability is at least {least:.2f}: it adds "
-            f"{load.node_ms:.2f} ms to the pass, in which all requests together write {least:.2f} "
-            f"tokens ({1000 * load.price:.0f} a second)"
+            f"a node is verified if its probability is at least {min_chance:.2f}: it adds "
+            f"{load.node_ms:.2f} ms to the pass, in which all requests together write "
+            f"{min_chance:.2f} tokens ({1000 * load.price:.0f} a second)"
         )
         reason = _in_turns(batch, count, reason)
         return Plan(group, unlimited, load, reason, "drafts" if notice else "")

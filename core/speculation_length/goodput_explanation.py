@@ -11,9 +11,9 @@ import re
 from itertools import pairwise
 
 from core.events import DraftRecord
+from core.plurals import number_of
 from core.speculation_length.goodput import DEEPER
 from core.speculation_length.history import LengthHistory, deepest_draft, round_name
-from core.words import number_of
 
 __all__ = ["explain"]
 

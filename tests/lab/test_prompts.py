@@ -95,6 +95,15 @@ def test_ids_are_made_unique_and_the_first_keeps_its_own(ids: list[str]) -> None
     assert result[0].id == ids[0]
 
 
+@pytest.mark.parametrize("length", [78, 79, 80])
+def test_a_repeated_long_id_is_cut_before_its_number(length: int) -> None:
+    line = json.dumps({"prompt": "x", "id": "i" * length})
+    result = prompts_from_file("x.jsonl", "\n".join([line] * 10).encode())
+    ids = [one.id for one in result]
+    assert ids[:2] == ["i" * length, f"{'i' * min(length, 78)}-2"] and ids[9].endswith("i-10")
+    assert len({*ids}) == 10 and max(map(len, ids)) <= 80
+
+
 def test_the_examples_are_the_prompts_of_the_benchmarks() -> None:
     ours, theirs = example_prompts(), load_prompts()
     told = [[(one.id, one.text, one.domain) for one in each] for each in (ours, theirs)]

@@ -129,7 +129,7 @@ def test_no_sentence_counts_one_as_many() -> None:
         if isinstance(node, ast.JoinedStr)
         for words in counted_as_many(node)
     ]
-    assert not found, "number_of (core/words.py) has both forms"
+    assert not found, "number_of (core/plurals.py) has both forms"
 
 
 def counted_as_many(node: ast.JoinedStr) -> Iterator[str]:

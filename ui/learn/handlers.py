@@ -12,7 +12,7 @@ import gradio as gr
 
 from core.config import Request
 from core.errors import ConfigError, SpecScopeError, StoreError
-from core.words import number_of
+from core.plurals import number_of
 from ui.learn.layout import Learn, coming_words, question_words, reason_words, try_words
 from ui.learn.lessons import LESSONS, Lesson, judge, lesson_of, request_of
 from ui.learn.lessons.measured import runs_table_value

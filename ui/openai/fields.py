@@ -14,7 +14,7 @@ from typing import Any
 from core.config import Request
 from core.config.checks import integer
 from core.errors import ConfigError, ContextLengthError
-from core.words import number_of
+from core.plurals import number_of
 from ui.api.generate import request_from
 from ui.openai.errors import ApiError
 from ui.server.context import Context

@@ -10,7 +10,7 @@ from typing import Any
 
 import gradio as gr
 
-from core.words import number_of
+from core.plurals import number_of
 from lab.examples import example_prompts
 from ui.components import pack
 from ui.form.form import CHAT_EXAMPLES, EXAMPLES

@@ -11,7 +11,7 @@ from typing import Any
 from core.config import PRESETS, SpeculationConfig, recorded_sampling
 from core.errors import ConfigError
 from core.events import RunStarted
-from core.words import number_of
+from core.plurals import number_of
 from lab.budgets import depends_on_timings, resolved_nodes
 from ui.words.settings import OWN, Settings, settings_of
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core.words import number_of
+from core.plurals import number_of
 from lab.figures import Estimate
 from lab.study import Study
 from lab.tables import PromptRow, Results, prompt_row, prompt_rows

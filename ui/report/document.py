@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from string import Template
 
 from core.events import Event, ModelInfo
+from core.plurals import number_of
 from core.routing.regret import Regret
-from core.words import number_of
 from ui.components.pictures import PICTURES, Scrubber
 from ui.report.embedded_files import fonts_css, plotly_data, report_file, scripts_data, seal, styles
 from ui.report.recording import Limits, Recording, record

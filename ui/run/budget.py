@@ -14,8 +14,8 @@ from core.config.budget import max_draft_depth, node_shares
 from core.config.checks import MAX_TREE_NODES
 from core.config.mechanisms import combine_rule, length_policy
 from core.errors import ConfigError
+from core.plurals import number_of
 from core.speculation_length.history import LengthHistory
-from core.words import number_of
 from ui.run.listed import join_names
 from ui.run.routing_values import routed_candidates
 from ui.run.view import View

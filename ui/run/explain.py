@@ -14,7 +14,7 @@ from typing import Any
 
 from core.config.mechanisms import verify_rule
 from core.events import Combined, TopK, Verified
-from core.words import number_of
+from core.plurals import number_of
 from ui.run.listed import shorten
 from ui.run.probabilities import rounded_probability
 from ui.run.provenance import fused_provenance, lookup_reasons, own_proposals

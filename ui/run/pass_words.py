@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from core.events import OffloadInfo, RanksInfo
-from core.words import number_of
+from core.plurals import number_of
 from ui.run.view import RoundView
 
 __all__ = ["LEAST_PASSES", "division_words", "offload_words", "ranks_words"]

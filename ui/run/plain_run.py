@@ -15,7 +15,7 @@ from statistics import median
 from core.config import Request
 from core.errors import ConfigError
 from core.events import ModelInfo
-from core.words import number_of
+from core.plurals import number_of
 from ui.run.baselines import keep_baseline, key_of_run, round_ends_ms
 from ui.run.frame import Baseline
 from ui.run.player import Player

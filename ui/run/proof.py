@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from core.config import Request, SpeculationConfig
 from core.events import Event, ModelInfo, RoundCompleted, TopK, Verified
-from core.words import number_of
+from core.plurals import number_of
 from lab.tables import DISTRIBUTION_RULES
 from lab.texts import first_difference
 from ui.run.explain import quote

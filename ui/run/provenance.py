@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from core.config.mechanisms import NGRAM, SUFFIX, TABLE, is_model_free
 from core.events import Combined, DraftRecord, ProposalRecord
-from core.words import number_of
+from core.plurals import number_of
 from ui.run.listed import join_names
 from ui.run.trees import places, trunk_of
 from ui.run.view import Detail

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.words import noun_of
+from core.plurals import noun_of
 from ui.run.baselines import round_ends_ms
 from ui.run.frame import Baseline, Frame
 from ui.run.proof import same_distribution

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from core.words import number_of
+from core.plurals import number_of
 
 __all__ = ["length_reason", "route_reason"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from core.plurals import number_of
 from core.routing.regret import Regret, RoutingTrial
-from core.words import number_of
 from ui.run.listed import join_names
 
 __all__ = ["regret_plain", "regret_value"]

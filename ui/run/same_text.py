@@ -14,7 +14,7 @@ from typing import Any
 
 from core.config import recorded_sampling
 from core.events import Event, RunStarted
-from core.words import number_of
+from core.plurals import number_of
 from lab.tables import DISTRIBUTION_RULES
 from lab.texts import first_difference
 from ui.run.listed import join_names

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.events import Scheduled
-from core.words import number_of
+from core.plurals import number_of
 from ui.run.listed import join_names
 from ui.run.view import Detail, RoundView
 

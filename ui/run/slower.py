@@ -18,7 +18,7 @@ from core.config.checks import MAX_TREE_NODES
 from core.config.mechanisms import combine_rule, is_model_free, length_policy
 from core.errors import ConfigError
 from core.events import RunStats
-from core.words import noun_of, number_of
+from core.plurals import noun_of, number_of
 from lab.figures import Estimate
 from ui.form.menus import idle_fields
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.config.mechanisms import is_model_free
-from core.words import number_of
+from core.plurals import number_of
 from ui.run.explain import quote
 from ui.run.listed import join_names, shorten
 from ui.run.view import RoundView, TokenView, View

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from core.events import Combined, DraftRecord, Verified
-from core.words import number_of
+from core.plurals import number_of
 from ui.run.explain import quote
 from ui.run.listed import join_names
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from core.config.mechanisms import combine_rule, is_model_free, length_policy
 from core.events import Combined, DraftRecord
-from core.words import number_of
+from core.plurals import number_of
 from ui.run.budget import nodeless
 from ui.run.charts import LIVE_ROUNDS, drafters_value
 from ui.run.explain import percent

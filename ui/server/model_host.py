@@ -17,7 +17,7 @@ from core.config import Request
 from core.config.mechanisms import MODEL_FREE
 from core.errors import EXPECTED_ERRORS, ConfigError, EngineClosedError, SpecScopeError
 from core.events import Event, ModelInfo, RanksInfo
-from core.models.loading.stages import StageLines
+from core.models.loading.progress import StageLines
 from ui.run.source import RunLike
 from ui.server.loaded_models import ServedModels, WorkerLike
 from ui.server.model_swap import CANCELLED, ModelPair, ModelSwap, Say

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from core.models.loading.catalog import BUNDLED
-from core.models.loading.stages import same_stage
+from core.models.loading.progress import same_stage
 
 __all__ = ["CANCELLED", "ModelSwap", "ModelPair", "Say", "Stage"]
 

@@ -15,7 +15,7 @@ import gradio as gr
 
 from core.config.checks import choice
 from core.errors import ConfigError, StoreError, UnknownRunError
-from core.words import number_of
+from core.plurals import number_of
 from ui.run.listed import join_names, shorten
 from ui.server.context import Context
 from ui.server.session import guard_once

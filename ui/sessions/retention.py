@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from core.errors import ConfigError, SpecScopeError, StoreError
-from core.words import number_of
+from core.plurals import number_of
 from ui.server.context import Context
 from ui.server.session import guard_once
 from ui.server.under_way import under_way

@@ -16,7 +16,7 @@ import gradio as gr
 from core.config.mechanisms import SCHEDULES
 from core.engine.snapshot import LiveRun, Snapshot
 from core.errors import ConfigError, SpecScopeError
-from core.words import number_of
+from core.plurals import number_of
 from ui.run.listed import shorten
 from ui.run.scheduling import DECISIONS, nodes_words
 from ui.server.context import Context

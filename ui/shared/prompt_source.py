@@ -13,7 +13,7 @@ import gradio as gr
 from gradio.components import Component
 
 from core.errors import ConfigError
-from core.words import number_of
+from core.plurals import number_of
 from lab.examples import domains_of, example_prompts, of_domains
 from lab.prompts import StudyPrompt, is_separated, prompts_from_file, prompts_from_text
 from ui.form.fields import whole_number

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from core.config import SamplingParams
 from core.errors import StudyError, UnknownStudyError
-from core.words import number_of
+from core.plurals import number_of
 from lab.grid import Axis
 from lab.measured import Measured
 from lab.order import Cell

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from core.config import SamplingParams
-from core.words import number_of
+from core.plurals import number_of
 from lab.progress import Progress
 from lab.study import PLAIN, Study
 from lab.tables import Results

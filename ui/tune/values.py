@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from core.words import number_of
+from core.plurals import number_of
 from lab.figures import Estimate
 from lab.grid import TEMPERATURE, Axis, Grid, Refused, value_text
 from lab.order import Cell

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from core.words import number_of
+from core.plurals import number_of
 from lab.figures import Estimate
 from lab.grid import TEMPERATURE, Grid, Refused
 from lab.order import Cell

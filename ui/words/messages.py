@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.words import number_of
+from core.plurals import number_of
 from ui.run.frame import Baseline, Frame
 from ui.run.pipeline_notes import ALONE, in_words, is_alone, is_fault
 from ui.run.proof import Answer

@@ -18,7 +18,7 @@ from huggingface_hub import HfApi, constants
 from huggingface_hub import errors as hub_errors
 
 from core.errors import ModelLoadError, VocabMismatchError, one_line
-from core.words import number_of
+from core.plurals import number_of
 
 if TYPE_CHECKING:
     from core.models.protocol import LanguageModel
@@ -109,7 +109,7 @@ PARAMETERS = MappingProxyType(
 
 
 def bundled_folder() -> Path:
-    """The folder of the bundled family, beside the package `core`."""
+    """The folder of the bundled family, next to that of the package `core`."""
     return Path(__file__).resolve().parents[3] / BUNDLED
 
 
@@ -239,7 +239,7 @@ def _check_folder(folder: Path, name: str) -> None:
 
 def _must_use_cache(hub_id: str) -> bool:
     """Whether a hub id is read from the local cache, because the hub gives no answer or does not
-    show it. Raises ModelLoadError if it is not in the cache either."""
+    show it. Raises ModelLoadError if it is not in the cache either, or is no valid hub id."""
     try:
         HfApi().model_info(hub_id, timeout=HUB_TIMEOUT_S)
     except hub_errors.HFValidationError as error:
@@ -257,7 +257,8 @@ def _must_use_cache(hub_id: str) -> bool:
 
 
 def check_same_vocabulary(llm: Any, ssm: Any, llm_name: str, ssm_name: str) -> None:
-    """Raises VocabMismatchError if two tokenizers differ, naming the first id that does.
+    """Raises VocabMismatchError if two tokenizers differ in the token of an id (the message names
+    the first), or in the id of bos or eos.
 
     Models may pad their embeddings differently: only ids of tokens are compared.
     """

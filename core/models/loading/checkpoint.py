@@ -1,4 +1,4 @@
-"""Checkpoint: an LLM's weights by name from its files, read without making the whole model."""
+"""Checkpoint: an LLM's weights by name from its files, read without making the entire model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Checkpoint:
     def read(self, names: Mapping[str, str]) -> dict[str, torch.Tensor]:
         """Reads weights: `names` maps a key of the result to a weight's name. Raises ValueError for
         an unknown name, ModelLoadError for a file that cannot be read."""
-        with ExitStack() as closing:
+        with ExitStack() as exit_stack:
             files: dict[Path, Any] = {}
             weights = {}
             for key, name in names.items():
@@ -44,7 +44,7 @@ class Checkpoint:
                 file = self._file_of[name]
                 try:
                     if file not in files:
-                        files[file] = closing.enter_context(safe_open(file, framework="pt"))
+                        files[file] = exit_stack.enter_context(safe_open(file, framework="pt"))
                     # Always a copy: the mapping is closed below.
                     weights[key] = files[file].get_tensor(name).to(self._dtype, copy=True)
                 except OSError as error:
@@ -80,7 +80,7 @@ def _safetensors_files(source: ModelSource) -> list[Path]:
 
 
 def module_without_weights(config: Any) -> Any:
-    """The whole module of a configuration, on the device `meta`."""
+    """The module of a configuration with all its layers, on the device `meta`."""
     from transformers import AutoModelForCausalLM
 
     kind: Any = AutoModelForCausalLM
@@ -88,15 +88,15 @@ def module_without_weights(config: Any) -> Any:
         return kind.from_config(config)
 
 
-def fingerprint_of_files(source: ModelSource, module: Any, whole: Any, dtype: torch.dtype) -> str:
-    """The fingerprint of the whole model, one weight in memory at a time. `module`: any part of it,
-    for its configuration; `whole`: `module_without_weights`. Empty if the files are not safetensors
-    or name the weights differently."""
+def fingerprint_of_files(source: ModelSource, module: Any, meta: Any, dtype: torch.dtype) -> str:
+    """The fingerprint of the entire model, one weight in memory at a time. `module`: any part of
+    it, for its configuration; `meta`: `module_without_weights`. Empty if the files are not
+    safetensors or name the weights differently."""
     if not (files := _safetensors_files(source)):
         return ""
     checkpoint, fingerprint = Checkpoint(files, dtype), Fingerprint(module)
     # Files have a tied weight once; the state dict, and so the digest, has each of its names.
-    keys = {name: whole.all_tied_weights_keys.get(name, name) for name in whole.state_dict()}
+    keys = {name: meta.all_tied_weights_keys.get(name, name) for name in meta.state_dict()}
     for name, key in keys.items():
         if key not in checkpoint:
             return ""

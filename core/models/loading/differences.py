@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from core.words import number_of
+from core.plurals import number_of
 
 __all__ = ["context_length_of", "load_warnings"]
 
@@ -90,7 +90,8 @@ def _is_position_table(name: str) -> bool:
 
 
 def switch_position(config: Any) -> int | None:
-    """The most tokens for which rotary frequencies stay as they are; None if they never change."""
+    """The most tokens for which rotary frequencies stay as they are; None if they do not change
+    before the context ends."""
     limits: list[int] = []
     for rope in _rope_parameters(config):
         # Older configurations say `type`.

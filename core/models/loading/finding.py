@@ -19,8 +19,8 @@ from core.models.loading.catalog import (
     locate,
 )
 from core.models.loading.gguf_cache import dequantize_file
+from core.models.loading.progress import Say
 from core.models.loading.smollm2 import find_smollm2
-from core.models.loading.stages import Say
 
 __all__ = ["find", "find_folder"]
 

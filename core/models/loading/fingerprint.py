@@ -31,7 +31,7 @@ NOT_IDENTITY = (
 
 
 def fingerprint_of(module: Any) -> str:
-    """The fingerprint of a whole module."""
+    """The fingerprint of a module with all its weights."""
     fingerprint = Fingerprint(module)
     for name, weight in module.state_dict().items():
         fingerprint.add(name, weight)

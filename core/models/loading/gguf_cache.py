@@ -37,7 +37,7 @@ from core.errors import (
 from core.models.loading.catalog import shown_name
 from core.models.loading.gguf_header import GgufHeader, read_header
 from core.models.loading.layer_file import rename_durably
-from core.models.loading.stages import Say
+from core.models.loading.progress import Say
 from core.models.machine import available_bytes, format_bytes
 
 __all__ = [
@@ -58,7 +58,7 @@ RECORD = "dequantized.json"
 WEIGHTS = "model.safetensors"
 # Cached files of up to this many bytes are compared by size and hash, larger ones by size.
 SMALL_FILE = 16 << 20
-EXACT_DTYPES = (torch.bfloat16, torch.float16)
+NARROW_DTYPES = (torch.bfloat16, torch.float16)
 # Numbers in the largest table that a file's metadata may describe.
 LARGEST_BUFFER = 1 << 26
 # Besides the float32 weights, for each value of the largest tensor: its dequantization and the
@@ -67,7 +67,7 @@ TEMPORARY_BYTES = 12
 # Factors of the rotary frequencies; see `_warnings`.
 SCALED_ROPE = "rope_freqs.weight"
 # Seconds between two calls of `say` while another process holds a lock.
-LOCK_PATIENCE_S = 0.5
+LOCK_POLL_S = 0.5
 # A month: an installation of other versions may still use its folder.
 UNUSED_S = 30 * 24 * 3600.0
 
@@ -95,14 +95,14 @@ def dequantize_file(file: Path, say: Say) -> Path:
     entry = _entry_of(_digest(file))
     sweep_parts(entry.parent)
     try:
-        if (folder := _whole_folder(entry)) is not None:
+        if (folder := _complete_folder(entry)) is not None:
             with contextlib.suppress(OSError):  # a folder that cannot be written is read as well
                 os.utime(folder / RECORD)  # the time of its last use
             return folder
         entry.parent.mkdir(parents=True, exist_ok=True)
         with hold_lock(entry.with_suffix(".lock"), say, "dequantizes it"):
             # Another process may have written it meanwhile.
-            return _whole_folder(entry) or _write(file, header, entry, say)
+            return _complete_folder(entry) or _write(file, header, entry, say)
     except OSError as error:
         raise write_error(str(file), "dequantized", error) from error
 
@@ -124,7 +124,8 @@ def _digest(file: Path) -> str:
 
 
 def write_error(model: str, done: str, error: OSError) -> ModelLoadError:
-    """The error for a model whose cache folder cannot be written."""
+    """The error for a model whose cache folder cannot be written. `done`: what was to be done with
+    the model, such as `downloaded`."""
     return ModelLoadError.of(
         "model",
         model,
@@ -151,12 +152,12 @@ def recorded_warnings(name: str) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def hold_lock(lock: Path, say: Say, doing: str) -> Iterator[None]:
-    """Holds the lock file. `say` is called while another process holds it; its errors end the
-    wait. Raises OSError."""
+    """Holds the lock file. While another process holds it, `say` is called with what that process
+    is `doing`; an error of `say` ends the wait. Raises OSError."""
     file_lock = FileLock(lock)
     while True:
         try:
-            file_lock.acquire(timeout=LOCK_PATIENCE_S)
+            file_lock.acquire(timeout=LOCK_POLL_S)
             break
         except Timeout:
             say(f"waiting for another process that {doing}")
@@ -186,16 +187,18 @@ def _is_recorded(file: Path) -> bool:
     return any(_record_of(record.parent).get("file") == file.name for record in records)
 
 
-def _whole_folder(entry: Path) -> Path | None:
+def _complete_folder(entry: Path) -> Path | None:
     """The complete folder of a cache entry, named after its GGUF file; None if there is none."""
-    return next((path.parent for path in entry.glob(f"*/{RECORD}") if _is_whole(path.parent)), None)
+    return next(
+        (path.parent for path in entry.glob(f"*/{RECORD}") if _is_complete(path.parent)), None
+    )
 
 
-def _is_whole(folder: Path) -> bool:
+def _is_complete(folder: Path) -> bool:
     """Whether every file has the size, and every small one the hash, that was recorded."""
     try:
         files = _record_of(folder)["files"].items()
-        return all(_mark(folder / name) == mark for name, mark in files)
+        return all(_size_and_hash(folder / name) == mark for name, mark in files)
     except (OSError, AttributeError, KeyError):
         return False
 
@@ -205,7 +208,7 @@ def _versions() -> dict[str, Any]:
     return {"format": FORMAT} | {name: importlib.metadata.version(name) for name in packages}
 
 
-def _mark(file: Path) -> list[Any]:
+def _size_and_hash(file: Path) -> list[Any]:
     size = file.stat().st_size
     return [size, sha256_of(file) if size <= SMALL_FILE else ""]
 
@@ -231,7 +234,7 @@ def _write(file: Path, header: GgufHeader, entry: Path, say: Say) -> Path:
             "file": file.name,
             "digest": digest,
             "warnings": list(warnings),
-            "files": {path.name: _mark(path) for path in sorted(folder.iterdir())},
+            "files": {path.name: _size_and_hash(path) for path in sorted(folder.iterdir())},
         }
         (folder / RECORD).write_text(json.dumps(record, indent=1), encoding="utf-8")
         _remove(entry)  # if there is one, it is incomplete
@@ -394,7 +397,7 @@ def check_complete(report: dict[str, Any]) -> None:
 def narrow_exactly(weight: torch.Tensor) -> torch.Tensor:
     """The tensor in a two-byte dtype if that is exact, else unchanged."""
     # A tensor with a NaN, which equals nothing, is not narrowed.
-    for dtype in EXACT_DTYPES:
+    for dtype in NARROW_DTYPES:
         narrow = weight.to(dtype)
         if torch.equal(narrow.to(weight.dtype), weight):
             return narrow.contiguous()

@@ -130,8 +130,8 @@ class _HeaderReader:
         if metadata.get("split.count", 0) not in (0, 1):
             # An array, which is no number of files either, is None here.
             count = metadata["split.count"]
-            shown = "several" if count is None else _brief(count)
-            self._raise_unsupported(f"it is one part of a model split into {shown} files")
+            number = "several" if count is None else _brief(count)
+            self._raise_unsupported(f"it is one part of a model split into {number} files")
         layers = metadata.get(f"{architecture}.block_count")
         # A bool is an int as well.
         if type(layers) is not int or not 0 < layers <= min(tensors, MOST_LAYERS):

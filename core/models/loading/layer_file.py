@@ -3,7 +3,8 @@
 `KEY.layers` holds each layer's matrices in the layout of the pass, padded to whole blocks of 4 KiB,
 so that O_DIRECT reads a layer in one call and without the page cache. `KEY.safetensors` holds norms
 and biases, which stay in memory; its metadata is a record of the layers' size and SHA-256, and a
-SHA-256 of record, norms and biases. KEY is a hash of the weights' files and of the layout.
+SHA-256 of record, norms and biases. KEY is a hash of the weights' files, the configuration and the
+layout.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ def write_layers(
     size = 0
     vectors: dict[str, torch.Tensor] = {}
     # The record comes last: a layer file without one is written again.
-    record_file.unlink(missing_ok=True)  # of a layer file that is gone
+    record_file.unlink(missing_ok=True)  # of a layer file that was deleted
     try:
         with partial.open("wb") as out:
             for layer, layer_vectors in layers:
@@ -162,8 +163,8 @@ def write_layers(
 
 
 def rename_durably(partial: Path, target: Path) -> None:
-    """Renames a complete file, or a folder with all that is in it. After a power cut it is there
-    with all its data or not at all, and nothing that is renamed later is there without it."""
+    """Renames a complete file, or a folder with its contents. After a power cut the target exists
+    with all its data or not at all, and the target of a later call exists only if this one does."""
     for path in (partial, *partial.rglob("*")):
         if path.is_dir():
             _sync_folder(path)

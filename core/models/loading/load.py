@@ -51,6 +51,7 @@ from core.models.loading.placing import (
     expand_bundled,
     need_of,
 )
+from core.models.loading.progress import Say
 from core.models.loading.reading import (
     info_of,
     quiet_transformers,
@@ -59,7 +60,6 @@ from core.models.loading.reading import (
     read_module,
     reading_model,
 )
-from core.models.loading.stages import Say
 from core.models.loading.tree_check import checked_model
 from core.models.protocol import LanguageModel
 from core.models.stacking import stack_alike
@@ -120,7 +120,7 @@ def load_models(
     Tokenizers and memory are checked before weights are read. Raises ModelLoadError,
     UnsupportedModelError, VocabMismatchError, OutOfMemoryError, ConfigError, and errors of `say`.
     """
-    place, say = _check_choices(ssms, dtype, device), say or _ignore_stage
+    torch_device, say = _check_choices(ssms, dtype, device), say or _ignore_stage
     with quiet_transformers():
         say("Looking for the models")
         llm_source = find(llm, _with_role(say, "LLM", llm))
@@ -131,16 +131,19 @@ def load_models(
         for source in sources:
             check_same_vocabulary(tokenizer, load_tokenizer(source), str(llm_source), str(source))
         # The sum is checked: each model alone may fit.
-        needs = [need_of(source.name, dtype, place) for source in (llm_source, *sources)]
-        check_memory([_device_need(needs[0], llm_source, offload, place, ranks), *needs[1:]], place)
-        about = _with_role(say, "LLM", str(llm_source))
-        model = load_one(llm_source, "llm", dtype, place, about, offload, ranks)
+        needs = [need_of(source.name, dtype, torch_device) for source in (llm_source, *sources)]
+        check_memory(
+            [_device_need(needs[0], llm_source, offload, torch_device, ranks), *needs[1:]],
+            torch_device,
+        )
+        say_of_model = _with_role(say, "LLM", str(llm_source))
+        model = load_one(llm_source, "llm", dtype, torch_device, say_of_model, offload, ranks)
         check_embedding(tokenizer, model)
-        by_name = _load_sources(sources, tokenizer, dtype, place, say)
+        by_name = _load_sources(sources, tokenizer, dtype, torch_device, say)
         warnings = load_warnings(model._module) + recorded_warnings(llm_source.name)
         # The folder of what comes with the LLM besides its weights.
-        companions = family_folder(llm) if llm == SMOLLM2 else Path(llm_source.name)
-        counts = read_counts(companions, model.vocab_size)
+        extras_folder = family_folder(llm) if llm == SMOLLM2 else Path(llm_source.name)
+        counts = read_counts(extras_folder, model.vocab_size)
         eos_ids = _eos_ids(model, tokenizer)
         return LoadedModels(model, by_name, tokenizer, eos_ids, warnings, counts)
 
@@ -160,7 +163,7 @@ def load_ssms(
     ssms: Sequence[str], dtype: str = "auto", device: str = "auto", say: Say | None = None
 ) -> tuple[dict[str, LanguageModel], Any]:
     """SSMs without an LLM, by name, and the tokenizer they share; see `load_models`."""
-    place, say = _check_choices(ssms, dtype, device), say or _ignore_stage
+    torch_device, say = _check_choices(ssms, dtype, device), say or _ignore_stage
     with quiet_transformers():
         ssm_names = [name for ssm in ssms for name in expand_bundled(ssm)]
         sources = [find(name, _with_role(say, "SSM", name)) for name in ssm_names]
@@ -168,18 +171,20 @@ def load_ssms(
         for source in sources[1:]:
             first, other = str(sources[0]), str(source)
             check_same_vocabulary(tokenizer, load_tokenizer(source), first, other)
-        check_memory([need_of(source.name, dtype, place) for source in sources], place)
-        return _load_sources(sources, tokenizer, dtype, place, say), tokenizer
+        check_memory(
+            [need_of(source.name, dtype, torch_device) for source in sources], torch_device
+        )
+        return _load_sources(sources, tokenizer, dtype, torch_device, say), tokenizer
 
 
 def _load_sources(
-    sources: Sequence[ModelSource], tokenizer: Any, dtype: str, place: torch.device, say: Say
+    sources: Sequence[ModelSource], tokenizer: Any, dtype: str, torch_device: torch.device, say: Say
 ) -> dict[str, LanguageModel]:
     """The SSMs by name; those of one shape are stacked."""
     by_name: dict[str, LanguageModel] = {}
     for number, source in enumerate(sources, start=1):
-        about = _with_role(say, f"SSM {number} of {len(sources)}", str(source))
-        model = load_one(source, "ssm", dtype, place, about)
+        say_of_model = _with_role(say, f"SSM {number} of {len(sources)}", str(source))
+        model = load_one(source, "ssm", dtype, torch_device, say_of_model)
         check_embedding(tokenizer, model)
         # A colon is for names of user-defined drafters (`is_own`).
         name = _unique_name(model.info.name.replace(":", "-"), {*by_name, *RESERVED_NAMES})
@@ -267,15 +272,15 @@ def _device_need(
     tables = 1 if getattr(config, "tie_word_embeddings", False) else 2
     rows = tables * int(getattr(config, "vocab_size", 0)) * int(getattr(config, "hidden_size", 0))
     outside = min(need.bytes, rows * DTYPES[need.dtype].itemsize)
-    layers = need.bytes - outside
+    all_layers = need.bytes - outside
     if ranks is not None:
-        each = rows // tables * DTYPES[need.dtype].itemsize + need.bytes // ranks.count
-        return replace(need, bytes=each if device.type == "cuda" else each * ranks.count)
+        rank = rows // tables * DTYPES[need.dtype].itemsize + need.bytes // ranks.count
+        return replace(need, bytes=rank if device.type == "cuda" else rank * ranks.count)
     assert offload is not None
-    layer = layers // max(1, int(getattr(config, "num_hidden_layers", 1)))
+    layer = all_layers // max(1, int(getattr(config, "num_hidden_layers", 1)))
     on_host = offload.mode == "host" and device.type == "cpu"
-    num_layers = layers if on_host else min(layers, offload.resident)
-    return replace(need, bytes=outside + num_layers + 2 * layer)
+    kept_layers = all_layers if on_host else min(all_layers, offload.resident)
+    return replace(need, bytes=outside + kept_layers + 2 * layer)
 
 
 def _unique_name(name: str, names: set[str]) -> str:

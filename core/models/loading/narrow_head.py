@@ -1,8 +1,8 @@
-"""A head over the first token ids only: most of a small model's pass is its head, and BPE token ids
-are in the order of merges, so that the first ones are most of any text.
+"""A head over the first token ids only: most of a small model's pass is its head, and BPE numbers
+tokens in the order of merges, so that most tokens of a text have low ids.
 
 `draft_vocab_size` in config.json is their number. The checkpoint is an ordinary one, which
-transformers loads with its whole head. For a token without a logit the drafter's q is 0, which
+transformers loads with its full head. For a token without a logit the drafter's q is 0, which
 every verification rule allows. After FR-Spec (arXiv 2502.14856), which takes the most frequent ids.
 """
 
@@ -22,8 +22,8 @@ FIELD = "draft_vocab_size"
 
 
 class NarrowHead(nn.Module):
-    """A tied head of the first `size` tokens: a view of the input `embeddings`, which gradients and
-    later changes reach."""
+    """A tied head of the first `size` tokens: a view of the input `embeddings`, so that it follows
+    their changes, and its gradients are theirs."""
 
     bias = None
 
@@ -54,7 +54,7 @@ def narrow_head(module: Any) -> None:
     if head.weight is embeddings.weight:
         module.set_output_embeddings(NarrowHead(embeddings, size))
         return
-    # Copies: views would keep the whole head in memory.
+    # Copies: views would keep the full head in memory.
     head.weight = nn.Parameter(head.weight.detach()[:size].clone(), requires_grad=False)
     if head.bias is not None:
         head.bias = nn.Parameter(head.bias.detach()[:size].clone(), requires_grad=False)

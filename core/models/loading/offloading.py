@@ -35,8 +35,8 @@ from core.models.loading.checkpoint import (
 from core.models.loading.fingerprint import Fingerprint, identity_of
 from core.models.loading.gguf_cache import cache_folder, hold_lock, sha256_of
 from core.models.loading.layer_file import FileLayers, pad_to_blocks, read_record, write_layers
+from core.models.loading.progress import Say
 from core.models.loading.reading import info_of, read_module, reading_model
-from core.models.loading.stages import Say
 from core.models.loading.tree_check import broken_weights, checked_model, layer_kinds
 from core.models.machine import format_bytes, trim_heap
 from core.models.protocol import chain
@@ -95,7 +95,7 @@ def load_offloaded(
 
 class _LayerPacker:
     """Packs the layers of an offloaded model. `module`: the small model, `lean`: its weights;
-    `meta`: the whole module without weights; `kinds`: each layer's kind of attention; `native`:
+    `meta`: the full module without weights; `kinds`: each layer's kind of attention; `native`:
     whether the pass is compiled. `place_layers` sets `fingerprint` and, for a native pass,
     `element`: the element type of packed matrices."""
 
@@ -178,7 +178,7 @@ class _LayerPacker:
         count = len(self._kinds)
         fingerprint, outside = Fingerprint(self._module), iter(self._outside_layers.items())
         self.element = self._element() if self._native else None
-        # In the order of the whole module: weights before the layers, the layers, those after them.
+        # In the order of the full module: weights before the layers, the layers, those after them.
         for name, weight in outside:
             if name.startswith("model.norm"):
                 after_layers = [(name, weight), *outside]
@@ -217,7 +217,7 @@ class _LayerPacker:
         """The element type of packed matrices, as without offloading."""
         from core.models.native.packing import is_half, storage_type_of
 
-        # Reads every layer once before any is packed: one format serves the whole model.
+        # Reads every layer once before any is packed: the model has one format for all.
         layers = (self._lean_layer(self._state(i)) for i in range(len(self._kinds)))
         half = self._lean.embedding.dtype == torch.bfloat16 or (
             is_half(self._lean.head)
@@ -294,7 +294,7 @@ def _small_config(config: Any) -> Any:
 
 
 def _restore_config(module: Any, config: Any) -> None:
-    """Sets the small module's configuration to that of the whole model."""
+    """Sets the small module's configuration to that of the full model."""
     module.config.num_hidden_layers = config.num_hidden_layers
     if getattr(config, "layer_types", None):
         module.config.layer_types = config.layer_types

@@ -171,13 +171,13 @@ def check_memory(needs: Sequence[Need], device: torch.device) -> None:
     if free is None or size <= free:
         return
     if len(needs) == 1:
-        what = f"model {needs[0].name} needs {format_bytes(size)} as {needs[0].dtype}"
+        sentence = f"model {needs[0].name} needs {format_bytes(size)} as {needs[0].dtype}"
     else:
         each = ", ".join(
             f"{shown_name(n.name)} {format_bytes(n.bytes)} as {n.dtype}" for n in needs
         )
-        what = f"models need {format_bytes(size)} ({each})"
+        sentence = f"models need {format_bytes(size)} ({each})"
     raise OutOfMemoryError(
-        f"{what}: {format_bytes(free)} are free on {device.type}; choose a smaller model, "
+        f"{sentence}: {format_bytes(free)} are free on {device.type}; choose a smaller model, "
         "dtype=bfloat16 or another device"
     )

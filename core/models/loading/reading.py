@@ -47,7 +47,7 @@ def read_config(source: ModelSource) -> Any:
         raise UnsupportedModelError(
             f"model {source} is of type {config.model_type}: a decoder-only model is allowed"
         )
-    config.return_dict = True  # as in `generate`, whatever the folder's config says
+    config.return_dict = True  # as in `generate`, whatever the folder's config has
     return config
 
 
@@ -104,7 +104,7 @@ def info_of(
     device: torch.device,
     fingerprint: str,
 ) -> ModelInfo:
-    """The ModelInfo of a whole module, with or without weights."""
+    """The ModelInfo of a module with all its layers, with or without weights."""
     return ModelInfo(
         name=source.title,
         role=role,
@@ -141,15 +141,15 @@ def _class_of(config: Any) -> Any:
 def _attention_of(config: Any) -> str:
     """transformers' name of an attention implementation that takes additive 4-D masks. The one in a
     model's folder may not be installed, or may crash on such masks."""
-    kind = _class_of(config)
     # torch's fused attention is faster; `eager` exists for every model.
-    return "sdpa" if getattr(kind, "_supports_sdpa", False) else "eager"
+    return "sdpa" if getattr(_class_of(config), "_supports_sdpa", False) else "eager"
 
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Turns off transformers' progress bars, which would interrupt the text that `python -m core`
-    streams, and within the block its reports, which this project's errors replace."""
+    """Turns off transformers' progress bars, for good, since they would interrupt the text that
+    `python -m core` streams; within the block also its reports, which this project's errors
+    replace."""
     from transformers.utils import logging
 
     quiet: Any = logging.disable_progress_bar

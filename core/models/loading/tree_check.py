@@ -33,7 +33,7 @@ __all__ = [
 
 # Relative difference in float32: a product over more rows is added up in another order.
 FLOAT32_TOLERANCE = 1e-4
-# Rounding of half precisions through a whole model; a wrong mask is tens of times larger.
+# Rounding of half precisions through all layers; a wrong mask makes tens of times the difference.
 HALF_TOLERANCE = 0.06
 # Longest sliding window, in tokens, that the check's prefix exceeds: a longer prefix would take
 # longer to check.

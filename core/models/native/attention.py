@@ -152,7 +152,7 @@ def _emit_key_products(module: Any, count: int, kind: WeightFormat) -> Any:
     # The query stays in registers over all slots.
     query = [builder.load(place, align=4) for place in loop.operand_vectors(builder)]
     # A select instead of a branch: the first part of a head overwrites `weights`.
-    fresh = builder.icmp_signed("==", loop.onto, int64(0))
+    overwrites = builder.icmp_signed("==", loop.onto, int64(0))
     last = builder.sub(loop.slots, int64(1))
     builder.cbranch(builder.icmp_signed(">", loop.slots, int64(0)), body, end)
     builder.position_at_end(body)
@@ -172,7 +172,7 @@ def _emit_key_products(module: Any, count: int, kind: WeightFormat) -> Any:
     # `lanes` slots give `lanes` vectors of partial sums, which become one vector of products.
     total = _sum_vectors(builder, product, range(loop.lanes))
     place = loop.at(builder, loop.weights, j)
-    before = builder.select(fresh, loop.zero, builder.load(place, align=4))
+    before = builder.select(overwrites, loop.zero, builder.load(place, align=4))
     builder.store(builder.fadd(before, total), place).align = 4
     following = builder.add(j, int64(loop.lanes))
     _add_incoming([j], ([int64(0)], entry), ([following], body))
@@ -182,13 +182,13 @@ def _emit_key_products(module: Any, count: int, kind: WeightFormat) -> Any:
     return loop.function
 
 
-def _sum_vectors(builder: Any, vector: Callable[[int], Any], of: range) -> Any:
+def _sum_vectors(builder: Any, vector: Callable[[int], Any], indices: range) -> Any:
     """Horizontal sums of `lanes` vectors as one vector: element j is the sum of vector j's
     elements, each in the same order. Adds two vectors at a time, so that no lane is idle."""
-    if len(of) == 1:
-        return vector(of[0])
-    each = len(of) // 2
-    two = [_sum_vectors(builder, vector, half) for half in (of[:each], of[each:])]
+    if len(indices) == 1:
+        return vector(indices[0])
+    each = len(indices) // 2
+    two = [_sum_vectors(builder, vector, half) for half in (indices[:each], indices[each:])]
     # Each of the two consists of blocks: one partial sum for each of its `each` vectors. Pairs of
     # blocks are added: at first within 128 bits, as moving data across these takes longer.
     apart = 2 if each == 1 else 1
@@ -212,34 +212,36 @@ def _emit_value_sums(module: Any, count: int, kind: WeightFormat) -> Any:
     if name in module.globals:
         return module.globals[name]
     loop = _SlotLoop(module, name, kind, count)
-    entry, body, left, last, end = (
-        loop.block(name) for name in ("entry", "body", "left", "last", "end")
+    entry, body, remainder, last, end = (
+        loop.block(name) for name in ("entry", "body", "remainder", "last", "end")
     )
     int64, builder = loop.int64, ir.IRBuilder(entry)
     # Twice as many accumulators must still fit the registers.
     sides = 2 if count <= MAX_VECTORS // 2 else 1
     places, zeros = loop.operand_vectors(builder), [loop.zero] * count
-    fresh = builder.icmp_signed("==", loop.onto, int64(0))
-    before = [builder.select(fresh, loop.zero, builder.load(place, align=4)) for place in places]
+    overwrites = builder.icmp_signed("==", loop.onto, int64(0))
+    before = [
+        builder.select(overwrites, loop.zero, builder.load(place, align=4)) for place in places
+    ]
 
     def add_slot(j: Any, sums: list[Any]) -> list[Any]:
         weight = builder.load(builder.gep(loop.weights, [j]))
         one, values = broadcast(builder, weight, loop.lanes), loop.vectors(builder, j)
         return [kind.multiply_add(builder, sums[v], one, values[v]) for v in range(count)]
 
-    # Slots of the unrolled loop; with two sides an odd last one is left over.
+    # Slots of the unrolled loop; with two sides an odd last one remains.
     even = builder.and_(loop.slots, int64(-sides))
-    builder.cbranch(builder.icmp_signed(">", even, int64(0)), body, left)
+    builder.cbranch(builder.icmp_signed(">", even, int64(0)), body, remainder)
     builder.position_at_end(body)
     j, sums = builder.phi(int64), [loop.phis(builder) for _ in range(sides)]
     totals = [add_slot(builder.add(j, int64(side)), sums[side]) for side in range(sides)]
     following = builder.add(j, int64(sides))
-    builder.cbranch(builder.icmp_signed("<", following, even), body, left)
+    builder.cbranch(builder.icmp_signed("<", following, even), body, remainder)
     initial = [before, zeros][:sides]
     _add_incoming([j], ([int64(0)], entry), ([following], body))
     for side in range(sides):
         _add_incoming(sums[side], (initial[side], entry), (totals[side], body))
-    builder.position_at_end(left)
+    builder.position_at_end(remainder)
     so_far = [loop.phis(builder) for _ in range(sides)]
     for side in range(sides):
         _add_incoming(so_far[side], (initial[side], entry), (totals[side], body))
@@ -249,7 +251,7 @@ def _emit_value_sums(module: Any, count: int, kind: WeightFormat) -> Any:
     builder.branch(end)
     builder.position_at_end(end)
     sums_out = loop.phis(builder)
-    _add_incoming(sums_out, (so_far[0], left), (with_last, last))
+    _add_incoming(sums_out, (so_far[0], remainder), (with_last, last))
     # Even and odd sums are added last, in one order.
     for other in so_far[1:]:
         sums_out = [builder.fadd(*two) for two in zip(sums_out, other, strict=True)]

@@ -50,7 +50,8 @@ __all__ = [
 # Allowed in all functions: fused multiply-add (`contract`), and code that assumes that there is no
 # NaN (`nnan`) and does not distinguish 0 from -0 (`nsz`). The order of sums does not change.
 IN_ORDER = ("contract", "nnan", "nsz")
-# Only compiled code calls them: without wrappers for Python compiling takes a sixth less time.
+# For functions that only compiled code calls: without wrappers for Python, compiling takes a sixth
+# less time.
 INNER = MappingProxyType({"no_cpython_wrapper": True, "no_cfunc_wrapper": True})
 # No compiled function allocates, so arguments need no reference counting, which took a fifth of a
 # pass of eight tokens.

@@ -89,16 +89,16 @@ def compute_utilities(logits, noise, noise_at, temperature, utilities):
 
 
 @exact
-def largest(utilities, wide, ids, values):
-    """The `wide` largest utilities, descending, the lower id first among equals, into `ids` and
+def largest(utilities, width, ids, values):
+    """The `width` largest utilities, descending, the lower id first among equals, into `ids` and
     `values`; returns how many."""
     count = 0
     for i in range(utilities.shape[0]):
         value = utilities[i]
         # Insertion into a short sorted list; equal values keep the lower id, which came first.
-        if count == wide and value <= values[count - 1]:
+        if count == width and value <= values[count - 1]:
             continue
-        count = min(count + 1, wide)
+        count = min(count + 1, width)
         j = count - 1
         while j > 0 and values[j - 1] < value:
             ids[j], values[j] = ids[j - 1], values[j - 1]
@@ -108,22 +108,22 @@ def largest(utilities, wide, ids, values):
 
 
 @reassociate
-def softmax_moments(utilities, most, calibration_temperature):
-    """Z = sum of e^((u - most) / T), T the calibration temperature; the utilities' mean and
+def softmax_moments(utilities, highest, calibration_temperature):
+    """Z = sum of e^((u - highest) / T), T the calibration temperature; the utilities' mean and
     variance under these weights; and the plain sum of the utilities."""
-    total, first, second, whole = np.float64(0), np.float64(0), np.float64(0), np.float64(0)
+    total, first, second, plain_sum = np.float64(0), np.float64(0), np.float64(0), np.float64(0)
     for i in range(utilities.shape[0]):
         # NaN if any utility is; the comparisons below would hide it.
-        whole += utilities[i]
+        plain_sum += utilities[i]
         # -inf would give 0 x inf = NaN in the moments.
-        below = max(utilities[i] - most, MIN_UTILITY)
+        below = max(utilities[i] - highest, MIN_UTILITY)
         weight = np.float64(exp(np.float32(below) / calibration_temperature))
         total += weight
         first += weight * below
         second += weight * below * below
     mean = first / total
-    # Moments of u - most, shifted back: smaller numbers, less cancellation.
-    return total, most + mean, second / total - mean * mean, whole
+    # Moments of u - highest, shifted back: smaller numbers, less cancellation.
+    return total, highest + mean, second / total - mean * mean, plain_sum
 
 
 @exact
@@ -157,10 +157,10 @@ def write_frontier(batch, i, g, level, inputs, t, extent):
         inputs.slots[t] = request[TOKENS] + place
         inputs.rows[t] = request[ROW]
         inputs.full[t * extent : t * extent + request[TOKENS]] = True
-        above = node
-        while above != ROOT:
-            inputs.full[t * extent + request[TOKENS] + g.places[i, above]] = True
-            above = g.nodes[i, above, PARENT]
+        ancestor = node
+        while ancestor != ROOT:
+            inputs.full[t * extent + request[TOKENS] + g.places[i, ancestor]] = True
+            ancestor = g.nodes[i, ancestor, PARENT]
         t += 1
     return t
 
@@ -202,16 +202,18 @@ def next_pass(batch, g, inputs, level, row):
 @exact
 def add_children(batch, i, g, level, parent, logits, row, outputs):
     """Adds the children of a node, or of the root, that this row of logits gives."""
-    wide, count = batch.widths[i, level], batch.requests[i, CANDIDATES]
+    width, count = batch.widths[i, level], batch.requests[i, CANDIDATES]
     noise_at, calibration_temperature = batch.noise_at[i, level], batch.calibration_temperature[i]
     at, utilities_at = row * outputs, row * outputs if g.utilities.shape[0] > outputs else 0
     utilities = g.utilities[utilities_at : utilities_at + count]
     compute_utilities(
         logits[at : at + count], batch.noise, noise_at, batch.temperature[i], utilities
     )
-    num_children = largest(utilities, wide, g.ids, g.values)
-    total, mean, variance, whole = softmax_moments(utilities, g.values[0], calibration_temperature)
-    g.moments[row, MEAN], g.moments[row, VARIANCE], g.moments[row, SUM] = mean, variance, whole
+    num_children = largest(utilities, width, g.ids, g.values)
+    total, mean, variance, plain_sum = softmax_moments(
+        utilities, g.values[0], calibration_temperature
+    )
+    g.moments[row, MEAN], g.moments[row, VARIANCE], g.moments[row, SUM] = mean, variance, plain_sum
     far = FAR if noise_at < 0 else FAR_COUPLED
     path_score = 1.0 if parent == ROOT else g.path_scores[i, parent]
     for k in range(num_children):
@@ -236,11 +238,11 @@ def select_frontier(batch, i, g, level, before):
         return 0
     width, total = 0, 0.0
     for node in range(before, g.counts[i, NODES]):
-        token, grows = g.nodes[i, node, TOKEN], g.scores[i, node] >= batch.min_score[i]
+        token, expands = g.nodes[i, node, TOKEN], g.scores[i, node] >= batch.min_score[i]
         for end in range(batch.ends_at[i], batch.ends_at[i + 1]):
-            grows = grows and batch.ends[end] != token
+            expands = expands and batch.ends[end] != token
         # End-of-text nodes and improbable ones stay in the draft, but get no children.
-        if grows:
+        if expands:
             g.frontier[i, width] = node
             width += 1
             total += g.path_scores[i, node]
@@ -260,7 +262,7 @@ def absorb_logits(batch, g, level, logits, outputs):
         # `num_fed` nodes.
         before, num_fed = g.counts[i, NODES], g.counts[i, FED]
         if level == 0:
-            # As a variable: for a constant numba would compile `add_children` once more.
+            # As a variable: for a constant numba would compile `add_children` again.
             add_children(batch, i, g, level, np.int64(ROOT), logits, g.rows[i, 0], outputs)
         else:
             for place in range(num_fed - g.width[i], num_fed):
@@ -273,7 +275,8 @@ def _compile_step(source_hash: int) -> Any:
     @cached_entry
     def step(batch, g, inputs, logits, outputs, level, row):
         """Absorbs the logits of the pass before `level`, if there was one, then writes the next
-        pass's `inputs` and returns their sizes. `logits`: flat (`row` rows so far, outputs)."""
+        pass's `inputs` and returns their sizes. `batch`: a DraftBatch; `g`: its DraftOutputs;
+        `logits`: flat (`row` rows so far, outputs)."""
         _ = source_hash
         if level > 0:
             absorb_logits(batch, g, level - 1, logits, outputs)

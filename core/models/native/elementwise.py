@@ -103,7 +103,7 @@ def attend(q, keys, values, bases, views, weights, to):
         most = max(most, counts[t])
     for begin in range(0, most, SLOTS):
         for t in range(tokens):
-            # Each token has its own list of slots, so the tiles of two may be different slots.
+            # Each token has its own list of slots: one tile may be different slots for two tokens.
             slots = min(counts[t] - begin, SLOTS)
             if slots > 0:
                 seen_at, at = t * extent + begin, t * stride + begin
@@ -129,15 +129,15 @@ def attend(q, keys, values, bases, views, weights, to):
 def query_key_products(q, keys, base, seen, weights):
     """weights[j] = q k of slot seen[j]; the memory after `weights` has room for a vector more."""
     size, lanes = q.shape[0], vector()
-    # Whole vectors first, then the remaining dimensions one at a time.
-    whole, step = size // lanes * lanes, MAX_VECTORS * lanes
-    for begin in range(0, whole, step):
-        count = min(MAX_VECTORS, (whole - begin) // lanes)
+    # Full vectors first, then the remaining dimensions one at a time.
+    in_vectors, step = size // lanes * lanes, MAX_VECTORS * lanes
+    for begin in range(0, in_vectors, step):
+        count = min(MAX_VECTORS, (in_vectors - begin) // lanes)
         # The last argument, `begin`: dimensions from 0 on overwrite the weights, later ones add.
         key_products(count, SlotRange(base, size, begin, begin), seen, weights, keys, q)
-    for i in range(whole, size):
+    for i in range(in_vectors, size):
         for j in range(seen.shape[0]):
-            # A head smaller than a vector has no whole vectors before.
+            # In a head smaller than a vector no vector has written the weights before.
             before = weights[j] if i else np.float32(0)
             weights[j] = before + q[i] * as_float32(keys[base + seen[j] * size + i])
 
@@ -147,11 +147,11 @@ def weighted_value_sum(to, values, base, seen, weights, onto):
     """to += sum over j of weights[j] v of slot seen[j]; = if `onto`, the tile's first slot, is
     0."""
     size, lanes = to.shape[0], vector()
-    whole, step = size // lanes * lanes, MAX_VECTORS * lanes
-    for begin in range(0, whole, step):
-        count = min(MAX_VECTORS, (whole - begin) // lanes)
+    in_vectors, step = size // lanes * lanes, MAX_VECTORS * lanes
+    for begin in range(0, in_vectors, step):
+        count = min(MAX_VECTORS, (in_vectors - begin) // lanes)
         value_sums(count, SlotRange(base, size, begin, onto), seen, weights, values, to)
-    for i in range(whole, size):
+    for i in range(in_vectors, size):
         to[i] = to[i] if onto else np.float32(0)
         for j in range(seen.shape[0]):
             to[i] += weights[j] * as_float32(values[base + seen[j] * size + i])
@@ -160,13 +160,13 @@ def weighted_value_sum(to, values, base, seen, weights, onto):
 @reassociate
 def softmax_inplace(weights, scale):
     """weights = softmax(scale weights)."""
-    most, total, slots = np.float32(-np.inf), np.float32(0), weights.shape[0]
+    highest, total, slots = np.float32(-np.inf), np.float32(0), weights.shape[0]
     for j in range(slots):
         # Unscaled: the scale is positive, so the maximum is the same weight.
-        most = max(most, weights[j])
+        highest = max(highest, weights[j])
     for j in range(slots):
         # At most e^0, so nothing overflows.
-        weights[j] = exp((weights[j] - most) * scale)
+        weights[j] = exp((weights[j] - highest) * scale)
     for j in range(slots):
         total += weights[j]
     inverse = np.float32(1) / total

@@ -49,6 +49,7 @@ MIN_BYTES_PER_THREAD = 1 << 22
 # Written to the barrier's count when a thread fails: more arrivals than any thread waits for.
 ABANDONED = 1 << 62
 Ready = Callable[[int], None]
+"""Called with a level before the children of that level are chosen."""
 Segment = tuple[PackedWeights, tuple[int, int, int]]
 """One call of a pass: weights and steps of the kernel."""
 Reduce = Callable[[torch.Tensor], object]
@@ -132,13 +133,13 @@ class CompiledForward:
         count = self._shape.members
         arena = KVArena(self.shapes, self.dtype, self.device)
         arena.reserve(count, 1)
-        row, seen = np.zeros((count, 1), np.int64), np.ones((count, 1, 1), np.bool_)
+        zeros, mask = np.zeros((count, 1), np.int64), np.ones((count, 1, 1), np.bool_)
         plan = SlotPlan(tuple(range(count)), (0,) * count, (1,) * count, 1, 1)
         # One thread is enough to compile and to try.
         workers, self._pool.workers = self._pool.workers, 1
         try:
             with torch.inference_mode():
-                self.logits(Batch(row, row, seen, seen, plan, False), arena)
+                self.logits(Batch(zeros, zeros, mask, mask, plan, False), arena)
                 self.drafts(empty_batch(), DraftLimits(1, 1, 1, 1), lambda _: None, arena)
         finally:
             self._pool.workers = workers
@@ -245,14 +246,14 @@ class CompiledForward:
         )[0]:
             num_logits = sizes[2]
             into = all_logits[row : row + num_logits]
-            began = time.perf_counter()
+            start = time.perf_counter()
             self._run(slice_inputs(inputs, sizes), arena, into)
             end = time.perf_counter()
             row += num_logits
             # For coupled drafts the noise of the level's children is computed here, and not for all
             # levels at once, since a draft may end early.
             ready(len(passes))
-            passes.append((began, end))
+            passes.append((start, end))
         return DraftResult(result, self._without_padding(all_logits), tuple(passes))
 
     def _run(self, inputs: BatchInputs, arena: KVArena, logits: Array) -> None:

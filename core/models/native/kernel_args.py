@@ -70,9 +70,10 @@ class PackedWeights(NamedTuple):
 
 
 class LayerOffsets(NamedTuple):
-    """Offsets of one layer's matrices (`w`, QKV, to `w_end`) and vectors (`norm` before attention,
-    `after` before the MLP, to `v_end`). Row lengths: `width` of attended values; `qkv` of QKV
-    outputs, and `back` of the outputs of attention and down, both padded to blocks."""
+    """Offsets of one layer's matrices (`w`, QKV, to `w_end`) and vectors (`norm` before attention;
+    `after`: the norm between attention and MLP; to `v_end`). Row lengths: `width` of attended
+    values; `qkv` of QKV outputs, and `back` of the outputs of attention and down, both padded to
+    blocks."""
 
     width: int
     qkv: int

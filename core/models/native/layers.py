@@ -332,9 +332,10 @@ def source_hash_of(folder: Path) -> int:
 def _compile_kernel(source_hash: int) -> Any:
     @cached_entry
     def run(shape, w, inputs, store, s, logits, steps, workspace, part):
-        """A pass, as one of several threads (`part`: index, count). `store`: keys and values
-        (layers, rows, heads, slots, size), to which new ones are added, and (rows, slots); `logits`
-        (logits_indices, outputs) is the result; `workspace`: this thread's Workspace.
+        """A pass, as one of several threads (`part`: index, count). `shape`: ModelSizes; `w`:
+        PackedWeights; `s`: SharedBuffers; `workspace`: this thread's Workspace; `store`: keys and
+        values (layers, rows, heads, slots, size), to which new ones are added, and (rows, slots);
+        `logits` (logits_indices, outputs) is the result.
 
         `steps`: (first, end, half). The steps are the layers, then the head. A pass of one model
         may be several calls over successive steps: `w.matrices` then begins with the matrices of

@@ -143,10 +143,10 @@ def empty_aligned(entries: int, storage_type: type[Any]) -> Array:
     """An uninitialized array that begins at a cache line: a tile's row across two lines takes six
     times as long to load."""
     size = np.dtype(storage_type).itemsize
-    room = np.empty(entries + LINE // size, storage_type)
-    # Elements to the next cache line.
-    begin = -room.ctypes.data % LINE // size
-    return room[begin : begin + entries]
+    padded = np.empty(entries + LINE // size, storage_type)
+    # Number of elements up to the next cache line.
+    begin = -padded.ctypes.data % LINE // size
+    return padded[begin : begin + entries]
 
 
 def rotation_tables(weights: LeanWeights, positions: int) -> tuple[Array, Array]:
@@ -230,8 +230,8 @@ def _blocks(matrix: torch.Tensor, storage_type: type[Any]) -> Array:
     # As 16 bits: numpy has no bfloat16.
     entries = bits(matrix.detach().to(torch.bfloat16 if half else torch.float32).contiguous())
     inputs, outputs = entries.shape
-    wide = np.pad(entries, ((0, 0), (0, round_up(outputs, BLOCK) - outputs)))
-    blocks = wide.reshape(inputs, -1, BLOCK).swapaxes(0, 1)
+    padded = np.pad(entries, ((0, 0), (0, round_up(outputs, BLOCK) - outputs)))
+    blocks = padded.reshape(inputs, -1, BLOCK).swapaxes(0, 1)
     if kind_of_array(storage_type).inputs > 1:
         # (blocks, inputs / 2, BLOCK, 2): the two inputs of an output are adjacent, 32 bits.
         pairs = blocks.reshape(len(blocks), inputs // 2, 2, BLOCK).swapaxes(-1, -2)

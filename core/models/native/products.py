@@ -81,16 +81,16 @@ def split_bfloat16(x, inputs, parts, to):
     """Rounds x (n, inputs), flat, to bfloat16; with three parts also the remainder, twice, so that
     the parts sum to x. `to` (n, parts, inputs)."""
     for begin in range(0, x.shape[0], inputs):
-        whole, own = x[begin : begin + inputs], to[begin * parts : (begin + inputs) * parts]
-        high, middle, low = own[:inputs], own[inputs : 2 * inputs], own[2 * inputs :]
+        row, split = x[begin : begin + inputs], to[begin * parts : (begin + inputs) * parts]
+        high, middle, low = split[:inputs], split[inputs : 2 * inputs], split[2 * inputs :]
         for i in range(inputs):
             # x = high + middle + low exactly: 3 x 8 bits of mantissa are float32's 24.
-            high[i] = round_like(high, whole[i])
+            high[i] = round_like(high, row[i])
         if parts == 3:
             for i in range(inputs):
-                middle[i] = round_like(middle, whole[i] - as_float32(high[i]))
+                middle[i] = round_like(middle, row[i] - as_float32(high[i]))
             for i in range(inputs):
-                low[i] = round_like(low, whole[i] - as_float32(high[i]) - as_float32(middle[i]))
+                low[i] = round_like(low, row[i] - as_float32(high[i]) - as_float32(middle[i]))
 
 
 @exact
@@ -112,13 +112,13 @@ def multiply_stretch(x, w, y, at, n):
 
 
 @inline
-def next_token_count(left, w):
+def next_token_count(remaining, w):
     """How many of the remaining tokens to multiply next."""
-    if left <= most(w):
-        return left
+    if remaining <= most(w):
+        return remaining
     # Two groups of nearly equal size instead of a full one and a small one.
-    if left <= 2 * most(w):
-        return (left + 1) // 2
+    if remaining <= 2 * most(w):
+        return (remaining + 1) // 2
     return most(w)
 
 
@@ -202,37 +202,38 @@ def multiply(typing, tokens, x, w, y, at):
 def _sums(module: Any, count: int, kind: WeightFormat) -> Any:
     """The loop over inputs as an LLVM function: `count` tokens times vectors of outputs."""
     lanes = registers()[0]
-    wide = (BLOCK if count <= kind.broad else HALF_BLOCK) // lanes
-    name = f"sums_{count}_{wide}_{kind.name}"
+    num_vectors = (BLOCK if count <= kind.broad else HALF_BLOCK) // lanes
+    name = f"sums_{count}_{num_vectors}_{kind.name}"
     if name in module.globals:
         return module.globals[name]
-    function = _declare_sums(module, name, kind, optsize=count * wide > MAX_UNROLLED)
+    function = _declare_sums(module, name, kind, optsize=count * num_vectors > MAX_UNROLLED)
     x, w, y, ahead, x_step, y_step, inputs, first, pace = function.args
     entry, int64 = function.append_basic_block("entry"), ir.IntType(64)
     builder = ir.IRBuilder(entry)
     vector = ir.VectorType(ir.FloatType(), lanes)
-    # Pointers to the tokens' inputs and outputs; `sums` below has count x wide accumulators.
+    # Pointers to the tokens' inputs and outputs; `sums` below has count x num_vectors accumulators.
     rows = [builder.gep(x, [builder.mul(x_step, int64(t))]) for t in range(count)]
-    places = [_places(builder, y, builder.mul(y_step, int64(t)), wide) for t in range(count)]
-    fresh, zero = builder.icmp_signed("!=", first, int64(0)), ir.Constant(vector, [0.0] * lanes)
+    places = [_places(builder, y, builder.mul(y_step, int64(t)), num_vectors) for t in range(count)]
+    overwrites = builder.icmp_signed("!=", first, int64(0))
+    zero = ir.Constant(vector, [0.0] * lanes)
     before = [
-        [builder.select(fresh, zero, builder.load(place, align=4)) for place in row]
+        [builder.select(overwrites, zero, builder.load(place, align=4)) for place in row]
         for row in places
     ]
     loop, end = builder.append_basic_block("loop"), builder.append_basic_block("end")
     builder.branch(loop)
     builder.position_at_end(loop)
     i = builder.phi(int64)
-    sums = [[builder.phi(vector) for _ in range(wide)] for _ in range(count)]
+    sums = [[builder.phi(vector) for _ in range(num_vectors)] for _ in range(count)]
     totals = _add_products(builder, kind, rows, w, i, sums)
-    _fetch_share(builder, kind, ahead, builder.mul(i, pace), wide * lanes)
+    _fetch_share(builder, kind, ahead, builder.mul(i, pace), num_vectors * lanes)
     following = builder.add(i, int64(1))
     i.add_incoming(int64(0), entry)
     i.add_incoming(following, loop)
     builder.cbranch(builder.icmp_signed("<", following, inputs), loop, end)
     builder.position_at_end(end)
     for t in range(count):
-        for v in range(wide):
+        for v in range(num_vectors):
             sums[t][v].add_incoming(before[t][v], entry)
             sums[t][v].add_incoming(totals[t][v], loop)
             builder.store(totals[t][v], places[t][v]).align = 4
@@ -255,15 +256,17 @@ def _add_products(
     builder: Any, kind: WeightFormat, rows: list[Any], w: Any, i: Any, sums: list[list[Any]]
 ) -> list[list[Any]]:
     """The sums of all tokens plus the products of input `i`."""
-    lanes, wide = registers()[0], len(sums[0])
+    lanes, num_vectors = registers()[0], len(sums[0])
     # Loaded once for all tokens.
     weights = kind.vectors(
-        builder, builder.gep(w, [builder.mul(i, ir.IntType(64)(BLOCK))]), lanes, wide
+        builder, builder.gep(w, [builder.mul(i, ir.IntType(64)(BLOCK))]), lanes, num_vectors
     )
     totals = []
     for row, own in zip(rows, sums, strict=True):
         one = broadcast(builder, builder.load(builder.gep(row, [i]), align=kind.align), lanes)
-        totals.append([kind.multiply_add(builder, own[v], one, weights[v]) for v in range(wide)])
+        totals.append(
+            [kind.multiply_add(builder, own[v], one, weights[v]) for v in range(num_vectors)]
+        )
     return totals
 
 
@@ -273,11 +276,11 @@ def _fetch_share(builder: Any, kind: WeightFormat, ahead: Any, at: Any, outputs:
         _fetch(builder, builder.gep(ahead, [builder.add(at, ir.IntType(64)(step))]))
 
 
-def _places(builder: Any, y: Any, at: Any, wide: int) -> list[Any]:
-    """Pointers to `wide` consecutive vectors of outputs."""
+def _places(builder: Any, y: Any, at: Any, num_vectors: int) -> list[Any]:
+    """Pointers to `num_vectors` consecutive vectors of outputs."""
     lanes = registers()[0]
     kind = ir.VectorType(ir.FloatType(), lanes).as_pointer()
-    steps = [builder.add(at, ir.IntType(64)(v * lanes)) for v in range(wide)]
+    steps = [builder.add(at, ir.IntType(64)(v * lanes)) for v in range(num_vectors)]
     return [builder.bitcast(builder.gep(y, [step]), kind) for step in steps]
 
 

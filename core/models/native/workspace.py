@@ -92,7 +92,7 @@ def _shared_buffers(shape: ModelSizes, tokens: int) -> SharedBuffers:
 
 def _workspace(shape: ModelSizes, parts: int, tokens: int, extent: int) -> Workspace:
     widest = max(shape.hidden, shape.heads * shape.size, shape.inner)
-    # Tiles are loaded whole, also past the last token.
+    # Full tiles are loaded, also past the last token.
     x_bf16 = empty_aligned((tokens + TILE) * widest * parts, np.uint16)
     # `key_products` writes whole vectors, hence a vector more attention weights than slots.
     head_tokens = min(MAX_HEAD_TOKENS, tokens)
@@ -143,7 +143,7 @@ def pack_inputs(batch: Batch, members: int) -> tuple[BatchInputs, torch.Tensor |
     slots = np.repeat(np.array([batch.plan.starts[row] for row in order]), counts) + nodes
     windowed = batch.near is not batch.full
     per_member = counts.reshape(members, -1).sum(1)
-    every = np.arange(ends[-1])
+    indices = np.arange(ends[-1])
     inputs = BatchInputs(
         tokens=gather(batch.tokens),
         positions=gather(batch.positions),
@@ -152,7 +152,7 @@ def pack_inputs(batch: Batch, members: int) -> tuple[BatchInputs, torch.Tensor |
         first=np.concatenate([[0], np.cumsum(per_member)]),
         full=gather(batch.full).reshape(-1),
         near=gather(batch.near).reshape(-1) if windowed else np.zeros(0, np.bool_),
-        logits_indices=every[-1:] if batch.last_only else every,
+        logits_indices=indices[-1:] if batch.last_only else indices,
     )
     return inputs, None if is_identity else torch.from_numpy(places)
 

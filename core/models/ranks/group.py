@@ -42,7 +42,7 @@ class ExchangeError(RuntimeError):
 
 
 def exchange(collective: Callable[P, R]) -> Callable[P, R]:
-    """Wraps a collective so that its errors are ExchangeErrors."""
+    """Wraps a collective so that its RuntimeErrors become ExchangeErrors."""
 
     @wraps(collective)
     def with_exchange_error(*args: P.args, **options: P.kwargs) -> R:
@@ -90,8 +90,8 @@ class RankGroup:
                 world_size=rendezvous.count,
                 timeout=timedelta(seconds=timeout_s),
             )
-            # gloo connects now, while the environment names the interface; after it every rank has
-            # opened the shared memory.
+            # gloo connects here, while the environment names the interface; afterwards every rank
+            # has opened the shared memory.
             dist.all_reduce(torch.zeros(1, device=device))
             on_failure.pop_all()
         self.take_traffic()
@@ -99,28 +99,28 @@ class RankGroup:
     @exchange
     def all_reduce(self, part: torch.Tensor) -> torch.Tensor:
         """Adds up a tensor over all ranks, in place; returns it."""
-        began = time.perf_counter()
+        start = time.perf_counter()
         if self._shared_memory is not None and self._shared_memory.fits(part):
             self._shared_memory.all_reduce(part)
         else:
             # gloo ignores strides: it reads memory contiguously from the first element on.
-            whole = part.contiguous()
-            self._dist.all_reduce(whole)
-            if whole is not part:
-                part.copy_(whole)
-        self.count_collective(part.nbytes, began)
+            contiguous = part.contiguous()
+            self._dist.all_reduce(contiguous)
+            if contiguous is not part:
+                part.copy_(contiguous)
+        self.count_collective(part.nbytes, start)
         return part
 
     @exchange
     def gather(self, part: torch.Tensor) -> list[torch.Tensor] | None:
         """The tensors of all ranks, of one shape, on rank 0; None on other ranks."""
-        began = time.perf_counter()
+        start = time.perf_counter()
         if self._shared_memory is not None and self._shared_memory.fits(part):
             parts = self._shared_memory.gather(part)
         else:
             parts = [torch.empty_like(part) for _ in range(self.count)] if not self.rank else None
             self._dist.gather(part, parts, dst=0)
-        self.count_collective(part.nbytes, began)
+        self.count_collective(part.nbytes, start)
         return parts
 
     @exchange
@@ -131,11 +131,12 @@ class RankGroup:
         self._dist.broadcast(values, src=0)
         return float(values)
 
-    def count_collective(self, num_bytes: int, began: float) -> None:
-        """Counts a collective that began at `began`. On a GPU the time is that of its launch."""
-        seconds, before = time.perf_counter() - began, self._traffic
+    def count_collective(self, num_bytes: int, start: float) -> None:
+        """Counts a collective that began at `start` (time.perf_counter) and ends now. On a GPU the
+        time is that of its launch."""
+        seconds, so_far = time.perf_counter() - start, self._traffic
         self._traffic = PassTraffic(
-            before.collectives + 1, before.bytes + num_bytes, before.seconds + seconds
+            so_far.collectives + 1, so_far.bytes + num_bytes, so_far.seconds + seconds
         )
 
     def take_traffic(self) -> PassTraffic:

@@ -20,8 +20,8 @@ from core.events.parts import RanksInfo, RankTraffic
 from core.models.hf_model import HfModel
 from core.models.loading.catalog import ModelSource
 from core.models.loading.checkpoint import fingerprint_of_files, module_without_weights
+from core.models.loading.progress import Say
 from core.models.loading.reading import info_of
-from core.models.loading.stages import Say
 from core.models.protocol import Feed
 from core.models.ranks.group import GROUP_TIMEOUT_S, PassTraffic, RankGroup, torch_distributed
 from core.models.ranks.messages import (
@@ -43,7 +43,7 @@ from core.models.ranks.sharding import check_split, checked_shard, read_shard
 __all__ = ["RankedModel", "load_ranked"]
 
 # Longest wait for the followers' traffic figures, which are sent at the end of a pass.
-FIGURES_S = 0.1
+TRAFFIC_WAIT_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +108,11 @@ class RankedModel(HfModel):
     def _reports(self) -> dict[int, PassDone]:
         """The followers' reports of the last pass, as far as they have arrived."""
         of_pass: dict[int, PassDone] = {}
-        until = time.monotonic() + FIGURES_S
+        until = time.monotonic() + TRAFFIC_WAIT_S
         # A rank that has ended is an error of the next call: this pass's logits are valid.
         with suppress(RankError):
-            while len(of_pass) + 1 < self.ranks.count and (left := until - time.monotonic()) > 0:
-                reports = self._running.followers.collect(PassDone, left)
+            while len(of_pass) + 1 < self.ranks.count and (wait_s := until - time.monotonic()) > 0:
+                reports = self._running.followers.collect(PassDone, wait_s)
                 of_pass |= {r: one for r, one in reports.items() if one.number == self._passes}
         return of_pass
 
@@ -139,10 +139,10 @@ class RankedModel(HfModel):
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
         # Errors are raised before anything is sent to the followers.
         self.check(feeds)
-        plain = [PassFeed(f.row, list(f.token_ids), list(f.parents), f.last_only) for f in feeds]
+        to_send = [PassFeed(f.row, list(f.token_ids), list(f.parents), f.last_only) for f in feeds]
         with self._on_all_ranks():
             self._passes += 1
-            self._send(RunPass(self._passes, plain))
+            self._send(RunPass(self._passes, to_send))
             logits = super().forward(feeds)
         self._last = self._running.group.take_traffic()
         # Unread reports would fill a follower's connection, and sending would block it.
@@ -182,7 +182,7 @@ class RankedModel(HfModel):
         followers = self._running.followers
         rank_error = error if isinstance(error, RankError) else followers.error_of(error)
         self._error = rank_error
-        # The ranks end now; the finalizer must not end them once more.
+        # The ranks end now; the finalizer must not end them again.
         self._end.detach()
         _end_ranks(followers, self._running.group, at_once=True)
         return rank_error
@@ -191,11 +191,11 @@ class RankedModel(HfModel):
 @dataclass(frozen=True, slots=True)
 class _RankStart:
     """Starts the ranks and reads the model; called again when ranks that failed are restarted.
-    `whole`: the module without weights; `timeout_s`: of the process group."""
+    `meta`: the full module without weights; `timeout_s`: of the process group."""
 
     source: ModelSource
     config: Any
-    whole: Any
+    meta: Any
     dtype: torch.dtype
     device: torch.device
     split: RankSplit
@@ -223,11 +223,11 @@ class _RankStart:
             module, own = self._own_shard(followers, group)
             ready = followers.wait_for_all(ShardReady)
         except (*MODEL_FAULTS, KeyboardInterrupt) as error:
-            words = None if isinstance(error, SpecScopeError) else followers.error_of(error)
+            rank_error = None if isinstance(error, SpecScopeError) else followers.error_of(error)
             _end_ranks(followers, group, at_once=True)
-            if words is None or isinstance(error, KeyboardInterrupt):
+            if rank_error is None or isinstance(error, KeyboardInterrupt):
                 raise
-            raise words from error
+            raise rank_error from error
         group.take_traffic()  # discards that of the check
         sizes = (own.weight_bytes, *(ready[rank].weight_bytes for rank in sorted(ready)))
         return _RunningRanks(own, module, group, followers, RanksInfo(split.split, sizes))
@@ -251,8 +251,8 @@ class _RankStart:
         self.say(f"weights of rank 0 of {self.split.count}")
         # A copy: transformers writes the division into the configuration.
         module = read_shard(self.source, copy.deepcopy(self.config), self.dtype, self.split)
-        fingerprint = fingerprint_of_files(self.source, module, self.whole, self.dtype)
-        info = info_of(self.whole, self.source, "llm", self.dtype, self.device, fingerprint)
+        fingerprint = fingerprint_of_files(self.source, module, self.meta, self.dtype)
+        info = info_of(self.meta, self.source, "llm", self.dtype, self.device, fingerprint)
         return module, checked_shard(module, info, self.split, group, barrier)
 
 
@@ -269,5 +269,5 @@ def load_ranked(
 
     Raises ConfigError, RankError, ModelLoadError, UnsupportedModelError, and errors of `say`."""
     check_split(config, source.title, split)
-    whole = module_without_weights(config)
-    return RankedModel(_RankStart(source, config, whole, dtype, device, split, say, timeout_s))
+    meta = module_without_weights(config)
+    return RankedModel(_RankStart(source, config, meta, dtype, device, split, say, timeout_s))

@@ -39,8 +39,9 @@ from core.models.ranks.rendezvous import (
 
 __all__ = ["Followers"]
 
-# Time for a process to end after EndRank, and for the cause of a failed collective to show.
-END_S, DYING_S = 3.0, 0.5
+# Limits of the waits for a process to end after EndRank, and for a report or exit status that shows
+# the cause of a failed collective.
+END_S, CAUSE_WAIT_S = 3.0, 0.5
 # Milliseconds between two checks that all processes are running.
 POLL_MS = 200
 LOADING_S = 600.0
@@ -67,10 +68,10 @@ class Followers:
         self._replies: dict[int, dict[type, FromFollower]] = {rank: {} for rank in self.ranks}
         self.local = True
         # If a process cannot be started, those before it are ended.
-        with ExitStack() as undone:
-            undone.callback(self.end)
+        with ExitStack() as on_failure:
+            on_failure.callback(self.end)
             self._open(split)
-            undone.pop_all()
+            on_failure.pop_all()
 
     def _open(self, split: RankSplit) -> None:
         rendezvous = env_rendezvous(split)
@@ -128,10 +129,10 @@ class Followers:
                     replies[rank] = reply
             if len(replies) == len(self.ranks):
                 return replies
-            left = min(POLL_MS, int(1000 * (until - time.monotonic())))
-            if left <= 0:
+            wait_ms = min(POLL_MS, int(1000 * (until - time.monotonic())))
+            if wait_ms <= 0:
                 return replies
-            self.receive(left)
+            self.receive(wait_ms)
 
     def check(self) -> None:
         """Raises RankError if a rank has failed or ended."""
@@ -144,7 +145,7 @@ class Followers:
     def error_of(self, error: BaseException) -> RankError:
         """The cause of a failed collective: the rank that has failed or ended, else a timeout of
         the ranks that report nothing."""
-        until = time.monotonic() + DYING_S
+        until = time.monotonic() + CAUSE_WAIT_S
         while True:
             if not self._is_closed():
                 self.receive(0)
@@ -233,7 +234,7 @@ class Followers:
 def _start(rank: int, count: int, store: Path) -> subprocess.Popen[bytes]:
     root = str(Path(__file__).resolve().parents[3])
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
-    own = {
+    variables = {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(count),
@@ -246,7 +247,7 @@ def _start(rank: int, count: int, store: Path) -> subprocess.Popen[bytes]:
         [sys.executable, "-m", "core.models.ranks"],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
-        env={**os.environ, **own},
+        env={**os.environ, **variables},
         # A terminal's interrupt reaches the leader alone, which ends its followers.
         start_new_session=True,
     )

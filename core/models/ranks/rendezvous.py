@@ -52,7 +52,7 @@ class Rendezvous:
         self.store.set(ADDRESS_KEY, address)
 
     def check(self) -> None:
-        """Raises RuntimeError if the store is gone, and so the leader."""
+        """Raises RuntimeError if the store is empty, because the leader has ended."""
         if not self.store.check([ADDRESS_KEY]):
             raise RuntimeError("the store of the ranks is empty")
 
@@ -86,9 +86,9 @@ def env_rendezvous(split: RankSplit | None = None) -> Rendezvous | None:
         allowed = "0 for the process with the engine (the others: python -m core.models.ranks)"
         raise ConfigError.of("RANK", os.environ["RANK"], allowed)
     # Rank 0 serves the store at this address.
-    _check_address(own=rank == 0)
+    _check_address(must_be_local=rank == 0)
     where = f"{in_brackets(os.environ['MASTER_ADDR'])}:{port}"
-    # The call below blocks until all ranks are there.
+    # The call below blocks until all ranks have connected.
     print(f"rank {rank} of {count} waits at {where}", file=sys.stderr)
     limit = timedelta(seconds=MEETING_S)
     try:
@@ -111,13 +111,13 @@ def _whole_number(variable: str, least: int, most: int | None = None) -> int:
     return int(value)
 
 
-def _check_address(*, own: bool) -> None:
-    """Raises ConfigError for a MASTER_ADDR in brackets and, with `own`, for one that is not an
-    address of this machine: torch would wait until its timeout."""
+def _check_address(*, must_be_local: bool) -> None:
+    """Raises ConfigError for a MASTER_ADDR in brackets and, with `must_be_local`, for one that is
+    not an address of this machine: torch would wait until its timeout."""
     address = os.environ["MASTER_ADDR"]
     if address.startswith("["):
         raise ConfigError.of("MASTER_ADDR", address, "an IPv6 address without brackets")
-    if not own:
+    if not must_be_local:
         return
     try:
         family, kind, _, _, where = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
@@ -129,5 +129,5 @@ def _check_address(*, own: bool) -> None:
 
 
 def device_of_rank(device: torch.device, local_rank: int) -> torch.device:
-    """On a machine with several GPUs each rank has its own."""
+    """The device of a rank: on GPUs the one with the rank's number on its machine."""
     return torch.device("cuda", local_rank) if device.type == "cuda" else device

@@ -39,7 +39,7 @@ from core.models.loading.tree_check import (
 )
 from core.models.ranks.group import RankGroup, exchange
 from core.models.rows import Batch
-from core.words import number_of
+from core.plurals import number_of
 
 if TYPE_CHECKING:
     from core.models.native.forward import CompiledForward
@@ -74,7 +74,7 @@ def check_split(config: Any, name: str, split: RankSplit) -> None:
             "without --llm-ranks, or a Llama, Mistral, Qwen 2 or Qwen 3 is allowed"
         )
     heads, kv_heads = int(config.num_attention_heads), int(config.num_key_value_heads)
-    # Each rank has whole heads, of queries and of KV: n divides both numbers.
+    # No head is divided, of queries or of KV: n divides both numbers.
     sizes = [n for n in range(2, heads + 1) if heads % n == 0 and kv_heads % n == 0]
     if split.count not in sizes:
         allowed = " or ".join(f"tp={n}" for n in sizes) or "pp=N alone"
@@ -122,11 +122,11 @@ def _with_traffic(communicate: Any, group: RankGroup) -> Any:
     else of its argument."""
 
     def timed_call(*args: Any, **options: Any) -> Any:
-        began = time.perf_counter()
+        start = time.perf_counter()
         result = exchange(communicate)(*args, **options)
         tensors = (result, options.get("tensor"), *args)
         num_bytes = next((part.nbytes for part in tensors if isinstance(part, torch.Tensor)), 0)
-        group.count_collective(num_bytes, began)
+        group.count_collective(num_bytes, start)
         return result
 
     return timed_call
@@ -180,9 +180,9 @@ def _local_weights(module: Any, group: RankGroup) -> LeanWeights:
                 _set(part, name, parameter.to_local())
     # transformers does not divide a tied head, nor the heads of some models.
     if is_tied or len(head.weight) == len(embedding.weight):
-        whole = embedding.weight if is_tied else head.weight
-        first, end = outputs_of(len(whole), group.count, group.rank)
-        _set(head, "weight", whole[first:end])
+        undivided = embedding.weight if is_tied else head.weight
+        first, end = outputs_of(len(undivided), group.count, group.rank)
+        _set(head, "weight", undivided[first:end])
     weights = lean_weights(module)
     if weights is None:
         raise UnsupportedModelError(
@@ -241,7 +241,7 @@ class SummedProjection(Projection):
 
 class RankForward:
     """See Forward. `inner` computes this rank's logits; `logits` returns those of all ranks on rank
-    0, and this rank's on any other. `vocabulary`: outputs of the whole head."""
+    0, and this rank's on any other. `vocabulary`: outputs of the undivided head."""
 
     def __init__(self, inner: Forward, vocabulary: int, group: RankGroup) -> None:
         self.inner, self._group, self._vocabulary = inner, group, vocabulary

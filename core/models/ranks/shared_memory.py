@@ -22,8 +22,8 @@ __all__ = ["CAPACITY", "SharedMemory", "is_ordered"]
 CAPACITY = 1 << 22
 """Bytes of the largest tensor that is exchanged here."""
 PADDING = 64  # a counter has a cache line of its own
-SPIN_S, NAP_S = 0.0005, 0.00005
-"""A rank polls for SPIN_S without a pause; then it sleeps NAP_S between two polls, so that other
+SPIN_S, PAUSE_S = 0.0005, 0.00005
+"""A rank polls for SPIN_S without a pause; then it sleeps PAUSE_S between two polls, so that other
 threads of its process run."""
 ALIVE_S = 0.05
 """Interval of checks that the other process is alive."""
@@ -124,16 +124,16 @@ class SharedMemory:
                 self._await_rank(rank, step)
 
     def _await_rank(self, rank: int, step: int) -> None:
-        began = last_check = time.perf_counter()
+        start = last_check = time.perf_counter()
         while self._counters[rank * (PADDING // 8)] < step:
             now = time.perf_counter()
-            if now - began > SPIN_S:
-                time.sleep(NAP_S)
+            if now - start > SPIN_S:
+                time.sleep(PAUSE_S)
             if now - last_check > ALIVE_S:
                 last_check = now
                 if self._has_ended(rank):
                     raise RuntimeError(f"rank {rank} has ended")
-                if now - began > self._timeout_s:
+                if now - start > self._timeout_s:
                     raise RuntimeError(f"rank {rank} has not come within {self._timeout_s:g} s")
 
     def _has_ended(self, rank: int) -> bool:

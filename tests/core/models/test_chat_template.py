@@ -90,7 +90,7 @@ def test_a_template_that_does_not_end_delays_no_other_request(
 ) -> None:
     process, tokenizer = engine.models.templates, engine.models.tokenizer
     assert process.render("{{ messages[0].content }}", HI, {}, 100) == "w1"
-    monkeypatch.setattr(chat_template, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(chat_template, "RENDER_TIMEOUT_S", 0.3)
     tokenizer.chat_template = ENDLESS[kind]
     request = Request("w1", speculation=SpeculationConfig(drafters=()), chat=True)
     with beats() as times, pytest.raises(ConfigError) as raised:

