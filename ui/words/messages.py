@@ -1,4 +1,4 @@
-"""What the page says about a run: its state, problems, what to change.
+"""The lines that the page shows about a run: its state, problems, and what to change.
 
 Pure: a Frame and further facts in, lines out. Each line has a kind (`info`, `good`, `warn`,
 `error`) that the page shows by glyph and colour. Texts of models and prompts are quoted data.
@@ -111,7 +111,7 @@ def _notes(frame: Frame) -> list[Line]:
 
 
 def _alone_note(frame: Frame) -> list[Line]:
-    """The note that `across` had nothing to overlap with, unless a round did use a draft made
+    """The note that `across` had nothing to overlap with, unless a round reports a draft made
     ahead."""
     rounds = frame.view.rounds
     alone = any(is_alone(note) for line in rounds for note in line.notes)
@@ -176,7 +176,8 @@ def _state_sentence(frame: Frame) -> str:
 def _speed(frame: Frame, baseline: Baseline) -> list[Line]:
     view, stats = frame.view, frame.view.stats
     ratio = baseline.speed_up(stats.tokens_per_second)
-    # Not yet: further blocks may change the result, and a part of a run does not represent it.
+    # None while further blocks are measured, nor for an incomplete run without repeats: a part of a
+    # run does not represent it.
     if frame.measuring or not (baseline.blocks or view.state == "completed"):
         return []
     if not view.drafters or not stats.num_rounds or ratio is None or not is_slower(ratio):

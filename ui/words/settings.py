@@ -1,7 +1,7 @@
 """A run's settings in few words: its preset, or its differences from the defaults.
 
-Pure: a recorded request in, words out. The words are of the request as made, not as resolved:
-`auto` stays.
+Pure: a recorded request in, words out. They describe the request as made: `auto` is not replaced by
+what it resolved to.
 """
 
 from __future__ import annotations
@@ -64,10 +64,9 @@ def page_preset(name: str, temperature: float) -> SpeculationConfig:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`name` of the preset, or OWN with the fields that `differ` from the defaults (`field=value`).
-
-    `sampling`: the sampling parameters, the temperature first.
-    """
+    """`name`: the preset's, or OWN. `differ`: with OWN the fields that differ from the defaults, as
+    `field=value`; with `specinfer` as the page runs it, its node budget. `sampling`: the sampling
+    parameters, the temperature first."""
 
     name: str
     differ: tuple[str, ...]
@@ -106,8 +105,8 @@ def settings_of(request_fields: Mapping[str, Any], ssms: Sequence[str]) -> Setti
 def _comparable_presets(
     temperature: float, ssms: tuple[str, ...]
 ) -> tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]:
-    """Each preset's name, its differences from that preset and its fields. Cached: a run's frames
-    ask for the same ones many times a second."""
+    """The presets, and `specinfer` as the page runs it: the name, `Settings.differ`, and the fields
+    for comparison. Cached: every frame of a run needs them."""
     presets = [(name, (), SpeculationConfig.preset(name, temperature)) for name in PRESETS]
     on_page = ("specinfer", (f"{PAGE_NODES} nodes",), page_preset("specinfer", temperature))
     return tuple(
