@@ -126,7 +126,7 @@ def position_sentence(frame: Frame) -> str:
     if not frame.known:
         return _waiting_sentence(frame)
     if not frame.at_end or (frame.pinned and not _is_at_last_round(frame)):
-        return _behind_sentence(frame)
+        return _earlier_position_sentence(frame)
     return _state_sentence(frame)
 
 
@@ -144,7 +144,7 @@ def _waiting_sentence(frame: Frame) -> str:
     return "Starting."
 
 
-def _behind_sentence(frame: Frame) -> str:
+def _earlier_position_sentence(frame: Frame) -> str:
     place = frame.detail if frame.pinned else frame.view.current
     here = place.round + 1 if place else 0
     # `known_rounds` counts complete rounds; the displayed one may have only begun.
@@ -183,9 +183,9 @@ def _speed(frame: Frame, baseline: Baseline) -> list[Line]:
     if not view.drafters or not stats.num_rounds or ratio is None or not is_slower(ratio):
         return []
     early = [one for line in view.rounds for one in line.ahead if one.is_certain]
-    beside = sum(one.saved_ms for one in early)
+    beside_others_ms = sum(one.saved_ms for one in early)
     schedules = [one.scheduled for one in view.rounds if one.scheduled is not None]
     schedule = next((part.schedule for part in schedules if part.num_live > 1), "")
     rounds = [stage_times(line.spans, line.time.whole_ms) for line in view.rounds]
-    why = slower_because(stats, ratio, view.speculation, beside, schedule, rounds)
+    why = slower_because(stats, ratio, view.speculation, beside_others_ms, schedule, rounds)
     return [Line("warn", why if ratio.groups > 1 else f"{why} {ONE_SAMPLE}")]

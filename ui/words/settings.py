@@ -89,16 +89,16 @@ def settings_of(request_fields: Mapping[str, Any], ssms: Sequence[str]) -> Setti
     except (ConfigError, KeyError):
         return Settings("settings of another version", (), words)
     comparable = _comparable(config, ssms)
-    for name, beyond, preset in _comparable_presets(temperature, tuple(ssms)):
+    for name, differ, preset in _comparable_presets(temperature, tuple(ssms)):
         if comparable == preset:
-            return Settings(name, beyond, words)
-    usual = SpeculationConfig().to_plain()
-    differ = [
+            return Settings(name, differ, words)
+    defaults = SpeculationConfig().to_plain()
+    differ = tuple(
         f"{field}={_value(value)}"
         for field, value in config.to_plain().items()
-        if field not in UNLISTED and value != usual[field]
-    ]
-    return Settings(OWN, tuple(differ), words)
+        if field not in UNLISTED and value != defaults[field]
+    )
+    return Settings(OWN, differ, words)
 
 
 @lru_cache
@@ -131,8 +131,8 @@ def _comparable(config: SpeculationConfig, ssms: Sequence[str]) -> dict[str, Any
     change the text, as 0."""
     plain = config.to_plain()
     plain["record_top_k"] = 0
-    whole = {"all": list(ssms), "first": list(ssms[:1])}
-    named = [name for drafter in config.drafters for name in whole.get(drafter, [drafter])]
+    groups = {"all": list(ssms), "first": list(ssms[:1])}
+    named = [name for drafter in config.drafters for name in groups.get(drafter, [drafter])]
     plain["drafters"] = [name for name in (*ssms, *MODEL_FREE) if name in named]
     plain["drafters"] += [name for name in named if name not in plain["drafters"]]
     return plain
