@@ -278,3 +278,15 @@ def test_a_speed_up_is_called_slower_by_the_digits_that_are_printed() -> None:
     assert "(0.54 to 1.00 in" in speed_up_words(replace(touching, ends=True))
     assert not is_slower(touching) and is_unsure(touching)
     assert is_slower(below) and not is_unsure(below)
+
+
+def test_the_median_block_is_the_one_of_the_speed_up() -> None:
+    # Plain decoding has no speed in the first block, which counts in neither median.
+    blocks = ((0.0, 50.0), (50.0, 20.0), (50.0, 15.0), (50.0, 10.0))
+    ends = (((1.0,), (1.0,)),) * len(blocks)
+    baseline = Baseline(50.0, "plain", "note", blocks=blocks, ends=ends)
+    ratio = baseline.speed_up(50.0)
+    assert ratio is not None and ratio.value == pytest.approx(0.3)
+    assert baseline.median_block == 2
+    even = replace(baseline, blocks=blocks[:3], ends=ends[:3])
+    assert even.median_block is None, "0.3 and 0.4: no block is the median"

@@ -155,7 +155,7 @@ def _gain_words(line: PromptLine, lines: Sequence[PromptLine]) -> str:
         return f"{where} and {ties} more: {_gain_text(line)}"
     by = f", most of them by {row.best_drafter}" if row.best_drafter else ""
     accepted = (row.mean_acceptance_length or 1.0) - 1
-    share = GLOSSARY["accepted_per_pass"].of_text(accepted, row.drafted_per_pass)
+    share = GLOSSARY["accepted_per_pass"].part_text(accepted, row.drafted_per_pass)
     return f"{where}: {_gain_text(line)}, {share} {GLOSSARY['accepted_per_pass'].label}{by}"
 
 

@@ -1,5 +1,5 @@
-"""The baseline of a run's speed-up, from the log: the one measured live, or plain decoding in the
-study that the run belongs to.
+"""Baselines of speed-ups: for which requests one is valid, and how a run's baseline is logged and
+found again.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
 
 
 def budget_words(view: View, depth: bool = True) -> str:
-    """What `auto` resolved to, and how the budget limits drafts; empty if it does not. Without
-    `depth` nothing about how deep drafts can be."""
+    """What `auto` resolved to, how deep drafts can be (with `depth`), and which drafters get no
+    node; empty if none of these applies."""
     config = _config(view)
     if config is None or config.never_drafts or not isinstance(config.max_tree_nodes, int):
         return ""

@@ -280,8 +280,8 @@ def _ahead_outcome(line: RoundView, later: RoundView | None, span: Span) -> str:
 def _ahead_sums(lines: tuple[RoundView, ...]) -> Value:
     """Sums over these rounds; empty if nothing was drafted ahead.
 
-    `guessed`: drafts after a guessed outcome, not after another request's known text. `unused`:
-    misses that no round needed. `beside`: hits whose time an LLM pass hid in part.
+    `guessed`: whether any was drafted after a guessed outcome, not after a known text. `unused`:
+    misses without a wrong guess. `beside`: hits whose time an LLM pass hid, at least in part.
     """
     entries = [entry for line in lines for entry in line.ahead]
     if not entries:

@@ -1,7 +1,8 @@
-"""Frame: one moment of one run as one visitor sees it. Plain values between Player and pictures."""
+"""Frame: what one visitor sees of one run at one moment. The Player makes it; pictures read it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -19,9 +20,10 @@ class Baseline:
     """Plain decoding of the same request, measured on this machine.
 
     `request`: the `speed_key` of what was measured. `blocks`: speeds of plain decoding and of the
-    run, measured in turns, in tokens per second. `ends`: for each block, when every plain pass and
-    every round of the run ended, in milliseconds from the end of the prefill; no rounds if a block
-    had other rounds than the run itself. `same_text`: plain decoding wrote the run's text.
+    run, in tokens per second, each pair measured in turn. `ends`: for each block, when every plain
+    pass and every round of the run ended, in milliseconds from the end of the prefill; without
+    rounds for a block whose rounds differ from the run's. `same_text`: plain decoding wrote the
+    run's text.
     """
 
     tokens_per_second: float
@@ -33,29 +35,35 @@ class Baseline:
     same_text: bool = False
 
     def speed_up(self, run_speed: float) -> Estimate | None:
-        """How many times as fast the run was: the median of the blocks, with the lowest and the
-        highest. One sample, of a run at `run_speed`, if there were no blocks."""
+        """The run's speed divided by plain decoding's: median, lowest and highest of the blocks.
+        Without blocks one sample, with `run_speed`; None if plain decoding has no speed."""
         pairs = self.blocks or ((self.tokens_per_second, run_speed),)
-        ratios = [ours / plain for plain, ours in pairs if plain > 0]
+        ratios = [*_ratios(pairs).values()]
         if not ratios:
             return None
-        # `ends=True`: the range is from the lowest to the highest block, no interval of 95 %.
+        # `ends=True`: the range is lowest to highest, not a 95 % interval.
         return Estimate(median(ratios), min(ratios), max(ratios), len(ratios), ends=True)
 
     @property
     def median_block(self) -> int | None:
-        """Index of the block whose speed-up is the median; None if the number of blocks is even, or
-        if `ends` lacks that block's rounds."""
-        ratios = [ours / plain if plain > 0 else 0.0 for plain, ours in self.blocks]
-        if not len(ratios) % 2 or len(self.ends) != len(ratios):
+        """Index of the block whose speed-up is the median; None if the number of speed-ups is even,
+        or if `ends` has no rounds of that block."""
+        ratios = _ratios(self.blocks)
+        if not len(ratios) % 2 or len(self.ends) != len(self.blocks):
             return None
-        number = ratios.index(median(ratios))
-        return number if self.ends[number][1] else None
+        middle = median(ratios.values())
+        index = next(i for i, ratio in ratios.items() if ratio == middle)
+        return index if self.ends[index][1] else None
+
+
+def _ratios(pairs: Sequence[tuple[float, float]]) -> dict[int, float]:
+    """By index: the run's speed divided by plain decoding's; none where the latter is 0."""
+    return {i: ours / plain for i, (plain, ours) in enumerate(pairs) if plain > 0}
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """Figures of the previous run, for comparison: a pale line, grey figures.
+    """The previous run, for comparison: drawn as a pale line, and as grey figures.
 
     `accepted`: accepted tokens of each round, from round 0.
     """
@@ -72,13 +80,14 @@ class Before:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What one visitor sees of one run at one moment.
+    """See the module.
 
-    `detail`: the selected round; `node`: the selected node of its tree. `known`: the number of
-    events so far; `ended`: no further event will come; `at_end`: all known events are shown.
-    `place`: in the queue. `regret`: of a routed run, once it was computed. `answer`: whether plain
-    decoding writes the same text; `plain_so_far`: the tokens that plain decoding has written, -1
-    while it does not run; `measuring`: further blocks of the baseline are still to be run.
+    `detail`: the selected round; `node`: the selected node of its tree; `pinned`: a visitor has
+    selected the round. `known`, `known_rounds`: the number of events and rounds so far; `ended`: no
+    further event will come; `at_end`: all known events are shown. `place`: in the queue. `regret`:
+    of a routed run, once computed. `answer`: whether plain decoding writes the same text;
+    `plain_so_far`: the tokens that plain decoding has written, -1 while it does not run;
+    `measuring`: further blocks of the baseline are still to be run.
     """
 
     view: View = View()

@@ -1,6 +1,6 @@
-"""The run that Live opens with: recorded at the server's start, from its own models, and played
+"""The run that Live opens with: recorded with the loaded models when the server starts, and played
 slowly to each visitor until a button is pressed. It is in no log. A visitor's run stops the
-recording, which a later visit makes anew."""
+recording; a later visit then starts it again."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Opening:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether there will be a recording: it is under way, or will be made anew."""
+        """Whether there will be a recording: it is under way, or will be started again."""
         return self._source is not None and (not self._source.is_done or self.was_stopped)
 
     def _events(self) -> tuple[Event, ...]:

@@ -20,7 +20,7 @@ ALONE = (
     "No overlap: only one request was running. Run in a second tab at the same "
     "time, or choose pipeline=ahead, which overlaps within one request."
 )
-"""The note of a run that began alone; it is dropped if the run was soon joined by others."""
+"""The note of a run that began alone; not shown if a later round drafted ahead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Plain decoding of a run's request as a second run: how much faster the run was, and whether it
 wrote the same text.
 
-A generator like `play`: it yields while the second run goes on and stores its results in the
-session. One plain run answers both; only a difference needs another, with more recorded.
+A generator: it yields while the second run is under way, and stores its results in the session. One
+plain run answers both questions; if the texts differ, another one records more alternatives.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ def race_plain(
     """Decode the request of the session's run without drafts. Sets `session.baseline`, how fast
     that is, and `session.answer`, whether it writes the same text.
 
-    With more `blocks` plain decoding and the run are repeated in turns, as long as all of it takes
-    at most MOST_S, so that a speed is no single sample; the repeats are in no log, nor is the first
-    plain run without `log`. If another run is opened in the session meanwhile, the rest is dropped.
+    With more `blocks` plain decoding and the run are repeated in turn, while the time so far
+    predicts at most MOST_S in all, so that a speed is more than one sample. The repeats are in no
+    log, nor is the first plain run without `log`. If another run is opened in the session
+    meanwhile, the rest is dropped.
     """
     player, session.measuring = session.player, True
     try:
@@ -106,7 +107,7 @@ def _run_block(
     hub: Hub, session: TabSession, view: View, owner: str, place: tuple[int, int]
 ) -> Generator[None, None, tuple[View, View] | None]:
     """Runs plain decoding and the run once more and returns both views in this order; None if one
-    of them did not complete. `place`: the number of this block and of all."""
+    of them did not complete. `place`: this block's number, and the number of blocks."""
     player, views = session.player, []
     assert view.started is not None
     own_request = Request.from_plain(view.started.asked)

@@ -51,7 +51,7 @@ class Player:
         self._stored_views: dict[int, View] = {0: View()}
         # Seconds of the last `advance`; None: the next one counts no time.
         self._clock: float | None = None
-        # Stages that slow motion has earned and not yet shown; a fraction is kept.
+        # Stages that are due in slow motion and not shown yet, with a fraction.
         self._credit = 0.0
         self._pinned: int | None = None
         self._stages = EVENTS_A_ROUND  # how many stages of the pinned round are shown

@@ -27,7 +27,7 @@ def own_proposals(tree: Combined, node: int) -> list[ProposalRecord]:
 
 def fused_provenance(detail: Detail, node: int, names: dict[str, str]) -> str:
     """Which drafter a node's token is from and why it is in the tree; empty if drafts are not
-    fused. `names`: the drafters' names for the text."""
+    fused. `names`: each drafter's label in the sentence."""
     tree = detail.combined
     if tree is None or not tree.origins:
         return ""
@@ -66,8 +66,8 @@ def _rival_scores(tree: Combined, node: int) -> list[float]:
 
 
 def lookup_reasons(detail: Detail, node: int, names: Mapping[str, str]) -> str:
-    """A sentence for each lookup that proposed the node; empty without one. `names`: the drafters'
-    names for the text."""
+    """A sentence for each lookup that proposed the node; empty without one. `names`: each drafter's
+    label in the sentence."""
     sentences = []
     for draft in detail.drafted.drafts if detail.drafted else ():
         if draft.contexts and node in (found := places(detail, draft.drafter)).values():

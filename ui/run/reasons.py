@@ -1,7 +1,7 @@
 """Recorded reasons of length policies (core/speculation_length) and of routers (core/routing) in
 plain words.
 
-The recorded ones are short, and old wordings must stay readable, since old logs are still read; an
+Recorded reasons are short. Earlier wordings are recognised too, since old logs are still read; an
 unknown reason is returned unchanged.
 """
 

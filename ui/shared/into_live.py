@@ -53,8 +53,8 @@ def into_live(
     `handler(*inputs)` returns, and open the Live tab. Returns the event, for `.then`.
 
     `handler` may have parameters of the types `gr.Request` and `gr.EventData`, as any handler. Its
-    error, or that the form cannot hold the request, is shown in `message_box`, a notice beside the
-    trigger; without one the Live tab opens and shows it.
+    error, or the reason why the form cannot hold the request, is shown in `message_box`, a notice
+    beside the trigger; without one the Live tab opens and shows it.
     """
     notice_outputs = [message_box] if message_box is not None else []
 

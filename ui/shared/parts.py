@@ -127,7 +127,7 @@ def header_value(
 ) -> dict[str, Any]:
     """`ranks`: how the LLM is divided among processes. `offer`: models that one click loads.
     `scores`: of each drafter that drafted, how many of its tokens were accepted, and how many it
-    proposed; a drafter without a model has a chip only then, since its letter is in the pictures.
+    proposed; a drafter without a model has a chip only if it is among them.
     A chip's `slot`: a drafter's colour; the LLM has none (-1). An SSM's `short` name omits the
     prefix, up to a hyphen, that the names of all SSMs share."""
     infos = tuple(models)

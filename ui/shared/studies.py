@@ -191,8 +191,8 @@ class Studies:
 
     def _as_it_stands(self, row: Any, before: Progress) -> Any:
         """Corrects a line that says `running` although the study is not being measured: its end
-        could not be written yet, or its server died. `before`: the progress read before the line,
-        since a study may begin or end in between."""
+        could not be written yet, or its server was killed. `before`: the progress read before the
+        line, since a study may begin or end in between."""
         now = self.context.conductor.progress()
         if row.state != "running" or row.elsewhere:
             return row

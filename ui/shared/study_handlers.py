@@ -33,8 +33,8 @@ __all__ = [
 ]
 
 RESTS = 20
-"""While a study is measured, drawing takes at most one part in RESTS of the time, since it slows
-the engine and so changes the figures."""
+"""While a study is measured, drawing takes at most 1 / RESTS of the time: it slows the engine, and
+so changes the figures."""
 PAST = "Past runs are on view"
 GONE = "This study was deleted, in another tab perhaps."
 

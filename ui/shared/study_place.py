@@ -1,4 +1,4 @@
-"""A tab session's place among the studies."""
+"""StudyPlace: which study a visitor's tab shows, and what of it was drawn."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ __all__ = ["StudyPlace"]
 
 @dataclass(slots=True)
 class StudyPlace:
-    """The study that a tab shows, its line in the log, and the page of the list."""
+    """`study_id`: the study that is shown, "" for none; `row`: its row in the log; `page`: the
+    selected page of the list of studies."""
 
     study_id: str = ""
     row: Any = None
     page: int = 0
-    # What the pictures show, and the time (monotonic, s) before which a change in the number of
-    # measured runs alone does not draw them again.
+    # The state that was drawn last, and the time (time.monotonic, in seconds) before which a change
+    # in the number of measured runs alone causes no redraw.
     drawn_state: tuple[object, ...] = ()
     no_redraw_before: float = 0.0
-    # Another tab chose this study: opening the tab does not turn to the one that is measured.
+    # Another tab of the page chose this study: opening this tab keeps it, even if another study is
+    # being measured.
     chosen_elsewhere: bool = False
-    # The study that the session's `trouble` is about and its state at that time; "" if the trouble
-    # is that there is no study, None if the notice stays until the next click.
+    # The study that the notice (`TabSession.trouble`) is about, and its progress at that time: the
+    # notice disappears when the progress changes. "": an update failed, and the notice disappears
+    # with the next one that succeeds. None: it stays until the next click.
     trouble_study: str | None = None
     trouble_state: tuple[object, ...] = ()
-    # Past runs, shown instead of the study until a study is chosen.
+    # The search (PastSearch) for past runs that are shown instead of a study; None for a study.
     past: Any = None

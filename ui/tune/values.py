@@ -239,7 +239,7 @@ def _row(point: int, values: list[Any], row: ConfigurationRow) -> dict[str, Any]
 def _accepted_text(row: ConfigurationRow) -> str:
     """`2.5 of 2.9`: accepted tokens and the depth of the drafts, both per pass."""
     accepted = (row.mean_acceptance_length or 1.0) - 1
-    return ACCEPTED.of_text(accepted, row.drafted_per_pass)
+    return ACCEPTED.part_text(accepted, row.drafted_per_pass)
 
 
 def _spread_cell(ratio: Estimate | None) -> dict[str, Any]:

@@ -1,9 +1,8 @@
-"""The words of the page for quantities: of each its label, its meaning and how numbers are shown;
-and for the kinds of tokens in a text.
+"""Labels, meanings and number formats of the page's quantities; names of the kinds of tokens.
 
-Heads of tables, axes, figures and tooltips, the report and the guide's table take them from here,
-scripts too: `glossary.js` is made of them (ui/components/assets.py). Files and endpoints have the
-names of RunStats instead.
+Tables, axes, tooltips, the report and the guide's table take them from here, and so do the page's
+scripts, through the generated `glossary.js` (ui/components/assets.py). Exported files and endpoints
+use the names of RunStats instead.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ __all__ = ["GLOSSARY", "TOKEN_KINDS", "Quantity", "TokenKind"]
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number is shown times `scale`, with `places` decimals, followed by `sign`."""
+    """`label` and `means` are shown to visitors. A number is shown multiplied by `scale`, with
+    `places` decimals, followed by `sign`."""
 
     label: str
     means: str
@@ -27,14 +27,14 @@ class Quantity:
 
     @property
     def title(self) -> str:
-        """The label as the beginning of a line."""
+        """The label with a capital, for the beginning of a line."""
         return self.label[:1].upper() + self.label[1:]
 
     def text(self, value: float | None) -> str:
         """`1.20x`, `64 %`; a dash for what was not measured."""
         return "–" if value is None else f"{self.scale * value:.{self.places}f}{self.sign}"
 
-    def of_text(self, part: float | None, whole: float | None) -> str:
+    def part_text(self, part: float | None, whole: float | None) -> str:
         """`2.5 of 2.9`; a dash for what was not measured."""
         if part is None or whole is None:
             return self.text(None)
@@ -57,76 +57,84 @@ GLOSSARY: Mapping[str, Quantity] = MappingProxyType(
     {
         "mean_acceptance_length": Quantity(
             "tokens / pass",
-            "1 + accepted tokens / rounds: what one pass of the LLM brings: a count, not a time. "
-            "Only where measured times choose the length does it depend on the machine.",
+            "1 + accepted tokens / rounds: the mean number of tokens that an LLM pass commits. A "
+            "count, not a time: it depends on the machine only where measured times decide what is "
+            "drafted.",
             2,
         ),
         "accepted_per_pass": Quantity(
             "accepted / pass",
-            "Accepted tokens in each pass, of the depth of the draft: of a tree a pass accepts at "
-            "most one branch.",
+            "Mean accepted tokens per pass, of the mean depth of the trees: a pass accepts at most "
+            "one branch of a tree.",
             1,
         ),
-        # Not over nodes: in a wide tree even the longest accepted branch is a part of the nodes.
+        # Not divided by nodes: even a whole accepted branch is only a part of a wide tree's nodes.
         "draft_acceptance_rate": _share(
             "accepted of depth",
-            "Accepted tokens over the depth of the drafts, not their nodes: of a tree a pass "
-            "accepts at most one branch.",
+            "Accepted tokens divided by the depths of the trees, not by their nodes: a pass "
+            "accepts at most one branch of a tree.",
         ),
         "acceptance_rate_per_position": _share(
-            "rate by position", "Share of rounds that accepted the token at this position."
+            "rate by position", "Share of rounds that accepted a token at this depth of the draft."
         ),
         "tokens_per_second": Quantity(
             "tokens / s",
             "New tokens per second, from the end of the prefill to the end of the run.",
             1,
         ),
-        "speedup": Quantity("speed-up", "Speed over that of plain decoding.", 2, "x"),
+        "speedup": Quantity("speed-up", "Speed divided by that of plain decoding.", 2, "x"),
         "num_rounds": Quantity(
             "LLM passes",
-            "Rounds: each drafts a tree, has the LLM check all of it in one pass, and commits what "
-            "it accepts.",
+            "Rounds, one LLM pass each. A round drafts a tree, or nothing; the LLM verifies all of "
+            "it in the pass; the accepted tokens and the LLM's own are committed.",
         ),
         "num_new_tokens": Quantity(
-            "tokens", "Tokens written after the prompt, accepted drafts and the LLM's own."
+            "tokens", "Tokens written after the prompt: accepted drafts, and the LLM's own."
         ),
         "num_verified_nodes": Quantity(
-            "nodes verified", "Nodes of all trees that the LLM checked."
+            "nodes verified", "Nodes of all trees that the LLM verified."
         ),
         "ttft_ms": _ms("first token", "Time from leaving the queue to the first new token.", 0),
-        "draft_ms": _ms("drafting", "Time of all drafting."),
-        "verify_ms": _ms("LLM", "Time of all passes of the LLM."),
+        "draft_ms": _ms("drafting", "Time of all drafting after the prompt, auditions included."),
+        "verify_ms": _ms("LLM", "Time of all LLM passes after the prompt."),
         "total_ms": _ms("whole run", "Time from leaving the queue to the end of the run."),
         "overlap_ratio": _share(
-            "overlap", "Share of the LLM's time in which a drafter worked too."
+            "overlap", "Share of the time of LLM passes in which a drafter of the run worked too."
         ),
         "draft_share": _share(
             "drafting, of model time",
-            "Of the time that drafters and LLM were at work, the drafters' part.",
+            "Time of drafting, divided by that of drafting and LLM passes together.",
         ),
-        # Of one pass or one round, in the lessons.
+        # Columns of the lessons' tables, about one pass or one round.
         "pass_tokens": Quantity(
-            "tokens in a pass", "Median of the tokens that the LLM works on in one pass."
+            "tokens in a pass",
+            "Median number of tokens in one LLM pass: the last token and the tree.",
         ),
         "pass_nodes": Quantity(
-            "nodes verified / pass", "Median of the nodes verified in one pass."
+            "nodes verified / pass", "Median number of tree nodes that one LLM pass verifies."
         ),
-        "pass_ms": Quantity("ms / pass", "Median time of one pass of the LLM, in milliseconds.", 2),
+        "pass_ms": Quantity("ms / pass", "Median time of an LLM pass, in milliseconds.", 2),
         "token_ms": Quantity(
             "ms / token in the pass",
-            "Time of a pass over the tokens in it, of which most are only checked.",
+            "Time of an LLM pass divided by its tokens, of which only some are committed.",
             2,
         ),
         "round_drafted": Quantity(
-            "drafted / round", "Mean of the drafted tokens of this request in a round.", 1
+            "drafted / round", "Mean number of tokens drafted for this request in a round.", 1
         ),
-        "round_verified": Quantity("checked / round", "Mean of those that the LLM checked.", 1),
-        "round_ms": Quantity("ms / round", "Mean time of a round, drafting and checking.", 2),
+        "round_verified": Quantity(
+            "checked / round",
+            "Mean number of drafted tokens of this request that the LLM verified in a round.",
+            1,
+        ),
+        "round_ms": Quantity("ms / round", "Mean time of a round, drafting and verifying.", 2),
         "exchanges": Quantity(
-            "exchanges / pass", "How often the parts of the LLM exchange numbers."
+            "exchanges / pass", "How often the LLM's ranks exchange tensors in one pass."
         ),
         "exchange_ms": Quantity(
-            "ms exchanging", "Median time of a pass spent on that, with waiting.", 2
+            "ms exchanging",
+            "Median time that rank 0 spends in a pass's exchanges, waiting for others included.",
+            2,
         ),
     }
 )
@@ -134,7 +142,7 @@ GLOSSARY: Mapping[str, Quantity] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class TokenKind:
-    """What a token of the text is called, and what that means."""
+    """The name of a kind of token, and its meaning, as shown to visitors."""
 
     name: str
     means: str
@@ -144,12 +152,12 @@ TOKEN_KINDS: Mapping[str, TokenKind] = MappingProxyType(
     {
         "accepted": TokenKind("accepted draft", "Drafted, and accepted by the LLM"),
         "recovered": TokenKind(
-            "LLM after a rejection", "The LLM's own token, where it rejected the drafts"
+            "LLM after a rejection", "The LLM's own token where it rejected the drafts"
         ),
         "bonus": TokenKind(
             "bonus token", "The LLM's own token after an accepted branch, from the same pass"
         ),
-        "plain": TokenKind("no draft", "The LLM's own token; nothing had been drafted"),
+        "plain": TokenKind("no draft", "The LLM's own token where no draft was verified"),
     }
 )
 """By a token's `kind` (TokenView)."""

@@ -1,4 +1,4 @@
-"""What the page says about a run: its state, problems, what to change.
+"""The lines that the page shows about a run: its state, problems, and what to change.
 
 Pure: a Frame and further facts in, lines out. Each line has a kind (`info`, `good`, `warn`,
 `error`) that the page shows by glyph and colour. Texts of models and prompts are quoted data.
@@ -111,7 +111,7 @@ def _notes(frame: Frame) -> list[Line]:
 
 
 def _alone_note(frame: Frame) -> list[Line]:
-    """The note that `across` had nothing to overlap with, unless a round did use a draft made
+    """The note that `across` had nothing to overlap with, unless a round reports a draft made
     ahead."""
     rounds = frame.view.rounds
     alone = any(is_alone(note) for line in rounds for note in line.notes)
@@ -126,7 +126,7 @@ def position_sentence(frame: Frame) -> str:
     if not frame.known:
         return _waiting_sentence(frame)
     if not frame.at_end or (frame.pinned and not _is_at_last_round(frame)):
-        return _behind_sentence(frame)
+        return _earlier_position_sentence(frame)
     return _state_sentence(frame)
 
 
@@ -144,7 +144,7 @@ def _waiting_sentence(frame: Frame) -> str:
     return "Starting."
 
 
-def _behind_sentence(frame: Frame) -> str:
+def _earlier_position_sentence(frame: Frame) -> str:
     place = frame.detail if frame.pinned else frame.view.current
     here = place.round + 1 if place else 0
     # `known_rounds` counts complete rounds; the displayed one may have only begun.
@@ -176,15 +176,16 @@ def _state_sentence(frame: Frame) -> str:
 def _speed(frame: Frame, baseline: Baseline) -> list[Line]:
     view, stats = frame.view, frame.view.stats
     ratio = baseline.speed_up(stats.tokens_per_second)
-    # Not yet: further blocks may change the result, and a part of a run does not represent it.
+    # None while further blocks are measured, nor for an incomplete run without repeats: a part of a
+    # run does not represent it.
     if frame.measuring or not (baseline.blocks or view.state == "completed"):
         return []
     if not view.drafters or not stats.num_rounds or ratio is None or not is_slower(ratio):
         return []
     early = [one for line in view.rounds for one in line.ahead if one.is_certain]
-    beside = sum(one.saved_ms for one in early)
+    beside_others_ms = sum(one.saved_ms for one in early)
     schedules = [one.scheduled for one in view.rounds if one.scheduled is not None]
     schedule = next((part.schedule for part in schedules if part.num_live > 1), "")
     rounds = [stage_times(line.spans, line.time.whole_ms) for line in view.rounds]
-    why = slower_because(stats, ratio, view.speculation, beside, schedule, rounds)
+    why = slower_because(stats, ratio, view.speculation, beside_others_ms, schedule, rounds)
     return [Line("warn", why if ratio.groups > 1 else f"{why} {ONE_SAMPLE}")]

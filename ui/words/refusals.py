@@ -1,4 +1,4 @@
-"""How the page words a refusal of core.errors. The API and the command line have it unchanged."""
+"""The page's wording of refusals from core.errors. The API and the command line do not use it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ LONG_NUMBER = re.compile(r"(?<![\w.,])\d{5,}(?![\w.,])")
 
 
 def refusal_words(message: str) -> str:
-    """A message of `ConfigError.of`, readable: long limits with separators, numbers unquoted, an
-    empty prompt called so. Other messages are returned unchanged."""
+    """A message of `ConfigError.of` for visitors: a number as value without quotes, long numbers of
+    what is allowed with separators, a sentence of its own for an empty prompt. Other messages are
+    returned unchanged."""
     if NO_PROMPT.fullmatch(message):
         return "The prompt is empty."
     field_and_value, colon, allowed = QUOTED_NUMBER.sub(r"\1 is \2: ", message).partition(": ")

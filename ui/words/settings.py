@@ -1,7 +1,7 @@
 """A run's settings in few words: its preset, or its differences from the defaults.
 
-Pure: a recorded request in, words out. The words are of the request as made, not as resolved:
-`auto` stays.
+Pure: a recorded request in, words out. They describe the request as made: `auto` is not replaced by
+what it resolved to.
 """
 
 from __future__ import annotations
@@ -64,10 +64,9 @@ def page_preset(name: str, temperature: float) -> SpeculationConfig:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`name` of the preset, or OWN with the fields that `differ` from the defaults (`field=value`).
-
-    `sampling`: the sampling parameters, the temperature first.
-    """
+    """`name`: the preset's, or OWN. `differ`: with OWN the fields that differ from the defaults, as
+    `field=value`; with `specinfer` as the page runs it, its node budget. `sampling`: the sampling
+    parameters, the temperature first."""
 
     name: str
     differ: tuple[str, ...]
@@ -90,24 +89,24 @@ def settings_of(request_fields: Mapping[str, Any], ssms: Sequence[str]) -> Setti
     except (ConfigError, KeyError):
         return Settings("settings of another version", (), words)
     comparable = _comparable(config, ssms)
-    for name, beyond, preset in _comparable_presets(temperature, tuple(ssms)):
+    for name, differ, preset in _comparable_presets(temperature, tuple(ssms)):
         if comparable == preset:
-            return Settings(name, beyond, words)
-    usual = SpeculationConfig().to_plain()
-    differ = [
+            return Settings(name, differ, words)
+    defaults = SpeculationConfig().to_plain()
+    differ = tuple(
         f"{field}={_value(value)}"
         for field, value in config.to_plain().items()
-        if field not in UNLISTED and value != usual[field]
-    ]
-    return Settings(OWN, tuple(differ), words)
+        if field not in UNLISTED and value != defaults[field]
+    )
+    return Settings(OWN, differ, words)
 
 
 @lru_cache
 def _comparable_presets(
     temperature: float, ssms: tuple[str, ...]
 ) -> tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]:
-    """Each preset's name, its differences from that preset and its fields. Cached: a run's frames
-    ask for the same ones many times a second."""
+    """The presets, and `specinfer` as the page runs it: the name, `Settings.differ`, and the fields
+    for comparison. Cached: every frame of a run needs them."""
     presets = [(name, (), SpeculationConfig.preset(name, temperature)) for name in PRESETS]
     on_page = ("specinfer", (f"{PAGE_NODES} nodes",), page_preset("specinfer", temperature))
     return tuple(
@@ -132,8 +131,8 @@ def _comparable(config: SpeculationConfig, ssms: Sequence[str]) -> dict[str, Any
     change the text, as 0."""
     plain = config.to_plain()
     plain["record_top_k"] = 0
-    whole = {"all": list(ssms), "first": list(ssms[:1])}
-    named = [name for drafter in config.drafters for name in whole.get(drafter, [drafter])]
+    groups = {"all": list(ssms), "first": list(ssms[:1])}
+    named = [name for drafter in config.drafters for name in groups.get(drafter, [drafter])]
     plain["drafters"] = [name for name in (*ssms, *MODEL_FREE) if name in named]
     plain["drafters"] += [name for name in named if name not in plain["drafters"]]
     return plain

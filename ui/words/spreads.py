@@ -1,4 +1,4 @@
-"""How a speed-up and its interval over repeats or prompts are named.
+"""Words for a speed-up and its range over repeats or prompts.
 
 Pure. For fewer than six groups, resampled medians reach from the lowest to the highest value, which
 is no 95 % interval.
@@ -27,8 +27,8 @@ NOISE = 1.02
 """A speed-up that exceeds the tokens per pass by this factor is noise: with drafts, an LLM pass is
 at least as slow as without."""
 FAR_APART = 2.0
-"""Repeats of one request whose highest speed-up is this many times the lowest were disturbed, as in
-34 of 81 races that were recorded while other work ran."""
+"""Repeats of one request count as disturbed if the highest speed-up is this many times the lowest,
+as in 34 of 81 races that were recorded while other work ran."""
 
 SINGLE = "one sample"
 """The words for a speed, or a ratio of speeds, of one run each."""
@@ -47,8 +47,8 @@ def speed_up_words(ratio: Estimate, noun: str = "repeat", against: str = "") -> 
 
 
 def is_unsure(ratio: Estimate) -> bool:
-    """Whether a range of speed-ups holds 1, so that no difference from plain decoding is shown. The
-    bounds are compared as printed: next to "0.54 to 1.00" nothing may be called slower."""
+    """Whether a range of speed-ups contains 1, so that no difference from plain decoding is shown.
+    The bounds are compared as printed: next to "0.54 to 1.00" nothing may be called slower."""
     return ratio.groups > 1 and round(ratio.low, DIGITS) <= 1 <= round(ratio.high, DIGITS)
 
 
@@ -76,7 +76,7 @@ def apart_words(ratio: Estimate, noun: str = "repeat") -> str:
 
 
 def is_slower(ratio: Estimate) -> bool:
-    """Whether a speed-up and all of its range are a loss."""
+    """Whether a speed-up is below AS_FAST, and all of its range below 1."""
     return ratio.value < AS_FAST and round(ratio.high, DIGITS) < 1
 
 
@@ -92,7 +92,8 @@ def spread_words(estimate: Estimate | None, noun: str) -> str:
 
 
 def where_words(estimate: Estimate, noun: str) -> str:
-    """What a result is valid for: few repeats or prompts say nothing about others."""
+    """For what a result is valid, since few repeats or prompts say nothing about others: `in this
+    one prompt`, `in these 3 repeats`; `here` with many."""
     if estimate.groups < 2:
         return f"in this one {noun}"
     return f"in these {estimate.groups} {noun}s" if estimate.groups < FEW else "here"
