@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from core.errors import ConfigError
 from core.words import number_of
 
-# How far the number of parameters may be from the requested one.
+# How far the number of parameters may be from the requested one, relative to it.
 TOLERANCE = 0.1
 # The feed-forward size is a multiple of it, for which matrix kernels are fastest.
 FFN_MULTIPLE = 32

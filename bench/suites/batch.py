@@ -53,7 +53,8 @@ class BatchSizes(Suite):
         context = blocks.context
         tokens, temperature = context.settings.tokens, blocks.key["temperature"]
         cases = [DecodeCase(prompt, SEED, tokens, temperature, True) for prompt in context.prompts]
-        for last in blocks.missing_blocks[-1:]:  # the first batch grows the arena and times passes
+        # Warm-up: the first batch grows the KV arena, and the engine measures its pass times.
+        for last in blocks.missing_blocks[-1:]:
             _decode_batches(engine, cases, max(self.sizes), last)
         runs = {str(size): partial(_decode_batches, engine, cases, size) for size in self.sizes}
         blocks.measure(runs, keep_row=partial(_against_first, cases))

@@ -27,7 +27,7 @@ from core.metrics import NOT_DRAFTING
 from lab.order import Block
 
 WARM_UP_TOKENS = 8
-NOTES = 4  # sentences kept of a run
+NOTES = 4  # of each run that are kept
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ def _measure(blocks: Blocks, engine: Engine, row: PipelineRow) -> None:
 @dataclass
 class _RoundSums:
     """One run's rounds. `sums` leaves out the first round, which includes prefill and cannot use a
-    draft made ahead; `token_ids` and `notes` include it. `drafts`: of the current round;
-    `previous_end_ms`: when the round before it ended."""
+    draft made ahead; `token_ids` and `notes` include it. `drafts`: their number in the current
+    round; `previous_end_ms`: when the round before it ended."""
 
     token_ids: list[int] = field(default_factory=list)
     notes: list[tuple[int, str]] = field(default_factory=list)

@@ -1,5 +1,6 @@
-"""`tables`: what joined tables save in look-ups (MicroRec, arXiv 2010.05894), and what the drafters
-that look up are worth: `table` and `suffix`, without an SSM and together with the SSMs.
+"""`tables`: the time that joined tables save in look-ups (MicroRec, arXiv 2010.05894), and tokens
+per pass of the drafters that look up: `ngram`, `table` and `suffix`, without SSMs, and the latter
+two together with them.
 
 SmolLM2 is measured only if it is on this machine. `--repeats` is how often times are measured.
 """
