@@ -37,7 +37,7 @@ def row_read_ns(
     each row's index depends on the row read before. Row lengths are multiples of 8 bytes.
 
     The tables are in `memory`, int64 (n,), one after another. Measurements to be compared should
-    use the same `memory`: its page size, which the system chooses, matters as much as the value of
+    use the same `memory`: its page size, which the system chooses, matters as much as the number of
     reads. Raises ValueError if the tables need more than `memory`.
     """
     sizes = [-(-table.bytes // CACHE_LINE) * CACHE_LINE // INT64 for table in tables]

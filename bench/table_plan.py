@@ -3,8 +3,8 @@ search of combinations and allocation), planned with this machine's access times
 
 A look-up in the product of two tables costs one random access instead of two; the price is size,
 rows a x rows b. The paper spreads tables over memory channels and compares plans by rounds of
-accesses. A CPU has caches instead, and makes several reads at the same time: here plans are compared
-by nanoseconds, measured by table size for a single read and for one more at the same time.
+accesses. A CPU has caches instead, and makes several reads at the same time: here plans are
+compared by nanoseconds, measured by table size for one read and for one more at the same time.
 """
 
 from __future__ import annotations

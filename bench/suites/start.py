@@ -60,8 +60,8 @@ class Start(Suite):
         measure_first_runs(context, self.processes)
 
     def _run(self, context: Context, app: Application) -> None:
-        """Adds samples of resident memory after increasing numbers of runs of one application. After
-        an interruption all runs are made anew, since the process must be the same."""
+        """Adds samples of resident memory after increasing numbers of runs of one application. All
+        runs are made in one process, so an interrupted suite repeats them from the first."""
         from gradio_client import Client
 
         client = Client(app.url, verbose=False)

@@ -31,11 +31,11 @@ def draft_figures(models: LoadedModels, texts: Texts) -> dict[str, float]:
     """Look-ups of drafts in texts that the drafter has not counted; and the median time, `us`, of
     drafts of NODES nodes, or of the largest that occur, when it has counted all texts.
 
-    A look-up searches one hashed context. `looked`: the look-ups; `contexts`: the contexts of all
-    nodes that were extended; `in_turn`: the look-ups that these would take if each length of context
-    had a table of its own instead of one row joined for all lengths. In `agreed` of the `drafts` the
-    first token is the LLM's; in `covered` any token of depth 1 is. `rows`: contexts in a table of
-    `table_bytes`, after all texts but those of one fold were counted."""
+    A look-up searches one hashed context. `looked`: the look-ups; `contexts`: those of all nodes
+    that were extended; `in_turn`: the look-ups that these contexts would take if each length of
+    context had a table of its own instead of one row joined for all lengths. In `agreed` of the
+    `drafts` the first token is the LLM's; in `covered` any token of depth 1 is. `rows`: contexts in
+    a table of `table_bytes`, after all texts but those of one fold were counted."""
     names = ("looked", "contexts", "in_turn", "nodes", "drafts", "agreed", "covered")
     total = dict.fromkeys(names, 0)
     rows = table_bytes = 0

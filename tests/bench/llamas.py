@@ -13,8 +13,8 @@ import pytest
 
 
 class FakeWriter:
-    """The parts of GGUFWriter that are used. The file contains one word; `written`: by file name the
-    metadata and tensors."""
+    """The parts of GGUFWriter that are used. The file contains one word; `written`: metadata and
+    tensors by file name."""
 
     written: dict[str, dict[str, Any]] = {}
 

@@ -27,8 +27,8 @@ def sample(accepted: int, nodes: int, name: str = "p0", distinct: float = 0.9) -
 def acceptance_lines(
     context: Context, parts: str, made_up: Callable[[AcceptanceRow], Samples], table: int
 ) -> list[str]:
-    """The lines of the report's table number `table`, when the rows of `parts` (separated by blanks)
-    have made-up samples."""
+    """The lines of the report's table number `table`, if the rows of `parts` (separated by blanks)
+    have the samples `made_up`."""
     suite = Acceptance(parts=tuple(parts.split()))
     for row in suite.rows(context):
         context.results.add({**row.key, "prompts": made_up(row)})
@@ -98,7 +98,7 @@ class TestAcceptance:
         best = [line for line in lines if "| best tree" in line]
         assert "best tree (union, width 1 <1,1,1,1,1,1,1,1>) / best single chain" in best[0]
 
-    def test_combine_rules_are_compared_with_the_union_of_the_nearest_nodes(
+    def test_combine_rules_are_compared_with_unions_of_similar_size(
         self, make_context: Any
     ) -> None:
         sizes = {"union": 40, "vote": 8, "vote_tree": 38, "log_pool": 41}

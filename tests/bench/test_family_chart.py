@@ -15,8 +15,8 @@ SSMS = ("ssm-code", "ssm-stories")
 
 
 def results(path: Path, accepted: int, tokens: int = 8) -> Results:
-    """Samples of every row, with `accepted` tokens a round in the domains of the row's SSMs and half
-    as many in others."""
+    """Samples of every row: `accepted` tokens a round in the domains of the row's SSMs, half as
+    many in others."""
     settings = {"prompts": 2, "tokens": tokens}
     result = Results.open(path, {"suite": "acceptance", "settings": settings}, fresh=True)
     for row in acceptance_rows(SSMS):
