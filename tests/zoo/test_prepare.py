@@ -17,7 +17,7 @@ from zoo.prepare import Inputs, prepare, report
 from zoo.presets import PRESETS
 from zoo.token_bytes import byte_lengths
 from zoo.tokenizer import encode, open_tokenizer
-from zoo.tokens import held_out_start, open_tokens
+from zoo.tokens import DomainTokens, Manifest, held_out_start, open_tokens
 
 TEXTS = ["", "hello", "naïve – 你好 🙂", "  def f(x):\n\treturn x\n", "\x00\x7f<|endoftext|>"]
 
@@ -104,6 +104,14 @@ def test_the_manifest_has_counts_hashes_and_licences(prepared: Path) -> None:
         (source,) = domain.sources
         assert source["licence"] == "PSF-2.0"
         assert int((ids == 0).sum()) == source["num_documents"]
+
+
+def test_a_domain_called_tokenizer_does_not_replace_the_tokenizers_hash() -> None:
+    def identity(tokenizer_hash: str, domain_hash: str) -> dict[str, str]:
+        domains = {"tokenizer": DomainTokens(10, 1, 1, domain_hash, ())}
+        return Manifest("cpu", 0, 8, tokenizer_hash, domains).identity()
+
+    assert identity("a", "b") != identity("c", "b") and identity("a", "b") != identity("a", "c")
 
 
 def test_corpora_with_a_given_tokenizer(prepared, folder, library, tmp_path):
