@@ -1,4 +1,4 @@
-"""How many clients an LLM serves with drafting elsewhere: a simulation with measured costs.
+"""How many clients an LLM serves if drafts come from nodes: a simulation with measured costs.
 
 Without nodes, the machine of the LLM spends t_v + t_d on each client's round: it verifies, and it
 drafts with its SSM. With nodes it spends t_v. So it can serve 1 + t_d / t_v times as many clients
@@ -33,7 +33,7 @@ def rate_of(
     """Rounds per second of each of `clients` clients. Each has one round at a time, drafted by the
     first free node and then verified; the LLM verifies one round at a time, in order of arrival.
     Costs are drawn at random from those measured. Without nodes the LLM's machine drafts too."""
-    # A fixed seed, so that rates of different numbers of clients differ by no other random costs.
+    # A fixed seed: simulations that are compared use the same random sequence.
     rng = random.Random(SEED)
     # Times in ms at which the LLM and each node are free; the latter is a heap.
     llm_free, node_free = 0.0, [0.0] * nodes

@@ -196,9 +196,9 @@ def _cells(one: Speedup) -> tuple[str, ...]:
 
 
 def _sentence(one: Speedup) -> str:
-    how = f"chains of {one.length}" if one.length else "lengths that change by themselves"
+    lengths = f"chains of {one.length}" if one.length else "lengths that change by themselves"
     return (
-        f"{one.name}: {_verdict(one)}: with {how} {one.measured:.2f} times as fast as the LLM "
+        f"{one.name}: {_verdict(one)}: with {lengths} {one.measured:.2f} times as fast as the LLM "
         "alone."
     )
 

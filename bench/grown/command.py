@@ -66,8 +66,8 @@ class GrowthRequest:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A model to grow: its folder, its name and the plan; without a plan it is used unchanged.
-    `target_params`: the requested number of parameters."""
+    """A model in `folder`, called `source`, to be grown by `plan`; without a plan it is used
+    unchanged. `target_params`: the requested number of parameters."""
 
     folder: Path
     source: str

@@ -95,9 +95,9 @@ def plan_growth(small: ModelShape, params: int, field: str = "params") -> Growth
     """
     if params <= small.parameters:
         raise ConfigError.of(field, params, f"more than the {small.parameters} of the small model")
-    every = range(1, MAX_FACTOR + 1)
-    first = [factor for factor in every if _is_power_of_four(factor)]
-    rest = [factor for factor in every if not _is_power_of_four(factor)]
+    factors = range(1, MAX_FACTOR + 1)
+    first = [factor for factor in factors if _is_power_of_four(factor)]
+    rest = [factor for factor in factors if not _is_power_of_four(factor)]
     best = _best(small, params, first) or _best(small, params, rest)
     if best is None:
         raise ConfigError.of(

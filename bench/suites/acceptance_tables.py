@@ -227,15 +227,15 @@ def _block_wise(by_row: PromptsByRow) -> list[list[str]]:
     """`traversal` against `mss` on equal drafts: row by row, and all rows pooled."""
     mss, traversal = (next(k for k in KINDS if k.verify == v) for v in ("mss", "traversal"))
     lines: list[list[str]] = []
-    every: tuple[Prompts, Prompts] = ([], [])
+    pools: tuple[Prompts, Prompts] = ([], [])
     for number, pair in enumerate(_counterparts(by_row, traversal, mss)):
         row, name = pair[0], f"traversal / mss, {pair[0].name} {_shape(pair[0])}"
         lines.append(claim_row(name, paired_ratio(by_row[row], by_row[pair[1]]), 1.0))
-        for pool, one in zip(every, pair, strict=True):
+        for pool, one in zip(pools, pair, strict=True):
             # The row is a part of each seed, so that pooled rows stay distinct.
             pool += [{**prompt, "seed": (number, prompt["seed"])} for prompt in by_row[one]]
     if lines:
-        lines.append(claim_row("traversal / mss, all of these rows", paired_ratio(*every), 1.0))
+        lines.append(claim_row("traversal / mss, all of these rows", paired_ratio(*pools), 1.0))
     return lines
 
 

@@ -80,8 +80,8 @@ def _against_first(
     names = [case.prompt.id for case in cases]
     alone = next(iter(by_number.values()))["ids"]
     for figures in by_number.values():
-        every = zip(names, alone, figures.pop("ids"), strict=True)
-        figures["differ"] = [name for name, one, other in every if one != other]
+        pairs = zip(names, alone, figures.pop("ids"), strict=True)
+        figures["differ"] = [name for name, one, other in pairs if one != other]
     return by_number
 
 
@@ -124,6 +124,6 @@ def totals(title: str, rows: Sequence[Row], head: Callable[[str], str], note: st
 
 
 def _total(size: str, first: str, group: Group) -> str:
-    own = group.of(contestant=size)
-    gain = "" if size == first else f", {ratio(own.ratio(contestant=first))}"
-    return f"{figure(own.median(), 0)}{gain}"
+    batches = group.of(contestant=size)
+    gain = "" if size == first else f", {ratio(batches.ratio(contestant=first))}"
+    return f"{figure(batches.median(), 0)}{gain}"

@@ -91,8 +91,8 @@ class CpuContest:
         """Runs each variant once on the sweep's prompts; with `settings_kept`, after the first one
         only the fastest variants."""
         num_kept, prompts = self._suite.settings_kept, self._sweep_prompts()
-        every = self._blocks("sweep", temperature, prompts)
-        todo = every.missing_blocks
+        sweep_blocks = self._blocks("sweep", temperature, prompts)
+        todo = sweep_blocks.missing_blocks
         variants = {str(variant): variant for variant in self._variants() if todo}
         if not variants:
             return
@@ -105,7 +105,7 @@ class CpuContest:
             figures = cpu.sweep_figures(self._context.results, self._dtype, temperature)[0]
             fastest = cpu.fastest_of_each_drafter(variants.values(), figures, num_kept)
             contestants = {str(variant): contestants[str(variant)] for variant in fastest}
-        every.measure(contestants, self._llama_note)
+        sweep_blocks.measure(contestants, self._llama_note)
 
     def run(self, temperature: float) -> None:
         """Measures each block, one run per contestant, after an uncounted warm-up block."""

@@ -62,8 +62,8 @@ def all_variants(
 ) -> tuple[Variant, ...]:
     """Each SSM with each schedule and count, and prompt lookup with each of its counts.
     `llama_ssms`: the same for llama.cpp, which has no schedules; None: it does not compete."""
-    ways = itertools.product(ssms, SCHEDULES, COUNTS)
-    variants = [Variant(ASSISTED, count, ssm, schedule) for ssm, schedule, count in ways]
+    combinations = itertools.product(ssms, SCHEDULES, COUNTS)
+    variants = [Variant(ASSISTED, count, ssm, schedule) for ssm, schedule, count in combinations]
     variants += [Variant(LOOKUP, count) for count in LOOKUP_COUNTS]
     if llama_ssms is not None:
         variants += [Variant(LLAMA_ASSISTED, count, ssm) for ssm in llama_ssms for count in COUNTS]

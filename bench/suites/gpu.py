@@ -84,8 +84,10 @@ class GpuContest(Suite):
                     self._measure(blocks, *models())
                 if not context.results.has(kind="gaps", **key):
                     case = context.case(items[0], 0, temperature)
-                    every = configs(temperature).items()
-                    traces = {name: gaps(models()[0], case, config) for name, config in every}
+                    named_configs = configs(temperature).items()
+                    traces = {
+                        name: gaps(models()[0], case, config) for name, config in named_configs
+                    }
                     measured = {name: one for name, one in traces.items() if one is not None}
                     context.results.add({"kind": "gaps", **key, "gaps": measured})
 

@@ -178,8 +178,8 @@ def _crossed_rows() -> Iterator[LawRow]:
         and (pipeline, together) != ("across", 1)
         and not (pipeline == "ahead" and not combine_rule(combine).ahead)
     ]
-    every = (("mechanisms", mechanisms), ("pipelined", by_pipeline))
-    for (name, crossed), temperature in itertools.product(every, TEMPERATURES):
+    products = (("mechanisms", mechanisms), ("pipelined", by_pipeline))
+    for (name, crossed), temperature in itertools.product(products, TEMPERATURES):
         for values in pairwise_rows(crossed, open_fields(temperature, crossed), is_valid):
             together, shape = values.pop("together"), SHAPES[values.pop("shape")]
             config = SpeculationConfig(**values, **shape)

@@ -72,8 +72,10 @@ def contestants() -> Mapping[str, SpeculationConfig]:
 
 def hopeless_contestants() -> Mapping[str, SpeculationConfig]:
     """Plain decoding, and `goodput` with the only SSM and without lookup."""
-    every = contestants()
-    return {name: dataclasses.replace(every[name], drafters=("all",)) for name in (PLAIN, GOODPUT)}
+    configs = contestants()
+    return {
+        name: dataclasses.replace(configs[name], drafters=("all",)) for name in (PLAIN, GOODPUT)
+    }
 
 
 BEST, OWN = "best fixed", "the domain's own best fixed"
@@ -211,9 +213,9 @@ def _rounds(group: Group) -> int:
 def _rivals(contest: LengthContest, where: str) -> str:
     lines = []
     for domain in (OVERALL, *contest.domains):
-        own = "" if domain == OVERALL else f" ({', '.join(_choices(contest, domain))})"
+        chosen = "" if domain == OVERALL else f" ({', '.join(_choices(contest, domain))})"
         ratios = [ratio(contest.against(GOODPUT, rival, domain)) for rival in RIVALS]
-        ratios[1] = NOTHING if domain == OVERALL else ratios[1] + own
+        ratios[1] = NOTHING if domain == OVERALL else ratios[1] + chosen
         lines.append([domain, *ratios])
     note = f"`{BEST}`: {' and '.join(_choices(contest, OVERALL))}, each chosen on the other half."
     heads = ("prompts", *(f"/ {rival}" for rival in RIVALS))
@@ -257,10 +259,10 @@ def _hopeless_table(rows: Sequence[Row], dtype: str) -> str:
     lines = []
     for start, end in [(0, min(LEARNING_PROMPTS, total)), (LEARNING_PROMPTS, total), *groups]:
         if in_range := [row for row in rows if start <= row["place"] < end]:
-            own = Group(in_range).of(contestant=GOODPUT)
-            depths = [depth for row in own.rows for depth in row["depths"]]
-            num_drafted, accepted = sum(depth > 0 for depth in depths), int(own.sum("accepted"))
-            gain = ratio(own.ratio(contestant=PLAIN))
+            runs = Group(in_range).of(contestant=GOODPUT)
+            depths = [depth for row in runs.rows for depth in row["depths"]]
+            num_drafted, accepted = sum(depth > 0 for depth in depths), int(runs.sum("accepted"))
+            gain = ratio(runs.ratio(contestant=PLAIN))
             lines.append([f"{start + 1} to {end}", gain, len(depths), num_drafted, accepted])
     note = (
         "One engine, one SSM with negated logits; greedy. Plain "

@@ -325,9 +325,9 @@ def _worst(
 ) -> Any:
     """The smallest ratio, over `loads` (empty: all), of a contestant's figure `name` to that of
     `base`; None if no block has both."""
-    every = Group(rows, rows, **_BLOCKS)
+    all_rows = Group(rows, rows, **_BLOCKS)
     ratios = [
-        every.of(contestant=contestant, load=load).ratio(name, contestant=base)
+        all_rows.of(contestant=contestant, load=load).ratio(name, contestant=base)
         for load in loads or dict.fromkeys(row["load"] for row in rows)
     ]
     return min((one for one in ratios if one), key=lambda one: one.value, default=None)

@@ -62,8 +62,10 @@ def groups(prompts: tuple[Prompt, ...], live: int) -> dict[str, tuple[Prompt, ..
     """Groups of `live` prompts of all domains, by name; if there are too few, prompts are
     repeated."""
     count = max(1, len(prompts) // live)
-    every = [[prompts[(g + i * count) % len(prompts)] for i in range(live)] for g in range(count)]
-    return {"+".join(dict.fromkeys(p.id for p in group)): tuple(group) for group in every}
+    prompt_groups = [
+        [prompts[(g + i * count) % len(prompts)] for i in range(live)] for g in range(count)
+    ]
+    return {"+".join(dict.fromkeys(p.id for p in group)): tuple(group) for group in prompt_groups}
 
 
 def _measure(blocks: Blocks, engine: Engine, row: PipelineRow) -> None:

@@ -121,8 +121,8 @@ class Contender:
         return [row["prompt"] for row, base in pairs if row["digest"] != base["digest"]]
 
 
-def _share(group: Group, part: str, whole: str) -> float:
-    total = group.sum(whole)
+def _share(group: Group, part: str, total_field: str) -> float:
+    total = group.sum(total_field)
     return group.sum(part) / total if total else 0.0
 
 

@@ -301,8 +301,8 @@ def _percent(field: str, group: Group) -> str:
 
 
 def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:
-    every = Group(rows)
-    credit = every.of(contestant=CREDIT)
+    all_rows = Group(rows)
+    credit = all_rows.of(contestant=CREDIT)
     target = 0.95 if kind == "spliced" else 1.0
     # Pooled: most texts take as many passes either way, so a median hides what a few texts lose.
     row = claim_row(
@@ -313,7 +313,7 @@ def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:
     row[2] += f"; the median text {ratio(credit.ratio(per_pass, contestant=ALL))}"
     lines = [row]
     if kind == "own":
-        lines += [_best_fixed_claim(every.of(contestant=name)) for name in (CREDIT, CREDIT_ONE)]
+        lines += [_best_fixed_claim(all_rows.of(contestant=name)) for name in (CREDIT, CREDIT_ONE)]
     else:
         lines += [
             _regret_row(f"{kind}: regret of `{CREDIT}` to {other}", credit.median(field), most)
@@ -322,7 +322,7 @@ def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:
     if kind == "spliced":
         best = _best_alone(rows)
         for name in (CREDIT, CREDIT_ONE):
-            both = Group([*every.of(contestant=name).rows, *best])
+            both = Group([*all_rows.of(contestant=name).rows, *best])
             faster = both.of(contestant=name).ratio(speed, contestant=ALONE)
             what = f"spliced: `{name}` against the best single SSM, tokens per second"
             lines.append(claim_row(what, faster, 1.15))

@@ -94,8 +94,8 @@ class Calls:
 
     def run_id(self, repeat: int, *, large: bool = False) -> str:
         """A run of usual size, or one of the longest; a different one for each repeat."""
-        every = self.log.large if large else self.log.usual[::-1]
-        return every[repeat % len(every)]
+        run_ids = self.log.large if large else self.log.usual[::-1]
+        return run_ids[repeat % len(run_ids)]
 
     def find(self, repeat: int, *, last: bool = False, **arguments: Any) -> Call:
         query = RunQuery(**arguments, offset=max(0, self.log.runs - 100) if last else 0)

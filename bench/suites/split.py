@@ -50,8 +50,8 @@ class SplitSuite(Suite):
                     with ExitStack() as cleanup:
                         context.say(f"{name}, {dtype}: loading every contestant")
                         workers = {
-                            title: cleanup.enter_context(_Worker(folder, dtype, *how))
-                            for title, how in contestants().items()
+                            title: cleanup.enter_context(_Worker(folder, dtype, *arguments))
+                            for title, arguments in contestants().items()
                         }
                         runs = {title: one.measure for title, one in workers.items()}
                         blocks.measure(runs)

@@ -111,7 +111,7 @@ class Tables(Suite):
 
     def measure(self, context: Context) -> None:
         memory = new_memory(max(MB * max(self.memory), 1024 * max(self.kilobytes)))
-        reads = {name: partial(self._read, memory, *how) for name, how in READS.items()}
+        reads = {name: partial(self._read, memory, *arguments) for name, arguments in READS.items()}
         Blocks(context, {"part": "reads"}, list(map(str, self.kilobytes)), "kb").measure(reads)
         items = [f"{count} of {size}" for size in self.vocabularies for count in self.features]
         most_mb = {SEPARATE: 0, **{f"within {mb} MB": mb for mb in self.memory}}

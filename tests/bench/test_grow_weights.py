@@ -34,7 +34,7 @@ def plan_of(module: Any, factor: int = 4, layers: int = 1, ffn: int = 40) -> Gro
     """A plan for `factor` times the hidden size, `layers` more layers and `ffn` more feed-forward
     units."""
     small = model_shape(module)
-    wide = replace(
+    large = replace(
         small,
         hidden=small.hidden * factor,
         heads=small.heads * factor,
@@ -42,7 +42,7 @@ def plan_of(module: Any, factor: int = 4, layers: int = 1, ffn: int = 40) -> Gro
         ffn=small.ffn + ffn,
         layers=small.layers + layers,
     )
-    return GrowthPlan(small, wide)
+    return GrowthPlan(small, large)
 
 
 def random_texts(module: Any, count: int = 2, length: int = 40) -> list[list[int]]:

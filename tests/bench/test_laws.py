@@ -31,10 +31,10 @@ from lab.texts import first_difference
 
 def draft_rows(*drafts: str) -> tuple[LawRow, ...]:
     """For each draft kind its first row with all drafters, several requests at once."""
-    every = [row for row in law_rows() if row.name == "rules" and row.together > 1]
+    candidates = [row for row in law_rows() if row.name == "rules" and row.together > 1]
     first = {
         row.speculation.draft: row
-        for row in reversed(every)
+        for row in reversed(candidates)
         if row.is_compared and row.speculation.drafters == ("all", "ngram")
     }
     return tuple(first[draft] for draft in drafts)
@@ -77,16 +77,16 @@ def test_a_request_that_ends_lets_the_next_one_join_in_mid_run(
 
 
 def test_the_summary_counts_every_row_under_its_kind(make_context: Any) -> None:
-    every = [row for row in law_rows() if row.temperature == 0]
-    summary = Laws(only=tuple(every)).report(make_context()).tables[0]
+    greedy = [row for row in law_rows() if row.temperature == 0]
+    summary = Laws(only=tuple(greedy)).report(make_context()).tables[0]
     cells = [line.split(" | ") for line in summary.splitlines() if line.startswith("| 0 | ")]
     counts: Counter[str] = Counter()
     for _, name, _, count, *_ in cells:
         counts[name] += int(count)
-    assert counts["presets"] == sum(row.name in PRESETS for row in every)
+    assert counts["presets"] == sum(row.name in PRESETS for row in greedy)
     for name in ("pipelined", "scheduled", "routed", "prompt lookup"):
-        assert counts[name] == sum(row.name == name for row in every) > 0
-    assert counts.total() == len(every)
+        assert counts[name] == sum(row.name == name for row in greedy) > 0
+    assert counts.total() == len(greedy)
 
 
 def test_a_run_that_was_interrupted_continues_with_the_next_row(

@@ -51,12 +51,12 @@ def block(prompt: str, **seconds: float) -> dict[str, Any]:
 
 
 def test_contestants_differ_only_in_their_length_policy() -> None:
-    every = contestants()
-    assert set(every) == {*FIXED, *POLICIES}
+    configs = contestants()
+    assert set(configs) == {*FIXED, *POLICIES}
     assert set(POLICIES) | {"fixed"} == set(LENGTHS)
     without_length = {
         dataclasses.replace(config, length="fixed", speculation_length=0)
-        for config in every.values()
+        for config in configs.values()
     }
     assert len(without_length) == 1
     # A measured budget would differ between policies, and cut all longer lengths to the same.

@@ -123,8 +123,8 @@ def test_a_pinned_thread_has_a_core_of_its_own_until_threads_are_spread(
         while engine.native_id is None:
             time.sleep(0.01)
         pin_thread(engine_thread())
-        own, rest = os.sched_getaffinity(engine.native_id), os.sched_getaffinity(0)
-        assert len(own) == 1 and rest and not own & rest
+        pinned, rest = os.sched_getaffinity(engine.native_id), os.sched_getaffinity(0)
+        assert len(pinned) == 1 and rest and not pinned & rest
         spread_threads()
         assert os.sched_getaffinity(engine.native_id) == os.sched_getaffinity(0) >= before
     finally:

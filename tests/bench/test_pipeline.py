@@ -69,8 +69,8 @@ def test_groups_have_all_domains_and_the_requested_size() -> None:
     assert [len(group) for group in result.values()] == [8, 8]
     assert {p.id for group in result.values() for p in group} == {p.id for p in prompts}
     assert all(len({p.domain for p in group}) == 4 for group in result.values())
-    (few,) = groups(take_round_robin(PROMPTS, 3), 8).values()
-    assert len(few) == 8 and len(set(few)) == 3
+    (repeated,) = groups(take_round_robin(PROMPTS, 3), 8).values()
+    assert len(repeated) == 8 and len(set(repeated)) == 3
     assert len(groups(prompts, 1)) == 16
 
 
@@ -83,8 +83,8 @@ def round_event(number: int, at_ms: float, *ahead: Ahead, notes: tuple[str, ...]
         Span("llm", "forward", 4.0, 8.0),
     )
     completed_round = next(event for event in synthetic_run(1) if isinstance(event, RoundCompleted))
-    given = {"round": number, "at_ms": at_ms, "token_ids": (7,), "spans": spans}
-    return replace(completed_round, ahead=ahead, notes=notes, **given)
+    fields = {"round": number, "at_ms": at_ms, "token_ids": (7,), "spans": spans}
+    return replace(completed_round, ahead=ahead, notes=notes, **fields)
 
 
 def test_rounds_except_the_first_are_summed() -> None:

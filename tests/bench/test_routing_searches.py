@@ -26,7 +26,7 @@ FOUND_BY_NO_FIXED_PAIR: tuple[Search, ...] = (
     {"good": ["d"], "after": 0},
     {"good": ["e"], "after": 16},
 )
-HITS = {name: [i // 10 == place for i in range(40)] for place, name in enumerate(SSMS)}
+HITS = {name: [i // 10 == index for i in range(40)] for index, name in enumerate(SSMS)}
 
 
 def searches_of(*routes: str) -> list[Search]:
@@ -109,16 +109,16 @@ def sample(prompt: str, passes: int, searches: list[Search], **changes: Any) -> 
 class TestClaims:
     def test_a_router_that_never_changes_follows_nothing(self, tmp_path: Path) -> None:
         """Changes whose good SSM drafted before do not count as followed."""
-        own = claims(tmp_path, "spliced", [sample("one", 16, searches_of("bc"))])
-        target, measured, verdict = own[f"`{CREDIT}` follows a change within 24 tokens"]
+        by_claim = claims(tmp_path, "spliced", [sample("one", 16, searches_of("bc"))])
+        target, measured, verdict = by_claim[f"`{CREDIT}` follows a change within 24 tokens"]
         assert target == "at least 90 %" and measured == (
             "0 of 1 (0 %); a good SSM before the change: 2 of 3; b + c without a change: 2 of 3"
         )
         assert verdict.startswith("not reached")
 
     def test_without_a_change_to_follow_there_is_no_claim(self, tmp_path: Path) -> None:
-        own = claims(tmp_path, "spliced", [sample("one", 16, searches_of("bcd"))])
-        assert not [claim for claim in own if "follows" in claim]
+        by_claim = claims(tmp_path, "spliced", [sample("one", 16, searches_of("bcd"))])
+        assert not [claim for claim in by_claim if "follows" in claim]
 
     def test_finding_is_no_claim_if_a_set_that_never_changes_finds_as_many(
         self, tmp_path: Path
@@ -158,9 +158,9 @@ class TestClaims:
             sample(str(i), 16, searches_of("ab"), to_fixed=fixed, to_oracle=oracle)
             for i, (fixed, oracle) in enumerate(regrets)
         ]
-        own = claims(tmp_path, kind, samples)
+        by_claim = claims(tmp_path, kind, samples)
         fixed, oracle = (
-            own[f"regret of `{CREDIT}` to {other}"]
+            by_claim[f"regret of `{CREDIT}` to {other}"]
             for other in ("the best fixed SSM", "the oracle")
         )
         assert fixed == ["at most 0 %", "-10.0 % (-20.0 % to +30.0 %)", "reached"]
@@ -192,8 +192,8 @@ def test_a_pooled_ratio_is_over_blocks_that_have_both() -> None:
               ("c", "x", 7, 7))  # fmt: skip
     names = ("prompt", "contestant", "tokens", "rounds")
     rows = [dict(zip(names, one, strict=True)) for one in counts]
-    own = Group(rows, rows).of(contestant="x")
-    ratio, pooled = own.tokens_per_pass_ratio(contestant="y"), own.tokens_per_pass()
+    group = Group(rows, rows).of(contestant="x")
+    ratio, pooled = group.tokens_per_pass_ratio(contestant="y"), group.tokens_per_pass()
     assert ratio is not None and ratio.value == pytest.approx((40 / 12) / (40 / 10))
     assert pooled is not None and pooled.value == pytest.approx(47 / 19)
-    assert own.tokens_per_pass_ratio(contestant="z") is None
+    assert group.tokens_per_pass_ratio(contestant="z") is None

@@ -173,7 +173,7 @@ def test_an_unwritable_default_folder_is_refused(tmp_path: Path, monkeypatch: py
     """`os.access` is replaced, so that the test holds for root too."""
     monkeypatch.delenv("SPECSCOPE_DB", raising=False)
     monkeypatch.setattr(platformdirs, "user_data_path", lambda *a, **k: tmp_path)
-    monkeypatch.setattr(os, "access", lambda place, mode: False)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(StoreError, match=r"cannot be written to; .*--db or SPECSCOPE_DB"):
         RunStore()
     assert list(tmp_path.iterdir()) == []

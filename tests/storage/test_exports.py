@@ -199,10 +199,10 @@ def test_the_trace_has_the_routing_and_the_drafters_of_fused_tokens() -> None:
     events = synthetic_run(20, seed=5, mechanisms=Mechanisms(routing="cosine", draft="fused"))
     trees = [e for e in events if isinstance(e, Combined)]
     verdicts = [e for e in events if isinstance(e, Verified)]
-    shown = check_lanes(trace_of(events))["rounds"]
+    round_slices = check_lanes(trace_of(events))["rounds"]
     results = set()
     for one, round_event, tree, verdict in zip(
-        shown, rounds_of(events), trees, verdicts, strict=True
+        round_slices, rounds_of(events), trees, verdicts, strict=True
     ):
         args = one["args"]
         roles = {name: text.partition(",")[0] for name, text in args["SSMs"].items()}
@@ -307,14 +307,14 @@ def test_the_trace_has_a_lane_for_each_stage_and_every_span(pipeline: str) -> No
     spans = sorted(
         (s.lane, s.name, s.start_ms, s.end_ms) for e in rounds_of(events) for s in e.spans
     )
-    shown = sorted(
+    slices_of_spans = sorted(
         (one["cat"], one["name"], one["ts"] / 1000, (one["ts"] + one["dur"]) / 1000)
         for name, slices in lanes.items()
         for one in slices
         if name != "rounds"
     )
-    assert [s[:2] for s in shown] == [s[:2] for s in spans]
-    for result, span in zip(shown, spans, strict=True):
+    assert [s[:2] for s in slices_of_spans] == [s[:2] for s in spans]
+    for result, span in zip(slices_of_spans, spans, strict=True):
         assert result[2:] == pytest.approx(span[2:], abs=1e-5)
     ahead = [one for name in DRAFTERS for one in lanes[name] if one["name"] == "ahead"]
     assert bool(ahead) == (pipeline in ("ahead", "auto"))
@@ -371,12 +371,12 @@ def test_a_scheduled_rounds_grants_are_in_table_and_trace() -> None:
         else event
         for event in synthetic_run(2)
     ]
-    own, shared = rows_of(events)
+    unscheduled, scheduled = rows_of(events)
     # The names of the event's fields, except two that get the prefix `schedule_`.
     renamed = {"decision": "schedule_decision", "reason": "schedule_reason"}
     heads = {field: renamed.get(field, field) for field in dataclasses.asdict(part)}
-    results = {field: shared[head] for field, head in heads.items()}
+    results = {field: scheduled[head] for field, head in heads.items()}
     assert results == {f: "" if v is None else str(v) for f, v in dataclasses.asdict(part).items()}
-    assert {own[head] for head in heads.values()} == {""}
+    assert {unscheduled[head] for head in heads.values()} == {""}
     first, second = (one["args"] for one in check_lanes(trace_of(events))["rounds"])
     assert second["scheduled"] == dataclasses.asdict(part) and "scheduled" not in first

@@ -37,7 +37,7 @@ def test_beyond_the_limit_events_are_dropped_counted_and_the_run_is_marked(path,
         assert store.run("later").num_lost_events == 0
 
 
-def test_a_run_with_a_hole_is_marked_while_it_runs(store: RunStore) -> None:
+def test_a_run_that_lacks_an_event_is_marked_while_it_runs(store: RunStore) -> None:
     events = synthetic_run(6, end="cut")
     record(store, events[:9] + events[10:])
     assert list(store.events("synthetic-0")) == events[:9]
@@ -52,7 +52,7 @@ def test_events_of_a_run_whose_start_is_missing_are_counted(store: RunStore) -> 
     assert store.runs(RunQuery()).total == 0
 
 
-def test_a_round_that_cannot_be_stored_makes_a_hole_and_other_runs_go_on(store: RunStore) -> None:
+def test_a_round_that_cannot_be_stored_is_lost_and_other_runs_are_complete(store: RunStore) -> None:
     events = synthetic_run(6)
     bad = events[10]
     damaged: list[Event] = list(events)

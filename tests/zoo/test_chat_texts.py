@@ -134,8 +134,8 @@ def test_half_of_the_questions_are_the_llms_own(
 ) -> None:
     """They are put into the template, without too long ones. The other half are the given
     questions, repeated."""
-    own = ["w20"] * 4 + ["w20 " * 6]
-    monkeypatch.setattr(Questions, "own_questions", lambda *_: list(own))
+    llm_questions = ["w20"] * 4 + ["w20 " * 6]
+    monkeypatch.setattr(Questions, "own_questions", lambda *_: list(llm_questions))
     batches_of_questions = questions(models)
     assert batches_of_questions.kinds == ("facts", "code", OWN_QUESTIONS)
     first, second = batches_of_questions.batch(8), batches_of_questions.batch(8)

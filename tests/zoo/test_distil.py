@@ -116,10 +116,10 @@ def test_a_new_ssm_begins_with_embeddings_of_its_llm(teach: Callable[..., Any]) 
     unchanging = replace(one.recipe, learning_rate=1e-12)
     new = Tuning(unchanging, None, loss_function)
     assert new.initial_weights(teaching) == InitialWeights(None, teaching.llm, "ssm")
-    given = Tuning(one.recipe, one.start, loss_function)
-    assert given.initial_weights(teaching).identity() == {"start": weights_id(one.start)}
+    from_folder = Tuning(one.recipe, one.start, loss_function)
+    assert from_folder.initial_weights(teaching).identity() == {"start": weights_id(one.start)}
     assert new.identity(teaching)["embeddings"] == weights_id(teaching.llm)
-    assert "embeddings" not in given.identity(teaching)
+    assert "embeddings" not in from_folder.identity(teaching)
     distil(new, teaching)
     run = teaching.run
     saved = open_model(run.store.folder / "distilled" / unchanging.name)
@@ -377,13 +377,13 @@ def test_a_curve_continues_from_the_step_of_a_resumed_run(tmp_path: Path) -> Non
 def test_the_commands_distil_and_boost(family: Any, capsys: pytest.CaptureFixture[str]) -> None:
     store, llm, ssms = family
     common = ["--out", store.folder, "--llm", llm, "--ssm", *ssms, "--minutes", "0.02"]
-    few = ["--own-batches", "1"]
-    assert command.main([str(one) for one in ("distil", *common, *few)]) == 0
+    one_batch = ["--own-batches", "1"]
+    assert command.main([str(one) for one in ("distil", *common, *one_batch)]) == 0
     assert " -> " in capsys.readouterr().out
     document = json.loads((store.folder / "distilled.json").read_text("utf-8"))
     assert set(document) == {"ssm-code", "ssm-docs"}
     for way in boosting.WAYS:
-        assert command.main([str(one) for one in ("boost", "--by", way, *common, *few)]) == 0
+        assert command.main([str(one) for one in ("boost", "--by", way, *common, *one_batch)]) == 0
         assert "union " in capsys.readouterr().out
     assert json.loads((store.folder / "boosted.json").read_text("utf-8"))[0]["texts"] > 0
 
@@ -403,9 +403,9 @@ def test_the_commands_distil_and_boost(family: Any, capsys: pytest.CaptureFixtur
 )
 def test_bad_arguments_are_refused_in_one_line(family, capsys, arguments: list[str], message: str):
     store, llm, ssms = family
-    given = [str(ssms[0]) if one == "A" else one for one in arguments]
+    replaced = [str(ssms[0]) if one == "A" else one for one in arguments]
     common = ["--out", str(store.folder), "--llm", str(llm)]
-    assert command.main([given[0], *common, *given[1:]]) == 2
+    assert command.main([replaced[0], *common, *replaced[1:]]) == 2
     stderr = capsys.readouterr().err
     assert message in stderr and stderr.count("\n") == 1
 

@@ -119,8 +119,8 @@ def test_corpora_with_a_given_tokenizer(prepared, folder, library, tmp_path):
     manifest = prepare(PRESETS["cpu"], inputs, tmp_path / "out")
     assert list(manifest.domains) == ["stories", "math", "code"]
     assert manifest.vocab_size == SMALL.vocab_size
-    given, kept = (open_tokenizer(each / "tokenizer") for each in (prepared, tmp_path / "out"))
-    assert given.get_vocab() == kept.get_vocab()
+    expected, kept = (open_tokenizer(each / "tokenizer") for each in (prepared, tmp_path / "out"))
+    assert expected.get_vocab() == kept.get_vocab()
     assert manifest.domains["math"].sources[0]["licence"] == "not listed"
 
 

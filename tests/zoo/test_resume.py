@@ -176,8 +176,8 @@ def test_a_replaced_folder_is_renamed_before_its_files_are_removed(
 
 
 def test_a_killed_measurement_of_speedups_continues_after_its_timed_runs(tmp_path, monkeypatch):
-    few = ("--llm", LLM, "--ssm", SSM, "--count", 2, "--tokens", 24, "--device", "cpu")
-    arguments = ("evaluate", *few, "--repeats", 4, "--out", tmp_path)
+    options = ("--llm", LLM, "--ssm", SSM, "--count", 2, "--tokens", 24, "--device", "cpu")
+    arguments = ("evaluate", *options, "--repeats", 4, "--out", tmp_path)
     kill_when(lambda: any(tmp_path.glob("worth-*/contest/0-0-1.json")), *arguments)
     cached = list(tmp_path.glob("worth-*/*/*.json"))
     assert not (tmp_path / "worth.json").exists()
@@ -197,8 +197,8 @@ def test_a_killed_measurement_of_speedups_continues_after_its_timed_runs(tmp_pat
 
 
 def test_samples_continue_after_the_stored_ones(tmp_path, monkeypatch, capsys):
-    few = ("--domains", "code", "stories", "--count", 3, "--tokens", 100, "--device", "cpu")
-    arguments = ("samples", *few, "--out", tmp_path / "killed")
+    options = ("--domains", "code", "stories", "--count", 3, "--tokens", 100, "--device", "cpu")
+    arguments = ("samples", *options, "--out", tmp_path / "killed")
     kill_when(lambda: any(tmp_path.glob("killed/samples-*/0001.json")), *arguments)
     num_cached = len(list(tmp_path.glob("killed/samples-*/*.json")))
     calls = record_calls(monkeypatch, samples, "_generate_sample")
@@ -206,7 +206,7 @@ def test_samples_continue_after_the_stored_ones(tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert len(calls) == 6 - num_cached
     assert [path.name for path in (tmp_path / "killed").iterdir()] == ["samples.json"]
-    zoo("samples", *few, "--out", tmp_path / "alone")
+    zoo("samples", *options, "--out", tmp_path / "alone")
     assert capsys.readouterr().out == printed
     assert read(tmp_path / "killed" / "samples.json") == read(tmp_path / "alone" / "samples.json")
 

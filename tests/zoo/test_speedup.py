@@ -81,10 +81,13 @@ def test_a_verdict_needs_an_interval_that_allows_it(measured, low, high, verdict
 
 
 def test_a_ratio_is_taken_within_a_prompt_and_its_interval_over_prompts() -> None:
-    alone, ours = RoundTimes([], [10.0, 20.0, 10.0, 20.0]), RoundTimes([], [10.0, 40.0, 12.0, 44.0])
-    measured, low, high = speedup._ratio(ours, alone, 2)
+    alone, speculative = (
+        RoundTimes([], [10.0, 20.0, 10.0, 20.0]),
+        RoundTimes([], [10.0, 40.0, 12.0, 44.0]),
+    )
+    measured, low, high = speedup._ratio(speculative, alone, 2)
     assert (measured, low, high) == pytest.approx((1.6, 1.1, 2.1))
-    assert speedup._ratio(ours, alone, 1) == (1.6, None, None)
+    assert speedup._ratio(speculative, alone, 1) == (1.6, None, None)
 
 
 def test_the_llm_accepts_all_of_its_own_drafts() -> None:

@@ -118,8 +118,8 @@ def test_with_all_tokens_but_one_the_loss_is_the_exact_divergence(rows, make_cac
     exact = Distillation(teacher)(student, windows).mean
     kept = Distillation(teacher, memory=make_cache(teacher, VOCABULARY - 1))
     assert kept(student, windows).mean.item() == pytest.approx(exact.item(), rel=1e-4)
-    few = Distillation(teacher, memory=make_cache(teacher, 3))(student, windows).mean
-    assert 0.0 < few.item() < exact.item()
+    from_three = Distillation(teacher, memory=make_cache(teacher, 3))(student, windows).mean
+    assert 0.0 < from_three.item() < exact.item()
     of_itself = Distillation(teacher, memory=make_cache(teacher, 3))(teacher, windows).mean
     assert of_itself.item() == pytest.approx(0.0, abs=1e-5)
 

@@ -90,9 +90,9 @@ def test_a_model_folder_opens_with_transformers(ticking_run: MakeRun, store: Tok
 
 
 def test_saved_weights_are_divided_into_shards_of_twelve_megabytes(ticking_run, store):
-    wide = replace(SSM, hidden_size=512, intermediate_size=4096, head_dim=64)  # 15 MB in bfloat16
-    train_model(wide, ticking_run(replace(ONE, models=(wide,)), 1))
-    shards = list((store.folder / "models" / wide.name).glob("*.safetensors"))
+    large = replace(SSM, hidden_size=512, intermediate_size=4096, head_dim=64)  # 15 MB in bfloat16
+    train_model(large, ticking_run(replace(ONE, models=(large,)), 1))
+    shards = list((store.folder / "models" / large.name).glob("*.safetensors"))
     assert len(shards) > 1
     assert max(shard.stat().st_size for shard in shards) <= 12e6
 
