@@ -27,8 +27,8 @@ __all__ = ["TOP", "BatchGenerator", "Generated", "BatchLimits"]
 
 TOP = 32
 """How many probabilities of each distribution are kept, and how many tokens are sampled from."""
-# Most texts of a batch, of which the KV cache takes at most half of the free memory. Larger batches
-# are no faster.
+# The most texts of a batch; its KV cache takes at most half of the free memory. Larger batches are
+# no faster.
 LARGEST_BATCH, LARGEST_BATCH_ON_CPU = 3072, 64
 PREFILL_TEXTS = 512  # of one pass over prompts, which is hundreds of tokens wide
 # The number of slots is rounded up to a multiple: attention kernels need aligned masks, and memory

@@ -56,7 +56,7 @@ class ParallelGradients:
                 if sums
                 else list(gradients)
             )
-        # Sums are divided, since a mean of the parts' means is wrong if parts have other weights.
+        # Sums are divided: a mean of the parts' means would ignore that parts differ in weight.
         for parameter, gradient in zip(parameters, sums, strict=True):
             parameter.grad = gradient.div_(weight)
         return (cost / weight).float()

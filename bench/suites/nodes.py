@@ -356,7 +356,7 @@ def _served_table(dtype: str, samples: Sequence[Row]) -> str:
         "by local": lambda group: ratio(group.ratio("speed", contestant=LOCAL)),
         "bound": lambda group: f"{bound(group):.2f}",
     }
-    # Intervals over repeats: over prompts, as usual, they need a field that these samples lack.
+    # Intervals are over repeats, since these samples have no prompt.
     options = {"block": ("clients", "repeat"), "over": "repeat"}
     keys = ("clients", "contestant")
     return str(Table(f"Clients served, {dtype}", rows, keys, columns, note, options))

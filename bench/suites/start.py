@@ -32,7 +32,7 @@ from lab.order import Block
 PRESETS = ("autoregressive", "specinfer", "best", "sequence")
 NUM_SAMPLES = 10
 OPEN_S, RESIDENT_MB = 10.0, 1200.0  # bounds
-# From a fifth of the runs on. Runs are stored in the log, not in memory: the allocator may grow.
+# Allowed growth from a fifth of the runs on: runs are stored in the log, but the allocator grows.
 GROWTH_MB = 40.0
 
 

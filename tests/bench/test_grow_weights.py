@@ -161,7 +161,7 @@ def test_further_parameters_are_refused() -> None:
 def assert_refused(small: Any, large: Any, difference: str = "") -> None:
     """`difference`: how the printed difference of logits begins."""
     result = likeness(small, large, random_texts(small))
-    message = f"grown assert_refused from the small model by {difference}"
+    message = f"grown differs from the small model by {difference}"
     with pytest.raises(UnsupportedModelError, match=message):
         check_likeness(result, torch.float32, "tiny")
 

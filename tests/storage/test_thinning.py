@@ -85,7 +85,7 @@ def checked_nodes(draft: Any) -> range:
 
 
 def is_possible(row: dict[str, Any]) -> bool:
-    """Without drafters only `trees` is is_possible: nothing is combined or drafted ahead."""
+    """Without drafters only `trees` is possible: nothing is combined or drafted ahead."""
     return bool(row.get("drafters", DRAFTERS)) or row.get("shape", "trees") == "trees"
 
 
