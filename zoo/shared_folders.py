@@ -36,8 +36,8 @@ def write_family(
     models: LoadedModels,
     figures: dict[str, Any],
 ) -> None:
-    """Replaces `folder`, atomically, by one with the students under these names, in bfloat16, each
-    with the tokenizer of their LLM, and with the figures as `training.json`."""
+    """Replaces `folder` (see `replace_folder`) by one with the students under these names, in
+    bfloat16, each with the tokenizer of their LLM, and with the figures as `training.json`."""
     in_bfloat16 = map_tensors(
         [students], lambda parts: parts[0].detach().to("cpu", torch.bfloat16).contiguous()
     )
