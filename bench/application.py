@@ -18,10 +18,10 @@ from typing import Any
 from core.errors import SpecScopeError
 
 ROOT = Path(__file__).resolve().parents[1]
-TIMEOUT_S = 120.0  # from the start until the page is served
-# Runs the given file. On EOF on stdin (the parent ended, even by a kill) the child deletes `folder`
-# and exits, since the parent's TemporaryDirectory cannot.
-WRAPPER = """
+TIMEOUT_S = 120.0  # from starting the process until the page is served
+# The child process runs the file named after `folder`, with the arguments that follow. Its stdin
+# ends when the parent ends; a killed parent has not deleted `folder`, so the child does, and exits.
+CHILD_CODE = """
 import os, runpy, shutil, sys, threading
 _, folder, *sys.argv = sys.argv
 wait = lambda: (os.read(0, 1), shutil.rmtree(folder, ignore_errors=True), os._exit(1))
@@ -37,7 +37,8 @@ class BenchError(SpecScopeError):
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """`startup_s`: seconds from the start until the page was served."""
+    """A running `app.py`. `startup_s`: seconds from starting the process until it served the
+    page."""
 
     url: str
     pid: int
@@ -54,8 +55,8 @@ def application() -> Iterator[Application]:
     with tempfile.TemporaryDirectory(prefix="specscope-start-") as folder:
         log = Path(folder) / "output.txt"
         arguments = ["app.py", "--port", str(port), "--db", f"{folder}/runs.db"]
-        command = [sys.executable, "-c", WRAPPER, folder, *arguments]
-        # Offline: requests to the hub would be measured as a part of the start.
+        command = [sys.executable, "-c", CHILD_CODE, folder, *arguments]
+        # Offline: requests to the hub would lengthen the measured start.
         env = {**os.environ, "HF_HUB_OFFLINE": "1"}
         start = time.perf_counter()
         with log.open("wb") as output:
@@ -83,8 +84,8 @@ def free_port(host: str = "127.0.0.1") -> int:
 def _wait_until_served(url: str, child: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.perf_counter() + TIMEOUT_S
     while child.poll() is None and (remaining_s := deadline - time.perf_counter()) > 0:
-        with suppress(OSError):
-            urllib.request.urlopen(url, timeout=remaining_s).read()
+        with suppress(OSError), urllib.request.urlopen(url, timeout=remaining_s) as response:
+            response.read()
             return
         time.sleep(POLL_S)
     output = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()

@@ -1,6 +1,6 @@
 """A suite's report as one HTML page: its tables, and under each table bars with intervals for every
-column of figures. Also the end of a picture command: the plotly figure as SVG or HTML, or an error
-in one line.
+column of figures. Also `picture_command`, by which other commands write a plotly figure as SVG or
+HTML.
 
 The page is made from the Markdown, so that both have the same figures; it contains plotly.js and
 needs no network.
@@ -38,8 +38,8 @@ body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem; }
 th, td { text-align: left; padding: 3px 14px 3px 0; border-bottom: 1px solid #ddd; }
 p, li { max-width: 60rem; }
 """
-MOST_LINES = 60  # tables with more are not drawn
-LINE, AROUND = 24, 90  # pixels of a line, and of what is above and below all of them
+MOST_ROWS = 60  # tables with more are not drawn
+ROW_PX, MARGINS_PX = 24, 90  # height of a row, and of both margins together
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,64 +72,65 @@ def chart(markdown: str) -> str:
 
 
 def bars(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> go.Figure | None:
-    """A panel for each column after the first with at least two figures, a bar for each line;
-    panels of ratios have a mark at 1. None if there is no such column, or there are too many
-    lines."""
+    """A panel for each column after the first with at least two figures, a bar for each row;
+    panels of ratios have a vertical line at 1. None if there is no such column, or there are more
+    than MOST_ROWS rows."""
     by_head = {head: [figure_of(row[i]) for row in rows] for i, head in enumerate(heads) if i}
     columns = {head: each for head, each in by_head.items() if len(each) - each.count(None) > 1}
-    if not columns or len(rows) > MOST_LINES:
+    if not columns or len(rows) > MOST_ROWS:
         return None
-    page = make_subplots(cols=len(columns), shared_yaxes=True, subplot_titles=list(columns))
-    # Numbered: plotly makes one bar of lines that have the same name.
+    panels = make_subplots(cols=len(columns), shared_yaxes=True, subplot_titles=list(columns))
+    # Numbered: plotly draws one bar for all rows that have the same name.
     names = [f"{number}. {row[0]}" for number, row in enumerate(rows, start=1)]
     for col, figures in enumerate(columns.values(), start=1):
         complete = {name: each for name, each in zip(names, figures, strict=True) if each}
         values = [each.value for each in complete.values()]
         options = {"orientation": "h", "error_x": _error_bars(complete), "marker_color": COLOURS[0]}
         bar = go.Bar(x=values, y=list(complete), **options)
-        page.add_trace(bar, row=1, col=col)
+        panels.add_trace(bar, row=1, col=col)
         if all(each.ratio for each in complete.values()):
-            page.add_vline(x=1, line_color="#777777", row=1, col=col)
-    # The first category is drawn at the bottom.
-    page.update_yaxes(categoryorder="array", categoryarray=names[::-1])
-    page.update_layout(height=AROUND + LINE * len(rows), showlegend=False, template="simple_white")
-    return page
+            panels.add_vline(x=1, line_color="#777777", row=1, col=col)
+    # Reversed: plotly draws the first category at the bottom.
+    panels.update_yaxes(categoryorder="array", categoryarray=names[::-1])
+    height = MARGINS_PX + ROW_PX * len(rows)
+    panels.update_layout(height=height, showlegend=False, template="simple_white")
+    return panels
 
 
 def _parts(lines: Sequence[str]) -> Iterator[str]:
     rows: list[list[str]] = []
-    script = True  # plotly.js, once in a page
-    for line in [*lines, ""]:  # the last one ends a table
+    with_script = True  # plotly.js is included once in a page
+    for line in [*lines, ""]:  # the added empty line ends a table
         if line.startswith("| "):
             rows.append([cell.replace("\\|", "|") for cell in re.split(r" \| ", line[2:-2])])
             continue
         if rows:
             heads, *rest = [row for row in rows if set(row) != {"---"}]
             yield _table(heads, rest)
-            if (page := bars(heads, rest)) is not None:
-                yield to_html(page, full_html=False, include_plotlyjs=script)
-                script = False
+            if (panels := bars(heads, rest)) is not None:
+                yield to_html(panels, full_html=False, include_plotlyjs=with_script)
+                with_script = False
             rows = []
         if line.startswith("#"):
             level = min(len(line) - len(line.lstrip("#")), 6)
-            yield f"<h{level}>{_words(line.lstrip('# '))}</h{level}>"
+            yield f"<h{level}>{_inline_html(line.lstrip('# '))}</h{level}>"
         elif line.startswith("- "):
-            yield f"<ul><li>{_words(line[2:])}</li></ul>"
+            yield f"<ul><li>{_inline_html(line[2:])}</li></ul>"
         elif line.strip():
-            yield f"<p>{_words(line)}</p>"
+            yield f"<p>{_inline_html(line)}</p>"
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["".join(f"<th>{_words(name)}</th>" for name in heads)]
-    lines += ["".join(f"<td>{_words(cell)}</td>" for cell in row) for row in rows]
+    lines = ["".join(f"<th>{_inline_html(name)}</th>" for name in heads)]
+    lines += ["".join(f"<td>{_inline_html(cell)}</td>" for cell in row) for row in rows]
     return "<table>" + "\n".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
 
 
-def _words(text: str) -> str:
+def _inline_html(text: str) -> str:
     return COMMAND.sub(r"<code>\1</code>", escape(text, quote=False))
 
 
-# Distinct to readers with colour blindness (Okabe and Ito).
+# Distinguishable with colour blindness (Okabe and Ito).
 COLOURS = ("#0072b2", "#e69f00", "#6b7280", "#009e73", "#cc79a7")
 WIDTH, HEIGHT = 1120, 640
 TO_SVG = "(figure) => Plotly.toImage(figure, { format: 'svg' })"

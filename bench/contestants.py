@@ -60,8 +60,8 @@ def run_events(engine: Engine, requests: Sequence[Request]) -> Iterator[Event]:
 
 
 def _refuse_lost_drafter(event: Event) -> None:
-    """Raises EngineError for a round that lost a drafter: without it the text stays the same, and
-    only an error shows that the figures are those of another configuration."""
+    """Raises EngineError for a round that lost a drafter: the text stays the same without the
+    drafter, but the figures are those of another configuration."""
     if isinstance(event, RoundCompleted) and (notes := lost_drafter_notes(event)):
         raise EngineError(notes[0])
 
@@ -91,8 +91,8 @@ def decode(
 def decode_joining(
     engine: Engine, cases: Sequence[DecodeCase], speculation: SpeculationConfig, live: int
 ) -> list[dict[str, Any]]:
-    """As `decode`, with at most `live` requests at a time, and each that ends lets the next one
-    join the others in mid-run. Raises EngineError if one fails or loses a drafter."""
+    """As `decode`, with at most `live` requests at a time; when one ends, the next one joins the
+    others in mid-run. Raises EngineError if one fails or loses a drafter."""
     outcomes: list[dict[str, Any]] = []
     with closing(Worker(engine, max_live=live, threads=torch.get_num_threads())) as worker:
         runs = [worker.submit(request(case, speculation)) for case in cases]
@@ -135,10 +135,10 @@ class TransformersLlm:
     ) -> None:
         from transformers import AutoTokenizer
 
-        place = bundled_llm() if folder is None else folder
+        folder = bundled_llm() if folder is None else folder
         self.dtype = getattr(torch, dtype)
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(place)
-        self.module = load_module(place, self.dtype) if module is None else module
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+        self.module = load_module(folder, self.dtype) if module is None else module
 
     def tokenize(self, text: str) -> list[int]:
         return [int(token_id) for token_id in self.tokenizer(text)["input_ids"]]

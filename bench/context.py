@@ -60,9 +60,9 @@ class Report:
 @dataclass(frozen=True)
 class Suite:
     """`about`: one line for the list. `defaults` finish in 15 minutes on two cores, except for
-    `laws` and the suites of SmolLM2. `one_dtype`: its tables have no column for the dtype, or it
-    loads one set of models. `measures_time`: it measures time, so its work cannot be divided among
-    processes."""
+    `laws` and the suites of SmolLM2. `one_dtype`: a run takes one dtype only, since its tables have
+    no column for the dtype or it loads one set of models. `measures_time`: it measures time, so its
+    work cannot be divided among processes."""
 
     name: str
     about: str
@@ -75,7 +75,7 @@ class Suite:
         return load_prompts()
 
     def loader(self, family: Path | None) -> Callable[[str], LoadedModels]:
-        """See `loader`."""
+        """See the function `loader`."""
         return loader(family)
 
     def check(self, settings: Settings) -> None:

@@ -1,6 +1,6 @@
 """Blocks of a contest in the lab's order: one item, measured once with every contestant.
 
-An interruption leaves whole blocks only, since ratios are taken within blocks.
+An interruption leaves only complete blocks, since ratios are taken within blocks.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Blocks:
     @property
     def missing_blocks(self) -> list[Block]:
         results, repeats = self.context.results, self.repeats or self.context.settings.repeats
-        every = blocks(self.items, repeats)
-        return [block for block in every if not results.has(**self.fields(block))]
+        all_blocks = blocks(self.items, repeats)
+        return [block for block in all_blocks if not results.has(**self.fields(block))]
 
     def measure(
         self,

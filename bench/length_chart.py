@@ -34,18 +34,18 @@ def length_figure(results: Results, prompts: Sequence[Prompt]) -> go.Figure:
         f"Tokens a second / plain decoding, {dtype}, T = {t:g}" for dtype, t, _ in all_contests
     ]
     titles += ["Mean chosen length by round (if half of the runs reach it)"] * len(all_contests)
-    page = make_subplots(rows=2, cols=len(all_contests), subplot_titles=titles)
+    picture = make_subplots(rows=2, cols=len(all_contests), subplot_titles=titles)
     for col, (_, _, contest) in enumerate(all_contests, start=1):
         groups = (OVERALL, *contest.domains)
         for name, colour in zip(DRAWN_POLICIES, COLOURS, strict=False):
             speeds = {group: contest.against(name, PLAIN, group) for group in groups}
             options = {"marker_color": colour, "legendgroup": name, "showlegend": col == 1}
-            page.add_trace(bar(name, groups, speeds, base=1.0, **options), row=1, col=col)
+            picture.add_trace(bar(name, groups, speeds, base=1.0, **options), row=1, col=col)
             lengths = contest.lengths(name)
             line = go.Scatter(y=lengths, mode="lines", line_color=colour, showlegend=False)
-            page.add_trace(line, row=2, col=col)
-        page.add_hline(y=1, row=1, col=col)
-    return page
+            picture.add_trace(line, row=2, col=col)
+        picture.add_hline(y=1, row=1, col=col)
+    return picture
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -43,7 +43,7 @@ class ServedRequest:
 
 
 class _Clients:
-    """Submits requests to a worker, and records when their tokens come."""
+    """Submits requests to a worker, and records when their tokens are emitted."""
 
     def __init__(self, engine: Engine, live: int) -> None:
         self.worker = Worker(engine, max_live=live, threads=1)
@@ -60,7 +60,7 @@ class _Clients:
                 one.token_times += [time.perf_counter()] * len(event.token_ids)
                 one.token_ids += event.token_ids
                 self._failures += lost_drafter_notes(event)
-            # A failed run counts as ended too: else a client would wait for ever.
+            # A failed run has ended too: else a client would wait for ever.
             elif isinstance(event, (RunCompleted, RunFailed)):
                 if isinstance(event, RunFailed):
                     self._failures.append(f"{event.error}: {event.message}")
@@ -135,6 +135,6 @@ def open_loop(
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that follows the lowest `share` of all values, without interpolation."""
+    """The value that follows the lowest `share` (0 to 1) of all values, without interpolation."""
     in_order = sorted(values)
     return in_order[min(len(in_order) - 1, int(share * len(in_order)))]

@@ -12,8 +12,8 @@ CHAT_PROMPTS = PROMPTS.with_name("prompts-chat.jsonl")
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One text to continue, or a message to answer (`chat`). `number` is its line in the file;
-    seeds are counted from it."""
+    """One text to continue, or a message to answer (`chat`). `number`: its position in the file,
+    from 0, from which its seeds are derived."""
 
     id: str
     domain: str
@@ -36,8 +36,9 @@ def domains(prompts: tuple[Prompt, ...]) -> tuple[str, ...]:
 
 
 def take_round_robin(prompts: tuple[Prompt, ...], count: int) -> tuple[Prompt, ...]:
-    """The first `count`, taken round-robin from the domains, in the file's order."""
+    """`count` prompts, taken in turn from the domains, each domain's first ones; in the file's
+    order."""
     by_domain = {name: [p for p in prompts if p.domain == name] for name in domains(prompts)}
     longest = max(map(len, by_domain.values()), default=0)
-    turns = [of[i] for i in range(longest) for of in by_domain.values() if i < len(of)]
+    turns = [group[i] for i in range(longest) for group in by_domain.values() if i < len(group)]
     return tuple(sorted(turns[:count], key=lambda prompt: prompt.number))

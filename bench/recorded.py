@@ -1,7 +1,7 @@
 """RecordedLlm: an LLM that chooses a recorded text's tokens, with the cost of the real LLM.
 
-Used for texts that change their domain in the middle, which a small LLM does not write by itself.
-Its results are labelled as such.
+For texts that change their domain in the middle, which a small LLM does not write of its own
+accord. Tables of such texts say that a recorded text replaces the LLM's choices.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class SplicedText:
 
 class RecordedLlm:
     """See LanguageModel. Every pass is computed, then its logits are replaced by the recorded
-    choice for each position. `text`: the prompt and text of the only open run."""
+    choice for each position. `text`: token ids of the prompt and of the text that the only open
+    run is to write."""
 
     def __init__(self, llm: LanguageModel) -> None:
         self._llm = llm
@@ -53,30 +54,29 @@ class RecordedLlm:
 
     def _recorded_logits(self, feed: Feed, logits: torch.Tensor) -> torch.Tensor:
         depths = depths_of(feed.parents)[-len(logits) :]
-        behind = [self._llm.length(feed.row) + depth for depth in depths]
-        # The pass is computed all the same: its time is that of the real LLM.
+        # `text[next_positions[row]]` is the token that follows the row's node.
+        next_positions = [self._llm.length(feed.row) + depth for depth in depths]
         one_hot = torch.zeros_like(logits)
-        for row, place in enumerate(behind):
+        for row, position in enumerate(next_positions):
             # A node after the end of the text is never committed: its token does not matter.
-            one_hot[row, self.text[place] if place < len(self.text) else 0] = LIKELY
+            one_hot[row, self.text[position] if position < len(self.text) else 0] = LIKELY
         return one_hot
 
 
 def splice(
     engine: Engine, prompts: Sequence[Prompt], domains: Sequence[str], tokens: int
 ) -> SplicedText:
-    """The LLM's continuations, of `tokens` tokens each, of one prompt of each domain, joined to one
-    text; its prompt is that of the first domain."""
+    """For each of `domains`, the LLM continues the domain's first prompt by `tokens` tokens. The
+    continuations are joined to one text; its prompt is that of the first domain."""
     plain = SpeculationConfig.preset("autoregressive")
     sampling = SamplingParams(tokens, ignore_eos=True)
-    parts: list[int] = []
+    spliced = [next(one for one in prompts if one.domain == domain) for domain in domains]
+    ids: list[int] = []
     starts = []
-    for domain in domains:
-        prompt = next(one for one in prompts if one.domain == domain)
-        starts.append(len(parts))
+    for prompt in spliced:
+        starts.append(len(ids))
         for event in engine.generate(Request(prompt.text, sampling, plain)):
             if isinstance(event, RoundCompleted):
-                parts += event.token_ids
-    first = next(one for one in prompts if one.domain == domains[0])
-    prompt_ids = tuple(engine.models.tokenizer(first.text)["input_ids"])
-    return SplicedText(" > ".join(domains), prompt_ids, tuple(parts), tuple(domains), tuple(starts))
+                ids += event.token_ids
+    prompt_ids = tuple(engine.models.tokenizer(spliced[0].text)["input_ids"])
+    return SplicedText(" > ".join(domains), prompt_ids, tuple(ids), tuple(domains), tuple(starts))

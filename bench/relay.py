@@ -1,5 +1,5 @@
-"""`python -m bench.relay HOST:PORT MS`: a TCP relay that adds MS to a round trip to HOST:PORT, half
-in each direction, without privileges. Prints its own address first.
+"""`python -m bench.relay HOST:PORT MS`: a TCP relay that adds MS milliseconds to a round trip to
+HOST:PORT, half in each direction. Needs no privileges. Prints its own address first.
 """
 
 from __future__ import annotations

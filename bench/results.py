@@ -80,18 +80,18 @@ class Results:
 
     def _write(self) -> None:
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        whole = {"format": FORMAT, **self.header, "written_utc": now, "samples": self.samples}
-        write_file("--out", self.path, json.dumps(whole))
+        content = {"format": FORMAT, **self.header, "written_utc": now, "samples": self.samples}
+        write_file("--out", self.path, json.dumps(content))
 
 
 def write_file(field: str, path: Path, text: str) -> None:
     """Writes a file; a kill leaves the old one or the new one. Raises ConfigError naming `field` if
     it cannot be written."""
-    beside = path.with_name(f"{path.name}.partial")
+    partial = path.with_name(f"{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(text, encoding="utf-8")
-        os.replace(beside, path)
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, path)
     except OSError as error:
         reason = f"a file that can be written ({error})"
         raise ConfigError.of(field, str(path), reason) from error

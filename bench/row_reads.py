@@ -17,17 +17,16 @@ from lab.figures import median
 
 __all__ = ["new_memory", "row_read_ns"]
 
-# A table begins at a cache line; values are int64.
-LINE, NUMBER = 64, 8
+CACHE_LINE, INT64 = 64, 8  # bytes; each table begins at a cache line
 PARTS = 5
 
 
 def new_memory(size: int) -> np.ndarray:
     """`size` bytes for tables, as int64 (size / 8,), aligned to a cache line. They are written:
     untouched pages all map to the zero page."""
-    memory = np.ones((size + LINE) // NUMBER, np.int64)
-    first = -memory.ctypes.data % LINE // NUMBER
-    return memory[first : first + size // NUMBER]
+    memory = np.ones((size + CACHE_LINE) // INT64, np.int64)
+    first = -memory.ctypes.data % CACHE_LINE // INT64
+    return memory[first : first + size // INT64]
 
 
 def row_read_ns(
@@ -41,13 +40,13 @@ def row_read_ns(
     use the same `memory`: its page size, which the system chooses, matters as much as the number of
     reads. Raises ValueError if the tables need more than `memory`.
     """
-    sizes = [-(-table.bytes // LINE) * LINE // NUMBER for table in tables]
+    sizes = [-(-table.bytes // CACHE_LINE) * CACHE_LINE // INT64 for table in tables]
     starts = np.cumsum([0, *sizes], dtype=np.int64)
     if starts[-1] > len(memory):
-        needed, size = NUMBER * starts[-1], NUMBER * len(memory)
+        needed, size = INT64 * starts[-1], INT64 * len(memory)
         raise ValueError(f"tables need {needed} bytes; memory has {size}")
     rows = np.array([table.rows for table in tables], np.int64)
-    lengths = np.array([table.row_bytes // NUMBER for table in tables], np.int64)
+    lengths = np.array([table.row_bytes // INT64 for table in tables], np.int64)
     read = partial(_read_rows, memory, starts[:-1], rows, lengths, dependent)
     per_part = max(1, tokens // PARTS)
     read(per_part)  # compiles, and fills the caches
@@ -70,9 +69,9 @@ def _read_rows(
             # Knuth's generator modulo 2^63; its upper 32 bits choose the row.
             state = (state * 6364136223846793005 + 1442695040888963407) & 0x7FFFFFFFFFFFFFFF
             row = (state >> 31) * int(rows[table]) >> 32
-            number = int(memory[int(starts[table]) + row * int(lengths[table])])
+            value = int(memory[int(starts[table]) + row * int(lengths[table])])
             if dependent:
-                state += number
-            total += number
+                state += value
+            total += value
         state += total
     return state

@@ -1,5 +1,5 @@
-"""Makes a large log for the `sessions` suite: beginnings of one SYNTHETIC run, recorded many times
-with different prompts, texts, dates and figures.
+"""Makes a large log for the `sessions` suite: the first rounds of one SYNTHETIC run, recorded many
+times with different prompts, texts, dates and figures.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from storage import RunStore
 from storage.database import connect
 from storage.tables import ROUND_TABLES
 
-SHAPES = (2, 4, 6, 8, 12, 16, 20, 24, 40, 500)  # rounds; few runs have 500
+ROUND_COUNTS = (2, 4, 6, 8, 12, 16, 20, 24, 40, 500)  # of the runs; few runs have 500 rounds
 RUNS_AT_ONCE = 20  # recorded before waiting for the log's writing thread
-PATIENCE_S = 600.0
+FLUSH_TIMEOUT_S = 600.0
 FIRST_DAY = (2026, 1, 1)
 LARGE_EVERY = 500
-LEFT_ALONE = 0.9  # of the runs; the last tenth is there to be deleted
+KEPT_SHARE = 0.9  # of the runs; the suite deletes only runs of the last tenth
 OWNERS = 20
 NOTED_EVERY = 50
 RARE = "xylophone"  # a word that one prompt in a thousand has
@@ -33,7 +33,8 @@ LLMS = ("synthetic-llm-a", "synthetic-llm-b")
 
 @dataclass(frozen=True, slots=True)
 class LogContents:
-    """What a log has. `usual`, `large`: ids of runs of about 20 rounds, and of the longest."""
+    """Numbers of a log's runs, tree nodes and rows of its round tables. `usual`, `large`: ids of
+    runs of 16 to 24 and of 500 rounds, without those that the suite may delete."""
 
     runs: int
     nodes: int
@@ -48,64 +49,67 @@ def make_log(
     """Writes a log of `runs` runs and at least `nodes` nodes to `path`. Texts are made of `words`;
     drafters have the names of the SSMs of `models`."""
     rng = random.Random(seed)
-    longest = synthetic_run(models, SHAPES[-1], seed)
-    patterns = {rounds: first_rounds(longest, rounds) for rounds in SHAPES}
-    sizes = {rounds: _nodes(events) for rounds, events in patterns.items()}
+    longest = synthetic_run(models, ROUND_COUNTS[-1], seed)
+    beginnings = {rounds: first_rounds(longest, rounds) for rounds in ROUND_COUNTS}
+    sizes = {rounds: _count_nodes(events) for rounds, events in beginnings.items()}
     plan = _plan(sizes, runs, nodes, rng)
     with RunStore(path) as store:
         for number, rounds in enumerate(plan):
-            for event in _renamed_run(number, patterns[rounds], words, rng):
+            for event in _varied_run(number, beginnings[rounds], words, rng):
                 store.record(event, f"visitor-{number % OWNERS}")
             if number % RUNS_AT_ONCE == 0 or number == runs - 1:
-                store.flush(PATIENCE_S)
+                store.flush(FLUSH_TIMEOUT_S)
         for number in range(0, runs, NOTED_EVERY):
             store.annotate(f"synthetic-{number}", f"SYNTHETIC note {number}")
-    stay = {f"synthetic-{i}": rounds for i, rounds in enumerate(plan[: int(LEFT_ALONE * runs)])}
+    kept = {f"synthetic-{i}": rounds for i, rounds in enumerate(plan[: int(KEPT_SHARE * runs)])}
     return LogContents(
         runs,
         sum(sizes[rounds] for rounds in plan),
-        _rows(path),
-        tuple(name for name, rounds in stay.items() if 16 <= rounds <= 24),
-        tuple(name for name, rounds in stay.items() if rounds == SHAPES[-1]),
+        _count_rows(path),
+        tuple(name for name, rounds in kept.items() if 16 <= rounds <= 24),
+        tuple(name for name, rounds in kept.items() if rounds == ROUND_COUNTS[-1]),
     )
 
 
-def _nodes(events: Sequence[Event]) -> int:
+def _count_nodes(events: Sequence[Event]) -> int:
     return sum(len(event.token_ids) for event in events if isinstance(event, Combined))
 
 
-def _rows(path: Path) -> int:
+def _count_rows(path: Path) -> int:
     with closing(connect(path, timeout=5.0)) as connection:
         counts = (f"SELECT count(*) FROM {table.name}" for table in ROUND_TABLES)
         return sum(int(connection.execute(count).fetchone()[0]) for count in counts)
 
 
 def _plan(sizes: dict[int, int], runs: int, nodes: int, rng: random.Random) -> list[int]:
-    """The number of rounds of each run: mostly few, with as many long runs as `nodes` needs."""
-    shapes = list(sizes)
-    if nodes > runs * sizes[shapes[-1]]:
+    """The number of rounds of each run: mostly few, with as many long runs as `nodes` needs.
+    `sizes`: nodes by number of rounds. Raises ValueError if `nodes` is too large for `runs`."""
+    counts = list(sizes)
+    last = len(counts) - 1
+    if nodes > runs * sizes[counts[last]]:
         raise ValueError(
-            f"{number_of(nodes, 'node')} do not fit into {runs} runs of {sizes[shapes[-1]]}"
+            f"{number_of(nodes, 'node')} do not fit into {runs} runs of at most "
+            f"{sizes[counts[last]]}"
         )
-    places = [min(len(shapes) - 1, int(rng.expovariate(0.9))) for _ in range(runs)]
-    places[::LARGE_EVERY] = [len(shapes) - 1] * len(places[::LARGE_EVERY])
-    total = sum(sizes[shapes[place]] for place in places)
+    indices = [min(last, int(rng.expovariate(0.9))) for _ in range(runs)]
+    indices[::LARGE_EVERY] = [last] * len(indices[::LARGE_EVERY])
+    total = sum(sizes[counts[index]] for index in indices)
     while total < nodes:
-        number = rng.randrange(runs)
-        place, larger = places[number], min(len(shapes) - 1, places[number] + 1)
-        total += sizes[shapes[larger]] - sizes[shapes[place]]
-        places[number] = larger
-    return [shapes[place] for place in places]
+        run = rng.randrange(runs)
+        index, larger = indices[run], min(last, indices[run] + 1)
+        total += sizes[counts[larger]] - sizes[counts[index]]
+        indices[run] = larger
+    return [counts[index] for index in indices]
 
 
-def _renamed_run(
-    number: int, pattern: Sequence[Event], words: Sequence[str], rng: random.Random
+def _varied_run(
+    number: int, events: Sequence[Event], words: Sequence[str], rng: random.Random
 ) -> Iterator[Event]:
-    """A run's events with another id, prompt, text, date and figures.
+    """`events` of a run, with another id, prompt, text, date and figures.
 
     Every seventh, tenth, 25th or thousandth run is of a kind that the suite's queries filter by.
     """
-    for event in pattern:
+    for event in events:
         event = replace(event, run_id=f"synthetic-{number}")
         if isinstance(event, RunStarted):
             event = _synthetic_start(number, event, words, rng)

@@ -2,8 +2,8 @@
 process of its own, since a process has one group of ranks. RANKS is `-` for one process.
 
 Writes `{}` once the LLM is loaded. Then reads numbers of tokens from standard input, a line each,
-and writes for each a JSON line: the mean seconds of a pass, and its mean milliseconds of exchanges,
-of the rank that spent longest on them.
+and writes for each a JSON line: `value`, the mean seconds of a pass over so many tokens, and
+`exchanged_ms`, the mean over passes of the longest time any rank spent exchanging.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def main(llm: str, dtype: str, ranks: str, threads: str) -> None:
 
 
 def timed_pass(model: LanguageModel, row: int, tokens: int) -> tuple[float, float]:
-    """Seconds of a pass over `tokens` tokens, and its milliseconds of exchanges, of the rank that
-    spent longest on them. Commits nothing."""
+    """Seconds of a pass over `tokens` tokens, and the longest time in ms that any rank spent
+    exchanging in it. Commits nothing."""
     start = time.perf_counter()
     model.forward([chain(row, range(1, tokens + 1))])
     seconds = time.perf_counter() - start

@@ -130,8 +130,8 @@ def table_family(
 
     def model(info: ModelInfo, rows: torch.Tensor) -> Any:
         name = f"synthetic-{info.name}"
-        own = dataclasses.replace(info, name=name, vocab_size=size, context_length=CONTEXT)
-        return TableModel(own, lambda context: rows[(context[-1] + len(context)) % TABLE_ROWS])
+        info = dataclasses.replace(info, name=name, vocab_size=size, context_length=CONTEXT)
+        return TableModel(info, lambda context: rows[(context[-1] + len(context)) % TABLE_ROWS])
 
     ssms = {
         name: model(each.info, table + AGREEMENT * noise()) for name, each in models.ssms.items()
@@ -140,8 +140,8 @@ def table_family(
 
 
 def synthetic_run(models: LoadedModels, rounds: int, seed: int = 0) -> list[Event]:
-    """A run of `rounds` rounds of the engine over tables in place of `models`, with a warning that
-    says so: greedy, preset `specinfer`. Its times are those of tables, not of models."""
+    """A run of `rounds` rounds of the engine over tables in place of `models`, with WARNING in its
+    RunStarted: greedy, preset `specinfer`. Its times are those of tables, not of models."""
     speculation = SpeculationConfig(record_top_k=TOP_K, max_tree_nodes=MAX_NODES)
     sampling = SamplingParams(CONTEXT, seed=seed, ignore_eos=True)
     request = Request(f"SYNTHETIC {seed}", sampling, speculation)
@@ -155,7 +155,7 @@ def synthetic_run(models: LoadedModels, rounds: int, seed: int = 0) -> list[Even
 
 
 def first_rounds(run: Sequence[Event], rounds: int) -> list[Event]:
-    """A run's first rounds as a run that ended there."""
+    """The first `rounds` rounds of a run as a run that ended there; a round has four events."""
     events, fold = list(run[: 1 + 4 * rounds]), StatsFold()
     for event in events:
         fold.observe(event)

@@ -3,8 +3,8 @@ search of combinations and allocation), planned with this machine's access times
 
 A look-up in the product of two tables costs one random access instead of two; the price is size,
 rows a x rows b. The paper spreads tables over memory channels and compares plans by rounds of
-accesses. A CPU has caches instead, and has several reads under way at a time: here plans are
-compared by measured nanoseconds, of a read by itself and of one more beside it, by size of table.
+accesses. A CPU has caches instead, and makes several reads at the same time: here plans are
+compared by nanoseconds, measured by table size for one read and for one more at the same time.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class FeatureTable:
 
 @dataclass(frozen=True, slots=True)
 class AccessTimes:
-    """Nanoseconds of reading a random row, by bytes of its table, measured at some sizes each:
-    `alone`, and `beside` another read, which is what one more adds."""
+    """Nanoseconds of reading a random row, by bytes of its table, measured at some sizes: `alone`,
+    and `beside`: what one more read at the same time adds."""
 
     alone: Mapping[int, float]
     beside: Mapping[int, float]
 
     def token_ns(self, tables: Sequence[FeatureTable]) -> float:
-        """Nanoseconds to read a row of each table, side by side: that of the largest table alone,
-        the others beside it."""
+        """Nanoseconds to read a row of each table at the same time: the largest table's time is
+        `alone`, that of the others `beside`."""
         if not tables:
             return 0.0
         *others, largest = sorted(table.bytes for table in tables)
@@ -78,8 +78,8 @@ def plan_tables(tables: Sequence[FeatureTable], times: AccessTimes, most_bytes: 
     tables.
 
     The paper's rules: only the n smallest tables are joined, for each even n; only in pairs; the
-    smallest of them with the largest. Plans of more than `most_bytes` are left out, but for the
-    separate tables, which there must be anyway.
+    smallest of them with the largest. Plans of more than `most_bytes` are left out, except separate
+    tables, which are always possible.
 
     A heuristic. Against all pairings of 2 to 8 tables of random sizes: where rows are equally long
     it found the least time on all of 1,800 instances; with rows of 4 to 64 bytes it missed it on 4

@@ -72,5 +72,6 @@ def _seconds_of_passes(drafted: Any) -> float:
     return float(sum(end - start for start, end in drafted.passes))
 
 
-# Passes over feeds, and compiled drafts, of which only the passes count.
+# The timed methods: a pass over feeds, all of which counts, and a compiled draft, of which only its
+# passes count.
 METHODS = MappingProxyType({"forward": None, "drafts": _seconds_of_passes})

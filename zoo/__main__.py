@@ -1,6 +1,5 @@
 """The command line of the zoo: `python -m zoo prepare|answers|train|distil|boost|tables|
 chat-family|evaluate|samples`.
-Arguments in, lines and an exit status out.
 
 Exit status 0: success. 2: a one-line message with the field, its value and what is allowed. 130:
 interrupted; the same command resumes from what is stored under --out.
@@ -110,7 +109,7 @@ def _train(arguments: argparse.Namespace) -> None:
 
 def _evaluate(arguments: argparse.Namespace) -> None:
     if arguments.llm is not None:
-        return _judge(arguments)
+        return _evaluate_speedups(arguments)
     if arguments.ssm:
         raise ConfigError.of("llm", None, "the LLM of these SSMs, by folder or id")
     if arguments.out is None:
@@ -130,7 +129,7 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     print("\n".join(table(scores)))
 
 
-def _judge(arguments: argparse.Namespace) -> None:
+def _evaluate_speedups(arguments: argparse.Namespace) -> None:
     prompts = prompts_of(arguments.prompts, arguments.count)
     workload = Workload(prompts, arguments.tokens, arguments.temperature, arguments.repeats)
     if not arguments.ssm:
@@ -237,8 +236,8 @@ def _teaching_of(arguments: argparse.Namespace) -> tuple[list[Student], Teaching
 def _result_cache(
     arguments: argparse.Namespace, work: str, engine: Engine, run_identity: Mapping[str, Any]
 ) -> ResultCache:
-    """The results that the same work with the same models and settings stored before it was
-    interrupted; without --out none are stored."""
+    """The cache of results of this work with these models and settings, which an interrupted
+    command left under --out; NO_CACHE without --out."""
     if arguments.out is None:
         return NO_CACHE
     ssms = [name for each in arguments.ssm for name in ssms_named(each)]

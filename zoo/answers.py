@@ -24,7 +24,7 @@ __all__ = ["CHAT_PROMPTS", "write_answers"]
 
 CHAT_PROMPTS = Path(__file__).resolve().parent.parent / "bench" / "prompts-chat.jsonl"
 
-# For successive prompts in turn: drafters are used for greedy and for sampled texts.
+# Of successive prompts, in turn: drafters are used for greedy and for sampled texts.
 TEMPERATURES = (0.0, 0.8, 0.0, 1.0)
 PROMPTS_OF_A_FILE = 64
 # Rows of one LLM pass; the next files' requests keep them all busy while a file is finished.

@@ -25,10 +25,10 @@ def parser_of(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     parser = Parser(prog="python -m zoo", description="How the bundled models are made.")
     subparsers = parser.add_subparsers(required=True, metavar="|".join(commands))
     for name, run in commands.items():
-        help_text, add = _COMMANDS[name]
-        one = subparsers.add_parser(name, help=help_text)
-        add(one)
-        one.set_defaults(run=run)
+        help_text, add_arguments = _COMMANDS[name]
+        subparser = subparsers.add_parser(name, help=help_text)
+        add_arguments(subparser)
+        subparser.set_defaults(run=run)
     return parser
 
 

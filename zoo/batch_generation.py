@@ -27,7 +27,8 @@ __all__ = ["TOP", "BatchGenerator", "Generated", "BatchLimits"]
 
 TOP = 32
 """How many probabilities of each distribution are kept, and how many tokens are sampled from."""
-# Most texts of a batch; half of the free memory stays free. Larger batches gain nothing.
+# The most texts of a batch; its KV cache takes at most half of the free memory. Larger batches are
+# no faster.
 LARGEST_BATCH, LARGEST_BATCH_ON_CPU = 3072, 64
 PREFILL_TEXTS = 512  # of one pass over prompts, which is hundreds of tokens wide
 # The number of slots is rounded up to a multiple: attention kernels need aligned masks, and memory
@@ -117,9 +118,9 @@ class BatchGenerator:
         ids, starts = self._left_padded(prompts, columns, width)
         kv, slots = self._cache(len(prompts), columns)
         self._forward.reach(slots)
-        at = torch.arange(slots, device=self.device)
-        real = at >= starts[:, None]
-        logits = self._prefill(ids[:, :width], starts, kv, real)
+        slot = torch.arange(slots, device=self.device)
+        is_text = slot >= starts[:, None]
+        logits = self._prefill(ids[:, :width], starts, kv, is_text)
         new = (len(prompts), stop.max_new_tokens, TOP)
         top_ids = torch.zeros(new, dtype=torch.int32, device=self.device)
         top_probs = torch.zeros(new, dtype=torch.float16, device=self.device)
@@ -138,7 +139,7 @@ class BatchGenerator:
             ends = ends.where(~new_ends, column + 1)
             if column + 1 < columns:
                 extent = _round_up(column + 1)
-                visible = (real & (at <= column))[:, None, :extent]
+                visible = (is_text & (slot <= column))[:, None, :extent]
                 position = (column - starts)[:, None]
                 logits = self._pass(ids[:, column : column + 1], position, kv, column, visible)
         count = columns - width
@@ -161,16 +162,16 @@ class BatchGenerator:
         size = (len(shapes), 2, texts, shapes[0].heads, slots, shapes[0].key_size)
         return torch.zeros(size, dtype=self._dtype, device=self.device), slots
 
-    def _prefill(self, ids: Tensor, starts: Tensor, kv: Tensor, real: Tensor) -> Tensor:
-        """Logits (texts, V) after the prompts."""
+    def _prefill(self, ids: Tensor, starts: Tensor, kv: Tensor, is_text: Tensor) -> Tensor:
+        """Logits (texts, V) after the prompts. `is_text` (texts, slots): false for padding."""
         width = ids.shape[1]
-        at = torch.arange(width, device=self.device)
+        column = torch.arange(width, device=self.device)
         slots = torch.arange(_round_up(width), device=self.device)
         logits = []
         for first in range(0, len(ids), PREFILL_TEXTS):
             part = slice(first, first + PREFILL_TEXTS)
-            visible = (slots <= at[:, None]) & real[part, None, : len(slots)]
-            positions = (at - starts[part, None]).clamp(min=0)
+            visible = (slots <= column[:, None]) & is_text[part, None, : len(slots)]
+            positions = (column - starts[part, None]).clamp(min=0)
             logits.append(self._pass(ids[part], positions, kv[:, :, part], 0, visible))
         return torch.cat(logits)
 
@@ -188,7 +189,8 @@ class BatchGenerator:
             return layer_kv[0, :, :, :extent], layer_kv[1, :, :, :extent]
 
         hidden = torch.zeros(visible.shape, dtype=self._dtype, device=self.device)
-        # Not -inf: a padded query that sees nothing would become NaN, and with it what is stored.
+        # Not -inf: a padded query that sees no slot would become NaN, and so would its stored keys
+        # and values.
         mask = hidden.masked_fill_(~visible, torch.finfo(self._dtype).min)[:, None]
         logits = self._forward.over(ids, positions, (mask, mask), write, last_only=True)
         return logits[:, 0].float()

@@ -42,8 +42,8 @@ KINDS = MappingProxyType({"positions": "boosted", "prompts": "boosted-by-prompts
 @dataclass(frozen=True, slots=True)
 class Boosted:
     """The result for one SSM of the pool. `before` and `after` its tuning: the `coverage` by the
-    whole pool, mean over held-out domains; SSMs not tuned yet count as they were. `dropped` of
-    `texts`: those that SSMs before it continued like the LLM. `kept`: whether the tuned SSM is
+    complete pool, mean over held-out domains; SSMs not tuned yet have their old weights. `dropped`
+    of `texts`: those that SSMs before it continued like the LLM. `kept`: whether the tuned SSM is
     used; tuning ends at the first that is not.
     """
 
@@ -63,7 +63,7 @@ def boost(
     say: Callable[[str], None],
 ) -> list[Boosted]:
     """Tunes the SSMs in order, each from its folder, until one lowers the pool's held-out coverage:
-    that one and all after it keep their old weights. The whole pool is saved."""
+    that one and all after it keep their old weights. All SSMs of the pool are saved."""
     checks.choice("by", way, WAYS)
     models = {recipe.name: _Member.of(folder, teaching) for recipe, folder in pool}
     members: list[_Member] = []
@@ -95,19 +95,19 @@ def boost(
         models[recipe.name] = member
         members.append(member)
     for recipe, folder in pool[len(members) :]:
-        as_it_was = partial(shutil.copytree, folder, dirs_exist_ok=True)
-        replace_folder(teaching.run.store.folder / KINDS[way] / recipe.name, as_it_was)
+        copy_folder = partial(shutil.copytree, folder, dirs_exist_ok=True)
+        replace_folder(teaching.run.store.folder / KINDS[way] / recipe.name, copy_folder)
     return results
 
 
 def line(one: Boosted) -> str:
     """How one SSM's tuning changed the pool's coverage, as a line."""
     best = max(value for name, value in one.after.items() if name != "union")
-    left = "" if one.kept else "; it and those behind it stay as they were"
+    end = "" if one.kept else "; it and those behind it stay as they were"
     note = f", {one.dropped} of {one.texts} texts dropped before" if one.texts else ""
     return (
         f"{one.name}: union {one.before['union']:.1%} -> {one.after['union']:.1%}, the best single "
-        f"SSM with as many proposals {best:.1%}{note}{left}"
+        f"SSM with as many proposals {best:.1%}{note}{end}"
     )
 
 
@@ -141,20 +141,20 @@ def _mean_coverage(teaching: Teaching, members: Mapping[str, _Member]) -> dict[s
 
 @dataclass
 class _Drops:
-    """Selects the texts that none of the `earlier` SSMs continues like the LLM; counts the
-    others."""
+    """Selects the texts that none of the `earlier` SSMs continues like the LLM. `seen`: the number
+    of texts, `dropped`: of those not selected."""
 
     earlier: Sequence[_Member]
     seen: int = 0
     dropped: int = 0
 
     def __call__(self, batch: np.ndarray, prefix: int) -> np.ndarray:
-        whole = torch.from_numpy(batch.astype(np.int64))
+        texts = torch.from_numpy(batch.astype(np.int64))
         is_match = torch.zeros(len(batch), dtype=torch.bool)
         name = f"{prefix}-{hashlib.sha256(batch.tobytes()).hexdigest()[:16]}"
         for one in self.earlier:
             is_continued = one.continued.get_or_compute(
-                name, partial(self._is_continued, one.model, whole, prefix)
+                name, partial(self._is_continued, one.model, texts, prefix)
             )
             is_match |= torch.tensor(is_continued)
         self.seen += len(batch)
@@ -163,8 +163,8 @@ class _Drops:
         return others
 
     @torch.inference_mode()
-    def _is_continued(self, model: nn.Module, whole: torch.Tensor, prefix: int) -> list[bool]:
+    def _is_continued(self, model: nn.Module, texts: torch.Tensor, prefix: int) -> list[bool]:
         device = next(model.parameters()).device
-        best = log_probabilities(model, whole[:, :-1].to(device)).argmax(-1).cpu()
-        matches: list[bool] = (best[:, prefix - 1 :] == whole[:, prefix:]).all(-1).tolist()
+        best = log_probabilities(model, texts[:, :-1].to(device)).argmax(-1).cpu()
+        matches: list[bool] = (best[:, prefix - 1 :] == texts[:, prefix:]).all(-1).tolist()
         return matches

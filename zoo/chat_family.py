@@ -2,8 +2,8 @@
 
 The LLM writes conversations for a part of the time; then students of one shape with one shared
 embedding learn its distributions together, each with the most weight on its own kinds of question.
-All of them are measured and written several times on the way. A run that was interrupted can go on:
-it repeats only the batch of answers, or the training steps since the last checkpoint.
+All of them are measured and written several times during the training. An interrupted run can be
+resumed: it repeats only the batch of answers, or the training steps since the last checkpoint.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ FAMILY: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "ssm-text": ("text",),
     }
 )
-"""The students, each with its own kinds of question; a student without any weighs all alike."""
+"""The students, each with its own kinds of question; without any, all kinds have equal weight."""
 # Weights of kinds that are not a student's own; the LLM's own questions are of any kind.
 OTHER_KIND, ANY_KIND = 0.25, 0.4
 
@@ -93,7 +93,7 @@ class FamilyPlan:
         checks.integer("layers", self.shape.layers, 1, 64)
 
     def identity(self, models: LoadedModels) -> dict[str, Any]:
-        """What a run must share to go on with another one's checkpoint."""
+        """What a run must share with another one to resume from its checkpoint."""
         info, plain = models.llm.info, ("minutes", "generation_minutes", "seed")
         return {
             **{name: getattr(self, name) for name in plain},
@@ -106,9 +106,10 @@ class FamilyPlan:
 
 @dataclass(frozen=True, slots=True)
 class StudentAccuracy:
-    """On the LLM's greedy answers. `agreement`: how often its most probable token is the LLM's.
-    `in_three`: how often the LLM's is among its first three. `acceptance_length`: tokens per LLM
-    pass with greedy drafts of CHAIN tokens, the LLM's own token included."""
+    """A student's accuracy on the LLM's greedy answers. `agreement`: how often its most probable
+    token is the LLM's. `in_three`: how often the LLM's is among its first three.
+    `acceptance_length`: tokens per LLM pass with greedy drafts of CHAIN tokens, the LLM's own token
+    included."""
 
     agreement: float
     in_three: float
@@ -141,10 +142,10 @@ def make_family(models: LoadedModels, plan: FamilyPlan, out: Path) -> dict[str, 
     prompts = [questions.prompt(text) for text in plan.development]
     greedy = generator.generate(prompts, [0.0] * len(prompts), BatchLimits(DEVELOPMENT_TOKENS))
     tokens = own_answers(generator, questions, plan.lengths, deadline, progress.note, checkpoint)
-    wide = generator.weights.embedding
-    students = new_students(plan.shape, len(FAMILY), wide, plan.seed)
+    embedding = generator.weights.embedding
+    students = new_students(plan.shape, len(FAMILY), embedding, plan.seed)
     weights = kind_weights(questions.kinds)
-    trainer = SharedTrainer(students, tokens, weights, plan.batch, wide.dtype, plan.seed)
+    trainer = SharedTrainer(students, tokens, weights, plan.batch, embedding.dtype, plan.seed)
     figures: dict[str, Any] = {}
     spent = 0.0
     if (stored := checkpoint.load(TRAINING)) is not None:
@@ -158,7 +159,7 @@ def make_family(models: LoadedModels, plan: FamilyPlan, out: Path) -> dict[str, 
         before, spent = spent, plan.clock() - begin
         if progress.is_due(spent):
             progress.show(spent, trainer.num_steps, trainer.num_tokens, losses.mean().item())
-        # The last mark is the end of the budget.
+        # EVALUATIONS times at equal intervals, the last time at the end of the budget.
         if int(spent / budget * EVALUATIONS) > int(before / budget * EVALUATIONS):
             measured = accuracy(trainer.weights, greedy)
             figures = _figures(models, tokens, trainer) | measured
@@ -174,7 +175,7 @@ def make_family(models: LoadedModels, plan: FamilyPlan, out: Path) -> dict[str, 
 
 
 def _check_folder(folder: Path) -> None:
-    """Raises ConfigError for a folder with models of other names: it would be replaced whole."""
+    """Raises ConfigError for a folder with models of other names, which would be deleted."""
     others = {path.parent.name for path in folder.glob("*/config.json")} - set(FAMILY)
     if others:
         allowed = f"a folder without other models: {folder} has {', '.join(sorted(others))}"
@@ -206,8 +207,8 @@ def accuracy(students: LeanWeights, texts: Generated) -> dict[str, Any]:
 
 
 def _rounds(hits: Sequence[bool]) -> int:
-    """LLM passes over a text, where drafts of CHAIN tokens end at the first token that is no hit;
-    the LLM's own token follows."""
+    """The number of LLM passes over a text: each adds the hits of a draft of CHAIN tokens up to the
+    first miss, and one token of the LLM."""
     rounds = position = 0
     while position < len(hits):
         position += 1 + len(list(takewhile(bool, hits[position : position + CHAIN])))

@@ -1,6 +1,7 @@
 """Questions for a chat LLM, of several kinds, from which its drafters are distilled.
 
-Templates times topics (`chat_prompts.json`), and templates around passages of the corpora.
+Templates with each of their topics (`chat_prompts.json`), and templates with passages of the
+corpora.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def _sample(documents: Sequence[str], rng: random.Random) -> Sequence[str]:
 
 
 def _passage(document: str, rng: random.Random) -> str:
-    """Whole lines or sentences of it, some hundred characters in all."""
+    """Consecutive lines or sentences of a document, at most _PASSAGE_CHARACTERS characters."""
     separator = "\n" if "\n" in document else ". "
     parts = document.split(separator)
     first = rng.randrange(max(1, len(parts) - 3))

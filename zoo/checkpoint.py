@@ -1,5 +1,5 @@
-"""The saved state of one training run: written whole or not at all, read back only by the run it
-belongs to.
+"""The saved state of one training run: replaced atomically, and loaded only by a run with the same
+identity.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Documents of each domain, read from folders of plain text and from the standard library of this
 interpreter.
 
-Text comes out normalised; duplicates and documents that quote a benchmark prompt are left out and
+Texts are normalised; duplicates and documents that quote a benchmark prompt are left out and
 counted.
 """
 
@@ -50,8 +50,8 @@ _FOREIGN_FOLDERS = frozenset({"site-packages", "dist-packages"})
 
 @dataclass(frozen=True, slots=True)
 class CorpusFile:
-    """One file of a domain (or the standard library as one): `domain/file`, size, content hash,
-    document counts.
+    """One file of a domain, or the standard library as one file. `name`: `domain/file`. Counts of
+    documents that were collected, that quote a prompt, and that are duplicates.
     """
 
     name: str
@@ -79,8 +79,8 @@ def standard_library() -> Path:
 def read_corpora(
     folder: Path, library: Path, refused_lines: Sequence[str], seed: int
 ) -> list[Domain]:
-    """Every domain under `folder` (a folder of `.txt` files each); `code`, where it is none of
-    them, from `library`.
+    """Every domain under `folder` (a folder of `.txt` files each); if `code` is not among them, it
+    is read from `library`.
 
     Documents are shuffled by `seed`, so that a domain's last tokens are a sample of all its files.
     """
@@ -149,7 +149,7 @@ def _text_source(path: Path, domain: str, accepted: _DocumentFilter) -> CorpusFi
         raise ConfigError.of("corpora", str(path), "a readable text file in UTF-8") from error
     tidy: Callable[[str], str] = join_wrapped_lines if domain == "stories" else str.strip
     source = CorpusFile(f"{domain}/{path.name}", len(data), hashlib.sha256(data).hexdigest())
-    return accepted.all(source, (tidy(document) for document in _SEPARATOR.split(text)))
+    return accepted.collect(source, (tidy(document) for document in _SEPARATOR.split(text)))
 
 
 def _python_domain(
@@ -167,7 +167,7 @@ def _python_domain(
         size += len(source_text.encode())
         documents += read(source_text)
     source = CorpusFile(f"{name}/standard library", size, digest.hexdigest())
-    counts = accepted.all(source, documents)
+    counts = accepted.collect(source, documents)
     return Domain(name, tuple(accepted.documents), (counts,))
 
 
@@ -205,7 +205,7 @@ class _DocumentFilter:
         self._refused_lines = refused_lines
         self._seen: set[str] = set()
 
-    def all(self, source: CorpusFile, documents: Iterable[str]) -> CorpusFile:
+    def collect(self, source: CorpusFile, documents: Iterable[str]) -> CorpusFile:
         """Collects the allowed `documents`; returns `source` with its counts."""
         num_kept, num_refused, num_duplicates = 0, 0, 0
         for document in filter(str.strip, documents):

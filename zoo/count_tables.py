@@ -1,4 +1,4 @@
-"""`python -m zoo tables`: counts for the drafter `table`, which come with an LLM.
+"""`python -m zoo tables`: counts for the drafter `table`, to be shipped with an LLM.
 
 At each position of the texts, the LLM's distribution of the next token is counted instead of the
 token itself: in a simulation on 128,000 tokens that gave 1.97 instead of 1.87 tokens per pass
@@ -32,11 +32,11 @@ def write_counts(teaching: Teaching, out: Path, num_rows: int) -> str:
     distributions are not cached."""
     checks.integer("rows", num_rows, 1, WORKING_ROWS)
     texts = teaching.rows()
-    memory = teaching.memory(texts)
-    if memory is None:
+    distributions = teaching.memory(texts)
+    if distributions is None:
         raise ConfigError.of("remembered", 0, "1 or more tokens of each position, 8 say")
     length = teaching.of_one_length().preset.schedule.context
-    rows, num_tokens = count_texts(texts, memory, length)
+    rows, num_tokens = count_texts(texts, distributions, length)
     heaviest = rows[np.argsort(-own_weights(rows), kind="stable")[:num_rows]]
     path = out / FILE
     replace_file(path, lambda file: file.write(rows_as_bytes(heaviest)))
@@ -58,7 +58,7 @@ def count_texts(
 
 
 def _windows(texts: Mapping[str, np.ndarray], length: int) -> Iterator[np.ndarray]:
-    """The windows into which `TeacherCache` cuts the texts."""
+    """The windows into which `TeacherCache` divides the texts."""
     for row in texts.values():
         for start in range(0, (len(row) - 1) // length * length, length):
             yield np.asarray(row[start : start + length], np.int64)

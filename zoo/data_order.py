@@ -19,8 +19,8 @@ __all__ = ["DataOrder"]
 
 
 class DataOrder:
-    """Draws batches of windows; `state()` is enough to resume with the next batch. `shifts`: every
-    epoch cuts its windows at other places; else every epoch has the same windows."""
+    """Draws batches of windows; `state()` is enough to resume with the next batch. `shifts`: the
+    windows of every epoch begin at other positions; else every epoch has the same windows."""
 
     def __init__(
         self, tokens: Mapping[str, np.ndarray], mixture: Mixture, seed: int, *, shifts: bool = True
@@ -69,8 +69,8 @@ class DataOrder:
             )
         num_drawn = self._num_drawn.get(key, 0)
         self._num_drawn[key] = num_drawn + 1
-        epoch, place = divmod(num_drawn, num_windows)
-        start = self._epoch_starts(index, length, epoch, num_windows)[place]
+        epoch, number = divmod(num_drawn, num_windows)
+        start = self._epoch_starts(index, length, epoch, num_windows)[number]
         return row[start : start + length + 1].astype(np.int64)
 
     def _epoch_starts(self, index: int, length: int, epoch: int, num_windows: int) -> np.ndarray:

@@ -1,8 +1,8 @@
 """`python -m zoo distil`: SSMs (small speculative models) tuned to their LLM.
 
 The loss is the divergence from the LLM's distribution, on corpus text and on texts that the LLM
-wrote. Each SSM trains for its share of the minutes, with checkpoints, and reports from time to time
-how well it predicts held-out text. For pools of SSMs see `zoo.boost`.
+wrote. Each SSM trains for its share of the minutes, with checkpoints; how well it predicts held-out
+text is measured several times. For pools of SSMs see `zoo.boost`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Teaching:
         checks.integer("remembered", self.remembered, 0, self.run.store.manifest.vocab_size - 1)
         checks.integer("corpus_tokens", self.corpus_tokens, 1, 2**40)
         check_vocabulary(self.llm, self.run.store, "llm")
-        # Frozen: what follows from the fields is set once, here.
+        # The class is frozen: fields that follow from others are set here.
         teacher = self.open_model(self.llm, "llm").to(self.run.device).eval()
         object.__setattr__(self, "teacher", teacher)
         object.__setattr__(self, "teacher_id", weights_id(self.llm))
@@ -248,18 +248,18 @@ def distil(tuning: Tuning, teaching: Teaching) -> Distilled:
     trainer = Trainer.of(recipe, run.preset.schedule, model, order, loss_function)
     curve = curve_of(run, tuning.kind, recipe)
 
-    def note(trainer: Trainer, _: TrainingRun) -> str:
+    def evaluate(trainer: Trainer, _: TrainingRun) -> str:
         accuracies = accuracy_by_domain(teaching.teacher, trainer.model, held_out)
-        now = run.folder(tuning.kind, recipe) / recipe.name
-        save(trainer.model, run.store, now)
-        passes = teaching.engine_tokens_per_pass(now)
-        both = {d: asdict(one) | {"measured": passes[d]} for d, one in accuracies.items()}
-        curve.add(trainer.num_steps, both)
+        saved = run.folder(tuning.kind, recipe) / recipe.name
+        save(trainer.model, run.store, saved)
+        passes = teaching.engine_tokens_per_pass(saved)
+        figures = {d: asdict(one) | {"measured": passes[d]} for d, one in accuracies.items()}
+        curve.add(trainer.num_steps, figures)
         return "agreement, tokens a pass: " + ", ".join(
             f"{d} {one.agreement:.1%} {passes[d]:.2f}" for d, one in accuracies.items()
         )
 
-    trained = learn(trainer, run, identity, tuning.kind, note)
+    trained = learn(trainer, run, identity, tuning.kind, evaluate)
     weights = weights_id(folder)[:16]
     after = cached_accuracy(f"after-{weights}", teaching.open_model(folder).to(run.device))
     measured = cache.get_or_compute(

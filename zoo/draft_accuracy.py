@@ -57,12 +57,12 @@ def coverage(
     for batch in texts:
         inputs = _inputs(batch, teacher)
         best = _log_probabilities(teacher, inputs)[:, prefix - 1 :].argmax(-1, keepdim=True)
-        together = torch.zeros_like(best, dtype=torch.bool)
+        in_union = torch.zeros_like(best, dtype=torch.bool)
         for name, drafter in drafters.items():
-            first = _log_probabilities(drafter, inputs)[:, prefix - 1 :].topk(count, -1).indices
-            hits[name] += (first == best).any(-1).float().mean().item() / len(texts)
-            together |= first[..., :1] == best
-        hits["union"] += together.float().mean().item() / len(texts)
+            proposed = _log_probabilities(drafter, inputs)[:, prefix - 1 :].topk(count, -1).indices
+            hits[name] += (proposed == best).any(-1).float().mean().item() / len(texts)
+            in_union |= proposed[..., :1] == best
+        hits["union"] += in_union.float().mean().item() / len(texts)
     return hits
 
 
@@ -85,8 +85,8 @@ def _agreement_and_overlap(
 
 @torch.inference_mode()
 def _log_probabilities(model: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
-    """`log_probabilities` (n, length, V), of _AT_ONCE texts at a time: they are the largest tensors
-    here. Restores the model's mode (training or evaluation)."""
+    """`log_probabilities` (n, length, V), in passes over _AT_ONCE texts, to use less memory.
+    Restores the model's mode (training or evaluation)."""
     was_training = model.training
     model.train(False)
     starts = range(0, len(inputs), _AT_ONCE)

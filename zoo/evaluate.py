@@ -63,7 +63,7 @@ def evaluate_folder(
         {
             "weights": weights_id(folder),
             "held out": {name: _hash_of(ids) for name, ids in store.held_out.items()},
-            # A cached result is the sum over so many windows.
+            # A cached result is a sum over _WINDOWS_AT_ONCE windows of `context` tokens.
             "windows": [context, _WINDOWS_AT_ONCE],
             "on": [device.type, torch.__version__],
         },
@@ -134,12 +134,12 @@ def _nats_of(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> f
 def _windows(tokens: torch.Tensor, context: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """(inputs, targets) of shape (batch, context); the last, shorter window as (1, rest)."""
     inputs, targets = tokens[:-1], tokens[1:]
-    whole = len(inputs) // context * context
-    for start in range(0, whole, _WINDOWS_AT_ONCE * context):
-        end = min(start + _WINDOWS_AT_ONCE * context, whole)
+    end_of_full = len(inputs) // context * context
+    for start in range(0, end_of_full, _WINDOWS_AT_ONCE * context):
+        end = min(start + _WINDOWS_AT_ONCE * context, end_of_full)
         yield inputs[start:end].view(-1, context), targets[start:end].view(-1, context)
-    if whole < len(inputs):
-        yield inputs[whole:].view(1, -1), targets[whole:].view(1, -1)
+    if end_of_full < len(inputs):
+        yield inputs[end_of_full:].view(1, -1), targets[end_of_full:].view(1, -1)
 
 
 # -- folders --
@@ -160,12 +160,13 @@ def check_vocabulary(folder: Path, store: TokenStore, field: str = "models") -> 
     pair = open_tokenizer(folder, field), open_tokenizer(store.tokenizer_folder)
     differs = first_differing_id(*pair)
     if differs is not None:
-        there, here = (one.convert_ids_to_tokens(differs) for one in pair)
+        in_folder, in_corpora = (one.convert_ids_to_tokens(differs) for one in pair)
         raise VocabMismatchError.of(
             field,
             str(folder),
             "a model with the tokenizer that the corpora were "
-            f"prepared with; token id {differs} is {there!r} there and {here!r} in the corpora",
+            f"prepared with; token id {differs} is {in_folder!r} there and {in_corpora!r} in the "
+            "corpora",
         )
 
 

@@ -1,5 +1,5 @@
-"""What an interrupted `zoo chat-family` has so far: a file for each batch of answers, and one for
-the training."""
+"""The checkpoint of `zoo chat-family`: a file for each batch of answers, and one for the
+training."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ class FamilyCheckpoint:
         self._folder, self._device = out / f"chat-family-{name}", device
 
     def save(self, name: str, state: Mapping[str, Any]) -> None:
-        """Stores tensors and plain values; the file is whole when this returns."""
+        """Stores tensors and plain values; the file is complete when this returns."""
         replace_file(self._folder / f"{name}.pt", lambda file: torch.save(dict(state), file))
 
     def load(self, name: str) -> dict[str, Any] | None:
-        """What was stored under this name, or None. ConfigError for a damaged file."""
+        """The state that was stored under this name, or None. Raises ConfigError for a damaged
+        file."""
         path = self._folder / f"{name}.pt"
         if not path.is_file():
             return None

@@ -1,5 +1,5 @@
-"""Atomic writes by rename: after a kill a file or folder is whole or absent. Only single files are
-fsynced, so only these survive a power failure."""
+"""Atomic writes by rename: after a kill a file has the old or the new content, and a folder is
+complete or absent. Only single files are fsynced, so only these survive a power failure."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ def is_whole(path: Path) -> bool:
 def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Replaces `path` by what `write` writes; the old file stays until the rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}{PARTIAL}")
-    with beside.open("wb") as file:
+    partial = path.with_name(f"{path.name}{PARTIAL}")
+    with partial.open("wb") as file:
         write(file)
         file.flush()
         os.fsync(file.fileno())  # else the rename may reach the disk before the content
-    beside.replace(path)
+    partial.replace(path)
 
 
 def replace_folder(path: Path, fill: Callable[[Path], object]) -> None:
-    """Puts the folder that `fill` fills at `path`.
+    """Replaces the folder at `path` by a new one that `fill` fills.
 
-    A kill between the two last steps leaves no folder, never half a one.
+    A kill between the two last steps leaves no folder, never an incomplete one.
     """
-    beside = path.with_name(f"{path.name}{PARTIAL}")
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
-    fill(beside)
+    partial = path.with_name(f"{path.name}{PARTIAL}")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    fill(partial)
     remove_folder(path)
-    beside.replace(path)
+    partial.replace(path)
 
 
 def remove_folder(path: Path) -> None:
-    """Removes the folder, if there is one. It is renamed first: a kill while its files are removed
-    must not leave a folder that looks whole."""
+    """Removes the folder, if there is one. It is renamed first, so that a kill while its files are
+    removed leaves no incomplete folder under its name."""
     deleting = path.with_name(f"{path.name}{DELETING}")
     shutil.rmtree(deleting, ignore_errors=True)
     if path.is_dir():

@@ -105,20 +105,19 @@ def deepen(model: Any, num_layers: int) -> Any:
         raise ConfigError.of("num_layers", num_layers, f"{num_old} or more")
     if num_layers == num_old:
         return model
-    # Where the old layers go: evenly spread, the first one first.
+    # The indices of the old layers in the new model: evenly spread, from 0.
     per_old = num_layers // num_old
-    old_places = {(number + 1) * num_layers // num_old - per_old for number in range(num_old)}
+    old_indices = {(number + 1) * num_layers // num_old - per_old for number in range(num_old)}
     old_layers, layers = iter(model.model.layers), nn.ModuleList()
-    for place in range(num_layers):
-        layers.append(next(old_layers) if place in old_places else _zero_output_copy(layers[-1]))
+    for index in range(num_layers):
+        layers.append(next(old_layers) if index in old_indices else _zero_output_copy(layers[-1]))
     layer: Any
-    for place, layer in enumerate(layers):
-        # The layer's index in the KV cache.
-        layer.self_attn.layer_idx = place
+    for index, layer in enumerate(layers):
+        layer.self_attn.layer_idx = index  # its index in the KV cache
     model.model.layers = layers
     kinds = getattr(model.config, "layer_types", None)
-    if kinds:  # a new layer is of the kind of the one that it copies
-        sources = [sum(old <= place for old in old_places) - 1 for place in range(num_layers)]
+    if kinds:  # a new layer has the type of the layer that it copies
+        sources = [sum(old <= index for old in old_indices) - 1 for index in range(num_layers)]
         model.config.layer_types = [kinds[number] for number in sources]
     model.config.num_hidden_layers = num_layers
     return model

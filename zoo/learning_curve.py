@@ -21,7 +21,7 @@ class LearningCurve:
         """Adds a line. Lines of this step or later ones are removed: they come from steps that an
         interrupted run took after its last checkpoint."""
         earlier = [line for line in self.lines() if line["step"] < step]
-        # Written whole: an appended line could be cut by a kill.
+        # The file is replaced: a kill could cut an appended line.
         text = "".join(json.dumps(line) + "\n" for line in [*earlier, {"step": step, **figures}])
         replace_file(self._path, lambda file: file.write(text.encode()))
 
@@ -30,7 +30,7 @@ class LearningCurve:
         self._path.unlink(missing_ok=True)
 
     def lines(self) -> tuple[dict[str, Any], ...]:
-        """All of them; none where there is no file."""
+        """All lines; none if there is no file."""
         if not self._path.is_file():
             return ()
         return tuple(map(json.loads, self._path.read_text("utf-8").splitlines()))

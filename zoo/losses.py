@@ -31,7 +31,7 @@ class Total(NamedTuple):
         return self.cost / self.weight
 
 
-_LEAST_LEFT = 1e-6  # of 1: a sum of float32 probabilities may be slightly above 1
+_LEAST_REST = 1e-6  # of a probability: sums in float32 may be slightly above 1
 Loss = Callable[[nn.Module, Tensor], Total]
 
 
@@ -70,10 +70,10 @@ class Distillation:
             with torch.no_grad():
                 teacher = log_probabilities(self.teacher, inputs)
             best = teacher.argmax(-1)
-            own = log_probabilities(model, inputs)
+            student = log_probabilities(model, inputs)
             # Only the tokens of a narrow head: what is minimised differs by a constant.
-            teacher = teacher[..., : own.shape[-1]]
-            each = functional.kl_div(own, teacher, log_target=True, reduction="none").sum(-1)
+            teacher = teacher[..., : student.shape[-1]]
+            each = functional.kl_div(student, teacher, log_target=True, reduction="none").sum(-1)
         else:
             top_tokens = self.memory.top_tokens(inputs)
             best = top_tokens.ids[..., 0]
@@ -92,14 +92,14 @@ class Distillation:
         return weights
 
 
-def _divergence_with_rest(top_tokens: TopTokens, own: Tensor) -> Tensor:
-    """The divergence (batch, length), with all tokens that are not in `top_tokens` as one token."""
-    # Tokens that a narrow head lacks are part of that one.
-    has = top_tokens.ids < own.shape[-1]
-    log_q = own.gather(-1, top_tokens.ids.where(has, 0))
-    p, q = top_tokens.log_p.exp() * has, log_q.exp() * has
-    p_left, q_left = ((1 - each.sum(-1)).clamp(min=_LEAST_LEFT) for each in (p, q))
-    return (p * (top_tokens.log_p - log_q)).sum(-1) + p_left * (p_left / q_left).log()
+def _divergence_with_rest(top_tokens: TopTokens, student: Tensor) -> Tensor:
+    """The divergence (batch, length), where all tokens that are not in `top_tokens` or not in the
+    student's narrow head count as one token, the rest. `student`: log-probabilities."""
+    in_head = top_tokens.ids < student.shape[-1]
+    log_q = student.gather(-1, top_tokens.ids.where(in_head, 0))
+    p, q = top_tokens.log_p.exp() * in_head, log_q.exp() * in_head
+    p_rest, q_rest = ((1 - each.sum(-1)).clamp(min=_LEAST_REST) for each in (p, q))
+    return (p * (top_tokens.log_p - log_q)).sum(-1) + p_rest * (p_rest / q_rest).log()
 
 
 def log_probabilities(model: nn.Module, inputs: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Model folders: opened in float32, and identified by a hash of what is in them."""
+"""Model folders: opened in float32, and identified by a hash of their contents."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class TrainingTokens(NamedTuple):
 
 class Questions:
     """Prompts in the LLM's chat template with the index of their kind; half are written by the LLM.
-    Texts in `left_out` are skipped. ConfigError where the LLM has no template."""
+    Texts in `left_out` are skipped. Raises ConfigError if the LLM has no template."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Questions:
         return results
 
     def state(self) -> dict[str, Any]:
-        """What decides the next batches, as plain values."""
+        """The state that determines the next batches, as plain values."""
         return {
             "taken": self._num_taken,
             "own": list(self._own),
@@ -127,7 +127,7 @@ class Questions:
         self._noise.setstate(state["noise"])
 
     def temperatures(self, count: int) -> list[float]:
-        """One for each answer of a batch."""
+        """A temperature for each answer of a batch."""
         return self._noise.choices(TEMPERATURES, k=count)
 
     def _tokens_before_question(self) -> list[int]:
@@ -155,9 +155,9 @@ def own_answers(
 ) -> TrainingTokens:
     """Answers to batch after batch of questions until the deadline; one batch at least.
 
-    Each batch is stored in the `checkpoint`. If it has batches already, `deadline` is not used, but
-    the time that was left when the last of them was stored. ConfigError where no question of the
-    first batch is short enough."""
+    Each batch is stored in the `checkpoint`. If it has batches already, they are loaded, and the
+    time that was left when the last of them was stored is used instead of `deadline`. Raises
+    ConfigError if no question of the first batch is short enough."""
     parts: list[TrainingTokens] = []
     seconds_left = 0.0
     while checkpoint is not None and (stored := checkpoint.load(_batch_name(parts))) is not None:
@@ -204,20 +204,20 @@ def _batch_name(parts: Sequence[TrainingTokens]) -> str:
 def training_tokens(texts: Generated, kinds: Sequence[int]) -> TrainingTokens:
     """The batch without its padding."""
     count, columns = texts.ids.shape
-    at = torch.arange(columns, device=texts.ids.device)
-    is_text = (at >= texts.starts[:, None]) & (at < texts.ends[:, None])
+    column = torch.arange(columns, device=texts.ids.device)
+    is_text = (column >= texts.starts[:, None]) & (column < texts.ends[:, None])
     # A distribution belongs to the token before the one that was drawn from it.
-    has_target = (at >= texts.first_new - 1) & (at < texts.ends[:, None] - 1)
-    behind = slice(texts.first_new - 1, columns - 1)
+    has_target = (column >= texts.first_new - 1) & (column < texts.ends[:, None] - 1)
+    previous = slice(texts.first_new - 1, columns - 1)
     top_ids = texts.top_ids.new_zeros(count, columns, TOP)
     top_probs = texts.top_probs.new_zeros(count, columns, TOP)
-    top_ids[:, behind], top_probs[:, behind] = texts.top_ids, texts.top_probs
+    top_ids[:, previous], top_probs[:, previous] = texts.top_ids, texts.top_probs
     top_probs *= has_target[..., None]
-    of_text = torch.tensor(kinds, dtype=torch.int8, device=at.device)[:, None].expand(-1, columns)
+    kind_of_token = torch.tensor(kinds, dtype=torch.int8, device=column.device)[:, None]
     lengths = is_text.sum(1)
     return TrainingTokens(
         ids=texts.ids[is_text].int(),
-        kinds=of_text[is_text],
+        kinds=kind_of_token.expand(-1, columns)[is_text],
         top_ids=top_ids[is_text],
         top_probs=top_probs[is_text],
         starts=lengths.cumsum(0) - lengths,

@@ -59,7 +59,7 @@ class OwnTexts:
     def batch(
         self, domain: str, number: int, say: Callable[[str], None] = lambda _: None
     ) -> np.ndarray:
-        """The ids of one batch, (texts, length); generated and stored if it is not there yet."""
+        """The ids of one batch, (texts, length); generated and stored if it is not stored yet."""
         path = self.folder / f"{domain}-{number:04}.npy"
         if path.is_file():
             return self._read(path)
@@ -80,7 +80,7 @@ class OwnTexts:
     def _generate_batch(self, domain: str, number: int) -> np.ndarray:
         form = self.form
         domains = sorted(self.tokens)
-        # Each batch has noise of its own: a missing one is generated again with the same texts.
+        # Each batch has noise of its own, so that a missing one is generated with the same texts.
         noise = np.random.default_rng((self.seed, domains.index(domain), number))
         prefixes = self._prefixes(self.tokens[domain], self.prefix(number), noise)
         temperature = form.temperatures[number % len(form.temperatures)]

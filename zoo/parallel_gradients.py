@@ -33,17 +33,17 @@ class ParallelGradients:
         self._pool: ThreadPoolExecutor | None = None
 
     def set_gradients(
-        self, total_of: Callable[[Tensor], Total], windows: Tensor, of: Sequence[Tensor]
+        self, total_of: Callable[[Tensor], Total], windows: Tensor, parameters: Sequence[Tensor]
     ) -> Tensor:
-        """Sets `grad` of the parameters `of` to the gradient of the mean loss over all positions of
-        `windows` (batch, n); returns that mean, a scalar. `total_of`: the summed cost and
-        weight of some of the windows. Parts are summed in a fixed order, so that rounding is the
-        same in every run."""
+        """Sets `grad` of the `parameters` to the gradient of the mean loss over all positions of
+        `windows` (batch, n); returns that mean, a scalar. `total_of`: the summed cost and weight of
+        some of the windows. Parts are summed in a fixed order, so that rounding is the same in
+        every run."""
 
         def part_gradients(part: Tensor) -> tuple[Total, Gradients]:
             total = total_of(part)
             # Not `backward`: it would add to `grad` in the order in which threads finish.
-            gradients = torch.autograd.grad(total.cost, of)
+            gradients = torch.autograd.grad(total.cost, parameters)
             return Total(total.cost.detach(), total.weight), gradients
 
         parts = self._parts(windows)
@@ -56,8 +56,8 @@ class ParallelGradients:
                 if sums
                 else list(gradients)
             )
-        # Divided once: parts have different weights, so that their means could not be averaged.
-        for parameter, gradient in zip(of, sums, strict=True):
+        # Sums are divided: a mean of the parts' means would ignore that parts differ in weight.
+        for parameter, gradient in zip(parameters, sums, strict=True):
             parameter.grad = gradient.div_(weight)
         return (cost / weight).float()
 
@@ -73,7 +73,7 @@ class ParallelGradients:
         if self.workers == 1:
             return map(compute, parts)
         if self._pool is None:
-            # torch's setting holds for the whole process from here on; `close` restores it.
+            # Each thread sets torch's number of threads to 1, for the process; `close` restores it.
             self._pool = ThreadPoolExecutor(self.workers, "part", torch.set_num_threads, (1,))
         return self._pool.map(compute, parts)
 

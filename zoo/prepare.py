@@ -130,6 +130,6 @@ def _encode(out: Path, tokenizer: PreTrainedTokenizerBase, domain: Domain) -> Do
 
 
 def _source_row(source: CorpusFile) -> dict[str, Any]:
-    own = source.name.endswith("/standard library")
-    attribution = STANDARD_LIBRARY if own else ATTRIBUTIONS.get(source.name, UNLISTED)
+    is_library = source.name.endswith("/standard library")
+    attribution = STANDARD_LIBRARY if is_library else ATTRIBUTIONS.get(source.name, UNLISTED)
     return {**asdict(source), **asdict(attribution)}

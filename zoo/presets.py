@@ -1,7 +1,4 @@
-"""Sizes, mixtures and budgets of the families that can be trained.
-
-Plain values.
-"""
+"""Sizes, mixtures and budgets of the families that can be trained."""
 
 from __future__ import annotations
 
@@ -46,8 +43,8 @@ class Schedule:
     final_rate: float = 0.05  # of the peak learning rate, where the cosine ends
     weight_decay: float = 0.1
     max_gradient_norm: float = 1.0
-    checkpoint_seconds: float = 30.0  # well under the minute that a kill may cost
-    evaluations: int = 5  # short held-out measurements on the way
+    checkpoint_seconds: float = 30.0  # a kill may cost at most a minute of training
+    evaluations: int = 5  # short held-out measurements during training
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +62,7 @@ class Preset:
 
 
 def preset(name: str) -> Preset:
-    """The preset of that name; ConfigError with the names there are."""
+    """The preset of that name. Raises ConfigError for an unknown name."""
     checks.choice("preset", name, tuple(PRESETS))
     return PRESETS[name]
 
@@ -81,7 +78,7 @@ def only(preset: Preset, names: Sequence[str]) -> Preset:
 
 
 def _mostly(own: str, **others: float) -> Mixture:
-    """`own` with what the weights of `others` leave of 1."""
+    """The weights `others`, and the rest of 1 for `own`."""
     return ((own, 1.0 - sum(others.values())), *others.items())
 
 
@@ -140,7 +137,7 @@ _SMOKE = Preset(
     own_corpus_bytes=600_000,
 )  # fmt: skip
 
-# What two CPU cores train in two hours; the bundled LLM began as the LLM of this preset.
+# Two CPU cores train it in two hours. The bundled LLM was trained from its LLM (see `deep`).
 _CPU = Preset(
     name="cpu",
     models=(
@@ -155,8 +152,8 @@ _CPU = Preset(
     minutes=120.0,
 )  # fmt: skip
 
-# The family under bundled/. Its LLM is meant to begin with one of eight layers (`train --start
-# FOLDER/llm --only llm`), its SSMs to be distilled.
+# The family under bundled/. Its LLM is meant to start from an LLM of eight layers (`train --start
+# FOLDER/llm --only llm`), and its SSMs to be distilled.
 _DEEP = Preset(
     name="deep",
     models=(

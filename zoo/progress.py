@@ -1,4 +1,4 @@
-"""One line that says how training goes: a bar, step, loss, speed, time left."""
+"""A line on the progress of training: a bar, step, loss, speed, time left."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ProgressLine:
         self._rewrites = stream.isatty()
         self._every = 1.0 if self._rewrites else log_seconds
         self._shown_at = float("-inf")
-        self._is_open = False  # a line that is rewritten has no end yet
+        self._is_open = False  # whether the line that is rewritten has not been ended
 
     def is_due(self, spent: float) -> bool:
         """Whether enough time has passed. `show` needs the loss, which waits for the device."""

@@ -15,8 +15,8 @@ __all__ = ["NO_CACHE", "ResultCache"]
 
 
 class ResultCache:
-    """Results of one computation, by name; each is a value that JSON can hold, and comes back with
-    JSON's types. Without a `folder` nothing is stored."""
+    """Results of one computation, by name; each is written as JSON, and returned with JSON's types.
+    Without a `folder` nothing is stored."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
@@ -38,9 +38,9 @@ class ResultCache:
         return self._folder is not None and self._path(self._folder, name).is_file()
 
     def get_or_compute(self, name: str, compute: Callable[[], Any]) -> Any:
-        """The result of that name, computed and stored if there is none yet. ConfigError for a
-        file that is damaged or cannot be read."""
-        # Through JSON even if it was computed just now: lists for tuples, as when it is read later.
+        """The result of that name, computed and stored if there is none yet. Raises ConfigError for
+        a file that is damaged or cannot be read."""
+        # Without a folder through JSON, too: tuples become lists, as in stored results.
         if self._folder is None:
             return json.loads(json.dumps(compute()))
         path = self._path(self._folder, name)

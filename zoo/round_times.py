@@ -55,8 +55,8 @@ class RoundMs:
 
 @dataclass(slots=True)
 class RoundTimes:
-    """Rounds of several runs, without each run's first, which includes prefill, and without those
-    that had no room left for a whole chain."""
+    """Rounds of several runs, without each run's first round, which includes prefill, and without
+    rounds that had too few tokens left for a complete chain."""
 
     rounds: list[RoundMs] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)  # tokens per second of each run
@@ -67,7 +67,7 @@ class RoundTimes:
         self.rates += rates
 
     def median_ms(self, part: str) -> float:
-        """Median milliseconds of a part; 0 where there was no round."""
+        """Median milliseconds of a part; 0 without rounds."""
         values: list[float] = [getattr(one, part) for one in self.rounds]
         return median(values or [0.0])
 
@@ -92,10 +92,10 @@ def time_runs(
     """The times of each configuration. `cache`: earlier results of the same work."""
     times = {name: RoundTimes() for name in contest}
     runs = {
-        f"{repeat}-{number}-{place}": (name, _request(workload, repeat, number, speculation))
+        f"{repeat}-{number}-{turn}": (name, _request(workload, repeat, number, speculation))
         for repeat in range(repeats)
         for number in range(len(workload.prompts))
-        for place, (name, speculation) in enumerate(contest.items())
+        for turn, (name, speculation) in enumerate(contest.items())
     }
     if not all(map(cache.has, runs)):
         # A warm-up of one prompt, for resumed work too: the first passes of a process are slower.
@@ -120,20 +120,20 @@ def _request(
 
 def _run(engine: Engine, request: Request) -> dict[str, Any]:
     """The fields of this run's RoundTimes, as plain values."""
-    times, last, left = RoundTimes(), None, request.sampling.max_new_tokens
+    times, previous_ms, left = RoundTimes(), None, request.sampling.max_new_tokens
     for event in engine.generate(request):
         if isinstance(event, RoundCompleted):
-            if last is not None and left > LONGEST:
-                times.rounds.append(_round(event, event.at_ms - last))
-            last, left = event.at_ms, left - len(event.token_ids)
+            if previous_ms is not None and left > LONGEST:
+                times.rounds.append(_round(event, event.at_ms - previous_ms))
+            previous_ms, left = event.at_ms, left - len(event.token_ids)
         elif isinstance(event, RunCompleted):
             times.rates.append(event.stats.tokens_per_second)
     return asdict(times)
 
 
-def _round(event: RoundCompleted, whole: float) -> RoundMs:
+def _round(event: RoundCompleted, round_ms: float) -> RoundMs:
     llm = sum(s.ms for s in event.spans if s.lane == "llm")
     drafting = [s for s in event.spans if s.lane not in OTHERS]
     first = sum(s.ms for s in drafting if s.name != "draft")
     further = sum(s.ms for s in drafting if s.name == "draft")
-    return RoundMs(llm, first, further, whole - llm - first - further, event.num_accepted)
+    return RoundMs(llm, first, further, round_ms - llm - first - further, event.num_accepted)

@@ -64,7 +64,7 @@ class Sample:
 
 def prompts_of(path: Path, domains: Sequence[str], count: int) -> list[SamplePrompt]:
     """The first `count` prompts of each of these domains, or of all if `domains` is empty, from a
-    file of JSON lines with `prompt` and `domain`. ConfigError for another file or domain."""
+    file of JSON lines with `prompt` and `domain`. Raises ConfigError for another file or domain."""
     checks.integer("count", count, 1, 10_000)
     prompts = [
         SamplePrompt(row["domain"], row["prompt"]) for row in rows_of(path, "prompt", "domain")

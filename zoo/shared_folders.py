@@ -36,17 +36,17 @@ def write_family(
     models: LoadedModels,
     figures: dict[str, Any],
 ) -> None:
-    """Replaces `folder` by one with the students under these names, in bfloat16, the tokenizer of
-    their LLM in each, and with the figures as `training.json`; whole or not at all."""
-    halves = map_tensors(
+    """Replaces `folder` (see `replace_folder`) by one with the students under these names, in
+    bfloat16, each with the tokenizer of their LLM, and with the figures as `training.json`."""
+    in_bfloat16 = map_tensors(
         [students], lambda parts: parts[0].detach().to("cpu", torch.bfloat16).contiguous()
     )
 
-    def fill(beside: Path) -> None:
-        save_file({_EMBEDDING_NAME: halves.embedding}, beside / EMBEDDING, metadata=_FORMAT)
+    def fill(new: Path) -> None:
+        save_file({_EMBEDDING_NAME: in_bfloat16.embedding}, new / EMBEDDING, metadata=_FORMAT)
         for number, name in enumerate(names):
-            _write_student(beside / name, member(halves, number), models)
-        write_json(beside / "training.json", figures)
+            _write_student(new / name, member(in_bfloat16, number), models)
+        write_json(new / "training.json", figures)
 
     replace_folder(folder, fill)
 

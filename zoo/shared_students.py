@@ -146,8 +146,8 @@ class SoftCrossEntropy(torch.autograd.Function):
     """The mean over positions, weighted, of - sum over v of p(v) log q(v), in nats: p the LLM's
     kept probabilities of tokens that the head has, q the softmax of hidden x head.
 
-    The gradient is made in the forward pass, chunk by chunk, while the logits are there: with
-    m = sum of p it is w (m q - p), and no logits are kept or computed twice.
+    The gradient is computed in the forward pass, chunk by chunk, so that no logits are kept or
+    computed twice: with respect to the logits it is w (m q - p), with m = sum of p.
     """
 
     @staticmethod
@@ -156,32 +156,32 @@ class SoftCrossEntropy(torch.autograd.Function):
     ) -> Tensor:
         """`hidden` (n, d), `head` (d, V); `top_ids`, `top_probs` (n, TOP), `weights` (n,)."""
         w = weights / weights.sum()
-        has = top_ids < head.shape[1]
-        top_ids, top_probs = top_ids.long().where(has, 0), top_probs.float() * has
-        of_hidden = torch.empty_like(hidden)
-        of_head = torch.zeros(head.shape, device=head.device)
+        in_head = top_ids < head.shape[1]
+        top_ids, top_probs = top_ids.long().where(in_head, 0), top_probs.float() * in_head
+        hidden_gradient = torch.empty_like(hidden)
+        head_gradient = torch.zeros(head.shape, device=head.device)
         cost = torch.zeros((), device=head.device)
         for first in range(0, len(hidden), CHUNK):
-            at = slice(first, first + CHUNK)
-            x, ids, p, wide = hidden[at], top_ids[at], top_probs[at], w[at, None]
+            part = slice(first, first + CHUNK)
+            x, ids, p, weight = hidden[part], top_ids[part], top_probs[part], w[part, None]
             log_q = (x @ head).float().log_softmax(-1)
-            cost -= (wide * p * log_q.gather(1, ids)).sum()
-            grad = log_q.exp_().mul_(p.sum(-1, keepdim=True) * wide)
-            grad = grad.scatter_add_(1, ids, -p * wide).to(x.dtype)
-            of_hidden[at] = grad @ head.t()
-            of_head += (x.t() @ grad).float()
-        ctx.save_for_backward(of_hidden, of_head.to(head.dtype))
+            cost -= (weight * p * log_q.gather(1, ids)).sum()
+            grad = log_q.exp_().mul_(p.sum(-1, keepdim=True) * weight)
+            grad = grad.scatter_add_(1, ids, -p * weight).to(x.dtype)
+            hidden_gradient[part] = grad @ head.t()
+            head_gradient += (x.t() @ grad).float()
+        ctx.save_for_backward(hidden_gradient, head_gradient.to(head.dtype))
         return cost
 
     @staticmethod
     def backward(ctx: Any, *scale: Tensor) -> tuple[Tensor | None, ...]:
-        of_hidden, of_head = ctx.saved_tensors
-        return of_hidden * scale[0], of_head * scale[0], None, None, None
+        hidden_gradient, head_gradient = ctx.saved_tensors
+        return hidden_gradient * scale[0], head_gradient * scale[0], None, None, None
 
 
 class SharedTrainer:
     """Takes training steps. `kind_weights` (students, kinds); `dtype`: of the products, the weights
-    themselves are float32. ConfigError where there are fewer tokens than a window has."""
+    themselves are float32. Raises ConfigError if there are fewer tokens than a window has."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class SharedTrainer:
         self._tokens, self._batch, self._dtype = tokens, batch, dtype
         device = tokens.ids.device
         self._kind_weights = torch.tensor(kind_weights, device=device)
-        # A window is a text and what comes after it.
+        # A window begins with a text; the texts after it fill the window.
         self._starts = tokens.starts[tokens.starts <= len(tokens.ids) - batch.length]
         if not len(self._starts):
             allowed = f"at least {batch.length}; raise generation_minutes"
@@ -223,7 +223,7 @@ class SharedTrainer:
         return map_tensors([self.students], lambda parts: parts[0].to(self._dtype))
 
     def step(self, fraction: float) -> Tensor:
-        """One optimizer step, `fraction` of the time is spent; returns the students' losses."""
+        """One optimizer step after `fraction` of the time; returns the students' losses."""
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate(SCHEDULE, PEAK_RATE, fraction)
         losses = self._losses()
@@ -257,15 +257,15 @@ class SharedTrainer:
     def _losses(self) -> Tensor:
         tokens, w = self._tokens, self.weights
         index = self._next_windows()
-        at = index.flatten()
-        # Without a target, in a prompt, the head is not needed.
-        has_target = (tokens.top_probs[at, 0] > 0).nonzero()[:, 0]
-        self.num_tokens += len(at)
+        positions = index.flatten()
+        # Positions without a target, as in prompts, need no logits.
+        has_target = (tokens.top_probs[positions, 0] > 0).nonzero()[:, 0]
+        self.num_tokens += len(positions)
         self.num_targets += len(has_target)
         hidden = hidden_states(w, tokens.ids[index].long())[:, has_target]
-        at = at[has_target]
-        of_kind = self._kind_weights[:, tokens.kinds[at].long()]
-        targets = tokens.top_ids[at], tokens.top_probs[at]
+        positions = positions[has_target]
+        of_kind = self._kind_weights[:, tokens.kinds[positions].long()]
+        targets = tokens.top_ids[positions], tokens.top_probs[positions]
         losses = [
             SoftCrossEntropy.apply(x, w.head, *targets, weights)  # type: ignore[no-untyped-call]
             for x, weights in zip(hidden, of_kind, strict=True)

@@ -33,7 +33,7 @@ __all__ = [
 TOGETHER = "all, `best`"
 RatioInterval = tuple[float, float | None, float | None]
 """A ratio, and the ends of its interval."""
-NOTICEABLE = 1.05  # a smaller speed-up is hardly worth it
+NOTICEABLE = 1.05  # an SSM with a smaller speedup is hardly worth using
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,26 +59,25 @@ class Speedup:
 def measure_speedups(
     engine: Engine, workload: Workload, say: Callable[[str], None], cache: ResultCache = NO_CACHE
 ) -> list[Speedup]:
-    """Every SSM of the engine by itself, then all of them as in the preset `best`. `cache`: earlier
-    results of the same work."""
+    """The speedup by each SSM of the engine, then by all of them in the preset `best`. `cache`:
+    earlier results of the same work."""
     names = list(engine.models.ssms)
     if not names:
         raise ConfigError.of("ssm", 0, "one SSM or more")
     plain = SpeculationConfig.preset("autoregressive", workload.temperature)
     say("the LLM alone")
     alone = time_runs(engine, workload, {"": plain}, cache=cache.subcache("alone"))[""]
-    long = {}
+    chain_times = {}
     for number, name in enumerate(names):
         say(f"{name}, chains of {LONGEST}")
         chains = {name: _chain(plain, name, LONGEST)}
-        long[name] = time_runs(engine, workload, chains, cache=cache.subcache(f"long-{number}"))[
-            name
-        ]
+        results = time_runs(engine, workload, chains, cache=cache.subcache(f"long-{number}"))
+        chain_times[name] = results[name]
 
     def best_lengths() -> list[tuple[int, float]]:
-        return [_best_length(engine, alone, own) for own in long.values()]
+        return [_best_length(engine, alone, own) for own in chain_times.values()]
 
-    # Cached too: passes timed anew after an interruption might give other lengths.
+    # Cached, since passes that are timed again after an interruption might give other lengths.
     lengths: dict[str, tuple[int, float]] = dict(
         zip(names, cache.get_or_compute("lengths", best_lengths), strict=True)
     )
@@ -90,7 +89,7 @@ def measure_speedups(
     ratios = {name: _ratio(own, times[""], count) for name, own in times.items()}
     together = times[TOGETHER].tokens_per_pass
     return [
-        *(_speedup(name, long[name], alone, *lengths[name], ratios[name]) for name in names),
+        *(_speedup(name, chain_times[name], alone, *lengths[name], ratios[name]) for name in names),
         Speedup(TOGETHER, None, together, None, 0, None, *ratios[TOGETHER]),
     ]
 
@@ -167,7 +166,7 @@ def _ratio(own: RoundTimes, alone: RoundTimes, num_prompts: int) -> RatioInterva
 
 
 def prompts_of(path: Path, count: int) -> list[str]:
-    """`count` prompts, evenly spread over a file of JSON lines that each have a `prompt`.
+    """`count` prompts, evenly spread over a file of JSON lines that each have a `prompt`. Raises
     ConfigError for another file."""
     checks.integer("count", count, 1, 10_000)
     prompts = [row["prompt"] for row in rows_of(path, "prompt")]
@@ -197,9 +196,9 @@ def _cells(one: Speedup) -> tuple[str, ...]:
 
 
 def _sentence(one: Speedup) -> str:
-    how = f"chains of {one.length}" if one.length else "lengths that change by themselves"
+    lengths = f"chains of {one.length}" if one.length else "lengths that change by themselves"
     return (
-        f"{one.name}: {_verdict(one)}: with {how} {one.measured:.2f} times as fast as the LLM "
+        f"{one.name}: {_verdict(one)}: with {lengths} {one.measured:.2f} times as fast as the LLM "
         "alone."
     )
 

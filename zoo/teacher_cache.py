@@ -1,8 +1,8 @@
 """Caches the teacher's most probable tokens for texts: on a CPU its passes take most of the time of
 distilling.
 
-Texts are cut into windows at fixed places, so that the same windows come again. Each block of
-windows is a file, so that an interruption loses at most one.
+Texts are divided into windows at fixed positions, so that every epoch has the same windows. Each
+block of windows is a file, so that an interruption loses at most one.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class TopTokens(NamedTuple):
 
 
 class TeacherCache:
-    """Each of the `rows` is cut into windows of `length` inputs; `count` tokens are stored for each
-    position. `folder`: of this teacher alone, since file names do not depend on the teacher. Safe
-    to use from several threads."""
+    """Each of the `rows` is divided into windows of `length` inputs; `count` tokens are stored for
+    each position. `folder`: of this teacher alone, since file names do not depend on the teacher.
+    Safe to use from several threads."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class TeacherCache:
         self._windows: list[np.ndarray] = []
         self._files: list[Path] = []  # of each block
         self._blocks: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        self._places: dict[bytes, int] = {}  # windows by their inputs
+        self._indices: dict[bytes, int] = {}  # windows by their inputs
         self._lock = threading.Lock()
         for row in rows.values():
             self._add_windows(np.asarray(row), folder)
@@ -65,15 +65,15 @@ class TeacherCache:
         count = len(self._windows)
         for block in range(count):
             new = not self._files[block].is_file()
-            self._of(block * BLOCK)
+            self._window_tokens(block * BLOCK)
             if new:
                 say(f"computed the LLM's tokens for {block + 1} of {count} blocks of text")
 
     def top_tokens(self, inputs: Tensor) -> TopTokens:
-        """For the inputs of windows, (batch, length); computes blocks that are not stored yet.
-        KeyError for a window that is in none of the rows."""
-        places = [self._places[_key(window)] for window in inputs.cpu().numpy()]
-        ids, log_p = zip(*(self._of(place) for place in places), strict=True)
+        """The tokens for the inputs of windows, (batch, length); computes blocks that are not
+        stored yet. Raises KeyError for a window that is in none of the rows."""
+        indices = [self._indices[_key(window)] for window in inputs.cpu().numpy()]
+        ids, log_p = zip(*(self._window_tokens(index) for index in indices), strict=True)
         device = inputs.device
         return TopTokens(
             torch.from_numpy(np.stack(ids).astype(np.int64)).to(device),
@@ -83,25 +83,26 @@ class TeacherCache:
     def _add_windows(self, row: np.ndarray, folder: Path) -> None:
         # A window's last input needs a token after it, which is its target.
         number = (len(row) - 1) // self._length
-        whole = row[: number * self._length].reshape(number, self._length)
-        description = f"{self._length} {self._count} {hashlib.sha256(whole.tobytes()).hexdigest()}"
+        inputs = row[: number * self._length].reshape(number, self._length)
+        description = f"{self._length} {self._count} {hashlib.sha256(inputs.tobytes()).hexdigest()}"
         name = hashlib.sha256(description.encode()).hexdigest()[:16]
         for block in range(0, number, BLOCK):
             self._files.append(folder / f"{name}-{block // BLOCK:04}.npz")
-            windows = whole[block : block + BLOCK]
+            windows = inputs[block : block + BLOCK]
             for i, window in enumerate(windows):
-                # A window that occurs twice has the same tokens wherever it is.
-                self._places.setdefault(_key(window), len(self._windows) * BLOCK + i)
+                # A window that occurs twice has the same tokens both times.
+                self._indices.setdefault(_key(window), len(self._windows) * BLOCK + i)
             self._windows.append(windows)
 
-    def _of(self, place: int) -> tuple[np.ndarray, np.ndarray]:
-        block, within = divmod(place, BLOCK)
+    def _window_tokens(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Ids and log-probabilities (length, count) for the window with this index."""
+        block, number = divmod(index, BLOCK)
         if block not in self._blocks:
             with self._lock:
                 if block not in self._blocks:  # another thread may have loaded it meanwhile
                     self._blocks[block] = self._load_block(block)
         ids, log_p = self._blocks[block]
-        return ids[within], log_p[within]
+        return ids[number], log_p[number]
 
     def _load_block(self, block: int) -> tuple[np.ndarray, np.ndarray]:
         path, shape = self._files[block], (len(self._windows[block]), self._length, self._count)
@@ -110,7 +111,7 @@ class TeacherCache:
             replace_file(path, lambda file: np.savez(file, ids=ids, log_p=log_p))
             return ids, log_p
         try:
-            # Opened here: np.load leaves a damaged file that it opened itself open.
+            # Opened here, since np.load does not close a damaged file that it has opened.
             with path.open("rb") as file, np.load(file) as arrays:
                 ids, log_p = arrays["ids"], arrays["log_p"]
         except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:

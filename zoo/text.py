@@ -1,5 +1,4 @@
-"""Normalises plain text before tokenizing: ASCII punctuation, joined lines, detection of quoted
-prompts.
+"""Normalises plain text before tokenizing: ASCII punctuation, joined lines. Detects quoted prompts.
 
 Pure functions on strings.
 """
@@ -25,20 +24,20 @@ _BLANK_LINES = re.compile(r"\n[ \t]*\n\s*")
 
 
 def ascii_punctuation(text: str) -> str:
-    """`text` with curly quotes, dashes, ellipses and hard spaces in ASCII; UTF-8 that was decoded
-    as Latin-1 is repaired.
+    """`text` with curly quotes, dashes, ellipses and no-break spaces in ASCII; UTF-8 that was
+    decoded as Windows-1252 or Latin-1 is repaired.
 
     Letters keep their accents. Line ends become newlines, and blanks before them are removed.
     """
-    text = _NON_ASCII_RUN.sub(_mend, text.replace("\r\n", "\n").replace("\r", "\n"))
+    text = _NON_ASCII_RUN.sub(_repair, text.replace("\r\n", "\n").replace("\r", "\n"))
     # The third byte of a closing quote is undefined in Windows-1252, so two characters remain.
     text = text.replace("\u00e2\u20ac", '"').translate(_ASCII_SIGNS)
     return re.sub(r"[ \t]+\n", "\n", text)
 
 
-def _mend(run: re.Match[str]) -> str:
-    """The characters of UTF-8 bytes that were decoded as Windows-1252 or Latin-1; if the match is
-    something else, its own text.
+def _repair(run: re.Match[str]) -> str:
+    """The characters of UTF-8 bytes that were decoded as Windows-1252 or Latin-1; the match itself
+    if it is something else.
     """
     for wrong in ("cp1252", "latin-1"):
         try:

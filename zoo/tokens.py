@@ -1,4 +1,4 @@
-"""Token files of a prepared folder, and the manifest that says what is in them.
+"""Token files of a prepared folder, and their manifest.
 
 `manifest.json` is written last: if it exists, the folder is complete.
 """
@@ -62,8 +62,11 @@ class Manifest:
     format: int = _FORMAT
 
     def identity(self) -> dict[str, str]:
-        """The hashes that a checkpoint must share to be resumed."""
+        """The hashes that a checkpoint must share to be resumed, by domain, and the tokenizer's."""
         hashes = {name: domain.sha256 for name, domain in self.domains.items()}
+        # A domain may be called `tokenizer`; no domain, being a folder, has a name with a slash.
+        if "tokenizer" in hashes:
+            hashes["tokens/tokenizer"] = hashes.pop("tokenizer")
         return {"tokenizer": self.tokenizer_sha256, **hashes}
 
 
@@ -83,10 +86,10 @@ class TokenStore:
 
 
 def held_out_start(num_tokens: int) -> int:
-    """Where the held-out tokens begin: the last 0.5 % of a domain, or HELD_OUT_LEAST tokens if
-    that is more, but then at most a tenth of it; one at least."""
-    few = min(HELD_OUT_LEAST, num_tokens // 10)
-    return num_tokens - max(1, few, round(num_tokens * HELD_OUT_FRACTION))
+    """The index of a domain's first held-out token. Held out are its last 0.5 %, or HELD_OUT_LEAST
+    tokens if they are more, but of these at most a tenth of the domain; at least one token."""
+    least = min(HELD_OUT_LEAST, num_tokens // 10)
+    return num_tokens - max(1, least, round(num_tokens * HELD_OUT_FRACTION))
 
 
 def mark_incomplete(folder: Path) -> None:
@@ -112,7 +115,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def open_tokens(folder: Path) -> TokenStore:
-    """The token files under `folder`; ConfigError where it was not prepared or has changed."""
+    """The token files in `folder`. Raises ConfigError if it was not prepared or has changed."""
     manifest = _read_manifest(folder)
     train, held_out = {}, {}
     for name, domain in manifest.domains.items():
@@ -155,7 +158,7 @@ def _read_domain(folder: Path, name: str, domain: DomainTokens) -> np.ndarray:
     path = _tokens_path(folder, name)
     if _hash_or_empty(path) != domain.sha256:
         raise _changed_file_error(path)
-    # Mapped: a step reads a few windows of what may be larger than memory.
+    # Memory-mapped: the file may be larger than memory, and a step reads only a few windows.
     ids: np.ndarray = np.load(path, mmap_mode="r")
     return ids
 

@@ -94,7 +94,7 @@ Evaluation = Callable[[Trainer, TrainingRun], str]
 
 @dataclass(frozen=True, slots=True)
 class TrainedModel:
-    """A finished model: what it cost and how well the saved weights predict."""
+    """A finished model: the cost of its training, and how well the saved weights predict."""
 
     seconds: float
     num_steps: int
@@ -204,7 +204,8 @@ def _spend_budget(
 
 
 def _passes_mark(before: float, after: float, num_marks: int) -> bool:
-    """Whether one of `num_marks` evenly spaced marks lies between two fractions of the budget."""
+    """Whether one of `num_marks` marks, which divide the budget evenly, is between the fractions
+    `before` and `after`."""
     spaces = num_marks + 1
     return after < 1.0 and int(after * spaces) > int(before * spaces)
 
@@ -221,17 +222,17 @@ def _short_evaluation(trainer: Trainer, run: TrainingRun) -> str:
 def save(model: PreTrainedModel, store: TokenStore, folder: Path) -> None:
     """Writes the model in bfloat16 and its tokenizer, for `from_pretrained`; an existing folder is
     replaced only once the new one is complete."""
-    # A copy: training may continue in float32.
-    half: Any = copy.deepcopy(model).to(torch.bfloat16)  # type: ignore[arg-type]
-    half.config.dtype = torch.bfloat16
+    # A copy, since training may continue in float32.
+    saved: Any = copy.deepcopy(model).to(torch.bfloat16)  # type: ignore[arg-type]
+    saved.config.dtype = torch.bfloat16
     special = _special_ids(store)
-    half.generation_config = GenerationConfig(**special)  # type: ignore[no-untyped-call]
+    saved.generation_config = GenerationConfig(**special)  # type: ignore[no-untyped-call]
     for name, token_id in special.items():
-        setattr(half.config, name, token_id)
+        setattr(saved.config, name, token_id)
 
-    def write(beside: Path) -> None:
-        half.save_pretrained(beside, max_shard_size=_MAX_SHARD)
-        shutil.copytree(store.tokenizer_folder, beside, dirs_exist_ok=True)
+    def write(new: Path) -> None:
+        saved.save_pretrained(new, max_shard_size=_MAX_SHARD)
+        shutil.copytree(store.tokenizer_folder, new, dirs_exist_ok=True)
 
     replace_folder(folder, write)
 

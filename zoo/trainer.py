@@ -1,7 +1,8 @@
 """One model in training: weights, optimizer and data order, with all of its state in one dictionary
 for checkpoints.
 
-A step gets the fraction of the time budget that is spent.
+The learning rate and the window length of a step follow the fraction of the time budget that is
+spent.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ def learning_rate(schedule: Schedule, peak: float, fraction: float) -> float:
     warmup = schedule.warmup_fraction
     if fraction < warmup:
         return peak * (0.1 + 0.9 * fraction / warmup)
-    along = min((fraction - warmup) / (1.0 - warmup), 1.0)
-    cosine = 0.5 * (1.0 + math.cos(math.pi * along))
+    progress = min((fraction - warmup) / (1.0 - warmup), 1.0)
+    cosine = 0.5 * (1.0 + math.cos(math.pi * progress))
     return peak * (schedule.final_rate + (1.0 - schedule.final_rate) * cosine)
 
 
@@ -109,7 +110,7 @@ class Trainer:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.num_steps += 1
-        # A plain mean of the first steps, an exponential one later.
+        # The mean of the first steps, later an exponential moving average.
         before = loss if self.running_loss is None else self.running_loss
         self.running_loss = before.lerp(loss, max(_SMOOTHING, 1.0 / self.num_steps))
 

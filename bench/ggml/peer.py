@@ -48,7 +48,7 @@ class LlamaCpp:
             context = module.config.max_position_embeddings
             header = write_gguf(module, path) if file is None else {"context_length": context}
             self._ends = ends_of(module)
-            # Both map one file into memory. Drafts need the logits of every token.
+            # Both instances map one file into memory. Verifying drafts needs every token's logits.
             self._plain = self._open(path, header, module)
             self._with_all_logits = self._open(path, header, module, logits_all=True)
             self._assistants = {
@@ -108,16 +108,16 @@ class LlamaCpp:
 
 
 class DraftModel:
-    """A small model as llama-cpp-python's draft model: returns its likeliest next tokens. It keeps
-    its cache for the part of the text that is unchanged."""
+    """A small model as llama-cpp-python's draft model: returns its likeliest next tokens. The KV
+    cache of the text's unchanged beginning is reused from call to call."""
 
     def __init__(self, llama: Any, count: int) -> None:
         self._llama = llama
         self._count = count
 
     def __call__(self, input_ids: Any, /, **options: Any) -> Any:
-        """[tokens] of int32 to at most `count` of int32."""
-        # A draft must fit into the context.
+        """`input_ids`: int32 (tokens,). Returns int32 (drafted,), at most `count` of them."""
+        # Text and draft must fit into the context.
         count = min(self._count, self._llama.n_ctx() - len(input_ids))
         drafts: list[int] = []
         if count > 0:

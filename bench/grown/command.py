@@ -26,7 +26,8 @@ from core.models.loading.finding import find_folder
 from core.models.loading.load import load_tokenizer
 from core.models.loading.placing import DTYPES, expand_bundled, resolve_llm
 
-# SpecInfer's pair is 7 B with 68 M: a smaller SSM would cost less than real ones do.
+# An SSM has at least 1 / LEAST_SHARE of the LLM's parameters: SpecInfer's pair of 7 B and 68 M has
+# about that ratio, and a smaller SSM would cost less than real ones do.
 LEAST_SHARE = 100
 MOST_PARAMS = 10**12
 
@@ -65,7 +66,7 @@ class GrowthRequest:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A model to grow: its folder, the name of its source, and the plan, without which it is used
+    """A model in `folder`, called `source`, to be grown by `plan`; without a plan it is used
     unchanged. `target_params`: the requested number of parameters."""
 
     folder: Path
@@ -97,15 +98,15 @@ def family_of(request: GrowthRequest) -> GrownFamily:
     """Reads configurations only, no weights. Raises ConfigError, ModelLoadError,
     UnsupportedModelError."""
     llm = _member(resolve_llm(request.llm), request.params, "params")
-    every = [name for ssm in request.ssms for name in expand_bundled(ssm)]
-    ssms = tuple(_member(name, request.of_ssms, "ssm-params", stay=True) for name in every)
+    sources = [name for ssm in request.ssms for name in expand_bundled(ssm)]
+    ssms = tuple(_member(name, request.of_ssms, "ssm-params", True) for name in sources)
     names = [member.name for member in (llm, *ssms)]
     if len(set(names)) < len(names):
         raise ConfigError.of("ssm", " ".join(names), "models with names of their own")
     return GrownFamily(request, llm, ssms)
 
 
-def _member(name: str, params: int, field: str, stay: bool = False) -> Member:
+def _member(name: str, params: int, field: str, unchanged_if_large: bool = False) -> Member:
     name = find_folder(name)
     folder = Path(locate(name).name) if is_path(name) else snapshot(name)
     if folder is None:
@@ -114,7 +115,7 @@ def _member(name: str, params: int, field: str, stay: bool = False) -> Member:
         )
     source = folder.resolve().name if is_path(name) else name.rpartition("/")[2]
     shape = model_shape(_without_weights(folder))
-    if stay and params <= shape.parameters:
+    if unchanged_if_large and params <= shape.parameters:
         return Member(folder, source, None)
     return Member(folder, source, plan_growth(shape, params, field), params)
 
@@ -143,7 +144,7 @@ def short(params: int) -> str:
 
 
 FOLDER = Path("artifacts")
-TEXTS, TEXT_LENGTH = 4, 96  # on which the logits are compared
+TEXTS, TEXT_LENGTH = 4, 96  # prompts on which logits are compared, and the most tokens of each
 Say = Callable[[str], None]
 
 
@@ -192,11 +193,11 @@ def grow(arguments: argparse.Namespace, say: Say) -> list[str]:
 
 
 def write_family(family: GrownFamily, out: Path, say: Say) -> list[Path]:
-    """The members' folders: in `out` for grown models, written unless they are there already; the
-    source's folder for others. All checks are made before anything is written."""
+    """The members' folders: for grown models folders in `out`, written if they are missing; for
+    others the source's folder. All checks are made before anything is written."""
     request = family.request
     dtype = DTYPES[request.dtype]
-    places = [out / one.name if one.plan else one.folder for one in family.members]
+    folders = [out / one.name if one.plan else one.folder for one in family.members]
     recipes = [
         GrowthRecipe(one.source, digest_of(one.folder), one.plan, request.dtype, request.seed)
         if one.plan
@@ -204,28 +205,30 @@ def write_family(family: GrownFamily, out: Path, say: Say) -> list[Path]:
         for one in family.members
     ]
     todo = []
-    for one, place, ask in zip(family.members, places, recipes, strict=True):
-        if ask is None:
-            say(f"{one.name} stays as it is")
-        elif holds_grown(place, ask):
-            say(f"{place} holds the same grown model already")
+    for member, folder, recipe in zip(family.members, folders, recipes, strict=True):
+        if recipe is None:
+            say(f"{member.name} stays as it is")
+        elif holds_grown(folder, recipe):
+            say(f"{folder} holds the same grown model already")
         else:
-            check_memory_to_grow(ask.plan, dtype, one.name)
-            todo.append((one, place, ask))
-    check_disk(out, [ask.plan for _, _, ask in todo], dtype)
-    for one, place, ask in todo:
-        _write(one, place, ask, say)
-    return places
+            check_memory_to_grow(recipe.plan, dtype, member.name)
+            todo.append((member, folder, recipe))
+    check_disk(out, [recipe.plan for _, _, recipe in todo], dtype)
+    for member, folder, recipe in todo:
+        _write(member, folder, recipe, say)
+    return folders
 
 
-def _write(one: Member, place: Path, recipe: GrowthRecipe, say: Say) -> None:
+def _write(member: Member, folder: Path, recipe: GrowthRecipe, say: Say) -> None:
     large = recipe.plan.large
-    say(f"growing {one.source} to {large.parameters:,} parameters: {large}")
-    module = load_module(one.folder, DTYPES[recipe.dtype])
-    similarity = write_grown(place, one.folder, module, recipe, texts_for(one.folder, module))
+    say(f"growing {member.source} to {large.parameters:,} parameters: {large}")
+    module = load_module(member.folder, DTYPES[recipe.dtype])
+    texts = texts_for(member.folder, module)
+    similarity = write_grown(folder, member.folder, module, recipe, texts)
     say(
-        f"{place}: grown from {one.source}; logits differ by at most {similarity.difference:.2g}, "
-        f"the same token is likeliest at {similarity.same} of {similarity.tokens}"
+        f"{folder}: grown from {member.source}; logits differ by at most "
+        f"{similarity.difference:.2g}, the same token is likeliest at {similarity.same} of "
+        f"{similarity.tokens}"
     )
 
 
@@ -234,7 +237,8 @@ def texts_for(folder: Path, module: Any) -> list[list[int]]:
     map every word of the prompts to one unknown token."""
     tokenizer = load_tokenizer(ModelSource(str(folder), local=True))
     length = min(TEXT_LENGTH, module.config.max_position_embeddings)
-    every = (list(tokenizer(p.text)["input_ids"]) for p in take_round_robin(load_prompts(), TEXTS))
+    prompts = take_round_robin(load_prompts(), TEXTS)
+    prompt_ids = (list(tokenizer(prompt.text)["input_ids"]) for prompt in prompts)
     generator = torch.Generator().manual_seed(0)
     random_ids = torch.randint(module.config.vocab_size, (length,), generator=generator)
-    return [*(ids[:length] for ids in every if ids), random_ids.tolist()]
+    return [*(ids[:length] for ids in prompt_ids if ids), random_ids.tolist()]

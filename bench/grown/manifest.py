@@ -17,16 +17,17 @@ from bench.grown.shape import GrowthPlan
 from core.errors import ConfigError, UnsupportedModelError
 from core.plurals import number_of
 
+# The largest allowed difference of logits: absolute in FULL_PRECISION, in 16-bit dtypes relative to
+# the largest logit (at least 1). The grown model adds in another order and rounds differently.
 FULL_ALLOWED = 1e-3
-# Relative to the largest logit: half precisions round, and the sums are made in another order.
 HALF_ALLOWED = 0.06
 FULL_PRECISION = (torch.float32, torch.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """A comparison over `tokens` positions: the largest difference of logits, the largest logit,
-    and the number of positions with the same likeliest token."""
+    """A comparison over `tokens` positions: the largest difference of logits, the largest absolute
+    logit, and the number of positions with the same likeliest token."""
 
     difference: float
     largest: float
@@ -36,7 +37,8 @@ class Likeness:
 
 @torch.inference_mode()
 def likeness(small: Any, large: Any, texts: Sequence[Sequence[int]]) -> Likeness:
-    """Compares both modules on the same texts (token ids), one pass for each text."""
+    """Compares both modules on the same texts (token ids), one pass for each text. The difference
+    is infinite if a logit of either is not finite."""
     difference = largest = 0.0
     tokens = same = 0
     for text in texts:
@@ -45,7 +47,8 @@ def likeness(small: Any, large: Any, texts: Sequence[Sequence[int]]) -> Likeness
         largest = max(largest, float(one.abs().max()))
         tokens += len(text)
         same += int((one.argmax(-1) == other.argmax(-1)).sum())
-        if not bool(torch.isfinite(other).all()):
+        # `max(difference, nan)` is `difference`.
+        if not bool((torch.isfinite(one) & torch.isfinite(other)).all()):
             difference = float("inf")
     return Likeness(difference, largest, tokens, same)
 
@@ -74,8 +77,8 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class GrowthRecipe:
-    """All that determines the weights of a grown model. `source`: the small model's name, `digest`:
-    of its weight files."""
+    """All that determines the weights of a grown model. `source`: the small model's name; `digest`:
+    that of its weight files and config.json."""
 
     source: str
     digest: str
@@ -100,9 +103,9 @@ def write_manifest(folder: Path, recipe: GrowthRecipe, measured: Likeness) -> No
 
 
 def holds_grown(folder: Path, recipe: GrowthRecipe) -> bool:
-    """Whether the folder has exactly this model; False for an empty or missing folder.
+    """Whether the folder has a manifest with this recipe; False for an empty or missing folder.
 
-    Raises ConfigError for any other content.
+    Raises ConfigError for any other content, or a file in its place.
     """
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return False
@@ -112,7 +115,7 @@ def holds_grown(folder: Path, recipe: GrowthRecipe) -> bool:
             return True
         reason = "it holds a model grown otherwise"
     except (OSError, ValueError, KeyError, TypeError):
-        reason = f"it is there and has no {MANIFEST}"
+        reason = f"it exists and has no readable {MANIFEST}"
     raise ConfigError.of(
         "--out", str(folder), f"a new or empty folder, or one with the same grown model ({reason})"
     )
@@ -130,9 +133,9 @@ tags:
 
 # {recipe.source}, grown to {plan.large.parameters:,} parameters
 
-**grown: function-preserving enlargement of {recipe.source}, an artificial pair that does not
-exist.** It says what {recipe.source} says, at the cost of a model of this size. It is for measuring
-speed and is no better than the small model at anything.
+**grown: function-preserving enlargement of {recipe.source}; no such model was trained.** It writes
+what {recipe.source} writes, at the cost of a model of this size. It is for measuring speed and is
+no better than the small model at anything.
 
 - from: {plan.small.parameters:,} parameters ({plan.small})
 - to: {plan.large.parameters:,} parameters ({plan.large})
@@ -141,13 +144,14 @@ speed and is no better than the small model at anything.
   {result.difference:.3g}, the largest logit is {result.largest:.3g}; at {result.same} of them the
   same token is the likeliest
 
-New heads, feed-forward units and layers compute with random weights what is then multiplied by
-written zeros: a part of the output projections and of the embedding is zero, everything else is
-dense, and kernels multiply by a zero as by any number.
+New heads, feed-forward units and layers compute with random weights; the output projections
+multiply their results by zeros, at full cost. The output projections and the embedding are zero in
+part; all other weights are dense.
 """
 
 
 def digest_of(folder: Path) -> str:
+    """Of the names and contents of a model's weight files and config.json: 32 hex digits."""
     digest = hashlib.sha256()
     files = [*folder.glob("*.safetensors"), *folder.glob("*.bin"), folder / "config.json"]
     for path in sorted(files):

@@ -160,7 +160,7 @@ def tensors(
     module: Any, large: Any, plan: GrowthPlan, seed: int, dtype: torch.dtype
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Every parameter of the meta module `large`, made from `module`'s one at a time, so that
-    writing them to disk needs memory for one."""
+    writing needs memory for one file of them."""
     spread = float(module.config.initializer_range)
     filler = Filler(plan, seed, spread, dtype, next(module.parameters()).device)
     small = dict(module.named_parameters())

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from core.errors import ConfigError
 from core.plurals import number_of
 
-# How far the number of parameters may be from the requested one.
+# How far the number of parameters may be from the requested one, relative to it.
 TOLERANCE = 0.1
 # The feed-forward size is a multiple of it, for which matrix kernels are fastest.
 FFN_MULTIPLE = 32
@@ -95,9 +95,9 @@ def plan_growth(small: ModelShape, params: int, field: str = "params") -> Growth
     """
     if params <= small.parameters:
         raise ConfigError.of(field, params, f"more than the {small.parameters} of the small model")
-    every = range(1, MAX_FACTOR + 1)
-    first = [factor for factor in every if _is_power_of_four(factor)]
-    rest = [factor for factor in every if not _is_power_of_four(factor)]
+    factors = range(1, MAX_FACTOR + 1)
+    first = [factor for factor in factors if _is_power_of_four(factor)]
+    rest = [factor for factor in factors if not _is_power_of_four(factor)]
     best = _best(small, params, first) or _best(small, params, rest)
     if best is None:
         raise ConfigError.of(

@@ -46,7 +46,7 @@ def write_grown(
     folder: Path, source: Path, module: Any, recipe: GrowthRecipe, texts: Sequence[Sequence[int]]
 ) -> Likeness:
     """Grows `module`, the model of the folder `source`, and compares the written model with it on
-    `texts` (token ids). The folder is written whole or not at all.
+    `texts` (token ids). The folder appears when it is complete, or not at all.
 
     Raises ConfigError if it cannot be written, UnsupportedModelError if the logits differ.
     """
@@ -73,29 +73,29 @@ def copied_files(source: Path) -> list[Path]:
 @contextmanager
 def _atomic_folder(folder: Path) -> Iterator[Path]:
     """A temporary folder that replaces `folder` if the block succeeds."""
-    beside: Path | None = None
+    temporary: Path | None = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-        yield beside
-        beside.chmod(0o755)  # temporary folders are readable by their owner only
+        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        yield temporary
+        temporary.chmod(0o755)  # temporary folders are readable by their owner only
         if folder.exists():
             folder.rmdir()  # a non-empty folder was refused earlier
-        os.replace(beside, folder)
+        os.replace(temporary, folder)
     except (OSError, SafetensorError) as error:
         raise ConfigError.of("--out", str(folder), f"a folder to write to ({error})") from error
     finally:
-        if beside is not None:
-            shutil.rmtree(beside, ignore_errors=True)
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _write_weights(
     folder: Path,
     shapes: dict[str, torch.Size],
     parameters: Iterator[tuple[str, torch.Tensor]],
-    size: int,
+    itemsize: int,
 ) -> None:
-    groups = _groups(shapes, size)
+    groups = _groups(shapes, itemsize)
     count = len(groups)
     names = [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
     names = names if count > 1 else ["model.safetensors"]
@@ -103,9 +103,9 @@ def _write_weights(
         save_file(dict(itertools.islice(parameters, len(group))), folder / file, {"format": "pt"})
         (folder / file).chmod(0o644)  # safetensors makes it readable by its owner alone
     if len(names) > 1:
-        total = sum(map(math.prod, shapes.values())) * size
-        where = {n: file for file, group in zip(names, groups, strict=True) for n in group}
-        index = {"metadata": {"total_size": total}, "weight_map": where}
+        total = sum(map(math.prod, shapes.values())) * itemsize
+        file_of = {name: file for file, group in zip(names, groups, strict=True) for name in group}
+        index = {"metadata": {"total_size": total}, "weight_map": file_of}
         path = folder / "model.safetensors.index.json"
         path.write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
@@ -113,14 +113,14 @@ def _write_weights(
 def _groups(shapes: dict[str, torch.Size], itemsize: int) -> list[list[str]]:
     """The names in order, grouped by file: as many as fit SHARD_BYTES, at least one."""
     groups: list[list[str]] = [[]]
-    held = 0
+    group_bytes = 0
     for name, shape in shapes.items():
         size = math.prod(shape) * itemsize
-        if groups[-1] and held + size > SHARD_BYTES:
+        if groups[-1] and group_bytes + size > SHARD_BYTES:
             groups.append([])
-            held = 0
+            group_bytes = 0
         groups[-1].append(name)
-        held += size
+        group_bytes += size
     return groups
 
 
@@ -128,9 +128,9 @@ def _groups(shapes: dict[str, torch.Size], itemsize: int) -> list[list[str]]:
 
 
 def check_memory_to_grow(plan: GrowthPlan, dtype: torch.dtype, name: str, copies: int = 1) -> None:
-    """Raises OutOfMemoryError. In memory at once: the small model, `copies` of the large one, and
-    one shard while it is read from its file (for 0.5 B parameters in float32: 3.4 GiB required, 3.0
-    GiB measured)."""
+    """Raises OutOfMemoryError if less memory is free than is used at once: by the small model,
+    `copies` of the large one, and one shard while it is read from its file (for 0.5 B parameters in
+    float32 this is 3.4 GiB; 3.0 GiB were measured)."""
     small = plan.small.parameters * dtype.itemsize
     large = plan.large.parameters * dtype.itemsize
     size = small + copies * large + min(large, SHARD_BYTES) + OVERHEAD_BYTES
@@ -144,9 +144,9 @@ def check_memory_to_grow(plan: GrowthPlan, dtype: torch.dtype, name: str, copies
 
 def check_disk(folder: Path, plans: Sequence[GrowthPlan], dtype: torch.dtype) -> None:
     """Raises ConfigError if the folder's disk has no room for these plans' weights."""
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     size = sum(plan.large.parameters for plan in plans) * dtype.itemsize
-    free = shutil.disk_usage(there).free
+    free = shutil.disk_usage(existing).free
     if size > free:
         raise ConfigError.of(
             "--out",

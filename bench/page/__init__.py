@@ -1,2 +1,1 @@
-"""Measurements of the page in a real Chromium. In bench only this folder imports ui; the suite
-`sessions` imports storage too."""
+"""Measurements of the page in a real Chromium. In bench only this folder imports ui."""

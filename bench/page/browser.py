@@ -17,12 +17,12 @@ from urllib.parse import urlsplit
 
 from core.errors import ConfigError
 
-WAIT_MS = 60_000  # long, since the machine may be busy
-LIMIT_MS = 120_000  # for a step that waits for a run
+WAIT_MS = 60_000  # limit of a step; long, since the machine may be busy
+LIMIT_MS = 120_000  # limit of a step that waits for a run
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 TWO_FRAMES = """() => new Promise((resolve) =>
   requestAnimationFrame(() => requestAnimationFrame(resolve)))"""
-RESTS = """() => !document.querySelector("[data-pending]")
+ALL_DRAWN = """() => !document.querySelector("[data-pending]")
   && [...document.querySelectorAll(".ss-shell[data-picture]")].every(
     (shell) => shell.querySelector(".ss-panel") || !shell.checkVisibility())"""
 
@@ -132,14 +132,14 @@ class Tabs:
 
 
 def frames(page: Any) -> None:
-    """Wait for two frames: the second one has drawn what the server sent or a click caused."""
+    """Wait for two animation frames, so that what the server sent or a click changed is drawn."""
     page.evaluate(TWO_FRAMES)
 
 
 def at_rest(page: Any) -> None:
     """Wait until every visible picture is drawn."""
     frames(page)
-    page.wait_for_function(RESTS)
+    page.wait_for_function(ALL_DRAWN)
 
 
 def open_page(tab: Tab, url: str, **options: Any) -> Any:
@@ -155,8 +155,8 @@ def open_page(tab: Tab, url: str, **options: Any) -> Any:
 def choose(page: Any, preset: str, tokens: int) -> None:
     """Choose a preset, and the number of tokens."""
     page.locator("#preset input").click()
-    words = re.compile(rf"^{re.escape(preset)}( \(|$)")  # its meaning may follow in brackets
-    page.locator("#preset").get_by_role("option", name=words).click()
+    option = re.compile(rf"^{re.escape(preset)}( \(|$)")  # a description in brackets may follow
+    page.locator("#preset").get_by_role("option", name=option).click()
     page.click("#live-drawer")
     page.locator("#sampling-max_new_tokens input").fill(str(tokens))
     page.locator("#sampling-ignore_eos input").check()

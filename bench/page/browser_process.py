@@ -1,5 +1,5 @@
-"""A Chromium and its driver in their own process, as a visitor's browser is: in the server's
-process the driver would compete with the engine for the GIL."""
+"""A Chromium and its driver in a process of their own: in the server's process the driver would
+compete with the engine for the GIL."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ from bench.application import BenchError
 from bench.page.browser import Tab, choose, chromium, open_page, wait_for_end
 from core.errors import SpecScopeError
 
-# For the server to receive the text that was typed.
+# From typing to the click on Run, so that the server has received the text.
 TYPED_MS = 300
-# For a browser to close.
-CLOSE_TIMEOUT_S = 10.0
+CLOSE_TIMEOUT_S = 10.0  # for the browser to close
 
 
 class BrowserClient:
-    """A client of the process at the other end of a pipe. Raises the error that was raised there,
-    or BenchError."""
+    """A client of the process at the other end of a pipe."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
 
     def call(self, method: str, *values: Any) -> Any:
-        """Calls a method of `_PageActions` there and returns its result."""
+        """Calls a method of `_PageActions` there and returns its result. Raises the SpecScopeError
+        that was raised there, or BenchError if the process has ended."""
         try:
-            with suppress(OSError):  # the process has ended: its error may still be in the pipe
+            with suppress(OSError):  # if the process has ended, its error may still be in the pipe
                 self._pipe.send((method, values))
             result = self._pipe.recv()
         except (EOFError, OSError) as error:

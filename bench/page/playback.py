@@ -67,7 +67,7 @@ def with_request(event: Event, request: Request) -> Event:
 
 
 class PlaybackRun:
-    """core.engine.worker.Run, fed by PlaybackWorker."""
+    """Has the interface of core.engine.worker.Run that the page uses; fed by PlaybackWorker."""
 
     def __init__(
         self, worker: PlaybackWorker, request: Request, run_id: str, tap: Tap | None
@@ -191,11 +191,12 @@ class PlaybackWorker:
     def snapshot(self) -> Snapshot:
         """The runs that are being played, without their rounds."""
         with self._lock:
-            left = [run for run in self.runs if run not in self._queued and not run.has_ended]
-        runs = [
-            LiveRun(run.run_id, run.num_tokens, run.request.sampling.max_new_tokens) for run in left
-        ]
-        return Snapshot(self.engine.schedule, len(self._queued), self.max_live, tuple(runs))
+            playing = [run for run in self.runs if run not in self._queued and not run.has_ended]
+        live_runs = tuple(
+            LiveRun(run.run_id, run.num_tokens, run.request.sampling.max_new_tokens)
+            for run in playing
+        )
+        return Snapshot(self.engine.schedule, len(self._queued), self.max_live, live_runs)
 
     def close(self) -> None:
         """Stops all runs; further requests are refused."""
@@ -215,10 +216,10 @@ class PlaybackWorker:
                     self._playing -= 1
 
     def _play(self, run: PlaybackRun, events: list[Event]) -> None:
-        began = time.monotonic()
+        start = time.monotonic()
         for event in events:
-            # Against the start, so that delays do not add up.
-            wait_s = event.at_ms / 1000 * self.speed - (time.monotonic() - began)
+            # Relative to the start, so that delays do not add up.
+            wait_s = event.at_ms / 1000 * self.speed - (time.monotonic() - start)
             if wait_s > 0:
                 run.pause(wait_s)
             # Like the engine: RunStarted is emitted even if the run is stopped at once.

@@ -17,7 +17,7 @@ from core.config import Request
 from core.plurals import number_of
 
 ENGINE = "engine"
-PATIENCE_S = 120.0
+RUN_TIMEOUT_S = 120.0
 # Seconds between polls of the run's progress.
 POLL_S = 0.05
 
@@ -37,12 +37,12 @@ def watched_speed(browser: BrowserClient, site: Site, prompt: str, tokens: int) 
     site.clock.rounds.clear()
     site.clock.tokens.clear()
     browser.call("run", prompt)
-    # By the clock: the page may still report that the previous run has finished.
-    until = time.monotonic() + PATIENCE_S
+    # Waits for the clock: the page may still report that the previous run has finished.
+    deadline = time.monotonic() + RUN_TIMEOUT_S
     while sum(map(len, site.clock.tokens.values())) < tokens:
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             raise BenchError(
-                f"the run has fewer than its {number_of(tokens, 'token')} after {PATIENCE_S:g} s"
+                f"the run has fewer than its {number_of(tokens, 'token')} after {RUN_TIMEOUT_S:g} s"
             )
         time.sleep(POLL_S)
     browser.call("wait_for_end")
@@ -60,8 +60,8 @@ def pace(clock: EventClock) -> float:
     """Tokens per second of the last run, without its first round, which includes prefill."""
     run = clock.last()
     tokens, rounds = clock.tokens[run], clock.rounds[run]
-    first = tokens.count(rounds[0])
-    return (len(tokens) - first) / (rounds[-1] - rounds[0]) * 1000
+    num_first = tokens.count(rounds[0])
+    return (len(tokens) - num_first) / (rounds[-1] - rounds[0]) * 1000
 
 
 def can_pin() -> bool:
@@ -96,9 +96,9 @@ def _threads() -> Iterator[int]:
             # After the name, which may have spaces and brackets: state, parent.
             parent = int(status.rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(path.parent.name))
-    left = [os.getpid()]
-    while left:
-        process = left.pop()
-        left += children.get(process, [])
+    pending = [os.getpid()]
+    while pending:
+        process = pending.pop()
+        pending += children.get(process, [])
         with suppress(OSError):
             yield from (int(name) for name in os.listdir(f"/proc/{process}/task"))

@@ -1,20 +1,21 @@
 () => {
-  // When each token was on the page, each update of the text, and every shift of the layout.
+  // Records, in ms of the system clock, when each token was drawn, the text was updated and the
+  // page was last clicked; and every layout shift: its value, and whether an input preceded it.
   const strip = document.querySelector("#live-strip");
-  const told = { tokens: [], updates: [], shifts: [], gaps: [], long: [] };
+  const seen = { tokens: [], updates: [], shifts: [] };
   const now = () => performance.timeOrigin + performance.now();
   new MutationObserver(() => {
     const last = strip.querySelector(".ss-flow")?.lastElementChild?.lastElementChild;
-    // A timer comes after the frame that this change is drawn in.
+    // Pictures are drawn within an animation frame, so this timer fires after it.
     setTimeout(() => {
       const at = now();
-      told.updates.push(at);
-      while (told.tokens.length <= Number(last?.dataset.i ?? -1)) told.tokens.push(at);
+      seen.updates.push(at);
+      while (seen.tokens.length <= Number(last?.dataset.i ?? -1)) seen.tokens.push(at);
     });
   }).observe(strip, { childList: true, subtree: true });
   new PerformanceObserver((list) => {
-    for (const { value, hadRecentInput } of list.getEntries()) told.shifts.push([value, hadRecentInput]);
+    for (const { value, hadRecentInput } of list.getEntries()) seen.shifts.push([value, hadRecentInput]);
   }).observe({ type: "layout-shift" });
-  document.addEventListener("click", () => (told.clicked = now()), true);
-  window.specscopeSeen = told;
+  document.addEventListener("click", () => (seen.clicked = now()), true);
+  window.specscopeSeen = seen;
 }

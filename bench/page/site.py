@@ -1,4 +1,4 @@
-"""Serves the whole page on its own port, with a given worker and its own log."""
+"""Serves the page on a free port, with a given worker and a log of its own."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from ui.server.visitors import Access
 @dataclass
 class EventClock:
     """Times of the engine's events by run, in milliseconds of the system clock, which browsers use
-    too. `tokens`, `rounds`: a time for each token and each round; `stop_requests`: when Stop was
-    called; `cancelled`: when the run had ended after it.
+    too. `tokens`, `rounds`: a time for each token and each round; `stop_requests`: when the page
+    called the run's `cancel`; `cancelled`: when RunCancelled was emitted.
     """
 
     tokens: dict[str, list[float]] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Site:
 
 
 class _ClockedWorker:
-    """Wraps a run or a worker, so that events and Stop are recorded by a clock."""
+    """Wraps a run or a worker; a clock records its events and calls of `cancel`."""
 
     def __init__(self, inner: Any, clock: EventClock) -> None:
         self._inner, self._clock = inner, clock

@@ -1,7 +1,7 @@
 """`acceptance`: tokens per LLM pass, with intervals over prompts; independent of time.
 
 It compares single SSMs and their union, coupled and plain drafts, tree widths, lengths, combine
-rules and lookup drafters. Continuations that repeat themselves are counted apart.
+rules and lookup drafters. Continuations that repeat themselves are reported separately.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ EQUAL_NODES = 60
 MERGED_NODES, UNMERGED_NODES = 45, 80
 LOOKUP_NODES = 16
 LEARNING = frozenset((SUFFIX, TABLE))  # drafters that learn from the texts of earlier runs
-DIAL = (8, 16, 32, MERGED_NODES, EQUAL_NODES)  # node budgets of `vote_tree` and `log_pool`
+NODE_BUDGETS = (8, 16, 32, MERGED_NODES, EQUAL_NODES)  # of `vote_tree` and `log_pool`
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,8 @@ KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceRow:
-    """One configuration. `part`: the table it belongs to; `name`: identifies it within a kind."""
+    """One configuration. `part`: the table it belongs to; `name`: identifies it within its part and
+    kind."""
 
     part: str
     name: str
@@ -112,9 +113,9 @@ def _combine_rows(
     for rule in WEIGHTS:
         yield _row("combine", f"vote, {rule}", kind, CHAIN, ssms, combine="vote", weights=rule)
     yield _row("combine", "union, chains", kind, CHAIN, ssms)
-    for nodes in DIAL:
-        dial = {"combine": "vote_tree", "vote_nodes": nodes, "max_tree_nodes": EQUAL_NODES}
-        yield _row("combine", f"vote_tree, {number_of(nodes, 'node')}", best, PAPER, ssms, **dial)
+    for nodes in NODE_BUDGETS:
+        vote = {"combine": "vote_tree", "vote_nodes": nodes, "max_tree_nodes": EQUAL_NODES}
+        yield _row("combine", f"vote_tree, {number_of(nodes, 'node')}", best, PAPER, ssms, **vote)
         pool = {"combine": "log_pool", "max_tree_nodes": nodes}
         yield _row("combine", f"log_pool, {number_of(nodes, 'node')}", best, PAPER, ssms, **pool)
     for nodes in (12, 24, 48, EQUAL_NODES, UNMERGED_NODES):

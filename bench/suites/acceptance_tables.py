@@ -110,13 +110,13 @@ def _table(
 def _lengths(names: Iterable[str], nodes: str = "nodes verified") -> dict[str, Column]:
     """Columns: nodes, and tokens per LLM pass over all prompts and by domain."""
 
-    def of(wanted: Selection) -> Column:
+    def tokens_per_pass(wanted: Selection) -> Column:
         return lambda _, prompts: length_of(prompts, wanted)
 
     return {
         nodes: lambda _, prompts: f"{nodes_of(prompts):.1f}",
-        "tokens per LLM pass": of(is_not_looping),
-        **{name: of(of_domain(name)) for name in names},
+        "tokens per LLM pass": tokens_per_pass(is_not_looping),
+        **{name: tokens_per_pass(of_domain(name)) for name in names},
     }
 
 
@@ -227,15 +227,15 @@ def _block_wise(by_row: PromptsByRow) -> list[list[str]]:
     """`traversal` against `mss` on equal drafts: row by row, and all rows pooled."""
     mss, traversal = (next(k for k in KINDS if k.verify == v) for v in ("mss", "traversal"))
     lines: list[list[str]] = []
-    every: tuple[Prompts, Prompts] = ([], [])
+    pools: tuple[Prompts, Prompts] = ([], [])
     for number, pair in enumerate(_counterparts(by_row, traversal, mss)):
         row, name = pair[0], f"traversal / mss, {pair[0].name} {_shape(pair[0])}"
         lines.append(claim_row(name, paired_ratio(by_row[row], by_row[pair[1]]), 1.0))
-        for pool, one in zip(every, pair, strict=True):
+        for pool, one in zip(pools, pair, strict=True):
             # The row is a part of each seed, so that pooled rows stay distinct.
             pool += [{**prompt, "seed": (number, prompt["seed"])} for prompt in by_row[one]]
     if lines:
-        lines.append(claim_row("traversal / mss, all of these rows", paired_ratio(*every), 1.0))
+        lines.append(claim_row("traversal / mss, all of these rows", paired_ratio(*pools), 1.0))
     return lines
 
 
@@ -255,21 +255,21 @@ def _is_small_tree(row: AcceptanceRow, kind: DecodingKind) -> bool:
 
 def _widths(by_row: PromptsByRow, names: Iterable[str]) -> Iterator[str]:
     """Tables by width, over all prompts and by domain."""
-    whole, by_domain = [], []
+    overall, by_domain = [], []
     for kind in KINDS:
         rows = _rows(by_row, "width", kind)
         if len(rows) != len(WIDTHS):
             continue
         lengths = [length_of(by_row[row]) for row in rows]
-        whole.append([kind, *lengths, *_monotone(lengths)])
+        overall.append([kind, *lengths, *_monotone(lengths)])
         for name in names:
-            own = [length_of(by_row[row], of_domain(name)) for row in rows]
-            values = [f"{length.value:.2f}" if length else NOTHING for length in own]
-            by_domain.append([kind, name, *values, *_monotone(own)])
+            in_domain = [length_of(by_row[row], of_domain(name)) for row in rows]
+            values = [f"{length.value:.2f}" if length else NOTHING for length in in_domain]
+            by_domain.append([kind, name, *values, *_monotone(in_domain)])
     widths = [f"width {width}" for width in WIDTHS]
     heads = ("kind", *widths, "no step falls by more than its interval", "width 5 above width 1")
     note = "Union of all SSMs, expansions <w,1,1,1,1,1,1,1>, nothing cut."
-    yield table("By tree width", heads, whole, note)
+    yield table("By tree width", heads, overall, note)
     heads = ("kind", "domain", *widths, "no step falls", "5 above 1")
     yield table("By tree width and domain", heads, by_domain)
 
@@ -284,15 +284,18 @@ def _monotone(lengths: Sequence[Estimate | None]) -> list[str]:
 
 
 def _loops(by_row: PromptsByRow, names: Sequence[str]) -> str:
-    """How many texts repeat themselves; lossless rows have the same texts, so one row per kind."""
+    """How many texts repeat themselves, in one row per kind: under `greedy` and `match` all rows of
+    a kind have the same texts."""
     lines = []
     for kind in KINDS:
         rows = [row for row in _rows(by_row, "same", kind) if len(row.speculation.drafters) > 1]
         for prompts in [by_row[row] for row in rows[:1]]:
             shares = [p["distinct_4_grams"] for p in prompts]
-            by = [[p["distinct_4_grams"] for p in prompts if p["domain"] == n] for n in names]
+            by_domain = [
+                [p["distinct_4_grams"] for p in prompts if p["domain"] == name] for name in names
+            ]
             looping = sum(map(is_looping, prompts))
-            means = [f"{sum(s) / len(s):.0%}" if s else NOTHING for s in (shares, *by)]
+            means = [f"{sum(s) / len(s):.0%}" if s else NOTHING for s in (shares, *by_domain)]
             lines.append([kind, len(prompts), looping, *means])
     heads = ("kind", "continuations", f"looping (< {LOOPING:.0%})", "mean share", *names)
     note = (

@@ -53,7 +53,8 @@ class BatchSizes(Suite):
         context = blocks.context
         tokens, temperature = context.settings.tokens, blocks.key["temperature"]
         cases = [DecodeCase(prompt, SEED, tokens, temperature, True) for prompt in context.prompts]
-        for last in blocks.missing_blocks[-1:]:  # the first batch grows the arena and times passes
+        # Warm-up: the first batch grows the KV arena, and the engine measures its pass times.
+        for last in blocks.missing_blocks[-1:]:
             _decode_batches(engine, cases, max(self.sizes), last)
         runs = {str(size): partial(_decode_batches, engine, cases, size) for size in self.sizes}
         blocks.measure(runs, keep_row=partial(_against_first, cases))
@@ -79,8 +80,8 @@ def _against_first(
     names = [case.prompt.id for case in cases]
     alone = next(iter(by_number.values()))["ids"]
     for figures in by_number.values():
-        every = zip(names, alone, figures.pop("ids"), strict=True)
-        figures["differ"] = [name for name, one, other in every if one != other]
+        pairs = zip(names, alone, figures.pop("ids"), strict=True)
+        figures["differ"] = [name for name, one, other in pairs if one != other]
     return by_number
 
 
@@ -123,6 +124,6 @@ def totals(title: str, rows: Sequence[Row], head: Callable[[str], str], note: st
 
 
 def _total(size: str, first: str, group: Group) -> str:
-    own = group.of(contestant=size)
-    gain = "" if size == first else f", {ratio(own.ratio(contestant=first))}"
-    return f"{figure(own.median(), 0)}{gain}"
+    batches = group.of(contestant=size)
+    gain = "" if size == first else f", {ratio(batches.ratio(contestant=first))}"
+    return f"{figure(batches.median(), 0)}{gain}"

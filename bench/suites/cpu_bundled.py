@@ -33,9 +33,9 @@ Contestant = Callable[[Block], dict[str, float]]
 class CpuBundled(Suite):
     """See Suite. `variants`: settings of the other libraries' own speculation to try on
     SWEEP_PROMPTS prompts, the sweep; the fastest of each family is measured; None: all settings.
-    `settings_kept`: after the first sweep prompt only the N fastest settings of each drafter go on;
-    None: all. `alone`: each drafter is measured alone too, under the preset `best`. `title` and
-    `note`: heading and footnote of the tables."""
+    `settings_kept`: how many of each drafter's settings, the fastest on the first sweep prompt, are
+    run on the other ones; None: all. `alone`: each drafter is measured alone too, under the preset
+    `best`. `title` and `note` begin each table's title and note."""
 
     name: str = "cpu-bundled"
     about: str = (
@@ -91,8 +91,8 @@ class CpuContest:
         """Runs each variant once on the sweep's prompts; with `settings_kept`, after the first one
         only the fastest variants."""
         num_kept, prompts = self._suite.settings_kept, self._sweep_prompts()
-        every = self._blocks("sweep", temperature, prompts)
-        todo = every.missing_blocks
+        sweep_blocks = self._blocks("sweep", temperature, prompts)
+        todo = sweep_blocks.missing_blocks
         variants = {str(variant): variant for variant in self._variants() if todo}
         if not variants:
             return
@@ -105,7 +105,7 @@ class CpuContest:
             figures = cpu.sweep_figures(self._context.results, self._dtype, temperature)[0]
             fastest = cpu.fastest_of_each_drafter(variants.values(), figures, num_kept)
             contestants = {str(variant): contestants[str(variant)] for variant in fastest}
-        every.measure(contestants, self._llama_note)
+        sweep_blocks.measure(contestants, self._llama_note)
 
     def run(self, temperature: float) -> None:
         """Measures each block, one run per contestant, after an uncounted warm-up block."""
@@ -117,11 +117,11 @@ class CpuContest:
         for preset in PRESETS:
             config = SpeculationConfig.preset(preset, temperature)
             for description, engine in self._models.engines.items():
-                own = partial(self._run_engine, engine, config, temperature)
+                run_preset = partial(self._run_engine, engine, config, temperature)
                 if not config.drafters:
-                    yield preset, own
-                    break  # plain decoding needs no SSM, and only these differ between the engines
-                yield f"{preset}, {description}" if description else preset, own
+                    yield preset, run_preset
+                    break  # the engines differ only in their SSMs, which plain decoding lacks
+                yield f"{preset}, {description}" if description else preset, run_preset
         if self._suite.alone:
             best = SpeculationConfig.preset("best", temperature)
             engine = next(iter(self._models.engines.values()))

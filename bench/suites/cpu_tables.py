@@ -62,8 +62,8 @@ def all_variants(
 ) -> tuple[Variant, ...]:
     """Each SSM with each schedule and count, and prompt lookup with each of its counts.
     `llama_ssms`: the same for llama.cpp, which has no schedules; None: it does not compete."""
-    ways = itertools.product(ssms, SCHEDULES, COUNTS)
-    variants = [Variant(ASSISTED, count, ssm, schedule) for ssm, schedule, count in ways]
+    combinations = itertools.product(ssms, SCHEDULES, COUNTS)
+    variants = [Variant(ASSISTED, count, ssm, schedule) for ssm, schedule, count in combinations]
     variants += [Variant(LOOKUP, count) for count in LOOKUP_COUNTS]
     if llama_ssms is not None:
         variants += [Variant(LLAMA_ASSISTED, count, ssm) for ssm in llama_ssms for count in COUNTS]
@@ -74,16 +74,16 @@ def all_variants(
 def fastest_of_each_drafter(
     variants: Iterable[Variant], figures: Mapping[str, Mapping[str, float]], count: int
 ) -> tuple[Variant, ...]:
-    """For each family and SSM the `count` fastest settings by the `figures` of one prompt: which
-    settings are a drafter's best depends less on the text than which drafter is best. A family
-    without figures (not installed then) keeps all settings."""
+    """For each family and SSM the `count` fastest settings by the `figures` of one prompt. One
+    prompt is enough: a drafter's best settings vary less from text to text than the best drafter
+    does. All settings of a drafter that has no figures (not installed then)."""
     groups: dict[tuple[str, str], list[Variant]] = {}
     for variant in variants:
         groups.setdefault((variant.family, variant.ssm), []).append(variant)
 
     def seconds_a_token(variant: Variant) -> float:
-        own = figures[str(variant)]
-        return own["seconds"] / own["tokens"]
+        measured = figures[str(variant)]
+        return measured["seconds"] / measured["tokens"]
 
     fastest: list[Variant] = []
     for group in groups.values():
@@ -95,8 +95,8 @@ def fastest_of_each_drafter(
 @dataclass(frozen=True, slots=True)
 class LoadedContestants:
     """The libraries to compare, all over one LLM. `engines`: this project's, by a description of
-    their SSMs (empty if there is one). `assistants`: SSMs for `transformers`, by name. `llama`:
-    llama.cpp if it is installed; `llama_note`: its version, or why it is missing."""
+    their SSMs (an empty text if there is only one). `assistants`: SSMs for `transformers`, by name.
+    `llama`: llama.cpp if it is installed; `llama_note`: its version, or why it is missing."""
 
     engines: Mapping[str, Engine]
     transformers: TransformersLlm
@@ -190,16 +190,17 @@ def _tokens_a_pass(group: Group) -> object:
 
 
 def _bases(rows: Sequence[Row]) -> Iterable[str]:
-    """The contestants with which all are compared: plain decoding of transformers and of this
-    engine, and the fastest of transformers' speculation and of llama.cpp, if they competed."""
+    """The contestants with which all are compared: plain decoding of transformers, of this engine
+    and of llama.cpp, the fastest of transformers' speculation and the fastest of all of llama.cpp's
+    contestants; those of the latter two libraries only if they competed."""
     speeds = {
         group["contestant"]: group.middle(speed) for group in group_rows(rows, ("contestant",))
     }
     bases = [GENERATE, PLAIN]
     for first, others in (([], FAMILIES), ([LLAMA_PLAIN], (LLAMA_PLAIN, *LLAMA_FAMILIES))):
-        there = [name for name in others if name in speeds]
-        if there:
-            bases += [*first, max(there, key=lambda name: speeds[name])]
+        measured = [name for name in others if name in speeds]
+        if measured:
+            bases += [*first, max(measured, key=lambda name: speeds[name])]
     return dict.fromkeys(bases)
 
 

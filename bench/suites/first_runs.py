@@ -20,7 +20,7 @@ from bench.tables import figure
 from lab.figures import estimate, middle
 
 RUNS, TOKENS = 10, 96
-# The first run's figure over the tenth's.
+# The least ratios of the first run's figures to the tenth's.
 TARGETS = {"tokens per pass": 0.85, "tokens per second": 0.8}
 # The loop ends when its parent does, even if that is killed.
 BUSY_LOOP = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
@@ -61,19 +61,19 @@ def _runs_of_process(prompt: str, threads: int) -> list[dict[str, float]]:
 
 def first_bounds(samples: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, str, bool]]:
     """Rows as in `start.bounds`: medians and minima over the processes."""
-    measured = [sample for sample in samples if "runs" in sample and "process" in sample]
+    of_processes = [sample for sample in samples if "runs" in sample and "process" in sample]
     for busy in (False, True):
         for name, target in TARGETS.items():
             quotients = [
-                s["runs"][0][name] / s["runs"][-1][name] for s in measured if s["busy"] is busy
+                s["runs"][0][name] / s["runs"][-1][name] for s in of_processes if s["busy"] is busy
             ]
             quotient = estimate([[one] for one in quotients], middle)
             if quotient is None:
                 continue
-            beside = "beside a busy process" if busy else "alone"
-            what = f"first run / tenth, {name}, {beside}"
-            words = f"{figure(quotient, 2)}, least {min(quotients):.2f} of {len(quotients)}"
-            yield what, words, f"at least {target:g}", quotient.value >= target
+            condition = "beside a busy process" if busy else "alone"
+            what = f"first run / tenth, {name}, {condition}"
+            measured_text = f"{figure(quotient, 2)}, least {min(quotients):.2f} of {len(quotients)}"
+            yield what, measured_text, f"at least {target:g}", quotient.value >= target
 
 
 def main(threads: str, tokens: str) -> None:
@@ -83,7 +83,7 @@ def main(threads: str, tokens: str) -> None:
     from core.events.outcome import Outcome
     from core.models.machine import use_threads
 
-    # 0: the default.
+    # THREADS 0: the default.
     use_threads(int(threads) or None)
     engine = Engine(load_models(dtype="float32", device="cpu"))
     sampling = SamplingParams(int(tokens), ignore_eos=True)

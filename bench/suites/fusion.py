@@ -51,7 +51,8 @@ FUSION: Mapping[str, SpeculationConfig] = MappingProxyType(
             draft="best_first",
             routing="credit",
         ),
-        # Divides its nodes among the SSMs, so that no draft is deep: no ablation of fusion.
+        # Its nodes are divided among the SSMs, so that no draft is deep: not comparable as an
+        # ablation of fusion.
         "union": SpeculationConfig(max_tree_nodes=8),
         "union, routed": SpeculationConfig(max_tree_nodes=8, routing="cosine"),
         "fused, routed (as published)": SpeculationConfig(
@@ -83,6 +84,8 @@ TARGETS = MappingProxyType({0.0: 4.5, 0.8: 3.4})
 
 @dataclass(frozen=True)
 class Fusion(Suite):
+    """See Suite. `contestants`: names in FUSION."""
+
     one_dtype: ClassVar[bool] = True
 
     name: str = "fusion"

@@ -84,10 +84,12 @@ class GpuContest(Suite):
                     self._measure(blocks, *models())
                 if not context.results.has(kind="gaps", **key):
                     case = context.case(items[0], 0, temperature)
-                    every = configs(temperature).items()
-                    traced = {name: gaps(models()[0], case, how) for name, how in every}
-                    with_trace = {name: one for name, one in traced.items() if one is not None}
-                    context.results.add({"kind": "gaps", **key, "gaps": with_trace})
+                    named_configs = configs(temperature).items()
+                    traces = {
+                        name: gaps(models()[0], case, config) for name, config in named_configs
+                    }
+                    measured = {name: one for name, one in traces.items() if one is not None}
+                    context.results.add({"kind": "gaps", **key, "gaps": measured})
 
     def _measure(self, blocks: Blocks, engine: Engine, transformers: TransformersLlm) -> None:
         """Measures the missing blocks, after one uncounted block."""
@@ -108,12 +110,12 @@ class GpuContest(Suite):
             return transformers.figures(context.case(block.item, block.repeat, temperature))
 
         def machine() -> dict[str, Any]:
-            # With each block: the bandwidth varies as the speed does.
+            # Measured with each block: the bandwidth varies over time, as the speed does.
             bandwidth = copy_bandwidth(torch.device(self.device))
             return {"copied": bandwidth, "weights": llm.weight_bytes}
 
         runs: dict[str, Any] = {
-            n: partial(run_engine, how) for n, how in configs(temperature).items()
+            name: partial(run_engine, config) for name, config in configs(temperature).items()
         }
         blocks.measure({**runs, GENERATE: generate}, machine, warm=Block(context.prompts[0].id, 0))
 
@@ -174,29 +176,31 @@ def _note(rows: Sequence[Row]) -> str:
     )
 
 
-# Rounds before the trace, in which graphs are captured, and within it.
-BEFORE, TRACED_ROUNDS = 12, 24
-NO_KERNELS = ("Memcpy", "Memset")  # a trace lists them among the kernels
+# Graphs are captured in the rounds before the trace.
+ROUNDS_BEFORE, TRACED_ROUNDS = 12, 24
+NO_KERNELS = ("Memcpy", "Memset")  # a trace lists these among the kernels
 
 
 def gaps(
     engine: Engine, case: DecodeCase, speculation: SpeculationConfig
 ) -> dict[str, float] | None:
-    """`rounds` that were traced, their `kernels`, and the `idle` fraction; None if no kernel ran,
-    as on a CPU, or the text ended before the trace."""
+    """The number of `rounds` that were traced, of their `kernels`, and the `idle` fraction of the
+    time (`idle_share`); None if no kernel ran, as on a CPU, or the text ended before the trace."""
     from torch.profiler import ProfilerActivity, profile
 
     events = engine.generate(request(case, speculation))
     rounds = (event for event in events if isinstance(event, RoundCompleted))
-    if len(list(islice(rounds, BEFORE))) < BEFORE or not torch.cuda.is_available():
+    if len(list(islice(rounds, ROUNDS_BEFORE))) < ROUNDS_BEFORE or not torch.cuda.is_available():
         events.close()  # type: ignore[attr-defined]
         return None
     with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as trace:
         num_rounds = len(list(islice(rounds, TRACED_ROUNDS)))
         torch.cuda.synchronize()
     events.close()  # type: ignore[attr-defined]
-    ran = list(_kernels(trace))
-    return {"rounds": num_rounds, "kernels": len(ran), "idle": idle_share(ran)} if ran else None
+    kernels = list(_kernels(trace))
+    if not kernels:
+        return None
+    return {"rounds": num_rounds, "kernels": len(kernels), "idle": idle_share(kernels)}
 
 
 def _kernels(trace: Any) -> Iterator[tuple[float, float]]:
@@ -207,7 +211,8 @@ def _kernels(trace: Any) -> Iterator[tuple[float, float]]:
             yield event.time_range.start, event.time_range.end
 
 
-def idle_share(ran: Sequence[tuple[float, float]]) -> float:
-    """The fraction of the time from the first start to the last end in which no kernel ran."""
-    whole = max(end for _, end in ran) - min(start for start, _ in ran)
-    return 1 - union_ms(ran) / whole if whole else 0.0
+def idle_share(kernels: Sequence[tuple[float, float]]) -> float:
+    """The fraction of the time from the first start to the last end in which no kernel ran.
+    `kernels`: their starts and ends, in any one unit."""
+    span = max(end for _, end in kernels) - min(start for start, _ in kernels)
+    return 1 - union_ms(kernels) / span if span else 0.0

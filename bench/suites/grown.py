@@ -182,11 +182,11 @@ SIZES = {"1b": (10**9, "1 B"), "7b": (7 * 10**9, "7 B")}
 GPU_GROWN = tuple(
     GpuContest(
         name=f"gpu-grown-{size}{'-ssms' if grown_ssms else ''}",
-        about=f"gpu-bundled, the LLM grown to {words}; SSMs "
+        about=f"gpu-bundled, the LLM grown to {size_text}; SSMs "
         + (f"grown to {params // 10**8} M" if grown_ssms else "as they are"),
         defaults=Settings(prompts=4, tokens=64, repeats=3, dtypes=("bfloat16",)),
         load=GrownLoader(params, params // 100 if grown_ssms else 0),
     )
-    for size, (params, words) in SIZES.items()
+    for size, (params, size_text) in SIZES.items()
     for grown_ssms in (False, True)
 )

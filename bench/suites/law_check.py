@@ -36,7 +36,7 @@ def check_row(
     record."""
     row, reference = task
     task_cases = cases(settings, prompts, row.temperature)
-    # The rows of a process share an engine.
+    # Set for each row: the rows of a process share an engine.
     engine.schedule = row.schedule
     if row.together == 1:
         outcomes = decode(engine, task_cases, row.speculation)
@@ -55,15 +55,16 @@ def _compare(
     module: Any, case: DecodeCase, outcome: dict[str, Any], expected: list[int]
 ) -> dict[str, Any]:
     ids, rounds = outcome["token_ids"], outcome["summary"]["num_rounds"]
-    at = first_difference(ids, expected)
+    diverged_at = first_difference(ids, expected)
     figures = {"id": case.prompt.id, "seed": case.seed, "tokens": len(ids), "rounds": rounds}
-    figures |= {"diverged_at": at, "margin": None}
-    if at is not None:
+    figures |= {"diverged_at": diverged_at, "margin": None}
+    if diverged_at is not None:
         figures["token_ids"] = ids
-        # Else one text ended early, and no logit margin applies.
-        if at < min(len(ids), len(expected)):
-            seen, pair = [*outcome["prompt_token_ids"], *ids[:at]], (ids[at], expected[at])
-            figures["margin"] = margin(module, seen, pair, case.temperature, case.seed)
+        # Otherwise one text ended early, and no logit margin applies.
+        if diverged_at < min(len(ids), len(expected)):
+            prefix = [*outcome["prompt_token_ids"], *ids[:diverged_at]]
+            pair = (ids[diverged_at], expected[diverged_at])
+            figures["margin"] = margin(module, prefix, pair, case.temperature, case.seed)
     return figures
 
 
@@ -77,9 +78,9 @@ def _in_float64(module: Any) -> Any:
 def margin(
     module: Any, context: Sequence[int], tokens: Sequence[int], temperature: float, seed: int
 ) -> float:
-    """The float64 gap between the best next-token utility after `context` and the lower one of
-    `tokens` (law 1). Utilities are logits at temperature 0; above, log p + G(position) with that
-    seed, which is what `match` compares."""
+    """The float64 gap between the best next-token utility after `context` and the lowest of
+    `tokens` (law 1). Utilities are logits at temperature 0; above, log p + G(position) with the
+    noise G of `seed`, which is what `match` compares."""
     utilities = _in_float64(module)(torch.tensor([list(context)])).logits[0, -1]
     if temperature > 0:
         noise = SeededNoise(seed, utilities.shape[-1])
@@ -171,9 +172,10 @@ def _rows(by_row: Mapping[LawRow, Comparisons], greedy_reference: str) -> str:
 def _divergences(by_row: Mapping[LawRow, Comparisons]) -> str:
     lines = []
     for row, prompts in by_row.items():
-        own = (row.name, f"{row.temperature:g}", row.speculation.draft, row.speculation.verify)
+        config = row.speculation
+        row_cells = (row.name, f"{row.temperature:g}", config.draft, config.verify)
         for one in _diverged_prompts(prompts):
-            lines.append([*own, one["id"], one["diverged_at"], _margins([one])])
+            lines.append([*row_cells, one["id"], one["diverged_at"], _margins([one])])
     heads = ("row", "T", "draft", "verify", "prompt", "first differing token", "float64 margin")
     return table("Divergences", heads, lines, "" if lines else "None.")
 

@@ -83,10 +83,10 @@ class LawRow:
 
     @property
     def key(self) -> dict[str, Any]:
-        own = {"row": self.name, "temperature": self.temperature, "together": self.together}
+        fields = {"row": self.name, "temperature": self.temperature, "together": self.together}
         if self.schedule != "each":
-            own["schedule"] = self.schedule
-        return {**own, "config": self.speculation.to_plain()}
+            fields["schedule"] = self.schedule
+        return {**fields, "config": self.speculation.to_plain()}
 
 
 def law_rows() -> tuple[LawRow, ...]:
@@ -106,13 +106,13 @@ def _preset_rows() -> Iterator[LawRow]:
     for name, temperature, together in itertools.product(PRESETS, TEMPERATURES, CONCURRENCIES):
         preset = SpeculationConfig.preset(name, temperature).resolve(temperature)
         for pipeline in dict.fromkeys((preset.pipeline, *PIPELINES)):
-            own = pipeline == preset.pipeline
-            if own and name == "autoregressive" and temperature > 0 and together == 1:
+            is_own_mode = pipeline == preset.pipeline
+            if is_own_mode and name == "autoregressive" and temperature > 0 and together == 1:
                 continue  # the reference itself
-            if not own and (pipeline, together) == ("across", 1):
+            if not is_own_mode and (pipeline, together) == ("across", 1):
                 continue  # the same as off
             row = LawRow(name, temperature, replace(preset, pipeline=pipeline), together)
-            if row.is_compared or own:  # rows that are not compared are listed once
+            if row.is_compared or is_own_mode:  # rows that are not compared are listed once
                 yield row
 
 
@@ -178,8 +178,8 @@ def _crossed_rows() -> Iterator[LawRow]:
         and (pipeline, together) != ("across", 1)
         and not (pipeline == "ahead" and not combine_rule(combine).ahead)
     ]
-    every = (("mechanisms", mechanisms), ("pipelined", by_pipeline))
-    for (name, crossed), temperature in itertools.product(every, TEMPERATURES):
+    products = (("mechanisms", mechanisms), ("pipelined", by_pipeline))
+    for (name, crossed), temperature in itertools.product(products, TEMPERATURES):
         for values in pairwise_rows(crossed, open_fields(temperature, crossed), is_valid):
             together, shape = values.pop("together"), SHAPES[values.pop("shape")]
             config = SpeculationConfig(**values, **shape)
@@ -213,8 +213,8 @@ def is_valid(values: Values) -> bool:
     """Whether the values may be combined and all of them have an effect."""
     combine, kind = values.get("combine", COMBINES[0]), values.get("draft", "auto")
     rule, draft, pipeline = combine_rule(combine), draft_kind(kind), values.get("pipeline")
-    weighed = rule.weighted or "combine" not in values
-    if not weighed and values.get("weights", WEIGHTS[0]) != WEIGHTS[0]:
+    uses_weights = rule.weighted or "combine" not in values
+    if not uses_weights and values.get("weights", WEIGHTS[0]) != WEIGHTS[0]:
         return False
     if (pipeline, values.get("together")) == ("across", 1):
         return False  # the same as off
@@ -222,7 +222,8 @@ def is_valid(values: Values) -> bool:
         return False
     if draft.fused and not rule.keeps_all:
         return False
-    # Best first needs branches, a vote's sequences have none: `resolve` replaces it.
+    # `resolve` replaces best-first drafts here: they need branches, and a vote's sequences have
+    # none.
     return not (rule.chains and draft.by_score)
 
 
@@ -256,8 +257,8 @@ def pairwise_rows(
         dict(zip(names, values, strict=True)) for values in itertools.product(*open_fields.values())
     ]
     for row in rows:
-        fitting = [whole for choice in choices if is_allowed(whole := {**row, **choice})]
-        chosen_rows.append(max(fitting, key=lambda whole: len(_pairs(whole) - pairs_so_far)))
+        filled_rows = [filled for choice in choices if is_allowed(filled := {**row, **choice})]
+        chosen_rows.append(max(filled_rows, key=lambda filled: len(_pairs(filled) - pairs_so_far)))
         pairs_so_far |= _pairs(chosen_rows[-1])
     return chosen_rows
 

@@ -55,16 +55,16 @@ class Length(Suite):
             if any(blocks.missing_blocks for blocks in todo):
                 engine = Engine(context.load(dtype))
                 for blocks in todo:
-                    _contest(blocks, engine)
+                    _measure_contest(blocks, engine)
             for repeat in range(context.settings.repeats):
-                self._hopeless(context, dtype, repeat)
+                self._measure_hopeless(context, dtype, repeat)
 
     def report(self, context: Context) -> Report:
         return Report(tables(context))
 
-    def _hopeless(self, context: Context, dtype: str, repeat: int) -> None:
+    def _measure_hopeless(self, context: Context, dtype: str, repeat: int) -> None:
         """All prompts in one engine, since the part measures how fast its policy stops drafting
-        with the SSM. The result is stored as one sample, so an interrupted run begins anew."""
+        with the SSM. It is stored as one sample, so after an interruption it is measured anew."""
         key = {"part": "hopeless", "dtype": dtype, "repeat": repeat}
         if context.results.has(**key):
             return
@@ -88,7 +88,7 @@ def _runners(
     return {name: partial(run, config) for name, config in configs.items()}
 
 
-def _contest(blocks: Blocks, engine: Engine) -> None:
+def _measure_contest(blocks: Blocks, engine: Engine) -> None:
     """Measures the blocks, after an uncounted warm-up on a prompt that is not among them where
     there is one."""
     context = blocks.context

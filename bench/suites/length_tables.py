@@ -37,7 +37,7 @@ from lab.figures import Estimate
 
 LENGTHS = (0, 1, 2, 3, 4, 5, 6, 8)
 GOODPUT = "goodput"
-# Without the policy `fixed`, which is a contestant for each of LENGTHS.
+# Without `fixed`, which is a contestant of its own for each of LENGTHS.
 OTHERS = tuple(
     name for name, policy in LENGTH_POLICIES.items() if name != GOODPUT and not policy.always
 )
@@ -72,8 +72,10 @@ def contestants() -> Mapping[str, SpeculationConfig]:
 
 def hopeless_contestants() -> Mapping[str, SpeculationConfig]:
     """Plain decoding, and `goodput` with the only SSM and without lookup."""
-    every = contestants()
-    return {name: dataclasses.replace(every[name], drafters=("all",)) for name in (PLAIN, GOODPUT)}
+    configs = contestants()
+    return {
+        name: dataclasses.replace(configs[name], drafters=("all",)) for name in (PLAIN, GOODPUT)
+    }
 
 
 BEST, OWN = "best fixed", "the domain's own best fixed"
@@ -126,9 +128,9 @@ class LengthContest:
     def lengths(self, name: str) -> list[float]:
         """The mean chosen length in each round that at least half of the runs reach."""
         runs = [row["lengths"] for row in self.of(name).rows]
-        going = sorted((len(run) for run in runs), reverse=True)[: (len(runs) + 1) // 2]
-        longest = min(going, default=0)
-        return [float(np.mean([run[i] for run in runs if len(run) > i])) for i in range(longest)]
+        longer_half = sorted((len(run) for run in runs), reverse=True)[: (len(runs) + 1) // 2]
+        num_rounds = min(longer_half, default=0)
+        return [float(np.mean([run[i] for run in runs if len(run) > i])) for i in range(num_rounds)]
 
     def _fixed_name_of(self, name: str, row: Row) -> str:
         if name not in (BEST, OWN):
@@ -158,9 +160,9 @@ def tables(context: Context) -> tuple[str, ...]:
     for dtype in context.settings.dtypes:
         rows = _rows_by_place(context.results.where(part="hopeless", dtype=dtype))
         if rows:
-            texts.append(_hopeless(rows, dtype))
-            late = Group([row for row in rows if row["place"] >= LEARNING_PROMPTS])
-            gain = late.of(contestant=GOODPUT).ratio(contestant=PLAIN)
+            texts.append(_hopeless_table(rows, dtype))
+            later = Group([row for row in rows if row["place"] >= LEARNING_PROMPTS])
+            gain = later.of(contestant=GOODPUT).ratio(contestant=PLAIN)
             name = f"a hopeless SSM / plain decoding, after {LEARNING_PROMPTS} prompts, {dtype}"
             claims.append(claim_row(name, gain, HOPELESS))
     note = f"Medians of ratios within blocks. `{BEST}`: chosen on half of the prompts for the rest."
@@ -168,8 +170,8 @@ def tables(context: Context) -> tuple[str, ...]:
 
 
 def _halves(prompts: Sequence[Prompt]) -> dict[str, int]:
-    """0 or 1 for each prompt: alternating within each domain, with alternating first halves so that
-    one-prompt domains are split too."""
+    """0 or 1 for each prompt: alternating within each domain, whose first prompt is in the other
+    half than the previous domain's, so that domains of one prompt are divided too."""
     halves: dict[str, int] = {}
     for number, domain in enumerate(domains(tuple(prompts))):
         of_domain = [prompt.id for prompt in prompts if prompt.domain == domain]
@@ -181,7 +183,7 @@ def _contestants(contest: LengthContest, where: str) -> str:
     def against_plain(domain: str, group: Group) -> str:
         return ratio(contest.against(group["contestant"], PLAIN, domain))
 
-    def a_round(field: str, group: Group) -> str:
+    def per_round(field: str, group: Group) -> str:
         return f"{sum(sum(row[field]) for row in group.rows) / _rounds(group):.1f}"
 
     columns: dict[str, Callable[[Group], object]] = {
@@ -189,9 +191,9 @@ def _contestants(contest: LengthContest, where: str) -> str:
         "tokens/s": lambda group: figure(group.median(), 1),
         f"/ {PLAIN}": partial(against_plain, OVERALL),
         "tokens per pass": lambda group: f"{1 + group.sum('accepted') / _rounds(group):.2f}",
-        "chosen length": partial(a_round, "lengths"),
-        "depth": partial(a_round, "depths"),
-        "nodes": partial(a_round, "nodes"),
+        "chosen length": partial(per_round, "lengths"),
+        "depth": partial(per_round, "depths"),
+        "nodes": partial(per_round, "nodes"),
         **{domain: partial(against_plain, domain) for domain in contest.domains},
     }
     blocks = len(contest.of(PLAIN).rows)
@@ -211,9 +213,9 @@ def _rounds(group: Group) -> int:
 def _rivals(contest: LengthContest, where: str) -> str:
     lines = []
     for domain in (OVERALL, *contest.domains):
-        own = "" if domain == OVERALL else f" ({', '.join(_choices(contest, domain))})"
+        chosen = "" if domain == OVERALL else f" ({', '.join(_choices(contest, domain))})"
         ratios = [ratio(contest.against(GOODPUT, rival, domain)) for rival in RIVALS]
-        ratios[1] = NOTHING if domain == OVERALL else ratios[1] + own
+        ratios[1] = NOTHING if domain == OVERALL else ratios[1] + chosen
         lines.append([domain, *ratios])
     note = f"`{BEST}`: {' and '.join(_choices(contest, OVERALL))}, each chosen on the other half."
     heads = ("prompts", *(f"/ {rival}" for rival in RIVALS))
@@ -239,8 +241,8 @@ def _claims(contest: LengthContest, where: str) -> list[list[str]]:
 
 
 def _rows_by_place(samples: Iterable[Row]) -> list[Row]:
-    """A row for each contestant of each block, with the block's `place` among the
-    blocks that the engine has run."""
+    """A row for each contestant of each block; `place`: the block's index among the blocks of its
+    engine."""
     return [
         {**row, "place": place, "repeat": sample["repeat"]}
         for sample in samples
@@ -249,18 +251,18 @@ def _rows_by_place(samples: Iterable[Row]) -> list[Row]:
     ]
 
 
-def _hopeless(rows: Sequence[Row], dtype: str) -> str:
-    """The table by place among the blocks that the engine has run: the first LEARNING_PROMPTS
-    prompts, the rest, then the rest in groups of 11 prompts."""
-    most = 1 + max(row["place"] for row in rows)
-    later = [(start, min(start + 11, most)) for start in range(LEARNING_PROMPTS, most, 11)]
+def _hopeless_table(rows: Sequence[Row], dtype: str) -> str:
+    """The table by place (`_rows_by_place`): the first LEARNING_PROMPTS prompts, the rest, then the
+    rest in groups of 11 prompts."""
+    total = 1 + max(row["place"] for row in rows)
+    groups = [(start, min(start + 11, total)) for start in range(LEARNING_PROMPTS, total, 11)]
     lines = []
-    for start, end in [(0, min(LEARNING_PROMPTS, most)), (LEARNING_PROMPTS, most), *later]:
+    for start, end in [(0, min(LEARNING_PROMPTS, total)), (LEARNING_PROMPTS, total), *groups]:
         if in_range := [row for row in rows if start <= row["place"] < end]:
-            own = Group(in_range).of(contestant=GOODPUT)
-            depths = [depth for row in own.rows for depth in row["depths"]]
-            num_drafted, accepted = sum(depth > 0 for depth in depths), int(own.sum("accepted"))
-            gain = ratio(own.ratio(contestant=PLAIN))
+            runs = Group(in_range).of(contestant=GOODPUT)
+            depths = [depth for row in runs.rows for depth in row["depths"]]
+            num_drafted, accepted = sum(depth > 0 for depth in depths), int(runs.sum("accepted"))
+            gain = ratio(runs.ratio(contestant=PLAIN))
             lines.append([f"{start + 1} to {end}", gain, len(depths), num_drafted, accepted])
     note = (
         "One engine, one SSM with negated logits; greedy. Plain "

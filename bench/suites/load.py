@@ -2,8 +2,8 @@
 0.25 to 1.5 times the rate that plain decoding can serve. Measures total tokens per second, time to
 first token and time per token.
 
-Each contestant has its own engine over the same models, since a schedule keeps its measurements in
-the engine. Every text is compared with plain decoding's.
+Each contestant has its own engine over the same models, since an engine keeps what its schedule
+measures. Every text is compared with plain decoding's.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CONTESTANTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "specinfer, each": ("specinfer", "each"),
         "specinfer, shared": ("specinfer", "shared"),
         "minions, each": ("minions", "each"),
-        # `shared` with presets that are pipelined across requests: half of them in each pass.
+        # `shared` with presets that are pipelined across requests: half of the requests in a pass.
         "minions, shared": ("minions", "shared"),
         "cosine, shared": ("cosine", "shared"),
         "cosine, cosine": ("cosine", "cosine"),
@@ -64,13 +64,16 @@ PRIMES = (7, 11, 13, 17)
 REPEAT_OFFSET = 11
 # By measure: what it is, and decimals where all percentiles are in one cell.
 MEASURES = {"ttft_ms": ("first token", 0), "tpot_ms": ("per token", 1)}
-BESIDE_PLAIN = "after the comma: divided by plain decoding's in the same block"
-# CoSine over the best of SpecInfer and others, as its paper claims (arXiv 2503.10325).
+RATIO_NOTE = "after the comma: divided by plain decoding's in the same block"
+# CoSine's throughput and latency divided by those of the best of SpecInfer and others, as its paper
+# claims (arXiv 2503.10325).
 PUBLISHED_THROUGHPUT, PUBLISHED_LATENCY = 1.325, 1 - 0.232
 
 
 @dataclass(frozen=True)
 class Load(Suite):
+    """See Suite. `clients`: loads of the closed loops; `rates`: of the open ones, in capacities."""
+
     one_dtype: ClassVar[bool] = True
 
     name: str = "load"
@@ -81,12 +84,12 @@ class Load(Suite):
     contestants: tuple[str, ...] = tuple(CONTESTANTS)
 
     def measure(self, context: Context) -> None:
-        with ExitStack() as leaving:
+        with ExitStack() as cleanup:
             engines: dict[str, Engine] = {}
             models = context.load(context.settings.dtypes[0])
             for name in self.contestants:
                 engine = Engine(models, schedule=CONTESTANTS[name][1])
-                engines[name] = leaving.enter_context(closing(engine))
+                engines[name] = cleanup.enter_context(closing(engine))
             plain_tokens: dict[str, list[int]] = {}
             items = [str(clients) for clients in self.clients]
             closed = Blocks(context, {"loop": "closed"}, items, "clients")
@@ -199,10 +202,11 @@ def tables(results: Results) -> tuple[str, ...]:
     rows = long_rows(results.samples)
     texts = []
     for loop, item, head in (("closed", "clients", "clients"), ("open", "rate", "of capacity")):
-        own = [_with_item(row, item) for row in rows if row["loop"] == loop]
-        if own:
-            percentiles = [_percentiles(own, loop, head, measure) for measure in MEASURES]
-            texts += [_throughput(own, loop, head), *percentiles, _latency(own, loop, head)]
+        of_loop = [_with_item(row, item) for row in rows if row["loop"] == loop]
+        if of_loop:
+            percentiles = [_percentiles(of_loop, loop, head, measure) for measure in MEASURES]
+            texts.append(_throughput(of_loop, loop, head))
+            texts += [*percentiles, _latency(of_loop, loop, head)]
     return (*texts, _claims(rows)) if rows else ()
 
 
@@ -212,24 +216,24 @@ def _with_item(row: Row, item: str) -> Row:
 
 
 def _throughput(rows: Sequence[Row], loop: str, head: str) -> str:
-    cell = partial(_beside_plain, name="speed", digits=0)
-    note = f"Medians over repeats; {BESIDE_PLAIN}."
+    cell = partial(_with_ratio, name="speed", digits=0)
+    note = f"Medians over repeats; {RATIO_NOTE}."
     return _by_load(rows, f"Total tokens per second, {loop} loop", head, note, cell)
 
 
-def _beside_plain(group: Group, name: str, digits: int) -> str:
+def _with_ratio(group: Group, name: str, digits: int) -> str:
     """The median of a figure and its ratio to plain decoding's, both with intervals."""
     other = group.ratio(name, contestant=PLAIN) if group["contestant"] != PLAIN else None
     return f"{figure(group.median(name), digits)}{f', {ratio(other)}' if other else ''}"
 
 
 def _percentiles(rows: Sequence[Row], loop: str, head: str, measure: str) -> str:
-    """All percentiles of a load in one cell, to be read; `_latency` has them for a chart."""
+    """All percentiles of a load in one cell; `_latency` has a column for each, for the chart."""
     title, digits = MEASURES[measure]
 
-    def cell(own: Group) -> str:
+    def cell(group: Group) -> str:
         return " / ".join(
-            f"{own.middle(_percentile_name(measure, share)):.{digits}f}" for share in PERCENTILES
+            f"{group.middle(_percentile_name(measure, share)):.{digits}f}" for share in PERCENTILES
         )
 
     names = ", ".join(f"{100 * share:.0f}th" for share in PERCENTILES)
@@ -240,16 +244,16 @@ def _percentiles(rows: Sequence[Row], loop: str, head: str, measure: str) -> str
 def _by_load(
     rows: Sequence[Row], title: str, head: str, note: str, cell: Callable[[Group], str]
 ) -> str:
-    """One row per contestant, one column per load. `cell` formats the blocks of both; without any
-    there is a dash."""
+    """One row per contestant, one column per load. `cell` formats a contestant's blocks at a load;
+    without any there is a dash."""
 
-    def at(load: float, group: Group) -> str:
-        own = group.of(load=load)
-        return cell(own) if own.rows else NOTHING
+    def cell_at(load: float, group: Group) -> str:
+        blocks = group.of(load=load)
+        return cell(blocks) if blocks.rows else NOTHING
 
     columns: dict[str, Callable[[Group], object]] = {"contestant": lambda one: one["contestant"]}
     loads = dict.fromkeys(row["load"] for row in rows)
-    columns |= {f"{load:g} {head}": partial(at, load) for load in loads}
+    columns |= {f"{load:g} {head}": partial(cell_at, load) for load in loads}
     return str(Table(title, rows, ("contestant",), columns, note, _BLOCKS))
 
 
@@ -262,10 +266,8 @@ def _latency(rows: Sequence[Row], loop: str, head: str) -> str:
     for measure, (title, _) in MEASURES.items():
         for share in PERCENTILES:
             name = _percentile_name(measure, share)
-            columns[f"{title}, p{share * 100:.0f}, ms"] = partial(
-                _beside_plain, name=name, digits=1
-            )
-    note = f"Percentiles of the requests of a block, medians over repeats; {BESIDE_PLAIN}."
+            columns[f"{title}, p{share * 100:.0f}, ms"] = partial(_with_ratio, name=name, digits=1)
+    note = f"Percentiles of the requests of a block, medians over repeats; {RATIO_NOTE}."
     rows = sorted(rows, key=lambda row: list(CONTESTANTS).index(row["contestant"]))
     title = f"Latency, {loop} loop"
     return str(Table(title, rows, ("contestant", "load"), columns, note, _BLOCKS))
@@ -323,13 +325,13 @@ def _worst(
 ) -> Any:
     """The smallest ratio, over `loads` (empty: all), of a contestant's figure `name` to that of
     `base`; None if no block has both."""
-    every = Group(rows, rows, **_BLOCKS)
+    all_rows = Group(rows, rows, **_BLOCKS)
     ratios = [
-        every.of(contestant=contestant, load=load).ratio(name, contestant=base)
+        all_rows.of(contestant=contestant, load=load).ratio(name, contestant=base)
         for load in loads or dict.fromkeys(row["load"] for row in rows)
     ]
     return min((one for one in ratios if one), key=lambda one: one.value, default=None)
 
 
-# How samples are grouped: a ratio is that of one block, an interval is over repeats.
+# How `Group` treats samples: ratios are taken within a block, intervals are over repeats.
 _BLOCKS: dict[str, Any] = {"block": ("load", "repeat"), "over": "repeat"}

@@ -39,14 +39,13 @@ PRESET = "specinfer"
 RELAYS_MS = (1, 5, 20)  # added to a round trip
 TREE_NODES = 16  # the node budget of a tree
 PARTS = 2  # processes among which the SSMs are divided
-# Criteria: at most this share is added to a local round by loopback, at most this error of a
-# prediction, at least this share of the bound of clients.
-MOST_ADDED, WITHIN, LEAST_OF_BOUND = 0.10, 0.20, 0.9
+# Criteria, as shares: the most that loopback adds to a local round, the largest error of a
+# prediction, and the least of the clients' bound that is reached.
+MOST_ADDED, MOST_ERROR, LEAST_OF_BOUND = 0.10, 0.20, 0.9
 CAPACITY_NODES, CLIENTS = (1, 2, 4), (4, 16)  # of the simulation
 SERVED_CLIENTS = (4, 8)
-# Spans in which a drafter works; the first round's prefill is neither.
-DRAFTING = ("draft", "catch_up")
-# The contestants that serve several clients: engine and pipeline mode.
+DRAFTING = ("draft", "catch_up")  # spans of drafters, without `prefill`
+# The contestants that serve several clients, by name: their engine and pipeline mode.
 SERVED_WAYS = MappingProxyType(
     {
         LOCAL: (LOCAL, "off"),
@@ -59,6 +58,9 @@ SERVED_WAYS = MappingProxyType(
 
 @dataclass(frozen=True)
 class NodesSuite(Suite):
+    """See Suite. `relays`: milliseconds that relays add to a round trip; `clients`: how many texts
+    are served at once."""
+
     name: str = "nodes"
     about: str = "SSMs on nodes: loopback and longer wires against local SSMs; simulated clients"
     defaults: Settings = Settings(prompts=5, tokens=64, repeats=3, dtypes=("float32",))
@@ -73,17 +75,17 @@ class NodesSuite(Suite):
             if not blocks.missing_blocks and not clients.missing_blocks:
                 continue
             models = context.load(dtype)
-            with ExitStack() as leaving:
+            with ExitStack() as cleanup:
                 parts = [list(models.ssms)[n::PARTS] for n in range(PARTS)]
                 context.say(f"starting {PARTS} nodes")
-                near = [leaving.enter_context(node_process(part, dtype)) for part in parts]
-                wires = {LOOPBACK: near}
+                nodes = [cleanup.enter_context(node_process(part, dtype)) for part in parts]
+                addresses_by_name = {LOOPBACK: nodes}
                 for ms in self.relays:
-                    relays = [leaving.enter_context(relay_process(one, ms)) for one in near]
-                    wires[relay_name(ms)] = relays
-                engines = {LOCAL: leaving.enter_context(closing(Engine(models)))}
-                for name, addresses in wires.items():
-                    engines[name] = leaving.enter_context(closing(engine_over(models, addresses)))
+                    relays = [cleanup.enter_context(relay_process(node, ms)) for node in nodes]
+                    addresses_by_name[relay_name(ms)] = relays
+                engines = {LOCAL: cleanup.enter_context(closing(Engine(models)))}
+                for name, addresses in addresses_by_name.items():
+                    engines[name] = cleanup.enter_context(closing(engine_over(models, addresses)))
                 plain = partial(_text, context, engines[LOCAL], preset="autoregressive")
                 runs = {PLAIN: plain}
                 for name, engine in engines.items():
@@ -101,14 +103,14 @@ class NodesSuite(Suite):
 
 
 def relay_name(ms: int) -> str:
-    """The contestant over a relay."""
+    """The name of the contestant whose nodes are reached over relays that add `ms`."""
     return f"relay of {ms} ms"
 
 
 def engine_over(models: LoadedModels, addresses: Sequence[str]) -> Engine:
     """An engine with the family's LLM and all SSMs on these nodes."""
-    here = replace(models, ssms={})
-    return Engine(here, nodes=connect_nodes(NodeSettings(tuple(addresses)), here))
+    llm_alone = replace(models, ssms={})
+    return Engine(llm_alone, nodes=connect_nodes(NodeSettings(tuple(addresses)), llm_alone))
 
 
 @contextmanager
@@ -122,12 +124,13 @@ def node_process(ssms: Sequence[str], dtype: str) -> Iterator[str]:
 @contextmanager
 def relay_process(address: str, ms: int) -> Iterator[str]:
     """Runs a relay to `address` that adds `ms` to a round trip; yields the relay's address."""
-    with _process(["bench.relay", address, str(ms)], "relay on ") as own:
-        yield own
+    with _process(["bench.relay", address, str(ms)], "relay on ") as relay_address:
+        yield relay_address
 
 
 @contextmanager
-def _process(command: Sequence[str], begin: str) -> Iterator[str]:
+def _process(command: Sequence[str], prefix: str) -> Iterator[str]:
+    """Runs a module; yields the address that follows `prefix` in its first line."""
     process = subprocess.Popen(
         [sys.executable, "-m", *command],
         stdout=subprocess.PIPE,
@@ -137,9 +140,9 @@ def _process(command: Sequence[str], begin: str) -> Iterator[str]:
     assert process.stdout is not None
     try:
         line = process.stdout.readline()
-        if not line.startswith(begin):
+        if not line.startswith(prefix):
             raise ConfigError(f"{' '.join(command)} ended without serving")
-        yield line.removeprefix(begin).split()[0]
+        yield line.removeprefix(prefix).split()[0]
     finally:
         process.terminate()
         process.wait()
@@ -153,7 +156,7 @@ def _text(
     times of verifying and drafting, and the nodes' round trips."""
     case = context.case(block.item, block.repeat, 0.0, ignore_eos=True)
     outcome, rounds = Outcome(), list[RoundCompleted]()
-    # A budget that is given: `auto` measures, and so may differ between engines.
+    # A fixed node budget: `auto` depends on measured times, and so may differ between engines.
     speculation = replace(
         SpeculationConfig.preset(preset), max_tree_nodes=TREE_NODES, pipeline=pipeline
     )
@@ -161,15 +164,15 @@ def _text(
         outcome.observe(event)
         if isinstance(event, RoundCompleted):
             rounds.append(event)
-    # In the first round the SSMs read the prompt.
+    # In the first round the SSMs read the prompt: it is left out, unless it is the only one.
     usual = rounds[1:] or rounds
     trips = [trip for one in usual for trip in one.nodes]
-    begins = [min(span.start_ms for span in one.spans if span.name != "prefill") for one in usual]
+    starts = [min(span.start_ms for span in one.spans if span.name != "prefill") for one in usual]
     summary = outcome.summary
     return {
         "speed": summary["tokens_per_second"],
         "per_round": summary["num_new_tokens"] / summary["num_rounds"],
-        "round_ms": (usual[-1].at_ms - begins[0]) / len(usual),
+        "round_ms": (usual[-1].at_ms - starts[0]) / len(usual),
         "verify_ms": [_ms(one, "forward") for one in usual],
         "draft_ms": [_ms(one, *DRAFTING) for one in usual],
         "trip_ms": [trip.round_trip_ms for trip in trips if trip.state == "in_time"],
@@ -195,15 +198,15 @@ def _serve_texts(
         context.case(item, block.repeat * count + i, 0.0, ignore_eos=True)
         for i, item in enumerate(items)
     ]
-    began = time.perf_counter()
-    # Events have milliseconds since the start of their own run; here they need one clock.
+    start = time.perf_counter()
+    # When each run began, in ms since `start`: the times in events count from their run's start.
     starts: dict[str, float] = {}
     rounds: list[RoundCompleted] = []
     for event in run_events(engine, [request(case, speculation) for case in cases]):
-        starts.setdefault(event.run_id, (time.perf_counter() - began) * 1000 - event.at_ms)
+        starts.setdefault(event.run_id, (time.perf_counter() - start) * 1000 - event.at_ms)
         if isinstance(event, RoundCompleted):
             rounds.append(event)
-    took = time.perf_counter() - began
+    seconds = time.perf_counter() - start
 
     def busy_ms(*names: str) -> float:
         # The union: a batched pass has a span in the round of each of its requests.
@@ -215,7 +218,7 @@ def _serve_texts(
         )
 
     return {
-        "speed": sum(len(one.token_ids) for one in rounds) / took,
+        "speed": sum(len(one.token_ids) for one in rounds) / seconds,
         "verify_ms": busy_ms("forward"),
         "draft_ms": busy_ms(*DRAFTING),
     }
@@ -229,17 +232,17 @@ def _ms(one: RoundCompleted, *names: str) -> float:
 
 
 def tables(results: Results) -> tuple[str, ...]:
-    found = []
+    all_tables = []
     for dtype in dict.fromkeys(sample["dtype"] for sample in results.samples):
         samples = [sample for sample in results.samples if sample["dtype"] == dtype]
         texts = [sample for sample in samples if "prompt" in sample]
-        found += [_wire_table(dtype, texts), _capacity_table(dtype, texts)]
+        all_tables += [_connection_table(dtype, texts), _capacity_table(dtype, texts)]
         if served := [sample for sample in samples if "clients" in sample]:
-            found.append(_served_table(dtype, served))
-    return tuple(found)
+            all_tables.append(_served_table(dtype, served))
+    return tuple(all_tables)
 
 
-def _wire_table(dtype: str, samples: Sequence[Row]) -> str:
+def _connection_table(dtype: str, samples: Sequence[Row]) -> str:
     rows = [
         {**row, "predicted": predicted_rate(row["contestant"], sample["figures"][LOOPBACK])}
         for sample in samples
@@ -248,7 +251,7 @@ def _wire_table(dtype: str, samples: Sequence[Row]) -> str:
     note = (
         f"Preset {PRESET}, greedy; {PARTS} nodes with the family's SSMs. Criteria: a round over "
         f"loopback takes at most {1 + MOST_ADDED:.2f} of a local one; over a relay tokens a second "
-        f"are within {WITHIN:.0%} of those predicted, tokens of a round by the time of a round "
+        f"are within {MOST_ERROR:.0%} of those predicted, tokens of a round by the time of a round "
         f"over loopback and the relay's. `{AHEAD[2:]}`: with pipeline=ahead; {PRESET} as it is has "
         "off. CoSine's paper has 23.2 % less latency and 32.5 % more throughput than other systems "
         "at equal cost, with drafters on 16 GPUs and an LLM on 4."
@@ -272,10 +275,10 @@ def predicted_rate(contestant: str, loopback: Row) -> float:
     takes longer by the relay's delay. 0 for contestants without a relay, and for drafting ahead."""
     if not contestant.startswith("relay") or contestant.endswith(AHEAD):
         return 0.0
-    wire_ms = float(contestant.split()[2])
-    # Not `round_ms`, which leaves out the first round: tokens a second count it.
+    relay_ms = float(contestant.split()[2])
+    # Not the figure `round_ms`, which leaves out the first round: tokens a second include it.
     round_ms = 1000 * loopback["per_round"] / loopback["speed"]
-    return float(1000 * loopback["per_round"] / (round_ms + wire_ms))
+    return float(1000 * loopback["per_round"] / (round_ms + relay_ms))
 
 
 def _prediction(group: Group) -> str:
@@ -291,16 +294,16 @@ def _by_predicted(group: Group) -> str:
 
 def _capacity_table(dtype: str, samples: Sequence[Row]) -> str:
     local = [sample["figures"][LOCAL] for sample in samples]
-    near = [sample["figures"][LOOPBACK] for sample in samples]
+    loopback = [sample["figures"][LOOPBACK] for sample in samples]
     draft = [ms for one in local for ms in one["draft_ms"] if ms]
     verify = [ms for one in local for ms in one["verify_ms"]]
-    wires = [
+    transfers = [
         trip - busy
-        for one in near
+        for one in loopback
         for trip, busy in zip(one["trip_ms"], one["busy_ms"], strict=True)
     ]
-    wire = sorted(wires)[len(wires) // 2] if wires else 0.0
-    most = upper_bound(draft, verify)
+    transfer_ms = sorted(transfers)[len(transfers) // 2] if transfers else 0.0
+    bound = upper_bound(draft, verify)
     rows = [
         {
             "clients": clients,
@@ -309,12 +312,12 @@ def _capacity_table(dtype: str, samples: Sequence[Row]) -> str:
             "times": client_ratio(nodes, draft, verify, ms, clients),
         }
         for clients in CLIENTS
-        for ms in (wire, *map(float, RELAYS_MS))
+        for ms in (transfer_ms, *map(float, RELAYS_MS))
         for nodes in CAPACITY_NODES
     ]
     note = (
         f"Simulated with rounds of local SSMs: clients for each one without nodes, at the "
-        f"same rate. Bound: 1 + drafting / verifying = {most:.2f} (arXiv 2606.25091). Criterion: "
+        f"same rate. Bound: 1 + drafting / verifying = {bound:.2f} (arXiv 2606.25091). Criterion: "
         f"{LEAST_OF_BOUND} of it. The first wire is loopback's. 0: over that wire not even one "
         "client has the rate."
     )
@@ -323,7 +326,7 @@ def _capacity_table(dtype: str, samples: Sequence[Row]) -> str:
         "wire, ms": lambda group: f"{group['wire']:.2f}",
         "nodes": lambda group: group["nodes"],
         "clients for one": lambda group: f"{group['times']:.2f}",
-        "of the bound": lambda group: f"{group['times'] / most:.2f}",
+        "of the bound": lambda group: f"{group['times'] / bound:.2f}",
     }
     return str(Table(f"Clients, {dtype}", rows, ("clients", "wire", "nodes"), columns, note))
 
@@ -335,7 +338,7 @@ def _served_table(dtype: str, samples: Sequence[Row]) -> str:
         "the LLM share this machine's cores."
     )
 
-    def most(group: Group) -> float:
+    def bound(group: Group) -> float:
         return group.middle(lambda row: 1 + row["local_draft_ms"] / row["local_verify_ms"])
 
     rows = [
@@ -351,9 +354,9 @@ def _served_table(dtype: str, samples: Sequence[Row]) -> str:
         "SSMs": lambda group: group["contestant"],
         "tokens a second": lambda group: figure(group.median("speed"), 1),
         "by local": lambda group: ratio(group.ratio("speed", contestant=LOCAL)),
-        "bound": lambda group: f"{most(group):.2f}",
+        "bound": lambda group: f"{bound(group):.2f}",
     }
-    # Over repeats: a line has one number of clients, whose interval would be a point.
+    # Intervals are over repeats, since these samples have no prompt.
     options = {"block": ("clients", "repeat"), "over": "repeat"}
     keys = ("clients", "contestant")
     return str(Table(f"Clients served, {dtype}", rows, keys, columns, note, options))

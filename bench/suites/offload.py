@@ -46,7 +46,8 @@ RESIDENT, ACCELERATE, UNLIMITED = "resident", "accelerate disk_offload", "no lim
 TEXT_MBPS = MappingProxyType({BUNDLED: 200.0, GROWN: 400.0})
 PLAIN = "autoregressive"
 PRESETS = (PLAIN, "specinfer", "best")
-# A pass that streams costs the same for one node and for many: all SSMs and a large tree.
+# A pass that streams costs the same for one node and for many, so this contestant drafts a large
+# tree with all SSMs.
 TREE = "tree of 64 nodes"
 TREE_CONFIG = SpeculationConfig(
     draft="best_first",
@@ -60,8 +61,8 @@ TREE_CONFIG = SpeculationConfig(
 CONTEXT, PASSES = 64, 2  # tokens before a pass; passes that are timed
 # Largest allowed ratio of a pass to its bound.
 MAX_RATIO = 1.05
-# Run in a process of its own: a process's peak never falls, and the suite's has loaded more.
-PEAK = """
+# Run in a new process: a process's peak never falls, and the suite's process has loaded more.
+PEAK_CODE = """
 import json, sys
 from core import load_models
 from core.config.offload import Offload
@@ -90,6 +91,8 @@ Pass = Callable[[int], float]
 
 @dataclass(frozen=True)
 class OffloadSuite(Suite):
+    """See Suite. `rates`: MB/s at which passes stream; `widths`: their numbers of tokens."""
+
     name: str = "offload"
     about: str = "an LLM with streamed layers: passes against the bound, texts, memory; accelerate"
     defaults: Settings = Settings(prompts=5, tokens=48, repeats=2, dtypes=("bfloat16",))
@@ -109,7 +112,7 @@ class OffloadSuite(Suite):
         blocks = Blocks(context, {**key, "part": "passes"}, items, "tokens", "seconds")
         if not blocks.missing_blocks:
             return
-        with ExitStack() as leaving, torch.inference_mode():
+        with ExitStack() as cleanup, torch.inference_mode():
             rates = {f"{mbps} MB/s": float(mbps) for mbps in self.rates} | {UNLIMITED: 0.0}
             offloads: dict[str, Offload | None] = {RESIDENT: None}
             offloads |= {rate: Offload("disk", 0, mbps) for rate, mbps in rates.items()}
@@ -118,15 +121,15 @@ class OffloadSuite(Suite):
             for rate, offload in offloads.items():
                 context.say(f"{key['model']}: loading, {rate}")
                 model = load_models(str(folder), [], key["dtype"], "cpu", None, offload).llm
-                passes[rate] = _our_pass(model, leaving)
+                passes[rate] = _our_pass(model, cleanup)
                 stream = stream_of(model)
                 size = stream.info.bytes_a_pass if stream else size
             if find_spec("accelerate"):
                 # With and without a limit, at the middle one of our rates.
                 middle = sorted(self.rates)[len(self.rates) // 2]
-                free, with_limit = _accelerate_passes(folder, key["dtype"], middle, leaving)
-                passes |= {ACCELERATE: free, f"{ACCELERATE}, {middle} MB/s": with_limit}
-            runs = {n: partial(_seconds, one) for n, one in passes.items()}
+                unlimited, limited = _accelerate_passes(folder, key["dtype"], middle, cleanup)
+                passes |= {ACCELERATE: unlimited, f"{ACCELERATE}, {middle} MB/s": limited}
+            runs = {name: partial(_seconds, timed) for name, timed in passes.items()}
             blocks.measure(runs, lambda: {"bytes": size})
 
     def _measure_texts(self, context: Context, key: Mapping[str, Any], folder: Path) -> None:
@@ -155,40 +158,40 @@ class OffloadSuite(Suite):
 # -- passes --
 
 
-def _our_pass(model: LanguageModel, leaving: ExitStack) -> Pass:
+def _our_pass(model: LanguageModel, cleanup: ExitStack) -> Pass:
     assert isinstance(model, HfModel)
     row = model.open_row()
-    leaving.callback(model.close_row, row)
+    cleanup.callback(model.close_row, row)
     if model.stream is not None:
-        leaving.callback(model.stream.close)
+        cleanup.callback(model.stream.close)
     model.forward([chain(row, [0] * CONTEXT, last_only=True)])
     model.commit(row, range(CONTEXT))
 
-    def one(tokens: int) -> float:
+    def timed_pass(tokens: int) -> float:
         start = time.perf_counter()
         model.forward([chain(row, range(1, tokens + 1))])
         seconds = time.perf_counter() - start
         model.commit(row, [])
         return seconds
 
-    return one
+    return timed_pass
 
 
 def _accelerate_passes(
-    folder: Path, dtype: str, mbps: float, leaving: ExitStack
+    folder: Path, dtype: str, mbps: float, cleanup: ExitStack
 ) -> tuple[Pass, Pass]:
-    """The same weights by transformers, all of them on the disk; read bypassing the page cache, as
-    our own reads do, without a limit and at `mbps`."""
+    """Passes of transformers with the same weights, all of them on the disk; read without the page
+    cache, as this engine reads them. The first has no limit, the second reads at `mbps`."""
     from accelerate import disk_offload
 
-    place = Path(leaving.enter_context(tempfile.TemporaryDirectory()))
+    weights_folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory()))
     module: Any = load_module(folder, getattr(torch, dtype))
-    disk_offload(module, str(place), torch.device("cpu"))
+    disk_offload(module, str(weights_folder), torch.device("cpu"))
 
-    def one(tokens: int) -> float:
-        for file in place.iterdir():
+    def timed_pass(tokens: int) -> float:
+        for file in weights_folder.iterdir():
             handle = os.open(file, os.O_RDONLY)
-            # Pages that are not written yet would not be dropped.
+            # Pages that are not yet written to the disk would stay in the page cache.
             os.fsync(handle)
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
             os.close(handle)
@@ -197,9 +200,9 @@ def _accelerate_passes(
 
     def with_limit(tokens: int) -> float:
         with limited_reads(mbps):
-            return one(tokens)
+            return timed_pass(tokens)
 
-    return one, with_limit
+    return timed_pass, with_limit
 
 
 @contextmanager
@@ -211,11 +214,11 @@ def limited_reads(mbps: float) -> Iterator[None]:
 
     def read_slowly(*file: Any) -> torch.Tensor:
         nonlocal free_at
-        began = time.perf_counter()
+        start = time.perf_counter()
         weight: torch.Tensor = read(*file)
         # Counted from when the last read should have ended, to make up for a sleep that was too
         # long.
-        free_at = max(free_at, began) + weight.nbytes / 1e6 / mbps
+        free_at = max(free_at, start) + weight.nbytes / 1e6 / mbps
         time.sleep(max(0.0, free_at - time.perf_counter()))
         return weight
 
@@ -226,12 +229,12 @@ def limited_reads(mbps: float) -> Iterator[None]:
         offload.load_offloaded_weight = read
 
 
-def _seconds(one: Pass, block: Block) -> float:
-    """The mean of passes one after another, after an uncounted one: layers read ahead between
-    passes would otherwise be missing from the first pass's time."""
+def _seconds(timed_pass: Pass, block: Block) -> float:
+    """The mean of PASSES consecutive passes, after an uncounted one, whose time leaves out layers
+    that were read ahead before it began."""
     tokens = int(block.item)
-    one(tokens)
-    return round(sum(one(tokens) for _ in range(PASSES)) / PASSES, 5)
+    timed_pass(tokens)
+    return round(sum(timed_pass(tokens) for _ in range(PASSES)) / PASSES, 5)
 
 
 # -- texts and memory --
@@ -253,7 +256,7 @@ def _text(
 def _peak(folder: Path, dtype: str, block: Block) -> dict[str, int]:
     half = sum(file.stat().st_size for file in folder.glob("*.safetensors")) // 2
     resident = half if block.item == "half" else 0
-    command = [sys.executable, "-c", PEAK, str(folder), dtype, str(resident)]
+    command = [sys.executable, "-c", PEAK_CODE, str(folder), dtype, str(resident)]
     process = subprocess.run(command, capture_output=True, text=True, check=True)
     figures: dict[str, int] = json.loads(process.stdout)
     return figures
@@ -266,8 +269,8 @@ def tables(results: Results) -> tuple[str, ...]:
     texts = []
     samples = results.samples
     for key in dict.fromkeys((s["model"], s["dtype"]) for s in samples):
-        own = [s for s in samples if (s["model"], s["dtype"]) == key]
-        parts = {part: [s for s in own if s["part"] == part] for part in PARTS}
+        of_model = [s for s in samples if (s["model"], s["dtype"]) == key]
+        parts = {part: [s for s in of_model if s["part"] == part] for part in PARTS}
         title = " of the {} LLM, {}".format(*key)
         texts += [PARTS[part](title, rows) for part, rows in parts.items() if rows]
     return tuple(texts)
@@ -293,16 +296,16 @@ def _pass_table(title: str, samples: Sequence[Row]) -> str:
 
 
 def _least_seconds(contestant: str, sample: Row) -> float:
-    """Seconds that a pass takes at least: of reading, where the rate is limited, and of computing
-    in the same block."""
+    """The bound of a pass in seconds: the reading time, where the rate is limited, or the resident
+    model's pass in the same block, whichever is longer."""
     rate, _, unit = contestant.removeprefix(f"{ACCELERATE}, ").partition(" ")
     reading = sample["bytes"] / 1e6 / float(rate) if unit == "MB/s" else 0.0
     return float(max(reading, sample["seconds"][RESIDENT]))
 
 
 def _pass_cell(tokens: int, group: Group) -> str:
-    own = group.of(tokens=tokens)
-    return f"{own.middle('value'):.3f} ({own.middle('over'):.3f}x)"
+    passes = group.of(tokens=tokens)
+    return f"{passes.middle('value'):.3f} ({passes.middle('over'):.3f}x)"
 
 
 def _text_table(title: str, samples: Sequence[Row]) -> str:
@@ -336,13 +339,15 @@ def _memory_table(title: str, samples: Sequence[Row]) -> str:
         "two layers MB": megabytes("layers"),
         "peak MB": megabytes("peak"),
         "after the imports MB": megabytes("imports"),
-        "peak less imports, residents, embedding, two layers": lambda group: f"{_rest(group):.0f}",
+        "peak less imports, residents, embedding, two layers": lambda group: (
+            f"{_other_mb(group):.0f}"
+        ),
     }
     note = "Peak memory of a fresh process that loads and runs a pass. Criterion: 300 MB at most."
     return str(Table(f"Memory{title}", rows, ("resident",), columns, note))
 
 
-def _rest(group: Group) -> float:
+def _other_mb(group: Group) -> float:
     expected = sum(group[name] for name in ("imports", "resident", "embedding", "layers"))
     return float(group["peak"] - expected) / 1e6
 

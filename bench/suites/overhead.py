@@ -2,7 +2,8 @@
 fraction of the round; with `--grown` also for grown models.
 
 A round lasts from one RoundCompleted to the next. The time of all passes of LLM and SSMs is
-subtracted, and the rest is divided by the round's spans. The large vocabulary has synthetic logits.
+subtracted, and the rest is attributed to stages by the round's spans. The models with the large
+vocabulary return synthetic logits.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ def overhead_configs() -> Mapping[str, SpeculationConfig]:
 
 @dataclass(frozen=True)
 class Overhead(Suite):
+    """See Suite. `families`: the models to measure, besides grown ones."""
+
     one_dtype: ClassVar[bool] = True
 
     name: str = "overhead"
@@ -98,16 +101,16 @@ def _round_times(
     passes, then those of each of STAGES, and of the round]."""
     temperature = blocks.key["temperature"]
     case = blocks.context.case(block.item, block.repeat, temperature, ignore_eos=True)
-    times, nodes, before = [], 0, 0.0
+    times, nodes, previous_ms = [], 0, 0.0
     for event in run_events(engine, [request(case, config)]):
         if isinstance(event, Combined):
             nodes = len(event.token_ids)
         elif isinstance(event, RoundCompleted):
             passes = clock.take()
             if event.round:
-                figures = (float(nodes), *_outside(event, event.at_ms - before, passes))
+                figures = (float(nodes), *_outside(event, event.at_ms - previous_ms, passes))
                 times.append([round(x, 4) for x in figures])
-            before = event.at_ms
+            previous_ms = event.at_ms
     return times
 
 
@@ -116,7 +119,7 @@ def _outside(event: RoundCompleted, wall: float, passes: Mapping[str, float]) ->
     time that no span covers."""
     stage_ms = dict.fromkeys(STAGES, 0.0)
     for span in event.spans:
-        # A drafter's spans are on a lane of its own name.
+        # A drafter's spans are on the lane with the drafter's name.
         stage = span.lane if span.lane in STAGES else "draft"
         stage_ms[stage] += span.ms
     stage_ms["events"] = wall - sum(stage_ms.values())
@@ -129,7 +132,7 @@ def tables(results: Results, families: Sequence[str]) -> tuple[str, ...]:
     """One table for each family and temperature, then the fitted lines."""
     kinds = [(*kind, _rows(results, *kind)) for kind in itertools.product(families, TEMPERATURES)]
     kinds = [kind for kind in kinds if kind[-1]]
-    return (*(_one(*each) for each in kinds), *([_fits(kinds)] if kinds else []))
+    return (*(_table_of(*each) for each in kinds), *([_fits(kinds)] if kinds else []))
 
 
 def _rows(results: Results, family: str, temperature: float) -> list[Row]:
@@ -143,7 +146,7 @@ def _rows(results: Results, family: str, temperature: float) -> list[Row]:
     ]
 
 
-def _one(family: str, temperature: float, rows: Sequence[Row]) -> str:
+def _table_of(family: str, temperature: float, rows: Sequence[Row]) -> str:
     def share(row: Row) -> float:
         return float(row["outside"] / row["round"])
 
@@ -173,8 +176,9 @@ def _fits(kinds: Sequence[tuple[str, float, Sequence[Row]]]) -> str:
     for family, temperature, rows in kinds:
         groups = group_rows(rows, ("contestant",))
         points = [(group.middle("nodes"), group.middle("outside")) for group in groups]
-        start, slope = least_squares(points)
-        lines.append([family, f"{temperature:g}", f"{start:.2f} ms", f"{1000 * slope:.0f} us"])
+        round_ms, node_ms = least_squares(points)
+        cells = (f"{round_ms:.2f} ms", f"{1000 * node_ms:.0f} us")
+        lines.append([family, f"{temperature:g}", *cells])
     heads = ("models", "T", "a round", "a node")
     note = "Least squares through the medians above. Target: 0.8 ms + 15 us per node."
     return table("Cost of a round outside model passes, fitted", heads, lines, note)

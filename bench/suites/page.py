@@ -42,7 +42,7 @@ class Page(Suite):
     facts: tuple[str, ...] = FACTS
 
     def measure(self, context: Context) -> None:
-        # Repeats outermost, so that a noisy moment hits all facts alike.
+        # Repeats outermost, so that a noisy moment affects all facts alike.
         repeats = range(context.settings.repeats)
         keys = [{"fact": fact, "repeat": repeat} for repeat in repeats for fact in self.facts]
         todo = [key for key in keys if not context.results.has(**key)]
@@ -61,8 +61,8 @@ class Page(Suite):
 
 
 def _measure_fact(fact: str, browser: Any, context: Context) -> dict[str, Any]:
-    """The figures of one fact and the page's problems, with an engine that plays a SYNTHETIC run,
-    or for Stop the real one with the bundled models."""
+    """The figures of one fact and the page's problems; with a worker that replays a SYNTHETIC run,
+    for Stop with the real engine and the bundled models."""
     from bench.page import gaps
     from bench.page.browser import Tab
     from bench.page.site import open_site
@@ -101,9 +101,9 @@ def _rows(results: Results) -> Iterator[Row]:
     """Every measured figure with its target."""
     for fact in SPEEDS:
         engine = f"engine of {fact}"
-        late = [sorted(one["late_ms"]) for one in _figures(results, fact)]
+        delays_by_run = [sorted(one["late_ms"]) for one in _figures(results, fact)]
         for name, share in (("median", 0.5), ("95 %", 0.95)):
-            delays = [each[int(share * len(each))] for each in late]
+            delays = [each[int(share * len(each))] for each in delays_by_run]
             yield from _row(
                 f"token on the page, {engine}: {name}", "<= 100 ms", delays, "ms", most=100
             )
@@ -132,8 +132,8 @@ def _problems(results: Results) -> Iterator[Row]:
     hosts = [one for one in all_problems if one.startswith("request to another host")]
     errors = [one for one in all_problems if one not in hosts]
     for what, problems in (("request to another host", hosts), ("error in the console", errors)):
-        words = "; ".join(" ".join(one.split()) for one in problems[:3]) or "none"
-        yield f"no {what}, over all visits", "yes", words, "no" if problems else "yes"
+        listed = "; ".join(" ".join(one.split()) for one in problems[:3]) or "none"
+        yield f"no {what}, over all visits", "yes", listed, "no" if problems else "yes"
 
 
 def _figures(results: Results, fact: str, field: str = "") -> list[Any]:
@@ -151,6 +151,6 @@ def _row(
     middle = in_order[len(in_order) // 2]
     digits = 1 if unit or most >= 1 else 4
     low, high = (f"{value:.{digits}f}" for value in (in_order[0], in_order[-1]))
-    words = " ".join(f"{middle:.{digits}f} {unit} ({low} to {high})".split())
+    measured = " ".join(f"{middle:.{digits}f} {unit} ({low} to {high})".split())
     holds = "yes" if least <= middle <= most else "no"
-    yield what, target or NOTHING, words, holds if target else NOTHING
+    yield what, target or NOTHING, measured, holds if target else NOTHING

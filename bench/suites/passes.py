@@ -36,6 +36,8 @@ Pass = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Passes(Suite):
+    """See Suite. `counts`: the numbers of tokens of a pass."""
+
     name: str = "passes"
     about: str = "milliseconds of a model pass by tokens: lean and general, SSMs apart and together"
     defaults: Settings = Settings(prompts=1, tokens=1, repeats=5, dtypes=("float32",))
@@ -45,35 +47,35 @@ class Passes(Suite):
         for dtype in context.settings.dtypes:
             blocks = Blocks(context, {"dtype": dtype}, list(map(str, self.counts)), "tokens", "ms")
             if blocks.missing_blocks:
-                with ExitStack() as leaving:
-                    passes = contestants(context.load(dtype), leaving)
+                with ExitStack() as cleanup:
+                    passes = contestants(context.load(dtype), cleanup)
                     blocks.measure({name: partial(_median_ms, one) for name, one in passes.items()})
 
     def report(self, context: Context) -> Report:
         return Report(tables(context.results))
 
 
-def _median_ms(one: Pass, block: Block) -> float:
+def _median_ms(run_pass: Pass, block: Block) -> float:
     """The median of PASSES times in milliseconds, after an uncounted pass that allocates memory."""
     times = []
     for _ in range(PASSES + 1):
-        times.append(1000 * time_call(partial(one, int(block.item)))[1])
+        times.append(1000 * time_call(partial(run_pass, int(block.item)))[1])
     return round(statistics.median(times[1:]), 4)
 
 
-def contestants(models: LoadedModels, leaving: ExitStack) -> dict[str, Pass]:
-    """The passes to time, by name; `leaving` closes their rows."""
+def contestants(models: LoadedModels, cleanup: ExitStack) -> dict[str, Pass]:
+    """The passes to time, by name; `cleanup` closes their rows."""
     llm, ssms = models.llm, list(models.ssms.values())
     count = sum(ssm.info.parameters for ssm in ssms)
     return {
         "reading its weights": _memory_read(llm.info.parameters, llm),
-        "LLM": _one_by_one([llm], leaving),
-        "LLM, general path": _one_by_one([_general(llm, bundled_llm())], leaving),
+        "LLM": _one_by_one([llm], cleanup),
+        "LLM, general path": _one_by_one([_general(llm, bundled_llm())], cleanup),
         "reading their weights": _memory_read(count, ssms[0]),
-        "SSM": _one_by_one(ssms[:1], leaving),
-        "SSM, general path": _one_by_one([_general(ssms[0], bundled_ssms()[0])], leaving),
-        f"{len(ssms)} SSMs, one after another": _one_by_one(ssms, leaving),
-        f"{len(ssms)} SSMs, together": _one_batch(ssms, leaving),
+        "SSM": _one_by_one(ssms[:1], cleanup),
+        "SSM, general path": _one_by_one([_general(ssms[0], bundled_ssms()[0])], cleanup),
+        f"{len(ssms)} SSMs, one after another": _one_by_one(ssms, cleanup),
+        f"{len(ssms)} SSMs, together": _one_batch(ssms, cleanup),
     }
 
 
@@ -83,12 +85,12 @@ def _general(model: LanguageModel, folder: Path) -> HfModel:
     return HfModel(load_module(folder, model.dtype), model.info, model.masks)
 
 
-def _rows(models: Sequence[LanguageModel], leaving: ExitStack) -> list[int]:
+def _rows(models: Sequence[LanguageModel], cleanup: ExitStack) -> list[int]:
     """An open row of each model, in which the text is committed."""
     rows = []
     for model in models:
         row = model.open_row()
-        leaving.callback(model.close_row, row)
+        cleanup.callback(model.close_row, row)
         # Any token: a pass takes as long whatever it reads.
         model.forward([chain(row, [0] * CONTEXT, last_only=True)])
         model.commit(row, range(CONTEXT))
@@ -96,55 +98,55 @@ def _rows(models: Sequence[LanguageModel], leaving: ExitStack) -> list[int]:
     return rows
 
 
-def _one_by_one(models: Sequence[LanguageModel], leaving: ExitStack) -> Pass:
+def _one_by_one(models: Sequence[LanguageModel], cleanup: ExitStack) -> Pass:
     def forward(batch: Sequence[tuple[LanguageModel, list[Feed]]]) -> None:
         for model, feeds in batch:
             model.forward(feeds)
 
-    return _pass(models, leaving, forward)
+    return _pass(models, cleanup, forward)
 
 
-def _one_batch(models: Sequence[LanguageModel], leaving: ExitStack) -> Pass:
+def _one_batch(models: Sequence[LanguageModel], cleanup: ExitStack) -> Pass:
     def forward(batch: Sequence[tuple[LanguageModel, list[Feed]]]) -> None:
         for result in batched_forward(batch):
             if isinstance(result.logits, BaseException):
                 raise result.logits
 
-    return _pass(models, leaving, forward)
+    return _pass(models, cleanup, forward)
 
 
 def _pass(
-    models: Sequence[LanguageModel], leaving: ExitStack, forward: Callable[..., None]
+    models: Sequence[LanguageModel], cleanup: ExitStack, forward: Callable[..., None]
 ) -> Pass:
-    rows = _rows(models, leaving)
+    rows = _rows(models, cleanup)
 
-    def one(tokens: int) -> None:
+    def run_pass(tokens: int) -> None:
         feeds = [[chain(row, range(1, tokens + 1))] for row in rows]
         forward(list(zip(models, feeds, strict=True)))
         for model, row in zip(models, rows, strict=True):
-            model.commit(row, [])  # drops the pass's tokens: the next one has the same context
+            model.commit(row, [])  # drops the pass's tokens: the next pass has the same context
 
-    return one
+    return run_pass
 
 
 def _memory_read(count: int, like: LanguageModel) -> Pass:
-    """A sum over `count` numbers: the time that reading memory alone takes."""
+    """A sum over `count` numbers of `like`'s dtype: the time that reading memory alone takes."""
     dtype: torch.dtype = getattr(torch, like.info.dtype)
     numbers = torch.ones(count, dtype=dtype)
 
-    def one(_: int) -> None:
+    def sum_numbers(_: int) -> None:
         numbers.sum()
 
-    return one
+    return sum_numbers
 
 
 def tables(results: Results) -> tuple[str, ...]:
     """Milliseconds by number of tokens, a table for each dtype."""
     rows = long_rows(results.samples, "ms")
-    return tuple(_one(group["dtype"], group.rows) for group in group_rows(rows, ("dtype",)))
+    return tuple(_table(group["dtype"], group.rows) for group in group_rows(rows, ("dtype",)))
 
 
-def _one(dtype: str, rows: Sequence[Row]) -> str:
+def _table(dtype: str, rows: Sequence[Row]) -> str:
     counts = sorted({row["tokens"] for row in rows})
     repeats = len({row["repeat"] for row in rows})
     note = (

@@ -27,7 +27,7 @@ from core.metrics import NOT_DRAFTING
 from lab.order import Block
 
 WARM_UP_TOKENS = 8
-NOTES = 4  # sentences kept of a run
+NOTES = 4  # of each run that are kept
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,10 @@ def groups(prompts: tuple[Prompt, ...], live: int) -> dict[str, tuple[Prompt, ..
     """Groups of `live` prompts of all domains, by name; if there are too few, prompts are
     repeated."""
     count = max(1, len(prompts) // live)
-    every = [[prompts[(g + i * count) % len(prompts)] for i in range(live)] for g in range(count)]
-    return {"+".join(dict.fromkeys(p.id for p in group)): tuple(group) for group in every}
+    prompt_groups = [
+        [prompts[(g + i * count) % len(prompts)] for i in range(live)] for g in range(count)
+    ]
+    return {"+".join(dict.fromkeys(p.id for p in group)): tuple(group) for group in prompt_groups}
 
 
 def _measure(blocks: Blocks, engine: Engine, row: PipelineRow) -> None:
@@ -90,8 +92,8 @@ def _measure(blocks: Blocks, engine: Engine, row: PipelineRow) -> None:
 @dataclass
 class _RoundSums:
     """One run's rounds. `sums` leaves out the first round, which includes prefill and cannot use a
-    draft made ahead; `token_ids` and `notes` include it. `drafts`: of the current round;
-    `previous_end_ms`: when the round before it ended."""
+    draft made ahead; `token_ids` and `notes` include it. `drafts`: their number in the current
+    round; `previous_end_ms`: when the round before it ended."""
 
     token_ids: list[int] = field(default_factory=list)
     notes: list[tuple[int, str]] = field(default_factory=list)

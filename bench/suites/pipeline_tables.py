@@ -22,7 +22,7 @@ from lab.figures import Estimate
 
 SERIAL, AUTO, BEST = "off", "auto", "best"
 TEMPERATURES = (0.0, 0.8)
-# By the number of live requests: within one request, and across several.
+# By the number of live requests.
 USEFUL_MODES: Mapping[int, tuple[str, ...]] = MappingProxyType(
     {1: (SERIAL, "ahead", AUTO), 8: (SERIAL, "across", AUTO)}
 )
@@ -121,8 +121,8 @@ class Contender:
         return [row["prompt"] for row, base in pairs if row["digest"] != base["digest"]]
 
 
-def _share(group: Group, part: str, whole: str) -> float:
-    total = group.sum(whole)
+def _share(group: Group, part: str, total_field: str) -> float:
+    total = group.sum(total_field)
     return group.sum(part) / total if total else 0.0
 
 
@@ -135,8 +135,8 @@ def report_of(context: Context, rows: Sequence[PipelineRow]) -> Report:
     sentences: Counter[str] = Counter()
     for dtype in context.settings.dtypes:
         for live in dict.fromkeys(row.live for row in rows):
-            here = [row for row in rows if row.live == live]
-            contenders = [(row, one) for row in here for one in _contenders(context, dtype, row)]
+            of_live = [row for row in rows if row.live == live]
+            contenders = [(row, one) for row in of_live for one in _contenders(context, dtype, row)]
             texts.append(_comparison(contenders, live, dtype))
             for row, one in contenders:
                 claims += _claims(f"{row}, {dtype}", one)

@@ -59,16 +59,16 @@ def _engine(settings: Settings, family: Path | None) -> Engine:
 def map_processes(
     processes: int, function: Callable[[Task], Any], tasks: Sequence[Task]
 ) -> Iterator[Any]:
-    """The function's result for each task, in the order in which the processes finish; the
-    processes end with the generator."""
+    """The function's result for each task, in the order in which tasks are finished; the processes
+    end with the generator."""
     # Spawned: a fork would copy the locks that torch's threads hold, but not these threads.
     with get_context("spawn").Pool(processes, _exit_with_parent) as pool:
         yield from pool.imap_unordered(function, tasks)
 
 
 def _exit_with_parent() -> None:
-    """Ends this process when its parent ends, even if that was killed: it must not take CPU time
-    from the next measurement."""
+    """Ends this process when its parent ends, even by a kill: it must not take CPU time from the
+    next measurement."""
     parent = parent_process()
     assert parent is not None
 

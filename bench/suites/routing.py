@@ -67,12 +67,12 @@ ORDERS = (
     ("math", "stories", "dialogue", "code"),
 )
 SEGMENT = 48
-# Tokens within which a good SSM is to be found, by kind of text; in which share of all cases.
+# Tokens within which a good SSM is to be found, by kind of text, in at least SHARE of all cases.
 FOUND_WITHIN = {"own": 16, "turning": 24, "spliced": 24}
 SHARE = 0.9
-# The regret that texts which change their domain may have at most, by its field.
+# The largest allowed regret of texts that change their domain, by its field.
 MOST_REGRET = {"to_fixed": ("the best fixed SSM", 0.0), "to_oracle": ("the oracle", 0.1)}
-# The same request in other words, by the prompt's id.
+# Development prompts, with the same ids, in other words.
 REWORDED = Path(__file__).parent.parent / "prompts-reworded.jsonl"
 # Prompts that end in another domain than they begin in; their `domain` is that of the end.
 TURNING = Path(__file__).parent.parent / "prompts-turning.jsonl"
@@ -96,6 +96,8 @@ def routing_configs(ssms: Sequence[str]) -> dict[str, SpeculationConfig]:
 
 @dataclass(frozen=True)
 class Routing(Suite):
+    """See Suite. `orders`: the domains of each spliced text, in order."""
+
     one_dtype: ClassVar[bool] = True
 
     name: str = "routing"
@@ -109,11 +111,11 @@ class Routing(Suite):
         turning = load_prompts(TURNING)[: context.settings.prompts]
         with closing(Engine(models)) as engine:
             for kind, prompts in (("own", context.prompts), ("turning", turning)):
-                own = {one.id: one.text for one in prompts}
-                blocks = Blocks(context, {"text": kind}, list(own))
+                texts_by_id = {one.id: one.text for one in prompts}
+                blocks = Blocks(context, {"text": kind}, list(texts_by_id))
                 blocks.measure(
                     {
-                        n: partial(_continuation_run, context, engine, own, c)
+                        n: partial(_continuation_run, context, engine, texts_by_id, c)
                         for n, c in configs.items()
                     },
                     warm=Block(blocks.items[0], 0),
@@ -127,12 +129,12 @@ class Routing(Suite):
                 for text in [splice(engine, context.all_prompts, order, SEGMENT)]
             }
         recorded = RecordedLlm(models.llm)
-        other = replace(models, llm=cast(Any, recorded))
-        mixed = Blocks(context, {"text": "spliced"}, list(texts))
-        with closing(Engine(other)) as engine:
-            mixed.measure(
+        with_recorded = replace(models, llm=cast(Any, recorded))
+        spliced = Blocks(context, {"text": "spliced"}, list(texts))
+        with closing(Engine(with_recorded)) as engine:
+            spliced.measure(
                 {n: partial(_spliced_run, engine, recorded, texts, c) for n, c in configs.items()},
-                warm=Block(mixed.items[0], 0) if mixed.items else None,
+                warm=Block(spliced.items[0], 0) if spliced.items else None,
             )
 
     def report(self, context: Context) -> Report:
@@ -167,7 +169,7 @@ def _spliced_run(
 def _compare_wordings(
     context: Context, engine: Engine, configs: Mapping[str, SpeculationConfig]
 ) -> None:
-    """The SSMs that `credit` chooses for a prompt, and for the same prompt in other words."""
+    """Adds samples of the SSMs that `credit` chooses for a prompt and for its other wording."""
     ids = {prompt.id for prompt in context.all_prompts}
     others = {one.id: one for one in load_prompts(REWORDED) if one.id in ids}
     for prompt in context.all_prompts:
@@ -196,8 +198,8 @@ def run_counted(engine: Engine, request: Request) -> tuple[dict[str, Any], list[
 
 
 def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> dict[str, Any]:
-    """Tokens, rounds, seconds; for a routed run also its regret, and how soon it followed each
-    change."""
+    """Tokens, rounds, seconds in all and of auditions; for a routed run also its regrets, and how
+    soon it found good SSMs."""
     figures, rounds = run_counted(engine, request)
     figures["audition"] = sum(map(audition_ms, rounds)) / 1000
     if request.speculation.routing == "all":
@@ -210,16 +212,16 @@ def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> d
     token_ids = [token for one in rounds for token in one.token_ids]
     sequence = engine.prepare(request)
     names = list(engine.models.ssms)
-    whole = [*sequence.prompt_ids, *token_ids]
-    # Each SSM's own greedy token at every position, also where it did not draft.
-    own = engine.first_choice_tokens(sequence, names, whole, len(sequence.prompt_ids))
-    hits = {n: [a == b for a, b in zip(own[n], token_ids, strict=True)] for n in names}
+    all_ids = [*sequence.prompt_ids, *token_ids]
+    # Each SSM's greedy token at every position, also where it did not draft.
+    choices = engine.first_choice_tokens(sequence, names, all_ids, len(sequence.prompt_ids))
+    hits = {n: [a == b for a, b in zip(choices[n], token_ids, strict=True)] for n in names}
     regret = regret_of(hits, routes, request.speculation.speculation_length)
-    # In a spliced text a search begins at each change of domain, in others at the first token:
-    # their prompts show what will come.
+    # In a spliced text a search begins at each change of domain; in others at the first token,
+    # since their prompts show which domain follows.
     starts = [0] if text is None else text.starts[1:]
     parts = zip(starts, [*starts[1:], len(token_ids)], strict=True)
-    # Several SSMs may need the same, least number of passes.
+    # Several SSMs may share the least number of passes.
     best = {one.drafters[0] for one in regret.alone if one.passes == regret.fixed.passes}
     figures |= {
         "to_fixed": regret.against(regret.fixed),
@@ -284,8 +286,8 @@ def _against_all(value: Any, digits: int, group: Group) -> str:
 
 
 def _pooled_against_all(group: Group) -> str:
-    every = ratio(group.tokens_per_pass_ratio(contestant=ALL))
-    gain = "" if group["contestant"] == ALL else f", {every}"
+    against_all = ratio(group.tokens_per_pass_ratio(contestant=ALL))
+    gain = "" if group["contestant"] == ALL else f", {against_all}"
     return f"{figure(group.tokens_per_pass())}{gain}"
 
 
@@ -299,10 +301,10 @@ def _percent(field: str, group: Group) -> str:
 
 
 def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:
-    every = Group(rows)
-    credit = every.of(contestant=CREDIT)
+    all_rows = Group(rows)
+    credit = all_rows.of(contestant=CREDIT)
     target = 0.95 if kind == "spliced" else 1.0
-    # The median of ratios hides what a few texts lose: most texts take the same passes either way.
+    # Pooled: most texts take as many passes either way, so a median hides what a few texts lose.
     row = claim_row(
         f"{kind}: `credit` with 2 against all, all tokens over all passes",
         credit.tokens_per_pass_ratio(contestant=ALL),
@@ -311,7 +313,7 @@ def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:
     row[2] += f"; the median text {ratio(credit.ratio(per_pass, contestant=ALL))}"
     lines = [row]
     if kind == "own":
-        lines += [_best_fixed_claim(every.of(contestant=name)) for name in (CREDIT, CREDIT_ONE)]
+        lines += [_best_fixed_claim(all_rows.of(contestant=name)) for name in (CREDIT, CREDIT_ONE)]
     else:
         lines += [
             _regret_row(f"{kind}: regret of `{CREDIT}` to {other}", credit.median(field), most)
@@ -320,7 +322,7 @@ def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:
     if kind == "spliced":
         best = _best_alone(rows)
         for name in (CREDIT, CREDIT_ONE):
-            both = Group([*every.of(contestant=name).rows, *best])
+            both = Group([*all_rows.of(contestant=name).rows, *best])
             faster = both.of(contestant=name).ratio(speed, contestant=ALONE)
             what = f"spliced: `{name}` against the best single SSM, tokens per second"
             lines.append(claim_row(what, faster, 1.15))
@@ -350,9 +352,9 @@ def _regret_row(claim: str, regret: Estimate | None, most: float) -> list[str]:
 def _search_counts(kind: str, rows: Sequence[Row], name: str) -> SearchCounts:
     """How soon the contestant found good SSMs in all its texts."""
     alone = dict.fromkeys(r["contestant"] for r in rows if r["contestant"].startswith(ALONE))
-    own = [one for row in rows if row["contestant"] == name for one in row["searches"]]
+    searches = [one for row in rows if row["contestant"] == name for one in row["searches"]]
     ssms = [one.removeprefix(ALONE) for one in alone]
-    return count_searches(own, FOUND_WITHIN[kind], ssms, ROUTED[name])
+    return count_searches(searches, FOUND_WITHIN[kind], ssms, ROUTED[name])
 
 
 def _search_table(kind: str, counts: Mapping[str, SearchCounts]) -> str:
@@ -380,8 +382,8 @@ def _never_changes(one: SearchCounts) -> str:
 
 
 def _search_claims(kind: str, counts: Mapping[str, SearchCounts]) -> list[list[str]]:
-    """In spliced texts only those changes count at which no good SSM was routed. Other texts, whose
-    prompts show what is to come, all count, unless a set that never changes does as well."""
+    """In spliced texts only those changes count at which no good SSM was routed. Other texts all
+    count; but the claim is not made if a set that never changes finds a good SSM as often."""
     limit, lines = FOUND_WITHIN[kind], []
     for name in (CREDIT, CREDIT_ONE):
         one = counts[name]

@@ -1,8 +1,8 @@
 """How soon a router finds a good SSM, counted in finished texts. Plain numbers: no model.
 
-After many changes of domain, a set of SSMs that never changes has a good one too, and most routed
-sets had theirs before the change. So a change counts as followed only if no good SSM was routed
-before, and every count is compared with that of a set that never changes.
+At a change of domain the routed set may already have an SSM that is good afterwards, and so may a
+set that never changes. So a change counts as followed only if no good SSM was routed before it, and
+every count is compared with that of a set that never changes.
 """
 
 from __future__ import annotations
@@ -63,17 +63,17 @@ def count_searches(
     searches: Sequence[Search], limit: int, ssms: Sequence[str], size: int
 ) -> SearchCounts:
     """Counts searches of a router that routes `size` of `ssms`, or all; `limit` in tokens."""
-    has = {
+    found_by = {
         names: sum(not set(names).isdisjoint(one["good"]) for one in searches)
         for names in combinations(ssms, min(size, len(ssms)))
     }
-    fixed = max(has, key=lambda names: has[names])
+    fixed = max(found_by, key=lambda names: found_by[names])
     late = [one["after"] for one in searches if one["after"] != 0]
     return SearchCounts(
         parts=len(searches),
         at_once=len(searches) - len(late),
         followed=sum(after is not None and after <= limit for after in late),
         fixed=fixed,
-        fixed_parts=has[fixed],
-        mean_parts=sum(has.values()) / len(has),
+        fixed_parts=found_by[fixed],
+        mean_parts=sum(found_by.values()) / len(found_by),
     )

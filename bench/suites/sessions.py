@@ -26,7 +26,8 @@ from lab.figures import median
 from storage import NO_DRAFTER, ORDERS, RunQuery, RunStore
 from storage.exports import EXPORTS
 
-LOG_CASE, THINNED_AT_ONCE = "made", 20  # `case` of the sample about the log; runs
+LOG_CASE = "made"  # `case` of the sample about the log
+THINNED_AT_ONCE = 20  # runs
 LIST_MS, OPEN_MS = 50.0, 100.0  # bounds of a median
 Call = Callable[[], int | None]
 NOTE = "Wall time of one call, in milliseconds. SYNTHETIC runs: no model made them."
@@ -93,8 +94,8 @@ class Calls:
 
     def run_id(self, repeat: int, *, large: bool = False) -> str:
         """A run of usual size, or one of the longest; a different one for each repeat."""
-        every = self.log.large if large else self.log.usual[::-1]
-        return every[repeat % len(every)]
+        run_ids = self.log.large if large else self.log.usual[::-1]
+        return run_ids[repeat % len(run_ids)]
 
     def find(self, repeat: int, *, last: bool = False, **arguments: Any) -> Call:
         query = RunQuery(**arguments, offset=max(0, self.log.runs - 100) if last else 0)
@@ -123,8 +124,7 @@ class Calls:
         return partial(self.store.delete, f"synthetic-{self.log.runs - 1 - repeat}")
 
     def thin(self, repeat: int) -> Call:
-        """Thins the oldest runs that are not thinned yet."""
-        # Each repeat thins other runs.
+        """Thins the oldest runs that are not thinned yet, other ones in each repeat."""
         self.whole = max(0, self.whole - THINNED_AT_ONCE)
         return partial(self.store.thin, self.whole)
 
@@ -146,8 +146,8 @@ def cases() -> tuple[StoreCall, ...]:
     """All cases, in the order of measuring."""
     drafters = [folder.name for folder in bundled_ssms()]
     days = {"since_utc": "2026-01-05", "until_utc": "2026-01-08"}
-    everything = {"text": "SYNTHETIC", "status": "completed", "owner": "visitor-3"}
-    everything |= {"llm": LLMS[0], "drafter": drafters[0], "order": "fastest"}
+    all_filters = {"text": "SYNTHETIC", "status": "completed", "owner": "visitor-3"}
+    all_filters |= {"llm": LLMS[0], "drafter": drafters[0], "order": "fastest"}
     return (
         *(_list_call(f"{order}, first page", order=order) for order in ORDERS),
         *(_list_call(f"{order}, last page", order=order, last=True) for order in ORDERS),
@@ -166,7 +166,7 @@ def cases() -> tuple[StoreCall, ...]:
         ),
         _list_call("search: a piece of no run", text="狐"),
         _list_call("search: a word and a piece", text="synthetic ,"),
-        _list_call("search and all filters, fastest", **everything),
+        _list_call("search and all filters, fastest", **all_filters),
         StoreCall("names to filter by", LIST_MS, Calls.choices),
         StoreCall("one run's summary", LIST_MS, Calls.summary),
         StoreCall("open a run of 16 to 24 rounds", OPEN_MS, Calls.open),

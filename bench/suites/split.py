@@ -34,6 +34,8 @@ TARGET, TREE = 1.4, 16
 
 @dataclass(frozen=True)
 class SplitSuite(Suite):
+    """See Suite. `widths`: the numbers of tokens of a pass."""
+
     name: str = "split"
     about: str = "passes of an LLM over ranks (tp 2, pp 2) against one process"
     defaults: Settings = Settings(prompts=1, tokens=1, repeats=5, dtypes=("float32", "bfloat16"))
@@ -45,11 +47,11 @@ class SplitSuite(Suite):
                 key = {"model": name, "dtype": dtype}
                 blocks = Blocks(context, key, list(map(str, self.widths)), "tokens", "passes")
                 if blocks.missing_blocks:
-                    with ExitStack() as leaving:
+                    with ExitStack() as cleanup:
                         context.say(f"{name}, {dtype}: loading every contestant")
                         workers = {
-                            title: leaving.enter_context(_Worker(folder, dtype, *how))
-                            for title, how in contestants().items()
+                            title: cleanup.enter_context(_Worker(folder, dtype, *arguments))
+                            for title, arguments in contestants().items()
                         }
                         runs = {title: one.measure for title, one in workers.items()}
                         blocks.measure(runs)
@@ -59,8 +61,8 @@ class SplitSuite(Suite):
 
 
 def contestants() -> dict[str, tuple[str, int]]:
-    """By title: ranks (`-` for none) and threads of a process. One process leaves a core free, as
-    everywhere in this project; it is also measured with all."""
+    """By title: ranks (`-` for one process) and threads of a process. One process leaves a core
+    free, the default of all suites; it is also measured with all cores."""
     cores = os.cpu_count() or 1
     each = max(1, cores // 2)
     return {
@@ -96,7 +98,7 @@ class _Worker:
 
     def _read_line(self) -> dict[str, float]:
         assert self._process.stdout is not None
-        # Nothing to read: the process has ended.
+        # An empty line is read when the process has ended.
         figures: dict[str, float] = json.loads(self._process.stdout.readline() or "null")
         if figures is None:
             raise RuntimeError(f"a contestant has ended with {self._process.wait()}")
@@ -117,13 +119,13 @@ class _Worker:
 
 
 def tables(results: Results) -> tuple[str, ...]:
-    """A table for each LLM and dtype; then what was to be reached, if it was measured."""
+    """A table for each LLM and dtype; then the claim, if its LLM and dtype were measured."""
     keys = dict.fromkeys((s["model"], s["dtype"]) for s in results.samples)
     texts = [
         _table(key, [s for s in results.samples if (s["model"], s["dtype"]) == key]) for key in keys
     ]
-    reached = [s for s in results.samples if (s["model"], s["dtype"]) == (GROWN, "float32")]
-    return (*texts, *([_claims(reached)] if reached else []))
+    claimed = [s for s in results.samples if (s["model"], s["dtype"]) == (GROWN, "float32")]
+    return (*texts, *([_claims(claimed)] if claimed else []))
 
 
 OPTIONS: dict[str, Any] = {"block": ("tokens", "repeat"), "over": "repeat"}
@@ -166,6 +168,6 @@ def _exchange_time(tokens: int, group: Group) -> str:
 def _claims(samples: Sequence[Row]) -> str:
     rows = [row for row in long_rows(samples, "passes") if row["tokens"] == TREE]
     groups = group_rows(rows, ("contestant",), **OPTIONS)
-    two: Mapping[str, Group] = {group["contestant"]: group for group in groups}
+    by_name: Mapping[str, Group] = {group["contestant"]: group for group in groups}
     what = f"0.43 B, float32, {TREE} tokens: tp=2 / one process"
-    return claims_table([claim_row(what, _ratio(two["tp=2"]), TARGET)])
+    return claims_table([claim_row(what, _ratio(by_name["tp=2"]), TARGET)])

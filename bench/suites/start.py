@@ -32,12 +32,15 @@ from lab.order import Block
 PRESETS = ("autoregressive", "specinfer", "best", "sequence")
 NUM_SAMPLES = 10
 OPEN_S, RESIDENT_MB = 10.0, 1200.0  # bounds
-# Runs are stored in the log, not in memory: growth over 400 runs comes from the allocator.
+# Allowed growth from a fifth of the runs on: runs are stored in the log, but the allocator grows.
 GROWTH_MB = 40.0
 
 
 @dataclass(frozen=True)
 class Start(Suite):
+    """See Suite. `runs`: requests to one process; `processes`: pairs of processes whose first runs
+    are measured."""
+
     name: str = "start"
     about: str = "seconds until the page is open, resident memory, growth over 500 runs, first runs"
     defaults: Settings = Settings(prompts=12, tokens=16, repeats=5, dtypes=("float32",))
@@ -57,14 +60,14 @@ class Start(Suite):
         measure_first_runs(context, self.processes)
 
     def _run(self, context: Context, app: Application) -> None:
-        """Resident memory after increasing numbers of runs of one application; not resumable, since
-        the process must be the same."""
+        """Adds samples of resident memory after increasing numbers of runs of one application. All
+        runs are made in one process, so an interrupted suite repeats them from the first."""
         from gradio_client import Client
 
         client = Client(app.url, verbose=False)
         for number in range(1, self.runs + 1):
             prompt = context.prompts[number % len(context.prompts)]
-            # In turn over presets and temperatures, so that every code path is used.
+            # Presets and temperatures alternate, so that every code path is used.
             client.predict(
                 prompt=prompt.text,
                 preset=PRESETS[number % len(PRESETS)],
@@ -73,7 +76,7 @@ class Start(Suite):
                 temperature=0.8 * (number % 2),
                 api_name="/generate",
             )
-            # Also the last run: its sample shows a resumed suite that all runs were measured.
+            # Also the last run: by its sample a resumed suite knows that all runs were measured.
             if number % max(1, self.runs // NUM_SAMPLES) == 0 or number == self.runs:
                 sample = {"pid": app.pid, "runs": number, "runs_mb": resident_mb(app.pid)}
                 context.results.add(sample)
@@ -103,7 +106,7 @@ def bounds(results: Results) -> Iterator[tuple[str, str, str, bool]]:
     samples = [(s["runs"], s["runs_mb"]) for s in with_memory if s["pid"] == with_memory[-1]["pid"]]
     for runs, mb in samples:
         yield f"resident after {runs} runs, MB", f"{mb:.0f}", below, mb < RESIDENT_MB
-    if len(samples) > 1:  # all code paths were used once by a fifth of the runs
+    if len(samples) > 1:  # within a fifth of the runs all code paths were used
         grown = samples[-1][1] - next(mb for runs, mb in samples if runs >= samples[-1][0] / 5)
         name, bound = "growth from a fifth of the runs on, MB", f"at most {GROWTH_MB:g}"
         yield name, f"{grown:.0f}", bound, grown <= GROWTH_MB
@@ -131,7 +134,8 @@ class Visitors(Suite):
             return
         with application() as app:
             clients = [Client(app.url, verbose=False) for _ in range(max(self.counts))]
-            for preset in self.presets:  # goodput times the passes in an engine's first run
+            # Warm-up: in an engine's first run the policy `goodput` measures pass times.
+            for preset in self.presets:
                 _visit(clients[:1], context, Block(preset, 0))
             runs = {str(count): partial(_visit, clients[:count], context) for count in self.counts}
             blocks.measure(runs, keep_row=_against_alone)
@@ -153,9 +157,9 @@ def _visitor_texts(
     context: Context, preset: str, client: Any, number: int
 ) -> list[tuple[str, str, int]]:
     """One visitor's results, (prompt, text, new tokens) each, starting at prompt `number`."""
-    turn = number % len(context.prompts)
+    first = number % len(context.prompts)
     texts = []
-    for prompt in (*context.prompts[turn:], *context.prompts[:turn]):
+    for prompt in (*context.prompts[first:], *context.prompts[:first]):
         run = client.predict(
             prompt=prompt.text,
             preset=preset,
@@ -173,8 +177,8 @@ def _against_alone(by_count: dict[str, dict[str, Any]]) -> dict[str, dict[str, A
     """The figures, and the prompts whose text differs from a lone visitor's."""
     alone = {prompt: text for prompt, text, _ in next(iter(by_count.values()))["texts"]}
     for one in by_count.values():
-        other = {prompt for prompt, text, _ in one.pop("texts") if text != alone[prompt]}
-        one["differ"] = sorted(other)
+        differing = {prompt for prompt, text, _ in one.pop("texts") if text != alone[prompt]}
+        one["differ"] = sorted(differing)
     return by_count
 
 

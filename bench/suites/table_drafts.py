@@ -1,4 +1,5 @@
-"""Drafts of the drafter `table` by themselves: look-ups, agreement with the LLM, microseconds."""
+"""Measures drafts of the drafter `table`, without verification: look-ups, agreement with the LLM,
+microseconds."""
 
 from __future__ import annotations
 
@@ -27,14 +28,14 @@ Texts = Sequence[Sequence[int]]
 
 
 def draft_figures(models: LoadedModels, texts: Texts) -> dict[str, float]:
-    """Look-ups of drafts in texts that are not counted; the time of drafts of 16 nodes, or of the
-    largest there are, with all texts counted.
+    """Look-ups of drafts in texts that the drafter has not counted; and the median time, `us`, of
+    drafts of NODES nodes, or of the largest that occur, when it has counted all texts.
 
-    A look-up searches one hashed context. `contexts`: the contexts of all nodes that were extended;
-    `in_turn`: their look-ups if each length of context had a table of its own: one for every length
-    instead of one for a joined row. Of `drafts`, in `agreed` the first token is the LLM's own; in
-    `covered` any token of depth 1 is. `rows`: contexts in a table of `table_bytes`, with all texts
-    counted but those of one fold."""
+    A look-up searches one hashed context. `looked`: the look-ups; `contexts`: those of all nodes
+    that were extended; `in_turn`: the look-ups that these contexts would take if each length of
+    context had a table of its own instead of one row joined for all lengths. In `agreed` of the
+    `drafts` the first token is the LLM's; in `covered` any token of depth 1 is. `rows`: contexts in
+    a table of `table_bytes`, after all texts but those of one fold were counted."""
     names = ("looked", "contexts", "in_turn", "nodes", "drafts", "agreed", "covered")
     total = dict.fromkeys(names, 0)
     rows = table_bytes = 0
@@ -43,7 +44,7 @@ def draft_figures(models: LoadedModels, texts: Texts) -> dict[str, float]:
         others = [text for i, text in enumerate(texts) if i % FOLDS != fold]
         drafts = _Drafts(models, others)
         rows, table_bytes = drafts.table_size()
-        for looked, draft, _, token in drafts.at_all(texts[fold::FOLDS]):
+        for looked, draft, _, token in drafts.at_every(texts[fold::FOLDS]):
             first_level = _first_level(draft)
             contexts = [LONGEST_CONTEXT, *_contexts(draft, models.eos_ids)]
             total["looked"] += looked
@@ -54,7 +55,7 @@ def draft_figures(models: LoadedModels, texts: Texts) -> dict[str, float]:
             total["agreed"] += first_level[:1] == [token]
             total["covered"] += token in first_level
     timed = [
-        (len(draft), us) for _, draft, us, _ in _Drafts(models, texts).at_all(texts, TIMED_DRAFTS)
+        (len(draft), us) for _, draft, us, _ in _Drafts(models, texts).at_every(texts, TIMED_DRAFTS)
     ]
     largest = max((size for size, _ in timed), default=0)
     # The first call may compile.
@@ -81,7 +82,8 @@ def _first_level(draft: Draft) -> list[int]:
 
 
 class _Drafts:
-    """A drafter that has counted `texts`, and drafts for a prompt whose table has all of them."""
+    """A drafter that has counted `texts`, and drafts for a prompt of another fold, whose table has
+    all of them."""
 
     def __init__(self, models: LoadedModels, texts: Texts) -> None:
         self._drafter = TableDrafter(TABLE, models.counts)
@@ -89,8 +91,8 @@ class _Drafts:
         for text in texts:
             sequence.tokens[:] = text
             self._drafter.learn(sequence)
-        own = fold_of(sequence.prompt_ids)
-        self._probe = _sequence(models, next(n for n in count(1) if fold_of((n,)) != own))
+        fold = fold_of(sequence.prompt_ids)
+        self._probe = _sequence(models, next(n for n in count(1) if fold_of((n,)) != fold))
         self._drafter.open(self._probe)
 
     def table_size(self) -> tuple[int, int]:
@@ -98,13 +100,16 @@ class _Drafts:
         table = self._drafter.tables[fold_of(self._probe.prompt_ids)]
         return int((table[:, -1] > 0).sum()), table.nbytes
 
-    def at_all(self, texts: Texts, least: int = 0) -> Iterator[tuple[int, Draft, float, int]]:
-        """Drafts at some positions of texts, each with its look-ups, its microseconds and the
-        token that the text has there; from the first position again until there are `least`."""
+    def at_every(self, texts: Texts, at_least: int = 0) -> Iterator[tuple[int, Draft, float, int]]:
+        """Drafts at every EVERY-th position of texts, each with its number of look-ups, its
+        microseconds and the text's token; repeated from the first position until there are
+        `at_least`. Yields (look-ups, draft, microseconds, token)."""
         request = DraftRequest(self._probe, 0, "best_first", (2,) * NODES, NODES)
-        places = [(text, at) for text in texts for at in range(LONGEST_CONTEXT, len(text), EVERY)]
-        for number in range(max(len(places), least) if places else 0):
-            text, at = places[number % len(places)]
+        positions = [
+            (text, at) for text in texts for at in range(LONGEST_CONTEXT, len(text), EVERY)
+        ]
+        for number in range(max(len(positions), at_least) if positions else 0):
+            text, at = positions[number % len(positions)]
             self._probe.tokens[:] = text[:at]
             (draft,), seconds = time_call(partial(self._drafter.draft, [request]))
             yield self._drafter.num_lookups, draft, 1e6 * seconds, text[at]

@@ -1,5 +1,6 @@
-"""`tables`: what joined tables save in look-ups (MicroRec, arXiv 2010.05894), and what the drafters
-that look up are worth: `table` and `suffix`, without an SSM and together with the SSMs.
+"""`tables`: the time that joined tables save in look-ups (MicroRec, arXiv 2010.05894), and tokens
+per pass of the drafters that look up: `ngram`, `table` and `suffix`, without SSMs, and the latter
+two together with them.
 
 SmolLM2 is measured only if it is on this machine. `--repeats` is how often times are measured.
 """
@@ -110,7 +111,7 @@ class Tables(Suite):
 
     def measure(self, context: Context) -> None:
         memory = new_memory(max(MB * max(self.memory), 1024 * max(self.kilobytes)))
-        reads = {name: partial(self._read, memory, *how) for name, how in READS.items()}
+        reads = {name: partial(self._read, memory, *arguments) for name, arguments in READS.items()}
         Blocks(context, {"part": "reads"}, list(map(str, self.kilobytes)), "kb").measure(reads)
         items = [f"{count} of {size}" for size in self.vocabularies for count in self.features]
         most_mb = {SEPARATE: 0, **{f"within {mb} MB": mb for mb in self.memory}}

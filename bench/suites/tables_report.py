@@ -33,8 +33,8 @@ BEST, TABLE_TOO = "best", f"best and {TABLE}"
 BOTH = f"{SUFFIX} + {TABLE}, 16 nodes"
 SSMS = f"SSMs, {MOST_NODES} nodes"
 EVERYTHING = f"SSMs + {SUFFIX} + {TABLE}, {MOST_NODES} nodes"
-# Figures to reach: gain of half the accesses, of a joined row over look-ups in turn; accesses a
-# token; microseconds of a draft.
+# Targets: the least gain by half the accesses, and by a joined row against look-ups in turn; the
+# most accesses a token, and microseconds of a draft.
 HALF, IN_TURN, MOST_ACCESSES, MOST_US = 1.7, 2.5, 1.05, 10.0
 # Tokens per pass to reach, by LLM, contestant and whether the temperature is above 0.
 PER_PASS = {
@@ -56,10 +56,11 @@ Columns = dict[str, Callable[[Group], object]]
 def times_of(results: Results) -> AccessTimes:
     """Each size's medians of the reads measured so far."""
     sizes = group_rows(list(results.where(part="reads")), ("kb",))
-    of = {1024 * one["kb"]: partial(_median_read, one.rows) for one in sizes}
-    alone = {size: read("1") for size, read in of.items()}
-    # Of eight reads side by side, the first costs `alone`, the other seven what `beside` adds.
-    return AccessTimes(alone, {n: max(0.0, (read("8") - alone[n]) / 7) for n, read in of.items()})
+    reads = {1024 * one["kb"]: partial(_median_read, one.rows) for one in sizes}
+    alone = {size: read("1") for size, read in reads.items()}
+    # Eight independent reads of a token cost `alone` for the first and `beside` for each of seven.
+    beside = {size: max(0.0, (read("8") - alone[size]) / 7) for size, read in reads.items()}
+    return AccessTimes(alone, beside)
 
 
 def _median_read(samples: Iterable[Row], name: str) -> float:
@@ -95,11 +96,11 @@ def _reads(samples: Rows, results: Results, claims: Claims) -> Iterator[Table]:
         "when the one before has been read (in turn); the next token waits for this one."
     )
     yield Table("Random reads", rows, ("kb",), columns, note, options)
-    at = Group([row for row in rows if row["kb"] == CLAIMED_KB], (), **options)
+    at_64_mb = Group([row for row in rows if row["kb"] == CLAIMED_KB], (), **options)
     for more, fewer in (("2 in turn", "1"), ("2", "1"), ("8", "4")):
-        words = more if "turn" in more else f"{more} side by side"
-        gain = at.of(contestant=more).ratio("value", contestant=fewer)
-        claims.append(claim_row(f"half the accesses at 64 MB: {words} / {fewer}", gain, HALF))
+        name = more if "turn" in more else f"{more} side by side"
+        gain = at_64_mb.of(contestant=more).ratio("value", contestant=fewer)
+        claims.append(claim_row(f"half the accesses at 64 MB: {name} / {fewer}", gain, HALF))
 
 
 def _plans(samples: Rows, results: Results, claims: Claims) -> Iterator[Table]:
@@ -138,8 +139,7 @@ def _plans(samples: Rows, results: Results, claims: Claims) -> Iterator[Table]:
 
 
 def _drafts(samples: Rows, results: Results, claims: Claims) -> Iterator[Table]:
-    """What a context costs, look-ups as counted in drafts and times as measured at 64 MB; and what
-    a draft does."""
+    """The cost of a context (`_back_off`), and the figures of drafts."""
     rows = long_rows(samples)
     families = group_rows(rows, ("family",), over="repeat")
     yield from _back_off(families, list(results.where(part="reads", kb=CLAIMED_KB)), claims)
@@ -171,15 +171,17 @@ def _percent(name: str, group: Group) -> str:
 
 
 def _back_off(families: Sequence[Group], reads: Rows, claims: Claims) -> Iterator[Table]:
+    """The cost of a context: look-ups as counted in drafts, each with the time of a read as
+    measured at 64 MB."""
     lines: list[Row] = []
     for group in families:
         if not group["contexts"]:
             continue
-        one, three = (group[name] / group["contexts"] for name in ("looked", "in_turn"))
+        joined, in_turn = (group[name] / group["contexts"] for name in ("looked", "in_turn"))
         what = f"{group['family']}: joined row, accesses a token"
-        claims.append(_at_most(what, one, MOST_ACCESSES))
-        # A random read each; in turn, three of them have been timed together.
-        costs = (("joined row", 1, one, "1", 1), ("in turn", 3, three, "3 in turn", 3))
+        claims.append(_at_most(what, joined, MOST_ACCESSES))
+        # Each access is a random read; those in turn were timed three together.
+        costs = (("joined row", 1, joined, "1", 1), ("in turn", 3, in_turn, "3 in turn", 3))
         lines += [
             {
                 "family": group["family"],
@@ -227,8 +229,8 @@ def _at_most(what: str, value: float, most: float) -> list[str]:
     return _claim(what, f"at most {most:g}", f"{value:.2f}", value - most)
 
 
-def _claim(what: str, bound: str, value: str, short: float) -> list[str]:
-    verdict = "reached" if short <= 0 else f"not reached, by {max(0.01, short):.2f}"
+def _claim(what: str, bound: str, value: str, shortfall: float) -> list[str]:
+    verdict = "reached" if shortfall <= 0 else f"not reached, by {max(0.01, shortfall):.2f}"
     return [what, bound, value, verdict]
 
 
@@ -257,8 +259,8 @@ def _passes(samples: Rows, results: Results, claims: Claims) -> Iterator[Table]:
             if least is not None and drafted.rows:
                 value = _per_pass(drafted, looping=False)
                 what = f"{family}, T = {temperature:g}, no loops: {name}, tokens per pass"
-                short = math.inf if value is None else least - value.value
-                claims.append(_claim(what, f"at least {least:g}", figure(value), short))
+                shortfall = math.inf if value is None else least - value.value
+                claims.append(_claim(what, f"at least {least:g}", figure(value), shortfall))
 
 
 def _per_pass(group: Group, *, looping: bool) -> Estimate | None:

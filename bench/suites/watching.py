@@ -25,12 +25,14 @@ from lab.order import Block
 HEADLESS, WATCHED = "headless, no log", "page and log"
 APART, SHARED = "engine on a core of its own", "all cores shared"
 AT_LEAST = 0.95  # of the headless speed
-# As in the page's runs, so that both record as much.
+# The page's value, so that both runs record as many candidates.
 TOP_K = 5
 
 
 @dataclass(frozen=True)
 class Watching(Suite):
+    """See Suite. `presets`: those that are measured."""
+
     one_dtype: ClassVar[bool] = True
 
     name: str = "watching"
@@ -58,9 +60,9 @@ class Watching(Suite):
             browser_client(self.name, site.url) as browser,
         ):
             browser.call("prepare", preset, context.settings.tokens)
-            ways = _ways(context, preset, site, browser)
+            contestants = _contestants(context, preset, site, browser)
             # In the warm-up the engine makes the measurements that it makes only once.
-            blocks.measure(ways, warm=first)
+            blocks.measure(contestants, warm=first)
             for problem in browser.call("problems")[:1]:
                 context.say(f"the page: {problem}")
 
@@ -73,10 +75,10 @@ def _request(context: Context, preset: str, prompt: str) -> Any:
     return request(case, replace(SpeculationConfig.preset(preset), record_top_k=TOP_K))
 
 
-def _ways(
+def _contestants(
     context: Context, preset: str, site: Any, browser: Any
 ) -> Mapping[str, Callable[[Block], float]]:
-    """Tokens a second of each way to run a block's prompt."""
+    """By name: a function that runs a block's prompt and returns tokens a second."""
     from bench.page import runs
 
     def run_headless(block: Block) -> float:
@@ -95,19 +97,19 @@ def _ways(
         finally:
             runs.spread_threads()
 
-    ways = {HEADLESS: run_headless, WATCHED: with_page}
+    run_by_name = {HEADLESS: run_headless, WATCHED: with_page}
     run_headless(Block(context.prompts[0].id, 0))  # starts the engine's thread
     if not runs.can_pin():
-        return {f"{name}, {SHARED}": run for name, run in ways.items()}
+        return {f"{name}, {SHARED}": run for name, run in run_by_name.items()}
     return {
         f"{name}, {cores}": partial(on_cores, run, cores == APART)
         for cores in (APART, SHARED)
-        for name, run in ways.items()
+        for name, run in run_by_name.items()
     }
 
 
 def tables(results: Results) -> tuple[str, ...]:
-    """Tokens per second and what being watched costs, by preset and cores; the claim."""
+    """Tokens per second headless and watched, and their ratio, by preset and cores; the claims."""
     lines: list[list[str]] = []
     claims: list[list[str]] = []
     rows, block = long_rows(results.samples), ("preset", "prompt", "repeat")

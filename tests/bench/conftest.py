@@ -52,14 +52,15 @@ def modules(_timed_once: None) -> None:
 
 @pytest.fixture
 def few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two prompts of a sweep, and medians of three passes: these tests check no speed."""
+    """Sweeps over two prompts, and medians of three passes: these tests check no speed."""
     monkeypatch.setattr(cpu_bundled, "SWEEP_PROMPTS", 2)
     monkeypatch.setattr(passes, "PASSES", 3)
 
 
 @pytest.fixture(autouse=True)
 def _without_llama(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same contestants wherever tests run: llama.cpp only where a test sets it."""
+    """llama.cpp counts as not installed, unless a test replaces it: tests see the same contestants
+    on every machine."""
     monkeypatch.setattr(peer, "PACKAGES", ("no_such_package",))
 
 

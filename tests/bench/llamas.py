@@ -1,4 +1,4 @@
-"""Stand-ins for llama-cpp-python and gguf: they keep what they are given and make a text of it."""
+"""Fakes of llama-cpp-python and gguf: both record what they are given, FakeLlama continues it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 
 
 class FakeWriter:
-    """The parts of GGUFWriter that are used; the file holds one word."""
+    """The parts of GGUFWriter that are used. The file contains one word; `written`: metadata and
+    tensors by file name."""
 
     written: dict[str, dict[str, Any]] = {}
 
@@ -43,7 +44,7 @@ class FakeWriter:
 
 
 class FakeLlama:
-    """Yields the ids after the last one it was given, one by one, for as long as it is read."""
+    """Generates the last given id + 1, + 2 and so on, without end."""
 
     opened: list[FakeLlama] = []
 
@@ -74,7 +75,7 @@ class FakeLlama:
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes both stand-ins importable under the names of the packages."""
+    """Makes both fakes importable under the names of the packages."""
     FakeLlama.opened, FakeWriter.written = [], {}
     gguf, llama, speculative = map(ModuleType, ("gguf", "llama_cpp", "llama_cpp.llama_speculative"))
     kinds = SimpleNamespace(BF16="bf16")

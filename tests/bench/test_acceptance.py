@@ -25,12 +25,13 @@ def sample(accepted: int, nodes: int, name: str = "p0", distinct: float = 0.9) -
 
 
 def acceptance_lines(
-    context: Context, part: str, prompts: Callable[[AcceptanceRow], Samples], table: int
+    context: Context, parts: str, made_up: Callable[[AcceptanceRow], Samples], table: int
 ) -> list[str]:
-    """The lines of a table of made-up samples."""
-    suite = Acceptance(parts=tuple(part.split()))
+    """The lines of the report's table number `table`, if the rows of `parts` (separated by blanks)
+    have the samples `made_up`."""
+    suite = Acceptance(parts=tuple(parts.split()))
     for row in suite.rows(context):
-        context.results.add({**row.key, "prompts": prompts(row)})
+        context.results.add({**row.key, "prompts": made_up(row)})
     return suite.report(context).tables[table].splitlines()
 
 
@@ -38,10 +39,10 @@ class TestAcceptance:
     @pytest.mark.nightly
     def test_processes_share_the_rows(self, make_context: Any) -> None:
         def loads_nothing(dtype: str) -> LoadedModels:
-            raise AssertionError("processes load their own")
+            raise AssertionError("each process loads its own models")
 
-        suite, few = Acceptance(parts=("length",)), {"prompts": 2, "tokens": 3}
-        alone, together = make_context(**few), make_context(processes=2, **few)
+        suite, few_tokens = Acceptance(parts=("length",)), {"prompts": 2, "tokens": 3}
+        alone, together = make_context(**few_tokens), make_context(processes=2, **few_tokens)
         alone.results.path = alone.results.path.with_name("alone.json")
         suite.measure(alone)
         suite.measure(replace(together, load=loads_nothing))
@@ -50,7 +51,7 @@ class TestAcceptance:
             assert one == other
         assert len(alone.results.samples) == len(together.results.samples)
 
-    def test_rows_are_what_the_figures_ask_for(self) -> None:
+    def test_budgets_are_fixed_and_single_ssms_and_widths_have_their_shapes(self) -> None:
         rows = acceptance_rows(("a", "b", "c"))
         for row in rows:
             assert row.speculation.max_tree_nodes != "auto"  # `auto` differs between runs
@@ -72,17 +73,17 @@ class TestAcceptance:
         assert first == again and sum(each["nodes"] for each in first) > 0
 
     def test_no_drafter_that_looks_up_is_in_the_best_tree_of_ssms(self, make_context: Any) -> None:
-        def of(row: AcceptanceRow) -> Samples:
+        def made_up(row: AcceptanceRow) -> Samples:
             return [sample(row.most_nodes, 10)]
 
-        lines = acceptance_lines(make_context(), "lookup", of, 1)
+        lines = acceptance_lines(make_context(), "lookup", made_up, 1)
         assert not any("| best tree" in line for line in lines)
 
     def test_chains_of_all_ssms_by_length(self, make_context: Any) -> None:
-        def of(row: AcceptanceRow) -> Samples:
+        def made_up(row: AcceptanceRow) -> Samples:
             return [sample(5 * len(row.speculation.expansion), 10 * row.most_nodes)]
 
-        lines = acceptance_lines(make_context(), "length", of, 4)
+        lines = acceptance_lines(make_context(), "length", made_up, 4)
         of_12 = [line for line in lines if "| 12 | 60.0 | 7.00 (7.00 to 7.00) |" in line]
         names = [line.split(" | ")[0] for line in of_12]
         assert names == ["| topk, greedy, T = 0", "| coupled, match, T = 0.8"]
@@ -90,52 +91,56 @@ class TestAcceptance:
     def test_only_trees_of_at_most_64_nodes_are_called_the_best(self, make_context: Any) -> None:
         """Without the limit width 5 would be the best."""
 
-        def of(row: AcceptanceRow) -> Samples:
+        def made_up(row: AcceptanceRow) -> Samples:
             return [sample(row.most_nodes, 10)]
 
-        lines = acceptance_lines(make_context(), "chain width", of, 1)
+        lines = acceptance_lines(make_context(), "chain width", made_up, 1)
         best = [line for line in lines if "| best tree" in line]
         assert "best tree (union, width 1 <1,1,1,1,1,1,1,1>) / best single chain" in best[0]
 
-    def test_combine_rules_stand_beside_unions_of_as_many_nodes(self, make_context: Any) -> None:
+    def test_combine_rules_are_compared_with_unions_of_similar_size(
+        self, make_context: Any
+    ) -> None:
         sizes = {"union": 40, "vote": 8, "vote_tree": 38, "log_pool": 41}
 
-        def of(row: AcceptanceRow) -> Samples:
+        def made_up(row: AcceptanceRow) -> Samples:
             combine = row.speculation.combine
             return [sample(30 if combine == "log_pool" else 20, 10 * sizes[combine])]
 
-        table = acceptance_lines(make_context(), "combine", of, 5)
-        pools, unions = ([x for x in table if name in x] for name in ("log_pool", "| union,"))
+        lines = acceptance_lines(make_context(), "combine", made_up, 5)
+        pools, unions = ([x for x in lines if name in x] for name in ("log_pool", "| union,"))
         assert pools and all("1.33x (1.33 to 1.33) (40.0 nodes)" in line for line in pools)
         assert unions and all(line.endswith("| - |") for line in unions)
 
-    def test_traversal_is_held_against_mss(self, make_context: Any) -> None:
-        """`traversal` accepts a half more in the single SSMs' rows, a half less in the union's."""
+    def test_traversal_is_compared_with_mss(self, make_context: Any) -> None:
+        """Where `mss` accepts 20 tokens, `traversal` accepts 30 in the single SSMs' rows and 10 in
+        the union's."""
 
-        def of(row: AcceptanceRow) -> Samples:
-            more = 10 if "union" in row.name else 30
-            accepted = more if row.kind.verify == "traversal" else 20
+        def made_up(row: AcceptanceRow) -> Samples:
+            by_traversal = 10 if "union" in row.name else 30
+            accepted = by_traversal if row.kind.verify == "traversal" else 20
             return [sample(accepted, 80, f"p{i}") for i in range(3)]
 
-        result = acceptance_lines(make_context(), "same", of, -1)
+        result = acceptance_lines(make_context(), "same", made_up, -1)
         lines = [line for line in result if "traversal / mss" in line]
         assert sum("1.33x (1.33 to 1.33) | reached" in line for line in lines) == len(SSMS)
         assert sum("0.67x (0.67 to 0.67) | not reached, by 0.33" in line for line in lines) == 1
-        # 1 + (5 x 30 + 10) / 60 over 1 + 20 / 10: rows are pooled, not merged.
+        # (1 + (5 x 30 + 10) / 60) / (1 + 20 / 10): all six rows' tokens and rounds are summed.
         assert "all of these rows" in lines[-1] and "1.22x (1.22 to 1.22) | reached" in lines[-1]
 
-    def test_widths_that_fall_are_said(self, make_context: Any) -> None:
-        """Width w accepts w tokens a round, but 9 - w under `topk, match`; one prompt repeats."""
+    def test_tokens_per_pass_that_fall_with_width_are_reported(self, make_context: Any) -> None:
+        """Trees of width w accept w tokens a round, under `topk, match` 9 - w. The continuation of
+        p0 loops, so it does not count."""
 
-        def of(row: AcceptanceRow) -> Samples:
+        def made_up(row: AcceptanceRow) -> Samples:
             width, falls = row.speculation.expansion[0], str(row.kind).startswith("topk, match")
             accepted = 10 * (9 - width if falls else width)
-            fine = [sample(accepted, 80, name) for name in ("p1", "p2")]
-            return [sample(700, 80, "p0", distinct=0.2), *fine]
+            counted = [sample(accepted, 80, name) for name in ("p1", "p2")]
+            return [sample(700, 80, "p0", distinct=0.2), *counted]
 
-        widths = acceptance_lines(make_context(), "width", of, 2)
+        lines = acceptance_lines(make_context(), "width", made_up, 2)
         coupled, falling = (
-            next(line for line in widths if line.startswith(name))
+            next(line for line in lines if line.startswith(name))
             for name in ("| coupled", "| topk, match")
         )
         assert "2.00 (2.00 to 2.00)" in coupled and "6.00 (6.00 to 6.00)" in coupled

@@ -1,4 +1,4 @@
-"""The browser's process: its answers, its errors, and its end: with its client, or before."""
+"""The browser's process: its answers, its errors, and its end, with its client or before it."""
 
 from __future__ import annotations
 
@@ -14,31 +14,33 @@ from bench.page.browser_process import browser_client
 from core.errors import ConfigError
 
 
-def answering(pipe: Connection, suite: str, url: str) -> None:
+def answer_calls(pipe: Connection, suite: str, url: str) -> None:
     with suppress(EOFError):
         while True:
-            act, values = pipe.recv()
-            pipe.send([act, *values, suite, url])
+            method, values = pipe.recv()
+            pipe.send([method, *values, suite, url])
 
 
-def refusing(pipe: Connection, suite: str, url: str) -> None:
+def send_error(pipe: Connection, suite: str, url: str) -> None:
     pipe.send(ConfigError.of("suite", suite, "a Chromium that starts"))
 
 
-def leaving(pipe: Connection, suite: str, url: str) -> None:
-    """Ends without an answer."""
+def end_at_once(pipe: Connection, suite: str, url: str) -> None:
+    """Returns without an answer, which ends the process."""
 
 
-def test_it_answers_calls_and_ends_with_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench.page.browser_process, "_serve_calls", answering)
+def test_the_process_answers_calls_and_ends_with_its_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bench.page.browser_process, "_serve_calls", answer_calls)
     with browser_client("watching", "http://here") as browser:
         browser.call("run", "Once")
         assert browser.call("problems") == ["problems", "watching", "http://here"]
     assert multiprocessing.active_children() == []
 
 
-def test_what_fails_there_is_raised_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench.page.browser_process, "_serve_calls", refusing)
+def test_an_error_of_the_process_is_raised_in_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench.page.browser_process, "_serve_calls", send_error)
     with (
         browser_client("watching", "http://here") as browser,
         pytest.raises(ConfigError, match="suite is 'watching': a Chromium that starts"),
@@ -46,8 +48,8 @@ def test_what_fails_there_is_raised_here(monkeypatch: pytest.MonkeyPatch) -> Non
         browser.call("prepare", "best", 8)
 
 
-def test_an_end_without_a_word_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench.page.browser_process, "_serve_calls", leaving)
+def test_a_process_that_ends_without_an_answer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench.page.browser_process, "_serve_calls", end_at_once)
     with (
         browser_client("watching", "http://here") as browser,
         pytest.raises(BenchError, match="the browser's process ended at 'wait_for_end'"),

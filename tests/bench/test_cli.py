@@ -27,12 +27,12 @@ Capsys = pytest.CaptureFixture[str]
 
 @dataclass(frozen=True)
 class CountingSuite(Suite):
-    """A suite without models: one sample per prompt; `trouble` is called before each."""
+    """A suite without models: one sample per prompt; `before_sample` is called before each."""
 
     name: str = "counting"
     about: str = "counts prompts"
     defaults: Settings = Settings(prompts=3, tokens=4, repeats=1, dtypes=("float32",))
-    trouble: Callable[[Context], None] = lambda context: None
+    before_sample: Callable[[Context], None] = lambda context: None
 
     def check(self, settings: Settings) -> None:
         if settings.tokens == 13:
@@ -41,7 +41,7 @@ class CountingSuite(Suite):
     def measure(self, context: Context) -> None:
         for prompt in context.prompts:
             if not context.results.has(prompt=prompt.id):
-                self.trouble(context)
+                self.before_sample(context)
                 context.results.add({"prompt": prompt.id})
                 context.say(prompt.id)
 
@@ -58,7 +58,7 @@ def test_every_suite_is_listed_with_its_defaults(capsys: Capsys) -> None:
         assert str(suite.defaults) in printed
 
 
-def test_the_table_names_machine_versions_and_settings(tmp_path: Path, capsys: Capsys) -> None:
+def test_the_report_names_machine_versions_and_settings(tmp_path: Path, capsys: Capsys) -> None:
     out = tmp_path / "out.json"
     argv = ["--suite", "counting", "--out", str(out), "--tokens", "9", "--threads", "1"]
     assert main(argv, {"counting": CountingSuite()}) == 0
@@ -76,7 +76,7 @@ def test_the_table_names_machine_versions_and_settings(tmp_path: Path, capsys: C
     assert stored["machine"]["cores"] >= 1
 
 
-def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_an_interrupted_run_continues_after_its_last_sample(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
 
     def interrupt(context: Context) -> None:
@@ -84,12 +84,12 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     argv = ["--suite", "counting", "--out", str(out)]
-    assert main(argv, {"counting": CountingSuite(trouble=interrupt)}) == 130
+    assert main(argv, {"counting": CountingSuite(before_sample=interrupt)}) == 130
     first = json.loads(out.read_text())["samples"]
     assert len(first) == 1
 
     calls: list[int] = []
-    again = CountingSuite(trouble=lambda context: calls.append(1))
+    again = CountingSuite(before_sample=lambda context: calls.append(1))
     assert main(argv, {"counting": again}) == 0
     assert len(calls) == 2
     assert json.loads(out.read_text())["samples"][:1] == first
@@ -162,19 +162,19 @@ def test_an_option_that_a_suite_would_not_use_is_refused(
     assert message in capsys.readouterr().err
 
 
-def test_options_name_suites_that_there_are() -> None:
+def test_options_name_existing_suites() -> None:
     assert {name for users in ONLY.values() for name in users} | set(WITHOUT_DTYPE) <= set(SUITES)
 
 
 @pytest.mark.nightly
 def test_acceptance_of_another_family(tmp_path: Path, capsys: Capsys) -> None:
-    """Its rows and its digest are of the models in the folder."""
+    """The rows and the digest are those of the models in the folder."""
     for folder in (bundled_llm(), bundled_ssms()[0]):
         (tmp_path / folder.name).symlink_to(folder)
     suite = Acceptance(parts=("chain",))
     out = tmp_path / "out.json"
-    asked = ["--suite", "acceptance", "--prompts", "1", "--tokens", "2", "--threads", "1"]
-    argv = [*asked, "--out", str(out), "--family", str(tmp_path)]
+    settings = ["--suite", "acceptance", "--prompts", "1", "--tokens", "2", "--threads", "1"]
+    argv = [*settings, "--out", str(out), "--family", str(tmp_path)]
     assert main(argv, {"acceptance": suite}) == 0
     stored = json.loads(out.read_text())
     assert stored["code"] != code_digest()
@@ -184,7 +184,7 @@ def test_acceptance_of_another_family(tmp_path: Path, capsys: Capsys) -> None:
 
 
 def test_a_folder_without_ssms_is_no_family(tmp_path: Path, capsys: Capsys) -> None:
-    """The results of another family are not touched."""
+    """It is refused before the results of another family are overwritten."""
     out = tmp_path / "o.json"
     argv = ["--suite", "acceptance", "--fresh", "--out", str(out), "--family", str(tmp_path)]
     assert main(argv) == 2 and not out.exists()
@@ -207,7 +207,7 @@ def test_prompts_are_spread_over_the_domains() -> None:
     assert len(seeds) == 600
 
 
-def test_a_core_is_left_free_unless_threads_are_named(
+def test_a_core_is_left_free_unless_threads_are_given(
     tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)

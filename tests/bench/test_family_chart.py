@@ -15,16 +15,17 @@ SSMS = ("ssm-code", "ssm-stories")
 
 
 def results(path: Path, accepted: int, tokens: int = 8) -> Results:
-    """Samples of every row: `accepted` tokens a round in the domains of its SSMs, else half."""
+    """Samples of every row: `accepted` tokens a round in the domains of the row's SSMs, half as
+    many in others."""
     settings = {"prompts": 2, "tokens": tokens}
     result = Results.open(path, {"suite": "acceptance", "settings": settings}, fresh=True)
     for row in acceptance_rows(SSMS):
         if result.has(**row.key):
             continue
         drafters = row.speculation.drafters
-        alike = {"seed": 1, "rounds": 10, "nodes": 80, "distinct_4_grams": 0.9}
+        shared_fields = {"seed": 1, "rounds": 10, "nodes": 80, "distinct_4_grams": 0.9}
         prompts = [
-            {**alike, "id": f"p{i}", "domain": domain, "accepted": 10 * accepted // parts}
+            {**shared_fields, "id": f"p{i}", "domain": domain, "accepted": 10 * accepted // parts}
             for i, domain in enumerate(("stories", "code"))
             for parts in [1 if f"ssm-{domain}" in drafters else 2]
         ]
@@ -32,19 +33,19 @@ def results(path: Path, accepted: int, tokens: int = 8) -> Results:
     return result
 
 
-def test_before_is_pale_and_after_is_full(tmp_path: Path) -> None:
+def test_bars_before_are_pale_and_bars_after_are_opaque(tmp_path: Path) -> None:
     before, after = results(tmp_path / "a.json", 2), results(tmp_path / "b.json", 3)
     picture = family_figure(before, after, ("stories", "code"))
     # Each name at two temperatures, before and after; each over two domains and all.
     assert len(picture.data) == 2 * len(NAMES) * 2
     assert {bar.x for bar in picture.data} == {("stories", "code", "all")}
     pale = {value for bar in picture.data if bar.opacity < 1 for value in bar.y}
-    full = {value for bar in picture.data if bar.opacity == 1 for value in bar.y}
-    assert pale == {2.5, 3.0} and full == {3.25, 4.0}
+    opaque = {value for bar in picture.data if bar.opacity == 1 for value in bar.y}
+    assert pale == {2.5, 3.0} and opaque == {3.25, 4.0}
     assert f"{ALONE} (8 nodes)" in {bar.name for bar in picture.data}
 
 
-def test_the_best_ssm_alone_is_the_domains(tmp_path: Path) -> None:
+def test_the_best_single_ssm_is_chosen_for_each_domain(tmp_path: Path) -> None:
     """Each SSM gives three tokens a pass in its domain and two in the other: 2.5 over both."""
     result = results(tmp_path / "a.json", 2)
     picture = family_figure(result, result, ("stories", "code"))
@@ -59,14 +60,16 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
         family_figure(one, other, ("stories", "code"))
 
 
-def test_it_is_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_draws_a_picture_and_refuses_other_samples(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in "ab":
         results(tmp_path / f"{name}.json", 2)
     picture = tmp_path / "made" / "family.html"
-    asked = [str(tmp_path / "a.json"), str(tmp_path / "b.json"), str(picture)]
-    assert main(asked) == 0
+    arguments = [str(tmp_path / "a.json"), str(tmp_path / "b.json"), str(picture)]
+    assert main(arguments) == 0
     assert picture.read_text(encoding="utf-8").startswith("<!doctype html>")
     other = Results.open(tmp_path / "c.json", results(tmp_path / "d.json", 2).header)
     other.add({"ms": 1.0})
-    assert main([asked[0], str(other.path)]) == 2
+    assert main([arguments[0], str(other.path)]) == 2
     assert "a file of the acceptance suite's samples" in capsys.readouterr().err

@@ -21,7 +21,7 @@ from core.errors import ConfigError
 from core.models.loading.load import LoadedModels
 
 
-def test_it_is_refused_in_one_line_without_a_gpu(
+def test_the_suite_is_refused_in_one_line_without_a_gpu(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -34,14 +34,14 @@ def test_it_is_refused_in_one_line_without_a_gpu(
 
 
 @pytest.mark.usefixtures("modules")
-def test_it_measures_continues_and_reports(
+def test_the_suite_measures_continues_and_reports(
     make_context: Any, family: LoadedModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu, "copy_bandwidth", partial(gpu.copy_bandwidth, size=1 << 24))
-    summoned = []
+    loads = []
 
     def load(dtype: str, device: str) -> tuple[Engine, TransformersLlm]:
-        summoned.append((dtype, device))
+        loads.append((dtype, device))
         return Engine(family), TransformersLlm(dtype)
 
     suite = GpuContest(load=load, device="cpu", temperatures=(0.0,))
@@ -50,19 +50,19 @@ def test_it_measures_continues_and_reports(
     suite.measure(context)
     assert [sample["kind"] for sample in context.results.samples] == ["block", "block", "gaps"]
     suite.measure(context)
-    assert len(context.results.samples) == 3 and summoned == [("float32", "cpu")]
+    assert len(context.results.samples) == 3 and loads == [("float32", "cpu")]
     (table,) = suite.report(context).tables
     for name in (PLAIN, BEST, FIXED, "transformers generate"):
         assert f"| {name} |" in table
     assert "GB/s that a large copy" in table and "| - |" in table
 
 
-def test_the_share_in_which_no_kernel_runs() -> None:
+def test_idle_share_is_the_time_in_which_no_kernel_runs() -> None:
     assert idle_share([(0, 4), (2, 5), (7, 8), (9, 10)]) == pytest.approx(0.3)
     assert idle_share([(3, 3)]) == 0.0
 
 
-def test_a_trace_is_reported_by_round(make_context: Any) -> None:
+def test_the_figures_of_a_trace_and_the_bandwidth_are_reported(make_context: Any) -> None:
     context = make_context(tokens=8)
     results = {PLAIN: {"rounds": 24, "kernels": 240, "idle": 0.043}}
     figures = {
@@ -81,17 +81,17 @@ def test_a_trace_is_reported_by_round(make_context: Any) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("ssm_params", [0, 2_000_000])
-def test_grown_models_say_what_the_small_ones_say(ssm_params: int) -> None:
-    """On a CPU, grown a little; the engine and transformers read one LLM."""
+def test_grown_models_write_the_small_models_text(ssm_params: int) -> None:
+    """On a CPU; the engine and transformers share one LLM."""
     engine, transformers = GrownLoader(18_000_000, ssm_params)("float32", "cpu")
     assert engine.models.llm.info.parameters > 10_000_000
     assert {"grown" in name for name in engine.models.ssms} == {ssm_params > 0}
     prompt = load_prompts()[0]
     case = DecodeCase(prompt, 1, 12, 0.0, ignore_eos=True)
     (outcome,) = decode(engine, [case], SpeculationConfig.preset("specinfer"))
-    result = outcome["token_ids"]
-    assert result == transformers.generate(transformers.tokenize(prompt.text), 12)
-    assert result == TransformersLlm("float32").generate(transformers.tokenize(prompt.text), 12)
+    prompt_ids = transformers.tokenize(prompt.text)
+    assert outcome["token_ids"] == transformers.generate(prompt_ids, 12)
+    assert outcome["token_ids"] == TransformersLlm("float32").generate(prompt_ids, 12)
 
 
 @pytest.mark.gpu

@@ -22,7 +22,7 @@ from core.models.loading.load import load_models
 from tests.fakes import tiny_module, word_tokenizer
 
 Grow = Callable[..., int]
-SMALL = {"llm": 3, "ssm": 2}  # layers
+LAYERS = {"llm": 3, "ssm": 2}
 
 
 Capsys = pytest.CaptureFixture[str]
@@ -32,7 +32,7 @@ Capsys = pytest.CaptureFixture[str]
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folders `llm` and `ssm` of one vocabulary."""
     root = tmp_path_factory.mktemp("pair")
-    for seed, (name, layers) in enumerate(SMALL.items()):
+    for seed, (name, layers) in enumerate(LAYERS.items()):
         module = tiny_module(
             "llama", seed, torch.float32, num_hidden_layers=layers, tie_word_embeddings=True
         )
@@ -43,10 +43,11 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def grow(pair: Path, tmp_path: Path) -> Grow:
-    """Grows the pair into `tmp_path`/out; `options` replace the default ones, None removes one."""
+    """Runs the command on the pair, into `tmp_path`/out. `options` replace the default ones; None
+    removes one."""
 
     def run(**options: Any) -> int:
-        given = {
+        values = {
             "params": "500e3",
             "ssm-params": "100e3",
             "llm": str(pair / "llm"),
@@ -54,8 +55,9 @@ def grow(pair: Path, tmp_path: Path) -> Grow:
             "out": str(tmp_path / "out"),
             **{name.replace("_", "-"): value for name, value in options.items()},
         }
-        words = [w for name, v in given.items() if v is not None for w in (f"--{name}", str(v))]
-        return main(["grow", *words])
+        given = {name: value for name, value in values.items() if value is not None}
+        arguments = [word for name, value in given.items() for word in (f"--{name}", str(value))]
+        return main(["grow", *arguments])
 
     return run
 
@@ -69,7 +71,7 @@ def rounds_of(llm: Path, *ssms: Path) -> list[tuple[int, ...]]:
     return [tuple(event.token_ids) for event in events if isinstance(event, RoundCompleted)]
 
 
-def test_it_writes_what_loads_and_says_what_it_is(
+def test_written_models_load_and_are_labelled_grown(
     grow: Grow, pair: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
     assert grow(seed=4) == 0
@@ -87,7 +89,7 @@ def test_it_writes_what_loads_and_says_what_it_is(
     assert 0 <= manifest["measured"]["difference"] < 1e-3
 
     card = (llm / "README.md").read_text()
-    assert "grown: function-preserving enlargement of llm, an artificial pair" in card
+    assert "grown: function-preserving enlargement of llm; no such model was trained" in card
     assert f"{count:,} parameters" in card
     assert str(tmp_path) not in card + (llm / "grown.json").read_text()
     assert (llm / "tokenizer.json").read_bytes() == (pair / "llm/tokenizer.json").read_bytes()
@@ -102,7 +104,7 @@ def test_it_writes_what_loads_and_says_what_it_is(
     assert rounds_of(llm, ssm) == rounds_of(pair / "llm", pair / "ssm")
 
 
-def test_the_same_again_is_said_and_nothing_is_done(
+def test_the_same_command_again_reports_the_models_and_writes_nothing(
     grow: Grow, tmp_path: Path, capsys: Capsys
 ) -> None:
     assert grow() == 0
@@ -116,25 +118,25 @@ def test_the_same_again_is_said_and_nothing_is_done(
     assert "error: --out is" in stderr and "it holds a model grown otherwise" in stderr
 
 
-def test_a_folder_of_something_else_is_left_alone(
+def test_a_folder_with_other_files_is_refused_and_unchanged(
     grow: Grow, tmp_path: Path, capsys: Capsys
 ) -> None:
-    mine = tmp_path / "out" / "llm-grown-0.5M"
-    mine.mkdir(parents=True)
+    folder = tmp_path / "out" / "llm-grown-0.5M"
+    folder.mkdir(parents=True)
     assert grow(ssm_params="0") == 0  # an empty folder is used
-    shutil.rmtree(mine)
-    mine.mkdir()
-    (mine / "notes.txt").write_text("mine")
+    shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / "notes.txt").write_text("of the user")
     assert grow() == 2
-    assert "it is there and has no grown.json" in capsys.readouterr().err
-    assert [path.name for path in mine.iterdir()] == ["notes.txt"]
+    assert "it exists and has no readable grown.json" in capsys.readouterr().err
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
     assert not (tmp_path / "out" / "ssm-grown-0.1M").exists()
 
 
-def test_large_models_are_written_in_parts(
+def test_large_models_are_written_in_several_files(
     grow: Grow, pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert grow(ssm_params="0", dtype="bfloat16", out=tmp_path / "whole") == 0
+    assert grow(ssm_params="0", dtype="bfloat16", out=tmp_path / "single") == 0
     monkeypatch.setattr(writing, "SHARD_BYTES", 200_000)
     assert grow(ssm_params="0", dtype="bfloat16", out=tmp_path / "parts") == 0
     folder = tmp_path / "parts" / "llm-grown-0.5M"
@@ -144,8 +146,8 @@ def test_large_models_are_written_in_parts(
     assert set(index["weight_map"].values()) == set(files)
     parameters = json.loads((folder / "grown.json").read_text())["parameters"]
     assert index["metadata"]["total_size"] == 2 * parameters
-    whole = tmp_path / "whole" / folder.name
-    one, other = (load_module(path, torch.bfloat16) for path in (whole, folder))
+    single = tmp_path / "single" / folder.name
+    one, other = (load_module(path, torch.bfloat16) for path in (single, folder))
     for a, b in zip(one.parameters(), other.parameters(), strict=True):
         assert a.dtype == torch.bfloat16 and torch.equal(a, b)
 
@@ -160,7 +162,7 @@ def test_ssms_that_are_large_enough_stay_as_they_are(
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["llm-grown-0.5M"]
 
 
-def test_what_fails_leaves_nothing_behind(
+def test_a_failed_growth_leaves_no_files(
     grow: Grow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     monkeypatch.setattr("bench.grown.module.ZERO", frozenset())
@@ -169,7 +171,7 @@ def test_what_fails_leaves_nothing_behind(
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_too_little_room_is_said_before_anything_is_done(
+def test_too_little_memory_or_disk_is_refused_before_writing(
     grow: Grow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     monkeypatch.setattr(writing, "available_bytes", lambda device: 1 << 20)

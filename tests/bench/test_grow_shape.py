@@ -1,4 +1,5 @@
-"""Planning a shape: near the requested size, of whole heads, with torch's count of parameters."""
+"""Planned shapes: near the requested size, with heads of the same size; their number of parameters
+is the module's."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ BILLION = 10**9
         (QWEN, 7 * BILLION, 3584),
     ],
 )
-def test_a_plan_is_near_the_wish_and_exact(small: ModelShape, params: int, hidden: int) -> None:
+def test_a_plan_is_near_the_requested_size_and_exact(
+    small: ModelShape, params: int, hidden: int
+) -> None:
     plan = plan_growth(small, params)
     large = plan.large
     assert abs(large.parameters / params - 1) <= TOLERANCE
@@ -43,8 +46,8 @@ def test_a_plan_is_near_the_wish_and_exact(small: ModelShape, params: int, hidde
     assert large.heads / large.kv_heads == small.heads / small.kv_heads
     assert large.heads * small.hidden == small.heads * large.hidden
     assert large.ffn >= small.ffn
-    shallow = small is SSM and hidden == 2048  # an SSM stays shallow, an LLM becomes deep
-    assert large.layers == 2 if shallow else small.layers <= large.layers <= 48
+    stays_shallow = small is SSM and hidden == 2048
+    assert large.layers == 2 if stays_shallow else small.layers <= large.layers <= 48
 
 
 @pytest.mark.parametrize("params", range(8_000_000, 2_000_000_000, 97_000_003))
@@ -53,9 +56,10 @@ def test_every_size_has_a_plan(params: int) -> None:
 
 
 def test_another_factor_is_taken_where_no_power_of_four_fits() -> None:
-    """With a vocabulary so large that four times the hidden size is too much."""
-    wide = ModelShape(64, 64, 1, 2, 2, 32, 1_000_000, tied=True)
-    plan = plan_growth(wide, 130_000_000)
+    """The vocabulary is so large that with four times the hidden size there are too many
+    parameters."""
+    large_vocabulary = ModelShape(64, 64, 1, 2, 2, 32, 1_000_000, tied=True)
+    plan = plan_growth(large_vocabulary, 130_000_000)
     assert plan.factor == 2 and not plan.exact
 
 

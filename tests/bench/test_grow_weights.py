@@ -1,4 +1,4 @@
-"""A grown model has the small one's logits, and its passes do the work of a model of its size."""
+"""A grown model has the small one's logits, and dense weights where they need not be zero."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ KINDS: list[tuple[str, dict[str, Any]]] = [
 
 
 def plan_of(module: Any, factor: int = 4, layers: int = 1, ffn: int = 40) -> GrowthPlan:
-    """`factor` times as wide, with `layers` more layers and `ffn` more feed-forward units."""
+    """A plan for `factor` times the hidden size, `layers` more layers and `ffn` more feed-forward
+    units."""
     small = model_shape(module)
-    wide = replace(
+    large = replace(
         small,
         hidden=small.hidden * factor,
         heads=small.heads * factor,
@@ -41,11 +42,11 @@ def plan_of(module: Any, factor: int = 4, layers: int = 1, ffn: int = 40) -> Gro
         ffn=small.ffn + ffn,
         layers=small.layers + layers,
     )
-    return GrowthPlan(small, wide)
+    return GrowthPlan(small, large)
 
 
 def random_texts(module: Any, count: int = 2, length: int = 40) -> list[list[int]]:
-    """Random token ids."""
+    """`count` texts of `length` random token ids."""
     generator = torch.Generator().manual_seed(1)
     shape = (count, length)
     return torch.randint(module.config.vocab_size, shape, generator=generator).tolist()
@@ -66,7 +67,7 @@ def small_module(family: str, dtype: torch.dtype = torch.float32, **changes: Any
 
 @pytest.mark.parametrize("factor", [1, 2, 4, 16])
 @pytest.mark.parametrize(("family", "changes"), KINDS)
-def test_its_logits_are_those_of_the_small_model(
+def test_grown_logits_are_those_of_the_small_model(
     family: str, changes: dict[str, Any], factor: int
 ) -> None:
     small = small_module(family, **changes)
@@ -74,12 +75,12 @@ def test_its_logits_are_those_of_the_small_model(
     result = likeness(small, large, random_texts(small))
     assert result.difference < 1e-3
     assert result.same == result.tokens == 80
-    assert result.largest > 1.0  # logits that are not all about 0
+    assert result.largest > 1.0  # the logits are not all near 0
 
 
 @pytest.mark.parametrize(("family", "changes"), KINDS)
 def test_in_half_precision_powers_of_four_are_exact(family: str, changes: dict[str, Any]) -> None:
-    """What is left is the rounding of sums made in another order."""
+    """The rest of the difference comes from sums that are made in another order."""
     small = small_module(family, torch.bfloat16, **changes)
     large = grow_module(small, plan_of(small, 4, layers=1))
     assert all(p.dtype == torch.bfloat16 for p in large.parameters())
@@ -89,7 +90,7 @@ def test_in_half_precision_powers_of_four_are_exact(family: str, changes: dict[s
 
 
 @pytest.mark.parametrize(("family", "changes"), KINDS)
-def test_it_takes_the_lean_pass_and_its_trees_are_exact(
+def test_a_grown_model_takes_the_lean_pass_and_its_trees_are_exact(
     family: str, changes: dict[str, Any]
 ) -> None:
     small = small_module(family, **changes)
@@ -100,7 +101,7 @@ def test_it_takes_the_lean_pass_and_its_trees_are_exact(
     assert model.info.parameters == plan_of(small).large.parameters
 
 
-def test_it_grows_without_touching_the_small_model() -> None:
+def test_growing_does_not_change_the_small_model() -> None:
     small = small_module("llama", tie_word_embeddings=True)
     before = {name: p.clone() for name, p in small.named_parameters()}
     shape = model_shape(small)
@@ -112,16 +113,16 @@ def test_it_grows_without_touching_the_small_model() -> None:
     assert not stored & {p.untyped_storage().data_ptr() for p in large.parameters()}
 
 
-def test_the_seed_decides_what_is_random() -> None:
+def test_the_seed_determines_the_random_weights() -> None:
     small = small_module("llama")
     one, same, other = (grow_module(small, plan_of(small), seed) for seed in (1, 1, 2))
     query = "model.layers.2.self_attn.q_proj.weight"
-    pick = [dict(each.named_parameters())[query] for each in (one, same, other)]
-    assert torch.equal(pick[0], pick[1]) and not torch.equal(pick[0], pick[2])
+    first, equal, different = (dict(m.named_parameters())[query] for m in (one, same, other))
+    assert torch.equal(first, equal) and not torch.equal(first, different)
     assert likeness(one, other, random_texts(small)).difference < 1e-3
 
 
-def test_what_need_not_be_zero_is_dense() -> None:
+def test_weights_that_need_not_be_zero_are_dense() -> None:
     small = small_module("llama", attention_bias=True, mlp_bias=True)
     large = grow_module(small, plan_of(small, 4, layers=1))
     hidden, spread = small.config.hidden_size, small.config.initializer_range
@@ -154,19 +155,21 @@ def test_further_parameters_are_refused() -> None:
         model_shape(module)
 
 
-# -- controls: each error is found --
+# -- negative controls: each error makes the comparison fail --
 
 
-def differs(small: Any, large: Any, how: str = "") -> None:
+def assert_refused(small: Any, large: Any, difference: str = "") -> None:
+    """`difference`: how the printed difference of logits begins."""
     result = likeness(small, large, random_texts(small))
-    with pytest.raises(UnsupportedModelError, match=f"grown differs from the small model by {how}"):
+    message = f"grown differs from the small model by {difference}"
+    with pytest.raises(UnsupportedModelError, match=message):
         check_likeness(result, torch.float32, "tiny")
 
 
 def test_control_a_wrong_correction_of_the_norms_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     small = small_module("llama")
     monkeypatch.setattr(GrowthPlan, "norm_scale", property(lambda plan: 0.99 * plan.factor**-0.5))
-    differs(small, grow_module(small, plan_of(small)))
+    assert_refused(small, grow_module(small, plan_of(small)))
 
 
 def test_control_an_uncorrected_eps_is_caught() -> None:
@@ -175,7 +178,7 @@ def test_control_an_uncorrected_eps_is_caught() -> None:
     for module in large.modules():
         if hasattr(module, "variance_epsilon"):
             module.variance_epsilon = small.config.rms_norm_eps
-    differs(small, large)
+    assert_refused(small, large)
 
 
 @pytest.mark.parametrize("owner", ["o_proj", "down_proj", "embed_tokens"])
@@ -184,12 +187,13 @@ def test_control_random_values_in_place_of_zeros_are_caught(
 ) -> None:
     monkeypatch.setattr(weights, "ZERO", weights.ZERO - {owner})
     small = small_module("llama")
-    differs(small, grow_module(small, plan_of(small)))
+    assert_refused(small, grow_module(small, plan_of(small)))
 
 
-def test_control_a_nan_weight_is_caught() -> None:
+@pytest.mark.parametrize("grown", [True, False])
+def test_control_a_nan_weight_of_either_model_is_caught(grown: bool) -> None:
     small = small_module("llama")
     large = grow_module(small, plan_of(small))
     with torch.no_grad():
-        large.model.norm.weight[0] = float("nan")
-    differs(small, large, "inf")
+        (large if grown else small).model.norm.weight[0] = float("nan")
+    assert_refused(small, large, "inf")

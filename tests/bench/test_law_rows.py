@@ -1,4 +1,4 @@
-"""The rows of the laws suite: what is crossed fully, and what pairwise."""
+"""The rows of the laws suite: which fields are crossed fully, and which pairwise."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EXPANSIONS = {(1, 1, 3, 1, 1, 1, 1, 1): 0, (3, 2, 1, 1, 1, 1): 1, (1,): 2}
 
 
 @cache
-def every() -> tuple[LawRow, ...]:
+def all_rows() -> tuple[LawRow, ...]:
     return law_rows()
 
 
@@ -48,10 +48,10 @@ def values_of(row: LawRow, fields: tuple[str, ...]) -> Values:
 
 @pytest.mark.parametrize("name", PRESETS)
 @pytest.mark.parametrize("temperature", [0.0, TEMPERATURE])
-def test_every_preset_meets_every_way_to_pipeline(name: str, temperature: float) -> None:
+def test_every_preset_has_a_row_with_every_pipeline_mode(name: str, temperature: float) -> None:
     results = {
         (row.speculation.pipeline, row.together)
-        for row in every()
+        for row in all_rows()
         if (row.name, row.temperature) == (name, temperature) and row.is_compared
     }
     expected = {*product(PIPELINES, (1, 6))} - {("across", 1)}
@@ -69,36 +69,34 @@ def open_and_crossed(name: str, temperature: float) -> Values:
     return {**open_fields(temperature, [crossed]), **crossed}
 
 
-def go_together(values: Values) -> bool:
-    """`is_valid`, without the pairs that no row has: `across` with one request, and `ahead` with a
-    rule that does not draft ahead."""
+def has_a_row(values: Values) -> bool:
+    """`is_valid`, and none of the pairs that are left out: `across` with one request, and `ahead`
+    with a rule that does not draft ahead."""
     pipeline = values.get("pipeline")
-    alone = (pipeline, values.get("together")) == ("across", 1)
+    across_alone = (pipeline, values.get("together")) == ("across", 1)
     return (
         is_valid(values)
-        and not alone
+        and not across_alone
         and not (pipeline == "ahead" and not combine_rule(values.get("combine", "union")).ahead)
     )
 
 
 @pytest.mark.parametrize("name", CROSSED)
 @pytest.mark.parametrize("temperature", [0.0, TEMPERATURE])
-def test_every_two_values_meet(name: str, temperature: float) -> None:
+def test_every_valid_pair_of_values_has_a_row(name: str, temperature: float) -> None:
     fields = open_and_crossed(name, temperature)
     rows = [
         values_of(row, tuple(fields))
-        for row in every()
+        for row in all_rows()
         if (row.name, row.temperature) == (name, temperature)
     ]
-    assert missing_pairs(rows, fields, go_together) == set()
-    # The control: without some row a pair is missing.
-    assert any(
-        missing_pairs([r for r in rows if r is not row], fields, go_together) for row in rows
-    )
+    assert missing_pairs(rows, fields, has_a_row) == set()
+    # The negative control: for some row, a pair is missing without it.
+    assert any(missing_pairs([r for r in rows if r is not row], fields, has_a_row) for row in rows)
 
 
 @pytest.mark.parametrize("temperature", [0.0, TEMPERATURE])
-def test_every_two_values_meet_under_routing(temperature: float) -> None:
+def test_every_valid_pair_of_values_has_a_row_under_routing(temperature: float) -> None:
     drafts = {0.0: ("topk", "best_first", "fused", "fused_credit")}.get(
         temperature, ("topk", "coupled", "best_first", "fused", "fused_credit")
     )
@@ -106,29 +104,27 @@ def test_every_two_values_meet_under_routing(temperature: float) -> None:
     of_row = ("schedule", "together")
     rows = [
         {name: getattr(row if name in of_row else row.speculation, name) for name in fields}
-        for row in every()
+        for row in all_rows()
         if (row.name, row.temperature) == ("routed", temperature) and row.is_compared
     ]
-    assert missing_pairs(rows, fields, go_together) == set()
-    # The control, as above.
-    assert any(
-        missing_pairs([r for r in rows if r is not row], fields, go_together) for row in rows
-    )
+    assert missing_pairs(rows, fields, has_a_row) == set()
+    # The negative control, as above.
+    assert any(missing_pairs([r for r in rows if r is not row], fields, has_a_row) for row in rows)
 
 
-def test_the_suite_stays_affordable() -> None:
+def test_a_rule_has_few_rows() -> None:
     """The number of rows of one rule does not grow with the number of other rules."""
     results: Counter[tuple[object, ...]] = Counter()
-    for row in every():
-        of = row.speculation
-        own: dict[str, tuple[object, ...]] = {
-            "mechanisms": (of.combine, of.length),
-            "pipelined": (of.combine, of.length),
-            "rules": (of.draft, of.verify, row.temperature),
+    for row in all_rows():
+        config = row.speculation
+        rules: dict[str, tuple[object, ...]] = {
+            "mechanisms": (config.combine, config.length),
+            "pipelined": (config.combine, config.length),
+            "rules": (config.draft, config.verify, row.temperature),
             "scheduled": (row.schedule, row.temperature),
-            "routed": (of.routing, of.draft),
+            "routed": (config.routing, config.draft),
         }
-        results[row.name, *own.get(row.name, ())] += 1
+        results[row.name, *rules.get(row.name, ())] += 1
     most = {
         "mechanisms": 8,
         "pipelined": 10,
@@ -137,51 +133,53 @@ def test_the_suite_stays_affordable() -> None:
         "routed": 4,
     }
     assert not {key: n for key, n in results.items() if n > most.get(str(key[0]), 16)}
-    assert all(row.is_compared for row in every() if row.name in CROSSED)
+    assert all(row.is_compared for row in all_rows() if row.name in CROSSED)
 
 
-def test_the_product_meets_everything_there_is() -> None:
-    assert len({json.dumps(row.key, sort_keys=True) for row in every()}) == len(every())
+def test_rows_are_distinct_and_products_are_complete() -> None:
+    assert len({json.dumps(row.key, sort_keys=True) for row in all_rows()}) == len(all_rows())
     kinds = {"prompt lookup", "rules", "mechanisms", "pipelined", "scheduled", "routed"}
-    assert {row.name for row in every()} == {*PRESETS, *kinds}
-    ways = {
+    assert {row.name for row in all_rows()} == {*PRESETS, *kinds}
+    pipelined = {
         (row.speculation.pipeline, row.speculation.combine, row.speculation.length, row.together)
-        for row in every()
+        for row in all_rows()
         if row.name == "pipelined"
     }
-    every_way = product(PIPELINES[1:], COMBINES, LENGTHS, (1, 6))
-    # One request has no other to draft for, and a pool does not draft ahead.
-    assert ways == {
+    complete = product(PIPELINES[1:], COMBINES, LENGTHS, (1, 6))
+    # `across` needs a second request, and `log_pool` does not draft ahead.
+    assert pipelined == {
         (pipeline, combine, length, together)
-        for pipeline, combine, length, together in every_way
+        for pipeline, combine, length, together in complete
         if (pipeline, together) != ("across", 1)
         and (pipeline != "ahead" or combine_rule(combine).ahead)
     }
-    compared = [row for row in every() if row.is_compared and row.name == "rules"]
+    compared = [row for row in all_rows() if row.is_compared and row.name == "rules"]
     for together in (1, 6):
-        met = {
+        found = {
             (row.temperature, row.speculation.draft) for row in compared if row.together == together
         }
-        above = {(0.8, draft) for draft in DRAFTS[1:]}
-        assert met == above | {
+        above_zero = {(0.8, draft) for draft in DRAFTS[1:]}
+        assert found == above_zero | {
             (0.0, draft) for draft in ("topk", "best_first", "fused", "fused_credit")
         }
-    above = {rule for draft in DRAFTS[1:] for rule in lossless_rules(draft, TEMPERATURE)}
-    assert {row.speculation.verify for row in every() if not row.is_compared} == (
-        above - set(token_exact_rules())
+    lossless = {rule for draft in DRAFTS[1:] for rule in lossless_rules(draft, TEMPERATURE)}
+    assert {row.speculation.verify for row in all_rows() if not row.is_compared} == (
+        lossless - set(token_exact_rules())
     )
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("together", [1, 6])
-def test_every_mechanism_meets_every_other(temperature: float, together: int) -> None:
-    met = {
+def test_every_combine_rule_and_weights_have_rows_with_every_length_policy(
+    temperature: float, together: int
+) -> None:
+    found = {
         (row.speculation.combine, row.speculation.weights, row.speculation.length)
-        for row in every()
+        for row in all_rows()
         if row.name == "mechanisms"
         and row.is_compared
         and (row.temperature, row.together) == (temperature, together)
     }
-    even = {(combine, WEIGHTS[0]) for combine in COMBINES}
-    weighed = {*even, *product(weighted_combine_rules(), WEIGHTS)}
-    assert met == {(*pair, length) for pair in weighed for length in LENGTHS}
+    with_default_weights = {(combine, WEIGHTS[0]) for combine in COMBINES}
+    pairs = {*with_default_weights, *product(weighted_combine_rules(), WEIGHTS)}
+    assert found == {(*pair, length) for pair in pairs for length in LENGTHS}

@@ -1,4 +1,4 @@
-"""The laws suite passes on the engine as it is, and fails on one that is broken."""
+"""The laws suite passes on the engine, and fails with a broken verifier."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from core.trees.verify import VerifyInput as Verification
 from lab.texts import first_difference
 
 
-def rows(*drafts: str) -> tuple[LawRow, ...]:
+def draft_rows(*drafts: str) -> tuple[LawRow, ...]:
     """For each draft kind its first row with all drafters, several requests at once."""
-    every = [row for row in law_rows() if row.name == "rules" and row.together > 1]
+    candidates = [row for row in law_rows() if row.name == "rules" and row.together > 1]
     first = {
         row.speculation.draft: row
-        for row in reversed(every)
+        for row in reversed(candidates)
         if row.is_compared and row.speculation.drafters == ("all", "ngram")
     }
     return tuple(first[draft] for draft in drafts)
 
 
-def test_the_engine_obeys(make_context: Any) -> None:
-    suite = Laws(only=rows("topk", "best_first", "coupled"))
+def test_the_engine_obeys_the_laws(make_context: Any) -> None:
+    suite = Laws(only=draft_rows("topk", "best_first", "coupled"))
     context = make_context()
     suite.measure(context)
     report = suite.report(context)
@@ -64,11 +64,11 @@ def test_a_request_that_ends_lets_the_next_one_join_in_mid_run(
     groups: list[set[str]] = []
     one_round = engine.round
 
-    def watched(active: Any, num_queued: int = 0) -> Any:
+    def record_group(active: Any, num_queued: int = 0) -> Any:
         groups.append({one.run_id for one in active})
         return one_round(active, num_queued)
 
-    monkeypatch.setattr(engine, "round", watched)
+    monkeypatch.setattr(engine, "round", record_group)
     outcomes = decode_joining(engine, texts, config, live=2)
     assert [outcome["token_ids"] for outcome in outcomes] == expected
     pairs = [group for group in groups if len(group) == 2]
@@ -76,17 +76,17 @@ def test_a_request_that_ends_lets_the_next_one_join_in_mid_run(
     assert any(len(a & b) == 1 for a, b in itertools.pairwise(pairs))
 
 
-def test_the_summary_counts_each_row_as_what_it_is(make_context: Any) -> None:
-    every = [row for row in law_rows() if row.temperature == 0]
-    summary = Laws(only=tuple(every)).report(make_context()).tables[0]
+def test_the_summary_counts_every_row_under_its_kind(make_context: Any) -> None:
+    greedy = [row for row in law_rows() if row.temperature == 0]
+    summary = Laws(only=tuple(greedy)).report(make_context()).tables[0]
     cells = [line.split(" | ") for line in summary.splitlines() if line.startswith("| 0 | ")]
     counts: Counter[str] = Counter()
     for _, name, _, count, *_ in cells:
         counts[name] += int(count)
-    assert counts["presets"] == sum(row.name in PRESETS for row in every)
+    assert counts["presets"] == sum(row.name in PRESETS for row in greedy)
     for name in ("pipelined", "scheduled", "routed", "prompt lookup"):
-        assert counts[name] == sum(row.name == name for row in every) > 0
-    assert counts.total() == len(every)
+        assert counts[name] == sum(row.name == name for row in greedy) > 0
+    assert counts.total() == len(greedy)
 
 
 def test_a_run_that_was_interrupted_continues_with_the_next_row(
@@ -96,7 +96,7 @@ def test_a_run_that_was_interrupted_continues_with_the_next_row(
         if message.startswith("1 of"):
             raise KeyboardInterrupt
 
-    suite = Laws(only=rows("topk", "coupled"))
+    suite = Laws(only=draft_rows("topk", "coupled"))
     with pytest.raises(KeyboardInterrupt):
         suite.measure(make_context(interrupt))
     assert "not run yet" in suite.report(make_context()).tables[1]
@@ -111,27 +111,27 @@ def test_a_run_that_was_interrupted_continues_with_the_next_row(
     assert decoding.call_count == 1
 
 
-def first_child(rule: str, case: Verification) -> Verdict:
-    """A verifier that accepts whatever was drafted first."""
+def accept_first_child(rule: str, case: Verification) -> Verdict:
+    """A verifier that accepts the first child of each node without a comparison."""
     path: list[int] = []
     children = case.tree.child_lists()
     while nodes := children[path[-1] if path else ROOT]:
         path.append(nodes[0])
-    own = case.target.argmax[path[-1] + 1 if path else 0]
-    return Verdict(tuple(path), own, "bonus" if path else "plain")
+    last_token = case.target.argmax[path[-1] + 1 if path else 0]
+    return Verdict(tuple(path), last_token, "bonus" if path else "plain")
 
 
-def one_position_late(rule: str, case: Verification) -> Verdict:
-    """A verifier that reads the target's noise one position too far, where there is a tree."""
+def read_noise_one_position_late(rule: str, case: Verification) -> Verdict:
+    """A verifier that reads the noise of the next position, if there is a tree."""
     wrong = dataclasses.replace(case, root_position=case.root_position + 1)
-    return whole_verify(rule, wrong if len(case.tree) else case)
+    return correct_verify(rule, wrong if len(case.tree) else case)
 
 
-whole_verify = round_module.verify
+correct_verify = round_module.verify
 
 
 @pytest.mark.parametrize(
-    ("broken", "draft"), [(first_child, "topk"), (one_position_late, "coupled")]
+    ("broken", "draft"), [(accept_first_child, "topk"), (read_noise_one_position_late, "coupled")]
 )
 def test_a_broken_verifier_fails(
     broken: Callable[[str, Verification], Verdict],
@@ -141,10 +141,10 @@ def test_a_broken_verifier_fails(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The negative control, through the command line: exit status 1, and what differs is named."""
+    """The negative control, through the command line: exit status 1, and the row is named."""
     monkeypatch.setattr(round_module, "verify", broken)
     monkeypatch.setattr("bench.context.loader", lambda folder: lambda dtype: family)
-    suite = Laws(only=rows(draft))
+    suite = Laws(only=draft_rows(draft))
     out = tmp_path / "out.json"
     argv = ["--suite", "laws", "--prompts", "2", "--tokens", "8"]
     assert cli.main([*argv, "--out", str(out)], {"laws": suite}) == 1
@@ -152,12 +152,12 @@ def test_a_broken_verifier_fails(
     assert "| FAIL |" in captured.out
     assert f"FAILED: rules {suite.rows[0].temperature:g} {draft}" in captured.err
     sample = json.loads(out.read_text())["samples"][-1]
-    parted = [p for p in sample["prompts"] if p["diverged_at"] is not None]
-    assert parted and all(p["margin"] > 1e-3 and p["token_ids"] for p in parted)
+    diverged = [p for p in sample["prompts"] if p["diverged_at"] is not None]
+    assert diverged and all(p["margin"] > 1e-3 and p["token_ids"] for p in diverged)
 
 
 @pytest.mark.parametrize(
-    ("parted", "message"),
+    ("diverged", "verdict"),
     [
         ([], "exact"),
         ([("a", 1e-5)], "near tie"),
@@ -167,10 +167,12 @@ def test_a_broken_verifier_fails(
         ([("a", None)], "FAIL"),  # one text ended before the other
     ],
 )
-def test_what_law_1_allows(parted: list[tuple[str, float | None]], message: str) -> None:
-    fine = {"id": "z", "diverged_at": None, "margin": None}
-    prompts = [{"id": name, "diverged_at": 3, "margin": far} for name, far in parted]
-    assert exactness_verdict([fine, *prompts]) == message
+def test_near_ties_that_law_1_allows(
+    diverged: list[tuple[str, float | None]], verdict: str
+) -> None:
+    exact = {"id": "z", "diverged_at": None, "margin": None}
+    prompts = [{"id": name, "diverged_at": 3, "margin": margin} for name, margin in diverged]
+    assert exactness_verdict([exact, *prompts]) == verdict
 
 
 def test_first_difference() -> None:
@@ -181,26 +183,27 @@ def test_first_difference() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_the_margin_of_what_was_decoded_is_none(temperature: float, family: LoadedModels) -> None:
-    """In float64 plain decoding's tokens are the best too, with the noise of their positions."""
+def test_the_margin_of_decoded_tokens_is_zero(temperature: float, family: LoadedModels) -> None:
+    """Plain decoding's tokens have the largest utility in float64 too, with the noise of their
+    positions."""
     case = DecodeCase(load_prompts()[20], seed=7, tokens=6, temperature=temperature)
     plain = SpeculationConfig.preset("autoregressive")
     (outcome,) = decode(Engine(family), [case], plain)
     context, ids = outcome["prompt_token_ids"], outcome["token_ids"]
     llm: Any = family.llm
     for i, token_id in enumerate(ids):
-        seen = [*context, *ids[:i]]
-        assert margin(llm._module, seen, [token_id], temperature, 7) < 1e-4
-        assert margin(llm._module, seen, [token_id, (token_id + 1) % 4096], temperature, 7) > 0.01
+        prefix = [*context, *ids[:i]]
+        assert margin(llm._module, prefix, [token_id], temperature, 7) < 1e-4
+        assert margin(llm._module, prefix, [token_id, (token_id + 1) % 4096], temperature, 7) > 0.01
 
 
-def test_transformers_own_text_is_the_reference() -> None:
-    """The ids follow from transformers' own forward pass."""
+def test_the_reference_ids_are_transformers_likeliest() -> None:
+    """They are recomputed with transformers' own forward pass."""
     transformers = TransformersLlm()
     ids = transformers.tokenize(load_prompts()[0].text)
     new = transformers.generate(ids, 3)
     for i, token_id in enumerate(new):
-        whole = transformers.module(
+        output = transformers.module(
             transformers.module.dummy_inputs["input_ids"].new_tensor([ids + new[:i]])
         )
-        assert int(whole.logits[0, -1].argmax()) == token_id
+        assert int(output.logits[0, -1].argmax()) == token_id

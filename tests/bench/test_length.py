@@ -43,32 +43,31 @@ def figures(seconds: float, length: int = 2) -> dict[str, Any]:
 
 
 def block(prompt: str, **seconds: float) -> dict[str, Any]:
-    """A sample in which each contestant took a second, except those in `seconds`."""
-    every = {name: figures(1.0) for name in (*FIXED, *POLICIES)}
+    """A sample in which each contestant took one second, except those in `seconds`."""
+    defaults = {name: figures(1.0) for name in (*FIXED, *POLICIES)}
     given = {name.replace("_", " "): figures(time) for name, time in seconds.items()}
     key = {"part": "contest", "dtype": "float32", "temperature": 0.0, "repeat": 0}
-    return {**key, "prompt": prompt, "load": 0.0, "figures": {**every, **given}}
+    return {**key, "prompt": prompt, "load": 0.0, "figures": {**defaults, **given}}
 
 
-def test_only_the_length_differs() -> None:
-    every = contestants()
-    assert set(every) == {*FIXED, *POLICIES}
+def test_contestants_differ_only_in_their_length_policy() -> None:
+    configs = contestants()
+    assert set(configs) == {*FIXED, *POLICIES}
     assert set(POLICIES) | {"fixed"} == set(LENGTHS)
     without_length = {
         dataclasses.replace(config, length="fixed", speculation_length=0)
-        for config in every.values()
+        for config in configs.values()
     }
     assert len(without_length) == 1
-    # A measured budget would differ between policies, and cut the longer lengths to one.
+    # A measured budget would differ between policies, and cut all longer lengths to the same.
     assert isinstance(without_length.pop().max_tree_nodes, int)
     hopeless = hopeless_contestants()
     assert set(hopeless) == {PLAIN, GOODPUT}
     assert {config.drafters for config in hopeless.values()} == {("all",)}
 
 
-def test_half_chooses_for_the_other_half() -> None:
-    """`fixed 2` is best in one half, `fixed 5` in the other; each half's best fixed length is
-    compared on the opposite half."""
+def test_the_best_fixed_length_of_one_half_is_compared_on_the_other() -> None:
+    """`fixed 2` is fastest in one half, `fixed 5` in the other."""
     prompts = take_round_robin(PROMPTS, 8)
     probe = LengthContest([block(p.id) for p in prompts], PROMPTS)
     samples = []
@@ -84,7 +83,7 @@ def test_half_chooses_for_the_other_half() -> None:
     assert contest.against("fixed 5", PLAIN, "stories").value == pytest.approx(2.5)  # type: ignore[union-attr]
 
 
-def test_a_domain_has_a_best_of_its_own() -> None:
+def test_a_domain_has_a_best_fixed_length_of_its_own() -> None:
     prompts = take_round_robin(PROMPTS, 8)
     samples = [
         block(p.id, **({"fixed_8": 0.25} if p.domain == "code" else {"fixed_1": 0.5}))
@@ -110,43 +109,44 @@ def test_lengths_by_round_end_where_half_of_the_runs_do() -> None:
     ("value", "above", "verdict"),
     [(0.97, False, "reached"), (0.9, False, "not reached, by 0.07"), (1.0, True, "reached")],
 )
-def test_claims(value: float, above: bool, verdict: str) -> None:
+def test_verdicts_of_claims(value: float, above: bool, verdict: str) -> None:
     line = claim_row("a", Estimate(value, 0.5, 1.5, 4), 0.97, above=above)
     assert line[-1] == verdict
     assert claim_row("a", None, 0.97)[-1] == "-"
     assert claim_row("a", Estimate(1.0, 1.0, 1.0, 1), 1.0, above=True)[-1].startswith("not")
 
 
-def test_a_hopeless_ssm_costs_its_passes_and_brings_nothing(family: LoadedModels) -> None:
+def test_tokens_of_a_hopeless_ssm_are_verified_and_never_accepted(family: LoadedModels) -> None:
     models = with_hopeless_ssm(family)
     assert len(models.ssms) == 1 and models.llm is family.llm
     config = SpeculationConfig(expansion=(3,), speculation_length=2, max_tree_nodes="uncut")
     case = DecodeCase(PROMPTS[0], 1, 12, 0.0)
-    bad, good = (trace_run(Engine(each), case, config) for each in (models, family))
-    assert bad["accepted"] == 0 and min(bad["nodes"][:-1]) > 0
-    assert good["accepted"] > 0
-    assert bad["tokens"] == good["tokens"] == len(bad["lengths"]) == 12
+    hopeless, usual = (trace_run(Engine(each), case, config) for each in (models, family))
+    assert hopeless["accepted"] == 0 and min(hopeless["nodes"][:-1]) > 0
+    assert usual["accepted"] > 0
+    assert hopeless["tokens"] == usual["tokens"] == len(hopeless["lengths"]) == 12
 
 
-def test_one_prompt_is_too_few() -> None:
+def test_one_prompt_is_refused() -> None:
     with pytest.raises(ConfigError, match="half choose"):
         SUITE.check(dataclasses.replace(SUITE.defaults, prompts=1))
 
 
 class TestChart:
-    def test_a_bar_and_a_line_for_each_of_the_three(self, make_context: Any) -> None:
+    def test_each_drawn_policy_has_bars_and_a_line(self, make_context: Any) -> None:
         context = make_context()
         for prompt in take_round_robin(PROMPTS, 8):
             context.results.add(block(prompt.id, goodput=0.5))
         picture = length_figure(context.results, PROMPTS)
         bars, lines = ([t for t in picture.data if t.type == kind] for kind in ("bar", "scatter"))
         assert len(bars) == len(lines) == 3
-        # A bar for all prompts, and one for each of four domains. Bars start at 1: the ratio is 2.
+        # A bar for all prompts, and one for each of four domains. Bars start at 1: the ratio 2 has
+        # a bar of length 1.
         assert all(len(bar.x) == 5 and bar.base == 1 for bar in bars)
         assert bars[0].name == GOODPUT and set(bars[0].y) == {1.0}
         assert lines[0].y == (2.0,) * 5
 
-    def test_the_command_draws_what_the_suite_wrote(
+    def test_the_command_draws_a_results_file(
         self, make_context: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         context = make_context()
@@ -159,14 +159,14 @@ class TestChart:
         assert main([str(tmp_path / "none.json"), str(out)]) == 2
 
     @pytest.mark.browser
-    def test_a_picture_is_svg_where_its_name_says_so(
+    def test_a_path_that_ends_in_svg_gives_an_svg_picture(
         self, make_context: Any, tmp_path: Path
     ) -> None:
         context, out = make_context(), tmp_path / "picture.svg"
         context.results.add(block(PROMPTS[0].id))
-        # In its own thread: Playwright's sync API allows one instance per thread, and another test
-        # may hold this thread's.
+        # In a new thread: Playwright's sync API allows one instance per thread, and another test
+        # may have opened this thread's.
         with ThreadPoolExecutor(1) as pool:
             assert pool.submit(main, [str(context.results.path), str(out)]).result() == 0
-        words = "".join(ET.parse(out).getroot().itertext())
-        assert "Tokens a second / plain decoding, float32, T = 0" in words
+        text = "".join(ET.parse(out).getroot().itertext())
+        assert "Tokens a second / plain decoding, float32, T = 0" in text

@@ -1,4 +1,4 @@
-"""llama.cpp as a contestant: with stand-ins for its packages, and with them where installed."""
+"""llama.cpp as a contestant: with fakes of its packages, and with the packages where installed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ installed = pytest.mark.skipif(
 
 @pytest.fixture
 def packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stand-ins are installed."""
+    """Fakes of the packages are importable, and count as installed."""
     pretend(monkeypatch)
     monkeypatch.setattr(peer, "is_installed", lambda: True)
 
@@ -40,7 +40,7 @@ def llama(dtype: torch.dtype = torch.float32, **changes: Any) -> Any:
 
 
 @pytest.mark.usefixtures("packages")
-def test_a_file_holds_the_weights_as_they_are(tmp_path: Path) -> None:
+def test_a_gguf_file_has_the_weights_unchanged(tmp_path: Path) -> None:
     module = llama(torch.bfloat16)
     header = write_gguf(module, tmp_path / "a.gguf")
     kept = FakeWriter.written["a.gguf"]
@@ -56,7 +56,7 @@ def test_a_file_holds_the_weights_as_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("packages")
-def test_both_ways_read_one_file_which_is_gone_after() -> None:
+def test_plain_and_speculative_decoding_read_one_file_that_is_then_deleted() -> None:
     threads = 3
     peer = LlamaCpp(llama(), {"ssm": llama(seed=1)}, threads)
     plain, speculating, small = FakeLlama.opened
@@ -73,7 +73,7 @@ def test_both_ways_read_one_file_which_is_gone_after() -> None:
 
 
 @pytest.mark.usefixtures("packages")
-def test_a_text_ends_where_it_should_and_remembers_nothing() -> None:
+def test_generation_ends_at_its_limit_or_eos_and_starts_with_an_empty_cache() -> None:
     peer = LlamaCpp(llama(eos_token_id=9), {"ssm": llama(seed=1)}, 1)
     plain, speculating, _ = FakeLlama.opened
     assert peer.generate([4, 5], 3) == [6, 7, 8]
@@ -81,8 +81,8 @@ def test_a_text_ends_where_it_should_and_remembers_nothing() -> None:
     (_, _, (_, greedy), _, (_, seed), (_, drawn)) = plain.calls
     assert (greedy["temp"], drawn["temp"], seed) == (0.0, 0.8, 7)
     assert [name for name, _ in plain.calls] == ["reset", "seed", "generate"] * 2
-    whole = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.0}
-    assert whole.items() <= drawn.items(), "it draws from the whole distribution"
+    no_filters = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.0}
+    assert no_filters.items() <= drawn.items(), "it draws from the unfiltered distribution"
     assert speculating.calls == []
     assert peer.generate([4, 5], 2, drafting=peer.lookup(1)) == [6, 7]
     assert speculating.calls[-1] == ("drafted", [5])
@@ -94,25 +94,25 @@ def test_a_text_ends_where_it_should_and_remembers_nothing() -> None:
 @pytest.mark.usefixtures("packages")
 def test_a_small_model_drafts_no_further_than_its_context() -> None:
     LlamaCpp(llama(), {}, 1)
-    drafts = DraftModel(FakeLlama.opened[0], 4)
+    draft_model = DraftModel(FakeLlama.opened[0], 4)
     context = FakeLlama.opened[0].n_ctx()
-    for left, count in ((9, 4), (2, 2), (0, 0)):
-        assert len(drafts(np.arange(context - left, dtype=np.intc))) == count
+    for room, count in ((9, 4), (2, 2), (0, 0)):
+        assert len(draft_model(np.arange(context - room, dtype=np.intc))) == count
 
 
 @pytest.mark.usefixtures("packages")
-def test_it_competes_where_it_is_installed(make_context: Any) -> None:
+def test_llama_cpp_competes_where_it_is_installed(make_context: Any) -> None:
     suite = CpuBundled(temperatures=(0.0, 0.8), variants=VARIANTS)
     context = make_context(prompts=1, tokens=4)
     suite.measure(context)
-    cold, warm = context.results.where(kind="block")
-    for block in (cold, warm):
+    at_zero, at_0_8 = context.results.where(kind="block")
+    for block in (at_zero, at_0_8):
         assert list(block["figures"])[-3:] == list(LLAMAS)
         assert block["llama_note"] == "llama.cpp is that of llama-cpp-python 1.2.3."
     swept = context.results.where(kind="sweep")
     assert all(set(sample["figures"]) == set(map(str, VARIANTS)) for sample in swept)
-    assert 0.0 <= cold["figures"]["llama.cpp plain"]["same"] <= 1.0
-    assert "same" not in warm["figures"]["llama.cpp plain"], "drawn with other noise"
+    assert 0.0 <= at_zero["figures"]["llama.cpp plain"]["same"] <= 1.0
+    assert "same" not in at_0_8["figures"]["llama.cpp plain"], "its tokens are drawn otherwise"
     greedy, drawn = suite.report(context).tables
     assert "/ llama.cpp plain" in greedy
     assert "% of its plain-decoding token ids equal this engine's" in greedy
@@ -122,7 +122,7 @@ def test_it_competes_where_it_is_installed(make_context: Any) -> None:
     assert f"the best competes: {VARIANTS[0]}, {VARIANTS[1]}." in greedy
 
 
-def test_a_table_says_that_it_is_not_installed(make_context: Any) -> None:
+def test_the_table_reports_that_llama_cpp_is_not_installed(make_context: Any) -> None:
     suite = CpuBundled(temperatures=(0.0,), variants=())
     context = make_context(prompts=1, tokens=4)
     suite.measure(context)
@@ -133,56 +133,56 @@ def test_a_table_says_that_it_is_not_installed(make_context: Any) -> None:
 
 @pytest.mark.usefixtures("packages")
 @pytest.mark.parametrize("module", [tiny_module("gpt2", dtype=torch.float32), None])
-def test_what_goes_wrong_is_reported_and_costs_no_other_contestant(
+def test_a_model_that_cannot_be_converted_is_reported_and_raises_nothing(
     module: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if module is None:
-        full = OSError("No space left on device")
-        monkeypatch.setattr(FakeWriter, "write_tensors_to_file", Mock(side_effect=full))
+        disk_full = OSError("No space left on device")
+        monkeypatch.setattr(FakeWriter, "write_tensors_to_file", Mock(side_effect=disk_full))
         module = llama()
-    result, told = load_llama_cpp(module, {})
-    assert result is None and told.startswith("llama.cpp did not compete: ")
-    assert "GPT2LMHeadModel" in told or "No space left" in told
+    result, note = load_llama_cpp(module, {})
+    assert result is None and note.startswith("llama.cpp did not compete: ")
+    assert "GPT2LMHeadModel" in note or "No space left" in note
 
 
-def test_blocks_without_it_stand_beside_blocks_with_it(make_context: Any) -> None:
+def test_a_table_has_blocks_with_and_without_llama_cpp(make_context: Any) -> None:
     suite = CpuBundled(temperatures=(0.0,))
     context = make_context()
     key = {"kind": "block", "dtype": "float32", "temperature": 0.0, "repeat": 0, "load": 0.1}
-    for i, speeds in enumerate(({}, {"llama.cpp plain": 40.0, LLAMA_LOOKUP: 80.0})):
-        every = {"autoregressive": 20.0, "transformers generate": 10.0, **speeds}
-        figures = {name: {"tokens": speed, "seconds": 1.0} for name, speed in every.items()}
-        if speeds:
+    for i, llama_speeds in enumerate(({}, {"llama.cpp plain": 40.0, LLAMA_LOOKUP: 80.0})):
+        speeds = {"autoregressive": 20.0, "transformers generate": 10.0, **llama_speeds}
+        figures = {name: {"tokens": speed, "seconds": 1.0} for name, speed in speeds.items()}
+        if llama_speeds:
             figures["llama.cpp plain"]["same"] = 0.75
         context.results.add(
-            {**key, "prompt": f"p{i}", "llama_note": f"told {i}.", "figures": figures}
+            {**key, "prompt": f"p{i}", "llama_note": f"note {i}.", "figures": figures}
         )
     (table,) = suite.report(context).tables
     head = next(line for line in table.splitlines() if line.startswith("| contestant"))
-    assert head.endswith(f"| / llama.cpp plain | / {LLAMA_LOOKUP} |"), "plain, and the best of them"
+    assert head.endswith(f"| / llama.cpp plain | / {LLAMA_LOOKUP} |"), "plain, and the fastest"
     ours = next(line for line in table.splitlines() if line.startswith("| autoregressive"))
     assert ours.endswith("| 0.50x (0.50 to 0.50) | 0.25x (0.25 to 0.25) |")
-    assert "told 0. told 1. It adds floats" in table
+    assert "note 0. note 1. It adds floats" in table
     assert (
         "75.0 % of its plain-decoding token ids equal this engine's; 0 of 1 blocks are identical"
         in table
     )
 
 
-def test_the_share_of_equal_ids() -> None:
+def test_share_of_equal_ids() -> None:
     assert share_of_equal_ids([1, 2, 3, 4], [1, 2, 3, 4]) == 1.0
     assert share_of_equal_ids([1, 2, 9, 4], [1, 2, 3, 4]) == 0.75
     assert share_of_equal_ids([1, 2], [1, 2, 3, 4]) == 0.5
     assert share_of_equal_ids([], []) == 1.0
 
 
-def test_every_setting_of_it_is_swept() -> None:
+def test_every_setting_of_both_libraries_is_swept() -> None:
     assert len(set(map(str, all_variants("ab", "ab")))) == 2 * 3 + 3 + 2 * 9 + 3
 
 
 @installed
 @pytest.mark.parametrize("tied", [True, False])
-def test_its_logits_are_those_of_transformers(tied: bool) -> None:
+def test_llama_cpp_logits_are_those_of_transformers(tied: bool) -> None:
     module = llama(tie_word_embeddings=tied)
     llm = LlamaCpp(module, {}, 1)._with_all_logits
     ids = torch.randint(module.config.vocab_size, (40,), generator=torch.Generator().manual_seed(0))
@@ -195,7 +195,7 @@ def test_its_logits_are_those_of_transformers(tied: bool) -> None:
 
 
 @installed
-def test_every_way_of_it_says_what_transformers_says() -> None:
+def test_every_kind_of_llama_cpp_decoding_gives_transformers_text() -> None:
     transformers, tokens = TransformersLlm(), 24
     small = {"ssm": transformers.module}
     peer = LlamaCpp(transformers.module, small, 1)

@@ -1,4 +1,4 @@
-"""A model in llama.cpp's layout, without llama.cpp: names, order of rows, what is refused."""
+"""Conversion to llama.cpp's layout, without llama.cpp: names, order of rows, refused models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def llama(**changes: Any) -> Any:
     return tiny_module("llama", dtype=torch.float32, **changes)
 
 
-def half_turned(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+def rotate_halves(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
     """transformers' rotation of [heads, size]: pairs i with i + size / 2."""
     low, high = x.chunk(2, dim=-1)
     return torch.cat(
@@ -26,32 +26,33 @@ def half_turned(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
     )
 
 
-def neighbours_turned(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+def rotate_neighbours(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
     """llama.cpp's rotation for its architecture `llama`: pairs 2 i with 2 i + 1."""
     even, odd = x[..., 0::2], x[..., 1::2]
-    turned = (even * angles.cos() - odd * angles.sin(), odd * angles.cos() + even * angles.sin())
-    return torch.stack(turned, -1).flatten(-2)
+    rotated = (even * angles.cos() - odd * angles.sin(), odd * angles.cos() + even * angles.sin())
+    return torch.stack(rotated, -1).flatten(-2)
 
 
-def test_rows_are_where_the_other_rotation_finds_them() -> None:
+def test_interleaved_rows_give_the_same_scores_under_llama_cpps_rotation() -> None:
     generator = torch.Generator().manual_seed(0)
     q, k = (torch.randn(HEADS * SIZE, HIDDEN, generator=generator) for _ in range(2))
     x, y = (torch.randn(HIDDEN, generator=generator) for _ in range(2))
     angles = torch.arange(SIZE // 2) * 0.7 + 0.1
-    there = [interleaved_rows(weight, HEADS) for weight in (q, k)]
+    interleaved = [interleaved_rows(weight, HEADS) for weight in (q, k)]
 
-    def scores(weights: Any, turned: Any) -> torch.Tensor:
+    def scores(weights: Any, rotate: Any) -> torch.Tensor:
         query, key = ((w @ v).view(HEADS, SIZE) for w, v in zip(weights, (x, y), strict=True))
-        return (turned(query, 5 * angles) * turned(key, 3 * angles)).sum(-1)
+        return (rotate(query, 5 * angles) * rotate(key, 3 * angles)).sum(-1)
 
-    torch.testing.assert_close(scores(there, neighbours_turned), scores((q, k), half_turned))
-    assert not torch.allclose(scores((q, k), neighbours_turned), scores((q, k), half_turned))
+    expected = scores((q, k), rotate_halves)
+    torch.testing.assert_close(scores(interleaved, rotate_neighbours), expected)
+    assert not torch.allclose(scores((q, k), rotate_neighbours), scores((q, k), rotate_halves))
     rows = interleaved_rows(torch.arange(8)[:, None], 2).flatten().tolist()
     assert rows == [0, 2, 1, 3, 4, 6, 5, 7]
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_every_weight_has_its_name_there(tied: bool) -> None:
+def test_every_weight_has_its_llama_cpp_name(tied: bool) -> None:
     module = llama(tie_word_embeddings=tied).to(torch.bfloat16)
     header = header_of(module)
     results = dict(tensors_of(module, header))
@@ -71,7 +72,7 @@ def test_every_weight_has_its_name_there(tied: bool) -> None:
     assert torch.equal(results["blk.1.attn_v.weight"], attention.v_proj.weight)
 
 
-def test_the_header_is_the_models() -> None:
+def test_the_header_has_the_models_sizes_and_constants() -> None:
     rope = {"rope_type": "default", "rope_theta": 5e5}
     module = llama(eos_token_id=[3, 4], rope_parameters=rope, rms_norm_eps=2.5e-7)
     header, config = header_of(module), module.config

@@ -28,6 +28,7 @@ from core.models.loading.load import load_models
 
 
 def text(speed: float, round_ms: float, ids: list[int], trip: float = 0.0) -> dict[str, Any]:
+    """The figures of a text; `trip`: ms of a round trip, 0 without a node."""
     return {
         "speed": speed, "per_round": 2.0, "round_ms": round_ms, "verify_ms": [4.0],
         "draft_ms": [2.0], "trip_ms": [trip] * bool(trip), "busy_ms": [1.0] * bool(trip),
@@ -35,24 +36,25 @@ def text(speed: float, round_ms: float, ids: list[int], trip: float = 0.0) -> di
     }  # fmt: skip
 
 
-def results(last: list[int]) -> Results:
+def results(relay_ids: list[int]) -> Results:
+    """One block; `relay_ids`: the text over the relay."""
     result = Results(Path("unused"), {}, [])
     figures = {
         PLAIN: text(250.0, 4.0, [1, 2]),
         LOCAL: text(320.0, 6.2, [1, 2]),
         LOOPBACK: text(312.5, 6.4, [1, 2], 1.5),
-        relay_name(5): text(170.0, 11.6, last, 6.5),
+        relay_name(5): text(170.0, 11.6, relay_ids, 6.5),
     }
     result.samples.append({"dtype": "float32", "prompt": "p", "repeat": 0, "figures": figures})
     return result
 
 
-def test_wires_are_compared_with_local_and_prediction() -> None:
-    wires, clients = tables(results([1, 2]))
-    lines = {line.split(" | ")[0].strip("| "): line for line in wires.splitlines()}
+def test_nodes_are_compared_with_local_ssms_and_the_prediction() -> None:
+    speeds, clients = tables(results([1, 2]))
+    lines = {line.split(" | ")[0].strip("| "): line for line in speeds.splitlines()}
     # Two tokens in 6.4 ms over loopback, in 11.4 ms over the relay: 175.4 a second.
     assert "175.4 | 0.97 |" in lines["relay of 5 ms"] and "0 of 1" in lines["relay of 5 ms"]
-    assert "1.03x" in lines[LOOPBACK] and "CoSine's paper" in wires
+    assert "1.03x" in lines[LOOPBACK] and "CoSine's paper" in speeds
     assert "= 1.50 (arXiv 2606.25091)" in clients and "| 16 | 20.00 | 4 |" in clients
 
 
@@ -67,33 +69,35 @@ def test_intervals_of_clients_are_over_repeats() -> None:
     assert "| 4 | local | 110.0 (100.0 to 120.0) | 1.00x (1.00 to 1.00) |" in tables(result)[-1]
 
 
-def test_another_text_fails_the_suite() -> None:
+def test_a_text_that_differs_from_plain_decoding_fails_the_suite() -> None:
     assert failures(results([1, 2])) == ()
     (failure,) = failures(results([1, 3]))
     assert failure.startswith("relay of 5 ms, p")
 
 
 @pytest.mark.parametrize(("draft", "verify"), [(2.0, 4.0), (6.0, 3.0), (9.0, 3.0)])
-def test_enough_nodes_come_near_the_bound_and_too_few_do_not(draft: float, verify: float) -> None:
-    most = upper_bound([draft], [verify])
-    assert most == 1 + draft / verify
+def test_enough_nodes_reach_nearly_the_bound_and_too_few_do_not(
+    draft: float, verify: float
+) -> None:
+    bound = upper_bound([draft], [verify])
+    assert bound == 1 + draft / verify
     by_nodes = [client_ratio(n, [draft], [verify], 0.1, 4) for n in (1, 2, 8)]
-    assert by_nodes == sorted(by_nodes) and 0.9 * most <= by_nodes[-1] <= most + 1e-9
+    assert by_nodes == sorted(by_nodes) and 0.9 * bound <= by_nodes[-1] <= bound + 1e-9
     if draft > 2 * verify:
-        assert by_nodes[0] < 0.9 * most, "one node is the bottleneck"
-    # With a long wire the LLM waits: fewer clients can keep their rate.
+        assert by_nodes[0] < 0.9 * bound, "one node is the bottleneck"
+    # With a slow network the LLM waits: fewer clients have the rate.
     assert client_ratio(8, [draft], [verify], 20.0, 4) < by_nodes[-1]
 
 
-def test_many_clients_hide_a_long_wire() -> None:
-    times = [client_ratio(8, [4.0], [4.0], 20.0, alone) for alone in (1, 4, 16)]
-    assert times == sorted(times) and times[0] == 0 and times[-1] >= 0.9 * 2
+def test_with_many_clients_a_slow_network_costs_little() -> None:
+    ratios = [client_ratio(8, [4.0], [4.0], 20.0, alone) for alone in (1, 4, 16)]
+    assert ratios == sorted(ratios) and ratios[0] == 0 and ratios[-1] >= 0.9 * 2
 
 
 def test_a_lone_client_waits_for_each_step_in_turn() -> None:
     assert rate_of(1, 0, [2.0], [3.0], 0.0) == pytest.approx(1000 / 5)
     assert rate_of(1, 4, [2.0], [3.0], 5.0) == pytest.approx(1000 / 10)
-    # Eight clients share the LLM, which never waits.
+    # Eight clients share the LLM, which then hardly waits.
     assert rate_of(8, 8, [2.0], [3.0], 5.0) == pytest.approx(1000 / (8 * 3), rel=0.05)
 
 
@@ -113,7 +117,7 @@ class ResetWriter:
         self.closed.set()
 
 
-def test_a_relay_reads_on_for_no_receiver_that_is_gone() -> None:
+def test_a_relay_stops_reading_when_its_receiver_is_gone() -> None:
     async def send() -> None:
         reader, writer = asyncio.StreamReader(), ResetWriter()
         forwarding = asyncio.create_task(forward(reader, writer, 0.0))  # type: ignore[arg-type]
@@ -125,7 +129,7 @@ def test_a_relay_reads_on_for_no_receiver_that_is_gone() -> None:
     asyncio.run(send())
 
 
-def test_a_relay_without_an_address_says_what_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_relay_without_arguments_names_them(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         relay_main([])
     assert "required: HOST:PORT, MS" in capsys.readouterr().err
@@ -150,5 +154,5 @@ def test_the_suite_measures_over_processes_and_a_relay(monkeypatch: pytest.Monke
     ]
     assert ahead[0]["ahead"] == 0 < ahead[1]["trips"]
     figures = result.samples[0]["figures"]
-    assert min(figures[relay_name(5)]["trip_ms"]) >= 5, "the relay delays"
+    assert min(figures[relay_name(5)]["trip_ms"]) >= 5, "the relay adds 5 ms"
     assert min(figures[LOOPBACK]["trip_ms"]) < 5

@@ -54,25 +54,25 @@ def test_a_pass_is_compared_with_reading_and_computing() -> None:
     assert "0.750 (7.500x)" in lines[ACCELERATE]
 
 
-def test_reads_of_accelerate_take_what_their_bytes_take_at_the_rate(
+def test_accelerates_reads_are_limited_to_the_rate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     offload = pytest.importorskip("accelerate.utils.offload")
     monkeypatch.setattr(offload, "load_offloaded_weight", lambda: torch.zeros(50_000))
-    began = time.perf_counter()
+    start = time.perf_counter()
     with limited_reads(10.0):
         for _ in range(3):  # 0.2 MB each
             offload.load_offloaded_weight()
-    assert time.perf_counter() - began >= 0.06
+    assert time.perf_counter() - start >= 0.06
     assert offload.load_offloaded_weight().nbytes == 200_000
 
 
-def test_texts_have_their_speed_up_by_tokens_per_pass() -> None:
+def test_a_texts_speed_up_is_divided_by_its_tokens_per_pass() -> None:
     (table,) = tables(results(texts([1, 2])))
     assert "3.90x" in table and "0.97 (" in table
 
 
-def test_another_text_fails_the_suite() -> None:
+def test_a_text_that_differs_from_plain_decoding_fails_the_suite() -> None:
     assert failures(results(texts([1, 2]))) == ()
     (failure,) = failures(results(texts([1, 3])))
     assert failure.startswith("best, dev-code-00")
@@ -81,11 +81,11 @@ def test_another_text_fails_the_suite() -> None:
 
 
 @pytest.mark.nightly
-def test_the_suite_measures_and_a_fresh_process_stays_small(
+def test_the_suite_measures_and_a_fresh_process_needs_little_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPECSCOPE_CACHE", str(tmp_path))
-    # Ten times as fast as the suite measures: nothing here depends on the rate.
+    # Ten times the suite's rate: nothing here depends on it, and the test is shorter.
     monkeypatch.setattr("bench.suites.offload.TEXT_MBPS", {BUNDLED: 2000.0})
     prompts = load_prompts()[:1]
     context = Context(

@@ -1,5 +1,5 @@
-"""The tables of the `page` and `watching` suites, from made-up samples: real ones take a browser.
-Also the pace that `watching` measures, and the cores that it gives to threads."""
+"""The tables of the `page` and `watching` suites, from made-up samples, since real ones need a
+browser. Also how `watching` computes its pace and assigns threads to cores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bench.suites.watching import APART, HEADLESS, SHARED, WATCHED
 
 DELAYS = {"late_ms": [40.0, 60.0, 90.0], "updates_per_second": 14.0, "shift": 0.0}
 FRAMES = {"under_50": 0.97, "p95": 20.0, "worst": 120.0, "longest_task": 110.0}
-GOOD: dict[str, Any] = {
+WITHIN_BOUNDS: dict[str, Any] = {
     "frames": FRAMES,
     "frames at once": FRAMES,
     "60 rounds a second": DELAYS,
@@ -32,14 +32,14 @@ GOOD: dict[str, Any] = {
 
 def report_of(tmp_path: Path, changes: dict[str, Any], *problems: str) -> Report:
     results = Results.open(tmp_path / "page.json", {"suite": "page"})
-    for fact, figures in {**GOOD, **changes}.items():
+    for fact, figures in {**WITHIN_BOUNDS, **changes}.items():
         sample = {"fact": fact, "repeat": 0, "load": 1.0, "figures": figures}
         results.add({**sample, "problems": list(problems) if fact == "frames" else []})
     return tables(results)
 
 
-def test_every_fact_has_its_line_and_all_hold(tmp_path: Path) -> None:
-    assert set(GOOD) == set(FACTS)
+def test_figures_within_all_bounds_have_their_lines_and_no_failure(tmp_path: Path) -> None:
+    assert set(WITHIN_BOUNDS) == set(FACTS)
     report = report_of(tmp_path, {})
     assert report.failures == ()
     lines = [line for line in report.tables[0].splitlines() if line.startswith("| ")]
@@ -58,16 +58,16 @@ def test_every_fact_has_its_line_and_all_hold(tmp_path: Path) -> None:
         ("stop", {"ms": 30.0, "ms_in_the_engine": 8.0, "rounds": 2, "of": 40}, "Stop: rounds"),
     ],
 )
-def test_what_does_not_hold_is_reported_and_fails(
+def test_a_figure_outside_its_bound_is_a_failure(
     tmp_path: Path, fact: str, figures: Any, message: str
 ) -> None:
     report = report_of(tmp_path, {fact: figures})
     assert len(report.failures) >= 1 and any(message in failure for failure in report.failures)
 
 
-def test_a_request_elsewhere_and_an_error_are_distinguished(tmp_path: Path) -> None:
-    told = ["request to another host: http://x", "console: bad"]
-    report = report_of(tmp_path, {}, *told)
+def test_requests_to_other_hosts_and_errors_have_separate_lines(tmp_path: Path) -> None:
+    problems = ["request to another host: http://x", "console: bad"]
+    report = report_of(tmp_path, {}, *problems)
     assert [failure.split(",")[0] for failure in report.failures] == [
         "no request to another host",
         "no error in the console",
@@ -77,6 +77,7 @@ def test_a_request_elsewhere_and_an_error_are_distinguished(tmp_path: Path) -> N
 def watched_tables(
     tmp_path: Path, watched: float, cores: tuple[str, ...] = (APART, SHARED)
 ) -> tuple[str, ...]:
+    """The tables; `watched`: the watched speed divided by the headless one."""
     results = Results.open(tmp_path / "watching.json", {"suite": "watching"})
     for repeat in range(3):
         figures = {}
@@ -89,26 +90,28 @@ def watched_tables(
 
 @pytest.mark.parametrize(("watched", "verdict"), [(0.96, "reached"), (0.5, "not reached, by 0.45")])
 def test_being_watched_may_cost_five_percent(tmp_path: Path, watched: float, verdict: str) -> None:
-    whole, claims = watched_tables(tmp_path, watched)
-    assert f"| specinfer | {APART} | 200 (200 to 200) | {200 * watched:.0f} " in whole
-    assert f"| specinfer | {SHARED} | " in whole
+    speeds, claims = watched_tables(tmp_path, watched)
+    assert f"| specinfer | {APART} | 200 (200 to 200) | {200 * watched:.0f} " in speeds
+    assert f"| specinfer | {SHARED} | " in speeds
     assert claims.rstrip().endswith(f"| {verdict} |")
 
 
 def test_without_a_second_core_nothing_is_claimed(tmp_path: Path) -> None:
-    whole, claims = watched_tables(tmp_path, 0.9, (SHARED,))
-    assert APART not in whole and "specinfer" not in claims
+    speeds, claims = watched_tables(tmp_path, 0.9, (SHARED,))
+    assert APART not in speeds and "specinfer" not in claims
 
 
-def test_the_pace_leaves_out_what_waits_for_the_prompt() -> None:
+def test_the_pace_is_the_last_runs_without_its_first_round() -> None:
     clock = EventClock(tokens={"a": [0.0] * 9}, rounds={"a": [0.0]})
     clock.tokens["b"] = [1000.0, 1000.0, 1010.0, 1020.0, 1020.0, 1020.0]
     clock.rounds["b"] = [1000.0, 1010.0, 1020.0]
     assert pace(clock) == pytest.approx(4 / 0.020)
 
 
-@pytest.mark.skipif(not can_pin(), reason="one core, or a system that keeps no thread to one")
-def test_a_thread_has_a_core_of_its_own_and_gives_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(not can_pin(), reason="one core, or a system that cannot pin threads")
+def test_a_pinned_thread_has_a_core_of_its_own_until_threads_are_spread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """All other threads and started processes share the remaining cores."""
     stop = threading.Event()
     engine = threading.Thread(target=stop.wait, name=ENGINE)
@@ -120,8 +123,8 @@ def test_a_thread_has_a_core_of_its_own_and_gives_it_back(monkeypatch: pytest.Mo
         while engine.native_id is None:
             time.sleep(0.01)
         pin_thread(engine_thread())
-        own, rest = os.sched_getaffinity(engine.native_id), os.sched_getaffinity(0)
-        assert len(own) == 1 and rest and not own & rest
+        pinned, rest = os.sched_getaffinity(engine.native_id), os.sched_getaffinity(0)
+        assert len(pinned) == 1 and rest and not pinned & rest
         spread_threads()
         assert os.sched_getaffinity(engine.native_id) == os.sched_getaffinity(0) >= before
     finally:

@@ -1,4 +1,4 @@
-"""The `pipeline` suite: its contestants, and figures whose answer is known."""
+"""The `pipeline` suite: its contestants, and its figures for rounds that are computed by hand."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ from tests.synthetic import synthetic_run
 PROMPTS = load_prompts()
 
 
-def test_a_pipelining_joins_by_existing(monkeypatch: pytest.MonkeyPatch) -> None:
-    every = ("off", "across", "ahead", "auto")
+def test_a_new_pipeline_mode_competes_without_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    all_modes = ("off", "across", "ahead", "auto")
     for module in ("core.config", "bench.suites.pipeline_tables"):
-        monkeypatch.setattr(f"{module}.PIPELINES", every)
-    met = {row.live: tuple(row.contestants) for row in pipeline_rows()}
-    assert met == {1: ("off", "ahead", "auto"), 8: ("off", "across", "auto")} == dict(USEFUL_MODES)
+        monkeypatch.setattr(f"{module}.PIPELINES", all_modes)
+    modes = {row.live: tuple(row.contestants) for row in pipeline_rows()}
+    expected = {1: ("off", "ahead", "auto"), 8: ("off", "across", "auto")}
+    assert modes == expected == dict(USEFUL_MODES)
     for module in ("core.config", "bench.suites.pipeline_tables"):
         monkeypatch.setattr(f"{module}.PIPELINES", ("off", "across"))
     assert {row.live: tuple(row.contestants) for row in pipeline_rows()} == {8: ("off", "across")}
 
 
-def test_contestants_differ_in_their_pipelining_alone() -> None:
+def test_contestants_differ_only_in_their_pipeline_mode() -> None:
     rows = pipeline_rows()
     assert {row.work for row in rows} == set(WORKS)
     assert len({json.dumps(row.key) for row in rows}) == len(rows)
@@ -47,7 +48,7 @@ def test_contestants_differ_in_their_pipelining_alone() -> None:
             assert changed <= {"pipeline", "max_tree_nodes"}
 
 
-def test_another_text_than_serial_decoding_s_is_a_failure(make_context: Any) -> None:
+def test_a_text_that_differs_from_serial_decoding_is_a_failure(make_context: Any) -> None:
     row = next(row for row in pipeline_rows() if row.live == 8)
     context, suite = make_context(repeats=2), Pipeline(only=(row,))
     sums = {"draft_ms": 1.0, "round_ms": 2.0, "rounds": 9, "hits": 1, "drafts": 2, "notes": []}
@@ -62,14 +63,14 @@ def test_another_text_than_serial_decoding_s_is_a_failure(make_context: Any) -> 
     assert message.endswith(", across: other text than serial for p")
 
 
-def test_groups_are_of_all_domains_and_as_large_as_asked() -> None:
+def test_groups_have_all_domains_and_the_requested_size() -> None:
     prompts = take_round_robin(PROMPTS, 16)
     result = groups(prompts, 8)
     assert [len(group) for group in result.values()] == [8, 8]
     assert {p.id for group in result.values() for p in group} == {p.id for p in prompts}
     assert all(len({p.domain for p in group}) == 4 for group in result.values())
-    (few,) = groups(take_round_robin(PROMPTS, 3), 8).values()
-    assert len(few) == 8 and len(set(few)) == 3
+    (repeated,) = groups(take_round_robin(PROMPTS, 3), 8).values()
+    assert len(repeated) == 8 and len(set(repeated)) == 3
     assert len(groups(prompts, 1)) == 16
 
 
@@ -82,26 +83,26 @@ def round_event(number: int, at_ms: float, *ahead: Ahead, notes: tuple[str, ...]
         Span("llm", "forward", 4.0, 8.0),
     )
     completed_round = next(event for event in synthetic_run(1) if isinstance(event, RoundCompleted))
-    given = {"round": number, "at_ms": at_ms, "token_ids": (7,), "spans": spans}
-    return replace(completed_round, ahead=ahead, notes=notes, **given)
+    fields = {"round": number, "at_ms": at_ms, "token_ids": (7,), "spans": spans}
+    return replace(completed_round, ahead=ahead, notes=notes, **fields)
 
 
-def test_rounds_are_summed_but_for_the_first() -> None:
-    watch = _RoundSums(drafts=2)
+def test_rounds_except_the_first_are_summed() -> None:
+    sums_of_run = _RoundSums(drafts=2)
     hit = Ahead("a", 2, 0.7, hit=True, saved_ms=2.0, wasted_ms=0.5)
     miss = Ahead("b", 2, 0.7, hit=False, saved_ms=0.0, wasted_ms=1.5)
-    watch.add_round(round_event(0, 20.0))
-    watch.add_round(round_event(1, 30.0, hit, miss))
+    sums_of_run.add_round(round_event(0, 20.0))
+    sums_of_run.add_round(round_event(1, 30.0, hit, miss))
     # A draft for a round that never came only adds wasted time.
     last = Ahead("a", 2, 0.7, hit=False, saved_ms=0.0, wasted_ms=4.0, reason="ended")
-    watch.add_round(round_event(2, 45.0, last, notes=("off: it did not pay",)))
+    sums_of_run.add_round(round_event(2, 45.0, last, notes=("off: it did not pay",)))
     sums = {"rounds": 2, "round_ms": 25.0, "draft_ms": 6.0, "drafts": 4, "hits": 1}
-    assert watch.sums == {**sums, "saved_ms": 2.0, "wasted_ms": 6.0, "on_ms": 10.0}
-    assert watch.notes == [(2, "off: it did not pay")]
-    assert watch.token_ids == [7, 7, 7]
+    assert sums_of_run.sums == {**sums, "saved_ms": 2.0, "wasted_ms": 6.0, "on_ms": 10.0}
+    assert sums_of_run.notes == [(2, "off: it did not pay")]
+    assert sums_of_run.token_ids == [7, 7, 7]
 
 
-def test_share_hits_and_bound() -> None:
+def test_drafting_share_hit_rate_and_bound() -> None:
     """Half of a serial round is drafting and 4 of 5 drafts are hits: at most 1 / (1 - 0.4)."""
     serial = {"tokens": 10, "seconds": 1.0, "digest": "a", "draft_ms": 50.0, "round_ms": 100.0}
     ahead = {"tokens": 10, "seconds": 0.8, "digest": "a", "hits": 4, "drafts": 5, "draft_ms": 999.0}
@@ -117,7 +118,7 @@ def test_share_hits_and_bound() -> None:
     assert one.other_texts == []
 
 
-def test_a_serial_round_s_drafting_is_a_part_of_it(family: LoadedModels) -> None:
+def test_drafting_is_a_part_of_a_serial_round(family: LoadedModels) -> None:
     case = DecodeCase(PROMPTS[0], 1, 9, 0.0)  # its last round has room for a draft
     config = SpeculationConfig(expansion=(1,), speculation_length=3, max_tree_nodes=9)
     result = run_together(Engine(family), [case, case], config)

@@ -26,7 +26,7 @@ def test_a_sample_is_on_disk_when_add_returns(tmp_path: Path) -> None:
     assert {name: stored[name] for name in HEADER} == HEADER
 
 
-def test_the_same_run_continues(tmp_path: Path) -> None:
+def test_a_run_with_the_same_header_continues_the_file(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     Results.open(path, HEADER).add({"row": "a"})
     again = Results.open(path, HEADER)
@@ -37,7 +37,7 @@ def test_the_same_run_continues(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("field", ["suite", "settings", "machine"])
-def test_another_run_s_samples_are_not_continued(tmp_path: Path, field: str) -> None:
+def test_a_file_with_another_header_is_not_continued(tmp_path: Path, field: str) -> None:
     path = tmp_path / "out.json"
     Results.open(path, HEADER).add({"row": "a"})
     with pytest.raises(ConfigError, match=f"same {field}.*--fresh"):
@@ -47,7 +47,7 @@ def test_another_run_s_samples_are_not_continued(tmp_path: Path, field: str) -> 
 
 
 @pytest.mark.parametrize("content", ["", "[1]", '{"suite": "laws"}', "\x00"])
-def test_a_file_of_something_else_is_left_alone(tmp_path: Path, content: str) -> None:
+def test_a_file_that_has_no_results_is_refused_and_unchanged(tmp_path: Path, content: str) -> None:
     path = tmp_path / "out.json"
     path.write_text(content)
     with pytest.raises(ConfigError, match="--out is"):
@@ -55,7 +55,7 @@ def test_a_file_of_something_else_is_left_alone(tmp_path: Path, content: str) ->
     assert path.read_text() == content
 
 
-def test_a_place_that_cannot_be_written_is_refused_before_any_work(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="can be written"):
         Results.open(tmp_path / "file" / "out.json", HEADER)
@@ -67,21 +67,21 @@ def test_an_infinite_figure_is_refused(tmp_path: Path) -> None:
         Results.open(tmp_path / "out.json", HEADER).add({"margin": float("inf")})
 
 
-def test_every_contestant_meets_every_block_in_turn() -> None:
-    met: list[tuple[str, str, int]] = []
+def test_contestants_take_turns_in_every_block() -> None:
+    runs: list[tuple[str, str, int]] = []
     contestants = {
-        name: lambda block, name=name: met.append((name, block.item, block.repeat))
+        name: lambda block, name=name: runs.append((name, block.item, block.repeat))
         for name in ("A", "B")
     }
     done = list(interleave(blocks(["x", "y"], 2), contestants))
-    assert [m[0] for m in met] == ["A", "B"] * 4
-    assert [m[1:] for m in met[::2]] == [("x", 0), ("y", 0), ("x", 1), ("y", 1)]
+    assert [run[0] for run in runs] == ["A", "B"] * 4
+    assert [run[1:] for run in runs[::2]] == [("x", 0), ("y", 0), ("x", 1), ("y", 1)]
     assert [block for block, _ in done] == blocks(["x", "y"], 2)
 
 
-def test_a_block_is_run_when_it_is_asked_for() -> None:
-    """An interrupted run leaves only whole blocks."""
-    met: list[Block] = []
-    steps = interleave(blocks(["x", "y"], 1), {"A": met.append})
+def test_a_block_runs_when_it_is_requested() -> None:
+    """So an interruption leaves only complete blocks."""
+    runs: list[Block] = []
+    steps = interleave(blocks(["x", "y"], 1), {"A": runs.append})
     next(steps)
-    assert met == [Block("x", 0)]
+    assert runs == [Block("x", 0)]

@@ -1,5 +1,5 @@
-"""How suite `routing` counts changes of domain that are followed, and tokens per pass of all texts;
-on traces written by hand."""
+"""How suite `routing` counts changes of domain that are followed, and its claims; on traces written
+by hand."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ from bench.tables import Group
 SSMS = ("a", "b", "c", "d", "e")
 SEGMENTS = [(10 * i, 10 * i + 10) for i in range(4)]
 CHANGES = SEGMENTS[1:]
-FAR: tuple[Search, ...] = ({"good": ["d"], "after": 0}, {"good": ["e"], "after": 16})
-HITS = {name: [i // 10 == place for i in range(40)] for place, name in enumerate(SSMS)}
+FOUND_BY_NO_FIXED_PAIR: tuple[Search, ...] = (
+    {"good": ["d"], "after": 0},
+    {"good": ["e"], "after": 16},
+)
+HITS = {name: [i // 10 == index for i in range(40)] for index, name in enumerate(SSMS)}
 
 
 def searches_of(*routes: str) -> list[Search]:
@@ -34,13 +37,13 @@ def searches_of(*routes: str) -> list[Search]:
 
 
 @pytest.mark.parametrize("pair", ["ab", "bc", "cd", "ae", "de"])
-def test_a_pair_that_never_changes_follows_none_of_its_changes(pair: str) -> None:
+def test_a_pair_that_never_changes_follows_no_change(pair: str) -> None:
     counts = count_searches(searches_of(pair), 24, SSMS, 2)
     assert counts.at_once == len({*pair} & {*"bcd"}) and counts.late == 3 - counts.at_once > 0
     assert counts.followed == 0
 
 
-def test_a_change_is_followed_as_many_tokens_later_as_it_takes() -> None:
+def test_a_change_is_followed_within_its_number_of_tokens() -> None:
     """Of three changes one is followed after 3 tokens, one after 9, one had its SSM before."""
     routes = ["ae"] * 13 + ["be"] * 7 + ["be"] * 9 + ["cd"] * 11
     searches = searches_of(*routes)
@@ -63,15 +66,16 @@ def test_an_ssm_that_is_nearly_the_best_is_good() -> None:
     assert search_good_ssm([frozenset("b")] * 100, hits, 0, 100) == {"good": ["a", "b"], "after": 0}
 
 
-def test_the_base_rate_is_what_sets_without_a_change_have() -> None:
-    """Of ten pairs: the three of b, c and d have two changes each, six have one, ae has none."""
+def test_the_base_rate_is_that_of_sets_that_never_change() -> None:
+    """Of ten pairs, the three of b, c and d are good after two changes, six after one, ae after
+    none."""
     counts = count_searches(searches_of("ae"), 24, SSMS, 2)
     assert (counts.fixed, counts.fixed_parts) == (("b", "c"), 2)
     assert counts.mean_parts == pytest.approx((3 * 2 + 6 * 1) / 10)
     assert count_searches(searches_of("a"), 24, SSMS, 1).fixed_parts == 1
 
 
-def both_at(after: int | None) -> Search:
+def search_for_a_or_b(after: int | None) -> Search:
     return {"good": ["a", "b"], "after": after}
 
 
@@ -86,16 +90,16 @@ def claims(tmp_path: Path, kind: str, samples: list[dict[str, Any]]) -> dict[str
 def figures(
     rounds: int, searches: list[Search] | None = None, seconds: float = 1.0
 ) -> dict[str, Any]:
-    own: dict[str, Any] = {"tokens": 96, "rounds": rounds, "seconds": seconds, "audition": 0.0}
+    run: dict[str, Any] = {"tokens": 96, "rounds": rounds, "seconds": seconds, "audition": 0.0}
     if searches is not None:
-        own |= {"searches": searches, "to_fixed": 0.0, "to_oracle": 0.0, "best_fixed_after": 0}
-    return own
+        run |= {"searches": searches, "to_fixed": 0.0, "to_oracle": 0.0, "best_fixed_after": 0}
+    return run
 
 
-def sample(prompt: str, ours: int, searches: list[Search], **changes: Any) -> dict[str, Any]:
-    """A text of 96 tokens, in `ours` passes with credit's two SSMs and 16 with all. `changes`:
-    figures of credit's two."""
-    routed = {CREDIT: ours, CREDIT_ONE: 20, COSINE: 20}
+def sample(prompt: str, passes: int, searches: list[Search], **changes: Any) -> dict[str, Any]:
+    """A text of 96 tokens, in `passes` passes with credit's two SSMs and 16 with all. `changes`:
+    other figures of credit's two."""
+    routed = {CREDIT: passes, CREDIT_ONE: 20, COSINE: 20}
     contest = {ALL: figures(16)} | {n: figures(r, searches) for n, r in routed.items()}
     contest[CREDIT] |= changes
     contest |= {f"{ALONE}{name}": figures(30) for name in SSMS}
@@ -105,37 +109,37 @@ def sample(prompt: str, ours: int, searches: list[Search], **changes: Any) -> di
 class TestClaims:
     def test_a_router_that_never_changes_follows_nothing(self, tmp_path: Path) -> None:
         """Changes whose good SSM drafted before do not count as followed."""
-        own = claims(tmp_path, "spliced", [sample("one", 16, searches_of("bc"))])
-        target, measured, verdict = own[f"`{CREDIT}` follows a change within 24 tokens"]
+        by_claim = claims(tmp_path, "spliced", [sample("one", 16, searches_of("bc"))])
+        target, measured, verdict = by_claim[f"`{CREDIT}` follows a change within 24 tokens"]
         assert target == "at least 90 %" and measured == (
             "0 of 1 (0 %); a good SSM before the change: 2 of 3; b + c without a change: 2 of 3"
         )
         assert verdict.startswith("not reached")
 
-    def test_no_change_to_follow_has_no_row(self, tmp_path: Path) -> None:
-        own = claims(tmp_path, "spliced", [sample("one", 16, searches_of("bcd"))])
-        assert not [claim for claim in own if "follows" in claim]
+    def test_without_a_change_to_follow_there_is_no_claim(self, tmp_path: Path) -> None:
+        by_claim = claims(tmp_path, "spliced", [sample("one", 16, searches_of("bcd"))])
+        assert not [claim for claim in by_claim if "follows" in claim]
 
-    def test_finding_says_nothing_where_a_set_without_a_change_has_as_many(
+    def test_finding_is_no_claim_if_a_set_that_never_changes_finds_as_many(
         self, tmp_path: Path
     ) -> None:
-        both, late, never = map(both_at, (0, 3, None))
+        both, late, never = map(search_for_a_or_b, (0, 3, None))
         other = {"good": ["c"], "after": 0}
         cases: tuple[tuple[list[Search], str, str], ...] = (
             ([both, late], "2 of 2 (100 %)", "says nothing: reached without a change"),
             ([both, other], "2 of 2 (100 %)", "says nothing: reached without a change"),
             ([both, never], "1 of 2 (50 %)", "not reached, by 40 %"),
-            ([both, other, *FAR], "4 of 4 (100 %)", "reached"),
+            ([both, other, *FOUND_BY_NO_FIXED_PAIR], "4 of 4 (100 %)", "reached"),
         )
         for searches, measured, verdict in cases:
             samples = [sample(str(i), 16, [one]) for i, one in enumerate(searches)]
             row = claims(tmp_path, "own", samples)[f"`{CREDIT}`: a good SSM found within 16 tokens"]
             assert row[1].startswith(f"{measured}; ") and row[2] == verdict
 
-    def test_tokens_per_pass_are_decided_by_all_tokens_over_all_passes(
+    def test_the_claim_of_tokens_per_pass_is_about_all_tokens_over_all_passes(
         self, tmp_path: Path
     ) -> None:
-        """Of five texts three take as many passes, two take 24 instead of 16."""
+        """Of five texts, three take 16 passes as with all SSMs, two take 24."""
         one = searches_of("ab")
         samples = [sample(str(i), 24 if i < 2 else 16, one) for i in range(5)]
         _, measured, verdict = claims(tmp_path, "own", samples)[
@@ -145,24 +149,26 @@ class TestClaims:
         assert verdict == "not reached, by 0.17"
 
     @pytest.mark.parametrize("kind", ["turning", "spliced"])
-    def test_regret_is_claimed_of_texts_that_change(self, tmp_path: Path, kind: str) -> None:
+    def test_regret_is_claimed_only_of_texts_that_change_their_domain(
+        self, tmp_path: Path, kind: str
+    ) -> None:
         """Regret of the median text, in passes; below 0 the best fixed SSM would need more."""
         regrets = [(-0.2, 0.05), (-0.1, 0.125), (0.3, 0.2)]
         samples = [
             sample(str(i), 16, searches_of("ab"), to_fixed=fixed, to_oracle=oracle)
             for i, (fixed, oracle) in enumerate(regrets)
         ]
-        own = claims(tmp_path, kind, samples)
+        by_claim = claims(tmp_path, kind, samples)
         fixed, oracle = (
-            own[f"regret of `{CREDIT}` to {other}"]
+            by_claim[f"regret of `{CREDIT}` to {other}"]
             for other in ("the best fixed SSM", "the oracle")
         )
         assert fixed == ["at most 0 %", "-10.0 % (-20.0 % to +30.0 %)", "reached"]
         assert oracle == ["at most 10 %", "+12.5 % (+5.0 % to +20.0 %)", "not reached, by 2.5 %"]
         assert not [claim for claim in claims(tmp_path, "own", samples) if "regret" in claim]
 
-    def test_the_best_fixed_ssm_is_found_by_token_16(self, tmp_path: Path) -> None:
-        """Reached if nine of ten texts have it by then; the tenth has it later, or never."""
+    def test_the_best_fixed_ssm_must_draft_by_token_16(self, tmp_path: Path) -> None:
+        """In at least nine of ten texts; in the tenth it never drafts."""
         claim = f"`{CREDIT}`: the best fixed SSM drafts by token 16"
         for late, verdict in ((0, "reached"), (17, "not reached, by 10 %")):
             firsts = [0, 3, 16, 0, 0, 0, 0, 0, late, None]
@@ -176,18 +182,18 @@ class TestClaims:
             assert result == verdict
 
 
-def test_the_first_token_that_one_of_some_ssms_drafts() -> None:
+def test_first_routed_is_the_first_token_of_any_of_the_ssms() -> None:
     routes = [frozenset("ab"), frozenset("ac"), frozenset("cd")]
     assert [first_routed(routes, each) for each in ("a", "c", "dc", "d", "e")] == [0, 1, 1, 2, None]
 
 
-def test_a_pooled_ratio_takes_blocks_that_have_both() -> None:
+def test_a_pooled_ratio_is_over_blocks_that_have_both() -> None:
     counts = (("a", "x", 10, 2), ("a", "y", 10, 4), ("b", "x", 30, 10), ("b", "y", 30, 6),
               ("c", "x", 7, 7))  # fmt: skip
     names = ("prompt", "contestant", "tokens", "rounds")
     rows = [dict(zip(names, one, strict=True)) for one in counts]
-    own = Group(rows, rows).of(contestant="x")
-    ratio, pooled = own.tokens_per_pass_ratio(contestant="y"), own.tokens_per_pass()
+    group = Group(rows, rows).of(contestant="x")
+    ratio, pooled = group.tokens_per_pass_ratio(contestant="y"), group.tokens_per_pass()
     assert ratio is not None and ratio.value == pytest.approx((40 / 12) / (40 / 10))
     assert pooled is not None and pooled.value == pytest.approx(47 / 19)
-    assert own.tokens_per_pass_ratio(contestant="z") is None
+    assert group.tokens_per_pass_ratio(contestant="z") is None

@@ -18,7 +18,7 @@ from storage import RunQuery, RunStore
 from ui.run.view import reduce_all
 
 WORDS = ("old", "mill,", "river")
-SMALL = SessionsLog(runs=120, nodes=14_000)
+SMALL_SUITE = SessionsLog(runs=120, nodes=14_000)
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def log(tmp_path_factory: pytest.TempPathFactory, family: LoadedModels) -> tuple
     return path, make_log(path, family, 120, 14_000, WORDS)
 
 
-def test_the_log_holds_what_it_says(log: tuple[Path, LogContents]) -> None:
+def test_the_log_has_the_stated_numbers_of_rows(log: tuple[Path, LogContents]) -> None:
     path, made = log
     with closing(sqlite3.connect(path)) as connection:
 
@@ -42,7 +42,7 @@ def test_the_log_holds_what_it_says(log: tuple[Path, LogContents]) -> None:
         assert count("runs WHERE prompt NOT LIKE 'SYNTHETIC%'") == 0
 
 
-def test_its_runs_read_back_as_runs_do(log: tuple[Path, LogContents]) -> None:
+def test_runs_of_the_log_are_complete_when_read(log: tuple[Path, LogContents]) -> None:
     path, made = log
     with closing(sqlite3.connect(path)) as connection:
         query = (
@@ -65,7 +65,7 @@ def test_its_runs_read_back_as_runs_do(log: tuple[Path, LogContents]) -> None:
 
 
 @pytest.mark.nightly
-def test_the_same_log_each_time(
+def test_the_same_arguments_make_the_same_log(
     tmp_path: Path, log: tuple[Path, LogContents], family: LoadedModels
 ) -> None:
     path, made = log
@@ -75,7 +75,7 @@ def test_the_same_log_each_time(
 def test_too_many_nodes_are_refused(
     tmp_path: Path, family: LoadedModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions_log, "SHAPES", (2, 4))  # rounds: a run of 500 takes long to make
+    monkeypatch.setattr(sessions_log, "ROUND_COUNTS", (2, 4))  # a run of 500 takes long to make
     with pytest.raises(ValueError, match="nodes do not fit into 2 runs"):
         make_log(tmp_path / "log.db", family, 2, 100_000, WORDS)
 
@@ -83,7 +83,7 @@ def test_too_many_nodes_are_refused(
 @pytest.mark.nightly
 def test_every_call_is_measured_once_a_repeat_and_reported(make_context: Any) -> None:
     context = make_context(repeats=2)
-    SMALL.measure(context)
+    SMALL_SUITE.measure(context)
     counted = {case.name: 0 for case in cases()}
     for sample in context.results.samples:
         if sample["case"] != "made":
@@ -91,9 +91,9 @@ def test_every_call_is_measured_once_a_repeat_and_reported(make_context: Any) ->
             assert sample["ms"] > 0
     assert set(counted.values()) == {2}
     before = len(context.results.samples)
-    SMALL.measure(context)
+    SMALL_SUITE.measure(context)
     assert len(context.results.samples) == before, "nothing is measured twice"
-    report = SMALL.report(context)
+    report = SMALL_SUITE.report(context)
     together = "\n".join(report.tables)
     for case in cases():
         assert f"| {case.name} |" in together
@@ -105,4 +105,4 @@ def test_a_call_that_takes_too_long_is_a_failure(make_context: Any) -> None:
     case = next(c for c in cases() if c.limit_ms == 50)
     for repeat, ms in enumerate((10.0, 60.0, 70.0)):
         context.results.add({"case": case.name, "repeat": repeat, "ms": ms, "found": 1})
-    assert SMALL.report(context).failures == (f"{case.name}: 60.0 ms, 50 ms are allowed",)
+    assert SMALL_SUITE.report(context).failures == (f"{case.name}: 60.0 ms, 50 ms are allowed",)

@@ -1,4 +1,4 @@
-"""Suites `smollm2` and `smollm2-laws`, the bundled models in SmolLM2's place."""
+"""Suites `smollm2` and `smollm2-laws`, with the bundled models instead of SmolLM2."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLAIN = SpeculationConfig.preset("autoregressive")
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
 
 
-def test_its_prompts_are_messages() -> None:
+def test_prompts_of_both_suites_are_messages() -> None:
     for name in ("smollm2", "smollm2-laws"):
         prompts = SUITES[name].load_prompts()
         assert len(prompts) == 40 and all(prompt.chat for prompt in prompts)
@@ -33,7 +33,7 @@ def test_its_prompts_are_messages() -> None:
     assert not any(prompt.chat for prompt in load_prompts())
 
 
-def test_transformers_reads_the_message_in_its_template(family: LoadedModels) -> None:
+def test_transformers_puts_a_message_into_the_chat_template(family: LoadedModels) -> None:
     llm: Any = family.llm
     transformers = TransformersLlm("float32", llm._module)
     transformers.tokenizer.chat_template = TEMPLATE
@@ -103,9 +103,7 @@ def test_a_text_that_differs_fails(make_context: Any, monkeypatch: pytest.Monkey
     assert len(failures) == len(PRESETS) and all("differ from the reference" in f for f in failures)
 
 
-def test_llama_cpp_reads_the_file_it_is_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_llama_cpp_reads_the_given_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch)
     file = tmp_path / "model.gguf"
     file.write_text("header")

@@ -16,6 +16,7 @@ from core.models.loading.load import LoadedModels, load_models
 
 
 def passes(model: str, tokens: int, repeat: int, one: float, two: float) -> dict[str, Any]:
+    """A sample; `one`, `two`: seconds of a pass in one process and with tp=2."""
     figures = {
         name: {"value": seconds, "exchanged_ms": 5.0}
         for name, seconds in ((ONE, one), ("tp=2", two))
@@ -46,7 +47,7 @@ def test_without_a_grown_llm_nothing_is_claimed() -> None:
 
 
 @pytest.mark.nightly
-def test_the_suite_measures_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_suite_measures_every_contestant(monkeypatch: pytest.MonkeyPatch) -> None:
     context = Context(
         Settings(1, 4, 1, ("float32",)),
         load_prompts()[:1],

@@ -1,4 +1,4 @@
-"""The `start` and `visitors` suites: the real application, and the tables of made-up samples."""
+"""The `start` and `visitors` suites: the real application, and tables from made-up samples."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def app() -> Iterator[Application]:
-    """The application, which takes ten seconds of CPU time to open; ended after the tests."""
+    """The application, opened once for all tests here: opening takes ten seconds of CPU time."""
     with application() as opened:
         yield opened
     assert has_ended(opened.pid)
@@ -47,7 +47,7 @@ def openings(app: Application, monkeypatch: pytest.MonkeyPatch) -> list[Applicat
 def test_the_application_opens_runs_and_ends(
     make_context: Any, openings: list[Application], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # No speeds are checked, so short runs suffice; a process still makes ten.
+    # Short runs suffice, since no speeds are checked; each process still makes ten of them.
     monkeypatch.setattr("bench.suites.first_runs.TOKENS", 8)
     messages: list[str] = []
     context = make_context(messages.append)
@@ -55,7 +55,7 @@ def test_the_application_opens_runs_and_ends(
     sample, *further = [one for one in context.results.samples if "process" not in one]
     assert sample["opened_s"] > 0
     assert [one["runs"] for one in further] == [1, 2]
-    if sys.platform.startswith("linux"):  # Linux may take pages back between two looks
+    if sys.platform.startswith("linux"):  # elsewhere `resident_mb` returns None
         memory = [sample["opened_mb"], *(one["runs_mb"] for one in further)]
         assert all(200 < mb < 4000 for mb in memory)
     assert (
@@ -64,13 +64,13 @@ def test_the_application_opens_runs_and_ends(
     )
     assert [len(one["runs"]) for one in context.results.samples if "process" in one] == [10, 10]
     Start(runs=2, processes=1).measure(make_context(messages.append))
-    assert len(context.results.samples) == 5, "what is there is not measured again"
-    assert len(openings) == 2, "one opened to be timed, one for the runs"
+    assert len(context.results.samples) == 5, "existing samples are not measured again"
+    assert len(openings) == 2, "one application is opened to be timed, one for the runs"
     assert "seconds until the page is open" in Start().report(context).tables[0]
 
 
 def test_the_last_run_has_a_sample(make_context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A resumed suite tells by that sample that all runs were measured."""
+    """By that sample a resumed suite knows that all runs were measured."""
     client = SimpleNamespace(predict=lambda **_: None)
     monkeypatch.setattr("gradio_client.Client", lambda *_, **__: client)
     context, app = make_context(), Application("", os.getpid(), 0.0)
@@ -79,7 +79,7 @@ def test_the_last_run_has_a_sample(make_context: Any, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.nightly
-def test_visitors_are_reported_what_a_lone_one_is(
+def test_several_visitors_get_a_lone_visitors_texts(
     make_context: Any, openings: list[Application]
 ) -> None:
     context = make_context()
@@ -92,14 +92,13 @@ def test_visitors_are_reported_what_a_lone_one_is(
     assert "3 visitors" in suite.report(context).tables[0]
 
 
-def test_an_application_that_does_not_come_up_is_an_error(
+def test_an_application_that_exits_before_serving_is_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "app.py").write_text("raise SystemExit('no models here')")
     monkeypatch.setattr("bench.application.ROOT", tmp_path)
     with pytest.raises(BenchError, match="exited with code 1: no models here"), application():
-        pytest.fail("it is not there")
-    assert resident_mb(2**22 + 1) is None
+        pytest.fail("an application that exits is yielded")
 
 
 def test_an_application_that_serves_no_page_in_time_is_an_error(
@@ -110,11 +109,15 @@ def test_an_application_that_serves_no_page_in_time_is_an_error(
     monkeypatch.setattr("bench.application.TIMEOUT_S", 0.2)
     expected = "served no page within 0.2 s: it printed nothing"
     with pytest.raises(BenchError, match=expected), application():
-        pytest.fail("it serves nothing")
+        pytest.fail("an application that serves nothing is yielded")
+
+
+def test_a_process_that_does_not_exist_has_no_resident_memory() -> None:
+    assert resident_mb(2**22 + 1) is None  # Linux's process ids are at most 2^22
 
 
 def first_line(code: str) -> str:
-    """The first line that a process prints; then it is killed."""
+    """Runs Python code in a process; returns its first printed line and kills it."""
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdin=pipe, stdout=pipe) as one:
         assert one.stdout
@@ -123,11 +126,13 @@ def first_line(code: str) -> str:
     return line
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks in /proc")
-def test_an_application_ends_with_whoever_started_it(tmp_path: Path) -> None:
-    """Also where its parent is killed, so that the next measurement has the machine alone."""
-    (tmp_path / "app.py").write_text("import http.server as h\nimport sys\n" + SERVED)
-    began = f"""
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_an_application_ends_and_deletes_its_folder_when_its_parent_is_killed(
+    tmp_path: Path,
+) -> None:
+    """So it takes no time from the next measurement."""
+    (tmp_path / "app.py").write_text(SERVER_CODE)
+    parent_code = f"""
 from pathlib import Path
 import bench.application as a
 a.ROOT = Path({str(tmp_path)!r})
@@ -136,12 +141,14 @@ with a.application() as app:
     print(app.pid, log, flush=True)
     input()
 """
-    pid, log = first_line(began).split()
+    pid, log = first_line(parent_code).split()
     assert has_ended(int(pid))
     assert not Path(log).parent.exists()
 
 
-SERVED = """
+SERVER_CODE = """
+import http.server as h
+import sys
 h.HTTPServer(("127.0.0.1", int(sys.argv[2])), h.SimpleHTTPRequestHandler).serve_forever()
 """
 
@@ -149,14 +156,15 @@ h.HTTPServer(("127.0.0.1", int(sys.argv[2])), h.SimpleHTTPRequestHandler).serve_
 def opening_samples(
     seconds: float, mb: float, runs: list[tuple[int, float]]
 ) -> list[dict[str, Any]]:
-    """An opening, one look at an interrupted application, and the looks at a whole one."""
+    """Samples of an opening, of an application that was interrupted, which do not count, and of
+    the one after it: `runs` are its numbers of runs and megabytes."""
     interrupted = {"pid": 1, "runs": 450, "runs_mb": 4000.0}
-    looks = [{"pid": 2, "runs": number, "runs_mb": mb} for number, mb in runs]
-    return [{"repeat": 0, "opened_s": seconds, "opened_mb": mb}, interrupted, *looks]
+    complete = [{"pid": 2, "runs": number, "runs_mb": mb} for number, mb in runs]
+    return [{"repeat": 0, "opened_s": seconds, "opened_mb": mb}, interrupted, *complete]
 
 
 @pytest.mark.parametrize(
-    ("samples", "said"),
+    ("samples", "failures"),
     [
         (opening_samples(9.9, 1100.0, [(100, 1150.0), (500, 1190.0)]), []),
         (opening_samples(10.0, 1100.0, [(100, 1100.0)]), ["open: 10.0 (10.0 to 10.0), target"]),
@@ -170,19 +178,20 @@ def opening_samples(
         ),
     ],
 )
-def test_what_misses_its_bound_is_said(
-    make_context: Any, samples: list[dict[str, Any]], said: list[str]
+def test_a_figure_outside_its_bound_is_a_failure(
+    make_context: Any, samples: list[dict[str, Any]], failures: list[str]
 ) -> None:
+    """`failures`: a part of each expected sentence."""
     context = make_context()
     for sample in samples:
         context.results.add(sample)
     result = Start().report(context).failures
-    assert len(result) == len(said)
-    assert all(words in sentence for words, sentence in zip(said, result, strict=True))
+    assert all(part in sentence for part, sentence in zip(failures, result, strict=True))
 
 
-def fresh(number: int, busy: bool, first: tuple[float, float]) -> dict[str, Any]:
-    """A process whose tenth run made four tokens a pass and 1000 a second."""
+def process_sample(number: int, busy: bool, first: tuple[float, float]) -> dict[str, Any]:
+    """A process with the figures TARGETS: `first` of its first run, 4 tokens a pass and 1000 a
+    second of its last one."""
     runs = [dict(zip(TARGETS, figures, strict=True)) for figures in (first, (4.0, 1000.0))]
     return {"process": number, "busy": busy, "runs": runs}
 
@@ -195,22 +204,23 @@ def fresh(number: int, busy: bool, first: tuple[float, float]) -> dict[str, Any]
         ((4.0, 700.0), ["first run / tenth, tokens per second, beside a busy process: 0.70"]),
     ],
 )
-def test_a_first_run_that_is_worth_less_is_said(
+def test_a_first_run_below_its_target_is_a_failure(
     make_context: Any, first: tuple[float, float], missed: list[str]
 ) -> None:
     context = make_context()
     for number in range(3):
-        context.results.add(fresh(number, False, (4.0, 1000.0)))
-        context.results.add(fresh(number, True, first))
+        context.results.add(process_sample(number, False, (4.0, 1000.0)))
+        context.results.add(process_sample(number, True, first))
     report = Start().report(context)
     assert (
         "| first run / tenth, tokens per pass, alone | 1.00 (1.00 to 1.00), least 1.00 of 3 |"
         in (report.tables[0])
     )
-    assert [one[: len(words)] for one, words in zip(report.failures, missed, strict=True)] == missed
+    for failure, beginning in zip(report.failures, missed, strict=True):
+        assert failure.startswith(beginning)
 
 
-def test_another_text_is_a_failure(make_context: Any) -> None:
+def test_a_text_that_differs_from_a_lone_visitors_is_a_failure(make_context: Any) -> None:
     context = make_context()
     figures = {
         "1": {"tokens": 8, "seconds": 1.0, "differ": []},
@@ -219,8 +229,8 @@ def test_another_text_is_a_failure(make_context: Any) -> None:
     context.results.add({"preset": "best", "repeat": 0, "figures": figures})
     report = Visitors().report(context)
     assert report.failures == ("best, 8 visitors: other text than alone for dev-code-45",)
-    (shown,) = report.tables
-    assert "| best | 8 (8 to 8) | 16 (16 to 16), 2.00x (2.00 to 2.00) |" in shown
+    (table,) = report.tables
+    assert "| best | 8 (8 to 8) | 16 (16 to 16), 2.00x (2.00 to 2.00) |" in table
 
 
 def work(seconds: float) -> None:
@@ -230,11 +240,11 @@ def work(seconds: float) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks in /proc")
-def test_workers_end_with_a_suite_that_was_killed() -> None:
-    began = """
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_worker_processes_end_when_their_suite_is_killed() -> None:
+    parent_code = """
 from bench.suites.process_pool import map_processes
 from tests.bench.test_start import work
 list(map_processes(1, work, [60.0]))
 """
-    assert has_ended(int(first_line(began)))
+    assert has_ended(int(first_line(parent_code)))

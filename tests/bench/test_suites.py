@@ -40,25 +40,25 @@ ACROSS = [row for row in pipeline_rows() if row.live == 8 and row.temperature ==
 PASSES = ("LLM", "LLM, general path", "SSM", "5 SSMs, one after another", "5 SSMs, together")
 
 
-def batch_tokens(samples: Samples) -> None:
+def check_batch(samples: Samples) -> None:
     for sample in samples:
         assert [figures["tokens"] for figures in sample["figures"].values()] == [16, 16]
 
 
-def pass_times(samples: Samples) -> None:
+def check_passes(samples: Samples) -> None:
     assert all(set(s["ms"]) >= set(PASSES) and min(s["ms"].values()) > 0 for s in samples)
 
 
-def stages_and_passes(samples: Samples) -> None:
-    """Time in passes and time outside add up to the round."""
+def check_overhead(samples: Samples) -> None:
+    """The times of the stages add up to the time outside passes, a part of the round."""
     for sample in samples:
         assert set(sample["rounds"]) == set(overhead_configs())
         assert {nodes for nodes, *_ in sample["rounds"]["plain"]} == {0.0}
-        for _, outside, *stages, whole in (one for r in sample["rounds"].values() for one in r):
-            assert 0 < outside < whole and sum(stages) == pytest.approx(outside, abs=1e-3)
+        for _, outside, *stages, round_ms in (one for r in sample["rounds"].values() for one in r):
+            assert 0 < outside < round_ms and sum(stages) == pytest.approx(outside, abs=1e-3)
 
 
-def swept_and_competing(samples: Samples) -> None:
+def check_contest(samples: Samples) -> None:
     swept, blocks = ([s for s in samples if s["kind"] == kind] for kind in ("sweep", "block"))
     assert {s["prompt"] for s in swept}.isdisjoint(s["prompt"] for s in blocks)
     for block in blocks:
@@ -66,22 +66,22 @@ def swept_and_competing(samples: Samples) -> None:
         assert all(f["tokens"] == 2 and f["seconds"] > 0 for f in block["figures"].values())
 
 
-def lengths_of(samples: Samples) -> None:
-    contest, life = samples[1:]
+def check_lengths(samples: Samples) -> None:
+    contest, hopeless = samples[1:]
     assert {figures["tokens"] for figures in contest["figures"].values()} == {4}
     assert sum(contest["figures"][PLAIN]["depths"]) == 0
     assert max(contest["figures"]["fixed 1"]["depths"]) == 1
     prompts = load_prompts()
-    assert [each["prompt"] for each in life["blocks"]] == [prompts[0].id, prompts[30].id]
+    assert [each["prompt"] for each in hopeless["blocks"]] == [prompts[0].id, prompts[30].id]
 
 
-def hits_of(samples: Samples) -> None:
+def check_pipeline(samples: Samples) -> None:
     serial, across = (samples[0]["figures"][name] for name in ("off", "across"))
     assert serial["tokens"] == across["tokens"] > 8 and serial["digest"] == across["digest"]
     assert serial["hits"] == 0 < across["hits"]
 
 
-def check_loops(samples: Samples) -> None:
+def check_load(samples: Samples) -> None:
     """Closed loops, then arrivals; every text is plain decoding's."""
     assert [sample["loop"] for sample in samples] == ["closed", "closed", "open"]
     for figures in (one for sample in samples for one in sample["figures"].values()):
@@ -89,19 +89,19 @@ def check_loops(samples: Samples) -> None:
         assert 0 < figures["ttft_ms_p50"] <= figures["ttft_ms_p99"]
 
 
-def routed_texts(samples: Samples) -> None:
+def check_routing(samples: Samples) -> None:
     """The spliced text has all recorded tokens, whichever SSMs draft."""
-    own, turning, mixed = (sample for sample in samples if "text" in sample)
+    own, turning, spliced = (sample for sample in samples if "text" in sample)
     for sample in (own, turning):
         assert {figures["tokens"] for figures in sample["figures"].values()} == {4}
     assert turning["prompt"] == "turning-stories-code" and turning["text"] == "turning"
-    assert {figures["tokens"] for figures in mixed["figures"].values()} == {2 * SEGMENT}
-    credit = mixed["figures"][CREDIT]
+    assert {figures["tokens"] for figures in spliced["figures"].values()} == {2 * SEGMENT}
+    credit = spliced["figures"][CREDIT]
     assert len(credit["searches"]) == 1 and credit["to_oracle"] >= 0
     assert credit["rounds"] < 2 * SEGMENT, "the recorded text is accepted"
 
 
-def look_ups_and_drafts(samples: Samples) -> None:
+def check_tables(samples: Samples) -> None:
     """Reads of two sizes, a plan, two runs, drafts, rounds of two prompts."""
     by_part = {name: [s for s in samples if s["part"] == name] for name in
                ("reads", "plans", "passes", "drafts", "rounds")}  # fmt: skip
@@ -119,17 +119,21 @@ def look_ups_and_drafts(samples: Samples) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 7, 14, 60])
-def test_every_prompt_is_served_however_many_there_are(make_context: Any, count: int) -> None:
+def test_load_requests_have_every_prompt(make_context: Any, count: int) -> None:
     requests = load_requests(make_context(prompts=count), LOAD_PLAIN, count, first=3)
     assert len({request.prompt for request in requests}) == count
 
 
 def test_the_chart_of_load_has_every_percentile(tmp_path: Path) -> None:
-    """Each percentile has a panel with a bar for each contestant and load: a panel reads only the
-    first figure of a cell."""
+    """Each percentile has a column of its own, and so a panel, since a panel shows only the first
+    figure of a cell."""
     values = {
         name: {"speed": 1.0, "differ": 0}
-        | {f"{m}_p{p}": p + 1000 * (m == "ttft_ms") for m in ("ttft_ms", "tpot_ms") for p in SHOWN}
+        | {
+            f"{m}_p{p}": p + 1000 * (m == "ttft_ms")
+            for m in ("ttft_ms", "tpot_ms")
+            for p in PERCENTILES
+        }
         for name in LOADS
     }
     samples: list[dict[str, Any]] = [
@@ -139,12 +143,12 @@ def test_the_chart_of_load_has_every_percentile(tmp_path: Path) -> None:
     ]
     page = chart("\n".join(load_tables(Results(tmp_path / "r.json", {}, samples))))
     for name, base, digits in (("first token", 1000, 0), ("per token", 0, 1)):
-        for share in SHOWN:
+        for share in PERCENTILES:
             assert f"<th>{name}, p{share}, ms</th>" in page
             assert f'"text":"{name}, p{share}, ms"' in page, "a panel"
             assert f"<td>{base + share:.1f} ({base + share:.1f} to" in page
-        cell = " / ".join(f"{base + share:.{digits}f}" for share in SHOWN)
-        assert page.count(f"<td>{cell}</td>") == 2 * len(LOADS), "all of them in one cell"
+        cell = " / ".join(f"{base + share:.{digits}f}" for share in PERCENTILES)
+        assert page.count(f"<td>{cell}</td>") == 2 * len(LOADS), "all percentiles in one cell"
     assert page.index("<td>plain at 0.25</td>") < page.index("<td>plain at 0.5</td>")
     assert page.index("<td>plain at 0.5</td>") < page.index("<td>best, shared at 0.25</td>")
 
@@ -159,7 +163,11 @@ def test_every_ratio_of_load_has_its_interval_over_repeats(tmp_path: Path, loop:
             "repeat": repeat,
             "figures": {
                 name: {"speed": 100 * gain / slow, "differ": 0}
-                | {f"{m}_p{p}": p * slow / gain for m in ("ttft_ms", "tpot_ms") for p in SHOWN}
+                | {
+                    f"{m}_p{p}": p * slow / gain
+                    for m in ("ttft_ms", "tpot_ms")
+                    for p in PERCENTILES
+                }
                 for name, gain in (("plain", 1.0), ("best, shared", best))
             },
         }
@@ -182,7 +190,7 @@ def test_turning_prompts_end_in_another_domain() -> None:
         assert begin != end == prompt.domain and {begin, end} == {begin, end} & known
     assert {begin for begin, _ in pairs} == {end for _, end in pairs} == known
     parts = [part for one in turning for part in one.text.split("\n\n")[:1]]
-    assert len({*parts}) == 8, "no beginning twice"
+    assert len({*parts}) == 8, "no two prompts begin with the same paragraph"
 
 
 def case(
@@ -193,19 +201,19 @@ def case(
     return pytest.param(suite, changes, count, check, words, id=suite.name, marks=marks)
 
 
-SHOWN = (50, 95, 99)
+PERCENTILES = (50, 95, 99)
 LOADS = ("plain", "best, shared", "cosine, shared", "cosine, cosine")
 COMPARED = ("coupled / plain top-k, union of 5", "union of 5 / best single SSM")
 CASES = (
     case(
         BatchSizes(sizes=(1, 2), presets=("autoregressive", "specinfer")),
-        *(4, batch_tokens, "| autoregressive |", "2 at a time"),
+        *(4, check_batch, "| autoregressive |", "2 at a time"),
     ),
-    case(Passes(counts=(1, 3)), 4, pass_times, "Medians of 2 repeats", "| 3 tokens |", repeats=2),
-    case(Overhead(families=("bundled",)), 2, stages_and_passes, "| a round |", prompts=1),
+    case(Passes(counts=(1, 3)), 4, check_passes, "Medians of 2 repeats", "| 3 tokens |", repeats=2),
+    case(Overhead(families=("bundled",)), 2, check_overhead, "| a round |", prompts=1),
     case(
         CpuBundled(temperatures=(0.8,), variants=VARIANTS),
-        *(2 + 2, swept_and_competing, "1.00x (1.00 to 1.00)"),
+        *(2 + 2, check_contest, "1.00x (1.00 to 1.00)"),
         *(f"| {name} |" for name in (*PRESETS, *THEIRS)),
         tokens=2,
     ),
@@ -213,7 +221,7 @@ CASES = (
         Load(clients=(1, 3), rates=(1.0,), contestants=LOADS),
         *(
             3,
-            check_loops,
+            check_load,
             "| cosine, cosine |",
             "Latency, open loop",
             "`cosine, shared` against plain, the worst load",
@@ -225,7 +233,7 @@ CASES = (
         Routing(orders=(("stories", "code"),)),
         *(
             3 + 24,
-            routed_texts,
+            check_routing,
             "| credit, 2 |",
             "other words",
             "Spliced texts",
@@ -256,7 +264,7 @@ CASES = (
             temperatures=(0.0,),
             contestants=(NO_DRAFTERS, BOTH),
         ),
-        *(2 + 1 + 2 + 1 + 2, look_ups_and_drafts, NO_DIFFERENCE, "within 1 MB", "| in turn |"),
+        *(2 + 1 + 2 + 1 + 2, check_tables, NO_DIFFERENCE, "within 1 MB", "| in turn |"),
         *("of 2 texts loop", "tokens per pass | at least 2.8 |", "joined row, accesses a token"),
     ),
     case(
@@ -267,12 +275,12 @@ CASES = (
     case(Acceptance(parts=("same",)), 5 * (len(SSMS) + 1), len, *COMPARED, tokens=5),
     case(
         Length(temperatures=(0.0,), hopeless_prompts=2),
-        *(3, lengths_of, "goodput / trend", *(f"| {name} |" for name in (*FIXED, *POLICIES))),
+        *(3, check_lengths, "goodput / trend", *(f"| {name} |" for name in (*FIXED, *POLICIES))),
         tokens=4,
     ),
     case(
         Pipeline(only=tuple(ACROSS)),
-        *(2, hits_of, "| across |", "2 of 2", "across: gain / bound"),
+        *(2, check_pipeline, "| across |", "2 of 2", "across: gain / bound"),
         tokens=4,
         repeats=2,
     ),
@@ -300,7 +308,7 @@ def test_a_suite_measures_continues_and_reports(
     suite.measure(context)
     assert json.dumps(context.results.samples[:1]) == first
     suite.measure(context)
-    assert len(context.results.samples) == count, "what is there is not measured again"
+    assert len(context.results.samples) == count, "existing samples are not measured again"
     check(context.results.samples)
     report = suite.report(context)
     assert report.failures == () and all(word in "".join(report.tables) for word in words)
@@ -316,7 +324,7 @@ class TestCpuBundled:
             ([{}], ""),
         ],
     )
-    def test_the_fastest_of_the_sweep_competes(
+    def test_the_fastest_variant_of_the_sweep_competes(
         self, make_context: Any, sweeps: list[dict[str, float]], best: str
     ) -> None:
         results = make_context().results
@@ -340,11 +348,12 @@ class TestCpuBundled:
         assert [(v.family, v.ssm, v.count) for v in kept] == [
             (ASSISTED, "a", 5), (ASSISTED, "b", 8), (LOOKUP, "", 5)
         ]  # fmt: skip
-        some = {str(variants[0]): {"tokens": 4, "seconds": 0.1}}  # LOOKUP was not installed then
-        kept = fastest_of_each_drafter([variants[0], *variants[-2:]], some, 1)
+        # Without figures of LOOKUP, all its settings are kept.
+        partial_figures = {str(variants[0]): {"tokens": 4, "seconds": 0.1}}
+        kept = fastest_of_each_drafter([variants[0], *variants[-2:]], partial_figures, 1)
         assert kept == (variants[0], *variants[-2:])
 
-    def test_only_settings_that_are_kept_are_swept_on(self, make_context: Any) -> None:
+    def test_only_the_kept_settings_run_on_further_sweep_prompts(self, make_context: Any) -> None:
         lookups = (Variant(LOOKUP, 3), Variant(LOOKUP, 5))
         suite = CpuBundled(temperatures=(0.0,), variants=lookups, settings_kept=1)
         context = make_context(prompts=1, tokens=4)

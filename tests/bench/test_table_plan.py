@@ -19,7 +19,7 @@ from bench.table_plan import (
 )
 
 KB, MB = 1 << 10, 1 << 20
-# Times like those of a cache hierarchy.
+# Nanoseconds by bytes of a table, like those of a cache hierarchy.
 TIMES = AccessTimes(
     {16 * KB: 6.0, 256 * KB: 9.0, MB: 13.0, 8 * MB: 36.0, 64 * MB: 98.0},
     {16 * KB: 1.5, 256 * KB: 1.5, MB: 2.5, 8 * MB: 5.0, 64 * MB: 25.0},
@@ -44,6 +44,7 @@ def pairings(tables: list[FeatureTable]) -> Iterator[list[FeatureTable]]:
 
 
 def optimum(tables: list[FeatureTable], most_bytes: int) -> TablePlan:
+    """The best of all pairings within `most_bytes`, and of separate tables of any size."""
     plans = [plan_of(tables, TIMES)]
     plans += [plan_of(each, TIMES) for each in pairings(tables)]
     return min(
@@ -61,9 +62,9 @@ def test_a_plan_is_between_the_optimum_and_separate_tables(
     given_shapes: list[tuple[int, int]], most_bytes: int
 ) -> None:
     tables = tables_of(given_shapes)
-    plan, apart = plan_tables(tables, TIMES, most_bytes), plan_of(tables, TIMES)
-    assert optimum(tables, most_bytes).ns <= plan.ns + 1e-9 <= apart.ns + 2e-9
-    assert plan.bytes <= max(most_bytes, apart.bytes)
+    plan, separate = plan_tables(tables, TIMES, most_bytes), plan_of(tables, TIMES)
+    assert optimum(tables, most_bytes).ns <= plan.ns + 1e-9 <= separate.ns + 2e-9
+    assert plan.bytes <= max(most_bytes, separate.bytes)
     names = [name for table in plan.tables for name in table.names]
     assert sorted(names) == sorted(str(i) for i in range(len(tables))), "every feature once"
     assert all(len(table.names) <= 2 for table in plan.tables)
@@ -74,22 +75,22 @@ def test_a_plan_is_between_the_optimum_and_separate_tables(
     [((32,), 1.0, 1.0), ((4, 8, 16, 32, 64), 0.7, 1.2)],
     ids=["rows equally long", "rows of many lengths"],
 )
-def test_how_far_it_is_from_the_optimum(
+def test_how_far_plans_are_from_the_optimum(
     row_bytes: tuple[int, ...], least_optimal: float, farthest: float
 ) -> None:
     """The docstring of `plan_tables` has the figures of more instances."""
-    drawn, ratios = random.Random(0), []
+    rng, ratios = random.Random(0), []
     for _ in range(150):
-        count = drawn.randint(2, 8)
-        sizes = [(round(2 ** drawn.uniform(1, 12)), drawn.choice(row_bytes)) for _ in range(count)]
-        tables, most_bytes = tables_of(sizes), drawn.choice([1, 16, 64, 256]) * MB
+        count = rng.randint(2, 8)
+        sizes = [(round(2 ** rng.uniform(1, 12)), rng.choice(row_bytes)) for _ in range(count)]
+        tables, most_bytes = tables_of(sizes), rng.choice([1, 16, 64, 256]) * MB
         plan = plan_tables(tables, TIMES, most_bytes)
         ratios.append(plan.ns / optimum(tables, most_bytes).ns)
     assert sum(ratio < 1 + 1e-9 for ratio in ratios) >= least_optimal * len(ratios)
     assert max(ratios) <= farthest + 1e-9
 
 
-def flat(ns: float) -> AccessTimes:
+def equal_times(ns: float) -> AccessTimes:
     """Every access takes the same time."""
     return AccessTimes({MB: ns}, {MB: ns})
 
@@ -104,27 +105,27 @@ def test_small_tables_are_joined_smallest_with_largest() -> None:
     assert plan.ns == 98 + 1.5 + 1.5
 
 
-def test_what_would_be_slower_is_not_joined() -> None:
+def test_tables_whose_product_is_slower_are_not_joined() -> None:
     assert len(plan_tables(tables_of([(1000, 32)] * 2), TIMES, 64_000_000).tables) == 2
 
 
-def test_a_memory_bound_keeps_tables_apart() -> None:
+def test_a_memory_bound_keeps_tables_separate() -> None:
     tables = tables_of([(1000, 32), (1000, 32)])
-    assert len(plan_tables(tables, flat(10.0), 64_000_000).tables) == 1
-    assert len(plan_tables(tables, flat(10.0), 63_999_999).tables) == 2
+    assert len(plan_tables(tables, equal_times(10.0), 64_000_000).tables) == 1
+    assert len(plan_tables(tables, equal_times(10.0), 63_999_999).tables) == 2
 
 
-def test_of_equal_times_the_least_storage() -> None:
-    """All plans take no time: the separate tables have the least."""
-    assert len(plan_tables(tables_of([(10, 8)] * 4), flat(0.0), MB).tables) == 4
+def test_of_equally_fast_plans_the_smallest_is_chosen() -> None:
+    """All plans take 0 ns, and separate tables need the least storage."""
+    assert len(plan_tables(tables_of([(10, 8)] * 4), equal_times(0.0), MB).tables) == 4
 
 
 @pytest.mark.parametrize(("size", "ns"), [(1, 6.0), (MB, 13.0), (1 << 40, 98.0)])
-def test_times_of_measured_sizes_and_beyond(size: int, ns: float) -> None:
+def test_times_at_and_beyond_measured_sizes(size: int, ns: float) -> None:
     assert TIMES.token_ns(tables_of([(1, size)])) == pytest.approx(ns)
 
 
-def test_times_between_sizes_rise_with_the_logarithm() -> None:
+def test_times_between_sizes_are_linear_in_the_logarithm() -> None:
     times = AccessTimes({MB: 10.0, 4 * MB: 20.0}, {MB: 0.0})
     assert times.token_ns(tables_of([(2, MB)])) == pytest.approx(15.0)
     assert times.token_ns([]) == 0

@@ -1,4 +1,4 @@
-"""Parts of the suite `tables`: reads of rows, look-ups counted in drafts, the report of samples."""
+"""Parts of the suite `tables`: reads of rows, look-ups counted in drafts, tables of samples."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.row_reads import LINE, _read_rows, new_memory, row_read_ns
+from bench.row_reads import CACHE_LINE, _read_rows, new_memory, row_read_ns
 from bench.suites import table_drafts, tables
 from bench.suites.table_drafts import NODES, draft_figures
 from bench.suites.tables_report import BOTH, lookup_tables, times_of
@@ -22,49 +22,50 @@ TEXT = [3, 4, 5, 6, 3, 4, 5, 7] * 6
 
 
 @pytest.mark.parametrize("dependent", [False, True])
-def test_what_was_read_decides_what_is_read_next(dependent: bool) -> None:
-    """Otherwise a token's reads would not wait for the previous token's."""
+def test_later_reads_depend_on_the_values_read(dependent: bool) -> None:
+    """So a token's reads wait for the previous token's."""
     rows, lengths = np.array([1, 3, 16]), np.array([8, 4, 1])
     memory = new_memory(8 * (8 + 12 + 16))
-    assert memory.ctypes.data % LINE == 0 and len(memory) == 36
+    assert memory.ctypes.data % CACHE_LINE == 0 and len(memory) == 36
     first = _read_rows(memory, np.array([0, 8, 20]), rows, lengths, dependent, 200)
     memory[:] = 2
     assert _read_rows(memory, np.array([0, 8, 20]), rows, lengths, dependent, 200) != first
 
 
-def test_tables_lie_in_the_memory() -> None:
+def test_tables_that_do_not_fit_the_memory_are_refused() -> None:
     tables = [FeatureTable((), 3, 24), FeatureTable((), 1, 8)]
-    assert row_read_ns(new_memory(3 * LINE), tables, 50) > 0
+    assert row_read_ns(new_memory(3 * CACHE_LINE), tables, 50) > 0
     with pytest.raises(ValueError, match="tables need 192 bytes; memory has 184"):
-        row_read_ns(new_memory(3 * LINE - 8), tables, 50)
+        row_read_ns(new_memory(3 * CACHE_LINE - 8), tables, 50)
 
 
 def test_contexts_of_a_chain_of_nodes() -> None:
-    """What follows an end of text is not looked up."""
+    """The node with an end-of-text token is not extended, so its context is not looked up."""
     draft = Draft([5, 6, 7, 8], [-1, 0, 1, 1], contexts=(1, 2, 3, 1))
     assert table_drafts._contexts(draft, [7]) == [2, 3, 2]
 
 
 def test_drafts_of_a_family(family: LoadedModels) -> None:
-    """Four equal texts: a joined row takes one read, contexts in turn up to three."""
+    """With four equal texts, one look-up finds a context's joined row; one table for each length
+    would take up to three."""
     result = draft_figures(family, [TEXT] * 4)
     assert result["looked"] == result["contexts"] > 0
     assert 2.5 < result["in_turn"] / result["contexts"] <= 3
     assert result["draft_nodes"] == NODES and result["timed"] > 0
-    # After 3, 4, 5 come 6 and 7: a context of three tokens does not tell which.
+    # After 3, 4, 5 come 6 or 7: a context of three tokens does not determine which.
     assert result["covered"] == result["drafts"] > result["agreed"] >= result["drafts"] / 2
 
 
-def test_the_table_that_drafts_is_the_one_that_serves(family: LoadedModels) -> None:
+def test_drafts_read_a_table_with_all_counted_contexts(family: LoadedModels) -> None:
     result = draft_figures(replace(family, counts=None), [TEXT] * 4)
     assert result["table_bytes"] == 64 * NUM_CONTEXTS
-    # Contexts of one, two and three tokens that something follows.
+    # Contexts of one, two and three tokens that are followed by a token.
     contexts = {tuple(TEXT[at - n : at]) for n in (1, 2, 3) for at in range(n, len(TEXT))}
     assert result["rows"] == len(contexts)
 
 
-def test_drafts_begin_with_the_counts_that_came_along(family: LoadedModels) -> None:
-    """With one text there are no counts of other texts."""
+def test_drafts_use_the_counts_of_the_family(family: LoadedModels) -> None:
+    """With one text, no other text has been counted."""
     table = new_table(64)
     add_text(table, np.array(TEXT, np.int64), 1)
     without, with_counts = (
@@ -79,7 +80,7 @@ def run(tokens: int, rounds: int, distinct: float) -> dict[str, Any]:
     return {"tokens": tokens, "rounds": rounds, "distinct_4_grams": distinct, "id": str(tokens)}
 
 
-def test_texts_that_loop_are_counted_apart(make_context: Any) -> None:
+def test_texts_that_loop_have_their_own_column(make_context: Any) -> None:
     results = make_context().results
     key = {"part": "passes", "family": "bundled", "temperature": 0.0, "contestant": BOTH}
     results.add({**key, "runs": [run(30, 10, 0.9), run(25, 10, 0.8), run(90, 10, 0.2)]})
@@ -90,7 +91,7 @@ def test_texts_that_loop_are_counted_apart(make_context: Any) -> None:
     assert "at least 2.8 | 2.75 (2.50 to 3.00) | not reached, by 0.05" in claims
 
 
-def test_what_back_off_in_turn_costs(make_context: Any) -> None:
+def test_the_cost_of_back_off_in_turn_and_of_a_joined_row(make_context: Any) -> None:
     """2.4 reads in turn of 110 ns each against 1.2 single ones of 100 ns."""
     results = make_context().results
     times = {"1": 100.0, "2": 110.0, "4": 120.0, "8": 170.0, "2 in turn": 200, "3 in turn": 330.0}
@@ -110,7 +111,9 @@ def test_what_back_off_in_turn_costs(make_context: Any) -> None:
     assert measured.alone == {65_536 * 1024: 100.0} and measured.beside == {65_536 * 1024: 10.0}
 
 
-def test_without_smollm2_it_is_left_out(make_context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_smollm2_is_left_out_where_it_is_missing(
+    make_context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tables, "local_smollm2", lambda: None)
     messages: list[str] = []
     assert tables._family(make_context(messages.append), "smollm2") is None

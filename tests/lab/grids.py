@@ -15,24 +15,24 @@ AXES = (axis_from_text("speculation_length", "2, 4"), axis_from_text("expansion"
 
 
 def study_of(configurations: Sequence[Configuration], **fields: Any) -> Study:
-    """A study of these configurations with one short prompt, unless `fields` say otherwise."""
-    given: dict[str, Any] = {
+    """A study of these configurations with one short prompt; `fields` replace its other fields."""
+    defaults: dict[str, Any] = {
         "study_id": "t", "kind": "tune", "title": "A grid", "models": ("llm", "a"),
         "created_utc": "2026-01-01T00:00:00+00:00", "sampling": SamplingParams(max_new_tokens=8),
         "configurations": tuple(configurations), "prompts": (StudyPrompt("1", "Once"),),
     }  # fmt: skip
-    return Study(**{**given, **fields})
+    return Study(**{**defaults, **fields})
 
 
 def grid_study(
     axes: Sequence[Axis] = AXES, prompts: int = 3, repeats: int = 1, temperature: float = 0.0
 ) -> Study:
-    """Plain decoding and every point of the axes that can run."""
+    """A study of plain decoding and every point of the axes that can run."""
     sampling = SamplingParams(max_new_tokens=8, temperature=temperature)
-    made = grid(SpeculationConfig(), axes, sampling)
-    several = tuple(StudyPrompt(f"p{i}", f"Once {i}", "stories") for i in range(prompts))
-    configurations = (plain_configuration(), *made.configurations)
-    return study_of(configurations, prompts=several, repeats=repeats, sampling=sampling)
+    tuned = grid(SpeculationConfig(), axes, sampling)
+    texts = tuple(StudyPrompt(f"p{i}", f"Once {i}", "stories") for i in range(prompts))
+    configurations = (plain_configuration(), *tuned.configurations)
+    return study_of(configurations, prompts=texts, repeats=repeats, sampling=sampling)
 
 
 def result(cell: Cell, tps: float, accepted: int = 6, token: int = 7) -> Measured:

@@ -1,4 +1,4 @@
-"""In a study `auto` is one number of nodes, however often the study is stopped."""
+"""In a study `auto` resolves to one number of nodes, also if the study is stopped and resumed."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,13 +20,13 @@ AUTO = SpeculationConfig.preset("specinfer")
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    made = Lab(tmp_path / "log.db", speed=1.0)
-    yield made
-    made.close()
+    opened = Lab(tmp_path / "log.db", speed=1.0)
+    yield opened
+    opened.close()
 
 
-def set_costs(lab: Lab, nodes: int) -> None:
-    """From now on `auto` resolves to `nodes` in each run."""
+def set_auto_nodes(lab: Lab, nodes: int) -> None:
+    """From now on the worker's runs resolve `auto` to `nodes`."""
     script = script_of(4)
 
     def play(request: Request, run_id: str) -> list[Event]:
@@ -45,8 +45,8 @@ def requested_budgets(lab: Lab) -> list[object]:
     return [one.max_tree_nodes for one in specs if not one.never_drafts]
 
 
-def test_all_cells_run_with_what_the_first_run_came_to(lab: Lab) -> None:
-    set_costs(lab, 12)
+def test_all_cells_run_with_the_nodes_of_the_first_run(lab: Lab) -> None:
+    set_auto_nodes(lab, 12)
     lab.conductor.begin(study())
     assert lab.conductor.wait(20)
     first, *rest = requested_budgets(lab)
@@ -55,13 +55,13 @@ def test_all_cells_run_with_what_the_first_run_came_to(lab: Lab) -> None:
     assert results == {"plain decoding": None, "specinfer": 12}
 
 
-def test_a_resumed_study_keeps_its_number_on_a_machine_that_says_another(lab: Lab) -> None:
-    set_costs(lab, 12)
+def test_a_resumed_study_keeps_its_number_where_auto_gives_another(lab: Lab) -> None:
+    set_auto_nodes(lab, 12)
     lab.conductor.begin(study())
     until(lab, 3)
     lab.conductor.stop()
     assert lab.conductor.wait(20)
-    set_costs(lab, 2)
+    set_auto_nodes(lab, 2)
     before = len(requested_budgets(lab))
     again = Conductor(StudyRuns(lab.hub), lab.store.studies)  # as after a restart
     again.resume(Study.from_plain(lab.store.studies.study("s1")[1]))
@@ -70,18 +70,18 @@ def test_a_resumed_study_keeps_its_number_on_a_machine_that_says_another(lab: La
     assert {one.auto_nodes for one in lab.results().values()} == {None, 12}
 
 
-def test_a_point_that_reports_is_warmed_wherever_it_stands(lab: Lab) -> None:
-    set_costs(lab, 6)
+def test_auto_is_resolved_once_also_in_the_last_configuration(lab: Lab) -> None:
+    set_auto_nodes(lab, 6)
     fixed = [Configuration(f"of {n}", replace(AUTO, max_tree_nodes=n)) for n in range(1, 9)]
-    many = (study().configurations[0], *fixed, Configuration("auto", AUTO))
-    lab.conductor.begin(replace(study(), configurations=many, repeats=1))
+    configurations = (study().configurations[0], *fixed, Configuration("auto", AUTO))
+    lab.conductor.begin(replace(study(), configurations=configurations, repeats=1))
     assert lab.conductor.wait(60)
     assert requested_budgets(lab).count("auto") == 1
     assert {c.contestant for c, one in lab.results().items() if one.auto_nodes == 6} == {"auto"}
 
 
 @pytest.mark.parametrize(
-    ("changes", "hangs"),
+    ("changes", "depends"),
     [
         ({}, True),
         ({"length": "confidence"}, True),
@@ -92,16 +92,16 @@ def test_a_point_that_reports_is_warmed_wherever_it_stands(lab: Lab) -> None:
         ({"drafters": (), "speculation_length": 0}, False),
     ],
 )
-def test_what_hangs_on_the_machine(changes: dict[str, object], hangs: bool) -> None:
+def test_which_budgets_depend_on_timings(changes: dict[str, object], depends: bool) -> None:
     speculation = replace(AUTO, **changes)  # type: ignore[arg-type]
     request = Request("Once", speculation=speculation)
-    assert depends_on_timings(speculation) is hangs
+    assert depends_on_timings(speculation) is depends
     nodes = with_nodes(request, 5).speculation.max_tree_nodes
-    assert nodes == (5 if hangs else speculation.max_tree_nodes)
+    assert nodes == (5 if depends else speculation.max_tree_nodes)
     assert with_nodes(request, None) == request
 
 
-def test_what_is_not_told_is_not_known() -> None:
+def test_the_first_stored_number_counts_and_none_without_one() -> None:
     assert resolved_nodes([]) is None
     assert stored_nodes([{}, {"auto_nodes": None}]) is None
     assert stored_nodes([{"auto_nodes": None}, {"auto_nodes": 4}, {"auto_nodes": 9}]) == 4

@@ -1,4 +1,4 @@
-"""What is kept of a cell, counted again from its run's events in another way."""
+"""A cell's stored figures, compared with counts from its run's events."""
 
 import json
 from dataclasses import replace
@@ -29,14 +29,14 @@ def test_figures_are_those_of_the_events(seed: int, rules: object) -> None:
     assert result.accepted_per_round == tuple(e.num_accepted for e in rounds)
     assert result.drafted_per_round == tuple(max(e.depths, default=0) for e in trees)
     for name, count in result.accepted_by:
-        by_hand = 0
+        expected = 0
         for tree, verdict, round_event in zip(trees, verdicts, rounds, strict=True):
             emitted = verdict.path[: round_event.num_accepted]
             if tree.origins:
-                by_hand += sum(tree.origins[n] == name for n in emitted)
+                expected += sum(tree.origins[n] == name for n in emitted)
                 continue
-            by_hand += sum(name in [p.drafter for p in tree.proposals[n]] for n in emitted)
-        assert count == by_hand
+            expected += sum(name in [p.drafter for p in tree.proposals[n]] for n in emitted)
+        assert count == expected
     recovered = [
         len(round_event.token_ids) > len(verdict.path)
         for verdict, round_event in zip(verdicts, rounds, strict=True)
@@ -46,18 +46,18 @@ def test_figures_are_those_of_the_events(seed: int, rules: object) -> None:
 
 
 def run_without_drafts(lengths: list[int], reason: str) -> list[Event]:
-    """A run with drafters that drafted nothing, its rounds of these lengths in turn."""
+    """A run whose drafters drafted nothing; its rounds have these speculation lengths in turn."""
     events = plain_twin(synthetic_run(2, run_id="r"))
-    asked = cycle(lengths)
-    made: list[Event] = []
+    chosen = cycle(lengths)
+    changed: list[Event] = []
     for event in events:
         if isinstance(event, RunStarted):
             event = replace(event, drafters=("a", "b"))
         if isinstance(event, RoundCompleted):
-            event = replace(event, speculation_length=next(asked), length_reason=reason)
+            event = replace(event, speculation_length=next(chosen), length_reason=reason)
             event = replace(event, next_speculation_length=0)
-        made.append(event)
-    return made
+        changed.append(event)
+    return changed
 
 
 @pytest.mark.parametrize(
@@ -77,17 +77,17 @@ def run_without_drafts(lengths: list[int], reason: str) -> list[Event]:
         ),
     ],
 )
-def test_of_a_run_without_drafts_it_is_kept_why(
+def test_the_reason_for_a_run_without_drafts_is_kept(
     lengths: list[int], reason: str, message: str
 ) -> None:
     result = measure_run(run_without_drafts(lengths, reason))
     assert result.idle == message.format(result.stats.num_rounds)
     assert measure_run(synthetic_run(6, run_id="r")).idle == ""
     alone = measure_run(plain_twin(synthetic_run(6, run_id="r")))
-    assert alone.idle == "", "it has no drafter"
+    assert alone.idle == "", "a run without drafters needs no reason"
 
 
-def test_how_it_was_scheduled_is_kept() -> None:
+def test_schedules_and_the_number_of_other_requests_are_kept() -> None:
     parts = [Scheduled(name, live, 1, 0, None, None, 1, 1, 1, 1, 0.0, "", "")
              for name, live in (("cosine", 1), ("cosine", 4), ("shared", 2))]  # fmt: skip
     events = [
@@ -96,21 +96,21 @@ def test_how_it_was_scheduled_is_kept() -> None:
         else event
         for event in synthetic_run(8)
     ]
-    made = measure_run(events)
-    assert (made.schedule, made.num_others) == ("cosine and shared", 3)
-    assert Measured.from_plain(json.loads(json.dumps(made.to_plain()))) == made
+    result = measure_run(events)
+    assert (result.schedule, result.num_others) == ("cosine and shared", 3)
+    assert Measured.from_plain(json.loads(json.dumps(result.to_plain()))) == result
     alone = measure_run(synthetic_run(8))
     assert (alone.schedule, alone.num_others) == ("", 0)
     older = {k: v for k, v in alone.to_plain().items() if k not in ("schedule", "num_others")}
     assert Measured.from_plain(older) == alone
 
 
-def test_it_survives_json() -> None:
+def test_figures_survive_json() -> None:
     result = measure_run(synthetic_run(6, run_id="r"))
     assert Measured.from_plain(json.loads(json.dumps(result.to_plain()))) == result
 
 
-def test_a_run_without_its_end_is_measured_again_and_a_failed_one_is_not() -> None:
+def test_a_run_without_its_end_is_interrupted_and_a_failed_one_an_error() -> None:
     for end in ("cancelled", "cut"):
         with pytest.raises(CellInterruptedError):
             measure_run(synthetic_run(6, end=end))

@@ -26,7 +26,7 @@ def test_median(values: list[float], middle: float) -> None:
     assert median(values) == middle
 
 
-def test_an_estimate_of_nothing_is_none() -> None:
+def test_an_estimate_without_values_is_none() -> None:
     assert estimate([], middle) is None
     assert estimate([[]], middle) is None
 
@@ -43,7 +43,7 @@ def test_the_interval_of_two_values_reaches_both() -> None:
     assert (result.value, result.low, result.high) == (0.5, 0.0, 1.0)
 
 
-def test_the_seed_is_fixed() -> None:
+def test_the_default_seed_is_fixed() -> None:
     groups = [[float(x)] for x in np.random.default_rng(3).normal(size=20)]
     assert estimate(groups, middle) == estimate(groups, middle)
     assert estimate(groups, middle) != estimate(groups, middle, seed=1)
@@ -57,10 +57,10 @@ def test_of_few_values_the_interval_is_from_the_lowest_to_the_highest(count: int
     if result.ends:
         assert (result.low, result.high) == (values[0], values[-1])
     pooled = estimate([[(value, 1.0)] for value in values], pooled_length)
-    assert pooled is not None and pooled.ends == (count < 4), "of four values it ends inside"
+    assert pooled is not None and pooled.ends == (count < 4), "of four values it is narrower"
 
 
-def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+def test_intervals_cover_the_true_value_about_as_often_as_nominal() -> None:
     """95 % nominal; a percentile bootstrap of 30 values covers a little less."""
     random = np.random.default_rng(5)
     covered = 0
@@ -72,7 +72,7 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
 
 
 def test_repeating_a_group_s_values_does_not_narrow_the_interval() -> None:
-    """The negative control: as separate groups they would."""
+    """The negative control: as separate groups they do narrow it."""
     values = np.random.default_rng(7).normal(size=12).tolist()
     once = estimate([[v] for v in values], mean)
     thrice = estimate([[v] * 3 for v in values], mean)
@@ -83,8 +83,9 @@ def test_repeating_a_group_s_values_does_not_narrow_the_interval() -> None:
     assert apart.half_width < 0.8 * once.half_width
 
 
-def test_groups_of_one_size_give_the_interval_that_others_give() -> None:
-    """The fast path against the slow one: a row of zeros does not change ratios of sums."""
+def test_groups_of_equal_and_unequal_size_give_the_same_interval() -> None:
+    """The fast path for equal sizes against the slow one: a row of zeros makes the sizes unequal
+    and does not change ratios of sums."""
     rows = [[[1.0, 4.0]], [[6.0, 3.0]], [[2.0, 2.0]]]
     uneven = [[*rows[0], [0.0, 0.0]], *rows[1:]]
     fast, slow = estimate(rows, pooled_length), estimate(uneven, pooled_length)
@@ -106,7 +107,7 @@ def test_least_squares() -> None:
 
 
 @pytest.mark.parametrize("statistic", [middle, pooled_length, pooled_ratio])
-def test_groups_of_several_sizes_are_drawn_as_if_one_by_one(statistic: Statistic) -> None:
+def test_unequal_groups_give_the_interval_of_samples_drawn_one_by_one(statistic: Statistic) -> None:
     random = np.random.default_rng(11)
     columns = 1 if statistic is middle else 4
     groups = [random.integers(1, 9, size=(size, columns)).tolist() for size in (1, 4, 2, 3, 2)]

@@ -1,4 +1,4 @@
-"""Grids: axes as they are typed, every combination, what is refused, a study's own grid."""
+"""Grids: axes from text, every combination, refused points, the grid of a stored study."""
 
 import json
 from dataclasses import replace
@@ -29,12 +29,12 @@ from tests.lab import grids
 BASE = SpeculationConfig()
 
 
-def reasons(made: Grid) -> dict[str, str]:
-    return {one.name: one.reason for one in made.refused}
+def reasons(tuned: Grid) -> dict[str, str]:
+    return {one.name: one.reason for one in tuned.refused}
 
 
 def through_log(study: Study) -> Study:
-    """Serialized to the log's JSON and back."""
+    """The study after it was written to JSON, as in the log, and read again."""
     return Study.from_plain(json.loads(json.dumps(study.to_plain())))
 
 
@@ -57,7 +57,9 @@ def study_of(tuned: Grid, sampling: SamplingParams | None = None) -> Study:
         ("verify", "greedy | match", ("greedy", "match")),
     ],
 )
-def test_values_are_typed(field: str, typed: str, values: tuple[object, ...]) -> None:
+def test_an_axis_is_read_from_text_and_written_back(
+    field: str, typed: str, values: tuple[object, ...]
+) -> None:
     axis = axis_from_text(field, typed)
     assert axis == Axis(field, values)
     separator = " | " if field in ("expansion", "weight_bounds", "drafters") else ", "
@@ -66,7 +68,7 @@ def test_values_are_typed(field: str, typed: str, values: tuple[object, ...]) ->
 
 
 @pytest.mark.parametrize(
-    ("field", "typed", "words"),
+    ("field", "typed", "message"),
     [
         ("speed", "1", "field is 'speed': one of drafters"),
         ("record_top_k", "1", "field is 'record_top_k'"),
@@ -77,12 +79,12 @@ def test_values_are_typed(field: str, typed: str, values: tuple[object, ...]) ->
         ("eta", "[[1]]", "a list of values of this field"),
     ],
 )
-def test_what_is_no_axis_is_refused(field: str, typed: str, words: str) -> None:
-    with pytest.raises(ConfigError, match=words.replace("[", r"\[")):
+def test_a_text_that_is_no_axis_is_refused(field: str, typed: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message.replace("[", r"\[")):
         axis_from_text(field, typed)
 
 
-def test_an_axis_of_plain_values_comes_as_a_list() -> None:
+def test_an_axis_of_json_lists_has_distinct_tuples() -> None:
     assert axis_of("expansion", [[1, 2], [1, 2], [3]]) == Axis("expansion", ((1, 2), (3,)))
     for wrong in ("mss", {"a": 1}, [{"a": 1}], [], 4):
         with pytest.raises(ConfigError, match="verify is"):
@@ -100,7 +102,7 @@ def test_of_equal_values_the_one_that_can_run_is_kept(values: list[Any]) -> None
     assert axis_of("expansion", [[2.0, 1], [2, 1]]).values == ((2, 1),)
     assert axis_of("speculation_length", [True, 1]).values[0] is not True
     wrong = axis_of("speculation_length", [2.0, 4.0, 2.0])
-    assert wrong.values == (2.0, 4.0), "none of them can run: each is refused once"
+    assert wrong.values == (2.0, 4.0), "each value that cannot run is kept once"
 
 
 def test_every_combination_is_a_configuration_the_last_axis_fastest() -> None:
@@ -116,7 +118,7 @@ def test_every_combination_is_a_configuration_the_last_axis_fastest() -> None:
     assert tuned.refused == ()
 
 
-def test_what_cannot_run_is_left_out_with_its_reason() -> None:
+def test_points_that_cannot_run_are_refused_with_their_reason() -> None:
     axes = [axis_of("verify", list(VERIFIES)), axis_of("draft", ["topk", "sampled"])]
     tuned = grid(BASE, axes, SamplingParams(temperature=1.0))
     names = [one.name for one in tuned.refused]
@@ -125,9 +127,8 @@ def test_what_cannot_run_is_left_out_with_its_reason() -> None:
     reason = reasons(tuned)["verify=mss, draft=topk"]
     assert "the lossless choices are auto, match" in reason
     assert len(tuned.configurations) + len(tuned.refused) == 10
-    # The same grid at temperature 0 refuses others.
-    cold = grid(BASE, axes)
-    assert "verify=auto, draft=sampled" in reasons(cold)
+    # At temperature 0 the same grid refuses other points.
+    assert "verify=auto, draft=sampled" in reasons(grid(BASE, axes))
 
 
 def test_a_number_out_of_range_and_a_drafter_that_is_not_loaded_are_refused() -> None:
@@ -140,7 +141,7 @@ def test_a_number_out_of_range_and_a_drafter_that_is_not_loaded_are_refused() ->
         grid(BASE, [axis_from_text("drafters", "nobody")], None, ("a",))
 
 
-def test_a_grid_has_axes_each_once_and_not_too_many_points() -> None:
+def test_a_grid_without_axes_with_equal_ones_or_too_many_points_is_refused() -> None:
     axis = axis_from_text("speculation_length", "2,4")
     for axes in ([], [axis, axis]):
         with pytest.raises(ConfigError, match="at least one field, each once"):
@@ -150,7 +151,7 @@ def test_a_grid_has_axes_each_once_and_not_too_many_points() -> None:
         grid(BASE, [axis_from_text("vote_nodes", many), axis_from_text("eta", many)])
 
 
-def test_the_grid_of_a_study_comes_back_with_what_was_refused() -> None:
+def test_the_axes_and_points_of_a_study_are_recovered() -> None:
     axes = [
         axis_from_text("speculation_length", "8, 2"),
         axis_of("verify", ["match", "greedy", "mss"]),
@@ -159,15 +160,15 @@ def test_the_grid_of_a_study_comes_back_with_what_was_refused() -> None:
     tuned = grid(BASE, axes)
     back = grid_of(study_of(tuned))
     numbers, names, drafters = back.axes
-    assert numbers == Axis("speculation_length", (2, 8)), "numbers in their order"
-    assert names.values == ("match", "greedy"), "a value with no point at all has no place"
+    assert numbers == Axis("speculation_length", (2, 8)), "numbers are sorted"
+    assert names.values == ("match", "greedy"), "a value without a point is left out"
     assert drafters.values == (("all",), ("ngram",))
     assert {one.name for one in back.configurations} == {one.name for one in tuned.configurations}
     for one, point in zip(back.configurations, back.points, strict=True):
         assert {name: getattr(one.speculation, name) for name in point} == point
 
 
-def test_a_point_that_was_left_out_is_reported() -> None:
+def test_a_point_that_a_study_left_out_is_refused_with_that_reason() -> None:
     verify, draft = axis_of("verify", ["match", "mss"]), axis_of("draft", ["coupled", "sampled"])
     warm = SamplingParams(temperature=1.0)
     tuned = grid(BASE, [draft, verify], warm)
@@ -181,7 +182,7 @@ def test_a_point_that_was_left_out_is_reported() -> None:
     assert "left out when the study began" in found_reasons[sampled_match]
 
 
-def test_a_value_that_no_point_can_have_keeps_its_place_and_reason() -> None:
+def test_a_value_without_a_point_that_can_run_stays_on_its_axis() -> None:
     loaded = ("a", "b")
     axes = [
         axis_from_text("speculation_length", "99, 4"),
@@ -204,7 +205,7 @@ def test_a_value_that_no_point_can_have_keeps_its_place_and_reason() -> None:
     )
 
 
-def test_a_study_of_no_grid_says_so() -> None:
+def test_a_study_of_no_grid_is_refused() -> None:
     tuned = grid(BASE, [axis_from_text("speculation_length", "2,4")])
     study = study_of(tuned)
     renamed = replace(study.configurations[1], name="best of all")
@@ -221,7 +222,7 @@ def test_values_that_differ_have_names_that_differ(values: list[float]) -> None:
     assert [point["eta"] for point in grid_of(study_of(tuned)).points] == sorted(values)
 
 
-def test_each_temperature_runs_at_it_and_has_its_own_plain_decoding() -> None:
+def test_each_temperature_of_a_grid_has_its_own_plain_decoding() -> None:
     axes = [axis_from_text("speculation_length", "2, 4"), axis_from_text("temperature", "0, 0.8")]
     tuned = grid(BASE, axes)
     study = through_log(
@@ -239,7 +240,7 @@ def test_each_temperature_runs_at_it_and_has_its_own_plain_decoding() -> None:
         grid(BASE, [axis_from_text("temperature", "-1")])
 
 
-def test_every_field_that_is_tuned_survives_the_way_back() -> None:
+def test_every_tunable_field_is_recovered_from_a_study() -> None:
     for field in FIELDS:
         value = 0.8 if field == TEMPERATURE else BASE.to_plain()[field]
         tuned = grid(BASE, [axis_of(field, [value])])

@@ -1,5 +1,5 @@
-"""A grid's result: figures with their spread, the best point, which points are as good, which
-drafted identically."""
+"""A grid's result: figures with intervals, the best point, the points that are as good, the points
+that drafted identically."""
 
 from dataclasses import replace
 
@@ -23,7 +23,8 @@ def steady(name: str, prompt: int, repeat: int) -> float:
 
 
 def noisy(name: str, prompt: int, repeat: int) -> float:
-    """Ratios that move by a tenth up and down, from prompt to prompt."""
+    """Speeds whose ratios to plain decoding are 0.9, 1.0 and 1.1 of FACTORS for the three
+    prompts."""
     return steady(name, prompt, repeat) * (1.0 if name.startswith("plain") else 0.9 + 0.1 * prompt)
 
 
@@ -32,7 +33,7 @@ def test_the_best_is_the_fastest_against_plain_decoding() -> None:
     result = tuning_result(study, grid_results(study, steady))
     assert result.best == 2 and result.rows[2].name == "speculation_length=4, expansion=1"
     assert [round(row.ratio.value, 3) for row in result.rows if row.ratio] == [1.5, 1.9, 2.0, 0.5]
-    assert result.as_good == (), "ratios that never move have no overlap"
+    assert result.as_good == (), "intervals of equal ratios do not overlap"
     plain = result.plains[None]
     assert plain.speed == 11.0 and plain.ratio is None
 
@@ -43,10 +44,10 @@ def test_points_whose_intervals_overlap_are_as_good() -> None:
     assert result.best == 2
     top = result.rows[2].ratio
     assert top is not None and top.low < 2.0 < top.high
-    assert result.as_good == (1,), "1.9 of 2.0 is within a tenth, 1.5 is not"
+    assert result.as_good == (1,), "1.9 is within a tenth of 2.0, 1.5 is not"
 
 
-def test_tokens_per_pass_have_their_spread_over_prompts() -> None:
+def test_tokens_per_pass_have_intervals_over_prompts() -> None:
     study = grid_study()
     results = grid_results(study, steady)
     uneven = {
@@ -70,13 +71,13 @@ def test_of_one_prompt_the_repeats_are_the_groups() -> None:
     assert {length.groups for length in result.lengths if length} == {4}
 
 
-def test_measured_once_no_point_is_called_as_good() -> None:
+def test_of_one_measurement_no_point_is_as_good_as_the_best() -> None:
     study = grid_study(prompts=1)
     result = tuning_result(study, grid_results(study, lambda *_: 10.0))
     assert result.best == 0 and result.as_good == ()
 
 
-def test_before_everything_is_measured() -> None:
+def test_the_result_of_an_incomplete_study() -> None:
     study = grid_study()
     result = tuning_result(study, {})
     assert result.best is None and result.as_good == () and result.alike == ()
@@ -85,17 +86,17 @@ def test_before_everything_is_measured() -> None:
     assert result.best == 1 and [row.cells for row in result.rows] == [1, 1, 0, 0]
 
 
-def test_points_that_drafted_the_same_are_reported_alike() -> None:
+def test_points_that_drafted_identically_are_reported() -> None:
     study = grid_study()
     results = grid_results(study, steady)
     assert tuning_result(study, results).alike == ()
-    first, third = found_names = [
+    first, third = alike_names = [
         "speculation_length=2, expansion=1",
         "speculation_length=4, expansion=1",
     ]
     drafted = {c.item: r for c, r in results.items() if c.contestant == first}
     same = {
-        cell: drafted[cell.item] if cell.contestant in found_names else one
+        cell: drafted[cell.item] if cell.contestant in alike_names else one
         for cell, one in results.items()
     }
     result = tuning_result(study, same)
@@ -108,15 +109,15 @@ def test_points_that_drafted_the_same_are_reported_alike() -> None:
         for cell, one in same.items()
     }
     result = tuning_result(study, quick)
-    assert result.best == 2 and result.as_good == (0,), "its twin is as good, however slow it was"
+    assert result.best == 2 and result.as_good == (0,), "identical drafts are as good, though slow"
     ratio = result.rows[0].ratio
     assert ratio is not None and ratio.high < 2 < 3 < result.rows[2].ratio.low  # type: ignore[union-attr]
     last = next(cell for cell in reversed(list(same)) if cell.contestant == third)
     same[last] = replace(same[last], accepted_per_round=(1,))
-    assert tuning_result(study, same).alike == (), "in one run they differ"
+    assert tuning_result(study, same).alike == (), "they differ in one run"
 
 
-def test_a_point_that_is_plain_decoding_itself_is_a_point() -> None:
+def test_a_point_may_be_plain_decoding_itself() -> None:
     study = grid_study([axis_from_text("speculation_length", "0, 4")])
     speeds = {"plain decoding": 10.0, "speculation_length=0": 10.0, "speculation_length=4": 8.0}
     result = tuning_result(study, grid_results(study, lambda name, prompt, repeat: speeds[name]))

@@ -19,16 +19,16 @@ from tests.lab.test_study_runs import Lab, study, until
 
 @contextmanager
 def lock(path: Path) -> Iterator[None]:
-    """Another program holds the write lock."""
+    """Holds the log's write lock, as another program may."""
     with closing(sqlite3.connect(path, isolation_level=None)) as raw:
         raw.execute("BEGIN IMMEDIATE")
         yield
         raw.execute("ROLLBACK")
 
 
-def soon(true: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + 20
-    while not true():
+    while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
 
@@ -37,16 +37,18 @@ def soon(true: Callable[[], bool]) -> None:
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     monkeypatch.setattr("storage.studies.OPEN_TIMEOUT_S", 0.02)
     monkeypatch.setattr("lab.log_retries.RETRY_INTERVAL_S", 0.02)
-    made = Lab(tmp_path / "log.db", speed=0.1)
-    yield made
-    made.close()
+    opened = Lab(tmp_path / "log.db", speed=0.1)
+    yield opened
+    opened.close()
 
 
-def test_a_cell_waits_for_a_log_that_is_locked_and_says_so(lab: Lab) -> None:
+def test_a_cell_waits_for_a_locked_log_and_reports_it(lab: Lab) -> None:
     lab.conductor.begin(study())
     until(lab, 1)
     with lock(lab.store.path):
-        soon(lambda: lab.conductor.progress().log_error.startswith("The log is busy: trying again"))
+        wait_until(
+            lambda: lab.conductor.progress().log_error.startswith("The log is busy: trying again")
+        )
         assert lab.conductor.progress().is_active
     assert lab.conductor.wait(30)
     end = lab.conductor.progress()
@@ -54,7 +56,7 @@ def test_a_cell_waits_for_a_log_that_is_locked_and_says_so(lab: Lab) -> None:
     assert len(lab.results()) == 8
 
 
-def test_a_study_whose_end_cannot_be_written_is_at_rest_and_can_be_gone_on_with(lab, monkeypatch):
+def test_a_study_whose_end_cannot_be_written_has_ended_and_can_be_resumed(lab, monkeypatch):
     monkeypatch.setattr("lab.log_retries.RETRY_TIMEOUT_S", 0.2)
     lab.conductor.begin(study())
     until(lab, 1)
@@ -64,29 +66,30 @@ def test_a_study_whose_end_cannot_be_written_is_at_rest_and_can_be_gone_on_with(
         assert end.state == "failed" and not end.is_active
         assert "repeat" in end.reason and "measured, but not kept" in end.reason
         assert "locked" in end.reason
-        assert lab.store.studies.study("s1")[0].state == "running", "as far as the log knows"
+        assert lab.store.studies.study("s1")[0].state == "running", "the log has the old state"
         assert lab.conductor.unsaved_state("s1") == ("failed", end.reason)
-    soon(lambda: lab.store.studies.study("s1")[0].state == "failed")
-    soon(lambda: lab.conductor.unsaved_state("s1") is None)
+    wait_until(lambda: lab.store.studies.study("s1")[0].state == "failed")
+    wait_until(lambda: lab.conductor.unsaved_state("s1") is None)
     lab.conductor.resume(Study.from_plain(lab.store.studies.study("s1")[1]))
     assert lab.conductor.wait(30)
     assert lab.conductor.progress().state == "completed" and len(lab.results()) == 8
-    # Any other write that takes 20 ms delays this one to a retry.
-    soon(lambda: lab.store.studies.study("s1")[0].state == "completed")
+    # Waited for: if another write takes 20 ms, this one is made by a retry.
+    wait_until(lambda: lab.store.studies.study("s1")[0].state == "completed")
 
 
 def test_stop_ends_the_waiting_for_the_log(lab: Lab) -> None:
     lab.conductor.begin(study())
     until(lab, 1)
     with lock(lab.store.path):
-        soon(lambda: bool(lab.conductor.progress().log_error))
+        wait_until(lambda: bool(lab.conductor.progress().log_error))
         lab.conductor.stop()
         assert lab.conductor.wait(10)
         assert not lab.conductor.progress().is_active
 
 
-class Slow:
-    """A store that cannot be written until `free` is set; `written` holds the writes."""
+class LockedStore:
+    """A store that is locked until `free` is set; `written`: the writes. `gone`: its studies were
+    deleted."""
 
     def __init__(self) -> None:
         self.free = threading.Event()
@@ -101,9 +104,9 @@ class Slow:
         self.written.append((study_id, state, reason))
 
 
-def test_a_study_taken_up_again_is_not_set_to_its_rest_later(monkeypatch: pytest.MonkeyPatch):
+def test_a_resumed_study_is_not_set_to_its_unsaved_state_later(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("lab.log_retries.RETRY_INTERVAL_S", 0.01)
-    store = Slow()
+    store = LockedStore()
     states = UnsavedStates(store)  # type: ignore[arg-type]
     states.record("s1", "failed", "why")
     states.record("s2", "stopped", "")
@@ -114,13 +117,13 @@ def test_a_study_taken_up_again_is_not_set_to_its_rest_later(monkeypatch: pytest
         pass
     assert states.state_of("s1") is None
     store.free.set()
-    soon(lambda: states.state_of("s2") is None)
+    wait_until(lambda: states.state_of("s2") is None)
     states.close()
     assert store.written == [("s2", "stopped", "")]
 
 
-def test_what_was_deleted_is_owed_nothing_and_a_close_tries_once_more() -> None:
-    store = Slow()
+def test_close_retries_a_write_and_a_deleted_studys_state_is_dropped() -> None:
+    store = LockedStore()
     states = UnsavedStates(store)  # type: ignore[arg-type]
     states.record("s1", "failed", "why")
     store.free.set()

@@ -1,4 +1,4 @@
-"""Prompts from what is typed, pasted or uploaded, and from the domains of the examples."""
+"""Prompts from text, from uploaded files, and from domains of the examples."""
 
 import json
 from pathlib import Path
@@ -28,19 +28,19 @@ def test_a_line_is_a_prompt_and_a_line_of_dashes_separates_longer_ones() -> None
 
 
 @pytest.mark.parametrize("typed", ["", "\n \n", "---\n---"])
-def test_nothing_typed_is_refused(typed: str) -> None:
+def test_a_text_without_a_prompt_is_refused(typed: str) -> None:
     with pytest.raises(ConfigError, match="at least one prompt"):
         prompts_from_text(typed)
 
 
-def test_too_many_are_refused() -> None:
+def test_too_many_prompts_are_refused() -> None:
     lines = "\n".join(f"prompt {i}" for i in range(MAX_PROMPTS))
     assert len(prompts_from_text(lines)) == MAX_PROMPTS
     with pytest.raises(ConfigError, match=f"at most {MAX_PROMPTS}"):
         prompts_from_text(lines + "\none more")
 
 
-def test_a_jsonl_has_an_object_a_line() -> None:
+def test_a_jsonl_file_has_a_prompt_a_line() -> None:
     lines = [
         {"prompt": "Once", "domain": "stories", "id": "a"},
         {"text": "Twice", "id": "a"},
@@ -60,7 +60,7 @@ def test_a_jsonl_has_an_object_a_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "words"),
+    ("name", "content", "message"),
     [
         ("x.jsonl", b'{"prompt": "fine"}\n{"prompt": ', "line 2 is"),
         ("x.jsonl", b"[1, 2]", "line 1 is"),
@@ -81,11 +81,11 @@ def test_a_jsonl_has_an_object_a_line() -> None:
         ("jsonl", b"{}", "a .txt or .jsonl file"),
     ],
 )
-def test_what_is_no_file_of_prompts_is_refused_by_its_line(name: str, content: bytes, words: str):
+def test_a_wrong_file_is_refused_with_the_wrong_line(name: str, content: bytes, message: str):
     with pytest.raises(ConfigError) as caught:
         prompts_from_file(name, content)
-    assert words in str(caught.value)
-    assert len(str(caught.value)) < 500, "a message, not the file again"
+    assert message in str(caught.value)
+    assert len(str(caught.value)) < 500, "the message does not repeat a long file"
 
 
 @given(st.lists(st.sampled_from(["x", "x-2", "x-3", "y", "x-2-2"]), min_size=1, max_size=12))
@@ -105,20 +105,20 @@ def test_a_repeated_long_id_is_cut_before_its_number(length: int) -> None:
 
 
 def test_the_examples_are_the_prompts_of_the_benchmarks() -> None:
-    ours, theirs = example_prompts(), load_prompts()
-    told = [[(one.id, one.text, one.domain) for one in each] for each in (ours, theirs)]
-    assert told[0] == told[1]
-    assert domains_of(ours) == ("stories", "dialogue", "math", "code")
+    examples, prompts = example_prompts(), load_prompts()
+    fields = [[(one.id, one.text, one.domain) for one in each] for each in (examples, prompts)]
+    assert fields[0] == fields[1]
+    assert domains_of(examples) == ("stories", "dialogue", "math", "code")
 
 
-def test_some_of_each_chosen_domain() -> None:
-    every = example_prompts()
-    result = of_domains(every, ["code", "stories"], 2)
+def test_the_first_prompts_of_each_chosen_domain() -> None:
+    examples = example_prompts()
+    result = of_domains(examples, ["code", "stories"], 2)
     assert [one.domain for one in result] == ["stories", "stories", "code", "code"]
-    assert result[0] == every[0]
+    assert result[0] == examples[0]
     for chosen, count in ((["cooking"], 2), ([], 2), (["code"], 0), (["code"], 2.5)):
         with pytest.raises(ConfigError):
-            of_domains(every, chosen, count)  # type: ignore[arg-type]
+            of_domains(examples, chosen, count)  # type: ignore[arg-type]
 
 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The generator of every study: order, kept cells, cells measured again, where it stops."""
+"""`conduct`, the generator of every study: its order, kept cells, interrupted cells, its ends."""
 
 from collections.abc import Collection
 
@@ -40,26 +40,26 @@ def test_every_cell_is_measured_once_in_order() -> None:
     assert stored.results == {cell: i for i, cell in enumerate(CELLS)}
 
 
-def test_what_is_kept_is_not_measured_again() -> None:
+def test_kept_cells_are_not_measured_again() -> None:
     stored = StoredCells(CELLS[0], CELLS[3])
-    met: list[Cell] = []
-    events = list(conduct(CELLS, stored, lambda cell: met.append(cell) or 0))
+    measured_cells: list[Cell] = []
+    events = list(conduct(CELLS, stored, lambda cell: measured_cells.append(cell) or 0))
     assert events[0] == StudyBegun(2, 8)
-    assert met == [cell for cell in CELLS if cell not in (CELLS[0], CELLS[3])]
+    assert measured_cells == [cell for cell in CELLS if cell not in (CELLS[0], CELLS[3])]
 
 
-def test_a_cell_is_measured_when_it_is_asked_for() -> None:
-    met: list[Cell] = []
-    steps = conduct(CELLS, StoredCells(), lambda cell: met.append(cell) or 0)
+def test_a_cell_is_measured_when_its_event_is_requested() -> None:
+    measured_cells: list[Cell] = []
+    steps = conduct(CELLS, StoredCells(), lambda cell: measured_cells.append(cell) or 0)
     next(steps), next(steps)
-    assert met == []
+    assert measured_cells == []
     next(steps)
-    assert met == CELLS[:1]
+    assert measured_cells == CELLS[:1]
     steps.close()
-    assert met == CELLS[:1]
+    assert measured_cells == CELLS[:1]
 
 
-def test_an_interrupted_cell_comes_again_at_once() -> None:
+def test_an_interrupted_cell_is_measured_again_at_once() -> None:
     tries: list[Cell] = []
 
     def measure(cell: Cell) -> int:
@@ -76,18 +76,18 @@ def test_an_interrupted_cell_comes_again_at_once() -> None:
     assert len(stored.results) == 2
 
 
-def test_a_neighbour_that_never_ends_ends_the_study() -> None:
-    def never(cell: Cell) -> int:
+def test_a_cell_that_is_always_interrupted_ends_the_study() -> None:
+    def interrupt(cell: Cell) -> int:
         raise CellInterruptedError("again")
 
-    events = list(conduct(CELLS, StoredCells(), never))
+    events = list(conduct(CELLS, StoredCells(), interrupt))
     end = events[-1]
     assert isinstance(end, StudyEnded) and not end.complete
     assert f"interrupted {MAX_ATTEMPTS} times" in end.reason
     assert sum(isinstance(e, CellBegun) for e in events) == MAX_ATTEMPTS
 
 
-def test_it_stops_before_the_next_cell() -> None:
+def test_a_study_stops_before_the_next_cell() -> None:
     answers = iter([True, True, False])
     stored = StoredCells()
     events = list(conduct(CELLS, stored, lambda cell: 0, lambda: next(answers)))
@@ -95,7 +95,7 @@ def test_it_stops_before_the_next_cell() -> None:
     assert list(stored.results) == CELLS[:2]
 
 
-def test_another_error_is_the_callers_and_loses_nothing() -> None:
+def test_another_error_is_raised_and_measured_cells_are_kept() -> None:
     stored = StoredCells()
 
     def measure(cell: Cell) -> int:

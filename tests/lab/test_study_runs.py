@@ -1,4 +1,4 @@
-"""Studies on a fake worker, kept in a real log: to their end, stopped, with visitors' runs."""
+"""Studies on a fake worker and a real log: to their end, stopped, resumed, with visitors' runs."""
 
 import threading
 from collections.abc import Iterator
@@ -89,7 +89,7 @@ def test_a_stored_study_with_other_sampling_is_refused(sampling: object) -> None
         Study.from_plain({**study().to_plain(), "sampling": sampling})
 
 
-def test_its_tables_are_made_of_what_was_measured(lab: Lab) -> None:
+def test_the_tables_have_the_measured_figures(lab: Lab) -> None:
     lab.conductor.begin(study())
     lab.conductor.wait(20)
     results = lab.results()
@@ -103,7 +103,7 @@ def test_its_tables_are_made_of_what_was_measured(lab: Lab) -> None:
     assert all(len(row.runs) == 2 for row in rows)
 
 
-def test_a_stopped_study_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_stopped_study_continues_after_its_kept_cells(tmp_path: Path) -> None:
     lab = Lab(tmp_path / "log.db", speed=0.3)
     lab.conductor.begin(study())
     until(lab, 3)
@@ -123,8 +123,8 @@ def test_a_stopped_study_goes_on_where_it_was(tmp_path: Path) -> None:
     again.close()
 
 
-def test_what_goes_on_reports_at_once_how_much_is_kept(tmp_path: Path) -> None:
-    """Also that warm-up runs come before the next cell: they take seconds with a large LLM."""
+def test_a_resumed_study_reports_its_kept_cells_at_once(tmp_path: Path) -> None:
+    """And that warm-up runs precede the next cell, since they take seconds with a large LLM."""
     lab = Lab(tmp_path / "log.db", speed=0.3)
     lab.conductor.begin(study())
     assert lab.conductor.progress().is_warming_up
@@ -136,8 +136,8 @@ def test_what_goes_on_reports_at_once_how_much_is_kept(tmp_path: Path) -> None:
     lab.worker.set_script(endless, speed=5.0)
     visit = lab.hub.start(Request("A visitor's, which goes first"), "visitor")
     lab.conductor.resume(study())
-    now = lab.conductor.progress()
-    assert (now.done, now.total, now.is_warming_up) == (num_results, 8, True)
+    progress = lab.conductor.progress()
+    assert (progress.done, progress.total, progress.is_warming_up) == (num_results, 8, True)
     visit.cancel()
     lab.conductor.stop()
     assert lab.conductor.wait(20) and not lab.conductor.progress().is_warming_up
@@ -151,15 +151,15 @@ def test_a_visitors_run_goes_first(tmp_path: Path) -> None:
     while lab.runs.busy() == 0:
         lab.conductor.wait(0.002)
     visit = lab.hub.start(Request("A visitor's"), "visitor")
-    orders = set()
+    states = set()
     while not visit.is_done:
-        orders.add(lab.conductor.progress().state)
+        states.add(lab.conductor.progress().state)
         visit.wait_done(0.005)
-    assert "waiting" in orders
+    assert "waiting" in states
     assert lab.conductor.wait(60)
     end = lab.conductor.progress()
     assert end.state == "completed" and end.done == 4 and end.lost >= 1
-    # The run that was broken off is no cell's and is deleted; the visitor's run is completed.
+    # The interrupted run belongs to no cell and is deleted; the visitor's run is completed.
     run_ids = {result.run_id for result in lab.results().values()}
     rows = {row.run_id: row.status for row in lab.store.runs(RunQuery()).rows}
     assert set(rows) == {*run_ids, visit.run_id}
@@ -178,12 +178,12 @@ def test_a_visitors_run_goes_first(tmp_path: Path) -> None:
         ("llm", "llm (float32, cpu, 2b)", False),
     ],
 )
-def test_a_study_is_of_its_models(own: str, loaded: str, same: bool) -> None:
+def test_a_study_is_only_of_its_own_models(own: str, loaded: str, same: bool) -> None:
     assert study(models=(own, "ssm")).is_of((loaded, "ssm")) is same
     assert not study(models=(own,)).is_of((loaded, "ssm"))
 
 
-def test_one_study_at_a_time_and_of_the_models_that_stand(lab: Lab) -> None:
+def test_one_study_runs_at_a_time_and_only_on_its_models(lab: Lab) -> None:
     with pytest.raises(StudyError, match="but synthetic-llm .float32, cpu., ssm-code"):
         lab.conductor.begin(study(models=("other",)))
     lab.worker.set_script(script_of(8), speed=0.5)
@@ -204,15 +204,15 @@ def test_a_failing_run_ends_the_study_with_its_reason(lab: Lab) -> None:
     assert lab.store.studies.study("s1")[0].state == "failed"
 
 
-def test_a_prompt_that_cannot_be_run_is_refused_before_anything_is_kept(lab: Lab) -> None:
+def test_what_cannot_be_run_is_refused_before_a_study_is_stored(lab: Lab) -> None:
     prompts = (StudyPrompt("1", "Once"), StudyPrompt("long", "And then so on " * 6000))
-    words = r'^prompt long \("And then so on.*\.\.\."\) cannot be run'
-    with pytest.raises(ContextLengthError, match=words):
+    message = r'^prompt long \("And then so on.*\.\.\."\) cannot be run'
+    with pytest.raises(ContextLengthError, match=message):
         lab.conductor.begin(study(prompts=prompts))
     nobody = SpeculationConfig(drafters=("nobody",))
     missing = (plain_configuration(), Configuration("mine", nobody))
-    words = "^configuration mine cannot be run: drafters is 'nobody'"
-    with pytest.raises(ConfigError, match=words):
+    message = "^configuration mine cannot be run: drafters is 'nobody'"
+    with pytest.raises(ConfigError, match=message):
         lab.conductor.begin(study(configurations=missing))
     assert not lab.worker.requests and not lab.conductor.progress().is_active
     assert lab.store.studies.studies() == ()
@@ -228,15 +228,15 @@ def test_a_configuration_is_checked_at_its_own_temperature(lab: Lab) -> None:
     assert lab.conductor.progress().state == "completed"
 
 
-def test_a_saved_study_that_cannot_be_run_any_more_is_refused_and_stays(lab: Lab) -> None:
-    dead = study(prompts=(StudyPrompt("1", "And so on " * 6000),))
-    lab.store.studies.save(dead.to_plain(), len(dead))
+def test_a_stored_study_that_cannot_be_resumed_is_refused_and_stays_stored(lab: Lab) -> None:
+    too_long = study(prompts=(StudyPrompt("1", "And so on " * 6000),))
+    lab.store.studies.save(too_long.to_plain(), len(too_long))
     with pytest.raises(ContextLengthError, match="^prompt 1 .* cannot be run: prompt is 18000"):
-        lab.conductor.resume(dead)
+        lab.conductor.resume(too_long)
     assert lab.store.studies.study("s1")[0].state == "stopped" and not lab.worker.requests
 
 
-def test_a_study_that_cannot_be_is_refused() -> None:
+def test_an_invalid_study_is_refused() -> None:
     twice = (plain_configuration(), plain_configuration())
     with pytest.raises(ConfigError, match="each name once"):
         study(configurations=twice)
@@ -249,7 +249,7 @@ def test_a_study_that_cannot_be_is_refused() -> None:
         study(configurations=(Configuration("mss", mss),))
 
 
-def test_models_that_are_exchanged_end_the_study(tmp_path: Path) -> None:
+def test_a_change_of_the_loaded_models_ends_the_study(tmp_path: Path) -> None:
     lab = Lab(tmp_path / "log.db", speed=0.3)
     lab.conductor.begin(study())
     until(lab, 2)
@@ -261,16 +261,16 @@ def test_models_that_are_exchanged_end_the_study(tmp_path: Path) -> None:
     lab.close()
 
 
-def test_a_short_run_beside_a_cell_spoils_it_too(tmp_path: Path) -> None:
-    """A run that begins and ends between two polls."""
+def test_a_short_run_during_a_cell_interrupts_it_too(tmp_path: Path) -> None:
+    """A run that begins and ends between two polls of the number of runs that have begun."""
     lab = Lab(tmp_path / "log.db", speed=0.3)
     counts = iter([0, 2])
     begun = lab.runs.num_begun
 
-    def once_more() -> int:
+    def num_begun() -> int:
         return next(counts, None) or begun()
 
-    lab.runs.num_begun = once_more  # type: ignore[method-assign]
+    lab.runs.num_begun = num_begun  # type: ignore[method-assign]
     lab.conductor.begin(study(repeats=1))
     assert lab.conductor.wait(30)
     end = lab.conductor.progress()
@@ -278,24 +278,24 @@ def test_a_short_run_beside_a_cell_spoils_it_too(tmp_path: Path) -> None:
     lab.close()
 
 
-def test_other_servers_are_reported_while_it_is_measured_and_while_it_waits(tmp_path, monkeypatch):
+def test_a_study_sends_heartbeats_while_it_runs_and_while_it_waits(tmp_path, monkeypatch):
     monkeypatch.setattr("lab.conductor.HEARTBEAT_S", 0.0)
     lab = Lab(tmp_path / "log.db", speed=0.5)
-    heard: list[tuple[str, str]] = []
-    busy = threading.Event()
+    beats: list[tuple[str, str]] = []
+    first_beat = threading.Event()
 
     def beat(study_id: str) -> None:
-        heard.append((study_id, lab.conductor.progress().state))
-        if not busy.is_set():
-            busy.set()
+        beats.append((study_id, lab.conductor.progress().state))
+        if not first_beat.is_set():
+            first_beat.set()
             raise StoreError("the log is locked")
 
     monkeypatch.setattr(lab.store.studies, "beat", beat)
     lab.conductor.begin(study(repeats=1))
-    assert busy.wait(10)
+    assert first_beat.wait(10)
     lab.runs.start(Request("mine", SamplingParams(max_new_tokens=8)))
     assert lab.conductor.wait(20)
-    assert {one for one, _ in heard} == {"s1"}
-    assert {state for _, state in heard} == {"running", "waiting"}
-    assert lab.conductor.progress().state == "completed", "a heartbeat that is lost costs nothing"
+    assert {one for one, _ in beats} == {"s1"}
+    assert {state for _, state in beats} == {"running", "waiting"}
+    assert lab.conductor.progress().state == "completed", "a lost heartbeat changes nothing"
     lab.close()

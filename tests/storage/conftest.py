@@ -45,8 +45,8 @@ def wait_for() -> Callable[..., None]:
     def wait(condition: Callable[[], bool], timeout: float = 10.0) -> None:
         end = time.monotonic() + timeout
         while not condition():
-            assert time.monotonic() < end, "waited in vain"
-            time.sleep(0.05)  # a condition may read the log that others are to write
+            assert time.monotonic() < end, "the condition did not hold in time"
+            time.sleep(0.05)  # a condition may read the log, which delays its writers
 
     return wait
 
@@ -55,11 +55,11 @@ def wait_for() -> Callable[..., None]:
 def sql(path: Path) -> Callable[..., list[tuple[Any, ...]]]:
     """Runs SQL on the file without the store; returns the rows."""
 
-    def ask(query: str, *values: Any) -> list[tuple[Any, ...]]:
+    def execute(query: str, *values: Any) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(path)) as connection, connection:
             return connection.execute(query, values).fetchall()
 
-    return ask
+    return execute
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ from core.events import (
     Verified,
 )
 
-# Half a character (surrogate) included: a file name or an error message may hold one.
+# With surrogates, since file names and error messages may contain them.
 texts = st.text(st.characters(exclude_categories=()), max_size=12)
 names = st.sampled_from(("ssm-a", "ssm-b", "ngram", "models/\udce9", ""))
 floats = st.floats(allow_nan=False)
@@ -71,7 +71,7 @@ TRIPS = st.builds(
     NodeTrip, texts, st.sampled_from(("in_time", "ahead", "late", "absent")), floats, floats,
     floats, small, small, floats, floats, floats,
 )  # fmt: skip
-# Names of a registry: SQLite reads them in JSON, and could not decode half a character.
+# Without surrogates: SQLite reads these names from JSON and cannot decode them.
 SCHEDULE_NAMES = st.sampled_from(("each", "cosine", "shared", ""))
 SCHEDULED = st.none() | st.builds(
     Scheduled, SCHEDULE_NAMES, small, small, small, LIMITS, LIMITS, small, small, small, small,
@@ -164,7 +164,7 @@ ENDS = st.one_of(
 
 @st.composite
 def round_events(draw: st.DrawFn, run_id: str, number: int, seq: int) -> list[Any]:
-    """The four events of one round; the first has `seq`, the next ones count on."""
+    """The four events of one round; the first has number `seq`, the others the next ones."""
     size, new = draw(st.integers(0, 5)), draw(st.integers(0, 4))
     kinds = (DRAFTED, combinations(size), verdicts(size), commits(new))
     drawn = [replace(draw(kind), round=number) for kind in kinds]
@@ -177,7 +177,7 @@ def renumber(events: list[Any], run_id: str, seq: int = 0) -> list[Any]:
 
 @st.composite
 def runs(draw: st.DrawFn, run_id: str = "run") -> list[Any]:
-    """A run of up to three rounds; its end may be missing, or cut its last round off."""
+    """A run of up to three rounds; its end may be missing, or up to three events before the end."""
     events: list[Any] = [draw(STARTS)]
     for number in range(draw(st.integers(0, 3))):
         events += draw(round_events(run_id, number, len(events)))

@@ -1,4 +1,4 @@
-"""Encoding of events as rows, without a database: texts, refused rounds, where reading stops."""
+"""Encoding of events as rows, without a database: texts, refused rounds, incomplete runs."""
 
 import dataclasses
 from typing import Any

@@ -1,4 +1,4 @@
-"""kill -9, a disk that is really full, and two processes on one file."""
+"""kill -9, a full disk, and two processes on one file."""
 
 import itertools
 import json
@@ -22,10 +22,10 @@ from tests.synthetic import synthetic_run
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = 500
-PACE_S = 0.02
-SAFE_AFTER_S = 0.25
+PACE_S = 0.02  # from round to round
+SAFE_AFTER_S = 0.25  # after this time a recorded round is on disk
 
-# Another process reads its events from a file: to make them it would have to load torch.
+# The processes read events from a file, since to make them they would have to load torch.
 READ = """
 import json, sys, time
 from pathlib import Path
@@ -98,7 +98,7 @@ def lines_until(process: subprocess.Popen[str], number: int) -> list[str]:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("rounds", [7, 40, 75])
-def test_after_kill_9_every_round_older_than_250_ms_is_there(path: Path, rounds: int) -> None:
+def test_after_kill_9_every_round_older_than_250_ms_is_on_disk(path: Path, rounds: int) -> None:
     with recorder(path, "killed") as process:
         lines = lines_until(process, rounds)
         process.kill()
@@ -108,17 +108,17 @@ def test_after_kill_9_every_round_older_than_250_ms_is_there(path: Path, rounds:
     assert process.returncode != 0
     stamped = [(int(number), float(at)) for number, at in map(str.split, lines)]
     safe = [number for number, at in stamped if at < killed_at - SAFE_AFTER_S]
-    assert rounds < 20 or safe, "the test looked at nothing"
+    assert rounds < 20 or safe, "no round is old enough to be checked"
 
     with closing(connect(path, timeout=1)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
     with RunStore(path) as store:
         if not safe and not store.runs(RunQuery()).total:
-            return  # it died before its first transaction, as it may
+            return  # the process was killed before its first transaction
         result = store.events("killed")
         expected = synthetic_run(ROUNDS, end="cut", run_id="killed")
         assert list(result) == expected[: len(result)]
-        assert (len(result) - 1) % 4 == 0, "whole rounds only"
+        assert (len(result) - 1) % 4 == 0, "only complete rounds are stored"
         kept = [event.round for event in result if isinstance(event, RoundCompleted)]
         assert set(safe) <= set(kept)
         assert len(kept) <= len(stamped) + 1
@@ -133,12 +133,12 @@ def test_after_kill_9_every_round_older_than_250_ms_is_there(path: Path, rounds:
             delta for e in result if isinstance(e, RoundCompleted) for delta in e.text_deltas
         )
         assert run.num_rounds == len(kept)
-        last_words = run.output.split()[-1]
-        assert store.runs(RunQuery(text=last_words)).total == 1, "its text can be searched"
+        last_word = run.output.split()[-1]
+        assert store.runs(RunQuery(text=last_word)).total == 1, "its text can be searched"
 
 
 @pytest.mark.nightly
-def test_a_run_of_a_living_process_is_left_alone(path: Path) -> None:
+def test_a_run_of_a_living_process_stays_running(path: Path) -> None:
     with recorder(path, "living") as process:
         lines_until(process, 30)
         with RunStore(path) as store:
@@ -151,24 +151,24 @@ def test_a_run_of_a_living_process_is_left_alone(path: Path) -> None:
             assert store.run("living").status == "running"
             process.kill()
             process.wait()
-            assert store.run("living").status == "running", "noticed at the next start"
+            assert store.run("living").status == "running", "a store checks only when it opens"
     with RunStore(path) as store:
         assert store.run("living").status == "interrupted"
         assert store.runs(RunQuery(status="interrupted")).total == 1
 
 
 @pytest.mark.nightly
-def test_a_run_of_another_host_is_interrupted_when_nothing_came_of_it_for_long(path: Path) -> None:
+def test_a_run_of_another_host_is_interrupted_when_its_last_round_is_old(path: Path) -> None:
     with recorder(path, "away") as process:
         lines_until(process, 30)
 
     def status(seconds_ago: float) -> str:
-        """The status as if an ended container had recorded the run, whose last round was
+        """The status of the run if another host had recorded it and its last round was
         `seconds_ago`."""
         with closing(connect(path, timeout=5)) as connection, connection:
             last = connection.execute("SELECT max(completed_at_ms) FROM rounds").fetchone()[0]
-            began = connection.execute("SELECT start_at_ms FROM runs").fetchone()[0]
-            created = time.time() - seconds_ago - (last - began) / 1000
+            start = connection.execute("SELECT start_at_ms FROM runs").fetchone()[0]
+            created = time.time() - seconds_ago - (last - start) / 1000
             values = ("a container that ended", datetime.fromtimestamp(created, UTC).isoformat())
             connection.execute("UPDATE runs SET host = ?, created_utc = ?", values)
         with RunStore(path) as store:
@@ -179,11 +179,11 @@ def test_a_run_of_another_host_is_interrupted_when_nothing_came_of_it_for_long(p
 
 
 @pytest.mark.nightly
-def test_a_killed_process_that_was_not_waited_for_counts_as_gone(path: Path) -> None:
+def test_a_killed_process_that_was_not_waited_for_counts_as_ended(path: Path) -> None:
     with recorder(path, "zombie") as process:
         lines_until(process, 30)
         process.kill()
-        process.stdout.read()  # ends when it is dead; it stays a zombie until wait()
+        process.stdout.read()  # returns when the process has ended; it is a zombie until wait()
         time.sleep(0.05)
         with RunStore(path) as store:
             assert store.run("zombie").status == "interrupted"
@@ -224,7 +224,9 @@ def test_two_stores_in_one_process_see_each_others_runs(path: Path, keep: Any) -
         assert other.runs(RunQuery()).total == 1
 
 
-def test_a_run_deleted_by_another_store_while_it_goes_on_is_gone(path: Path, keep: Any) -> None:
+def test_a_run_that_another_store_deletes_while_it_is_recorded_stays_deleted(
+    path: Path, keep: Any
+) -> None:
     with RunStore(path) as one, RunStore(path) as other:
         events = synthetic_run(10)
         keep(one, events[:9])
@@ -237,8 +239,8 @@ def test_a_run_deleted_by_another_store_while_it_goes_on_is_gone(path: Path, kee
 
 @pytest.mark.nightly
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit on a file's size")
-def test_a_disk_that_is_really_full(path: Path) -> None:
-    """Writes beyond a file size limit fail as on a full disk, and setting one needs no root."""
+def test_a_full_disk_pauses_the_log_and_loses_nothing(path: Path) -> None:
+    """Writes beyond a file size limit fail as on a full disk; setting the limit needs no root."""
     command = [sys.executable, "-c", FULL_DISK, str(path), write_events(path, synthetic_run(60))]
     process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert process.returncode == 0, process.stderr

@@ -1,4 +1,4 @@
-"""Opening the file: making it, migrating it, refusing it with a message that helps."""
+"""Opening the file: creating it, migrating it, refusing it with the reason and the options."""
 
 import math
 import os
@@ -31,7 +31,7 @@ TABLES = {
 VIEWS = {"run_summary", "acceptance_by_position", "ssm_scoreboard", "span_times", "overlaps"}
 
 
-def test_a_blank_file_gets_the_schema(path: Path) -> None:
+def test_a_new_file_gets_the_schema(path: Path) -> None:
     open_database(path)
     with closing(Database(path)) as database:
         assert set(database.table_names()) >= TABLES
@@ -52,7 +52,7 @@ def test_a_blank_file_gets_the_schema(path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_an_empty_file_is_a_blank_one_and_folders_are_made(path: Path) -> None:
+def test_an_empty_file_gets_the_schema_and_missing_folders_are_created(path: Path) -> None:
     path.touch()
     with RunStore(path) as store:
         assert store.runs(RunQuery()).total == 0
@@ -71,7 +71,7 @@ def test_opening_again_changes_nothing(path: Path, keep: Any, sql: Any) -> None:
         assert list(store.events("synthetic-0")) == synthetic_run(2)
 
 
-def test_an_older_schema_is_brought_up_to_date(path: Path) -> None:
+def test_an_older_schema_is_migrated(path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         migrations.apply(Database(connection), stop_before="m003_search")
         connection.execute("PRAGMA application_id = 0x53706563")
@@ -80,7 +80,7 @@ def test_an_older_schema_is_brought_up_to_date(path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_several_processes_may_make_the_file_at_once(path: Path) -> None:
+def test_several_processes_may_create_the_file_at_once(path: Path) -> None:
     code = (
         "import sys; from storage import RunStore; print('ready', flush=True); "
         "sys.stdin.readline(); RunStore(sys.argv[1]).close()"
@@ -107,7 +107,7 @@ def test_writer_and_reader_use_the_pragmas(store: RunStore, keep: Any, path: Pat
             assert connection.execute("PRAGMA synchronous").fetchone()[0] == 1
 
 
-def test_the_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_where_the_file_is_located(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(platformdirs, "user_data_path", lambda *a, **k: tmp_path / "data")
     monkeypatch.delenv("SPECSCOPE_DB", raising=False)
     assert locate(None) == tmp_path / "data" / "specscope.db"
@@ -122,7 +122,7 @@ def test_the_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["with blank.db", "per%cent?.db", "hash#ä&=.db"])
-def test_any_file_name_will_do(tmp_path: Path, keep: Any, name: str) -> None:
+def test_unusual_file_names_are_accepted(tmp_path: Path, keep: Any, name: str) -> None:
     with RunStore(tmp_path / name) as store:
         keep(store, synthetic_run(1))
         assert list(store.events("synthetic-0")) == synthetic_run(1)
@@ -130,6 +130,7 @@ def test_any_file_name_will_do(tmp_path: Path, keep: Any, name: str) -> None:
 
 
 def refusal(path: Path) -> str:
+    """The message of the StoreError, which names the path and how to choose another."""
     with pytest.raises(StoreError) as caught:
         RunStore(path)
     message = str(caught.value)
@@ -148,37 +149,37 @@ def test_a_newer_schema_is_refused(path: Path, sql: Any) -> None:
     assert "newer SpecScope (its schema has m999_later)" in refusal(path)
 
 
-def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> None:
+def test_a_file_that_is_no_database_is_refused_and_unchanged(path: Path) -> None:
     content = b"This is a letter, not a database. " * 100
     path.write_bytes(content)
     assert "not a database" in refusal(path)
     assert path.read_bytes() == content
 
 
-def test_another_programs_database_is_refused_and_left_alone(path: Path, sql: Any) -> None:
+def test_another_programs_database_is_refused_and_unchanged(path: Path, sql: Any) -> None:
     sql("CREATE TABLE conversations (id INTEGER)")
     content = path.read_bytes()
     assert "another program" in refusal(path)
     assert path.read_bytes() == content
 
 
-def test_a_folder_and_a_place_below_a_file_are_refused(tmp_path: Path) -> None:
+def test_a_folder_and_a_path_below_a_file_are_refused(tmp_path: Path) -> None:
     assert "a folder" in refusal(tmp_path)
     (tmp_path / "file").touch()
     assert "cannot be made" in refusal(tmp_path / "file" / "log.db")
 
 
-def test_an_unwritable_default_place_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_unwritable_default_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """`os.access` is replaced, so that the test holds for root too."""
     monkeypatch.delenv("SPECSCOPE_DB", raising=False)
     monkeypatch.setattr(platformdirs, "user_data_path", lambda *a, **k: tmp_path)
-    monkeypatch.setattr(os, "access", lambda place, mode: False)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(StoreError, match=r"cannot be written to; .*--db or SPECSCOPE_DB"):
         RunStore()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_damaged_database_is_refused_or_reads_as_an_error(path: Path, keep: Any) -> None:
+def test_a_damaged_database_raises_store_error(path: Path, keep: Any) -> None:
     with RunStore(path) as store:
         keep(store, synthetic_run(20))
     damaged = bytearray(path.read_bytes())
@@ -188,7 +189,7 @@ def test_a_damaged_database_is_refused_or_reads_as_an_error(path: Path, keep: An
         store.events("synthetic-0")
 
 
-def test_a_file_that_vanished_is_an_error_and_is_not_made_again(store: RunStore) -> None:
+def test_a_deleted_file_is_an_error_and_is_not_created_again(store: RunStore) -> None:
     for leftover in store.path.parent.iterdir():
         leftover.unlink(missing_ok=True)  # the store may have just removed one
     with pytest.raises(StoreError, match="unable to open"):
@@ -203,7 +204,7 @@ def test_a_locked_new_file_is_refused(path: Path, sql: Any, monkeypatch: pytest.
         assert "locked by another program" in refusal(path)
 
 
-def test_fed_tokens_of_older_fused_runs_are_not_drafted_ones(
+def test_the_migration_counts_only_drafted_tokens_of_fused_runs(
     path: Path, keep: Any, sql: Any
 ) -> None:
     fused = Mechanisms(routing="cosine", draft="fused")
@@ -220,7 +221,7 @@ def test_fed_tokens_of_older_fused_runs_are_not_drafted_ones(
     assert (sql(board), sql(counted)) == (rows, tokens)
 
 
-def test_how_runs_were_scheduled_is_read_from_the_index(path: Path, sql: Any, keep: Any) -> None:
+def test_schedules_of_runs_are_read_from_an_index(path: Path, sql: Any, keep: Any) -> None:
     def scheduled(events: Iterable[Event], **fields: Any) -> list[Event]:
         part = Scheduled("shared", 1, 1, 0, None, None, 3, 2, 3, 2, 0.5, "", "it pays")
         return [

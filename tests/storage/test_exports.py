@@ -1,4 +1,4 @@
-"""Exports: whole, readable by the programs they are for, and harmless whatever a model wrote."""
+"""Exports: complete, readable by other programs, and harmless whatever a model wrote."""
 
 import csv
 import dataclasses
@@ -50,7 +50,7 @@ def thin_run(store: RunStore, keep: Any) -> tuple[Event, ...]:
     return store.events("synthetic-3")
 
 
-def test_the_registry_names_what_a_file_needs() -> None:
+def test_each_export_has_an_extension_a_media_type_and_a_text() -> None:
     assert list(EXPORTS) == ["events", "rounds", "trace"]
     for export in EXPORTS.values():
         assert export.extension
@@ -88,7 +88,7 @@ def test_exports_are_pure() -> None:
 
 
 @pytest.mark.parametrize("end", ENDINGS)
-def test_the_events_come_back_from_json(end: str) -> None:
+def test_events_are_read_back_from_json(end: str) -> None:
     events = synthetic_run(8, seed=2, end=end, hostile=True, mechanisms=MINIONS)
     document = json.loads(events_json(events))
     assert [event_from_plain(values) for values in document["events"]] == events
@@ -103,25 +103,24 @@ def test_the_events_come_back_from_json(end: str) -> None:
     assert summary["stats"]["num_rounds"] == 8
 
 
-def test_a_run_that_is_under_way_is_reported_by_the_status_it_has() -> None:
-    cut, whole = synthetic_run(3, end="cut"), synthetic_run(3)
-    for name, where in (("events", "summary"), ("trace", "otherData")):
+def test_the_given_status_is_used_for_a_run_without_an_end() -> None:
+    cut, complete = synthetic_run(3, end="cut"), synthetic_run(3)
+    for name, part in (("events", "summary"), ("trace", "otherData")):
         write = EXPORTS[name].write
-        document = [json.loads(write(cut)), json.loads(write(cut, "running"))]
-        document.append(json.loads(write(whole, "running")))
-        told = [one[where]["status"] for one in document]
-        assert told == ["interrupted", "running", "completed"]
+        texts = (write(cut), write(cut, "running"), write(complete, "running"))
+        statuses = [json.loads(text)[part]["status"] for text in texts]
+        assert statuses == ["interrupted", "running", "completed"]
     assert EXPORTS["rounds"].write(cut, "running") == rounds_csv(cut)
 
 
-def test_json_may_stand_in_a_page() -> None:
+def test_json_can_be_embedded_in_html() -> None:
     text = events_json(synthetic_run(20, hostile=True))
     assert text.isascii()
     assert not set("<>&") & set(text)
     assert "pwned" in text
 
 
-def test_numbers_that_are_none_are_null() -> None:
+def test_nan_and_infinity_become_null() -> None:
     events: list[Event] = list(synthetic_run(2, seed=1))
     verdict = events[3]
     events[3] = dataclasses.replace(verdict, own_probability=math.nan)
@@ -135,7 +134,7 @@ def test_numbers_that_are_none_are_null() -> None:
     assert len(rows_of(events)) == 2
 
 
-def test_the_table_tells_what_the_events_told() -> None:
+def test_the_csv_has_the_figures_of_the_events() -> None:
     events = synthetic_run(20, seed=5, mechanisms=Mechanisms(length="goodput", pipeline="ahead"))
     rows = rows_of(events)
     trees = [e for e in events if isinstance(e, Combined)]
@@ -145,7 +144,7 @@ def test_the_table_tells_what_the_events_told() -> None:
     for row, round_event, tree, verdict in zip(
         rows, rounds_of(events), trees, verdicts, strict=True
     ):
-        assert int(row["round"]) == round_event.round + 1, "as people count"
+        assert int(row["round"]) == round_event.round + 1, "rounds are counted from 1"
         assert (float(row["start_ms"]), float(row["end_ms"])) == (begin, round_event.at_ms)
         begin = round_event.at_ms
         assert row["token_ids"] == " ".join(map(str, round_event.token_ids))
@@ -155,19 +154,21 @@ def test_the_table_tells_what_the_events_told() -> None:
         assert row["length_reason"] == round_event.length_reason
         assert row["tree"] == "whole"
         assert int(row["ahead_hits"]) == sum(a.hit for a in round_event.ahead)
-        stages = sum(float(row[f"{s}_ms"]) for s in ("draft", *OWN, "prefill"))
+        stages = sum(float(row[f"{s}_ms"]) for s in ("draft", *ENGINE_STAGES, "prefill"))
         assert stages == pytest.approx(sum(s.ms for s in round_event.spans))
         for name in DRAFTERS:
-            mine = [n for n, ps in enumerate(tree.proposals) if any(p.drafter == name for p in ps)]
-            assert int(row[f"proposed: {name}"]) == len(mine)
+            proposed = {
+                n for n, ps in enumerate(tree.proposals) if any(p.drafter == name for p in ps)
+            }
+            assert int(row[f"proposed: {name}"]) == len(proposed)
             emitted = set(verdict.path[: round_event.num_accepted])
-            assert int(row[f"accepted: {name}"]) == len(emitted & set(mine))
+            assert int(row[f"accepted: {name}"]) == len(emitted & proposed)
             assert float(row[f"weight after: {name}"]) == round_event.weights[name]
 
 
-def test_the_table_says_whose_each_fused_token_was_and_who_was_routed() -> None:
-    uses = Mechanisms(routing="cosine", draft="fused")
-    events = synthetic_run(20, seed=5, mechanisms=uses)
+def test_the_csv_has_the_drafters_of_fused_tokens_and_the_routed_ones() -> None:
+    mechanisms = Mechanisms(routing="cosine", draft="fused")
+    events = synthetic_run(20, seed=5, mechanisms=mechanisms)
     trees = [e for e in events if isinstance(e, Combined)]
     verdicts = [e for e in events if isinstance(e, Verified)]
     results = set()
@@ -183,40 +184,40 @@ def test_the_table_says_whose_each_fused_token_was_and_who_was_routed() -> None:
         scores = {one.drafter: one.score for one in round_event.routing}
         results |= {*row["fused_from"].split()}
         for name in DRAFTERS:
-            own = [
+            drafted = [
                 node
                 for node, offered in enumerate(tree.proposals)
                 if any(p.drafter == name and p.rank == 0 for p in offered)
             ]
-            assert int(row[f"proposed: {name}"]) == len(own), "not the tokens that it was only fed"
-            assert int(row[f"accepted: {name}"]) == len({*own} & {*emitted})
+            assert int(row[f"proposed: {name}"]) == len(drafted), "without tokens it was only fed"
+            assert int(row[f"accepted: {name}"]) == len({*drafted} & {*emitted})
             assert float(row[f"routing score after: {name}"]) == scores[name]
     assert len(results) > 1
 
 
-def test_the_trace_says_who_drafted_why_and_whose_each_fused_token_is() -> None:
+def test_the_trace_has_the_routing_and_the_drafters_of_fused_tokens() -> None:
     events = synthetic_run(20, seed=5, mechanisms=Mechanisms(routing="cosine", draft="fused"))
     trees = [e for e in events if isinstance(e, Combined)]
     verdicts = [e for e in events if isinstance(e, Verified)]
-    shown = check_lanes(trace_of(events))["rounds"]
+    round_slices = check_lanes(trace_of(events))["rounds"]
     results = set()
     for one, round_event, tree, verdict in zip(
-        shown, rounds_of(events), trees, verdicts, strict=True
+        round_slices, rounds_of(events), trees, verdicts, strict=True
     ):
         args = one["args"]
-        roles = {name: told.partition(",")[0] for name, told in args["SSMs"].items()}
+        roles = {name: text.partition(",")[0] for name, text in args["SSMs"].items()}
         assert roles == {routed.drafter: routed.role for routed in round_event.routing}
         assert args["why these SSMs"] == round_event.routing_reason
         emitted = verdict.path[: round_event.num_accepted]
-        whose = args.get("fused from", [])
-        assert whose == [tree.origins[node] for node in emitted]
-        results |= {*whose}
+        origins = args.get("fused from", [])
+        assert origins == [tree.origins[node] for node in emitted]
+        results |= {*origins}
     assert len(results) > 1
     plain = check_lanes(trace_of(synthetic_run(3)))["rounds"][0]["args"]
     assert not {"SSMs", "fused from", "scheduled"} & {*plain}
 
 
-OWN = ("combine", "llm", "verify", "commit")
+ENGINE_STAGES = ("combine", "llm", "verify", "commit")
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", " =1", "\n=1", "＝1"])
@@ -231,7 +232,7 @@ def test_no_text_is_a_formula(text: str) -> None:
         assert not head.startswith(("=", "+", "-", "@"))
 
 
-def test_the_table_holds_no_control_character_and_no_half_one() -> None:
+def test_the_csv_has_no_control_characters_and_no_surrogates() -> None:
     events = synthetic_run(60, seed=1, hostile=True)
     text = rounds_csv(events)
     text.encode()
@@ -241,17 +242,17 @@ def test_the_table_holds_no_control_character_and_no_half_one() -> None:
     assert any("\\u202e" in row["text"] for row in rows_of(events))
 
 
-def test_a_thinned_run_says_so_in_every_export(thin_run: tuple[Event, ...]) -> None:
+def test_a_thinned_run_is_marked_in_every_export(thin_run: tuple[Event, ...]) -> None:
     document = json.loads(events_json(thin_run))
     assert document["thinned"] is True
     assert THINNED in document["summary"]["warnings"]
     assert trace_of(thin_run)["otherData"]["note"] == THINNED
-    rows, whole = rows_of(thin_run), rows_of(synthetic_run(12, seed=3))
+    rows, complete = rows_of(thin_run), rows_of(synthetic_run(12, seed=3))
     assert {row["tree"] for row in rows} == {"accepted paths only"}
-    for row, old in zip(rows, whole, strict=True):
-        gone = {head for head in row if row[head] != old[head]} - {"tree"}
-        assert all(row[head] == "" for head in gone)
-        assert gone <= {"num_nodes", "drafted_depth"} | {
+    for row, old in zip(rows, complete, strict=True):
+        removed = {head for head in row if row[head] != old[head]} - {"tree"}
+        assert all(row[head] == "" for head in removed)
+        assert removed <= {"num_nodes", "drafted_depth"} | {
             f"{kind}: {name}" for kind in ("drafted", "proposed") for name in DRAFTERS
         }
 
@@ -265,17 +266,17 @@ def test_a_thinned_run_says_so_in_every_export(thin_run: tuple[Event, ...]) -> N
         "\u2764\ufe0f \u05e9\u05dc\u05d5\u05dd\u200f",  # a variation selector, a direction mark
     ],
 )
-def test_letters_of_several_characters_stay_letters(text: str) -> None:
+def test_characters_of_several_code_points_are_unchanged(text: str) -> None:
     assert csv_cell(text) == text
 
 
 @pytest.mark.parametrize("text", ["\x00", "\x85", "\u202e", "\u2066", "\ud83d", "\u2028"])
-def test_what_disturbs_a_reader_is_escaped(text: str) -> None:
+def test_control_characters_and_surrogates_are_escaped(text: str) -> None:
     assert csv_cell(f"a{text}b") == f"a{text.encode('unicode_escape').decode()}b"
 
 
 def check_lanes(trace: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Slices by thread name; on one thread none overlap, as Perfetto demands."""
+    """Slices by thread name. Asserts that on one thread no two overlap, as Perfetto requires."""
     threads = {}
     for entry in trace["traceEvents"]:
         assert entry["ph"] in ("M", "X", "C", "i")
@@ -287,17 +288,17 @@ def check_lanes(trace: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
         if entry["ph"] == "X":
             lanes[threads[entry["tid"]]].append(entry)
     for slices in lanes.values():
-        reached = -math.inf
+        previous_end = -math.inf
         for one in slices:
             start = round(one["ts"] * 1000)
             assert one["dur"] >= 0
-            assert start >= reached
-            reached = start + round(one["dur"] * 1000)
+            assert start >= previous_end
+            previous_end = start + round(one["dur"] * 1000)
     return lanes
 
 
 @pytest.mark.parametrize("pipeline", ["off", "ahead", "auto", "across"])
-def test_the_trace_has_a_lane_a_stage_and_every_span(pipeline: str) -> None:
+def test_the_trace_has_a_lane_for_each_stage_and_every_span(pipeline: str) -> None:
     events = synthetic_run(15, seed=4, mechanisms=Mechanisms(length="goodput", pipeline=pipeline))
     trace = trace_of(events)
     lanes = check_lanes(trace)
@@ -306,14 +307,14 @@ def test_the_trace_has_a_lane_a_stage_and_every_span(pipeline: str) -> None:
     spans = sorted(
         (s.lane, s.name, s.start_ms, s.end_ms) for e in rounds_of(events) for s in e.spans
     )
-    shown = sorted(
+    slices_of_spans = sorted(
         (one["cat"], one["name"], one["ts"] / 1000, (one["ts"] + one["dur"]) / 1000)
         for name, slices in lanes.items()
         for one in slices
         if name != "rounds"
     )
-    assert [s[:2] for s in shown] == [s[:2] for s in spans]
-    for result, span in zip(shown, spans, strict=True):
+    assert [s[:2] for s in slices_of_spans] == [s[:2] for s in spans]
+    for result, span in zip(slices_of_spans, spans, strict=True):
         assert result[2:] == pytest.approx(span[2:], abs=1e-5)
     ahead = [one for name in DRAFTERS for one in lanes[name] if one["name"] == "ahead"]
     assert bool(ahead) == (pipeline in ("ahead", "auto"))
@@ -327,7 +328,7 @@ def test_the_trace_has_a_lane_a_stage_and_every_span(pipeline: str) -> None:
     assert {one["args"]["round"] for one in of_rounds} == set(range(1, 16))
 
 
-def test_the_trace_counts() -> None:
+def test_counters_of_the_trace_are_those_of_the_events() -> None:
     events = synthetic_run(10, seed=4)
     entries = trace_of(events)["traceEvents"]
     counted = defaultdict(list)
@@ -350,11 +351,11 @@ def test_spans_that_overlap_in_a_lane_get_a_thread_each() -> None:
     late = (Span("a", "three", 10.0, 11.0), Span("a", "back", 9.0, 8.0))
     events[4] = dataclasses.replace(done, spans=spans + late)
     lanes = check_lanes(trace_of(events))
-    apart = {name: [one["name"] for one in lanes[name]] for name in lanes if name[0] == "a"}
-    assert apart == {"a": ["one", "three"], "a (2)": ["two"], "a (3)": ["in"]}
+    by_thread = {name: [one["name"] for one in lanes[name]] for name in lanes if name[0] == "a"}
+    assert by_thread == {"a": ["one", "three"], "a (2)": ["two"], "a (3)": ["in"]}
 
 
-def test_hostile_names_are_data() -> None:
+def test_hostile_names_are_exported_as_data() -> None:
     events = synthetic_run(6, seed=1, drafters=HOSTILE_TEXTS[:3], hostile=True)
     start = events[0]
     assert set(HOSTILE_TEXTS[:3]) <= set(check_lanes(trace_of(events)))
@@ -370,12 +371,12 @@ def test_a_scheduled_rounds_grants_are_in_table_and_trace() -> None:
         else event
         for event in synthetic_run(2)
     ]
-    own, shared = rows_of(events)
+    unscheduled, scheduled = rows_of(events)
     # The names of the event's fields, except two that get the prefix `schedule_`.
     renamed = {"decision": "schedule_decision", "reason": "schedule_reason"}
     heads = {field: renamed.get(field, field) for field in dataclasses.asdict(part)}
-    results = {field: shared[head] for field, head in heads.items()}
+    results = {field: scheduled[head] for field, head in heads.items()}
     assert results == {f: "" if v is None else str(v) for f, v in dataclasses.asdict(part).items()}
-    assert {own[head] for head in heads.values()} == {""}
+    assert {unscheduled[head] for head in heads.values()} == {""}
     first, second = (one["args"] for one in check_lanes(trace_of(events))["rounds"])
     assert second["scheduled"] == dataclasses.asdict(part) and "scheduled" not in first

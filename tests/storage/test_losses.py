@@ -1,4 +1,4 @@
-"""What the log cannot keep is counted and marked, and costs no other run anything."""
+"""Events that the log cannot keep are counted, and their run is marked; other runs are complete."""
 
 import dataclasses
 from typing import Any
@@ -22,22 +22,22 @@ def test_beyond_the_limit_events_are_dropped_counted_and_the_run_is_marked(path,
             record_quickly(store, events)
             wait_for(lambda: store.status().paused)
             status = store.status()
-            assert status.waiting == 61, "sixty and the run's end"
+            assert status.waiting == 61, "60 events and the run's end"
             assert status.dropped >= len(events) - 61
         assert store.flush()
         record(store, other)
-        whole = 1 + 4 * 14
-        assert list(store.events("synthetic-0")) == events[:whole]
+        num_kept = 1 + 4 * 14
+        assert list(store.events("synthetic-0")) == events[:num_kept]
         run = store.run("synthetic-0")
         assert (run.status, run.num_lost_events) == ("completed", 200 - 4 * 14)
         last = events[-1]
         assert run.stats == last.stats
         assert store.status().dropped == 200 - 4 * 14
-        assert list(store.events("later")) == other, "the next run is whole again"
+        assert list(store.events("later")) == other, "the next run is complete"
         assert store.run("later").num_lost_events == 0
 
 
-def test_a_run_with_a_hole_is_marked_while_it_runs(store: RunStore) -> None:
+def test_a_run_that_lacks_an_event_is_marked_while_it_runs(store: RunStore) -> None:
     events = synthetic_run(6, end="cut")
     record(store, events[:9] + events[10:])
     assert list(store.events("synthetic-0")) == events[:9]
@@ -52,13 +52,13 @@ def test_events_of_a_run_whose_start_is_missing_are_counted(store: RunStore) -> 
     assert store.runs(RunQuery()).total == 0
 
 
-def test_a_round_that_cannot_be_stored_makes_a_hole_and_other_runs_go_on(store: RunStore) -> None:
+def test_a_round_that_cannot_be_stored_is_lost_and_other_runs_are_complete(store: RunStore) -> None:
     events = synthetic_run(6)
     bad = events[10]
-    spoilt: list[Event] = list(events)
-    spoilt[10] = dataclasses.replace(bad, texts=bad.texts[1:])
+    damaged: list[Event] = list(events)
+    damaged[10] = dataclasses.replace(bad, texts=bad.texts[1:])
     other = synthetic_run(6, run_id="other")
-    for pair in zip(spoilt, other, strict=True):
+    for pair in zip(damaged, other, strict=True):
         record(store, pair)
     assert list(store.events("other")) == other
     assert list(store.events("synthetic-0")) == events[:9]
@@ -67,7 +67,7 @@ def test_a_round_that_cannot_be_stored_makes_a_hole_and_other_runs_go_on(store: 
     assert not store.status().paused
 
 
-def test_an_end_that_cannot_be_stored_ends_the_run_all_the_same(store: RunStore) -> None:
+def test_a_run_whose_end_cannot_be_stored_is_interrupted(store: RunStore) -> None:
     events: list[Event] = list(synthetic_run(3, end="failed"))
     events[-1] = dataclasses.replace(events[-1], message=None)
     record(store, events)
@@ -100,7 +100,9 @@ def test_probabilities_that_are_no_numbers_are_kept(store: RunStore, keep: Any) 
     assert repr(list(back)) == repr(events)
 
 
-def test_a_second_run_of_the_same_name_does_not_touch_the_first(store: RunStore, keep: Any) -> None:
+def test_a_second_run_with_the_same_id_does_not_change_the_first(
+    store: RunStore, keep: Any
+) -> None:
     first, second = synthetic_run(3), synthetic_run(5, seed=1, run_id="synthetic-0")
     keep(store, first)
     record(store, second)
@@ -110,7 +112,9 @@ def test_a_second_run_of_the_same_name_does_not_touch_the_first(store: RunStore,
     assert store.runs(RunQuery()).total == 1
 
 
-def test_a_run_deleted_while_it_goes_on_is_gone_and_costs_nothing(store: RunStore, keep: Any):
+def test_a_run_deleted_while_it_is_recorded_stays_deleted_and_others_are_kept(
+    store: RunStore, keep: Any
+):
     events = synthetic_run(8)
     keep(store, events[:13])
     store.delete("synthetic-0")

@@ -53,14 +53,14 @@ def test_any_text_is_a_note(store: RunStore, keep: Any) -> None:
 
 
 @pytest.mark.parametrize("note", ["x" * (MAX_NOTE + 1), None, 7, b"note"])
-def test_what_is_no_note_is_refused(store: RunStore, keep: Any, note: Any) -> None:
+def test_a_value_that_is_no_note_is_refused(store: RunStore, keep: Any, note: Any) -> None:
     keep(store, synthetic_run(1, seed=1))
     with pytest.raises(ConfigError, match="note is .*a text of at most 4000 characters"):
         store.annotate("synthetic-1", note)
     assert store.run("synthetic-1").note == ""
 
 
-def test_a_running_run_may_have_a_note_and_goes_on(store: RunStore, keep: Any) -> None:
+def test_a_running_run_can_get_a_note(store: RunStore, keep: Any) -> None:
     events = synthetic_run(4, seed=1)
     keep(store, events[:5])
     store.annotate("synthetic-1", "while it ran")
@@ -79,7 +79,7 @@ def test_a_deleted_runs_note_is_in_no_file(store: RunStore, keep: Any, path: Pat
     assert b"xylophone" not in together
 
 
-def test_the_index_is_touched_by_texts_alone(store: RunStore, keep: Any, sql: Any) -> None:
+def test_the_search_index_changes_only_with_texts(store: RunStore, keep: Any, sql: Any) -> None:
     keep(store, synthetic_run(2, seed=1))
     before = sql("SELECT * FROM runs_fts_data")
     sql("UPDATE runs SET thinned = 1, status = 'failed'")
@@ -95,8 +95,8 @@ def run_of(seed: int, created: str, drafters: tuple[str, ...], llm: str) -> list
 
 
 @pytest.fixture(scope="module")
-def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
-    with RunStore(log_at(tmp_path_factory.mktemp("several") / "log.db")) as store:
+def four_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
+    with RunStore(log_at(tmp_path_factory.mktemp("four_runs") / "log.db")) as store:
         for seed, created, drafters, llm in (
             (0, "2026-01-01T00:00:00.000+00:00", DRAFTERS, "big"),
             (1, "2026-01-02T12:00:00.500+00:00", ("ngram",), "big"),
@@ -110,7 +110,7 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
 
 
 @pytest.mark.parametrize(
-    ("asked", "results"),
+    ("filters", "results"),
     [
         ({"llm": "big"}, [1, 0]),
         ({"llm": "small \udce9"}, [3, 2]),
@@ -132,13 +132,13 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
         ({"order": "passes", "drafter": "ngram"}, [1, 3]),
     ],
 )
-def test_filters(several: RunStore, asked: dict[str, Any], results: list[int]) -> None:
-    assert ids(several, **asked) == [f"synthetic-{seed}" for seed in results]
-    assert several.runs(RunQuery(**asked)).total == len(results)
+def test_filters(four_runs: RunStore, filters: dict[str, Any], results: list[int]) -> None:
+    assert ids(four_runs, **filters) == [f"synthetic-{seed}" for seed in results]
+    assert four_runs.runs(RunQuery(**filters)).total == len(results)
 
 
-def test_the_choices_are_the_names_that_runs_have(several: RunStore, store: RunStore) -> None:
-    assert several.choices() == RunChoices(("big", "small \udce9"), ("ngram", *sorted(DRAFTERS)))
+def test_the_choices_are_the_names_that_runs_have(four_runs: RunStore, store: RunStore) -> None:
+    assert four_runs.choices() == RunChoices(("big", "small \udce9"), ("ngram", *sorted(DRAFTERS)))
     assert store.choices() == RunChoices((), ())
 
 
@@ -176,7 +176,7 @@ def test_runs_of_an_older_log_are_found_and_sorted_too(path: Path) -> None:
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_list_reads_its_order_from_an_index(store: RunStore, order: str) -> None:
-    """So that page 200 costs what page 1 does."""
+    """So page 200 takes no longer than page 1."""
     with closing(sqlite3.connect(store.path)) as connection:
         query = f"EXPLAIN QUERY PLAN SELECT id FROM runs ORDER BY {ORDERS[order]} LIMIT 9, 9"
         plan = [row[3] for row in connection.execute(query)]
@@ -186,8 +186,10 @@ def test_a_list_reads_its_order_from_an_index(store: RunStore, order: str) -> No
 
 
 @pytest.mark.parametrize("order", [name for name in ORDERS if name != "passes"])
-def test_no_run_is_read_to_be_skipped_or_sorted(several: RunStore, order: str) -> None:
-    filters: tuple[dict[str, Any], ...] = (
+def test_filtered_lists_are_read_in_order_from_covering_indexes(
+    four_runs: RunStore, order: str
+) -> None:
+    queries: tuple[dict[str, Any], ...] = (
         {"owner": "visitor-1"},
         {"status": "completed"},
         {"llm": "big"},
@@ -197,33 +199,33 @@ def test_no_run_is_read_to_be_skipped_or_sorted(several: RunStore, order: str) -
         {"text": "synthetic"},
         {"text": "狐", "owner": "visitor-1", "llm": "big", "status": "completed"},
     )
-    for asked in filters:
-        with read_connection(several.path) as connection:
-            where, values = _where(connection, RunQuery(**asked, order=order))
+    for query in queries:
+        with read_connection(four_runs.path) as connection:
+            where, values = _where(connection, RunQuery(**query, order=order))
             select = f"SELECT id FROM runs WHERE {where} ORDER BY {ORDERS[order]} LIMIT 9"
             result = connection.execute(f"EXPLAIN QUERY PLAN {select}", values)
             plan = [row["detail"] for row in result]
-            assert "runs USING COVERING INDEX" in plan[0], (asked, plan)
-            assert not [step for step in plan if "TEMP B-TREE" in step], (asked, plan)
+            assert "runs USING COVERING INDEX" in plan[0], (query, plan)
+            assert not [step for step in plan if "TEMP B-TREE" in step], (query, plan)
 
 
 RATES = (1 / 3, 17.0, 1e-300, 1.7e308, 100 / 7)
 
 
 @pytest.mark.parametrize("rate", RATES)
-def test_it_reads_back_to_the_last_bit(path: Path, keep: Any, rate: float) -> None:
+def test_a_plain_speed_is_read_back_exactly(path: Path, keep: Any, rate: float) -> None:
     with RunStore(path) as store:
         keep(store, synthetic_run(2, seed=1))
         assert store.run("synthetic-1").baseline is None
-        told = PlainSpeed(rate, "plain", "told", ((rate, 1 / 7), (2.0, rate)), same_text=True)
-        store.keep_baseline("synthetic-1", rate, "plain", "told", told.blocks, True)
+        expected = PlainSpeed(rate, "plain", "note", ((rate, 1 / 7), (2.0, rate)), same_text=True)
+        store.keep_baseline("synthetic-1", rate, "plain", "note", expected.blocks, True)
     with RunStore(path) as store:
-        assert store.run("synthetic-1").baseline == told
-        assert store.runs(RunQuery()).rows[0].baseline == told
+        assert store.run("synthetic-1").baseline == expected
+        assert store.runs(RunQuery()).rows[0].baseline == expected
         assert list(store.events("synthetic-1")) == synthetic_run(2, seed=1)
 
 
-def test_it_may_be_measured_at_any_time_of_the_run(store: RunStore, keep: Any) -> None:
+def test_a_plain_speed_may_be_stored_at_any_time_of_the_run(store: RunStore, keep: Any) -> None:
     first, *rest = synthetic_run(3, seed=1)
     store.record(first)
     store.keep_baseline("synthetic-1", 1.0, "before", "")
@@ -235,7 +237,7 @@ def test_it_may_be_measured_at_any_time_of_the_run(store: RunStore, keep: Any) -
     assert store.run("synthetic-1").num_lost_events == 0 and store.status().dropped == 0
 
 
-def test_it_stays_where_the_measured_run_goes_and_goes_with_its_own(store: RunStore, keep: Any):
+def test_a_plain_speed_is_deleted_only_with_the_run_that_has_it(store: RunStore, keep: Any):
     keep(store, synthetic_run(2, seed=1))
     keep(store, synthetic_run(2, seed=2))
     store.keep_baseline("synthetic-1", 3.0, "synthetic-2", "")
@@ -247,7 +249,7 @@ def test_it_stays_where_the_measured_run_goes_and_goes_with_its_own(store: RunSt
     assert store.flush() and store.runs(RunQuery()).total == 0
 
 
-def test_it_waits_while_the_log_is_paused(store: RunStore) -> None:
+def test_a_plain_speed_waits_while_the_log_is_paused(store: RunStore) -> None:
     events: list[Event] = synthetic_run(2, seed=1)
     with hold_write_lock(store.path):
         record_quickly(store, events)
@@ -259,7 +261,7 @@ def test_it_waits_while_the_log_is_paused(store: RunStore) -> None:
 REGRET = {"depth": 3, "group": None, "alone": [{"drafters": ["a", "\udce9"], "passes": 7}]}
 
 
-def test_a_regret_reads_back_and_goes_with_its_run(path: Path, keep: Any) -> None:
+def test_a_regret_is_read_back_and_deleted_with_its_run(path: Path, keep: Any) -> None:
     with RunStore(path) as store:
         keep(store, synthetic_run(2, seed=1))
         keep(store, synthetic_run(2, seed=2))
@@ -277,7 +279,7 @@ def test_a_regret_reads_back_and_goes_with_its_run(path: Path, keep: Any) -> Non
 
 
 @pytest.mark.parametrize("note", [*HOSTILE_TEXTS, "\udce9"], ids=range(15))
-def test_any_text_is_reported_it(store: RunStore, keep: Any, note: str) -> None:
+def test_a_plain_speed_may_have_any_text(store: RunStore, keep: Any, note: str) -> None:
     keep(store, synthetic_run(1, seed=1))
     store.keep_baseline("synthetic-1", 1.0, note, note)
     assert store.run("synthetic-1").baseline == PlainSpeed(1.0, note, note)

@@ -1,4 +1,4 @@
-"""A log written by an earlier version opens, is brought up to date, and reads back whole.
+"""A log written by an earlier version is migrated when it is opened, and its runs are read back.
 
 Each file was written by the storage of its version, named after the last migration. `m004`: made-up
 runs. `m018`: two runs of the bundled models under schedule `shared` (b55f4353), both with two of
@@ -38,7 +38,7 @@ def events_of_version(version: str) -> list[list[Any]]:
     return [[event_from_plain(values) for values in run] for run in runs]
 
 
-def test_its_runs_read_back(old: Path, version: str) -> None:
+def test_runs_of_old_logs_are_read_back(old: Path, version: str) -> None:
     with RunStore(old) as store:
         for run in events_of_version(version):
             assert list(store.events(run[0].run_id)) == run
@@ -46,7 +46,7 @@ def test_its_runs_read_back(old: Path, version: str) -> None:
         assert store.runs(RunQuery()).total == len(events_of_version(version))
 
 
-def test_new_runs_join_it(old: Path, keep: Any) -> None:
+def test_new_runs_are_added_to_old_logs(old: Path, keep: Any) -> None:
     with RunStore(old) as store:
         keep(store, synthetic_run(3, seed=9))
     with RunStore(old) as store:
@@ -56,7 +56,7 @@ def test_new_runs_join_it(old: Path, keep: Any) -> None:
 @pytest.mark.parametrize("version", ["m018"], indirect=True)
 def test_routing_fusion_and_schedule_replay(old: Path, version: str, sql: Any) -> None:
     drafted = "SELECT sum(num_tokens) FROM drafts JOIN runs ON runs.id = run WHERE run_id = ?"
-    fed = {run_id: sql(drafted, run_id)[0][0] for (run_id,) in sql("SELECT run_id FROM runs")}
+    with_fed = {run_id: sql(drafted, run_id)[0][0] for (run_id,) in sql("SELECT run_id FROM runs")}
     assert not sql("SELECT 1 FROM _sqlite_migrations WHERE name >= 'm019'")
     for run, rule in zip(events_of_version(version), ("credit", "cosine"), strict=True):
         with RunStore(old) as store:
@@ -70,10 +70,10 @@ def test_routing_fusion_and_schedule_replay(old: Path, version: str, sql: Any) -
         trees = [event for event in run if isinstance(event, Combined)]
         assert all(len(tree.origins) == len(tree.parents) for tree in trees)
         assert any(tree.origins for tree in trees)
-        # Before m019 the tokens that an SSM was only fed counted as its own.
+        # Before m019 the tokens that an SSM was only fed counted as drafted by it.
         drafts = [draft for event in run if isinstance(event, Drafted) for draft in event.drafts]
-        own = sum(draft.ranks.count(0) for draft in drafts)
-        assert sql(drafted, run[0].run_id)[0][0] == own < fed[run[0].run_id]
+        num_drafted = sum(draft.ranks.count(0) for draft in drafts)
+        assert sql(drafted, run[0].run_id)[0][0] == num_drafted < with_fed[run[0].run_id]
 
 
 def test_the_fixture_is_older_than_the_events_of_today(version: str) -> None:

@@ -13,7 +13,7 @@ from storage import process as module
 from storage.process import UNKNOWN, Process, start_mark
 
 
-def dead_pid() -> int:
+def ended_pid() -> int:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     return ended.pid
@@ -27,14 +27,14 @@ def test_this_process_is_not_gone() -> None:
     assert Process.current() == me
 
 
-def test_gone_is_what_ended_or_has_another_start_on_this_host() -> None:
+def test_a_process_is_gone_if_it_ended_or_its_id_has_another_start() -> None:
     me = Process.current()
-    assert dataclasses.replace(me, pid=dead_pid()).is_gone()
+    assert dataclasses.replace(me, pid=ended_pid()).is_gone()
     assert dataclasses.replace(me, start="another boot 123").is_gone(), "the pid was reused"
     assert not dataclasses.replace(me, host="elsewhere", start="x").is_gone(), "another host"
 
 
-def test_a_process_of_unknown_start_counts_as_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_of_unknown_start_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not dataclasses.replace(Process.current(), start=UNKNOWN).is_gone()
     monkeypatch.setattr(module, "start_mark", lambda pid: UNKNOWN)
     assert not dataclasses.replace(Process.current(), start="x").is_gone()
@@ -51,19 +51,17 @@ def test_two_processes_have_different_marks() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no ps")
 @pytest.mark.skipif(shutil.which("ps") is None, reason="no ps")
-def test_where_there_is_no_proc_ps_reports_the_same(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
+def test_without_proc_the_start_is_read_from_ps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(module, "PROC", tmp_path)
     me = Process.current()
     assert me.start
     assert not me.is_gone()
-    assert dataclasses.replace(me, pid=dead_pid()).is_gone()
+    assert dataclasses.replace(me, pid=ended_pid()).is_gone()
     assert dataclasses.replace(me, start="Thu Jan 1 00:00:00 1970").is_gone()
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc")
-def test_a_program_name_with_brackets_and_blanks_does_not_confuse(monkeypatch, tmp_path):
+def test_a_program_name_may_have_brackets_and_blanks(monkeypatch, tmp_path):
     numbers = " ".join(str(number) for number in range(4, 53))
     for pid, state in ((7, "S"), (8, "Z")):
         (tmp_path / str(pid)).mkdir()

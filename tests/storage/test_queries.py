@@ -48,8 +48,8 @@ def test_pages_cover_all_runs_once(full_store: RunStore) -> None:
     pages = [full_store.runs(RunQuery(limit=2, offset=offset)) for offset in (0, 2, 4, 6)]
     assert [len(page.rows) for page in pages] == [2, 2, 1, 0]
     assert {page.total for page in pages} == {5}
-    shown = [run.run_id for page in pages for run in page.rows]
-    assert shown == [f"synthetic-{seed}" for seed in (4, 3, 2, 1, 0)]
+    listed = [run.run_id for page in pages for run in page.rows]
+    assert listed == [f"synthetic-{seed}" for seed in (4, 3, 2, 1, 0)]
 
 
 def test_orders(full_store: RunStore) -> None:
@@ -97,25 +97,25 @@ def test_filters(full_store: RunStore) -> None:
         ("alone", 1),
     ],
 )
-def test_a_query_that_makes_no_sense_is_refused(field: str, value: object) -> None:
+def test_an_invalid_query_is_refused(field: str, value: object) -> None:
     with pytest.raises(ConfigError, match=field):
         RunQuery(**{field: value})  # type: ignore[arg-type]
 
 
-def test_the_statuses_are_those_of_the_design() -> None:
+def test_the_statuses() -> None:
     assert STATUSES == ("running", "completed", "cancelled", "failed", "interrupted")
 
 
 def test_an_unknown_run_is_an_error(full_store: RunStore) -> None:
-    asks = (
+    calls = (
         full_store.run,
         full_store.events,
         full_store.delete,
         lambda run_id: full_store.annotate(run_id, "hi"),
     )
-    for ask in asks:
+    for call in calls:
         with pytest.raises(UnknownRunError, match="run_id is 'nobody': no such run"):
-            ask("nobody")
+            call("nobody")
 
 
 def test_search_finds_words_of_prompt_and_output(store: RunStore, keep: Any) -> None:
@@ -159,7 +159,7 @@ def test_a_word_is_found_as_it_is_spelled(
     assert ids(store, text=text) == [f"synthetic-{number}" for number in results]
 
 
-def test_search_and_filters_go_together(full_store: RunStore) -> None:
+def test_search_and_filters_are_combined(full_store: RunStore) -> None:
     assert ids(full_store, text="synthetic", status="failed") == ["synthetic-2"]
     assert ids(full_store, text="SYNTHETIC", status="running") == ["synthetic-3"]
     assert full_store.runs(RunQuery(text="SYNTHETIC prompt", limit=1)).total == 5
@@ -172,7 +172,8 @@ def test_hostile_queries_are_data(full_store: RunStore) -> None:
 
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=40)
-SIGNS = st.text(st.sampled_from("\"'*()^:+-{}ANDORNTE fox\0"), max_size=20)  # of the query language
+# Signs and letters of the operators of SQLite's query language.
+SIGNS = st.text(st.sampled_from("\"'*()^:+-{}ANDORNTE fox\0"), max_size=20)
 
 
 @settings(max_examples=250)
@@ -239,7 +240,7 @@ def test_any_thread_may_record_and_read(store: RunStore) -> None:
                 store.record(event)
                 if event.seq % 20 == 0:
                     assert store.runs(RunQuery(limit=3)).total > 0
-            assert store.flush(30.0)  # without it a read waits for a slow disk at most a second
+            assert store.flush(30.0)  # a read waits for a slow disk at most a second
             assert list(store.events(f"synthetic-{seed}")) == events
             last = events[-1]
             assert store.run(f"synthetic-{seed}").stats == last.stats
@@ -258,11 +259,11 @@ def test_any_thread_may_record_and_read(store: RunStore) -> None:
     assert store.status().dropped == 0
 
 
-def test_a_summary_reports_what_was_asked_and_which_ssms_were_loaded(store: RunStore) -> None:
+def test_a_summary_has_the_request_and_the_loaded_ssms(store: RunStore) -> None:
     for seed, drafters in ((1, ("ssm-b", "ssm-a")), (2, ())):
         started, *rest = synthetic_run(2, seed=seed, drafters=drafters)
         record(store, (started, *rest))
         run = store.run(started.run_id)
         assert run.asked == started.asked != run.config
         assert run.ssms == tuple(m.name for m in started.models if m.role == "ssm")
-        assert run.ssms[: len(drafters)] == drafters, "in their order"
+        assert run.ssms[: len(drafters)] == drafters, "in the order of loading"

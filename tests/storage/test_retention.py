@@ -1,5 +1,4 @@
-"""Retention: thinning in portions, while others write, and by the store itself; the space it
-gives back."""
+"""Retention: thinning in portions, while other programs write, and automatically; freed space."""
 
 import sqlite3
 import time
@@ -21,22 +20,22 @@ from tests.synthetic import synthetic_run
 from ui.run.view import reduce_all
 
 
-def test_a_run_is_thinned_in_portions_and_reads_well_at_each(store, keep, monkeypatch):
+def test_a_run_is_thinned_in_portions_and_is_complete_after_each(store, keep, monkeypatch):
     monkeypatch.setattr("storage.thinning.PORTION_S", 1e-9)
     monkeypatch.setattr("storage.thinning.ROUNDS_AT_ONCE", 8)
     run = synthetic_run(20, seed=1)
     keep(store, run)
-    seen = []
+    portions = []
     with closing(connect(store.path, timeout=1)) as connection:
         while (result := thin_some(connection, 0)) is not None:
             events = store.events("synthetic-1")
             assert page_values(reduce_all(events)) == page_values(reduce_all(run))
             assert events[0].warnings[-1] == THINNED  # type: ignore[union-attr]
-            seen.append((result, sum(e in events for e in run if isinstance(e, Combined))))
-    assert [result for result, _ in seen] == [0, 0, 1]
-    whole = [number for _, number in seen]
-    assert whole == sorted(whole, reverse=True)
-    assert whole[0] > whole[-1]
+            portions.append((result, sum(e in events for e in run if isinstance(e, Combined))))
+    assert [result for result, _ in portions] == [0, 0, 1]
+    complete_trees = [number for _, number in portions]
+    assert complete_trees == sorted(complete_trees, reverse=True)
+    assert complete_trees[0] > complete_trees[-1]
 
 
 def test_others_write_between_portions(store: RunStore, keep: Any, monkeypatch: Any) -> None:
@@ -72,13 +71,13 @@ def test_the_setting_is_kept_in_the_log(path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep_", [-1, True, 1.5, "3", 10**10])
-def test_a_setting_that_makes_no_sense_is_refused(store: RunStore, keep_: Any) -> None:
-    for ask in (store.set_retention, store.thin):
+def test_an_invalid_number_of_runs_is_refused(store: RunStore, keep_: Any) -> None:
+    for call in (store.set_retention, store.thin):
         with pytest.raises(ConfigError, match="keep is .*: a whole number from 0"):
-            ask(keep_)
+            call(keep_)
 
 
-def test_it_happens_by_itself_when_set_and_when_a_run_ends(store, keep, wait_for):
+def test_runs_are_thinned_when_retention_is_set_and_when_a_run_ends(store, keep, wait_for):
     for seed in range(4):
         keep(store, synthetic_run(3, seed=seed))
     store.set_retention(2)
@@ -88,7 +87,7 @@ def test_it_happens_by_itself_when_set_and_when_a_run_ends(store, keep, wait_for
     assert store.status().dropped == 0
 
 
-def test_a_store_opened_later_goes_on_with_it(path: Path, keep: Any, sql: Any) -> None:
+def test_a_store_opened_later_thins_by_the_stored_setting(path: Path, keep: Any, sql: Any) -> None:
     with RunStore(path) as store:
         for seed in range(3):
             keep(store, synthetic_run(3, seed=seed))
@@ -113,7 +112,7 @@ def test_a_locked_file_stops_neither_the_log_nor_the_thinning(store, keep, wait_
     assert store.status().dropped == 0
 
 
-def test_what_another_program_broke_does_not_stop_the_log(store, keep, sql, monkeypatch):
+def test_rows_that_another_program_damaged_do_not_stop_the_log(store, keep, sql, monkeypatch):
     monkeypatch.setattr("storage.writer.UPKEEP_RETRY_S", 0.01)
     keep(store, synthetic_run(3, seed=1))
     sql("UPDATE rounds SET masses_json = 'no JSON'")
@@ -124,14 +123,14 @@ def test_what_another_program_broke_does_not_stop_the_log(store, keep, sql, monk
     assert not store.status().paused
 
 
-def test_the_file_shrinks_by_itself(store, keep, wait_for, monkeypatch):
+def test_the_file_shrinks_after_automatic_thinning(store, keep, wait_for, monkeypatch):
     pages = twelve_runs(store, keep, monkeypatch)
     store.set_retention(0)
     wait_for(lambda: len(thin_ids(store)) == 12)
     wait_for(lambda: pages_of(store.path) < 0.6 * pages)
 
 
-def test_thin_and_delete_give_space_back(store, keep, wait_for, monkeypatch):
+def test_thin_and_delete_free_space(store, keep, wait_for, monkeypatch):
     pages = twelve_runs(store, keep, monkeypatch)
     assert store.thin(0) == 12
     assert pages_of(store.path) < 0.6 * pages
@@ -141,7 +140,7 @@ def test_thin_and_delete_give_space_back(store, keep, wait_for, monkeypatch):
 
 
 def twelve_runs(store: RunStore, keep: Any, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Records twelve runs in a log that gives back every page it can; returns its pages."""
+    """Records twelve runs, in a log that keeps at most 8 free pages; returns its pages' number."""
     monkeypatch.setattr("storage.thinning.PAGES_LEFT", 8)
     for number in range(12):
         keep(store, synthetic_run(60, run_id=f"synthetic-{number}"))

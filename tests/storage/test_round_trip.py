@@ -40,7 +40,9 @@ def one_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
 
 
 @parametrize_pairs(end=ENDINGS, drafters=(DRAFTERS, ("ngram",), ()), hostile=(False, True))
-def test_a_run_comes_back_equal(store, keep, end: str, drafters: tuple[str, ...], hostile: bool):
+def test_a_synthetic_run_is_read_back_equal(
+    store, keep, end: str, drafters: tuple[str, ...], hostile: bool
+):
     events = synthetic_run(9, seed=3, drafters=drafters, end=end, hostile=hostile)
     keep(store, events, "visitor")
     assert list(store.events("synthetic-3")) == events
@@ -54,7 +56,7 @@ def test_a_run_comes_back_equal(store, keep, end: str, drafters: tuple[str, ...]
     assert (summary.num_rounds, summary.num_lost_events) == (9, 0)
 
 
-def test_the_synthetic_runs_hold_every_kind_of_event_and_value() -> None:
+def test_synthetic_runs_have_every_kind_of_event_and_value() -> None:
     events = [e for end in ENDINGS for e in synthetic_run(9, end=end, hostile=True)]
     events += synthetic_run(9, mechanisms=MINIONS)
     assert {type(event) for event in events} == set(typing.get_args(Event))
@@ -68,7 +70,7 @@ def test_the_synthetic_runs_hold_every_kind_of_event_and_value() -> None:
 
 @settings(max_examples=40)
 @given(data=st.data())
-def test_any_run_comes_back_equal(one_store: RunStore, data: st.DataObject) -> None:
+def test_any_run_is_read_back_equal(one_store: RunStore, data: st.DataObject) -> None:
     run_id = f"any-{next(NUMBERS)}"
     events = data.draw(runs(run_id))
     dropped = one_store.status().dropped
@@ -80,20 +82,20 @@ def test_any_run_comes_back_equal(one_store: RunStore, data: st.DataObject) -> N
 
 
 @pytest.mark.parametrize("extra", [0, 1, 2, 3])
-def test_an_unfinished_run_reads_back_in_whole_rounds(store: RunStore, keep: Any, extra: int):
+def test_an_unfinished_run_is_read_back_in_complete_rounds(store: RunStore, keep: Any, extra: int):
     events = synthetic_run(5, end="cut")
-    whole = 1 + 4 * 3
-    keep(store, events[: whole + extra])
-    assert list(store.events("synthetic-0")) == events[:whole]
+    num_complete = 1 + 4 * 3
+    keep(store, events[: num_complete + extra])
+    assert list(store.events("synthetic-0")) == events[:num_complete]
     assert store.run("synthetic-0").num_rounds == 3
 
 
 @pytest.mark.parametrize("kept", [1, 2, 3])
-def test_a_run_that_ends_within_a_round_comes_back_with_what_there_was(store, keep, kept: int):
-    whole = synthetic_run(3, end="failed")
+def test_a_run_that_ends_within_a_round_is_read_back_with_its_events(store, keep, kept: int):
+    complete = synthetic_run(3, end="failed")
     seq = 1 + 4 * 2 + kept
-    last = event_from_plain({**event_to_plain(whole[-1]), "seq": seq})
-    events = [*whole[:seq], last]
+    last = event_from_plain({**event_to_plain(complete[-1]), "seq": seq})
+    events = [*complete[:seq], last]
     keep(store, events)
     assert list(store.events("synthetic-0")) == events
 
@@ -105,7 +107,7 @@ def test_interleaved_runs_do_not_mix(store: RunStore, keep: Any) -> None:
     assert [list(store.events(f"run-{seed}")) for seed in (1, 2)] == both
 
 
-def test_what_came_of_drafting_ahead_reads_back_from_before_it_had_reasons(path, keep, sql):
+def test_drafts_ahead_stored_without_reasons_are_read_back(path, keep, sql):
     events = synthetic_run(8, seed=5, mechanisms=Mechanisms(pipeline="ahead"))
     with RunStore(path) as store:
         keep(store, events)
@@ -122,7 +124,7 @@ def test_what_came_of_drafting_ahead_reads_back_from_before_it_had_reasons(path,
         assert list(store.events("synthetic-5")) == expected != events
 
 
-def test_closing_writes_what_waits_and_a_store_opened_later_reads_it(path: Path) -> None:
+def test_closing_writes_waiting_events(path: Path) -> None:
     events = synthetic_run(40, hostile=True)
     with RunStore(path) as store:
         record(store, events)

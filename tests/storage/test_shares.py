@@ -22,7 +22,7 @@ from storage.export_csv import rounds_csv
 from storage.export_json import events_json
 from storage.export_trace import chrome_trace
 from tests.core.engines import rounds_of
-from tests.storage.test_datasette import TOLD
+from tests.storage.test_datasette import DESCRIPTION
 from tests.storage.test_old_databases import OLDER
 from tests.storage.test_views import check, fold_all, overlapping, view
 from tests.synthetic import DRAFTERS, synthetic_run
@@ -32,13 +32,14 @@ THIRD = 1 / 3
 
 
 @cache
-def apart() -> list[Event]:
+def separate_run() -> list[Event]:
     return synthetic_run(12, seed=4)
 
 
 @cache
 def shared_run() -> list[Event]:
-    return share_passes(apart())
+    """The same run, with the SSMs' spans of a round in one pass."""
+    return share_passes(separate_run())
 
 
 def drafting(events: list[Event]) -> list[Span]:
@@ -49,11 +50,11 @@ def drafting(events: list[Event]) -> list[Span]:
 
 def test_the_made_up_run_shares_its_time() -> None:
     assert {span.share for span in drafting(shared_run())} == {THIRD}
-    true = sum(span.end_ms - span.start_ms for span in drafting(apart()))
+    true_ms = sum(span.end_ms - span.start_ms for span in drafting(separate_run()))
     assert sum(span.end_ms - span.start_ms for span in drafting(shared_run())) == pytest.approx(
-        3 * true
+        3 * true_ms
     )
-    assert sum(span.ms for span in drafting(shared_run())) == pytest.approx(true)
+    assert sum(span.ms for span in drafting(shared_run())) == pytest.approx(true_ms)
 
 
 def test_shares_are_read_back(store: RunStore, keep: Any, sql: Any) -> None:
@@ -64,13 +65,13 @@ def test_shares_are_read_back(store: RunStore, keep: Any, sql: Any) -> None:
     assert sql("SELECT DISTINCT share FROM spans WHERE lane = 'llm'") == [(1.0,)]
 
 
-def test_drafts_kept_before_there_were_shares_have_all_of_their_time(store, keep, sql):
-    keep(store, apart())
-    for run, number, ordinal, told in sql("SELECT run, round, ordinal, spans_json FROM drafts"):
-        older = json.dumps([span[:4] for span in json.loads(told)])
+def test_drafts_stored_without_shares_have_all_of_their_time(store, keep, sql):
+    keep(store, separate_run())
+    for run, number, ordinal, spans in sql("SELECT run, round, ordinal, spans_json FROM drafts"):
+        older = json.dumps([span[:4] for span in json.loads(spans)])
         where = (older, run, number, ordinal)
         sql("UPDATE drafts SET spans_json = ? WHERE run = ? AND round = ? AND ordinal = ?", *where)
-    assert list(store.events("synthetic-4")) == apart()
+    assert list(store.events("synthetic-4")) == separate_run()
 
 
 def test_older_spans_have_all_of_their_time(path: Path, sql: Any) -> None:
@@ -93,7 +94,7 @@ def test_no_span_is_without_a_share(store: RunStore, keep: Any, sql: Any) -> Non
 def test_the_views_count_the_time_once(store: RunStore, keep: Any) -> None:
     keep(store, shared_run())
     stats = fold_all(shared_run())
-    assert stats.draft_ms == pytest.approx(fold_all(apart()).draft_ms)
+    assert stats.draft_ms == pytest.approx(fold_all(separate_run()).draft_ms)
     check(store.path, "synthetic-4", stats)
     board = view(store.path, "ssm_scoreboard", "synthetic-4")
     # In the scoreboard a drafter's prefill counts as its time too.
@@ -103,11 +104,11 @@ def test_the_views_count_the_time_once(store: RunStore, keep: Any) -> None:
     assert prompts > 0 and stats.draft_ms == pytest.approx(lanes - prompts)
 
 
-def test_what_is_covered_stays_what_it_was(store: RunStore, keep: Any, sql: Any) -> None:
+def test_busy_time_is_the_same_with_shares(store: RunStore, keep: Any, sql: Any) -> None:
     keep(store, shared_run())
     ((spent, covered),) = sql("SELECT sum_ms, busy_ms FROM span_times WHERE kind = 'draft'")
-    true = pytest.approx(fold_all(apart()).draft_ms)
-    assert spent == true and covered == true
+    expected = pytest.approx(fold_all(separate_run()).draft_ms)
+    assert spent == expected and covered == expected
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -128,13 +129,13 @@ def with_share(span: Span, rng: random.Random) -> Span:
     return replace(span, share=rng.choice((1.0, 0.5, 1 / 3))) if span.lane in DRAFTERS else span
 
 
-def test_datasette_is_reported_the_time_once(store: RunStore, keep: Any) -> None:
+def test_the_datasette_query_counts_the_time_once(store: RunStore, keep: Any) -> None:
     keep(store, shared_run())
     with closing(sqlite3.connect(store.path)) as connection:
-        query = TOLD["queries"]["stages_of_a_run"]["sql"]
+        query = DESCRIPTION["queries"]["stages_of_a_run"]["sql"]
         rows = connection.execute(query, {"run_id": "synthetic-4"}).fetchall()
     drafted = sum(ms for lane, name, _, ms in rows if lane in DRAFTERS and name != "prefill")
-    assert drafted == pytest.approx(fold_all(apart()).draft_ms, abs=0.01 * len(rows))
+    assert drafted == pytest.approx(fold_all(separate_run()).draft_ms, abs=0.01 * len(rows))
 
 
 def table(events: list[Event]) -> list[dict[str, str]]:
@@ -143,7 +144,7 @@ def table(events: list[Event]) -> list[dict[str, str]]:
 
 def test_the_table_counts_the_time_once() -> None:
     for row, other, round_event in zip(
-        table(shared_run()), table(apart()), rounds_of(shared_run()), strict=True
+        table(shared_run()), table(separate_run()), rounds_of(shared_run()), strict=True
     ):
         assert float(row["draft_ms"]) == pytest.approx(float(other["draft_ms"]))
         spent = Counter[str]()
@@ -164,13 +165,15 @@ def test_the_trace_keeps_the_true_time_and_reports_the_share() -> None:
         assert one["dur"] / 1000 == pytest.approx(span.end_ms - span.start_ms, abs=1e-5)
         assert one["args"].get("share", 1.0) == span.share
         assert ("share" in one["args"]) == (span.share < 1)
-    plain = json.loads(chrome_trace(apart()))["traceEvents"]
+    plain = json.loads(chrome_trace(separate_run()))["traceEvents"]
     assert not [entry for entry in plain if "share" in entry.get("args", {})]
 
 
-def test_the_events_tell_it() -> None:
+def test_exported_events_have_their_shares() -> None:
     document = json.loads(events_json(shared_run()))
-    told = [span for event in document["events"] for span in event.get("spans", ())]
-    drafted = [s for s in told if s["lane"] in DRAFTERS and s["name"] != "prefill"]
+    spans = [span for event in document["events"] for span in event.get("spans", ())]
+    drafted = [s for s in spans if s["lane"] in DRAFTERS and s["name"] != "prefill"]
     assert {span["share"] for span in drafted} == {THIRD}
-    assert document["summary"]["stats"]["draft_ms"] == pytest.approx(fold_all(apart()).draft_ms)
+    assert document["summary"]["stats"]["draft_ms"] == pytest.approx(
+        fold_all(separate_run()).draft_ms
+    )

@@ -22,7 +22,7 @@ def study(
     }  # fmt: skip
 
 
-def test_what_was_saved_comes_back(store: RunStore) -> None:
+def test_a_saved_study_is_read_back(store: RunStore) -> None:
     store.studies.save(study(), 12, HOSTILE)
     row, plain = store.studies.study("s")
     assert plain == study()
@@ -31,7 +31,7 @@ def test_what_was_saved_comes_back(store: RunStore) -> None:
     )  # fmt: skip
 
 
-def test_cells_are_kept_once_each_in_their_order(store: RunStore) -> None:
+def test_each_cell_is_kept_once_in_the_order_of_keeping(store: RunStore) -> None:
     store.studies.save(study(), 2)
     cells = [("b", HOSTILE, 0), ("a", "x", 1)]
     for i, cell in enumerate(cells):
@@ -51,8 +51,8 @@ def test_lists_are_newest_first_of_one_kind_and_one_owner(store: RunStore) -> No
     store.studies.save(study("2", "compare", "2026-01-03"), 1, "me")
     store.studies.save(study("3", "tune", "2026-01-02"), 1, "you")
 
-    def ids(**asked: Any) -> list[str]:
-        return [row.study_id for row in store.studies.studies(**asked)]
+    def ids(**filters: Any) -> list[str]:
+        return [row.study_id for row in store.studies.studies(**filters)]
 
     assert ids() == ["2", "3", "1"]
     assert ids(kind="tune") == ["3", "1"]
@@ -60,17 +60,17 @@ def test_lists_are_newest_first_of_one_kind_and_one_owner(store: RunStore) -> No
     assert ids(limit=1, offset=1) == ["3"]
 
 
-def test_a_deleted_study_is_gone_with_its_cells(store: RunStore, sql: Any) -> None:
+def test_a_study_is_deleted_with_its_cells(store: RunStore, sql: Any) -> None:
     store.studies.save(study(), 1)
     store.studies.keep("s", ("a", "x", 0), {"run_id": "r"})
     store.studies.delete("s")
-    for ask in (
+    for call in (
         lambda: store.studies.study("s"), lambda: store.studies.results("s"),
         lambda: store.studies.delete("s"), lambda: store.studies.set_state("s", "stopped"),
         lambda: store.studies.keep("s", ("a", "x", 0), {}),
     ):  # fmt: skip
         with pytest.raises(UnknownStudyError, match="'s'"):
-            ask()
+            call()
     assert sql("SELECT count(*) FROM study_cells") == [(0,)]
 
 
@@ -98,7 +98,7 @@ def test_a_study_is_claimed_by_one_process(path: Path, sql: Any) -> None:
     with RunStore(path) as store:
         store.studies.save(study("a"), 1)
         store.studies.save(study("b"), 1)
-        assert store.studies.claim("a") and store.studies.claim("a"), "this process's own"
+        assert store.studies.claim("a") and store.studies.claim("a"), "it has this process's claim"
         other = (os.getppid(), start_mark(os.getppid()))  # as if the parent process measured it
         sql("UPDATE studies SET pid = ?, process_start = ?", *other)
         sql("UPDATE studies SET state = 'stopped' WHERE study_id = 'b'")
@@ -109,8 +109,8 @@ def test_a_study_is_claimed_by_one_process(path: Path, sql: Any) -> None:
         assert store.studies.claim("b")
 
 
-def test_a_study_of_another_host_is_gone_when_nothing_was_heard_of_it_for_long(path, sql):
-    def beaten(seconds_ago: float) -> None:
+def test_a_study_of_another_host_is_interrupted_when_its_heartbeat_is_old(path, sql):
+    def set_heartbeat(seconds_ago: float) -> None:
         values = ("a container that ended", time.time() - seconds_ago)
         sql("UPDATE studies SET host = ?, seen_at = ?", *values)
 
@@ -122,13 +122,13 @@ def test_a_study_of_another_host_is_gone_when_nothing_was_heard_of_it_for_long(p
         store.studies.save(study("a"), 1)
         store.studies.save(study("b"), 1)
         assert store.studies.claim("a")
-        beaten(HEARTBEAT_TIMEOUT_S - 60)
+        set_heartbeat(HEARTBEAT_TIMEOUT_S - 60)
         assert store.studies.study("a")[0].elsewhere and not store.studies.claim("b")
         assert state() == "running"
-        beaten(HEARTBEAT_TIMEOUT_S + 1)
+        set_heartbeat(HEARTBEAT_TIMEOUT_S + 1)
         assert not store.studies.study("a")[0].elsewhere
         store.studies.beat("a")
         assert store.studies.study("a")[0].elsewhere and not store.studies.claim("b")
-        beaten(HEARTBEAT_TIMEOUT_S + 1)
+        set_heartbeat(HEARTBEAT_TIMEOUT_S + 1)
         assert state() == "interrupted"
         assert store.studies.claim("a")

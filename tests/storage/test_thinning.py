@@ -1,4 +1,4 @@
-"""Thinning: what remains of an old run shows what the whole one showed."""
+"""Thinning: a thinned run has the values that the page shows of the complete run, except trees."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from tests.storage.trouble import record
 from tests.synthetic import DRAFTERS, MINIONS, Mechanisms, synthetic_run
 from ui.run.view import View, reduce_all
 
-SHAPES = {
+MECHANISMS = {
     "trees": Mechanisms(),
     "vote": MINIONS,
     "vote_tree": Mechanisms("vote_tree", "goodput", "auto"),
@@ -33,7 +33,7 @@ NUMBERS = count()
 
 
 def page_values(view: View) -> dict[str, Any]:
-    """What the page shows of a finished run besides its trees."""
+    """What the page shows of a finished run, except its trees."""
     return {
         "tokens": view.tokens,
         "text": view.text,
@@ -47,6 +47,7 @@ def page_values(view: View) -> dict[str, Any]:
 
 
 def check_coherent(events: tuple[Event, ...]) -> None:
+    """Asserts that every tree is one accepted path, and that its nodes were drafted."""
     assert [event.seq for event in events] == list(range(len(events)))
     drafts: Drafted | None = None
     tree: Combined | None = None
@@ -70,29 +71,33 @@ def check_tree(tree: Combined, drafted: Drafted | None) -> None:
     assert len(tree.texts) == len(tree.proposals) == size
     assert len(tree.masses) in (0, size) and len(tree.origins) in (0, size)
     assert tree.dropped == tree.dropped_masses == ()
-    held = {(d.drafter, d.depths[i], d.token_ids[i]) for d in drafted.drafts for i in places(d)}
+    drafts = drafted.drafts
+    known = {(d.drafter, d.depths[i], d.token_ids[i]) for d in drafts for i in checked_nodes(d)}
     for node, proposals in enumerate(tree.proposals):
         for one in proposals:
-            assert (one.drafter, tree.depths[node], tree.token_ids[node]) in held
+            assert (one.drafter, tree.depths[node], tree.token_ids[node]) in known
 
 
-def places(draft: Any) -> range:
+def checked_nodes(draft: Any) -> range:
+    """The indices of a draft's nodes. Asserts that parents precede their children."""
     assert all(parent < i for i, parent in enumerate(draft.parents))
     return range(len(draft.token_ids))
 
 
-def possible(row: dict[str, Any]) -> bool:
-    """Without drafters there is nothing to combine, nor to draft ahead."""
+def is_possible(row: dict[str, Any]) -> bool:
+    """Without drafters only `trees` is possible: nothing is combined or drafted ahead."""
     return bool(row.get("drafters", DRAFTERS)) or row.get("shape", "trees") == "trees"
 
 
 @parametrize_pairs(
-    possible, shape=list(SHAPES), end=("completed", "cancelled", "failed"),
+    is_possible, shape=list(MECHANISMS), end=("completed", "cancelled", "failed"),
     drafters=(DRAFTERS, ("ngram",), ()), hostile=(False, True),
 )  # fmt: skip
-def test_a_thinned_run_tells_what_the_whole_one_told(store, keep, shape, end, drafters, hostile):
-    """The law of thinning, over synthetic runs of all shapes."""
-    mechanisms = SHAPES[shape]
+def test_a_thinned_run_has_the_figures_of_the_complete_run(
+    store, keep, shape, end, drafters, hostile
+):
+    """The law of thinning, over synthetic runs of all MECHANISMS."""
+    mechanisms = MECHANISMS[shape]
     run = synthetic_run(
         40, seed=3, drafters=drafters, end=end, hostile=hostile, mechanisms=mechanisms
     )
@@ -109,14 +114,14 @@ def test_a_thinned_run_tells_what_the_whole_one_told(store, keep, shape, end, dr
     assert view(store.path, "run_summary", "synthetic-3") == figures
     for row, old in zip(view(store.path, "ssm_scoreboard", "synthetic-3"), scores, strict=True):
         assert row == pytest.approx(old)
-    trees = [[e for e in of if isinstance(e, Combined)] for of in (events, run)]
+    trees = [[e for e in each if isinstance(e, Combined)] for each in (events, run)]
     verdicts = [e for e in run if isinstance(e, Verified)]
     for tree, old, verdict in zip(*trees, verdicts, strict=True):
         path = sorted(verdict.path)
         assert tree.origins == tuple(old.origins[node] for node in path if old.origins)
         assert tree.masses == tuple(old.masses[node] for node in path if node < len(old.masses))
-    first, whole = events[0], run[0]
-    assert first == dataclasses.replace(whole, warnings=(*whole.warnings, THINNED))
+    thinned, complete = events[0], run[0]
+    assert thinned == dataclasses.replace(complete, warnings=(*complete.warnings, THINNED))
     for new, old in zip(events, run, strict=True):
         if not isinstance(new, (RunStarted, Drafted, Combined, Verified)):
             assert new == old
@@ -152,11 +157,13 @@ def thin_ids(store: RunStore) -> list[str]:
     return [r.run_id for r in store.runs(RunQuery(order="oldest")).rows if r.thinned]
 
 
-def test_a_run_whose_figures_are_counted_from_its_trees_keeps_them(path: Path, keep: Any, sql: Any):
+def test_a_run_whose_figures_are_counted_from_its_trees_is_not_thinned(
+    path: Path, keep: Any, sql: Any
+):
     """The run is in progress, was interrupted, or lost events in the log."""
-    whole = synthetic_run(8, seed=1, end="cut")
+    cut = synthetic_run(8, seed=1, end="cut")
     with RunStore(path) as store:
-        keep(store, whole)
+        keep(store, cut)
         keep(store, synthetic_run(3, seed=2))
         assert store.thin(0) == 1
         assert not store.run("synthetic-1").thinned
@@ -164,7 +171,7 @@ def test_a_run_whose_figures_are_counted_from_its_trees_keeps_them(path: Path, k
     with RunStore(path) as store:
         assert store.run("synthetic-1").status == "interrupted"
         assert store.thin(0) == 0
-        assert list(store.events("synthetic-1")) == whole
+        assert list(store.events("synthetic-1")) == cut
         keep(store, synthetic_run(6, seed=4)[:9])
         record(store, synthetic_run(6, seed=4)[10:])
         assert store.flush()
@@ -173,7 +180,7 @@ def test_a_run_whose_figures_are_counted_from_its_trees_keeps_them(path: Path, k
 
 
 @pytest.mark.parametrize("kept", [1, 2, 3])
-def test_a_round_that_the_end_cut_off(store: RunStore, keep: Any, kept: int) -> None:
+def test_a_run_that_ends_within_a_round_is_thinned(store: RunStore, keep: Any, kept: int) -> None:
     run = synthetic_run(3, seed=1)
     seq = 1 + 4 * 2 + kept
     last = dataclasses.replace(run[-1], seq=seq)
@@ -194,7 +201,7 @@ def one_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
 @pytest.mark.nightly
 @settings(max_examples=60)
 @given(data=st.data())
-def test_whatever_was_recorded_can_be_thinned(one_store: RunStore, data: st.DataObject) -> None:
+def test_any_run_can_be_thinned(one_store: RunStore, data: st.DataObject) -> None:
     run_id = f"any-{next(NUMBERS)}"
     run = data.draw(runs(run_id))
     for event in run:

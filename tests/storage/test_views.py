@@ -34,8 +34,8 @@ def fold_all(events: list[Event]) -> RunStats:
 
 
 def overlapping(events: list[Event], seed: int) -> list[Event]:
-    """The same run with spans that overlap at random, as threads would give them, and a prompt that
-    a drafter read late."""
+    """The same run with spans that overlap at random, as those of threads do, and with a drafter
+    that reads the prompt only in round 3."""
     rng = random.Random(seed)
     moved: list[Event] = []
     for event in events:
@@ -104,7 +104,7 @@ def test_any_overlap_and_saving_equal_the_fold(store: RunStore, keep: Any, seed:
     """Also where overlap and saved time together exceed the time of the run."""
     across = Mechanisms(pipeline="across")
     events = overlapping(synthetic_run(12, seed=seed, mechanisms=across), seed)
-    more = [
+    with_savings = [
         dataclasses.replace(
             event, ahead=tuple(dataclasses.replace(a, saved_ms=seed * 8.0) for a in event.ahead)
         )
@@ -112,9 +112,9 @@ def test_any_overlap_and_saving_equal_the_fold(store: RunStore, keep: Any, seed:
         else event
         for event in events
     ]
-    keep(store, more)
-    assert 0 < fold_all(more).overlap_ratio <= 1
-    check(store.path, f"synthetic-{seed}", fold_all(more))
+    keep(store, with_savings)
+    assert 0 < fold_all(with_savings).overlap_ratio <= 1
+    check(store.path, f"synthetic-{seed}", fold_all(with_savings))
 
 
 def test_a_run_without_a_round_has_a_summary_of_zeros(store: RunStore, keep: Any) -> None:
@@ -134,20 +134,20 @@ def test_the_summary_names_the_run(store: RunStore, keep: Any) -> None:
 FUSED = Mechanisms(routing="cosine", draft="fused")
 
 
-@pytest.mark.parametrize("uses", [None, FUSED], ids=["trees", "fused"])
-def test_the_scoreboard_counts_what_each_drafter_gave(
-    store: RunStore, keep: Any, uses: Mechanisms | None
+@pytest.mark.parametrize("mechanisms", [None, FUSED], ids=["trees", "fused"])
+def test_the_scoreboard_counts_each_drafters_nodes(
+    store: RunStore, keep: Any, mechanisms: Mechanisms | None
 ) -> None:
-    events = synthetic_run(40, seed=2, mechanisms=uses)
+    events = synthetic_run(40, seed=2, mechanisms=mechanisms)
     keep(store, events)
-    own = (0,) if uses else range(100)  # other ranks of a fused draft were only fed
+    drafted_ranks = (0,) if mechanisms else range(100)  # other ranks of a fused draft are only fed
     drafted, rounds, nodes, accepted, alone, busy = (Counter[str]() for _ in range(6))
     tree: Combined | None = None
     verdict: Verified | None = None
     for event in events:
         if isinstance(event, Drafted):
             for draft in event.drafts:
-                drafted[draft.drafter] += sum(rank in own for rank in draft.ranks)
+                drafted[draft.drafter] += sum(rank in drafted_ranks for rank in draft.ranks)
                 rounds[draft.drafter] += 1
         elif isinstance(event, Combined):
             tree = event
@@ -156,7 +156,7 @@ def test_the_scoreboard_counts_what_each_drafter_gave(
         elif isinstance(event, RoundCompleted):
             emitted = verdict.path[: event.num_accepted]
             for node, proposals in enumerate(tree.proposals):
-                names = {proposal.drafter for proposal in proposals if proposal.rank in own}
+                names = {one.drafter for one in proposals if one.rank in drafted_ranks}
                 for name in names:
                     nodes[name] += 1
                     accepted[name] += node in emitted
@@ -177,7 +177,7 @@ def test_the_scoreboard_counts_what_each_drafter_gave(
 
 
 def test_two_proposals_of_one_drafter_count_as_one_node(store: RunStore, keep: Any) -> None:
-    """Drawn twice (sampled_iid): one node, that the drafter alone proposed."""
+    """As when `sampled_iid` draws a token twice: the node counts as one drafter's alone."""
     events: list[Event] = list(synthetic_run(1, drafters=("ssm-code",)))
     tree = events[2]
     twice = tuple(proposals * 2 for proposals in tree.proposals)

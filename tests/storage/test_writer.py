@@ -31,14 +31,14 @@ def test_a_locked_file_pauses_the_log_and_nothing_is_lost(store: RunStore, wait_
         assert (status.waiting, status.dropped) == (40, 0)
         record_quickly(store, events[81:])
         assert not store.flush(0.1)
-        assert list(store.events("synthetic-0")) == events[:41], "readers go on meanwhile"
+        assert list(store.events("synthetic-0")) == events[:41], "readers are not blocked"
     assert store.flush()
     wait_for(lambda: not store.status().paused)
     assert store.status() == dataclasses.replace(status, paused=False, reason="", waiting=0)
     assert list(store.events("synthetic-0")) == events
 
 
-def test_the_log_goes_on_by_itself_after_a_pause(store: RunStore, wait_for: Any) -> None:
+def test_the_log_continues_after_a_pause_without_a_call(store: RunStore, wait_for: Any) -> None:
     events = synthetic_run(3)
     with hold_write_lock(store.path):
         record_quickly(store, events)
@@ -52,17 +52,17 @@ def test_a_full_disk_pauses_the_log_and_nothing_is_lost(path, monkeypatch):
     allowed = {"pages": 120}
     connect = storage.sink.connect
 
-    def small(place: Path, **options: Any) -> sqlite3.Connection:
-        connection = connect(place, **options)
+    def connect_limited(path: Path, **options: Any) -> sqlite3.Connection:
+        connection = connect(path, **options)
         connection.execute(f"PRAGMA max_page_count = {allowed['pages']}")
         return connection
 
-    monkeypatch.setattr(storage.sink, "connect", small)
+    monkeypatch.setattr(storage.sink, "connect", connect_limited)
     events = synthetic_run(100)
     with RunStore(path) as store:
         for start in range(0, len(events), 40):
             record_quickly(store, events[start : start + 40])
-            # On a busy machine a flush may also be late while nothing is wrong.
+            # On a busy machine a flush may take longer though the log is not paused.
             if not store.flush(0.2) and store.status().paused:
                 break
         assert store.status().paused
@@ -93,7 +93,7 @@ def test_any_error_of_the_disk_pauses_the_log(store, monkeypatch, wait_for, kind
     assert list(store.events("synthetic-0")) == events
 
 
-def test_an_error_in_the_middle_of_a_transaction_leaves_nothing_behind(
+def test_a_transaction_that_fails_in_the_middle_is_rolled_back(
     store: RunStore, monkeypatch: pytest.MonkeyPatch, wait_for: Any, sql: Any
 ) -> None:
     real = storage.sink.insert_rows
@@ -113,7 +113,7 @@ def test_an_error_in_the_middle_of_a_transaction_leaves_nothing_behind(
     assert list(store.events("synthetic-0")) == events
 
 
-def test_a_closed_store_takes_events_without_a_word(path: Path) -> None:
+def test_a_closed_store_drops_events_without_an_error(path: Path) -> None:
     store = RunStore(path)
     store.close()
     store.close()
@@ -121,7 +121,7 @@ def test_a_closed_store_takes_events_without_a_word(path: Path) -> None:
     assert store.status().dropped == 1
 
 
-def test_closing_a_store_whose_file_is_locked_ends(path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_closing_a_store_whose_file_is_locked_returns(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("storage.store.FLUSH_TIMEOUT_S", 0.2)
     before = set(threading.enumerate())
     store = RunStore(path)
@@ -134,45 +134,49 @@ def test_closing_a_store_whose_file_is_locked_ends(path: Path, monkeypatch: pyte
     assert not [thread for thread in started if thread.name == "run-log" and thread.is_alive()]
 
 
-def test_a_transaction_gathers_what_comes_within_a_tenth_of_a_second(store, monkeypatch):
+def test_events_within_a_tenth_of_a_second_share_a_transaction(store, monkeypatch):
     real, sizes = Sink.write, []
 
-    def counting(sink: Sink, units: Any) -> Any:
+    def write_counted(sink: Sink, units: Any) -> Any:
         sizes.append(len(units))
         return real(sink, units)
 
-    monkeypatch.setattr(Sink, "write", counting)
+    monkeypatch.setattr(Sink, "write", write_counted)
     start = time.monotonic()
     for event in synthetic_run(60):
         store.record(event)
         time.sleep(0.002)
-    took = time.monotonic() - start
+    seconds = time.monotonic() - start
     assert store.flush()
     assert sum(sizes) == 62
-    assert len(sizes) <= took / 0.1 + 2
+    assert len(sizes) <= seconds / 0.1 + 2
 
 
-def test_a_round_is_on_disk_soon_without_being_asked_for(store: RunStore, wait_for: Any, sql: Any):
+def test_a_round_is_on_disk_within_a_second_without_a_flush(
+    store: RunStore, wait_for: Any, sql: Any
+):
     events = synthetic_run(12, end="cut")
     for number in range(12):
         record(store, events[: 1 + 4 * (number + 1)][-5 if number == 0 else -4 :])
         wait_for(lambda n=number: sql("SELECT count(*) FROM rounds") == [(n + 1,)], timeout=1)
 
 
-def test_record_returns_while_the_writer_is_stuck(store: RunStore, monkeypatch: pytest.MonkeyPatch):
-    stuck, go_on = threading.Event(), threading.Event()
+def test_record_returns_while_the_writer_is_blocked(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+):
+    is_writing, may_continue = threading.Event(), threading.Event()
     real = Sink.write
 
-    def slow(sink: Sink, units: Any) -> Any:
-        stuck.set()
-        go_on.wait(10)
+    def write_blocked(sink: Sink, units: Any) -> Any:
+        is_writing.set()
+        may_continue.wait(10)
         return real(sink, units)
 
-    monkeypatch.setattr(Sink, "write", slow)
+    monkeypatch.setattr(Sink, "write", write_blocked)
     events = synthetic_run(50)
     store.record(events[0])
-    assert stuck.wait(5)
+    assert is_writing.wait(5)
     record_quickly(store, events[1:])
-    go_on.set()
+    may_continue.set()
     assert store.flush()
     assert list(store.events("synthetic-0")) == events

@@ -1,4 +1,4 @@
-"""A locked file, and the check that `record` does not wait for it."""
+"""Locks the log's file; records events, and checks that `record` does not wait."""
 
 import sqlite3
 import time
@@ -14,7 +14,7 @@ QUICK_S = 0.5  # generous on a busy machine; a wait for the disk takes a second 
 
 @contextmanager
 def hold_write_lock(path: Path) -> Iterator[None]:
-    """Another program holds the file's write lock."""
+    """Holds the file's write lock, as another program may."""
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         yield

@@ -1,4 +1,4 @@
-"""A tiny chat LLM, and what tests of its students share."""
+"""A tiny chat LLM, its template, questions and prompts, and students of it."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ PROMPTS = ([5, 6, 7], [8, 11, 12, 13, 14, 15, 16], [3])
 
 
 def llm_folder(folder: Path, **changes: Any) -> Path:
+    """Saves the LLM with a tokenizer; `changes`: fields of its configuration."""
     module = tiny_module("llama", seed=1, dtype=torch.float32, **changes)
     module.generation_config.eos_token_id = END
     module.save_pretrained(folder)
@@ -31,5 +32,5 @@ def llm_folder(folder: Path, **changes: Any) -> Path:
 
 
 def students(seed: int = 0, count: int = 2) -> Any:
-    wide = torch.randn(VOCAB, 48, generator=torch.Generator().manual_seed(seed))
-    return new_students(SHAPE, count, wide, seed)
+    llm_embedding = torch.randn(VOCAB, 48, generator=torch.Generator().manual_seed(seed))
+    return new_students(SHAPE, count, llm_embedding, seed)

@@ -1,4 +1,4 @@
-"""Commands of the zoo in a process of their own that is really killed, by SIGKILL."""
+"""Commands of the zoo in a process that is killed by SIGKILL."""
 
 import os
 import signal
@@ -9,35 +9,35 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-BEFORE = """
+SELF_KILLING_CODE = """
 import os, runpy, signal, sys
 from pathlib import Path
 
-last, replace = sys.argv.pop(1), Path.replace
+pattern, replace = sys.argv.pop(1), Path.replace
 
 def replaced(path, target):
-    if Path(target).match(last):
+    if Path(target).match(pattern):
         os.kill(os.getpid(), signal.SIGKILL)
     return replace(path, target)
 
 Path.replace = replaced
 runpy.run_module("zoo", run_name="__main__", alter_sys=True)
 """
-"""A program that kills itself when a file or folder is written but not yet renamed."""
+"""A program that kills itself before it renames a written file or folder to a matching path."""
 
 
 def kill_before(name: str, *arguments: object) -> None:
-    """Runs a command that is killed before what it wrote is renamed to `name` (a pattern)."""
-    process = _start_process("-c", BEFORE, name, *arguments)
+    """Runs a command that is killed before a written file is renamed to `name`, a pattern."""
+    process = _start_process("-c", SELF_KILLING_CODE, name, *arguments)
     _, error_output = process.communicate(timeout=120)
     assert process.returncode == -signal.SIGKILL, error_output.decode()
 
 
 def kill_when(ready: Callable[[], bool], *arguments: object) -> None:
-    """Runs a command and kills it once `ready` is true, which must be before the command ends."""
+    """Runs a command and kills it once `ready()` is true, which must be before the command ends."""
     process = _start_process("-m", "zoo", *arguments)
-    until = time.monotonic() + 120
-    while not ready() and process.poll() is None and time.monotonic() < until:
+    deadline = time.monotonic() + 120
+    while not ready() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     _, error_output = process.communicate()

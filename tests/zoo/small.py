@@ -1,4 +1,4 @@
-"""A preset that prepares in a second, a trainer at its first step, and a clock that counts its
+"""A preset that is prepared in a second, models and a trainer of it, and a clock that counts its
 readings."""
 
 from dataclasses import replace
@@ -21,11 +21,12 @@ def new_trainer(recipe: ModelRecipe, store: TokenStore) -> Trainer:
 
 
 class Killed(BaseException):
-    """Ends what runs in this process as a kill does: `except Exception` does not catch it."""
+    """Stands for a kill of this process: `except Exception` does not catch it."""
 
 
 def saved_model(store: TokenStore, which: int, seed: int, name: str = "llm") -> Path:
-    """A fresh model of SMALL with the prepared tokenizer, in a folder beside the tokens."""
+    """A fresh model of SMALL's recipe number `which`, saved with the prepared tokenizer in a folder
+    next to the tokens."""
     folder = store.folder / "given" / name
     new_model(SMALL.models[which], SMALL, store.manifest.vocab_size, seed).save_pretrained(folder)
     for file in store.tokenizer_folder.iterdir():
@@ -34,7 +35,7 @@ def saved_model(store: TokenStore, which: int, seed: int, name: str = "llm") -> 
 
 
 class TickingClock:
-    """Each reading is a second later: a budget in seconds is a number of steps on any machine."""
+    """Each reading is a second later, so that a budget in seconds is a number of steps."""
 
     def __init__(self) -> None:
         self.now = 0.0

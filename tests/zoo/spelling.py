@@ -1,4 +1,4 @@
-"""Small tokenizers: byte level as of GPT-2 and Qwen, byte fallback as of Llama 2 and Mistral."""
+"""Small tokenizers: byte level as in GPT-2 and Qwen, byte fallback as in Llama 2 and Mistral."""
 
 import json
 from collections.abc import Sequence
@@ -13,7 +13,8 @@ END = "<|im_end|>"
 
 
 def byte_level(unused: int = 0) -> PreTrainedTokenizerBase:
-    """No token before a text; only the `unused` ones have higher ids than the end-of-text token."""
+    """Adds no token before a text. `unused`: number of tokens with ids above the end-of-text
+    token's."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -26,7 +27,8 @@ def byte_level(unused: int = 0) -> PreTrainedTokenizerBase:
 
 
 def byte_fallback() -> PreTrainedTokenizerBase:
-    """`<s>` before a text, `</s>` after it; a space is U+2581, and a text begins with one."""
+    """Adds `<s>` before a text; `</s>` is the end-of-text token. A space is U+2581, and every text
+    begins with one."""
     merges = _merges(" ".join(TEXTS).replace(" ", "\u2581"))
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     letters = sorted({one for pair in merges for one in "".join(pair)})

@@ -1,4 +1,4 @@
-"""A chat LLM's answers as corpora: the questions, the documents, files that exist already."""
+"""A chat LLM's answers as corpora: questions, documents, existing files."""
 
 from __future__ import annotations
 
@@ -37,21 +37,22 @@ def documents(path: Path) -> list[str]:
 
 def test_there_are_thousands_of_different_questions() -> None:
     by_kind = chat_prompts([], [], 0)
-    every = [prompt for prompts in by_kind.values() for prompt in prompts]
-    assert len(every) > 5000 and len(set(every)) == len(every)
-    assert not any("{" in prompt or "  " in prompt for prompt in every)
+    questions = [prompt for prompts in by_kind.values() for prompt in prompts]
+    assert len(questions) > 5000 and len(set(questions)) == len(questions)
+    assert not any("{" in question or "  " in question for question in questions)
     assert set(json.loads(TOPICS.read_text("utf-8"))) == set(by_kind)
 
 
 def test_development_prompts_are_not_asked() -> None:
-    ours = [prompt.text for prompt in load_prompts(CHAT_PROMPTS)]
+    development = [prompt.text for prompt in load_prompts(CHAT_PROMPTS)]
     one = chat_prompts([], [], 0)["facts"][0]
-    every = [p for prompts in chat_prompts([], [*ours, one.upper()], 0).values() for p in prompts]
-    assert one not in every
-    assert not {p.casefold() for p in every} & {prompt.casefold() for prompt in ours}
+    by_kind = chat_prompts([], [*development, one.upper()], 0)
+    questions = [question for prompts in by_kind.values() for question in prompts]
+    assert one not in questions
+    assert not {q.casefold() for q in questions} & {prompt.casefold() for prompt in development}
 
 
-def test_passages_of_corpora_are_asked_about() -> None:
+def test_there_are_questions_about_passages_of_corpora() -> None:
     story = "\n".join(f"Line {number} of it." for number in range(20))
     with_story = chat_prompts([Domain("stories", (story,), ())], [], 0)
     added = {p for ps in with_story.values() for p in ps}
@@ -69,7 +70,7 @@ def test_a_document_is_a_conversation_in_the_llms_template(engine: Engine, tmp_p
     assert len(lines) == 2 and lines[0].startswith("facts/answers-0000.txt: 3 answers, 15 tokens")
 
 
-def test_files_that_are_there_are_not_written_again(
+def test_existing_files_are_not_written_again(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answers, "PROMPTS_OF_A_FILE", 2)
@@ -82,10 +83,10 @@ def test_files_that_are_there_are_not_written_again(
     ]
     texts = [path.read_text("utf-8") for path in files]
     files[0].unlink()
-    files[1].write_text("as it was")
+    files[1].write_text("existing")
     write_answers(engine, PROMPTS, tmp_path / "out", 5)
-    assert files[0].read_text("utf-8") == texts[0], "the same seeds"
-    assert files[1].read_text("utf-8") == "as it was"
+    assert files[0].read_text("utf-8") == texts[0], "written again with the same seeds"
+    assert files[1].read_text("utf-8") == "existing"
 
 
 def test_an_llm_without_a_template_is_refused(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from zoo.tokenizer import first_differing_id, open_tokenizer
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLED = ROOT / "bundled"
 PARAMETERS = {"llm": 13_902_080} | dict.fromkeys(SSMS, 926_336)
-# Bytes. The embedding that the SSMs of SmolLM2 share is one tensor, in one file.
+# Largest sizes in bytes: of the family, of a file, of SmolLM2's SSMs, of the embedding they share.
 LARGEST_FAMILY, LARGEST_FILE, SMOLLM2, EMBEDDING = 48_000_000, 12_000_000, 100_000_000, 26_000_000
 
 
@@ -30,7 +30,7 @@ def model(name: str) -> Any:
     return AutoModelForCausalLM.from_pretrained(BUNDLED / name, dtype=torch.float32)
 
 
-def test_the_folder_holds_these_models_and_their_card() -> None:
+def test_the_folder_has_these_models_and_their_card() -> None:
     assert {path.parent.name for path in BUNDLED.glob("*/config.json")} == PARAMETERS.keys()
     card = (BUNDLED / "MODEL_CARD.md").read_text(encoding="utf-8")
     assert all(f"`{name}`" in card for name in PARAMETERS)
@@ -48,7 +48,7 @@ def test_the_family_is_small_enough_to_be_cloned() -> None:
 
 @pytest.mark.parametrize("name", ["ssm-chat", "ssm-code", "ssm-facts", "ssm-text"])
 def test_ssms_of_smollm2_load_with_stock_transformers(name: str) -> None:
-    """Their embedding is one file for all, which the index of each names."""
+    """They share one embedding file, which each model's index names."""
     folder = BUNDLED / "smollm2" / name
     stored = AutoModelForCausalLM.from_pretrained(folder)
     assert stored.dtype == torch.bfloat16 and stored.num_parameters() == 15_796_480
@@ -73,7 +73,7 @@ def test_model_loads_with_stock_transformers(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_tokenizer_puts_the_end_of_text_first(name: str) -> None:
+def test_the_tokenizer_begins_a_text_with_the_end_of_text_token(name: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(BUNDLED / name)
     ids = tokenizer("Once upon a time")["input_ids"]
     assert ids[0] == 0 and ids.count(0) == 1

@@ -1,4 +1,4 @@
-"""SSMs for a chat LLM, made from start to end: resumed, by command, refused."""
+"""Making SSMs for a chat LLM: accuracy, a complete run, interruptions, the command, refusals."""
 
 from __future__ import annotations
 
@@ -47,15 +47,16 @@ def test_accuracy_is_counted_on_the_llms_greedy_tokens() -> None:
     ends = torch.tensor([15, 6])
     empty = torch.zeros(2, 12, TOP)
     result = accuracy(five, Generated(ids, starts, ends, 3, empty.int(), empty.half()))
-    own = result["students"]["ssm-chat"]
-    # 12 tokens in 3 passes (4 drafted and the LLM's own each), then 3 with a miss at their end.
-    assert own["agreement"] == round(14 / 15, 3) <= own["in_three"]
-    assert own["acceptance_length"] == round(15 / 4, 3)
+    first = result["students"]["ssm-chat"]
+    # The first text: 12 tokens in 3 passes of up to 5 (4 drafted and the LLM's own). The second: 3
+    # tokens in one pass, of which the LLM's own is the last.
+    assert first["agreement"] == round(14 / 15, 3) <= first["in_three"]
+    assert first["acceptance_length"] == round(15 / 4, 3)
     others = list(result["students"].values())[1:]
     assert {(one["agreement"], one["in_three"], one["acceptance_length"]) for one in others} == {
         (0.0, 0.0, 1.0)
     }
-    assert result["union"] == own["agreement"]
+    assert result["union"] == first["agreement"]
 
 
 def small_plan(**changes: Any) -> FamilyPlan:
@@ -94,30 +95,30 @@ def weights_in(folder: Path) -> dict[str, torch.Tensor]:
 def test_an_interrupted_run_ends_as_an_uninterrupted_one(
     models: LoadedModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
 ) -> None:
-    """It is killed when a file has been stored: once after the first or the second batch of
-    answers, or twice in training."""
+    """It is killed after a checkpoint: once after the first or the second batch of answers, or
+    twice in training."""
     monkeypatch.setattr(batch_generation, "LARGEST_BATCH_ON_CPU", 4)
     monkeypatch.setattr("zoo.own_answers.ENDED_QUESTIONS", 0.5)
     fields = {"minutes": 0.7, "generation_minutes": 0.4, "checkpoint_seconds": 7.0}
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    figures = make_family(models, small_plan(**fields), whole)
+    uninterrupted, interrupted = tmp_path / "uninterrupted", tmp_path / "interrupted"
+    figures = make_family(models, small_plan(**fields), uninterrupted)
     save, kills = FamilyCheckpoint.save, [last] if last != "training.pt" else [last, last]
 
-    def killing(checkpoint: FamilyCheckpoint, name: str, state: Any) -> None:
+    def save_and_kill(checkpoint: FamilyCheckpoint, name: str, state: Any) -> None:
         save(checkpoint, name, state)
         if f"{name}.pt" in kills:
             kills.remove(f"{name}.pt")
             raise Killed
 
-    monkeypatch.setattr(FamilyCheckpoint, "save", killing)
+    monkeypatch.setattr(FamilyCheckpoint, "save", save_and_kill)
     while kills:
         with pytest.raises(Killed):
-            make_family(models, small_plan(**fields), parts)
-    assert make_family(models, small_plan(**fields), parts) == figures
-    expected, result = weights_in(whole), weights_in(parts)
+            make_family(models, small_plan(**fields), interrupted)
+    assert make_family(models, small_plan(**fields), interrupted) == figures
+    expected, result = weights_in(uninterrupted), weights_in(interrupted)
     assert expected.keys() == result.keys()
     assert all(torch.equal(one, result[name]) for name, one in expected.items())
-    assert [path.name for path in parts.iterdir()] == ["models"], "no checkpoint is left"
+    assert [path.name for path in interrupted.iterdir()] == ["models"], "no checkpoint is left"
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
@@ -130,25 +131,25 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
         checkpoint.load("training")
 
 
-def test_development_prompts_are_what_it_is_measured_on(
+def test_accuracy_is_measured_on_the_development_prompts(
     models: LoadedModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measured: list[list[int]] = []
+    prompts: list[list[int]] = []
 
-    def noted(students: Any, texts: Generated) -> Any:
+    def record_prompts(students: Any, texts: Generated) -> Any:
         starts = texts.starts.tolist()
-        measured.extend(
+        prompts.extend(
             row[start : texts.first_new]
             for row, start in zip(texts.ids.tolist(), starts, strict=True)
         )
         return accuracy(students, texts)
 
-    monkeypatch.setattr("zoo.chat_family.accuracy", noted)
+    monkeypatch.setattr("zoo.chat_family.accuracy", record_prompts)
     make_family(models, small_plan(minutes=0.1, generation_minutes=0.0), tmp_path / "out")
-    assert measured[:2] == [[1, 40, 41, 2, 3], [1, 42, 2, 3]]
+    assert prompts[:2] == [[1, 40, 41, 2, 3], [1, 42, 2, 3]]
 
 
-def test_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_makes_a_family(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     llm, out = llm_folder(tmp_path / "llm"), tmp_path / "out"
     (tmp_path / "prompts.jsonl").write_text('{"prompt": "w4"}\n')
     arguments = ["chat-family", "--llm", llm, "--out", out, "--minutes", "0.05", "--layers", "1"]
@@ -180,7 +181,7 @@ def test_bad_arguments_are_refused_in_one_line(
 
 
 def test_a_folder_with_other_models_is_refused(tmp_path: Path) -> None:
-    """`zoo train` writes its models into the same folder, which `make_family` replaces whole."""
+    """`zoo train` writes its models into the same folder; `make_family` would delete them."""
     for name in ("ssm-chat", "ssm-math"):
         (tmp_path / "models" / name).mkdir(parents=True)
         (tmp_path / "models" / name / "config.json").write_text("{}")

@@ -1,4 +1,4 @@
-"""A chat LLM's own questions and answers, generated in batches as transformers generates each."""
+"""A chat LLM's own questions and answers, written in batches; each text is that of transformers."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def module_of(models: LoadedModels, tmp_path: Path) -> Any:
 def test_a_batch_is_written_as_transformers_writes_each_text(
     models: LoadedModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefill: int
 ) -> None:
-    """Greedily, past a rounded number of slots, from prompts of different lengths, to the end
-    token where there is one."""
+    """Greedily, from prompts of different lengths, beyond the first allocation of KV slots, to the
+    end token if one is written."""
     monkeypatch.setattr(batch_generation, "PREFILL_TEXTS", prefill)
     texts = BatchGenerator(models).generate(PROMPTS, [0.0] * 3, BatchLimits(80))
     module, expected = module_of(models, tmp_path), []
@@ -54,7 +54,7 @@ def test_a_batch_is_written_as_transformers_writes_each_text(
         )  # fmt: skip
         expected.append(result[0, len(prompt) :].tolist())
     assert new_tokens(texts) == expected
-    assert {len(tokens) for tokens in expected} != {80}, "one ends by itself"
+    assert {len(tokens) for tokens in expected} != {80}, "one ends with the end token"
 
 
 def test_kept_probabilities_are_those_of_each_next_token(
@@ -70,8 +70,8 @@ def test_kept_probabilities_are_those_of_each_next_token(
         assert ids.tolist() == [*prompt, *new_tokens(texts)[number]]
         assert tokens.kinds[at].tolist() == [number] * len(ids)
         p = module(ids[None]).logits[0].softmax(-1)
-        p[: len(prompt) - 1] = 0  # nothing is learned of a prompt
-        p[-1] = 0  # nor after the end
+        p[: len(prompt) - 1] = 0  # no probabilities are kept of a prompt's tokens
+        p[-1] = 0  # nor of a token after the last one
         top = p.gather(1, tokens.top_ids[at].long())
         torch.testing.assert_close(tokens.top_probs[at].float(), top, atol=1e-3, rtol=1e-3)
         answered = slice(len(prompt) - 1, len(ids) - 1)
@@ -94,14 +94,14 @@ def test_temperatures_are_each_texts_own(models: LoadedModels) -> None:
 def test_a_batch_ends_with_most_of_its_texts_or_at_its_deadline(models: LoadedModels) -> None:
     clock = TickingClock()
     generator = BatchGenerator(models, clock=clock)
-    whole = generator.generate(PROMPTS, [0.0] * 3, BatchLimits(80))
-    late = generator.generate(PROMPTS, [0.0] * 3, BatchLimits(80, deadline=clock.now))
-    assert late.top_probs.shape[1] == batch_generation.CHECKED_EVERY
-    assert new_tokens(late) == [
-        tokens[: batch_generation.CHECKED_EVERY] for tokens in new_tokens(whole)
+    complete = generator.generate(PROMPTS, [0.0] * 3, BatchLimits(80))
+    at_deadline = generator.generate(PROMPTS, [0.0] * 3, BatchLimits(80, deadline=clock.now))
+    assert at_deadline.top_probs.shape[1] == batch_generation.CHECKED_EVERY
+    assert new_tokens(at_deadline) == [
+        tokens[: batch_generation.CHECKED_EVERY] for tokens in new_tokens(complete)
     ]
-    some = generator.generate(PROMPTS, [0.0] * 3, BatchLimits(80, ended_share=0.3))
-    assert late.ids.shape[1] <= some.ids.shape[1] < whole.ids.shape[1]
+    most_ended = generator.generate(PROMPTS, [0.0] * 3, BatchLimits(80, ended_share=0.3))
+    assert at_deadline.ids.shape[1] <= most_ended.ids.shape[1] < complete.ids.shape[1]
 
 
 def test_another_kind_of_model_is_refused(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def questions(models: LoadedModels, left_out: tuple[str, ...] = ()) -> Questions
 
 
 def test_the_llm_writes_questions_of_its_own(models: LoadedModels) -> None:
-    """User turns, written from where one begins in the template; only those that end are kept."""
+    """It continues the template's beginning of a user turn; only turns that end are kept."""
     turns = BatchGenerator(models).generate(
         [[1]] * 40, [1.0] * 40, BatchLimits(12, ENDED_QUESTIONS)
     )
@@ -129,16 +129,16 @@ def test_the_llm_writes_questions_of_its_own(models: LoadedModels) -> None:
     assert 0 < len(result) < len(ended) < 40
 
 
-def test_half_of_the_questions_are_its_own(
+def test_half_of_the_questions_are_the_llms_own(
     models: LoadedModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its questions are put into its template, too long ones are left out. The other half are the
-    given questions, repeated."""
-    own = ["w20"] * 4 + ["w20 " * 6]
-    monkeypatch.setattr(Questions, "own_questions", lambda *_: list(own))
-    asked = questions(models)
-    assert asked.kinds == ("facts", "code", OWN_QUESTIONS)
-    first, second = asked.batch(8), asked.batch(8)
+    """They are put into the template, without too long ones. The other half are the given
+    questions, repeated."""
+    llm_questions = ["w20"] * 4 + ["w20 " * 6]
+    monkeypatch.setattr(Questions, "own_questions", lambda *_: list(llm_questions))
+    batches_of_questions = questions(models)
+    assert batches_of_questions.kinds == ("facts", "code", OWN_QUESTIONS)
+    first, second = batches_of_questions.batch(8), batches_of_questions.batch(8)
     assert first[:4] == [(2, (1, 20, 2, 3))] * 4 and second[:3] == first[:3]
     given = [(0, (1, 4, 2, 3)), (0, (1, 5, 6, 2, 3)), (1, (1, 7, 8, 10, 2, 3))]
     others = first[4:] + second[3:]
@@ -147,17 +147,17 @@ def test_half_of_the_questions_are_its_own(
 
 def test_development_prompts_are_no_own_questions(models: LoadedModels) -> None:
     result = questions(models).own_questions(40)
-    left = questions(models, (result[0].upper(),)).own_questions(40)
-    assert left == [text for text in result if text != result[0]]
+    without_first = questions(models, (result[0].upper(),)).own_questions(40)
+    assert without_first == [text for text in result if text != result[0]]
 
 
 def test_answers_are_written_until_the_deadline(models: LoadedModels) -> None:
     clock = TickingClock()
     generator = BatchGenerator(models, clock=clock)
     lengths = Lengths(prompt=8, answer=20, question=12)
-    asked = Questions(models, generator, QUESTIONS, (), lengths, 0)
+    batches_of_questions = Questions(models, generator, QUESTIONS, (), lengths, 0)
     messages: list[str] = []
-    tokens = own_answers(generator, asked, lengths, 4.0, messages.append)
+    tokens = own_answers(generator, batches_of_questions, lengths, 4.0, messages.append)
     assert (
         len(messages) > 1
         and messages[-1] == f"{len(tokens.starts)} answers, {len(tokens.ids):,} tokens"
@@ -167,20 +167,20 @@ def test_answers_are_written_until_the_deadline(models: LoadedModels) -> None:
     assert len(tokens.ids) == len(tokens.kinds) == len(tokens.top_ids) == len(tokens.top_probs)
 
 
-def test_a_batch_without_a_short_enough_question_is_skipped_but_not_the_first(
+def test_a_batch_without_a_short_enough_question_is_skipped_unless_it_is_the_first(
     models: LoadedModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generator, short = BatchGenerator(models, clock=TickingClock()), Lengths(2, 20, 12)
-    asked = Questions(models, generator, QUESTIONS, (), short, 0)
+    batches_of_questions = Questions(models, generator, QUESTIONS, (), short, 0)
     with pytest.raises(ConfigError, match="prompt is 2: more tokens: no question"):
-        own_answers(generator, asked, short, 4.0, [].append)
+        own_answers(generator, batches_of_questions, short, 4.0, [].append)
     batches = iter([[(0, (1, 4, 2, 3))], [], [(1, (1, 5, 2, 3))]])
     monkeypatch.setattr(Questions, "batch", lambda *_: next(batches, [(0, (1, 4, 2, 3))]))
-    tokens = own_answers(generator, asked, Lengths(8, 20, 12), 40.0, [].append)
+    tokens = own_answers(generator, batches_of_questions, Lengths(8, 20, 12), 40.0, [].append)
     assert tokens.kinds[tokens.starts].tolist()[:2] == [0, 1]
 
 
-def test_weights_by_kind() -> None:
+def test_the_weights_of_kinds_for_each_student() -> None:
     kinds = [*chat_prompts([], [], 0), OWN_QUESTIONS]
     weights = dict(zip(FAMILY, kind_weights(kinds), strict=True))
     assert {kind for own in FAMILY.values() for kind in own} < set(kinds)

@@ -1,6 +1,4 @@
-"""The commands as a user types them: a real family in seconds, a real kill, and refusals in one
-line.
-"""
+"""The commands: a family that is trained in seconds, a killed training, refusals in one line."""
 
 import json
 import os
@@ -18,13 +16,13 @@ import zoo.__main__ as command
 from zoo.presets import PRESETS
 
 ROOT = Path(__file__).resolve().parents[2]
-ALONE = """
+WITHOUT_PAGE_CODE = """
 import runpy, sys
 others = ("gradio", "plotly", "sqlite_utils", "ui", "storage", "bench")
 sys.modules.update(dict.fromkeys(others))
 runpy.run_module("zoo", run_name="__main__", alter_sys=True)
 """
-"""`python -m zoo` where page and store, and the packages they need, cannot be imported."""
+"""`python -m zoo` in a process that cannot import page, store, benchmarks and their packages."""
 
 
 def zoo(*arguments: object) -> int:
@@ -34,7 +32,7 @@ def zoo(*arguments: object) -> int:
 
 @pytest.fixture(scope="module")
 def family(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A smoke family made by the two commands, as the README would have it."""
+    """A family of preset `smoke`, made by the commands `prepare` and `train`."""
     out = tmp_path_factory.mktemp("smoke") / "family"
     assert zoo("prepare", "--preset", "smoke", "--out", out) == 0
     assert zoo("train", "--preset", "smoke", "--out", out, "--minutes", "0.1") == 0
@@ -45,7 +43,8 @@ def test_smoke_needs_no_corpora_and_its_loss_falls(family: Path) -> None:
     written = json.loads((family / "training.json").read_text("utf-8"))
     for name, trained in written["models"].items():
         assert trained["num_steps"] > 0, name
-        # An even guess over 512 tokens costs 6.2 nats; even a crowded machine gets this far.
+        # A uniform distribution over 512 tokens has a loss of 6.2 nats; 5.7 is reached also on a
+        # busy machine.
         assert trained["held_out"]["code"]["loss"] < 5.7, name
 
 
@@ -69,14 +68,14 @@ def test_evaluate_prints_a_table_and_writes_json(family: Path, capsys: pytest.Ca
         assert scores == trained[name]["held_out"]
 
 
-def test_evaluate_reports_models_of_one_name_apart(family: Path) -> None:
+def test_evaluate_reports_models_of_one_name_by_path(family: Path) -> None:
     model = family / "models" / "ssm-code"
     assert zoo("evaluate", "--out", family, "--models", model, model / ".") == 0
     written = json.loads((family / "evaluation.json").read_text("utf-8"))
     assert set(written["models"]) == {str(model)}
 
 
-def test_a_killed_training_goes_on_where_its_checkpoint_stood(family: Path, tmp_path: Path) -> None:
+def test_a_killed_training_continues_from_its_checkpoint(family: Path, tmp_path: Path) -> None:
     """The training needs neither page nor store."""
     out = tmp_path / "killed"
     out.mkdir()
@@ -85,7 +84,7 @@ def test_a_killed_training_goes_on_where_its_checkpoint_stood(family: Path, tmp_
     arguments = ("train", "--preset", "smoke", "--out", str(out), "--minutes")
     with (tmp_path / "log").open("w") as log:
         training = subprocess.Popen(
-            [sys.executable, "-c", ALONE, *arguments, "5"], cwd=ROOT, stderr=log,
+            [sys.executable, "-c", WITHOUT_PAGE_CODE, *arguments, "5"], cwd=ROOT, stderr=log,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
         checkpoint = out / "runs" / "llm" / "checkpoint.pt"
@@ -110,10 +109,10 @@ def test_a_killed_training_goes_on_where_its_checkpoint_stood(family: Path, tmp_
 
 
 def _wait_for(path: Path, process: subprocess.Popen[bytes], seconds: float = 60.0) -> None:
-    until = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     while not path.is_file():
-        assert process.poll() is None, "training ended by itself"
-        assert time.monotonic() < until, "no checkpoint in time"
+        assert process.poll() is None, "training ended before its first checkpoint"
+        assert time.monotonic() < deadline, "no checkpoint in time"
         time.sleep(0.05)
 
 
@@ -147,7 +146,7 @@ def test_bad_input_is_refused_in_one_line(arguments, message, family, tmp_path, 
     assert message in error
 
 
-def test_evaluate_without_models_says_so(family, tmp_path, capsys):
+def test_evaluate_without_models_is_refused(family, tmp_path, capsys):
     for name in ("manifest.json", "tokens", "tokenizer"):
         (tmp_path / name).symlink_to(family / name)
     assert zoo("evaluate", "--out", tmp_path) == 2
@@ -161,9 +160,9 @@ def test_a_missing_device_is_named(family: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_an_interrupt_ends_with_130(family, monkeypatch, capsys):
-    def interrupted(*_: object) -> None:
+    def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "train_family", interrupted)
+    monkeypatch.setattr(command, "train_family", interrupt)
     assert zoo("train", "--out", family) == 130
     assert "interrupted" in capsys.readouterr().err

@@ -1,5 +1,5 @@
-"""What becomes a document, and what is left out; normalising is exact where it acts and does
-nothing elsewhere."""
+"""Which texts become documents and which are left out; how texts are normalised, and which are not
+changed."""
 
 import json
 from pathlib import Path
@@ -71,7 +71,9 @@ def test_story_lines_are_joined_and_dialogue_lines_are_not(tmp_path: Path, libra
     assert dialogue.documents == ('User: a\nuser: "b"',)
 
 
-def test_a_document_that_quotes_a_prompt_is_refused_and_counted(tmp_path: Path, library: Path):
+def test_a_document_that_quotes_a_prompt_is_refused_and_counted(
+    tmp_path: Path, library: Path
+) -> None:
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text(json.dumps({"prompt": f"short\n{PROMPT}"}) + "\n", encoding="utf-8")
     text = f"\n{END_OF_TEXT}\n".join(
@@ -119,7 +121,7 @@ def test_missing_or_unreadable_corpora_are_named(tmp_path: Path, library: Path) 
 
 
 @pytest.mark.parametrize("content", ["not json", '{"text": "no prompt"}', "[1]"])
-def test_a_prompts_file_of_another_form_is_refused(tmp_path: Path, content: str) -> None:
+def test_a_prompts_file_of_another_format_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "prompts.jsonl"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(ConfigError, match=r"prompts is .*each with a prompt"):
@@ -130,7 +132,7 @@ LINE = "The quick brown fox isn't quick enough to jump over all of these dogs."
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("text", "expected"),
     [
         ("“Yes,” she said, ‘it’s’", "\"Yes,\" she said, 'it's'"),
         ("1–2 — and −3…", "1-2 -- and -3..."),
@@ -144,11 +146,12 @@ LINE = "The quick brown fox isn't quick enough to jump over all of these dogs."
         ),
     ],
 )
-def test_typographic_signs_become_ascii_and_letters_stay(given: str, expected: str) -> None:
-    assert ascii_punctuation(given) == expected
+def test_punctuation_becomes_ascii_and_letters_are_unchanged(text: str, expected: str) -> None:
+    """Texts in UTF-8 that were decoded as another encoding are repaired."""
+    assert ascii_punctuation(text) == expected
 
 
-def test_wrapped_paragraphs_are_joined_and_paragraphs_stay_apart() -> None:
+def test_lines_of_a_paragraph_are_joined_and_paragraphs_are_not() -> None:
     wrapped = "Goat, Dog, and Cow\nwere great friends. One\nday they went.\n \nThey came\nback."
     assert join_wrapped_lines(wrapped) == (
         "Goat, Dog, and Cow were great friends. One day they went.\n\nThey came back."
@@ -160,7 +163,7 @@ def test_verse_and_speech_keep_their_lines() -> None:
     assert join_wrapped_lines(verse) == verse
 
 
-def test_only_lines_of_the_length_asked_for_are_kept() -> None:
+def test_only_lines_of_the_given_length_or_more_are_kept() -> None:
     assert long_lines([f"short\n{LINE}\n" + "x" * 59, "y" * 60], 60) == (LINE, "y" * 60)
 
 

@@ -41,13 +41,13 @@ class Cyclic(torch.nn.Module):
         return out
 
 
-def test_what_the_llm_held_probable_is_counted(tmp_path: Path) -> None:
+def test_the_llms_probable_tokens_are_counted(tmp_path: Path) -> None:
     texts = {"a": np.arange(4 * LENGTH + 1, dtype=np.uint16) % VOCABULARY}
-    memory = TeacherCache(Cyclic(), tmp_path, texts, LENGTH, 3)
-    rows, num_tokens = count_texts(texts, memory, LENGTH)
+    distributions = TeacherCache(Cyclic(), tmp_path, texts, LENGTH, 3)
+    rows, num_tokens = count_texts(texts, distributions, LENGTH)
     assert num_tokens == 4 * LENGTH
-    (last,) = rows[(rows[:, 15] == 1) & (rows[:, 0] == 5)]
-    weights = {int(i): int(w) >> 2 for i, w in zip(last[:7], last[7:14], strict=True) if w}
+    (row,) = rows[(rows[:, 15] == 1) & (rows[:, 0] == 5)]
+    weights = {int(i): int(w) >> 2 for i, w in zip(row[:7], row[7:14], strict=True) if w}
     assert set(weights) == {5, 6}
     # bfloat16 may move a probability by a hundredth.
     assert weights[5] / (weights[5] + weights[6]) == pytest.approx(0.75, abs=0.02)
@@ -66,7 +66,10 @@ def test_the_heaviest_rows_are_written_and_read_again(
     assert rows is not None and rows.shape == (50, 16)
 
 
-def test_distributions_must_be_remembered(teach: Callable[..., Any], tmp_path: Path) -> None:  # noqa: F811
+def test_distributions_that_are_not_cached_are_refused(
+    teach: Callable[..., Any],  # noqa: F811
+    tmp_path: Path,
+) -> None:
     _, teaching = teach(1)
     with pytest.raises(ConfigError, match="remembered is 0"):
         write_counts(teaching, tmp_path, 50)

@@ -1,4 +1,4 @@
-"""The data order: every window once a pass, mixed by weight, and the same from any point on."""
+"""The data order: every window once a pass, domains mixed by weight, exact continuation."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from core.errors import ConfigError
 from zoo.data_order import DataOrder
 
-# Token values are positions, so that a window shows where it came from.
+# A token's value is its position, which identifies its window.
 TOKENS = {"a": np.arange(1003, dtype=np.uint16), "b": np.arange(2000, 2500, dtype=np.uint16)}
 
 
@@ -16,7 +16,7 @@ def test_windows_are_rows_of_consecutive_tokens() -> None:
     assert (np.diff(batch, axis=1) == 1).all()
 
 
-def test_a_pass_shows_each_window_once_and_the_next_pass_cuts_elsewhere() -> None:
+def test_a_pass_has_each_window_once_and_the_next_pass_has_other_windows() -> None:
     order = DataOrder(TOKENS, (("a", 1.0),), seed=3)
     first, second = (np.sort(order.next_batch(99, 10)[:, 0]) for _ in range(2))
     assert (np.diff(first) == 10).all()
@@ -24,20 +24,20 @@ def test_a_pass_shows_each_window_once_and_the_next_pass_cuts_elsewhere() -> Non
     assert first[0] != second[0]
 
 
-def test_the_mixture_is_kept() -> None:
+def test_domains_have_their_share_of_windows() -> None:
     batch = DataOrder(TOKENS, (("a", 3.0), ("b", 1.0)), seed=0).next_batch(4000, 8)
     assert (batch[:, 0] < 2000).mean() == pytest.approx(0.75, abs=0.03)
 
 
-def test_a_loaded_order_goes_on_and_does_not_start_again() -> None:
+def test_a_loaded_order_continues_after_its_last_batch() -> None:
     mixture = (("a", 0.5), ("b", 0.5))
-    whole = DataOrder(TOKENS, mixture, seed=7)
-    batches = [whole.next_batch(8, length) for length in (10, 10, 20, 20, 10)]
-    begun = DataOrder(TOKENS, mixture, seed=7)
+    uninterrupted = DataOrder(TOKENS, mixture, seed=7)
+    batches = [uninterrupted.next_batch(8, length) for length in (10, 10, 20, 20, 10)]
+    interrupted = DataOrder(TOKENS, mixture, seed=7)
     for length in (10, 10, 20):
-        begun.next_batch(8, length)
+        interrupted.next_batch(8, length)
     resumed = DataOrder(TOKENS, mixture, seed=7)
-    resumed.load_state(begun.state())
+    resumed.load_state(interrupted.state())
     assert np.array_equal(resumed.next_batch(8, 20), batches[3])
     assert np.array_equal(resumed.next_batch(8, 10), batches[4])
     assert not np.array_equal(batches[3], DataOrder(TOKENS, mixture, seed=7).next_batch(8, 20))

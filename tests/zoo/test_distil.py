@@ -1,4 +1,4 @@
-"""SSMs learn their LLM's distribution, and a pool of them to cover it together."""
+"""SSMs learn their LLM's distribution alone, or to cover it together as a pool."""
 
 import io
 import json
@@ -52,7 +52,7 @@ NAMES = ("llm", "ssm-code", "ssm-docs")
 
 @pytest.fixture(scope="module")
 def taught(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A prepared folder, an LLM in it with texts of its own, and two SSMs; tests copy it."""
+    """A prepared folder with an LLM, texts that it wrote, and two SSMs; tests copy it."""
     folder = shutil.copytree(prepared, tmp_path_factory.mktemp("taught") / "family")
     store = open_tokens(folder)
     llm, *_ = (saved_model(store, which, which, name) for which, name in enumerate(NAMES))
@@ -65,7 +65,7 @@ def taught(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def family(taught: Path, tmp_path: Path) -> tuple[TokenStore, Path, list[Path]]:
-    """A prepared folder, an LLM in it, and two SSMs to begin with."""
+    """A prepared folder, an LLM in it, and two SSMs to start from."""
     store = open_tokens(shutil.copytree(taught, tmp_path / "family"))
     llm, *ssms = (store.folder / "given" / name for name in NAMES)
     return store, llm, ssms
@@ -73,7 +73,7 @@ def family(taught: Path, tmp_path: Path) -> tuple[TokenStore, Path, list[Path]]:
 
 @pytest.fixture
 def teach(family: tuple[TokenStore, Path, list[Path]]) -> Callable[..., Any]:
-    """Makes the students of the family, and their teaching for `num_steps` steps each."""
+    """Makes the students of the family, and a Teaching with time for `num_steps` steps each."""
 
     def make(num_steps: int, **changes: Any) -> tuple[list[Student], Teaching]:
         store, llm, ssms = family
@@ -88,8 +88,8 @@ def teach(family: tuple[TokenStore, Path, list[Path]]) -> Callable[..., Any]:
     return make
 
 
-class Half(torch.nn.Module):
-    """A model's logits for the first text, the same negated for the others."""
+class HalfNegated(torch.nn.Module):
+    """Returns a model's logits for the first text, and negated ones for the others."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class Half(torch.nn.Module):
         return SimpleNamespace(logits=torch.cat([logits[:1], -logits[1:]]))
 
 
-def test_what_is_kept_is_of_these_tokens_and_this_seed(teach: Callable[..., Any]) -> None:
+def test_stored_texts_belong_to_one_tokenizer_and_seed(teach: Callable[..., Any]) -> None:
     _, teaching = teach(1)
     store, folder = teaching.run.store, teaching.texts.folder
     manifest = replace(store.manifest, tokenizer_sha256="another's")
@@ -113,19 +113,20 @@ def test_what_is_kept_is_of_these_tokens_and_this_seed(teach: Callable[..., Any]
 def test_a_new_ssm_begins_with_embeddings_of_its_llm(teach: Callable[..., Any]) -> None:
     (one, _), teaching = teach(1)
     loss_function = Distillation(teaching.teacher)
-    still = replace(one.recipe, learning_rate=1e-12)
-    new = Tuning(still, None, loss_function)
+    unchanging = replace(one.recipe, learning_rate=1e-12)
+    new = Tuning(unchanging, None, loss_function)
     assert new.initial_weights(teaching) == InitialWeights(None, teaching.llm, "ssm")
-    given = Tuning(one.recipe, one.start, loss_function)
-    assert given.initial_weights(teaching).identity() == {"start": weights_id(one.start)}
+    from_folder = Tuning(one.recipe, one.start, loss_function)
+    assert from_folder.initial_weights(teaching).identity() == {"start": weights_id(one.start)}
     assert new.identity(teaching)["embeddings"] == weights_id(teaching.llm)
-    assert "embeddings" not in given.identity(teaching)
+    assert "embeddings" not in from_folder.identity(teaching)
     distil(new, teaching)
     run = teaching.run
-    saved = open_model(run.store.folder / "distilled" / still.name)
-    begun = initial_model(still, run.preset, run.store, run.seed, new.initial_weights(teaching))
-    ours, theirs = (each.get_input_embeddings().weight for each in (saved, begun))
-    torch.testing.assert_close(ours, theirs.to(torch.bfloat16).float())
+    saved = open_model(run.store.folder / "distilled" / unchanging.name)
+    weights = new.initial_weights(teaching)
+    initial = initial_model(unchanging, run.preset, run.store, run.seed, weights)
+    result, expected = (each.get_input_embeddings().weight for each in (saved, initial))
+    torch.testing.assert_close(result, expected.to(torch.bfloat16).float())
 
 
 def windows_of(store: TokenStore) -> torch.Tensor:
@@ -142,9 +143,9 @@ def test_the_loss_is_the_divergence_from_the_teacher(store: TokenStore) -> None:
     assert loss(teacher, windows).mean.item() == pytest.approx(0.0, abs=1e-6)
 
 
-def test_positions_that_an_earlier_one_foresees_weigh_little(store: TokenStore) -> None:
+def test_positions_that_an_earlier_ssm_predicts_have_little_weight(store: TokenStore) -> None:
     teacher, model = fresh(store, 0, 1), fresh(store, 1, 2)
-    other = Half(teacher)
+    other = HalfNegated(teacher)
     windows = windows_of(store)
     p, q, r = (log_probabilities(one, windows[:, :-1]) for one in (teacher, model, other))
     each = functional.kl_div(q, p, log_target=True, reduction="none").sum(-1)
@@ -153,9 +154,9 @@ def test_positions_that_an_earlier_one_foresees_weigh_little(store: TokenStore) 
     assert 0.4 < weights.mean() < 0.7 and abs(expected - each.mean()) > 5e-5
     loss = Distillation(teacher, (other,))
     assert loss(model, windows).mean.item() == pytest.approx(expected.item(), rel=1e-5)
-    # One that foresees every position leaves all weights equal.
-    whole = Distillation(teacher, (teacher,))(model, windows).mean.item()
-    assert whole == pytest.approx(each.mean().item(), rel=1e-5)
+    # If an earlier one predicts every position, all weights are equal.
+    equal_weights = Distillation(teacher, (teacher,))(model, windows).mean.item()
+    assert equal_weights == pytest.approx(each.mean().item(), rel=1e-5)
 
 
 def test_a_teacher_does_not_learn(store: TokenStore) -> None:
@@ -167,12 +168,12 @@ def test_a_teacher_does_not_learn(store: TokenStore) -> None:
     assert any(one.grad is not None for one in model.parameters())
 
 
-def test_own_texts_go_on_from_corpus_prefixes_and_are_kept(store: TokenStore) -> None:
+def test_own_texts_continue_corpus_prefixes_and_are_stored(store: TokenStore) -> None:
     model = fresh(store, 0, 1)
     texts = OwnTexts(model, store.train, store.folder / "own", SHORT)
     first = texts.batch("code", 0)
     assert first.shape == (4, 24) and first.dtype == np.uint16
-    assert list(first[::2, 0]) == [0, 0], "every other one begins a document"
+    assert list(first[::2, 0]) == [0, 0], "every other text begins a document"
     row = store.train["code"]
     for text in first:
         result = np.lib.stride_tricks.sliding_window_view(row, 6) == text[:6]
@@ -182,15 +183,15 @@ def test_own_texts_go_on_from_corpus_prefixes_and_are_kept(store: TokenStore) ->
         do_sample=False, eos_token_id=None,
     )  # fmt: skip
     assert greedy[0].tolist() == first[0].tolist()
-    stamp = (store.folder / "own" / "code-0000.npy").stat().st_mtime_ns
+    written_ns = (store.folder / "own" / "code-0000.npy").stat().st_mtime_ns
     assert np.array_equal(texts.batch("code", 0), first)
-    assert (store.folder / "own" / "code-0000.npy").stat().st_mtime_ns == stamp
+    assert (store.folder / "own" / "code-0000.npy").stat().st_mtime_ns == written_ns
     again = OwnTexts(model, store.train, store.folder / "anew", SHORT)
     assert np.array_equal(again.batch("code", 1), texts.batch("code", 1))
     assert texts.prefix(1) == 10 and not np.array_equal(texts.batch("code", 1)[:, :6], first[:, :6])
 
 
-def test_a_batch_of_another_form_is_refused(store: TokenStore) -> None:
+def test_a_stored_batch_of_another_shape_is_refused(store: TokenStore) -> None:
     model = fresh(store, 0, 1)
     OwnTexts(model, store.train, store.folder / "own", SHORT).batch("code", 0)
     other = OwnTexts(model, store.train, store.folder / "own", replace(SHORT, length=30))
@@ -201,12 +202,12 @@ def test_a_batch_of_another_form_is_refused(store: TokenStore) -> None:
         other.batch("code", 0)
 
 
-def test_runs_are_agreements_behind_one_another() -> None:
+def test_runs_are_numbers_of_consecutive_agreements() -> None:
     agrees = torch.tensor([[True, True, False, True, True, True]])
     assert runs_of(agrees, 3).tolist() == [[2, 1, 0, 3]]
 
 
-def test_the_llm_foresees_itself(store: TokenStore) -> None:
+def test_the_llm_predicts_its_own_texts(store: TokenStore) -> None:
     llm = fresh(store, 0, 1)
     texts = [continue_prefixes(llm, np.zeros((2, 4), np.int64), 40, t, 1) for t in (0.0, 0.8)]
     result = draft_accuracy(llm, llm, texts, 4)
@@ -214,13 +215,13 @@ def test_the_llm_foresees_itself(store: TokenStore) -> None:
     assert result.tokens_per_pass == 1.0 + LONGEST
 
 
-def test_a_union_counts_each_first_proposal_and_one_alone_as_many(store: TokenStore) -> None:
+def test_first_proposals_of_a_pool_are_compared_with_as_many_of_one_ssm(store: TokenStore) -> None:
     llm, one, other = fresh(store, 0, 1), fresh(store, 1, 2), fresh(store, 1, 3)
     texts = [continue_prefixes(llm, np.zeros((2, 4), np.int64), 40, 0.8, 1)]
     alone = coverage(llm, {"one": one}, texts, 4)
     assert alone["union"] == alone["one"]
     result = coverage(llm, {"one": one, "other": other, "llm": llm}, texts, 4)
-    assert result["union"] == pytest.approx(1.0), "the LLM among them"
+    assert result["union"] == pytest.approx(1.0), "the pool contains the LLM"
     assert result["one"] >= alone["one"]
     inputs = torch.from_numpy(texts[0][:, :-1].astype(np.int64))
     p, q = (log_probabilities(model, inputs)[:, 3:] for model in (llm, one))
@@ -228,7 +229,7 @@ def test_a_union_counts_each_first_proposal_and_one_alone_as_many(store: TokenSt
     assert result["one"] == pytest.approx(float(hits))
 
 
-def test_an_ssm_comes_nearer_to_its_llm(teach: Callable[..., Any]) -> None:
+def test_distilling_increases_the_overlap_with_the_llm(teach: Callable[..., Any]) -> None:
     (student, _), teaching = teach(60)
     result: Distilled = distil(
         Tuning(student.recipe, student.start, Distillation(teaching.teacher)), teaching
@@ -247,24 +248,24 @@ def test_an_ssm_comes_nearer_to_its_llm(teach: Callable[..., Any]) -> None:
     assert (folder / "distilled" / "ssm-code" / "tokenizer.json").is_file()
 
 
-def test_what_a_kill_cut_short_of_its_curve_is_measured_again(teach: Callable[..., Any]) -> None:
+def test_an_interrupted_measurement_of_the_curve_is_repeated(teach: Callable[..., Any]) -> None:
     (student, _), teaching = teach(12)
     tuned = Tuning(student.recipe, student.start, Distillation(teaching.teacher))
-    undisturbed = distil(tuned, teaching)
+    uninterrupted = distil(tuned, teaching)
     shutil.rmtree(teaching.run.store.folder / "runs")
 
-    def killed(*_: object) -> None:
+    def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(Teaching, "engine_tokens_per_pass", killed)
+        patched.setattr(Teaching, "engine_tokens_per_pass", interrupt)
         distil(tuned, teaching)
     _, again = teach(12)
-    assert distil(tuned, again).curve == undisturbed.curve != ()
+    assert distil(tuned, again).curve == uninterrupted.curve != ()
 
 
-def test_what_was_found_of_a_finished_ssm_is_not_asked_again(teach: Callable[..., Any]) -> None:
-    """A kill during the last of many SSMs costs no more than one during the first."""
+def test_stored_results_of_finished_ssms_are_not_computed_again(teach: Callable[..., Any]) -> None:
+    """So a kill during the last of many SSMs loses no more than one during the first."""
     result, teaching = teach(3)
     pool = [(one.recipe, one.start) for one in result]
     with pytest.MonkeyPatch.context() as patched:
@@ -272,20 +273,22 @@ def test_what_was_found_of_a_finished_ssm_is_not_asked_again(teach: Callable[...
         first = boost(pool, teaching, "prompts", lambda _: None)
     assert len(first) == 2
 
-    def asked(*_: object) -> None:
-        raise AssertionError("known already")
+    def fail(*_: object) -> None:
+        raise AssertionError("a stored result is computed again")
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Teaching, "engine_tokens_per_pass", asked)
-        patched.setattr(distilling, "accuracy_by_domain", asked)
-        patched.setattr(boosting, "coverage", asked)
-        patched.setattr(boosting._Drops, "_is_continued", asked)
+        patched.setattr(Teaching, "engine_tokens_per_pass", fail)
+        patched.setattr(distilling, "accuracy_by_domain", fail)
+        patched.setattr(boosting, "coverage", fail)
+        patched.setattr(boosting._Drops, "_is_continued", fail)
         _, again = teach(3)
         assert boost(pool, again, "prompts", lambda _: None) == first
 
 
-def test_it_comes_nearer_also_by_what_is_remembered(teach: Callable[..., Any]) -> None:
-    """All windows are as long as the remembered ones."""
+def test_distilling_from_cached_distributions_increases_the_overlap(
+    teach: Callable[..., Any],
+) -> None:
+    """All windows have the length of the cached ones."""
     (student, _), teaching = teach(60)
     teaching = replace(teaching, remembered=480, corpus_tokens=20_000)
     schedule, usual = teaching.of_one_length().preset.schedule, teaching.run.preset.schedule
@@ -308,30 +311,30 @@ def test_a_checkpoint_of_another_teacher_or_start_is_refused(teach: Callable[...
     assert weights_id(one.start) != weights_id(other.start)
 
 
-def test_a_start_is_never_written_over(teach: Callable[..., Any]) -> None:
+def test_a_start_folder_is_not_overwritten(teach: Callable[..., Any]) -> None:
     (one, _), teaching = teach(3)
     loss = Distillation(teaching.teacher)
     distil(Tuning(one.recipe, one.start, loss), teaching)
-    ours = teaching.run.store.folder / "distilled" / one.recipe.name
+    result_folder = teaching.run.store.folder / "distilled" / one.recipe.name
     with pytest.raises(ConfigError, match="ssm is .*another folder than it is to be saved in"):
-        distil(Tuning(one.recipe, ours, loss), teaching)
+        distil(Tuning(one.recipe, result_folder, loss), teaching)
 
 
 def test_a_pool_is_tuned_until_the_union_falls(teach, monkeypatch):
     result, teaching = teach(3)
     unions = iter((0.4, 0.5, 0.5, 0.3))
 
-    def falling(*_: object) -> dict[str, float]:
+    def coverage_of_pool(*_: object) -> dict[str, float]:
         return {"union": next(unions), "ssm-code": 0.2}
 
-    monkeypatch.setattr(boosting, "_mean_coverage", falling)
+    monkeypatch.setattr(boosting, "_mean_coverage", coverage_of_pool)
     tuned: list[Tuning] = []
 
-    def noted(tuning: Tuning, teaching: Teaching) -> Any:
+    def distil_recorded(tuning: Tuning, teaching: Teaching) -> Any:
         tuned.append(tuning)
         return distil(tuning, teaching)
 
-    monkeypatch.setattr(boosting, "distil", noted)
+    monkeypatch.setattr(boosting, "distil", distil_recorded)
     messages: list[str] = []
     pool = [(one.recipe, one.start) for one in result]
     pool.append((replace(result[0].recipe, name="never tuned"), teaching.llm))
@@ -342,12 +345,14 @@ def test_a_pool_is_tuned_until_the_union_falls(teach, monkeypatch):
     kept = teaching.run.store.folder / "boosted"
     saved = [weights_id(kept / recipe.name) for recipe, _ in pool]
     starts = [weights_id(folder) for _, folder in pool]
-    assert saved[0] != starts[0] and saved[1:] == starts[1:], "the whole pool is there"
-    # A checkpoint belongs to the weights of the SSMs before it, not to their names.
+    assert saved[0] != starts[0] and saved[1:] == starts[1:], "the complete pool is saved"
+    # A checkpoint is identified by the weights of the earlier SSMs, not by their names.
     assert [one.further["behind"] for one in tuned] == [[], saved[:1]]
 
 
-def test_texts_that_one_continues_like_the_llm_are_dropped(teach: Callable[..., Any]) -> None:
+def test_texts_that_an_earlier_ssm_continues_like_the_llm_are_dropped(
+    teach: Callable[..., Any],
+) -> None:
     _, teaching = teach(1)
     texts = OwnTexts(teaching.teacher, teaching.run.store.train, Path("/nowhere"), SHORT)
     greedy = texts._generate_batch("code", 0)
@@ -360,7 +365,7 @@ def test_texts_that_one_continues_like_the_llm_are_dropped(teach: Callable[..., 
     assert len(nobody(greedy, 6)) == 4 and nobody.dropped == 0
 
 
-def test_a_curve_goes_on_where_a_run_does(tmp_path: Path) -> None:
+def test_a_curve_continues_from_the_step_of_a_resumed_run(tmp_path: Path) -> None:
     curve = LearningCurve(tmp_path / "runs" / "curve.jsonl")
     assert curve.lines() == ()
     for step in (10, 20, 30):
@@ -369,16 +374,16 @@ def test_a_curve_goes_on_where_a_run_does(tmp_path: Path) -> None:
     assert [(line["step"], line["code"]) for line in curve.lines()] == [(10, 0.1), (20, 0.9)]
 
 
-def test_distil_and_boost_by_command(family: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_distil_and_boost(family: Any, capsys: pytest.CaptureFixture[str]) -> None:
     store, llm, ssms = family
     common = ["--out", store.folder, "--llm", llm, "--ssm", *ssms, "--minutes", "0.02"]
-    few = ["--own-batches", "1"]
-    assert command.main([str(one) for one in ("distil", *common, *few)]) == 0
+    one_batch = ["--own-batches", "1"]
+    assert command.main([str(one) for one in ("distil", *common, *one_batch)]) == 0
     assert " -> " in capsys.readouterr().out
     document = json.loads((store.folder / "distilled.json").read_text("utf-8"))
     assert set(document) == {"ssm-code", "ssm-docs"}
     for way in boosting.WAYS:
-        assert command.main([str(one) for one in ("boost", "--by", way, *common, *few)]) == 0
+        assert command.main([str(one) for one in ("boost", "--by", way, *common, *one_batch)]) == 0
         assert "union " in capsys.readouterr().out
     assert json.loads((store.folder / "boosted.json").read_text("utf-8"))[0]["texts"] > 0
 
@@ -398,15 +403,17 @@ def test_distil_and_boost_by_command(family: Any, capsys: pytest.CaptureFixture[
 )
 def test_bad_arguments_are_refused_in_one_line(family, capsys, arguments: list[str], message: str):
     store, llm, ssms = family
-    given = [str(ssms[0]) if one == "A" else one for one in arguments]
+    replaced = [str(ssms[0]) if one == "A" else one for one in arguments]
     common = ["--out", str(store.folder), "--llm", str(llm)]
-    assert command.main([given[0], *common, *given[1:]]) == 2
+    assert command.main([replaced[0], *common, *replaced[1:]]) == 2
     stderr = capsys.readouterr().err
     assert message in stderr and stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(("way", "run"), [("distil", "distilled"), ("boost", "boosted")])
-def test_what_was_killed_goes_on(way: str, run: str, family: Any, tmp_path: Path) -> None:
+def test_killed_tuning_continues_from_its_checkpoint(
+    way: str, run: str, family: Any, tmp_path: Path
+) -> None:
     """The run of the first SSM: distilled alone, or the first of a pool."""
     store, llm, ssms = family
     tuned = ssms if way == "boost" else ssms[:1]
@@ -418,8 +425,8 @@ def test_what_was_killed_goes_on(way: str, run: str, family: Any, tmp_path: Path
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
         checkpoint = store.folder / "runs" / f"{run}-ssm-code" / "checkpoint.pt"
-        until = time.monotonic() + 90
-        while not checkpoint.is_file() and time.monotonic() < until:
+        deadline = time.monotonic() + 90
+        while not checkpoint.is_file() and time.monotonic() < deadline:
             time.sleep(0.05)
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL

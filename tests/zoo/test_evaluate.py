@@ -1,4 +1,4 @@
-"""Held-out figures equal a plain computation, and only models of the same tokens are measured."""
+"""Held-out figures equal a plain computation; models of another tokenizer are refused."""
 
 import math
 import shutil
@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def trained_folder(ticking_run: Callable[..., TrainingRun], store: TokenStore) -> Path:
-    """The folder of a model of three steps."""
+    """The folder of a model that was trained for three steps."""
     train_model(SMALL.models[1], ticking_run(replace(SMALL, models=SMALL.models[1:2]), 3))
     (folder,) = trained_models(store.folder)
     return folder
@@ -48,7 +48,9 @@ def test_measure_equals_token_by_token_prediction(store: TokenStore, context: in
         assert scores[name].bits_per_byte == pytest.approx(nats / math.log(2) / num_bytes, rel=1e-5)
 
 
-def test_an_even_guess_costs_the_logarithm_of_the_vocabulary(store: TokenStore) -> None:
+def test_the_loss_of_uniform_predictions_is_the_logarithm_of_the_vocabulary(
+    store: TokenStore,
+) -> None:
     model = new_model(SMALL.models[1], SMALL, store.manifest.vocab_size, seed=1)
     with torch.no_grad():
         model.lm_head.weight.zero_()
@@ -91,7 +93,7 @@ def test_another_tokenizer_is_refused_with_the_first_id_that_differs(
         evaluate_folder(other, store, 64, CPU)
 
 
-def test_missing_and_half_written_folders_are_named(trained_folder, store, tmp_path):
+def test_missing_and_incomplete_folders_are_refused(trained_folder, store, tmp_path):
     with pytest.raises(ConfigError, match=r"models is .*nothing.*config\.json"):
         evaluate_folder(tmp_path / "nothing", store, 64, CPU)
     weights = trained_folder / "model.safetensors"

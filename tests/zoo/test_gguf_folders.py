@@ -10,7 +10,9 @@ from tests.core.models.gguf_files import module_of, write_model
 from zoo.models import model_folder, named_id, open_model, weights_id
 
 
-def test_a_gguf_file_is_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gguf_file_is_converted_to_a_folder_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
     module = module_of()
     file = write_model(tmp_path / "ssm-chat.gguf", module=module)
@@ -25,5 +27,5 @@ def test_a_gguf_file_is_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("name", ["some/id", "bundled", "no/such/folder"])
-def test_other_names_stay(name: str) -> None:
+def test_other_names_are_unchanged(name: str) -> None:
     assert model_folder(Path(name)) == Path(name)

@@ -50,7 +50,7 @@ def logits(model: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("num_layers", [2, 3, 4, 5])
-def test_a_deeper_model_says_the_same(num_layers: int) -> None:
+def test_a_deeper_model_has_the_same_logits(num_layers: int) -> None:
     model = fresh()
     before = logits(model)
     deep = deepen(model, num_layers)
@@ -58,31 +58,31 @@ def test_a_deeper_model_says_the_same(num_layers: int) -> None:
     torch.testing.assert_close(logits(deep), before, atol=1e-4, rtol=0)
 
 
-def test_a_layer_that_is_not_silent_says_something_else() -> None:
+def test_a_new_layer_with_an_output_changes_the_logits() -> None:
     model = fresh()
     before = logits(model)
     deep = deepen(model, 3)
-    silent = [one for one in deep.model.layers if not one.mlp.down_proj.weight.any()]
-    assert len(silent) == 1
+    new_layers = [one for one in deep.model.layers if not one.mlp.down_proj.weight.any()]
+    assert len(new_layers) == 1
     with torch.no_grad():
-        silent[0].mlp.down_proj.weight.normal_()
+        new_layers[0].mlp.down_proj.weight.normal_()
     assert (logits(deep) - before).abs().max() > 0.1
 
 
-def test_a_deeper_model_writes_token_by_token_as_at_once() -> None:
+def test_a_deeper_models_logits_are_the_same_token_by_token() -> None:
     """Its KV cache has an entry for each layer."""
     model = fresh()
     deep = deepen(model, 5).eval()
-    whole, parts = logits(deep), []
+    at_once, parts = logits(deep), []
     cache = {cache_argument(deep): DynamicCache(config=deep.config)}
     with torch.no_grad():
-        for place in range(IDS.shape[1]):
-            one = deep(input_ids=IDS[:, place : place + 1], use_cache=True, **cache)
+        for position in range(IDS.shape[1]):
+            one = deep(input_ids=IDS[:, position : position + 1], use_cache=True, **cache)
             parts.append(one.logits)
-    torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-4, rtol=0)
+    torch.testing.assert_close(torch.cat(parts, 1), at_once, atol=1e-4, rtol=0)
 
 
-def test_a_new_layer_is_of_the_kind_of_the_one_before_it() -> None:
+def test_a_new_layer_has_the_type_of_the_layer_before_it() -> None:
     kinds = ["sliding_attention", "full_attention"]
     sizes = {"vocab_size": 512, "num_hidden_layers": 2, "layer_types": kinds}
     model = tiny_module(
@@ -102,12 +102,12 @@ def test_new_layers_learn() -> None:
         assert layer.mlp.down_proj.weight.grad.abs().max() > 0
 
 
-def test_a_model_loses_no_layer() -> None:
+def test_fewer_layers_are_refused() -> None:
     with pytest.raises(ConfigError, match="num_layers is 1: 2 or more"):
         deepen(fresh(), 1)
 
 
-def test_training_goes_on_from_a_folder(ticking_run: MakeRun) -> None:
+def test_training_starts_from_a_folder(ticking_run: MakeRun) -> None:
     shallow = replace(SMALL, models=(LLM,))
     trained = train_model(LLM, ticking_run(shallow, 60))
     run = ticking_run(replace(SMALL, models=(DEEP,)), 1)
@@ -140,29 +140,29 @@ def test_a_folder_of_other_sizes_is_refused(ticking_run: MakeRun, other: ModelRe
         )
 
 
-def test_folders_are_reported_by_their_names(store: TokenStore) -> None:
+def test_start_folders_are_assigned_by_their_names(store: TokenStore) -> None:
     assert folders_by_name([Path("elsewhere/llm")], SMALL.models) == {"llm": Path("elsewhere/llm")}
     with pytest.raises(ConfigError, match="start is 'mine': folders of these names: llm, ssm-code"):
         folders_by_name([Path("mine")], SMALL.models)
 
 
-def test_narrowed_embeddings_keep_what_so_many_directions_can() -> None:
+def test_narrowed_embeddings_have_the_least_error_of_their_width() -> None:
     wide = torch.randn(300, 24, generator=torch.Generator().manual_seed(0))
     wide = wide * torch.linspace(3.0, 0.1, 24)
     kept = narrow_embeddings(wide, torch.zeros(300, 8))
-    left = torch.linalg.matrix_norm(wide @ wide.T - kept @ kept.T)
-    bound = torch.linalg.svdvals(wide)[8:].pow(2).norm()  # the least that eight directions leave
-    assert left.item() == pytest.approx(bound.item(), rel=1e-3)
+    error = torch.linalg.matrix_norm(wide @ wide.T - kept @ kept.T)
+    bound = torch.linalg.svdvals(wide)[8:].pow(2).norm()  # the least error of eight directions
+    assert error.item() == pytest.approx(bound.item(), rel=1e-3)
     first = wide[:, :8]
-    assert left < torch.linalg.matrix_norm(wide @ wide.T - first @ first.T)
+    assert error < torch.linalg.matrix_norm(wide @ wide.T - first @ first.T)
 
 
-def test_of_a_narrower_model_all_is_kept() -> None:
+def test_embeddings_of_a_narrower_model_are_kept_completely() -> None:
     noise = torch.Generator().manual_seed(0)
     small, fresh = torch.randn(50, 6, generator=noise), torch.randn(50, 8, generator=noise)
-    made = narrow_embeddings(small, fresh)
-    assert torch.equal(made[:, 6:], fresh[:, 6:])
-    torch.testing.assert_close(made[:, :6] @ made[:, :6].T, small @ small.T)
+    result = narrow_embeddings(small, fresh)
+    assert torch.equal(result[:, 6:], fresh[:, 6:])
+    torch.testing.assert_close(result[:, :6] @ result[:, :6].T, small @ small.T)
 
 
 def test_a_new_model_begins_with_the_embeddings_of_a_folder(ticking_run: MakeRun) -> None:
@@ -170,12 +170,12 @@ def test_a_new_model_begins_with_the_embeddings_of_a_folder(ticking_run: MakeRun
     train_model(LLM, run)
     folder = run.store.folder / "models" / "llm"
     ssm = SMALL.models[1]
-    begun = initial_model(ssm, SMALL, run.store, 0, InitialWeights(embeddings=folder))
+    model = initial_model(ssm, SMALL, run.store, 0, InitialWeights(embeddings=folder))
     wide = open_model(folder).get_input_embeddings().weight
-    ours, plain = begun.get_input_embeddings().weight, initial_model(ssm, SMALL, run.store, 0)
-    assert begun.lm_head.weight is ours
-    assert torch.equal(ours, narrow_embeddings(wide, plain.get_input_embeddings().weight))
-    rest, fresh = begun.model.layers.state_dict(), plain.model.layers.state_dict()
+    result, plain = model.get_input_embeddings().weight, initial_model(ssm, SMALL, run.store, 0)
+    assert model.lm_head.weight is result
+    assert torch.equal(result, narrow_embeddings(wide, plain.get_input_embeddings().weight))
+    rest, fresh = model.model.layers.state_dict(), plain.model.layers.state_dict()
     assert all(torch.equal(rest[name], fresh[name]) for name in fresh)
 
 

@@ -28,10 +28,10 @@ SIZES = {
     "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
     "max_position_embeddings": 256, "bos_token_id": None, "eos_token_id": None,
 }  # fmt: skip
-OWN = {"llama": {"intermediate_size": 64}, "gpt2": {}}
+FURTHER_SIZES = {"llama": {"intermediate_size": 64}, "gpt2": {}}
 
 
-def test_documents_stand_between_what_begins_and_what_ends_them() -> None:
+def test_documents_are_separated_by_begin_and_end_of_text_tokens() -> None:
     level, fallback = byte_level(), byte_fallback()
     alone = [level(text)["input_ids"] for text in TEXTS]
     end = level.eos_token_id
@@ -50,7 +50,7 @@ def test_bytes_add_up_to_the_text(text: str) -> None:
     assert byte_lengths(fallback)[encode(fallback, [text])].sum() == 1 + len(text.encode())
 
 
-def test_ids_above_two_bytes_are_kept_whole(tmp_path: Path) -> None:
+def test_ids_above_two_bytes_are_stored_in_four(tmp_path: Path) -> None:
     large = open_tokenizer(save_tokenizer(byte_level(unused=70_000), tmp_path / "t"))
     assert vocabulary_size(large) > 1 << 16 and separator(large) < 1 << 16
     text = f"a unused69999 {TEXTS[0]}"
@@ -62,9 +62,9 @@ def test_ids_above_two_bytes_are_kept_whole(tmp_path: Path) -> None:
     assert (token_id_dtype(1 << 16), token_id_dtype((1 << 16) + 1)) == (np.uint16, np.uint32)
 
 
-def test_what_a_large_llm_says_is_kept_whole(tmp_path: Path) -> None:
+def test_texts_and_cached_tokens_of_a_large_vocabulary_have_four_bytes(tmp_path: Path) -> None:
     teacher = _make("llama", 70_000)
-    with torch.no_grad():  # its likeliest tokens are the last ones
+    with torch.no_grad():  # so that tokens with large ids are likeliest
         teacher.lm_head.weight[:69_000] = 0.0
     row = np.arange(69_000, 69_700, dtype=np.uint32)
     texts = OwnTexts(
@@ -72,10 +72,10 @@ def test_what_a_large_llm_says_is_kept_whole(tmp_path: Path) -> None:
     )
     drawn = texts.batch("a", 0)
     assert drawn.dtype == np.uint32 and (drawn[:, :4] >= 69_000).all()
-    assert drawn[0, 0] == 69_100, "every other one begins where a document does"
-    memory = TeacherCache(teacher, tmp_path / "said", {"a": row}, 16, 4)
-    said = memory.top_tokens(torch.arange(69_000, 69_016)[None])
-    assert int(said.ids.max()) >= 1 << 16
+    assert drawn[0, 0] == 69_100, "every other text begins a document"
+    cache = TeacherCache(teacher, tmp_path / "cache", {"a": row}, 16, 4)
+    cached = cache.top_tokens(torch.arange(69_000, 69_016)[None])
+    assert int(cached.ids.max()) >= 1 << 16
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,9 @@ def test_what_a_large_llm_says_is_kept_whole(tmp_path: Path) -> None:
         ({}, "one with an end-of-text token, or that prepends a token to each text"),
     ],
 )
-def test_what_nobody_could_count_or_part_is_refused(change: dict[str, Any], message: str, tmp_path):
+def test_a_tokenizer_without_byte_lengths_or_separator_is_refused(
+    change: dict[str, Any], message: str, tmp_path
+):
     tokenizer = Tokenizer(models.BPE({"a": 0, "b": 1}, []))
     tokenizer.decoder = change.get("decoder", decoders.ByteLevel())
     folder = save_tokenizer(PreTrainedTokenizerFast(tokenizer_object=tokenizer), tmp_path / "t")
@@ -94,19 +96,21 @@ def test_what_nobody_could_count_or_part_is_refused(change: dict[str, Any], mess
 
 
 @pytest.mark.parametrize(("kind", "ssm"), [("byte level", "llama"), ("byte fallback", "gpt2")])
-def test_an_ssm_of_another_house_is_distilled_by_command(kind: str, ssm: str, tmp_path, capsys):
+def test_an_ssm_of_another_architecture_is_distilled_by_command(
+    kind: str, ssm: str, tmp_path, capsys
+):
     tokenizer, out = KINDS[kind](), tmp_path / "out"
     size = vocabulary_size(tokenizer)
     # Embeddings are padded, each model's to another size.
     big, small = _make("llama", size + 40), _make(ssm, size + 24)
     for name, model in (("llm", big), ("ssm-code", small)):
         model.save_pretrained(save_tokenizer(tokenizer, tmp_path / name))
-    few = replace(SMALL, own_corpus_bytes=60_000)
-    prepare(few, Inputs(tokenizer=tmp_path / "llm"), out)
+    smaller = replace(SMALL, own_corpus_bytes=60_000)
+    prepare(smaller, Inputs(tokenizer=tmp_path / "llm"), out)
     assert open_tokens(out).manifest.separator == separator(tokenizer)
-    given = ["--llm", tmp_path / "llm", "--ssm", tmp_path / "ssm-code"]
-    asked = ["distil", "--out", out, *given, "--minutes", "0.01", "--own-batches", "1"]
-    assert command.main([*map(str, asked), "--remembered", "32"]) == 0, capsys.readouterr().err
+    arguments = ["distil", "--out", out, "--llm", tmp_path / "llm", "--ssm", tmp_path / "ssm-code"]
+    arguments += ["--minutes", "0.01", "--own-batches", "1", "--remembered", "32"]
+    assert command.main(list(map(str, arguments))) == 0, capsys.readouterr().err
     assert " -> " in capsys.readouterr().out
     tuned = out / "distilled" / "ssm-code"
     model = open_model(tuned)
@@ -120,5 +124,5 @@ def test_an_ssm_of_another_house_is_distilled_by_command(kind: str, ssm: str, tm
 def _make(kind: str, vocab_size: int) -> Any:
     """A random model of one small layer."""
     torch.manual_seed(0)
-    config = AutoConfig.for_model(kind, vocab_size=vocab_size, **SIZES, **OWN[kind])
+    config = AutoConfig.for_model(kind, vocab_size=vocab_size, **SIZES, **FURTHER_SIZES[kind])
     return AutoModelForCausalLM.from_config(config).eval()

@@ -29,13 +29,13 @@ def fresh(seed: int) -> nn.Module:
     return new_model(RECIPE, PRESETS["smoke"], 64, seed)
 
 
-def by_positions(model: nn.Module, windows: Tensor) -> Total:
-    """A part's cost and weight are scaled down by its share of the last window, so parts differ in
-    weight."""
+def lighter_last_window(model: nn.Module, windows: Tensor) -> Total:
+    """Scales a part's cost and weight down, to 0.1 if it has only the last window, so that parts of
+    equal size differ in weight."""
     total = next_token(model, windows)
-    tenth = (windows == WINDOWS[-1]).all(-1)
-    share = 1.0 - 0.9 * tenth.float().mean()
-    return Total(total.cost * share, total.weight * share)
+    is_last = (windows == WINDOWS[-1]).all(-1)
+    scale = 1.0 - 0.9 * is_last.float().mean()
+    return Total(total.cost * scale, total.weight * scale)
 
 
 def loss_and_gradients(
@@ -57,24 +57,24 @@ def loss_and_gradients(
     ids=["next token", "distilled", "boosted"],
 )
 @pytest.mark.parametrize("workers", [1, 2, 3, 8])
-def test_parts_make_up_the_whole(workers: int, loss: Loss) -> None:
+def test_gradients_of_parts_add_up_to_those_of_the_batch(workers: int, loss: Loss) -> None:
     """The parts of five windows differ in size and in the weight of their positions."""
-    mean, whole = loss_and_gradients(1, loss, in_parts=False)
-    shared, parts = loss_and_gradients(workers, loss)
-    assert shared == pytest.approx(mean, rel=1e-5)
-    for one, other in zip(whole, parts, strict=True):
+    expected_loss, expected = loss_and_gradients(1, loss, in_parts=False)
+    loss_in_parts, gradients = loss_and_gradients(workers, loss)
+    assert loss_in_parts == pytest.approx(expected_loss, rel=1e-5)
+    for one, other in zip(expected, gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
-def test_a_part_counts_by_what_its_positions_weigh() -> None:
-    costs = [by_positions(fresh(0), part) for part in WINDOWS.tensor_split(4)]
+def test_a_part_counts_by_the_weight_of_its_positions() -> None:
+    costs = [lighter_last_window(fresh(0), part) for part in WINDOWS.tensor_split(4)]
     # 85 positions, at most 40 in a part: two parts for each of the two workers.
     expected = sum(c.cost.item() for c in costs) / sum(c.weight.item() for c in costs)
-    assert loss_and_gradients(2, by_positions)[0] == pytest.approx(expected, rel=1e-5)
+    assert loss_and_gradients(2, lighter_last_window)[0] == pytest.approx(expected, rel=1e-5)
     assert abs(expected - sum(c.mean.item() for c in costs) / 4) > 1e-4
 
 
-def test_the_same_every_time() -> None:
+def test_gradients_are_reproducible() -> None:
     loss, gradients = loss_and_gradients(3)
     for _ in range(3):
         again, others = loss_and_gradients(3)
@@ -83,7 +83,7 @@ def test_the_same_every_time() -> None:
 
 
 def test_close_ends_threads_and_restores_num_threads() -> None:
-    def of_a_new_thread() -> int:
+    def num_threads_of_a_new_thread() -> int:
         with ThreadPoolExecutor(1) as pool:
             return pool.submit(torch.get_num_threads).result()
 
@@ -91,28 +91,28 @@ def test_close_ends_threads_and_restores_num_threads() -> None:
     torch.set_num_threads(2)
     try:
         loss_and_gradients(2)
-        assert torch.get_num_threads() == of_a_new_thread() == 2
+        assert torch.get_num_threads() == num_threads_of_a_new_thread() == 2
     finally:
         torch.set_num_threads(before)
     assert not [one for one in threading.enumerate() if one.name.startswith("part")]
 
 
-def test_what_a_part_raises_is_raised() -> None:
-    sharing = ParallelGradients(2)
+def test_an_error_of_a_part_is_raised() -> None:
+    parallel = ParallelGradients(2)
 
-    def fails(part: Tensor) -> Total:
+    def fail(part: Tensor) -> Total:
         raise RuntimeError("no loss")
 
     with pytest.raises(RuntimeError, match="no loss"):
-        sharing.set_gradients(fails, WINDOWS, [torch.zeros(1, requires_grad=True)])
-    sharing.close()
+        parallel.set_gradients(fail, WINDOWS, [torch.zeros(1, requires_grad=True)])
+    parallel.close()
 
 
 @pytest.mark.parametrize(
     ("device", "threads", "workers"),
     [("cpu", 1, 1), ("cpu", 2, 2), ("cpu", 3, 1), ("cpu", 4, 4), ("cpu", 16, 1), ("cuda", 2, 1)],
 )
-def test_a_thread_per_core_if_all_get_as_many_windows(
+def test_there_is_a_worker_per_thread_if_all_get_equally_many_windows(
     device: str, threads: int, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four windows of 128 tokens a step."""

@@ -1,4 +1,4 @@
-"""A prepared folder holds what its manifest says; the last tokens of each domain are held out."""
+"""A prepared folder has the files of its manifest; the last tokens of each domain are held out."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ from zoo.prepare import Inputs, prepare, report
 from zoo.presets import PRESETS
 from zoo.token_bytes import byte_lengths
 from zoo.tokenizer import encode, open_tokenizer
-from zoo.tokens import held_out_start, open_tokens
+from zoo.tokens import DomainTokens, Manifest, held_out_start, open_tokens
 
 TEXTS = ["", "hello", "naïve – 你好 🙂", "  def f(x):\n\treturn x\n", "\x00\x7f<|endoftext|>"]
 
@@ -42,7 +42,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "corpora"
 
 
-def test_tokenizer_opens_by_itself_and_puts_the_end_of_text_first(prepared: Path) -> None:
+def test_the_tokenizer_opens_with_transformers_and_begins_texts_with_end_of_text(
+    prepared: Path,
+) -> None:
     tokenizer = AutoTokenizer.from_pretrained(prepared / "tokenizer")
     assert len(tokenizer) == SMALL.vocab_size
     ids = tokenizer("def main():")["input_ids"]
@@ -75,21 +77,21 @@ def test_a_tokenizer_folder_without_one_is_refused(tmp_path: Path) -> None:
         open_tokenizer(tmp_path)
 
 
-def test_the_last_half_percent_is_held_out_or_what_a_few_prefixes_need(prepared: Path) -> None:
+def test_the_last_half_percent_or_256_tokens_are_held_out(prepared: Path) -> None:
     store = open_tokens(prepared)
     for name, domain in store.manifest.domains.items():
-        whole = np.load(prepared / "tokens" / f"{name}.npy")
-        held_out = max(round(len(whole) * 0.005), min(256, len(whole) // 10))
+        row = np.load(prepared / "tokens" / f"{name}.npy")
+        held_out = max(round(len(row) * 0.005), min(256, len(row) // 10))
         assert domain.num_held_out_tokens == held_out == len(store.held_out[name])
-        assert np.array_equal(store.held_out[name], whole[-held_out:])
-        assert np.array_equal(store.train[name], whole[:-held_out])
+        assert np.array_equal(store.held_out[name], row[-held_out:])
+        assert np.array_equal(store.train[name], row[:-held_out])
 
 
-def test_even_a_few_tokens_leave_one_to_hold_out() -> None:
+def test_of_few_tokens_at_least_one_is_held_out() -> None:
     assert [held_out_start(n) for n in (2, 100, 1_000, 100_000)] == [1, 90, 900, 99_500]
 
 
-def test_manifest_counts_hash_and_attribute(prepared: Path) -> None:
+def test_the_manifest_has_counts_hashes_and_licences(prepared: Path) -> None:
     manifest = open_tokens(prepared).manifest
     tokenizer = open_tokenizer(prepared / "tokenizer")
     assert list(manifest.domains) == ["docs", "code"]
@@ -104,13 +106,21 @@ def test_manifest_counts_hash_and_attribute(prepared: Path) -> None:
         assert int((ids == 0).sum()) == source["num_documents"]
 
 
+def test_a_domain_called_tokenizer_does_not_replace_the_tokenizers_hash() -> None:
+    def identity(tokenizer_hash: str, domain_hash: str) -> dict[str, str]:
+        domains = {"tokenizer": DomainTokens(10, 1, 1, domain_hash, ())}
+        return Manifest("cpu", 0, 8, tokenizer_hash, domains).identity()
+
+    assert identity("a", "b") != identity("c", "b") and identity("a", "b") != identity("a", "c")
+
+
 def test_corpora_with_a_given_tokenizer(prepared, folder, library, tmp_path):
     inputs = Inputs(folder, prepared / "tokenizer", stdlib=library)
     manifest = prepare(PRESETS["cpu"], inputs, tmp_path / "out")
     assert list(manifest.domains) == ["stories", "math", "code"]
     assert manifest.vocab_size == SMALL.vocab_size
-    given, kept = (open_tokenizer(each / "tokenizer") for each in (prepared, tmp_path / "out"))
-    assert given.get_vocab() == kept.get_vocab()
+    expected, kept = (open_tokenizer(each / "tokenizer") for each in (prepared, tmp_path / "out"))
+    assert expected.get_vocab() == kept.get_vocab()
     assert manifest.domains["math"].sources[0]["licence"] == "not listed"
 
 
@@ -129,14 +139,14 @@ def test_the_same_seed_prepares_the_same_folder(prepared: Path, tmp_path: Path) 
     assert prepare(SMALL, Inputs(), tmp_path, seed=1) != open_tokens(prepared).manifest
 
 
-def test_a_bad_argument_leaves_a_prepared_folder_as_it_was(prepared: Path, tmp_path: Path) -> None:
+def test_a_bad_argument_leaves_a_prepared_folder_unchanged(prepared: Path, tmp_path: Path) -> None:
     out = shutil.copytree(prepared, tmp_path / "out")
     with pytest.raises(ConfigError, match="corpora is None: a folder of corpora; preset cpu"):
         prepare(PRESETS["cpu"], Inputs(), out)
     assert open_tokens(out).manifest == open_tokens(prepared).manifest
 
 
-def test_files_that_changed_since_are_named(prepared: Path, tmp_path: Path) -> None:
+def test_changed_and_missing_files_are_refused(prepared: Path, tmp_path: Path) -> None:
     out = shutil.copytree(prepared, tmp_path / "out")
     np.save(out / "tokens" / "code.npy", np.zeros(10, dtype=np.uint16))
     with pytest.raises(ConfigError, match=r"code\.npy.*zoo prepare` wrote; run it again"):
@@ -154,7 +164,7 @@ def test_an_out_that_is_a_file_is_refused(tmp_path: Path) -> None:
         prepare(replace(SMALL, own_corpus_bytes=40_000), Inputs(), tmp_path / "file")
 
 
-def test_a_file_is_replaced_by_another_never_written_over(tmp_path: Path) -> None:
+def test_a_file_is_replaced_by_a_new_file(tmp_path: Path) -> None:
     path, same = tmp_path / "value", tmp_path / "same"
     path.write_bytes(b"old")
     same.hardlink_to(path)

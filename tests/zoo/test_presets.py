@@ -1,4 +1,4 @@
-"""The presets' models have the documented sizes."""
+"""The presets: consistent recipes, sizes of their models, schedules."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def parameters(name: str) -> dict[str, int]:
-    """Parameter counts of a preset's models, built without memory for their weights."""
+    """Parameter counts of a preset's models, which are made without weights."""
     chosen = PRESETS[name]
     with torch.device("meta"):
         return {
@@ -37,7 +37,7 @@ def test_recipes_are_consistent(name: str) -> None:
     assert chosen.schedule.checkpoint_seconds < 60
 
 
-def test_an_ssm_sees_most_of_its_own_domain() -> None:
+def test_an_ssms_name_is_the_largest_domain_of_its_mixture() -> None:
     for chosen in PRESETS.values():
         for recipe in chosen.models[1:]:
             own, _ = max(recipe.mixture, key=lambda item: item[1])
@@ -74,14 +74,14 @@ def test_the_deep_family_fits_its_bounds() -> None:
     assert PRESETS["deep"].schedule.context >= 512
 
 
-def test_a_preset_of_some_of_its_models() -> None:
+def test_only_selects_models_of_a_preset() -> None:
     assert [each.name for each in only(PRESETS["deep"], ["llm"]).models] == ["llm"]
     assert only(PRESETS["deep"], []) == PRESETS["deep"]
     with pytest.raises(ConfigError, match="only is 'ssm': one of llm, ssm-stories"):
         only(PRESETS["deep"], ["ssm"])
 
 
-def test_unknown_names_are_refused_with_those_there_are() -> None:
+def test_unknown_presets_are_refused_with_the_known_names() -> None:
     with pytest.raises(ConfigError, match="preset is 'huge': one of smoke, cpu, deep, gpu"):
         preset("huge")
 

@@ -1,4 +1,4 @@
-"""A killed command that is run again gives the result of an undisturbed one."""
+"""A killed command that is run again gives the result of an uninterrupted one."""
 
 import json
 import shutil
@@ -34,7 +34,7 @@ LLM, SSM = ROOT / "bundled" / "llm", ROOT / "bundled" / "ssm-dialogue"
 
 
 def zoo(*arguments: object) -> None:
-    """Runs a command undisturbed, in this process."""
+    """Runs a command in this process, without a kill."""
     assert command.main([str(each) for each in arguments]) == 0
 
 
@@ -44,7 +44,7 @@ def files(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): sha256_of(path) for path in results}
 
 
-def stamps(folder: Path, pattern: str) -> dict[Path, int]:
+def write_times(folder: Path, pattern: str) -> dict[Path, int]:
     """When each file of the pattern was last written, in ns."""
     return {path: path.stat().st_mtime_ns for path in folder.glob(pattern)}
 
@@ -55,41 +55,41 @@ def read(path: Path) -> Any:
 
 @pytest.fixture
 def model(store: TokenStore) -> Path:
-    """A model beside the prepared tokens."""
+    """A model in a folder next to the prepared tokens."""
     return saved_model(store, 0, seed=1)
 
 
-def counting(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[object]:
-    """The arguments of each later call of `module.name`."""
+def record_calls(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[object]:
+    """A list that gets the arguments of each later call of `module.name`."""
     plain: Callable[..., Any] = getattr(module, name)
     calls: list[object] = []
 
-    def counted(*arguments: Any) -> Any:
+    def call_recorded(*arguments: Any) -> Any:
         calls.append(arguments)
         return plain(*arguments)
 
-    monkeypatch.setattr(module, name, counted)
+    monkeypatch.setattr(module, name, call_recorded)
     return calls
 
 
 @pytest.fixture(scope="module")
 def reference_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that an undisturbed `prepare` writes."""
-    out = tmp_path_factory.mktemp("undisturbed")
+    """The folder that an uninterrupted `prepare` writes."""
+    out = tmp_path_factory.mktemp("uninterrupted")
     zoo("prepare", "--preset", "smoke", "--out", out)
     return out
 
 
 @pytest.fixture(scope="module")
 def seeded_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `prepare` writes with another seed; tests copy it."""
+    """The folder that `prepare` writes with another seed; tests copy it."""
     out = tmp_path_factory.mktemp("seeded")
     zoo("prepare", "--preset", "smoke", "--out", out, "--seed", 1)
     return out
 
 
 @pytest.mark.parametrize("last", ["tokenizer", "code.npy", "manifest.json"])
-def test_a_killed_prepare_counts_as_none_and_begins_anew(
+def test_a_killed_prepare_leaves_no_prepared_folder_and_can_be_repeated(
     last: str, reference_folder: Path, seeded_folder: Path, tmp_path: Path
 ) -> None:
     """Also in a folder that was prepared with another seed before."""
@@ -102,7 +102,7 @@ def test_a_killed_prepare_counts_as_none_and_begins_anew(
     assert files(out) == files(reference_folder)
 
 
-def test_what_a_kill_cut_an_evaluation_short_of_is_on_the_curve(reference_folder: Path) -> None:
+def test_an_evaluation_that_a_kill_interrupted_is_on_the_curve(reference_folder: Path) -> None:
     recipe = PRESETS["smoke"].models[2]
     run = reference_folder / "runs" / recipe.name
     train = ("train", "--out", reference_folder, "--only", recipe.name, "--minutes", "0.05")
@@ -114,27 +114,27 @@ def test_what_a_kill_cut_an_evaluation_short_of_is_on_the_curve(reference_folder
     first, *_ = curve.lines()
     assert first["step"] == state["num_steps"]
     store, preset = open_tokens(reference_folder), PRESETS["smoke"]
-    then = new_model(recipe, preset, store.manifest.vocab_size, seed=0)
-    then.load_state_dict(state["model"])
-    for domain, score in measure(then, store, preset.schedule.context, 2048).items():
+    at_kill = new_model(recipe, preset, store.manifest.vocab_size, seed=0)
+    at_kill.load_state_dict(state["model"])
+    for domain, score in measure(at_kill, store, preset.schedule.context, 2048).items():
         assert first[domain]["loss"] == score.loss
 
 
-def test_a_killed_evaluation_measures_what_is_left(model: Path, store: TokenStore) -> None:
+def test_a_killed_evaluation_measures_only_the_rest(model: Path, store: TokenStore) -> None:
     arguments = ("evaluate", "--out", store.folder, "--models", model, "--context", "16")
     kill_before("code/0001.json", *arguments, "--device", "cpu")
-    stamped = stamps(store.folder, "measured/llm-*/*/*.json")
-    assert {path.parent.name for path in stamped} == {"docs", "code"}
+    before = write_times(store.folder, "measured/llm-*/*/*.json")
+    assert {path.parent.name for path in before} == {"docs", "code"}
     assert not (store.folder / "evaluation.json").exists()
     zoo(*arguments)
-    now = stamps(store.folder, "measured/llm-*/*/*.json")
-    assert stamped.items() < now.items(), "what was measured is not measured again"
+    after = write_times(store.folder, "measured/llm-*/*/*.json")
+    assert before.items() < after.items(), "existing results are not measured again"
     assert not list(store.folder.rglob("*.partial"))
     alone = as_json({"llm": measure(open_model(model), store, 16)}, 16)
     assert read(store.folder / "evaluation.json") == alone
 
 
-def test_an_evaluation_is_kept_for_these_weights_alone(model: Path, store: TokenStore) -> None:
+def test_an_evaluation_is_stored_for_its_weights_alone(model: Path, store: TokenStore) -> None:
     evaluate_folder(model, store, 64, CPU)
     (measured,) = (store.folder / "measured").iterdir()
     new_model(SMALL.models[0], SMALL, store.manifest.vocab_size, seed=2).save_pretrained(model)
@@ -143,7 +143,7 @@ def test_an_evaluation_is_kept_for_these_weights_alone(model: Path, store: Token
     assert len(list(measured.parent.iterdir())) == 2
 
 
-def test_a_folder_that_a_kill_left_half_written_is_no_model(model: Path, store: TokenStore) -> None:
+def test_an_incomplete_folder_that_a_kill_left_is_no_model(model: Path, store: TokenStore) -> None:
     trained = store.folder / "models" / "llm"
     replace_folder(trained, lambda folder: shutil.copytree(model, folder, dirs_exist_ok=True))
     for unfinished in ("llm.partial", "llm.going"):
@@ -152,35 +152,37 @@ def test_a_folder_that_a_kill_left_half_written_is_no_model(model: Path, store: 
     assert trained_models(store.folder) == [trained]
 
 
-def test_a_folder_leaves_its_place_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is renamed before its files are removed: a kill meanwhile leaves no incomplete folder."""
+def test_a_replaced_folder_is_renamed_before_its_files_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a kill during the removal leaves no incomplete folder."""
 
     def write(folder: Path) -> None:
         (folder / "a").write_text("1")
 
     replace_folder(tmp_path / "folder", write)
 
-    def killed(folder: Path, **_: Any) -> None:
+    def kill(folder: Path, **_: Any) -> None:
         if folder.is_dir():
             assert not (tmp_path / "folder").exists()
             raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(shutil, "rmtree", killed)
+        patched.setattr(shutil, "rmtree", kill)
         with pytest.raises(Killed):
             replace_folder(tmp_path / "folder", write)
     replace_folder(tmp_path / "folder", write)
     assert files(tmp_path).keys() == {"folder/a"}
 
 
-def test_what_is_judged_goes_on_from_the_runs_that_were_timed(tmp_path, monkeypatch):
-    few = ("--llm", LLM, "--ssm", SSM, "--count", 2, "--tokens", 24, "--device", "cpu")
-    arguments = ("evaluate", *few, "--repeats", 4, "--out", tmp_path)
+def test_a_killed_measurement_of_speedups_continues_after_its_timed_runs(tmp_path, monkeypatch):
+    options = ("--llm", LLM, "--ssm", SSM, "--count", 2, "--tokens", 24, "--device", "cpu")
+    arguments = ("evaluate", *options, "--repeats", 4, "--out", tmp_path)
     kill_when(lambda: any(tmp_path.glob("worth-*/contest/0-0-1.json")), *arguments)
     cached = list(tmp_path.glob("worth-*/*/*.json"))
     assert not (tmp_path / "worth.json").exists()
-    calls, pieces = counting(monkeypatch, round_times, "_run"), 2 + 2 + 3 * 2 * 4
-    length_calls = counting(monkeypatch, speedup, "_best_length")
+    calls, pieces = record_calls(monkeypatch, round_times, "_run"), 2 + 2 + 3 * 2 * 4
+    length_calls = record_calls(monkeypatch, speedup, "_best_length")
     zoo(*arguments)
     assert not length_calls, "passes timed in another process would choose other lengths"
     assert len(calls) == pieces - len(cached) + 3, "and a warm-up of each"
@@ -194,22 +196,22 @@ def test_what_is_judged_goes_on_from_the_runs_that_were_timed(tmp_path, monkeypa
         assert resumed[figure] == getattr(alone, figure), "the same rounds"
 
 
-def test_samples_go_on_behind_those_that_were_written(tmp_path, monkeypatch, capsys):
-    few = ("--domains", "code", "stories", "--count", 3, "--tokens", 100, "--device", "cpu")
-    arguments = ("samples", *few, "--out", tmp_path / "killed")
+def test_samples_continue_after_the_stored_ones(tmp_path, monkeypatch, capsys):
+    options = ("--domains", "code", "stories", "--count", 3, "--tokens", 100, "--device", "cpu")
+    arguments = ("samples", *options, "--out", tmp_path / "killed")
     kill_when(lambda: any(tmp_path.glob("killed/samples-*/0001.json")), *arguments)
     num_cached = len(list(tmp_path.glob("killed/samples-*/*.json")))
-    calls = counting(monkeypatch, samples, "_generate_sample")
+    calls = record_calls(monkeypatch, samples, "_generate_sample")
     zoo(*arguments)
     printed = capsys.readouterr().out
     assert len(calls) == 6 - num_cached
     assert [path.name for path in (tmp_path / "killed").iterdir()] == ["samples.json"]
-    zoo("samples", *few, "--out", tmp_path / "alone")
+    zoo("samples", *options, "--out", tmp_path / "alone")
     assert capsys.readouterr().out == printed
     assert read(tmp_path / "killed" / "samples.json") == read(tmp_path / "alone" / "samples.json")
 
 
-def test_a_piece_is_found_once_and_of_its_own_work(tmp_path: Path) -> None:
+def test_a_result_is_computed_once_for_each_work(tmp_path: Path) -> None:
     result = iter(range(9))
     first = ResultCache.for_inputs(tmp_path / "work", {"of": 1})
     assert [first.get_or_compute("a", lambda: next(result)) for _ in range(2)] == [0, 0]
@@ -233,14 +235,14 @@ def test_a_piece_is_found_once_and_of_its_own_work(tmp_path: Path) -> None:
     assert not NO_CACHE.subcache("b").has("a")
 
 
-def test_a_damaged_piece_is_named(tmp_path: Path) -> None:
+def test_a_damaged_result_file_is_refused(tmp_path: Path) -> None:
     cache = ResultCache(tmp_path)
     (tmp_path / "a.json").write_text("{")
     with pytest.raises(ConfigError, match=r"out is .*a\.json.*: a result file written by this"):
         cache.get_or_compute("a", int)
 
 
-def test_an_unreadable_result_is_not_called_damaged(
+def test_an_unreadable_result_file_is_refused_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a.json").write_text("1")

@@ -1,4 +1,4 @@
-"""Samples continue prompts of each domain, and code is distinguished from other text."""
+"""Samples continue prompts of each domain; code is parsed as far as it is complete."""
 
 import json
 from pathlib import Path
@@ -25,20 +25,22 @@ PROMPTS = [
         ("import os\n", "x = 1\n  y = 2\nz = 3\n", DOES_NOT),
         ("x = [\n", "1, 2\n3 4\n]\n", DOES_NOT),
         ("x = 1\n", "y = '\0'\nz = 1\n", DOES_NOT),
-        ("x = 1\n", "(" * 400 + ")" * 400 + "\ny = 1\n", DOES_NOT),  # nested beyond reason
+        ("x = 1\n", "(" * 400 + ")" * 400 + "\ny = 1\n", DOES_NOT),  # nested too deeply
         ("import os\n", '"""And so on\nand on\nand on\nand on\n', UNDECIDED),  # a string to the end
-        ("def f(a):\n", "    return (a +", UNDECIDED),  # no line is whole
+        ("def f(a):\n", "    return (a +", UNDECIDED),  # no line is complete
         ("a = (", "1,\n 2,\n 3", UNDECIDED),
     ],
 )
-def test_code_parses_as_far_as_it_goes(prompt: str, continuation: str, verdict: str) -> None:
+def test_cut_code_is_parsed_as_far_as_it_is_complete(
+    prompt: str, continuation: str, verdict: str
+) -> None:
     assert parse_verdict(prompt, continuation, cut=True) == verdict
 
 
 @pytest.mark.parametrize(
     ("continuation", "verdict"), [("    return a", PARSES), ("    return (a", DOES_NOT)]
 )
-def test_a_text_that_ended_by_itself_is_whole(continuation: str, verdict: str) -> None:
+def test_a_text_that_was_not_cut_is_parsed_completely(continuation: str, verdict: str) -> None:
     assert parse_verdict("def f(a):\n", continuation, cut=False) == verdict
 
 
@@ -58,10 +60,10 @@ def test_prompts_are_taken_by_domain(tmp_path: Path) -> None:
 
 
 def test_the_command_prints_texts_and_how_many_parse(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["samples", "--domains", "code", "stories", "--count", "1", "--tokens", "6"]
-    assert command.main(asked) == 0
+    arguments = ["samples", "--domains", "code", "stories", "--count", "1", "--tokens", "6"]
+    assert command.main(arguments) == 0
     printed = capsys.readouterr().out
     assert "=== stories =" in printed and "=== code (" in printed
     assert "=== of 1 texts of code " in printed.splitlines()[-1]
-    assert command.main([*asked, "--domains", "poems"]) == 2
+    assert command.main([*arguments, "--domains", "poems"]) == 2
     assert "domains is 'poems'" in capsys.readouterr().err

@@ -56,29 +56,28 @@ def test_the_loss_and_its_gradient_are_those_of_autograd(monkeypatch: pytest.Mon
     head = torch.randn(16, 40, generator=noise, requires_grad=True)
     weights = torch.rand(64, generator=noise)
     targets = tokens.top_ids, tokens.top_probs
-    ours = SoftCrossEntropy.apply(hidden, head, *targets, weights)
+    result = SoftCrossEntropy.apply(hidden, head, *targets, weights)
     p = torch.zeros(64, VOCAB).scatter_(1, tokens.top_ids.long(), tokens.top_probs.float())[:, :40]
     each = -(p * (hidden @ head).log_softmax(-1)).sum(-1)
-    theirs = (each * weights).sum() / weights.sum()
-    torch.testing.assert_close(ours, theirs)
-    by_hand = torch.autograd.grad(3 * ours, (hidden, head))
-    by_autograd = torch.autograd.grad(3 * theirs, (hidden, head))
-    torch.testing.assert_close(by_hand, by_autograd)
+    expected = (each * weights).sum() / weights.sum()
+    torch.testing.assert_close(result, expected)
+    gradients = torch.autograd.grad(3 * result, (hidden, head))
+    torch.testing.assert_close(gradients, torch.autograd.grad(3 * expected, (hidden, head)))
 
 
 def test_new_embeddings_are_the_llms_principal_components() -> None:
     noise = torch.Generator().manual_seed(0)
-    # Its rank is at most the students' width, so that only the scale is lost.
+    # Its rank is less than the students' width, so that all products are kept up to the scale.
     wide = torch.randn(VOCAB, 20, generator=noise) @ torch.randn(20, 48, generator=noise)
-    ours = new_students(SHAPE, 2, wide, 0).embedding
-    products, wide_products = ours @ ours.t(), wide @ wide.t()
+    embedding = new_students(SHAPE, 2, wide, 0).embedding
+    products, wide_products = embedding @ embedding.t(), wide @ wide.t()
     torch.testing.assert_close(
         products / products.norm(), wide_products / wide_products.norm(), atol=1e-5, rtol=1e-3
     )
-    assert ours.pow(2).mean().sqrt().item() == pytest.approx(0.03)
+    assert embedding.pow(2).mean().sqrt().item() == pytest.approx(0.03)
 
 
-def test_a_kinds_weight_is_what_its_tokens_count() -> None:
+def test_a_kinds_weight_is_that_of_its_tokens_losses() -> None:
     """Targets of a kind with weight 0 do not change that student's loss."""
     tokens = random_tokens()
     others = tokens.top_ids.where(tokens.kinds[:, None] == 0, tokens.top_ids.flip(1))
@@ -112,7 +111,8 @@ def test_too_few_tokens_are_refused() -> None:
 
 
 def test_folders_open_with_the_students_logits(models: LoadedModels, tmp_path: Path) -> None:
-    """core loads them and, with the whole head, transformers; the embedding is stored once."""
+    """core loads them with the small head, transformers with all tokens; the embedding is stored
+    once."""
     stacked = students()
     write_family(tmp_path / "out", ["ssm-a", "ssm-b"], stacked, models, {"steps": 1})
     folders = [tmp_path / "out" / name for name in ("ssm-a", "ssm-b")]
@@ -127,17 +127,17 @@ def test_folders_open_with_the_students_logits(models: LoadedModels, tmp_path: P
         (logits,) = ssm.forward([chain(row, ids)])
         assert logits.shape == (len(ids), SHAPE.head)
         torch.testing.assert_close(torch.as_tensor(logits), expected[number], atol=1e-5, rtol=1e-4)
-        whole = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-        result = whole(torch.tensor([ids])).logits[0]
+        module = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        result = module(torch.tensor([ids])).logits[0]
         assert result.shape == (len(ids), VOCAB)
         torch.testing.assert_close(result[:, : SHAPE.head], expected[number], atol=1e-5, rtol=1e-4)
-        assert whole.generation_config.eos_token_id == END
+        assert module.generation_config.eos_token_id == END
     files = sorted(path.name for path in (tmp_path / "out").rglob("*.safetensors"))
     assert files == [EMBEDDING, LAYERS, LAYERS]
     assert "embed" not in " ".join(load_file(folders[0] / LAYERS))
 
 
-def test_a_kill_while_writing_leaves_what_was_written(
+def test_a_kill_while_writing_leaves_the_previous_family(
     models: LoadedModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, names = tmp_path / "out", ["ssm-a", "ssm-b"]
@@ -145,12 +145,12 @@ def test_a_kill_while_writing_leaves_what_was_written(
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     saves_left = iter(range(2))
 
-    def killed(*given: Any, **more: Any) -> None:
+    def save_or_kill(*arguments: Any, **options: Any) -> None:
         if next(saves_left, None) is None:
             raise Killed
-        save_file(*given, **more)
+        save_file(*arguments, **options)
 
-    monkeypatch.setattr(shared_folders, "save_file", killed)
+    monkeypatch.setattr(shared_folders, "save_file", save_or_kill)
     with pytest.raises(Killed):
         write_family(out, names, students(1), models, {"steps": 2})
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before

@@ -1,4 +1,4 @@
-"""Whether an SSM is worth using with an LLM: counts, predictions and the command."""
+"""The speedup of an LLM by SSMs: expected tokens, best lengths, verdicts and the command."""
 
 import json
 from dataclasses import replace
@@ -22,7 +22,8 @@ LLM = ROOT / "bundled" / "llm"
 SSM = ROOT / "bundled" / "ssm-dialogue"
 
 
-def clock(*accepted: int, step: float = 0.1, llm: float = 1.0) -> RoundTimes:
+def round_times(*accepted: int, step: float = 0.1, llm: float = 1.0) -> RoundTimes:
+    """Rounds that accept so many tokens; `step`, `llm`: ms of a draft step and of an LLM pass."""
     rounds = [RoundMs(llm, 0.2, step * (LONGEST - 1), 0.3, number) for number in accepted]
     return RoundTimes(rounds)
 
@@ -31,11 +32,11 @@ def best_length(drafts: RoundTimes, t: float) -> tuple[int, float]:
     """The best length and its gain with an LLM whose pass over n nodes takes 1 + (t - 1) n ms."""
     costs = {n: 1.0 + (t - 1.0) * n for n in range(LONGEST + 1)}
     engine: Any = SimpleNamespace(costs=SimpleNamespace(verify=VerifyCosts(costs, 64)))
-    return speedup._best_length(engine, clock(0, 0, step=0.0), drafts)
+    return speedup._best_length(engine, round_times(0, 0, step=0.0), drafts)
 
 
-def test_a_shorter_chain_brings_what_the_long_one_would_have_by_then() -> None:
-    result = clock(0, 3, 8)
+def test_expected_tokens_of_a_shorter_chain_are_those_accepted_by_then() -> None:
+    result = round_times(0, 3, 8)
     assert result.tokens_per_pass == pytest.approx(1 + 11 / 3)
     assert [result.expected_tokens(n) for n in (1, 3, 5, 8)] == pytest.approx(
         [1 + 2 / 3, 1 + 6 / 3, 1 + 8 / 3, 1 + 11 / 3]
@@ -43,16 +44,17 @@ def test_a_shorter_chain_brings_what_the_long_one_would_have_by_then() -> None:
 
 
 def test_the_length_is_long_where_drafts_are_good_and_cheap() -> None:
-    good, gain = best_length(clock(8, 8, 7), t=1.0)
-    # 8.67 tokens in 2.2 ms: a pass of 1.0, drafts of 0.2 and 7 x 0.1, 0.3 around; alone 1.3.
-    assert good == 8 and gain == pytest.approx((1 + 23 / 3) * 1.3 / 2.2)
-    dear, _ = best_length(clock(8, 8, 7), t=3.0)
-    assert dear < good
-    poor, loss = best_length(clock(0, 0, 0, 1), t=1.2)
-    assert poor == 1 and loss < 1
+    cheap_length, gain = best_length(round_times(8, 8, 7), t=1.0)
+    # 8.67 tokens in 2.2 ms: a pass of 1.0, draft steps of 0.2 and 7 x 0.1, and 0.3 for the rest of
+    # the round. The LLM alone: one token in 1.3 ms.
+    assert cheap_length == 8 and gain == pytest.approx((1 + 23 / 3) * 1.3 / 2.2)
+    costly_length, _ = best_length(round_times(8, 8, 7), t=3.0)
+    assert costly_length < cheap_length
+    poor_length, loss = best_length(round_times(0, 0, 0, 1), t=1.2)
+    assert poor_length == 1 and loss < 1
 
 
-def test_sentences_say_what_was_measured() -> None:
+def test_the_table_has_a_row_and_a_sentence_for_each_ssm() -> None:
     one = Speedup("ssm-a", 0.5, 2.0, 0.1, 3, 1.3, 1.21, 1.1, 1.4)
     lines = table([one, replace(one, name="b", measured=1.14, low=None, high=None)])
     row = ["ssm-a", "50%", "2.00", "0.10", "3", "1.30x", "1.21x", "(1.10", "to", "1.40)"]
@@ -64,7 +66,7 @@ def test_sentences_say_what_was_measured() -> None:
 
 
 @pytest.mark.parametrize(
-    ("measured", "low", "high", "said"),
+    ("measured", "low", "high", "verdict"),
     [
         (1.2, 1.01, 1.4, "worth using here"),
         (1.03, 1.01, 1.06, "hardly worth using here"),
@@ -73,24 +75,27 @@ def test_sentences_say_what_was_measured() -> None:
         (0.99, 0.9, 1.06, "not decided by these prompts"),
     ],
 )
-def test_a_verdict_needs_an_interval_that_allows_it(measured, low, high, said):
+def test_a_verdict_needs_an_interval_that_allows_it(measured, low, high, verdict):
     result = Speedup("ssm", 0.0, 1.0, 0.1, 3, 0.3, measured, low, high)
-    assert table([result])[-1].startswith(f"ssm: {said}: ")
+    assert table([result])[-1].startswith(f"ssm: {verdict}: ")
 
 
 def test_a_ratio_is_taken_within_a_prompt_and_its_interval_over_prompts() -> None:
-    alone, ours = RoundTimes([], [10.0, 20.0, 10.0, 20.0]), RoundTimes([], [10.0, 40.0, 12.0, 44.0])
-    measured, low, high = speedup._ratio(ours, alone, 2)
+    alone, speculative = (
+        RoundTimes([], [10.0, 20.0, 10.0, 20.0]),
+        RoundTimes([], [10.0, 40.0, 12.0, 44.0]),
+    )
+    measured, low, high = speedup._ratio(speculative, alone, 2)
     assert (measured, low, high) == pytest.approx((1.6, 1.1, 2.1))
-    assert speedup._ratio(ours, alone, 1) == (1.6, None, None)
+    assert speedup._ratio(speculative, alone, 1) == (1.6, None, None)
 
 
-def test_the_llm_foresees_itself_wholly() -> None:
+def test_the_llm_accepts_all_of_its_own_drafts() -> None:
     """As its own SSM the LLM has an acceptance of 1; an SSM of another domain than the prompt's has
     less."""
     engine = Engine(load_models(str(LLM), [str(LLM), str(SSM)], "float32", "cpu"))
-    asked = Workload(["class Stack:\n    def push"], 28, repeats=1)
-    itself, ssm, together = measure_speedups(engine, asked, lambda _: None)
+    workload = Workload(["class Stack:\n    def push"], 28, repeats=1)
+    itself, ssm, together = measure_speedups(engine, workload, lambda _: None)
     assert itself.acceptance == 1.0 and itself.tokens_per_pass == pytest.approx(LONGEST + 1)
     assert ssm.acceptance is not None and 0 <= ssm.acceptance < 1
     assert 1 <= ssm.tokens_per_pass < itself.tokens_per_pass
@@ -99,7 +104,7 @@ def test_the_llm_foresees_itself_wholly() -> None:
     assert all(one.measured > 0 for one in (itself, ssm, together))
 
 
-def test_the_command_prints_and_writes_what_it_found(tmp_path, capsys):
+def test_the_command_prints_and_writes_its_results(tmp_path, capsys):
     arguments = ("evaluate", "--llm", LLM, "--ssm", SSM, "--count", "2", "--tokens", "24",
                  "--repeats", "1", "--out", tmp_path)  # fmt: skip
     assert command.main([str(each) for each in arguments]) == 0

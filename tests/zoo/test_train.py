@@ -1,4 +1,4 @@
-"""Training learns, stops when its budget is spent, and goes on after an end of any kind."""
+"""Training lowers the loss, ends when its budget is spent, and continues after any interruption."""
 
 import io
 import json
@@ -31,7 +31,7 @@ MakeRun = Callable[..., TrainingRun]
 
 
 def killing_clock(after: int) -> Callable[[], float]:
-    """A ticking clock that kills at its reading number `after`."""
+    """A ticking clock that raises Killed at its reading number `after`."""
     readings = iter(range(1, after))
 
     def read() -> float:
@@ -43,7 +43,7 @@ def killing_clock(after: int) -> Callable[[], float]:
 
 
 def saved_state(store: TokenStore) -> dict[str, Any]:
-    """What the checkpoint of the SSM holds."""
+    """The contents of the SSM's checkpoint."""
     return torch.load(store.folder / "runs" / SSM.name / "checkpoint.pt", weights_only=True)
 
 
@@ -59,7 +59,7 @@ def flat(value: Any, path: str = "") -> dict[str, Any]:
 
 
 def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
-    """Bit for bit the same leaves."""
+    """Asserts that both have the same leaves, bit for bit."""
     first, second = flat(one), flat(other)
     assert first.keys() == second.keys()
     for key, value in first.items():
@@ -77,7 +77,7 @@ def test_the_loss_falls(ticking_run: MakeRun) -> None:
     assert all(score.loss < 5.2 for score in trained.held_out.values())
 
 
-def test_a_model_folder_opens_as_it_stands(ticking_run: MakeRun, store: TokenStore) -> None:
+def test_a_model_folder_opens_with_transformers(ticking_run: MakeRun, store: TokenStore) -> None:
     train_model(SSM, ticking_run(ONE, 3))
     folder = store.folder / "models" / SSM.name
     model = AutoModelForCausalLM.from_pretrained(folder)
@@ -89,10 +89,10 @@ def test_a_model_folder_opens_as_it_stands(ticking_run: MakeRun, store: TokenSto
     assert written.shape[1] > inputs["input_ids"].shape[1]
 
 
-def test_saved_weights_are_cut_into_shards_of_twelve_megabytes(ticking_run, store):
-    wide = replace(SSM, hidden_size=512, intermediate_size=4096, head_dim=64)  # 15 MB in bfloat16
-    train_model(wide, ticking_run(replace(ONE, models=(wide,)), 1))
-    shards = list((store.folder / "models" / wide.name).glob("*.safetensors"))
+def test_saved_weights_are_divided_into_shards_of_twelve_megabytes(ticking_run, store):
+    large = replace(SSM, hidden_size=512, intermediate_size=4096, head_dim=64)  # 15 MB in bfloat16
+    train_model(large, ticking_run(replace(ONE, models=(large,)), 1))
+    shards = list((store.folder / "models" / large.name).glob("*.safetensors"))
     assert len(shards) > 1
     assert max(shard.stat().st_size for shard in shards) <= 12e6
 
@@ -101,7 +101,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(ticking_run: MakeRun, s
     train_model(SSM, ticking_run(ONE, 40))
     uninterrupted = saved_state(store)
     (store.folder / "runs" / SSM.name / "checkpoint.pt").unlink()
-    for after in (8, 15):  # killed in warm-up, then where windows have grown
+    for after in (8, 15):  # during the warm-up of the rate, then after windows have grown
         with pytest.raises(Killed):
             train_model(SSM, replace(ticking_run(ONE, 40), clock=killing_clock(after)))
     assert 0 < saved_state(store)["spent"] < 40
@@ -109,13 +109,15 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(ticking_run: MakeRun, s
     assert_same(saved_state(store), uninterrupted)
 
 
-def test_a_run_that_is_begun_anew_begins_its_curve_anew(ticking_run: MakeRun, store: TokenStore):
+def test_a_run_without_its_checkpoint_begins_its_curve_anew(
+    ticking_run: MakeRun, store: TokenStore
+):
     train_model(SSM, ticking_run(ONE, 40))
     curve = LearningCurve(store.folder / "runs" / SSM.name / "curve.jsonl")
     known = curve.lines()
     curve.add(1000, {})
     train_model(SSM, ticking_run(ONE, 40))
-    assert len(curve.lines()) == len(known) + 1, "it went on"
+    assert len(curve.lines()) == len(known) + 1, "the curve continues"
     curve.begin()
     curve.add(1, {})
     (store.folder / "runs" / SSM.name / "checkpoint.pt").unlink()
@@ -123,8 +125,8 @@ def test_a_run_that_is_begun_anew_begins_its_curve_anew(ticking_run: MakeRun, st
     assert curve.lines() == known
 
 
-def test_an_evaluation_that_was_cut_short_is_made_when_the_run_goes_on(ticking_run, store):
-    """Also where it is cut short twice."""
+def test_an_interrupted_evaluation_is_made_when_the_run_is_resumed(ticking_run, store):
+    """Also if it is interrupted twice."""
     seldom = replace(ONE, schedule=replace(ONE.schedule, checkpoint_seconds=100.0))
     curve = LearningCurve(store.folder / "runs" / SSM.name / "curve.jsonl")
     train_model(SSM, ticking_run(seldom, 40))
@@ -132,12 +134,12 @@ def test_an_evaluation_that_was_cut_short_is_made_when_the_run_goes_on(ticking_r
     assert len(lines) == ONE.schedule.evaluations
     shutil.rmtree(store.folder / "runs")
 
-    def killed(*_: object) -> None:
+    def kill(*_: object) -> None:
         raise Killed
 
     for _ in range(2):
         with pytest.MonkeyPatch.context() as patched, pytest.raises(Killed):
-            patched.setattr(training, "measure", killed)
+            patched.setattr(training, "measure", kill)
             train_model(SSM, ticking_run(seldom, 40))
     assert curve.lines() == () and saved_state(store)["owes"]
     with pytest.raises(Killed):  # one step after the evaluation
@@ -148,7 +150,7 @@ def test_an_evaluation_that_was_cut_short_is_made_when_the_run_goes_on(ticking_r
     assert_same(saved_state(store), uninterrupted)
 
 
-def test_an_older_checkpoint_owes_nothing(store: TokenStore, tmp_path: Path) -> None:
+def test_an_older_checkpoint_has_no_evaluation_due(store: TokenStore, tmp_path: Path) -> None:
     trainer = new_trainer(SSM, store)
     trainer.step(0.0)
     checkpoint = TrainingCheckpoint(tmp_path / "c.pt", {})
@@ -188,7 +190,7 @@ def test_a_family_shares_the_minutes_and_writes_its_figures(ticking_run, store):
 @pytest.mark.parametrize(
     ("field", "change"), [("recipe", {"learning_rate": 0.5}), ("recipe", {"num_layers": 2})]
 )
-def test_a_checkpoint_of_another_recipe_is_not_gone_on_from(ticking_run, field, change):
+def test_a_checkpoint_of_another_recipe_is_refused(ticking_run, field, change):
     train_model(SSM, ticking_run(ONE, 2))
     with pytest.raises(ConfigError, match=rf"out is .*checkpoint\.pt.*the same {field}"):
         train_model(replace(SSM, **change), ticking_run(ONE, 4))
@@ -214,7 +216,7 @@ def test_a_file_that_is_no_checkpoint_is_refused(
         checkpoint.load(new_trainer(SSM, store))
 
 
-def test_a_loss_that_is_no_number_stops_and_leaves_the_last_checkpoint(
+def test_a_loss_that_is_nan_raises_and_leaves_the_last_checkpoint(
     ticking_run: MakeRun, store: TokenStore, tmp_path: Path
 ) -> None:
     trainer = new_trainer(SSM, store)
@@ -254,7 +256,7 @@ def test_the_running_loss_is_at_first_the_mean_of_the_steps(store, monkeypatch):
     assert means == pytest.approx([6.0, 5.0, 4.0])
 
 
-def test_a_new_model_disturbs_no_random_state(store: TokenStore) -> None:
+def test_a_new_model_does_not_change_the_global_random_state(store: TokenStore) -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
@@ -269,7 +271,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_log_gets_a_line_now_and_then_with_loss_and_time_left() -> None:
+def test_a_log_gets_a_line_every_15_seconds() -> None:
     stream = io.StringIO()
     progress = ProgressLine("llm", 120.0, stream, log_seconds=15.0)
     for second in range(31):
@@ -305,7 +307,7 @@ def test_products_are_bfloat16() -> None:
 
 @on_gpu
 @pytest.mark.gpu
-def test_a_run_begun_on_the_device_goes_on_on_the_cpu(
+def test_a_run_begun_on_the_device_continues_on_the_cpu(
     ticking_run: Callable[..., TrainingRun],
 ) -> None:
     begun = train_model(ONE.models[0], ticking_run(ONE, 60, device=torch.device("cuda")))
