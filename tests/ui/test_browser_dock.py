@@ -42,6 +42,16 @@ SLOTS = """() => [...document.querySelectorAll("#live-mask .ss-slots")].map((str
   [...strip.querySelectorAll(".ss-slot[data-row]")].map((slot) =>
     [Number(slot.dataset.row), Number(slot.querySelector("small").textContent)]))"""
 
+# Whether the tooltip covers the stages, and which of these nodes.
+COVERED = """(keys) => {
+  const tip = document.querySelector("#ss-tip").getBoundingClientRect();
+  const covers = (css) => {
+    const { left, right, top, bottom } = document.querySelector(css).getBoundingClientRect();
+    return left < tip.right && right > tip.left && top < tip.bottom && bottom > tip.top;
+  };
+  const nodes = keys.map((key) => `#live-tree .ss-node[data-key="${key}"]`);
+  return ["#live-tree .ss-stagebar", ...nodes].filter(covers);
+}"""
 # What looks different from the last call with `true`: rows of the mask, slots that are
 # outlined, slots that are tinted, nodes of the tree.
 HIGHLIGHTED = """(keep) => {
@@ -113,6 +123,10 @@ def mask_and_slots_are_the_trees(page: Any, live: Stage) -> None:
     becomes(page, HIGHLIGHTED, [[deepest], [deepest], path, path], arg=False)
     # A low dock names only the token that is pointed at; with higher rows all are named.
     becomes(page, NAMED, [[deepest, True]])
+    for node in nodes:
+        page.locator(f"#live-tree .ss-node[data-key='{node}']").hover()
+        children = [str(child) for child in nodes if tree.parents[child] == node]
+        becomes(page, COVERED, [], children)
     page.set_viewport_size({"width": 1920, "height": 1080})
     becomes(page, NAMED, [[node, True] for node in (-1, *nodes)])
 

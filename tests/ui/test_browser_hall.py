@@ -20,6 +20,7 @@ from tests.ui.sites import (
     all_panes,
     dock,
     every_setting,
+    open_drawer,
     ran,
     sessions,
     shot,
@@ -359,6 +360,39 @@ def test_large_type_by_button_key_and_function_is_kept(live: Stage, browser_page
     faint = [line.split(" ", 1)[1] for line in drawn["found"]]
     assert drawn["count"] == 3, "a control of contrast.js"
     assert faint == ["drawing .faint half", "drawing .dark on dark"], "a control of contrast.js"
+
+
+# Whether the list of keys is open and whole in the window.
+KEYS_SHOWN = """() => {
+  const list = document.querySelector("dialog.sp-keys");
+  const { top, bottom, left, right } = list.getBoundingClientRect();
+  return list.open && top >= 0 && left >= 0 && bottom <= innerHeight && right <= innerWidth;
+}"""
+
+
+def test_the_question_mark_shows_the_keys_on_every_tab(
+    whole: Stage, browser_page: OpenPage, axe: Axe
+) -> None:
+    page = wait_ready(browser_page(whole.url))
+    for size in ((1280, 800), (390, 844)):
+        page.set_viewport_size(dict(zip(("width", "height"), size, strict=True)))
+        for name in looks.tabs(page):
+            looks.turn_to(page, name)
+            page.locator(".sp-large").focus()
+            page.keyboard.press("?")
+            becomes(page, KEYS_SHOWN, True)
+            page.keyboard.press("t")
+            is_large(page, False)  # no other key is taken meanwhile
+            page.keyboard.press("Escape")
+            becomes(page, KEYS_SHOWN, False)
+            assert page.evaluate("() => document.activeElement.matches('.sp-large')"), name
+    looks.turn_to(page, "Live")
+    page.fill("#prompt textarea", "")
+    page.locator("#prompt textarea").press_sequentially("?")
+    assert page.input_value("#prompt textarea") == "?" and not page.evaluate(KEYS_SHOWN)
+    open_drawer(page).get_by_role("button", name="Keys (press ?)").click()
+    becomes(page, KEYS_SHOWN, True)
+    assert axe(page, "dialog.sp-keys") == []
 
 
 PLACES = """() => [...document.querySelectorAll(".sp-bar, .sp-chip, .sp-state, .sp-large")]

@@ -37,19 +37,24 @@ def models(count: int, llm: str = "llm") -> list[ModelInfo]:
 
 @contextmanager
 def header_alone() -> Iterator[str]:
-    """The address of a page with the header alone, which shows as many SSMs as a box says."""
+    """The address of a page with the header alone, which shows as many SSMs as a box says. `idle`:
+    how many of them draft nothing while `ngram` drafts; negative without `ngram`."""
     with gr.Blocks() as page:
         chips = header(header_value(models(0)))
         count, llm = gr.Number(0, elem_id="count"), gr.Textbox("llm", elem_id="llm")
 
-        proposed = gr.Number(0, elem_id="proposed")
+        proposed, idle = gr.Number(0, elem_id="proposed"), gr.Number(-1, elem_id="idle")
 
-        def show(number: float, name: str, tokens: float) -> dict[str, Any]:
+        def show(number: float, name: str, tokens: float, resting: float) -> dict[str, Any]:
             infos = models(int(number), name)
             scores = {one.name: (int(tokens) - i, int(tokens)) for i, one in enumerate(infos)}
+            if resting >= 0:
+                for one in infos[: int(resting) + 1]:
+                    del scores[one.name]
+                scores["ngram"] = (int(tokens) - 9, int(tokens))
             return header_value(infos, scores=scores if tokens else None)
 
-        given = [count, llm, proposed]
+        given = [count, llm, proposed, idle]
         gr.on([box.change for box in given], show, given, chips, **QUICK)
     with serve(page) as url:
         yield url
@@ -118,6 +123,7 @@ def test_of_many_models_those_are_shown_that_stand_whole(browser_page: OpenPage)
                 "scores are whole: only the LLM's name is shortened"
             )
         each_of_five_ssms_says_accepted_of_proposed(page)
+        six_drafters_say_accepted_of_proposed(page)
         a_tab_of_the_menu(page)
 
 
@@ -177,6 +183,22 @@ def each_of_five_ssms_says_accepted_of_proposed(page: Any) -> None:
             assert 0 <= left < right <= width, "the tooltip is within the page"
 
 
+def six_drafters_say_accepted_of_proposed(page: Any) -> None:
+    """At 1280 pixels too, by their names; one that drafted nothing has its letter and a dash."""
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.locator("#proposed input").fill("81")
+    names = [*(name.removeprefix("ssm-") for name in FIVE), "ngram"]
+    for idle in (4, 0):
+        page.locator("#idle input").fill(str(idle))
+        page.locator(".sp-drafter[data-idle]").nth(4 - idle).wait_for() if idle else None
+        page.locator(".sp-score", has_text="of 81").nth(5 - idle).wait_for()
+        at_rest(page)
+        expected = [f"{letter} –" for letter in "ABCD"[:idle]]
+        for i in range(idle, 6):
+            expected.append(f"{'ABCDEF'[i]} {names[i]} {81 - (i + 1 if i < 5 else 9)} of 81")
+        assert [" ".join(one.split()) for one in chips_fit(page, 6, 1280)[1:]] == expected
+
+
 def names_of_the_others(page: Any) -> None:
     """The left-out chips are listed on keyboard focus, under the whole line."""
     rest = page.locator(".sp-rest")
@@ -208,6 +230,15 @@ RANGES_BROKEN = """(table) => [...table.querySelectorAll("tbody .ss-compared-not
   .map((one) => one.textContent)"""
 
 
+# Scrolls a table to its right end: whether it scrolls, and whether its first column is in sight.
+SCROLLED = """(box) => {
+  box.scrollLeft = box.scrollWidth;
+  const [left, ...cells] = [box, ...box.querySelectorAll("tr > :first-child")]
+    .map((one) => Math.round(one.getBoundingClientRect().left));
+  return [box.scrollLeft > 0, cells.every((cell) => cell === left)];
+}"""
+
+
 def test_large_tables_fit_on_a_notebook(site: OpenSite, browser_page: OpenPage) -> None:
     url, _ = site(script_of(6), speed=0.0)
     page = wait_ready(browser_page(url))
@@ -223,6 +254,12 @@ def test_large_tables_fit_on_a_notebook(site: OpenSite, browser_page: OpenPage) 
     at_rest(page)
     assert table.evaluate(WIDE) <= 0
     assert table.evaluate(RANGES_BROKEN) == []
+    result = page.locator("#compare-compared .ss-words")
+    assert result.get_attribute("aria-live") == "polite", "a screen reader reads the result"
+    page.set_viewport_size({"width": 390, "height": 844})
+    at_rest(page)
+    assert table.evaluate(SCROLLED) == [True, True], "the first column stays in sight"
+    page.set_viewport_size({"width": 1280, "height": 800})
     turn_to(page, "Prompts")
     page.locator("#prompts-source").get_by_text("typed").click()
     text_box(page, "prompts-typed").wait_for()
@@ -235,6 +272,12 @@ def test_large_tables_fit_on_a_notebook(site: OpenSite, browser_page: OpenPage) 
         page.locator("#prompts-table").get_by_label("Settings", exact=True).select_option(settings)
         at_rest(page)
         assert table.evaluate(WIDE) <= 0, settings
+    assert page.locator("#prompts-table .ss-words").get_attribute("aria-live") == "polite"
+    page.set_viewport_size({"width": 390, "height": 844})
+    at_rest(page)
+    assert table.evaluate(SCROLLED) == [True, True]
+    page.set_viewport_size({"width": 1280, "height": 800})
+    at_rest(page)
     assert cut_texts(page) == []
 
 

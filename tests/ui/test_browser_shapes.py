@@ -191,6 +191,15 @@ CUT_LINES = """() => {
 }"""
 
 
+# Whether the fade at the lower end of the text reaches the box's lower and left edges.
+FADE = """() => {
+  const scroll = document.querySelector("#live-strip .ss-scroll");
+  const [box, fade] = [getComputedStyle(scroll), getComputedStyle(scroll, "::after")];
+  return [[fade.bottom, box.paddingBottom], [fade.marginLeft, box.paddingLeft]]
+    .map(([offset, padding]) => parseFloat(offset) <= -parseFloat(padding));
+}"""
+
+
 def no_line_of_the_text_is_cut(page: Any, live: Stage) -> None:
     """The text of the run fills its panel."""
     live.play(recorded(60))
@@ -201,6 +210,7 @@ def no_line_of_the_text_is_cut(page: Any, live: Stage) -> None:
             page.locator(f"#live-scrubber [data-r='{number}']").click()
             looks.at_rest(page)
             becomes(page, CUT_LINES, [])
+    assert page.evaluate(FADE) == [True, True], "the fade covers the padding, where lines go on too"
 
 
 # The least contrast of edges and of boxes' borders with the tree's ground, by kind.

@@ -21,11 +21,6 @@ from ui.words.messages import position_sentence
 
 __all__ = ["Live", "build_live"]
 
-KEYS = (
-    "Keys: <kbd>r</kbd> run, <kbd>s</kbd> stop, <kbd>space</kbd> play, <kbd>←</kbd> <kbd>→</kbd> "
-    "rounds, <kbd>,</kbd> <kbd>.</kbd> stages, <kbd>l</kbd> last round, <kbd>t</kbd> large type, "
-    "<kbd>g</kbd> or <kbd>?</kbd> these settings"
-)
 DRAWER = "() => { document.documentElement.toggleAttribute('data-settings'); }"
 
 
@@ -116,7 +111,8 @@ def _build_drawer(context: Context, command: Command) -> tuple[gr.Button, dict[s
         models = (context.drafter_names, context.preset, context.chat, context.chats_by_default)
         form = build_settings(command, *models, own=context.user_drafters)
         presets = build_own_presets()
-        gr.Markdown(KEYS, elem_classes="sp-keys")
+        keys = gr.Button("Keys (press ?)", size="sm", elem_id="live-keys")
+        keys.click(None, None, None, js="() => { window.specscopeKeys(); }")
     return close, {
         "form": form,
         "on_change": on_change,

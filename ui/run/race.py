@@ -90,7 +90,8 @@ def verdict(frame: Frame) -> str:
         return ""
     tokens = f"{'The same ' if _is_identical(frame) else ''}{_count(stats.num_new_tokens, 'token')}"
     plain = stats.num_new_tokens  # plain decoding: a token a pass
-    instead = f" instead of {plain}" if plain != stats.num_rounds else ", as many as without drafts"
+    fewer = plain != stats.num_rounds
+    instead = f" instead of {plain:,}" if fewer else ", as many as without drafts"
     return f"{tokens} in {_count(stats.num_rounds, 'LLM pass')}{instead}"
 
 

@@ -21,6 +21,9 @@ __all__ = ["CANCEL_LABEL", "COMPARE_LABEL", "Filters", "OpenedRun", "Sessions", 
 
 COMPARE_LABEL = "Compare with…"
 CANCEL_LABEL = "Cancel comparing"
+WELCOME = (
+    "Runs open here: press one in the list for its race, text, trees and figures, round by round."
+)
 TOOLS = """() => {
   const button = document.querySelector("#sessions-more");
   const open = document.documentElement.toggleAttribute("data-run-tools");
@@ -140,7 +143,7 @@ def build_sessions(context: Context) -> Sessions:
             retention = _retention()
         with gr.Column(elem_id="sessions-detail"):
             controls = _build_opened()
-            board = build_board(context, "sessions", "Open a run from the list.")
+            board = build_board(context, "sessions", WELCOME)
     two_runs = build_two_runs()
     board = replace(board, stop=controls.stop)
     buttons = next_page, previous_page, refresh

@@ -219,9 +219,8 @@ def page_css() -> str:
 
 
 def page_js() -> str:
-    """JavaScript that runs once in each tab: keyboard, large type, counting clicks."""
-    scripts = [
-        (SHARED_ASSETS / name).read_text(encoding="utf-8") for name in ("keys.js", "presses.js")
-    ]
+    """JavaScript that runs once in each tab: keyboard, list of keys, counting clicks."""
+    names = ("keys.js", "key_list.js", "presses.js")
+    scripts = [(SHARED_ASSETS / name).read_text(encoding="utf-8") for name in names]
     # A function each, so that their names do not collide.
     return "() => {" + "\n".join(f"({script.strip()})();" for script in scripts) + "}"

@@ -36,6 +36,7 @@ export function create(panel) {
   const none = h("p", { class: "ss-placeholder" }, "Choose configurations and press Compare: the figures come as the runs end.");
   panel.body.append(none, scroller, slower);
   panel.finishTools();
+  panel.words.setAttribute("aria-live", "polite");
   return {
     draw(value) {
       const rows = entries(value.rows);

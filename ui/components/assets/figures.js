@@ -127,6 +127,7 @@ function drawVerdict(node, words) {
   const said = words ? `${words}.` : "";
   if (node.textContent === said) return;
   const [, before, passes, after] = /^(.* in )([\d,]+)( LLM pass.*)$/.exec(said) ?? [null, said, "", ""];
+  node.style.setProperty("--ss-letters", said.length);
   node.replaceChildren(before, ...(passes ? [h("b", {}, passes), after] : []));
 }
 

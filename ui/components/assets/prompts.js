@@ -17,6 +17,7 @@ export function create(panel) {
   const sort = { by: "", down: true };
   const more = h("button", { type: "button", class: "ss-prompts-more", "data-noexport": true, onclick: () => unfold(!panel.section.hasAttribute("data-more")) });
   panel.words.after(more);
+  panel.words.setAttribute("aria-live", "polite");
   panel.body.append(filters.bar, note, box);
   panel.finishTools();
 

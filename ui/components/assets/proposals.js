@@ -39,6 +39,7 @@ function draw(value, view) {
   const deepest = Math.max(0, ...all.flatMap((d) => entries(value.rows?.[d.key]).map(([, token]) => token.depth)));
   const hasRound = value.round != null && value.round >= 0;
   set(panel.section, "data-empty", !hasRound);
+  set(panel.section, "data-many", all.length > 5);
   empty.hidden = hasRound && all.length > 0;
   grid.hidden = !empty.hidden;
   setText(empty, hasRound ? "No drafter: the LLM wrote each token by itself." : ASK);

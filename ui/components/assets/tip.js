@@ -3,6 +3,7 @@
 import { h } from "./dom.js";
 
 const GAP = 10;
+const RIM = 8;  // between the tooltip and the window's edge
 let box = null;
 let owner = null;
 
@@ -16,14 +17,15 @@ function element() {
   return box;
 }
 
-export function show(anchor, content, at = null) {
+// `clear`: elements that the tooltip does not cover if there is another place for it.
+export function show(anchor, content, at = null, clear = []) {
   const tip = element();
   if (owner !== anchor) owner?.removeAttribute("aria-describedby");
   owner = anchor;
   tip.replaceChildren(content);
   tip.hidden = false;
   anchor.setAttribute("aria-describedby", "ss-tip");
-  place(tip, at ?? anchor.getClientRects()[0] ?? anchor.getBoundingClientRect());
+  place(tip, at ?? anchor.getClientRects()[0] ?? anchor.getBoundingClientRect(), clear.map((one) => one.getBoundingClientRect()));
 }
 
 export function hide() {
@@ -33,22 +35,28 @@ export function hide() {
   owner = null;
 }
 
-function place(tip, rect) {
+function place(tip, rect, clear) {
   const { width, height } = tip.getBoundingClientRect();
-  const left = Math.min(Math.max(8, rect.left), Math.max(8, innerWidth - width - 8));
-  const above = rect.top - height - GAP;
+  const { left: start, right: end = start, top: over, bottom: under } = rect;
+  const within = (left) => Math.min(Math.max(RIM, left), Math.max(RIM, innerWidth - width - RIM));
+  const [above, below] = [over - height - GAP, under + GAP];
+  const [fromLeft, toRight, beside] = [start, end - width, start - width - GAP].map(within);
+  const places = [[fromLeft, above], [fromLeft, below], [toRight, below], [toRight, above], [beside, over]];
+  const covers = ([left, top]) => (box) => box.left < left + width && box.right > left && box.top < top + height && box.bottom > top;
+  const free = places.find((one) => one[1] > RIM && one[1] + height < innerHeight && !clear.some(covers(one)));
+  const [left, top] = free ?? [fromLeft, above > RIM ? above : below];
   tip.style.left = `${left}px`;
-  tip.style.top = `${above > 8 ? above : rect.bottom + GAP}px`;
+  tip.style.top = `${top}px`;
 }
 
-// Delegation: one listener a picture. `content(target)` gives the tip's DOM, or null for none.
-export function attach(root, selector, content) {
+// Delegation: one listener a picture. `content(target)` gives the tip's DOM, or null for none; `clear(target)`: see `show`.
+export function attach(root, selector, content, clear = () => []) {
   const enter = (event) => {
     const target = event.target.closest?.(selector);
     if (!target || !root.contains(target)) return hide();
     if (target === owner && event.type === "pointerover") return;
     const tooltip = content(target);
-    if (tooltip) show(target, tooltip);
+    if (tooltip) show(target, tooltip, null, clear(target));
   };
   root.addEventListener("pointerover", enter);
   root.addEventListener("focusin", (event) => event.target.matches(":focus-visible") && enter(event));

@@ -203,7 +203,9 @@ function listen(view) {
     event.preventDefault();
     event.stopPropagation();
   });
-  attach(nodes, ".ss-node", (node) => nodeCard(view.byKey.get(node.dataset.key), view.value));
+  // The stages and the token's own continuations stay in sight.
+  const clear = ({ dataset: { key } }) => [view.stages.node, ...view.list.filter((item) => item.parent === key).map((item) => caches.nodes.get(item.key)).filter(Boolean)];
+  attach(nodes, ".ss-node", (node) => nodeCard(view.byKey.get(node.dataset.key), view.value), clear);
 }
 
 // Right: first child; left: parent; up and down: siblings, then whatever comes next in the list.

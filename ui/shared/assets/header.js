@@ -90,12 +90,12 @@ function drawModels(models) {
   chips.dataset.shape = shape;
   fit();
 }
-// While the line is too long, in this order: the LLM's facts and the end of its name are cut; each count goes below its
-// name; once a run has counts, names are hidden; the counts of proposals are hidden; drafters are hidden, those that drafted
+// While the line is too long, in this order: the LLM's facts and the end of its name are cut; the names of drafters that
+// drafted nothing are hidden; each count goes below its name; the LLM's name is hidden; once a run has counts, all names are; the counts of proposals are hidden; drafters are hidden, those that drafted
 // nothing first, since no picture has their letters.
 function fit() {
   const drafters = [...chips.querySelectorAll(".sp-drafter")];
-  chips.classList.remove("sp-tight", "sp-tighter", "sp-stacked", "sp-lettered");
+  chips.classList.remove("sp-tight", "sp-tighter", "sp-brief", "sp-stacked", "sp-compact", "sp-lettered");
   chips.classList.add("sp-fitting");
   const lines = getComputedStyle(chips).flexWrap === "wrap" ? 2 : 1;
   const whole = () => {
@@ -107,7 +107,9 @@ function fit() {
   let count = drafters.length;
   show(drafters, count);
   chips.classList.toggle("sp-tighter", !whole());
+  chips.classList.toggle("sp-brief", !whole());
   chips.classList.toggle("sp-stacked", !whole());
+  chips.classList.toggle("sp-compact", !whole());
   chips.classList.toggle("sp-lettered", !whole() && drafters.some((one) => one.querySelector("b")));
   if (!whole()) chips.classList.replace("sp-stacked", "sp-tight");
   for (; count > 0 && !whole(); show(drafters, count)) count -= 1;

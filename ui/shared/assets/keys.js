@@ -3,7 +3,7 @@
   const KEYS = {
     r: "run", s: "stop", ".": "step", ",": "step-back",
     ArrowRight: "round-next", ArrowLeft: "round-previous", l: "follow",
-    n: "next", p: "previous", t: "large", " ": "play", g: "drawer", "?": "drawer",
+    n: "next", p: "previous", t: "large", " ": "play", g: "drawer",
   };
   const TYPING = "textarea, select, [contenteditable=true], [role=listbox], " +
     "input:not([type=radio]):not([type=checkbox]):not([type=range])";
@@ -30,6 +30,12 @@
     return null;
   }
   document.addEventListener("keydown", (event) => {
+    const within = (what) => event.target.closest && event.target.closest(what);
+    if (event.key === "?" && !within(TYPING)) {
+      window.specscopeKeys();
+      return event.preventDefault();
+    }
+    if (document.querySelector("dialog[open]")) return;
     if (event.ctrlKey && event.key === "Enter") {
       const run = button("run");
       // The text box sends its text when it loses the focus.
@@ -42,7 +48,6 @@
       document.documentElement.removeAttribute(opened);
       return event.preventDefault();
     }
-    const within = (what) => event.target.closest && event.target.closest(what);
     if (event.key === " " && within(PRESSED)) return;
     if (within(TYPING) || (event.key.startsWith("Arrow") && within(ARROWED) && !alone(event.target))) return;
     const name = KEYS[event.key];

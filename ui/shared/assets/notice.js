@@ -11,7 +11,9 @@ function draw() {
   const before = root.children.length;
   while (root.children.length > lines.length) root.lastChild.remove();
   while (root.children.length < lines.length) root.append(line());
+  const first = Math.max(0, lines.findIndex(({ kind }) => kind === "error" || kind === "warn"));  // as live.css orders them
   lines.forEach((entry, i) => {
+    root.children[i].toggleAttribute("data-later", i !== first);
     const kind = GLYPHS[entry.kind] ? entry.kind : "info";
     const [glyph, spoken, text] = root.children[i].children;
     root.children[i].className = "sp-line sp-" + kind;
