@@ -419,6 +419,8 @@ def test_advice_is_of_the_node_budget_that_auto_came_to(
 def test_a_study_of_one_repeat_has_no_interval(context: Context) -> None:
     opened = measure(context, repeats=1)
     assert "plain decoding, one sample" in verdict(opened.study, opened.results)
+    faster = verdict(opened.study, with_speeds(opened, 5, 6))
+    assert faster.startswith("The highest speed-up is ") and "one sample" in faster
     shown = pictures(context, opened)
     row = shown["compared"]["rows"]["1"]
     assert row["ratio"] > 0 and row["ratio_low"] is None and row["ratio_high"] is None

@@ -47,10 +47,11 @@ def _tune(context: Context) -> Callable[..., Any]:
         `preset`, on every prompt, `repeats` times.
 
         Returns study_id, state (completed, stopped, failed, running), reason, done and total runs,
-        rows (plain decoding, each point, each refused point), best (its row's configuration, or
-        null) and within_noise (the points as good within noise). The study is listed in Tune and
-        can be resumed there. A client that cancels stops the study; with `wait` false the study
-        keeps running.
+        rows (plain decoding, each point, each refused point), best (its row's configuration; null
+        before anything is measured and with several temperatures, of which each has its own best:
+        its row's `found`) and within_noise (the points as good within noise). The study is listed
+        in Tune and can be resumed there. A client that cancels stops the study; with `wait` false
+        the study keeps running.
         """
         sampling = SamplingParams(
             max_new_tokens=max_new_tokens,
@@ -98,6 +99,7 @@ def _request(
 def _result(studies: Studies, grid_request: GridRequest) -> dict[str, Any]:
     study, results, row = studies.open(grid_request.study.study_id)
     tuned = tuning_result(study, results)
+    bests = [tuned.rows[i].name for i in tuned.bests] if len(tuned.temperatures) == 1 else []
     return {
         "study_id": study.study_id,
         "state": row.state,
@@ -105,7 +107,7 @@ def _result(studies: Studies, grid_request: GridRequest) -> dict[str, Any]:
         "done": row.done,
         "total": row.total,
         "rows": summary_rows(tuned, grid_request.refused),
-        "best": None if tuned.best is None else tuned.rows[tuned.best].name,
+        "best": bests[0] if bests else None,
         "within_noise": [tuned.rows[i].name for i in tuned.as_good],
     }
 

@@ -151,6 +151,8 @@ def verdict(study: Study, results: Results) -> str:
     noise, apart = noise_words(ratio, best.mean_acceptance_length), apart_words(ratio, noun)
     if noise or apart:
         sentence = f"{sentence}; {noise or apart}"
+    if ratio.groups < 2:
+        return f"The highest speed-up is {sentence}."
     if ratio.low <= 1 and apart and not noise:
         return f"The highest speed-up is {sentence}."  # `apart` says that no difference is shown
     if ratio.low <= 1:
