@@ -186,8 +186,8 @@ LOSES = Lesson(
         Setup(LONG, CODE, ONE, DRAFT_12),
     ),
     attempt=Attempt(
-        "Let goodput, the rule of lesson 6, decide who drafts and how far. It may decide that "
-        "nobody does.",
+        "Let goodput, the rule of lesson 6, decide which models draft, and how far. It may decide "
+        "to draft nothing.",
         "Run with goodput",
         Setup(
             BEST,
