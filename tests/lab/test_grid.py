@@ -68,7 +68,7 @@ def test_values_are_typed(field: str, typed: str, values: tuple[object, ...]) ->
 @pytest.mark.parametrize(
     ("field", "typed", "words"),
     [
-        ("speed", "1", "field is 'speed': one of drafters"),
+        ("speed", "1", "field is 'speed': it must be one of drafters"),
         ("record_top_k", "1", "field is 'record_top_k'"),
         ("speculation_length", " , ", "speculation_length is"),
         ("speculation_length", ",".join(map(str, range(51))), "a list of 1 to 50 values"),
@@ -146,7 +146,7 @@ def test_a_grid_has_axes_each_once_and_not_too_many_points() -> None:
         with pytest.raises(ConfigError, match="at least one field, each once"):
             grid(BASE, axes)
     many = ",".join(map(str, range(1, 41)))
-    with pytest.raises(ConfigError, match="points of the grid is 1600: at most 1000"):
+    with pytest.raises(ConfigError, match="points of the grid is 1600: it must be at most 1000"):
         grid(BASE, [axis_from_text("vote_nodes", many), axis_from_text("eta", many)])
 
 

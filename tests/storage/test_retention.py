@@ -74,7 +74,7 @@ def test_the_setting_is_kept_in_the_log(path: Path) -> None:
 @pytest.mark.parametrize("keep_", [-1, True, 1.5, "3", 10**10])
 def test_a_setting_that_makes_no_sense_is_refused(store: RunStore, keep_: Any) -> None:
     for ask in (store.set_retention, store.thin):
-        with pytest.raises(ConfigError, match="keep is .*: a whole number from 0"):
+        with pytest.raises(ConfigError, match="keep is .*: it must be a whole number from 0"):
             ask(keep_)
 
 

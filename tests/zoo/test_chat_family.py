@@ -163,8 +163,11 @@ def test_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "message"),
     [
         (["--layers", "0"], "layers is 0"),
-        (["--minutes", "0"], "minutes is 0.0: a number above 0"),
-        (["--minutes", "1", "--generation-minutes", "1"], "generation_minutes is 1.0: a number"),
+        (["--minutes", "0"], "minutes is 0.0: it must be a number above 0"),
+        (
+            ["--minutes", "1", "--generation-minutes", "1"],
+            "generation_minutes is 1.0: it must be a number",
+        ),
         (["--prompts", "nowhere"], "prompts is"),
         ([], "has no chat template"),
     ],

@@ -64,7 +64,7 @@ def _tune(context: Context) -> Callable[..., Any]:
             repetition_penalty=repetition_penalty,
         )
         if not isinstance(wait, bool):
-            raise ConfigError.of("wait", wait, "true or false")
+            raise ConfigError.must_be("wait", wait, "true or false")
         grid_request = _request(context, prompts, fields, preset, sampling, repeats, chat)
         studies = studies_of(context, gradio_request, "")
         study = grid_request.study
@@ -87,9 +87,9 @@ def _request(
 ) -> GridRequest:
     choice("preset", preset, PRESETS)
     if not isinstance(prompts, list):
-        raise ConfigError.of("prompts", prompts, "a list of texts")
+        raise ConfigError.must_be("prompts", prompts, "a list of texts")
     if not isinstance(fields, dict) or not fields:
-        raise ConfigError.of("fields", fields, "an object with lists of values, by field")
+        raise ConfigError.must_be("fields", fields, "an object with lists of values, by field")
     axes = [axis_of(field, values) for field, values in fields.items()]
     texts = unique_prompts(StudyPrompt(str(i), text) for i, text in enumerate(prompts, start=1))
     base = SpeculationConfig.preset(preset, sampling.temperature)

@@ -148,7 +148,7 @@ def check_same_llm(run_id: str, wrote: Iterable[ModelInfo], loaded: Iterable[Mod
     was, now = _model_line(old), _model_line(new)
     if was == now:
         was, now = "another LLM of that name", now
-    raise ConfigError.of("run_id", run_id, f"a run of {now}, which is loaded; not of {was}")
+    raise ConfigError.must_be("run_id", run_id, f"a run of {now}, which is loaded; not of {was}")
 
 
 def _model_line(llm: ModelInfo | None) -> str:
