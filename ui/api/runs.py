@@ -191,7 +191,7 @@ def _set_retention(context: Context) -> Callable[..., Any]:
         _check_owner(context, gradio_request)
         keep = parse_retention(runs)
         if not isinstance(sure, bool) or (keep is not None and not sure):
-            lost = "true: all but these runs lose their rejected branches, for ever"
+            lost = "true, since all but these runs lose their rejected branches, for ever"
             raise ConfigError.must_be("sure", sure, lost)
         context.store.set_retention(keep)
         return {"runs": context.store.retention()}
