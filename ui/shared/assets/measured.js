@@ -9,7 +9,7 @@ function headOf(head, note) {
 }
 // A time, and below it the range of its repeats, whose room is kept for it.
 function cellOf(text, isTime, range) {
-  return node("td", "", text, isTime ? node("span", "sp-range", range || "\u00a0") : null);
+  return node("td", isTime ? "sp-time" : "", text, isTime ? node("span", "sp-range", range || "\u00a0") : null);
 }
 function rowOf({ label, latest, cells, ranges = {} }, timed) {
   const show = button("sp-again", (latest ? "▸ " : "") + label, () => trigger("select", { label, press: performance.now() }));
