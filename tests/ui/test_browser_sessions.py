@@ -90,9 +90,7 @@ def its_settings_fill_lives_form(page: Any, context: Context, run_id: str) -> No
     becomes(page, FORM, [*ASKED_FORM.values()], [*ASKED_FORM])
     sites.shows(page, "combine", "vote")
     sites.shows(page, "length", "goodput")
-    sites.wait_form_settled(
-        page
-    )  # the form is settled: it must be a run on change would have begun
+    sites.wait_form_settled(page)  # the form is settled: a run on change would have begun
     assert worker.requests == [REQUEST]
 
 
