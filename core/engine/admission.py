@@ -194,7 +194,7 @@ def _tokens_of(models: LoadedModels, text: str, **options: bool) -> list[int]:
     except MODEL_FAULTS as error:
         name, reason = models.llm.info.name, one_line(error)
         allowed = f"a text that the tokenizer of {name} takes ({reason})"
-        raise ConfigError.of("prompt", text, allowed) from error
+        raise ConfigError.must_be("prompt", text, allowed) from error
     return ids
 
 
