@@ -184,7 +184,7 @@ def _noise_lines(study: Study, tuned: Tuned, best: int) -> list[Line]:
     words = f"Each speed is {SINGLE}: no spread is known, and a faster point may be chance."
     lines = [Line("warn", f"{words} More prompts or repeats would tell.")] if once else []
     if row.ratio is not None and (noise := noise_words(row.ratio, row.mean_acceptance_length)):
-        lines.append(Line("warn", f"Of {'the' if at else 'its'} speed-up{at}, {noise}."))
+        lines.append(Line("warn", f"Of its speed-up{at}, {noise}."))
     elif row.ratio is not None and (apart := apart_words(row.ratio, tuned.over)):
         lines.append(Line("warn", f"Best point{at}: {apart}."))
     good = [i for i in tuned.as_good if i in beside]
