@@ -116,9 +116,9 @@ def is_conversation(args: argparse.Namespace) -> bool:
     if args.prompt is not None or args.prompt_file is not None:
         return False
     if not args.chat:
-        raise ConfigError.of("prompt", None, "one of --prompt, --prompt-file and --chat")
+        raise ConfigError.must_be("prompt", None, "one of --prompt, --prompt-file and --chat")
     if args.json or args.events:
-        raise ConfigError.of("prompt", None, "a prompt; --json and --events need one")
+        raise ConfigError.must_be("prompt", None, "a prompt; --json and --events need one")
     return True
 
 
@@ -131,7 +131,7 @@ def prompt_of(args: argparse.Namespace) -> str:
             return sys.stdin.read().removeprefix(BYTE_ORDER_MARK)
         return Path(args.prompt_file).read_text(encoding="utf-8").removeprefix(BYTE_ORDER_MARK)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError.of(
+        raise ConfigError.must_be(
             "--prompt-file", args.prompt_file, f"a UTF-8 text file ({error})"
         ) from error
 

@@ -54,6 +54,11 @@ class SpecScopeError(Exception):
         """The standard message: the field, its value, what is allowed."""
         return cls(f"{field} is {_format_value(value)}: {allowed}")
 
+    @classmethod
+    def must_be(cls, field: str, value: object, allowed: str) -> Self:
+        """The standard message for a value out of range: `n is 0: it must be at least 1`."""
+        return cls.of(field, value, f"it must be {allowed}")
+
 
 class ConfigError(SpecScopeError, ValueError):
     """A request, configuration or argument with a value that is not allowed."""

@@ -33,7 +33,7 @@ def of_domains(
     domains = domains_of(prompts)
     unknown = [name for name in wanted_domains if name not in domains]
     if unknown or not wanted_domains:
-        raise ConfigError.of(
+        raise ConfigError.must_be(
             "domains", unknown or wanted_domains, f"at least one of {', '.join(domains)}"
         )
     return tuple(

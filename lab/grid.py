@@ -98,9 +98,9 @@ def axis_of(field: str, values: Sequence[Any]) -> Axis:
     try:
         each = _each_once(field, [_hashable(value) for value in values])
     except TypeError as error:
-        raise ConfigError.of(field, values, "a list of values of this field") from error
+        raise ConfigError.must_be(field, values, "a list of values of this field") from error
     if not isinstance(values, (list, tuple)) or not 1 <= len(each) <= MAX_VALUES:
-        raise ConfigError.of(field, values, f"a list of 1 to {MAX_VALUES} values")
+        raise ConfigError.must_be(field, values, f"a list of 1 to {MAX_VALUES} values")
     return Axis(field, each)
 
 
@@ -117,10 +117,10 @@ def grid(
     """
     fields = [axis.field for axis in axes]
     if not axes or len(set(fields)) != len(fields):
-        raise ConfigError.of("fields", fields, "at least one field, each once")
+        raise ConfigError.must_be("fields", fields, "at least one field, each once")
     count = math.prod(len(axis.values) for axis in axes)
     if count > MAX_POINTS:
-        raise ConfigError.of("points of the grid", count, f"at most {MAX_POINTS}")
+        raise ConfigError.must_be("points of the grid", count, f"at most {MAX_POINTS}")
     configurations: list[Configuration] = []
     points: list[dict[str, Any]] = []
     refused: list[Refused] = []
@@ -176,7 +176,7 @@ def grid_of(study: Study) -> Grid:
     by_name = {one.name: one for one in study.configurations if not one.name.startswith(PLAIN)}
     axes = _axes_of(study, by_name)
     if not axes:
-        raise ConfigError.of("study", study.title, "a study of a grid")
+        raise ConfigError.must_be("study", study.title, "a study of a grid")
     base = next(iter(by_name.values())).speculation
     measured: list[tuple[Configuration, dict[str, Any]]] = []
     refused: list[Refused] = []
@@ -188,7 +188,7 @@ def grid_of(study: Study) -> Grid:
         else:
             refused.append(Refused(configuration.name, point, LEFT_OUT))
     if len(measured) != len(by_name):
-        raise ConfigError.of("study", study.title, "a study of a grid")
+        raise ConfigError.must_be("study", study.title, "a study of a grid")
     configurations, points = zip(*measured, strict=True)
     return Grid(tuple(axes), configurations, points, tuple(refused))
 
@@ -265,7 +265,7 @@ def _hashable(value: Any) -> Any:
 
 def _check_field(field: str) -> None:
     if field not in FIELDS:
-        raise ConfigError.of("field", field, f"one of {', '.join(FIELDS)}")
+        raise ConfigError.must_be("field", field, f"one of {', '.join(FIELDS)}")
 
 
 def _check_loaded(speculation: SpeculationConfig, drafters: Collection[str] | None) -> None:
@@ -274,4 +274,6 @@ def _check_loaded(speculation: SpeculationConfig, drafters: Collection[str] | No
     allowed = ("all", "first", *MODEL_FREE, *drafters)
     missing = [name for name in speculation.drafters if name not in allowed]
     if missing:
-        raise ConfigError.of("drafters", ",".join(missing), f"drafters of {', '.join(allowed)}")
+        raise ConfigError.must_be(
+            "drafters", ",".join(missing), f"drafters of {', '.join(allowed)}"
+        )

@@ -46,7 +46,7 @@ class StudyPrompt:
         text("prompt", self.text)
         for name, value in (("prompt id", self.id), ("domain", self.domain)):
             if not isinstance(value, str) or len(value) > LONGEST_ID:
-                raise ConfigError.of(name, value, f"a text of at most {LONGEST_ID} characters")
+                raise ConfigError.must_be(name, value, f"a text of at most {LONGEST_ID} characters")
             whole_characters(name, value)
 
     @property
@@ -85,7 +85,9 @@ def prompts_from_file(name: str, content: bytes) -> tuple[StudyPrompt, ...]:
         # With or without a byte order mark.
         decoded = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigError.of("file", name, f"text in UTF-8; byte {error.start} is not") from error
+        raise ConfigError.must_be(
+            "file", name, f"text in UTF-8; byte {error.start} is not"
+        ) from error
     if name.lower().endswith(".jsonl"):
         return unique_prompts(
             # Not splitlines(), which also cuts at U+2028, valid within a JSON string.
@@ -95,7 +97,7 @@ def prompts_from_file(name: str, content: bytes) -> tuple[StudyPrompt, ...]:
         )
     if name.lower().endswith(".txt"):
         return prompts_from_text(decoded)
-    raise ConfigError.of("file", name, "a .txt or .jsonl file")
+    raise ConfigError.must_be("file", name, "a .txt or .jsonl file")
 
 
 def unique_prompts(prompts: Iterable[StudyPrompt]) -> tuple[StudyPrompt, ...]:
@@ -107,9 +109,11 @@ def unique_prompts(prompts: Iterable[StudyPrompt]) -> tuple[StudyPrompt, ...]:
     for prompt in prompts:
         if prompt.domain == NO_DOMAIN:
             allowed = f"another name: {NO_DOMAIN!r} stands for prompts without a domain"
-            raise ConfigError.of("domain", prompt.domain, allowed)
+            raise ConfigError.must_be("domain", prompt.domain, allowed)
         if len(results) == MAX_PROMPTS:
-            raise ConfigError.of("prompts", f"more than {MAX_PROMPTS}", f"at most {MAX_PROMPTS}")
+            raise ConfigError.must_be(
+                "prompts", f"more than {MAX_PROMPTS}", f"at most {MAX_PROMPTS}"
+            )
         prompt_id, number = prompt.id, numbers.get(prompt.id, 0) + 1
         # `x-2` may be the id of another prompt.
         while number > 1 and _numbered(prompt.id, number) in numbers:
@@ -120,7 +124,7 @@ def unique_prompts(prompts: Iterable[StudyPrompt]) -> tuple[StudyPrompt, ...]:
             numbers.setdefault(prompt_id, 1)
         results.append(StudyPrompt(prompt_id, prompt.text, prompt.domain))
     if not results:
-        raise ConfigError.of("prompts", "", "at least one prompt")
+        raise ConfigError.must_be("prompts", "", "at least one prompt")
     return tuple(results)
 
 
@@ -148,12 +152,12 @@ def _from_line(number: int, line: str) -> StudyPrompt:
     try:
         entry: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ConfigError.of(f"line {number}", line[:80], f"{allowed} ({error})") from error
+        raise ConfigError.must_be(f"line {number}", line[:80], f"{allowed} ({error})") from error
     if not isinstance(entry, dict):
-        raise ConfigError.of(f"line {number}", line[:80], allowed)
+        raise ConfigError.must_be(f"line {number}", line[:80], allowed)
     prompt_text = entry.get("prompt", entry.get("text"))
     if not isinstance(prompt_text, str) or not prompt_text.strip():
-        raise ConfigError.of(f"line {number}", line[:80], f"{allowed}, its prompt not empty")
+        raise ConfigError.must_be(f"line {number}", line[:80], f"{allowed}, its prompt not empty")
     given_id, domain = entry.get("id"), entry.get("domain")
     # null and "" count as missing; 0 is an id.
     prompt_id = str(number) if given_id in (None, "") else str(given_id)

@@ -74,7 +74,7 @@ class Study:
         _unique("configurations", [one.name for one in self.configurations], MAX_CONFIGURATIONS)
         _unique("prompts", [one.id for one in self.prompts], MAX_PROMPTS)
         if len(self) > MAX_CELLS:
-            raise ConfigError.of("cells", len(self), f"at most {MAX_CELLS} runs in a study")
+            raise ConfigError.must_be("cells", len(self), f"at most {MAX_CELLS} runs in a study")
         # The last repeat's seed must be valid too.
         dataclasses.replace(self.sampling, seed=self._seed(self.repeats - 1))
         for one in self.configurations:
@@ -182,7 +182,9 @@ class Study:
                 axes=_as_tuples(values.get("axes", ())),
             )
         except (KeyError, TypeError) as error:
-            raise ConfigError.of("study", values, f"a study of this version ({error})") from error
+            raise ConfigError.must_be(
+                "study", values, f"a study of this version ({error})"
+            ) from error
 
 
 def plain_configuration(record_top_k: int = 0, temperature: float | None = None) -> Configuration:
@@ -195,10 +197,10 @@ def plain_configuration(record_top_k: int = 0, temperature: float | None = None)
 
 def _unique(field: str, names: list[str], most: int) -> None:
     if not 1 <= len(names) <= most:
-        raise ConfigError.of(field, len(names), f"from 1 to {most}")
+        raise ConfigError.must_be(field, len(names), f"from 1 to {most}")
     for name in names:
         if not isinstance(name, str) or not name or len(name) > LONGEST_NAME:
-            raise ConfigError.of(field, name, f"names of 1 to {LONGEST_NAME} characters")
+            raise ConfigError.must_be(field, name, f"names of 1 to {LONGEST_NAME} characters")
     if len(set(names)) != len(names):
         repeated = next(name for name in names if names.count(name) > 1)
         raise ConfigError.of(field, repeated, "each name once")

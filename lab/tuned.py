@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lab.figures import FEW, Estimate, estimate, pooled_length
-from lab.grid import Grid, grid_of
+from lab.grid import TEMPERATURE, Grid, grid_of
 from lab.measured import Measured
 from lab.order import Cell
 from lab.study import Study
@@ -24,19 +24,29 @@ __all__ = ["Tuned", "as_good", "tuning_result"]
 class Tuned:
     """Figures of a grid. `rows[i]` and `lengths[i]` (tokens per pass) belong to
     `grid.configurations[i]`; `plains`: plain decoding's rows by their temperature, None where that
-    is no axis; `best` an index into `rows`, None before anything is measured; `alike`: groups of
-    points that drafted the same in every run, so that they differ by noise only; `as_good`: points
-    whose interval of the speed-up overlaps the best's or that are `alike` with it; `over`: the
-    intervals' groups, `prompt` or `repeat`."""
+    is no axis; `bests`: indices into `rows`, of the best point at each temperature, since another
+    temperature is another text, not another speed; empty before anything is measured; `alike`:
+    groups of points that drafted the same in every run, so that they differ by noise only;
+    `as_good`: points whose interval of the speed-up overlaps that of the best at their temperature,
+    or that are `alike` with it; `over`: the intervals' groups, `prompt` or `repeat`."""
 
     grid: Grid
     plains: Mapping[float | None, ConfigurationRow]
     rows: tuple[ConfigurationRow, ...]
     lengths: tuple[Estimate | None, ...]
-    best: int | None
+    bests: tuple[int, ...]
     as_good: tuple[int, ...]
     alike: tuple[tuple[int, ...], ...]
     over: str
+
+    @property
+    def temperatures(self) -> tuple[float | None, ...]:
+        """Those of the points, each once; None alone where the temperature is no axis."""
+        return tuple(dict.fromkeys(point.get(TEMPERATURE) for point in self.grid.points))
+
+    def beside(self, point: int) -> tuple[int, ...]:
+        """The points at the temperature of this one, itself included."""
+        return _beside(self.grid, point)
 
 
 def tuning_result(study: Study, results: Results) -> Tuned:
@@ -53,8 +63,9 @@ def tuning_result(study: Study, results: Results) -> Tuned:
         configuration_row(study, {**by_name.get(study.base_of(name), {}), **own}, name)
         for name, own in zip(names, by_point, strict=True)
     )
-    first = best_of(rows, study.base)
-    best = None if first is None else rows.index(first)
+    groups = {_beside(grid, i): None for i in range(len(rows))}
+    firsts = (best_of([rows[i] for i in group], study.base) for group in groups)
+    bests = tuple(rows.index(first) for first in firsts if first is not None)
     alike = _alike(by_point)
     return Tuned(
         grid=grid,
@@ -65,11 +76,20 @@ def tuning_result(study: Study, results: Results) -> Tuned:
         },
         rows=rows,
         lengths=tuple(_length(own) for own in by_point),
-        best=best,
-        as_good=() if best is None else as_good(rows, best, alike),
+        bests=bests,
+        as_good=tuple(
+            sorted(
+                i for best in bests for i in as_good(rows, best, alike) if i in _beside(grid, best)
+            )
+        ),
         alike=alike,
         over=group_of(study),
     )
+
+
+def _beside(grid: Grid, point: int) -> tuple[int, ...]:
+    temperatures = [one.get(TEMPERATURE) for one in grid.points]
+    return tuple(i for i, at in enumerate(temperatures) if at == temperatures[point])
 
 
 def as_good(

@@ -63,17 +63,19 @@ class RunQuery:
 
     def __post_init__(self) -> None:
         if self.status and self.status not in STATUSES:
-            raise ConfigError.of("status", self.status, f"empty or one of {', '.join(STATUSES)}")
+            raise ConfigError.must_be(
+                "status", self.status, f"empty or one of {', '.join(STATUSES)}"
+            )
         if self.order not in ORDERS:
-            raise ConfigError.of("order", self.order, f"one of {', '.join(ORDERS)}")
+            raise ConfigError.must_be("order", self.order, f"one of {', '.join(ORDERS)}")
         for name, low in (("limit", 1), ("offset", 0)):
             value = getattr(self, name)
             # SQLite's integers have 64 bits.
             if isinstance(value, bool) or not isinstance(value, int) or not low <= value < 2**63:
-                raise ConfigError.of(name, value, f"a whole number from {low}")
+                raise ConfigError.must_be(name, value, f"a whole number from {low}")
         for name in ("llm", "drafter"):
             if not isinstance(getattr(self, name), str):
-                raise ConfigError.of(name, getattr(self, name), "a name, or empty for all")
+                raise ConfigError.must_be(name, getattr(self, name), "a name, or empty for all")
         for name in ("noted", "alone"):
             boolean(name, getattr(self, name))
         for name in ("since_utc", "until_utc"):
@@ -91,7 +93,7 @@ def _moment(field: str, value: object) -> str:
         moment = moment.astimezone(UTC) if moment.utcoffset() is not None else moment
     except (ValueError, OverflowError) as error:
         allowed = "empty, or a date or time such as 2026-01-31 or 2026-01-31T18:30"
-        raise ConfigError.of(field, value, allowed) from error
+        raise ConfigError.must_be(field, value, allowed) from error
     text = moment.replace(tzinfo=None).isoformat()
     # Times in the log have three decimals or none: without trailing zeros, no time sorts after an
     # equal one of the log.

@@ -146,7 +146,7 @@ class RunStore:
         Raises ConfigError, StoreError, UnknownRunError.
         """
         if not isinstance(note, str) or len(note) > MAX_NOTE:
-            raise ConfigError.of("note", note, f"a text of at most {MAX_NOTE} characters")
+            raise ConfigError.must_be("note", note, f"a text of at most {MAX_NOTE} characters")
         self._catch_up()
         with self._write_connection() as connection:
             query = "UPDATE runs SET note = ? WHERE run_id = ?"

@@ -83,7 +83,7 @@ class StudyLog:
         than STUDY_STATES, UnknownStudyError."""
         values = {"state": state, "reason": encode_text(reason), **self._owner_values()}
         if state not in STUDY_STATES:
-            raise StoreError.of("state", state, f"one of {', '.join(STUDY_STATES)}")
+            raise StoreError.must_be("state", state, f"one of {', '.join(STUDY_STATES)}")
         with self._transaction() as connection:
             query = f"UPDATE studies SET {_sets(values)} WHERE study_id = ?"
             arguments = (*values.values(), encode_text(study_id))

@@ -24,22 +24,24 @@ Number = TypeVar("Number", int, float)
 REWORDED = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
-        (r"^argument (\S+): invalid int value: (.+)", r"\1 is \2: a whole number"),
-        (r"^argument (\S+): invalid float value: (.+)", r"\1 is \2: a number"),
-        (r"^argument (\S+): invalid choice: (.+) \(choose from (.+)\)", r"\1 is \2: one of \3"),
+        (r"^argument (\S+): invalid int value: (.+)", r"\1 is \2: it must be a whole number"),
+        (r"^argument (\S+): invalid float value: (.+)", r"\1 is \2: it must be a number"),
+        (
+            r"^argument (\S+): invalid choice: (.+) \(choose from (.+)\)",
+            r"\1 is \2: it must be one of \3",
+        ),
         # An error of `argument_of` names its field already.
         (r"^argument \S+: (\w+ is .+)", r"\1"),
     )
 )
-"""Patterns of argparse's messages about a value, each with its replacement in the form of
-`ConfigError.of`."""
+"""Patterns of argparse's messages about a value, each with its form of `ConfigError.must_be`."""
 
 
 class Parser(argparse.ArgumentParser):
     """Raises ConfigError, whose message is one line, instead of printing usage."""
 
     def error(self, message: str) -> NoReturn:
-        """Raises ConfigError, in the form of `ConfigError.of` for the errors in REWORDED."""
+        """Raises ConfigError, in the form of `ConfigError.must_be` for the errors in REWORDED."""
         # Matched by argparse's wording, since its errors have no fields.
         for pattern, words in REWORDED:
             message = pattern.sub(words, message)
@@ -69,7 +71,7 @@ def argument_of(field: str, kind: Callable[[str], Number], allowed: str) -> Call
             return kind(value)
         except (OverflowError, ValueError) as error:
             # argparse replaces the message of a ValueError, and a ConfigError is one.
-            message = str(ConfigError.of(field, value, allowed))
+            message = str(ConfigError.must_be(field, value, allowed))
             raise argparse.ArgumentTypeError(message) from error
 
     return parse

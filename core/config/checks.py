@@ -27,7 +27,7 @@ def integer(field: str, value: object, low: int, high: int) -> None:
     """A whole number in [low, high]; a bool is not one."""
     # To Python a bool is an int, and JSON's `true` would pass as 1.
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise ConfigError.of(field, value, f"a whole number from {low} to {high}")
+        raise ConfigError.must_be(field, value, f"a whole number from {low} to {high}")
 
 
 def number(
@@ -44,41 +44,41 @@ def number(
     allowed = f"a number {'above' if low_open else 'from'} {low:g} to {high:g}"
     allowed = f"0 or {allowed}" if zero else allowed
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ConfigError.of(field, value, allowed)
+        raise ConfigError.must_be(field, value, allowed)
     # NaN compares false with everything, so it is refused here too.
     if not low <= value <= high or (low_open and value == low):
-        raise ConfigError.of(field, value, allowed)
+        raise ConfigError.must_be(field, value, allowed)
 
 
 def boolean(field: str, value: object) -> None:
     """True or False, not a number."""
     if not isinstance(value, bool):
-        raise ConfigError.of(field, value, "true or false")
+        raise ConfigError.must_be(field, value, "true or false")
 
 
 def choice(field: str, value: object, allowed: Sequence[str]) -> None:
     """One of the names in `allowed`."""
     if not isinstance(value, str) or value not in allowed:
-        raise ConfigError.of(field, value, f"one of {', '.join(allowed)}")
+        raise ConfigError.must_be(field, value, f"one of {', '.join(allowed)}")
 
 
 def names(field: str, value: object, *, at_most: int) -> tuple[str, ...]:
     """Up to `at_most` non-empty strings, as a tuple; a bare string is refused."""
     allowed = f"a list of at most {at_most} non-empty strings"
     if not isinstance(value, (tuple, list)):
-        raise ConfigError.of(field, value, allowed)
+        raise ConfigError.must_be(field, value, allowed)
     if len(value) > at_most:
         # Its length instead of its items, of which a message would show the first ones only.
-        raise ConfigError(f"{field} is a list of {len(value)}: {allowed}")
+        raise ConfigError(f"{field} is a list of {len(value)}: it must be {allowed}")
     if not all(isinstance(item, str) and item for item in value):
-        raise ConfigError.of(field, value, allowed)
+        raise ConfigError.must_be(field, value, allowed)
     return tuple(value)
 
 
 def text(field: str, value: object) -> None:
     """A string with at least one character that is not white space, encodable as UTF-8."""
     if not isinstance(value, str) or not value.strip():
-        raise ConfigError.of(field, value, "a text with at least one visible character")
+        raise ConfigError.must_be(field, value, "a text with at least one visible character")
     whole_characters(field, value)
 
 
@@ -87,7 +87,7 @@ def whole_characters(field: str, value: str) -> None:
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise ConfigError.of(
+        raise ConfigError.must_be(
             field, value[error.start : error.end], "text without half a character (lone surrogate)"
         ) from error
 
@@ -102,7 +102,7 @@ MAX_EXPANSION = 16
 def expansion(value: object) -> tuple[int, ...]:
     """<k1,...,km> as a tuple: 1 to 64 whole numbers from 1 to 16."""
     if not isinstance(value, (tuple, list)) or not 1 <= len(value) <= MAX_SPECULATION_LENGTH:
-        raise ConfigError.of(
+        raise ConfigError.must_be(
             "expansion", value, f"1 to {MAX_SPECULATION_LENGTH} whole numbers from 1"
         )
     for width in value:
@@ -114,7 +114,7 @@ def weight_bounds(value: object) -> tuple[float, float]:
     """The least and the greatest weight of a drafter, as two floats around 1."""
     allowed = "two numbers, the lower from 0.001 to 1 and the upper from 1 to 1000"
     if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise ConfigError.of("weight_bounds", value, allowed)
+        raise ConfigError.must_be("weight_bounds", value, allowed)
     low, high = value
     # The mean of all drafters' weights is 1, so the bounds must leave 1 between them.
     number("weight_bounds", low, 0.001, 1.0)
@@ -126,7 +126,7 @@ def tree_nodes(value: object) -> None:
     """A node budget: `auto`, `uncut` or a number."""
     if isinstance(value, str):
         if value not in ("auto", "uncut"):
-            raise ConfigError.of(
+            raise ConfigError.must_be(
                 "max_tree_nodes", value, f"auto, uncut, or a number from 1 to {MAX_TREE_NODES}"
             )
         return

@@ -220,7 +220,7 @@ class SpeculationConfig:
         # k1 + k1 k2 + ..., as `budget.shape_nodes`, which imports this module.
         nodes = sum(accumulate(self.shape(longest), mul))
         if self.max_tree_nodes == "uncut" and nodes > MAX_TREE_NODES:
-            raise ConfigError.of(
+            raise ConfigError.must_be(
                 "expansion",
                 self.expansion,
                 f"at most {MAX_TREE_NODES} nodes a drafter where max_tree_nodes is uncut; "
@@ -378,11 +378,11 @@ def _to_plain(value: Any) -> dict[str, Any]:
 
 def _checked_fields(cls: type, values: object) -> dict[str, Any]:
     if not isinstance(values, Mapping):
-        raise ConfigError.of(cls.__name__, values, "an object with named fields")
+        raise ConfigError.must_be(cls.__name__, values, "an object with named fields")
     names = {f.name for f in dataclasses.fields(cls)}
     for name in values:
         if name not in names:
-            raise ConfigError.of("field", name, f"one of {', '.join(sorted(names))}")
+            raise ConfigError.must_be("field", name, f"one of {', '.join(sorted(names))}")
     for one in dataclasses.fields(cls):
         # Both are MISSING where a field has no default of either kind.
         is_required = one.default is one.default_factory is dataclasses.MISSING

@@ -20,7 +20,7 @@ def parse_field(config: SpeculationConfig, name: str, value: str) -> Speculation
     """
     names = {f.name for f in dataclasses.fields(config)}
     if name not in names:
-        raise ConfigError.of("field", name, f"one of {', '.join(sorted(names))}")
+        raise ConfigError.must_be("field", name, f"one of {', '.join(sorted(names))}")
     return dataclasses.replace(config, **{name: value_from_text(name, value)})
 
 
@@ -32,9 +32,9 @@ def value_from_text(name: str, value: str) -> Any:
     if name == "expansion":
         parts = [part.strip() for part in value.strip("<> ").split(",")]
         if not all(part.isdecimal() for part in parts):
-            raise ConfigError.of(name, value, "whole numbers separated by commas, as 1,1,3,1")
+            raise ConfigError.must_be(name, value, "whole numbers separated by commas, as 1,1,3,1")
         if max(map(len, parts)) > 9:  # Python does not read thousands of digits
-            raise ConfigError.of(name, value, f"whole numbers from 1 to {MAX_EXPANSION}")
+            raise ConfigError.must_be(name, value, f"whole numbers from 1 to {MAX_EXPANSION}")
         return tuple(int(part) for part in parts)
     # Two numbers, with or without brackets, become a JSON list.
     if name == "weight_bounds":

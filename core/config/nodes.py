@@ -52,7 +52,9 @@ class NodeSettings:
         if self.cluster not in ("", "auto"):
             address_of("cluster", self.cluster)
         if len(self.addresses) > MAX_DRAFTER_NODES:
-            raise ConfigError.of("node", len(self.addresses), f"at most {MAX_DRAFTER_NODES} nodes")
+            raise ConfigError.must_be(
+                "node", len(self.addresses), f"at most {MAX_DRAFTER_NODES} nodes"
+            )
         if len({*self.addresses}) < len(self.addresses):
             raise ConfigError.of("node", self.addresses, "name each node once")
         for address in self.addresses:

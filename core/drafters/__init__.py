@@ -66,7 +66,7 @@ def resolve_drafters(
         elif name in available:
             names.append(name)
         else:
-            raise ConfigError.of(
+            raise ConfigError.must_be(
                 "drafters", name, f"one of {', '.join(('all', 'first', *available))}"
             )
     # A name that `all` covers and the caller gave too is one drafter.

@@ -115,7 +115,7 @@ def _resolve_drafters(models: LoadedModels, request: Request) -> tuple[str, ...]
     names = resolve_drafters(speculation.drafters, models.drafter_names, models.user_drafters)
     on_nodes = [info.name for info in models.remote if info.name in names]
     if on_nodes and verify_rule(speculation.verify).reads_q:
-        raise ConfigError.of(
+        raise ConfigError.must_be(
             "verify",
             speculation.verify,
             f"greedy or match with drafters on nodes ({', '.join(on_nodes)}): it reads the "
@@ -155,7 +155,7 @@ def _tokenize(models: LoadedModels, request: Request) -> tuple[int, ...]:
     _refuse_by_beginning(models, request.prompt)
     ids = _tokens_of(models, request.prompt)
     if not ids:
-        raise ConfigError.of("prompt", request.prompt, "a text of at least one token")
+        raise ConfigError.must_be("prompt", request.prompt, "a text of at least one token")
     return tuple(int(token_id) for token_id in ids)
 
 
@@ -165,7 +165,9 @@ def chat_tokens(models: LoadedModels, messages: Iterable[Mapping[str, str]]) -> 
     text cannot fit."""
     tokenizer = models.tokenizer
     if not tokenizer.chat_template:
-        raise ConfigError.of("chat", True, f"false: {models.llm.info.name} has no chat template")
+        raise ConfigError.must_be(
+            "chat", True, f"false, since {models.llm.info.name} has no chat template"
+        )
     longest = min(models.llm.context_length * longest_token(tokenizer), MOST_RENDERED)
     try:
         text = models.templates.render(
@@ -192,16 +194,16 @@ def _tokens_of(models: LoadedModels, text: str, **options: bool) -> list[int]:
     except MODEL_FAULTS as error:
         name, reason = models.llm.info.name, one_line(error)
         allowed = f"a text that the tokenizer of {name} takes ({reason})"
-        raise ConfigError.of("prompt", text, allowed) from error
+        raise ConfigError.must_be("prompt", text, allowed) from error
     return ids
 
 
 def _chat_error(models: LoadedModels, fault: str) -> ConfigError:
     name = models.llm.info.name
-    return ConfigError.of("chat", True, f"false: the chat template of {name} {fault}")
+    return ConfigError.must_be("chat", True, f"false, since the chat template of {name} {fault}")
 
 
 def _check_vocabulary(models: LoadedModels, token_ids: tuple[int, ...]) -> None:
     size = models.llm.vocab_size
     if (largest := max(token_ids)) >= size:
-        raise ConfigError.of("prompt_token_ids", largest, f"ids from 0 to {size - 1}")
+        raise ConfigError.must_be("prompt_token_ids", largest, f"ids from 0 to {size - 1}")

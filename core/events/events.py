@@ -305,6 +305,6 @@ def event_from_plain(values: Mapping[str, Any]) -> Event:
     fields = dict(values)
     name = fields.pop("event", None)
     if name not in EVENT_TYPES:
-        raise ConfigError.of("event", name, f"one of {', '.join(EVENT_TYPES)}")
+        raise ConfigError.must_be("event", name, f"one of {', '.join(EVENT_TYPES)}")
     event: Event = from_plain(EVENT_TYPES[name], fields)
     return event

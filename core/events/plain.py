@@ -27,7 +27,9 @@ def from_plain(cls: type[Any], values: Mapping[str, Any]) -> Any:
     # Missing fields are allowed: fields that were added later have defaults.
     unknown = sorted(set(values) - set(hints))
     if unknown:
-        raise ConfigError.of("field", unknown[0], f"one of {', '.join(hints)} in {cls.__name__}")
+        raise ConfigError.must_be(
+            "field", unknown[0], f"one of {', '.join(hints)} in {cls.__name__}"
+        )
     return cls(**{name: _restore(hints[name], value) for name, value in values.items()})
 
 

@@ -100,15 +100,15 @@ def test_an_interrupted_run_continues_after_its_last_sample(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--suite", "nope"], "suite is 'nope': one of counting"),
-        (["--prompts", "61"], "prompts is 61: a whole number from 1 to 60"),
-        (["--prompts", "many"], "prompts is 'many': a whole number"),
+        (["--suite", "nope"], "suite is 'nope': it must be one of counting"),
+        (["--prompts", "61"], "prompts is 61: it must be a whole number from 1 to 60"),
+        (["--prompts", "many"], "prompts is 'many': it must be a whole number"),
         (["--tokens", "0"], "tokens is 0"),
         (["--tokens", "13"], "tokens is 13: anything else"),
         (["--repeats", "0"], "repeats is 0"),
         (["--threads", "0"], "threads is 0"),
-        (["--processes", "0"], "processes is 0: a whole number from 1"),
-        (["--dtype", "float16"], "dtype is 'float16': one of float32, bfloat16"),
+        (["--processes", "0"], "processes is 0: it must be a whole number from 1"),
+        (["--dtype", "float16"], "dtype is 'float16': it must be one of float32, bfloat16"),
         (["--dtype", "float32", "float32"], "at least one, each once"),
         (["--wrong"], "--wrong"),
     ],
@@ -129,8 +129,8 @@ def test_bad_arguments_are_one_line_and_status_two(
     ("changes", "message"),
     [
         ({"dtypes": ()}, r"dtype is \(\): at least one, each once"),
-        ({"threads": -1}, "threads is -1: a whole number from 0 to 1024"),
-        ({"threads": True}, "threads is True: a whole number"),
+        ({"threads": -1}, "threads is -1: it must be a whole number from 0 to 1024"),
+        ({"threads": True}, "threads is True: it must be a whole number"),
     ],
 )
 def test_settings_are_checked(changes: dict[str, Any], message: str) -> None:

@@ -124,9 +124,9 @@ def test_without_a_template_there_is_no_conversation(engine: Engine) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "prompt is None: one of --prompt, --prompt-file and --chat"),
+        ([], "prompt is None: it must be one of --prompt, --prompt-file and --chat"),
         (["--chat", "--json"], "--json and --events need one"),
-        (["--chat"], "chat is True: false: llm has no chat template"),
+        (["--chat"], "chat is True: it must be false, since llm has no chat template"),
     ],
 )
 def test_what_the_command_refuses(

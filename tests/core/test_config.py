@@ -109,7 +109,9 @@ def test_what_the_presets_are() -> None:
     assert SpeculationConfig.preset("best") == SpeculationConfig(
         drafters=("all", "ngram"), length="goodput", expansion=(1, 1, 2)
     )
-    with pytest.raises(ConfigError, match=r"^preset is 'fastest': one of autoregressive, "):
+    with pytest.raises(
+        ConfigError, match=r"^preset is 'fastest': it must be one of autoregressive, "
+    ):
         SpeculationConfig.preset("fastest")
 
 
@@ -146,13 +148,17 @@ def test_fields_from_text(name: str, text: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("speed", "1", r"^field is 'speed': one of carry_over, combine, confidence_threshold, "),
-        ("expansion", "1,x", r"^expansion is '1,x': whole numbers separated by commas"),
+        (
+            "speed",
+            "1",
+            r"^field is 'speed': it must be one of carry_over, combine, confidence_threshold, ",
+        ),
+        ("expansion", "1,x", r"^expansion is '1,x': it must be whole numbers separated by commas"),
         ("expansion", "1,-2", r"^expansion is '1,-2'"),
-        ("speculation_length", "many", r"^speculation_length is 'many': a whole number"),
+        ("speculation_length", "many", r"^speculation_length is 'many': it must be a whole number"),
         ("speculation_length", "NaN", r"^speculation_length is "),
-        ("carry_over", "1", r"^carry_over is 1: true or false"),
-        ("draft", "3", r"^draft is 3: one of"),
+        ("carry_over", "1", r"^carry_over is 1: it must be true or false"),
+        ("draft", "3", r"^draft is 3: it must be one of"),
     ],
 )
 def test_bad_text_is_refused_by_name(name: str, text: str, message: str) -> None:
@@ -210,9 +216,9 @@ def test_a_request_survives_json(request: Request) -> None:
 
 
 def test_unknown_fields_are_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match=r"^field is 'speed': one of chat, prompt, "):
+    with pytest.raises(ConfigError, match=r"^field is 'speed': it must be one of chat, prompt, "):
         Request.from_plain({"prompt": "hi", "speed": 3})
-    with pytest.raises(ConfigError, match=r"^field is 'heat': one of ignore_eos, "):
+    with pytest.raises(ConfigError, match=r"^field is 'heat': it must be one of ignore_eos, "):
         Request.from_plain({"prompt": "hi", "sampling": {"heat": 3}})
-    with pytest.raises(ConfigError, match=r"^SpeculationConfig is 7: an object"):
+    with pytest.raises(ConfigError, match=r"^SpeculationConfig is 7: it must be an object"):
         Request.from_plain({"prompt": "hi", "speculation": 7})

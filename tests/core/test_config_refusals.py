@@ -142,7 +142,7 @@ def test_a_prompt_must_be_text(value: Any, allowed: str) -> None:
 def test_the_value_is_in_the_message() -> None:
     with pytest.raises(ConfigError, match=r"^temperature is -2\.5: "):
         SamplingParams(temperature=-2.5)
-    with pytest.raises(ConfigError, match=r"^chat is 'yes': true or false$"):
+    with pytest.raises(ConfigError, match=r"^chat is 'yes': it must be true or false$"):
         Request("hi", chat="yes")  # type: ignore[arg-type]
 
 
@@ -192,10 +192,10 @@ def test_the_command_lines_own_refusals_have_the_form_too() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"))
     parser.add_argument("--seed", type=integer_argument("seed"))
     for arguments, message in (
-        (["--port", "x"], "--port is 'x': a whole number"),
-        (["--rate", "fast"], "--rate is 'fast': a number"),
-        (["--device", "tpu"], "--device is 'tpu': one of 'cpu', 'cuda'"),
-        (["--seed", "1.5"], "seed is '1.5': a whole number"),
+        (["--port", "x"], "--port is 'x': it must be a whole number"),
+        (["--rate", "fast"], "--rate is 'fast': it must be a number"),
+        (["--device", "tpu"], "--device is 'tpu': it must be one of 'cpu', 'cuda'"),
+        (["--seed", "1.5"], "seed is '1.5': it must be a whole number"),
         (["--speed"], "unrecognized arguments: --speed"),
     ):
         with pytest.raises(ConfigError) as caught:

@@ -220,7 +220,9 @@ def test_a_huge_prompt_is_refused_at_once() -> None:
 
 def test_a_chat_is_wrapped_as_the_model_wants_it() -> None:
     engine = engine_of(*tables())
-    with pytest.raises(ConfigError, match=r"^chat is True: false: llm has no chat template$"):
+    with pytest.raises(
+        ConfigError, match=r"^chat is True: it must be false, since llm has no chat template$"
+    ):
         engine.prepare(Request("w1", chat=True))
     engine.models.tokenizer.chat_template = (
         "{% for m in messages %}w7 {{ m['content'] }} w6 {% endfor %}"
@@ -246,7 +248,9 @@ FAILING = {
 def test_a_chat_template_that_fails_is_named(kind: str) -> None:
     engine = engine_of(*tables())
     engine.models.tokenizer.chat_template = FAILING[kind]
-    with pytest.raises(ConfigError, match=r"^chat is True: false: the chat template of llm fails"):
+    with pytest.raises(
+        ConfigError, match=r"^chat is True: it must be false, since the chat template of llm fails"
+    ):
         engine.prepare(Request("w1", chat=True))
 
 
@@ -334,7 +338,9 @@ def test_a_special_token_may_be_a_stop_string(stop: str, after: int, role: str) 
 def test_a_prompt_without_a_token_is_refused() -> None:
     engine = engine_of(*tables())
     engine.models.tokenizer.backend_tokenizer.normalizer = normalizers.Replace("_", "")
-    with pytest.raises(ConfigError, match=r"^prompt is '_': a text of at least one token$"):
+    with pytest.raises(
+        ConfigError, match=r"^prompt is '_': it must be a text of at least one token$"
+    ):
         engine.prepare(Request("_"))
 
 

@@ -87,12 +87,14 @@ def test_whole_numbers_become_the_floats_they_were() -> None:
 
 
 def test_unknown_events_and_fields_are_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match=r"^event is 'Exploded': one of RunStarted, "):
+    with pytest.raises(ConfigError, match=r"^event is 'Exploded': it must be one of RunStarted, "):
         event_from_plain({"event": "Exploded"})
     with pytest.raises(ConfigError, match=r"^event is None"):
         event_from_plain({})
     plain = event_to_plain(synthetic_run(rounds=1)[-1])
-    with pytest.raises(ConfigError, match=r"^field is 'mood': one of .* in RunCompleted$"):
+    with pytest.raises(
+        ConfigError, match=r"^field is 'mood': it must be one of .* in RunCompleted$"
+    ):
         event_from_plain({**plain, "mood": 1})
 
 

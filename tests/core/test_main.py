@@ -201,29 +201,38 @@ def test_ssms_of_ones_own(capsys: pytest.CaptureFixture[str], alone: str) -> Non
 
 X = ["--prompt", "x"]
 BAD: list[tuple[list[str], str]] = [
-    ([], "prompt is None: one of --prompt, --prompt-file and --chat"),
-    (["--prompt", ""], "prompt is '': a text with at least one visible character"),
-    ([*X, "--max-new-tokens", "0"], "max_new_tokens is 0: a whole number from 1"),
-    ([*X, "--max-new-tokens", "many"], "max_new_tokens is 'many': a whole number"),
-    ([*X, "--temperature", "hot"], "temperature is 'hot': a number"),
-    ([*X, "--temperature", "nan"], "temperature is nan: 0 or a number from 0.001 to 100"),
-    ([*X, "--temperature", "-1"], "temperature is -1.0: 0 or a number from 0.001 to 100"),
-    ([*X, "--top-p", "1.5"], "top_p is 1.5: a number above 0 to 1"),
-    ([*X, "--top-k", "-2"], "top_k is -2: a whole number from 0"),
-    ([*X, "--seed", "-1"], "seed is -1: a whole number from 0"),
-    ([*X, "--preset", "fastest"], "preset is 'fastest': one of autoregressive, "),
+    ([], "prompt is None: it must be one of --prompt, --prompt-file and --chat"),
+    (["--prompt", ""], "prompt is '': it must be a text with at least one visible character"),
+    ([*X, "--max-new-tokens", "0"], "max_new_tokens is 0: it must be a whole number from 1"),
+    ([*X, "--max-new-tokens", "many"], "max_new_tokens is 'many': it must be a whole number"),
+    ([*X, "--temperature", "hot"], "temperature is 'hot': it must be a number"),
+    (
+        [*X, "--temperature", "nan"],
+        "temperature is nan: it must be 0 or a number from 0.001 to 100",
+    ),
+    (
+        [*X, "--temperature", "-1"],
+        "temperature is -1.0: it must be 0 or a number from 0.001 to 100",
+    ),
+    ([*X, "--top-p", "1.5"], "top_p is 1.5: it must be a number above 0 to 1"),
+    ([*X, "--top-k", "-2"], "top_k is -2: it must be a whole number from 0"),
+    ([*X, "--seed", "-1"], "seed is -1: it must be a whole number from 0"),
+    ([*X, "--preset", "fastest"], "preset is 'fastest': it must be one of autoregressive, "),
     ([*X, "--set", "draft"], "--set is 'draft': FIELD=VALUE"),
-    ([*X, "--set", "speed=3"], "field is 'speed': one of "),
-    ([*X, "--set", "draft=wild"], "draft is 'wild': one of auto, topk"),
+    ([*X, "--set", "speed=3"], "field is 'speed': it must be one of "),
+    ([*X, "--set", "draft=wild"], "draft is 'wild': it must be one of auto, topk"),
     ([*X, "--set", "verify=mss"], "lossless choices are auto, greedy, match"),
-    ([*X, "--set", "drafters=nobody"], "drafters is 'nobody': one of all, first, ssm-"),
-    ([*X, "--chat"], "chat is True: false: llm has no chat template"),
-    ([*X, "--dtype", "float8"], "dtype is 'float8': one of auto, float32, bfloat16"),
-    ([*X, "--device", "tpu"], "device is 'tpu': one of auto, cpu, cuda"),
-    ([*X, "--threads", "0"], "threads is 0: a whole number from 1"),
+    ([*X, "--set", "drafters=nobody"], "drafters is 'nobody': it must be one of all, first, ssm-"),
+    ([*X, "--chat"], "chat is True: it must be false, since llm has no chat template"),
+    ([*X, "--dtype", "float8"], "dtype is 'float8': it must be one of auto, float32, bfloat16"),
+    ([*X, "--device", "tpu"], "device is 'tpu': it must be one of auto, cpu, cuda"),
+    ([*X, "--threads", "0"], "threads is 0: it must be a whole number from 1"),
     ([*X, "--llm", "./nowhere"], "no such folder"),
     (["--prompt", "x " * 2000], "the context of llm is 1024 tokens"),
-    (["--prompt-file", "/nowhere/at.all"], "--prompt-file is '/nowhere/at.all': a UTF-8 text file"),
+    (
+        ["--prompt-file", "/nowhere/at.all"],
+        "--prompt-file is '/nowhere/at.all': it must be a UTF-8 text file",
+    ),
     ([*X, "--json", "--events"], "not allowed with argument"),
     ([*X, "--nonsense"], "unrecognized arguments: --nonsense"),
 ]
@@ -291,4 +300,4 @@ def test_a_mistake_is_reported_before_anything_is_loaded() -> None:
     running = process("--prompt", "x", "--temperature", "-1")
     out, err = running.communicate(timeout=60)
     assert (running.returncode, out) == (2, "")
-    assert err == "error: temperature is -1.0: 0 or a number from 0.001 to 100\n"
+    assert err == "error: temperature is -1.0: it must be 0 or a number from 0.001 to 100\n"

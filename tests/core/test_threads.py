@@ -34,7 +34,9 @@ def test_a_number_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     assert use_threads(4) == torch.get_num_threads() == 4
     for wrong in (0, 5, -1, 1.5):
-        with pytest.raises(ConfigError, match=rf"^threads is {wrong}: a whole number from 1 to 4$"):
+        with pytest.raises(
+            ConfigError, match=rf"^threads is {wrong}: it must be a whole number from 1 to 4$"
+        ):
             use_threads(wrong)  # type: ignore[arg-type]
 
 

@@ -70,7 +70,7 @@ def test_an_axis_is_read_from_text_and_written_back(
 @pytest.mark.parametrize(
     ("field", "typed", "message"),
     [
-        ("speed", "1", "field is 'speed': one of drafters"),
+        ("speed", "1", "field is 'speed': it must be one of drafters"),
         ("record_top_k", "1", "field is 'record_top_k'"),
         ("speculation_length", " , ", "speculation_length is"),
         ("speculation_length", ",".join(map(str, range(51))), "a list of 1 to 50 values"),
@@ -147,7 +147,7 @@ def test_a_grid_without_axes_with_equal_ones_or_too_many_points_is_refused() -> 
         with pytest.raises(ConfigError, match="at least one field, each once"):
             grid(BASE, axes)
     many = ",".join(map(str, range(1, 41)))
-    with pytest.raises(ConfigError, match="points of the grid is 1600: at most 1000"):
+    with pytest.raises(ConfigError, match="points of the grid is 1600: it must be at most 1000"):
         grid(BASE, [axis_from_text("vote_nodes", many), axis_from_text("eta", many)])
 
 

@@ -31,7 +31,7 @@ def noisy(name: str, prompt: int, repeat: int) -> float:
 def test_the_best_is_the_fastest_against_plain_decoding() -> None:
     study = grid_study()
     result = tuning_result(study, grid_results(study, steady))
-    assert result.best == 2 and result.rows[2].name == "speculation_length=4, expansion=1"
+    assert result.bests == (2,) and result.rows[2].name == "speculation_length=4, expansion=1"
     assert [round(row.ratio.value, 3) for row in result.rows if row.ratio] == [1.5, 1.9, 2.0, 0.5]
     assert result.as_good == (), "intervals of equal ratios do not overlap"
     plain = result.plains[None]
@@ -41,7 +41,7 @@ def test_the_best_is_the_fastest_against_plain_decoding() -> None:
 def test_points_whose_intervals_overlap_are_as_good() -> None:
     study = grid_study()
     result = tuning_result(study, grid_results(study, noisy))
-    assert result.best == 2
+    assert result.bests == (2,)
     top = result.rows[2].ratio
     assert top is not None and top.low < 2.0 < top.high
     assert result.as_good == (1,), "1.9 is within a tenth of 2.0, 1.5 is not"
@@ -74,16 +74,16 @@ def test_of_one_prompt_the_repeats_are_the_groups() -> None:
 def test_of_one_measurement_no_point_is_as_good_as_the_best() -> None:
     study = grid_study(prompts=1)
     result = tuning_result(study, grid_results(study, lambda *_: 10.0))
-    assert result.best == 0 and result.as_good == ()
+    assert result.bests == (0,) and result.as_good == ()
 
 
 def test_the_result_of_an_incomplete_study() -> None:
     study = grid_study()
     result = tuning_result(study, {})
-    assert result.best is None and result.as_good == () and result.alike == ()
+    assert result.bests == () and result.as_good == () and result.alike == ()
     assert [row.cells for row in result.rows] == [0, 0, 0, 0] and result.lengths == (None,) * 4
     result = tuning_result(study, grid_results(study, steady, done=3))
-    assert result.best == 1 and [row.cells for row in result.rows] == [1, 1, 0, 0]
+    assert result.bests == (1,) and [row.cells for row in result.rows] == [1, 1, 0, 0]
 
 
 def test_points_that_drafted_identically_are_reported() -> None:
@@ -101,7 +101,7 @@ def test_points_that_drafted_identically_are_reported() -> None:
     }
     result = tuning_result(study, same)
     assert result.alike == ((0, 2),)
-    assert (result.best, result.as_good) == (1, ()), "no point drafted identically to the best"
+    assert (result.bests, result.as_good) == ((1,), ()), "no point drafted identically to the best"
     quick = {
         cell: replace(one, stats=replace(one.stats, tokens_per_second=40.0 + int(cell.item[1:])))
         if cell.contestant == third
@@ -109,7 +109,9 @@ def test_points_that_drafted_identically_are_reported() -> None:
         for cell, one in same.items()
     }
     result = tuning_result(study, quick)
-    assert result.best == 2 and result.as_good == (0,), "identical drafts are as good, though slow"
+    assert result.bests == (2,) and result.as_good == (0,), (
+        "identical drafts are as good, though slow"
+    )
     ratio = result.rows[0].ratio
     assert ratio is not None and ratio.high < 2 < 3 < result.rows[2].ratio.low  # type: ignore[union-attr]
     last = next(cell for cell in reversed(list(same)) if cell.contestant == third)
@@ -121,5 +123,22 @@ def test_a_point_may_be_plain_decoding_itself() -> None:
     study = grid_study([axis_from_text("speculation_length", "0, 4")])
     speeds = {"plain decoding": 10.0, "speculation_length=0": 10.0, "speculation_length=4": 8.0}
     result = tuning_result(study, grid_results(study, lambda name, prompt, repeat: speeds[name]))
-    assert study.base == "plain decoding" and result.best == 0
+    assert study.base == "plain decoding" and result.bests == (0,)
     assert result.rows[0].ratio is not None and result.rows[0].ratio.value == 1.0
+
+
+def test_each_temperature_has_a_best_point_of_its_own() -> None:
+    """A faster point at another temperature writes another text: neither replaces the other."""
+    axes = [axis_from_text("temperature", "0, 0.8"), axis_from_text("speculation_length", "2, 4")]
+    study = grid_study(axes)
+    speeds = {"plain": 10.0, "temperature=0, ": 14.0, "temperature=0.8, ": 15.0}
+
+    def speed(name: str, prompt: int, _: int) -> float:
+        base = next(value for part, value in speeds.items() if name.startswith(part))
+        return base + name.endswith("=2") * (1 + 0.5 * prompt)
+
+    result = tuning_result(study, grid_results(study, speed))
+    assert result.temperatures == (0, 0.8) and result.beside(3) == (2, 3)
+    assert result.bests == (0, 2)
+    assert result.as_good == (), "what overlaps has another temperature"
+    assert tuning_result(study, grid_results(study, speed, done=3)).bests == (0,)

@@ -73,7 +73,7 @@ def test_the_setting_is_kept_in_the_log(path: Path) -> None:
 @pytest.mark.parametrize("keep_", [-1, True, 1.5, "3", 10**10])
 def test_an_invalid_number_of_runs_is_refused(store: RunStore, keep_: Any) -> None:
     for call in (store.set_retention, store.thin):
-        with pytest.raises(ConfigError, match="keep is .*: a whole number from 0"):
+        with pytest.raises(ConfigError, match="keep is .*: it must be a whole number from 0"):
             call(keep_)
 
 

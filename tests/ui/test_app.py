@@ -53,16 +53,16 @@ def test_the_composition_root_stays_short() -> None:
 
 
 BAD = [
-    (["--port", "0"], "--port is 0: a whole number from 1 to 65535"),
-    (["--port", "x"], "--port is 'x': a whole number"),
-    (["--schedule", "warp"], "--schedule is 'warp': one of each, cosine, shared"),
-    (["--offload", "tape"], "offload is 'tape': one of host, disk"),
+    (["--port", "0"], "--port is 0: it must be a whole number from 1 to 65535"),
+    (["--port", "x"], "--port is 'x': it must be a whole number"),
+    (["--schedule", "warp"], "--schedule is 'warp': it must be one of each, cosine, shared"),
+    (["--offload", "tape"], "offload is 'tape': it must be one of host, disk"),
     (["--resident", "1e6"], "resident is 1000000: only with --offload"),
-    (["--preset", "warp"], "--preset is 'warp': one of autoregressive"),
+    (["--preset", "warp"], "--preset is 'warp': it must be one of autoregressive"),
     (["--auth", "nopassword"], "--auth is not of the form USER:PASSWORD"),
     (["--speed", "9"], "unrecognized arguments: --speed 9"),
-    (["--dtype", "float8"], "dtype is 'float8': one of auto"),
-    (["--device", "tpu"], "device is 'tpu': one of auto"),
+    (["--dtype", "float8"], "dtype is 'float8': it must be one of auto"),
+    (["--device", "tpu"], "device is 'tpu': it must be one of auto"),
     (["--llm", "./no-such-folder"], "no-such-folder"),
     (["--db", "/proc/nowhere/runs.db"], "/proc/nowhere"),
 ]

@@ -110,7 +110,7 @@ def test_a_comparison_from_form_to_live(whole: Stage, browser_page: OpenPage, ax
     page = compare_tab(sites.wait_ready(browser_page(url, forgiven=sites.LEAVING)))
     tick(page)
     page.click("#compare-begin")
-    bar_says(page, "configurations is []: 1 to 5")
+    bar_says(page, "configurations is []: it must be 1 to 5")
     tick(page, "sequence", "specinfer")
     few_tokens(page)
     page.click("#compare-begin")

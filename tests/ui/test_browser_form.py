@@ -39,19 +39,34 @@ def wait_refusal(page: Any, words: str) -> None:
 
 NUMBERS = (
     ("sampling-max_new_tokens", "900", None, "900"),
-    ("sampling-max_new_tokens", "", "max_new_tokens is empty: a whole number from 1", "128"),
+    (
+        "sampling-max_new_tokens",
+        "",
+        "max_new_tokens is empty: it must be a whole number from 1",
+        "128",
+    ),
     ("sampling-temperature", "5", None, "5"),
-    ("sampling-temperature", "101", "temperature is 101: 0 or a number from 0.001", "0"),
-    ("sampling-temperature", "", "temperature is empty: 0 or a number from 0.001", "0"),
+    ("sampling-temperature", "101", "temperature is 101: it must be 0 or a number from 0.001", "0"),
+    ("sampling-temperature", "", "temperature is empty: it must be 0 or a number from 0.001", "0"),
     ("sampling-top_p", "0.01", None, "0.01"),
-    ("sampling-top_p", "7", "top_p is 7: a number above 0 to 1", "1"),
-    ("sampling-top_p", "", "top_p is empty: a number above 0 to 1", "0.9"),
-    ("sampling-top_k", "2.7", "top_k is 2.7: a whole number from 0", "3"),
-    ("sampling-top_k", "", "top_k is empty: a whole number from 0", "0"),
-    ("field-speculation_length", "", "speculation_length is empty: a whole number", "7"),
-    ("field-speculation_length", "99", "speculation_length is 99: a whole number", "8"),
-    ("field-max_speculation_length", "0", "max_speculation_length is 0: a whole number", "32"),
-    ("field-record_top_k", "2.5", "record_top_k is 2.5: a whole number from 0 to 50", "50"),
+    ("sampling-top_p", "7", "top_p is 7: it must be a number above 0 to 1", "1"),
+    ("sampling-top_p", "", "top_p is empty: it must be a number above 0 to 1", "0.9"),
+    ("sampling-top_k", "2.7", "top_k is 2.7: it must be a whole number from 0", "3"),
+    ("sampling-top_k", "", "top_k is empty: it must be a whole number from 0", "0"),
+    ("field-speculation_length", "", "speculation_length is empty: it must be a whole number", "7"),
+    ("field-speculation_length", "99", "speculation_length is 99: it must be a whole number", "8"),
+    (
+        "field-max_speculation_length",
+        "0",
+        "max_speculation_length is 0: it must be a whole number",
+        "32",
+    ),
+    (
+        "field-record_top_k",
+        "2.5",
+        "record_top_k is 2.5: it must be a whole number from 0 to 50",
+        "50",
+    ),
 )
 BOXES = """(ids) => Object.fromEntries(ids.map((id) =>
   [id, document.querySelector(`#${id} input[type=number]`).value]))"""

@@ -189,7 +189,7 @@ def test_every_lesson_is_one_screen_with_its_picture_and_its_question(
     step_to(page, 8)
     page.click("#learn-run")
     sites.wait_notice(page, "Finished: ", "learn")
-    verdict(page, "One sample of each")
+    verdict(page, "in each of 3 repeats")
     read(page, TWO_LINES)
     answer(page, 77)
     verdict(page, "Not in this run. Where to look: ")

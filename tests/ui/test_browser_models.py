@@ -259,7 +259,7 @@ def test_what_cannot_be_loaded_is_refused_and_names_are_text(
         )
     ask(page, " ", "")
     page.click("#models-load")
-    wait_notice(page, "llm is ' ': a text with at least one visible character", "models")
+    wait_notice(page, "llm is ' ': it must be a text with at least one visible character", "models")
     assert context.model_host.version == before
     becomes(page, CHIPS, ["llm", *SSMS])
     live(page)

@@ -21,6 +21,8 @@ from ui.words.settings import field_label
 pytestmark = pytest.mark.browser
 TABS = ("live", "tune")
 CELLS = "#tune-speed td[data-place]"
+ONCE = "Highest measured: "
+"""What is said of the best point of a single run each."""
 PARTS = [f"#tune-{name}" for name in ("speed", "length", "points", "point", "found")]
 PARTS += ["#tune-plan", "#tune-progress"]
 # What is drawn of a grid, read at once.
@@ -85,12 +87,12 @@ def press(page: Any, name: str) -> None:
     page.locator("#tune-progress").get_by_role("button", name=name).click()
 
 
-def grid_shows(page: Any, runs: int, **counts: int) -> None:
+def grid_shows(page: Any, runs: int, found: str = "Best: ", **counts: int) -> None:
     """Wait until all runs are measured, so much is drawn and the best is found."""
     bar_says(page, f"{runs} of {runs}")
     bar_says(page, "Complete")
     becomes(page, DRAWN, {"measured": 0, "refused": 0, "dots": 0, "rows": 0, **counts})
-    page.locator("#tune-found").get_by_text("Best: ").wait_for()
+    page.locator("#tune-found").get_by_text(found).wait_for()
 
 
 def point_is(page: Any, words: str) -> None:
@@ -310,7 +312,7 @@ def a_third_axis_opens_at_the_best_point(page: Any) -> None:
     axis(page, 3, "max_tree_nodes", "4, 9")
     plan_says(page, "18 points")
     page.click("#tune-start")
-    grid_shows(page, 19, measured=9, rows=19)
+    grid_shows(page, 19, ONCE, measured=9, rows=19)
     for picture in ("#tune-speed", "#tune-length"):  # opened where the best point is
         page.locator(picture).get_by_text("at max tree nodes 9").wait_for()
     page.locator("#tune-speed td[data-mark=best]").wait_for()
@@ -330,7 +332,7 @@ def one_axis_is_a_line(page: Any) -> None:
     axis(page, 1, "speculation_length", "2, 4, 8, 99")
     plan_says(page, "cannot run: speculation length 99")
     page.click("#tune-start")
-    grid_shows(page, 4, dots=3, rows=5)
+    grid_shows(page, 4, ONCE, dots=3, rows=5)
     becomes(
         page,
         """() => ["sweep-line", "mini-level"].map((name) =>
@@ -349,7 +351,7 @@ def keys_change_few_of_two_hundred_points(page: Any) -> None:
     axis(page, 2, "max_tree_nodes", ", ".join(map(str, range(2, 15))))
     plan_says(page, "195 points and plain decoding, 1 prompt, 1 repeat: 196 runs")
     page.click("#tune-start")
-    grid_shows(page, 196, measured=195, rows=196)
+    grid_shows(page, 196, ONCE, measured=195, rows=196)
     assert not sites.overflows(page)
     page.locator(f"{CELLS}[tabindex='0']").focus()
     cells, changed = page.evaluate(MOVES)

@@ -88,10 +88,10 @@ SIX = ("sequence", "specinfer", "specinfer-paper", "minions", "best", LIVE)
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"chosen": ()}, r"configurations is \[\]: 1 to 5 configurations that draft"),
+        ({"chosen": ()}, r"configurations is \[\]: it must be 1 to 5 configurations that draft"),
         (
             {"chosen": SIX},
-            r"configurations is \['sequence', .*\]: 1 to 5 configurations that draft",
+            r"configurations is \['sequence', .*\]: it must be 1 to 5 configurations that draft",
         ),
         ({"chosen": ("gone",)}, "preset is 'gone'"),
         ({"prompt": " "}, "prompt is ' '"),
@@ -109,7 +109,7 @@ def test_a_wrong_form_is_refused(context: Context, changes: dict[str, Any], word
 def test_the_choices_are_what_drafts_and_opening_the_tab_undoes_no_tick(context: Context) -> None:
     choices = compare_choices({"mine": {}})
     assert choices[-2:] == [LIVE, "mine"] and "autoregressive" not in choices
-    with pytest.raises(ConfigError, match=r"configurations is \['x'\]: 1 to 5"):
+    with pytest.raises(ConfigError, match=r"configurations is \['x'\]: it must be 1 to 5"):
         configurations_of([("x", SpeculationConfig.preset("autoregressive"))])
     assert "value" not in choices_shown({"mine": {}}, ["sequence", "mine"])._constructor_args[0]
     assert choices_shown({}, ["sequence", "mine"]).value == ["sequence"]
@@ -119,7 +119,9 @@ def test_a_configuration_goes_into_live_with_its_seed(context: Context) -> None:
     opened, mine = measure(context), Studies(context, None, "me")
     own_request = request_of(mine, opened.row.study_id, "specinfer")
     assert own_request.prompt == "Once" and own_request.sampling.seed == 1000
-    with pytest.raises(ConfigError, match="configuration is 'other': one of plain decoding"):
+    with pytest.raises(
+        ConfigError, match="configuration is 'other': it must be one of plain decoding"
+    ):
         request_of(mine, opened.row.study_id, "other")
 
 
@@ -419,6 +421,8 @@ def test_advice_is_of_the_node_budget_that_auto_came_to(
 def test_a_study_of_one_repeat_has_no_interval(context: Context) -> None:
     opened = measure(context, repeats=1)
     assert "plain decoding, one sample" in verdict(opened.study, opened.results)
+    faster = verdict(opened.study, with_speeds(opened, 5, 6))
+    assert faster.startswith("The highest speed-up is ") and "one sample" in faster
     shown = pictures(context, opened)
     row = shown["compared"]["rows"]["1"]
     assert row["ratio"] > 0 and row["ratio_low"] is None and row["ratio_high"] is None

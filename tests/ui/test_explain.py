@@ -140,8 +140,9 @@ def test_of_several_drafted_tokens_the_likeliest_is_named_with_its_drafters() ->
         by = [letters[name] for name in tree.drafters_of(likeliest)]
         every = sorted({letters[name] for node in here for name in tree.drafters_of(node)})
         assert explain(detail, None, letters, {}).sentence.startswith(
-            f"Of {len(here)} tokens drafted here ({', '.join(every)}) the likeliest is "
-            f"{quote(tree.texts[likeliest])} ({', '.join(by)}); the LLM "
+            f"Of {len(here)} tokens drafted here ({', '.join(every)}) the LLM gives "
+            f"{quote(tree.texts[likeliest])} ({', '.join(by)}) the highest probability, "
+            f"{probability(verdict.llm_probabilities[likeliest])}; it "
         )
         num_seen += 1
     assert num_seen
@@ -272,10 +273,10 @@ def test_a_draw_is_no_preference_and_who_drafted_is_named() -> None:
     ):
         judged = replace(detail, verified=replace(verdict, rule=rule))
         sentence = explain(judged, None, run_view().letters, {"temperature": temperature}).sentence
-        message = f"The drafts said {quote(tree.texts[first])} (by {by})"
+        subject, message = "the LLM", f"The drafts said {quote(tree.texts[first])} (by {by})"
         if "," not in by:
             message = f"{by}'s draft said {quote(tree.texts[first])}"
         if len(drafted) > 1:
-            message = f"Of {len(drafted)} tokens drafted here ("
+            subject, message = "it", f"Of {len(drafted)} tokens drafted here ("
         assert sentence.startswith(message)
-        assert f"; the LLM {verb} {quote(verdict.own_text)} (" in sentence
+        assert f"; {subject} {verb} {quote(verdict.own_text)} (" in sentence

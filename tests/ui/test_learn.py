@@ -18,6 +18,7 @@ from tests.synthetic import DRAFTERS
 from tests.ui.boards import context, notice_of, until_writing, with_drafters
 from tests.ui.fakes import FakeWorker, script_of
 from tests.ui.model_hosts import Loader, other_worker, wait_settled
+from tests.ui.reports import unpack_value
 from ui.learn.handlers import (
     OFF,
     judge_answer,
@@ -35,6 +36,7 @@ from ui.learn.lessons.sharing import SHARING
 from ui.learn.parts import finished_lessons, lesson_value
 from ui.learn.runs import _environment
 from ui.learn.tab import _follow_handler, _run_handler
+from ui.run.plain_run import BLOCKS
 from ui.run.player import Pace
 from ui.run.source import LiveSource
 from ui.server.context import Context, make_context
@@ -79,12 +81,55 @@ def test_an_example_runs_in_order_its_runs_are_in_the_table(learn: Learn, store:
     frames = list(run_example(learn, TabSession(), 1, "me", FULL))
     assert all(len(values) == len(learn.run_outputs) for values in frames)
     requests = worker_of(learn).requests
-    assert [request.speculation.max_tree_nodes for request in requests[1:]] == [7]
-    assert not requests[0].speculation.drafters and requests[1].speculation.drafters
+    assert [bool(request.speculation.drafters) for request in requests] == [False, True] * BLOCKS
+    assert {one.speculation.max_tree_nodes for one in requests if one.speculation.drafters} == {7}
     assert rows_of(frames[-1]) == ["1 token in a pass", "8 tokens in a pass"]
     assert rows_of(frames[0]) == [], "a row comes with the end of its run"
     assert "Finished: " in notice_of(frames[-1], 0)
-    assert store.runs(RunQuery(owner="me")).total == 2, "both are recorded"
+    assert store.runs(RunQuery(owner="me")).total == 2, "both are recorded, the repeats are not"
+    for values in frames:
+        row = next(iter(values[-2]["rows"].values()), None)
+        if row is not None:
+            assert (row["cells"]["1"] == "…") == (not row["ranges"]), (
+                "no time before all are measured"
+            )
+    assert frames[-1][-2]["note"] == f"times: medians of {BLOCKS} repeats"
+
+
+def test_what_is_tried_is_measured_in_turns_with_the_example(learn: Learn) -> None:
+    desk, worker = TabSession(), worker_of(learn)
+    frames = list(run_example(learn, desk, 8, "me", FULL))
+    assert desk.baseline is not None and len(desk.baseline.blocks) == BLOCKS
+    speed_ups = [frame[1 + list(learn.board.pictures).index("figures")] for frame in frames]
+    said = [bool(unpack_value(value)["speed"]) for value in speed_ups]
+    assert said[-1] and not any(said[:-1]), "before all repeats are measured"
+    num_before = len(worker.requests)
+    values = last_frame(try_lesson(learn, desk, 8, "me", FULL))
+    assert len(worker.requests) - num_before == 3 * BLOCKS, "each run once in a block"
+    rows = desk.lecture.evidence("loses").rows.values()
+    assert [len(row.repeats) for row in rows] == [BLOCKS] * 3
+    assert all(row["ranges"] for row in values[-2]["rows"].values())
+    assert len(desk.baseline.blocks) == BLOCKS and not desk.measuring
+    shown = show_run(learn, desk, 8, "drafts of 12")
+    learn.board.context.store.flush()
+    assert rows_of(shown)[1] == "drafts of 12" and len(desk.baseline.blocks) == BLOCKS
+
+
+def test_repeats_that_are_stopped_leave_one_sample(learn: Learn) -> None:
+    desk = TabSession()
+    frames = run_example(learn, desk, 8, "me", FULL)
+    for values in frames:
+        if "in turns" in notice_of(values, 0):
+            break
+    worker_of(learn).speed = 5.0
+    while desk.side is None:
+        next(frames)
+    stop_runs(learn, desk)
+    values = list(frames)[-1]
+    assert not desk.measuring and "in turns" not in notice_of(values, 0)
+    assert "one sample" in values[-2]["note"]
+    assert not any(row["ranges"] for row in values[-2]["rows"].values())
+    assert "…" not in str(values[-2]["rows"])
 
 
 def test_the_thing_to_try_adds_its_run(learn: Learn) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
@@ -34,7 +35,16 @@ from ui.learn.lessons.answers import is_right
 from ui.learn.lessons.choosing import LENGTH
 from ui.learn.lessons.lecture import Lecture
 from ui.learn.lessons.lesson import Setup
-from ui.learn.lessons.measured import Evidence, Measured, measured_row, runs_table_value
+from ui.learn.lessons.measured import (
+    TIMES,
+    Evidence,
+    Measured,
+    compared,
+    measured_row,
+    runs_table_value,
+    time_words,
+    times,
+)
 from ui.learn.lessons.sharing import SHARED, SHARING, explain_left_out, nothing_drafted
 from ui.learn.lessons.time import PIPELINE
 from ui.learn.parts import dock_of, lesson_value
@@ -42,7 +52,6 @@ from ui.run.values import PICTURES
 from ui.run.view import reduce_all
 from ui.shared.board import DOCK
 from ui.words.glossary import GLOSSARY
-from ui.words.messages import ONE_SAMPLE
 
 KEYS = [lesson.key for lesson in LESSONS]
 HALVES = RanksInfo("tp", (1, 1))
@@ -359,37 +368,89 @@ def test_one_budget_without_a_draft_is_said_and_not_praised() -> None:
     assert SHARING.outcome is nothing_drafted
 
 
-@pytest.mark.parametrize(("slower", "words"), [(9.0, "Here it loses: "), (1.1, "Here it wins, ")])
-def test_the_lesson_that_is_made_to_lose_says_when_it_wins(slower: float, words: str) -> None:
+@pytest.mark.parametrize(
+    ("slower", "words", "then"),
+    [
+        ((8.0, 9.0, 9.5), "Here it loses in each of 3 repeats: ", "was slower."),
+        ((1.1, 1.0, 1.2), "Here it wins in each of 3 repeats, ", "was faster."),
+        ((1.1, 9.0, 1.2), "Here no difference is shown: ", "no difference is shown."),
+        ((9.0,), "", "tokens (one sample) to be as fast as the LLM alone, and wrote"),
+    ],
+)
+def test_the_lesson_that_is_made_to_lose_says_when_it_wins(
+    slower: tuple[float, ...], words: str, then: str
+) -> None:
     loses = next(lesson for lesson in LESSONS if lesson.key == "loses")
     plain, long = (setup.label for setup in loses.example)
-    base = row(label=plain, round_ms=1.0)
-    assert base.stats.num_new_tokens / base.stats.num_rounds > 1.1
-    rows = {plain: base, long: row(label=long, round_ms=slower)}
-    outcome = loses.outcome(Evidence(MappingProxyType(rows)))
-    assert outcome.startswith(words) and outcome.endswith(ONE_SAMPLE)
-    assert loses.question.explain(Evidence(MappingProxyType(rows))).endswith(ONE_SAMPLE)
-    assert f"{slower:.1f}" not in outcome, "that is the answer to the question below"
+    base = repeated(plain, "round_ms", [1.0] * len(slower))
+    assert base.stats.num_new_tokens / base.stats.num_rounds > 1.2
+    evidence = Evidence(MappingProxyType({plain: base, long: repeated(long, "round_ms", slower)}))
+    outcome, explained = loses.outcome(evidence), loses.question.explain(evidence)
+    assert outcome.startswith(words) and bool(outcome) == bool(words)
+    assert then in explained
+    need = statistics.median(slower)
+    assert loses.question.answer(evidence) == pytest.approx(need)
+    assert explained.startswith(f"A round needed {need:.1f} tokens (")
+    assert f"{need:.1f}" not in outcome, "that is the answer to the question below"
     assert not loses.outcome(Evidence(MappingProxyType({plain: base})))
 
 
-def test_a_table_with_a_time_of_a_run_says_that_it_is_one_sample() -> None:
+def test_a_lesson_that_compares_times_of_runs_measures_them_in_turns() -> None:
     for lesson in LESSONS:
-        single = {"round_ms", "tokens_per_second"} & {*lesson.columns}
-        note = runs_table_value(Evidence({}), lesson.columns)["note"]
-        assert note == ("times: one sample each" if single else ""), lesson.key
+        assert lesson.timed or not {"round_ms", "tokens_per_second"} & {*lesson.columns}, lesson.key
+        table = runs_table_value(Evidence({}), lesson.columns, timed=lesson.timed)
+        note = "medians of repeats" if lesson.timed else "medians of a run's passes"
+        has_times = {*TIMES} & {*lesson.columns}
+        assert table["note"] == (f"times: {note}" if has_times else ""), lesson.key
+        assert not lesson.timed or table["timed"]
+
+
+def test_a_time_is_the_median_of_repeats_with_their_range() -> None:
+    one = repeated("one", "round_ms", (2.0, 3.0, 2.5))
+    two = repeated("two", "round_ms", (4.0, 9.0, 5.5))
+    evidence = Evidence(MappingProxyType({"one": one, "two": two}))
+    columns = ("num_rounds", "round_ms")
+    table = runs_table_value(evidence, columns, timed=True)
+    assert table["note"] == "times: medians of 3 repeats" and table["timed"] == {"1": True}
+    first = table["rows"]["0"]
+    assert first["cells"]["1"] == "2.50" and first["ranges"] == {"1": "2.00 to 3.00"}
+    assert time_words(one, "round_ms") == "2.5 ms (2.0 to 3.0 in 3 repeats)"
+    apart = compared((one, two), "round_ms", operator.truediv)
+    assert (apart.value, apart.low, apart.high, apart.groups) == (2.2, 2.0, 3.0, 3)
+    measuring = runs_table_value(evidence, columns, timed=True, measuring=True)["rows"]["0"]
+    assert measuring["cells"] == {"0": first["cells"]["0"], "1": "…"} and not measuring["ranges"]
+    single = Evidence(MappingProxyType({"one": replace(one, repeats=())}))
+    table = runs_table_value(single, columns, timed=True)
+    assert table["note"] == "times: one sample where no range is below"
+    assert not table["rows"]["0"]["ranges"] and len(times(single.rows["one"], "round_ms")) == 1
 
 
 def test_lessons_say_why_a_choice_of_ours_was_slower() -> None:
-    for lesson, faster, slower in (
-        (PIPELINE, {"round_ms": 9.0}, {"round_ms": 9.1}),
-        (LENGTH, {"stats": stats_at(50.0)}, {"stats": stats_at(49.0)}),
+    for lesson, column, faster, slower in (
+        (PIPELINE, "round_ms", (9.0, 9.5), (9.1, 9.6)),
+        (LENGTH, "tokens_per_second", (50.0, 51.0), (49.0, 50.0)),
     ):
         one, other = (setup.label for setup in setups(lesson))
-        for first, second, said in ((faster, slower, True), (slower, faster, False)):
-            rows = {one: row(label=one, **first), other: row(label=other, **second)}
+        for first, second, said in (
+            (faster, slower, True),
+            (slower, faster, False),
+            (faster, slower[::-1], False),
+            (faster[:1], slower[:1], False),
+        ):
+            rows = {one: repeated(one, column, first), other: repeated(other, column, second)}
             assert bool(lesson.outcome(Evidence(MappingProxyType(rows)))) == said
         assert not lesson.outcome(Evidence(MappingProxyType({one: row(label=one)})))
+
+
+def repeated(label: str, column: str, values: Sequence[float]) -> Measured:
+    """A row whose repeats have these times."""
+    repeats = tuple(
+        row(label=label, stats=stats_at(value))
+        if column == "tokens_per_second"
+        else row(label=label, **{column: value})
+        for value in values
+    )
+    return replace(repeats[0], repeats=repeats)
 
 
 def stats_at(tokens_per_second: float) -> RunStats:
@@ -417,7 +478,7 @@ def test_numbers_are_right_as_near_as_they_can_be_read() -> None:
 
 @pytest.mark.parametrize(
     ("eight", "words"),
-    [(0.8, "That cannot be"), (1.3, "One run is never exact"), (9.0, "guessing has no room")],
+    [(0.8, "That cannot be"), (1.3, "is room that guessing can use"), (9.0, "has no room")],
 )
 def test_a_time_that_cannot_be_is_called_noise(eight: float, words: str) -> None:
     right, line = judge(LESSONS[0].question, evidence_of_passes(1.0, eight), eight)

@@ -29,7 +29,6 @@ from tests.ui.fakes import Script, plain_twin, script_of
 from tests.ui.test_form import form_values
 from ui.components import pack
 from ui.live.handlers import (
-    BLOCKS,
     Press,
     Question,
     check_form,
@@ -43,7 +42,7 @@ from ui.live.handlers import (
 from ui.live.layout import Live
 from ui.run.baselines import baseline_of, round_ends_ms
 from ui.run.frame import Baseline
-from ui.run.plain_run import race_plain
+from ui.run.plain_run import BLOCKS, race_plain
 from ui.run.proof import Answer
 from ui.run.race import race_value
 from ui.run.values import figures_value

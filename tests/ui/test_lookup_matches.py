@@ -87,7 +87,8 @@ def test_the_inspector_says_it(events: list[Event], name: str) -> None:
         assert detail is not None
         for place, node in places(detail, name).items():
             sentence = explain(detail, node, letters, {}).sentence
-            pattern = rf"\({name}\): {WORDS[name]}[^.]*; weighed by its hits so far, (\d+) %"
+            score = r"its score, which counts its hits so far, is (\d+) %"
+            pattern = rf"\({name}\): {WORDS[name]}[^.]*; {score}"
             words = re.search(f"{letters[name]} {pattern}", sentence)
             assert words, sentence
             assert int((words[1] or "1").strip()) == draft.contexts[place]

@@ -378,8 +378,8 @@ def test_a_preset_that_recorded_nothing_opens_with_lives_own(store: RunStore, na
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"speculation": SpeculationConfig(("nobody", "ngram"))}, "drafters is 'nobody': drafters"),
-        ({"chat": True}, "chat is True: false"),
+        ({"speculation": SpeculationConfig(("nobody", "ngram"))}, "'nobody': it must be drafters"),
+        ({"chat": True}, "chat is True: it must be false"),
         ({"sampling": SamplingParams(stop=("a\nb",))}, r"stop is \['a\\nb'\]"),
     ],
 )
@@ -397,7 +397,7 @@ def test_a_conversation_is_refused_and_its_single_message_is_not(
     monkeypatch.setattr(host.worker, "chat_tokens", lambda messages: (7, len(messages)), False)
     alone = Request("x", chat=True, prompt_token_ids=(7, 1))
     assert request_of(form_values_of(alone, ctx)).prompt == "x"
-    with pytest.raises(ConfigError, match="prompt is 'x': one message"):
+    with pytest.raises(ConfigError, match="prompt is 'x': it must be one message"):
         form_values_of(replace(alone, prompt_token_ids=(7, 2)), ctx)
 
 

@@ -163,7 +163,9 @@ ANOTHER = {"name": "other", "parameters": 32_000, "architecture": "Other", "cont
 @pytest.mark.parametrize("change", [*ANOTHER.items(), ("dtype", "bfloat16"), ("fingerprint", "b")])
 def test_another_llm_wrote_it(change: tuple[str, Any]) -> None:
     wrote = of_llm(**({"fingerprint": "a"} | dict([change])))
-    with pytest.raises(ConfigError, match=r"^run_id is 'r': a run of synthetic-llm .*; not of "):
+    with pytest.raises(
+        ConfigError, match=r"^run_id is 'r': it must be a run of synthetic-llm .*; not of "
+    ):
         check_same_llm("r", wrote, of_llm(fingerprint="a"))
 
 

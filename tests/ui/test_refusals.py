@@ -30,10 +30,14 @@ def test_an_empty_prompt_is_called_empty(prompt: str) -> None:
 
 
 def test_limits_are_readable_and_numbers_are_not_quoted() -> None:
-    allowed = "a whole number from 1 to 1,000,000"
+    allowed = "it must be a whole number from 1 to 1,000,000"
     assert refusal(max_new_tokens=0) == f"max_new_tokens is 0: {allowed}"
-    assert refusal(seed="-1").startswith("seed is -1: a whole number from 0 to 9,223,372,")
-    assert refusal(top_k=-1).startswith("top_k is -1: a whole number from 0 to 10,000,000")
+    assert refusal(seed="-1").startswith(
+        "seed is -1: it must be a whole number from 0 to 9,223,372,"
+    )
+    assert refusal(top_k=-1).startswith(
+        "top_k is -1: it must be a whole number from 0 to 10,000,000"
+    )
     lines = check_form(form_values(max_new_tokens=0))[0]["lines"]
     assert lines["0"]["text"] == f"max_new_tokens is 0: {allowed}"
 
@@ -41,10 +45,12 @@ def test_limits_are_readable_and_numbers_are_not_quoted() -> None:
 def test_other_messages_stay_as_they_are() -> None:
     for message in (
         "run_id is 'xyz': no such run",
-        "tab is 'tuna': one of live, sessions, learn",
+        "tab is 'tuna': it must be one of live, sessions, learn",
         "the engine is closed",
         "path is 'a:1': file run-0123456.db of 12345x bytes, 0.12345",
     ):
         assert refusal_words(message) == message
-    with pytest.raises(ConfigError, match="max_new_tokens is 0: a whole number from 1 to 1000000"):
+    with pytest.raises(
+        ConfigError, match="max_new_tokens is 0: it must be a whole number from 1 to 1000000"
+    ):
         Request("x", SamplingParams(max_new_tokens=0))

@@ -62,8 +62,8 @@ def test_a_text_that_changes_domain_has_two_parts() -> None:
         ("0", 0, 3), ("4", 4, 7)
     ]  # fmt: skip
     first, second = (one["why"] for one in parts.values())
-    assert first.startswith("11 of 12 accepted tokens are its; it drafted in ")
-    assert second.startswith("11 of 12 accepted tokens are its; it drafted in ")
+    assert first.startswith("11 of 12 accepted tokens are its; it was chosen to draft in ")
+    assert second.startswith("11 of 12 accepted tokens are its; it was chosen to draft in ")
     assert parts["0"]["text"].startswith("“w0 w1 ") and parts["1"]["text"].startswith("“w16 w17 ")
     assert len(served_parts(text_of("AAA-BBB-AAA-"), FIVE)) == 1, "too short to be a part"
     assert served_parts(text_of("----"), FIVE)["0"]["why"] == "no drafted token was accepted here"

@@ -227,8 +227,8 @@ def test_errors_are_reported_in_their_words_bugs_in_a_line(
     def told(message: str) -> str:
         return message
 
-    ours = ConfigError.of("top_p", 2, "at most 1")
-    assert list(guard(broken(ours), told)) == ["first", "top_p is 2: at most 1"]
+    ours = ConfigError.must_be("top_p", 2, "at most 1")
+    assert list(guard(broken(ours), told)) == ["first", "top_p is 2: it must be at most 1"]
     assert not caplog.records
     assert list(guard(broken(KeyError("x")), told)) == ["first", "internal error (KeyError): 'x'"]
     assert "internal error" in caplog.text and "Traceback" in caplog.text
@@ -236,7 +236,7 @@ def test_errors_are_reported_in_their_words_bugs_in_a_line(
     def fails() -> str:
         raise ours
 
-    assert guard_once(fails, told) == "top_p is 2: at most 1"
+    assert guard_once(fails, told) == "top_p is 2: it must be at most 1"
 
 
 def test_a_store_that_cannot_write_does_not_stop_the_text() -> None:

@@ -170,7 +170,7 @@ def test_from_the_start_plays_a_finished_run_slowly_or_waits_for_steps(store: Ru
 
 def test_a_bad_pace_is_reported(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
-    words = "rounds_per_second is 0: a number from 0.05 to 100"
+    words = "rounds_per_second is 0: it must be a number from 0.05 to 100"
     assert words in notice_of(list(set_pace(live.board, desk, "slow", 0))[-1], 0)
     assert "speed is" in notice_of(list(set_pace(live.board, desk, "warp", None))[-1], 0)
     assert desk.pace == Pace()

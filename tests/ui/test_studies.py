@@ -358,10 +358,10 @@ def test_errors_stand_on_the_board_until_the_next_press(context: Context) -> Non
     assert tab.press("open", one.study_id)[0]["trouble"] == ""
 
     def refuse() -> Study:
-        raise ConfigError("repeats is 0: a whole number")
+        raise ConfigError("repeats is 0: it must be a whole number")
 
     bar = begin_study(tab.board, tab.desk, tab.mine, tab.drawn, refuse)[0]
-    assert bar["trouble"] == "repeats is 0: a whole number"
+    assert bar["trouble"] == "repeats is 0: it must be a whole number"
 
 
 def test_a_prompt_that_is_too_long_is_reported_on_the_board_nothing_is_kept(

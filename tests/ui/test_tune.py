@@ -105,7 +105,7 @@ def test_every_base_there_is_of_runs_that_record_no_alternatives(context: Contex
     live = form_values(eta=0.9, drafters=[*DRAFTERS])
     own_study = study_request(context, None, live, values(base=[LIVE])).study
     assert own_study.configurations[1].speculation.eta == 0.9
-    with pytest.raises(ConfigError, match="base is 'gone': one of"):
+    with pytest.raises(ConfigError, match="base is 'gone': it must be one of"):
         asked_of(context, base=["gone"])
     own = {"mine": replace(SpeculationConfig(), carry_over=True, record_top_k=9).to_plain()}
     study = asked_of(context, own, base=["mine"]).study
@@ -165,11 +165,11 @@ def test_every_field_can_be_an_axis_as_it_is_offered(context: Context) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"axes": AXES[6:] * 3}, "axes is 'none': at least one field"),
+        ({"axes": AXES[6:] * 3}, "axes is 'none': it must be at least one field"),
         ({"axes": AXES[:3] * 2 + AXES[6:]}, "at least one field, each once"),
         ({"axes": ["speculation_length", "", [], *AXES[6:] * 2]}, "speculation_length is"),
         ({"axes": ["speculation_length", "x", [], *AXES[6:] * 2]}, "no point of the grid can run"),
-        ({"repeats": [None]}, "repeats is empty: a whole number"),
+        ({"repeats": [None]}, "repeats is empty: it must be a whole number"),
         ({"repeats": [0]}, "repeats is 0"),
         ({"repeats": [1.5]}, "repeats is 1.5"),
         ({"sampling": [None, *SAMPLING[1:]]}, "max_new_tokens is empty"),

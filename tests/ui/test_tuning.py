@@ -230,7 +230,10 @@ def test_the_best_is_named_with_what_is_as_good_and_the_noise_is_shown() -> None
     text = words(study, grid_results(study, steady))
     assert "No other point is within noise of it: their intervals lie below its own." in text
     text = words(study, grid_results(study, steady, done=7))
-    assert "Best so far: " in text and "Every run so far" in text
+    assert text.startswith("Highest measured so far: ") and "Every run so far" in text
+    assert "2.00x the speed of plain decoding, one sample, " in text
+    text = words(study, grid_results(study, steady, done=13))
+    assert text.startswith("Best so far: ")
     assert words(study, {}).startswith("Nothing is measured yet.")
     alike = grid_results(study, steady).items()
     text = words(study, {cell: replace(one, accepted_per_round=(3,)) for cell, one in alike})
@@ -261,8 +264,40 @@ def test_a_point_that_drafted_as_the_best_did_counts_as_good() -> None:
     assert "Every other point" not in text and "Alike: speculation length 2, expansion 1; " in text
     once = {cell: one for cell, one in results.items() if cell.item == "p0"}
     text = words(grid_study(prompts=1), once)
-    assert "Its speed is one sample" in text
+    assert "Each speed is one sample" in text
     assert "Within noise of it: speculation length 2" in text
+
+
+def test_a_tick_and_a_star_are_for_what_repeats_have_shown() -> None:
+    def found(speed: float, prompts: int, accepted: int = 6) -> tuple[str, str, str]:
+        study = grid_study(prompts=prompts)
+        of_points = lambda name, prompt, _: 10.0 if name[0] == "p" else speed + 0.1 * prompt  # noqa: E731
+        results = {
+            cell: replace(one, stats=replace(one.stats, num_accepted_tokens=accepted))
+            for cell, one in grid_results(study, of_points).items()
+        }
+        result = tuning_result(study, results)
+        line = found_lines(study, result, len(results))[0]
+        cells = grid_value(study, result, "speed")["cells"].values()
+        (best,) = (cell["found"] for cell in cells if cell["mark"] == "best")
+        return line.kind, line.text.partition(":")[0], best
+
+    assert found(15.0, 3) == ("good", "Best", "★ highest speed-up measured")
+    assert found(15.0, 1) == ("info", "Highest measured", "▴ highest measured, one sample")
+    assert found(5.0, 1) == ("info", "Highest measured", "▴ highest measured, one sample")
+    slow = "No point beats plain decoding. Best"
+    assert found(5.0, 3) == ("warn", slow, "▴ highest measured, no gain is shown")
+    assert found(15.0, 3, accepted=1) == ("info", "Best", "▴ highest measured, noise")
+
+
+def test_of_one_point_at_each_temperature_none_is_the_best() -> None:
+    study = grid_study([axis_from_text("temperature", "0, 0.8")])
+    results = grid_results(study, lambda name, prompt, _: 10.0 + prompt + ("=0" in name))
+    result = tuning_result(study, results)
+    text = words(study, results)
+    assert text.startswith("At temperature 0: 1.09x the speed") and "Best" not in text
+    assert "\nAt temperature 0.8: 1.09x the speed" in text
+    assert not any(c["mark"] for c in grid_value(study, result, "speed")["cells"].values())
 
 
 def test_a_slower_grid_is_said_plainly() -> None:
@@ -343,7 +378,8 @@ def test_what_the_temperature_does_to_acceptance_is_reported() -> None:
         each = f"{100 * rates[0]:.0f} % at temperature 0, {100 * rates[1]:.0f} % at temperature 0.8"
         assert f"Accepted of depth: {each}." in text
         assert ("the more often an unlikely token is drawn" in text) == (hot < cold)
-    assert "Best at each temperature: speculation length 2, temperature 0: 1.00x; " in text
+    assert "Best at temperature 0: speculation length 2. 1.00x the speed" in text
+    assert "Best at temperature 0.8: speculation length 2. 1.00x the speed" in text
     # Each speed-up is over plain decoding at its own temperature, which the table has too.
     study = replace(study, configurations=(*baselines(axes), *study.configurations[1:]))
     speeds = {"plain decoding, temperature=0": 20.0, "plain decoding, temperature=0.8": 10.0}

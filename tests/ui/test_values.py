@@ -258,7 +258,9 @@ def test_where_several_drafters_lost_the_simpler_preset_is_offered() -> None:
         speculation = {**view.speculation, "length": length}
         config = {**view.started.config, "speculation": speculation}
         view = replace(view, started=replace(view.started, config=config))
-        baseline = Baseline(factor * view.stats.tokens_per_second, "plain", "note")
+        speed = view.stats.tokens_per_second
+        blocks = ((factor * speed, speed),) * 2
+        baseline = Baseline(factor * speed, "plain", "note", blocks=blocks)
         return str(picture_values(Frame(view=view), baseline)["figures"]["offer"])
 
     two = ("ssm-code", "ssm-docs")

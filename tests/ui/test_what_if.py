@@ -53,6 +53,8 @@ def test_the_sliders_start_at_what_the_run_measured() -> None:
     stats = view.stats
     frame = Frame(view=view, ended=True, at_end=True)
     baseline = Baseline(stats.tokens_per_second / 2, "plain", "measured")
+    measuring = what_if_value(replace(frame, measuring=True), baseline)
+    assert measuring["measuring"] and (measuring["speedup"], measuring["blocks"]) == (None, 0)
     value = what_if_value(frame, baseline)
     assert value["speedup"] == pytest.approx(2.0)
     assert value["tokens"] == stats.num_new_tokens / stats.num_rounds

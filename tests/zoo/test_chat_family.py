@@ -164,8 +164,11 @@ def test_the_command_makes_a_family(tmp_path: Path, capsys: pytest.CaptureFixtur
     ("arguments", "message"),
     [
         (["--layers", "0"], "layers is 0"),
-        (["--minutes", "0"], "minutes is 0.0: a number above 0"),
-        (["--minutes", "1", "--generation-minutes", "1"], "generation_minutes is 1.0: a number"),
+        (["--minutes", "0"], "minutes is 0.0: it must be a number above 0"),
+        (
+            ["--minutes", "1", "--generation-minutes", "1"],
+            "generation_minutes is 1.0: it must be a number",
+        ),
         (["--prompts", "nowhere"], "prompts is"),
         ([], "has no chat template"),
     ],

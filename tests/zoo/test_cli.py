@@ -121,7 +121,10 @@ def _wait_for(path: Path, process: subprocess.Popen[bytes], seconds: float = 60.
     [
         ((), "prepare|answers|train|distil|boost|tables|chat-family|evaluate|samples"),
         (("train",), "--out"),
-        (("prepare", "--out", "{out}", "--preset", "big"), "preset is 'big': one of 'smoke'"),
+        (
+            ("prepare", "--out", "{out}", "--preset", "big"),
+            "preset is 'big': it must be one of 'smoke'",
+        ),
         (("prepare", "--out", "{out}"), "corpora is None: a folder of corpora"),
         (("prepare", "--out", "{out}", "--corpora", "{out}/no"), "a folder with .txt files in"),
         (
@@ -131,9 +134,15 @@ def _wait_for(path: Path, process: subprocess.Popen[bytes], seconds: float = 60.
         (("prepare", "--out", "{out}", "--preset", "smoke", "--prompts", "{out}/no"), "prompts is"),
         (("prepare", "--out", "{out}", "--preset", "smoke", "--seed", "-1"), "seed is -1"),
         (("train", "--out", "{out}/no"), "python -m zoo prepare"),
-        (("train", "--out", "{family}", "--minutes", "nan"), "minutes is nan: a number above 0"),
-        (("train", "--out", "{family}", "--minutes", "0"), "minutes is 0.0: a number above 0"),
-        (("train", "--out", "{family}", "--minutes", "x"), "minutes is 'x': a number"),
+        (
+            ("train", "--out", "{family}", "--minutes", "nan"),
+            "minutes is nan: it must be a number above 0",
+        ),
+        (
+            ("train", "--out", "{family}", "--minutes", "0"),
+            "minutes is 0.0: it must be a number above 0",
+        ),
+        (("train", "--out", "{family}", "--minutes", "x"), "minutes is 'x': it must be a number"),
         (("train", "--out", "{family}", "--preset", "cpu"), "mixture is 'stories, dialogue, math'"),
         (("evaluate", "--out", "{family}", "--models", "{out}/no"), "models is"),
         (("evaluate", "--out", "{family}", "--context", "0"), "context is 0: 1 to 256"),

@@ -77,12 +77,14 @@ def test_the_deep_family_fits_its_bounds() -> None:
 def test_only_selects_models_of_a_preset() -> None:
     assert [each.name for each in only(PRESETS["deep"], ["llm"]).models] == ["llm"]
     assert only(PRESETS["deep"], []) == PRESETS["deep"]
-    with pytest.raises(ConfigError, match="only is 'ssm': one of llm, ssm-stories"):
+    with pytest.raises(ConfigError, match="only is 'ssm': it must be one of llm, ssm-stories"):
         only(PRESETS["deep"], ["ssm"])
 
 
 def test_unknown_presets_are_refused_with_the_known_names() -> None:
-    with pytest.raises(ConfigError, match="preset is 'huge': one of smoke, cpu, deep, gpu"):
+    with pytest.raises(
+        ConfigError, match="preset is 'huge': it must be one of smoke, cpu, deep, gpu"
+    ):
         preset("huge")
 
 

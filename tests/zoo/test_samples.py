@@ -52,7 +52,7 @@ def test_prompts_are_taken_by_domain(tmp_path: Path) -> None:
         SamplePrompt("math", "math 0"), SamplePrompt("math", "math 1"),
     ]  # fmt: skip
     assert [one.text for one in prompts_of(file, ["math"], 9)] == ["math 0", "math 1", "math 2"]
-    with pytest.raises(ConfigError, match="domains is 'docs': one of code, math"):
+    with pytest.raises(ConfigError, match="domains is 'docs': it must be one of code, math"):
         prompts_of(file, ["docs"], 1)
     file.write_text('{"prompt": "x"}')
     with pytest.raises(ConfigError, match="each with prompt and domain"):

@@ -122,7 +122,7 @@ def test_the_command_prints_and_writes_its_results(tmp_path, capsys):
         (("--llm", LLM), "ssm is 0: one SSM or more"),
         (
             ("--llm", LLM, "--ssm", SSM, "--tokens", "2"),
-            "tokens is 2: a whole number from 18 to 100000",
+            "tokens is 2: it must be a whole number from 18 to 100000",
         ),
         (("--llm", LLM, "--ssm", SSM, "--prompts", "none"), "prompts is 'none': a file of JSON"),
     ],

@@ -27,7 +27,7 @@ def request_from(
     """The endpoint's arguments as a Request. ConfigError names the field."""
     choice("preset", preset, PRESETS)
     if not isinstance(fields, dict):
-        raise ConfigError.of("fields", fields, "an object with fields of SpeculationConfig")
+        raise ConfigError.must_be("fields", fields, "an object with fields of SpeculationConfig")
     params = SamplingParams(**sampling)
     base = SpeculationConfig.preset(preset, params.temperature)
     speculation = SpeculationConfig.from_plain({**base.to_plain(), **fields})

@@ -69,7 +69,7 @@ def _prompts(context: Context) -> Callable[..., Any]:
             repetition_penalty=repetition_penalty,
         )
         if not isinstance(wait, bool):
-            raise ConfigError.of("wait", wait, "true or false")
+            raise ConfigError.must_be("wait", wait, "true or false")
         study = new_study(
             context,
             "prompts",
@@ -103,19 +103,19 @@ def _configurations(
     if names_or_fields is None:
         names_or_fields = [context.drafting_preset]
     if not isinstance(names_or_fields, list):
-        raise ConfigError.of("configurations", names_or_fields, "a list")
+        raise ConfigError.must_be("configurations", names_or_fields, "a list")
     chosen = [configuration_from(entry, temperature) for entry in names_or_fields]
     configurations = [Configuration(name, replace(one, record_top_k=0)) for name, one in chosen]
     drafting = [one for one in configurations if not one.plain]
     if not 1 <= len(drafting) <= MOST_CONFIGURATIONS:
         allowed = f"1 to {MOST_CONFIGURATIONS} configurations that draft, beside plain decoding"
-        raise ConfigError.of("configurations", [name for name, _ in chosen], allowed)
+        raise ConfigError.must_be("configurations", [name for name, _ in chosen], allowed)
     return (plain_configuration(), *drafting)
 
 
 def _study_prompts(entries: Any) -> tuple[StudyPrompt, ...]:
     if not isinstance(entries, list):
-        raise ConfigError.of("prompts", entries, "a list")
+        raise ConfigError.must_be("prompts", entries, "a list")
     return unique_prompts(_study_prompt(str(i), entry) for i, entry in enumerate(entries, start=1))
 
 
@@ -127,7 +127,7 @@ def _study_prompt(number: str, entry: Any) -> StudyPrompt:
         "id",
     }:
         allowed = 'a text, or an object like {"prompt", "domain", "id"}'
-        raise ConfigError.of("prompts", entry, allowed)
+        raise ConfigError.must_be("prompts", entry, allowed)
     return StudyPrompt(fields.get("id") or number, fields["prompt"], fields.get("domain") or "")
 
 
@@ -159,7 +159,7 @@ def _prompt_rows(context: Context) -> Callable[..., Any]:
         filters = {"study_id": study_id, "search": search, "drafter": drafter}
         for name, value in {**filters, "domain": domain, "settings": settings}.items():
             if not isinstance(value, str):
-                raise ConfigError.of(name, value, "a text")
+                raise ConfigError.must_be(name, value, "a text")
         integer("limit", limit, 1, MOST_LOOKED_AT)
         if study_id:
             found_prompts = _study_rows(

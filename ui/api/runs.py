@@ -62,7 +62,7 @@ def _runs(context: Context) -> Callable[..., Any]:
         they have an offset. `noted`: only runs with a note.
         """
         if not isinstance(search, str):
-            raise ConfigError.of("search", search, "a text")
+            raise ConfigError.must_be("search", search, "a text")
         if status != "":
             choice("status", status, (*STATUSES, "all"))
         choice("order", order, ORDERS)
@@ -95,7 +95,7 @@ def _moment(value: Any, name: str) -> str:
             datetime.fromisoformat(value.strip())
     except ValueError as error:
         allowed = "empty, or a date or time such as 2026-01-31 or 2026-01-31T18:30"
-        raise ConfigError.of(name, value, allowed) from error
+        raise ConfigError.must_be(name, value, allowed) from error
     return value
 
 
@@ -105,7 +105,7 @@ def _run(context: Context) -> Callable[..., Any]:
         whether it is `thinned` to its accepted paths; with `events`, every event too."""
         text("run_id", run_id)
         if not isinstance(events, bool):
-            raise ConfigError.of("events", events, "true or false")
+            raise ConfigError.must_be("events", events, "true or false")
         summary = allowed_run(context, rights_of(context, gradio_request, ""), run_id)
         recorded = context.store.events(run_id)
         plain = {
@@ -150,7 +150,7 @@ def _annotate(context: Context) -> Callable[..., Any]:
         """Keep a note with a past run; an empty one removes it. Returns `run_id` and `note`."""
         text("run_id", run_id)
         if not isinstance(note, str):
-            raise ConfigError.of("note", note, "a text")
+            raise ConfigError.must_be("note", note, "a text")
         allowed_run(context, rights_of(context, gradio_request, ""), run_id)
         context.store.annotate(run_id, note)
         return {"run_id": run_id, "note": context.store.run(run_id).note}
@@ -191,8 +191,8 @@ def _set_retention(context: Context) -> Callable[..., Any]:
         _check_owner(context, gradio_request)
         keep = parse_retention(runs)
         if not isinstance(sure, bool) or (keep is not None and not sure):
-            lost = "true: all but these runs lose their rejected branches, for ever"
-            raise ConfigError.of("sure", sure, lost)
+            lost = "true, since all but these runs lose their rejected branches, for ever"
+            raise ConfigError.must_be("sure", sure, lost)
         context.store.set_retention(keep)
         return {"runs": context.store.retention()}
 

@@ -81,12 +81,12 @@ def configuration_from(entry: Any, temperature: float) -> tuple[str, Speculation
     allowed_keys = ("name", "preset", "fields")
     if not isinstance(entry, dict) or any(key not in allowed_keys for key in entry):
         allowed = 'a preset\'s name, or an object like {"name", "preset", "fields"}'
-        raise ConfigError.of("configurations", entry, allowed)
+        raise ConfigError.must_be("configurations", entry, allowed)
     preset = entry.get("preset", "specinfer")
     choice("preset", preset, PRESETS)
     fields = entry.get("fields", {})
     if not isinstance(fields, dict):
-        raise ConfigError.of("fields", fields, "an object with fields of SpeculationConfig")
+        raise ConfigError.must_be("fields", fields, "an object with fields of SpeculationConfig")
     name = entry.get("name", preset)
     text("name", name)
     base = SpeculationConfig.preset(preset, temperature)
@@ -126,7 +126,7 @@ def _compare(context: Context) -> Callable[..., Any]:
         )
         entries = list(DEFAULT_PRESETS) if configurations is None else configurations
         if not isinstance(entries, list):
-            raise ConfigError.of("configurations", entries, "a list")
+            raise ConfigError.must_be("configurations", entries, "a list")
         chosen = [configuration_from(entry, sampling.temperature) for entry in entries]
         study = new_study(
             context,
@@ -174,7 +174,7 @@ def _study(context: Context) -> Callable[..., Any]:
         stored figures of every run."""
         text("study_id", study_id)
         if not isinstance(cells, bool):
-            raise ConfigError.of("cells", cells, "true or false")
+            raise ConfigError.must_be("cells", cells, "true or false")
         opened = studies_of(context, gradio_request, "").open(study_id)
         plain = study_plain(context, opened)
         if cells:

@@ -47,10 +47,11 @@ def _tune(context: Context) -> Callable[..., Any]:
         `preset`, on every prompt, `repeats` times.
 
         Returns study_id, state (completed, stopped, failed, running), reason, done and total runs,
-        rows (plain decoding, each point, each refused point), best (its row's configuration, or
-        null) and within_noise (the points as good within noise). The study is listed in Tune and
-        can be resumed there. A client that cancels stops the study; with `wait` false the study
-        keeps running.
+        rows (plain decoding, each point, each refused point), best (its row's configuration; null
+        before anything is measured and with several temperatures, of which each has its own best:
+        its row's `found`) and within_noise (the points as good within noise). The study is listed
+        in Tune and can be resumed there. A client that cancels stops the study; with `wait` false
+        the study keeps running.
         """
         sampling = SamplingParams(
             max_new_tokens=max_new_tokens,
@@ -63,7 +64,7 @@ def _tune(context: Context) -> Callable[..., Any]:
             repetition_penalty=repetition_penalty,
         )
         if not isinstance(wait, bool):
-            raise ConfigError.of("wait", wait, "true or false")
+            raise ConfigError.must_be("wait", wait, "true or false")
         grid_request = _request(context, prompts, fields, preset, sampling, repeats, chat)
         studies = studies_of(context, gradio_request, "")
         study = grid_request.study
@@ -86,9 +87,9 @@ def _request(
 ) -> GridRequest:
     choice("preset", preset, PRESETS)
     if not isinstance(prompts, list):
-        raise ConfigError.of("prompts", prompts, "a list of texts")
+        raise ConfigError.must_be("prompts", prompts, "a list of texts")
     if not isinstance(fields, dict) or not fields:
-        raise ConfigError.of("fields", fields, "an object with lists of values, by field")
+        raise ConfigError.must_be("fields", fields, "an object with lists of values, by field")
     axes = [axis_of(field, values) for field, values in fields.items()]
     texts = unique_prompts(StudyPrompt(str(i), text) for i, text in enumerate(prompts, start=1))
     base = SpeculationConfig.preset(preset, sampling.temperature)
@@ -98,6 +99,7 @@ def _request(
 def _result(studies: Studies, grid_request: GridRequest) -> dict[str, Any]:
     study, results, row = studies.open(grid_request.study.study_id)
     tuned = tuning_result(study, results)
+    bests = [tuned.rows[i].name for i in tuned.bests] if len(tuned.temperatures) == 1 else []
     return {
         "study_id": study.study_id,
         "state": row.state,
@@ -105,7 +107,7 @@ def _result(studies: Studies, grid_request: GridRequest) -> dict[str, Any]:
         "done": row.done,
         "total": row.total,
         "rows": summary_rows(tuned, grid_request.refused),
-        "best": None if tuned.best is None else tuned.rows[tuned.best].name,
+        "best": bests[0] if bests else None,
         "within_noise": [tuned.rows[i].name for i in tuned.as_good],
     }
 

@@ -59,7 +59,7 @@ def configurations_of(chosen: Sequence[tuple[str, SpeculationConfig]]) -> tuple[
     rest = [(name, one) for name, one in chosen if not one.never_drafts]
     if not 1 <= len(rest) <= MOST - 1:
         allowed = f"1 to {MOST - 1} configurations that draft, beside plain decoding"
-        raise ConfigError.of("configurations", [name for name, _ in chosen], allowed)
+        raise ConfigError.must_be("configurations", [name for name, _ in chosen], allowed)
     configurations = [Configuration(name, _with_alternatives(one)) for name, one in rest]
     # Plain decoding too: alternatives distinguish a rounding tie from a bug, but take time.
     return (plain_configuration(RECORD_TOP_K), *configurations)
@@ -151,6 +151,8 @@ def verdict(study: Study, results: Results) -> str:
     noise, apart = noise_words(ratio, best.mean_acceptance_length), apart_words(ratio, noun)
     if noise or apart:
         sentence = f"{sentence}; {noise or apart}"
+    if ratio.groups < 2:
+        return f"The highest speed-up is {sentence}."
     if ratio.low <= 1 and apart and not noise:
         return f"The highest speed-up is {sentence}."  # `apart` says that no difference is shown
     if ratio.low <= 1:

@@ -186,7 +186,7 @@ def study_of(context: Context, values: Sequence[Any]) -> Study:
         if name == LIVE:
             return config_of(live)
         if name not in (*PRESETS, *(own or {})):
-            raise ConfigError.of("preset", name, "one that this browser still has")
+            raise ConfigError.must_be("preset", name, "one that this browser still has")
         return preset_config(name, sampling.temperature, own)
 
     configurations = configurations_of([(name, speculation_of(name)) for name in chosen or ()])
@@ -212,7 +212,7 @@ def request_of(studies: Studies, study_id: str, name: str) -> Request:
     cell = next((cell for cell in study.cells() if cell.contestant == name), None)
     if cell is None:
         allowed = ", ".join(one.name for one in study.configurations)
-        raise ConfigError.of("configuration", name, f"one of {allowed}")
+        raise ConfigError.must_be("configuration", name, f"one of {allowed}")
     return study.request(cell)
 
 

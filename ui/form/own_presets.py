@@ -75,9 +75,9 @@ def save_preset(name: str, own: dict[str, Any] | None, values: Sequence[Any]) ->
     name = _name(name)
     try:
         if not name or name in (*PRESETS, OWN):
-            raise ConfigError.of("preset name", name, "a name that is not taken and not empty")
+            raise ConfigError.must_be("preset name", name, "a name that is not taken and not empty")
         if len(presets) >= MAX_OWN and name not in presets:
-            raise ConfigError.of("presets", len(presets), f"at most {MAX_OWN} of your own")
+            raise ConfigError.must_be("presets", len(presets), f"at most {MAX_OWN} of your own")
         presets[name] = own_preset(values)
     except ConfigError as error:
         return _refusal(presets, error)
@@ -91,7 +91,7 @@ def delete_preset(name: str, chosen: str, own: dict[str, Any] | None) -> PresetU
     name = _name(name) or chosen
     if name not in presets:
         allowed = f"one of your own: {', '.join(presets) or 'there is none'}"
-        return _refusal(presets, ConfigError.of("preset name", name, allowed))
+        return _refusal(presets, ConfigError.must_be("preset name", name, allowed))
     del presets[name]
     message = notice_value([Line("good", f"Deleted from this browser: {name}.")])
     if chosen != name:

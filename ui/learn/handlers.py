@@ -19,10 +19,10 @@ from ui.learn.lessons.measured import runs_table_value
 from ui.learn.parts import finished_lessons, lesson_value
 from ui.learn.runs import cannot_run, follow, runs
 from ui.run.baselines import baseline_of, key_of_run
-from ui.run.plain_run import race_plain
+from ui.run.plain_run import BLOCKS, race_plain
 from ui.run.player import Pace, Player
 from ui.run.source import StoredSource
-from ui.server.session import STOP_WAIT_S, TabSession
+from ui.server.session import STOP_WAIT_S, TabSession, seldom
 from ui.shared.parts import notice_value
 from ui.words.messages import Line
 
@@ -144,10 +144,14 @@ def _runs_and_question(session: TabSession, lesson: Lesson, cannot: str = "") ->
     evidence = session.lecture.evidence(lesson.key)
     first = lesson.question.needs if lesson.question.answer(evidence) is None else ""
     line = Line("warn", cannot) if cannot else Line("info", first)
+    measuring = lesson.timed and session.measuring
     others = Line("info", _removed_words(session.lecture.others(lesson.key)))
     labels = [setup.label for setup in lesson.setups]
-    lines = [line, Line("info", lesson.outcome(evidence)), others]
-    return [runs_table_value(evidence, lesson.columns, labels), notice_value(lines)]
+    lines = [line, Line("info", "" if measuring else lesson.outcome(evidence)), others]
+    table = runs_table_value(
+        evidence, lesson.columns, labels, timed=lesson.timed, measuring=measuring
+    )
+    return [table, notice_value(lines)]
 
 
 def show_run(learn: Learn, session: TabSession, number: float | None, label: str) -> Values:
@@ -223,7 +227,7 @@ def try_lesson(
     if setup is not None:
         work = runs(learn, session, lesson, (setup,), owner, pace)
     else:
-        work = race_plain(learn.board.context.hub, session, owner)
+        work = seldom(race_plain(learn.board.context.hub, session, owner, BLOCKS))
     yield from _stream(learn, session, lesson, work)
 
 
@@ -231,7 +235,9 @@ def _stream(
     learn: Learn, session: TabSession, lesson: Lesson, work: Iterator[object]
 ) -> Iterator[Values]:
     for frame in learn.board.stream(session, work):
-        yield [*frame, *_runs_and_question(session, lesson)]
+        # The visitor may have opened another lesson since.
+        shown = lesson_of(session.lecture.at) if session.lecture.at else lesson
+        yield [*frame, *_runs_and_question(session, shown)]
 
 
 def stop_runs(learn: Learn, session: TabSession) -> list[dict[str, Any]]:

@@ -1,24 +1,28 @@
-"""Starts the runs of a lesson one after another, plays them and adds them to the lesson's table."""
+"""Starts the runs of a lesson one after another, plays them and adds them to the lesson's table;
+where the lesson compares times, repeats them in turns."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from statistics import median
 
 from core.config.mechanisms import length_policy
 from core.errors import ConfigError
 from ui.learn.layout import Learn
 from ui.learn.lessons import Lesson, missing_reason, request_of
 from ui.learn.lessons.lesson import Setup
-from ui.learn.lessons.measured import measured_row
+from ui.learn.lessons.measured import Measured, measured_row
 from ui.run.baselines import keep_baseline, key_of_run, still_valid
 from ui.run.frame import Baseline, Frame
+from ui.run.plain_run import BLOCKS, fits
 from ui.run.player import Pace, Player
 from ui.run.source import LiveSource
 from ui.run.view import View, reduce_all
 from ui.server.context import StoreApi
-from ui.server.session import TabSession, play
+from ui.server.session import TabSession, play, run_to_end, seldom
 from ui.shared.all_requests import NOT_YOURS, requests_value
 
 __all__ = ["follow", "runs"]
@@ -85,19 +89,89 @@ def runs(
     owner: str,
     pace: Pace,
 ) -> Iterator[object]:
-    """Plays one run after another, until the visitor opens something else or stops one."""
+    """Plays one run after another, until the visitor opens something else or stops one; then
+    measures times, where the lesson compares them."""
     if cannot := cannot_run(learn, lesson):
         raise ConfigError(cannot)
-    for at, setup in enumerate(setups):
-        last = at == len(setups) - 1
-        table = _Table(learn.board.context.store, session, lesson, follow(learn, session))
-        with _environment(learn, session, setup, owner):
-            player = _begin(learn, session, setup, owner, pace if last else Pace())
-            frames = _watch(learn, session, player, owner) if setup.beside else play(session)
-            any_stored = yield from _play(table, setup, player, frames)
-        if session.player is not player or not any_stored:
-            return
-        yield None  # one more frame, with the run's row in the table
+    player = None
+    try:
+        for at, setup in enumerate(setups):
+            last = at == len(setups) - 1
+            table = _Table(learn.board.context.store, session, lesson, follow(learn, session))
+            with _environment(learn, session, setup, owner):
+                player = _begin(learn, session, setup, owner, pace if last else Pace())
+                session.measuring = lesson.timed  # no time is shown before all are measured
+                frames = _watch(learn, session, player, owner) if setup.beside else play(session)
+                any_stored = yield from _play(table, setup, player, frames)
+            if session.player is not player or not any_stored:
+                break
+            yield None  # one more frame, with the run's row in the table
+        else:
+            if lesson.timed:
+                yield from seldom(_repeat(learn, table, setups, owner))
+    finally:
+        if session.player is player:
+            session.measuring = False
+    yield None  # one more frame, drawn without `measuring`
+
+
+def _repeat(learn: Learn, table: _Table, played: Sequence[Setup], owner: str) -> Iterator[None]:
+    """Runs all of the lesson's runs so far in turns, BLOCKS times, as long as that takes at most
+    MOST_S. The runs just `played` are their part of the first block. The repeats are in no log."""
+    session, lesson, models = table.session, table.lesson, table.models
+    rows = session.lecture.evidence(lesson.key).rows
+    setups = [setup for setup in lesson.setups if setup.label in rows]
+    repeats: dict[str, list[Measured]] = {setup.label: [] for setup in setups}
+    began, player = time.monotonic(), session.player
+    try:
+        for number in range(1, BLOCKS + 1):
+            if number > 1 and not fits(number, began):
+                break
+            session.doing = f"All runs in turns, for their times: repeat {number} of {BLOCKS}."
+            for setup in setups:
+                row: Measured | None = rows[setup.label]
+                if number > 1 or setup not in played:
+                    row = yield from _run_again(learn, session, setup, owner)
+                if row is None or session.player is not player or follow(learn, session) != models:
+                    return
+                repeats[setup.label].append(row)
+            session.lecture.repeat(lesson.key, repeats, models)
+        _keep_blocks(table, setups)
+    finally:
+        if session.player is player:
+            session.doing = ""
+
+
+def _run_again(
+    learn: Learn, session: TabSession, setup: Setup, owner: str
+) -> Generator[None, None, Measured | None]:
+    """Runs `setup` without pictures; None if it did not complete or another run is opened."""
+    context, player = learn.board.context, session.player
+    request = request_of(setup, context.drafter_names)
+    with _environment(learn, session, setup, owner):
+        for source in run_to_end(context.hub, session, request, owner, log=False):
+            if session.player is not player:
+                return None
+            ran = source
+            yield
+    view = reduce_all(ran.events(0, ran.count))
+    return measured_row(setup.label, view) if view.state == "completed" else None
+
+
+def _keep_blocks(table: _Table, setups: Sequence[Setup]) -> None:
+    """Gives the displayed run's baseline the speeds measured in turns with plain decoding."""
+    session = table.session
+    evidence = session.lecture.evidence(table.lesson.key)
+    plain = next((one.label for one in setups if one.drafters.kind == "none"), evidence.latest)
+    if session.baseline is None or evidence.last is None or plain == evidence.latest:
+        return
+    speeds = [
+        [one.stats.tokens_per_second for one in row.repeats]
+        for row in (evidence.rows[plain], evidence.last)
+    ]
+    blocks = tuple(zip(*speeds, strict=True))
+    session.baseline = replace(session.baseline, blocks=blocks, tokens_per_second=median(speeds[0]))
+    keep_baseline(table.log, evidence.last.run_id, session.baseline)
 
 
 @contextmanager

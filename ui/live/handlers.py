@@ -4,7 +4,6 @@ components and the tab session; ui/live/tab.py connects them.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,11 +20,11 @@ from ui.live.layout import Live
 from ui.live.rerun import before_of
 from ui.run.baselines import still_valid
 from ui.run.opening import ROUNDS_A_SECOND
-from ui.run.plain_run import race_plain
+from ui.run.plain_run import BLOCKS, race_plain
 from ui.run.player import Pace, Player
 from ui.run.source import last_event
 from ui.server.context import Context
-from ui.server.session import STOP_WAIT_S, Hub, TabSession, play
+from ui.server.session import STOP_WAIT_S, Hub, TabSession, play, seldom
 from ui.server.under_way import stop
 from ui.shared.board import Values
 from ui.shared.parts import header_value, notice_value
@@ -34,7 +33,6 @@ from ui.words.messages import Line
 from ui.words.refusals import refusal_words
 
 __all__ = [
-    "BLOCKS",
     "Press",
     "Question",
     "run_question",
@@ -51,10 +49,7 @@ __all__ = [
     "temperature_hint",
 ]
 
-MEASURING_FRAME_S = 0.2
 BUSY_MS, REST_MS = 1000, 5000
-BLOCKS = 3
-"""How often plain decoding and a run are measured in turns."""
 PLAIN = "autoregressive"
 OPENING_NOTICE = "This is a recorded run, played slowly. Press Run for one of your own."
 LEFT = "Your run was stopped when this page was left or loaded anew; it is in Sessions."
@@ -196,7 +191,7 @@ def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]
             yield None
         elif racing and session.player is player:
             race = race_plain(context.hub, session, press.owner, BLOCKS, False)
-            yield from _at_most_every(MEASURING_FRAME_S, race)
+            yield from seldom(race)
 
     for frame in live.board.stream(session, frames()):
         yield live_values(live, session, frame)
@@ -205,17 +200,6 @@ def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]
 def _is_finished(session: TabSession, player: Player) -> bool:
     """Whether the player's run, which the session still shows, was completed."""
     return session.player is player and isinstance(last_event(player.source), RunCompleted)
-
-
-def _at_most_every(seconds: float, frames: Iterator[object]) -> Iterator[object]:
-    """Some of `frames`, then one more: while speeds are measured, drawing must not take the
-    processor."""
-    last_drawn = float("-inf")
-    for frame in frames:
-        if time.monotonic() - last_drawn >= seconds:
-            yield frame
-            last_drawn = time.monotonic()
-    yield None
 
 
 def run_on_change(live: Live, session: TabSession, press: Press) -> Iterator[Values]:
@@ -280,7 +264,7 @@ def run_question(
 
     def frames() -> Iterator[object]:
         steps = question(live.board.context.hub, session, press.owner)
-        for frame in _at_most_every(MEASURING_FRAME_S, steps):
+        for frame in seldom(steps):
             # A Stop that arrived before the second run had started did not find it.
             if press.overtaken(session) and session.side is not None:
                 session.side.cancel()

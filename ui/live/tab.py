@@ -13,7 +13,6 @@ from ui.form.form import FOLLOWED, OWN, fill_prompt, preset_values
 from ui.form.own_presets import wire_own_presets
 from ui.form.presets import fields_at_temperature, menu_name, preset_menu
 from ui.live.handlers import (
-    BLOCKS,
     Press,
     check_form,
     clear_trouble,
@@ -36,7 +35,7 @@ from ui.live.rerun import (
     wire_changes,
 )
 from ui.run.charts import adapting_presets
-from ui.run.plain_run import race_plain
+from ui.run.plain_run import BLOCKS, race_plain
 from ui.run.values import SIMPLER
 from ui.server.session import TabSession
 from ui.shared.all_requests import wire_all_requests

@@ -155,7 +155,7 @@ def _api_request(
     options = _object("stream_options", fields)
     if unknown := options.keys() - STREAM_OPTIONS:
         allowed = f"one of {', '.join(STREAM_OPTIONS)}"
-        raise ConfigError.of("field of stream_options", min(unknown), allowed)
+        raise ConfigError.must_be("field of stream_options", min(unknown), allowed)
     usage = _flag("include_usage", options)
     return ApiRequest(
         replace(request, prompt_token_ids=token_ids),
@@ -169,7 +169,7 @@ def _api_request(
 def _object(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     value = fields.get(name, {})
     if not isinstance(value, dict):
-        raise ConfigError.of(name, value, "an object")
+        raise ConfigError.must_be(name, value, "an object")
     return value
 
 
@@ -178,7 +178,7 @@ def _flag(name: str, fields: Mapping[str, Any]) -> bool:
     if value is None:
         return False
     if not isinstance(value, bool):
-        raise ConfigError.of(name, value, "true or false")
+        raise ConfigError.must_be(name, value, "true or false")
     return value
 
 
@@ -189,7 +189,7 @@ def _token_ids(values: list[Any], vocab_size: int) -> tuple[int, ...]:
     # Not `isinstance`: JSON's true is an int in Python.
     if not values or not all(type(value) is int for value in values):
         allowed = "a text, a list of token ids, or a list of one of these: one prompt a request"
-        raise ConfigError.of("prompt", values, allowed)
+        raise ConfigError.must_be("prompt", values, allowed)
     for value in values:
         integer("prompt", value, 0, vocab_size - 1)
     return tuple(values)
@@ -197,7 +197,7 @@ def _token_ids(values: list[Any], vocab_size: int) -> tuple[int, ...]:
 
 def _messages(values: Any) -> tuple[dict[str, str], ...]:
     if not isinstance(values, list) or not values:
-        raise ConfigError.of("messages", values, "a list of messages, at least one")
+        raise ConfigError.must_be("messages", values, "a list of messages, at least one")
     return tuple(map(_message, values))
 
 
@@ -213,5 +213,5 @@ def _message(value: Any) -> dict[str, str]:
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
     texts = [part.get("text") if isinstance(part, dict) else None for part in parts]
     if not texts or not all(isinstance(text, str) for text in texts):
-        raise ConfigError.of("content", content, "a text, or a list of parts of type text")
+        raise ConfigError.must_be("content", content, "a text, or a list of parts of type text")
     return {"role": value["role"], "content": "".join(map(str, texts))}

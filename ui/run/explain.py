@@ -300,19 +300,22 @@ def _stopped_here(
         return f"Nothing was drafted here; the LLM went on with {own} ({own_p})."
     likeliest = max(children, key=lambda node: verdict.llm_probabilities[node])
     other = probability(verdict.llm_probabilities[likeliest])
+    # A drawn token is no preference, even if it is the most probable one.
+    chose = "drew" if _is_drawn(verdict, sampling) else "prefers"
     by = ", ".join(letters.get(name, name) for name in tree.drafters_of(likeliest))
     draft = quote(tree.texts[likeliest])
     if len(children) > 1:
         names = {letters.get(name, name) for node in children for name in tree.drafters_of(node)}
         count = number_of(len(children), "token")
-        here = f"{count} drafted here ({', '.join(sorted(names))})"
-        words = f"Of {here} the likeliest is {draft} ({by})"
-    elif len(tree.drafters_of(likeliest)) == 1:
+        return (
+            f"Of {count} drafted here ({', '.join(sorted(names))}) the LLM gives {draft} ({by}) "
+            f"the highest probability, {other}; it {chose} {own} ({own_p}), so the draft stops "
+            "here."
+        )
+    if len(tree.drafters_of(likeliest)) == 1:
         words = f"{by}'s draft said {draft}"
     else:
         words = f"The drafts said {draft} (by {by})"
-    # A drawn token is no preference, even if it is the most probable one.
-    chose = "drew" if _is_drawn(verdict, sampling) else "prefers"
     return f"{words}; the LLM {chose} {own} ({own_p} against {other}), so the draft stops here."
 
 

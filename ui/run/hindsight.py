@@ -91,7 +91,7 @@ def _scorable(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
         raise ConfigError(THINNED)
     rule = view.speculation.get("verify", "")
     if verify_rule(rule).reads_q:
-        raise ConfigError.of(
+        raise ConfigError.must_be(
             "verify", rule, "greedy or match, where what is accepted can be told afterwards"
         )
     # Without the LLM, which is the first: an SSM may have the same name.
@@ -101,7 +101,7 @@ def _scorable(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
         n for n in names if n not in here or n not in were or not here[n].is_same(were[n])
     ]
     if changed_names:
-        raise ConfigError.of(
+        raise ConfigError.must_be(
             "drafters", ", ".join(changed_names), "SSMs that are loaded as they were then"
         )
     return names

@@ -24,13 +24,21 @@ from ui.run.source import LiveSource, Source
 from ui.run.view import View, reduce_all
 from ui.server.session import Hub, TabSession, run_to_end
 
-__all__ = ["check_same_llm", "finished_view", "race_plain"]
+__all__ = ["BLOCKS", "check_same_llm", "finished_view", "fits", "race_plain"]
 
 # Alternatives that the second plain run records: a rounding tie is recognised only if both disputed
 # tokens are among them.
 DISPUTE_TOP_K = 50
+BLOCKS = 3
+"""How often runs whose speeds are compared are measured in turns."""
 MOST_S = 30.0
-"""Seconds that all blocks of a race may take."""
+"""Seconds that all blocks may take."""
+
+
+def fits(number: int, began: float) -> bool:
+    """Whether `number` blocks take at most MOST_S at the pace of those before, the first of which
+    began at `began` (of `time.monotonic`)."""
+    return (time.monotonic() - began) * number / (number - 1) <= MOST_S
 
 
 def race_plain(
@@ -79,9 +87,7 @@ def _run_blocks(
     # Draw the answer now: the further blocks take seconds.
     yield
     for number in range(2, blocks + 1):
-        seconds = time.monotonic() - began
-        # All `number` blocks would take longer than MOST_S, at the pace so far.
-        if session.baseline is None or seconds * number / (number - 1) > MOST_S:
+        if session.baseline is None or not fits(number, began):
             break
         pair = yield from _run_block(hub, session, view, owner, (number, blocks))
         baseline = session.baseline
@@ -143,7 +149,7 @@ def check_same_llm(run_id: str, wrote: Iterable[ModelInfo], loaded: Iterable[Mod
     was, now = _model_line(old), _model_line(new)
     if was == now:
         was, now = "another LLM of that name", now
-    raise ConfigError.of("run_id", run_id, f"a run of {now}, which is loaded; not of {was}")
+    raise ConfigError.must_be("run_id", run_id, f"a run of {now}, which is loaded; not of {was}")
 
 
 def _model_line(llm: ModelInfo | None) -> str:

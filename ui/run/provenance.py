@@ -89,7 +89,7 @@ def _reason(draft: DraftRecord, place: int, name: str) -> str:
         )
     else:
         found = f"{before} were found, with a share of {share}"
-    return f"{name}: {found}; weighed by its hits so far, {score}."
+    return f"{name}: {found}; its score, which counts its hits so far, is {score}."
 
 
 def _percent(share: float) -> str:

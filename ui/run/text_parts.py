@@ -120,18 +120,19 @@ def _part(view: View, tokens: Sequence[TokenView], slot: int) -> Value:
 
 
 def _why(view: View, tokens: Sequence[TokenView], slot: int, sentence: str) -> str:
-    """`sentence`, then in how many of the part's rounds the drafter drafted, in how many the most
-    frequent other one did, its mean score, and the highest mean score of another."""
+    """`sentence`, then in how many of the part's rounds the drafter was chosen to draft (not how
+    many of its tokens were accepted, as on the chips), in how many the most frequent other one was,
+    its mean score, and the highest mean score of another."""
     rounds = view.rounds[tokens[0].round : tokens[-1].round + 1]
     name = view.drafters[slot]
     routed = [one for line in rounds for one in line.routing if one.drafter == name]
     if not routed:
         return sentence
     drafted = Counter(one.drafter for line in rounds for one in line.routing if one.role in DRAFTED)
-    sentence += f"; it drafted in {drafted.pop(name, 0)} of {len(rounds)} rounds"
+    sentence += f"; it was chosen to draft in {drafted.pop(name, 0)} of {len(rounds)} rounds"
     if drafted:
         (beside, often), *_ = drafted.most_common(1)
-        sentence += f" ({_label(view, beside)} in {often})"
+        sentence += f", {_label(view, beside)} in {often}"
     means = _mean_scores(rounds)
     others = {one: mean for one, mean in means.items() if one != name}
     if not others:

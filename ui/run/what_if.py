@@ -33,11 +33,11 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
     """The measured run, from which the sliders start; {} before drafts were measured.
 
     `length`: mean drafted depth of a round; `tokens`: mean tokens written in one; `speedup`: the
-    measured one, the median of `blocks` from `low` to `high`, None without a baseline, where a
-    plain pass is assumed to last as long as one over a tree. `most`: the deepest draft that the
-    node budget allows. Of a whole run also `takes`, the `max_tree_nodes` that deeper drafts need,
-    and `samples`: each resample's times relative to the run's, and the difference between its
-    acceptance and the run's (`a`).
+    measured one, the median of `blocks` from `low` to `high`, None without a baseline and while it
+    is `measuring`, where a plain pass is assumed to last as long as one over a tree. `most`: the
+    deepest draft that the node budget allows. Of a whole run also `takes`, the `max_tree_nodes`
+    that deeper drafts need, and `samples`: each resample's times relative to the run's, and the
+    difference between its acceptance and the run's (`a`).
     """
     stats, rounds = frame.view.stats, frame.view.stats.num_rounds
     if not rounds or not stats.num_draft_tokens or not stats.tokens_per_second:
@@ -45,12 +45,13 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
     length = stats.num_draft_tokens / rounds
     pass_ms, draft_ms = stats.verify_ms / rounds, stats.draft_ms / rounds
     round_ms = 1000 * stats.num_new_tokens / stats.tokens_per_second / rounds
-    ratio = baseline.speed_up(stats.tokens_per_second) if baseline else None
+    known = None if frame.measuring else baseline  # no speed-up before all blocks are measured
+    ratio = known.speed_up(stats.tokens_per_second) if known else None
     # A round ends in a rejection unless its whole draft was accepted: a token's chance of being
     # accepted is estimated as accepted / (accepted + rejected).
     ends = sum(line.accepted < line.depth for line in frame.view.rounds)
     most, takes = depth_bounds(frame.view, LONGEST) if frame.is_complete else (LONGEST, {})
-    blocks = baseline.blocks if baseline else ()
+    blocks = known.blocks if known else ()
     speedups = tuple(ours / plain for plain, ours in blocks if plain > 0)
     return {
         "run": frame.view.run_id,
@@ -63,6 +64,7 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
         "tokens": stats.num_new_tokens / rounds,
         "speedup": ratio.value if ratio else None,
         "blocks": ratio.groups if ratio else 0,
+        "measuring": frame.measuring,
         "low": ratio.low if ratio else None,
         "high": ratio.high if ratio else None,
         "most": most,

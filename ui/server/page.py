@@ -174,7 +174,7 @@ def check_host(host: str) -> None:
             probe.bind(address[4])
     except OSError as error:
         allowed = "an address of this machine, as 127.0.0.1 or 0.0.0.0"
-        raise ConfigError.of("--host", host, allowed) from error
+        raise ConfigError.must_be("--host", host, allowed) from error
 
 
 def answer_once(url: str) -> None:
@@ -235,7 +235,7 @@ def launch(context: Context, args: argparse.Namespace, started: float) -> None:
             **page_options(routes),
         )
     except OSError as error:
-        raise ConfigError.of("--port", args.port, "a free port of this machine") from error
+        raise ConfigError.must_be("--port", args.port, "a free port of this machine") from error
     answer_once(url)
     seconds = time.perf_counter() - started
     print(

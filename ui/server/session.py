@@ -49,10 +49,13 @@ __all__ = [
     "guard_once",
     "play",
     "run_to_end",
+    "seldom",
 ]
 
-# Seconds: a frame at full speed; the shortest pause between frames; the longest wait for events.
+# Seconds: a frame at full speed; one while speeds are measured; the shortest pause between frames;
+# the longest wait for events.
 FRAME_S = 1 / 20
+MEASURING_FRAME_S = 0.2
 REST_S = 0.02
 CHECK_S = 0.25
 STOP_WAIT_S = 2.0
@@ -336,6 +339,17 @@ def run_to_end(
         if session.side is source:
             session.side = None
         source.cancel()
+
+
+def seldom(frames: Iterator[object]) -> Iterator[object]:
+    """Some of `frames`, then one more: while speeds are measured, drawing must not take the
+    processor."""
+    last_drawn = float("-inf")
+    for frame in frames:
+        if time.monotonic() - last_drawn >= MEASURING_FRAME_S:
+            yield frame
+            last_drawn = time.monotonic()
+    yield None
 
 
 def guard(work: Iterator[T], failed: Callable[[str], T]) -> Iterator[T]:

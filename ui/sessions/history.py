@@ -175,7 +175,7 @@ def drafter_choices(context: Context, rights: CallerRights) -> list[tuple[str, s
 def parse_whole_number(field: str, typed: float) -> int:
     """A typed number, rounded towards zero. ConfigError if it is not a finite number."""
     if isinstance(typed, bool) or not isinstance(typed, (int, float)) or not math.isfinite(typed):
-        raise ConfigError.of(field, typed, "a whole number")
+        raise ConfigError.must_be(field, typed, "a whole number")
     return int(typed)
 
 

@@ -125,7 +125,7 @@ def parse_retention(typed: Any) -> int | None:
     # `int` refuses numbers of more than 4300 digits with another error.
     digits = text.lstrip("0")
     if not digits.isdecimal() or len(digits) > len(str(MOST_RUNS)) or int(digits) > MOST_RUNS:
-        raise ConfigError.of(
+        raise ConfigError.must_be(
             "runs", typed, f"empty or 0 for all runs, or a whole number from 1 to {MOST_RUNS}"
         )
     return int(digits)

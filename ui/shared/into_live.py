@@ -164,15 +164,17 @@ def _check_loaded(request: Request, context: Context) -> None:
     ]
     if missing:
         allowed = f"drafters that are loaded now: {', '.join(loaded)}"
-        raise ConfigError.of("drafters", ", ".join(missing), allowed)
+        raise ConfigError.must_be("drafters", ", ".join(missing), allowed)
     if request.chat and not context.chat:
-        raise ConfigError.of("chat", True, "false: the LLM that is loaded has no chat template")
+        raise ConfigError.must_be(
+            "chat", True, "false, since the LLM that is loaded has no chat template"
+        )
     if request.chat and request.prompt_token_ids:
         # A conversation's prompt is its last message; the form would drop those before it.
         message = {"role": "user", "content": request.prompt}
         if context.model_host.worker.chat_tokens((message,)) != request.prompt_token_ids:
             allowed = "one message: this run's prompt has more, as a conversation has"
-            raise ConfigError.of("prompt", request.prompt[:40], allowed)
+            raise ConfigError.must_be("prompt", request.prompt[:40], allowed)
 
 
 def _check_same(request: Request, shown: Request) -> None:
@@ -182,7 +184,7 @@ def _check_same(request: Request, shown: Request) -> None:
         for name, value in own_plain[part].items():
             # The form replaces `all` and `first` by the drafters' names.
             if name != "drafters" and shown_plain[part][name] != value:
-                raise ConfigError.of(name, value, "what a line of the form can hold")
+                raise ConfigError.must_be(name, value, "what a line of the form can hold")
 
 
 def preset_of(values: Sequence[Any], names: Sequence[str]) -> str:

@@ -127,19 +127,19 @@ def prompts_of(
     if kind == EXAMPLES:
         return of_domains(example_prompts(), domains or [], whole_number(count))
     if kind != FILE:
-        raise ConfigError.of("prompts", kind, f"one of {EXAMPLES}, {TYPED}, {FILE}")
+        raise ConfigError.must_be("prompts", kind, f"one of {EXAMPLES}, {TYPED}, {FILE}")
     if not file:
-        raise ConfigError.of("file", "", "a .txt or .jsonl file: choose one")
+        raise ConfigError.must_be("file", "", "a .txt or .jsonl file: choose one")
     path = Path(file)
     try:
         # Before it is read into memory.
         size = path.stat().st_size
         if size > MOST_BYTES:
-            raise ConfigError.of("file", path.name, f"at most {MOST_BYTES} bytes, not {size}")
+            raise ConfigError.must_be("file", path.name, f"at most {MOST_BYTES} bytes, not {size}")
         return prompts_from_file(path.name, path.read_bytes())
     except OSError as error:
         allowed = f"a file that can be read ({type(error).__name__}); choose it again"
-        raise ConfigError.of("file", path.name, allowed) from error
+        raise ConfigError.must_be("file", path.name, allowed) from error
 
 
 def _visibility(kind: str) -> list[Any]:

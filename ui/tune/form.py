@@ -212,7 +212,7 @@ def study_request(
     elif base in _bases(own):
         speculation = preset_config(base, sampling.temperature, own)
     else:
-        raise ConfigError.of("base", base, f"one of {', '.join(_bases(own))}")
+        raise ConfigError.must_be("base", base, f"one of {', '.join(_bases(own))}")
     return grid_study(context, speculation, axes, prompts, sampling, whole_number(rest[-1]), chat)
 
 
@@ -225,7 +225,7 @@ def axes_of_entries(entries: Sequence[Sequence[Any]]) -> list[Axis]:
         elif field:
             axes.append(axis_from_text(field, typed or ""))
     if not axes:
-        raise ConfigError.of("axes", "none", "at least one field to vary")
+        raise ConfigError.must_be("axes", "none", "at least one field to vary")
     return axes
 
 
@@ -241,7 +241,7 @@ def grid_study(
     """The study of a grid, plain decoding first. No run uses state of earlier runs (`carry_over`)
     or records alternatives, whose cost would be in its figures."""
     if len(axes) > AXES:
-        raise ConfigError.of("fields", [axis.field for axis in axes], f"at most {AXES} fields")
+        raise ConfigError.must_be("fields", [axis.field for axis in axes], f"at most {AXES} fields")
     still = replace(base, carry_over=False, record_top_k=0)
     measured_grid = grid(still, axes, sampling, (*context.drafter_names, *context.user_drafters))
     study = new_study(

@@ -26,7 +26,7 @@ Row = dict[str, Any]
 
 def summary_rows(tuned: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
     """Plain decoding at each temperature, then each point, then the refused ones. `found` marks the
-    best point and those within noise of it.
+    best point at each temperature and those within noise of it.
 
     `refused`: all points that cannot run, if known; a stored study only implies those whose values
     occur in points that can.
@@ -36,7 +36,7 @@ def summary_rows(tuned: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
         figures = {**_fields(tuned, {TEMPERATURE: at}), **_figures(row, None, tuned.over)}
         rows.append({"configuration": row.name, **figures, "found": ""})
     for i, (point, row) in enumerate(zip(tuned.grid.points, tuned.rows, strict=True)):
-        mark = "best" if i == tuned.best else "within noise" if i in tuned.as_good else ""
+        mark = "best" if i in tuned.bests else "within noise" if i in tuned.as_good else ""
         figures = _figures(row, tuned.lengths[i], tuned.over)
         rows.append({"configuration": row.name, **_fields(tuned, point), **figures, "found": mark})
     for one in refused or tuned.grid.refused:

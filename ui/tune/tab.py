@@ -202,7 +202,7 @@ def request_of_point(mine: Studies, chosen: dict[str, Any]) -> Request:
     """The chosen point as a request for Live: on the study's first prompt, with the seed of its
     first repeat. Raises ConfigError."""
     if not chosen:
-        raise ConfigError.of(
+        raise ConfigError.must_be(
             "point", "none", "one of the grid: choose it in a picture or the table"
         )
     study = mine.open(chosen["study"]).study

@@ -21,10 +21,10 @@ from lab.tables import ConfigurationRow, Results
 from lab.tuned import Tuned
 from ui.compare.study_text import ANSWERS
 from ui.run.listed import by_index
-from ui.tune.words import sample_words
+from ui.tune.words import no_gain_words, sample_words
 from ui.words.glossary import GLOSSARY, Quantity
 from ui.words.settings import point_words
-from ui.words.spreads import SINGLE, is_noise, is_unsure, spread_words
+from ui.words.spreads import SINGLE, is_noise, spread_words
 
 __all__ = ["AXES", "axes_to_draw", "grid_value", "point_value", "points_value"]
 
@@ -85,7 +85,7 @@ def grid_value(study: Study, tuned: Tuned, measure: str) -> dict[str, Any]:
         "cells": _cells(tuned, axes, figures, measure),
         **_scale(values, "x" if has_ratios else measure),
         "base": 1.0 if measure == "length" else one,
-        "best": -1 if tuned.best is None else tuned.best,
+        "best": tuned.bests[0] if tuned.bests else -1,
     }
 
 
@@ -138,17 +138,23 @@ def _place(axes: tuple[Axis, ...], point: dict[str, Any]) -> int:
 
 
 def _mark(tuned: Tuned, i: int) -> str:
-    return "best" if i == tuned.best else "near" if i in tuned.as_good else ""
+    """`best` or `near`; of a temperature with a single point none is the best."""
+    if len(tuned.temperatures) > 1 and len(tuned.beside(i)) == 1:
+        return ""
+    return "best" if i in tuned.bests else "near" if i in tuned.as_good else ""
 
 
 def _mark_words(tuned: Tuned, i: int) -> str:
     """The mark as a glyph and its meaning. The best point has a star only if it is shown to beat
-    plain decoding, or nothing is known of that."""
-    ratio = None if tuned.best is None else tuned.rows[tuned.best].ratio
-    gains = ratio is None or (ratio.value >= 1 and not is_unsure(ratio))
-    top = "★" if gains else "▴"
-    words = "highest speed-up measured" if gains else "highest measured, no gain is shown"
-    return {"best": f"{top} {words}", "near": f"≈ within noise of {top}"}.get(_mark(tuned, i), "")
+    plain decoding."""
+    mark = _mark(tuned, i)
+    if not mark:
+        return ""
+    no_gain = no_gain_words(tuned, next(best for best in tuned.bests if best in tuned.beside(i)))
+    top = "▴" if no_gain else "★"
+    at = " at its temperature" if len(tuned.temperatures) > 1 else ""
+    words = f"highest measured{at}, {no_gain}" if no_gain else f"highest speed-up measured{at}"
+    return f"{top} {words}" if mark == "best" else f"≈ within noise of {top}"
 
 
 def _figure(tuned: Tuned, i: int, measure: str) -> _Figure:
@@ -175,7 +181,7 @@ def points_value(study: Study, tuned: Tuned) -> dict[str, Any]:
     """A row for plain decoding at each temperature, for each point and for each point that cannot
     run; a column for each axis and figure. `point`: the number of a point, from 0; negative for
     other rows. A cell has its text `t` and, for numbers, the number `v` for sorting."""
-    best = tuned.best
+    best = tuned.bests[0] if tuned.bests else None
     heads = [_axis_words(axis) for axis in tuned.grid.axes]
     heads += [SPEED_UP.label, "spread", SPEED.label, GAIN.label]
     heads += [ACCEPTED.label, "same text?", "runs"]

@@ -11,17 +11,32 @@ from itertools import pairwise
 
 from core.plurals import number_of
 from lab.figures import Estimate
-from lab.grid import TEMPERATURE, Grid, Refused
+from lab.grid import TEMPERATURE, Grid, Refused, point_name
 from lab.order import Cell
 from lab.study import PLAIN, Study
-from lab.tables import ConfigurationRow, best_of
+from lab.tables import ConfigurationRow
 from lab.tuned import Tuned
 from ui.words.glossary import GLOSSARY
 from ui.words.messages import Line
 from ui.words.settings import TEMPERATURE_MEANS, point_words
-from ui.words.spreads import SINGLE, apart_words, is_unsure, noise_words, spread_words, where_words
+from ui.words.spreads import (
+    SINGLE,
+    apart_words,
+    is_noise,
+    is_unsure,
+    noise_words,
+    spread_words,
+    where_words,
+)
 
-__all__ = ["found_lines", "grid_title", "plan_lines", "run_count", "sample_words"]
+__all__ = [
+    "found_lines",
+    "grid_title",
+    "no_gain_words",
+    "plan_lines",
+    "run_count",
+    "sample_words",
+]
 
 MAX_NAMED = 3
 """The most points that a sentence names; the rest are counted."""
@@ -90,24 +105,57 @@ def sample_words(study: Study) -> str:
 
 
 def found_lines(study: Study, tuned: Tuned, num_done: int) -> list[Line]:
-    """The best point, those as good within noise, whether it pays, and whether the text is the
-    same."""
-    if tuned.best is None:
+    """The best point at each temperature, those as good within noise, whether it pays, and whether
+    the text is the same."""
+    if not tuned.bests:
         return [Line("info", "Nothing is measured yet."), *_refused_lines(tuned.grid.refused)]
-    row = tuned.rows[tuned.best]
-    so_far = "Best" if num_done >= len(study) else "Best so far"
-    best = f"{so_far}: {point_words(row.name)}. {_best_figures(row, tuned.over)}"
-    lines = [Line("good", best)]
-    if row.ratio is not None and is_unsure(row.ratio):
-        lines = [Line("warn", f"No point is shown to beat plain decoding. {best}")]
-    elif row.ratio is not None and row.ratio.value < 1:
-        lines = [Line("warn", f"No point beats plain decoding. {best}")]
-    lines += _noise_lines(study, tuned, row)
-    lines += _worth_lines(tuned, row)
+    lines: list[Line] = []
+    for best in tuned.bests:
+        lines.append(_best_line(tuned, best, num_done >= len(study)))
+        lines += _noise_lines(study, tuned, best)
+        lines += _worth_lines(tuned, best)
+    lines = list(dict.fromkeys(lines))  # what holds at each temperature once
     lines += _alike_lines(tuned)
     lines += _temperature_lines(tuned)
     lines += _same_lines(tuned.rows, num_done >= len(study))
     return lines + _refused_lines(tuned.grid.refused)
+
+
+def no_gain_words(tuned: Tuned, best: int) -> str:
+    """Why the best point is not shown to be faster than plain decoding; empty if it is."""
+    row = tuned.rows[best]
+    if row.ratio is not None and row.ratio.groups < 2:
+        return SINGLE
+    if row.ratio is None or row.ratio.value < 1 or is_unsure(row.ratio):
+        return "no gain is shown"
+    if tuned.grid.configurations[best].plain:
+        return "it drafts nothing"
+    return "noise" if is_noise(row.ratio.value, row.mean_acceptance_length) else ""
+
+
+def _best_line(tuned: Tuned, best: int, is_complete: bool) -> Line:
+    """The best point at its temperature, with a tick if it is shown to beat plain decoding."""
+    row, at = tuned.rows[best], _at_words(tuned, best)
+    figures = _best_figures(row, tuned.over)
+    if at and len(tuned.beside(best)) == 1:
+        return Line("info", f"{at[1:2].upper()}{at[2:]}: {figures}")
+    known = row.ratio is not None and row.ratio.groups > 1
+    so_far = "" if is_complete else " so far"
+    name = point_name({k: v for k, v in tuned.grid.points[best].items() if k != TEMPERATURE})
+    name = point_words(name if at else row.name)
+    words = f"{'Best' if known else 'Highest measured'}{so_far}{at}: {name}. {figures}"
+    if known and row.ratio is not None and is_unsure(row.ratio):
+        return Line("warn", f"No point is shown to beat plain decoding{at}. {words}")
+    if known and row.ratio is not None and row.ratio.value < 1:
+        return Line("warn", f"No point beats plain decoding{at}. {words}")
+    return Line("info" if no_gain_words(tuned, best) else "good", words)
+
+
+def _at_words(tuned: Tuned, point: int) -> str:
+    """` at temperature 0.8`; empty where all points have the same."""
+    if len(tuned.temperatures) < 2:
+        return ""
+    return f" at temperature {tuned.grid.points[point][TEMPERATURE]:g}"
 
 
 def _best_figures(row: ConfigurationRow, over: str) -> str:
@@ -123,26 +171,32 @@ def _best_figures(row: ConfigurationRow, over: str) -> str:
 
 def _interval(ratio: Estimate, over: str) -> str:
     if ratio.groups < 2:
-        return ""
+        return f", {SINGLE}"
     return f" ({ratio.low:.2f} to {ratio.high:.2f}, {spread_words(ratio, over)})"
 
 
-def _noise_lines(study: Study, tuned: Tuned, best: ConfigurationRow) -> list[Line]:
-    once = best.ratio is None or best.ratio.groups < 2
-    words = f"Its speed is {SINGLE}: no spread is known, and a faster point may be chance."
+def _noise_lines(study: Study, tuned: Tuned, best: int) -> list[Line]:
+    row, beside = tuned.rows[best], tuned.beside(best)
+    at = _at_words(tuned, best)
+    # With several temperatures each has a best point: "it" could be any.
+    it = f"the best{at}" if at else "it"
+    once = row.ratio is None or row.ratio.groups < 2
+    words = f"Each speed is {SINGLE}: no spread is known, and a faster point may be chance."
     lines = [Line("warn", f"{words} More prompts or repeats would tell.")] if once else []
-    if best.ratio is not None and (noise := noise_words(best.ratio, best.mean_acceptance_length)):
-        lines.append(Line("warn", f"Of its speed-up, {noise}."))
-    elif best.ratio is not None and (apart := apart_words(best.ratio, tuned.over)):
-        lines.append(Line("warn", f"Best point: {apart}."))
-    names = [tuned.rows[i].name for i in tuned.as_good]
+    if row.ratio is not None and (noise := noise_words(row.ratio, row.mean_acceptance_length)):
+        lines.append(Line("warn", f"Of its speed-up{at}, {noise}."))
+    elif row.ratio is not None and (apart := apart_words(row.ratio, tuned.over)):
+        lines.append(Line("warn", f"Best point{at}: {apart}."))
+    good = [i for i in tuned.as_good if i in beside]
+    names = [tuned.rows[i].name for i in good]
     if names:
-        lines.append(Line("warn", f"Within noise of it: {_names(names)}. {_as_good_words(tuned)}"))
-    elif not once and len(tuned.rows) > 1:
+        why = _as_good_words(tuned, best, good)
+        lines.append(Line("warn", f"Within noise of {it}: {_names(names)}. {why}"))
+    elif not once and len(beside) > 1:
         lines.append(
             Line(
                 "info",
-                "No other point is within noise of it: their intervals lie below its own.",
+                f"No other point is within noise of {it}: their intervals lie below its own.",
             )
         )
     if not once:
@@ -160,11 +214,11 @@ def _elsewhere_words(study: Study, tuned: Tuned) -> str:
     ).strip()
 
 
-def _as_good_words(tuned: Tuned) -> str:
+def _as_good_words(tuned: Tuned, best: int, good: Sequence[int]) -> str:
     """Why a point counts as equally good: by its interval, or since it drafted the same."""
-    twins = {i for group in tuned.alike if tuned.best in group for i in group}
+    twins = {i for group in tuned.alike if best in group for i in group}
     apart = "these measurements cannot tell which is faster"
-    if twins.issuperset(tuned.as_good):
+    if twins.issuperset(good):
         return f"They drafted and accepted as much as it in every round: {apart}."
     why = "Their intervals overlap, or they drafted alike" if twins else "Their intervals overlap"
     return f"{why}: {apart}. More prompts or repeats would tell more."
@@ -192,14 +246,15 @@ def _alike_lines(tuned: Tuned) -> list[Line]:
     return lines
 
 
-def _worth_lines(tuned: Tuned, row: ConfigurationRow) -> list[Line]:
+def _worth_lines(tuned: Tuned, best: int) -> list[Line]:
     """Whether the best is faster than plain decoding at all."""
-    if row.ratio is None or tuned.best is None:
+    row = tuned.rows[best]
+    if row.ratio is None:
         return []
-    if tuned.grid.configurations[tuned.best].plain:
-        return [Line("warn", _idle_words(tuned))]
+    if tuned.grid.configurations[best].plain:
+        return [Line("warn", _idle_words(tuned, best))]
     if row.ratio.value < 1:
-        return [Line("warn", _slower_words(tuned, row, row.ratio))]
+        return [Line("warn", _slower_words(tuned, best, row.ratio))]
     return []
 
 
@@ -216,41 +271,31 @@ def _temperature_lines(tuned: Tuned) -> list[Line]:
     each = ", ".join(f"{share.text(rate)} at temperature {at:g}" for at, rate in means)
     falls = all(later < before for (_, before), (_, later) in pairwise(means))
     why = f" {TEMPERATURE_MEANS}" if falls else ""
-    lines = [Line("info", f"{share.title}: {each}.{why}")]
-    # The best point at each temperature, which is chosen for the text, not for the speed.
-    bests = [best_of(_rows_at(tuned, at), PLAIN) for at, _ in means]
-    ratios = [
-        f"{point_words(row.name)}: {row.ratio.value:.2f}x" for row in bests if row and row.ratio
-    ]
-    if len(tuned.grid.axes) > 1 and ratios:
-        lines.append(Line("info", f"Best at each temperature: {'; '.join(ratios)}."))
-    return lines
+    return [Line("info", f"{share.title}: {each}.{why}")]
 
 
-def _rows_at(tuned: Tuned, temperature: float) -> list[ConfigurationRow]:
-    points = zip(tuned.grid.points, tuned.rows, strict=True)
-    return [row for point, row in points if float(point[TEMPERATURE]) == temperature]
-
-
-def _idle_words(tuned: Tuned) -> str:
+def _idle_words(tuned: Tuned, best: int) -> str:
     """The sentence for a best point that is plain decoding in effect, as with speculation_length
     0."""
+    at = _at_words(tuned, best)
     words = (
-        "The best point drafts nothing, so it is plain decoding: their speeds differ by noise, "
-        "or by the cost of a setting that has no effect without drafts."
+        f"The best point{at} drafts nothing, so it is plain decoding: their speeds differ by "
+        "noise, or by the cost of a setting that has no effect without drafts."
     )
     drafting = any(
-        not one.plain and row.ratio is not None
-        for one, row in zip(tuned.grid.configurations, tuned.rows, strict=True)
+        not tuned.grid.configurations[i].plain and tuned.rows[i].ratio is not None
+        for i in tuned.beside(best)
     )
     return words + " No point that drafts was measured faster than it." * drafting
 
 
-def _slower_words(tuned: Tuned, row: ConfigurationRow, best: Estimate) -> str:
-    figure_words = f"the best is {best.value:.2f}x"
-    if best.groups < 2:
-        return f"No point was faster than plain decoding in its one run: {figure_words}."
-    reaching = [one.name for one in tuned.rows if one.ratio is not None and one.ratio.high >= 1]
+def _slower_words(tuned: Tuned, best: int, ratio: Estimate) -> str:
+    at, row = _at_words(tuned, best), tuned.rows[best]
+    figure_words = f"the best is {ratio.value:.2f}x"
+    if ratio.groups < 2:
+        return f"No point{at} was faster than plain decoding in its one run: {figure_words}."
+    rows = [tuned.rows[i] for i in tuned.beside(best)]
+    reaching = [one.name for one in rows if one.ratio is not None and one.ratio.high >= 1]
     if reaching:
         return (
             f"1.00x lies in the interval of {_names(reaching)}: these measurements cannot tell "
@@ -262,7 +307,8 @@ def _slower_words(tuned: Tuned, row: ConfigurationRow, best: Estimate) -> str:
         else f" (drafting took {100 * row.draft_share:.0f} % of the models' time)"
     )
     return (
-        f"No point was faster than plain decoding {where_words(best, tuned.over)}: {figure_words}, "
+        f"No point{at} was faster than plain decoding {where_words(ratio, tuned.over)}: "
+        f"{figure_words}, "
         f"drafting costs more than it saves{share}. "
         f"Shorter drafts, smaller trees or fewer drafters cost less."
     )

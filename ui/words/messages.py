@@ -34,7 +34,6 @@ FINISHED = {
     "context": "the context is full",
 }
 NOTES_SHOWN = 3
-ONE_SAMPLE = "One sample of each: measured again it may be otherwise."
 
 assert set(STAGE_WORDS) == set(STAGES)
 
@@ -92,8 +91,8 @@ def _final_round_note(frame: Frame) -> list[Line]:
     earlier = frame.view.state == "completed" and 0 <= here < len(rounds) - 1
     if not follows or not earlier or not rounds[here].nodes:
         return []
-    sentence = f"Showing round {here + 1}, whose tree has most to tell"
-    return [Line("info", f"{sentence}; click a token to see its own.")]
+    sentence = f"Showing round {here + 1}, whose draft has most to tell"
+    return [Line("info", f"{sentence}; click a token for its own round.")]
 
 
 def _notes(frame: Frame) -> list[Line]:
@@ -188,4 +187,4 @@ def _speed(frame: Frame, baseline: Baseline) -> list[Line]:
     schedule = next((part.schedule for part in schedules if part.num_live > 1), "")
     rounds = [stage_times(line.spans, line.time.whole_ms) for line in view.rounds]
     why = slower_because(stats, ratio, view.speculation, beside_others_ms, schedule, rounds)
-    return [Line("warn", why if ratio.groups > 1 else f"{why} {ONE_SAMPLE}")]
+    return [Line("warn", why)]

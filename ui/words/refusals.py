@@ -6,7 +6,9 @@ import re
 
 __all__ = ["refusal_words"]
 
-NO_PROMPT = re.compile(r"prompt is .*: a text with at least one visible character", re.DOTALL)
+NO_PROMPT = re.compile(
+    r"prompt is .*: it must be a text with at least one visible character", re.DOTALL
+)
 # Some numbers of the form, such as the seed, arrive as text; they are shown without quotes too.
 QUOTED_NUMBER = re.compile(r"^(\w+) is '(-?[\d.]+)': ")
 LONG_NUMBER = re.compile(r"(?<![\w.,])\d{5,}(?![\w.,])")

@@ -16,6 +16,7 @@ __all__ = [
     "is_slower",
     "is_unsure",
     "noise_words",
+    "range_words",
     "spread_words",
     "speed_up_words",
     "where_words",
@@ -44,6 +45,14 @@ def speed_up_words(ratio: Estimate, noun: str = "repeat", against: str = "") -> 
     where = "in" if ratio.ends else "in 95 % of resamples of"
     interval = f"{ratio.low:.2f} to {ratio.high:.2f} {where} {ratio.groups} {noun}s"
     return f"{ratio.value:.2f}x the speed of plain decoding ({interval})"
+
+
+def range_words(estimate: Estimate, places: int = DIGITS) -> str:
+    """`1.10 to 1.30 in 3 repeats`, or that it is one sample."""
+    if estimate.groups < 2:
+        return SINGLE
+    ends = f"{estimate.low:.{places}f} to {estimate.high:.{places}f}"
+    return f"{ends} in {estimate.groups} repeats"
 
 
 def is_unsure(ratio: Estimate) -> bool:
@@ -76,8 +85,8 @@ def apart_words(ratio: Estimate, noun: str = "repeat") -> str:
 
 
 def is_slower(ratio: Estimate) -> bool:
-    """Whether a speed-up is below AS_FAST, and all of its range below 1."""
-    return ratio.value < AS_FAST and round(ratio.high, DIGITS) < 1
+    """Whether a speed-up is below AS_FAST, and all of its range below 1; False for one sample."""
+    return ratio.groups > 1 and ratio.value < AS_FAST and round(ratio.high, DIGITS) < 1
 
 
 def spread_words(estimate: Estimate | None, noun: str) -> str:

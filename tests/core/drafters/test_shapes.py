@@ -75,7 +75,8 @@ def test_names_are_resolved_in_order(asked: tuple[str, ...], names: tuple[str, .
 
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(
-        ConfigError, match=r"^drafters is 'c': one of all, first, a, b, ngram, suffix, table$"
+        ConfigError,
+        match=r"^drafters is 'c': it must be one of all, first, a, b, ngram, suffix, table$",
     ):
         resolve_drafters(("a", "c"), ("a", "b"))
 

@@ -358,7 +358,7 @@ def test_a_path_of_no_drafter_is_one_line(
 
 
 def test_a_request_imports_nothing(example: str) -> None:
-    with pytest.raises(ConfigError, match=f"drafters is '{NAME}': one of all, first"):
+    with pytest.raises(ConfigError, match=f"drafters is '{NAME}': it must be one of all, first"):
         engine_of(*tables()).prepare(request(NAME))
     assert "my_drafters" not in sys.modules
 

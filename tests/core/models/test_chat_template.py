@@ -96,8 +96,8 @@ def test_a_template_that_does_not_end_delays_no_other_request(
     with beats() as times, pytest.raises(ConfigError) as raised:
         engine.prepare(request)
     assert str(raised.value) == (
-        "chat is True: false: the chat template of llm fails (it does not end within 0.3 s, or "
-        "takes all memory)"
+        "chat is True: it must be false, since the chat template of llm fails (it does not end "
+        "within 0.3 s, or takes all memory)"
     )
     assert len(times) > 3, "other threads ran meanwhile"
     monkeypatch.undo()

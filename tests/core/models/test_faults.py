@@ -193,7 +193,9 @@ def test_a_text_that_the_tokenizer_cannot_take(tmp_path: Path) -> None:
     values = json.loads(path.read_text())
     values["model"]["vocab"] = {"w1": 1}  # without the token of unknown words
     path.write_text(json.dumps(values))
-    with pytest.raises(ConfigError, match=r"^prompt is 'w3': a text that the tokenizer of llm ta"):
+    with pytest.raises(
+        ConfigError, match=r"^prompt is 'w3': it must be a text that the tokenizer of llm ta"
+    ):
         Engine(load_models(str(folder), [])).prepare(Request("w3"))
 
 

@@ -96,9 +96,11 @@ def test_embeddings_may_be_padded_differently(whole: Path, tmp_path: Path, size:
 
 
 def test_settings_are_refused_by_name(whole: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^dtype is 'float8': one of auto, float32, bfloat16$"):
+    with pytest.raises(
+        ConfigError, match=r"^dtype is 'float8': it must be one of auto, float32, bfloat16$"
+    ):
         load_models(str(whole), [], dtype="float8")
-    with pytest.raises(ConfigError, match=r"^device is 'tpu': one of auto, cpu, cuda$"):
+    with pytest.raises(ConfigError, match=r"^device is 'tpu': it must be one of auto, cpu, cuda$"):
         load_models(str(whole), [], device="tpu")
     with pytest.raises(ConfigError, match=r"^ssm is "):
         load_models(str(whole), [""])

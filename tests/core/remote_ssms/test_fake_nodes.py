@@ -161,7 +161,9 @@ def test_drafts_that_are_drawn_are_refused_by_name(models, draft: str) -> None:
 def test_rules_that_read_q_are_refused_by_name(models, verify: str) -> None:
     engine, _ = engine_over(models, PARTS)
     config = SpeculationConfig(verify=verify)
-    with pytest.raises(ConfigError, match=f"verify is '{verify}': greedy or match .*same, ssm-2"):
+    with pytest.raises(
+        ConfigError, match=f"verify is '{verify}': it must be greedy or match .*same, ssm-2"
+    ):
         list(engine.generate(request(sampling=WARM, config=config)))
 
 

@@ -72,12 +72,12 @@ REFUSED = [
     ({"max_tokens": 0}, "max_tokens is 0", None),
     ({"seed": "x"}, "seed is 'x'", None),
     ({"stop": [""]}, "stop is ['']", None),
-    ({"stream": "yes"}, "stream is 'yes': true or false", None),
+    ({"stream": "yes"}, "stream is 'yes': it must be true or false", None),
     ({"stream_options": {"x": 1}}, "field of stream_options is 'x'", None),
     ({"ignore_eos": 1}, "ignore_eos is 1", None),
-    ({"preset": "warp"}, "preset is 'warp': one of", None),
-    ({"speculation": []}, "speculation is []: an object", None),
-    ({"speculation": {"warp": 9}}, "field is 'warp': one of", None),
+    ({"preset": "warp"}, "preset is 'warp': it must be one of", None),
+    ({"speculation": []}, "speculation is []: it must be an object", None),
+    ({"speculation": {"warp": 9}}, "field is 'warp': it must be one of", None),
     ({"speculation": {"verify": "greedy"}}, "verify is 'greedy': with draft", None),
 ]
 

@@ -185,7 +185,9 @@ def test_a_prompt_beyond_the_context_is_refused(openai_site: Served) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         openai_site.chat(messages=[{"role": "user", "content": long}])
     assert caught.value.code == "context_length_exceeded"
-    with pytest.raises(openai.BadRequestError, match="prompt is 64: a whole number from 0 to 63"):
+    with pytest.raises(
+        openai.BadRequestError, match="prompt is 64: it must be a whole number from 0 to 63"
+    ):
         openai_site.complete(prompt=[64])
 
 

@@ -23,13 +23,14 @@ EARLY = (
     "request, 1.25 ms hidden."
 )
 PAUSED = (
-    "Round 5: predicted 19.0 ms, measured 55.2 ms; median prediction error 66 %. "
+    "Round 5: predicted 19.0 ms, measured 55.2 ms in its stages; median prediction error 66 %. "
     "Both cover this request's work only; not included in its "
     "80.1 ms: 19.9 ms of pauses between its stages, in which the SSMs may draft ahead, 5.00 ms of "
     "drafting hidden behind another request's pass."
 )
 LONGER = (
-    "Round 5: predicted 31.0 ms, measured 34.9 ms; median prediction error 11 %. "
+    "Round 5: predicted 31.0 ms, measured 34.9 ms with the pause before it; "
+    "median prediction error 11 %. "
     "From its first stage to its last it took 27.1 ms. The measured time also has the host's work "
     "since the previous round, and sums overlapping stages."
 )

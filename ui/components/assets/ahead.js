@@ -193,13 +193,19 @@ function predictionText(value) {
   const within = percent(off[Math.floor(off.length / 2)]);
   const usual = `median prediction error ${within}`;
   if (!own) return `Predicted against measured: ${usual}.`;
-  return `${roundName(value.sel)}: predicted ${ms(own.p)}, measured ${ms(own.ms)}; ${usual}.${leftOut(value, own)}`;
+  return `${roundName(value.sel)}: predicted ${ms(own.p)}, measured ${ms(own.ms)}${measuredWhat(own)}; ${usual}.${leftOut(value, own)}`;
 }
 
 // Why a pipelined run has no predicted times: only some length policies predict.
 function noPredictionText({ policy, pipeline, predicts, predicting }) {
   const expected = policy && pipeline && pipeline !== "off";
   return expected && !predicts ? `Only length=${predicting} predicts how long a round will take.` : "";
+}
+
+// What the measured time has, where it differs from the time that the round "took", from its first stage to its last.
+function measuredWhat({ ms: took, all = 0 }) {
+  if (!all || ms(took) === ms(all)) return "";
+  return took > all ? " with the pause before it" : " in its stages";
 }
 
 // Why the measured time `ms`, which is the predicted quantity, differs from `all`, the time from the first stage to the last.

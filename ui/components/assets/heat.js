@@ -130,7 +130,7 @@ function fill(node, cell, value, chosen) {
 // The meaning of the marks that occur.
 function fillKey(key, value) {
   const cells = Object.values(value.cells);
-  const found = (kind) => markWords(cells.find(({ mark }) => mark === kind));
+  const found = (kind) => [...new Set(cells.filter(({ mark }) => mark === kind).map(markWords))].join("; ");
   const legend = [
     [found("best"), found("best")],
     [`small numbers: ${spreads(cells.map(({ spread }) => spread))}`, cells.some(({ low }) => low != null) && entries(value.columns).length <= SPREAD_COLUMNS],

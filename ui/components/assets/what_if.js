@@ -160,7 +160,7 @@ function render(view) {
     text(SPEED_UP.label, 2, 12, "start"),
     text("depth of the drafts", (size.width + ROOM.left) / 2, size.height - 3), ...measured,
   );
-  const real = value.speedup == null ? "No plain decoding was measured: a pass over the tree stands for one over a token."
+  const real = value.speedup == null ? `${value.measuring ? "Plain decoding is still measured" : "No plain decoding was measured"}: a pass over the tree stands for one over a token.`
     : `Measured in ${plural(value.blocks, "repeat")}: ${amount(SPEED_UP, value.speedup)}${spreadOf(value)}; a round cost `
       + `${fixed(value.tokens / value.speedup, 1)} plain tokens and wrote ${fixed(value.tokens, 1)}.`;
   const llm = factors(inputs).size;

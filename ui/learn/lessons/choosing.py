@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import operator
+
 from core.config import SpeculationConfig
 from core.plurals import number_of
 from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
-from ui.learn.lessons.measured import Evidence, leader, ranked_words
+from ui.learn.lessons.measured import Evidence, compared, every_repeat, leader, ranked_words
 from ui.learn.lessons.runs import ALL, CODE, DIALOGUE, DRAFT_8, FORK_4, ONE, STORY
-from ui.words.messages import ONE_SAMPLE
 
 __all__ = ["ACCEPTANCE", "LENGTH", "VOTE"]
 
@@ -163,11 +164,14 @@ def explain_places(evidence: Evidence) -> str:
 def slower_choice(evidence: Evidence) -> str:
     """That the fixed length was faster than goodput's, if it was on this machine."""
     rows = evidence.of(ALWAYS, FOUND)
-    if rows is None or rows[1].stats.tokens_per_second >= rows[0].stats.tokens_per_second:
+    if rows is None:
+        return ""
+    speed = compared(rows, "tokens_per_second", operator.truediv)
+    if speed.groups < 2 or speed.high >= 1:
         return ""
     return (
-        "Here the fixed length was faster: it happens to suit this text, and goodput has to find "
-        f"out by measuring what does. {ONE_SAMPLE}"
+        f"Here the fixed length was faster {every_repeat(speed)}: it happens to suit this text, "
+        "and goodput has to find out by measuring what does."
     )
 
 
@@ -221,6 +225,7 @@ LENGTH = Lesson(
         within=0.03,
     ),
     pictures=("figures", "strip", "lengths"),
-    columns=("num_rounds", "mean_acceptance_length", "round_ms", "tokens_per_second"),
+    columns=("num_rounds", "mean_acceptance_length", "tokens_per_second"),
+    timed=True,
     outcome=slower_choice,
 )

@@ -74,5 +74,5 @@ FITTING = Lesson(
         within=0.05,
     ),
     pictures=("figures", "strip", "timeline"),
-    columns=("pass_nodes", "pass_ms", "num_rounds", "mean_acceptance_length", "round_ms"),
+    columns=("pass_nodes", "pass_ms", "num_rounds", "mean_acceptance_length"),
 )

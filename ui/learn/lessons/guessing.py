@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import operator
+
 from core.plurals import number_of
+from lab.figures import Estimate
 from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
-from ui.learn.lessons.measured import Evidence
+from ui.learn.lessons.measured import Evidence, compared
 from ui.learn.lessons.runs import (
     CODE,
     DIALOGUE,
@@ -18,6 +21,7 @@ from ui.learn.lessons.runs import (
     STORY,
     TREE_4,
 )
+from ui.words.spreads import range_words
 
 __all__ = ["MEMORY_BOUND", "ONE_SSM", "TREE"]
 
@@ -26,27 +30,31 @@ MIN_RATIO = 0.95
 ALONE, EIGHT, SIXTEEN = "1 token in a pass", "8 tokens in a pass", "16 tokens in a pass"
 
 
+def _eight_by_one(evidence: Evidence) -> Estimate | None:
+    rows = evidence.of(ALONE, EIGHT)
+    return compared(rows, "pass_ms", operator.truediv) if rows else None
+
+
 def eight_against_one(evidence: Evidence) -> float | None:
     """The time of a pass over 8 tokens as a multiple of one over 1 token."""
-    rows = evidence.of(ALONE, EIGHT)
-    return rows[1].pass_ms / rows[0].pass_ms if rows else None
+    times = _eight_by_one(evidence)
+    return times.value if times else None
 
 
 def explain_passes(evidence: Evidence) -> str:
-    times = eight_against_one(evidence) or 0.0
-    if times < MIN_RATIO:
+    times = _eight_by_one(evidence)
+    assert times is not None
+    if times.value < MIN_RATIO:
         explanation = (
             "That cannot be: more tokens are never less work. Something else took the machine's "
             "time; run the example again."
         )
-    elif times < 8:
-        explanation = (
-            "All that is below 8 is room that guessing can use. One run is never exact: a second "
-            "one may differ a little."
-        )
+    elif times.value < 8:
+        explanation = "All that is below 8 is room that guessing can use."
     else:
         explanation = "Here guessing has no room: this machine calculates as long as it reads."
-    return f"8 tokens took as long as {times:.1f} passes over one. {explanation}"
+    passes = f"{times.value:.1f} passes over one ({range_words(times, 1)})"
+    return f"8 tokens took as long as {passes}. {explanation}"
 
 
 MEMORY_BOUND = Lesson(
@@ -97,6 +105,7 @@ MEMORY_BOUND = Lesson(
     ),
     pictures=("strip",),
     columns=("pass_tokens", "pass_ms", "token_ms"),
+    timed=True,
 )
 
 

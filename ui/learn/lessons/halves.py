@@ -69,6 +69,6 @@ HALVES = Lesson(
         within=0.01,
     ),
     pictures=("figures", "strip", "timeline"),
-    columns=("pass_tokens", "pass_ms", "exchanges", "exchange_ms", "num_rounds", "round_ms"),
+    columns=("pass_tokens", "pass_ms", "exchanges", "exchange_ms", "num_rounds"),
     ranks=2,
 )

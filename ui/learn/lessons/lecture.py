@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -93,6 +93,14 @@ class Lecture:
         if label in runs.rows:
             runs.latest = label
         return label in runs.rows
+
+    def repeat(
+        self, lesson: str, repeats: Mapping[str, Sequence[Measured]], models: Hashable
+    ) -> None:
+        """Give rows the times of their `repeats`, by label."""
+        rows = self._runs[(lesson, models)].rows
+        for label, measured in repeats.items():
+            rows[label] = replace(rows[label], repeats=tuple(measured))
 
     def keep(self, lesson: str, row: Measured, models: Hashable = None) -> None:
         """Add a finished run of `models` and make it the displayed one."""

@@ -134,8 +134,8 @@ class Lesson:
     """A lesson. `short`: its title in the list of lessons. `example`: its runs in order; the last
     stays on the board. `pictures`: the relevant ones of the board; `columns`: those of the table of
     runs. `ssms`: how many SSMs it needs; `ranks`: into how many parts each layer of the LLM must be
-    divided. `outcome`: a sentence on the result of the runs, where it can differ from what the text
-    says; else empty."""
+    divided. `timed`: it compares times, so that its runs are repeated in turns. `outcome`: a
+    sentence on the result of the runs, where it can differ from what the text says; else empty."""
 
     key: str
     title: str
@@ -149,6 +149,7 @@ class Lesson:
     pictures: tuple[str, ...]
     columns: tuple[str, ...]
     ssms: int = 1
+    timed: bool = False
     outcome: Callable[[Evidence], str] = lambda _: ""
     ranks: int = 1
 

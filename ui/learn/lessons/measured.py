@@ -7,24 +7,31 @@ questions are checked against them.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from core.events import RunStats
+from core.plurals import number_of
+from lab.figures import Estimate
 from ui.run.listed import by_index
 from ui.run.view import RoundView, View
 from ui.words.glossary import GLOSSARY
-from ui.words.spreads import SINGLE
+from ui.words.spreads import SINGLE, range_words
 
 __all__ = [
+    "TIMES",
     "Evidence",
     "Measured",
+    "compared",
+    "every_repeat",
     "leader",
     "measured_row",
     "ranked_words",
     "runs_table_value",
+    "time_words",
+    "times",
 ]
 
 WARM_UP_PASSES = 1
@@ -42,6 +49,8 @@ class Measured:
     and the most tokens written, in one round. `weights`, `scores`: the weight and the routing score
     of each SSM at the end. `num_ahead`: drafts made ahead, of which `num_hits` were used.
     `exchanges`: how often the ranks of a divided LLM exchange data in a pass; 0 for one process.
+    `repeats`: the same run in each block, measured in turns with the lesson's other runs; the times
+    of the row are theirs. Without any it has its own times, one sample.
     """
 
     label: str
@@ -60,6 +69,7 @@ class Measured:
     num_verified: float = 0.0
     exchanges: int = 0
     exchange_ms: float = 0.0
+    repeats: tuple[Measured, ...] = ()
 
     @property
     def own(self) -> int:
@@ -130,24 +140,66 @@ def ranked_words(values: Mapping[str, float], places: int) -> str:
     return ", ".join(f"{name} {value:.{places}f}" for name, value in in_order)
 
 
-RUN_TIMES = frozenset(("round_ms", "tokens_per_second"))
-"""Columns whose times are of the whole run, so one sample; other times are medians over passes."""
+TIMES = ("pass_ms", "token_ms", "round_ms", "tokens_per_second")
+"""Columns of times, which are medians of a row's repeats."""
+
+
+def times(row: Measured, column: str) -> tuple[float, ...]:
+    """A column of TIMES in each repeat of the row."""
+    return tuple(_cell(one, column) for one in row.repeats or (row,))
+
+
+def compared(
+    rows: tuple[Measured, ...], column: str, by: Callable[[float, float], float]
+) -> Estimate:
+    """A time of the second row against that of the first, `by` division or subtraction: of the
+    medians, as the table shows them, with the lowest and the highest of the repeats."""
+    pairs = list(zip(*(times(row, column) for row in rows), strict=False))
+    each = [by(second, first) for first, second in pairs]
+    first, second = (cell(row, column) for row in rows)
+    return Estimate(by(second, first), min(each), max(each), len(each), ends=True)
+
+
+def every_repeat(estimate: Estimate) -> str:
+    """`in each of 3 repeats`."""
+    return f"in each of {number_of(estimate.groups, 'repeat')}"
+
+
+def time_words(row: Measured, column: str) -> str:
+    """`12.3 ms (11.9 to 13.0 in 3 repeats)`, of a column in milliseconds."""
+    measured = times(row, column)
+    middle = statistics.median(measured)
+    spread = Estimate(middle, min(measured), max(measured), len(measured), ends=True)
+    return f"{middle:.1f} ms ({range_words(spread, 1)})"
 
 
 def runs_table_value(
-    evidence: Evidence, columns: Sequence[str], planned: Iterable[str] = ()
+    evidence: Evidence,
+    columns: Sequence[str],
+    planned: Iterable[str] = (),
+    *,
+    timed: bool = False,
+    measuring: bool = False,
 ) -> dict[str, Any]:
     """The table of a lesson's runs as dicts of plain text. `columns`: names in GLOSSARY. `planned`:
-    labels of runs to come, which have empty rows (`coming`) so that the table does not grow."""
+    labels of runs to come, which have empty rows (`coming`) so that the table does not grow.
+
+    `timed`: times are measured in repeats, so that below each there is room for its range
+    (`ranges`); `measuring`: they are still measured and not shown yet."""
     heads = by_index({"t": GLOSSARY[name].label, "means": GLOSSARY[name].means} for name in columns)
     return {
-        "note": f"times: {SINGLE} each" if RUN_TIMES.intersection(columns) else "",
+        "note": _times_note(evidence, columns, timed, measuring),
+        "timed": {str(at): True for at, name in enumerate(columns) if timed and name in TIMES},
         "head": heads,
         "rows": {
             str(at): {
                 "label": row.label,
                 "latest": row.label == evidence.latest,
-                "cells": by_index(GLOSSARY[name].text(cell(row, name)) for name in columns),
+                "cells": by_index(
+                    "…" if measuring and name in TIMES else GLOSSARY[name].text(cell(row, name))
+                    for name in columns
+                ),
+                "ranges": {} if measuring else _ranges(row, columns),
             }
             for at, row in enumerate(evidence.rows.values())
         },
@@ -158,8 +210,35 @@ def runs_table_value(
     }
 
 
+def _times_note(evidence: Evidence, columns: Sequence[str], timed: bool, measuring: bool) -> str:
+    """What the table's times are."""
+    if not set(TIMES).intersection(columns):
+        return ""
+    if not timed:
+        return "times: medians of a run's passes"
+    counts = {len(times(row, TIMES[0])) for row in evidence.rows.values()}
+    if measuring or not counts:
+        return "times: medians of repeats"
+    if len(counts) > 1 or counts == {1}:
+        return f"times: {SINGLE} where no range is below"
+    return f"times: medians of {counts.pop()} repeats"
+
+
+def _ranges(row: Measured, columns: Sequence[str]) -> dict[str, str]:
+    """The lowest and the highest time of a row's repeats, by column."""
+    return {
+        str(at): " to ".join(GLOSSARY[name].text(end) for end in (min(all_), max(all_)))
+        for at, name in enumerate(columns)
+        if name in TIMES and len(all_ := times(row, name)) > 1
+    }
+
+
 def cell(row: Measured, column: str) -> float:
-    """The number in a column of the row. `column`: a name in GLOSSARY."""
+    """The number in a column of the row, of TIMES the median. `column`: a name in GLOSSARY."""
+    return statistics.median(times(row, column)) if column in TIMES else _cell(row, column)
+
+
+def _cell(row: Measured, column: str) -> float:
     stats = row.stats
     return {
         "pass_tokens": row.pass_tokens,

@@ -70,7 +70,7 @@ SHARING = Lesson(
     ),
     attempt=Attempt(
         "Another rule lets requests of like length take turns in groups, and drafts less while "
-        "others wait. Watch the last column: who waits?",
+        "others wait. Watch “Requests” while it runs: which of them wait?",
         "Run in groups",
         Setup(COSINE, DIALOGUE, ALL, TREE_4, beside=OTHERS, schedule="cosine"),
     ),
@@ -87,6 +87,6 @@ SHARING = Lesson(
         within=0.05,
     ),
     pictures=("figures", "strip", "requests"),
-    columns=("round_drafted", "round_verified", "mean_acceptance_length", "round_ms"),
+    columns=("round_drafted", "round_verified", "mean_acceptance_length"),
     outcome=nothing_drafted,
 )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import operator
+
 from core.config import SpeculationConfig
+from lab.figures import Estimate
 from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
-from ui.learn.lessons.measured import Evidence
+from ui.learn.lessons.measured import Evidence, compared, every_repeat, time_words
 from ui.learn.lessons.runs import (
     AHEAD_4,
     ALL_AND_NGRAM,
@@ -15,7 +18,7 @@ from ui.learn.lessons.runs import (
     NO_DRAFTERS,
     ONE,
 )
-from ui.words.messages import ONE_SAMPLE
+from ui.words.spreads import range_words
 
 __all__ = ["LOSES", "PIPELINE"]
 
@@ -36,18 +39,21 @@ def explain_hits(evidence: Evidence) -> str:
     hit = f"{first.num_hits} of {first.num_ahead} drafts that were begun ahead could be used."
     if rows is None:
         return hit
-    before, after = (f"{row.round_ms:.1f} ms" for row in rows)
-    return f"{hit} A round took {after} instead of {before}. {ONE_SAMPLE}"
+    before, after = (time_words(row, "round_ms") for row in rows)
+    return f"{hit} A round took {after} instead of {before}."
 
 
 def longer_rounds(evidence: Evidence) -> str:
     """Why drafting ahead made rounds longer, if it did on this machine."""
     rows = evidence.of(TURNS, AHEAD)
-    if rows is None or rows[1].round_ms <= rows[0].round_ms:
+    if rows is None:
+        return ""
+    longer = compared(rows, "round_ms", operator.truediv)
+    if longer.groups < 2 or longer.low <= 1:
         return ""
     return (
-        "Here a round became longer: both models share this machine's cores and memory, and drafts "
-        f"that are not used take time as well. {ONE_SAMPLE}"
+        f"Here a round became longer {every_repeat(longer)}: both models share this machine's "
+        "cores and memory, and drafts that are not used take time as well."
     )
 
 
@@ -91,7 +97,8 @@ PIPELINE = Lesson(
         unit="hits",
     ),
     pictures=("figures", "strip", "timeline"),
-    columns=("mean_acceptance_length", "round_ms", "tokens_per_second"),
+    columns=("mean_acceptance_length", "round_ms"),
+    timed=True,
     outcome=longer_rounds,
 )
 
@@ -100,37 +107,49 @@ KNOWS_IT = 0.3
 PLAIN, LONG, BEST = "LLM alone", "drafts of 12", "goodput decides"
 
 
-def needed_tokens(evidence: Evidence) -> float | None:
+def _need(evidence: Evidence) -> Estimate | None:
     """Tokens that a round with long drafts has to write to be as fast as the LLM alone."""
     rows = evidence.of(PLAIN, LONG)
-    return rows[1].round_ms / rows[0].round_ms if rows else None
+    return compared(rows, "round_ms", operator.truediv) if rows else None
+
+
+def needed_tokens(evidence: Evidence) -> float | None:
+    need = _need(evidence)
+    return need.value if need else None
+
+
+def _tokens_a_round(evidence: Evidence) -> float:
+    stats = evidence.rows[LONG].stats
+    return stats.num_new_tokens / stats.num_rounds
 
 
 def explain_need(evidence: Evidence) -> str:
-    rows = evidence.of(PLAIN, LONG)
-    assert rows is not None
-    need = needed_tokens(evidence) or 0.0
-    tokens = rows[1].stats.num_new_tokens / rows[1].stats.num_rounds
-    so = "so it was faster" if tokens > need else "so it was not faster"
-    words = f"A round needed {need:.1f} tokens and wrote {tokens:.1f}, {so} than the LLM alone."
-    return f"{words} {ONE_SAMPLE}"
+    need, tokens = _need(evidence), _tokens_a_round(evidence)
+    assert need is not None
+    needed = f"A round needed {need.value:.1f} tokens ({range_words(need, 1)})"
+    words = f"{needed} to be as fast as the LLM alone, and wrote {tokens:.1f}"
+    if need.groups < 2:
+        return f"{words}."
+    if tokens > need.high:
+        return f"{words}: it was faster."
+    return f"{words}: it was slower." if tokens < need.low else f"{words}: no difference is shown."
 
 
 def win_or_loss(evidence: Evidence) -> str:
     """Whether the example, which is made to lose, lost on this machine; if it won, why. Without
     times, from which the lesson's question is answered."""
-    rows = evidence.of(PLAIN, LONG)
-    if rows is None:
+    need = _need(evidence)
+    if need is None or need.groups < 2:
         return ""
-    plain, long = rows
-    need = long.round_ms / plain.round_ms
-    tokens_a_round = long.stats.num_new_tokens / long.stats.num_rounds
-    if tokens_a_round <= need:
+    tokens = _tokens_a_round(evidence)
+    if tokens < need.low:
         return (
-            "Here it loses: in the time of a round the LLM alone writes as many tokens or more. "
-            f"{ONE_SAMPLE}"
+            f"Here it loses {every_repeat(need)}: in the time of a round the LLM alone writes more "
+            "tokens."
         )
-    rate = long.stats.draft_acceptance_rate
+    if tokens <= need.high:
+        return "Here no difference is shown: the repeats do not agree on which is faster."
+    rate = evidence.rows[LONG].stats.draft_acceptance_rate
     why = (
         f"the SSM knows this text better than expected, {100 * rate:.0f} % of the "
         "drafts' depth was accepted"
@@ -138,8 +157,8 @@ def win_or_loss(evidence: Evidence) -> str:
         else "drafting costs this machine little beside a pass of the LLM"
     )
     return (
-        "Here it wins, though it is made to lose: in the time of a round the LLM alone writes "
-        f"fewer tokens, since {why}. {ONE_SAMPLE}"
+        f"Here it wins {every_repeat(need)}, though it is made to lose: in the time of a round the "
+        f"LLM alone writes fewer tokens, since {why}."
     )
 
 
@@ -167,8 +186,8 @@ LOSES = Lesson(
         Setup(LONG, CODE, ONE, DRAFT_12),
     ),
     attempt=Attempt(
-        "Let goodput, the rule of lesson 6, decide who drafts and how far. It may decide that "
-        "nobody does.",
+        "Let goodput, the rule of lesson 6, decide which models draft, and how far. It may decide "
+        "to draft nothing.",
         "Run with goodput",
         Setup(
             BEST,
@@ -190,5 +209,6 @@ LOSES = Lesson(
     ),
     pictures=("figures", "strip", "lengths"),
     columns=("mean_acceptance_length", "round_ms", "tokens_per_second"),
+    timed=True,
     outcome=win_or_loss,
 )

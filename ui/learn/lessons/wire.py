@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
+
 from core.plurals import number_of
 from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
-from ui.learn.lessons.measured import Evidence
+from ui.learn.lessons.measured import Evidence, compared, time_words
 from ui.learn.lessons.runs import DIALOGUE, DRAFT_4, DRAFT_12, ONE
 
 __all__ = ["WIRE"]
@@ -16,7 +18,7 @@ WIRE_MS, TOKENS = 20.0, 32
 def added_ms(evidence: Evidence) -> float | None:
     """Milliseconds that the wire adds to a round, with drafts of the same length."""
     rows = evidence.of(NEAR, FAR)
-    return rows[1].round_ms - rows[0].round_ms if rows else None
+    return compared(rows, "round_ms", operator.sub).value if rows else None
 
 
 def explain_wire(evidence: Evidence) -> str:
@@ -24,9 +26,10 @@ def explain_wire(evidence: Evidence) -> str:
     assert rows is not None
     near, far = rows
     return (
-        f"A round took {near.round_ms:.1f} ms beside the LLM and {far.round_ms:.1f} ms over the "
-        f"wire. Both needed {number_of(far.stats.num_rounds, 'round')} for the same text: the wire "
-        "is paid once a round."
+        f"A round took {time_words(near, 'round_ms')} beside the LLM and "
+        f"{time_words(far, 'round_ms')} over the wire. Both needed "
+        f"{number_of(far.stats.num_rounds, 'round')} for the same text: each round waits once for "
+        "the wire."
     )
 
 
@@ -75,4 +78,5 @@ WIRE = Lesson(
     ),
     pictures=("figures", "strip", "timeline"),
     columns=("num_rounds", "mean_acceptance_length", "round_ms", "tokens_per_second"),
+    timed=True,
 )

@@ -7,16 +7,20 @@ function headOf(head, note) {
   });
   return node("thead", "", node("tr", "", heading("col", `your runs (▸\u00a0shown)${note ? `; ${note}` : ""}`), ...heads));
 }
-function rowOf({ label, latest, cells }) {
+// A time, and below it the range of its repeats, whose room is kept for it.
+function cellOf(text, isTime, range) {
+  return node("td", isTime ? "sp-time" : "", text, isTime ? node("span", "sp-range", range || "\u00a0") : null);
+}
+function rowOf({ label, latest, cells, ranges = {} }, timed) {
   const show = button("sp-again", (latest ? "▸ " : "") + label, () => trigger("select", { label, press: performance.now() }));
   show.dataset.label = label;
   show.title = "Show this run";
   show.setAttribute("aria-pressed", Boolean(latest));
-  return node("tr", latest ? "sp-selected" : "", heading("row", show), ...Object.values(cells).map((text) => node("td", "", text)));
+  return node("tr", latest ? "sp-selected" : "", heading("row", show), ...Object.entries(cells).map(([at, text]) => cellOf(text, timed[at], ranges[at])));
 }
 // A planned run has its row already: nothing below the table moves when it ends.
-function plannedRow(label, columns) {
-  return node("tr", "", heading("row", label), ...Array.from({ length: columns }, () => node("td", "", "–")));
+function plannedRow(label, columns, timed) {
+  return node("tr", "", heading("row", label), ...Array.from({ length: columns }, (_, at) => cellOf("–", timed[at])));
 }
 // Each frame of a running example sends the same table: rebuilding it would remove a button under the pointer.
 let drawn = "";
@@ -29,7 +33,7 @@ function draw() {
   [...root.querySelectorAll(".sp-again")].find((one) => one.dataset.label === focused)?.focus();
 }
 function build() {
-  const { head = {}, note = "", rows = {}, coming = {} } = props.value || {};
+  const { head = {}, note = "", rows = {}, coming = {}, timed = {} } = props.value || {};
   const all = Object.values(rows);
   const later = Object.values(coming);
   if (!all.length && !later.length) {
@@ -37,9 +41,9 @@ function build() {
     return;
   }
   const caption = node("caption", "sp-sr", "Your runs in this lesson; – where one has not run yet");
-  const planned = later.map((label) => plannedRow(label, Object.keys(head).length));
+  const planned = later.map((label) => plannedRow(label, Object.keys(head).length, timed));
   const foot = planned.length ? node("tfoot", "", ...planned) : null;
-  root.replaceChildren(node("table", "sp-measured", caption, headOf(head, note), node("tbody", "", ...all.map(rowOf)), foot));
+  root.replaceChildren(node("table", "sp-measured", caption, headOf(head, note), node("tbody", "", ...all.map((row) => rowOf(row, timed))), foot));
 }
 draw();
 watch("value", draw);
