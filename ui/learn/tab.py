@@ -24,10 +24,12 @@ from ui.learn.layout import Learn, build_learn
 from ui.learn.lessons import LESSONS
 from ui.live.layout import Live
 from ui.server.session import TabSession
+from ui.sessions.history import rights_of
 from ui.shared.all_requests import wire_requests_view
 from ui.shared.event_options import EACH, LATEST, QUICK, QUIET
 from ui.shared.into_live import into_live
-from ui.shared.links import wanted_lesson
+from ui.shared.link_fields import wanted_lesson
+from ui.shared.links import linked_run, wrong_link
 from ui.shared.steering import wire_board
 
 __all__ = ["Learn", "build_learn", "wire_learn", "wire_lessons"]
@@ -54,7 +56,8 @@ def wire_learn(
         "inputs": [learn.at, progress],
         "outputs": [progress, *learn.lesson_outputs],
     }
-    blocks.load(_turn_handler(learn, _wanted_lesson), **turn, **QUICK)
+    opened = blocks.load(_turn_handler(learn, _wanted_lesson), **turn, **QUICK)
+    opened.then(_link_handler(learn), visitor, learn.board.outputs, **QUICK)
     learn.lesson.select(_choose_handler(learn), **turn, **EACH)
     learn.previous.click(_turn_handler(learn, _step_by(-1)), **turn, **LATEST)
     learn.next.click(_turn_handler(learn, _step_by(1)), **turn, **LATEST)
@@ -137,6 +140,23 @@ def _turn_handler(learn: Learn, which: Which) -> Callable[..., Values]:
         )
 
     return turn
+
+
+def _link_handler(learn: Learn) -> Callable[..., Values]:
+    """Opens the run that a link to a lesson names, at its place."""
+
+    def follow(request: gr.Request, visitor: str) -> Values:
+        query, board = dict(request.query_params), learn.board
+        if not query.get("lesson") or not query.get("run"):
+            return [gr.skip() for _ in board.outputs]
+        session, rights = board.session(request), rights_of(board.context, request, visitor)
+        values, wrong = linked_run(learn, session, rights, query)
+        if not wrong:
+            return values[:-1]
+        session.trouble = wrong_link(wrong)
+        return board.values(session)
+
+    return follow
 
 
 def _choose_handler(learn: Learn) -> Callable[..., Any]:
