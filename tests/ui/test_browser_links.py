@@ -137,8 +137,10 @@ def test_a_link_opens_the_docks_pane_and_the_races_clock(
     becomes(page, DOCK, "length", arg="sessions")
     page.goto(f"{whole.url}?__theme=light&tab=live&run={run}&round=99&stage=verify&dock=x")
     wrong = page.locator("#link-said")
-    wrong.get_by_text("round is '99': a number from 1 to 12 (shown instead: round ").wait_for()
-    wrong.get_by_text("dock is 'x': one of why, who").wait_for()
+    wrong.get_by_text(
+        "round is '99': it must be a number from 1 to 12 (shown instead: round "
+    ).wait_for()
+    wrong.get_by_text("dock is 'x': it must be one of why, who").wait_for()
     becomes(
         page, "() => document.querySelector('#live-tree [aria-current]').dataset.stage", "verify"
     )
@@ -172,4 +174,4 @@ def test_a_link_opens_a_lesson_with_its_run_and_back_goes_through_lessons(
     query_is(page, **place)
     sites.shot(page, "link-lesson")
     page.goto(f"{whole.url}?{urlencode(THEME | place | {'stage': 'judge'})}")
-    sites.wait_notice(page, "stage is 'judge': one of draft", "learn")
+    sites.wait_notice(page, "stage is 'judge': it must be one of draft", "learn")

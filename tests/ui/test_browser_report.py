@@ -340,12 +340,18 @@ def test_its_address_names_round_stage_and_node_and_leads_back_to_them(
     page.locator("#report-tree .ss-node[data-key='2']").press("Enter")
     becomes(page, QUERY, embed | {"round": "3", "node": "2"})
     said = opens(place | {"stage": "judge"}, "3", "commit", "1")
-    assert "stage is 'judge': one of draft, combine, verify, commit" in said.text_content()
     assert (
-        "node is '99': -1, the root" in opens(place | {"node": "99"}, "3", "verify").text_content()
+        "stage is 'judge': it must be one of draft, combine, verify, commit" in said.text_content()
+    )
+    assert (
+        "node is '99': it must be -1, the root"
+        in opens(place | {"node": "99"}, "3", "verify").text_content()
     )
     said = opens(place | {"round": "99"}, usual, "verify")
-    assert "round is '99': a number from 1 to 8 (shown instead: round" in said.text_content()
+    assert (
+        "round is '99': it must be a number from 1 to 8 (shown instead: round"
+        in said.text_content()
+    )
     page.keyboard.press(",")
     said.wait_for(state="detached")
 

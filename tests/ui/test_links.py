@@ -37,14 +37,18 @@ A_LESSON = f"a number from 1 to {len(LESSONS)}{instead('the lesson opened last')
     [
         ({}, "", ""),
         ({"tab": "Sessions"}, "sessions", ""),
-        ({"tab": "tuna"}, "", f"tab is 'tuna': one of live, sessions, learn{instead('Live')}"),
+        (
+            {"tab": "tuna"},
+            "",
+            f"tab is 'tuna': it must be one of live, sessions, learn{instead('Live')}",
+        ),
         ({"lesson": "3"}, "learn", ""),
         ({"lesson": "3", "tab": "live"}, "learn", ""),
         ({"tab": "sessions", "round": "2", "lesson": ""}, "sessions", ""),
-        ({"lesson": "0"}, "learn", f"lesson is '0': {A_LESSON}"),
-        ({"lesson": "99"}, "learn", f"lesson is '99': {A_LESSON}"),
-        ({"lesson": "²"}, "learn", f"lesson is '²': {A_LESSON}"),
-        ({"lesson": "9" * 5000}, "learn", f"lesson is {NINES!r}: {A_LESSON}"),
+        ({"lesson": "0"}, "learn", f"lesson is '0': it must be {A_LESSON}"),
+        ({"lesson": "99"}, "learn", f"lesson is '99': it must be {A_LESSON}"),
+        ({"lesson": "²"}, "learn", f"lesson is '²': it must be {A_LESSON}"),
+        ({"lesson": "9" * 5000}, "learn", f"lesson is {NINES!r}: it must be {A_LESSON}"),
         ({"run": "abc", "round": "7"}, "sessions", ""),
         ({"run": "opening"}, "live", ""),
         ({"view": "api", "__theme": "dark"}, "", ""),
@@ -99,7 +103,7 @@ def test_a_link_opens_a_run_at_its_place_and_a_wrong_field_spoils_no_other(
     a_round, a_node = "a number from 1 to 9", f"a number from -1, the root, to {nodes - 1}"
     stages, without = (
         "one of draft, combine, verify, commit",
-        ", whose stage or node the link names",
+        ", since the link names a stage or a node of it",
     )
     for query, at, faults in (
         ({"round": "7"}, (7, "commit", None), []),
@@ -158,7 +162,8 @@ def test_a_link_opens_a_run_at_its_place_and_a_wrong_field_spoils_no_other(
     ):
         desk, wrong = opened(sessions, run | query)
         said = [
-            f"{name} is {value!r}: {allowed}" + instead("round " * (name == "round") + str(there))
+            f"{name} is {value!r}: it must be {allowed}"
+            + instead("round " * (name == "round") + str(there))
             for name, value, allowed, there in faults
         ]
         assert (place(desk), wrong) == (at, said), query
@@ -185,8 +190,8 @@ def test_a_pane_or_a_clock_that_does_not_exist_is_said() -> None:
     usual = instead("the usual one")
     for tab, more in (("live", ", requests"), ("sessions", "")):
         assert wrong_panes({"dock": "x", "clock": "y"}, tab) == [
-            f"dock is 'x': one of {panes}{more}, closed{usual}",
-            f"clock is 'y': one of time, passes{usual}",
+            f"dock is 'x': it must be one of {panes}{more}, closed{usual}",
+            f"clock is 'y': it must be one of time, passes{usual}",
         ]
 
 

@@ -56,8 +56,8 @@ def wire_learn(
         "inputs": [learn.at, progress],
         "outputs": [progress, *learn.lesson_outputs],
     }
-    opened = blocks.load(_turn_handler(learn, _wanted_lesson), **turn, **QUICK)
-    opened.then(_link_handler(learn), visitor, learn.board.outputs, **QUICK)
+    given = [*turn["inputs"], visitor]
+    blocks.load(_load_handler(learn), given, turn["outputs"], **QUICK)
     learn.lesson.select(_choose_handler(learn), **turn, **EACH)
     learn.previous.click(_turn_handler(learn, _step_by(-1)), **turn, **LATEST)
     learn.next.click(_turn_handler(learn, _step_by(1)), **turn, **LATEST)
@@ -142,21 +142,25 @@ def _turn_handler(learn: Learn, which: Which) -> Callable[..., Values]:
     return turn
 
 
-def _link_handler(learn: Learn) -> Callable[..., Values]:
-    """Opens the run that a link to a lesson names, at its place."""
+def _load_handler(learn: Learn) -> Callable[..., Values]:
+    """Opens a lesson, and the run that a link to a lesson names, at its place."""
+    open_lesson_of = _turn_handler(learn, _wanted_lesson)
+    at = 1 + learn.lesson_outputs.index(learn.board.outputs[0])
 
-    def follow(request: gr.Request, visitor: str) -> Values:
-        query, board = dict(request.query_params), learn.board
-        if not query.get("lesson") or not query.get("run"):
-            return [gr.skip() for _ in board.outputs]
-        session, rights = board.session(request), rights_of(board.context, request, visitor)
-        values, wrong = linked_run(learn, session, rights, query)
-        if not wrong:
-            return values[:-1]
-        session.trouble = wrong_link(wrong)
-        return board.values(session)
+    def load(request: gr.Request, number: float | None, progress: Any, visitor: str) -> Values:
+        values, query, board = (
+            open_lesson_of(request, number, progress),
+            request.query_params,
+            learn.board,
+        )
+        if query.get("lesson") and query.get("run"):
+            session, rights = board.session(request), rights_of(board.context, request, visitor)
+            _, wrong = linked_run(learn, session, rights, query)
+            session.trouble = wrong_link(wrong) or session.trouble
+            values[at : at + len(board.outputs)] = board.values(session)
+        return values
 
-    return follow
+    return load
 
 
 def _choose_handler(learn: Learn) -> Callable[..., Any]:

@@ -68,7 +68,7 @@ def go_to(player: Player, query: Mapping[str, str]) -> tuple[dict[str, Any] | No
         number = frame.selected_round + 1
         if typed or stage or node:
             allowed = f"a number from 1 to {rounds}"
-            allowed += "" if typed else ", whose stage or node the link names"
+            allowed += "" if typed else ", since the link names a stage or a node of it"
             there = f"round {number}" if number else "no round"
             wrong.append(_wrong("round", typed, allowed, there + ", no node" * bool(node)))
         node = ""
@@ -101,7 +101,7 @@ def instead(fault: str, shown: str) -> str:
 
 
 def _wrong(name: str, value: str, allowed: str, shown: str) -> str:
-    return instead(f"{name} is {value[:LONGEST]!r}: {allowed}", shown)
+    return instead(f"{name} is {value[:LONGEST]!r}: it must be {allowed}", shown)
 
 
 def _number_or_zero(text: str) -> int:

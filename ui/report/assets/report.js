@@ -49,7 +49,7 @@ function linked({ rounds, opening, nodesOf }) {
   const [round, stage, node] = ["round", "stage", "node"].map((name) => query.get(name) ?? "");
   const faults = [];
   const check = (name, good, allowed, instead) => {
-    if (query.get(name) && !good) faults.push(`${name} is '${query.get(name).slice(0, LONGEST)}': ${allowed} (shown instead: ${instead})`);
+    if (query.get(name) && !good) faults.push(`${name} is '${query.get(name).slice(0, LONGEST)}': it must be ${allowed} (shown instead: ${instead})`);
     return good;
   };
   const hasRound = check("round", /^\d+$/.test(round) && round >= 1 && round <= rounds, `a number from 1 to ${rounds}`, `round ${opening.round + 1}`);
