@@ -87,6 +87,10 @@ def test_a_link_to_the_opening_run_shows_it_paused_at_its_place(
     becomes(page, SHOWN, seen, arg="live")
     query_is(page, **place)
     sites.shot(page, "link-opening-reloaded")
+    sites.ran(page)
+    page.go_back()
+    becomes(page, SHOWN, seen, arg="live")
+    query_is(page, **place)
     page.goto(f"{whole.url}?__theme=light")
     sites.wait_notice(page, "This is a recorded run")
     opening.is_done = False

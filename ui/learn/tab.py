@@ -148,11 +148,8 @@ def _load_handler(learn: Learn) -> Callable[..., Values]:
     at = 1 + learn.lesson_outputs.index(learn.board.outputs[0])
 
     def load(request: gr.Request, number: float | None, progress: Any, visitor: str) -> Values:
-        values, query, board = (
-            open_lesson_of(request, number, progress),
-            request.query_params,
-            learn.board,
-        )
+        values = open_lesson_of(request, number, progress)
+        query, board = dict(request.query_params), learn.board
         if query.get("lesson") and query.get("run"):
             session, rights = board.session(request), rights_of(board.context, request, visitor)
             _, wrong = linked_run(learn, session, rights, query)

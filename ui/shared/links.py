@@ -169,7 +169,7 @@ def follow_linked(live: Live, session: TabSession, run_id: str) -> Iterator[list
 
 
 def _follow_handler(live: Live) -> Callable[..., Iterator[list[Any]]]:
-    def follow(request: gr.Request, place: dict[str, str] | None) -> Iterator[list[Any]]:
+    def follow(request: gr.Request, place: dict[str, Any] | None) -> Iterator[list[Any]]:
         run_id = (place or {}).get("run", "")
         yield from follow_linked(live, live.board.session(request), run_id)
 

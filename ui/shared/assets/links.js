@@ -34,7 +34,11 @@ function panes(name) {
   return { dock: name === "learn" || at === usual ? null : at || "closed", clock };
 }
 // The tab that a query opens, and what it wants to see there (dock.js, race_clock.js).
-const tabOf = (query) => (query.get("lesson") ? "learn" : query.get("tab") || (query.get("run") ? "sessions" : "live"));
+function tabOf(query) {
+  const [lesson, run, name] = ["lesson", "run", "tab"].map((one) => query.get(one)?.toLowerCase());
+  if (lesson) return "learn";
+  return run === "opening" ? "live" : run ? (name === "live" ? name : "sessions") : name || "live";
+}
 const viewOf = (query) => ({ page: tabOf(query), dock: query.get("dock"), clock: query.get("clock") });
 function look(query) {
   link.view = viewOf(query);
