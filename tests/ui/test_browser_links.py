@@ -30,7 +30,8 @@ SHOWN = """(where) => {
     all("tree .ss-stage[aria-current]", (one) => one.dataset.stage),
     all("tree .ss-node[aria-pressed=true]", (one) => one.dataset.key),
     all("strip .ss-text", (one) => one.innerText),
-    all("inspector .ss-sentence", (one) => one.textContent).filter(Boolean),
+    // In a closed pane it may not be drawn yet.
+    all("inspector .ss-sentence", (one) => one.offsetParent && one.textContent).filter(Boolean),
     all("dock", (one) => one.dataset.at),
   ];
 }"""
