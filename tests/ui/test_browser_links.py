@@ -89,6 +89,8 @@ def test_a_link_to_the_opening_run_shows_it_paused_at_its_place(
     query_is(page, **place)
     sites.shot(page, "link-opening-reloaded")
     sites.ran(page)
+    run = sites.desk_of(whole.context).frame().run_id
+    page.wait_for_function("(run) => location.search.includes(run)", arg=run)
     page.go_back()
     becomes(page, SHOWN, seen, arg="live")
     query_is(page, **place)
