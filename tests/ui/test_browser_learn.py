@@ -335,7 +335,9 @@ def test_lessons_by_keys_and_an_address_that_leads_back(
     finishes_by_its_table(page, context)
     sites.shot(page, "learn-6-table")
     large_type(page, True)
-    assert copy_link(page, "#learn-copy") == {"lesson": "6", "large": "1"}
+    shown = sites.desk_of(context, "learn").frame()
+    place = {"run": shown.run_id, "round": str(shown.selected_round + 1)}
+    assert copy_link(page, "#learn-copy") == {"lesson": "6", **place, "large": "1"}
 
     turn_to(page, "Sessions")
     becomes(page, QUERY, {**THEME, "tab": "sessions"})
@@ -363,7 +365,9 @@ def test_lessons_by_keys_and_an_address_that_leads_back(
     on_lesson(page, 6)  # the lesson that the visitor had open, with its tick
     only_tick(page)
     page.goto(f"{url}?__theme=light&lesson=99")
-    page.get_by_text(f"lesson is '99': a number from 1 to {len(LESSONS)}").first.wait_for()
+    page.get_by_text(
+        f"lesson is '99': it must be a number from 1 to {len(LESSONS)}"
+    ).first.wait_for()
     page.get_by_role("tab", name="Learn", selected=True).wait_for()
 
 

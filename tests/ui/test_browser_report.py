@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -304,7 +305,55 @@ def test_embedded_in_a_slide_it_has_no_chrome_and_opens_at_a_round(
     bar_says(page, "Round 6 of 8")
     page.keyboard.press("ArrowLeft")
     bar_says(page, "Round 5 of 8")
-    becomes(page, "() => new URLSearchParams(location.search).get('round')", "5")
+    becomes(page, QUERY, {"round": "5"})
+
+
+QUERY = "() => Object.fromEntries(new URLSearchParams(location.search))"
+PLACE = """() => [document.querySelector("#report-scrubber .ss-at").textContent,
+  document.querySelector("#report-tree .ss-stage[aria-current]").dataset.stage,
+  ...[...document.querySelectorAll("#report-tree .ss-node[aria-pressed=true]")]
+    .map((node) => node.dataset.key)]"""
+
+
+@pytest.mark.parametrize("embed", [{}, {"embed": "1"}])
+def test_its_address_names_round_stage_and_node_and_leads_back_to_them(
+    browser_page: OpenPage, tmp_path: Path, embed: dict[str, str]
+) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(report_html(synthetic_run(8)), encoding="utf-8")
+    place = {"round": "3", "stage": "verify", "node": "1"}
+
+    def opens(fields: dict[str, str], *at: str) -> Any:
+        """Open a link to the place `fields`, which shows the place `at`; what is said of it."""
+        page.goto(f"{file.as_uri()}?{urlencode(embed | fields)}")
+        page.locator("body[data-ready]").wait_for()
+        becomes(page, PLACE, [f"Round {at[0]} of 8", *at[1:]])
+        return page.locator("#report-notice").get_by_text("This link is wrong: ")
+
+    page = browser_page(f"{file.as_uri()}?{urlencode(embed)}")
+    page.locator("body[data-ready]").wait_for()
+    usual = page.evaluate(PLACE)[0].split()[1]
+    assert not opens(place, "3", "verify", "1").count()
+    becomes(page, QUERY, embed | place)
+    page.keyboard.press(",")
+    becomes(page, QUERY, embed | {"round": "3", "stage": "combine"})
+    page.locator("#report-tree .ss-node[data-key='2']").press("Enter")
+    becomes(page, QUERY, embed | {"round": "3", "node": "2"})
+    said = opens(place | {"stage": "judge"}, "3", "commit", "1")
+    assert (
+        "stage is 'judge': it must be one of draft, combine, verify, commit" in said.text_content()
+    )
+    assert (
+        "node is '99': it must be -1, the root"
+        in opens(place | {"node": "99"}, "3", "verify").text_content()
+    )
+    said = opens(place | {"round": "99"}, usual, "verify")
+    assert (
+        "round is '99': it must be a number from 1 to 8 (shown instead: round"
+        in said.text_content()
+    )
+    page.keyboard.press(",")
+    said.wait_for(state="detached")
 
 
 def test_an_interrupted_run_is_gone_through_to_its_torn_round(open_report: OpenReport) -> None:

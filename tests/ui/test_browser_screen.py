@@ -383,7 +383,7 @@ TITLE_SEEN = """() => {
 
 def a_wrong_link_is_said_on_one_screen_until_the_next_press(page: Any, stage: Stage) -> None:
     page.goto(f"{stage.url}?__theme=light&tab=nonsense")
-    wrong = page.locator("#link-said").get_by_text("tab is 'nonsense': one of live")
+    wrong = page.locator("#link-said").get_by_text("tab is 'nonsense': it must be one of live")
     for width, height in SIZES:
         page.set_viewport_size({"width": width, "height": height})
         wrong.wait_for()

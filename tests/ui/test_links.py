@@ -10,16 +10,26 @@ import pytest
 
 from core.config import Request
 from storage import RunStore
-from tests.ui.boards import ALL, context, notice_of, sessions_of
+from tests.ui.boards import ALL, context, live_of, notice_of, sessions_of
 from ui.learn.lessons import LESSONS
 from ui.learn.tab import _wanted_lesson
+from ui.live.layout import Live
 from ui.server.context import Context
 from ui.server.session import TabSession
 from ui.sessions.history import CallerRights
-from ui.shared.links import linked_run, wanted_lesson, wanted_tab
+from ui.sessions.tab import Sessions
+from ui.shared.link_fields import wanted_lesson, wanted_tab, wrong_panes
+from ui.shared.links import linked_run
 
 NINES = "9" * 20
 TABS = ("live", "sessions", "learn")
+
+
+def instead(shown: str) -> str:
+    return f" (shown instead: {shown})"
+
+
+A_LESSON = f"a number from 1 to {len(LESSONS)}{instead('the lesson opened last')}"
 
 
 @pytest.mark.parametrize(
@@ -27,19 +37,20 @@ TABS = ("live", "sessions", "learn")
     [
         ({}, "", ""),
         ({"tab": "Sessions"}, "sessions", ""),
-        ({"tab": "tuna"}, "", "tab is 'tuna': one of live, sessions, learn"),
+        (
+            {"tab": "tuna"},
+            "",
+            f"tab is 'tuna': it must be one of live, sessions, learn{instead('Live')}",
+        ),
         ({"lesson": "3"}, "learn", ""),
         ({"lesson": "3", "tab": "live"}, "learn", ""),
         ({"tab": "sessions", "round": "2", "lesson": ""}, "sessions", ""),
-        ({"lesson": "0"}, "learn", f"lesson is '0': a number from 1 to {len(LESSONS)}"),
-        ({"lesson": "99"}, "learn", f"lesson is '99': a number from 1 to {len(LESSONS)}"),
-        ({"lesson": "²"}, "learn", f"lesson is '²': a number from 1 to {len(LESSONS)}"),
-        (
-            {"lesson": "9" * 5000},
-            "learn",
-            f"lesson is {NINES!r}: a number from 1 to {len(LESSONS)}",
-        ),
+        ({"lesson": "0"}, "learn", f"lesson is '0': it must be {A_LESSON}"),
+        ({"lesson": "99"}, "learn", f"lesson is '99': it must be {A_LESSON}"),
+        ({"lesson": "²"}, "learn", f"lesson is '²': it must be {A_LESSON}"),
+        ({"lesson": "9" * 5000}, "learn", f"lesson is {NINES!r}: it must be {A_LESSON}"),
         ({"run": "abc", "round": "7"}, "sessions", ""),
+        ({"run": "opening"}, "live", ""),
         ({"view": "api", "__theme": "dark"}, "", ""),
     ],
 )
@@ -64,51 +75,124 @@ def recorded_run(store: RunStore, owner: str) -> tuple[Context, str]:
     return ctx, source.run_id
 
 
-def test_a_link_opens_a_run_at_its_place(store: RunStore) -> None:
+def opened(at: Sessions | Live, query: dict[str, str]) -> tuple[TabSession, list[str]]:
+    """A new tab's session once a link has opened a run on its board, and the link's faults."""
+    session = TabSession()
+    values, wrong = linked_run(at, session, ALL, query)
+    assert values[-1] == query["run"] == session.frame().run_id
+    return session, wrong
+
+
+def place(session: TabSession) -> tuple[int, str, int | None]:
+    """The selected round, from 1, its stage and the selected node."""
+    frame = session.frame()
+    assert frame.detail is not None
+    return frame.selected_round + 1, frame.detail.stage, frame.node
+
+
+def test_a_link_opens_a_run_at_its_place_and_a_wrong_field_spoils_no_other(
+    store: RunStore,
+) -> None:
     ctx, run_id = recorded_run(store, "me")
-    sessions = sessions_of(ctx)
-    for round_text, wrong in (
-        ("7", ""),
-        ("", ""),
-        ("0", "0"),
-        ("x", "x"),
-        ("999", "999"),
-        ("-1", "-1"),
-    ):
-        desk = TabSession()
-        values, why = linked_run(sessions, desk, ALL, {"run": run_id, "round": round_text})
-        assert values[-1] == run_id == desk.frame().run_id
-        assert desk.frame().pinned == (round_text == "7")
-        assert why == (wrong and f"round is {wrong!r}: a number from 1 to 9")
-    rounds = desk.frame().view.rounds
+    sessions, run = sessions_of(ctx), {"run": run_id}
+    desk, wrong = opened(sessions, run)
+    first, rounds = place(desk)[0], desk.frame().view.rounds
+    assert not wrong and not desk.frame().pinned
     nodes = rounds[5].nodes
     assert nodes and not rounds[6].nodes, "nothing was drafted in round 7"
-    for field, wrong, allowed in (
-        ("stage", "judge", "one of draft, combine, verify, commit"),
-        ("node", "x", f"a number from -1, the root, to {nodes - 1}, in round 6"),
-        ("node", "-2", f"a number from -1, the root, to {nodes - 1}, in round 6"),
-        ("node", str(nodes), f"a number from -1, the root, to {nodes - 1}, in round 6"),
+    a_round, a_node = "a number from 1 to 9", f"a number from -1, the root, to {nodes - 1}"
+    stages, without = (
+        "one of draft, combine, verify, commit",
+        ", since the link names a stage or a node of it",
+    )
+    for query, at, faults in (
+        ({"round": "7"}, (7, "commit", None), []),
+        ({"round": "6", "node": "-1"}, (6, "commit", -1), []),
+        ({"round": "6", "stage": "verify", "node": "0"}, (6, "verify", 0), []),
+        *(
+            ({"round": text}, (first, "commit", None), [("round", text, a_round, first)])
+            for text in ("0", "x", "999", "-1")
+        ),
+        (
+            {"round": "999", "stage": "draft", "node": "1"},
+            (first, "draft", None),
+            [("round", "999", a_round, f"{first}, no node")],
+        ),
+        (
+            {"round": "6", "stage": "judge", "node": "1"},
+            (6, "commit", 1),
+            [("stage", "judge", stages, "commit")],
+        ),
+        *(
+            (
+                {"round": "6", "stage": "verify", "node": text},
+                (6, "verify", None),
+                [("node", text, f"{a_node}, in round 6", "no node")],
+            )
+            for text in ("x", "-2", str(nodes))
+        ),
+        (
+            {"round": "7", "node": "0"},
+            (7, "commit", None),
+            [("node", "0", "-1, the root, in round 7", "no node")],
+        ),
+        (
+            {"stage": "verify"},
+            (first, "verify", None),
+            [("round", "", a_round + without, first)],
+        ),
+        (
+            {"node": "0"},
+            (first, "commit", None),
+            [("round", "", a_round + without, f"{first}, no node")],
+        ),
+        (
+            {"round": "6", "stage": "judge", "node": "x"},
+            (6, "commit", None),
+            [
+                ("stage", "judge", stages, "commit"),
+                ("node", "x", f"{a_node}, in round 6", "no node"),
+            ],
+        ),
+        (
+            {"round": "6", "stage": "draft", "shown": "9"},
+            (6, "draft", None),
+            [("shown", "9", "a number from 5 to 8", "all rounds")],
+        ),
     ):
-        desk = TabSession()
-        query = {"run": run_id, "round": "6", field: wrong}
-        assert linked_run(sessions, desk, ALL, query)[1] == f"{field} is {wrong!r}: {allowed}"
-        assert not desk.frame().pinned
-    for node in (-1, nodes - 1):
-        query = {"run": run_id, "round": "6", "node": str(node)}
-        assert linked_run(sessions, desk, ALL, query)[1] == "" and desk.frame().node == node
-    query = {"run": run_id, "round": "7", "node": "0"}
-    why = "node is '0': -1, the root, in round 7"
-    assert linked_run(sessions, TabSession(), ALL, query)[1] == why
-    for alone in ({"stage": "verify"}, {"node": "0"}):
-        desk_of_link = TabSession()
-        why = "round is '': a number from 1 to 9, whose stage or node the link names"
-        assert linked_run(sessions, desk_of_link, ALL, {"run": run_id, **alone})[1] == why
-        assert not desk_of_link.frame().pinned
-    place = {"run": run_id, "round": "6", "stage": "verify", "node": "0"}
-    linked_run(sessions, desk, ALL, place)
-    frame = desk.frame()
-    assert frame.detail is not None
-    assert (frame.selected_round, frame.detail.stage, frame.node) == (5, "verify", 0)
+        desk, wrong = opened(sessions, run | query)
+        said = [
+            f"{name} is {value!r}: it must be {allowed}"
+            + instead("round " * (name == "round") + str(there))
+            for name, value, allowed, there in faults
+        ]
+        assert (place(desk), wrong) == (at, said), query
+        assert len(desk.frame().view.rounds) == 9
+
+
+def test_a_link_shows_a_run_as_far_as_it_was_played(store: RunStore) -> None:
+    ctx, run_id = recorded_run(store, "me")
+    for query, count in (
+        ({"round": "6", "stage": "verify", "shown": "5"}, 5),
+        ({"round": "6", "stage": "verify", "node": "0", "shown": "8"}, 8),
+        ({"round": "1", "stage": "draft", "shown": "0"}, 0),
+        ({"round": "6", "shown": "6"}, 6),
+    ):
+        desk, wrong = opened(live_of(ctx), {"run": run_id, **query})
+        node = int(query["node"]) if "node" in query else None
+        assert place(desk) == (int(query["round"]), query.get("stage", "commit"), node)
+        assert not wrong and len(desk.frame().view.rounds) == count, query
+
+
+def test_a_pane_or_a_clock_that_does_not_exist_is_said() -> None:
+    assert wrong_panes({"dock": "when", "clock": "passes"}, "live") == []
+    panes = "why, who, when, length, inside, whatif"
+    usual = instead("the usual one")
+    for tab, more in (("live", ", requests"), ("sessions", "")):
+        assert wrong_panes({"dock": "x", "clock": "y"}, tab) == [
+            f"dock is 'x': it must be one of {panes}{more}, closed{usual}",
+            f"clock is 'y': it must be one of time, passes{usual}",
+        ]
 
 
 @pytest.mark.parametrize("run_id", ["", "nobody's", "<img onerror=alert(1)>", "another's"])

@@ -11,6 +11,7 @@ import pytest
 from lab.progress import Progress
 from storage import RunQuery, RunStore
 from tests.ui.boards import (
+    ALL,
     context,
     live_of,
     notice_of,
@@ -18,6 +19,7 @@ from tests.ui.boards import (
     run,
 )
 from tests.ui.test_form import form_values
+from ui.form.form import request_of
 from ui.live.handlers import (
     header_for_form,
     header_now,
@@ -29,10 +31,12 @@ from ui.live.handlers import (
 )
 from ui.live.layout import Live
 from ui.run.opening import MOST_AT_ONCE, ROUNDS_A_SECOND
+from ui.run.player import Pace
 from ui.server.context import Context
 from ui.server.session import TabSession
 from ui.shared.into_live import form_values_of
-from ui.shared.steering import move
+from ui.shared.links import fill_linked, linked_run
+from ui.shared.steering import move, play_on, select_node
 
 WAIT_S = 30.0
 
@@ -231,3 +235,58 @@ def test_past_some_pages_the_opening_run_is_shown_at_its_end(store: RunStore) ->
     for frames in playing:
         frames.close()  # type: ignore[attr-defined]
     assert ctx.opening.players.acquire(blocking=False), "a place is free again"
+
+
+OPENING = {"run": "opening", "round": "3", "stage": "verify", "node": "0"}
+
+
+def test_a_link_opens_the_opening_run_paused_at_its_place(store: RunStore) -> None:
+    ctx = context(store)
+    live, desk = live_of(ctx), TabSession()
+    record_opening(ctx)
+    values, wrong = linked_run(live, desk, ALL, OPENING)
+    assert values[-1] == "" and not wrong and not desk.trouble
+    assert "still being made" in notice_of(values, 0) and values[0]["again"]
+    wait_for_opening(ctx)
+    values, wrong = linked_run(live, desk, ALL, OPENING)
+    assert values[-1] == "opening" and not wrong and not desk.is_playing
+    frame = desk.frame()
+    assert frame.detail is not None and frame.pinned
+    assert (frame.selected_round, frame.detail.stage, frame.node) == (2, "verify", 0)
+    assert "A recording, not a run of yours." in notice_of(values, 0)
+    filled, refused = fill_linked(live, desk, ALL, "opening", False)
+    assert not refused and not desk.form_differs
+    assert request_of(filled[3:]) == desk.asked
+    next(play_on(live.board, desk, False))
+    assert "This is a recorded run" in notice_of(live_values(live, desk, live.board.values(desk)))
+    assert store.runs(RunQuery()).total == 0
+
+
+def test_a_link_to_the_opening_run_is_wrong_where_there_is_none(store: RunStore) -> None:
+    desk = TabSession()
+    values, _ = linked_run(live_of(context(store)), desk, ALL, OPENING)
+    assert values[-1] == "" and "this server has no opening run" in desk.trouble
+
+
+def test_the_address_is_the_plain_pages_until_the_opening_run_is_touched(store: RunStore) -> None:
+    live, desk = live_with_opening(store), TabSession()
+    at = 1 + list(live.board.pictures).index("scrubber")
+
+    def shown() -> tuple[str, bool]:
+        value = live.board.values(desk)[at]
+        return value["run"], value["untouched"]
+
+    next(play_opening(live, desk))
+    assert shown() == ("opening", True)
+    assert desk.player is not None
+    desk.player.set_pace(Pace("full"))
+    desk.player.advance(0.0)
+    assert shown() == ("opening", True), "it has played to its end by itself"
+    select_node(live.board, desk, {"round": 2})
+    assert shown() == ("opening", False)
+    next(play_on(live.board, desk, True))
+    assert shown() == ("opening", True)
+    move(live.board, desk, "pause")
+    assert shown() == ("opening", False)
+    run(live, desk)
+    assert shown()[0] != "opening" and not shown()[1]

@@ -24,10 +24,12 @@ from ui.learn.layout import Learn, build_learn
 from ui.learn.lessons import LESSONS
 from ui.live.layout import Live
 from ui.server.session import TabSession
+from ui.sessions.history import rights_of
 from ui.shared.all_requests import wire_requests_view
 from ui.shared.event_options import EACH, LATEST, QUICK, QUIET
 from ui.shared.into_live import into_live
-from ui.shared.links import wanted_lesson
+from ui.shared.link_fields import wanted_lesson
+from ui.shared.links import linked_run, wrong_link
 from ui.shared.steering import wire_board
 
 __all__ = ["Learn", "build_learn", "wire_learn", "wire_lessons"]
@@ -54,7 +56,8 @@ def wire_learn(
         "inputs": [learn.at, progress],
         "outputs": [progress, *learn.lesson_outputs],
     }
-    blocks.load(_turn_handler(learn, _wanted_lesson), **turn, **QUICK)
+    given = [*turn["inputs"], visitor]
+    blocks.load(_load_handler(learn), given, turn["outputs"], **QUICK)
     learn.lesson.select(_choose_handler(learn), **turn, **EACH)
     learn.previous.click(_turn_handler(learn, _step_by(-1)), **turn, **LATEST)
     learn.next.click(_turn_handler(learn, _step_by(1)), **turn, **LATEST)
@@ -137,6 +140,24 @@ def _turn_handler(learn: Learn, which: Which) -> Callable[..., Values]:
         )
 
     return turn
+
+
+def _load_handler(learn: Learn) -> Callable[..., Values]:
+    """Opens a lesson, and the run that a link to a lesson names, at its place."""
+    open_lesson_of = _turn_handler(learn, _wanted_lesson)
+    at = 1 + learn.lesson_outputs.index(learn.board.outputs[0])
+
+    def load(request: gr.Request, number: float | None, progress: Any, visitor: str) -> Values:
+        values = open_lesson_of(request, number, progress)
+        query, board = dict(request.query_params), learn.board
+        if query.get("lesson") and query.get("run"):
+            session, rights = board.session(request), rights_of(board.context, request, visitor)
+            _, wrong = linked_run(learn, session, rights, query)
+            session.trouble = wrong_link(wrong) or session.trouble
+            values[at : at + len(board.outputs)] = board.values(session)
+        return values
+
+    return load
 
 
 def _choose_handler(learn: Learn) -> Callable[..., Any]:

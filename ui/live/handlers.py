@@ -22,7 +22,7 @@ from ui.run.baselines import still_valid
 from ui.run.opening import ROUNDS_A_SECOND
 from ui.run.plain_run import BLOCKS, race_plain
 from ui.run.player import Pace, Player
-from ui.run.source import last_event
+from ui.run.source import MemorySource, last_event
 from ui.server.context import Context
 from ui.server.session import STOP_WAIT_S, Hub, TabSession, play, seldom
 from ui.server.under_way import stop
@@ -33,12 +33,15 @@ from ui.words.messages import Line
 from ui.words.refusals import refusal_words
 
 __all__ = [
+    "OPENING_NOTICE",
     "Press",
     "Question",
     "run_question",
+    "opening_run",
     "play_opening",
     "record_opening",
     "run_on_change",
+    "show_opening",
     "check_form",
     "left_notice",
     "clear_trouble",
@@ -139,26 +142,36 @@ def record_opening(context: Context) -> None:
     context.opening.record(start, request)
 
 
+def opening_run(context: Context) -> MemorySource | None:
+    """The opening run; None before it is recorded. A recording that a visitor's run has stopped is
+    made anew, for a later call."""
+    source = context.opening.source()
+    if context.opening.was_stopped and context.hub.idle:
+        record_opening(context)
+    return source
+
+
+def show_opening(session: TabSession, source: MemorySource, pace: Pace) -> None:
+    """Show the opening run from its beginning."""
+    session.look_at(Player(source, pace))
+    started = source.events(0, 1)[0]
+    assert isinstance(started, RunStarted)
+    # As after a visitor's own run, choosing a preset runs it.
+    session.asked, session.doing = Request.from_plain(started.asked), OPENING_NOTICE
+
+
 def play_opening(live: Live, session: TabSession) -> Iterator[Values]:
     """Play the opening run slowly, in a tab that has shown neither a run nor a message about what
     its visitor did."""
-    context = live.board.context
-    opening = context.opening
-    source = opening.source()
-    if opening.was_stopped and context.hub.idle:
-        record_opening(context)  # for a later visit
+    opening = live.board.context.opening
+    source = opening_run(live.board.context)
     # A playing run occupies a server thread: beyond a number of pages the run is shown at its end.
     plays = opening.players.acquire(blocking=False)
     try:
         with session.drawing:  # a Run clicked meanwhile must not be replaced
             if source is None or session.player is not None or session.doing or session.trouble:
                 return
-            pace = Pace("slow", ROUNDS_A_SECOND) if plays else Pace("full")
-            session.look_at(Player(source, pace))
-            started = source.events(0, 1)[0]
-            assert isinstance(started, RunStarted)
-            # As after a visitor's own run, choosing a preset runs it.
-            session.asked, session.doing = Request.from_plain(started.asked), OPENING_NOTICE
+            show_opening(session, source, Pace("slow", ROUNDS_A_SECOND) if plays else Pace("full"))
         for frame in live.board.stream(session, play(session)):
             yield live_values(live, session, frame)
     finally:

@@ -16,10 +16,12 @@ __all__ = ["columns_value", "scrubber_value"]
 def scrubber_value(frame: Frame, pace: Pace, moving: bool) -> dict[str, Any]:
     """`rounds`: accepted tokens `a` of each and the depth `s` that its drafts were allowed; `sel`
     and `stage`: the visitor's place. `known`: rounds that the engine has completed. `pace`: the
-    speed to show; `moving`: whether the run plays."""
+    speed to show; `moving`: whether the run plays. `untouched`: it is the opening run, and the
+    visitor has neither paused it nor selected anything: the plain page shows the same."""
+    opening = frame.run_id == OPENING
     return {
-        # No link leads to the run that the page opens with: it is in no log.
-        "run": "" if frame.run_id == OPENING else frame.run_id,
+        "run": frame.run_id,
+        "untouched": opening and not frame.pinned and frame.mode != "step",
         "rounds": columns_value(frame.view),
         "sel": frame.selected_round,
         "stage": frame.detail.stage if frame.detail else "",

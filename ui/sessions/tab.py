@@ -10,6 +10,7 @@ from typing import Any
 import gradio as gr
 
 from core.errors import StoreError, UnknownRunError
+from ui.learn.layout import Learn
 from ui.live.layout import Live
 from ui.run.baselines import baseline_of
 from ui.run.hindsight import stored_regret
@@ -41,7 +42,7 @@ CHOOSE = "Choose the second run: press another one in this list."
 
 
 def opened_run(
-    tab: Sessions | Live, session: TabSession, rights: CallerRights, run_id: str
+    tab: Sessions | Live | Learn, session: TabSession, rights: CallerRights, run_id: str
 ) -> list[Any]:
     """Open a run at its end: the values of the tab's board and of its Stop button, the run's id."""
     board = tab.board

@@ -1,7 +1,7 @@
 """Links to hand out: `?lesson=3`, `?run=ID&round=7&stage=verify`, `?tab=live`, `&large=1`.
 
-A link opens its tab, lesson or recorded run; while the page is used, the address is updated
-(ui/shared/assets/links.js). Gradio's own parameters are not changed.
+A link opens its tab, lesson or recorded run, or the opening run (`run=opening`); while the page is
+used, the address is updated (ui/shared/assets/links.js). Gradio's own parameters are not changed.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import gradio as gr
 
 from core.config import Request
 from ui.form.form import request_of
-from ui.learn.lessons import LESSONS
-from ui.live.handlers import live_values
+from ui.learn.layout import Learn
+from ui.live.handlers import OPENING_NOTICE, live_values, opening_run, show_opening
 from ui.live.layout import Live
-from ui.run.player import Player
+from ui.run.opening import OPENING
+from ui.run.player import Pace
 from ui.run.source import LiveSource
-from ui.run.view import STAGES
 from ui.server.context import Context
 from ui.server.session import TabSession, play
 from ui.sessions.handlers import with_rights
@@ -29,6 +29,7 @@ from ui.sessions.retention import about_run
 from ui.sessions.tab import Sessions, opened_run
 from ui.shared.event_options import EACH, QUICK, QUIET
 from ui.shared.into_live import fill_form
+from ui.shared.link_fields import go_to, instead, wanted_tab, wrong_panes
 from ui.shared.parts import notice_value, part
 from ui.shared.steering import select_node
 from ui.words.messages import Line
@@ -37,57 +38,48 @@ __all__ = [
     "fill_linked",
     "follow_linked",
     "linked_run",
-    "wanted_lesson",
-    "wanted_tab",
     "wire_links",
+    "wrong_link",
 ]
 
-PLACE = ("round", "stage", "node")
-"""The fields of a link that name a place in a run; a stage and a node belong to a round."""
 REPEATED = "The form has this run's request: Run repeats it."
-
-
-def wanted_lesson(query: Mapping[str, str]) -> int:
-    """The lesson's number; 0 if the link names no existing lesson."""
-    number = _number_or_zero(query.get("lesson", ""))
-    return number if 1 <= number <= len(LESSONS) else 0
-
-
-def wanted_tab(query: Mapping[str, str], tabs: Sequence[str]) -> tuple[str, str]:
-    """The tab to open, empty for none, and an error message about the link."""
-    if query.get("lesson"):
-        wrong = f"lesson is {query['lesson'][:20]!r}: a number from 1 to {len(LESSONS)}"
-        return "learn", "" if wanted_lesson(query) else wrong
-    name = query.get("tab", "").lower()
-    if query.get("run"):
-        return ("live" if name == "live" else "sessions"), ""
-    if not name or name in tabs:
-        return name, ""
-    return "", f"tab is {name[:20]!r}: one of {', '.join(tabs)}"
-
-
-def _number_or_zero(text: str) -> int:
-    digits = text.strip()
-    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0
+AWAITED = "The recorded run of this link is still being made. It is shown once it is complete."
+NO_OPENING = f"run is {OPENING!r}: this server has no opening run, which needs an SSM and a preset"
 
 
 def linked_run(
-    at: Sessions | Live, session: TabSession, rights: CallerRights, query: Mapping[str, str]
-) -> tuple[list[Any], str]:
-    """Opens the link's run on a tab's board, at its place: `opened_run`'s values, and an error
-    message about the place."""
-    values = opened_run(at, session, rights, query["run"])
+    at: Sessions | Live | Learn, session: TabSession, rights: CallerRights, query: Mapping[str, str]
+) -> tuple[list[Any], list[str]]:
+    """Opens the link's run on a tab's board, at its place: the values of the board and of its Stop
+    button, the run's id, empty if it was not opened; and error messages about the place."""
+    if query["run"] == OPENING:
+        values = _opened_opening(at, session)
+    else:
+        values = opened_run(at, session, rights, query["run"])
     player = session.player
-    if not values[-1] or player is None or not any(map(query.get, PLACE)):
-        return values, ""
-    if wrong := _wrong_place(player, query):
+    if not values[-1] or player is None:
+        return values, []
+    data, wrong = go_to(player, query)
+    if data is None and not query.get("shown"):
         return values, wrong
-    data = {
-        "round": _number_or_zero(query["round"]) - 1,
-        "stage": query.get("stage", ""),
-        "node": _node(query.get("node", "")),
-    }
-    return [*select_node(at.board, session, data), *at.board.place(session), values[-1]], ""
+    drawn = select_node(at.board, session, data) if data else at.board.values(session)
+    return [*drawn, *at.board.place(session), values[-1]], wrong
+
+
+def _opened_opening(at: Sessions | Live | Learn, session: TabSession) -> list[Any]:
+    """As `opened_run`, of the opening run; while it is recorded, a notice says so."""
+    context = at.board.context
+    source = opening_run(context)
+    if source is not None:
+        show_opening(session, source, Pace())
+        assert session.player is not None
+        session.player.advance(0.0)
+    elif context.opening.is_awaited:
+        session.no_run_words = AWAITED
+    else:
+        session.trouble = NO_OPENING
+    opened = OPENING if source is not None else ""
+    return [*at.board.values(session), *at.board.place(session), opened]
 
 
 def fill_linked(
@@ -97,6 +89,9 @@ def fill_linked(
     "Run on change", the preset's name twice, the form's values; and why the form cannot hold it."""
 
     def ask() -> Request:
+        if run_id == OPENING:
+            assert session.asked is not None
+            return session.asked
         # At temperature 0 the seed changes nothing, and a form that fixes it would surprise later.
         request = recorded_request(live.board.context, rights, run_id)
         is_random = request.sampling.temperature > 0
@@ -106,7 +101,8 @@ def fill_linked(
             else request
         )
 
-    _, *filled, _, refused = fill_form(live, session, ask, on_change, beside=True, words=REPEATED)
+    words = OPENING_NOTICE if run_id == OPENING else REPEATED
+    _, *filled, _, refused = fill_form(live, session, ask, on_change, beside=True, words=words)
     lines = refused.get("lines", {}).values()
     if lines:
         return filled, " ".join(line["text"] for line in lines)
@@ -116,29 +112,9 @@ def fill_linked(
     return filled, ""
 
 
-def _wrong_place(player: Player, query: Mapping[str, str]) -> str:
-    """An error message about the link's round, stage or node; empty if they are valid."""
-    frame = player.frame()
-    typed = query.get("round", "")
-    number = _number_or_zero(typed)
-    if not 1 <= number <= frame.known_rounds:
-        whose = "" if typed else ", whose stage or node the link names"
-        return f"round is {typed[:20]!r}: a number from 1 to {frame.known_rounds}{whose}"
-    stage, node = query.get("stage", ""), query.get("node", "")
-    if stage and stage not in STAGES:
-        return f"stage is {stage[:20]!r}: one of {', '.join(STAGES)}"
-    last = frame.view.rounds[number - 1].nodes - 1
-    if node and _node(node) not in range(-1, last + 1):
-        allowed = f"a number from -1, the root, to {last}" if last >= 0 else "-1, the root"
-        return f"node is {node[:20]!r}: {allowed}, in round {number}"
-    return ""
-
-
-def _node(text: str) -> int | None:
-    """The node's number, -1 for the root; None if the text is not a number."""
-    digits = text.strip()
-    is_number = digits.isascii() and digits.isdigit() and len(digits) < 10
-    return -1 if digits == "-1" else int(digits) if is_number else None
+def wrong_link(faults: Sequence[str]) -> str:
+    """A sentence about a link's wrong fields; empty if there are none."""
+    return f"This link is wrong: {'; '.join(faults)}." if faults else ""
 
 
 # -- wiring --
@@ -164,6 +140,10 @@ def wire_links(
     ]
     given = [visitor, live.on_change]
     loaded = blocks.load(_open_handler(live, sessions, tabs), given, shown, **QUICK)
+    # The notice polls while the opening run is recorded.
+    live.board.notice.tick(
+        _awaiting_handler(live, sessions, tabs, len(shown)), given, shown, **EACH
+    )
     inputs = [visitor, sessions.opened_id]
     loaded.then(with_rights(context, about_run), inputs, sessions.controls.about_outputs, **QUICK)
     # Triggered only by a page whose link names a run.
@@ -189,7 +169,7 @@ def follow_linked(live: Live, session: TabSession, run_id: str) -> Iterator[list
 
 
 def _follow_handler(live: Live) -> Callable[..., Iterator[list[Any]]]:
-    def follow(request: gr.Request, place: dict[str, str] | None) -> Iterator[list[Any]]:
+    def follow(request: gr.Request, place: dict[str, Any] | None) -> Iterator[list[Any]]:
         run_id = (place or {}).get("run", "")
         yield from follow_linked(live, live.board.session(request), run_id)
 
@@ -202,6 +182,25 @@ def _open_handler(live: Live, sessions: Sessions, tabs: gr.Tabs) -> Callable[...
         return _open(live, sessions, tabs, query, request, visitor, on_change)
 
     return open_link
+
+
+def _awaiting_handler(
+    live: Live, sessions: Sessions, tabs: gr.Tabs, outputs: int
+) -> Callable[..., list[Any]]:
+    """Opens a link to the opening run once that is recorded, or says that it will not be, unless
+    the visitor has begun a run."""
+    open_link, context = _open_handler(live, sessions, tabs), live.board.context
+
+    def look_again(request: gr.Request, visitor: str, on_change: bool) -> list[Any]:
+        session = live.board.session(request)
+        with session.drawing:  # a Run clicked meanwhile must not be replaced
+            linked = dict(request.query_params).get("run") == OPENING
+            waits = linked and session.player is None and not session.trouble
+            if waits and (opening_run(context) is not None or not context.opening.is_awaited):
+                return open_link(request, visitor, on_change)
+        return [gr.skip() for _ in range(outputs)]
+
+    return look_again
 
 
 def _history_handler(live: Live, sessions: Sessions, tabs: gr.Tabs) -> Callable[..., list[Any]]:
@@ -225,7 +224,8 @@ def _open(
     `on_change`: whether "Run on change" is on."""
     rights = rights_of(live.board.context, request, visitor)
     names = [str(child.id) for child in tabs.children if isinstance(child, gr.Tab)]
-    tab, wrong = wanted_tab(query, names)
+    tab, wrong_tab = wanted_tab(query, names)
+    wrong = [wrong_tab] if wrong_tab else []
     place: Any = gr.skip()
     filled = [gr.skip() for _ in (live.on_change, live.chosen, live.form.preset)]
     filled += [gr.skip() for _ in live.form.inputs]
@@ -235,8 +235,10 @@ def _open(
         at = live if tab == "live" else sessions
         session = at.board.session(request)
         opened, wrong = linked_run(at, session, rights, query)
-        place = {"run": opened[-1]}
-        wrong = wrong if opened[-1] else session.trouble
+        waits = not opened[-1] and not session.trouble
+        place = {"run": opened[-1], "waits": waits}
+        if session.trouble and not opened[-1]:
+            wrong = [instead(session.trouble.rstrip("."), "no run")]
         if tab == "sessions":
             past = opened
         else:
@@ -245,6 +247,6 @@ def _open(
                 why = f"The form cannot hold this run's request: {refused}"
                 session.trouble = why if refused else ""
             now = live_values(live, session, live.board.values(session))
-    line = Line("warn", f"This link leads nowhere: {wrong.rstrip('.')}." if wrong else "")
+    line = Line("warn", wrong_link([*wrong, *wrong_panes(query, tab or "live")]))
     where = [gr.Tabs(selected=tab) if tab else gr.skip(), notice_value([line]), place]
     return [*where, *filled, *past, *now]

@@ -62,8 +62,8 @@ export function create(panel) {
   return {
     draw(value) {
       // The dock of a run with routing or a vote opens on the pane of the drafters (dock.js).
-      const board = panel.section.closest(".sp-board");
-      if (value.who && view.value.run !== value.run) board?.querySelector(".sp-dock")?.dispatchEvent(new Event("specscope-who"));
+      const dock = panel.section.closest(".sp-board")?.querySelector(".sp-dock");
+      if (view.value.run !== value.run) dock?.dispatchEvent(new CustomEvent("specscope-run", { detail: value.who ? "who" : "why" }));
       draw(value, view);
     },
     table,

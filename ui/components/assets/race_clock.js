@@ -7,6 +7,8 @@ const MEANS = {
   ms: "Both lanes at the same measured time, in seconds from the end of the prefill; replayed within 3 to 9 seconds; of several repeats those of the median one, else of the run itself",
   passes: "Both lanes after as many passes of the LLM each: the same on every machine",
 };
+// As a link names them (ui/shared/assets/links.js).
+const LINKED = { time: "ms", passes: "passes" };
 const UNTIMED = "Known once plain decoding of this run was timed, in the race after a run";
 
 // `changed` is called after the visitor has chosen.
@@ -22,9 +24,12 @@ export function createRaceClock(changed) {
     state.chosen = value;
     draw();
     changed();
+    window.specscopeLink?.turned();
   };
   const at = () => (state.timed ? state.chosen ?? state.first : "passes");
   function draw() {
+    const other = state.chosen !== null && state.chosen !== state.first;
+    set(node, "data-chosen", other ? Object.keys(LINKED).find((name) => LINKED[name] === state.chosen) : null);
     for (const [value, input] of Object.entries(inputs)) {
       input.checked = at() === value;
       input.disabled = value === "ms" && !state.timed;
@@ -32,7 +37,14 @@ export function createRaceClock(changed) {
       set(labels[value], "title", input.disabled ? UNTIMED : MEANS[value]);
     }
   }
+  const follow = (view) => {
+    if (view?.page !== "live") return; // no other board has a clock
+    state.chosen = LINKED[view.clock] ?? null;
+    draw();
+  };
+  addEventListener("specscope-view", ({ detail }) => follow(detail));
   draw();
+  follow(window.specscopeLink?.view);
   return {
     node,
     get byTime() {

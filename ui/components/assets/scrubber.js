@@ -54,9 +54,17 @@ export function create(panel) {
         update: (node, [number, round]) => updateColumn(node, round, top, Number(number) === value.sel),
       });
       drawPlace(value, { columns, at, buttons, speed, rounds });
-      window.specscopeLink?.place?.(page, value);
+      window.specscopeLink?.place?.(page, { ...value, fields: placeFields(value) });
     },
   };
+}
+
+// The place as fields of an address, null for what is usual: rounds count from 1; a round is shown whole unless a stage is
+// named, and so is a run unless it was played to a round only (`shown`). At full speed the engine is just ahead.
+export function placeFields({ rounds, known, sel, stage, node, mode, moving }) {
+  const count = Object.keys(rounds ?? {}).length;
+  const [has, partly] = [sel >= 0, known > count && !(moving && mode === "full")];
+  return { round: has ? sel + 1 : null, stage: has && stage !== "commit" ? stage || null : null, node: node ?? null, shown: partly ? count : null };
 }
 
 // The number of rounds for which there is room: a power of two during a run, so that columns seldom change their places.

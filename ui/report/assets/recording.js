@@ -24,6 +24,7 @@ export function recordingOf(recording) {
       const [round, stage] = recording.stops[stop];
       return { round, stage: stage < STAGES.length - 1 ? stage : null };
     },
+    nodesOf: (round) => Object.keys(chosenAt(recording, round, Infinity).tree.nodes).length,
     nodeOf: (round, token) => nodeOf(chosenAt(recording, round, Infinity).tree, token),
     // The latest round at a stop, -1 for none.
     current: (stop) => recording.stops[stop][0],

@@ -4,11 +4,13 @@ import { createBoard } from "./board.js";
 import { set } from "./dom.js";
 import { createPlayer } from "./playing.js";
 import { recordingOf } from "./recording.js";
+import { placeFields } from "./scrubber.js";
 
 const KEYS = { ".": "step", ",": "step-back", ArrowRight: "round-next", ArrowLeft: "round-previous", l: "follow", " ": "play" };
 const OWN_KEYS = "button, select, input, textarea, summary, [role=button], [role=region]";
 const STAGES = ["draft", "combine", "verify", "commit"];
 const CHARTS_DRAWN_MS = 1500;
+const LONGEST = 20;
 const find = (name) => document.querySelector(`#report-${name}`);
 
 export async function start(data) {
@@ -19,10 +21,13 @@ export async function start(data) {
     if (act) acts[act](more);
     else player.select(round, token === undefined ? node : recording.nodeOf(round, token), stage ? STAGES.indexOf(stage) : null);
   });
+  let said = ""; // about the link, until the first move
   const draw = (at) => {
     const values = { ...recording.values(at), scrubber: recording.scrubber(at) };
     const shown = at.stop < recording.last ? player.place() : at.stop;
-    show(values, at.opening ? recording.opening.notice : recording.notice(shown));
+    const notice = at.opening ? recording.opening.notice : recording.notice(shown);
+    show(values, said ? { ...notice, lines: { link: { kind: "warn", text: said }, ...notice.lines } } : notice);
+    said = "";
     // Screen readers do not announce every stage while the run plays.
     set(find("notice").querySelector(".sp-shell"), "aria-live", at.moving ? "off" : "polite");
     set(document.body, "data-moving", at.moving);
@@ -30,17 +35,39 @@ export async function start(data) {
   };
   listen(acts);
   dress();
-  draw(player.at);
-  const round = Number(new URLSearchParams(location.search).get("round"));
-  if (Number.isInteger(round) && round >= 1) player.select(Math.min(round, recording.rounds) - 1, null);
+  const { place, wrong } = linked(recording);
+  said = wrong;
+  if (place) player.select(...place);
+  else draw(player.at);
   set(document.body, "data-ready", true);
 }
 
-// The address names the round that is shown; where the browser forbids changing it, it stays.
-function addressOf({ sel }) {
+// What the address names, as arguments of `select`, null for nothing; and a sentence about its wrong fields, which says what
+// is shown instead. As of ui/shared/link_fields.py.
+function linked({ rounds, opening, nodesOf }) {
+  const query = new URLSearchParams(location.search);
+  const [round, stage, node] = ["round", "stage", "node"].map((name) => query.get(name) ?? "");
+  const faults = [];
+  const check = (name, good, allowed, instead) => {
+    if (query.get(name) && !good) faults.push(`${name} is '${query.get(name).slice(0, LONGEST)}': it must be ${allowed} (shown instead: ${instead})`);
+    return good;
+  };
+  const hasRound = check("round", /^\d+$/.test(round) && round >= 1 && round <= rounds, `a number from 1 to ${rounds}`, `round ${opening.round + 1}`);
+  const at = hasRound ? round - 1 : opening.round;
+  const hasStage = check("stage", STAGES.includes(stage), `one of ${STAGES.join(", ")}`, STAGES.at(-1));
+  const nodes = hasRound ? nodesOf(at) : 0;
+  const hasNode = check("node", hasRound && /^(-1|\d+)$/.test(node) && node < nodes, `-1, the root, or the number of a node of the round`, "no node");
+  const place = hasRound || hasStage ? [at, hasNode ? Number(node) : null, hasStage ? STAGES.indexOf(stage) : null] : null;
+  return { place, wrong: faults.length ? `This link is wrong: ${faults.join("; ")}.` : "" };
+}
+
+// The address names the place that is shown; where the browser forbids changing it, it stays.
+function addressOf(scrubber) {
   const url = new URL(location.href);
-  if (sel >= 0) url.searchParams.set("round", sel + 1);
-  else url.searchParams.delete("round");
+  for (const [field, value] of Object.entries(placeFields(scrubber))) {
+    if (value === null) url.searchParams.delete(field);
+    else url.searchParams.set(field, value);
+  }
   try {
     history.replaceState(null, "", url);
   } catch { /* a frame without an origin of its own */ }

@@ -1,5 +1,5 @@
 // The dock's tabs: which of its panes is shown. A second click on the open tab closes the dock. For a run with routing
-// or a vote it opens on Who, until a visitor has clicked a tab. Text nodes only.
+// or a vote it opens on Who (data-usual), until a visitor has clicked a tab or a link has named one. Text nodes only.
 const dock = element.closest(".sp-dock"), board = dock.closest(".sp-board");
 const NAMES = { why: "Why", who: "Who", when: "When", length: "Length", inside: "Inside", whatif: "What if", requests: "Requests" };
 const MEANINGS = {
@@ -23,8 +23,10 @@ function show(name) {
     tab.setAttribute("aria-pressed", String(open));
     tab.title = `${MEANINGS[tab.dataset.name]}${open ? ". Press again to close" : ""}`;
   }
+  window.specscopeLink?.turned();
 }
-for (const name of Object.values(props.value.tabs)) {
+const panes = Object.values(props.value.tabs);
+for (const name of panes) {
   const tab = button("sp-dock-tab", NAMES[name], () => {
     anyPress = true;
     show(dock.dataset.at === name ? "" : name);
@@ -36,7 +38,18 @@ root.replaceChildren(bar);
 if (dock.id === "live-dock") dock.dataset.part = "dock";
 // A lesson opens the pane with its picture (lesson.js), which may be there before the dock is.
 addEventListener("specscope-dock", ({ detail }) => { if (detail.id === dock.id) show(detail.name); });
-dock.addEventListener("specscope-who", () => { if (!anyPress && dock.id !== "learn-dock") show("who"); });
+const lesson = dock.id === "learn-dock";
+dock.addEventListener("specscope-run", ({ detail: usual }) => {
+  dock.dataset.usual = usual;
+  if (usual === "who" && !anyPress && !lesson) show("who");
+});
+// A link, or a step of the browser's history (links.js).
+function follow(view) {
+  if (lesson || !view || dock.id !== `${view.page}-dock`) return;
+  anyPress = view.dock === "closed" || panes.includes(view.dock);
+  show(anyPress ? view.dock.replace("closed", "") : dock.dataset.usual);
+}
+addEventListener("specscope-view", ({ detail }) => follow(detail));
 // On a phone the dock is below the pictures: a token that is pressed there brings its answer into sight.
 const PHONE = "(max-width: 999px)";
 board.addEventListener("click", ({ target }) => {
@@ -45,4 +58,6 @@ board.addEventListener("click", ({ target }) => {
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
   requestAnimationFrame(() => dock.scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "start" }));
 });
-show(dock.id === "learn-dock" ? document.documentElement.dataset.lessonDock ?? "" : "why");
+dock.dataset.usual = "why";
+show(lesson ? document.documentElement.dataset.lessonDock ?? "" : "why");
+follow(window.specscopeLink?.view);

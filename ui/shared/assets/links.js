@@ -1,6 +1,6 @@
-// Updates the page's address with the open tab, run, round, stage and node, so that it can be shared, and copies it.
+// Updates the page's address with the open tab, run, place, dock and clock, so that it can be shared, and copies it.
 // Tabs and runs are steps of the browser's history. Invisible; mounted with the page.
-const OURS = ["tab", "lesson", "run", "round", "stage", "node"];
+const OURS = ["tab", "lesson", "run", "round", "stage", "node", "shown", "dock", "clock"];
 const STILL_MS = 250, TOLD_MS = 2000, SETTLES_MS = 4000, AWAITED_MS = 30000;
 const MOVES = ["wheel", "pointerdown", "touchmove", "keydown"];
 const initialQuery = new URLSearchParams(location.search);
@@ -9,24 +9,46 @@ const state = { places: {}, lesson: Number(initialQuery.get("lesson")) || 0 };
 // The address is not changed before the run that it names is open (`ready`).
 // `awaited`: the step of the history that back or forward has requested, until it is shown, the visitor does something
 // else, or a timeout: a deleted run never comes.
-let ready = false, timer = 0, awaited = null, patience = 0;
+// `waits`: the opening run, which the address names, is still being recorded.
+let ready = false, waits = false, timer = 0, awaited = null, patience = 0;
 const tab = () => (document.querySelector("#tabs [role=tab][aria-selected=true]")?.textContent || "").trim().toLowerCase();
-function address(name) {
+// `whole`: also of the opening run while it plays by itself, as on the plain page.
+function address(name, whole = false) {
   const url = new URL(location.href);
   OURS.forEach((one) => url.searchParams.delete(one));
   const place = state.places[name];
-  if (name === "learn" && state.lesson) url.searchParams.set("lesson", state.lesson);
-  else if (place?.run) {
-    if (name !== "sessions") url.searchParams.set("tab", name);
-    url.searchParams.set("run", place.run);
-    if (place.sel >= 0) url.searchParams.set("round", place.sel + 1);
-    if (place.sel >= 0 && place.stage && place.stage !== "commit") url.searchParams.set("stage", place.stage);
-    if (place.node != null) url.searchParams.set("node", place.node);
-  } else if (name && name !== "live") url.searchParams.set("tab", name);
+  const shown = place?.run && (whole || !place.untouched) ? { run: place.run, ...place.fields } : {};
+  const lesson = name === "learn" && state.lesson;
+  const own = name === (shown.run ? "sessions" : "live") ? null : name || null; // a run opens Sessions, nothing opens Live
+  for (const [field, value] of Object.entries({ ...(lesson ? { lesson } : { tab: own }), ...shown, ...panes(name) })) {
+    if (value != null) url.searchParams.set(field, value);
+  }
   return url;
 }
-// Another tab or run is another step of the history; another round is the same one.
-const step = (url) => ["tab", "run", "lesson"].map((one) => url.searchParams.get(one)).join("|");
+// The dock's pane and the race's clock, where they are not the usual ones. Until its tab is drawn, as the link wants it.
+function panes(name) {
+  const { at, usual } = document.querySelector(`#${name}-dock`)?.dataset ?? {};
+  const linked = link.view.page === name ? link.view : {};
+  if (at === undefined) return { dock: linked.dock, clock: linked.clock };
+  const clock = name === "live" ? document.querySelector("#live-figures .ss-clock")?.dataset.chosen ?? null : null;
+  return { dock: name === "learn" || at === usual ? null : at || "closed", clock };
+}
+// The tab that a query opens, and what it wants to see there (dock.js, race_clock.js).
+function tabOf(query) {
+  const [lesson, run, name] = ["lesson", "run", "tab"].map((one) => query.get(one)?.toLowerCase());
+  if (lesson) return "learn";
+  return run === "opening" ? "live" : run ? (name === "live" ? name : "sessions") : name || "live";
+}
+const viewOf = (query) => ({ page: tabOf(query), dock: query.get("dock"), clock: query.get("clock") });
+function look(query) {
+  link.view = viewOf(query);
+  dispatchEvent(new CustomEvent("specscope-view", { detail: link.view }));
+}
+// Another tab, run or lesson is another step of the history; another round, or another run of a lesson, is the same one.
+function step(url) {
+  const [tab, lesson, run] = ["tab", "lesson", "run"].map((one) => url.searchParams.get(one));
+  return lesson ? `lesson ${lesson}` : run === "opening" ? "live" : run ? `${tab} ${run}` : tab ?? "live";
+}
 function awaitNothing() {
   clearTimeout(patience);
   awaited = null;
@@ -46,20 +68,22 @@ function follow() {
     if (awaited !== null && step(url) !== awaited) return;
     const moved = awaited === null && step(url) !== step(current);
     awaitNothing();
-    if (!ready || url.href === current.href) return;
+    if (!ready || (waits && name === "live") || url.href === current.href) return;
     history[moved ? "pushState" : "replaceState"](history.state, "", url);
   }, STILL_MS);
 }
-// Back and forward: the tab, and the run if its board shows another one.
+// Back and forward: the tab, and the lesson, or the run if its board shows another one.
 window.addEventListener("popstate", () => {
   const query = new URLSearchParams(location.search);
-  const run = query.get("run");
-  const name = query.get("tab") || (run ? "sessions" : query.get("lesson") ? "learn" : "live");
+  const [run, lesson] = [query.get("run"), Number(query.get("lesson"))];
+  const name = tabOf(query);
   awaitNothing();
   awaited = step(new URL(location.href));
   patience = setTimeout(awaitNothing, AWAITED_MS);
   document.documentElement.removeAttribute("data-link-read");
-  if (run && state.places[name]?.run !== run) {
+  look(query);
+  if (lesson && lesson !== state.lesson) document.querySelector(`#learn-side .sp-step:nth-of-type(${lesson})`)?.click();
+  if (run && !lesson && state.places[name]?.run !== run) {
     state.places[name] = { run, sel: -1 };
     return trigger("submit", Object.fromEntries(query));
   }
@@ -74,7 +98,7 @@ function confirm(id, words) {
   setTimeout(() => delete button.dataset.told, TOLD_MS);
 }
 async function copy(id) {
-  const url = address(id.split("-")[0]);
+  const url = address(id.split("-")[0], true);
   url.searchParams.delete("__theme");
   if (document.documentElement.classList.contains("ss-large")) url.searchParams.set("large", "1");
   try {
@@ -94,10 +118,12 @@ function intoSight() {
   watched.observe(document.body); // the parts above it are still being drawn
   setTimeout(leave, SETTLES_MS);
 }
-window.specscopeLink = {
+const link = (window.specscopeLink = {
   copy,
+  view: {},
   ready() {
     ready = true;
+    waits = Boolean(props.value?.waits);
     follow();
     if (!initialQuery.get("run") || !(props.value || {}).run) return;
     if (tab() === "sessions") intoSight();
@@ -109,6 +135,8 @@ window.specscopeLink = {
   place(name, value) {
     if (!value.run && value.moving && state.places[name]?.run) return;
     state.places[name] = value;
+    if (value.run && name === "live") waits = false;
     follow();
   },
-};
+});
+look(initialQuery);

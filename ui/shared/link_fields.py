@@ -1,0 +1,115 @@
+"""The fields of a link and what is wrong with them; links.py opens what they name.
+
+A wrong field does not spoil the others: an error message names it and says what is shown instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ui.learn.lessons import LESSONS
+from ui.run.opening import OPENING
+from ui.run.player import EVENTS_A_ROUND, Player
+from ui.run.view import STAGES
+from ui.shared.board import DOCK
+
+__all__ = ["go_to", "instead", "wanted_lesson", "wanted_tab", "wrong_panes"]
+
+PLACE = ("round", "stage", "node", "shown")
+"""The fields that name a place in a run; a stage and a node belong to a round. `shown`: how many
+rounds are shown whole, where the run has been played up to there only."""
+CLOCKS = ("time", "passes")
+LONGEST = 20
+
+
+def wanted_lesson(query: Mapping[str, str]) -> int:
+    """The lesson's number; 0 if the link names no existing lesson."""
+    number = _number_or_zero(query.get("lesson", ""))
+    return number if 1 <= number <= len(LESSONS) else 0
+
+
+def wanted_tab(query: Mapping[str, str], tabs: Sequence[str]) -> tuple[str, str]:
+    """The tab to open, empty for none, and an error message about the link."""
+    if query.get("lesson"):
+        allowed = f"a number from 1 to {len(LESSONS)}"
+        wrong = _wrong("lesson", query["lesson"], allowed, "the lesson opened last")
+        return "learn", "" if wanted_lesson(query) else wrong
+    name = query.get("tab", "").lower()
+    if query.get("run"):
+        return ("live" if name == "live" or query["run"] == OPENING else "sessions"), ""
+    if not name or name in tabs:
+        return name, ""
+    return "", _wrong("tab", name, f"one of {', '.join(tabs)}", "Live")
+
+
+def wrong_panes(query: Mapping[str, str], tab: str) -> list[str]:
+    """Error messages about the dock's pane and the race's clock, which the browser opens
+    (links.js)."""
+    panes = (*(name for name, _ in DOCK), *["requests"] * (tab != "sessions"), "closed")
+    wrong = []
+    for name, allowed in (("dock", panes), ("clock", CLOCKS)):
+        value = query.get(name, "")
+        if value and value not in allowed:
+            wrong.append(_wrong(name, value, f"one of {', '.join(allowed)}", "the usual one"))
+    return wrong
+
+
+def go_to(player: Player, query: Mapping[str, str]) -> tuple[dict[str, Any] | None, list[str]]:
+    """Move the player, which is at the end of what is known, to as many rounds as the link shows.
+    Returns what to select, None for nothing, and error messages about the place."""
+    typed, stage, node, shown = (query.get(name, "") for name in PLACE)
+    if not (typed or stage or node or shown):
+        return None, []
+    frame, wrong = player.frame(), []
+    rounds, number = frame.known_rounds, _number_or_zero(typed)
+    has_round = 1 <= number <= rounds
+    if not has_round:
+        number = frame.selected_round + 1
+        if typed or stage or node:
+            allowed = f"a number from 1 to {rounds}"
+            allowed += "" if typed else ", since the link names a stage or a node of it"
+            there = f"round {number}" if number else "no round"
+            wrong.append(_wrong("round", typed, allowed, there + ", no node" * bool(node)))
+        node = ""
+    if stage and stage not in STAGES:
+        wrong.append(_wrong("stage", stage, f"one of {', '.join(STAGES)}", STAGES[-1]))
+        stage = ""
+    if node:
+        last = frame.view.rounds[number - 1].nodes - 1
+        if _integer(node) not in range(-1, last + 1):
+            allowed = f"a number from -1, the root, to {last}" if last >= 0 else "-1, the root"
+            wrong.append(_wrong("node", node, f"{allowed}, in round {number}", "no node"))
+            node = ""
+    if shown:
+        least, count = max(0, number - 1), _integer(shown)
+        if count is not None and count in range(least, rounds):
+            # Of a round that is not shown whole, the stages up to the link's.
+            stages = STAGES.index(stage or STAGES[-1]) + 1 if count < number else 0
+            player.seek_stage(EVENTS_A_ROUND * count + stages)
+        else:
+            allowed = f"a number from {least} to {rounds - 1}"
+            wrong.append(_wrong("shown", shown, allowed, "all rounds"))
+    if not has_round and not stage:
+        return None, wrong
+    return {"round": number - 1, "stage": stage, "node": _integer(node)}, wrong
+
+
+def instead(fault: str, shown: str) -> str:
+    """A fault with what is shown instead."""
+    return f"{fault} (shown instead: {shown})"
+
+
+def _wrong(name: str, value: str, allowed: str, shown: str) -> str:
+    return instead(f"{name} is {value[:LONGEST]!r}: it must be {allowed}", shown)
+
+
+def _number_or_zero(text: str) -> int:
+    return max(0, _integer(text) or 0)
+
+
+def _integer(text: str) -> int | None:
+    """A number from 0, or -1, as the root's; None if the text is neither."""
+    digits = text.strip()
+    is_number = digits.isascii() and digits.isdigit() and len(digits) < 10
+    return -1 if digits == "-1" else int(digits) if is_number else None
