@@ -8,7 +8,16 @@ from core import Engine, Request, SamplingParams, Worker
 from core.errors import EngineBusyError, EngineClosedError
 from core.events import Event, RoundCompleted, RunCancelled, RunCompleted, RunFailed, RunStarted
 from tests.core.engines import ids_of_events as ids
-from tests.core.gated import CONFIG, SOON, GatedModel, all_of, both_running, release, request, until
+from tests.core.gated import (
+    CONFIG,
+    TIMEOUT_S,
+    GatedModel,
+    all_of,
+    both_running,
+    release,
+    request,
+    until,
+)
 
 
 class Mistake(BaseException):
@@ -176,7 +185,7 @@ def test_closing_stops_everything_and_twice_is_harmless(engine: Engine, llm: Gat
     closer = threading.Thread(target=worker.close)
     closer.start()
     release(llm)
-    closer.join(SOON)
+    closer.join(TIMEOUT_S)
     assert not closer.is_alive()
     worker.close()
     assert [type(all_of(run)[-1]) for run in runs] == [RunCancelled] * 4
