@@ -29,9 +29,9 @@ def state(
     return SimpleNamespace(request=live, timings=timings, between_ms=-1.0)
 
 
-def measure(idle: IdleTime, state: RoundState, began: float) -> None:
+def measure(idle: IdleTime, state: RoundState, start: float) -> None:
     """One round of a single request, up to its commit."""
-    idle.begin([state.request], [state], began)
+    idle.begin([state.request], [state], start)
     idle.fill()
 
 
@@ -42,44 +42,44 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
     return now
 
 
-def test_what_no_stage_takes(clock: Any) -> None:
+def test_time_that_no_stage_takes_is_idle(clock: Any) -> None:
     one, clock.s = state("a", (10.1, 10.4), (10.3, 10.5), (10.35, 10.4), (10.6, 10.9)), 11.0
     measure(IdleTime(), one, 10.0)
     assert one.between_ms == pytest.approx(1000 * (1.0 - 0.4 - 0.3))
 
 
-def test_a_drafter_that_reads_the_prompt_is_at_work(clock: Any) -> None:
+def test_reading_the_prompt_is_not_idle_time(clock: Any) -> None:
     one, clock.s = state("a", (10.7, 11.0), reading=(10.1, 10.6)), 11.0
     measure(IdleTime(), one, 10.0)
     assert one.between_ms == pytest.approx(200.0)
 
 
-def test_a_draft_of_an_earlier_round_covers_nothing_of_this(clock: Any) -> None:
+def test_a_draft_of_an_earlier_round_covers_no_time_of_this_round(clock: Any) -> None:
     one, clock.s = state("a", (8.0, 9.9), (10.0, 10.5)), 11.0
     measure(IdleTime(), one, 10.0)
     assert one.between_ms == pytest.approx(500.0)
 
 
-@pytest.mark.parametrize(("run", "behind"), [("a", 0.25), ("b", 0.0)])
-def test_what_follows_a_commit_counts_in_the_next_round_of_the_same_run(clock, run, behind):
-    gaps, before, after = IdleTime(), state("a", (10.0, 11.0)), state(run, (14.0, 14.5))
+@pytest.mark.parametrize(("run", "after_commit"), [("a", 0.25), ("b", 0.0)])
+def test_idle_time_after_a_commit_counts_in_the_next_round_of_the_run(clock, run, after_commit):
+    idle_time, before, after = IdleTime(), state("a", (10.0, 11.0)), state(run, (14.0, 14.5))
     clock.s = 11.0
-    measure(gaps, before, 10.0)
+    measure(idle_time, before, 10.0)
     clock.s = 11.25
-    gaps.end()
+    idle_time.end()
     clock.s = 14.6  # between 11.25 and 14 another request was prefilled
-    measure(gaps, after, 14.0)
-    assert after.between_ms == pytest.approx(1000 * (0.1 + behind))
-    gaps.begin((), (), 14.0)
-    gaps.end()
-    measure(gaps, after, 14.0)
+    measure(idle_time, after, 14.0)
+    assert after.between_ms == pytest.approx(1000 * (0.1 + after_commit))
+    idle_time.begin((), (), 14.0)
+    idle_time.end()
+    measure(idle_time, after, 14.0)
     assert after.between_ms == pytest.approx(100.0)
 
 
 def test_a_length_policy_observes_the_time_of_a_slow_reader() -> None:
     """The reader pauses between a round's events, and `round_ms` includes the pauses."""
 
-    class NotedPolicy:
+    class RecordingPolicy:
         def __init__(self, live: ActiveRequest) -> None:
             self.policy, self.outcomes = live.policy, list[RoundOutcome]()
 
@@ -90,11 +90,11 @@ def test_a_length_policy_observes_the_time_of_a_slow_reader() -> None:
             self.outcomes.append(outcome)
             self.policy.observe(outcome)
 
-    def typical(pause: float) -> float:
+    def median_round_ms(pause: float) -> float:
         engine = engine_of(*tables(1))
         live = engine.admit(engine.prepare(request()))
-        told = NotedPolicy(live)
-        live.policy = told  # type: ignore[assignment]
+        recording = RecordingPolicy(live)
+        live.policy = recording  # type: ignore[assignment]
         for _ in engine.prefill(live):
             pass
         event: Event
@@ -103,24 +103,24 @@ def test_a_length_policy_observes_the_time_of_a_slow_reader() -> None:
                 assert event.run_id == live.sequence.run_id
                 time.sleep(pause)
         engine.release(live)
-        results = sorted(one.round_ms for one in told.outcomes)
+        results = sorted(one.round_ms for one in recording.outcomes)
         return results[len(results) // 2]
 
-    assert typical(SLOW_READER) > typical(0.0) + 3 * 1000 * SLOW_READER * 0.9
+    assert median_round_ms(SLOW_READER) > median_round_ms(0.0) + 3 * 1000 * SLOW_READER * 0.9
 
 
 @pytest.mark.parametrize("pipeline", ["off", "across", "ahead"])
-def test_of_several_requests_none_has_a_gap(pipeline: str) -> None:
+def test_several_requests_have_no_idle_time(pipeline: str) -> None:
     config = replace(TREE, pipeline=pipeline)
     events = list(engine_of(*tables(1)).generate_many([request(config=config) for _ in range(2)]))
-    done = next(i for i, one in enumerate(events) if isinstance(one, RunCompleted))
-    together = [one for one in events[:done] if isinstance(one, RoundCompleted)]
+    first_end = next(i for i, one in enumerate(events) if isinstance(one, RunCompleted))
+    together = [one for one in events[:first_end] if isinstance(one, RoundCompleted)]
     assert together and all(one.between_ms == 0 for one in together)
     alone = list(engine_of(*tables(1)).generate(request(config=config)))
     assert all(one.between_ms > 0 for one in alone if isinstance(one, RoundCompleted))
 
 
-def test_a_failing_request_takes_nothing_from_one_that_has_finished() -> None:
+def test_a_failing_request_does_not_change_one_that_has_finished() -> None:
     """A request's last events come before the next one's commit."""
     engine = engine_of(*tables(1))
     commit, commits = engine.models.llm.commit, [0]
@@ -136,6 +136,6 @@ def test_a_failing_request_takes_nothing_from_one_that_has_finished() -> None:
     engine.models.llm.commit = failing  # type: ignore[method-assign]
     for event in engine.generate_many([request(sampling=short), request()]):
         results.append(event)
-    done, failed = results[-2:]
-    assert isinstance(done, RunCompleted)
+    completed, failed = results[-2:]
+    assert isinstance(completed, RunCompleted)
     assert isinstance(failed, RunFailed) and failed.message == "no"

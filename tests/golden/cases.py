@@ -4,7 +4,7 @@ The names are listed here, not taken from the registries: a new rule needs no ne
 
 `tables`: small float64 tables in place of models, under a clock that only model passes advance, so
 that policies which depend on time (`trend`, `goodput`, automatic node budgets) decide the same on
-with_lookup machine. `bundled`: the bundled family with the native passes; settings that
+every machine. `bundled`: the bundled family with the native passes; settings that
 would depend on a clock are fixed.
 """
 

@@ -42,7 +42,7 @@ def engine() -> Engine:
 
 @pytest.fixture(scope="module")
 def expected(engine: Engine) -> list[list[int]]:
-    """What transformers writes after each enumerated TEXTS."""
+    """What transformers writes after each of TEXTS."""
     models = engine.models
     return [
         transformers_ids(

@@ -30,7 +30,7 @@ Rule = Callable[[Mapping[int, Draft]], CombinedTree]
 
 
 def _combine_with(patch: Patch, rule: Rule) -> None:
-    patch.setattr(round_module, "combine", lambda name, drafts, ballot, keep: rule(drafts))
+    patch.setattr(round_module, "combine", lambda name, drafts, weights, keep: rule(drafts))
 
 
 def _keeping(keep: Callable[[tuple[Proposal, ...]], tuple[Proposal, ...]]) -> Rule:
@@ -179,9 +179,9 @@ def uniform_over_nodes(patch: Patch) -> None:
     def drawn(case: VerifyInput, children: Sequence[int]) -> Order:
         result = ordered(case, children)
         order: Order = []
-        while left := sorted({offer[1] for offer in result if offer not in order}):
+        while remaining := sorted({offer[1] for offer in result if offer not in order}):
             key = ("order", case.root_position, tuple(children), len(order))
-            child = left[case.noise.choose(torch.ones(len(left)), key)]
+            child = remaining[case.noise.choose(torch.ones(len(remaining)), key)]
             order.append(next(o for o in result if o[1] == child and o not in order))
         return order
 

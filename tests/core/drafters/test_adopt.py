@@ -1,4 +1,4 @@
-"""A growth that adopts another request ends as if it had growth for that request from the start."""
+"""A growth that adopts another request ends as if it had grown for that request from the start."""
 
 from dataclasses import replace
 
@@ -68,7 +68,7 @@ def test_another_shape_is_refused_and_changes_nothing(kind: str) -> None:
     assert not growth.adopt(draft_request(kind, (2, 2)))
     assert not growth.adopt(replace(draft_request(kind, (2, 1, 2)), kind="coupled"))
     assert (growth.frontier, fields_of(growth.draft())) == before
-    assert growth.adopt(draft_request(kind, (2, 1, 1)))  # the level that differs is not growth yet
+    assert growth.adopt(draft_request(kind, (2, 1, 1)))  # the level that differs is not grown yet
 
 
 def test_best_first_keeps_the_best_of_another_budget() -> None:

@@ -302,7 +302,7 @@ def test_an_end_of_text_has_no_children() -> None:
 
 
 class EndsAtImprobable(Endless):
-    """Ends drafts below improbable nodes, for `three` also at improbable levels; `two` never drafts."""
+    """Ends drafts below improbable nodes, and `three` at improbable levels; `two` never drafts."""
 
     def grows(self, score: float) -> bool:
         return score > 0.13

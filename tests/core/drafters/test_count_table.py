@@ -90,7 +90,7 @@ def test_a_row_is_read_once_a_node() -> None:
     text = np.random.default_rng(0).integers(0, 50, 4000).tolist()
     table = table_of(text, 1 << 14)
     tree, lookups = tree_of(table, text[1000:1003], depth=6, budget=32)
-    # The root is lookups up by length; a node's row is known from the origin of its candidate.
+    # The root is looked up by length; a node's row is known from the origin of its candidate.
     assert len(tree) == 32 and lookups <= len(tree) + LONGEST_CONTEXT
 
 

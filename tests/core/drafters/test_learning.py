@@ -78,7 +78,7 @@ def test_nothing_is_learned_from_a_stopped_run(num_events: int) -> None:
         (positions,) = suffixes._texts.values()  # type: ignore[attr-defined]
         assert positions == (0, len(LEARNED) + 24 + 1), "its full text"
         learned.append(counts.tables)  # type: ignore[attr-defined]
-    assert all(np.array_equal(*both) for both in zip(*learned, strict=True)), "counted reference"
+    assert all(np.array_equal(*both) for both in zip(*learned, strict=True)), "counted once"
 
 
 def test_nothing_is_learned_from_a_failed_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.drafters.traced_bytes import held_bytes
 
 from core.config import SpeculationConfig
 from core.drafters.base import DraftRequest
@@ -27,6 +26,7 @@ from core.drafters.text_index import (
 from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from core.trees.tree import ROOT
+from tests.core.drafters.held import held_bytes
 from tests.fakes import sequence_of
 
 CONFIG = SpeculationConfig(drafters=("suffix",))

@@ -7,7 +7,6 @@ from itertools import count
 
 import numpy as np
 import pytest
-from tests.core.drafters.traced_bytes import held_bytes
 
 from core.config import SpeculationConfig
 from core.drafters import table as module
@@ -16,6 +15,7 @@ from core.drafters.count_table import add_text, new_table
 from core.drafters.table import TableDrafter, fold_of
 from core.sequence import TokenSequence
 from core.trees.draft import Draft
+from tests.core.drafters.held import held_bytes
 from tests.fakes import sequence_of
 
 CONFIG = SpeculationConfig(drafters=("table",))

@@ -90,7 +90,7 @@ def test_the_context_is_counted_in_positions_not_slots() -> None:
     llm.commit(row, [])
     llm.forward([chain(row, [1, 2])])
     llm.commit(row, [])
-    with pytest.raises(ContextLengthError, match=r"context llm tiny is 12 tokens: 13 were asked"):
+    with pytest.raises(ContextLengthError, match=r"context of tiny is 12 tokens: 13 were asked"):
         llm.forward([chain(row, [1, 2, 3])])
     assert llm.pending(row) == 0, "a refused feed leaves no pending node"
     llm.forward([chain(row, [1])])

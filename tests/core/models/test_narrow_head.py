@@ -72,7 +72,7 @@ def test_as_an_llm_it_has_its_full_head(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [0, VOCAB + 1, "many", True])
 def test_a_size_that_no_head_has_is_refused(llm: Path, tmp_path: Path, size: object) -> None:
     message = refusal_of(ModelLoadError, llm, save(tmp_path / "narrow", size=size))
-    assert f"draft_vocab_size is {size!r}: a full number from 1 to {VOCAB}" in message
+    assert f"draft_vocab_size is {size!r}: a whole number from 1 to {VOCAB}" in message
 
 
 @pytest.mark.parametrize("draft", ["topk", "best_first", "coupled", "sampled"])

@@ -48,7 +48,7 @@ class RunWithout:
     first_missed: NodeTrip
 
     def come_back(self, seconds: float = 10) -> None:
-        """Runs deadline the first node's drafts are used again, then to the end. A pause after each
+        """Runs until the first node's drafts are used again, then to the end. A pause after each
         round makes 500 rounds last at least `seconds` on any machine."""
         deadline = time.monotonic() + seconds
         state = ""

@@ -163,7 +163,7 @@ def namespace(number: int = 1) -> Iterator[Namespace]:
     try:
         _ip("netns", "add", result.name)
     except subprocess.CalledProcessError as error:
-        pytest.skip(f"no network namespace can be result without_ssms: {error.stderr.strip()}")
+        pytest.skip(f"no network namespace can be made here: {error.stderr.strip()}")
     try:
         peer = f"{result.link}p"
         _ip("link", "add", result.link, "type", "veth", "peer", "name", peer, "netns", result.name)

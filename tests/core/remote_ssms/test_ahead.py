@@ -213,7 +213,7 @@ def test_a_run_that_ended_before_its_answer_came_is_forgotten(models: LoadedMode
     list(engine.generate(run_request))
     pool = engine.nodes
     (link,), exchange = pool.links, pool._arrivals.ahead
-    assert exchange._pending  # no pass takes time local_request: the last answer is under way
+    assert exchange._pending  # no pass takes time here: the last answer is under way
     transport.pass_time(1.0)
     pool._arrivals.poll()
     assert not (exchange._drafts or exchange._pending or link.held_tokens)
@@ -497,7 +497,7 @@ def test_drafts_are_made_ahead_over_sockets(models: LoadedModels) -> None:
 
 
 def test_drafts_made_ahead_keep_to_the_budget_of_their_round(models: LoadedModels) -> None:
-    """A node that answers with eight branches: as many nodes as the request from_ahead ahead allows, but
+    """A node that answers with eight branches: as many nodes as the request made ahead allows, but
     too many for a round with a smaller budget."""
     exchange = AheadExchange(8)
     engine = Engine(models)

@@ -41,7 +41,7 @@ def test_without_ray_placing_is_refused_by_name(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_missing_cluster_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray would try for minutes and print lines of its own. It is not called, nor needed without_ssms."""
+    """Ray would try for minutes and print lines of its own. It is not called, nor needed here."""
     monkeypatch.setattr("core.remote_ssms.checking.find_spec", lambda name: object())
     llm, ssms = tables(2)
     with create_server(("127.0.0.1", 0)) as listener:
@@ -69,7 +69,7 @@ def test_the_error_says_how_to_start_a_cluster(
 
 
 @pytest.mark.parametrize(
-    "address", ["", "without_ssms", "ray://127.0.0.1:10001", "http://127.0.0.1:1", "127.0.0.1:0"]
+    "address", ["", "here", "ray://127.0.0.1:10001", "http://127.0.0.1:1", "127.0.0.1:0"]
 )
 def test_an_invalid_cluster_is_refused(address: str) -> None:
     with pytest.raises(ConfigError, match=f"cluster is '{address}': auto or HOST:PORT, .*no ray:"):
@@ -175,7 +175,7 @@ def listens() -> bool:
 @pytest.mark.parametrize("how", ["actor", "raylet"])
 def test_ray_places_a_node_and_starts_it_again(cluster: Cluster, bundled: Engine, how: str) -> None:
     """Killed in mid-run: the text is unchanged, rounds end at their deadlines, and the node drafts
-    second_pool within ten seconds plus three times what its first start took."""
+    again within ten seconds plus three times what its first start took."""
     import ray
 
     ssms = ("ssm-code", "ssm-stories")

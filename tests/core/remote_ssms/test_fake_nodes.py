@@ -37,7 +37,8 @@ def test_the_text_is_that_of_one_process(models, name: str, sampling: SamplingPa
 
 @pytest.mark.parametrize("name", ["specinfer", "minions", "best_first", "weighted"])
 def test_drafts_are_those_of_one_process(models, name: str) -> None:
-    """Not only the text: what a node drafts is what the SSM would have drafted local_models."""
+    """Not only the text: what a node drafts is what the SSM would have drafted in the engine's
+    process."""
     engine, _ = engine_over(models, PARTS)
     # A given node limit: `auto` measures.
     run_request = request(sampling=WARM, config=replace(SETTINGS[name], max_tree_nodes=24))
@@ -205,7 +206,7 @@ def test_no_run_is_left_on_a_node(models) -> None:
     engine = Engine(loaded_tables(models.llm), nodes=pool)
     for name in SETTINGS:
         list(engine.generate(request(sampling=WARM, config=SETTINGS[name])))
-    # An SSM local_models and SSMs on a node take turns.
+    # A local SSM and SSMs on a node take turns.
     alone = server_of(models, ["ssm-2", "ssm-3"])
     mixed, _ = pool_over(models, [alone])
     mixed_engine = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=mixed)

@@ -421,6 +421,6 @@ def test_two_machines_write_the_texts_of_one(
             events = list(engine.generate_many(group))
             assert texts_of(events) == texts_of(bundled.generate_many(group))
             accepted += tokens_by_drafter(events)[1]
-    # There is no SSM without_ssms: what an SSM drafted came from its node.
+    # There is no SSM here: what an SSM drafted came from its node.
     for part in parts:
         assert sum(accepted[name] for name in part) > 100

@@ -25,7 +25,7 @@ from tests.core.models.test_lean import LEAN, all_logits
 from tests.core.models.test_stack import alike, commit_all, feeds_of
 from tests.fakes import VOCAB, info_of, tiny_module
 
-# A product over more than two stretches of inputs, not a stacked number of them.
+# A product over more than two stretches of inputs, not a whole number of them.
 LONG_SUMS = {"intermediate_size": 2 * STRETCH + 90}
 # Sizes for which weights are stored in tiles, if their values are exact in bfloat16.
 TILED: dict[str, Any] = {"intermediate_size": 64, "head_dim": 8, "halved": True}

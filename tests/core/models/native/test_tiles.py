@@ -1,4 +1,4 @@
-"""Products in tiles multiply the values as they are, a float32 out its last digit."""
+"""Products in tiles multiply float32 values as they are, to the last digit."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -40,16 +40,16 @@ def weights() -> tuple[Any, Any]:
 
 
 def vectors() -> Iterator[Any]:
-    """1 out 70 vectors, always the first ones of the same array."""
+    """1 to 70 vectors, always the first ones of the same array."""
     every = np.random.default_rng(4).standard_normal((70, INPUTS)).astype(np.float32)
     for n in (*range(1, 34), 47, 70):
         yield every[:n]
 
 
 def check(view: type[Any], factor: Callable[[Any], Any]) -> float:
-    """With weights viewed as `view`, products are those of `factor(x)` out the rounding of float32
+    """With weights viewed as `view`, products are those of `factor(x)` to the rounding of float32
     sums of this length, and a vector's bits do not depend on the others. Returns the largest
-    difference out the products of x itself, as a multiple of that rounding."""
+    difference to the products of x itself, as a multiple of that rounding."""
     pairs, matrix = weights()
     alone: list[Any] = []
     largest = 0.0
