@@ -49,7 +49,7 @@ class Mechanisms:
 
 
 # The last drafter fails in round 5.
-MINIONS = Mechanisms("vote", "goodput", "ahead", loses=5)
+VOTE_AHEAD = Mechanisms("vote", "goodput", "ahead", loses=5)
 
 
 def on_a_clock(events: Sequence[Event], uses: Mechanisms, seed: int) -> list[Event]:
