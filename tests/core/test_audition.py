@@ -77,7 +77,7 @@ def test_a_prompt_that_is_too_short_has_no_audition() -> None:
         ({"length": "goodput"}, 1),
     ],
 )
-def test_no_audition_where_nothing_can_be_drafted(
+def test_there_is_no_audition_if_nothing_can_be_drafted(
     fields: dict[str, Any], tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also in later rounds, and where a router wants an audition in every round."""
@@ -110,7 +110,7 @@ def test_where_no_single_ssm_is_chosen_all_draft(fields: dict[str, str]) -> None
     assert first_to_draft(events) == set(NAMES)
 
 
-def test_the_text_is_the_same_and_no_row_is_left() -> None:
+def test_an_audition_changes_no_text_and_leaves_no_row_open() -> None:
     llm, ssms = tables(3)
     engine = engine_of(llm, ssms)
     text = prompt(greedy_text(ssms[1], 30))

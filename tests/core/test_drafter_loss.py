@@ -74,12 +74,12 @@ def test_the_text_is_that_of_plain_decoding(
     [RuntimeError, MemoryError, ValueError, IndexError, KeyError, TypeError, AttributeError]
     + [AssertionError, OSError, ZeroDivisionError, StopIteration],
 )
-def test_any_error_of_a_drafter_drops_only_it(error: type[Exception]) -> None:
+def test_any_error_of_a_drafter_drops_only_this_drafter(error: type[Exception]) -> None:
     events = list(engine_with(3, error).generate(request()))
     assert ids_of_events(events) == plain(0.0) and len(notes(events)) == 1
 
 
-def test_other_requests_of_a_batch_lose_it_too_and_continue() -> None:
+def test_every_request_that_uses_a_failed_drafter_loses_it_and_continues() -> None:
     engine = engine_with(4)
     events = list(engine.generate_many([request(), request(0.9), request(drafters=("ssm-2",))]))
     assert texts_of(events) == [plain(0.0), plain(0.9), plain(0.0)]

@@ -340,7 +340,7 @@ def test_a_prompt_without_a_token_is_refused() -> None:
         engine.prepare(Request("_"))
 
 
-def test_unknown_drafters_are_refused_with_the_names_there_are() -> None:
+def test_unknown_drafters_are_refused_with_the_names_of_all_drafters() -> None:
     with pytest.raises(ConfigError, match=r"one of all, first, same, ssm-2, ngram, suffix, table$"):
         engine_of(*tables()).prepare(request(config=SpeculationConfig(drafters=("nobody",))))
     prepared = engine_of(tables()[0], []).prepare(request())

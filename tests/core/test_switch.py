@@ -75,7 +75,7 @@ def test_a_negative_prediction_does_not_stop_comparisons() -> None:
 @given(
     st.lists(st.tuples(st.floats(-1.0, 1e6), st.sampled_from((0.0, 0.5, 1.0, 8.0))), max_size=90)
 )
-def test_no_times_break_the_switch(seen: list[tuple[float, float]]) -> None:
+def test_the_reported_times_are_never_negative(seen: list[tuple[float, float]]) -> None:
     switch = Switch()
     for ms, steps in seen:
         result = switch.observe(ms, steps)

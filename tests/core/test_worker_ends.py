@@ -128,7 +128,7 @@ def test_a_pass_that_fails_once_changes_no_text(worker: Worker, llm: GatedModel)
 
 
 @pytest.mark.parametrize("error", [IndexError, KeyError, RuntimeError, OSError, NameError, Fault])
-def test_an_error_in_the_pass_of_one_request_ends_only_it(worker, llm, error):
+def test_an_error_in_the_pass_of_one_request_ends_only_this_request(worker, llm, error):
     alone = ids(all_of(worker.submit(request("w1", tokens=30))))
     llm.open.clear()
     unaffected = worker.submit(request("w1", tokens=30))
@@ -146,7 +146,7 @@ def test_an_error_in_the_pass_of_one_request_ends_only_it(worker, llm, error):
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 @pytest.mark.parametrize("part", ["logits", "text"])
-def test_other_errors_of_one_request_end_only_it(worker, llm, part, temperature):
+def test_other_errors_of_one_request_end_only_this_request(worker, llm, part, temperature):
     """Logits of another size than the vocabulary; a tokenizer that cannot spell a token."""
     sampling = SamplingParams(30, temperature=temperature, seed=3)
     requests = [Request(text, sampling, CONFIG) for text in ("w1", "w7")]

@@ -99,7 +99,7 @@ def test_nothing_is_learned_from_a_failed_run(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("reason", ["", "failed", "length"])
-def test_only_a_text_that_came_to_its_end_is_kept(reason: str) -> None:
+def test_only_a_text_with_a_regular_end_is_learned(reason: str) -> None:
     engine = engine_of(*tables())
     (active,) = admit_all(engine, [request(LEARNED)])
     active.sequence.finish_reason = reason

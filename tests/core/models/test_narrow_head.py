@@ -64,7 +64,7 @@ def test_narrow_heads_are_stacked(llm: Path, tmp_path: Path, tied: bool) -> None
     torch.testing.assert_close(logits(first), alone)
 
 
-def test_as_an_llm_it_has_its_full_head(tmp_path: Path) -> None:
+def test_a_model_loaded_as_the_llm_has_its_full_head(tmp_path: Path) -> None:
     models = load_models(str(save(tmp_path / "narrow")), [])
     assert models.llm.vocab_size == VOCAB
 

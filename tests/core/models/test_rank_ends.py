@@ -108,7 +108,7 @@ def request(tokens: int = 24) -> Request:
         (signal.SIGSTOP, TIMEOUT_S + 2.0, "a rank of the LLM among 1 did not answer in time"),
     ],
 )
-def test_a_rank_that_is_gone_ends_the_run_and_the_next_one_works(
+def test_a_run_fails_with_a_rank_and_the_next_run_works(
     tiny: LoadedModels, sent: int, within_s: float, message: str
 ) -> None:
     engine, model = Engine(tiny), tiny.llm

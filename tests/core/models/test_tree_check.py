@@ -62,7 +62,7 @@ def test_the_known_families_pass_in_every_precision(family: str, dtype: torch.dt
     assert checked_model(module, info_of(module, family)).dtype == dtype
 
 
-def test_a_model_of_another_context_is_checked_within_it() -> None:
+def test_a_model_with_a_short_context_is_checked_within_it() -> None:
     module = tiny_module("gpt2", seed=1, n_positions=16)
     assert checked_model(module, info_of(module, "short", context=16)).context_length == 16
 

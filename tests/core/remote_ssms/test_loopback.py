@@ -196,7 +196,7 @@ def test_a_node_still_serves_after_a_replaced_connection(
 
 
 @pytest.mark.usefixtures("soon_silent")
-def test_a_node_that_floods_an_idle_engine_and_goes_does_not_end_it() -> None:
+def test_a_node_that_floods_an_idle_engine_and_disconnects_does_not_end_the_engine() -> None:
     context = zmq.Context()
     router = context.socket(zmq.ROUTER)
     address = f"127.0.0.1:{router.bind_to_random_port('tcp://127.0.0.1')}"
@@ -244,7 +244,9 @@ def test_a_frame_above_the_limit_ends_only_its_connection(
     context.destroy(linger=0)
 
 
-def test_an_engine_that_fills_a_nodes_queue_and_goes_does_not_end_it(models: LoadedModels) -> None:
+def test_an_engine_that_fills_a_nodes_queue_and_disconnects_does_not_end_the_node(
+    models: LoadedModels,
+) -> None:
     """A heartbeat after a frame for which the queue has no room, on a connection that is then
     reset: libzmq would end the process."""
     server, busy = server_of(models), threading.Event()
@@ -325,7 +327,7 @@ def test_a_restarted_node_is_used_again(models: LoadedModels) -> None:
     engine.close()
 
 
-def test_the_command_line_prints_once_that_a_node_is_gone(
+def test_the_command_line_prints_once_that_a_node_is_missing(
     models: LoadedModels, capsys: pytest.CaptureFixture[str]
 ) -> None:
     engine, transport = engine_over(models, [[*models.ssms]])

@@ -123,7 +123,7 @@ def test_a_node_that_comes_back_with_other_ssms_is_left_out(models) -> None:
     assert "other SSMs: ssm-3" in engine.nodes.links[0].refusal
 
 
-def test_random_runs_with_random_failures(models) -> None:
+def test_random_failures_of_nodes_change_no_text(models) -> None:
     """Twenty runs in which nodes die, stall and return at random: the text never changes."""
     rng = random.Random(5)
     servers = [server_of(models, part) for part in PARTS]

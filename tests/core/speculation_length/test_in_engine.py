@@ -79,7 +79,7 @@ def test_goodput_reports_estimates_and_predicts_each_rounds_time() -> None:
         assert event.predicted_ms > 0
 
 
-def test_goodput_bounds_its_tree_by_what_was_measured() -> None:
+def test_goodput_bounds_its_tree_by_the_measured_sizes() -> None:
     (started, *_) = run(engine(), dataclasses.replace(TREE, length="goodput"))
     assert started.config["speculation"]["max_tree_nodes"] == 64
 

@@ -87,7 +87,7 @@ def test_every_node_has_its_own_coin_keyed_by_its_draws() -> None:
     }
 
 
-def test_a_good_continuation_saves_a_token() -> None:
+def test_a_probable_continuation_raises_the_chance_of_its_path() -> None:
     """A chain 1, 0: the leaf's chance is min(1, 0.6 * 0.5 / 0.2) = 1, the first token had 0.6."""
     tree = tree_of((1, ROOT, [drawn_proposal(0, 0, 1)]), (0, 0, [drawn_proposal(0, 0, 0)]))
     result = walks("traversal", tree)
