@@ -91,7 +91,7 @@ def kept_in(downloads: Path) -> list[str]:
 
 
 def cached_by_the_hub(folder: Path, *missing: str) -> None:
-    """The hub's cache as its client writes it: the revision first, each file when it is whole."""
+    """The hub's cache as its client writes it: the revision first, then each complete file."""
     model = folder / "hub" / "models--HuggingFaceTB--SmolLM2-135M-Instruct"
     (model / "refs").mkdir(parents=True)
     (model / "refs" / "main").write_text("abc")

@@ -171,8 +171,8 @@ def test_goodput_compares_the_next_tokens_worth_with_its_time() -> None:
         "0.32 ms at 4.00 ms a token, and would cost 0.50 ms. At most 10, up from 4 in round 1: the "
         "tree of round 1 was 2 deep, and a draft may go 8 deeper than the deepest of late."
     )
-    surer = chain("ssm-a", 0.9, 0.9)  # it would have paid to go on: another plan was in use
-    assert explain("goodput", LengthHistory(rounds, (surer,))).startswith(
+    probable = chain("ssm-a", 0.9, 0.9)  # a longer draft would have paid: another plan was used
+    assert explain("goodput", LengthHistory(rounds, (probable,))).startswith(
         "ssm-a drafted 2 deep (3 in round 1). At most 10"
     )
 
