@@ -169,7 +169,7 @@ def test_where_the_text_ends_the_length_is_cut_and_the_reason_says_so() -> None:
     assert (first.next_speculation_length, second.speculation_length) == (3, 3)
     assert first.length_reason == (
         "4 stays: 1 of 16 verifications made with it; "
-        "drafts are at max_depth 3 deep (the text ends after 4 more)"
+        "drafts are at most 3 deep (the text ends after 4 more)"
     )
     (last,) = rounds_of(run(config, tokens=1))
     assert (last.speculation_length, last.next_speculation_length) == (0, 4)
@@ -204,7 +204,7 @@ def test_a_set_length_is_recorded_and_the_reason_names_its_limit(length: str) ->
     assert {event.speculation_length for event in rounds} == {5}
     assert max(deepest(events)) <= 2
     assert rounds[0].length_reason.endswith(
-        "drafts are at max_depth 2 deep (max_tree_nodes is 6, for 3 drafters)"
+        "drafts are at most 2 deep (max_tree_nodes is 6, for 3 drafters)"
     )
     fitting = SpeculationConfig(expansion=(1,), max_tree_nodes=6, speculation_length=2)
     assert rounds_of(run(fitting))[0].length_reason == ""

@@ -270,7 +270,7 @@ def test_no_request_waits_for_ever() -> None:
         live = [LiveRequest(50 * 4**i, 4, rounds_waited=waited[i]) for i in range(6)]
         group = scheduler.plan(live, 0).group
         waited = [0 if i in group else waited[i] + 1 for i in range(6)]
-        assert max(waited) <= 5, "at longest until each of the others has had a pass"
+        assert max(waited) <= 5, "at most until each of the others has had a pass"
 
 
 def decisions_of(signals: list[tuple[float, int]]) -> list[str]:
@@ -292,11 +292,9 @@ def test_a_growing_queue_ends_drafting_and_an_idle_llm_brings_it_back() -> None:
     assert control.limit == REQUESTED
     first, second, *_ = reasons
     assert first == (
-        "drafting begins again, since no request waits: a draft has at longest 1 token by 1 SSM"
+        "drafting begins again, since no request waits: a draft has at most 1 token by 1 SSM"
     )
-    assert second.startswith(
-        "a draft has at longest 2 tokens by 1 SSM from now on, more than before:"
-    )
+    assert second.startswith("a draft has at most 2 tokens by 1 SSM from now on, more than before:")
 
 
 @pytest.mark.parametrize("rounds", [2 * PATIENCE, 1000])

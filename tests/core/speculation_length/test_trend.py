@@ -110,7 +110,7 @@ def test_lengths_stay_within_the_node_budget(drafters, fields, max_length):
     assert lengths == [min(length, max_length) for length in range(2, 32)]
     # Points at the bound alone leave nothing to compare with.
     assert policy.choose().reason.startswith(f"{max_length} stays: nothing to compare with yet")
-    assert policy.choose().reason.endswith(f"; {max_length} is the max_length")
+    assert policy.choose().reason.endswith(f"; {max_length} is the most")
     settings["speculation_length"] = 16
     first = Trend(SpeculationConfig(drafters=drafters, **settings)).choose()
     assert first.length == max_length and first.reason == f"{max_length} to begin with"
