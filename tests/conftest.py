@@ -1,7 +1,7 @@
-"""Shared by all tests: one torch thread, float32 as written, no network, a limit on CPU time.
+"""Shared by all tests: one torch thread, full float32 precision, no network, a limit on CPU time.
 
-Tests of no tier marker are the first tier, which a person runs while working. They are held to
-CPU_LIMIT_S. One that takes longer fails: make it smaller, or mark it `nightly`.
+Tests without a tier marker are the first tier, which a person runs while working. One that takes
+more than CPU_LIMIT_S fails: make it smaller, or mark it `nightly`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CPU_LIMIT_S = 5.0
 
 @pytest.fixture(scope="session", autouse=True)
 def _pinned_arithmetic() -> None:
-    """What the exactness laws are pinned to: one thread, float32 as written, no TF32."""
+    """The arithmetic of the exactness laws: one thread, full float32 precision, no TF32."""
     import torch
 
     torch.set_num_threads(1)
@@ -66,7 +66,7 @@ def bundled(_pinned_arithmetic: None) -> Iterator[Engine]:
 
 @pytest.fixture(scope="session")
 def trees() -> None:
-    """Parses all source files once a worker, before the first test that looks through all of them:
+    """Parses all source files once a worker, before the first test that reads all of them:
     no test's time includes it."""
     from tests.source import sources, tree_of
 
@@ -78,9 +78,9 @@ def trees() -> None:
 def _no_drafter_is_lost(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """Runs go on without a drafter that failed, with the same text: what breaks drafters would go
-    unnoticed. A test in which one is meant to fail is marked `loses_drafters`; a SYNTHETIC run that
-    is to lose one says so by its error."""
+    """A run continues without a drafter that failed, with the same text, so faults in drafters
+    would go unnoticed. A test in which one is meant to fail is marked `loses_drafters`; in a
+    SYNTHETIC run the error has a type of its own."""
     from core.engine.round_state import ActiveRequest
     from tests.synthetic import SyntheticFailure
 
@@ -137,7 +137,7 @@ def check_tiers(items: Iterable[pytest.Item]) -> None:
 # The first file compiles every variant of the model pass, which takes a minute where nothing is
 # cached. Those after it need none of them: else several workers would compile the same ones.
 FIRST = ("core/models/native/test_forward.py", "storage", "lab")
-# One worker runs a whole file: a long file that begins last runs on alone.
+# One worker runs a whole file: if a long one began last, the other workers would wait for it.
 LONGEST = {
     "nightly": (
         "bench/test_suites.py",
@@ -197,12 +197,12 @@ def cpu_s() -> float:
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     from numba.core.event import install_timer
 
-    # What numba compiles is kept for later runs: the test that comes first is not charged for it.
+    # What numba compiles is kept for later runs, so it is not counted for the first test.
     compiled: list[float] = []
-    began = cpu_s()
+    start = cpu_s()
     with install_timer("numba:compile", compiled.append):
         result = yield
-    spent = cpu_s() - began - sum(compiled)
+    spent = cpu_s() - start - sum(compiled)
     if spent > CPU_LIMIT_S and not any(map(item.get_closest_marker, OTHER_TIERS)):
         pytest.fail(
             f"{item.nodeid} took {spent:.1f} s of CPU time, {CPU_LIMIT_S:.0f} s are allowed: "

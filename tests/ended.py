@@ -1,4 +1,4 @@
-"""Whether a process has ended that no parent waited for."""
+"""Whether a process that no parent waits for has ended."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def has_ended(pid: int, within_s: float = 10.0) -> bool:
-    """Waits up to `within_s` seconds for its end, on Linux; kills it if it goes on."""
+    """Waits up to `within_s` seconds for its end, on Linux; then kills it."""
     end = time.monotonic() + within_s
     while time.monotonic() < end:
         if not _lives(pid):
@@ -18,7 +18,7 @@ def has_ended(pid: int, within_s: float = 10.0) -> bool:
 
 
 def _lives(pid: int) -> bool:
-    """A zombie, for which no parent has waited, has ended too."""
+    """A zombie has ended too: its parent did not wait for it."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -151,23 +151,23 @@ def word_tokenizer(size: int = VOCAB) -> Any:
 
 
 def note_results(
-    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, tell: Callable[[Any], Any]
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, value_of: Callable[[Any], Any]
 ) -> list[Any]:
-    """A list that gets `tell(result)` at each later call of `owner.name`."""
-    told: list[Any] = []
-    plain = getattr(owner, name)
+    """A list to which each later call of `owner.name` appends `value_of(result)`."""
+    values: list[Any] = []
+    original = getattr(owner, name)
 
-    def noting(*given: Any, **more: Any) -> Any:
-        result = plain(*given, **more)
-        told.append(tell(result))
+    def noting(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        values.append(value_of(result))
         return result
 
     monkeypatch.setattr(owner, name, noting)
-    return told
+    return values
 
 
 class NoText:
-    """See core.models.detokenize.Detokenizer: for tests that look at token ids alone."""
+    """See core.models.detokenize.Detokenizer: for tests of token ids alone."""
 
     def push(self, token_id: int) -> str:
         return ""
@@ -183,7 +183,7 @@ def sequence_of(
     noise: Noise | None = None,
     **fields: Any,
 ) -> TokenSequence:
-    """A sequence as `Engine.prepare` makes it, `auto` resolved; other `fields` of TokenSequence."""
+    """A sequence as `Engine.prepare` makes it, `auto` resolved; `fields`: others of its fields."""
     sampling = sampling or SamplingParams(50, seed=0)
     settings = {"eos_ids": frozenset(), "context_length": CONTEXT, "detokenizer": NoText()}
     return TokenSequence(

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from core.engine.overlap import DraftThread, Job
 
 
-class Looks:
-    """See Done: `is_set` is false in the first `looks` calls."""
+class DoneAfter:
+    """See Done: `is_set` is false in the first `checks` calls."""
 
-    def __init__(self, looks: int) -> None:
-        self._left = looks
+    def __init__(self, checks: int) -> None:
+        self._left = checks
 
     def is_set(self) -> bool:
         self._left -= 1
@@ -19,15 +19,15 @@ class Looks:
 
 class PunctualLane(DraftThread):
     """Does its jobs before the LLM's pass, in the caller's thread, until they
-    have asked `looks` times in all whether the pass has ended."""
+    have checked `checks` times in all whether the pass has ended."""
 
-    def __init__(self, looks: int = 999) -> None:
+    def __init__(self, checks: int = 999) -> None:
         super().__init__()
-        self.looks = looks
+        self.checks = checks
 
     @contextmanager
     def run_during(self, jobs: Sequence[Job]) -> Iterator[None]:
-        done = Looks(self.looks)
+        done = DoneAfter(self.checks)
         for job in jobs:
             job(done)
         yield

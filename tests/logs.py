@@ -1,5 +1,5 @@
 """Run logs. A new file is migrated step by step, which takes longer than most tests; so tests of
-what is in a log copy one that was migrated before. Those of migrations make their own."""
+what is in a log copy a migrated one. Tests of migrations make their own."""
 
 from functools import cache
 from pathlib import Path
@@ -9,7 +9,7 @@ from storage import RunStore
 
 
 def log_at(path: Path) -> Path:
-    """The path of a log: of an empty one, unless there is one already."""
+    """The path of a log; creates an empty one if there is none."""
     if not path.exists():
         path.write_bytes(_empty())
     return path

@@ -29,7 +29,7 @@ def _source() -> ModelSource | ModelLoadError:
 
 
 def smollm2() -> ModelSource:
-    """Where it is: a hub id or a GGUF file. Skips the test if it can be neither found nor
+    """Where SmolLM2 is: a hub id or a GGUF file. Skips the test if it can be neither found nor
     downloaded."""
     result = _source()
     if isinstance(result, ModelLoadError):

@@ -1,6 +1,6 @@
 """The tables of mechanisms and of figures in docs/guide.md are generated from their records.
 
-`python -m tests.test_guide` writes it anew.
+`python -m tests.test_guide` writes them anew.
 """
 
 import re
@@ -26,7 +26,7 @@ REGISTRIES: Mapping[str, Mapping[str, Any]] = {
 
 
 def mechanisms_table(registries: Mapping[str, Mapping[str, Any]]) -> str:
-    """One row a value of a setting."""
+    """A row for each value of each setting."""
     rows = [
         f"| `{setting}` | `{name}` | {record.meaning} |"
         for setting, records in registries.items()
@@ -36,7 +36,7 @@ def mechanisms_table(registries: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def figures_table() -> str:
-    """One row a quantity of the page."""
+    """A row for each figure of the page."""
     rows = [f"| {one.label} | {one.means} |" for one in GLOSSARY.values()]
     return "\n".join(["| figure | meaning |", "|---|---|", *rows, ""])
 
@@ -45,17 +45,17 @@ TABLES = {"mechanisms": mechanisms_table(REGISTRIES), "figures": figures_table()
 
 
 def block_of(name: str) -> re.Pattern[str]:
-    """What is between the two comments of a table."""
+    """Matches the text between the two comments of a table."""
     return re.compile(rf"(?<=<!-- {name} -->\n).*?(?=<!-- end of {name} -->)", re.DOTALL)
 
 
-def test_the_guide_has_the_tables_of_the_records() -> None:
+def test_the_guides_tables_are_those_generated_from_the_records() -> None:
     for name, table in TABLES.items():
         (block,) = block_of(name).findall(GUIDE.read_text(encoding="utf-8"))
         assert block == table, "run: python -m tests.test_guide"
 
 
-def test_every_mechanism_says_what_it_does() -> None:
+def test_every_mechanism_has_a_meaning() -> None:
     records = [record for registry in REGISTRIES.values() for record in registry.values()]
     assert not [record.name for record in records if not record.meaning]
 

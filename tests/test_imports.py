@@ -1,6 +1,6 @@
 """Importing a file has no side effect, and no file keeps mutable state at module level.
 
-Judged by the syntax alone: at module level a file calls only what makes a value, and it binds no
+Checked by syntax alone: at module level a file calls only what makes a value, and it binds no
 list or dict that is filled later. Each test reports every offender.
 """
 
@@ -31,7 +31,7 @@ BROAD = ("", "Exception", "BaseException")
 
 
 def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Module-level statements, those of `if` and `try` included; a main guard is left out."""
+    """Module-level statements, those of `if` and `try` included, those under a guard left out."""
     for node in body:
         if isinstance(node, ast.If):
             if not is_guard(node.test):
@@ -46,7 +46,7 @@ def is_guard(test: ast.expr) -> bool:
     return "__name__" in ast.unparse(test) or "TYPE_CHECKING" in ast.unparse(test)
 
 
-# -- the rules: each gives its offences in one syntax tree --
+# -- the rules: each yields the offences in one syntax tree --
 
 
 def side_effects(tree: ast.Module) -> Iterator[str]:
@@ -129,12 +129,12 @@ def broad_excepts(tree: ast.Module) -> Iterator[str]:
 # -- the tests --
 
 
-def test_nothing_happens_at_import() -> None:
+def test_importing_a_file_has_no_side_effect() -> None:
     faults = offenders(sources(), lambda path: side_effects(tree_of(path)))
     assert not faults, report(faults)
 
 
-def test_no_mutable_state_at_module_level() -> None:
+def test_no_file_keeps_mutable_state_at_module_level() -> None:
     def rule(path: Path) -> Iterator[str]:
         yield from changed_state(tree_of(path))
         if relative(path).startswith("core/"):
@@ -144,17 +144,17 @@ def test_no_mutable_state_at_module_level() -> None:
     assert not faults, report(faults)
 
 
-def test_no_global_statement_and_no_mutable_default() -> None:
+def test_no_file_has_a_global_statement_or_a_mutable_default() -> None:
     faults = offenders(sources(), lambda path: globals_and_defaults(tree_of(path)))
     assert not faults, report(faults)
 
 
-def test_no_broad_except_in_core_and_storage() -> None:
+def test_core_and_storage_have_no_broad_except() -> None:
     faults = offenders(sources("core", "storage"), lambda path: broad_excepts(tree_of(path)))
     assert not faults, report(faults)
 
 
-# -- controls: each rule notices what it should, and nothing else --
+# -- controls: each rule reports its offences, and nothing else --
 
 OFFENDING = {
     side_effects: (
@@ -196,8 +196,8 @@ CLEAN = (
 )
 
 
-def test_control_every_rule_notices_its_offences_and_nothing_else() -> None:
+def test_control_every_rule_reports_its_offences_and_nothing_else() -> None:
     for rule, offending in OFFENDING.items():
-        unnoticed = [text for text in offending if not list(rule(ast.parse(text)))]
-        assert not unnoticed, rule.__name__
+        unreported = [text for text in offending if not list(rule(ast.parse(text)))]
+        assert not unreported, rule.__name__
         assert not [result for text in CLEAN for result in rule(ast.parse(text))], rule.__name__

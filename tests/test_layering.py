@@ -37,9 +37,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "bench": ("core", "lab"),
     "zoo": ("core", "lab.figures"),
 }
-# Of bench, only the suites `watching` and `page` import the page and the log.
-WATCHING = ("bench/suites/watching", "bench/page/", "bench/suites/page")
-# Of bench, only the suite `sessions` measures the log itself, and makes a large one.
+# Of bench, only this folder imports the page, and only it and the suite `sessions` the run log.
+PAGE = "bench/page/"
 SESSIONS = ("bench/sessions_log", "bench/suites/sessions")
 FORBIDDEN: dict[str, tuple[str, ...]] = {
     "core": ("gradio", "sqlite_utils", "sqlite3", "plotly"),
@@ -81,7 +80,7 @@ NEVER: dict[str, tuple[str, ...]] = {
 def forbidden_imports(path: Path) -> Iterator[str]:
     package = relative(path).split("/")[0]
     allowed = (package, *ALLOWED[package])
-    if relative(path).startswith(WATCHING):
+    if relative(path).startswith(PAGE):
         allowed += ("ui", "storage")
     if relative(path).startswith(SESSIONS):
         allowed += ("storage",)
@@ -93,7 +92,7 @@ def forbidden_imports(path: Path) -> Iterator[str]:
             yield f"imports {module}"
 
 
-def test_packages_import_what_they_may() -> None:
+def test_packages_import_only_what_is_allowed() -> None:
     """All packages but the tests and app.py; imports are absolute."""
     faults = offenders(sources(*ALLOWED), forbidden_imports)
     assert not faults, report(faults)
@@ -103,7 +102,7 @@ def test_packages_import_what_they_may() -> None:
 
 
 def layer_of(part: str) -> int:
-    """The index of its layer; -1 for a part without one, which may import nothing of core."""
+    """The index of the layer that `part` is in; -1 if there is none."""
     return next((number for number, layer in enumerate(LAYERS) if part in layer), -1)
 
 
@@ -125,7 +124,7 @@ def test_core_is_built_in_layers() -> None:
     assert not faults, report(faults)
 
 
-def test_some_parts_of_core_never_import_others() -> None:
+def test_parts_of_core_do_not_import_what_is_forbidden_to_them() -> None:
     results = []
     for part, never in NEVER.items():
         place = ROOT / "core" / part
@@ -140,7 +139,7 @@ def test_some_parts_of_core_never_import_others() -> None:
 
 
 def test_core_cuda_is_imported_by_the_engine_alone() -> None:
-    """One seam: the engine builds the DeviceRound; no other module imports it."""
+    """The engine builds the DeviceRound; no other module imports the folder."""
     importers = {
         relative(path)
         for package in ALLOWED
@@ -152,7 +151,7 @@ def test_core_cuda_is_imported_by_the_engine_alone() -> None:
 
 
 def cycles(graph: Mapping[str, frozenset[str]]) -> list[str]:
-    """The first cycle that a walk from each module comes upon."""
+    """Cycles found by depth-first walks from every module: at least one if there is any."""
     done: set[str] = set()
     results: list[str] = []
 
@@ -169,7 +168,7 @@ def cycles(graph: Mapping[str, frozenset[str]]) -> list[str]:
     return results
 
 
-def test_core_has_no_cycles() -> None:
+def test_modules_of_core_do_not_import_each_other_in_a_cycle() -> None:
     graph = {
         module_name(path): frozenset(
             module
@@ -199,23 +198,23 @@ def public_names(path: Path) -> set[str]:
     return {name for name in names if not name.startswith("_")}
 
 
-def test_all_names_what_a_module_offers(modules: dict[Path, ModuleType]) -> None:
+def test_modules_with_public_names_have_a_valid_dunder_all(modules: dict[Path, ModuleType]) -> None:
     def rule(path: Path) -> Iterator[str]:
         listed = getattr(modules[path], "__all__", None)
         if listed is None:
             yield from (f"{name} is public, and there is no __all__" for name in public_names(path))
             return
         if len(set(listed)) != len(listed):
-            yield f"__all__ names one twice: {listed}"
+            yield f"__all__ names something twice: {listed}"
         for name in listed:
             if not hasattr(modules[path], name):
-                yield f"__all__ names {name}, which is not there"
+                yield f"__all__ names {name}, which the module does not have"
 
     faults = offenders(modules, rule)
     assert not faults, report(faults)
 
 
-def test_what_others_import_is_public(modules: dict[Path, ModuleType]) -> None:
+def test_modules_of_core_import_only_public_names(modules: dict[Path, ModuleType]) -> None:
     """No module of core imports from another what its `__all__` does not name."""
     public = {module.__name__: getattr(module, "__all__", ()) for module in modules.values()}
 
@@ -231,7 +230,7 @@ def test_what_others_import_is_public(modules: dict[Path, ModuleType]) -> None:
     assert not faults, report(faults)
 
 
-def test_the_package_gives_its_names_when_asked() -> None:
+def test_each_name_of_the_package_comes_from_its_module() -> None:
     core = importlib.import_module("core")
     assert sorted(core.__all__) == sorted(core._MODULES)
     for name in core.__all__:

@@ -10,7 +10,7 @@ MADE_AT_ONCE = ("catch_up", "draft")
 
 def share_passes(events: Sequence[Event]) -> list[Event]:
     """The same run with passes made for all of its SSMs at once: their spans overlap fully, each
-    counts for its n-th part, and all of them take the time that they took one after another."""
+    of n SSMs has a share of 1 / n, and the passes take as long as they took one after another."""
     return [_share_pass(event) for event in events]
 
 

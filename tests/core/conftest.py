@@ -1,4 +1,4 @@
-"""A gated model, an engine over it, and a worker that leaves nothing behind."""
+"""A gated model, an engine over it, and a worker that must leave no thread and no open row."""
 
 import threading
 from collections.abc import Iterator
@@ -39,11 +39,11 @@ def native_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of drafts of each call of the compiled function."""
     from core.drafters.native_drafting import native_drafts
 
-    made: list[int] = []
+    counts: list[int] = []
 
     def counting(places: Any) -> Any:
-        made.append(len(places))
+        counts.append(len(places))
         return native_drafts(places)
 
     monkeypatch.setattr("core.drafters.native_drafting.native_drafts", counting)
-    return made
+    return counts

@@ -14,7 +14,7 @@ from tests.fakes import TableModel, random_table
 VOCAB = 8
 CONTEXT = 4000
 CONFIG = SpeculationConfig(expansion=(2, 1), speculation_length=2, max_tree_nodes=6)
-SOON = 60.0
+TIMEOUT_S = 60.0
 
 
 class GatedModel(TableModel):
@@ -31,7 +31,7 @@ class GatedModel(TableModel):
 
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
         if not self.open.is_set():
-            assert self.gate.acquire(timeout=SOON), "the gate was not opened"
+            assert self.gate.acquire(timeout=TIMEOUT_S), "the gate was not opened"
         if self.failure is not None:
             failure, self.failure = self.failure, None
             raise failure
@@ -57,7 +57,7 @@ def request(text: str = "w1 w2", tokens: int = 20, seed: int = 3) -> Request:
 
 def all_of(run: Run) -> list[Event]:
     events: list[Event] = []
-    end = time.monotonic() + SOON
+    end = time.monotonic() + TIMEOUT_S
     while not run.is_done:
         assert time.monotonic() < end, "the run did not end"
         events += run.poll(timeout=0.1)
@@ -65,7 +65,7 @@ def all_of(run: Run) -> list[Event]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + SOON
+    end = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < end, "the condition did not become true"
         time.sleep(0.002)

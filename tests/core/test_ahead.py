@@ -30,9 +30,9 @@ LONG = SamplingParams(40, seed=1)
 DRAWN = SamplingParams(40, temperature=0.8, seed=1)
 
 
-def engine_ahead(looks: int = 99, **of: Any) -> Engine:
+def engine_ahead(checks: int = 99, **of: Any) -> Engine:
     engine = engine_of(*tables(**of))
-    engine._draft_thread = PunctualLane(looks)
+    engine._draft_thread = PunctualLane(checks)
     return engine
 
 
@@ -56,22 +56,22 @@ KINDS = [
 
 
 @pytest.mark.parametrize(("sampling", "draft", "verify"), KINDS)
-def test_wherever_the_clock_stops_it_the_drafts_are_those_made_on_time(sampling, draft, verify):
+def test_however_much_is_drafted_ahead_the_drafts_are_the_same(sampling, draft, verify):
     fields = {"draft": draft, "verify": verify}
     on_time = run(engine_of(*tables()), sampling, pipeline="off", **fields)
-    for looks in (0, 1, 2, 3, 4, 5, 7, 99):
-        ahead = run(engine_ahead(looks), sampling, **fields)
-        assert ids_of_events(ahead) == ids_of_events(on_time), looks
-        assert trees(ahead) == trees(on_time), looks
-        assert any(one.hit for event in rounds_of(ahead) for one in event.ahead) or looks < 4
+    for checks in (0, 1, 2, 3, 4, 5, 7, 99):
+        ahead = run(engine_ahead(checks), sampling, **fields)
+        assert ids_of_events(ahead) == ids_of_events(on_time), checks
+        assert trees(ahead) == trees(on_time), checks
+        assert any(one.hit for event in rounds_of(ahead) for one in event.ahead) or checks < 4
 
 
-def test_guesses_come_true_and_are_reported() -> None:
+def test_guesses_that_come_true_are_reported() -> None:
     events = run(engine_ahead())
-    told = [(event.round, one) for event in rounds_of(events) for one in event.ahead]
-    assert any(one.hit for _, one in told) and not rounds_of(events)[0].ahead
+    results = [(event.round, one) for event in rounds_of(events) for one in event.ahead]
+    assert any(one.hit for _, one in results) and not rounds_of(events)[0].ahead
     drafted = {e.round: e.drafts for e in events if isinstance(e, Drafted)}
-    for number, one in told:
+    for number, one in results:
         assert 0 <= one.outcomes <= 4 and 0 <= one.probability <= 1
         assert one.saved_ms == 0.0  # PunctualLane drafts before the pass, not during it
         assert one.wasted_ms > 0 or one.hit
@@ -89,7 +89,7 @@ def test_a_draft_that_was_ready_took_no_pass() -> None:
     assert spans.count("ahead") > 4
 
 
-def test_the_same_drafter_guesses_right_always() -> None:
+def test_a_drafter_that_is_the_llm_always_guesses_right() -> None:
     """An SSM that is the LLM itself at temperature 0 predicts every outcome."""
     events = run(engine_ahead(count=1))
     hits = [one.hit for event in rounds_of(events) for one in event.ahead]
@@ -98,7 +98,7 @@ def test_the_same_drafter_guesses_right_always() -> None:
 
 
 @pytest.mark.parametrize("draft", ["coupled", "topk"])
-def test_under_match_it_foretells_the_draw_itself(draft: str) -> None:
+def test_under_match_the_drawn_token_is_guessed(draft: str) -> None:
     """An SSM that is the LLM itself also shares its noise, and guesses the token that is drawn.
     From the distribution alone about six guesses in ten would be right. A guess may still be wrong
     where the text has no room for a draft after the right one."""
@@ -110,26 +110,26 @@ def test_under_match_it_foretells_the_draw_itself(draft: str) -> None:
     assert len(hits) > 30 and sum(hits) > 0.9 * len(hits)
 
 
-def test_a_row_keeps_nothing_of_wrong_guesses() -> None:
+def test_tokens_of_wrong_guesses_are_removed_from_the_row() -> None:
     engine = engine_ahead()
     config = SpeculationConfig(**TREE, pipeline="ahead")
     (live,) = admit_all(engine, [Request("w1 w2 w3", LONG, config)])
     ssm = engine.models.ssms["same"]
-    most = 0
+    max_pending = 0
     while not live.sequence.finish_reason:
         list(engine.round([live]))
-        most = max([most, *(ssm.pending(row) for row in ssm.open_rows)])
+        max_pending = max([max_pending, *(ssm.pending(row) for row in ssm.open_rows)])
     engine.release(live)
-    assert 0 < most < 8
+    assert 0 < max_pending < 8
 
 
-def test_text_that_ends_is_not_drafted_behind() -> None:
+def test_a_run_that_drafts_ahead_ends_at_its_limit() -> None:
     events = run(engine_ahead(), SamplingParams(9, seed=1))
     assert len(ids_of_events(events)) == 9
     assert isinstance(events[-1], RunCompleted)
 
 
-def test_a_small_context_ends_quietly() -> None:
+def test_a_drafter_with_a_small_context_does_not_change_the_text() -> None:
     llm, _ = tables(context=24)
     small = TableModel("small", 8, llm._table, 14)
     engine = engine_of(llm, [small])
@@ -151,46 +151,46 @@ def test_requests_of_a_batch_share_the_passes() -> None:
 
 
 class FailsAhead(TableModel):
-    """Fails after `at` passes made while `counting` is set."""
+    """Fails after `limit` passes made while `counting` is set."""
 
-    def __init__(self, at: int) -> None:
-        super().__init__("mortal", 8, random_table(8, 5), 64)
-        self.beside, self.at = 0, at
+    def __init__(self, limit: int) -> None:
+        super().__init__("broken", 8, random_table(8, 5), 64)
+        self.counted, self.limit = 0, limit
         self.counting = False
 
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
-        self.beside += self.counting
-        if self.counting and self.beside > self.at:
+        self.counted += self.counting
+        if self.counting and self.counted > self.limit:
             raise RuntimeError("the device went away")
         return super().forward(feeds)
 
 
 @pytest.mark.loses_drafters
-@pytest.mark.parametrize("at", [0, 1, 2, 3, 4])
-def test_a_drafter_that_dies_ahead_costs_no_text(at: int) -> None:
+@pytest.mark.parametrize("limit", [0, 1, 2, 3, 4])
+def test_a_drafter_that_fails_while_drafting_ahead_does_not_change_the_text(limit: int) -> None:
     llm, (same, *_) = tables(1)
-    mortal = FailsAhead(at)
+    broken = FailsAhead(limit)
 
     class Marking(PunctualLane):
         @contextmanager
         def run_during(self, jobs: Sequence[Job]) -> Iterator[None]:
-            mortal.counting = True
+            broken.counting = True
             with super().run_during(jobs):
-                mortal.counting = False
+                broken.counting = False
                 yield
 
-    engine = Engine(loaded_tables(llm, [same, mortal]))
+    engine = Engine(loaded_tables(llm, [same, broken]))
     engine._draft_thread = Marking()
     events = run(engine)
     assert ids_of_events(events) == ids_of_events(
         run(engine_of(*tables()), drafters=(), pipeline="off")
     )
     notes = [note for event in rounds_of(events) for note in event.notes]
-    assert len(notes) == 1 and "mortal failed" in notes[0]
+    assert len(notes) == 1 and "broken failed" in notes[0]
     assert open_rows(engine) == [(), (), ()]
 
 
-def test_auto_says_what_it_found() -> None:
+def test_auto_notes_its_decision() -> None:
     # Long enough for the longest trial, 24 rounds, which noisy round times need.
     engine = engine_of(*tables(context=512))
     events = run(engine, SamplingParams(400, seed=1), pipeline="auto")

@@ -24,7 +24,7 @@ from core.speculation_length.fixed import Fixed
 from core.trees.draft import Draft
 from tests.core.engines import by_run, ids_of_events, rounds_of, tables
 from tests.fakes import TableModel, loaded_tables, random_table
-from tests.lanes import Looks
+from tests.lanes import DoneAfter
 
 TREE: dict[str, Any] = {
     "expansion": (2, 1), "speculation_length": 4, "max_tree_nodes": 24, "pipeline": "ahead",
@@ -43,7 +43,7 @@ class Hiding(TableModel):
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
         jobs, self.jobs = self.jobs, []
         for job in jobs:
-            job(Looks(99))
+            job(DoneAfter(99))
         return super().forward(feeds)
 
 
@@ -95,7 +95,7 @@ def reported_ms(events: Sequence[Event]) -> dict[tuple[int, str], float]:
     }
 
 
-def changing(monkeypatch: pytest.MonkeyPatch, *choices: Choice) -> None:
+def choose_in_turn(monkeypatch: pytest.MonkeyPatch, *choices: Choice) -> None:
     """`fixed` chooses these in turn. `choose` is called twice a round: for event and plan."""
     turns = itertools.cycle([one for one in choices for _ in range(2)])
     monkeypatch.setattr(Fixed, "choose", lambda _: next(turns))
@@ -116,7 +116,7 @@ FULL = Choice(4)
     ],
     ids=str,
 )
-def test_saved_and_wasted_are_all_that_was_made_ahead(sampling, fields):
+def test_saved_and_wasted_times_add_up_to_all_work_ahead(sampling, fields):
     if fields.get("draft") == "best_first" and not sampling.greedy:
         fields = {**fields, "verify": "match"}
     events = run(engine_hiding(), sampling, **fields)
@@ -136,7 +136,7 @@ def test_saved_and_wasted_are_all_that_was_made_ahead(sampling, fields):
 )
 def test_a_hit_is_a_draft_that_was_used(choices: tuple[Choice, ...], monkeypatch):
     plain = ids_of_events(run(engine_hiding(), drafters=()))
-    changing(monkeypatch, *choices)
+    choose_in_turn(monkeypatch, *choices)
     events = run(engine_hiding())
     assert ids_of_events(events) == plain
     drafts = {e.round: e.drafts for e in events if isinstance(e, Drafted)}
@@ -153,8 +153,8 @@ def test_a_hit_is_a_draft_that_was_used(choices: tuple[Choice, ...], monkeypatch
     assert unused or Choice(1) in choices
 
 
-def test_of_a_draft_cut_shorter_only_what_is_left_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
-    changing(monkeypatch, FULL, Choice(1))
+def test_of_a_shortened_draft_only_the_used_part_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    choose_in_turn(monkeypatch, FULL, Choice(1))
     events = run(engine_hiding(count=1))
     ahead_drafts = [[s for s in e.spans if s.name == "ahead"] for e in rounds_of(events)]
     cut = [
@@ -162,12 +162,12 @@ def test_of_a_draft_cut_shorter_only_what_is_left_is_saved(monkeypatch: pytest.M
     ]
     assert len(cut) > 2
     for event in cut:
-        looked, first, *others = ahead_drafts[event.round - 1]
+        scoring, first, *others = ahead_drafts[event.round - 1]
         assert len(others) >= 2
         assert event.ahead[0].saved_ms == pytest.approx(first.ms)
 
 
-def test_what_was_made_ahead_is_reported_when_requests_begin_to_take_turns(monkeypatch):
+def test_work_ahead_is_reported_when_the_mode_changes_to_across(monkeypatch):
     """`auto` may change from `ahead` to `across` as soon as another request joins."""
     modes = itertools.chain(["ahead"] * 4, itertools.repeat("across"))
 
@@ -185,7 +185,7 @@ def test_what_was_made_ahead_is_reported_when_requests_begin_to_take_turns(monke
     assert len(both) == 1, "one request was drafted during the other's pass"
 
 
-def test_a_neighbours_longer_draft_is_not_ones_own_work() -> None:
+def test_a_request_is_not_charged_for_anothers_longer_draft() -> None:
     configs = [SpeculationConfig(**{**TREE, "speculation_length": length}) for length in (1, 4)]
     requests = [Request("w1 w2", LONG, config) for config in configs]
     events = list(engine_hiding(count=1).generate_many(requests))
@@ -197,7 +197,7 @@ def test_a_neighbours_longer_draft_is_not_ones_own_work() -> None:
     assert reported_ms(long) == pytest.approx(work_ms(long))
 
 
-def test_what_is_made_in_the_last_round_is_wasted() -> None:
+def test_work_ahead_in_the_last_round_is_wasted() -> None:
     events = run(engine_hiding(count=1), SamplingParams(30, seed=1, stop=("w",)))
     assert len(rounds_of(events)) == 1
     (one,) = ahead_of(events)
@@ -206,7 +206,7 @@ def test_what_is_made_in_the_last_round_is_wasted() -> None:
     assert one.outcomes > 0
 
 
-SEEN = AheadDraft(
+DRAFTED_AHEAD = AheadDraft(
     outcomes={(3, 5): 0.5, (4,): 0.25},
     scoring_timings=[Timed("same", "ahead", 1.0, 1.5)],
     draft_timings=[Timed("same", "ahead", 2.0, 2.25), Timed("same", "ahead", 3.0, 4.0)],
@@ -217,7 +217,7 @@ PASS = Timed("llm", "forward", 0.5, 3.25)
 def state_of(committed: tuple[int, ...], drafts: dict[int, Draft]) -> RoundState:
     engine = engine_hiding()
     live = engine.admit(engine.prepare(Request("w1 w2 w3", LONG, SpeculationConfig(**TREE))))
-    ahead = AheadDrafts({"same": SEEN}, (PASS,), committed)
+    ahead = AheadDrafts({"same": DRAFTED_AHEAD}, (PASS,), committed)
     return RoundState(live, FULL, 2, drafts=drafts, ahead_drafts=ahead)
 
 
@@ -232,12 +232,12 @@ def state_of(committed: tuple[int, ...], drafts: dict[int, Draft]) -> RoundState
         ((4,), {}, 0.0, 1750.0, "unused"),
     ],
 )
-def test_a_round_judges_what_was_made_for_it(committed, drafts, saved, wasted, reason):
+def test_a_round_reports_the_work_ahead_made_for_it(committed, drafts, saved, wasted, reason):
     (one,) = ahead_results(state_of(committed, drafts))
     assert one == Ahead("same", 2, 0.75, not reason, saved, wasted, reason)
 
 
-def test_where_nothing_was_made_nothing_is_reported() -> None:
+def test_without_work_ahead_nothing_is_reported() -> None:
     state = state_of((4,), {})
     assert ahead_drafts(state, (4,)) is None
     assert unused_at_end(state, None) == ()

@@ -61,7 +61,7 @@ def test_the_ssm_that_predicts_the_prompt_drafts_first(index: int) -> None:
     assert first_to_draft(events) == {NAMES[index]}
 
 
-def test_too_short_a_prompt_is_no_evidence() -> None:
+def test_a_prompt_that_is_too_short_has_no_audition() -> None:
     llm, ssms = tables(3)
     text = greedy_text(ssms[1], MIN_TOKENS)
     assert first_to_draft(run(engine_of(llm, ssms), prompt(text[:-1]))) == {NAMES[0]}
@@ -77,19 +77,19 @@ def test_too_short_a_prompt_is_no_evidence() -> None:
         ({"length": "goodput"}, 1),
     ],
 )
-def test_no_audition_where_nothing_can_be_drafted(
+def test_there_is_no_audition_if_nothing_can_be_drafted(
     fields: dict[str, Any], tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also in later rounds, and where a router wants an audition in every round."""
-    heard = note_results(monkeypatch, SsmPool, "audition", lambda result: result)
+    auditions = note_results(monkeypatch, SsmPool, "audition", lambda result: result)
     monkeypatch.setattr(CreditRouter, "wants_audition", True)
     engine = engine_of(*tables(3))
     text = "w1 w5 w3 w2 " * 5
     config = SpeculationConfig(**fields)
     for count in (tokens, 24):
-        assert not heard
+        assert not auditions
         list(engine.generate(Request(text, SamplingParams(count, ignore_eos=True), config)))
-    assert bool(heard) != config.never_drafts, "24 tokens leave room for drafts"
+    assert bool(auditions) != config.never_drafts, "24 tokens leave room for drafts"
 
 
 def test_a_short_prompt_is_scored_as_soon_as_it_is_longer() -> None:
@@ -103,14 +103,14 @@ def test_a_short_prompt_is_scored_as_soon_as_it_is_longer() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"length": "fixed"}, {"combine": "vote"}])
-def test_without_a_choice_all_draft(fields: dict[str, str]) -> None:
+def test_where_no_single_ssm_is_chosen_all_draft(fields: dict[str, str]) -> None:
     llm, ssms = tables(3)
     config = dataclasses.replace(GOODPUT, **fields)
     events = run(engine_of(llm, ssms), prompt(greedy_text(ssms[1], 30)), config)
     assert first_to_draft(events) == set(NAMES)
 
 
-def test_the_text_is_the_same_and_no_row_is_left() -> None:
+def test_an_audition_changes_no_text_and_leaves_no_row_open() -> None:
     llm, ssms = tables(3)
     engine = engine_of(llm, ssms)
     text = prompt(greedy_text(ssms[1], 30))
@@ -119,7 +119,7 @@ def test_the_text_is_the_same_and_no_row_is_left() -> None:
     assert not any(open_rows(engine))
 
 
-def test_reading_the_prompts_end_is_reported_before_the_first_round() -> None:
+def test_reading_the_prompt_is_reported_in_the_first_round() -> None:
     llm, ssms = tables(3)
     events = run(engine_of(llm, ssms), prompt(greedy_text(ssms[1], 30)))
     first = next(event for event in events if isinstance(event, RoundCompleted))
@@ -140,7 +140,7 @@ def test_an_audition_gives_the_log_probabilities_of_the_last_tokens() -> None:
     assert [one.lane for one in timings] == list(NAMES)
 
 
-def test_all_read_the_same_tokens_where_a_context_is_short() -> None:
+def test_all_ssms_read_the_same_tokens_if_a_context_is_short() -> None:
     models = [TableModel(name, 8, random_table(8, i), n) for i, (name, n) in enumerate(SHORT)]
     pool = SsmPool({model.info.name: model for model in models}, 8)
     result, _ = pool.audition([name for name, _ in SHORT], [i % 8 for i in range(60)], window=48)
@@ -162,23 +162,23 @@ def test_stacked_ssms_are_auditioned_in_one_pass(monkeypatch: pytest.MonkeyPatch
         assert pool.audition([name], ids)[0][name] == pytest.approx(fits[name], abs=1e-5)
     assert passes == [3], "an SSM auditioned alone makes a pass of its own"
     assert len({tuple(result) for result in fits.values()}) == 3
-    begun, ended = min(one.start for one in timings), max(one.end for one in timings)
-    assert 0 < sum(one.seconds for one in timings) <= ended - begun
+    start, end = min(one.start for one in timings), max(one.end for one in timings)
+    assert 0 < sum(one.seconds for one in timings) <= end - start
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_whatever_a_pass_fails_with_rows_are_given_back(error: type[BaseException], monkeypatch):
-    def broken(self: Stack, asked: object) -> object:
+def test_after_any_error_of_a_pass_its_rows_are_closed(error: type[BaseException], monkeypatch):
+    def broken(self: Stack, feeds: object) -> object:
         raise error("out of order")
 
     pool = stack_pool()
     monkeypatch.setattr(Stack, "forward", broken)
-    kept: BaseException | None = None  # its traceback keeps the frames alive
+    caught: BaseException | None = None  # its traceback keeps the frames alive
     try:
         assert pool.audition(NAMES, [3] * 30)[0] == {}
     except KeyboardInterrupt as raised:
-        kept = raised
-    assert (kept is not None) == (error is KeyboardInterrupt)
+        caught = raised
+    assert (caught is not None) == (error is KeyboardInterrupt)
     assert {ssm.model.open_row() for ssm in pool.ssms.values()} == {0}, "row 0 was given back"
 
 
@@ -199,14 +199,14 @@ def test_an_ssm_that_fails_has_no_score() -> None:
 
 
 @pytest.mark.parametrize("routing", ["credit", "cosine", "all"])
-def test_what_asking_took_is_read_off_the_events(routing: str) -> None:
+def test_the_time_of_auditions_is_in_the_events(routing: str) -> None:
     """Also the time of the prompt's audition, which is part of the prefill."""
     engine = engine_of(*tables(3, context=128))
     config = SpeculationConfig(routing=routing, routed_drafters=1, max_tree_nodes=8)
     prompt = " ".join(["w1 w5 w3 w2"] * 8)
     request = Request(prompt, SamplingParams(40, ignore_eos=True), config)
     (live,) = admit_all(engine, [request])
-    done: list[RoundCompleted] = []
+    completed: list[RoundCompleted] = []
     auditions, observe = [], CreditRouter.observe_audition
 
     def count(router: CreditRouter, *results: Any) -> None:
@@ -215,11 +215,11 @@ def test_what_asking_took_is_read_off_the_events(routing: str) -> None:
 
     with mock.patch.object(CreditRouter, "observe_audition", count):
         while not live.sequence.finish_reason:
-            done += rounds_of(engine.round([live]))
-    asked = [audition_ms(event) for event in done]
+            completed += rounds_of(engine.round([live]))
+    times = [audition_ms(event) for event in completed]
     if routing != "credit":
-        assert not any(asked)
+        assert not any(times)
         return
     assert isinstance(live.router, CreditRouter)
-    assert asked[0] > 0 and len(auditions) == sum(ms > 0 for ms in asked)
-    assert sum(asked) == pytest.approx(live.router._audition_ms)
+    assert times[0] > 0 and len(auditions) == sum(ms > 0 for ms in times)
+    assert sum(times) == pytest.approx(live.router._audition_ms)

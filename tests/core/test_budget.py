@@ -1,5 +1,5 @@
 """The budget of nodes: no combine rule lets more nodes be verified, and the recorded length of a
-policy that finds lengths is the one that was drafted."""
+policy that chooses lengths is the one that was drafted."""
 
 from functools import cache
 from itertools import pairwise
@@ -71,7 +71,7 @@ def deepest(events: list[Event]) -> list[int]:
         ("log_pool", 5, (), []),
     ],
 )
-def test_each_rule_divides_it_by_what_it_verifies(combine, nodes, names, divided):
+def test_each_rule_divides_the_budget_by_what_it_verifies(combine, nodes, names, divided):
     assert node_shares(combine, nodes, names) == divided
 
 
@@ -124,7 +124,7 @@ def test_the_budget_is_used_where_there_is_enough_to_draft(combine: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("fields", "names", "most"),
+    ("fields", "names", "max_depth"),
     [
         ({"max_tree_nodes": 8}, 1, 8),
         ({"max_tree_nodes": 8}, 3, 3),
@@ -138,14 +138,16 @@ def test_the_budget_is_used_where_there_is_enough_to_draft(combine: str) -> None
         ({"max_tree_nodes": 8}, 0, 0),
     ],
 )
-def test_the_longest_draft_that_fits(fields: dict[str, object], names: int, most: int) -> None:
+def test_max_draft_depth_is_the_deepest_within_the_budget(
+    fields: dict[str, object], names: int, max_depth: int
+) -> None:
     config = SpeculationConfig(**{"expansion": (1,), **fields})  # type: ignore[arg-type]
-    assert max_draft_depth(config, ("a", "b", "c")[:names], 16) == most
+    assert max_draft_depth(config, ("a", "b", "c")[:names], 16) == max_depth
 
 
 @pytest.mark.parametrize("combine", COMBINES)
 @pytest.mark.parametrize("drafters", [("all",), ("all", "ngram")])
-def test_a_length_that_was_found_is_recorded_as_it_was_drafted(combine, drafters):
+def test_the_recorded_length_of_a_policy_is_the_drafted_one(combine, drafters):
     config = SpeculationConfig(
         drafters=drafters, expansion=(1,), combine=combine, length="trend", speculation_length=3,
         max_tree_nodes=7,
@@ -157,7 +159,7 @@ def test_a_length_that_was_found_is_recorded_as_it_was_drafted(combine, drafters
         assert before.next_speculation_length == after.speculation_length
 
 
-def test_where_the_text_ends_a_found_length_is_cut_and_says_so() -> None:
+def test_where_the_text_ends_the_length_is_cut_and_the_reason_says_so() -> None:
     config = SpeculationConfig(
         drafters=("ssm-2",), expansion=(1,), length="trend", speculation_length=4, max_tree_nodes=9
     )
@@ -193,7 +195,7 @@ def test_a_policy_learns_with_the_length_that_was_drafted(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("length", ["fixed", "confidence"])
-def test_a_given_length_stays_and_the_reason_says_what_becomes_of_it(length: str) -> None:
+def test_a_set_length_is_recorded_and_the_reason_names_its_limit(length: str) -> None:
     config = SpeculationConfig(
         expansion=(1,), length=length, max_tree_nodes=6, speculation_length=5
     )
@@ -208,7 +210,7 @@ def test_a_given_length_stays_and_the_reason_says_what_becomes_of_it(length: str
     assert rounds_of(run(fitting))[0].length_reason == ""
 
 
-def test_the_setting_of_a_run_keeps_what_the_user_asked_for() -> None:
+def test_the_recorded_configuration_is_the_users() -> None:
     (started, *_) = run(SpeculationConfig(max_tree_nodes=3, speculation_length=8))
     assert started.config["speculation"]["speculation_length"] == 8
 

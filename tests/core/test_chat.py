@@ -22,10 +22,10 @@ class Template:
     """Renders each letter as a word; records roles and contents."""
 
     def __init__(self) -> None:
-        self.asked: list[list[tuple[str, str]]] = []
+        self.rendered: list[list[tuple[str, str]]] = []
 
     def render(self, template: str, messages: list[dict[str, str]], *_: object) -> str:
-        self.asked.append([(one["role"], one["content"]) for one in messages])
+        self.rendered.append([(one["role"], one["content"]) for one in messages])
         text = "".join(one["content"] for one in messages)
         return " ".join(f"w{ord(letter) % 5}" for letter in text)
 
@@ -36,23 +36,23 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     models.tokenizer.chat_template = "yes"
     template = Template()
     monkeypatch.setattr(models.templates, "render", template.render)
-    monkeypatch.setattr(models.templates, "asked", template.asked, raising=False)
+    monkeypatch.setattr(models.templates, "rendered", template.rendered, raising=False)
     return Engine(models)
 
 
-def asked_of(engine: Engine) -> list[list[tuple[str, str]]]:
+def renderings_of(engine: Engine) -> list[list[tuple[str, str]]]:
     """The messages of each rendering, without the trial before the first message."""
-    asked: Any = engine.models.templates
-    return list(asked.asked)[1:]
+    rendered: Any = engine.models.templates
+    return list(rendered.rendered)[1:]
 
 
-def test_every_turn_has_all_that_was_said(
+def test_every_prompt_has_all_earlier_messages(
     engine: Engine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     converse(engine, SAMPLING, PLAIN, io.StringIO("one\n\n  two \n/new\nthree\n"))
     printed = capsys.readouterr()
     first, second = printed.out.split("\n")[:2]
-    assert asked_of(engine) == [
+    assert renderings_of(engine) == [
         [("user", "one")],
         [("user", "one"), ("assistant", first), ("user", "two")],
         [("user", "three")],
@@ -61,16 +61,16 @@ def test_every_turn_has_all_that_was_said(
     assert first and second
 
 
-def test_a_full_context_is_said_and_the_next_message_answered(
+def test_after_a_full_context_the_next_message_is_answered(
     engine: Engine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     converse(engine, SAMPLING, PLAIN, io.StringIO("x" * 60 + "\nshort\n"))
     printed = capsys.readouterr()
     assert "error: prompt is 60 tokens long" in printed.err and "/new begins anew" in printed.err
-    assert asked_of(engine)[-1] == [("user", "short")], "refused messages are not kept"
+    assert renderings_of(engine)[-1] == [("user", "short")], "refused messages are not kept"
 
 
-def test_an_interrupt_ends_an_answer_alone(
+def test_an_interrupt_ends_only_the_answer(
     engine: Engine, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generate = engine.generate
@@ -87,14 +87,14 @@ def test_an_interrupt_ends_an_answer_alone(
 
     monkeypatch.setattr(engine, "generate", interrupted)
     converse(engine, SAMPLING, PLAIN, io.StringIO("one\ntwo\n"))
-    (first, answer, second) = asked_of(engine)[-1]
+    (first, answer, second) = renderings_of(engine)[-1]
     assert first == ("user", "one") and second == ("user", "two") and answer[0] == "assistant"
     assert closed == [True, True] and not engine.busy.locked()
 
 
 def test_a_byte_order_mark_is_not_a_part_of_the_first_message(engine: Engine) -> None:
     converse(engine, SAMPLING, PLAIN, io.StringIO("\ufeff\n\ufeffone\n"))
-    assert asked_of(engine) == [[("user", "one")]]
+    assert renderings_of(engine) == [[("user", "one")]]
 
 
 def test_bytes_that_are_no_text_are_refused(engine: Engine) -> None:
@@ -108,11 +108,13 @@ class KeyboardInput(io.StringIO):
         return True
 
 
-def test_a_terminal_without_readline(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_conversation_works_without_readline(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "readline", None)
     monkeypatch.setattr(sys, "stdin", KeyboardInput("one\n"))
     converse(engine, SAMPLING, PLAIN, sys.stdin)
-    assert asked_of(engine) == [[("user", "one")]]
+    assert renderings_of(engine) == [[("user", "one")]]
 
 
 def test_without_a_template_there_is_no_conversation(engine: Engine) -> None:
@@ -129,7 +131,7 @@ def test_without_a_template_there_is_no_conversation(engine: Engine) -> None:
         (["--chat"], "chat is True: it must be false, since llm has no chat template"),
     ],
 )
-def test_what_the_command_refuses(
+def test_wrong_command_lines_are_refused(
     arguments: list[str],
     message: str,
     capsys: pytest.CaptureFixture[str],

@@ -25,15 +25,17 @@ from core.errors import ConfigError
 DETERMINISTIC = ("topk", "coupled", "best_first")
 DRAWN = ("sampled", "sampled_iid")
 FUSED = ("fused", "fused_credit")
-WRITTEN = ("auto", "greedy", "match", "mss", "traversal")
+VERIFY_SETTINGS = ("auto", "greedy", "match", "mss", "traversal")
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("verify", WRITTEN)
+@pytest.mark.parametrize("verify", VERIFY_SETTINGS)
 @pytest.mark.parametrize("draft", DRAFTS)
 @pytest.mark.parametrize("combine", COMBINES)
-def test_the_validity_matrix(draft: str, combine: str, verify: str, temperature: float) -> None:
-    """`lossless_rules`, written out here a second time."""
+def test_only_lossless_settings_are_resolved(
+    draft: str, combine: str, verify: str, temperature: float
+) -> None:
+    """`lossless_rules`, implemented a second time."""
     config = SpeculationConfig(draft=draft, combine=combine, verify=verify)
     keeps_all = combine_rule(combine).keeps_all
     if draft in FUSED and combine != "union":
@@ -72,7 +74,9 @@ def test_the_validity_matrix(draft: str, combine: str, verify: str, temperature:
         (0.7, "sampled_iid", "match", ("sampled_iid", "match")),
     ],
 )
-def test_what_auto_becomes(temperature: float, draft: str, verify: str, becomes: tuple[str, str]):
+def test_auto_depends_on_temperature_and_rule(
+    temperature: float, draft: str, verify: str, becomes: tuple[str, str]
+):
     resolved = SpeculationConfig(draft=draft, verify=verify).resolve(temperature)
     assert (resolved.draft, resolved.verify) == becomes
 
@@ -92,7 +96,7 @@ def test_every_preset_can_be_run(name: str, temperature: float) -> None:
     Request("hi", SamplingParams(temperature=temperature), config)
 
 
-def test_what_the_presets_are() -> None:
+def test_presets_have_these_settings() -> None:
     assert SpeculationConfig.preset("specinfer") == SpeculationConfig()
     plain = SpeculationConfig.preset("autoregressive")
     assert (plain.drafters, plain.speculation_length) == ((), 0)
@@ -141,7 +145,7 @@ def test_a_shape_is_the_expansion_cut_or_padded(length: int, shape: tuple[int, .
         ("record_top_k", "5", 5),
     ],
 )
-def test_fields_from_text(name: str, text: str, value: Any) -> None:
+def test_fields_are_parsed_from_text(name: str, text: str, value: Any) -> None:
     assert getattr(parse_field(SpeculationConfig(), name, text), name) == value
 
 

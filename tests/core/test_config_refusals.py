@@ -98,7 +98,7 @@ BAD_SPECULATION: list[tuple[str, Any, str]] = [
     ("expansion", "length", "nodes"),
     [((16, 16, 16), 3, 4368), ((16, 16), 8, 1808), ((2,) * 8, 8, 510)],
 )
-def test_a_tree_that_nothing_cuts_must_stay_small(expansion, length, nodes):
+def test_an_uncut_tree_must_be_small(expansion, length, nodes):
     with pytest.raises(ConfigError, match=f"expansion is .* {length} steps of this make {nodes}$"):
         SpeculationConfig(expansion=expansion, speculation_length=length, max_tree_nodes="uncut")
     SpeculationConfig(expansion=expansion, speculation_length=length, max_tree_nodes=256)
@@ -125,12 +125,12 @@ def check_refusal(kind: type[Any], field: str, value: Any, allowed: str) -> None
 
 
 @pytest.mark.parametrize(("field", "value", "allowed"), BAD_SAMPLING)
-def test_sampling_refuses(field: str, value: Any, allowed: str) -> None:
+def test_invalid_sampling_parameters_are_refused(field: str, value: Any, allowed: str) -> None:
     check_refusal(SamplingParams, field, value, allowed)
 
 
 @pytest.mark.parametrize(("field", "value", "allowed"), BAD_SPECULATION)
-def test_speculation_refuses(field: str, value: Any, allowed: str) -> None:
+def test_invalid_speculation_settings_are_refused(field: str, value: Any, allowed: str) -> None:
     check_refusal(SpeculationConfig, field, value, allowed)
 
 
@@ -159,7 +159,7 @@ def test_lists_become_tuples_and_values_are_frozen() -> None:
         config.draft = "topk"  # type: ignore[misc]
 
 
-def hand_made(path: Path) -> Iterator[str]:
+def handwritten_refusals(path: Path) -> Iterator[str]:
     """Calls of error classes of `core.errors` with a hand-written `field is value: allowed`, which
     `of` would make."""
     for node in ast.walk(tree_of(path)):
@@ -168,24 +168,26 @@ def hand_made(path: Path) -> Iterator[str]:
             continue
         parts = node.args[0].values if isinstance(node.args[0], ast.JoinedStr) else []
         text = "".join(
-            part.value if isinstance(part, ast.Constant) else "#" if counts(part) else "{}"
+            part.value if isinstance(part, ast.Constant) else "#" if is_count(part) else "{}"
             for part in parts
         )
         if re.match(r"[\w{} -]+ is \{\}: ", text):
             yield f"{node.lineno}: {text[:60]}"
 
 
-def counts(part: ast.expr) -> bool:
+def is_count(part: ast.expr) -> bool:
     """Whether a part of an f-string is a number with its noun."""
     return "number_of" in ast.unparse(part)
 
 
 @pytest.mark.usefixtures("trees")
-def test_field_value_and_what_is_allowed_have_one_form() -> None:
-    assert not offenders(sources(), hand_made), "use ConfigError.of, ModelLoadError.of and so on"
+def test_refusals_are_made_by_the_error_classes() -> None:
+    assert not offenders(sources(), handwritten_refusals), (
+        "use ConfigError.of, ModelLoadError.of and so on"
+    )
 
 
-def test_the_command_lines_own_refusals_have_the_form_too() -> None:
+def test_refusals_of_command_lines_have_the_same_form() -> None:
     parser = Parser()
     parser.add_argument("--port", type=int)
     parser.add_argument("--rate", type=float)

@@ -57,12 +57,12 @@ def deltas(tokenizer: Any, prompt: list[int], new: list[int]) -> list[str]:
 
 def continuation(tokenizer: Any, prompt: list[int], new: list[int]) -> str:
     """decode(prompt + new) without decode(prompt)."""
-    before, whole = decode(tokenizer, prompt), decode(tokenizer, prompt + new)
-    assert whole.startswith(before)
-    return whole[len(before) :]
+    before, full = decode(tokenizer, prompt), decode(tokenizer, prompt + new)
+    assert full.startswith(before)
+    return full[len(before) :]
 
 
-def test_a_text_of_many_scripts_comes_back() -> None:
+def test_a_text_of_many_scripts_is_reproduced() -> None:
     tokenizer = byte_level()
     ids = tokenizer(MIXED)["input_ids"]
     cuts = [i for i in range(1, len(ids)) if not decode(tokenizer, ids[:i]).endswith(REPLACEMENT)]
@@ -73,7 +73,7 @@ def test_a_text_of_many_scripts_comes_back() -> None:
         assert REPLACEMENT not in "".join(pieces)
 
 
-def test_an_emoji_waits_until_it_is_whole() -> None:
+def test_an_emoji_waits_until_it_is_complete() -> None:
     tokenizer = byte_level()
     prompt = tokenizer("hi")["input_ids"]
     new = tokenizer("hi🙂!")["input_ids"][len(prompt) :]
@@ -83,7 +83,7 @@ def test_an_emoji_waits_until_it_is_whole() -> None:
     assert pieces[0] == ""
 
 
-def test_half_a_character_at_the_end_is_shown_as_one_mark() -> None:
+def test_an_incomplete_character_at_the_end_is_shown_as_replacement() -> None:
     tokenizer = byte_level()
     prompt = tokenizer("hi")["input_ids"]
     new = tokenizer("hi🙂")["input_ids"][len(prompt) :][:-1]
@@ -93,15 +93,17 @@ def test_half_a_character_at_the_end_is_shown_as_one_mark() -> None:
     assert set(pieces[-1]) == {REPLACEMENT}
 
 
-def token_lists(size: int, most: int) -> st.SearchStrategy[list[int]]:
-    return st.lists(st.integers(0, size - 1), max_size=most)
+def token_lists(size: int, max_size: int) -> st.SearchStrategy[list[int]]:
+    return st.lists(st.integers(0, size - 1), max_size=max_size)
 
 
 @settings(derandomize=True, max_examples=300)
 @given(
     prompt=st.sampled_from(["Once", "def f(x):\n", "東京 ", "🙂", "a b"]), new=token_lists(4096, 25)
 )
-def test_random_ids_of_the_bundled_tokenizer(prompt: str, new: list[int]) -> None:
+def test_random_ids_of_the_bundled_tokenizer_give_the_decoded_text(
+    prompt: str, new: list[int]
+) -> None:
     tokenizer = byte_level()
     ids = tokenizer(prompt)["input_ids"]
     assert "".join(deltas(tokenizer, ids, new)) == continuation(tokenizer, ids, new)
@@ -112,7 +114,7 @@ def byte_tokens(characters: str) -> list[int]:
     return [3 + byte for byte in characters.encode()]
 
 
-def as_it_comes(tokenizer: Any, prompt: list[int], new: list[int]) -> tuple[str, bool]:
+def text_of_bytes(tokenizer: Any, prompt: list[int], new: list[int]) -> tuple[str, bool]:
     """The expected text, computed from the bytes, and whether `decode` would take back characters
     that were shown: in a run of byte tokens, the characters before an invalid byte stay."""
     tokens = [(i, number >= len(prompt)) for number, i in enumerate(prompt + new) if i >= 3]
@@ -123,11 +125,11 @@ def as_it_comes(tokenizer: Any, prompt: list[int], new: list[int]) -> tuple[str,
             words = tokenizer.convert_ids_to_tokens([token for token, new in run if new])
             text += "".join(words).replace("▁", " ")
             continue
-        data, began = bytes(token - 3 for token, _ in run), sum(not new for _, new in run)
+        data, num_prompt = bytes(token - 3 for token, _ in run), sum(not new for _, new in run)
         fits = len(data.decode(errors="replace").partition(REPLACEMENT)[0].encode())
-        kept = max(began, fits)
-        text += data[began:kept].decode() + REPLACEMENT * (len(data) - kept)
-        taken_back |= began <= fits < len(data) and fits > 0
+        num_shown = max(num_prompt, fits)
+        text += data[num_prompt:num_shown].decode() + REPLACEMENT * (len(data) - num_shown)
+        taken_back |= num_prompt <= fits < len(data) and fits > 0
     return text, taken_back
 
 
@@ -146,10 +148,12 @@ def runs(*chunks: st.SearchStrategy[list[int]]) -> st.SearchStrategy[list[int]]:
     prompt=runs(WORDS, SPECIAL, STRAY, LETTERS),
     new=runs(WORDS, SPECIAL, STRAY, LETTERS, BYTES, st.just(byte_tokens("é") * 5)),
 )
-def test_random_ids_of_a_metaspace_tokenizer(prompt: list[int], new: list[int]) -> None:
+def test_random_ids_of_a_metaspace_tokenizer_give_the_expected_text(
+    prompt: list[int], new: list[int]
+) -> None:
     tokenizer = metaspace()
     prompt = [262, *prompt]
-    expected, taken_back = as_it_comes(tokenizer, prompt, new)
+    expected, taken_back = text_of_bytes(tokenizer, prompt, new)
     assert "".join(deltas(tokenizer, prompt, new)) == expected
     assert taken_back or expected == continuation(tokenizer, prompt, new)
 
@@ -183,7 +187,7 @@ def test_special_tokens_add_no_text() -> None:
     assert deltas(tokenizer, tokenizer("hi")["input_ids"], [0, 0]) == ["", "", ""]
 
 
-def test_long_texts_are_not_decoded_again_and_again() -> None:
+def test_each_push_decodes_few_tokens() -> None:
     class Counting:
         longest = 0  # tokens in one call
 
@@ -198,7 +202,7 @@ def test_long_texts_are_not_decoded_again_and_again() -> None:
     assert counting.longest < 20
 
 
-def test_tokens_by_themselves_show_special_ones_too() -> None:
+def test_texts_of_single_tokens_include_special_tokens() -> None:
     tokenizer = byte_level()
     ids = tokenizer("hi there")["input_ids"]
     texts = token_texts(tokenizer, ids)
@@ -208,7 +212,7 @@ def test_tokens_by_themselves_show_special_ones_too() -> None:
 
 
 @pytest.mark.parametrize("make", [byte_level, metaspace])
-def test_bytes_that_are_no_character_are_shown_as_they_come(make: Callable[[], Any]) -> None:
+def test_invalid_bytes_are_shown_without_delay(make: Callable[[], Any]) -> None:
     """At most an incomplete character (three bytes) is held back, and few ids are kept."""
     tokenizer = make()
     prompt = tokenizer("ab")["input_ids"]

@@ -1,4 +1,4 @@
-"""A drafter that fails within a run costs no text: the run goes on without it, with a note."""
+"""A drafter that fails within a run does not change the text: the run continues without it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,23 +20,23 @@ VOCAB = 8
 PROMPT = "w3 w1 w4"
 
 
-class Mortal(TableModel):
-    """Fails at its pass number `last`, and at every one after it."""
+class FailsAtPass(TableModel):
+    """Fails at its pass number `failing_pass`, and at every one after it."""
 
-    def __init__(self, seed: int, last: int, error: type[Exception]) -> None:
+    def __init__(self, seed: int, failing_pass: int, error: type[Exception]) -> None:
         super().__init__(f"ssm-{seed}", VOCAB, random_table(VOCAB, seed), 96)
-        self.last, self.error = last, error
+        self.failing_pass, self.error = failing_pass, error
 
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
-        if self.passes >= self.last:
+        if self.passes >= self.failing_pass:
             raise self.error("the device went away")
         return super().forward(feeds)
 
 
-def engine_with(last: int, error: type[Exception] = RuntimeError) -> Engine:
+def engine_with(failing_pass: int, error: type[Exception] = RuntimeError) -> Engine:
     llm = TableModel("llm", VOCAB, random_table(VOCAB, 1), 96)
     healthy = TableModel("ssm-2", VOCAB, random_table(VOCAB, 2), 96)
-    return Engine(loaded_tables(llm, [Mortal(3, last, error), healthy]))
+    return Engine(loaded_tables(llm, [FailsAtPass(3, failing_pass, error), healthy]))
 
 
 def request(temperature: float = 0.0, **fields: Any) -> Request:
@@ -52,9 +52,11 @@ def notes(events: Sequence[Event]) -> list[tuple[int, str]]:
     return [(e.round, n) for e in events if isinstance(e, RoundCompleted) for n in e.notes]
 
 
-@parametrize_pairs(combine=COMBINES, temperature=(0.0, 0.9), last=(0, 1, 2, 5, 8))
-def test_the_text_is_the_same(combine: str, temperature: float, last: int) -> None:
-    engine = engine_with(last)
+@parametrize_pairs(combine=COMBINES, temperature=(0.0, 0.9), failing_pass=(0, 1, 2, 5, 8))
+def test_the_text_is_that_of_plain_decoding(
+    combine: str, temperature: float, failing_pass: int
+) -> None:
+    engine = engine_with(failing_pass)
     events = list(engine.generate(request(temperature, combine=combine)))
     assert ids_of_events(events) == plain(temperature)
     assert isinstance(events[-1], RunCompleted)
@@ -72,19 +74,19 @@ def test_the_text_is_the_same(combine: str, temperature: float, last: int) -> No
     [RuntimeError, MemoryError, ValueError, IndexError, KeyError, TypeError, AttributeError]
     + [AssertionError, OSError, ZeroDivisionError, StopIteration],
 )
-def test_whatever_a_drafter_may_raise(error: type[Exception]) -> None:
+def test_any_error_of_a_drafter_drops_only_this_drafter(error: type[Exception]) -> None:
     events = list(engine_with(3, error).generate(request()))
     assert ids_of_events(events) == plain(0.0) and len(notes(events)) == 1
 
 
-def test_neighbours_in_a_batch_lose_it_too_and_go_on() -> None:
+def test_every_request_that_uses_a_failed_drafter_loses_it_and_continues() -> None:
     engine = engine_with(4)
     events = list(engine.generate_many([request(), request(0.9), request(drafters=("ssm-2",))]))
     assert texts_of(events) == [plain(0.0), plain(0.9), plain(0.0)]
     assert [len(notes(run)) for run in by_run(events)] == [1, 1, 0]
 
 
-def test_the_next_run_tries_it_again() -> None:
+def test_the_next_run_uses_the_drafter_again() -> None:
     engine = engine_with(4)
     first = list(engine.generate(request()))
     second = list(engine.generate(request()))
@@ -98,7 +100,7 @@ def test_a_run_whose_only_drafter_dies_decodes_plainly() -> None:
     assert [e.speculation_length for e in events if isinstance(e, RoundCompleted)][-1] == 3
 
 
-def test_a_worker_serves_on() -> None:
+def test_a_worker_serves_later_runs() -> None:
     worker = Worker(engine_with(4))
     try:
         runs = [worker.submit(request()) for _ in range(3)]

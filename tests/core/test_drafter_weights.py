@@ -46,7 +46,7 @@ def test_a_winner_above_the_mean_gains_and_below_it_loses_by_one_tenth() -> None
     assert weights.values() == pytest.approx({k: v / mean for k, v in lowered.items()})
 
 
-def test_only_winners_are_judged_and_their_requests_are_averaged() -> None:
+def test_only_winners_change_and_their_requests_are_averaged() -> None:
     weights = paper(eta=0.5)
     weights.observe_wins([("a", 0.5), ("b", 0.5)])
     # a: 0.4 on average, below the mean; b above it; c did not win.
@@ -57,7 +57,7 @@ def test_only_winners_are_judged_and_their_requests_are_averaged() -> None:
 
 
 @pytest.mark.parametrize(("share", "gains"), [(0.143, False), (0.149, True)])
-def test_the_mean_forgets_old_rounds(share: float, gains: bool) -> None:
+def test_the_mean_follows_recent_wins(share: float, gains: bool) -> None:
     """Ten wins of 1 after 200 of 0: with rate 1 / 64 the mean is 1 - (63 / 64)^10 = 0.146; over all
     wins it would be 0.05, with rate 1 / 16 it would be 0.48."""
     weights = paper()
@@ -67,11 +67,11 @@ def test_the_mean_forgets_old_rounds(share: float, gains: bool) -> None:
         weights.observe_wins([("a", 1.0)])
     before = weights.values()
     weights.observe_wins([("b", share)])
-    after = weights.values()
-    assert (after["b"] / after["c"] > before["b"] / before["c"]) == gains
+    weights_after = weights.values()
+    assert (weights_after["b"] / weights_after["c"] > before["b"] / before["c"]) == gains
 
 
-def test_at_first_the_mean_is_that_of_all() -> None:
+def test_at_first_the_mean_is_that_of_all_wins() -> None:
     """50 wins of 0 and 10 of 1: a sixth."""
     for share, gains in ((0.16, False), (0.17, True)):
         weights = paper()
@@ -97,7 +97,7 @@ def test_no_win_and_an_equal_one_change_nothing() -> None:
     assert weights.values() == dict.fromkeys(NAMES, 1.0)
 
 
-def test_equal_to_the_mean_but_for_rounding_is_equal() -> None:
+def test_a_share_equal_to_the_mean_except_for_rounding_changes_nothing() -> None:
     weights = paper()
     # The mean, found step by step, is 0.6666666666666667; two thirds are 0.6666666666666666.
     weights.observe_wins([("a", share) for share in (1.0, 1.0, 1 / 3, 1.0, 0.0)])
@@ -113,21 +113,21 @@ def test_weights_are_the_likelihoods_with_forgetting() -> None:
     assert weights.values() == pytest.approx({k: v / mean for k, v in raw.items()})
 
 
-def test_a_surprise_counts_no_less_than_the_floor() -> None:
+def test_likelihoods_below_the_floor_count_as_the_floor() -> None:
     floor, below = full(), full()
     observe(floor, {"a": [1e-3], "b": [0.5]})
     observe(below, {"a": [0.0], "b": [0.5]})
     assert floor.values() == below.values()
 
 
-Told = tuple[dict[str, list[float]], int]
+Report = tuple[dict[str, list[float]], int]
 
 
-def after(*told: Told) -> dict[str, float]:
+def weights_after(*reports: Report) -> dict[str, float]:
     """The weights after these reports, (likelihoods by drafter, length of the text). A drafter
     continues from its last position; at its first report it has read the whole text."""
     weights, history = full(), LikelihoodHistory()
-    for probabilities, length in told:
+    for probabilities, length in reports:
         for name, result in probabilities.items():
             history.advance(name, len(result), length, whole=False)
         weights.observe_likelihoods(probabilities, history)
@@ -138,17 +138,17 @@ A, B = [0.9, 0.5, 0.2, 0.6, 0.8, 0.4], [0.3, 0.7, 0.1, 0.9, 0.2, 0.5]
 
 
 def test_a_drafter_without_a_report_gets_the_others_mean() -> None:
-    alone = after(({"a": A}, 7))
+    alone = weights_after(({"a": A}, 7))
     assert alone == pytest.approx(dict.fromkeys(NAMES, 1.0)), "nothing to compare it with"
-    silent = after(({"a": A, "b": B}, 7))
-    assert silent["c"] == pytest.approx(math.sqrt(silent["a"] * silent["b"]))
-    assert after(({"a": A, "b": B, "c": []}, 7)) == pytest.approx(silent)
-    nothing_to_say = after(({"a": A, "b": B, "c": [math.nan] * 6}, 7))
-    assert nothing_to_say == pytest.approx(silent)
+    expected = weights_after(({"a": A, "b": B}, 7))
+    assert expected["c"] == pytest.approx(math.sqrt(expected["a"] * expected["b"]))
+    assert weights_after(({"a": A, "b": B, "c": []}, 7)) == pytest.approx(expected)
+    only_nan = weights_after(({"a": A, "b": B, "c": [math.nan] * 6}, 7))
+    assert only_nan == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reports",
     [
         (
             ({"a": A[:1], "b": B[:1]}, 2),
@@ -162,15 +162,17 @@ def test_a_drafter_without_a_report_gets_the_others_mean() -> None:
     ],
     ids=["both lag", "one lags", "one opens late", "one opens later", "the first word is none"],
 )
-def test_a_late_report_counts_as_one_in_time(told: tuple[Told, ...]) -> None:
-    assert after(*told) == pytest.approx(after(({"a": A, "b": B}, 7)))
+def test_a_late_report_counts_as_one_in_time(reports: tuple[Report, ...]) -> None:
+    assert weights_after(*reports) == pytest.approx(weights_after(({"a": A, "b": B}, 7)))
 
 
 def test_old_tokens_are_not_corrected() -> None:
     long, less = [0.5] * (CORRECTED + 30), [0.1] * 30 + [0.5] * CORRECTED
     report = ({"a": long, "b": long}, len(long) + 1)
-    assert after(report, ({"c": less}, len(long) + 1)) == pytest.approx(after(report))
-    corrected = after(report, ({"c": [0.1] + less[-CORRECTED + 1 :]}, len(long) + 1))
+    assert weights_after(report, ({"c": less}, len(long) + 1)) == pytest.approx(
+        weights_after(report)
+    )
+    corrected = weights_after(report, ({"c": [0.1] + less[-CORRECTED + 1 :]}, len(long) + 1))
     assert corrected["c"] / corrected["a"] == pytest.approx(0.2 ** (0.95 ** (CORRECTED - 1)))
     # A gap that no drafter reported is skipped.
     weights, history = full(), LikelihoodHistory({"a": 3})
@@ -190,7 +192,7 @@ def test_texts_that_share_their_weights_are_not_mixed_up() -> None:
     assert values["a"] / values["b"] == pytest.approx(5**0.95)
 
 
-def test_losers_learn_too_and_winners_gain_nothing_by_winning() -> None:
+def test_likelihood_weights_follow_likelihoods_and_not_wins() -> None:
     weights = full()
     weights.observe_wins([("a", 1.0)])
     assert weights.values() == dict.fromkeys(NAMES, 1.0)
@@ -216,7 +218,7 @@ def test_a_very_long_text_neither_overflows_nor_vanishes() -> None:
         ("log_pool", "full_information", True),
     ],
 )
-def test_likelihoods_are_kept_only_where_they_are_read(combine: str, rule: str, expected: bool):
+def test_likelihoods_are_needed_only_where_they_are_read(combine: str, rule: str, expected: bool):
     assert needs_likelihoods(SpeculationConfig(combine=combine, weights=rule)) == expected
 
 

@@ -67,7 +67,7 @@ def test_llm_probabilities_are_the_models() -> None:
         context += round_event.token_ids
 
 
-def test_the_last_event_counts_what_the_events_say() -> None:
+def test_the_last_events_figures_are_those_of_all_events() -> None:
     config = dataclasses.replace(TREE, draft="topk")
     events = list(engine_of(*tables()).generate(request(sampling=WARM, config=config)))
     fold = StatsFold()
@@ -80,7 +80,7 @@ def test_the_last_event_counts_what_the_events_say() -> None:
     assert 0 < last.stats.num_accepted_tokens < last.stats.num_draft_tokens
 
 
-def test_spans_lie_within_their_round_and_name_every_stage() -> None:
+def test_spans_are_within_their_round_and_name_every_stage() -> None:
     events = list(engine_of(*tables()).generate(request()))
     ends = [event.at_ms for event in events if isinstance(event, RoundCompleted)]
     for round_event, begin in zip(
@@ -95,7 +95,7 @@ def test_spans_lie_within_their_round_and_name_every_stage() -> None:
         assert (("same", "prefill") in names) == first
 
 
-def test_the_start_reports_the_whole_request_resolved() -> None:
+def test_the_start_reports_the_full_resolved_request() -> None:
     engine = engine_of(*tables())
     run_request = Request("w1 w2", SamplingParams(4, temperature=0.7))
     started = next(iter(engine.generate(run_request)))
@@ -111,18 +111,18 @@ def test_the_start_reports_the_whole_request_resolved() -> None:
     assert started.versions["torch"] == torch.__version__
 
 
-def test_a_run_can_be_repeated_from_what_it_recorded() -> None:
+def test_a_run_can_be_repeated_from_its_recorded_configuration() -> None:
     engine = engine_of(*tables())
     for draft in ("coupled", "sampled", "sampled_iid"):
         config = SpeculationConfig(draft=draft, expansion=(2, 1), max_tree_nodes=9)
         run_request = Request("w1 w2", SamplingParams(20, temperature=1.0), config)
         first = outcome_of(engine, run_request)
-        again = outcome_of(engine, Request.from_plain(first.to_plain()["config"]))
-        assert first.token_ids == again.token_ids
+        repeated = outcome_of(engine, Request.from_plain(first.to_plain()["config"]))
+        assert first.token_ids == repeated.token_ids
         assert len(first.token_ids) == 20
 
 
-def test_seeds_are_drawn_anew_where_none_is_given() -> None:
+def test_a_seed_is_drawn_if_none_is_given() -> None:
     engine = engine_of(*tables())
     seeds = {next(iter(engine.generate(Request("w1", SamplingParams(1))))).seed for _ in range(8)}
     assert len(seeds) == 8
@@ -201,7 +201,7 @@ def test_one_pass_of_the_llm_serves_all_of_a_round() -> None:
         engine.release(live)
 
 
-def test_drafts_stand_in_the_drafters_order_also_in_a_batch() -> None:
+def test_drafts_are_in_the_drafters_order_also_in_a_batch() -> None:
     engine = engine_of(*tables(count=3))
     one = SpeculationConfig(drafters=("ssm-3",), max_tree_nodes=9)
     two = SpeculationConfig(drafters=("same", "ssm-3", "ngram"), max_tree_nodes=9)
@@ -213,8 +213,8 @@ def test_drafts_stand_in_the_drafters_order_also_in_a_batch() -> None:
             orders[event.run_id] = event.drafters
         elif isinstance(event, Drafted):
             order = orders[event.run_id]
-            made = [order.index(draft.drafter) for draft in event.drafts]
-            assert made == sorted(made)
+            indices = [order.index(draft.drafter) for draft in event.drafts]
+            assert indices == sorted(indices)
 
 
 def test_without_drafters_no_drafter_runs() -> None:
@@ -223,8 +223,8 @@ def test_without_drafters_no_drafter_runs() -> None:
     for settings in (config, SpeculationConfig.preset("autoregressive")):
         events = list(engine_of(llm, ssms).generate(request(config=settings)))
         assert sum(ssm.passes for ssm in ssms) == 0
-        said = ("no drafters: this is plain decoding",) if not settings.drafters else ()
-        assert events[0].warnings == said
+        expected = ("no drafters: this is plain decoding",) if not settings.drafters else ()
+        assert events[0].warnings == expected
         kinds = {event.own_kind for event in events if isinstance(event, Verified)}
         assert kinds == {"plain"}
         assert events[-1].stats.num_rounds == 12

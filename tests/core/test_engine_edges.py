@@ -1,4 +1,4 @@
-"""Engine: one owner, nothing left behind, what a prompt may be, what verification costs."""
+"""Engine: one call at a time, closed rows, which prompts are accepted, costs of verification."""
 
 import dataclasses
 import threading
@@ -33,7 +33,7 @@ from tests.core.engines import (
 from tests.fakes import TableModel, loaded_tables, note_results, word_tokenizer
 
 
-def test_one_call_at_a_time() -> None:
+def test_a_second_call_at_the_same_time_is_refused() -> None:
     engine = engine_of(*tables())
     first = engine.generate(request())
     next(first)
@@ -43,7 +43,7 @@ def test_one_call_at_a_time() -> None:
     assert len(list(engine.generate(request()))) > 2
 
 
-def test_a_request_that_is_not_admitted_leaves_nothing() -> None:
+def test_a_request_that_is_not_admitted_leaves_no_row_and_no_thread() -> None:
     """`goodput` begins by timing passes of the LLM, and those may fail."""
     llm, ssms = tables()
     engine = engine_of(llm, ssms)
@@ -63,7 +63,7 @@ def memory_is_out() -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("steps", range(1, 12))
-def test_closing_the_iterator_gives_everything_back(steps: int) -> None:
+def test_closing_the_iterator_closes_all_rows(steps: int) -> None:
     engine = engine_of(*tables())
     events = engine.generate_many([request(), request("w4")])
     for _ in range(steps):
@@ -74,7 +74,7 @@ def test_closing_the_iterator_gives_everything_back(steps: int) -> None:
     assert all(not ssm._states for ssm in engine._drafting.ssm_pool.ssms.values())
 
 
-def test_an_error_of_the_llm_gives_everything_back() -> None:
+def test_an_error_of_the_llm_closes_all_rows() -> None:
     llm, ssms = tables()
     engine = engine_of(llm, ssms)
     forward = llm.forward
@@ -130,7 +130,7 @@ def test_a_long_prompt_is_read_in_pieces() -> None:
     engine.release(live)
 
 
-def test_stages_read_a_prompt_in_small_pieces() -> None:
+def test_pipeline_stages_read_a_prompt_in_small_pieces() -> None:
     """Each rank waits for the other ranks' passes, with a time limit."""
     llm, ssms = tables(context=5 * PREFILL_CHUNK)
     llm.ranks = RanksInfo("pp", (1, 1))  # type: ignore[attr-defined]
@@ -141,7 +141,7 @@ def test_stages_read_a_prompt_in_small_pieces() -> None:
     engine.release(live)
 
 
-def test_given_prompt_tokens_take_the_place_of_the_prompts() -> None:
+def test_given_prompt_tokens_replace_the_prompts() -> None:
     engine = engine_of(*tables())
     run_request = dataclasses.replace(request("w1"), prompt_token_ids=(3, 2, 5))
     events = list(engine.generate(run_request))
@@ -152,15 +152,15 @@ def test_given_prompt_tokens_take_the_place_of_the_prompts() -> None:
             engine.prepare(dataclasses.replace(request("w1"), prompt_token_ids=wrong))
 
 
-class Spelling:
-    """A tokenizer whose entries have at most three letters; `read` counts the tokenized texts."""
+class CountingTokenizer:
+    """A tokenizer whose entries have at most three letters; `calls` counts the tokenized texts."""
 
     def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer, self.read = tokenizer, 0
+        self._tokenizer, self.calls = tokenizer, 0
         self.backend_tokenizer = SimpleNamespace(model=models.BPE())
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
-        self.read += 1
+        self.calls += 1
         return self._tokenizer(*arguments, **options)
 
     def __getattr__(self, name: str) -> Any:
@@ -171,13 +171,13 @@ class Spelling:
 
 
 @pytest.mark.parametrize("count", [64 * 3 + 1, 8_000_000])
-def test_a_prompt_that_cannot_fit_is_refused_before_it_is_read(count: int) -> None:
+def test_a_prompt_that_cannot_fit_is_refused_before_it_is_tokenized(count: int) -> None:
     loaded = engine_of(*tables()).models
-    tokenizer = Spelling(loaded.tokenizer)
+    tokenizer = CountingTokenizer(loaded.tokenizer)
     engine = Engine(dataclasses.replace(loaded, tokenizer=tokenizer))
     with pytest.raises(ContextLengthError, match=f"prompt is {count} characters long: .* 192$"):
         engine.prepare(Request("a" * count))
-    assert tokenizer.read == 0
+    assert tokenizer.calls == 0
 
 
 @pytest.mark.parametrize("chat", [False, True])
@@ -206,11 +206,13 @@ def test_a_long_prompt_of_few_tokens_fits() -> None:
     assert engine_of(*tables()).prepare(prompt).prompt_ids == (1, 2)
 
 
-def test_a_huge_prompt_is_refused_at_once() -> None:
+def test_a_huge_prompt_is_refused_without_waiting_for_the_tokenizer() -> None:
     loaded = engine_of(*tables()).models
     with (
         closing(
-            Worker(Engine(dataclasses.replace(loaded, tokenizer=Spelling(loaded.tokenizer))))
+            Worker(
+                Engine(dataclasses.replace(loaded, tokenizer=CountingTokenizer(loaded.tokenizer)))
+            )
         ) as worker,
         loaded.tokenizing,
         pytest.raises(ContextLengthError),
@@ -218,7 +220,7 @@ def test_a_huge_prompt_is_refused_at_once() -> None:
         worker.submit(Request("a" * 1000))
 
 
-def test_a_chat_is_wrapped_as_the_model_wants_it() -> None:
+def test_a_chat_message_is_rendered_with_the_models_template() -> None:
     engine = engine_of(*tables())
     with pytest.raises(
         ConfigError, match=r"^chat is True: it must be false, since llm has no chat template$"
@@ -263,7 +265,7 @@ def test_a_chat_template_that_renders_nothing_is_named(template: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "chat", "told"),
+    ("message", "chat", "reported"),
     [
         ("w1 w6", True, ("w6",)),
         ("w6 w3 w6", True, ("w3", "w6")),
@@ -272,7 +274,7 @@ def test_a_chat_template_that_renders_nothing_is_named(template: str) -> None:
     ],
 )
 def test_control_tokens_in_a_chat_message_are_reported(
-    message: str, chat: bool, told: tuple[str, ...]
+    message: str, chat: bool, reported: tuple[str, ...]
 ) -> None:
     """In a chat message the model reads them as the template's; in a prompt without a template the
     user means them."""
@@ -284,8 +286,8 @@ def test_control_tokens_in_a_chat_message_are_reported(
     request = Request(message, SamplingParams(2), SpeculationConfig(drafters=()), chat=chat)
     (started,) = (e for e in engine.generate(request) if isinstance(e, RunStarted))
     warned = [one for one in started.warnings if "control tokens" in one]
-    assert len(warned) == bool(told)
-    assert all(f"({', '.join(told)})" in one for one in warned)
+    assert len(warned) == bool(reported)
+    assert all(f"({', '.join(reported)})" in one for one in warned)
 
 
 class OneToken(TableModel):
@@ -296,7 +298,7 @@ class OneToken(TableModel):
         super().__init__("llm", 8, lambda context: tuple(row), 64)
 
 
-class Guarded(OneToken):
+class FailsAtToken7(OneToken):
     """Fails in every pass that holds token 7."""
 
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
@@ -305,8 +307,8 @@ class Guarded(OneToken):
         return super().forward(feeds)
 
 
-def test_a_prompt_that_the_pass_cannot_read_ends_its_request_alone() -> None:
-    engine = engine_of(Guarded(1), [])
+def test_a_prompt_that_the_pass_cannot_read_ends_only_its_request() -> None:
+    engine = engine_of(FailsAtToken7(1), [])
     config = SpeculationConfig(drafters=())
     requests = [Request(text, SamplingParams(4), config) for text in ("w1 w2", "w7 w1", "w1 w7")]
     events = list(engine.generate_many(requests))
@@ -344,20 +346,20 @@ def test_a_prompt_without_a_token_is_refused() -> None:
         engine.prepare(Request("_"))
 
 
-def test_unknown_drafters_are_refused_with_the_names_there_are() -> None:
+def test_unknown_drafters_are_refused_with_the_names_of_all_drafters() -> None:
     with pytest.raises(ConfigError, match=r"one of all, first, same, ssm-2, ngram, suffix, table$"):
         engine_of(*tables()).prepare(request(config=SpeculationConfig(drafters=("nobody",))))
     prepared = engine_of(tables()[0], []).prepare(request())
     assert prepared.speculation.drafters == ("suffix", "table")
 
 
-def test_the_affordable_tree_is_the_largest_within_half_as_much_again() -> None:
+def test_the_affordable_tree_takes_at_most_1_5_plain_passes() -> None:
     costs = VerifyCosts({0: 2.0, 1: 2.1, 2: 2.2, 4: 3.1, 8: 2.9, 16: 4.0}, 64)
     assert costs.affordable_nodes() == 8
     assert VerifyCosts({0: 2.0, 1: 9.0}, 64).affordable_nodes() == 1
 
 
-def test_costs_are_measured_for_every_size_that_fits_and_once() -> None:
+def test_costs_are_measured_once_for_every_size_that_fits() -> None:
     llm, ssms = tables(context=100)
     costs = measure_verify_costs(llm)
     assert costs.context == 25
@@ -370,7 +372,7 @@ def test_costs_are_measured_for_every_size_that_fits_and_once() -> None:
     assert engine.costs.verify is engine.costs.verify
 
 
-def owners_of_costs(owner: Any, met: dict[int, Any]) -> Iterator[tuple[str, Costs]]:
+def owners_of_costs(owner: Any, visited: dict[int, Any]) -> Iterator[tuple[str, Costs]]:
     """The class name and the Costs of each object that has Costs, among `owner` and the objects of
     `core` that it refers to."""
     if isinstance(owner, Mapping):
@@ -382,9 +384,9 @@ def owners_of_costs(owner: Any, met: dict[int, Any]) -> Iterator[tuple[str, Cost
     for value in values:
         if isinstance(value, Costs):
             yield type(owner).__name__, value
-        elif id(value) not in met and type(value).__module__.startswith(("core.", "builtins")):
-            met[id(value)] = value
-            yield from owners_of_costs(value, met)
+        elif id(value) not in visited and type(value).__module__.startswith(("core.", "builtins")):
+            visited[id(value)] = value
+            yield from owners_of_costs(value, visited)
 
 
 def test_all_parts_of_an_engine_share_the_costs_it_is_given() -> None:
@@ -397,7 +399,7 @@ def test_all_parts_of_an_engine_share_the_costs_it_is_given() -> None:
     assert all(one is costs for _, one in found)
 
 
-def test_a_loaded_moment_makes_no_size_dearer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_passes_do_not_raise_a_sizes_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only every third pass of a size is fast: the fast time is the size's cost."""
     llm, _ = tables(context=100)
     now, forward, calls = [0.0], llm.forward, Counter[int]()
@@ -417,14 +419,14 @@ def test_a_loaded_moment_makes_no_size_dearer(monkeypatch: pytest.MonkeyPatch) -
     assert costs.affordable_nodes() == max(NODE_COUNTS)
 
 
-def test_torch_is_alone_while_costs_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_has_one_thread_while_costs_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch has one thread then, as while requests are live: more threads would slow down those of
     the passes."""
     llm, _ = tables(context=100)
-    forward, seen, before = llm.forward, set(), torch.get_num_threads()
+    forward, thread_counts, before = llm.forward, set(), torch.get_num_threads()
 
     def noted(feeds: Sequence[Feed]) -> list[torch.Tensor]:
-        seen.add(torch.get_num_threads())
+        thread_counts.add(torch.get_num_threads())
         return forward(feeds)
 
     llm.forward = noted  # type: ignore[method-assign]
@@ -432,12 +434,12 @@ def test_torch_is_alone_while_costs_are_measured(monkeypatch: pytest.MonkeyPatch
     torch.set_num_threads(2)
     try:
         measure_verify_costs(llm)
-        assert seen == {1} and torch.get_num_threads() == 2
+        assert thread_counts == {1} and torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
 
 
-def test_a_slow_model_drafts_less(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_model_is_measured_at_fewer_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sweep over the sizes that takes more than two seconds is repeated only once, and ends at
     the first size that takes more than 6 t(0)."""
     llm, _ = tables(context=100)
@@ -462,7 +464,7 @@ def test_a_slow_model_drafts_less(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(calls.values()) == len(costs.ms) * contexts * warm_up_and_measure
 
 
-def test_an_automatic_budget_follows_the_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_automatic_budget_follows_the_measured_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     measured: list[object] = []
 
     def measure(llm: object) -> VerifyCosts:

@@ -1,5 +1,5 @@
-"""Events: plain, frozen, the same after a trip through JSON; and the object that a run's events
-fold to, which `--json` and the page's endpoints give."""
+"""Events: plain, frozen, the same after JSON and back; and the object that a run's events fold
+to, which `--json` and the page's endpoints give."""
 
 import dataclasses
 import json
@@ -63,7 +63,7 @@ def test_every_event_survives_json(name: str, data: st.DataObject) -> None:
     assert event_from_plain(plain) == event
 
 
-def test_a_whole_run_survives_json() -> None:
+def test_all_events_of_a_run_survive_json() -> None:
     events = synthetic_run(rounds=6, hostile=True)
     assert [event_from_plain(json.loads(json.dumps(event_to_plain(e)))) for e in events] == events
 
@@ -79,7 +79,7 @@ def test_events_are_frozen_slotted_and_numbered(kind: type[Any]) -> None:
     assert [f.name for f in dataclasses.fields(kind)][:3] == ["run_id", "seq", "at_ms"]
 
 
-def test_whole_numbers_become_the_floats_they_were() -> None:
+def test_integers_in_float_fields_become_floats() -> None:
     (end,) = [e for e in synthetic_run(rounds=1, end="cancelled") if isinstance(e, RunCancelled)]
     plain = event_to_plain(dataclasses.replace(end, at_ms=5.0))
     restored = event_from_plain({**plain, "at_ms": 5})
@@ -105,7 +105,7 @@ def observe(end: str) -> tuple[Outcome, list[str]]:
 
 
 @pytest.mark.parametrize("end", ENDINGS)
-def test_an_outcome_is_what_the_events_hold(end: str) -> None:
+def test_an_outcome_has_the_values_of_the_events(end: str) -> None:
     events = synthetic_run(rounds=5, end=end)
     outcome, deltas = observe(end)
     rounds = rounds_of(events)
@@ -123,7 +123,7 @@ def test_an_outcome_is_what_the_events_hold(end: str) -> None:
 @pytest.mark.parametrize(
     ("end", "reason"), [("completed", None), ("cancelled", "cancelled"), ("failed", "failed")]
 )
-def test_the_summary_reports_how_it_ended(end: str, reason: str | None) -> None:
+def test_the_summary_reports_how_the_run_ended(end: str, reason: str | None) -> None:
     outcome, _ = observe(end)
     last = synthetic_run(rounds=5, end=end)[-1]
     summary = outcome.summary

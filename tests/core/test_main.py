@@ -49,10 +49,10 @@ def _loaded_once() -> Iterator[None]:
     loaded_models: dict[tuple[Any, ...], Any] = {}
     load = loading.load_models
 
-    def cached(llm: str, ssms: list[str], dtype: str, device: str, say: Any, *how: Any) -> Any:
-        key = (llm, tuple(ssms), dtype, device, *how)
+    def cached(llm: str, ssms: list[str], dtype: str, device: str, say: Any, *options: Any) -> Any:
+        key = (llm, tuple(ssms), dtype, device, *options)
         if key not in loaded_models:
-            loaded_models[key] = load(llm, ssms, dtype, device, say, *how)
+            loaded_models[key] = load(llm, ssms, dtype, device, say, *options)
         return loaded_models[key]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -77,7 +77,7 @@ def result(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> str:
+def tiny_llm(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A folder of a tiny model for which there are no SSMs."""
     folder = tmp_path_factory.mktemp("models") / "tiny"
     tiny_module("llama", seed=1, dtype=torch.float32).save_pretrained(folder)
@@ -85,7 +85,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-def test_json_is_one_object_with_what_was_promised(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_one_object_with_the_documented_fields(capsys: pytest.CaptureFixture[str]) -> None:
     parsed = result(capsys, *SHORT)
     assert {"text", "token_ids", "prompt_token_ids", "summary", "config", "models"} <= parsed.keys()
     assert len(parsed["token_ids"]) == 12
@@ -99,7 +99,9 @@ def test_json_is_one_object_with_what_was_promised(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize("prompt", [PROMPT, "def f(x):\n    return", "東京は", "🙂🙂"])
-def test_the_text_is_what_decode_adds(capsys: pytest.CaptureFixture[str], prompt: str) -> None:
+def test_the_text_is_what_decode_adds_to_the_prompt(
+    capsys: pytest.CaptureFixture[str], prompt: str
+) -> None:
     parsed = result(
         capsys, "--prompt", prompt, "--max-new-tokens", "20", "--temperature", "1.3", "--seed", "4"
     )
@@ -112,7 +114,9 @@ def test_the_text_is_what_decode_adds(capsys: pytest.CaptureFixture[str], prompt
     assert decode(before) + parsed["text"] == decode(before + parsed["token_ids"])
 
 
-def test_plain_output_is_the_text_and_a_summary_apart(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plain_output_is_the_text_and_a_summary_on_stderr(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     code, out, err = run(capsys, *SHORT)
     assert code == 0
     assert out == result(capsys, *SHORT)["text"] + "\n"
@@ -156,7 +160,7 @@ def test_fields_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
     }  # fmt: skip
 
 
-def test_prompts_come_from_files_and_standard_input(capsys, tmp_path, monkeypatch):
+def test_prompts_may_come_from_files_and_standard_input(capsys, tmp_path, monkeypatch):
     expected = result(capsys, *SHORT)["token_ids"]
     file = tmp_path / "prompt.txt"
     file.write_text(PROMPT, encoding="utf-8")
@@ -169,31 +173,40 @@ def test_prompts_come_from_files_and_standard_input(capsys, tmp_path, monkeypatc
         assert result(capsys, "--prompt-file", "-", *rest)["token_ids"] == expected
 
 
-def test_a_model_without_ssms_decodes_plainly(capsys: pytest.CaptureFixture[str], alone: str):
-    parsed = result(capsys, "--prompt", "w1 w2", "--llm", alone, "--max-new-tokens", "5")
+def test_a_model_without_ssms_decodes_plainly(capsys: pytest.CaptureFixture[str], tiny_llm: str):
+    parsed = result(capsys, "--prompt", "w1 w2", "--llm", tiny_llm, "--max-new-tokens", "5")
     assert len(parsed["models"]) == 1
     assert parsed["config"]["speculation"]["drafters"] == []
     assert parsed["warnings"] == ["no drafters: this is plain decoding"]
 
 
 @pytest.mark.parametrize("preset", [name for name in PRESETS if name != "autoregressive"])
-def test_a_preset_without_ssms_drafts_from_texts(capsys, alone: str, preset: str) -> None:
-    parsed = result(capsys, "--prompt", "w1 w2 w1 w2", "--llm", alone, "--preset", preset,
+def test_a_preset_without_ssms_drafts_from_texts(capsys, tiny_llm: str, preset: str) -> None:
+    parsed = result(capsys, "--prompt", "w1 w2 w1 w2", "--llm", tiny_llm, "--preset", preset,
                   "--max-new-tokens", "20")  # fmt: skip
     assert set(parsed["config"]["speculation"]["drafters"]) <= {"suffix", "table"}
-    plain = result(capsys, "--prompt", "w1 w2 w1 w2", "--llm", alone, "--max-new-tokens", "20")
+    plain = result(capsys, "--prompt", "w1 w2 w1 w2", "--llm", tiny_llm, "--max-new-tokens", "20")
     assert parsed["text"] == plain["text"]
 
 
-def test_ngram_needs_no_ssm(capsys: pytest.CaptureFixture[str], alone: str) -> None:
-    arguments = ["--prompt", "w1 w2 w1", "--llm", alone, "--max-new-tokens", "5"]
+def test_ngram_needs_no_ssm(capsys: pytest.CaptureFixture[str], tiny_llm: str) -> None:
+    arguments = ["--prompt", "w1 w2 w1", "--llm", tiny_llm, "--max-new-tokens", "5"]
     parsed = result(capsys, *arguments, "--preset", "specinfer", "--set", "drafters=ngram")
     assert parsed["token_ids"] == result(capsys, *arguments)["token_ids"]
 
 
-def test_ssms_of_ones_own(capsys: pytest.CaptureFixture[str], alone: str) -> None:
+def test_given_ssms_are_used(capsys: pytest.CaptureFixture[str], tiny_llm: str) -> None:
     parsed = result(
-        capsys, "--prompt", "w1 w2", "--llm", alone, "--ssm", alone, alone, "--max-new-tokens", "9"
+        capsys,
+        "--prompt",
+        "w1 w2",
+        "--llm",
+        tiny_llm,
+        "--ssm",
+        tiny_llm,
+        tiny_llm,
+        "--max-new-tokens",
+        "9",
     )
     assert [model["name"] for model in parsed["models"]] == ["tiny", "tiny", "tiny-2"]
     assert parsed["summary"]["num_accepted_tokens"] > 0
@@ -239,14 +252,16 @@ BAD: list[tuple[list[str], str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), BAD)
-def test_bad_input_is_one_line_and_code_two(capsys, arguments: list[str], message: str):
+def test_bad_input_ends_with_one_line_and_code_2(capsys, arguments: list[str], message: str):
     code, out, err = run(capsys, *arguments)
     assert (code, out) == (2, "")
     assert message in err
     assert err.startswith("error: ") and err.count("\n") == 1 and err.endswith("\n")
 
 
-def test_a_file_that_is_no_text(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_prompt_file_that_is_no_text_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     file = tmp_path / "binary"
     file.write_bytes(b"\xff\xfe\x00")
     code, _, err = run(capsys, "--prompt-file", str(file))
@@ -256,7 +271,7 @@ def test_a_file_that_is_no_text(capsys: pytest.CaptureFixture[str], tmp_path: Pa
 @pytest.mark.parametrize(
     ("error", "code"), [(KeyboardInterrupt(), 130), (EngineBusyError("busy"), 1)]
 )
-def test_other_ends_have_their_codes(monkeypatch, error: BaseException, code: int):
+def test_other_errors_have_their_exit_codes(monkeypatch, error: BaseException, code: int):
     def failing(self: Engine, request: object) -> Iterator[object]:
         raise error
         yield
@@ -285,7 +300,7 @@ def test_an_interrupt_ends_with_130_and_no_traceback() -> None:
 
 
 @pytest.mark.nightly
-def test_a_reader_who_leaves_is_no_error() -> None:
+def test_a_closed_pipe_is_no_error() -> None:
     running = process(*LONG)
     assert running.stdout is not None and running.stderr is not None
     assert running.stdout.readline()
@@ -296,7 +311,7 @@ def test_a_reader_who_leaves_is_no_error() -> None:
 
 
 @pytest.mark.nightly
-def test_a_mistake_is_reported_before_anything_is_loaded() -> None:
+def test_a_wrong_argument_is_reported_before_anything_is_loaded() -> None:
     running = process("--prompt", "x", "--temperature", "-1")
     out, err = running.communicate(timeout=60)
     assert (running.returncode, out) == (2, "")

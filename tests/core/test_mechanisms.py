@@ -39,7 +39,7 @@ DRAWN = VerifyRule(
 TWO = LengthPolicyRecord("two", "always two", f"{HERE}:Two", fields=("confidence_threshold",))
 
 
-def deepest(trie: MergedTree, ballot: VoteWeights) -> Selection:
+def deepest(trie: MergedTree, weights: VoteWeights) -> Selection:
     """A combine rule: the path to the deepest node."""
     depths = trie.tree.depths
     node = max(range(len(depths)), key=lambda i: (depths[i], -i), default=-1)
@@ -79,7 +79,7 @@ def test_the_registries_cannot_be_changed() -> None:
 
 
 @pytest.mark.usefixtures("new_rules")
-def test_a_new_rule_and_a_new_policy_run_by_their_records() -> None:
+def test_a_new_rule_and_a_new_policy_need_only_their_records() -> None:
     assert choices_of("combine")[: len(COMBINES)] == COMBINES
     with pytest.raises(ConfigError, match=f"one of {', '.join(choices_of('combine'))}"):
         SpeculationConfig(combine="highest")
@@ -102,7 +102,7 @@ def test_budget_and_validity_follow_the_record() -> None:
         SpeculationConfig(draft="sampled", combine="deepest", verify="mss").resolve(0.8)
 
 
-def test_a_new_verification_rule_is_valid_where_its_record_says(
+def test_a_new_verification_rule_is_valid_as_its_record_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = [lossless_rules(draft, t) for draft in ("topk", "sampled") for t in (0.0, 0.8)]

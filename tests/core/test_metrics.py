@@ -38,7 +38,7 @@ def fold_all(*events: Event) -> StatsFold:
     return fold
 
 
-def test_nothing_yet() -> None:
+def test_without_events_all_figures_are_0() -> None:
     stats = StatsFold().stats(10.0)
     assert (stats.num_rounds, stats.num_new_tokens) == (0, 0)
     assert (stats.mean_acceptance_length, stats.draft_acceptance_rate) == (0.0, 0.0)
@@ -46,7 +46,7 @@ def test_nothing_yet() -> None:
     assert (stats.tokens_per_second, stats.total_ms) == (0.0, 10.0)
 
 
-def test_counts_of_four_rounds() -> None:
+def test_counts_of_four_rounds_add_up() -> None:
     stats = fold_all(
         combined_event((1, 1, 2, 3)), completed_event(tokens=4, accepted=3),
         combined_event((1, 2, 2)), completed_event(tokens=1, accepted=0),
@@ -64,7 +64,7 @@ def test_counts_of_four_rounds() -> None:
     assert stats.acceptance_rate_per_position == (0.5, 0.5, 0.25)
 
 
-def test_times_of_serial_stages() -> None:
+def test_times_of_serial_stages_add_up() -> None:
     prefill = Span("llm", "prefill", 1.0, 21.0)
     first = (
         prefill, Span("ssm", "prefill", 21.0, 25.0), Span("ssm", "catch_up", 25.0, 26.0),
@@ -86,7 +86,7 @@ def test_times_of_serial_stages() -> None:
     assert stats.total_ms == 75.0
 
 
-def test_a_prompt_read_late_is_time_in_which_tokens_were_made() -> None:
+def test_a_later_prefill_counts_as_decoding_time() -> None:
     late = (Span("ssm", "prefill", 40.0, 48.0), Span("llm", "forward", 48.0, 60.0))
     stats = fold_all(
         completed_event(1, 0, spans=(Span("llm", "prefill", 0.0, 20.0),)),
@@ -108,7 +108,7 @@ def test_overlap_is_the_share_of_the_llms_time() -> None:
     assert stats.draft_ms == pytest.approx(4 + 6)
 
 
-def beside(name: str, saved_ms: float) -> Ahead:
+def hidden(name: str, saved_ms: float) -> Ahead:
     return Ahead(name, 0, 1.0, True, saved_ms, 0.0)
 
 
@@ -116,42 +116,42 @@ def overlap(spans: tuple[Span, ...], *ahead: Ahead) -> float:
     return fold_all(completed_event(1, 0, spans=spans, ahead=ahead)).stats(99.0).overlap_ratio
 
 
-OWN = Span("llm", "forward", 20.0, 30.0)
-ONE_BY_ONE = (Span("a", "draft", 0.0, 4.0), Span("b", "draft", 4.0, 10.0), OWN)
-AT_ONCE = (Span("a", "draft", 0.0, 4.0), Span("b", "draft", 0.0, 4.0), OWN)
+FORWARD = Span("llm", "forward", 20.0, 30.0)
+ONE_BY_ONE = (Span("a", "draft", 0.0, 4.0), Span("b", "draft", 4.0, 10.0), FORWARD)
+AT_ONCE = (Span("a", "draft", 0.0, 4.0), Span("b", "draft", 0.0, 4.0), FORWARD)
 
 
-def test_what_passes_for_others_hid_is_overlap_too() -> None:
+def test_drafting_hidden_by_other_requests_passes_is_overlap() -> None:
     assert overlap(ONE_BY_ONE) == 0.0
-    assert overlap(ONE_BY_ONE, beside("a", 4.0)) == pytest.approx(4 / 10)
-    assert overlap(ONE_BY_ONE, beside("a", 4.0), beside("b", 2.0)) == pytest.approx(6 / 10)
+    assert overlap(ONE_BY_ONE, hidden("a", 4.0)) == pytest.approx(4 / 10)
+    assert overlap(ONE_BY_ONE, hidden("a", 4.0), hidden("b", 2.0)) == pytest.approx(6 / 10)
     early = (*ONE_BY_ONE, Span("a", "ahead", 21.0, 23.0))
-    assert overlap(early, beside("a", 4.0), beside("b", 2.0)) == pytest.approx(8 / 10)
+    assert overlap(early, hidden("a", 4.0), hidden("b", 2.0)) == pytest.approx(8 / 10)
 
 
-def test_a_guess_that_came_true_is_not_counted_a_second_time() -> None:
-    early = (Span("a", "ahead", 21.0, 23.0), OWN)
+def test_a_guess_that_came_true_is_counted_once() -> None:
+    early = (Span("a", "ahead", 21.0, 23.0), FORWARD)
     assert overlap(early, Ahead("a", 3, 0.5, True, 2.0, 0.0)) == pytest.approx(2 / 10)
 
 
 def test_no_drafting_is_counted_twice() -> None:
-    assert overlap(AT_ONCE, beside("a", 4.0), beside("b", 4.0)) == pytest.approx(4 / 10)
-    assert overlap(AT_ONCE, beside("a", 2.0), beside("b", 2.0)) == pytest.approx(2 / 10)
-    own = (Span("a", "draft", 22.0, 26.0), OWN)
-    assert overlap(own, beside("a", 4.0)) == pytest.approx(4 / 10), "it overlapped its own pass"
+    assert overlap(AT_ONCE, hidden("a", 4.0), hidden("b", 4.0)) == pytest.approx(4 / 10)
+    assert overlap(AT_ONCE, hidden("a", 2.0), hidden("b", 2.0)) == pytest.approx(2 / 10)
+    own = (Span("a", "draft", 22.0, 26.0), FORWARD)
+    assert overlap(own, hidden("a", 4.0)) == pytest.approx(4 / 10), "it overlapped its own pass"
 
 
 def test_the_overlap_is_at_most_all_of_the_llms_time() -> None:
-    long = (Span("a", "draft", 0.0, 18.0), OWN)
-    assert overlap(long, beside("a", 15.0)) == 1.0
+    long = (Span("a", "draft", 0.0, 18.0), FORWARD)
+    assert overlap(long, hidden("a", 15.0)) == 1.0
 
 
-def test_the_first_token_counts_when_there_is_one() -> None:
+def test_ttft_is_the_time_of_the_first_token() -> None:
     stats = fold_all(completed_event(0, 0, at_ms=5.0), completed_event(1, 0, at_ms=9.0)).stats(10.0)
     assert stats.ttft_ms == 9.0
 
 
-def test_the_queue_comes_from_the_start() -> None:
+def test_queue_ms_is_that_of_run_started() -> None:
     started = next(e for e in synthetic_run(rounds=1) if isinstance(e, RunStarted))
     assert fold_all(started).stats(0.0).queue_ms == started.queue_ms
 

@@ -14,7 +14,7 @@ from tests.laws.enumeration import WalkNoise, every_walk
 FALSE_ALARM = 1e-6
 
 
-def even(values: list[float], cells: int = 20) -> float:
+def uniformity(values: list[float], cells: int = 20) -> float:
     """The p-value of values being uniform in [0, 1)."""
     counts = Counter(min(int(value * cells), cells - 1) for value in values)
     return pooled_chi_square(counts, dict.fromkeys(range(cells), 1 / cells))[0]
@@ -40,13 +40,13 @@ def test_the_target_noise_is_the_documented_hash() -> None:
         assert got.tolist() == pytest.approx(expected, rel=1e-13)
 
 
-def test_a_smaller_vocabulary_sees_a_prefix() -> None:
+def test_a_smaller_vocabulary_has_a_prefix_of_the_noise() -> None:
     large = SeededNoise(3, 4096).gumbel(11)
     for size in (1, 2, 63, 4095):
         assert torch.equal(SeededNoise(3, size).gumbel(11), large[:size])
 
 
-def test_asking_again_gives_the_same_also_after_many_positions() -> None:
+def test_the_noise_of_a_position_is_the_same_after_many_others() -> None:
     noise = SeededNoise(5, 16)
     first = noise.gumbel(0).clone()
     for position in range(1, CACHED_POSITIONS + 5):
@@ -62,7 +62,7 @@ def test_the_arg_max_of_log_p_and_noise_is_drawn_from_p() -> None:
     assert pooled_chi_square(counts, dict(enumerate(p.tolist())))[0] > FALSE_ALARM
 
 
-def test_the_extremes_of_the_hash_stay_finite() -> None:
+def test_the_noise_is_finite() -> None:
     values = gumbel_rows([0], 1_000_000)[0]
     assert bool(values.isfinite().all())
 
@@ -79,7 +79,7 @@ def test_coins_are_fair_and_strict() -> None:
     ][::-1]
 
 
-def test_a_coin_is_lower_for_a_higher_probability_too() -> None:
+def test_a_coin_is_monotonic_in_its_probability() -> None:
     """One key, one u: what is accepted at a probability is accepted at every higher one."""
     noise = SeededNoise(4, 3)
     for i in range(200):
@@ -90,7 +90,7 @@ def test_a_coin_is_lower_for_a_higher_probability_too() -> None:
 def test_the_uniforms_are_uniform() -> None:
     noise = SeededNoise(6, 3)
     values = [noise._uniform(("draft", i, 0, ())) for i in range(4000)]
-    assert even(values) > FALSE_ALARM
+    assert uniformity(values) > FALSE_ALARM
     assert all(0.0 <= value < 1.0 for value in values)
 
 
@@ -116,7 +116,7 @@ def test_choices_follow_their_weights() -> None:
 
 
 @pytest.mark.parametrize("weights", [[0.0, 0.0, 1e-30], [1e-30, 0.0, 0.0], [0.0, 5.0, 0.0]])
-def test_what_has_no_weight_is_never_chosen(weights: list[float]) -> None:
+def test_tokens_without_weight_are_never_chosen(weights: list[float]) -> None:
     noise = SeededNoise(8, 3)
     only = max(range(3), key=weights.__getitem__)
     tensor = torch.tensor(weights, dtype=torch.float64)
@@ -125,14 +125,14 @@ def test_what_has_no_weight_is_never_chosen(weights: list[float]) -> None:
 
 def test_distinct_draws_have_the_sequential_distribution() -> None:
     weights = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
-    seen: Counter[tuple[int, ...]] = Counter()
+    frequencies: Counter[tuple[int, ...]] = Counter()
     for noise, drawn in every_walk(lambda n: tuple(choose_distinct(n, weights, 2, ("draft",)))):
-        seen[drawn] += noise.probability
-    for (a, b), probability in seen.items():
+        frequencies[drawn] += noise.probability
+    for (a, b), probability in frequencies.items():
         assert a != b
         drawn = float(weights[a] * weights[b] / (1 - weights[a]))
         assert probability == pytest.approx(drawn, abs=1e-12)
-    assert len(seen) == 6
+    assert len(frequencies) == 6
     assert weights.tolist() == [0.5, 0.3, 0.2], "the caller's weights are not changed"
 
 

@@ -45,8 +45,8 @@ def drafting_threads() -> list[str]:
 def test_sampled_drafts_draw_the_same_tokens_made_ahead_or_on_time() -> None:
     results = []
     for pipeline in PIPELINES:
-        own = {"draft": "sampled", "verify": "mss", "max_tree_nodes": "uncut"}
-        request_list = requests(3, WARM, pipeline=pipeline, **own)
+        settings = {"draft": "sampled", "verify": "mss", "max_tree_nodes": "uncut"}
+        request_list = requests(3, WARM, pipeline=pipeline, **settings)
         results.append(texts_of(list(engine_of(*tables()).generate_many(request_list))))
     assert all(one == results[0] for one in results)
 
@@ -62,22 +62,22 @@ def test_groups_take_turns() -> None:
     assert [event.round for event in first] == [0, 0]
 
 
-def test_drafting_pauses_while_the_pool_holds_as_many_as_a_pass_takes() -> None:
+def test_drafting_pauses_while_the_pool_has_drafts_for_a_full_pass() -> None:
     """Also where many join at once: drafts are made only for requests that fit the next pass."""
     engine = engine_of(*tables())
     long = SamplingParams(30, seed=1)
 
-    def joined(count: int) -> list[ActiveRequest]:
+    def join(count: int) -> list[ActiveRequest]:
         return admit_all(engine, requests(count, long, pipeline="across"))
 
-    live, waiting = joined(2), []
+    live, waiting = join(2), []
     for joining in (0, 0, 5, 0, 0, 0):
-        live += joined(joining)
+        live += join(joining)
         list(engine.round(live))
         waiting.append(len(engine._draft_pool._states))
     assert waiting == [1, 1, 4, 3, 4, 3]
-    for gone in live[2:]:
-        engine.release(gone)
+    for ended in live[2:]:
+        engine.release(ended)
     for _ in range(3):
         list(engine.round(live[:2]))
         assert len(engine._draft_pool._states) == 1
@@ -94,24 +94,24 @@ def test_a_single_request_is_decoded_as_in_the_plain_loop() -> None:
     ]
 
 
-class Meeting(TableModel):
+class WaitingLlm(TableModel):
     """An LLM whose pass waits until the drafters work for another request."""
 
     def __init__(self) -> None:
         super().__init__("llm", 8, random_table(8, 1), 64)
-        self.met: list[bool] = []
+        self.drafted_in_time: list[bool] = []
         self.drafting = threading.Event()
         self.wait = False
 
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
         if self.wait:
-            self.met.append(self.drafting.wait(timeout=5.0))
+            self.drafted_in_time.append(self.drafting.wait(timeout=5.0))
             self.drafting.clear()
         return super().forward(feeds)
 
 
-class Telling(TableModel):
-    def __init__(self, llm: Meeting) -> None:
+class SignallingSsm(TableModel):
+    def __init__(self, llm: WaitingLlm) -> None:
         super().__init__("ssm", 8, random_table(8, 2), 64)
         self.llm = llm
 
@@ -120,9 +120,9 @@ class Telling(TableModel):
         return super().forward(feeds)
 
 
-def test_the_drafters_work_while_the_llm_does() -> None:
-    llm = Meeting()
-    engine = Engine(loaded_tables(llm, [Telling(llm)]))
+def test_drafters_draft_during_the_llms_pass() -> None:
+    llm = WaitingLlm()
+    engine = Engine(loaded_tables(llm, [SignallingSsm(llm)]))
     llm.wait = False
     live = admit_all(engine, requests(2, pipeline="across"))
     events: list[Event] = []
@@ -131,7 +131,7 @@ def test_the_drafters_work_while_the_llm_does() -> None:
     llm.wait = True
     for _ in range(3):
         events += engine.round(live)
-    assert llm.met == [True, True, True]
+    assert llm.drafted_in_time == [True, True, True]
     for one in live:
         engine.release(one)
     assert not drafting_threads()
@@ -145,7 +145,7 @@ def test_hidden_drafting_is_counted() -> None:
 
 
 @pytest.mark.parametrize("steps", range(1, 30, 3))
-def test_closing_in_mid_run_leaves_nothing_behind(steps: int) -> None:
+def test_closing_in_mid_run_ends_rows_and_threads(steps: int) -> None:
     engine = engine_of(*tables())
     events = engine.generate_many(requests(4, pipeline="across"))
     for _ in range(steps):
@@ -161,19 +161,19 @@ def test_closing_in_mid_run_leaves_nothing_behind(steps: int) -> None:
 def test_a_worker_cancels_one_of_several() -> None:
     worker = Worker(engine_of(*tables()))
     try:
-        many = SamplingParams(40, seed=1)
-        runs = [worker.submit(each) for each in requests(4, many, pipeline="across")]
+        long = SamplingParams(40, seed=1)
+        runs = [worker.submit(each) for each in requests(4, long, pipeline="across")]
         runs[1].cancel()
-        kept = [ids_of_events(list(run.events())) for i, run in enumerate(runs) if i != 1]
-        alone = texts_of(list(engine_of(*tables()).generate_many(requests(4, many))))
-        assert kept == [alone[0], alone[2], alone[3]]
+        completed = [ids_of_events(list(run.events())) for i, run in enumerate(runs) if i != 1]
+        alone = texts_of(list(engine_of(*tables()).generate_many(requests(4, long))))
+        assert completed == [alone[0], alone[2], alone[3]]
     finally:
         worker.close()
     assert not drafting_threads()
 
 
 @pytest.mark.loses_drafters
-def test_a_drafter_that_dies_beside_a_pass_costs_no_text() -> None:
+def test_a_drafter_that_fails_during_a_pass_does_not_change_the_text() -> None:
     llm, ssms = tables()
     failing_from(ssms[1], 6, RuntimeError("the device went away"))
     events = list(engine_of(llm, ssms).generate_many(requests(4, pipeline="across")))
@@ -181,7 +181,7 @@ def test_a_drafter_that_dies_beside_a_pass_costs_no_text() -> None:
     assert sum(len(event.notes) for event in rounds_of(events)) == 4
 
 
-def test_the_llms_failure_ends_everything() -> None:
+def test_an_error_of_the_llm_ends_rows_and_threads() -> None:
     llm, ssms = tables()
     engine = engine_of(llm, ssms)
     failing_from(llm, 8, RuntimeError("out of memory"))
@@ -190,7 +190,7 @@ def test_the_llms_failure_ends_everything() -> None:
     assert open_rows(engine) == [(), (), ()] and not drafting_threads()
 
 
-def test_a_lane_raises_what_its_job_raised() -> None:
+def test_a_draft_thread_raises_its_jobs_error() -> None:
     lane = DraftThread()
 
     def job(pass_ended: CancelSignal) -> None:
@@ -209,13 +209,13 @@ def test_pools_forget_requests_that_have_ended() -> None:
     live = [engine.admit(engine.prepare(each)) for each in requests(3, pipeline="across")]
     pools = DraftPool()
     modes = {one.sequence.run_id: "across" for one in live}
-    up = pools.take(live, modes)
-    assert ([t.request for t in up.states], [t.request for t in up.to_draft_during_pass]) == (
+    batch = pools.take(live, modes)
+    assert ([t.request for t in batch.states], [t.request for t in batch.to_draft_during_pass]) == (
         live[:2],
         live[2:],
     )
-    for state in up.states:
+    for state in batch.states:
         state.timings.clear()
-    pools.keep(up)
+    pools.keep(batch)
     pools.forget(live[2])
     assert [state.request for state in pools.take(live, modes).to_draft] == live[:2]

@@ -1,4 +1,4 @@
-"""Runs whose pipelining changes from round to round, and runs of several modes side by side."""
+"""Runs whose pipelining changes from round to round, and runs of several modes at the same time."""
 
 from collections.abc import Callable
 from functools import cache
@@ -37,7 +37,7 @@ def plain(temperature: float, tokens: int = 24) -> list[list[int]]:
     return texts_of(Engine(models()).generate_many(requests(temperature, tokens, drafters=())))
 
 
-def rows_held(engine: Engine) -> list[object]:
+def open_rows(engine: Engine) -> list[object]:
     every = (engine.models.llm, *engine.models.ssms.values())
     return [row for model in every for row in model._rows if row is not None]  # type: ignore[attr-defined]
 
@@ -57,13 +57,13 @@ def test_a_mode_may_change_after_any_round(temperature: float, pipeline: str, mo
     engine = Engine(models())
     events = list(engine.generate_many(requests(temperature, pipeline=pipeline)))
     assert texts_of(events) == plain(temperature)
-    assert not rows_held(engine) and not engine.busy.locked()
+    assert not open_rows(engine) and not engine.busy.locked()
     assert not [note for e in events if isinstance(e, RoundCompleted) for note in e.notes]
 
 
 @pytest.mark.parametrize("combine", ["union", "vote", "log_pool"])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_neighbours_of_every_mode_share_an_engine(temperature: float, combine: str) -> None:
+def test_requests_of_all_modes_may_run_together(temperature: float, combine: str) -> None:
     several = [
         requests(temperature, combine=combine, pipeline=pipeline)[i]
         for i, pipeline in enumerate(("ahead", "off", "across"))

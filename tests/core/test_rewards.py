@@ -1,4 +1,4 @@
-"""The paper's weights in whole runs: replayed by hand from the recorded events, round by round."""
+"""The paper's weights in complete runs: computed a second time from the recorded events."""
 
 from collections.abc import Iterator
 
@@ -36,14 +36,14 @@ def rounds(run: list[Event]) -> Iterator[tuple[Combined, Verified, RoundComplete
     return zip(combined, verified, completed, strict=True)
 
 
-class ByHand:
-    """Minions' rewards (arXiv 2402.15678), written a second time."""
+class Reference:
+    """Minions' rewards (arXiv 2402.15678), implemented a second time."""
 
     def __init__(self) -> None:
         self.weights = dict.fromkeys(NAMES, 1.0)
         self.shares: list[float] = []
 
-    def verified(self, wins: list[Win]) -> None:
+    def observe(self, wins: list[Win]) -> None:
         """A batch: each winner's mean against the running mean before the batch."""
         # The engine's mean forgets wins gradually after the 64th: these runs have at most 64.
         assert len(self.shares) + len(wins) <= 64
@@ -69,56 +69,56 @@ def win(combined: Combined, verified: Verified) -> list[Win]:
 def test_a_runs_weights_are_the_papers_round_by_round() -> None:
     sampling = SamplingParams(100, temperature=0.8, seed=1)
     (run,) = by_run(list(engine().generate(request(sampling=sampling, config=CONFIG))))
-    hand = ByHand()
+    reference = Reference()
     winners = []
     for combined, verified, completed in rounds(run):
-        assert combined.weights == pytest.approx(hand.weights), "the vote uses these weights"
-        hand.verified(win(combined, verified))
-        assert completed.weights == pytest.approx(hand.weights)
+        assert combined.weights == pytest.approx(reference.weights), "the vote uses these weights"
+        reference.observe(win(combined, verified))
+        assert completed.weights == pytest.approx(reference.weights)
         winners.append(combined.winner)
     assert min(winners.count(name) for name in NAMES) >= 5, "both SSMs win several rounds"
-    assert len(set(hand.shares)) > 2
+    assert len(set(reference.shares)) > 2
     assert max(abs(weight - 1) for weight in completed.weights.values()) > 0.05
 
 
 def test_requests_that_share_their_weights_are_one_batch() -> None:
     config = SpeculationConfig(**{**CONFIG.to_plain(), "carry_over": True})
-    asked = [
+    requests = [
         request(text, SamplingParams(40, temperature=0.8, seed=seed), config)
         for seed, text in enumerate(("w1 w2", "w6 w7 w3"))
     ]
-    runs = [list(rounds(run)) for run in by_run(list(engine().generate_many(asked)))]
-    hand = ByHand()
-    both = 0
+    runs = [list(rounds(run)) for run in by_run(list(engine().generate_many(requests)))]
+    reference = Reference()
+    shared_wins = 0
     for number in range(max(map(len, runs))):
         together = [run[number] for run in runs if number < len(run)]
         wins = [one for combined, verified, _ in together for one in win(combined, verified)]
-        both += len({name for name, _ in wins}) < len(wins)
-        hand.verified(wins)
+        shared_wins += len({name for name, _ in wins}) < len(wins)
+        reference.observe(wins)
         for _, _, completed in together:
-            assert completed.weights == pytest.approx(hand.weights)
-    assert both, "in a round one SSM won for both requests"
+            assert completed.weights == pytest.approx(reference.weights)
+    assert shared_wins, "in a round one SSM won for both requests"
 
 
 @pytest.mark.parametrize("other", [{"eta": 0.7}, {"weight_bounds": [0.8, 1.2]}], ids=str)
 def test_weights_are_carried_over_to_runs_of_the_same_rule_only(other: dict[str, object]) -> None:
-    kept = SpeculationConfig(**{**CONFIG.to_plain(), "carry_over": True})
-    changed = SpeculationConfig(**{**kept.to_plain(), **other})
+    carried = SpeculationConfig(**{**CONFIG.to_plain(), "carry_over": True})
+    changed = SpeculationConfig(**{**carried.to_plain(), **other})
 
-    def last(made: Engine, config: SpeculationConfig, text: str) -> dict[str, float]:
+    def last_weights(engine_used: Engine, config: SpeculationConfig, text: str) -> dict[str, float]:
         run_request = request(text, SamplingParams(40, temperature=0.8, seed=3), config)
-        return [round_event for _, _, round_event in rounds(list(made.generate(run_request)))][
-            -1
-        ].weights
+        return [
+            round_event for _, _, round_event in rounds(list(engine_used.generate(run_request)))
+        ][-1].weights
 
     one = engine()
-    first = last(one, kept, "w1 w2")
-    alone = last(engine(), changed, "w6 w7 w3")
-    assert last(one, changed, "w6 w7 w3") == alone, "as in a new engine"
+    first = last_weights(one, carried, "w1 w2")
+    alone = last_weights(engine(), changed, "w6 w7 w3")
+    assert last_weights(one, changed, "w6 w7 w3") == alone, "as in a new engine"
     again = engine()
-    assert last(again, kept, "w1 w2") == first
+    assert last_weights(again, carried, "w1 w2") == first
     assert (
-        last(one, kept, "w6 w7 w3")
-        == last(again, kept, "w6 w7 w3")
-        != last(engine(), kept, "w6 w7 w3")
+        last_weights(one, carried, "w6 w7 w3")
+        == last_weights(again, carried, "w6 w7 w3")
+        != last_weights(engine(), carried, "w6 w7 w3")
     )

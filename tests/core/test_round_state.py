@@ -1,4 +1,4 @@
-"""What a round reports, on made-up times: to a length policy, without the time that the LLM's pass
+"""What a round with made-up times reports to a length policy, without the time that the LLM's pass
 for another request hid, and to the switch of `pipeline=auto`. Also a combine rule's node limit."""
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ TWO_PROMPTS = ("w1 w2 w3", "w2 w2 w6")
         ((1.0, 1.4), 500.0 + 30.0 + 400.0),  # after it
     ],
 )
-def test_drafting_that_a_pass_hid_is_no_part_of_the_round(drafting, round_ms):
+def test_drafting_hidden_by_a_pass_is_no_part_of_the_round(drafting, round_ms):
     engine = engine_of(*tables(1))
     live = [
         engine.admit(engine.prepare(Request(prompt, SamplingParams(9, seed=1), ACROSS)))
@@ -50,26 +50,28 @@ def test_drafting_that_a_pass_hid_is_no_part_of_the_round(drafting, round_ms):
         engine.release(one)
 
 
-@pytest.mark.parametrize(("most", "kept"), [(4, 4), (7, 7), (24, 7), ("uncut", 7)])
-def test_a_vote_keeps_no_more_than_may_be_verified(most: int | str, kept: int) -> None:
+@pytest.mark.parametrize(("max_nodes", "expected"), [(4, 4), (7, 7), (24, 7), ("uncut", 7)])
+def test_a_vote_keeps_no_more_nodes_than_may_be_verified(
+    max_nodes: int | str, expected: int
+) -> None:
     engine = engine_of(*tables(2))
-    config = SpeculationConfig(combine="vote_tree", vote_nodes=7, max_tree_nodes=most)
+    config = SpeculationConfig(combine="vote_tree", vote_nodes=7, max_tree_nodes=max_nodes)
     live = engine.admit(engine.prepare(Request(TWO_PROMPTS[0], SamplingParams(9, seed=1), config)))
-    assert RoundState(live, live.policy.choose(), 2).vote_weights.vote_nodes == kept
+    assert RoundState(live, live.policy.choose(), 2).vote_weights.vote_nodes == expected
     engine.release(live)
 
 
 CONFIG = SpeculationConfig(expansion=(1,), speculation_length=2, pipeline="auto")
 PROMPTS = ("w1 w2 w3", "w2 w2 w6", "w4")
-BEGAN = 10.0
-Shown = list[tuple[float, float]]
+START_S = 10.0
+Observed = list[tuple[float, float]]
 
 
 @pytest.fixture
 def engine() -> Iterator[Engine]:
-    made = engine_of(*tables(1))
-    yield made
-    made.close()
+    result = engine_of(*tables(1))
+    yield result
+    result.close()
 
 
 @pytest.fixture
@@ -91,28 +93,28 @@ def state_of(live: ActiveRequest, *timings: Timed, depth: int = 2) -> RoundState
 
 
 def draft_span(start: float, end: float) -> Timed:
-    return Timed("same", "draft", BEGAN + start, BEGAN + end)
+    return Timed("same", "draft", START_S + start, START_S + end)
 
 
 def llm_span(start: float, end: float) -> Timed:
-    return Timed("llm", "forward", BEGAN + start, BEGAN + end)
+    return Timed("llm", "forward", START_S + start, START_S + end)
 
 
 def observations(
-    monkeypatch: pytest.MonkeyPatch, engine: Engine, up: RoundBatch, live: list[ActiveRequest]
-) -> Mapping[str, Shown]:
+    monkeypatch: pytest.MonkeyPatch, engine: Engine, batch: RoundBatch, live: list[ActiveRequest]
+) -> Mapping[str, Observed]:
     """By kind of pipelining: the (milliseconds, steps) that its switch observed."""
-    shown_by_way: dict[str, Shown] = {"across": [], "ahead": []}
-    for kind, one in shown_by_way.items():
+    observed: dict[str, Observed] = {"across": [], "ahead": []}
+    for kind, one in observed.items():
         switch = engine.costs.pipeline_switch(kind, ["same"])
         monkeypatch.setattr(
             switch, "observe", lambda ms, steps, one=one: one.append((ms, steps)), raising=True
         )
-    observe_switch(up, pipeline_switch(live, engine.costs), BEGAN)
-    return shown_by_way
+    observe_switch(batch, pipeline_switch(live, engine.costs), START_S)
+    return observed
 
 
-def test_a_round_counts_by_request(monkeypatch, engine, live):
+def test_a_rounds_time_is_divided_by_its_requests(monkeypatch, engine, live):
     """The round's time is divided by the number of requests that its pass verifies."""
     both = llm_span(0.04, 0.1)
     first = state_of(live[0], draft_span(0.0, 0.03), both, depth=1)
@@ -121,17 +123,17 @@ def test_a_round_counts_by_request(monkeypatch, engine, live):
     assert groups == {"across": [pytest.approx((50.0, 2.5))], "ahead": []}
 
 
-def test_what_an_earlier_round_did_is_not_counted_again(monkeypatch, engine, live):
+def test_work_of_an_earlier_round_is_not_counted_again(monkeypatch, engine, live):
     """The request from the pool was drafted during an earlier pass. Drafting during this pass
     lengthens the round only by the time it continues after the pass."""
-    up = state_of(live[0], draft_span(-0.5, -0.4), llm_span(0.0, 0.1))
+    drafted = state_of(live[0], draft_span(-0.5, -0.4), llm_span(0.0, 0.1))
     meanwhile = state_of(live[1], draft_span(0.01, 0.12), depth=6)
-    groups = observations(monkeypatch, engine, RoundBatch((up,), (), (meanwhile,)), live[:2])
+    groups = observations(monkeypatch, engine, RoundBatch((drafted,), (), (meanwhile,)), live[:2])
     assert groups["across"] == [pytest.approx((120.0, 2.0))]
 
 
-def test_reading_a_prompt_is_no_round(monkeypatch, engine, live):
-    prefill = Timed("same", "prefill", BEGAN, BEGAN + 3.0)
+def test_reading_a_prompt_is_not_counted(monkeypatch, engine, live):
+    prefill = Timed("same", "prefill", START_S, START_S + 3.0)
     one = state_of(live[0], prefill, llm_span(3.0, 3.1))
     groups = observations(monkeypatch, engine, RoundBatch((), (one,)), live[:1])
     assert groups == {"across": [], "ahead": [pytest.approx((100.0, 2.0))]}
@@ -144,11 +146,11 @@ def test_a_round_without_drafts_reports_nothing(monkeypatch, engine, live):
 
 
 @pytest.mark.loses_drafters
-def test_a_round_that_lost_a_drafter_is_shown_to_the_switch_it_ran_under(monkeypatch, engine, live):
-    groups: list[Shown] = []
+def test_a_round_that_lost_a_drafter_is_observed_by_its_own_switch(monkeypatch, engine, live):
+    groups: list[Observed] = []
     auto = pipeline_switch(live[:1], engine.costs)
     monkeypatch.setattr(auto.switch, "observe", lambda ms, steps: groups.append((ms, steps)))
     one = state_of(live[0], llm_span(0.0, 0.1))
     live[0].drop_drafter(0, RuntimeError("once"))
-    observe_switch(RoundBatch((), (one,)), auto, BEGAN)
+    observe_switch(RoundBatch((), (one,)), auto, START_S)
     assert groups == [pytest.approx((100.0, 2.0))]

@@ -1,4 +1,4 @@
-"""Processing equals transformers' warpers; residuals; what a Target shows."""
+"""Processing equals transformers' warpers; residuals; what a Target displays."""
 
 import pytest
 import torch
@@ -22,13 +22,13 @@ from core.trees.sampling import (
 )
 from tests.laws.pairwise import parametrize_pairs
 
-WAYS = parametrize_pairs(
+SETTINGS = parametrize_pairs(
     temperature=(0.3, 1.0, 1.7),
     top_k=(0, 1, 3, 7, 100),
     top_p=(1.0, 0.95, 0.5, 0.01),
     min_p=(0.0, 0.05, 0.5, 1.0),
 )
-MINUS = float("-inf")
+MINUS_INF = float("-inf")
 
 
 def logits_of(seed: int, rows: int = 3, vocab: int = 11) -> torch.Tensor:
@@ -53,8 +53,8 @@ def warp(
     return MinPLogitsWarper(min_p)(None, scores) if min_p else scores
 
 
-@WAYS
-def test_processing_is_transformers(
+@SETTINGS
+def test_processing_equals_transformers_warpers(
     temperature: float, top_k: int, top_p: float, min_p: float
 ) -> None:
     sampling = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
@@ -63,20 +63,20 @@ def test_processing_is_transformers(
         assert torch.equal(process_logits(logits, sampling), expected)
 
 
-def test_the_order_is_temperature_top_k_top_p() -> None:
+def test_temperature_comes_before_top_k_and_top_k_before_top_p() -> None:
     """Top-p applies to what top-k left: alone it would keep three of these, after top-k two."""
     logits = torch.tensor([[4.0, 3.9, 3.8, 0.0]])
 
-    def kept(**settings: float) -> int:
-        return int((process_logits(logits, SamplingParams(**settings)) > MINUS).sum())
+    def num_kept(**settings: float) -> int:
+        return int((process_logits(logits, SamplingParams(**settings)) > MINUS_INF).sum())
 
-    assert kept(temperature=1.0, top_p=0.78) == 3
-    assert kept(temperature=1.0, top_p=0.78, top_k=2) == 2
-    assert kept(temperature=50.0, top_p=0.78) == 4, "temperature comes first"
+    assert num_kept(temperature=1.0, top_p=0.78) == 3
+    assert num_kept(temperature=1.0, top_p=0.78, top_k=2) == 2
+    assert num_kept(temperature=50.0, top_p=0.78) == 4, "temperature comes first"
 
 
 @pytest.mark.parametrize("penalty", [1.0, 1.3, 0.5, 40.0])
-def test_the_repetition_penalty_is_transformers(penalty: float) -> None:
+def test_the_repetition_penalty_equals_transformers(penalty: float) -> None:
     """One row for each path; a token past the logits (a padded embedding) has no score."""
     logits, tokens, paths = logits_of(1, rows=4), [3, 3, 0, 11], [(), (5,), (5, 3), (99, 1)]
     got = penalize_repetition(logits, penalty, tokens, paths)
@@ -88,11 +88,11 @@ def test_the_repetition_penalty_is_transformers(penalty: float) -> None:
 
 def test_temperature_zero_is_one_hot_at_the_lowest_arg_max() -> None:
     got = process_logits(torch.tensor([[0.5, 2.0, 2.0], [1.0, 0.0, 1.0]]), SamplingParams())
-    assert got.tolist() == [[MINUS, 0.0, MINUS], [0.0, MINUS, MINUS]]
+    assert got.tolist() == [[MINUS_INF, 0.0, MINUS_INF], [0.0, MINUS_INF, MINUS_INF]]
     assert to_probabilities(got).tolist() == [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
 
 
-def test_rows_do_not_touch_each_other_nor_the_input() -> None:
+def test_rows_do_not_affect_each_other_or_the_input() -> None:
     logits, sampling = logits_of(7), SamplingParams(temperature=0.6, top_k=4, top_p=0.8)
     before = logits.clone()
     together = process_logits(logits, sampling)
@@ -101,7 +101,7 @@ def test_rows_do_not_touch_each_other_nor_the_input() -> None:
     assert torch.equal(logits, before)
 
 
-def test_half_precision_is_processed_in_float32() -> None:
+def test_bfloat16_is_processed_in_float32() -> None:
     sampling = SamplingParams(temperature=0.7, top_k=3)
     half = logits_of(8).bfloat16()
     assert process_logits(half, sampling).dtype == torch.float32
@@ -122,7 +122,7 @@ def test_the_unprocessed_probabilities_are_the_plain_softmax() -> None:
 P = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
 
 
-def test_a_residual_is_what_p_has_more() -> None:
+def test_a_residual_is_the_normalized_excess_of_p_over_q() -> None:
     q = torch.tensor([0.1, 0.6, 0.3], dtype=torch.float64)
     assert residual(P, q).tolist() == [1.0, 0.0, 0.0]
     q = torch.tensor([0.1, 0.2, 0.7], dtype=torch.float64)
@@ -135,14 +135,14 @@ def test_a_residual_of_rounding_alone_is_p() -> None:
     assert residual(P, P + torch.tensor([-1e-13, 0.0, 1e-13])).tolist() == P.tolist()
 
 
-def test_the_residual_of_a_certain_proposal() -> None:
+def test_the_residual_of_a_certain_proposal_excludes_its_token() -> None:
     assert one_hot_residual(P, 0).tolist() == pytest.approx([0.0, 0.6, 0.4])
     one_hot = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
     assert one_hot_residual(P, 0).tolist() == pytest.approx(residual(P, one_hot).tolist())
     assert one_hot_residual(one_hot, 0).tolist() == one_hot.tolist()
 
 
-def test_acceptance_and_residual_give_p_back() -> None:
+def test_acceptance_and_residual_add_up_to_p() -> None:
     """min(p, q) accepted, else the residual: the identity that all of `mss` rests on."""
     generator = torch.Generator().manual_seed(11)
     for _ in range(50):
@@ -160,7 +160,7 @@ def test_ties_go_to_the_lowest_id(vocab: int) -> None:
     assert Target(logits, SamplingParams()).argmax == [0, vocab // 2]
 
 
-def test_a_target_shows_p_or_at_temperature_zero_the_plain_softmax() -> None:
+def test_a_target_displays_p_or_at_temperature_zero_the_plain_softmax() -> None:
     logits = logits_of(12)
     drawn = SamplingParams(temperature=0.5, top_k=2)
     assert torch.allclose(
@@ -171,7 +171,7 @@ def test_a_target_shows_p_or_at_temperature_zero_the_plain_softmax() -> None:
     assert len(Target(logits, drawn)) == 3
 
 
-def test_a_targets_probabilities_are_fresh() -> None:
+def test_a_targets_probabilities_are_copies() -> None:
     target = Target(logits_of(13), SamplingParams(temperature=1.0))
     target.probabilities(1).zero_()
     assert float(target.probabilities(1).sum()) == pytest.approx(1.0)

@@ -1,4 +1,4 @@
-"""Worker.snapshot: the pool, the queue, each request's last round, lanes idle or busy."""
+"""Worker.snapshot: the pool, the queue, each request's last round, the busy share of each lane."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,14 +14,14 @@ from tests.core.gated import GatedModel, all_of, both_running, release, request,
 from tests.synthetic import synthetic_run
 
 
-def test_it_says_what_the_events_say(worker: Worker, engine: Engine, llm: GatedModel) -> None:
+def test_a_snapshot_agrees_with_the_events(worker: Worker, engine: Engine, llm: GatedModel) -> None:
     engine.schedule = "cosine"
     assert worker.snapshot() == Snapshot("cosine", 0, 2)
-    seen: dict[tuple[str, int], Any] = {}
+    by_round: dict[tuple[str, int], Any] = {}
 
     def tap(_: Event) -> None:
         for run in worker.snapshot().runs:
-            seen[run.run_id, run.round] = run
+            by_round[run.run_id, run.round] = run
 
     llm.open.clear()
     runs = [worker.submit(request(seed=i), tap) for i in range(3)]
@@ -34,9 +34,9 @@ def test_it_says_what_the_events_say(worker: Worker, engine: Engine, llm: GatedM
     nodes = {(e.run_id, e.round): len(e.token_ids) for e in events if isinstance(e, Combined)}
     paths = {(e.run_id, e.round): len(e.path) for e in events if isinstance(e, Verified)}
     round_event = {(e.run_id, e.round): e for e in events if isinstance(e, RoundCompleted)}
-    told = {key: run for key, run in seen.items() if run.round >= 0}
-    assert {run_id for run_id, _ in told} == {run.run_id for run in runs} and len(told) > 6
-    for key, run in told.items():
+    finished = {key: run for key, run in by_round.items() if run.round >= 0}
+    assert {run_id for run_id, _ in finished} == {run.run_id for run in runs} and len(finished) > 6
+    for key, run in finished.items():
         assert (run.num_verified, run.num_accepted) == (nodes[key], paths[key])
         assert run.scheduled is not None and run.scheduled == round_event[key].scheduled
         assert run.llm_ms == pytest.approx(
@@ -45,7 +45,7 @@ def test_it_says_what_the_events_say(worker: Worker, engine: Engine, llm: GatedM
     assert replace(worker.snapshot(), decision=None) == Snapshot("cosine", 0, 2)
 
 
-class InTurns:
+class OneByOne:
     """See Scheduler: one request a pass, in turn; the third plan has a decision."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ def test_the_last_decision_stays_and_every_live_request_records_it(
     worker: Worker, engine: Engine, llm: GatedModel
 ) -> None:
     engine.schedule = "cosine"
-    engine._schedule._scheduler = scheduler = InTurns()
+    engine._schedule._scheduler = scheduler = OneByOne()
     llm.open.clear()
     runs = [worker.submit(request(seed=i)) for i in range(2)]
     until(lambda: both_running(worker, llm))
@@ -86,14 +86,16 @@ def test_the_last_decision_stays_and_every_live_request_records_it(
 
 
 def rounds_of(*spans: tuple[Span, ...]) -> list[RoundFacts]:
-    """Rounds of 10 ms each, of a run that began 5 ms before the first of them."""
+    """Rounds of 10 ms each, of a run that starts 5 ms before the first of them."""
     round_event = next(e for e in synthetic_run(1) if isinstance(e, RoundCompleted))
     events = [replace(round_event, round=i, spans=result) for i, result in enumerate(spans)]
-    began = {round_event.run_id: -0.005}
-    return [RoundFacts.of(i / 100, (i + 1) / 100, [event], began) for i, event in enumerate(events)]
+    starts = {round_event.run_id: -0.005}
+    return [
+        RoundFacts.of(i / 100, (i + 1) / 100, [event], starts) for i, event in enumerate(events)
+    ]
 
 
-def test_lanes_overlap_and_idle() -> None:
+def test_the_busy_share_of_a_lane_counts_overlaps_once() -> None:
     rounds = rounds_of(
         (Span("llm", "prefill", 0.0, 5.0), Span("a", "draft", 5.0, 10.0), Span("b", "draft", 5, 8)),
         (

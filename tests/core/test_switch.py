@@ -1,5 +1,6 @@
 """The switch of `pipeline=auto` on made-up rounds for which the right setting is known: steady
-rounds, and rounds that vary by chance or with the drafted steps, where its cost is bounded."""
+rounds, and rounds that vary by chance or with the drafted steps, where the cost of trials
+is bounded."""
 
 import random
 from collections.abc import Callable
@@ -21,30 +22,30 @@ with the switch off, and its drafted steps."""
 def feed(switch: Switch, on_ms: float, off_ms: float, count: int, noise: float = 0.0) -> list:
     """Feeds rounds; returns whether the switch was on in each."""
     random.seed(7)
-    stood = []
+    was_on = []
     for _ in range(count):
-        stood.append(switch.on)
+        was_on.append(switch.on)
         ms = on_ms if switch.on else off_ms
         switch.observe(ms * (1 + random.uniform(-noise, noise)))
-    return stood
+    return was_on
 
 
-def test_what_pays_is_left_on() -> None:
-    stood = feed(Switch(), on_ms=8.0, off_ms=10.0, count=400, noise=0.2)
-    assert not any(stood[:6]) and all(stood[7:20])
-    assert sum(stood) > 0.8 * len(stood)
+def test_the_switch_stays_on_where_it_pays() -> None:
+    was_on = feed(Switch(), on_ms=8.0, off_ms=10.0, count=400, noise=0.2)
+    assert not any(was_on[:6]) and all(was_on[7:20])
+    assert sum(was_on) > 0.8 * len(was_on)
 
 
-def test_what_does_not_pay_is_tried_ever_more_seldom() -> None:
-    stood = feed(Switch(), on_ms=13.0, off_ms=10.0, count=1000, noise=0.2)
-    starts = [i for i in range(1, 1000) if stood[i] and not stood[i - 1]]
+def test_a_switch_that_does_not_pay_is_tried_less_and_less_often() -> None:
+    was_on = feed(Switch(), on_ms=13.0, off_ms=10.0, count=1000, noise=0.2)
+    starts = [i for i in range(1, 1000) if was_on[i] and not was_on[i - 1]]
     gaps = [b - a for a, b in zip(starts, starts[1:], strict=False)]
     assert gaps == sorted(gaps) and gaps[-1] > 128
     # So the trials cost 30 % of less than a tenth of the rounds.
-    assert sum(stood) < 0.08 * len(stood)
+    assert sum(was_on) < 0.08 * len(was_on)
 
 
-def test_it_follows_a_change() -> None:
+def test_the_switch_follows_a_change() -> None:
     switch = Switch()
     feed(switch, on_ms=13.0, off_ms=10.0, count=300)
     assert not switch.on
@@ -62,7 +63,7 @@ def test_one_outlier_decides_nothing() -> None:
     assert switch.on
 
 
-def test_where_a_round_seems_to_be_all_drafting_one_without_still_takes_something() -> None:
+def test_a_negative_prediction_does_not_stop_comparisons() -> None:
     """The line through the times off, 10 ms a step less 5, is negative at the 0 steps tried."""
     switch, steps = Switch(), 0.0
     while not switch.on:
@@ -74,14 +75,14 @@ def test_where_a_round_seems_to_be_all_drafting_one_without_still_takes_somethin
 @given(
     st.lists(st.tuples(st.floats(-1.0, 1e6), st.sampled_from((0.0, 0.5, 1.0, 8.0))), max_size=90)
 )
-def test_no_times_break_it(seen: list[tuple[float, float]]) -> None:
+def test_the_reported_times_are_never_negative(seen: list[tuple[float, float]]) -> None:
     switch = Switch()
     for ms, steps in seen:
         result = switch.observe(ms, steps)
         assert result is None or min(result) >= 0
 
 
-def test_what_holds_for_some_drafters_does_not_for_others() -> None:
+def test_each_set_of_drafters_has_its_own_switch() -> None:
     costs = engine_of(*tables()).costs
     feed(costs.pipeline_switch("across", ["a", "b"]), on_ms=8.0, off_ms=10.0, count=40)
     feed(costs.pipeline_switch("across", ["a"]), on_ms=13.0, off_ms=10.0, count=40)
@@ -91,8 +92,8 @@ def test_what_holds_for_some_drafters_does_not_for_others() -> None:
 
 
 @dataclass(frozen=True)
-class Found:
-    """`on`: the share of rounds with the switch on; `flips`: changes of its verdict in a thousand
+class SwitchStats:
+    """`on`: the share of rounds with the switch on; `flips`: changes of its decision in a thousand
     rounds; `lost`: the time spent beyond that with it always off, as a share of the latter."""
 
     on: float
@@ -100,106 +101,107 @@ class Found:
     lost: float
 
 
-def serve(world: World, factor: float, noise: float, *, told: bool = True) -> Found:
-    """Rounds take `factor` as long with it on. `told`: whether the switch observes the steps."""
+def serve(world: World, factor: float, noise: float, *, observes_steps: bool = True) -> SwitchStats:
+    """With the switch on, rounds take `factor` times as long. `observes_steps`: whether the switch
+    observes the drafted steps."""
     on = flips = 0
     spent = always_off = 0.0
     for seed in range(SEEDS):
-        chance, switch = random.Random(seed), Switch()
+        rng, switch = random.Random(seed), Switch()
         for _ in range(ROUNDS):
-            kept = switch._default
-            ms, steps = world(chance, switch.on)
+            previous = switch._default
+            ms, steps = world(rng, switch.on)
             on += switch.on
             always_off += 1
             spent += factor if switch.on else 1
-            ms *= (factor if switch.on else 1) * chance.lognormvariate(0, noise)
-            switch.observe(ms, steps if told else 0.0)
-            flips += switch._default != kept
+            ms *= (factor if switch.on else 1) * rng.lognormvariate(0, noise)
+            switch.observe(ms, steps if observes_steps else 0.0)
+            flips += switch._default != previous
     rounds = SEEDS * ROUNDS
-    return Found(on / rounds, 1000 * flips / rounds, spent / always_off - 1)
+    return SwitchStats(on / rounds, 1000 * flips / rounds, spent / always_off - 1)
 
 
-def steady(chance: random.Random, on: bool) -> tuple[float, float]:
+def steady(rng: random.Random, on: bool) -> tuple[float, float]:
     return 5.0, 4.0
 
 
-def short_or_long(chance: random.Random, on: bool) -> tuple[float, float]:
+def short_or_long(rng: random.Random, on: bool) -> tuple[float, float]:
     """4 ms without a draft, or 12 ms with one of 8 steps."""
-    steps = chance.choice((0.0, 0.0, 8.0))
+    steps = rng.choice((0.0, 0.0, 8.0))
     return 4.0 + steps, steps
 
 
-def further(chance: random.Random, on: bool) -> tuple[float, float]:
+def longer_when_on(rng: random.Random, on: bool) -> tuple[float, float]:
     """As `goodput` does: with drafting hidden (on), drafts are longer, and so are rounds."""
-    steps = chance.choice((5.0, 6.0, 7.0) if on else (2.0, 3.0, 4.0))
+    steps = rng.choice((5.0, 6.0, 7.0) if on else (2.0, 3.0, 4.0))
     return 4.0 + steps, steps
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_rounds_that_vary_are_no_reason_to_leave_on_what_does_not_pay(told: bool) -> None:
-    result = serve(short_or_long, 1.15, 0.1, told=told)
+@pytest.mark.parametrize("observes_steps", [True, False])
+def test_in_varying_rounds_the_switch_stays_off_where_it_does_not_pay(observes_steps: bool) -> None:
+    result = serve(short_or_long, 1.15, 0.1, observes_steps=observes_steps)
     assert result.on < 0.15 and result.lost < 0.025 and result.flips < 1
 
 
 @pytest.mark.parametrize("noise", [0.05, 0.25])
-def test_without_a_difference_the_verdict_stays(noise: float) -> None:
+def test_without_a_difference_the_decision_does_not_change(noise: float) -> None:
     assert serve(steady, 1.0, noise).flips < 2
-    assert sum(feed(Switch(), on_ms=10.0, off_ms=10.0, count=500)) < 50, "it stays off"
+    assert sum(feed(Switch(), on_ms=10.0, off_ms=10.0, count=500)) < 50, "the switch stays off"
 
 
-def test_without_a_difference_short_and_long_rounds_do_not_flip_it() -> None:
+def test_without_a_difference_short_and_long_rounds_do_not_change_it() -> None:
     assert serve(short_or_long, 1.0, 0.1).flips < 2
-    assert serve(short_or_long, 1.0, 0.1, told=False).flips < 2.5
+    assert serve(short_or_long, 1.0, 0.1, observes_steps=False).flips < 2.5
 
 
 @pytest.mark.parametrize(("factor", "noise", "on"), [(0.9, 0.05, 0.93), (0.8, 0.25, 0.9)])
-def test_what_pays_is_found_in_noise(factor: float, noise: float, on: float) -> None:
+def test_the_switch_turns_on_in_noise_where_it_pays(factor: float, noise: float, on: float) -> None:
     assert serve(steady, factor, noise).on > on
     assert serve(short_or_long, factor, 0.1).on > 0.85
 
 
-def test_what_was_left_on_and_loses_is_turned_off() -> None:
+def test_a_switch_that_no_longer_pays_is_turned_off() -> None:
     """As after a text with which it paid: on is 10 % slower, in rounds that vary by a quarter."""
     on = 0
     for seed in range(40):
-        chance, switch = random.Random(seed), Switch()
+        rng, switch = random.Random(seed), Switch()
         switch.on = switch._default = True
         for _ in range(600):
             on += switch.on
-            switch.observe(5 * (1.1 if switch.on else 1.0) * chance.lognormvariate(0, 0.25), 4.0)
+            switch.observe(5 * (1.1 if switch.on else 1.0) * rng.lognormvariate(0, 0.25), 4.0)
     assert on / 40 / 600 < 0.13
 
 
-def test_a_trial_in_vain_costs_little() -> None:
+def test_trials_without_success_cost_little() -> None:
     assert serve(steady, 1.15, 0.05).lost < 0.008
     assert serve(steady, 1.15, 0.25).lost < 0.015
 
 
-def test_drafting_further_where_it_is_hidden_is_not_held_against_it() -> None:
-    result = serve(further, 0.8, 0.1)
+def test_longer_drafts_while_on_do_not_turn_the_switch_off() -> None:
+    result = serve(longer_when_on, 0.8, 0.1)
     assert result.on > 0.9 and result.flips < 2
-    assert serve(further, 1.15, 0.1).on < 0.1
+    assert serve(longer_when_on, 1.15, 0.1).on < 0.1
 
 
-def test_the_round_behind_a_change_counts_for_neither() -> None:
-    switch, told, stood = Switch(), [], False
+def test_the_round_after_a_change_is_not_compared() -> None:
+    switch, results, was_on = Switch(), [], False
     for _ in range(40):
-        changed, stood = switch.on != stood, switch.on
+        changed, was_on = switch.on != was_on, switch.on
         ms = 8.0 if switch.on else 10.0
-        told.append(switch.observe(ms * 2 if changed else ms))
-    assert [result for result in told if result] == [(8.0, 10.0)] * 2, "what it compared"
+        results.append(switch.observe(ms * 2 if changed else ms))
+    assert [result for result in results if result] == [(8.0, 10.0)] * 2, "the compared times"
     assert switch.on
 
 
-def test_what_is_plainly_worse_is_tried_for_three_rounds() -> None:
-    switch, stood = Switch(), []
+def test_a_clearly_worse_setting_is_tried_for_three_rounds() -> None:
+    switch, was_on = Switch(), []
     for _ in range(12):
-        stood.append(switch.on)
+        was_on.append(switch.on)
         switch.observe(13.0 if switch.on else 10.0)
-    assert stood == [False] * 6 + [True] * 4 + [False] * 2
+    assert was_on == [False] * 6 + [True] * 4 + [False] * 2
 
 
-def test_what_is_no_time_is_no_round() -> None:
+def test_invalid_times_are_ignored() -> None:
     switch = Switch()
     for ms in (float("nan"), 0.0, float("inf")):
         for _ in range(20):

@@ -44,19 +44,19 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
     return now
 
 
-def test_what_no_stage_takes(clock: Any) -> None:
+def test_time_that_no_stage_takes_is_between_stages(clock: Any) -> None:
     one, clock.s = state("a", (10.1, 10.4), (10.3, 10.5), (10.35, 10.4), (10.6, 10.9)), 11.0
     measure(TimeBetweenStages(), one, 10.0)
     assert one.between_ms == pytest.approx(1000 * (1.0 - 0.4 - 0.3))
 
 
-def test_a_drafter_that_reads_the_prompt_is_at_work(clock: Any) -> None:
+def test_reading_the_prompt_is_not_between_stages(clock: Any) -> None:
     one, clock.s = state("a", (10.7, 11.0), reading=(10.1, 10.6)), 11.0
     measure(TimeBetweenStages(), one, 10.0)
     assert one.between_ms == pytest.approx(200.0)
 
 
-def test_a_draft_of_an_earlier_round_covers_nothing_of_this(clock: Any) -> None:
+def test_a_draft_of_an_earlier_round_covers_no_time_of_this_round(clock: Any) -> None:
     one, clock.s = state("a", (8.0, 9.9), (10.0, 10.5)), 11.0
     measure(TimeBetweenStages(), one, 10.0)
     assert one.between_ms == pytest.approx(500.0)
@@ -81,7 +81,7 @@ def test_what_follows_a_commit_counts_in_the_next_round_of_the_same_run(clock, r
 def test_a_length_policy_observes_the_time_of_a_slow_reader() -> None:
     """The reader pauses between a round's events, and `round_ms` includes the pauses."""
 
-    class NotedPolicy:
+    class RecordingPolicy:
         def __init__(self, live: ActiveRequest) -> None:
             self.policy, self.outcomes = live.policy, list[RoundOutcome]()
 
@@ -92,11 +92,11 @@ def test_a_length_policy_observes_the_time_of_a_slow_reader() -> None:
             self.outcomes.append(outcome)
             self.policy.observe(outcome)
 
-    def typical(pause: float) -> float:
+    def median_round_ms(pause: float) -> float:
         engine = engine_of(*tables(1))
         live = engine.admit(engine.prepare(request()))
-        told = NotedPolicy(live)
-        live.policy = told  # type: ignore[assignment]
+        recording = RecordingPolicy(live)
+        live.policy = recording  # type: ignore[assignment]
         for _ in engine.prefill(live):
             pass
         event: Event
@@ -105,24 +105,24 @@ def test_a_length_policy_observes_the_time_of_a_slow_reader() -> None:
                 assert event.run_id == live.sequence.run_id
                 time.sleep(pause)
         engine.release(live)
-        results = sorted(one.round_ms for one in told.outcomes)
+        results = sorted(one.round_ms for one in recording.outcomes)
         return results[len(results) // 2]
 
-    assert typical(SLOW_READER) > typical(0.0) + 3 * 1000 * SLOW_READER * 0.9
+    assert median_round_ms(SLOW_READER) > median_round_ms(0.0) + 3 * 1000 * SLOW_READER * 0.9
 
 
 @pytest.mark.parametrize("pipeline", ["off", "across", "ahead"])
 def test_with_several_requests_no_time_between_stages_is_measured(pipeline: str) -> None:
     config = replace(TREE, pipeline=pipeline)
     events = list(engine_of(*tables(1)).generate_many([request(config=config) for _ in range(2)]))
-    done = next(i for i, one in enumerate(events) if isinstance(one, RunCompleted))
-    together = [one for one in events[:done] if isinstance(one, RoundCompleted)]
+    first_end = next(i for i, one in enumerate(events) if isinstance(one, RunCompleted))
+    together = [one for one in events[:first_end] if isinstance(one, RoundCompleted)]
     assert together and all(one.between_ms == 0 for one in together)
     alone = list(engine_of(*tables(1)).generate(request(config=config)))
     assert all(one.between_ms > 0 for one in alone if isinstance(one, RoundCompleted))
 
 
-def test_a_failing_request_takes_nothing_from_one_that_has_finished() -> None:
+def test_a_failing_request_does_not_change_one_that_has_finished() -> None:
     """A request's last events come before the next one's commit."""
     engine = engine_of(*tables(1))
     commit, commits = engine.models.llm.commit, [0]
@@ -138,6 +138,6 @@ def test_a_failing_request_takes_nothing_from_one_that_has_finished() -> None:
     engine.models.llm.commit = failing  # type: ignore[method-assign]
     for event in engine.generate_many([request(sampling=short), request()]):
         results.append(event)
-    done, failed = results[-2:]
-    assert isinstance(done, RunCompleted)
+    completed, failed = results[-2:]
+    assert isinstance(completed, RunCompleted)
     assert isinstance(failed, RunFailed) and failed.message == "no"

@@ -12,13 +12,13 @@ from tests.laws.trees import LAW, ancestors, parents
 TREE = TokenTree((5, 6, 7, 8, 9), (ROOT, ROOT, 0, 0, 2), (1, 1, 2, 2, 3), ((),) * 5)
 
 
-def test_an_empty_tree() -> None:
+def test_an_empty_tree_has_only_its_root() -> None:
     tree = TokenTree()
     assert (len(tree), tree.depth, tree.child_lists()) == (0, 0, [[]])
     assert tree.path(ROOT) == tree.tokens_to(ROOT) == ()
 
 
-def test_children_paths_and_tokens() -> None:
+def test_a_tree_gives_children_paths_and_tokens() -> None:
     assert (len(TREE), TREE.depth) == (5, 3)
     assert TREE.child_lists() == [[2, 3], [], [4], [], [], [0, 1]]
     assert TREE.path(4) == (0, 2, 4)

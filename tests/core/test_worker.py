@@ -14,7 +14,7 @@ from core.models.machine import SWITCH_INTERVAL_S
 from tests.core.engines import ids_of_events as ids
 from tests.core.gated import (
     CONTEXT,
-    SOON,
+    TIMEOUT_S,
     GatedModel,
     all_of,
     both_running,
@@ -36,23 +36,23 @@ def test_a_run_has_the_engines_events(worker: Worker, engine: Engine) -> None:
     assert ids(events) == ids(list(engine.generate(request())))
 
 
-def test_what_submit_would_refuse_is_refused_without_a_run(worker: Worker) -> None:
+def test_check_refuses_what_submit_refuses(worker: Worker) -> None:
     worker.check(request())
     long = "w1 " * CONTEXT
-    for asked, error in (
+    for refused, error in (
         (Request(long), ContextLengthError),
         (Request("x", chat=True), ConfigError),
         (Request("x", speculation=SpeculationConfig(drafters=("nobody",))), ConfigError),
     ):
-        with pytest.raises(error) as told:
-            worker.check(asked)
-        with pytest.raises(error, match=re.escape(str(told.value))):
-            worker.submit(asked)
+        with pytest.raises(error) as raised:
+            worker.check(refused)
+        with pytest.raises(error, match=re.escape(str(raised.value))):
+            worker.submit(refused)
     assert worker.waiting() == worker.running() == 0
     assert len(ids(all_of(worker.submit(request())))) == 20
 
 
-def test_a_worker_shortens_turns_at_pythons_lock(engine: Engine) -> None:
+def test_a_worker_shortens_the_switch_interval(engine: Engine) -> None:
     usual = sys.getswitchinterval()
     try:
         for before, after in (
@@ -67,46 +67,46 @@ def test_a_worker_shortens_turns_at_pythons_lock(engine: Engine) -> None:
 
 
 def test_a_tap_sees_every_event_before_its_reader(worker: Worker) -> None:
-    seen: list[tuple[Event, str]] = []
+    tapped: list[tuple[Event, str]] = []
 
     def tap(event: Event) -> None:
-        assert event not in handed
-        seen.append((event, threading.current_thread().name))
+        assert event not in read
+        tapped.append((event, threading.current_thread().name))
 
-    handed: list[Event] = []
+    read: list[Event] = []
     run = worker.submit(request(), tap=tap)
     for event in run.events():
-        handed.append(event)
-    assert [event for event, _ in seen] == handed
-    assert {name for _, name in seen} == {"engine"}
+        read.append(event)
+    assert [event for event, _ in tapped] == read
+    assert {name for _, name in tapped} == {"engine"}
 
 
 @pytest.mark.parametrize("error", [ValueError, OSError, NameError])
-def test_a_tap_that_fails_leaves_its_run_and_its_neighbours_alone(worker: Worker, error) -> None:
+def test_a_tap_that_fails_does_not_change_its_run_or_others(worker: Worker, error) -> None:
     calls: list[Event] = []
 
     def tap(event: Event) -> None:
         calls.append(event)
         raise error("the log is full")
 
-    broken, sound = worker.submit(request(), tap=tap), worker.submit(request())
-    assert ids(list(broken.events())) == ids(list(sound.events()))
+    broken, intact = worker.submit(request(), tap=tap), worker.submit(request())
+    assert ids(list(broken.events())) == ids(list(intact.events()))
     assert len(calls) == 1
-    assert str(broken.tap_error) == "the log is full" and sound.tap_error is None
+    assert str(broken.tap_error) == "the log is full" and intact.tap_error is None
 
 
 def test_poll_waits_no_longer_than_its_timeout(worker: Worker, llm: GatedModel) -> None:
     llm.open.clear()
     run = worker.submit(request())
     until(lambda: worker.running() == 1)
-    run.poll(timeout=SOON)
+    run.poll(timeout=TIMEOUT_S)
     start = time.monotonic()
     assert run.poll(timeout=0.05) == []
     assert 0.04 < time.monotonic() - start < 5.0
     assert not run.is_done
 
 
-def test_places_in_the_queue(worker: Worker, llm: GatedModel) -> None:
+def test_runs_have_places_in_the_queue(worker: Worker, llm: GatedModel) -> None:
     llm.open.clear()
     runs = [worker.submit(request(seed=i)) for i in range(5)]
     # The second joins after the first one's prefill, or after a round if it came late.
@@ -120,7 +120,7 @@ def test_places_in_the_queue(worker: Worker, llm: GatedModel) -> None:
     assert [run.place for run in runs] == [0] * 5
 
 
-def test_the_queues_time_is_reported(worker: Worker, llm: GatedModel) -> None:
+def test_the_time_in_the_queue_is_reported(worker: Worker, llm: GatedModel) -> None:
     llm.open.clear()
     first, second = worker.submit(request(tokens=2)), worker.submit(request(tokens=2))
     third = worker.submit(request(tokens=2))
@@ -158,7 +158,7 @@ def test_live_runs_share_their_passes(worker: Worker, llm: GatedModel) -> None:
     assert llm.passes - one < 2 * one
 
 
-def test_many_callers_at_once(worker: Worker) -> None:
+def test_many_callers_may_submit_at_once(worker: Worker) -> None:
     results: dict[int, list[int]] = {}
 
     def call(i: int) -> None:
@@ -168,6 +168,6 @@ def test_many_callers_at_once(worker: Worker) -> None:
     for caller in callers:
         caller.start()
     for caller in callers:
-        caller.join(SOON)
+        caller.join(TIMEOUT_S)
     assert sorted(results) == list(range(8))
     assert all(len(result) == 15 for result in results.values())

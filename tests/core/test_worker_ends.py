@@ -8,7 +8,16 @@ from core import Engine, Request, SamplingParams, Worker
 from core.errors import EngineBusyError, EngineClosedError
 from core.events import Event, RoundCompleted, RunCancelled, RunCompleted, RunFailed, RunStarted
 from tests.core.engines import ids_of_events as ids
-from tests.core.gated import CONFIG, SOON, GatedModel, all_of, both_running, release, request, until
+from tests.core.gated import (
+    CONFIG,
+    TIMEOUT_S,
+    GatedModel,
+    all_of,
+    both_running,
+    release,
+    request,
+    until,
+)
 
 
 class Mistake(BaseException):
@@ -37,7 +46,7 @@ def test_a_stop_frees_the_engine_within_a_round(worker: Worker, llm: GatedModel)
     assert len(llm.open_rows) == 0
 
 
-def test_a_stopped_run_reports_what_it_had(worker: Worker, llm: GatedModel) -> None:
+def test_a_stopped_run_reports_its_tokens(worker: Worker, llm: GatedModel) -> None:
     run = worker.submit(request(tokens=3000))
     events: list[Event] = []
     while len(ids(events)) < 10:
@@ -49,7 +58,7 @@ def test_a_stopped_run_reports_what_it_had(worker: Worker, llm: GatedModel) -> N
     assert last.stats.num_new_tokens == len(ids(events)) >= 10
 
 
-def test_a_stop_in_the_middle_of_a_prefill(worker: Worker, llm: GatedModel) -> None:
+def test_a_stop_ends_a_prefill(worker: Worker, llm: GatedModel) -> None:
     llm.open.clear()
     run = worker.submit(request("w1 " * 3500, tokens=5))
     llm.gate.release(2)
@@ -62,7 +71,7 @@ def test_a_stop_in_the_middle_of_a_prefill(worker: Worker, llm: GatedModel) -> N
     assert llm.open_rows == ()
 
 
-def test_a_stop_while_waiting(worker: Worker, llm: GatedModel) -> None:
+def test_a_stop_ends_a_waiting_run(worker: Worker, llm: GatedModel) -> None:
     llm.open.clear()
     runs = [worker.submit(request()) for _ in range(4)]
     runs[3].cancel()
@@ -73,7 +82,7 @@ def test_a_stop_while_waiting(worker: Worker, llm: GatedModel) -> None:
         assert isinstance(all_of(run)[-1], RunCompleted)
 
 
-def test_a_reader_who_leaves_stops_the_run(worker: Worker, llm: GatedModel) -> None:
+def test_closing_the_events_stops_the_run(worker: Worker, llm: GatedModel) -> None:
     run = worker.submit(request(tokens=3000))
     events = run.events()
     next(events)
@@ -90,7 +99,9 @@ def test_stopping_a_finished_run_changes_nothing(worker: Worker) -> None:
 
 
 @pytest.mark.parametrize("when", [0, 1, 4])
-def test_a_failing_run_says_so_and_the_next_one_works(worker: Worker, llm: GatedModel, when: int):
+def test_a_failing_run_reports_its_error_and_the_next_one_works(
+    worker: Worker, llm: GatedModel, when: int
+):
     llm.open.clear()
     run = worker.submit(request())
     for _ in range(when):
@@ -105,7 +116,7 @@ def test_a_failing_run_says_so_and_the_next_one_works(worker: Worker, llm: Gated
     assert llm.open_rows == ()
 
 
-def test_a_pass_that_failed_once_costs_no_run_a_token(worker: Worker, llm: GatedModel) -> None:
+def test_a_pass_that_fails_once_changes_no_text(worker: Worker, llm: GatedModel) -> None:
     alone = ids(all_of(worker.submit(request("w1", tokens=30))))
     llm.open.clear()
     # Prompts of one token have no prefill: what waits at the gate is a round.
@@ -117,40 +128,40 @@ def test_a_pass_that_failed_once_costs_no_run_a_token(worker: Worker, llm: Gated
 
 
 @pytest.mark.parametrize("error", [IndexError, KeyError, RuntimeError, OSError, NameError, Fault])
-def test_what_the_pass_of_one_request_raises_ends_that_request_alone(worker, llm, error):
+def test_an_error_in_the_pass_of_one_request_ends_only_this_request(worker, llm, error):
     alone = ids(all_of(worker.submit(request("w1", tokens=30))))
     llm.open.clear()
-    innocent = worker.submit(request("w1", tokens=30))
-    guilty = worker.submit(request("w7", tokens=30))
+    unaffected = worker.submit(request("w1", tokens=30))
+    failing = worker.submit(request("w7", tokens=30))
     until(lambda: both_running(worker, llm))
     llm.fails_at = (7, error("index out of range"))
     llm.open.set()
     llm.gate.release(1)
-    last = all_of(guilty)[-1]
+    last = all_of(failing)[-1]
     llm.fails_at = None
     assert isinstance(last, RunFailed) and last.error == error.__name__
-    assert ids(all_of(innocent)) == alone
+    assert ids(all_of(unaffected)) == alone
     assert llm.open_rows == ()
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
-@pytest.mark.parametrize("place", ["logits", "text"])
-def test_what_else_fails_for_one_request_ends_it_alone(worker, llm, place, temperature):
+@pytest.mark.parametrize("part", ["logits", "text"])
+def test_other_errors_of_one_request_end_only_this_request(worker, llm, part, temperature):
     """Logits of another size than the vocabulary; a tokenizer that cannot spell a token."""
     sampling = SamplingParams(30, temperature=temperature, seed=3)
     requests = [Request(text, sampling, CONFIG) for text in ("w1", "w7")]
     alone = ids(all_of(worker.submit(requests[0])))
     llm.open.clear()
-    innocent, guilty = (worker.submit(one) for one in requests)
+    unaffected, failing = (worker.submit(one) for one in requests)
     until(lambda: both_running(worker, llm))
-    if place == "logits":
+    if part == "logits":
         llm.narrow_at = 7
     else:
-        guilty.sequence.detokenizer = None  # an AttributeError
+        failing.sequence.detokenizer = None  # an AttributeError
     release(llm)
-    last = all_of(guilty)[-1]
+    last = all_of(failing)[-1]
     assert isinstance(last, RunFailed) and last.message
-    assert ids(all_of(innocent)) == alone
+    assert ids(all_of(unaffected)) == alone
     assert llm.open_rows == ()
 
 
@@ -168,7 +179,7 @@ def test_an_unforeseen_error_ends_every_waiting_run(worker: Worker, llm: GatedMo
     assert len(ids(all_of(worker.submit(request())))) == 20
 
 
-def test_closing_stops_everything_and_twice_is_harmless(engine: Engine, llm: GatedModel) -> None:
+def test_closing_stops_all_runs_and_may_be_repeated(engine: Engine, llm: GatedModel) -> None:
     worker = Worker(engine, max_live=2, threads=1)
     llm.open.clear()
     runs = [worker.submit(request(tokens=3000)) for _ in range(4)]
@@ -176,7 +187,7 @@ def test_closing_stops_everything_and_twice_is_harmless(engine: Engine, llm: Gat
     closer = threading.Thread(target=worker.close)
     closer.start()
     release(llm)
-    closer.join(SOON)
+    closer.join(TIMEOUT_S)
     assert not closer.is_alive()
     worker.close()
     assert [type(all_of(run)[-1]) for run in runs] == [RunCancelled] * 4
@@ -194,7 +205,7 @@ def test_a_worker_that_was_never_used_leaves_no_thread(engine: Engine) -> None:
     assert not engine.busy.locked()
 
 
-def test_an_engine_has_one_owner(worker: Worker, engine: Engine) -> None:
+def test_an_engine_serves_only_its_worker(worker: Worker, engine: Engine) -> None:
     with pytest.raises(EngineBusyError, match="a worker needs it for itself"):
         Worker(engine)
     with pytest.raises(EngineBusyError):

@@ -43,7 +43,6 @@ MEASURED = re.compile(
     "|slower_because|found|best)$"
 )
 IDENTIFIER = re.compile(r"\b[0-9a-f]{12,32}\b|\b[0-9a-f]{8}-[0-9a-f-]{27}\b")
-FIGURE = re.compile(r"\d+(\.\d+)?")
 MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}T[\d:.+Z]*")
 
 
@@ -77,7 +76,7 @@ def _answers(client: Client) -> list[dict[str, Any]]:
     answers: list[dict[str, Any]] = []
 
     def call(endpoint: str, sort_by: tuple[str, ...] = (), **values: Any) -> Any:
-        """`sort_by`: fields of `rows`, where the endpoint sorts them by what was measured."""
+        """`sort_by`: fields to order `rows` and `prompts` by, instead of measurements."""
         try:
             answer = client.predict(**values, api_name=f"/{endpoint}")
         except AppError as error:
@@ -126,7 +125,7 @@ def _answers(client: Client) -> list[dict[str, Any]]:
 
 
 def _without_measured(value: Any, names: dict[str, str], name: str = "") -> Any:
-    """A value with identifiers numbered in order of appearance, times and figures of times 0."""
+    """A value with identifiers numbered in order of appearance, and with MEASURED numbers 0."""
     if name == "versions" and isinstance(value, dict):
         return dict.fromkeys(value, 0)
     if isinstance(value, dict):
@@ -135,8 +134,6 @@ def _without_measured(value: Any, names: dict[str, str], name: str = "") -> Any:
         return len(value)  # the order of a study's runs is not fixed
     if isinstance(value, list | tuple):
         return [_without_measured(item, names, name) for item in value]
-    if name == "versions" and isinstance(value, dict):
-        return dict.fromkeys(value, 0)
     if MEASURED.search(name) and not isinstance(value, bool) and value is not None:
         return 0
     if isinstance(value, str):

@@ -1,11 +1,11 @@
 """The runs whose events are in `runs/`: presets, combine rules, draft kinds, length policies.
 
-They guard what was recorded: the names are listed here, so a new rule needs no recording.
+The names are listed here, not taken from the registries: a new rule needs no new recording.
 
 `tables`: small float64 tables in place of models, under a clock that only model passes advance, so
 that policies which depend on time (`trend`, `goodput`, automatic node budgets) decide the same on
-every machine. `bundled`: the bundled family through the native passes; whatever these runs could
-read off a clock is given as a number.
+every machine. `bundled`: the bundled family with the native passes; settings that
+would depend on a clock are fixed.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def _requests(
 def _settings() -> Mapping[str, SpeculationConfig]:
     """The settings of the table runs, except presets, which depend on the temperature."""
     base = SpeculationConfig(expansion=(2, 1, 2), speculation_length=4, max_tree_nodes=NODES)
-    every = replace(base, drafters=("all", "ngram"))
-    changes = {f"combine-{name}": replace(every, combine=name) for name in COMBINES}
+    with_lookup = replace(base, drafters=("all", "ngram"))
+    changes = {f"combine-{name}": replace(with_lookup, combine=name) for name in COMBINES}
     changes |= {f"draft-{name}": replace(base, draft=name) for name in DRAFTS}
     changes |= {f"length-{name}": replace(base, length=name) for name in LENGTHS}
     changes |= {f"pipeline-{name}": replace(base, pipeline=name) for name in PIPELINES}
@@ -98,11 +98,11 @@ def _cases() -> list[GoldenCase]:
                 )
             )
         for name, config in presets.items():
-            given = replace(config, length="fixed", record_top_k=0)
+            timeless = replace(config, length="fixed", record_top_k=0)
             if config.max_tree_nodes == "auto":
-                given = replace(given, max_tree_nodes=NODES)
+                timeless = replace(timeless, max_tree_nodes=NODES)
             texts = PAPER_TEXTS if name == "specinfer-paper" else TEXTS
-            requests = _requests(texts, given, temperature, 12)
+            requests = _requests(texts, timeless, temperature, 12)
             cases.append(GoldenCase(f"bundled-{name}-{at}", "bundled", requests))
     return cases
 

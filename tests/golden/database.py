@@ -1,4 +1,4 @@
-"""The log that golden runs make: every table's rows.
+"""A log of some golden runs: the rows of all its tables.
 
 `python -m tests.golden.database` writes `database.json.gz` and the database itself anew.
 """

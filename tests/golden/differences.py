@@ -1,4 +1,5 @@
-"""Compares plain values. Floats may differ by `CLOSE`: processors add in different orders."""
+"""Compares plain values. Floats may differ by `CLOSE`, relative above 1: processors add in
+different orders."""
 
 from __future__ import annotations
 

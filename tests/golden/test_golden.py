@@ -27,7 +27,7 @@ def _loaded() -> None:
 
 @pytest.mark.usefixtures("_loaded")
 @pytest.mark.parametrize("name", CASES)
-def test_events_of_a_run(name: str) -> None:
+def test_a_runs_events_are_the_recorded_ones(name: str) -> None:
     golden, now = golden_lines(name), recorded_lines(CASES[name])
     parsed = [[json.loads(line) for line in lines] for lines in (golden, now)]
     results = list(differences(*parsed))
@@ -38,14 +38,14 @@ def test_every_recorded_run_has_a_case() -> None:
     assert {path.name.removesuffix(".jsonl.gz") for path in FOLDER.iterdir()} == set(CASES)
 
 
-def test_rows_of_the_log(tmp_path: Path) -> None:
+def test_the_logs_rows_are_the_recorded_ones(tmp_path: Path) -> None:
     write_log(tmp_path / "runs.db")
     golden = json.loads(gzip.decompress(ROWS.read_bytes()))
     results = list(differences(golden, rows_of(tmp_path / "runs.db")))
     assert not results, "\n".join(results[:5])
 
 
-def test_a_log_written_before_reads_back(tmp_path: Path) -> None:
+def test_the_recorded_log_reads_back(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     path.write_bytes(gzip.decompress(DATABASE.read_bytes()))
     events = golden_events()
@@ -54,7 +54,7 @@ def test_a_log_written_before_reads_back(tmp_path: Path) -> None:
             assert list(store.events(run_id)) == [e for e in events if e.run_id == run_id]
 
 
-def test_a_difference_is_found() -> None:
+def test_only_differences_above_the_tolerance_are_found() -> None:
     one = {"a": [1, 0.5, "x"], "b": None}
     assert not list(differences(one, {"a": [1, 0.50001, "x"], "b": None}))
     assert list(differences(one, {"a": [1, 0.51, "x"], "b": None}))

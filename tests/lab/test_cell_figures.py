@@ -10,12 +10,12 @@ from core.errors import CellInterruptedError, StudyError
 from core.events import Combined, Event, RoundCompleted, RunStarted, Scheduled, Verified
 from lab.measured import Measured, measure_run
 from tests.core.engines import rounds_of
-from tests.synthetic import MINIONS, Mechanisms, synthetic_run
+from tests.synthetic import VOTE_AHEAD, Mechanisms, synthetic_run
 from tests.ui.fakes import plain_twin
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("rules", [None, MINIONS, Mechanisms(routing="cosine", draft="fused")])
+@pytest.mark.parametrize("rules", [None, VOTE_AHEAD, Mechanisms(routing="cosine", draft="fused")])
 def test_figures_are_those_of_the_events(seed: int, rules: object) -> None:
     options = {} if rules is None else {"mechanisms": rules}
     events = synthetic_run(12, seed=seed, run_id="r", **options)  # type: ignore[arg-type]

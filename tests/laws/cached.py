@@ -1,4 +1,4 @@
-"""The bundled models from one prefix on, their logits computed once.
+"""The bundled models after one prefix, their logits computed once.
 
 A `CachedModel` gives the logits after the prefix, and after the prefix and any one token. A longer
 context gets the logits of its first token after the prefix: only the first two tokens of a round
@@ -36,10 +36,10 @@ class CachedModel(TableModel):
         size = len(self._prefix)
         if len(context) < size:
             return self._logits[self._prefix]  # of the prefill: not read
-        near = context[: size + 1]
-        if near not in self._logits:
-            self._add([near[-1]])
-        return self._logits[near]
+        key = context[: size + 1]
+        if key not in self._logits:
+            self._add([key[-1]])
+        return self._logits[key]
 
     def forget(self) -> None:
         """Gives the loaded model's row back."""

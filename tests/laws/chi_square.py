@@ -5,7 +5,7 @@ from collections.abc import Hashable, Mapping
 
 import torch
 
-SMALLEST = 5.0
+MIN_EXPECTED = 5.0
 
 
 def survival(statistic: float, freedom: int) -> float:
@@ -20,11 +20,11 @@ def pooled_chi_square(
     """(p-value, number of cells). What `probabilities` leaves out, or expects in fewer than five
     counts, is one cell together."""
     total = sum(counts.values())
-    large = {cell: p for cell, p in probabilities.items() if p * total >= SMALLEST}
+    large = {cell: p for cell, p in probabilities.items() if p * total >= MIN_EXPECTED}
     rest = 1.0 - math.fsum(large.values())
     pairs = [(counts.get(cell, 0), p * total) for cell, p in large.items()]
     remaining = total - sum(count for count, _ in pairs)
-    if rest * total >= SMALLEST:
+    if rest * total >= MIN_EXPECTED:
         pairs.append((remaining, rest * total))
     elif pairs:
         # Too little is left for a cell of its own: the last one takes it.

@@ -39,7 +39,7 @@ class WalkNoise:
         raise AssertionError(f"the target's noise at {position} is for `match` alone")
 
     def fork(self, script: Sequence[int] = ()) -> Self:
-        """A copy that continues from here with its own script; the keys asked so far stay asked."""
+        """A copy that continues with its own script, and refuses the keys asked so far."""
         other = copy.copy(self)
         other.script, other.branches, other.probability = tuple(script), [], 1.0
         other.asked = set(self.asked)

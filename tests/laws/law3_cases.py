@@ -58,11 +58,11 @@ def case(
     return EnumeratedCase(llm, ssms, speculation, sampling, **of_case)
 
 
-def deviation(of: EnumeratedCase, rounds: int, count: int) -> float:
+def deviation(enumerated: EnumeratedCase, rounds: int, count: int) -> float:
     """Total variation of the first `count` tokens from plain sampling's."""
-    joint = joint_of_rounds(of, rounds, count)
+    joint = joint_of_rounds(enumerated, rounds, count)
     assert sum(joint.values()) == pytest.approx(1.0, abs=EXACT)
-    return total_variation(joint, plain_joint(of, count))
+    return total_variation(joint, plain_joint(enumerated, count))
 
 
 Cases = dict[str, Callable[..., EnumeratedCase]]

@@ -33,15 +33,20 @@ class Divergences:
         expected: Sequence[int],
         sampling: SamplingParams,
     ) -> None:
-        """Asserts that the texts are equal, or part in a near tie on the only prompt that may."""
-        at = first_difference(got, expected)
-        if at is None:
+        """Asserts that the texts are equal, or differ by a near tie on the only prompt that may."""
+        position = first_difference(got, expected)
+        if position is None:
             return
-        assert at < min(len(got), len(expected)), f"{got} ends elsewhere than {expected}"
-        context = (*prompt_ids, *expected[:at])
-        margin = self.margin(context, got[at], expected[at], sampling)
-        print(f"divergence after {len(context)} tokens: {got[at]} for {expected[at]}, {margin:.3g}")
-        assert margin < NEAR_TIE, f"token {at}: {got[at]} for {expected[at]}, margin {margin:.3g}"
+        assert position < min(len(got), len(expected)), f"{got} ends elsewhere than {expected}"
+        context = (*prompt_ids, *expected[:position])
+        margin = self.margin(context, got[position], expected[position], sampling)
+        print(
+            f"divergence after {len(context)} tokens: {got[position]} for {expected[position]}, "
+            f"{margin:.3g}"
+        )
+        assert margin < NEAR_TIE, (
+            f"token {position}: {got[position]} for {expected[position]}, margin {margin:.3g}"
+        )
         self.prompts.add(tuple(prompt_ids))
         assert len(self.prompts) <= 1, "more than one prompt diverged"
 

@@ -57,7 +57,7 @@ NEVER: tuple[Row, ...] = (
 def pairwise(
     fields: Mapping[str, Sequence[Any]], allowed: Callable[[Row], bool] = lambda row: True
 ) -> list[Row]:
-    """Rows that cover every allowed pair. `allowed` judges rows, also incomplete ones."""
+    """Rows that cover every allowed pair. `allowed`: whether a row, also incomplete, may occur."""
     # With the widest fields first, fewer rows suffice.
     fields = dict(sorted(fields.items(), key=lambda field: -len(field[1])))
     missing = dict.fromkeys(_pairs(fields, allowed))
@@ -96,7 +96,7 @@ def of_effect(row: Row) -> bool:
     """Excludes pairs in which one value leaves the other without effect: they test nothing."""
     pipeline, name, draft = row.get("pipeline", "off"), row.get("combine"), row.get("draft")
     combine = combine_rule(name or "union")
-    idle = (
+    without_effect = (
         # Lookups are not pipelined.
         pipeline != "off" and row.get("drafters") in (("ngram",), ("suffix",), ("table",)),
         pipeline == "across" and row.get("mode") == "alone",
@@ -112,7 +112,7 @@ def of_effect(row: Row) -> bool:
         # One SSM leaves nothing to route.
         row.get("routing", "all") != "all" and row.get("drafters") in ONE_SSM,
     )
-    return not any(idle)
+    return not any(without_effect)
 
 
 def missing_pairs(
@@ -121,8 +121,8 @@ def missing_pairs(
     allowed: Callable[[Row], bool] = lambda row: True,
 ) -> set[Pair]:
     """Allowed pairs that no row has."""
-    seen = {pair for row in rows for pair in _pairs_of({name: row[name] for name in fields})}
-    return set(_pairs(fields, allowed)) - seen
+    covered = {pair for row in rows for pair in _pairs_of({name: row[name] for name in fields})}
+    return set(_pairs(fields, allowed)) - covered
 
 
 def _best(

@@ -1,7 +1,7 @@
 """Noise keyed by position alone: the mistake that the engine's noise keys prevent.
 
 The verifier looks at a position more than once: a branch that fails leaves its deeper positions to
-the next round. With keys that forget the round those decisions would share one uniform number.
+the next round. With keys that leave out the round those decisions would share one uniform number.
 """
 
 from collections.abc import Sequence

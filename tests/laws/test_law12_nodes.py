@@ -37,7 +37,9 @@ def plain(engine: Engine, text: str, sampling: SamplingParams) -> list[int]:
 
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
 @pytest.mark.parametrize("config", (PRESETS | AHEAD).values(), ids=PRESETS | AHEAD)
-def test_alone(bundled: Engine, config: SpeculationConfig, sampling: SamplingParams) -> None:
+def test_a_request_alone_has_the_text_of_plain_decoding(
+    bundled: Engine, config: SpeculationConfig, sampling: SamplingParams
+) -> None:
     engine, _ = engine_over(bundled.models, parts_of(bundled))
     for text in prompts(2):
         events = list(engine.generate(Request(text, sampling, config)))
@@ -49,7 +51,7 @@ def test_alone(bundled: Engine, config: SpeculationConfig, sampling: SamplingPar
 
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
 @pytest.mark.parametrize("schedule", ["each", "cosine", "shared"])
-def test_several_at_once_with_a_node_that_is_killed_and_comes_back(
+def test_several_requests_have_the_texts_of_plain_decoding_while_a_node_is_killed(
     bundled: Engine, schedule: str, sampling: SamplingParams
 ) -> None:
     models, parts = bundled.models, parts_of(bundled)

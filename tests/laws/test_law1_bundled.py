@@ -67,40 +67,44 @@ def _expected(bundled: Engine) -> None:
         expected_ids(prompt)
 
 
-def check(divergences: Divergences, texts: list[list[int]], of: tuple[str, ...] = PROMPTS) -> None:
+def check(
+    divergences: Divergences, texts: list[list[int]], prompts_used: tuple[str, ...] = PROMPTS
+) -> None:
     tokenizer = bundled_engine().models.tokenizer
-    for prompt, got in zip(of, texts, strict=True):
+    for prompt, got in zip(prompts_used, texts, strict=True):
         divergences.check(tokenizer(prompt)["input_ids"], got, expected_ids(prompt), SAMPLING)
 
 
 def texts_of(
-    config: SpeculationConfig, mode: str, of: tuple[str, ...] = PROMPTS
+    config: SpeculationConfig, mode: str, prompts_used: tuple[str, ...] = PROMPTS
 ) -> list[list[int]]:
     engine = bundled_engine()
     if mode == "mixed":
         # Half of the batch runs under other settings: requests must not disturb each other.
         other = SpeculationConfig.preset("sequence")
-        configs = [config if i % 2 else other for i in range(len(of))]
+        configs = [config if i % 2 else other for i in range(len(prompts_used))]
     else:
-        configs = [config] * len(of)
-    requests = [Request(p, SAMPLING, c) for p, c in zip(of, configs, strict=True)]
+        configs = [config] * len(prompts_used)
+    requests = [Request(p, SAMPLING, c) for p, c in zip(prompts_used, configs, strict=True)]
     if mode == "alone":
         return [ids_of(engine, request) for request in requests]
     return ids_of_many(engine, requests)
 
 
 @pytest.mark.parametrize("index", range(len(ROWS)))
-def test_pairwise_settings(divergences: Divergences, index: int) -> None:
+def test_every_pair_of_settings_writes_what_transformers_writes(
+    divergences: Divergences, index: int
+) -> None:
     row = ROWS[index]
     fields = {name: row[name] for name in row if name not in ("mode", "schedule")}
-    of = some(PROMPTS, index) if row["mode"] == "alone" else PROMPTS
+    own = some(PROMPTS, index) if row["mode"] == "alone" else PROMPTS
     with scheduled(bundled_engine(), row["schedule"]):
-        texts = texts_of(SpeculationConfig(**fields), row["mode"], of)
-    check(divergences, texts, of)
+        texts = texts_of(SpeculationConfig(**fields), row["mode"], own)
+    check(divergences, texts, own)
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_presets(divergences: Divergences, name: str) -> None:
+def test_presets_write_what_transformers_writes(divergences: Divergences, name: str) -> None:
     config = SpeculationConfig.preset(name)
     check(divergences, texts_of(config, "mixed"))
     one = some(PROMPTS, PRESETS.index(name), count=1)
@@ -108,12 +112,14 @@ def test_presets(divergences: Divergences, name: str) -> None:
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES[1:])
-def test_presets_pipelined(divergences: Divergences, pipeline: str) -> None:
+def test_pipelined_presets_write_what_transformers_writes(
+    divergences: Divergences, pipeline: str
+) -> None:
     """All presets in one batch, so that every pipeline has requests to overlap."""
-    of = [PROMPTS[(i + PIPELINES.index(pipeline)) % len(PROMPTS)] for i in range(len(PRESETS))]
+    own = [PROMPTS[(i + PIPELINES.index(pipeline)) % len(PROMPTS)] for i in range(len(PRESETS))]
     configs = [replace(SpeculationConfig.preset(name), pipeline=pipeline) for name in PRESETS]
-    requests = [Request(p, SAMPLING, c) for p, c in zip(of, configs, strict=True)]
-    check(divergences, ids_of_many(bundled_engine(), requests), tuple(of))
+    requests = [Request(p, SAMPLING, c) for p, c in zip(own, configs, strict=True)]
+    check(divergences, ids_of_many(bundled_engine(), requests), tuple(own))
 
 
 def test_stop_strings_end_the_text_where_transformers_does() -> None:

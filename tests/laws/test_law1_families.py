@@ -1,7 +1,7 @@
 """Law 1(a): in float64, on tiny random models of every family, `greedy` is transformers' greedy.
 
 No exception is allowed. The texts are longer than the sliding windows of the families that have
-one, and the drafters are right some of the time, so that both verdicts occur.
+one, and the drafters are right some of the time, so tokens are accepted and rejected.
 """
 
 import itertools
@@ -86,12 +86,12 @@ def test_greedy_is_transformers_greedy(index: int) -> None:
     # In a mixed batch the middle one has other settings: requests must not disturb each other.
     other = SpeculationConfig.preset("sequence") if mode == "mixed" else config
     configs = (config, other, config)
-    requests = [Request(text, SAMPLING, of) for text, of in zip(TEXTS, configs, strict=True)]
+    requests = [Request(text, SAMPLING, each) for text, each in zip(TEXTS, configs, strict=True)]
     assert ids_of_many(engine_of(family), requests) == expected_ids(family)
 
 
 @pytest.mark.parametrize(("family", "name"), PAIRED)
-def test_presets(family: str, name: str) -> None:
+def test_presets_write_what_transformers_writes(family: str, name: str) -> None:
     config = SpeculationConfig.preset(name)
     requests = [Request(text, SAMPLING, config) for text in TEXTS]
     assert ids_of_many(engine_of(family), requests) == expected_ids(family)
@@ -124,8 +124,8 @@ def test_an_end_of_text_token_ends_the_same_text(family: str, name: str) -> None
     # A token that the model writes anyway serves as the end of text.
     eos_ids = (expected_ids(family)[1][9],)
     models = engine_of(family).models
-    mortal = type(models)(models.llm, models.ssms, models.tokenizer, eos_ids)
-    engine = Engine(mortal)
+    ending_models = type(models)(models.llm, models.ssms, models.tokenizer, eos_ids)
+    engine = Engine(ending_models)
     config = SpeculationConfig.preset(name)
     requests = [Request(text, SAMPLING, config) for text in TEXTS]
     assert ids_of_many(engine, requests) == expected_ids(family, eos_ids)

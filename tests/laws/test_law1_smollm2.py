@@ -128,44 +128,52 @@ def check_match(engine: Engine, config: SpeculationConfig, prompts: Any) -> None
 @nightly
 def test_weights_are_those_of_transformers(engine: Engine, reference_model: Any) -> None:
     ours: Any = engine.models.llm
-    kept = ours._module.state_dict()
+    stored = ours._module.state_dict()
     for name, weight in reference_model.state_dict().items():
-        assert torch.equal(kept[name], weight), name
+        assert torch.equal(stored[name], weight), name
     assert Path(find_folder(SMOLLM2)).is_dir()
 
 
 @nightly
-def test_plain_decoding_of_all_prompts(engine: Engine, reference_model: Any) -> None:
+def test_plain_decoding_writes_what_transformers_writes(
+    engine: Engine, reference_model: Any
+) -> None:
     check(engine, reference_model, PLAIN, PROMPTS)
 
 
 @nightly
 @pytest.mark.parametrize("preset", DRAFTING_PRESETS)
-def test_every_preset(engine: Engine, reference_model: Any, preset: str) -> None:
+def test_every_preset_writes_what_transformers_writes(
+    engine: Engine, reference_model: Any, preset: str
+) -> None:
     part = DRAFTING_PRESETS.index(preset)
     check(engine, reference_model, config_of(preset), PROMPTS[part :: len(DRAFTING_PRESETS)])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", DRAFTING_PRESETS)
-def test_every_preset_on_all_prompts(engine: Engine, reference_model: Any, preset: str) -> None:
+def test_every_preset_writes_what_transformers_writes_on_all_prompts(
+    engine: Engine, reference_model: Any, preset: str
+) -> None:
     check(engine, reference_model, config_of(preset), PROMPTS)
 
 
 @nightly
-def test_prompt_lookup_alone(engine: Engine, reference_model: Any) -> None:
+def test_prompt_lookup_alone_writes_what_transformers_writes(
+    engine: Engine, reference_model: Any
+) -> None:
     check(engine, reference_model, replace(config_of("best"), drafters=("ngram",)), PROMPTS[:6])
 
 
 @nightly
 @pytest.mark.parametrize("preset", ["best", "specinfer"])
-def test_match_at_a_temperature_is_plain(engine: Engine, preset: str) -> None:
+def test_match_writes_what_plain_decoding_writes(engine: Engine, preset: str) -> None:
     check_match(engine, config_of(preset, SAMPLED_PARAMS.temperature), PROMPTS[:3])
 
 
 @nightly
 @pytest.mark.parametrize("preset", DRAFTING_PRESETS)
-def test_every_preset_with_the_bundled_ssms(
+def test_every_preset_with_the_bundled_ssms_writes_what_transformers_writes(
     smollm2_engine: Engine, reference_model: Any, preset: str
 ) -> None:
     part = DRAFTING_PRESETS.index(preset)
@@ -175,7 +183,7 @@ def test_every_preset_with_the_bundled_ssms(
 
 
 @nightly
-def test_lookups_alone_with_the_bundled_counts(
+def test_lookups_with_the_bundled_counts_write_what_transformers_writes(
     smollm2_engine: Engine, reference_model: Any
 ) -> None:
     config = replace(config_of("best"), drafters=("suffix", "table"))
@@ -184,7 +192,9 @@ def test_lookups_alone_with_the_bundled_counts(
 
 @nightly
 @pytest.mark.parametrize("preset", [name for name in DRAFTING_PRESETS if name != "specinfer-paper"])
-def test_match_with_the_bundled_ssms_is_plain(smollm2_engine: Engine, preset: str) -> None:
+def test_match_with_the_bundled_ssms_writes_what_plain_decoding_writes(
+    smollm2_engine: Engine, preset: str
+) -> None:
     config, part = config_of(preset, SAMPLED_PARAMS.temperature), DRAFTING_PRESETS.index(preset)
     # Only `match` takes the LLM's own draws: its tokens can be compared with plain decoding.
     assert config.resolve(SAMPLED_PARAMS.temperature).verify == "match"

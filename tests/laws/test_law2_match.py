@@ -71,16 +71,16 @@ def plain(index: int) -> list[list[int]]:
 
 
 def texts_of(
-    sampling: SamplingParams, config: SpeculationConfig, mode: str, of: tuple[str, ...] = PROMPTS
+    sampling: SamplingParams, config: SpeculationConfig, mode: str, used: tuple[str, ...] = PROMPTS
 ) -> list[list[int]]:
     engine = bundled_engine()
-    requests = [Request(prompt, sampling, config) for prompt in of]
+    requests = [Request(prompt, sampling, config) for prompt in used]
     if mode == "alone":
         return [ids_of(engine, request) for request in requests]
     if mode == "mixed":
         # Requests with other seeds and rules in the batch must not disturb these.
-        odd = Request(PROMPTS[0], SamplingParams(16, temperature=1.2, seed=99), PLAIN)
-        return ids_of_many(engine, [odd, *requests, odd])[1:-1]
+        other = Request(PROMPTS[0], SamplingParams(16, temperature=1.2, seed=99), PLAIN)
+        return ids_of_many(engine, [other, *requests, other])[1:-1]
     return ids_of_many(engine, requests)
 
 
@@ -89,12 +89,12 @@ def test_ids_are_those_of_plain_decoding(divergences: Divergences, index: int) -
     row = ROWS[index]
     fields = {name: row[name] for name in row if name not in ("mode", "sampling", "schedule")}
     sampling = SAMPLINGS[row["sampling"]]
-    of = some(PROMPTS, index) if row["mode"] == "alone" else PROMPTS
+    used = some(PROMPTS, index) if row["mode"] == "alone" else PROMPTS
     with scheduled(bundled_engine(), row["schedule"]):
-        texts = texts_of(sampling, SpeculationConfig(**fields), row["mode"], of)
+        texts = texts_of(sampling, SpeculationConfig(**fields), row["mode"], used)
     expected = dict(zip(PROMPTS, plain(row["sampling"]), strict=True))
     tokenizer = bundled_engine().models.tokenizer
-    for prompt, got in zip(of, texts, strict=True):
+    for prompt, got in zip(used, texts, strict=True):
         divergences.check(tokenizer(prompt)["input_ids"], got, expected[prompt], sampling)
 
 
@@ -113,7 +113,7 @@ def test_top_k_of_one_is_greedy() -> None:
     assert plain(5) == ids_of_many(bundled_engine(), greedy)
 
 
-def test_coupling_is_worth_its_name() -> None:
+def test_coupled_drafts_are_accepted_more_often_than_topk() -> None:
     """Coupled drafts are accepted more often than the same number of most probable tokens."""
     accepted = {}
     for draft in ("coupled", "topk"):

@@ -22,8 +22,8 @@ from tests.laws.whole_rounds import EnumeratedCase, joint_of_walks, plain_joint,
 class FirstRoundLane(PunctualLane):
     """Drafts ahead in every other round: drafts for a third would only add branches."""
 
-    def __init__(self, looks: int) -> None:
-        super().__init__(looks)
+    def __init__(self, checks: int) -> None:
+        super().__init__(checks)
         self._turns = itertools.cycle([True, False])
 
     @contextmanager
@@ -40,15 +40,17 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def ahead(name: str, looks: int = 999, **fields: Any) -> EnumeratedCase:
+def ahead(name: str, checks: int = 999, **fields: Any) -> EnumeratedCase:
     settings = {"vocab": 2, "prompt_ids": (0, 1, 0), "pipeline": "ahead", **CASES[name], **fields}
-    of = case(1, settings.pop("draft"), settings.pop("shape"), 1, **settings)
-    of.engine._draft_thread = FirstRoundLane(looks)
-    return of
+    enumerated = case(1, settings.pop("draft"), settings.pop("shape"), 1, **settings)
+    enumerated.engine._draft_thread = FirstRoundLane(checks)
+    return enumerated
 
 
-def deviation(of: EnumeratedCase) -> float:
-    return total_variation(joint_of_walks(of, 2, 4, RepeatedNoise), plain_joint(of, 4))
+def deviation(enumerated: EnumeratedCase) -> float:
+    return total_variation(
+        joint_of_walks(enumerated, 2, 4, RepeatedNoise), plain_joint(enumerated, 4)
+    )
 
 
 # Two draws and two coins a round: four times the branches of the other cases.
@@ -65,39 +67,38 @@ def test_two_rounds_of_a_longer_chain_are_plain_sampling() -> None:
     assert deviation(ahead(LONG)) <= EXACT
 
 
-@pytest.mark.parametrize("looks", [1, 2, 3])
-def test_cut_off_anywhere_they_are_plain_sampling(looks: int) -> None:
-    assert deviation(ahead("a chain, mss", looks)) <= EXACT
+@pytest.mark.parametrize("checks", [1, 2, 3])
+def test_drafts_cut_off_anywhere_are_plain_sampling(checks: int) -> None:
+    assert deviation(ahead("a chain, mss", checks)) <= EXACT
 
 
 def test_guesses_come_true_in_these_cases() -> None:
-    of = ahead("a chain, mss")
+    enumerated = ahead("a chain, mss")
     hits = []
-    kept = of.engine.round
+    run_round = enumerated.engine.round
 
     def noting(live: Any) -> Any:
-        for event in kept(live):
+        for event in run_round(live):
             if isinstance(event, RoundCompleted):
                 hits.extend(one.hit for one in event.ahead)
             yield event
 
-    of.engine.round = noting  # type: ignore[method-assign]
-    joint_of_walks(of, 2, 4, RepeatedNoise)
+    enumerated.engine.round = noting  # type: ignore[method-assign]
+    joint_of_walks(enumerated, 2, 4, RepeatedNoise)
     assert any(hits) and len(hits) > 20
 
 
-def test_control_a_guess_changed_for_what_it_drew_is_noticed(monkeypatch: pytest.MonkeyPatch):
+def test_control_a_draft_changed_by_its_drawn_token_is_noticed(monkeypatch: pytest.MonkeyPatch):
     """A first token 1 of a draft made ahead is replaced by token 0."""
-    begun = SsmDrafter._growth_ahead
+    growth_ahead = SsmDrafter._growth_ahead
 
-    def picky(drafter: SsmDrafter, ask: Any) -> Growth | None:
-        grown = begun(drafter, ask)
-        if grown is not None and grown.out.token_ids[:1] == [1]:
-            grown.out.token_ids[0] = 0
-            grown.out.scores[0] = 1.0
-        return grown
+    def changed(drafter: SsmDrafter, ask: Any) -> Growth | None:
+        growth = growth_ahead(drafter, ask)
+        if growth is not None and growth.out.token_ids[:1] == [1]:
+            growth.out.token_ids[0] = 0
+            growth.out.scores[0] = 1.0
+        return growth
 
-    monkeypatch.setattr(SsmDrafter, "_growth_ahead", picky)
+    monkeypatch.setattr(SsmDrafter, "_growth_ahead", changed)
     result = deviation(ahead("a chain, mss"))
-    print(round(result, 4))
     assert result > NOTICED

@@ -43,7 +43,7 @@ DRAFTS = (
 
 
 class Rounds:
-    """Rounds of the production engine from one prefix on."""
+    """Rounds of the production engine after one prefix."""
 
     def __init__(self, prompt: str) -> None:
         models = bundled_engine().models
@@ -156,7 +156,7 @@ def test_control_duplicates_are_noticed(prefix: int, rule: str, monkeypatch: pyt
         assert any(p_value(rounds, SAMPLINGS[1], config, n) < FALSE_ALARM for n in counts)
 
 
-def test_the_tail_of_chi_square() -> None:
+def test_survival_agrees_with_published_tables() -> None:
     # The 5 % and 0.1 % points of published tables.
     assert survival(3.841459, 1) == pytest.approx(0.05, rel=1e-5)
     assert survival(18.307038, 10) == pytest.approx(0.05, rel=1e-5)

@@ -48,11 +48,11 @@ class FewGumbels(WalkNoise):
         return torch.tensor(NOISES[self.drawn[position]], dtype=torch.float64)
 
 
-def joint(of: EnumeratedCase) -> tuple[dict[tuple[int, ...], float], set[int]]:
+def joint(enumerated: EnumeratedCase) -> tuple[dict[tuple[int, ...], float], set[int]]:
     """The probability of each text, and the numbers of tokens that a round committed."""
     results: dict[tuple[int, ...], float] = defaultdict(float)
     lengths: set[int] = set()
-    for noise, end in every_walk(lambda walk: of.rounds(walk, TOKENS), kind=FewGumbels):
+    for noise, end in every_walk(lambda walk: enumerated.rounds(walk, TOKENS), kind=FewGumbels):
         results[end.tokens] += noise.probability
         lengths |= {*end.lengths}
     assert sum(results.values()) == pytest.approx(1.0, abs=EXACT)
@@ -61,7 +61,7 @@ def joint(of: EnumeratedCase) -> tuple[dict[tuple[int, ...], float], set[int]]:
 
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("fields", [{}, {"draft": "fused_credit"}, {"routing": "cosine"}])
-def test_a_fused_text_is_plain_decoding_s(fields: dict[str, str], seed: int) -> None:
+def test_a_fused_text_is_that_of_plain_decoding(fields: dict[str, str], seed: int) -> None:
     llm, *ssms = tables(2, seed)
     plain, _ = joint(EnumeratedCase(llm, [], SpeculationConfig.preset("autoregressive"), SAMPLING))
     routed = {"routed_drafters": 1} if "routing" in fields else {}
@@ -71,10 +71,10 @@ def test_a_fused_text_is_plain_decoding_s(fields: dict[str, str], seed: int) -> 
     assert total_variation(fused, plain) <= EXACT
 
 
-def test_control_another_noise_for_the_drafts_than_for_the_llm(
+def test_control_another_noise_for_the_llm_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The measure notices a broken law: the LLM's token drawn with another position's noise."""
+    """The LLM's token is drawn with another position's noise."""
     llm, *ssms = tables(2)
     plain, _ = joint(EnumeratedCase(llm, [], SpeculationConfig.preset("autoregressive"), SAMPLING))
     gumbel = FewGumbels.gumbel
@@ -88,14 +88,14 @@ def drawn(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposal
     proposals = []
     for one, width in zip(frontiers, widths, strict=True):
         assert isinstance(one.noise, WalkNoise)
-        asked = len(one.noise.asked)  # the number so far: no two keys are equal
-        keys = [("fused", asked, row) for row in range(len(one.logits))]
+        num_keys = len(one.noise.asked)  # the number so far: no two keys are equal
+        keys = [("fused", num_keys, row) for row in range(len(one.logits))]
         proposals += draw_independent([replace(one, keys=keys)], [width])
     return proposals
 
 
 @pytest.mark.parametrize("rule", ["mss", "traversal"])
-def test_control_drawn_fused_tokens_verified_with_the_winners_q(
+def test_control_drawn_fused_tokens_with_the_winners_q_are_noticed(
     rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A single SSM is the winner whatever it draws: then the text is plain sampling's."""

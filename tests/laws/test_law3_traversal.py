@@ -28,7 +28,7 @@ from tests.laws.whole_rounds import total_variation as distance
 # The package has a function of the same name, which hides the module.
 MODULE = import_module("core.trees.verify.traversal")
 rest = MODULE._rest
-Left = tuple[float, torch.Tensor]
+Rest = tuple[float, torch.Tensor]
 
 
 @pytest.mark.parametrize("name", DEEP)
@@ -37,8 +37,10 @@ def test_one_round_is_plain_sampling(name: str) -> None:
 
 
 def test_two_rounds_of_a_tree_are_plain_sampling() -> None:
-    of = case(1, "sampled_iid", (2, 1), 1, vocab=2, prompt_ids=(0, 1, 0), verify="traversal")
-    assert deviation(of, rounds=2, count=4) <= EXACT
+    enumerated = case(
+        1, "sampled_iid", (2, 1), 1, vocab=2, prompt_ids=(0, 1, 0), verify="traversal"
+    )
+    assert deviation(enumerated, rounds=2, count=4) <= EXACT
 
 
 ALL = {**TWO_ROUNDS, **ONE_ROUND, **DEEP}
@@ -61,39 +63,43 @@ def test_control_every_trap_below_a_draw_is_noticed(name: str, monkeypatch: pyte
     assert trapped > NOTICED
 
 
-def kept_where_nothing_is_left(chance: float, left: torch.Tensor, offer: ChildProposal) -> Left:
+def not_updated_without_mass(chance: float, left: torch.Tensor, offer: ChildProposal) -> Rest:
     """Where the remaining mass S is 0, neither M (`left`) nor pa (`chance`) is updated."""
-    now = rest(chance, left, offer)
-    return now if now[0] > 0.0 else (chance, left)
+    updated = rest(chance, left, offer)
+    return updated if updated[0] > 0.0 else (chance, left)
 
 
-def chance_kept(chance: float, left: torch.Tensor, offer: ChildProposal) -> Left:
+def chance_kept(chance: float, left: torch.Tensor, offer: ChildProposal) -> Rest:
     """M is updated, pa is not."""
-    now, weights = rest(chance, left, offer)
-    return chance, weights * (chance / now) if now > 0.0 else left
+    new_chance, weights = rest(chance, left, offer)
+    return chance, weights * (chance / new_chance) if new_chance > 0.0 else left
 
 
-def not_renormalised(chance: float, left: torch.Tensor, offer: ChildProposal) -> Left:
+def not_renormalised(chance: float, left: torch.Tensor, offer: ChildProposal) -> Rest:
     """pa <- S: the remaining mass, without conditioning on the branch's rejection."""
     if chance == 1.0:
         return rest(chance, left, offer)
-    now, weights = rest(chance, left, offer)
-    total = now * (1.0 - chance) / (1.0 - now) if now < 1.0 else now
-    return total, weights * (total / now if now > 0.0 else 0.0)
+    new_chance, weights = rest(chance, left, offer)
+    total = new_chance * (1.0 - chance) / (1.0 - new_chance) if new_chance < 1.0 else new_chance
+    return total, weights * (total / new_chance if new_chance > 0.0 else 0.0)
 
 
-def unweighted(chance: float, left: torch.Tensor, offer: ChildProposal) -> Left:
+def unweighted(chance: float, left: torch.Tensor, offer: ChildProposal) -> Rest:
     """R = max(0, M - q) as in `mss`, not max(0, pa M - q)."""
-    now, _ = rest(chance, left, offer)
-    whole = left / chance if chance > 0.0 else left
-    after = one_hot_residual(whole, offer.token_id) if offer.q is None else residual(whole, offer.q)
-    return now, now * after
+    new_chance, _ = rest(chance, left, offer)
+    normalized = left / chance if chance > 0.0 else left
+    after = (
+        one_hot_residual(normalized, offer.token_id)
+        if offer.q is None
+        else residual(normalized, offer.q)
+    )
+    return new_chance, new_chance * after
 
 
 @pytest.mark.parametrize(
-    "wrong", [kept_where_nothing_is_left, chance_kept, not_renormalised, unweighted]
+    "wrong", [not_updated_without_mass, chance_kept, not_renormalised, unweighted]
 )
-def test_control_a_wrong_rest_is_noticed(wrong, monkeypatch):
+def test_control_a_wrong_update_after_a_rejection_is_noticed(wrong, monkeypatch):
     monkeypatch.setattr(MODULE, "_rest", wrong)
     names = ("three draws below a draw", "an end of text below")
     results = [deviation(DEEP[name](verify="traversal"), rounds=1, count=4) for name in names]
@@ -105,10 +111,10 @@ def test_control_keys_by_position_alone_are_noticed() -> None:
     """After a rejected branch the next round draws at the same positions; not so with `mss`."""
     results = {}
     for rule in ("traversal", "mss"):
-        of = case(1, "sampled_iid", (1, 1), 1, vocab=2, prompt_ids=(0, 1, 0), verify=rule)
-        plain = plain_joint(of, 4)
-        assert distance(joint_of_walks(of, 2, 4, WalkNoise), plain) <= EXACT
-        results[rule] = distance(joint_of_walks(of, 2, 4, SharedNoise), plain)
+        enumerated = case(1, "sampled_iid", (1, 1), 1, vocab=2, prompt_ids=(0, 1, 0), verify=rule)
+        plain = plain_joint(enumerated, 4)
+        assert distance(joint_of_walks(enumerated, 2, 4, WalkNoise), plain) <= EXACT
+        results[rule] = distance(joint_of_walks(enumerated, 2, 4, SharedNoise), plain)
     print({rule: round(tv, 4) for rule, tv in results.items()})
     assert results["traversal"] > NOTICED
     assert results["mss"] <= EXACT

@@ -1,7 +1,7 @@
 """Law 5: a node attends to the committed prefix, its ancestors and itself, and to nothing else.
 
 Changing a token that a node does not attend to leaves its logits equal; changing one it attends to
-moves them (the control). For full attention, one window for all layers, and layers of both kinds.
+changes them (the control). For full attention, one window for all layers, and layers of both kinds.
 """
 
 from functools import cache
@@ -55,7 +55,7 @@ def tokens(count: int) -> list[int]:
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "gpt2"])
 @LAW
 @given(tree=parents(), data=st.data())
-def test_a_change_moves_only_its_descendants(
+def test_a_changed_token_changes_only_its_descendants(
     family: str, tree: list[int], data: st.DataObject
 ) -> None:
     node = data.draw(st.integers(0, len(tree) - 1))
@@ -72,17 +72,17 @@ def test_a_change_moves_only_its_descendants(
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma2"])
 @LAW
-@given(tree=parents(), place=st.integers(0, len(PREFIX) - 1))
-def test_every_node_sees_the_prefix_as_far_as_its_window(
-    family: str, tree: list[int], place: int
+@given(tree=parents(), position=st.integers(0, len(PREFIX) - 1))
+def test_every_node_attends_to_the_prefix_within_its_window(
+    family: str, tree: list[int], position: int
 ) -> None:
-    other = tuple(with_other_token(list(PREFIX), place))
+    other = tuple(with_other_token(list(PREFIX), position))
     change = tree_logits(family, PREFIX, tokens(len(tree)), tree) - tree_logits(
         family, other, tokens(len(tree)), tree
     )
     layers = model(family)._module.config.num_hidden_layers
     for node, depth in enumerate(depths_of(tree)):
-        distance = len(PREFIX) + depth - 1 - place
+        distance = len(PREFIX) + depth - 1 - position
         # Through n windowed layers information travels n windows at most.
         if family == "llama" or distance < WINDOW:
             assert change[node].abs().max() > CHANGED_ABOVE
@@ -91,8 +91,10 @@ def test_every_node_sees_the_prefix_as_far_as_its_window(
 
 
 @LAW
-@given(tree=parents(8), more=parents(5))
-def test_dropped_nodes_and_other_rows_are_not_seen(tree: list[int], more: list[int]) -> None:
+@given(tree=parents(8), others=parents(5))
+def test_dropped_nodes_and_other_rows_do_not_change_the_logits(
+    tree: list[int], others: list[int]
+) -> None:
     lm = model("llama")
     alone = tree_logits("llama", PREFIX, tokens(len(tree)), tree)
     rows = [lm.open_row(), lm.open_row()]
@@ -101,9 +103,9 @@ def test_dropped_nodes_and_other_rows_are_not_seen(tree: list[int], more: list[i
             lm.forward([chain(row, prefix, last_only=True)])
             lm.commit(row, range(len(prefix)))
         # Nodes that were fed and dropped again leave their keys in the slots.
-        lm.forward([Feed(rows[0], tokens(len(more)), more)])
+        lm.forward([Feed(rows[0], tokens(len(others)), others)])
         lm.commit(rows[0], [])
-        feeds = [Feed(rows[0], tokens(len(tree)), tree), Feed(rows[1], tokens(len(more)), more)]
+        feeds = [Feed(rows[0], tokens(len(tree)), tree), Feed(rows[1], tokens(len(others)), others)]
         together = lm.forward(feeds)[0]
     finally:
         for row in rows:
@@ -113,9 +115,9 @@ def test_dropped_nodes_and_other_rows_are_not_seen(tree: list[int], more: list[i
 
 @LAW
 @given(tree=parents(10), split=st.integers(1, 9))
-def test_a_tree_fed_in_two_passes_is_the_same_tree(tree: list[int], split: int) -> None:
+def test_a_tree_fed_in_two_passes_has_the_same_logits(tree: list[int], split: int) -> None:
     lm, cut = model("gemma2"), min(split, len(tree))
-    whole = tree_logits("gemma2", PREFIX, tokens(len(tree)), tree)
+    full = tree_logits("gemma2", PREFIX, tokens(len(tree)), tree)
     row = lm.open_row()
     try:
         lm.forward([chain(row, PREFIX, last_only=True)])
@@ -125,13 +127,13 @@ def test_a_tree_fed_in_two_passes_is_the_same_tree(tree: list[int], split: int) 
             parts.append(lm.forward([Feed(row, tokens(len(tree))[cut:], tree[cut:])])[0])
     finally:
         lm.close_row(row)
-    assert (torch.cat(parts) - whole).abs().max() <= ROUNDING
+    assert (torch.cat(parts) - full).abs().max() <= ROUNDING
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "opt"])
 @LAW
 @given(tree=parents(10))
-def test_each_path_is_the_plain_text_of_its_tokens(family: str, tree: list[int]) -> None:
+def test_each_path_has_the_logits_of_its_plain_text(family: str, tree: list[int]) -> None:
     ids = tokens(len(tree))
     logits = tree_logits(family, PREFIX, ids, tree)
     deepest = max(range(len(tree)), key=lambda i: depths_of(tree)[i])

@@ -96,7 +96,7 @@ def check(engine: Engine, live: ActiveRequest) -> int:
     return ready
 
 
-def run_checked(engine: Engine, requests: list[Request], most: int) -> list[ActiveRequest]:
+def run_checked(engine: Engine, requests: list[Request], max_rounds: int) -> list[ActiveRequest]:
     """Runs rounds of all requests together, checking every row after each."""
     ready = 0
     lives = [engine.admit(engine.prepare(request)) for request in requests]
@@ -105,7 +105,7 @@ def run_checked(engine: Engine, requests: list[Request], most: int) -> list[Acti
         for live in lives:
             for _ in engine.prefill(live):
                 pass
-        for _ in range(most):
+        for _ in range(max_rounds):
             if running := [live for live in lives if not live.sequence.finish_reason]:
                 list(engine.round(running))
                 for live in running:
@@ -126,20 +126,22 @@ def requests_of(name: str, texts: tuple[str, ...]) -> list[Request]:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_the_bundled_models_keep_what_a_prefill_gives(name: str) -> None:
+def test_caches_of_the_bundled_models_are_those_of_a_prefill(name: str) -> None:
     code = prompts(17)[15:]  # with these texts guesses ahead come true, also with all SSMs
-    lives = run_checked(bundled_engine(), requests_of(name, code), most=6)
+    lives = run_checked(bundled_engine(), requests_of(name, code), max_rounds=6)
     assert sum(live.sequence.fold.stats(0).num_accepted_tokens for live in lives) > 0
 
 
 @pytest.mark.parametrize("family", ["mistral", "gemma2", "gpt2", "opt", "gpt_neox", "qwen3"])
-def test_every_family_keeps_what_a_prefill_gives(family: str, monkeypatch: pytest.MonkeyPatch):
+def test_caches_of_every_family_are_those_of_a_prefill(
+    family: str, monkeypatch: pytest.MonkeyPatch
+):
     # Random models are never certain: allow more guesses, and less likely ones.
     monkeypatch.setattr("core.drafters.base.MIN_OUTCOME_PROBABILITY", 0.0)
     monkeypatch.setattr("core.drafters.ahead.OUTCOMES", 60)
     texts = ("w3 w9 w27 w17 w51 w25 w11 w33 w2 w6", "w5 w25")
     for name in ("topk", "sampled", "ahead"):
-        lives = run_checked(tiny_engine(family), requests_of(name, texts), most=6)
+        lives = run_checked(tiny_engine(family), requests_of(name, texts), max_rounds=6)
         assert sum(live.sequence.fold.stats(0).num_accepted_tokens for live in lives) > 0
 
 
@@ -160,4 +162,4 @@ def test_control_a_commit_that_moves_nothing_is_noticed(monkeypatch: pytest.Monk
     engine = tiny_engine("mistral")
     monkeypatch.setattr(engine.models.llm.arena, "compact", lambda row, start, slots: None)
     with pytest.raises(AssertionError):
-        run_checked(engine, requests_of("sampled", ("w3 w9 w27", "w5 w25")), most=8)
+        run_checked(engine, requests_of("sampled", ("w3 w9 w27", "w5 w25")), max_rounds=8)

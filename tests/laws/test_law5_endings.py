@@ -21,12 +21,12 @@ STORY = (3, 7, 1, 9, 4, 4, 8, 2, 10, 5, 6, 11)
 SHAPES = ((1,), (2, 2), (3, 1, 1), (1, 1, 3, 1, 1))
 
 
-def telling(sure: float = 0.97, confused_at: int = -1) -> TableModel:
+def story_table(sure: float = 0.97, confused_at: int = -1) -> TableModel:
     """A table that repeats STORY; at position `confused_at` it gives another token."""
 
     def table(context: tuple[int, ...]) -> list[float]:
-        place = len(context) % len(STORY)
-        expected = (STORY[place] + (place == confused_at)) % VOCAB
+        index = len(context) % len(STORY)
+        expected = (STORY[index] + (index == confused_at)) % VOCAB
         rest = (1.0 - sure) / (VOCAB - 1)
         return [sure if token == expected else rest for token in range(VOCAB)]
 
@@ -79,16 +79,18 @@ def expected_story(prompt: int, count: int) -> list[int]:
 
 
 @parametrize_pairs(
-    place=range(len(STORY) - 2), shape=SHAPES, rule=("greedy", "match", "mss", "traversal")
+    index=range(len(STORY) - 2), shape=SHAPES, rule=("greedy", "match", "mss", "traversal")
 )
-def test_an_end_of_text_at_every_depth(place: int, shape: tuple[int, ...], rule: str) -> None:
+def test_an_end_of_text_ends_the_text_at_every_depth(
+    index: int, shape: tuple[int, ...], rule: str
+) -> None:
     prompt = 2
-    eos = STORY[prompt + place]
-    expected = expected_story(prompt, place + 1)
+    eos = STORY[prompt + index]
+    expected = expected_story(prompt, index + 1)
     if eos in expected[:-1]:
         expected = expected[: expected.index(eos) + 1]
-    llm = telling(sure=1 - 1e-9)
-    engine = engine_of(llm, [copy_of(llm, "right"), telling(1 - 1e-9, confused_at=6)], (eos,))
+    llm = story_table(sure=1 - 1e-9)
+    engine = engine_of(llm, [copy_of(llm, "right"), story_table(1 - 1e-9, confused_at=6)], (eos,))
     draft = {"greedy": "topk", "match": "coupled"}.get(rule, "sampled")
     sampling = SamplingParams(40, temperature=0.0 if rule == "greedy" else 1.0, seed=1)
     config = speculation(shape, draft=draft, verify=rule)
@@ -111,19 +113,19 @@ def check_last_round(events: list[Event], eos: int) -> None:
         assert verified.own_token_id == eos
 
 
-def test_the_end_of_text_is_met_both_ways() -> None:
+def test_an_end_of_text_may_be_drafted_or_the_llms_own() -> None:
     """In some cases the end is an accepted draft token, in others the LLM's own token."""
     kinds = set()
-    for place in range(8):
-        llm = telling(sure=1 - 1e-9)
-        engine = engine_of(llm, [copy_of(llm, "right")], (STORY[2 + place],))
+    for index in range(8):
+        llm = story_table(sure=1 - 1e-9)
+        engine = engine_of(llm, [copy_of(llm, "right")], (STORY[2 + index],))
         events = engine.generate(Request("w3 w7", SamplingParams(40), speculation((1,))))
         kinds.add([event for event in events if isinstance(event, Verified)][-1].own_kind)
     assert {"none", "bonus"} <= kinds
 
 
-def test_ignored_ends_go_on() -> None:
-    llm = telling(sure=1 - 1e-9)
+def test_ignored_ends_do_not_end_the_text() -> None:
+    llm = story_table(sure=1 - 1e-9)
     engine = engine_of(llm, [copy_of(llm, "right")], (STORY[4],))
     sampling = SamplingParams(20, ignore_eos=True)
     assert ids_of(engine, Request("w3 w7", sampling, speculation((2, 2)))) == expected_story(2, 20)
@@ -137,8 +139,8 @@ def test_ignored_ends_go_on() -> None:
 def test_a_stop_string_ends_the_text_across_rounds(
     first: int, size: int, cut_left: int, length: int, shape: tuple[int, ...]
 ) -> None:
-    llm = telling(sure=1 - 1e-9)
-    engine = engine_of(llm, [copy_of(llm, "right"), telling(1 - 1e-9, confused_at=6)])
+    llm = story_table(sure=1 - 1e-9)
+    engine = engine_of(llm, [copy_of(llm, "right"), story_table(1 - 1e-9, confused_at=6)])
     words = [f"w{t}" for t in expected_story(2, 24)]
     stop = "".join(words[first : first + size])[cut_left:]
     needed = next(n for n in range(1, 25) if stop in "".join(words[:n]))
@@ -151,7 +153,7 @@ def test_a_stop_string_ends_the_text_across_rounds(
 
 
 def test_tokens_after_a_stop_string_are_not_counted() -> None:
-    llm = telling(sure=1 - 1e-9)
+    llm = story_table(sure=1 - 1e-9)
     engine = engine_of(llm, [copy_of(llm, "right")])
     stop = f"w{STORY[4]}"  # the third token of a draft of five
     request = Request("w3 w7", SamplingParams(30, stop=(stop,)), speculation((1,)))
@@ -163,25 +165,25 @@ def test_tokens_after_a_stop_string_are_not_counted() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("limit", range(1, 9))
 def test_the_limit_is_met_exactly(limit: int, shape: tuple[int, ...]) -> None:
-    llm = telling(sure=1 - 1e-9)
+    llm = story_table(sure=1 - 1e-9)
     engine = engine_of(llm, [copy_of(llm, "right")])
     events = list(engine.generate(Request("w3 w7", SamplingParams(limit), speculation(shape))))
     rounds, last = rounds_and_end(events)
     assert sum(len(r.token_ids) for r in rounds) == limit
     assert last.finish_reason == "length"
-    left = limit
+    remaining = limit
     for event in events:
         if isinstance(event, Combined):
-            assert max(event.depths, default=0) <= left - 1, "what cannot fit is not drafted"
+            assert max(event.depths, default=0) <= remaining - 1, "what cannot fit is not drafted"
         elif isinstance(event, RoundCompleted):
-            left -= len(event.token_ids)
+            remaining -= len(event.token_ids)
             assert event.num_cut == 0
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("prompt", range(1, 16))
 def test_the_context_is_filled_and_not_overrun(prompt: int, shape: tuple[int, ...]) -> None:
-    llm = telling(sure=1 - 1e-9)
+    llm = story_table(sure=1 - 1e-9)
     llm.context_length = 16
     short = TableModel("short", VOCAB, llm._table, context=9)
     engine = engine_of(llm, [short, copy_of(llm, "right")])

@@ -299,22 +299,22 @@ def databases(folder: Path) -> dict[Path, tuple[Event, ...]]:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_control_every_changed_column_is_noticed(table, databases, tmp_path):
-    unnoticed, never_held = set(), set()
+    unreported, never_set = set(), set()
     for column in columns(next(iter(databases)), table):
         for path, events in databases.items():
             copy = tmp_path / "copy.db"
             copy.write_bytes(path.read_bytes())
             if change_one(copy, table, column):
                 if reads_back(copy, events):
-                    unnoticed.add(column)
+                    unreported.add(column)
                 break
         else:
-            never_held.add(column)
-    assert unnoticed == REPEATED.get(table, set())
-    assert not never_held
+            never_set.add(column)
+    assert unreported == REPEATED.get(table, set())
+    assert not never_set
 
 
-def test_control_a_thinned_round_that_is_said_to_be_whole_is_noticed(databases, tmp_path):
+def test_control_a_thinned_round_marked_as_complete_is_noticed(databases, tmp_path):
     path, events = list(databases.items())[-1]
     path = Path(shutil.copy(path, tmp_path))
     assert reads_back(path, events)
@@ -323,16 +323,16 @@ def test_control_a_thinned_round_that_is_said_to_be_whole_is_noticed(databases, 
 
 
 @pytest.mark.parametrize("part", [field.name for field in fields(Ahead)])
-def test_control_every_part_of_what_came_of_a_draft_made_ahead_is_noticed(part: str, tmp_path):
+def test_control_every_changed_field_of_ahead_is_noticed(part: str, tmp_path):
     events = events_of("ahead")
     record(tmp_path / "runs.db", events)
-    place = [field.name for field in fields(Ahead)].index(part)
+    index = [field.name for field in fields(Ahead)].index(part)
     with closing(sqlite3.connect(tmp_path / "runs.db")) as connection, connection:
         query = "SELECT rowid, ahead_json FROM rounds WHERE ahead_json != '[]' LIMIT 1"
         row, text = connection.execute(query).fetchone()
         plain = json.loads(text)
-        old = plain[0][place]
-        plain[0][place] = not old if part == "hit" else other_value(old, part)
+        old = plain[0][index]
+        plain[0][index] = not old if part == "hit" else other_value(old, part)
         connection.execute(
             "UPDATE rounds SET ahead_json = ? WHERE rowid = ?", [json.dumps(plain), row]
         )

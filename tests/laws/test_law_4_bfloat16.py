@@ -102,7 +102,7 @@ def test_every_bfloat16_token_is_within_the_rounding_gap_of_the_argmax(
         ("shared", "specinfer", {"routing": "credit"}),
     ],
 )
-def test_compiled_every_bfloat16_token_is_the_argmax(
+def test_every_token_of_a_compiled_bfloat16_pass_is_the_argmax(
     native_engine: Engine, schedule: str, preset: str, changes: dict[str, Any]
 ) -> None:
     """The compiled pass rounds a token alike, whatever else is in the pass: there is no gap."""
@@ -113,12 +113,12 @@ def test_compiled_every_bfloat16_token_is_the_argmax(
 
 def measure(
     engine: Engine,
-    least: float = 0.999,
+    quantile: float = 0.999,
     schedule: str = "each",
     preset: str = "specinfer",
     **changes: Any,
 ) -> tuple[float, torch.Tensor, torch.Tensor]:
-    """The rounding gap (twice the `least` quantile of the differences), how far below the arg max
+    """The rounding gap (twice the `quantile` of the differences), how far below the arg max
     each emitted token is, and the last logits. Under another schedule than `each` all prompts run
     together."""
     models, differences, margins = engine.models, [], []
@@ -136,7 +136,7 @@ def measure(
         after = one[:-1]
         chosen = after.gather(1, torch.tensor(new)[:, None])[:, 0]
         margins.append(after.max(dim=-1).values - chosen)
-    gap = 2 * float(torch.cat(differences).quantile(least))
+    gap = 2 * float(torch.cat(differences).quantile(quantile))
     return gap, torch.cat(margins), one[-1]
 
 

@@ -39,7 +39,7 @@ def test_control_a_missing_row_is_noticed() -> None:
     assert any(missing_pairs([r for r in rows if r is not row], FIELDS) for row in rows)
 
 
-IDLE: tuple[Row, ...] = (
+WITHOUT_EFFECT: tuple[Row, ...] = (
     {"pipeline": "auto", "drafters": ("ngram",)},
     {"pipeline": "across", "mode": "alone"},
     {"schedule": "shared", "mode": "alone"},
@@ -50,26 +50,26 @@ IDLE: tuple[Row, ...] = (
 
 
 @pytest.mark.parametrize("law", [law1, law2], ids=["law 1", "law 2"])
-def test_pairs_are_covered_where_they_are_of_effect(law: Any) -> None:
+def test_every_allowed_pair_is_covered_by_rows_in_which_it_has_an_effect(law: Any) -> None:
     """Every allowed pair occurs; all rows except those of NEVER draft, with values of effect."""
     assert missing_pairs(law.PAIRS, law.FIELDS, law.is_allowed) == set()
-    assert not any(map(of_effect, IDLE))
+    assert not any(map(of_effect, WITHOUT_EFFECT))
     rows = law.ROWS
     drafting = [row for row in rows if row["drafters"] and row["speculation_length"]]
     assert len(rows) - len(drafting) == len(NEVER)
     assert all(map(of_effect, drafting))
     for pipeline in ("across", "ahead", "auto"):
-        met = [row for row in drafting if row["pipeline"] == pipeline]
-        assert {row["length"] for row in met} == set(LENGTHS)
-        assert {row["weights"] for row in met} == set(WEIGHTS)
-        assert "best_first" in {row["draft"] for row in met}
-        assert "uncut" in {row["max_tree_nodes"] for row in met}
+        own_rows = [row for row in drafting if row["pipeline"] == pipeline]
+        assert {row["length"] for row in own_rows} == set(LENGTHS)
+        assert {row["weights"] for row in own_rows} == set(WEIGHTS)
+        assert "best_first" in {row["draft"] for row in own_rows}
+        assert "uncut" in {row["max_tree_nodes"] for row in own_rows}
 
 
 KINDS = (WalkNoise, SharedNoise)
 
 
-def test_control_the_noise_refuses_a_second_asking() -> None:
+def test_control_the_noise_refuses_a_repeated_key() -> None:
     noise = WalkNoise()
     noise.coin(0.5, ("accept", 3))
     with pytest.raises(KeyAskedTwiceError):
@@ -77,7 +77,7 @@ def test_control_the_noise_refuses_a_second_asking() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_walks_of_a_noise_have_all_the_probability(kind: Callable[[Sequence[int]], WalkNoise]):
+def test_probabilities_of_all_walks_add_up_to_1(kind: Callable[[Sequence[int]], WalkNoise]):
     def run(noise: WalkNoise) -> bool:
         coins = ((0.25, ()), (1.0, ((0, 0),)), (0.5, ((0, 0), (0, 0))))
         return all(noise.coin(prob, ("accept", 4, path, 0)) for prob, path in coins)
@@ -86,19 +86,19 @@ def test_the_walks_of_a_noise_have_all_the_probability(kind: Callable[[Sequence[
     assert results == [(0.125, True), (0.125, False), (0.75, False)]
 
 
-def test_the_position_of_a_key_is_where_its_token_will_stand() -> None:
+def test_by_position_gives_the_position_of_the_decided_token() -> None:
     assert by_position(("draft", 7, 0, (0, 1), 2)) == ("draft", 10)
     assert by_position(("accept", 7, ((0, 0),), 1)) == ("accept", 9)
     assert by_position(("final", 7, ())) == ("final", 8)
 
 
-def test_shared_noise_remembers_what_its_answers_tell() -> None:
+def test_shared_noise_restricts_later_answers() -> None:
     """All answers read one uniform number u: where u < 0.25, u < 0.5 and token 0 are certain."""
 
     def run(noise: WalkNoise) -> tuple[bool, bool, int]:
-        here, later = noise.coin(0.25, ("accept", 4, ((0, 0),), 0)), ("accept", 5, (), 0)
+        accepted, later = noise.coin(0.25, ("accept", 4, ((0, 0),), 0)), ("accept", 5, (), 0)
         weights = torch.tensor([1.0, 1.0, 2.0])
-        return here, noise.coin(0.5, later), noise.choose(weights, ("accept", 5, (), 1))
+        return accepted, noise.coin(0.5, later), noise.choose(weights, ("accept", 5, (), 1))
 
     results = {answer: noise.probability for noise, answer in every_walk(run, kind=SharedNoise)}
     assert results == {(True, True, 0): 0.25, (False, True, 1): 0.25, (False, False, 2): 0.5}

@@ -1,5 +1,5 @@
-"""`repetition_penalty` and `min_p` within the laws: the text is transformers' own with the same
-penalty, whatever drafts, and p at a node depends on the node's own path alone.
+"""`repetition_penalty` within the laws: the text is transformers' own with the same penalty,
+whichever drafters draft, and p at a node depends only on the text and on the path to the node.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def expected(engine: Engine) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_law_1_the_text_is_transformers_with_the_same_penalty(
+def test_law_1_the_text_is_that_of_transformers_with_the_same_penalty(
     engine: Engine, expected: list[list[int]], name: str
 ) -> None:
     requests = [Request(text, SAMPLING, CONFIGS[name]) for text in TEXTS]
@@ -75,29 +75,30 @@ def test_a_batch_may_mix_penalties(engine: Engine) -> None:
 
 @pytest.mark.usefixtures("bundled")
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_drafts_know_the_penalty(temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_penalized_drafts_are_accepted_more_often(
+    temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Drafts made without the penalty propose tokens that the LLM does not repeat."""
     sampling = SamplingParams(64, temperature, seed=5, repetition_penalty=1.3)
     request = Request("Once upon a time", sampling, SpeculationConfig.preset("specinfer"))
 
-    def written() -> tuple[list[int], int]:
+    def tokens_and_accepted() -> tuple[list[int], int]:
         (run,) = outcomes(bundled_engine().generate_many([request])).values()
         return run.token_ids, run.summary["num_accepted_tokens"]
 
-    tokens, accepted = written()
+    tokens, accepted = tokens_and_accepted()
     monkeypatch.setattr(growth_module, "penalize_repetition", lambda logits, *_: logits)
-    blind_tokens, blind = written()
-    print(temperature, accepted, blind)
-    assert tokens == blind_tokens
-    assert accepted > blind
+    same_tokens, fewer_accepted = tokens_and_accepted()
+    assert tokens == same_tokens
+    assert accepted > fewer_accepted
 
 
 @pytest.mark.parametrize("rule", ["mss", "traversal"])
 def test_control_a_penalty_that_ignores_the_path_is_noticed(
     rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of = ONE_ROUND["a repetition penalty in a tree"](verify=rule)
-    assert deviation(of, rounds=1, count=3) <= EXACT
+    enumerated = ONE_ROUND["a repetition penalty in a tree"](verify=rule)
+    assert deviation(enumerated, rounds=1, count=3) <= EXACT
 
     def by_text_alone(logits, sampling, tokens, tree: TokenTree):  # type: ignore[no-untyped-def]
         paths = [() for _ in range(len(tree) + 1)]
@@ -105,4 +106,4 @@ def test_control_a_penalty_that_ignores_the_path_is_noticed(
         return sampling_module.penalize_repetition(logits, penalty, tokens, paths)
 
     monkeypatch.setattr(round_module, "penalize_tree", by_text_alone)
-    assert deviation(of, rounds=1, count=3) > NOTICED
+    assert deviation(enumerated, rounds=1, count=3) > NOTICED

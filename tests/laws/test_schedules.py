@@ -31,10 +31,10 @@ def engine(bundled: Engine) -> Iterator[Engine]:
 def requests(temperature: float, tokens: int = 12) -> list[Request]:
     """One request for each preset whose rule keeps the tokens; their lengths differ."""
     results = []
-    for place, (name, prompt) in enumerate(zip(PRESETS, PROMPTS, strict=True)):
+    for index, (name, prompt) in enumerate(zip(PRESETS, PROMPTS, strict=True)):
         config = SpeculationConfig.preset(name, temperature)
         if config.resolve(temperature).verify in token_exact_rules():
-            sampling = SamplingParams(tokens + 3 * place, temperature, seed=place)
+            sampling = SamplingParams(tokens + 3 * index, temperature, seed=index)
             results.append(Request(prompt, sampling, config))
     return results
 
@@ -53,13 +53,15 @@ def _written_alone(bundled: Engine) -> None:
             alone(bundled, request)
 
 
-def grants_of(engine: Engine, asked: list[Request]) -> list[Scheduled]:
-    events = engine.generate_many(asked)
+def grants_of(engine: Engine, request_list: list[Request]) -> list[Scheduled]:
+    events = engine.generate_many(request_list)
     return [e.scheduled for e in events if isinstance(e, RoundCompleted) and e.scheduled]
 
 
 @pytest.mark.parametrize(("schedule", "temperature"), list(product(PLANNED, (0.0, 0.8))))
-def test_texts_are_plain_decoding_s(engine: Engine, schedule: str, temperature: float) -> None:
+def test_texts_are_those_of_plain_decoding(
+    engine: Engine, schedule: str, temperature: float
+) -> None:
     request_list = requests(temperature)
     expected = [alone(engine, request) for request in request_list]
     engine.schedule = schedule
@@ -67,7 +69,7 @@ def test_texts_are_plain_decoding_s(engine: Engine, schedule: str, temperature: 
 
 
 @pytest.mark.parametrize("schedule", PLANNED)
-def test_requests_join_and_leave(engine: Engine, schedule: str) -> None:
+def test_requests_may_join_and_leave(engine: Engine, schedule: str) -> None:
     """More requests than places, so each that ends lets another in; one is cancelled in its third
     round, another one before it joins."""
     request_list = requests(0.0) + requests(0.8)
@@ -94,7 +96,7 @@ def test_requests_join_and_leave(engine: Engine, schedule: str) -> None:
 
 
 @pytest.mark.parametrize(("schedule", "temperature"), list(product(PLANNED, (0.0, 0.8))))
-def test_credit_and_fused_drafts_keep_plain_decoding_s_text(
+def test_credit_and_fused_drafts_have_the_text_of_plain_decoding(
     engine: Engine, schedule: str, temperature: float
 ) -> None:
     sampling = SamplingParams(16, temperature, seed=3)
@@ -116,18 +118,18 @@ def not_trivial() -> list[Request]:
     return [Request(p, sampling, c) for p, c in zip(PROMPTS, configs, strict=False)]
 
 
-def test_each_records_nothing(new_engine: Engine) -> None:
+def test_the_schedule_each_records_nothing(new_engine: Engine) -> None:
     assert not grants_of(new_engine, not_trivial())
 
 
 def test_shared_leaves_nodes_out(new_engine: Engine) -> None:
     new_engine.schedule = "shared"
-    asked = not_trivial()
-    shared = grants_of(new_engine, asked)
+    request_list = not_trivial()
+    shared = grants_of(new_engine, request_list)
     assert any(one.num_granted < one.num_drafted for one in shared)
     for one in shared:
         assert one.num_granted <= one.batch_granted <= one.batch_drafted
-        assert one.reason and one.num_batch <= one.num_live <= len(asked)
+        assert one.reason and one.num_batch <= one.num_live <= len(request_list)
 
 
 def test_shared_leaves_no_drawn_node_out_where_the_rule_reads_q(
@@ -138,17 +140,17 @@ def test_shared_leaves_no_drawn_node_out_where_the_rule_reads_q(
     monkeypatch.setattr(Shared, "budget", lambda *_: 1)
     new_engine.schedule = "shared"
     rules = ("match", "mss", "match", "traversal")
-    asked = [
+    request_list = [
         Request(
             prompt,
-            SamplingParams(16, 0.8, seed=place, ignore_eos=True),
+            SamplingParams(16, 0.8, seed=index, ignore_eos=True),
             SpeculationConfig(draft="sampled", verify=rule, max_tree_nodes=24),
         )
-        for place, (prompt, rule) in enumerate(zip(PROMPTS, rules, strict=False))
+        for index, (prompt, rule) in enumerate(zip(PROMPTS, rules, strict=False))
     ]
     rule_of: dict[str, str] = {}
     num_left_out: dict[str, list[int]] = {rule: [] for rule in rules}
-    for event in new_engine.generate_many(asked):
+    for event in new_engine.generate_many(request_list):
         if isinstance(event, RunStarted):
             rule_of[event.run_id] = event.config["speculation"]["verify"]
         elif isinstance(event, RoundCompleted) and (part := event.scheduled) and part.num_drafted:
@@ -179,7 +181,7 @@ class PricedSchedule:
         """Nothing is measured."""
 
 
-def test_each_forgets_the_price_of_the_batch(engine: Engine) -> None:
+def test_the_schedule_each_forgets_the_price_of_the_batch(engine: Engine) -> None:
     config = SpeculationConfig.preset("best")
     expected = [Request(prompt, SamplingParams(40, 0.0), config) for prompt in PROMPTS[:4]]
     engine.schedule = "shared"

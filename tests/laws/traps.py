@@ -30,7 +30,7 @@ Rule = Callable[[Mapping[int, Draft]], CombinedTree]
 
 
 def _combine_with(patch: Patch, rule: Rule) -> None:
-    patch.setattr(round_module, "combine", lambda name, drafts, ballot, keep: rule(drafts))
+    patch.setattr(round_module, "combine", lambda name, drafts, weights, keep: rule(drafts))
 
 
 def _keeping(keep: Callable[[tuple[Proposal, ...]], tuple[Proposal, ...]]) -> Rule:
@@ -109,7 +109,7 @@ def vote_with_the_winners_q(patch: Patch) -> None:
 
 
 def fused_with_the_winners_q(patch: Patch) -> None:
-    """Only the token of the surest drafter is verified, as if it had been drawn alone."""
+    """Only the token with the highest score is verified, as if it had been drawn alone."""
 
     def rule(drafts: Mapping[int, Draft]) -> CombinedTree:
         winner = max(drafts, key=lambda index: drafts[index].scores[0])
@@ -158,18 +158,18 @@ def by_descending_q(patch: Patch) -> None:
 
 
 def confident_drafter_first(patch: Patch) -> None:
-    """The drafter that is surer of what it drew goes first."""
+    """Proposals of the drafter whose best proposal has the highest score go first."""
     ordered = offers._order_proposals
 
-    def by_surest(case: VerifyInput, children: Sequence[int]) -> Order:
+    def by_highest_score(case: VerifyInput, children: Sequence[int]) -> Order:
         result = ordered(case, children)
-        surest = {
+        highest = {
             p.drafter: max(other.score for other, _ in result if other.drafter == p.drafter)
             for p, _ in result
         }
-        return sorted(result, key=lambda offer: -surest[offer[0].drafter])
+        return sorted(result, key=lambda offer: -highest[offer[0].drafter])
 
-    patch.setattr(offers, "_order_proposals", by_surest)
+    patch.setattr(offers, "_order_proposals", by_highest_score)
 
 
 def uniform_over_nodes(patch: Patch) -> None:
@@ -179,9 +179,9 @@ def uniform_over_nodes(patch: Patch) -> None:
     def drawn(case: VerifyInput, children: Sequence[int]) -> Order:
         result = ordered(case, children)
         order: Order = []
-        while left := sorted({offer[1] for offer in result if offer not in order}):
+        while remaining := sorted({offer[1] for offer in result if offer not in order}):
             key = ("order", case.root_position, tuple(children), len(order))
-            child = left[case.noise.choose(torch.ones(len(left)), key)]
+            child = remaining[case.noise.choose(torch.ones(len(remaining)), key)]
             order.append(next(o for o in result if o[1] == child and o not in order))
         return order
 

@@ -14,16 +14,16 @@ LAW = settings(derandomize=True, max_examples=40)
 
 
 @st.composite
-def parents(draw: st.DrawFn, most: int = 12) -> list[int]:
+def parents(draw: st.DrawFn, max_size: int = 12) -> list[int]:
     """A parents-first list."""
-    size = draw(st.integers(1, most))
+    size = draw(st.integers(1, max_size))
     return [draw(st.integers(ROOT, i - 1)) for i in range(size)]
 
 
 @st.composite
-def drafts(draw: st.DrawFn, vocab: int = 3, most: int = 8) -> Draft:
+def drafts(draw: st.DrawFn, vocab: int = 3, max_size: int = 8) -> Draft:
     """A draft with valid rows; tokens may repeat under one parent, as independent draws do."""
-    result = draw(parents(most))
+    result = draw(parents(max_size))
     token_ids = draw(
         st.lists(st.integers(0, vocab - 1), min_size=len(result), max_size=len(result))
     )

@@ -39,7 +39,8 @@ class _Way:
 
 
 class _Thorough(Engine):
-    """Verifies the drafts of a `last` round in every way; the round itself goes on with the first.
+    """Verifies the drafts of a `last` round in every way; the round itself continues with
+    the first outcome.
 
     So one draft and one pass of the LLM serve all outcomes of the round.
     """
@@ -61,9 +62,9 @@ class _Thorough(Engine):
         sequence.noise = noise.fork()
         self._decide(states)
         sequence.noise = noise
-        given, rule = verify_input(state), sequence.speculation.verify
+        inputs, rule = verify_input(state), sequence.speculation.verify
         walks = every_walk(
-            lambda walk: round_module.verify(rule, replace(given, noise=walk)), kind=noise.fork
+            lambda walk: round_module.verify(rule, replace(inputs, noise=walk)), kind=noise.fork
         )
         self.ways = tuple(
             _Way(walk.probability, _new_tokens(state, verdict), len(verdict.path))
@@ -119,11 +120,11 @@ class EnumeratedCase:
 
     def _sequence(self, noise: Noise) -> TokenSequence:
         names = tuple(model.info.name for model in self.ssms)
-        asked = self.speculation
-        if asked.drafters == ("all",):
-            asked = replace(asked, drafters=names)
+        speculation = self.speculation
+        if speculation.drafters == ("all",):
+            speculation = replace(speculation, drafters=names)
         return sequence_of(
-            self.prompt_ids, asked, self.sampling, noise, eos_ids=frozenset(self.eos_ids),
+            self.prompt_ids, speculation, self.sampling, noise, eos_ids=frozenset(self.eos_ids),
             context_length=self.llm.context_length,
         )  # fmt: skip
 
@@ -132,7 +133,7 @@ class EnumeratedCase:
         kept = tuple(model.tokens(row) for model in models for row in model.open_rows)
         tokens = tuple(sequence.tokens[len(self.prompt_ids) :])
         ways = self.engine.ways or (_Way(1.0, tokens, 0),)
-        assert ways[0].tokens == tokens, "the round went on with the first"
+        assert ways[0].tokens == tokens, "the round continues with the first outcome"
         return _End(tokens, bool(sequence.finish_reason), kept, lengths, ways)
 
 
@@ -176,7 +177,7 @@ def joint_of_rounds(case: EnumeratedCase, rounds: int, count: int) -> Joint:
             for way in last.ways:
                 share = noise.probability / first.probability
                 emitted[way.tokens] += mass * share * way.probability
-    return _gone_on(case, emitted, count)
+    return _completed(case, emitted, count)
 
 
 def joint_of_walks(
@@ -187,7 +188,7 @@ def joint_of_walks(
     for noise, end in every_walk(lambda noise: case.rounds(noise, rounds, ways=True), kind=kind):
         for way in end.ways:
             emitted[way.tokens] += noise.probability * way.probability
-    return _gone_on(case, emitted, count)
+    return _completed(case, emitted, count)
 
 
 def expected_accepted(case: EnumeratedCase) -> float:
@@ -201,10 +202,10 @@ def expected_accepted(case: EnumeratedCase) -> float:
 
 def plain_joint(case: EnumeratedCase, count: int) -> Joint:
     """The joint distribution of the first `count` tokens of plain sampling."""
-    return _gone_on(case, {(): 1.0}, count)
+    return _completed(case, {(): 1.0}, count)
 
 
-def _gone_on(case: EnumeratedCase, emitted: Mapping[tuple[int, ...], float], count: int) -> Joint:
+def _completed(case: EnumeratedCase, emitted: Mapping[tuple[int, ...], float], count: int) -> Joint:
     joint: dict[tuple[int, ...], float] = {}
     for tokens, mass in emitted.items():
         _continue(case, tokens, mass, count, joint)

@@ -28,7 +28,7 @@ from storage.exports import EXPORTS, chrome_trace, events_json, rounds_csv
 from storage.thinned import THINNED
 from tests.core.engines import rounds_of
 from tests.storage.strategies import runs
-from tests.synthetic import DRAFTERS, ENDINGS, HOSTILE_TEXTS, MINIONS, Mechanisms, synthetic_run
+from tests.synthetic import DRAFTERS, ENDINGS, HOSTILE_TEXTS, VOTE_AHEAD, Mechanisms, synthetic_run
 
 
 def rows_of(events: list[Event] | tuple[Event, ...]) -> list[dict[str, str]]:
@@ -89,7 +89,7 @@ def test_exports_are_pure() -> None:
 
 @pytest.mark.parametrize("end", ENDINGS)
 def test_events_are_read_back_from_json(end: str) -> None:
-    events = synthetic_run(8, seed=2, end=end, hostile=True, mechanisms=MINIONS)
+    events = synthetic_run(8, seed=2, end=end, hostile=True, mechanisms=VOTE_AHEAD)
     document = json.loads(events_json(events))
     assert [event_from_plain(values) for values in document["events"]] == events
     assert (document["run_id"], document["thinned"]) == ("synthetic-2", False)

@@ -18,7 +18,7 @@ from tests.laws.pairwise import parametrize_pairs
 from tests.logs import log_at
 from tests.storage.strategies import runs
 from tests.storage.trouble import record
-from tests.synthetic import DRAFTERS, ENDINGS, HOSTILE_TEXTS, MINIONS, Mechanisms, synthetic_run
+from tests.synthetic import DRAFTERS, ENDINGS, HOSTILE_TEXTS, VOTE_AHEAD, Mechanisms, synthetic_run
 
 NUMBERS = count()
 
@@ -58,7 +58,7 @@ def test_a_synthetic_run_is_read_back_equal(
 
 def test_synthetic_runs_have_every_kind_of_event_and_value() -> None:
     events = [e for end in ENDINGS for e in synthetic_run(9, end=end, hostile=True)]
-    events += synthetic_run(9, mechanisms=MINIONS)
+    events += synthetic_run(9, mechanisms=VOTE_AHEAD)
     assert {type(event) for event in events} == set(typing.get_args(Event))
     together = repr([event_to_plain(event) for event in events])
     for kind in ("recovered", "bonus", "plain", "accepted", "rejected", "not_reached"):

@@ -18,12 +18,12 @@ from tests.logs import log_at
 from tests.storage.strategies import runs
 from tests.storage.test_views import view
 from tests.storage.trouble import record
-from tests.synthetic import DRAFTERS, MINIONS, Mechanisms, synthetic_run
+from tests.synthetic import DRAFTERS, VOTE_AHEAD, Mechanisms, synthetic_run
 from ui.run.view import View, reduce_all
 
 MECHANISMS = {
     "trees": Mechanisms(),
-    "vote": MINIONS,
+    "vote": VOTE_AHEAD,
     "vote_tree": Mechanisms("vote_tree", "goodput", "auto"),
     "log_pool": Mechanisms("log_pool", "trend", "across"),
     "ahead": Mechanisms(pipeline="ahead"),

@@ -3,7 +3,7 @@ and times. Each run says that it is synthetic."""
 
 from tests.synthetic.run import DRAFTERS, ENDINGS, SyntheticFailure, synthetic_run
 from tests.synthetic.text import HOSTILE_TEXTS
-from tests.synthetic.times import MINIONS, Mechanisms
+from tests.synthetic.times import VOTE_AHEAD, Mechanisms
 
-__all__ = ["DRAFTERS", "ENDINGS", "HOSTILE_TEXTS", "MINIONS", "Mechanisms"]
+__all__ = ["DRAFTERS", "ENDINGS", "HOSTILE_TEXTS", "VOTE_AHEAD", "Mechanisms"]
 __all__ += ["SyntheticFailure", "synthetic_run"]

@@ -1,7 +1,7 @@
-"""SYNTHETIC runs: what the engine emits over tables, at invented times.
+"""SYNTHETIC runs: the events that the engine emits with tables as models, at invented times.
 
-Every run says so itself: its prompt begins with SYNTHETIC, its models are named synthetic-*, and
-its warnings name this package. The same arguments give the same events.
+Every run says that it is synthetic: its prompt begins with SYNTHETIC, its LLM is named
+synthetic-llm, and its warnings name this package. The same arguments give the same events.
 """
 
 import itertools
@@ -42,7 +42,7 @@ ENDINGS = ("completed", "cancelled", "failed", "cut")
 
 EXPANSION = (1, 1, 3, 1)
 VOTE_LENGTH = 5
-MAX_NODES = 24  # the expansion whole, for three drafters
+MAX_NODES = 24  # the drafts of three drafters: 1 + 1 + 3 + 3 nodes each
 PLAIN_EVERY = 7
 CONTEXT = 1 << 14
 BEST, TINY = 0.5, 1e-9  # probabilities in a plain twin
@@ -101,7 +101,7 @@ def _run(
 def plain_twin(
     events: Sequence[Event], margin: float = 3.0, change: int | None = None
 ) -> list[Event]:
-    """Plain decoding of a SYNTHETIC run's tokens, one a round; token number `change` is another.
+    """Plain decoding of a SYNTHETIC run's tokens, one a round; token number `change` is wrong.
 
     `margin`: by how much, in nats, each token beats the runner-up.
     """
@@ -127,10 +127,10 @@ def plain_twin(
     plain = replace(_speculation((), Mechanisms()), record_top_k=2)
     request = Request(prompt, SamplingParams(CONTEXT), plain)
     tape = Tape(_models(hostile, logits, {}), request)
-    made = on_a_clock(tape.events(len(tokens)), Mechanisms(), started.seed)
-    made = [replace(started, drafters=()), *made[1:]]
-    every = (*made, *_end_event(made, hostile, "completed"))
-    return [replace(event, run_id=started.run_id) for event in every]
+    twin = on_a_clock(tape.events(len(tokens)), Mechanisms(), started.seed)
+    twin = [replace(started, drafters=()), *twin[1:]]
+    twin += _end_event(twin, hostile, "completed")
+    return [replace(event, run_id=started.run_id) for event in twin]
 
 
 class Tape:
@@ -151,7 +151,7 @@ class Tape:
         self._lock = threading.Lock()
 
     def events(self, rounds: int) -> list[Event]:
-        """RunStarted and so many whole rounds, fewer where the text ends."""
+        """RunStarted and the events of `rounds` rounds, fewer if the text ends before."""
         expected = 1 + 4 * rounds
         with self._lock:
             missing = max(0, expected - len(self._events))
@@ -181,7 +181,7 @@ class Tape:
 def _tape(
     seed: int, drafters: tuple[str, ...], hostile: bool, uses: Mechanisms, stop: tuple[str, ...]
 ) -> Tape:
-    """One tape serves all numbers of rounds: a run is the beginning of a longer one."""
+    """One tape for any number of rounds: a short run is the beginning of a longer one."""
     language = Language(seed, hostile)
     models = _models(hostile, language.llm, {n: language.ssm(i) for i, n in enumerate(drafters)})
     request = _request(seed, drafters, hostile, uses, stop)
@@ -195,17 +195,17 @@ class ScriptedLength:
     the user does not set has invented estimates; real ones depend on the clock."""
 
     def __init__(self, length: int, kind: str) -> None:
-        self._length, self._found = length, not length_policy(kind).set_by_user
+        self._length, self._has_estimates = length, not length_policy(kind).set_by_user
         self._number = 0
 
     def choose(self) -> Choice:
         number = self._number
         length = 0 if number % PLAIN_EVERY == PLAIN_EVERY - 1 else self._length
-        if not self._found:
+        if not self._has_estimates:
             return Choice(length)
         reason = f"{length} is chosen: SYNTHETIC reason of round {number}"
-        expected = round(9.0 + 0.25 * (number % 4), 6)
-        return Choice(length, reason, estimates=_estimates(number), predicted_ms=expected)
+        predicted_ms = round(9.0 + 0.25 * (number % 4), 6)
+        return Choice(length, reason, estimates=_estimates(number), predicted_ms=predicted_ms)
 
     def observe(self, outcome: RoundOutcome) -> None:
         self._number += 1
@@ -232,7 +232,7 @@ class FailingModel(TableModel):
 
 
 def model_infos(drafters: Sequence[str] = DRAFTERS, hostile: bool = False) -> tuple[ModelInfo, ...]:
-    """Of an invented LLM, and of an invented SSM for each drafter."""
+    """Of an invented LLM, then of an invented SSM for each of `drafters`."""
     shared = ("None", len(vocabulary(hostile)), CONTEXT, "float32", "cpu")
     ssms = (ModelInfo(name, "ssm", 1_000, *shared) for name in drafters)
     return ModelInfo("synthetic-llm", "llm", 31_000, *shared), *ssms
@@ -259,7 +259,7 @@ def _speculation(drafters: tuple[str, ...], uses: Mechanisms) -> SpeculationConf
 def _request(
     seed: int, drafters: tuple[str, ...], hostile: bool, uses: Mechanisms, stop: tuple[str, ...]
 ) -> Request:
-    """Without pipelining, which is invented with the times, and with a limit that cuts nothing."""
+    """Without pipelining, which `on_a_clock` adds, and with a token limit that no run reaches."""
     prompt = (
         f"SYNTHETIC prompt {seed}: Once upon a time — a fox" + " ".join(HOSTILE_TEXTS) * hostile
     )
@@ -268,7 +268,7 @@ def _request(
 
 
 def _label(event: Event, seed: int, pipeline: str, limit: int) -> RunStarted:
-    """The start, with a warning that the run is synthetic, and its claimed pipeline and limit."""
+    """RunStarted with a warning that the run is synthetic, this pipeline and this token limit."""
     config, asked = (_claim(plain, pipeline, limit) for plain in (event.config, event.asked))
     asked["sampling"]["seed"] = None
     return replace(
@@ -296,7 +296,7 @@ def _hostile_text(hostile: bool) -> str:
 def _end_event(
     events: Sequence[Event], hostile: bool, end: str, failure: str = ""
 ) -> Iterator[Event]:
-    """The last event, with the figures of the events before it and the text that they held back."""
+    """The last event, none for `cut`: the figures of `events`, and the text that they held back."""
     started = events[0]
     text, fold = Detokenizer(tokenizer(hostile), started.prompt_token_ids), StatsFold()
     for event in events:

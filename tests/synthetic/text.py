@@ -1,6 +1,6 @@
-"""The vocabulary of SYNTHETIC runs, its tokenizer, and what an LLM and its SSMs hold likely in it.
+"""The vocabulary of SYNTHETIC runs, its tokenizer, and the logits of the LLM and of SSMs.
 
-Tokens are words, pieces of characters above ASCII and, where asked for, hostile texts; every other
+Tokens are words, pieces of characters above ASCII and, with `hostile`, hostile texts; every other
 text is spelt in bytes. Which token follows depends on the seed, the position and the last token.
 """
 
@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerFast
 from bench.table_model import Context
 
 PROSE = "the river ran past old mill and into town where nobody had seen a fox since winter"
-CODE = "def turn ( left , right ) : return left + right ; She said yes . No one knew why"
+CODE = "def shift ( left , right ) : return left + right ; She said yes . No one knew why"
 PROMPT = "prompt Once upon time"
 WORDS = ("\n", *dict.fromkeys(f" {word}" for word in f"{PROSE} {CODE}".split()))
 END, START = b"<|endoftext|>", b"SYNTHETIC"
@@ -43,29 +43,29 @@ HOSTILE_TEXTS = (
 )
 
 RIVALS = 3
-SKILLS = (65, 60, 50)  # how many of 100 tokens an SSM gets right, by its place
-LLM_SCORES = (8.0, 6.2, 5.6, 5.0)  # over the 0 of every other token
+SKILLS = (65, 60, 50)  # how many of 100 tokens an SSM gets right, by its number
+LLM_SCORES = (8.0, 6.2, 5.6, 5.0)  # logits of the likeliest tokens; all others have 0
 SSM_SCORES = (7.5, 6.5, 5.8, 5.0)
 
 
 @cache
 def vocabulary(hostile: bool) -> tuple[bytes, ...]:
-    """Token id -> bytes. A character above ASCII is two tokens, neither of them text by itself."""
+    """Token id -> bytes. A character above ASCII is two tokens, neither of them valid UTF-8."""
     prompt = (f" {word}" for word in PROMPT.split())  # no generated text has them
     words = [END, START, *map(str.encode, (*WORDS, *prompt))]
     for character in CHARACTERS:
-        whole = character.encode()
-        words += [whole[:1], whole[1:]]
+        encoded = character.encode()
+        words += [encoded[:1], encoded[1:]]
     words += [text.encode() for text in HOSTILE_TEXTS if hostile]
-    every = (bytes([i]) for i in range(256))
-    return tuple(dict.fromkeys((*words, *every)))
+    single_bytes = (bytes([i]) for i in range(256))
+    return tuple(dict.fromkeys((*words, *single_bytes)))
 
 
 # A character's first token -> its second, which always follows it.
 TRAILS = MappingProxyType(
     {
-        vocabulary(False).index(whole[:1]): vocabulary(False).index(whole[1:])
-        for whole in map(str.encode, CHARACTERS)
+        vocabulary(False).index(encoded[:1]): vocabulary(False).index(encoded[1:])
+        for encoded in map(str.encode, CHARACTERS)
     }
 )
 
@@ -101,15 +101,15 @@ class Language:
         """The LLM's own next token, then RIVALS others."""
         return _likeliest(self.seed, self.hostile, len(context), context[-1])
 
-    def guesses(self, place: int, context: Context) -> tuple[int, ...]:
-        """The same tokens, likeliest first for the SSM number `place`. SSMs share the rivals, so
+    def guesses(self, number: int, context: Context) -> tuple[int, ...]:
+        """The same tokens, likeliest first for SSM number `number`. SSMs share the rivals, so
         that they often agree on a wrong token too."""
         own, *rivals = self.likeliest(context)
-        draw = hash((self.seed, place, len(context), context[-1]))
-        if draw % 100 < SKILLS[place % len(SKILLS)]:
+        draw = hash((self.seed, number, len(context), context[-1]))
+        if draw % 100 < SKILLS[number % len(SKILLS)]:
             return own, *rivals
-        turn = draw // 100 % RIVALS
-        wrong = [*rivals[turn:], *rivals[:turn]]
+        shift = draw // 100 % RIVALS
+        wrong = [*rivals[shift:], *rivals[:shift]]
         wrong.insert(1 + draw // 300 % RIVALS, own)
         return tuple(wrong)
 
@@ -117,17 +117,17 @@ class Language:
         """Logits, see TableModel."""
         return self._row(self.likeliest(context), LLM_SCORES, context)
 
-    def ssm(self, place: int) -> Callable[[Context], torch.Tensor]:
-        """Logits of the SSM number `place`."""
-        return lambda context: self._row(self.guesses(place, context), SSM_SCORES, context)
+    def ssm(self, number: int) -> Callable[[Context], torch.Tensor]:
+        """Logits of SSM number `number`."""
+        return lambda context: self._row(self.guesses(number, context), SSM_SCORES, context)
 
     def _row(
         self, tokens: tuple[int, ...], scores: tuple[float, ...], context: Context
     ) -> torch.Tensor:
         row = np.zeros(len(vocabulary(self.hostile)), dtype=np.float32)
-        surer = 1 + 0.02 * (hash((self.seed, *context[-2:])) % 8)
+        sharpness = 1 + 0.02 * (hash((self.seed, *context[-2:])) % 8)
         for token, score in zip(tokens, scores, strict=True):
-            row[token] = surer * score
+            row[token] = sharpness * score
         return torch.from_numpy(row)
 
 

@@ -1,7 +1,6 @@
-"""Invented times for a SYNTHETIC run: stages on an invented clock, and drafting during the LLM's
-pass, which depends on times.
+"""Invented times for a SYNTHETIC run: the spans of its stages and of drafting ahead.
 
-A table's pass takes hardly any time, and a real clock would give other events each time. The
+A table's pass takes hardly any time, and a real clock would give other events in each run. The
 engine's tokens, trees, verdicts and weights are not changed.
 """
 
@@ -18,10 +17,11 @@ from core.events import (
 )
 from core.metrics import LLM_LANE
 
-# Typical milliseconds of a stage; each is within 20 % of it: about 60 rounds a second.
+# Typical milliseconds of a stage; each is within 20 % of it. Without drafting ahead, a round of the
+# three DRAFTERS in turn takes about 17 ms, a round of one drafter 10 ms.
 TYPICAL_MS = {"prefill": 8.0, "catch_up": 0.4, "draft": 3.0, "combine": 0.1, "forward": 6.0}
 TYPICAL_MS |= {"verify": 0.3, "commit": 0.2, "use": 0.2, "read": 1.0}
-OUTCOMES, PROBABILITY = 3, 0.625
+OUTCOMES, PROBABILITY = 3, 0.625  # of each drafting ahead, see Ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,13 @@ class Mechanisms:
 
     def ahead_in(self, number: int) -> bool:
         """Whether the drafters draft ahead during the LLM's pass of this round."""
-        return self.pipeline == "ahead" or (self.pipeline == "auto" and number not in (3, 4))
+        return self.pipeline == "ahead" or (
+            self.pipeline == "auto" and number not in range(*self.switches)
+        )
 
 
-MINIONS = Mechanisms("vote", "goodput", "ahead", loses=5)
+# The last drafter fails in round 5.
+VOTE_AHEAD = Mechanisms("vote", "goodput", "ahead", loses=5)
 
 
 def on_a_clock(events: Sequence[Event], uses: Mechanisms, seed: int) -> list[Event]:
@@ -54,21 +57,19 @@ def on_a_clock(events: Sequence[Event], uses: Mechanisms, seed: int) -> list[Eve
     round that did not come."""
     clock = _Clock(uses, random.Random(seed))
     rounds = [events[i : i + 4] for i in range(1, len(events), 4)]
-    results: list[Event] = []
-    for event in events[:1]:
-        results.append(replace(event, at_ms=0.0, queue_ms=0.25))
+    results: list[Event] = [replace(events[0], at_ms=0.0, queue_ms=0.25)]
     for number, (drafted, combined, verified, completed) in enumerate(rounds):
-        reading = [span.lane for span in completed.spans if span.name == "prefill"]
-        spans = [clock.span(x, "prefill", "" if x == LLM_LANE else "read") for x in reading]
-        drafts = clock.drafted(drafted.drafts, spans)
+        lanes = [span.lane for span in completed.spans if span.name == "prefill"]
+        spans = [clock.span(lane, "prefill", "" if lane == LLM_LANE else "read") for lane in lanes]
+        drafts = clock.timed_drafts(drafted.drafts, spans)
         results.append(replace(drafted, at_ms=clock.now, drafts=drafts))
         spans.append(clock.span("combine", "combine"))
         results.append(replace(combined, at_ms=clock.now))
-        spans += clock.passed()
+        spans += clock.llm_pass()
         spans.append(clock.span("verify", "verify"))
         results.append(replace(verified, at_ms=clock.now))
         spans.append(clock.span("commit", "commit"))
-        results.append(clock.completed(completed, spans, last=number == len(rounds) - 1))
+        results.append(clock.end_round(completed, spans, last=number == len(rounds) - 1))
     return results
 
 
@@ -85,73 +86,72 @@ class _Clock:
         self._number = 0
 
     def span(self, lane: str, name: str, typical: str = "") -> Span:
-        """The next stage."""
+        """Advances the clock by a stage; returns its span."""
         start = self.now
         ms = TYPICAL_MS[typical or name] * self._rng.uniform(0.8, 1.2)
         self.now = round(start + ms, 6)
         return Span(lane, name, start, self.now)
 
-    def drafted(self, drafts: Sequence[DraftRecord], spans: list[Span]) -> tuple[DraftRecord, ...]:
-        """A round's drafts with their stages, which join the round's `spans`."""
+    def timed_drafts(
+        self, drafts: Sequence[DraftRecord], spans: list[Span]
+    ) -> tuple[DraftRecord, ...]:
+        """A round's drafts with the spans of their stages, which are added to `spans`."""
         results = []
         for draft in drafts:
-            own, ready = self._stages(draft.drafter)
-            spans += own
-            results.append(replace(draft, spans=own, drafted_ahead=ready))
-        self.unused()  # what was drafted ahead for a plain round, or by a drafter that has failed
+            stages, ahead = self._stages(draft.drafter)
+            spans += stages
+            results.append(replace(draft, spans=stages, drafted_ahead=ahead))
+        # Drafted ahead for a plain round, or by a drafter that has failed.
+        self.count_unused()
         self._drafters = [draft.drafter for draft in drafts] or self._drafters
         return tuple(results)
 
     def _stages(self, name: str) -> tuple[tuple[Span, ...], bool]:
-        """A drafter's stages, and whether its draft was made ahead."""
+        """The spans of a drafter's stages, and whether its draft was made ahead."""
         if self._uses.pipeline == "across" and self._forward.ms:
             # During the pass for another request; nothing is guessed.
             start, end = self._forward.start_ms, self._forward.end_ms
-            beside = Span(name, "draft", start, round(start + 0.6 * (end - start), 6))
-            self._ahead.append(Ahead(name, 0, 1.0, True, round(beside.ms, 6), 0.0))
-            return (beside, self.span(name, "catch_up", "use")), True
+            early = Span(name, "draft", start, round(start + 0.6 * (end - start), 6))
+            self._ahead.append(Ahead(name, 0, 1.0, True, round(early.ms, 6), 0.0))
+            return (early, self.span(name, "catch_up", "use")), True
         spent = self._early.pop(name, 0.0)
         if spent:
             # Every third draft made ahead is wasted: its guess is wrong, or in odd rounds unused.
             hit = (self._number + len(name)) % 3 > 0
             saved, wasted = (0.75 * spent, 0.25 * spent) if hit else (0.0, spent)
             reason = "" if hit else "unused" if self._number % 2 else "wrong"
-            fate = Ahead(
-                name, OUTCOMES, PROBABILITY, hit, round(saved, 6), round(wasted, 6), reason
-            )
-            self._ahead.append(fate)
+            saved, wasted = round(saved, 6), round(wasted, 6)
+            self._ahead.append(Ahead(name, OUTCOMES, PROBABILITY, hit, saved, wasted, reason))
             if hit:
                 return (self.span(name, "catch_up", "use"),), True
         return (self.span(name, "catch_up"), self.span(name, "draft")), False
 
-    def unused(self, reason: str = "unused") -> None:
-        """Counts what was drafted ahead and is in no draft as wasted."""
+    def count_unused(self, reason: str = "unused") -> None:
+        """Counts as wasted what was drafted ahead and is in no draft."""
         for name, spent in self._early.items():
             self._ahead.append(Ahead(name, OUTCOMES, PROBABILITY, False, 0.0, spent, reason))
         self._early = {}
 
-    def passed(self) -> Iterator[Span]:
+    def llm_pass(self) -> Iterator[Span]:
         """The LLM's pass, and drafting ahead during it by the drafters that drafted last."""
         self._forward = self.span(LLM_LANE, "forward")
         yield self._forward
         for name in self._drafters if self._uses.ahead_in(self._number) else ():
-            start, whole = self._forward.start_ms, self._forward.ms
-            beside = Span(
-                name, "ahead", start, round(start + self._rng.uniform(0.4, 0.9) * whole, 6)
-            )
-            self._early[name] = round(beside.ms, 6)
-            yield beside
+            start, ms = self._forward.start_ms, self._rng.uniform(0.4, 0.9) * self._forward.ms
+            span = Span(name, "ahead", start, round(start + ms, 6))
+            self._early[name] = round(span.ms, 6)
+            yield span
 
-    def completed(
+    def end_round(
         self, event: RoundCompleted, spans: Sequence[Span], *, last: bool
     ) -> RoundCompleted:
-        """The round's end, which reports the results of drafting ahead."""
+        """RoundCompleted with its spans and the results of drafting ahead."""
         if last:
-            self.unused("ended")
+            self.count_unused("ended")
         notes = event.notes
         if self._number in self._uses.switches:
-            stands = self._uses.switches[self._number]
-            notes = (f"SYNTHETIC: drafting ahead is switched {stands}", *notes)
+            switch = self._uses.switches[self._number]
+            notes = (f"SYNTHETIC: drafting ahead is switched {switch}", *notes)
         ahead, self._ahead = tuple(self._ahead), []
         self._number += 1
         return replace(

@@ -14,7 +14,7 @@ from core.config.mechanisms import combine_rule
 from core.events import Event, RoundCompleted, RunStats, Span
 from lab.figures import Estimate
 from tests.core.engines import rounds_of
-from tests.synthetic import DRAFTERS, MINIONS, Mechanisms, synthetic_run
+from tests.synthetic import DRAFTERS, VOTE_AHEAD, Mechanisms, synthetic_run
 from tests.together import share_passes
 from tests.ui.fakes import pictures_at
 from ui.learn.lessons.measured import measured_row
@@ -133,7 +133,7 @@ def test_a_draft_made_beside_another_request_is_a_hit_in_its_own_round() -> None
 
 
 def test_notes_are_reported_with_their_round_as_far_as_one_has_come() -> None:
-    events = synthetic_run(9, seed=5, mechanisms=MINIONS)
+    events = synthetic_run(9, seed=5, mechanisms=VOTE_AHEAD)
     end = next(i for i, e in enumerate(events) if isinstance(e, RoundCompleted) and e.round == 5)
     failed = "drafter ssm-stories failed (SyntheticFailure: SYNTHETIC failure)"
     words = f"Round 6: {failed}; the run goes on without it."

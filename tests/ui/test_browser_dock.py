@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.synthetic import MINIONS
+from tests.synthetic import VOTE_AHEAD
 from tests.ui import sites
 from tests.ui.fakes import recorded
 from tests.ui.live_screen import ROUNDS, live_stage, race
@@ -159,7 +159,7 @@ def why_and_the_temperature_are_read(page: Any, live: Stage) -> None:
 
 
 def test_a_vote_is_explained_without_a_further_click(live: Stage, browser_page: OpenPage) -> None:
-    live.play(recorded(ROUNDS, mechanisms=MINIONS))
+    live.play(recorded(ROUNDS, mechanisms=VOTE_AHEAD))
     page = sites.wait_ready(browser_page(live.url))
     sites.ran(page)
     assert page.locator("#live-dock").get_attribute("data-at") == "why", "a union has no vote"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bench.page.playback import playback
-from tests.synthetic import MINIONS, Mechanisms, synthetic_run
+from tests.synthetic import VOTE_AHEAD, Mechanisms, synthetic_run
 from tests.ui import sites
 from tests.ui.browser import looks
 from tests.ui.browser.looks import turn_to
@@ -209,7 +209,7 @@ SHOWN_YET = """() => {
 def test_other_type_or_another_screen_keeps_the_selected_round_in_sight(
     live: Stage, browser_page: OpenPage
 ) -> None:
-    live.play(playback(synthetic_run(24, seed=5, drafters=FIVE, mechanisms=MINIONS)))
+    live.play(playback(synthetic_run(24, seed=5, drafters=FIVE, mechanisms=VOTE_AHEAD)))
     page = sites.wait_ready(browser_page(live.url, still=True))
     page.set_viewport_size({"width": 1280, "height": 800})
     sites.ran(page)
@@ -251,7 +251,7 @@ def test_legend_table_and_chips_are_whole_at_the_smaller_size(
     live: Stage, browser_page: OpenPage
 ) -> None:
     page = sites.dock(sites.wait_ready(browser_page(live.url, width=1280, height=800)), "who")
-    for uses in (MINIONS, None):
+    for uses in (VOTE_AHEAD, None):
         live.play(playback(synthetic_run(24, seed=5, drafters=FIVE, mechanisms=uses)))
         sites.ran_again(page, live.context) if uses is None else sites.ran(page)
         becomes(page, LINES, 1)
@@ -336,7 +336,7 @@ def beside_why_all_words_of_when_are_in_sight(page: Any) -> None:
 def test_every_pane_answers_in_sight_at_the_smaller_size(
     live: Stage, browser_page: OpenPage
 ) -> None:
-    live.play(recorded(ROUNDS, mechanisms=MINIONS))
+    live.play(recorded(ROUNDS, mechanisms=VOTE_AHEAD))
     page = race(sites.wait_ready(browser_page(live.url)))
     for width, height in SIZES:
         page.set_viewport_size({"width": width, "height": height})
@@ -473,7 +473,7 @@ def what_to_press_in_sessions_is_a_line_and_not_a_column(page: Any) -> None:
 
 
 KINDS: tuple[tuple[tuple[str, ...], Mechanisms | None], ...] = (
-    (FIVE, MINIONS),
+    (FIVE, VOTE_AHEAD),
     (FIVE, Mechanisms(routing="cosine", draft="fused")),
     (FIVE[:2], None),
     (SIX, None),
@@ -604,7 +604,7 @@ def test_a_vote_that_is_decided_late_is_seen_where_it_is_decided(
     live: Stage, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ui.run.values.proposals_value", decided_late)
-    live.play(playback(synthetic_run(12, seed=5, drafters=FIVE, mechanisms=MINIONS)))
+    live.play(playback(synthetic_run(12, seed=5, drafters=FIVE, mechanisms=VOTE_AHEAD)))
     run_id = record_run(live.context)
     page = sites.wait_ready(browser_page(live.url, still=True))
     page.set_viewport_size({"width": 1280, "height": 800})

@@ -12,7 +12,7 @@ import pytest
 
 from bench.page.playback import playback
 from storage import RunQuery
-from tests.synthetic import MINIONS, synthetic_run
+from tests.synthetic import VOTE_AHEAD, synthetic_run
 from tests.ui import sites
 from tests.ui.browser.looks import large_type, turn_to
 from tests.ui.fakes import FakeWorker, recorded
@@ -216,7 +216,7 @@ def test_all_depths_of_a_vote_are_in_sight_in_its_lesson(
     stage: Stage, browser_page: OpenPage
 ) -> None:
     stage.clear()
-    events = synthetic_run(12, seed=5, drafters=FIVE, mechanisms=MINIONS)
+    events = synthetic_run(12, seed=5, drafters=FIVE, mechanisms=VOTE_AHEAD)
     url, _ = stage.play(playback(events))
     page = learn_tab(browser_page(url, still=True), 4)
     page.set_viewport_size({"width": 1280, "height": 800})

@@ -18,7 +18,7 @@ from storage import RunStore
 from tests.laws.runs import bundled_engine, prompts
 from tests.laws.test_law6_events import NAMES, events_of
 from tests.logs import log_at
-from tests.synthetic import ENDINGS, MINIONS, Mechanisms, synthetic_run
+from tests.synthetic import ENDINGS, VOTE_AHEAD, Mechanisms, synthetic_run
 from tests.ui.boards import ALL, context, sessions_of
 from tests.ui.fakes import FakeStore
 from tests.ui.reports import Place, Report, unpack_value
@@ -41,7 +41,7 @@ MADE: dict[str, Callable[[], list[Event]]] = {
         f"hostile-{end}": lambda end=end: synthetic_run(6, 2, hostile=True, end=end)
         for end in ENDINGS
     },
-    "votes": lambda: synthetic_run(8, 3, mechanisms=MINIONS),
+    "votes": lambda: synthetic_run(8, 3, mechanisms=VOTE_AHEAD),
     "switches": lambda: synthetic_run(9, 4, mechanisms=Mechanisms("log_pool", "trend", "auto")),
     "routed": lambda: synthetic_run(9, 5, mechanisms=Mechanisms(routing="cosine", draft="fused")),
     "long": lambda: synthetic_run(110, 5),

@@ -17,7 +17,7 @@ from core.config.mechanisms import combine_rule
 from core.events import Combined, Drafted
 from storage import RunStore
 from tests.logs import log_at
-from tests.synthetic import MINIONS, Mechanisms, synthetic_run
+from tests.synthetic import VOTE_AHEAD, Mechanisms, synthetic_run
 from tests.ui.fakes import plain_twin
 from ui.run.charts import timeline_value
 from ui.run.frame import Baseline, Before, Frame
@@ -77,7 +77,9 @@ RUNS = {
     "failed": lambda: synthetic_run(5, seed=6, end="failed"),
     "routed": lambda: synthetic_run(14, seed=5, mechanisms=ROUTED),
     **{
-        rule: lambda rule=rule: synthetic_run(9, seed=7, mechanisms=replace(MINIONS, combine=rule))
+        rule: lambda rule=rule: synthetic_run(
+            9, seed=7, mechanisms=replace(VOTE_AHEAD, combine=rule)
+        )
         for rule in COMBINES
     },
 }
@@ -309,7 +311,7 @@ def test_charts_are_drawn_four_times_a_second_and_never_late_at_the_end() -> Non
 
 @pytest.mark.parametrize("combine", COMBINES)
 def test_votes_estimates_and_notes_come_back_from_the_store(tmp_path: Path, combine: str) -> None:
-    events = synthetic_run(9, seed=4, mechanisms=replace(MINIONS, combine=combine))
+    events = synthetic_run(9, seed=4, mechanisms=replace(VOTE_AHEAD, combine=combine))
     with RunStore(log_at(tmp_path / "runs.db")) as store:
         for event in events:
             store.record(event)

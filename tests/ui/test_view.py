@@ -17,7 +17,7 @@ from core.events import (
     event_to_plain,
 )
 from core.events.outcome import Outcome
-from tests.synthetic import MINIONS, Mechanisms, synthetic_run
+from tests.synthetic import VOTE_AHEAD, Mechanisms, synthetic_run
 from ui.run.view import View, detail_of, reduce_all
 
 
@@ -33,7 +33,7 @@ def test_a_votes_share_is_compared_with_the_mean_of_those_before_it() -> None:
 
 
 def test_a_rounds_time_is_that_of_its_own_work() -> None:
-    for mechanisms in (Mechanisms(), MINIONS):
+    for mechanisms in (Mechanisms(), VOTE_AHEAD):
         events = synthetic_run(9, seed=4, mechanisms=mechanisms)
         for line in reduce_all(events).rounds:
             # Drafting ahead costs its round nothing: it is within the LLM's pass.
@@ -44,7 +44,7 @@ def test_a_rounds_time_is_that_of_its_own_work() -> None:
 
 def test_many_events_at_once_are_the_same_as_one_by_one() -> None:
     """Wherever the events are divided, also within a round."""
-    events = synthetic_run(6, seed=5, mechanisms=MINIONS)
+    events = synthetic_run(6, seed=5, mechanisms=VOTE_AHEAD)
     for first in range(len(events)):
         begun = reduce_all(events[:first])
         one_by_one = begun

@@ -1,4 +1,4 @@
-"""`vote` and `vote_tree` on drafts written by hand: winner, node weights, dropped nodes."""
+"""Combine rules on drafts made by hand: winner, node weights, dropped nodes."""
 
 import itertools
 
@@ -34,7 +34,7 @@ def test_the_majority_wins_against_the_heaviest() -> None:
     assert result.dropped_node_weights == (1.5, 1.5, 1.5, 0.9)
 
 
-def test_the_winner_is_a_sequence_that_one_drafter_wrote() -> None:
+def test_the_winner_is_a_sequence_that_one_drafter_drafted() -> None:
     # The heaviest token of each position would be 1, 5, 9: no drafter drafted that.
     result = vote([chain(1, 2, 9), chain(1, 3, 9), chain(4, 5, 9), chain(6, 5, 9)], [1.0] * 4)
     assert result.tree.token_ids == (1, 2, 9)
@@ -51,8 +51,8 @@ def test_a_tie_of_equals_goes_to_the_lower_index() -> None:
     assert result.tree.token_ids == (3,) and result.winner == 0
 
 
-def test_weights_that_went_up_and_down_alike_are_equal() -> None:
-    """Though their computed values may differ in the last bits."""
+def test_weights_that_differ_only_by_rounding_are_equal() -> None:
+    """As after gains and losses that cancel."""
     weight = (0.1 + 0.2) / 0.3
     assert weight > 1.0
     result = vote([chain(3), chain(2), chain(1)], [1.0, weight, 1 / weight])
@@ -70,7 +70,7 @@ def test_a_vote_of_two_is_always_the_heavier_one() -> None:
         assert result.winner == heavier
 
 
-def test_a_longer_sequence_goes_on_alone() -> None:
+def test_a_longer_sequence_also_has_the_votes_of_its_beginning() -> None:
     result = vote([chain(1, 2), chain(1, 2, 3), chain(5, 6, 7)], [1.0, 1.0, 1.9])
     assert result.tree.token_ids == (1, 2, 3) and result.winner == 1
     assert result.node_weights == (2.0, 2.0, 1.0)
@@ -90,15 +90,15 @@ def test_proposals_of_the_winning_path_are_all_kept() -> None:
     ]
 
 
-def dial(sequences: list[Draft], weights: list[float], nodes: int) -> CombinedTree:
+def vote_tree(sequences: list[Draft], weights: list[float], nodes: int) -> CombinedTree:
     return combine(
         "vote_tree", dict(enumerate(sequences)), VoteWeights(dict(enumerate(weights)), nodes)
     )
 
 
-def test_the_dial_keeps_the_heaviest_nodes() -> None:
+def test_vote_tree_keeps_the_heaviest_nodes() -> None:
     sequences = [chain(1, 2, score=0.9), chain(3, 4, score=0.5), chain(1, 5, score=0.8)]
-    result = dial(sequences, [1.0, 2.0, 3.0], 3)
+    result = vote_tree(sequences, [1.0, 2.0, 3.0], 3)
     # Kept: (0.9 + 3 x 0.8) / 6, 3 x 0.64 / 6, 2 x 0.5 / 6; dropped: 0.81 / 6, 2 x 0.25 / 6.
     assert result.tree.token_ids == (1, 3, 5)
     assert result.node_weights == pytest.approx(((0.9 + 2.4) / 6, 1.0 / 6, 1.92 / 6))
@@ -113,13 +113,13 @@ def test_the_dial_keeps_the_heaviest_nodes() -> None:
     weights=st.lists(st.floats(0.01, 10), min_size=3, max_size=3),
     nodes=st.integers(1, 12),
 )
-def test_any_cut_of_the_dial_is_a_tree_and_the_next_holds_it(
+def test_vote_tree_keeps_a_tree_that_a_larger_budget_keeps_too(
     parts: list[Draft], weights: list[float], nodes: int
 ) -> None:
     whole = merge_drafts(dict(enumerate(parts))).tree
     paths = [
         {result.tree.tokens_to(node) for node in range(len(result.tree))}
-        for result in (dial(parts, weights, nodes), dial(parts, weights, nodes + 1))
+        for result in (vote_tree(parts, weights, nodes), vote_tree(parts, weights, nodes + 1))
     ]
     assert paths[0] <= paths[1]
     assert len(paths[0]) == min(nodes, len(whole))
@@ -129,10 +129,10 @@ def test_any_cut_of_the_dial_is_a_tree_and_the_next_holds_it(
 
 @LAW
 @given(parts=st.lists(drafts(), min_size=1, max_size=3))
-def test_the_open_dial_is_the_union(parts: list[Draft]) -> None:
+def test_vote_tree_without_a_cut_is_the_union(parts: list[Draft]) -> None:
     named = dict(enumerate(parts))
-    open_dial = dial(parts, [1.0] * 3, 256)
-    assert open_dial.tree == combine("union", named).tree and open_dial.dropped == ()
+    uncut = vote_tree(parts, [1.0] * 3, 256)
+    assert uncut.tree == combine("union", named).tree and uncut.dropped == ()
 
 
 def test_every_drafted_node_is_verified_or_dropped_once() -> None:
@@ -145,24 +145,26 @@ def test_every_drafted_node_is_verified_or_dropped_once() -> None:
         assert len(result.dropped_node_weights) in (0, len(result.dropped))
 
 
-def test_a_pools_masses_are_weighted_geometric_means() -> None:
+def test_log_pool_node_weights_are_weighted_geometric_means() -> None:
     parts = {0: chain(1, 2, score=0.8), 1: chain(1, 2, score=0.2), 2: chain(3, score=0.5)}
     result = combine("log_pool", parts, VoteWeights({0: 3.0, 1: 1.0, 2: 4.0}))
     assert result.tree.token_ids == (1, 2, 3) and result.winner is None
     one = 0.8 ** (3 / 4) * 0.2 ** (1 / 4)
     assert result.node_weights == pytest.approx((one, one**2, 0.5)), "of the drafters that hold it"
     alone = combine("log_pool", {0: chain(1, 2, score=0.8)}, VoteWeights({0: 7.0}))
-    assert alone.node_weights == pytest.approx((0.8, 0.64)), "one drafter's masses are its chances"
+    assert alone.node_weights == pytest.approx((0.8, 0.64)), (
+        "one drafter's node weights are its probabilities"
+    )
 
 
-def test_a_node_is_kept_if_it_is_worth_it_for_one_drafter() -> None:
+def test_a_node_is_kept_if_it_is_for_one_drafter() -> None:
     parts = {0: chain(1, 2, score=0.9), 1: chain(1, 2, score=0.1), 2: chain(3, score=0.1)}
     result = combine("union", parts, None, lambda score: score > 0.5)
     assert result.tree.token_ids == (1, 2)
     assert result.dropped == ((2, 0),)
 
 
-def test_below_a_dropped_node_nothing_stays() -> None:
+def test_nothing_below_a_dropped_node_is_kept() -> None:
     parts = {0: chain(1, 2, 3, score=0.5)}
     result = combine("union", parts, None, lambda score: score != 0.25)
     assert result.tree.token_ids == (1,)

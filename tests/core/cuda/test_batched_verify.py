@@ -24,14 +24,14 @@ from tests.core.verify.cases import certain, tree_of
 VOCAB = 5
 GREEDY = SamplingParams()
 WARM = SamplingParams(temperature=0.8)
-EDGED = SamplingParams(temperature=1.4, top_k=3, top_p=0.8)
-RULES = [("greedy", GREEDY), ("match", WARM), ("match", EDGED)]
+TRUNCATED = SamplingParams(temperature=1.4, top_k=3, top_p=0.8)
+RULES = [("greedy", GREEDY), ("match", WARM), ("match", TRUNCATED)]
 
 
-def random_tree(rng: random.Random, most: int) -> TokenTree:
+def random_tree(rng: random.Random, max_nodes: int) -> TokenTree:
     """Siblings have different tokens; the tree may be empty."""
     nodes: list[tuple[int, int, list]] = []
-    for _ in range(rng.randrange(most + 1)):
+    for _ in range(rng.randrange(max_nodes + 1)):
         parent = rng.randrange(ROOT, len(nodes))
         taken = {token for token, at, _ in nodes if at == parent}
         if free := [token for token in range(VOCAB) if token not in taken]:
@@ -39,12 +39,14 @@ def random_tree(rng: random.Random, most: int) -> TokenTree:
     return tree_of(*nodes)
 
 
-def cases(seed: int, sampling: SamplingParams, count: int, most: int = 14) -> list[VerifyInput]:
+def cases(
+    seed: int, sampling: SamplingParams, count: int, max_nodes: int = 14
+) -> list[VerifyInput]:
     rng = random.Random(seed)
     generator = torch.Generator().manual_seed(seed)
     results = []
     for _ in range(count):
-        tree = random_tree(rng, most)
+        tree = random_tree(rng, max_nodes)
         logits = 2 * torch.randn((len(tree) + 1, VOCAB), generator=generator)
         eos = frozenset(rng.sample(range(VOCAB), rng.randrange(2)))
         noise = SeededNoise(rng.randrange(1 << 40), VOCAB)
@@ -71,17 +73,19 @@ def paths(rule: str, several: list[VerifyInput]) -> list[tuple[int, ...]]:
         _pad_logits([case.target.logits for case in several]), trees, sampling, bases
     )
     result = accepted_paths(outputs, trees, ancestors, ends)
-    told_paths = []
+    found_paths = []
     for case, length, last in zip(several, result.length, result.last, strict=True):
         path = case.tree.path(int(last) - 1)
         assert len(path) == int(length)
-        told_paths.append(path)
-    return told_paths
+        found_paths.append(path)
+    return found_paths
 
 
 @pytest.mark.parametrize("first", range(0, 40, 8))
-@pytest.mark.parametrize(("rule", "sampling"), RULES, ids=["greedy", "match", "edged"])
-def test_ten_thousand_noises(rule: str, sampling: SamplingParams, first: int) -> None:
+@pytest.mark.parametrize(("rule", "sampling"), RULES, ids=["greedy", "match", "truncated"])
+def test_batched_verdicts_are_those_of_the_walk(
+    rule: str, sampling: SamplingParams, first: int
+) -> None:
     lengths = set()
     for seed in range(first, first + 8):
         several = cases(seed, sampling, 250 if rule == "match" else 25)
@@ -101,7 +105,7 @@ def test_ten_thousand_noises(rule: str, sampling: SamplingParams, first: int) ->
     assert lengths >= {0, 1, 2, 3}
 
 
-def test_what_is_shown_is_what_a_target_shows() -> None:
+def test_reported_probabilities_are_those_of_the_target() -> None:
     for rule, sampling in RULES:
         for case in cases(3, sampling, 30):
             (result,) = batched_target_tokens(rule, [case])
@@ -115,7 +119,7 @@ def test_what_is_shown_is_what_a_target_shows() -> None:
 
 
 def test_of_two_equal_paths_the_first_is_taken() -> None:
-    """Two drafts side by side hold the same path: node 0 equals node 2, node 1 equals node 3."""
+    """Two drafts in one tree have the same path: node 0 equals node 2, node 1 equals node 3."""
     trees = TreeBatch(
         torch.tensor([[3, 1, 3, 1]]), torch.tensor([[0, 1, 0, 3]]), torch.tensor([[0, 1, 2, 1, 2]])
     )
@@ -125,19 +129,19 @@ def test_of_two_equal_paths_the_first_is_taken() -> None:
     logits = torch.zeros((1, 5, VOCAB))
     logits[0, 0, 3] = logits[0, 1, 1] = logits[0, 3, 1] = 1.0
     outputs = target_outputs(logits, trees, GREEDY, None)
-    none = torch.full((1, MAX_END_TOKENS), -1)
-    result = accepted_paths(outputs, trees, ancestors, none)
+    no_ends = torch.full((1, MAX_END_TOKENS), -1)
+    result = accepted_paths(outputs, trees, ancestors, no_ends)
     assert (result.length.tolist(), result.last.tolist()) == ([2], [2])
     ended = accepted_paths(outputs, trees, ancestors, torch.tensor([[3]]))
     assert (ended.length.tolist(), ended.last.tolist()) == ([1], [1])
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("rule", "sampling"), RULES, ids=["greedy", "match", "edged"])
-def test_a_gpu_says_the_same(rule: str, sampling: SamplingParams) -> None:
+@pytest.mark.parametrize(("rule", "sampling"), RULES, ids=["greedy", "match", "truncated"])
+def test_a_gpu_gives_the_same_verdicts(rule: str, sampling: SamplingParams) -> None:
     for seed in range(4):
         several = cases(seed, sampling, 50)
-        there = [
+        on_gpu = [
             VerifyInput(
                 case.tree,
                 Target(case.target.logits.cuda(), sampling),
@@ -148,7 +152,7 @@ def test_a_gpu_says_the_same(rule: str, sampling: SamplingParams) -> None:
             for case in several
         ]
         for case, one, other in zip(
-            several, batched_target_tokens(rule, several), batched_target_tokens(rule, there),
+            several, batched_target_tokens(rule, several), batched_target_tokens(rule, on_gpu),
             strict=True,
         ):  # fmt: skip
             assert (

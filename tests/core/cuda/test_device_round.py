@@ -24,7 +24,7 @@ from tests.fakes import CONTEXT, loaded_modules, note_results, perturb, tiny_mod
 TIMES = ("start_ms", "end_ms", "share", "run_id", "created_utc", "tokens_per_second")
 COLD = SamplingParams(40, seed=2)
 WARM = SamplingParams(40, temperature=0.9, seed=2)
-EDGED = SamplingParams(30, temperature=1.2, top_k=20, top_p=0.9, seed=4)
+TRUNCATED = SamplingParams(30, temperature=1.2, top_k=20, top_p=0.9, seed=4)
 FIXED = SpeculationConfig(expansion=(2, 2, 1), speculation_length=3, max_tree_nodes="uncut")
 PROMPTS = ("w3 w5 w7 w9", "w11 w2 w4 w4 w8 w1 w6", "w1")
 
@@ -40,8 +40,8 @@ def models(
     return result
 
 
-def events(made: LoadedModels, requests: Sequence[Request], *, on_device: bool) -> list[Event]:
-    with closing(Engine(made, on_device=on_device)) as engine:
+def events(loaded: LoadedModels, requests: Sequence[Request], *, on_device: bool) -> list[Event]:
+    with closing(Engine(loaded, on_device=on_device)) as engine:
         return list(engine.generate_many(requests))
 
 
@@ -55,26 +55,28 @@ def in_both_ways(requests: Sequence[Request], **changes: Any) -> list[list[Event
     return [on_device, events(reference_models(**changes), requests, on_device=False)]
 
 
-def requests(sampling: SamplingParams, config: SpeculationConfig, many: int = 1) -> list[Request]:
-    return [Request(prompt, sampling, config) for prompt in PROMPTS[:many]]
+def requests(
+    sampling: SamplingParams, config: SpeculationConfig, num_requests: int = 1
+) -> list[Request]:
+    return [Request(prompt, sampling, config) for prompt in PROMPTS[:num_requests]]
 
 
-def same(one: object, other: object, where: str = "") -> None:
+def check_same(one: object, other: object, where: str = "") -> None:
     """Compares all fields but times; floats to 2e-5: passes of other shapes round differently."""
     assert type(one) is type(other), where
     if is_dataclass(one):
         for field in fields(one):
             if not (field.name in TIMES or field.name.endswith("_ms")):
                 path = f"{where}.{field.name}"
-                same(getattr(one, field.name), getattr(other, field.name), path)
+                check_same(getattr(one, field.name), getattr(other, field.name), path)
     elif isinstance(one, (tuple, list)):
         assert len(one) == len(other), where  # type: ignore[arg-type]
         for i, pair in enumerate(zip(one, other, strict=True)):  # type: ignore[call-overload]
-            same(*pair, f"{where}[{i}]")
+            check_same(*pair, f"{where}[{i}]")
     elif isinstance(one, dict):
         assert one.keys() == other.keys(), where  # type: ignore[attr-defined]
         for key in one:
-            same(one[key], other[key], f"{where}[{key}]")  # type: ignore[index]
+            check_same(one[key], other[key], f"{where}[{key}]")  # type: ignore[index]
     elif isinstance(one, float):
         assert one == pytest.approx(other, abs=2e-5), where
     else:
@@ -88,25 +90,27 @@ def device_rounds(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 def check_both_ways(
-    sampling: SamplingParams, config: SpeculationConfig, many: int = 1, **changes: Any
+    sampling: SamplingParams, config: SpeculationConfig, num_requests: int = 1, **changes: Any
 ) -> list[Event]:
     """Compares the events of the same runs in both ways; returns those of device rounds."""
-    both_runs = in_both_ways(requests(sampling, config, many), **changes)
+    both_runs = in_both_ways(requests(sampling, config, num_requests), **changes)
     ids = [list(dict.fromkeys(event.run_id for event in each)) for each in both_runs]
     renamed = dict(zip(*ids, strict=True))
     for i, (one, other) in enumerate(zip(*both_runs, strict=True)):
         assert renamed[one.run_id] == other.run_id
-        same(one, other, f"{i} {type(one).__name__}")
+        check_same(one, other, f"{i} {type(one).__name__}")
     return both_runs[0]
 
 
-@pytest.mark.parametrize("many", [1, 3])
-@pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["greedy", "match", "edged"])
-def test_fixed_lengths(sampling: SamplingParams, many: int, device_rounds: list[bool]) -> None:
-    first_events = check_both_ways(sampling, FIXED, many)
+@pytest.mark.parametrize("num_requests", [1, 3])
+@pytest.mark.parametrize("sampling", [COLD, WARM, TRUNCATED], ids=["greedy", "match", "truncated"])
+def test_rounds_of_fixed_lengths_run_on_the_device(
+    sampling: SamplingParams, num_requests: int, device_rounds: list[bool]
+) -> None:
+    first_events = check_both_ways(sampling, FIXED, num_requests)
     accepted = [event.num_accepted for event in first_events if isinstance(event, RoundCompleted)]
     # At the ends of texts some requests have no room for a draft: such rounds run step by step.
-    assert all(device_rounds[:8]) and device_rounds.count(False) <= 2 * (many - 1)
+    assert all(device_rounds[:8]) and device_rounds.count(False) <= 2 * (num_requests - 1)
     assert len(set(accepted)) >= 3
 
 
@@ -121,7 +125,7 @@ def test_fixed_lengths(sampling: SamplingParams, many: int, device_rounds: list[
     ],
     ids=lambda config: f"{config.length}-{len(config.drafters)}-{config.max_tree_nodes}",
 )
-def test_configs_that_run_on_the_device(
+def test_these_settings_run_on_the_device(
     config: SpeculationConfig, device_rounds: list[bool]
 ) -> None:
     for sampling in (COLD, WARM):
@@ -129,7 +133,7 @@ def test_configs_that_run_on_the_device(
     assert all(device_rounds) and device_rounds
 
 
-def test_rounds_behind_an_audition_run_on_the_device(device_rounds: list[bool]) -> None:
+def test_rounds_after_an_audition_run_on_the_device(device_rounds: list[bool]) -> None:
     check_both_ways(COLD, replace(SpeculationConfig.preset("sequence"), max_tree_nodes=8))
     first = device_rounds.index(True)
     assert 0 < first < 8 and all(device_rounds[first:]) and len(device_rounds) > 8
@@ -149,7 +153,7 @@ def test_rounds_behind_an_audition_run_on_the_device(device_rounds: list[bool]) 
     ],
     ids=lambda config: f"{config.combine}-{config.length}-{config.draft}-{config.record_top_k}",
 )
-def test_configs_that_run_step_by_step(
+def test_these_settings_run_step_by_step(
     config: SpeculationConfig, device_rounds: list[bool]
 ) -> None:
     """Of these only rounds without room for a draft run on the device."""
@@ -158,14 +162,14 @@ def test_configs_that_run_step_by_step(
 
 
 @pytest.mark.parametrize("config", [FIXED, SpeculationConfig.preset("autoregressive")])
-def test_requests_that_differ_are_distinguished(
+def test_requests_with_different_sampling_run_step_by_step(
     config: SpeculationConfig, device_rounds: list[bool]
 ) -> None:
     vote = replace(FIXED, combine="vote", weights="paper")
     for others in ([Request(PROMPTS[2], COLD, vote)], []):
         requests_of_both = [
             Request(PROMPTS[0], WARM, config),
-            Request(PROMPTS[1], EDGED, config),
+            Request(PROMPTS[1], TRUNCATED, config),
             *others,
         ]
         on_device, reference = map(texts_of, in_both_ways(requests_of_both))
@@ -176,20 +180,20 @@ def test_requests_that_differ_are_distinguished(
 def test_of_equal_nodes_the_first_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU the logits of a node and of its duplicate may differ a little; here duplicates have
     wrong logits."""
-    alike = note_results(monkeypatch, round_pass, "first_equal", lambda result: result)
+    firsts = note_results(monkeypatch, round_pass, "first_equal", lambda result: result)
     outputs = round_pass.target_outputs
 
-    def scrambled(logits: torch.Tensor, *given: Any) -> Any:
-        doubles = alike[-1] != torch.arange(logits.shape[1])
-        return outputs(torch.where(doubles[..., None], logits.flip(-1), logits), *given)
+    def scrambled(logits: torch.Tensor, *args: Any) -> Any:
+        doubles = firsts[-1] != torch.arange(logits.shape[1])
+        return outputs(torch.where(doubles[..., None], logits.flip(-1), logits), *args)
 
     monkeypatch.setattr(round_pass, "target_outputs", scrambled)
     check_both_ways(WARM, FIXED, 2)
-    assert sum(int((one != torch.arange(one.shape[1])).sum()) for one in alike) > 100
+    assert sum(int((one != torch.arange(one.shape[1])).sum()) for one in firsts) > 100
 
 
 @pytest.mark.parametrize("pipeline", ["ahead", "across"])
-def test_pipelined_runs(pipeline: str) -> None:
+def test_pipelined_runs_have_the_same_text(pipeline: str) -> None:
     """How much is drafted during a pass depends on timing; the text does not."""
     config = replace(FIXED, pipeline=pipeline)
     results = [*map(texts_of, in_both_ways(requests(WARM, config, 3)))]
@@ -198,7 +202,9 @@ def test_pipelined_runs(pipeline: str) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("shape", [(2, 2, 1), (1,) * 8])
-def test_texts_that_outgrow_the_cache(shape: tuple[int, ...], device_rounds: list[bool]) -> None:
+def test_texts_that_outgrow_the_cache_are_the_same(
+    shape: tuple[int, ...], device_rounds: list[bool]
+) -> None:
     """Arenas move when they grow: their graphs are dropped. Padded tokens write to slots that
     exist."""
     config = replace(FIXED, expansion=shape, speculation_length=len(shape))
@@ -208,11 +214,13 @@ def test_texts_that_outgrow_the_cache(shape: tuple[int, ...], device_rounds: lis
     assert device_rounds.count(False) <= len(shape)
 
 
-@pytest.mark.parametrize("many", [1, 2])
-def test_caches_hold_what_a_fresh_prefill_would(many: int, device_rounds: list[bool]) -> None:
+@pytest.mark.parametrize("num_requests", [1, 2])
+def test_caches_hold_what_a_fresh_prefill_writes(
+    num_requests: int, device_rounds: list[bool]
+) -> None:
     loaded = models()
     with closing(Engine(loaded, on_device=True)) as engine:
-        live = [engine.admit(engine.prepare(one)) for one in requests(WARM, FIXED, many)]
+        live = [engine.admit(engine.prepare(one)) for one in requests(WARM, FIXED, num_requests)]
         for one in live:
             list(engine.prefill(one))
         for _ in range(6):
@@ -222,12 +230,12 @@ def test_caches_hold_what_a_fresh_prefill_would(many: int, device_rounds: list[b
             for ssm in engine._drafting.ssm_pool.ssms.values():
                 rows.append((ssm.model, ssm._states[one.sequence.run_id].row))
             for model, row in rows:
-                _as_fresh(model, row, one.sequence.tokens)
+                _check_cache(model, row, one.sequence.tokens)
             engine.release(one)
     assert device_rounds == [True] * 6
 
 
-def _as_fresh(model: Any, row: int, tokens: list[int]) -> None:
+def _check_cache(model: Any, row: int, tokens: list[int]) -> None:
     length, other = model.length(row), model.open_row()
     assert 4 < length < len(tokens) and model.pending(row) == 0
     model.forward([chain(other, tokens[:length])])
@@ -239,17 +247,17 @@ def _as_fresh(model: Any, row: int, tokens: list[int]) -> None:
 
 
 @pytest.mark.loses_drafters
-def test_an_ssm_that_fails_costs_the_run_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_ssm_does_not_change_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = texts_of(events(reference_models(), requests(WARM, FIXED), on_device=False))
     loaded, calls = models(), []
     stack: Any = next(iter(loaded.ssms.values())).stack  # type: ignore[attr-defined]
     over = stack._forward.over
 
-    def broken(*given: Any, **more: Any) -> Any:
-        calls.append(given)
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        calls.append(args)
         if len(calls) > 10:
             raise RuntimeError("no memory")
-        return over(*given, **more)
+        return over(*args, **kwargs)
 
     monkeypatch.setattr(stack._forward, "over", broken)
     first_events = events(loaded, requests(WARM, FIXED), on_device=True)
@@ -270,11 +278,11 @@ def test_the_next_round_runs_while_events_are_consumed(monkeypatch: pytest.Monke
             if isinstance(event, (Drafted, Combined, Verified)):
                 ahead.append(len(begun_rounds) - len(awaited))
     assert set(ahead) == {0, 1} and sum(ahead) > 0.8 * len(ahead)
-    assert len(begun_rounds) == len(awaited)  # each round that was begun was used
+    assert len(begun_rounds) == len(awaited)  # every round that was begun was used
 
 
 @pytest.mark.parametrize("config", [FIXED, SpeculationConfig.preset("autoregressive")])
-def test_a_round_that_is_discarded_leaves_nothing_behind(config: SpeculationConfig) -> None:
+def test_a_discarded_round_does_not_change_the_texts(config: SpeculationConfig) -> None:
     """A request is cancelled, and one joins, while a round is running."""
     first, second, third = requests(WARM, config, 3)
     three_requests = (first, second, third)
@@ -304,7 +312,7 @@ def test_a_round_that_is_discarded_leaves_nothing_behind(config: SpeculationConf
         assert texts_of(list(engine.generate(second))) == [alone[1]]
 
 
-class HostAsked(TorchDispatchMode):
+class NoHostReads(TorchDispatchMode):
     """Refuses what a captured graph cannot hold: reading device values on the host, shapes that
     depend on values, and copies from the host."""
 
@@ -314,7 +322,7 @@ class HostAsked(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         name = func.overloadpacket.__name__
-        if name == "_to_copy":  # another type is fine, another device is not
+        if name == "_to_copy":  # to another dtype, but not to another device
             assert (kwargs or {}).get("device") is None, func
         elif name != "lift_fresh" or args[0].dim():  # a scalar is passed with the call
             assert name not in self.NEVER, func
@@ -324,13 +332,13 @@ class HostAsked(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["greedy", "match", "edged"])
+@pytest.mark.parametrize("sampling", [COLD, WARM, TRUNCATED], ids=["greedy", "match", "truncated"])
 @pytest.mark.parametrize("config", [FIXED, SpeculationConfig.preset("autoregressive")])
 def test_a_pass_reads_nothing_on_the_host(sampling, config, monkeypatch):
     call, calls = CachedGraph.__call__, []
 
     def watched(self: CachedGraph[Any]) -> Any:
-        with HostAsked():
+        with NoHostReads():
             calls.append(self)
             return call(self)
 
@@ -339,29 +347,32 @@ def test_a_pass_reads_nothing_on_the_host(sampling, config, monkeypatch):
     assert [len(ids) for ids in result] == [sampling.max_new_tokens] * 2 and len(calls) > 10
 
 
-def test_texts_that_end() -> None:
+def test_runs_end_at_the_same_token() -> None:
     check_both_ways(WARM, FIXED, 3, eos=(3, 17, 40, 52))
     check_both_ways(replace(COLD, stop=("w9", "w1 w")), FIXED, 3)
     check_both_ways(replace(WARM, max_new_tokens=3), FIXED, 2)
     check_both_ways(replace(WARM, max_new_tokens=1), FIXED, 1)
 
 
-def test_a_context_that_ends() -> None:
+def test_runs_end_alike_where_the_context_is_full() -> None:
     check_both_ways(replace(WARM, max_new_tokens=500), FIXED, 2)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("many", [1, 3])
-@pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["greedy", "match", "edged"])
-def test_captured_rounds(sampling: SamplingParams, many: int, device_rounds: list[bool]) -> None:
-    check_both_ways(sampling, FIXED, many, device="cuda")
+@pytest.mark.parametrize("num_requests", [1, 3])
+@pytest.mark.parametrize("sampling", [COLD, WARM, TRUNCATED], ids=["greedy", "match", "truncated"])
+def test_captured_rounds_give_the_same_events(
+    sampling: SamplingParams, num_requests: int, device_rounds: list[bool]
+) -> None:
+    check_both_ways(sampling, FIXED, num_requests, device="cuda")
     assert all(device_rounds[:8])
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("config", [FIXED, SpeculationConfig.preset("autoregressive")])
-def test_rounds_are_replayed(config: SpeculationConfig) -> None:
+def test_rounds_are_captured(config: SpeculationConfig) -> None:
     with closing(Engine(models(device="cuda"))) as engine:
         list(engine.generate(requests(WARM, config)[0]))
-        made: Any = engine._device_round
-        assert made._pool.captures and any(one._verify.is_captured for one in made._graphs.values())
+        rounds: Any = engine._device_round
+        assert rounds._pool.captures
+        assert any(one._verify.is_captured for one in rounds._graphs.values())

@@ -23,7 +23,7 @@ from tests.fakes import VOCAB, info_of, note_results, sequence_of, tiny_module
 
 NAMES = ("one", "two", "three")
 WARM = SamplingParams(60, temperature=0.9, seed=3)
-EDGED = SamplingParams(60, temperature=1.3, top_k=12, top_p=0.8, seed=5)
+TRUNCATED = SamplingParams(60, temperature=1.3, top_k=12, top_p=0.8, seed=5)
 COLD = SamplingParams(60, seed=1)
 TEXTS = ((1, 2, 3), (4, 5, 6, 7, 8, 9))
 ROUNDS: Sequence[Sequence[tuple[int, ...]]] = (
@@ -35,19 +35,20 @@ ROUNDS: Sequence[Sequence[tuple[int, ...]]] = (
 )
 
 
-def pool(models: Sequence[HfModel], *, graphs: bool, vocab: int = VOCAB) -> SsmPool:
-    """The SSMs, stacked if they have one shape; with `graphs` DraftGraphs draft."""
+def make_pool(models: Sequence[HfModel], *, graphs: bool, vocab: int = VOCAB) -> SsmPool:
+    """The SSMs, stacked if they have one shape; with `graphs`, DraftGraphs make their drafts."""
     stack_alike(list(models))
-    made = SsmPool(dict(zip(NAMES, models, strict=False)), vocab)
+    pool = SsmPool(dict(zip(NAMES, models, strict=False)), vocab)
     if graphs:
         on_gpu = models[0].device.type == "cuda"
-        made.batched = DraftGraphs(made.ssms, vocab, capture=on_gpu)
-    return made
+        pool.batched = DraftGraphs(pool.ssms, vocab, capture=on_gpu)
+    return pool
 
 
-def both(count: int = 3, **changes: Any) -> tuple[SsmPool, SsmPool]:
+def pools_both_ways(count: int = 3, **changes: Any) -> tuple[SsmPool, SsmPool]:
+    """Two pools of equal SSMs, with DraftGraphs and without."""
     one, other = (
-        pool([small("llama", seed, **changes) for seed in range(count)], graphs=graphs)
+        make_pool([small("llama", seed, **changes) for seed in range(count)], graphs=graphs)
         for graphs in (True, False)
     )
     return one, other
@@ -66,10 +67,10 @@ def texts(
     return results
 
 
-def open_all(place: SsmPool, several: Sequence[TokenSequence]) -> None:
+def open_all(pool: SsmPool, several: Sequence[TokenSequence]) -> None:
     """Opens these texts in all SSMs of the pool."""
     for sequence in several:
-        for ssm in place.ssms.values():
+        for ssm in pool.ssms.values():
             ssm.open(sequence)
 
 
@@ -89,16 +90,19 @@ class Endless:
         return None
 
 
-def asks(
-    place: SsmPool, several: Sequence[TokenSequence], shapes: Sequence[tuple[int, ...]], **more: Any
+def draft_requests(
+    pool: SsmPool,
+    several: Sequence[TokenSequence],
+    shapes: Sequence[tuple[int, ...]],
+    **options: Any,
 ) -> Any:
     return {
         name: [
-            DraftRequest(one, index, one.speculation.draft, shape, 40, name, **more)
+            DraftRequest(one, index, one.speculation.draft, shape, 40, name, **options)
             for one, shape in zip(several, shapes, strict=True)
         ]
         for index, name in enumerate(NAMES)
-        if name in place.ssms
+        if name in pool.ssms
     }
 
 
@@ -123,25 +127,26 @@ def decode(
     shapes: Sequence[tuple[int, ...]],
 ) -> list[Draft]:
     """Runs the same rounds in each pool; returns the first pool's drafts."""
-    for place, own in zip(pools, several, strict=True):
-        open_all(place, own)
-    seen = []
+    for pool, own in zip(pools, several, strict=True):
+        open_all(pool, own)
+    first_drafts = []
     for following in ROUNDS:
         drafts = [
-            place.draft(asks(place, own, shapes)) for place, own in zip(pools, several, strict=True)
+            pool.draft(draft_requests(pool, own, shapes))
+            for pool, own in zip(pools, several, strict=True)
         ]
         for name in drafts[0]:
             for pair in zip(*(result[name] for result in drafts), strict=True):
                 check_equal(*pair)
-                seen.append(pair[0])
+                first_drafts.append(pair[0])
         for i in range(len(several[0])):
             committed = _following(drafts[1]["one"][i], following[i])
-            for place, own, result in zip(pools, several, drafts, strict=True):
+            for pool, own, result in zip(pools, several, drafts, strict=True):
                 own[i].tokens.extend(committed)
-                for name in place.ssms:
-                    place.ssms[name].commit(own[i], result[name][i], committed)
+                for name in pool.ssms:
+                    pool.ssms[name].commit(own[i], result[name][i], committed)
         _same_states(pools, several)
-    return seen
+    return first_drafts
 
 
 def _following(draft: Draft, expected: tuple[Any, ...]) -> tuple[int, ...]:
@@ -159,12 +164,12 @@ def _same_states(pools: Sequence[SsmPool], several: Sequence[Sequence[TokenSeque
     ours, theirs = pools
     for name in ours.ssms:
         for one, other in zip(*several, strict=True):
-            heat = theirs.ssms[name].temperature(other)
-            assert ours.ssms[name].temperature(one) == pytest.approx(heat)
+            temperature = theirs.ssms[name].temperature(other)
+            assert ours.ssms[name].temperature(one) == pytest.approx(temperature)
             rows = []
-            for place, sequence in ((ours, one), (theirs, other)):
-                model = place.ssms[name].model
-                row = place.ssms[name]._states[sequence.run_id].row
+            for pool, sequence in ((ours, one), (theirs, other)):
+                model = pool.ssms[name].model
+                row = pool.ssms[name]._states[sequence.run_id].row
                 assert model.pending(row) == 0
                 at, end = model.place(row), model.length(row)
                 rows.append([part[:, at, :, :end] for part in model.arena._stacks])
@@ -179,28 +184,28 @@ def graph_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 2, 1), (3, 1), (4,)])
-@pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["topk", "coupled", "edged"])
-def test_drafts_of_a_stack(
+@pytest.mark.parametrize("sampling", [COLD, WARM, TRUNCATED], ids=["topk", "coupled", "truncated"])
+def test_drafts_of_a_stack_equal_those_made_pass_by_pass(
     sampling: SamplingParams, shape: tuple[int, ...], graph_calls: list[int]
 ):
-    results = decode(both(), [texts(sampling), texts(sampling)], [shape, shape])
+    results = decode(pools_both_ways(), [texts(sampling), texts(sampling)], [shape, shape])
     assert graph_calls == [3] * len(ROUNDS)
     assert max(len(draft) for draft in results) > 2 or shape == (4,)
 
 
 def test_top_p_leaves_children_out() -> None:
-    narrow = replace(EDGED, top_k=2, top_p=0.5)
-    results = decode(both(), [texts(narrow), texts(narrow)], [(3, 2)] * 2)
+    narrow = replace(TRUNCATED, top_k=2, top_p=0.5)
+    results = decode(pools_both_ways(), [texts(narrow), texts(narrow)], [(3, 2)] * 2)
     assert {len(draft) for draft in results} - {9}
 
 
 def test_one_ssm_is_a_stack_of_one(graph_calls: list[int]) -> None:
-    decode(both(1), [texts(WARM), texts(WARM)], [(2, 2)] * 2)
+    decode(pools_both_ways(1), [texts(WARM), texts(WARM)], [(2, 2)] * 2)
     assert graph_calls == [1] * len(ROUNDS)
 
 
 def test_ssms_of_different_shapes_draft_one_after_another(graph_calls: list[int]) -> None:
-    apart = [pool([small("llama", 0), small("qwen2", 1)], graphs=way) for way in (True, False)]
+    apart = [make_pool([small("llama", 0), small("qwen2", 1)], graphs=way) for way in (True, False)]
     decode(apart, [texts(COLD), texts(COLD)], [(2, 1, 1)] * 2)
     assert graph_calls == [0, 1, 1] * len(ROUNDS)
 
@@ -209,24 +214,24 @@ def test_ssms_of_different_shapes_draft_one_after_another(graph_calls: list[int]
 def test_an_end_of_text_has_no_children(shape: tuple[int, ...]) -> None:
     # Every ninth token ends a text: most drafts have one.
     eos = tuple(range(0, VOCAB, VOCAB // 7))[:8]
-    results = decode(both(), [texts(WARM, eos), texts(WARM, eos)], [shape] * 2)
+    results = decode(pools_both_ways(), [texts(WARM, eos), texts(WARM, eos)], [shape] * 2)
     assert {len(draft) for draft in results} - {14, 3}
     assert {draft.passes for draft in results} - {3} or shape[0] > 1
 
 
-def test_one_whose_text_ends_sooner_drafts_the_beginning(graph_calls: list[int]) -> None:
+def test_a_request_with_a_shorter_shape_drafts_the_beginning(graph_calls: list[int]) -> None:
     shapes = [(2, 1, 1), (2, 1)]
-    results = decode(both(), [texts(WARM), texts(WARM)], shapes)
+    results = decode(pools_both_ways(), [texts(WARM), texts(WARM)], shapes)
     assert {len(draft) for draft in results} == {6, 4} and graph_calls == [3] * len(ROUNDS)
 
 
-def test_another_vocabulary_size() -> None:
+def test_the_vocabularies_of_llm_and_ssm_may_differ_in_size() -> None:
     """The LLM's embedding is padded, or the SSM's is."""
     for own in (VOCAB - 8, VOCAB + 8):
-        decode(both(2, vocab_size=own), [texts(WARM), texts(WARM)], [(2, 2)] * 2)
+        decode(pools_both_ways(2, vocab_size=own), [texts(WARM), texts(WARM)], [(2, 2)] * 2)
 
 
-@pytest.mark.parametrize("case", ["best_first", "sampled", "stop", "foretold", "uneven", "long"])
+@pytest.mark.parametrize("case", ["best_first", "sampled", "stop", "vote_tree", "uneven", "long"])
 def test_other_drafts_are_made_pass_by_pass(case: str, graph_calls: list[int]) -> None:
     class Never(Endless):
         def grows(self, score: float) -> bool:
@@ -236,38 +241,40 @@ def test_other_drafts_are_made_pass_by_pass(case: str, graph_calls: list[int]) -
     settings: dict[str, Any] = {}
     if case in ("best_first", "sampled"):
         settings = {"draft": case}
-    if case == "foretold":
+    if case == "vote_tree":
         settings = {"combine": "vote_tree"}
     shapes = [(2, 2), (1, 2)] if case == "uneven" else [(2, 2), (2, 2)]
     many = texts(WARM, **settings)
-    place, _ = both()
-    open_all(place, many)
+    pool, _ = pools_both_ways()
+    open_all(pool, many)
     if case == "long":
         many[0].tokens.extend([4] * 70)
-    drafts = place.draft(asks(place, many, shapes, stop=stop))
+    drafts = pool.draft(draft_requests(pool, many, shapes, stop=stop))
     assert all(len(draft) for each in drafts.values() for draft in each)
     assert not any(graph_calls)
 
 
 def test_a_failed_pass_is_the_error_of_all_its_ssms(monkeypatch: pytest.MonkeyPatch) -> None:
-    place, _ = both()
+    pool, _ = pools_both_ways()
     many = texts(COLD)
-    open_all(place, many)
-    stack = place.ssms["one"].model.stack  # type: ignore[attr-defined]
+    open_all(pool, many)
+    stack = pool.ssms["one"].model.stack  # type: ignore[attr-defined]
 
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("no memory")
 
     monkeypatch.setattr(stack._forward, "over", broken)
-    drafts = place.draft(asks(place, many, [(2, 1)] * 2))
+    drafts = pool.draft(draft_requests(pool, many, [(2, 1)] * 2))
     assert [str(error) for error in drafts.values()] == ["no memory"] * 3
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["topk", "coupled", "edged"])
-def test_captured_drafts_of_a_stack(sampling: SamplingParams, graph_calls: list[int]) -> None:
+@pytest.mark.parametrize("sampling", [COLD, WARM, TRUNCATED], ids=["topk", "coupled", "truncated"])
+def test_captured_drafts_equal_those_made_pass_by_pass(
+    sampling: SamplingParams, graph_calls: list[int]
+) -> None:
     places = [
-        pool([on_gpu("llama", seed) for seed in range(3)], graphs=graphs)
+        make_pool([on_gpu("llama", seed) for seed in range(3)], graphs=graphs)
         for graphs in (True, False)
     ]
     several = [texts(sampling), texts(sampling)]

@@ -24,7 +24,7 @@ def test_a_layout_is_numbered_as_drafts_are() -> None:
     assert len(TreeLayout(())) == 0 and TreeLayout(()).num_fed == 0
 
 
-def test_copies_lie_side_by_side_under_one_root() -> None:
+def test_copies_of_a_layout_share_one_root() -> None:
     layout, one = TreeLayout((2, 2), copies=3), TreeLayout((2, 2))
     assert len(layout) == 3 * len(one) and layout.ranks == 3 * one.ranks
     assert layout.parents[6:12] == (ROOT, ROOT, 6, 6, 7, 7)
@@ -38,7 +38,7 @@ def test_copies_lie_side_by_side_under_one_root() -> None:
     assert tables.lineage[9 + 1].tolist() == [6, 9] and tables.lineage[6 + 1].tolist() == [6, 6]
 
 
-def test_equal_nodes_of_trees_side_by_side() -> None:
+def test_equal_nodes_of_copies_are_found() -> None:
     layout = TreeLayout((2, 1), copies=2)  # nodes 0, 1, children 2, 3; the copy: 4, 5 and 6, 7
     tables = layout.tensors(CPU)
     tokens = torch.tensor([[3, 4, 8, 9, 4, 5, 9, 8], [1, 2, 7, 7, 1, 2, 7, 6]])
@@ -49,21 +49,21 @@ def test_equal_nodes_of_trees_side_by_side() -> None:
     assert first_equal(tokens[:, :0], TreeLayout(()).tensors(CPU)).tolist() == [[0], [0]]
 
 
-def test_numbers_and_reals_go_both_ways() -> None:
-    inputs = HostToDevice({"ids": (2, 3), "heat": (2,)}, CPU)
+def test_integers_and_reals_are_copied_to_the_device_and_back() -> None:
+    inputs = HostToDevice({"ids": (2, 3), "temperature": (2,)}, CPU)
     inputs.host["ids"][:] = [[1, 2, 3], [-4, 5, 6]]
-    inputs.host["heat"][:] = np.array([0.1, 2.5]).view(np.int64)
+    inputs.host["temperature"][:] = np.array([0.1, 2.5]).view(np.int64)
     inputs.wait()
     inputs.send()
     assert inputs.device["ids"].tolist() == [[1, 2, 3], [-4, 5, 6]]
-    assert inputs.reals("heat").tolist() == [0.1, 2.5]
-    packed = pack((inputs.device["ids"], inputs.reals("heat"), torch.tensor([True, False])))
-    result = DeviceToHost(CPU).read(packed, {"ids": (2, 3), "heat": (2,), "said": (2,)})
-    assert result["ids"].tolist() == [[1, 2, 3], [-4, 5, 6]] and result["said"].tolist() == [1, 0]
-    assert as_reals(result["heat"]).tolist() == [0.1, 2.5]
+    assert inputs.reals("temperature").tolist() == [0.1, 2.5]
+    packed = pack((inputs.device["ids"], inputs.reals("temperature"), torch.tensor([True, False])))
+    result = DeviceToHost(CPU).read(packed, {"ids": (2, 3), "temperature": (2,), "flag": (2,)})
+    assert result["ids"].tolist() == [[1, 2, 3], [-4, 5, 6]] and result["flag"].tolist() == [1, 0]
+    assert as_reals(result["temperature"]).tolist() == [0.1, 2.5]
 
 
-def test_noise_of_many_positions_at_once() -> None:
+def test_batched_noise_equals_the_noise_of_each_position() -> None:
     noise = SeededNoise(77, 1001)
     bases = torch.tensor([[to_int64(noise.base(p)) for p in (4, 5)], [to_int64((1 << 64) - 1), 9]])
     result = gumbel_vectors(bases, 1001)
@@ -73,7 +73,7 @@ def test_noise_of_many_positions_at_once() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_temperatures_of_many_follow_as_each_alone(dtype: torch.dtype) -> None:
+def test_batched_temperatures_are_updated_like_single_ones(dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(1)
     utilities = 3 * torch.randn((4, 5, 30), generator=generator).to(dtype)
     utilities[1, :, 20:] = float("-inf")
@@ -93,13 +93,13 @@ def test_temperatures_of_many_follow_as_each_alone(dtype: torch.dtype) -> None:
     assert all(one != other for one, other in zip(result.tolist(), first, strict=True))
 
 
-def test_work_runs_once_a_call() -> None:
+def test_work_without_capture_runs_once_a_call() -> None:
     total = torch.zeros(())
     work = CachedGraph(lambda: total.add_(1).clone(), GraphPool(capture=False))
     assert [float(work()) for _ in range(4)] == [1, 2, 3, 4] and not work.is_captured
 
 
-def test_what_cannot_be_captured_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_that_cannot_be_captured_runs_without_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
     def refused(self: GraphPool, work: object) -> None:

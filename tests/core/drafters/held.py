@@ -1,4 +1,4 @@
-"""How much a drafter holds between two runs."""
+"""How much memory a drafter takes between two runs."""
 
 import pickle
 
@@ -6,5 +6,5 @@ from core.drafters.base import Drafter
 
 
 def held_bytes(drafter: Drafter) -> int:
-    """Bytes of all that its attributes hold, whatever they are called."""
+    """The size of all its attributes, pickled."""
     return len(pickle.dumps(vars(drafter)))

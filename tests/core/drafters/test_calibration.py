@@ -43,7 +43,7 @@ def test_scores_become_acceptance_rates(temperature: float) -> None:
     assert claimed / 2000 == pytest.approx(hits / 2000, abs=0.06)
 
 
-def test_it_stays_within_bounds() -> None:
+def test_the_temperature_stays_within_bounds() -> None:
     wrong, right = Calibration(), Calibration()
     logits = torch.tensor([0.5, 0.0, -0.5])
     for _ in range(500):
@@ -53,7 +53,7 @@ def test_it_stays_within_bounds() -> None:
     assert right.temperature == pytest.approx(1 / MAX_BETA)
 
 
-def test_scores_are_a_softmax_and_excluded_tokens_stay_out() -> None:
+def test_scores_are_a_softmax_in_which_excluded_tokens_have_0() -> None:
     logits = torch.tensor([[1.0, float("-inf"), 0.0]])
     assert torch.equal(Calibration().scores(logits), logits.softmax(-1))
     scores = Calibration(2.0).scores(logits)
@@ -61,7 +61,7 @@ def test_scores_are_a_softmax_and_excluded_tokens_stay_out() -> None:
     assert torch.allclose(scores, (logits / 2).softmax(-1))
 
 
-def test_an_excluded_token_teaches_nothing() -> None:
+def test_an_excluded_token_does_not_change_the_temperature() -> None:
     calibration = Calibration()
     observe(calibration, torch.tensor([1.0, float("-inf"), 0.0]), 1)
     assert calibration.temperature == 1.0
@@ -69,7 +69,7 @@ def test_an_excluded_token_teaches_nothing() -> None:
     assert calibration.temperature > 1.0
 
 
-def test_a_copy_learns_by_itself() -> None:
+def test_a_copy_changes_independently() -> None:
     calibration = Calibration(1.5)
     copy = calibration.copy()
     observe(copy, torch.tensor([3.0, 0.0]), 1)
@@ -77,7 +77,7 @@ def test_a_copy_learns_by_itself() -> None:
 
 
 @pytest.mark.parametrize("moments", [(float("nan"), 1.0), (0.0, float("nan"))])
-def test_what_is_no_number_teaches_nothing(moments: tuple[float, float]) -> None:
+def test_nan_does_not_change_the_temperature(moments: tuple[float, float]) -> None:
     calibration = Calibration(1.5)
     calibration.observe([float("nan")], [(0.0, 1.0)])
     calibration.observe([1.0], [moments])

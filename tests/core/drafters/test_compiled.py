@@ -24,11 +24,11 @@ from core.trees.draft import Draft
 from core.trees.tree import ROOT, TokenTree, depths_of
 from tests.core.cuda.test_draft_graph import (
     COLD,
-    EDGED,
     NAMES,
+    TRUNCATED,
     WARM,
     Endless,
-    asks,
+    draft_requests,
     open_all,
     texts,
 )  # fmt: skip
@@ -37,8 +37,8 @@ from tests.fakes import VOCAB, note_results
 
 KINDS = [("topk", COLD), ("topk", WARM), ("coupled", WARM)]
 NOT_SERVED = [
-    ("best_first", COLD), ("best_first", WARM), ("coupled", EDGED), ("sampled", WARM),
-    ("sampled_iid", EDGED),
+    ("best_first", COLD), ("best_first", WARM), ("coupled", TRUNCATED), ("sampled", WARM),
+    ("sampled_iid", TRUNCATED),
 ]  # fmt: skip
 # What each text continues with: a number of tokens of SSM `one`'s draft, then these tokens.
 FOLLOWING: Sequence[Sequence[tuple[int, tuple[int, ...]]]] = (
@@ -49,13 +49,13 @@ FOLLOWING: Sequence[Sequence[tuple[int, tuple[int, ...]]]] = (
 
 
 class ServesNothing(NativeDrafting):
-    """Drafts nothing itself: passes over feeds do."""
+    """Drafts nothing: passes over feeds make the drafts."""
 
     def draft(self, asked: Mapping[str, Sequence[DraftRequest]]) -> dict[str, list[Draft]]:
         return {}
 
 
-def pools(
+def two_pools(
     count: int = 3, *, alike: bool = True, vocab: int = VOCAB, **changes: Any
 ) -> list[SsmPool]:
     """Two pools of the same SSMs: drafts by the compiled kernel, and by passes over feeds."""
@@ -75,40 +75,42 @@ def native_rounds(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     return note_results(monkeypatch, NativeDrafting, "draft", set)
 
 
-def rounds(
-    places: Sequence[SsmPool],
+def run_rounds(
+    pools: Sequence[SsmPool],
     sampling: SamplingParams,
     shapes: Sequence[tuple[int, ...]],
-    **more: Any,
+    **options: Any,
 ) -> list[Draft]:
-    """Runs the same rounds in both pools, compares drafts and states; the first pool's drafts."""
-    stop, eos, kind = more.pop("stop", None), more.pop("eos", ()), more.pop("kind", "auto")
-    several = [texts(sampling, eos, draft=kind, **more) for _ in places]
-    for place, own in zip(places, several, strict=True):
-        open_all(place, own)
+    """Runs the same rounds in both pools and compares all states and drafts; returns the latter."""
+    stop, eos, kind = options.pop("stop", None), options.pop("eos", ()), options.pop("kind", "auto")
+    several = [texts(sampling, eos, draft=kind, **options) for _ in pools]
+    for pool, own in zip(pools, several, strict=True):
+        open_all(pool, own)
     results = []
     for following in FOLLOWING:
         drafts = [
-            place.draft(_asks(place, own, shapes, kind, stop))
-            for place, own in zip(places, several, strict=True)
+            pool.draft(_requests_of_kind(pool, own, shapes, kind, stop))
+            for pool, own in zip(pools, several, strict=True)
         ]
         for name in drafts[0]:
             for one, other in zip(drafts[0][name], drafts[1][name], strict=True):
-                same(one, other)
+                check_same(one, other)
                 results.append(one)
-        for place, own, result in zip(places, several, drafts, strict=True):
+        for pool, own, result in zip(pools, several, drafts, strict=True):
             for i, sequence in enumerate(own):
                 accepted = first_path(result["one"][i], following[i][0])
                 committed = (*accepted, *following[i][1]) or (3,)
                 sequence.tokens.extend(committed)
-                for name in place.ssms:
-                    place.ssms[name].commit(sequence, result[name][i], committed)
+                for name in pool.ssms:
+                    pool.ssms[name].commit(sequence, result[name][i], committed)
         for i in range(len(several[0])):
-            for name in places[0].ssms:
-                (heat, *kept), (heat_there, *kept_there) = (
-                    left(place, name, own[i]) for place, own in zip(places, several, strict=True)
+            for name in pools[0].ssms:
+                (temperature, *cache), (reference, *reference_cache) = (
+                    state_after(pool, name, own[i])
+                    for pool, own in zip(pools, several, strict=True)
                 )
-                assert heat == pytest.approx(heat_there, rel=1e-5) and kept == kept_there
+                assert temperature == pytest.approx(reference, rel=1e-5)
+                assert cache == reference_cache
     return results
 
 
@@ -122,14 +124,14 @@ def first_path(draft: Draft, length: int) -> list[int]:
     return path
 
 
-def _asks(
-    place: SsmPool,
+def _requests_of_kind(
+    pool: SsmPool,
     own: Sequence[TokenSequence],
     shapes: Sequence[tuple[int, ...]],
     kind: str,
     stop: Stop | None,
 ) -> Any:
-    requests = asks(place, own, shapes, stop=stop)
+    requests = draft_requests(pool, own, shapes, stop=stop)
     if kind == "auto":
         return requests
     return {
@@ -137,8 +139,8 @@ def _asks(
     }
 
 
-def same(one: Draft, other: Draft) -> None:
-    """Compares drafts but for their times. The compiled kernel's scores have float32's precision,
+def check_same(one: Draft, other: Draft) -> None:
+    """Compares drafts without their times. The compiled kernel's scores have float32's precision,
     and its utilities differ from the others by a constant for each row."""
     for name in ("token_ids", "parents", "qs", "ranks", "rows", "passes", "passes_ahead"):
         assert getattr(one, name) == getattr(other, name), name
@@ -156,16 +158,16 @@ def same(one: Draft, other: Draft) -> None:
         assert torch.allclose(ours, theirs, rtol=0, atol=1e-9)
 
 
-def all_same(told: Sequence[Any]) -> None:
+def check_all_same(drafts_by_pool: Sequence[Any]) -> None:
     """Compares the drafts of two pools, by SSM."""
-    for name in told[0]:
-        for pair in zip(*(result[name] for result in told), strict=True):
-            same(*pair)
+    for name in drafts_by_pool[0]:
+        for pair in zip(*(result[name] for result in drafts_by_pool), strict=True):
+            check_same(*pair)
 
 
-def left(place: SsmPool, name: str, sequence: TokenSequence) -> Any:
+def state_after(pool: SsmPool, name: str, sequence: TokenSequence) -> Any:
     """The state after a round: temperature, cached length, keys and values of the text."""
-    ssm = place.ssms[name]
+    ssm = pool.ssms[name]
     model, state = ssm.model, ssm._states[sequence.run_id]
     row = state.row
     assert model.pending(row) == 0
@@ -177,75 +179,77 @@ def left(place: SsmPool, name: str, sequence: TokenSequence) -> Any:
 @pytest.mark.parametrize("changes", [{}, {"intermediate_size": 64, "halved": True}])
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 2, 1), (3,)])
 @pytest.mark.parametrize(("kind", "sampling"), KINDS)
-def test_every_kind_of_draft(kind, sampling, shape, changes, native_rounds, native_calls):
-    results = rounds(pools(**changes), sampling, [shape, shape], kind=kind)
+def test_every_kind_of_draft_equals_one_over_feeds(
+    kind, sampling, shape, changes, native_rounds, native_calls
+):
+    results = run_rounds(two_pools(**changes), sampling, [shape, shape], kind=kind)
     assert native_rounds == [set(NAMES)] * len(FOLLOWING)
     assert max(len(draft) for draft in results) > 2
     assert native_calls == [6] * len(FOLLOWING)
 
 
 @pytest.mark.parametrize(("kind", "sampling"), NOT_SERVED)
-def test_other_kinds_go_over_feeds(
+def test_other_kinds_are_drafted_over_feeds(
     kind: str, sampling: SamplingParams, native_rounds, native_calls
 ):
-    results = rounds(pools(), sampling, [(2, 2, 1)] * 2, kind=kind)
+    results = run_rounds(two_pools(), sampling, [(2, 2, 1)] * 2, kind=kind)
     assert native_rounds == [set()] * len(FOLLOWING) and not native_calls
     assert max(len(draft) for draft in results) > 2
 
 
-def test_a_draft_that_takes_much_room_is_made_pass_by_pass(monkeypatch, native_calls):
+def test_a_draft_with_too_many_rows_is_made_pass_by_pass(monkeypatch, native_calls):
     monkeypatch.setattr("core.drafters.native_inputs.MOST_ROWS", 17)
-    rounds(pools(), COLD, [(2, 1), (2, 1)])
-    rounds(pools(), COLD, [(2, 1), (1, 1)])
+    run_rounds(two_pools(), COLD, [(2, 1), (2, 1)])
+    run_rounds(two_pools(), COLD, [(2, 1), (1, 1)])
     assert native_calls == [6] * len(FOLLOWING)
 
 
-def by_two_threads(place: SsmPool) -> None:
+def by_two_threads(pool: SsmPool) -> None:
     """From now on two threads make each pass of these stacked SSMs."""
-    (stack,) = {id(ssm.model.stack): ssm.model.stack for ssm in place.ssms.values()}.values()  # type: ignore[attr-defined]
+    (stack,) = {id(ssm.model.stack): ssm.model.stack for ssm in pool.ssms.values()}.values()  # type: ignore[attr-defined]
     forward = compiled_of(stack._forward)
     forward._pool.workers = 2
 
 
-def test_passes_by_several_threads_are_the_same() -> None:
-    places = pools()
-    by_two_threads(places[0])
-    rounds(places, WARM, [(2, 2, 1), (1, 1, 1)], kind="coupled")
+def test_drafts_by_several_threads_are_the_same() -> None:
+    pools = two_pools()
+    by_two_threads(pools[0])
+    run_rounds(pools, WARM, [(2, 2, 1), (1, 1, 1)], kind="coupled")
 
 
 def test_no_drafter_waits_for_a_pass_that_is_over() -> None:
     """Each pass counts arrivals of its own. With one count for all passes of a draft, this test
     hangs after a few drafts."""
-    place = pools()[0]
-    by_two_threads(place)
+    pool = two_pools()[0]
+    by_two_threads(pool)
     for i in range(40):
         (own,) = texts(COLD)[:1]
         own.run_id += str(i)
-        open_all(place, [own])
-        drafts: Any = place.draft(asks(place, [own], [(1,) * 20]))
+        open_all(pool, [own])
+        drafts: Any = pool.draft(draft_requests(pool, [own], [(1,) * 20]))
         assert all(len(drafts[name][0]) == 20 for name in NAMES)
         for name in NAMES:
-            place.ssms[name].close(own)
+            pool.ssms[name].close(own)
 
 
-def test_logits_that_are_no_numbers_go_over_feeds(native_calls: list[int]) -> None:
-    places = pools()
-    for place in places:
-        for ssm in place.ssms.values():
+def test_drafts_with_nan_logits_equal_those_over_feeds(native_calls: list[int]) -> None:
+    pools = two_pools()
+    for pool in pools:
+        for ssm in pool.ssms.values():
             assert isinstance(ssm.model, HfModel) and isinstance(ssm.model.stack, Stack)
-        stack = place.ssms["one"].model.stack  # type: ignore[attr-defined]
+        stack = pool.ssms["one"].model.stack  # type: ignore[attr-defined]
         forward = compiled_of(stack._forward)
         hidden, outputs = forward._shape.hidden, forward._shape.outputs
         head = forward._weights.matrices[-hidden * outputs :].reshape(-1, hidden, BLOCK)
         head[0, :, 3] = float("nan")  # weights of one token, last SSM
     drafts: list[Any] = []
-    for place in places:
+    for pool in pools:
         own = texts(COLD)
-        open_all(place, own)
-        drafts.append(place.draft(asks(place, own, [(2, 1), (2, 1)])))
+        open_all(pool, own)
+        drafts.append(pool.draft(draft_requests(pool, own, [(2, 1), (2, 1)])))
     for name in NAMES:
         for pair in zip(*(result[name] for result in drafts), strict=True):
-            same(*pair)
+            check_same(*pair)
             assert len(pair[0]) == (0 if name == NAMES[-1] else 4)
     assert native_calls == [6]
 
@@ -255,48 +259,50 @@ def test_a_batched_ssm_drafts_as_alone(kinds: tuple[str, str]) -> None:
     """Requests of other shapes, kinds and samplings have the same drafts in a batch as alone."""
     drafts_by_way: list[list[Draft]] = []
     for groups in ([(0, 1)], [(0,), (1,)]):
-        own = [texts(WARM)[0], texts(EDGED)[1]]
+        own = [texts(WARM)[0], texts(TRUNCATED)[1]]
         drafts_by_way.append([])
         for group in groups:
-            place = pools()[0]
-            open_all(place, [own[i] for i in group])
+            pool = two_pools()[0]
+            open_all(pool, [own[i] for i in group])
             shapes = [((2, 1, 1), (3, 2))[i] for i in group]
-            requests = asks(place, [own[i] for i in group], shapes)
+            requests = draft_requests(pool, [own[i] for i in group], shapes)
             changed = {
                 name: [replace(one, kind=kinds[i]) for one, i in zip(several, group, strict=True)]
                 for name, several in requests.items()
             }
-            drafts: Any = place.draft(changed)
+            drafts: Any = pool.draft(changed)
             drafts_by_way[-1] += [drafts[name][i] for i in range(len(group)) for name in NAMES]
     for pair in zip(*drafts_by_way, strict=True):
-        same(*pair)
+        check_same(*pair)
     assert {len(draft) for draft in drafts_by_way[0]} == {6, 9}
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_ssms_of_different_shapes(count: int, native_rounds: list[set[str]]) -> None:
-    rounds(pools(count, alike=False), WARM, [(2, 1), (1, 1)])
+def test_ssms_of_different_shapes_are_drafted_by_the_kernel(
+    count: int, native_rounds: list[set[str]]
+) -> None:
+    run_rounds(two_pools(count, alike=False), WARM, [(2, 1), (1, 1)])
     assert native_rounds == [set(NAMES[:count])] * len(FOLLOWING)
 
 
 @pytest.mark.parametrize("own", [2, 8, VOCAB - 8, VOCAB + 8])
 @pytest.mark.parametrize("sampling", [WARM, COLD])
-def test_another_vocabulary_size(
+def test_ssms_with_other_vocabularies_are_drafted_by_the_kernel(
     own: int, sampling: SamplingParams, native_calls: list[int]
 ) -> None:
     """The LLM's embedding is padded, or the SSM's is; texts hold tokens that the SSM lacks."""
-    rounds(pools(2, vocab_size=own), sampling, [(3, 2), (2, 2)])
+    run_rounds(two_pools(2, vocab_size=own), sampling, [(3, 2), (2, 2)])
     assert native_calls == [4] * len(FOLLOWING)
 
 
 def test_an_end_of_text_has_no_children() -> None:
     eos = tuple(range(0, VOCAB, VOCAB // 7))[:8]
-    results = rounds(pools(), WARM, [(2, 2, 2)] * 2, eos=eos)
+    results = run_rounds(two_pools(), WARM, [(2, 2, 2)] * 2, eos=eos)
     assert {len(draft) for draft in results} - {14}
 
 
-class Middling(Endless):
-    """Ends drafts below improbable nodes, `three` also at improbable levels; `two` never drafts."""
+class EndsAtImprobable(Endless):
+    """Ends drafts below improbable nodes, and `three` at improbable levels; `two` never drafts."""
 
     def grows(self, score: float) -> bool:
         return score > 0.13
@@ -307,7 +313,7 @@ class Middling(Endless):
         return drafter == "one" or sum(scores) > 0.1
 
 
-class MiddlingLimits(Middling):
+class GivesLimits(EndsAtImprobable):
     """The same rule, given as limits."""
 
     def limits(self, drafter: str) -> StopLimits | None:
@@ -317,74 +323,74 @@ class MiddlingLimits(Middling):
 
 
 @pytest.mark.parametrize("kind", ["topk", "coupled"])
-@pytest.mark.parametrize("stop", [Middling(), MiddlingLimits()])
+@pytest.mark.parametrize("stop", [EndsAtImprobable(), GivesLimits()])
 def test_a_length_policy_ends_a_draft_as_it_grows(
-    stop: Middling, kind: str, native_rounds, native_calls
+    stop: EndsAtImprobable, kind: str, native_rounds, native_calls
 ):
     sampling = WARM if kind == "coupled" else COLD
-    results = rounds(pools(), sampling, [(2, 2, 2)] * 2, stop=stop, kind=kind)
+    results = run_rounds(two_pools(), sampling, [(2, 2, 2)] * 2, stop=stop, kind=kind)
     assert len({len(draft) for draft in results}) > 3 and 0 in {len(draft) for draft in results}
     # `two` has nothing to draft; for the others the kernel needs the rule as limits.
-    assert native_rounds[0] == (set(NAMES) if isinstance(stop, MiddlingLimits) else {"two"})
-    assert native_calls == ([4] * len(FOLLOWING) if isinstance(stop, MiddlingLimits) else [])
+    assert native_rounds[0] == (set(NAMES) if isinstance(stop, GivesLimits) else {"two"})
+    assert native_calls == ([4] * len(FOLLOWING) if isinstance(stop, GivesLimits) else [])
 
 
-def test_a_draft_stops_where_confidence_ends(native_calls: list[int]) -> None:
+def test_a_draft_stops_where_confidence_falls_below_the_threshold(native_calls: list[int]) -> None:
     stop = Confidence(SpeculationConfig(confidence_threshold=0.13)).choose().stop
-    results = rounds(pools(), COLD, [(1,) * 5] * 2, stop=stop)
+    results = run_rounds(two_pools(), COLD, [(1,) * 5] * 2, stop=stop)
     assert native_calls == [6] * len(FOLLOWING)
     assert {len(draft) for draft in results} - {5}
 
 
-def test_two_of_three_draft() -> None:
+def test_two_of_three_ssms_may_draft() -> None:
     drafts = []
-    for place in pools():
+    for pool in two_pools():
         own = texts(WARM)
-        open_all(place, own)
-        requests = asks(place, own, [(2, 2), (2, 2)])
+        open_all(pool, own)
+        requests = draft_requests(pool, own, [(2, 2), (2, 2)])
         del requests["two"]
-        drafts.append(place.draft(requests))
+        drafts.append(pool.draft(requests))
     assert list(drafts[0]) == ["one", "three"]
-    all_same(drafts)
+    check_all_same(drafts)
 
 
-def test_what_was_drafted_ahead_or_is_to_be_foretold_goes_over_feeds(native_rounds: list[set[str]]):
-    place = pools()[0]
+def test_vote_tree_and_a_fully_read_text_are_drafted_over_feeds(native_rounds: list[set[str]]):
+    pool = two_pools()[0]
     own = texts(COLD, combine="vote_tree")
-    open_all(place, own)
-    drafts = place.draft(asks(place, own, [(2, 2), (2, 2)]))
+    open_all(pool, own)
+    drafts = pool.draft(draft_requests(pool, own, [(2, 2), (2, 2)]))
     assert all(len(draft) for each in drafts.values() for draft in each)
-    # In the second call, with nothing committed since, the SSMs have read the whole text.
+    # In the second call, with nothing committed since, the SSMs have read the full text.
     plain = texts(COLD)
     for sequence in plain:
         sequence.run_id += " again"
-        open_all(place, [sequence])
+        open_all(pool, [sequence])
     for _ in range(2):
-        place.draft(asks(place, plain, [(2, 2), (2, 2)]))
+        pool.draft(draft_requests(pool, plain, [(2, 2), (2, 2)]))
     assert native_rounds == [set(), set(NAMES), set()]
 
 
-def test_what_fails_in_a_batch_drafts_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, theirs = pools()
+def test_after_a_failed_batch_ssms_draft_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = two_pools()
 
     def full(*_: object, **__: object) -> None:
         raise OutOfMemoryError("no room")
 
     drafts = []
-    for place in (ours, theirs):
+    for pool in (ours, theirs):
         own = texts(WARM)
-        open_all(place, own)
+        open_all(pool, own)
         with monkeypatch.context() as patch:
             for runner in (HfModel, Stack):
                 patch.setattr(runner, "drafts", full)
-            drafts.append(place.draft(asks(place, own, [(2, 2), (2, 2)])))
-    all_same(drafts)
+            drafts.append(pool.draft(draft_requests(pool, own, [(2, 2), (2, 2)])))
+    check_all_same(drafts)
 
 
-def test_a_fault_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    place = pools()[0]
+def test_a_type_error_in_a_batch_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = two_pools()[0]
     own = texts(WARM)
-    open_all(place, own)
+    open_all(pool, own)
 
     def wrong(*_: object, **__: object) -> None:
         raise TypeError("a mistake")
@@ -392,10 +398,10 @@ def test_a_fault_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     for runner in (HfModel, Stack):
         monkeypatch.setattr(runner, "drafts", wrong)
     with pytest.raises(TypeError, match="a mistake"):
-        place.draft(asks(place, own, [(2, 2), (2, 2)]))
+        pool.draft(draft_requests(pool, own, [(2, 2), (2, 2)]))
 
 
-class OneGoesOn(Endless):
+class OnlyThreeContinues(Endless):
     """Drafts of `one` and `two` end after the first level."""
 
     def limits(self, drafter: str) -> StopLimits | None:
@@ -406,10 +412,12 @@ class OneGoesOn(Endless):
 
 
 def test_an_ssm_that_stops_is_not_charged_for_the_passes_of_the_others() -> None:
-    place = pools()[0]
+    pool = two_pools()[0]
     own = texts(COLD)
-    open_all(place, own)
-    drafts: Any = place.draft(asks(place, own, [(1, 1, 1, 1)] * 2, stop=OneGoesOn()))
+    open_all(pool, own)
+    drafts: Any = pool.draft(
+        draft_requests(pool, own, [(1, 1, 1, 1)] * 2, stop=OnlyThreeContinues())
+    )
     drafting = {}
     for name in NAMES:
         (catching_up, drafting[name]) = drafts[name][0].timings
@@ -419,28 +427,28 @@ def test_an_ssm_that_stops_is_not_charged_for_the_passes_of_the_others() -> None
     assert drafting["three"].seconds > 0 and drafting["three"].share == pytest.approx(1.0)
 
 
-def test_time_is_counted_once() -> None:
-    place = pools()[0]
+def test_time_of_shared_passes_is_counted_once() -> None:
+    pool = two_pools()[0]
     (own,) = texts(COLD)[:1]
-    open_all(place, [own])
-    drafts: Any = place.draft(asks(place, [own], [(1, 1, 1, 1)]))
+    open_all(pool, [own])
+    drafts: Any = pool.draft(draft_requests(pool, [own], [(1, 1, 1, 1)]))
     spans = [timings for name in NAMES for timings in drafts[name][0].timings]
-    whole = max(t.end for t in spans) - min(t.start for t in spans)
-    assert sum(t.seconds for t in spans) == pytest.approx(whole)
+    total_s = max(t.end for t in spans) - min(t.start for t in spans)
+    assert sum(t.seconds for t in spans) == pytest.approx(total_s)
 
 
 def test_an_ssm_without_the_text_fails_alone() -> None:
-    place = pools()[0]
+    pool = two_pools()[0]
     own = texts(COLD)
     for sequence in own:
         for name in ("one", "three"):
-            place.ssms[name].open(sequence)
-    drafts = place.draft(asks(place, own, [(1, 1), (1, 1)]))
+            pool.ssms[name].open(sequence)
+    drafts = pool.draft(draft_requests(pool, own, [(1, 1), (1, 1)]))
     assert isinstance(drafts["two"], KeyError)
     assert all(len(draft) == 2 for name in ("one", "three") for draft in drafts[name])
 
 
-def test_a_window_or_a_pass_of_torch_is_no_company(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sliding_window_or_a_torch_pass_is_not_batched(monkeypatch: pytest.MonkeyPatch) -> None:
     windowed = small("mistral", 0, sliding_window=4)
     assert windowed.masks.window and batched_models_of(windowed) is None
     from core.models import fastest
@@ -451,20 +459,20 @@ def test_a_window_or_a_pass_of_torch_is_no_company(monkeypatch: pytest.MonkeyPat
     assert batched_models_of(alone) is None and batched_models_of(others[0]) is None
 
 
-def test_what_was_fed_can_be_built_upon() -> None:
+def test_nodes_fed_below_a_draft_attend_to_its_nodes() -> None:
     """Nodes fed below a draft's nodes attend to all nodes above them."""
     results = []
-    for place in pools():
+    for pool in two_pools():
         (own,) = texts(COLD)[:1]
-        open_all(place, [own])
-        drafts: Any = place.draft(asks(place, [own], [(2, 2, 1)]))
+        open_all(pool, [own])
+        drafts: Any = pool.draft(draft_requests(pool, [own], [(2, 2, 1)]))
         for name in NAMES:
             draft = drafts[name][0]
             tokens = [*draft.token_ids, *[5] * len(draft)]
             parents = [*draft.parents, *range(len(draft))]
             none = ((),) * len(tokens)
             tree = TokenTree(tuple(tokens), tuple(parents), depths_of(parents), none)
-            (logits,) = place.ssms[name].tree_logits([(own, tree)])
+            (logits,) = pool.ssms[name].tree_logits([(own, tree)])
             results.append(logits)
     for ours, theirs in zip(results[:3], results[3:], strict=True):
         assert torch.equal(ours, theirs)

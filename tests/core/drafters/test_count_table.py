@@ -38,7 +38,7 @@ def tree_of(
     """Score and rank of each path's last node, by path, and the number of look-ups."""
     room = (budget + 1) * CANDIDATES
     nodes = np.empty((budget, 5))
-    size, looked = grow_tree(
+    size, lookups = grow_tree(
         table, np.array(tail[-LONGEST_CONTEXT:], np.int64), depth, budget, chain,
         np.array(ends, np.int64), np.array(rates), np.zeros((5, room), np.int64),
         np.zeros((2, room)), np.zeros(LONGEST_CONTEXT + depth, np.int64), nodes,
@@ -48,7 +48,7 @@ def tree_of(
         assert parent < len(paths), "parents come first"
         paths.append((*(paths[parent] if parent >= 0 else ()), token))
     values = nodes[:size, 2:4].tolist()
-    return {path: (s, int(rank)) for path, (s, rank) in zip(paths, values, strict=True)}, looked
+    return {path: (s, int(rank)) for path, (s, rank) in zip(paths, values, strict=True)}, lookups
 
 
 @settings(max_examples=60)
@@ -89,12 +89,12 @@ def test_the_longest_context_decides_and_shorter_ones_follow() -> None:
 def test_a_row_is_read_once_a_node() -> None:
     text = np.random.default_rng(0).integers(0, 50, 4000).tolist()
     table = table_of(text, 1 << 14)
-    tree, looked = tree_of(table, text[1000:1003], depth=6, budget=32)
+    tree, lookups = tree_of(table, text[1000:1003], depth=6, budget=32)
     # The root is looked up by length; a node's row is known from the origin of its candidate.
-    assert len(tree) == 32 and looked <= len(tree) + LONGEST_CONTEXT
+    assert len(tree) == 32 and lookups <= len(tree) + LONGEST_CONTEXT
 
 
-def test_memory_is_bounded_and_what_comes_again_stays() -> None:
+def test_memory_is_bounded_and_repeated_texts_stay() -> None:
     table = new_table(256)
     often = [901, 902, 903, 904]
     for seed in range(300):
@@ -134,20 +134,20 @@ def test_an_end_of_text_has_no_children_and_a_chain_no_siblings() -> None:
 
 def test_rates_scale_the_scores_by_context_length() -> None:
     table = table_of([1, 2, 3, 1, 2, 3])
-    whole, _ = tree_of(table, [8, 2], depth=1)
+    full, _ = tree_of(table, [8, 2], depth=1)
     half, _ = tree_of(table, [8, 2], depth=1, rates=(1.0, 0.5, 1.0, 1.0))
-    assert half[3,][0] == pytest.approx(whole[3,][0] / 2)
+    assert half[3,][0] == pytest.approx(full[3,][0] / 2)
 
 
-def test_rows_go_into_a_table_of_another_size() -> None:
+def test_rows_can_be_inserted_into_a_table_of_another_size() -> None:
     text = np.random.default_rng(1).integers(0, 30, 600).tolist()
     large = table_of(text, 1 << 12)
     rows = large[large[:, -1] > 0]
-    again = new_table(1 << 13)
-    insert_rows(again, rows)
+    copy = new_table(1 << 13)
+    insert_rows(copy, rows)
     for at in range(3, 300, 7):
         tail = text[at - 3 : at]
-        assert tree_of(again, tail)[0] == tree_of(large, tail)[0]
+        assert tree_of(copy, tail)[0] == tree_of(large, tail)[0]
     small = new_table(64)
     insert_rows(small, rows)
     assert own_weights(small).sum() > 0

@@ -1,4 +1,4 @@
-"""Confidence-based token fusion: one trunk, each token by the SSM that is surest of it, and side
+"""Confidence-based token fusion: one trunk, each token by the SSM with the highest score, and side
 leaves; compared with a second implementation of the rule."""
 
 from collections.abc import Mapping, Sequence
@@ -78,7 +78,7 @@ def by_the_rule(drafters: Mapping[str, SsmDrafter], asked: PooledRequest, *, wei
     """(trunk tokens, index of the SSM that proposed each, value of each path): CoSine's rule,
     implemented a second time."""
     trunk: tuple[int, ...] = ()
-    whose: list[int] = []
+    winners: list[int] = []
     values: dict[tuple[int, ...], float] = {(): 1.0}
 
     def propose(path: tuple[int, ...], score: float) -> None:
@@ -93,13 +93,13 @@ def by_the_rule(drafters: Mapping[str, SsmDrafter], asked: PooledRequest, *, wei
             weight = asked.weights[i] / max(asked.weights) if weighted else 1.0
             offers.append((float(result[token]) * weight, -i, token))
             propose((*trunk, token), float(result[token]) * weight)
-            mine = scores(drafter, own[name], asked.requests[i])
-            own[name] = (*own[name], int(mine.argmax()))
-            propose(own[name], float(mine.max()) * weight)
+            own_scores = scores(drafter, own[name], asked.requests[i])
+            own[name] = (*own[name], int(own_scores.argmax()))
+            propose(own[name], float(own_scores.max()) * weight)
         _, index, token = max(offers)
-        trunk, whose = (*trunk, token), [*whose, -index]
+        trunk, winners = (*trunk, token), [*winners, -index]
     del values[()]
-    return trunk, whose, values
+    return trunk, winners, values
 
 
 def paths_of(drafts: Sequence[Draft]) -> set[tuple[int, ...]]:
@@ -122,23 +122,23 @@ def draft_one(
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("weights", [(0.3, 2.0, 0.7), (2.0, 0.3, 0.2), (0.9, 1.0, 1.1)])
-def test_the_trunk_is_what_the_surest_propose(
+def test_the_trunk_has_the_tokens_with_the_highest_scores(
     temperature: float, weighted: bool, weights: tuple[float, ...]
 ) -> None:
     drafters = ssms()
     requests = pool(drafters, temperature=temperature, weights=weights)
     drafts = draft_one(drafters, requests, weighted=weighted)
-    trunk, whose, paths = by_the_rule(drafters, requests, weighted=weighted)
-    most = STEPS * (len(drafters) + 1)
-    assert paths_of(drafts) <= {*paths} and len(paths_of(drafts)) == min(most, len(paths))
+    trunk, winners, paths = by_the_rule(drafters, requests, weighted=weighted)
+    max_nodes = STEPS * (len(drafters) + 1)
+    assert paths_of(drafts) <= {*paths} and len(paths_of(drafts)) == min(max_nodes, len(paths))
     for draft in drafts:
         nodes = draft.walk(trunk)
         assert len(nodes) == STEPS, "every SSM's draft has the trunk"
-        assert [draft.origins[node] for node in nodes] == whose
+        assert [draft.origins[node] for node in nodes] == winners
         assert draft.passes == STEPS
 
 
-def test_scores_are_each_ones_own() -> None:
+def test_scores_are_each_ssms_own() -> None:
     drafters = ssms()
     requests = pool(drafters)
     for i, draft in enumerate(draft_one(drafters, requests, weighted=False)):
@@ -161,7 +161,7 @@ def test_the_most_probable_paths_are_kept_within_the_budget(budget: int, weighte
     assert paths_kept == {*sorted(values, key=lambda path: -values[path])[:budget]}
 
 
-def test_there_are_at_most_so_many_nodes_as_published() -> None:
+def test_there_are_at_most_as_many_nodes_as_published() -> None:
     drafters = ssms()
     drafts = draft_one(drafters, pool(drafters), weighted=False)
     assert len(paths_of(drafts)) <= STEPS * (len(drafters) + 1)
@@ -187,7 +187,7 @@ def test_one_ssm_alone_is_as_confident_as_its_chain(threshold: float) -> None:
 
 
 @pytest.mark.parametrize("threshold", [0.4, 0.6])
-def test_no_token_is_drafted_behind_one_that_all_ssms_are_unsure_of(threshold: float) -> None:
+def test_no_token_is_drafted_after_one_that_all_ssms_are_unsure_of(threshold: float) -> None:
     drafters = ssms()
     requests = pool(drafters, stop=confident(threshold))
 
@@ -209,8 +209,8 @@ def test_a_trunk_ends_with_the_text() -> None:
     assert max(len(path) for path in paths_of(drafts)) <= 2
 
 
-def test_an_ssm_s_own_chain_ends_with_the_text() -> None:
-    """Also where the trunk goes on: a token after the end would cost a node and a pass over it."""
+def test_an_ssms_own_chain_ends_with_the_text() -> None:
+    """Even where the trunk continues: a token after the end would cost a node and a pass."""
     drafters = ssms()
     trunk, _, values = by_the_rule(drafters, pool(drafters), weighted=False)
     # Tokens that are in SSMs' own chains only, and have tokens after them there.
@@ -223,13 +223,13 @@ def test_an_ssm_s_own_chain_ends_with_the_text() -> None:
         paths = paths_of(draft_one(drafters, ended, weighted=False))
         assert any(path[-1] == end for path in paths)
         assert all(end not in path[:-1] for path in paths)
-        assert max(len(path) for path in paths) == STEPS, "the trunk goes on"
+        assert max(len(path) for path in paths) == STEPS, "the trunk continues"
 
 
 @pytest.mark.parametrize("budget", [99, 8, 4])
-def test_a_confident_liar_stops_winning_by_credit(budget: int) -> None:
-    """As published, the surest SSM wins however often it was wrong; by credit it has no token of
-    the trunk and, with a small budget, no node."""
+def test_a_confident_ssm_without_credit_does_not_win(budget: int) -> None:
+    """As published, the SSM with the highest score wins however often it was wrong; by credit it
+    has no token of the trunk and, with a small budget, no node."""
     drafters = ssms(sharpness=(9.0, 1.0, 1.0))
     plain = draft_one(drafters, pool(drafters, budget=budget), weighted=False)[0]
     assert {plain.origins[node] for node in plain.walk(plain.token_ids)} == {0}
@@ -237,16 +237,16 @@ def test_a_confident_liar_stops_winning_by_credit(budget: int) -> None:
         drafter._states.clear()
     requests = pool(drafters, weights=(0.01, 1.0, 1.0), budget=budget)
     by_credit = draft_one(drafters, requests, weighted=True)
-    trunk, whose, _ = by_the_rule(drafters, requests, weighted=True)
-    assert 0 not in whose
+    trunk, winners, _ = by_the_rule(drafters, requests, weighted=True)
+    assert 0 not in winners
     first_walk = by_credit[1].walk(trunk)
-    assert [by_credit[1].origins[node] for node in first_walk] == whose[: len(first_walk)]
+    assert [by_credit[1].origins[node] for node in first_walk] == winners[: len(first_walk)]
     assert len(first_walk) == STEPS if budget == 99 else first_walk
     assert budget == 99 or all(0 not in draft.origins for draft in by_credit)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_of_equal_proposals_the_first_ssm_s_is_taken(weighted: bool) -> None:
+def test_of_equal_proposals_the_first_ssms_is_taken(weighted: bool) -> None:
     tables = {n: TableModel(n, VOCAB, random_table(VOCAB, 0, 1.5), 64) for n in ("x", "y", "z")}
     drafters = {name: SsmDrafter(name, table, VOCAB) for name, table in tables.items()}
     drafts = draft_one(drafters, pool(drafters), weighted=weighted)
@@ -270,7 +270,7 @@ def test_an_ssm_that_fails_is_named_and_the_others_keep_their_text() -> None:
 
 
 def test_rank_0_is_what_an_ssm_proposed_itself() -> None:
-    """CoSine's routing scores an SSM by its own tokens, not by those of the trunk it was fed."""
+    """CoSine's routing scores an SSM by its own tokens, not by those of the trunk."""
     drafters = ssms()
     requests = pool(drafters)
     for i, draft in enumerate(draft_one(drafters, requests, weighted=False)):
@@ -318,20 +318,20 @@ def test_requests_share_each_ssms_passes(temperature: float) -> None:
     apart, together = ssms(), ssms()
     alone = [draft_fused(apart, [pool])[0] for pool in shared_pools(apart, temperature)]
     pools = shared_pools(together, temperature)
-    fed: dict[str, int] = dict.fromkeys(together, 0)
+    passes_made: dict[str, int] = dict.fromkeys(together, 0)
     for name, drafter in together.items():
-        count_passes(drafter, name, fed)
+        count_passes(drafter, name, passes_made)
     shared = draft_fused(together, pools)
     assert [values_of(one) for one in shared] == [values_of(one) for one in alone]
-    assert fed == dict.fromkeys(together, STEPS)
+    assert passes_made == dict.fromkeys(together, STEPS)
 
 
-def count_passes(drafter: SsmDrafter, name: str, fed: dict[str, int]) -> None:
+def count_passes(drafter: SsmDrafter, name: str, passes_made: dict[str, int]) -> None:
     model = drafter.feeder.model
     forward = model.forward
 
     def counted(feeds: Sequence[Feed]) -> list[torch.Tensor]:
-        fed[name] += 1
+        passes_made[name] += 1
         return forward(feeds)
 
     model.forward = counted  # type: ignore[method-assign]
@@ -346,12 +346,12 @@ def test_an_ssm_that_fails_ends_the_drafts_of_its_own_requests_only() -> None:
         raise RuntimeError("out of order")
 
     broken.forward = fails  # type: ignore[assignment]
-    *failed, left = draft_fused(drafters, pools)
+    *failed, unaffected = draft_fused(drafters, pools)
     for pool, error in zip(pools, failed, strict=False):
         assert isinstance(error, DrafterError) and error.name == "ssm-2"
         assert [one.name for one in pool.failed_requests(error)] == ["ssm-2"]
     others = ssms()
-    assert values_of(left) == values_of(draft_fused(others, shared_pools(others, 0.0)[2:])[0])
+    assert values_of(unaffected) == values_of(draft_fused(others, shared_pools(others, 0.0)[2:])[0])
     model = drafters["ssm-0"].feeder.model
     rows = [drafters["ssm-0"].state(pool.requests[0]).row for pool in pools]
     assert [bool(model.pending(row)) for row in rows] == [False, False, True]

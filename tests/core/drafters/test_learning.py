@@ -15,8 +15,8 @@ from core.events import Drafted, RoundCompleted
 from core.sequence import TokenSequence
 from tests.core.engines import admit_all, engine_of, tables
 
-TEACHER = (0, 1)
-PUPIL = next((n, 2) for n in count() if fold_of((n, 2)) != fold_of(TEACHER))
+LEARNED = (0, 1)
+UNSEEN = next((n, 2) for n in count() if fold_of((n, 2)) != fold_of(LEARNED))
 
 
 def request(prompt: tuple[int, ...], *drafters: str) -> Request:
@@ -26,14 +26,14 @@ def request(prompt: tuple[int, ...], *drafters: str) -> Request:
 
 
 def nodes_of_first_draft(engine: Engine, drafter: str) -> int:
-    events = engine.generate(request(PUPIL, drafter))
+    events = engine.generate(request(UNSEEN, drafter))
     return next(len(e.drafts[0].token_ids) for e in events if isinstance(e, Drafted))
 
 
 @pytest.mark.parametrize("others", [(), ("ngram",), ("all",), ("suffix",)])
-def test_whichever_drafters_wrote_a_text_it_is_learned(others: tuple[str, ...]) -> None:
+def test_a_text_is_learned_whichever_drafters_drafted_it(others: tuple[str, ...]) -> None:
     engine = engine_of(*tables())
-    prompts = [TEACHER, (4, 4), (3, 3)]
+    prompts = [LEARNED, (4, 4), (3, 3)]
     for prompt in prompts:
         list(engine.generate(request(prompt, *others)))
     assert nodes_of_first_draft(engine, "table") > 0
@@ -44,7 +44,7 @@ def test_whichever_drafters_wrote_a_text_it_is_learned(others: tuple[str, ...]) 
     assert len(counts._text_hashes) == 4  # type: ignore[attr-defined]
 
 
-def test_nothing_is_compiled_for_a_process_in_which_no_lookup_drafts(
+def test_nothing_is_learned_before_a_lookup_drafts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     learned: list[TokenSequence] = []
@@ -52,8 +52,8 @@ def test_nothing_is_compiled_for_a_process_in_which_no_lookup_drafts(
     monkeypatch.setattr(TableDrafter, "learn", lambda self, sequence: None)
     engine = engine_of(*tables())
     prompts = [(number % 8, number // 8) for number in range(MAX_UNLEARNED_TEXTS + 2)]
-    for place, prompt in enumerate(prompts):
-        list(engine.generate(request(prompt, *(["ngram"] if place % 2 else []))))
+    for index, prompt in enumerate(prompts):
+        list(engine.generate(request(prompt, *(["ngram"] if index % 2 else []))))
     assert not learned
     (counts,) = engine._drafting.by_names(("table",))
     assert "tables" not in vars(counts), "no table of 64 MiB is allocated"
@@ -64,27 +64,27 @@ def test_nothing_is_compiled_for_a_process_in_which_no_lookup_drafts(
 
 
 @pytest.mark.parametrize("num_events", [1, 5, 20])
-def test_a_run_that_was_stopped_teaches_nothing(num_events: int) -> None:
-    engine, once = engine_of(*tables()), engine_of(*tables())
+def test_nothing_is_learned_from_a_stopped_run(num_events: int) -> None:
+    engine, reference = engine_of(*tables()), engine_of(*tables())
     for _ in range(3):
-        events = engine.generate(request(TEACHER, "suffix", "table"))
+        events = engine.generate(request(LEARNED, "suffix", "table"))
         for _ in range(num_events):
             next(events)
         events.close()  # type: ignore[attr-defined]
     learned = []
-    for each in (engine, once):
-        list(each.generate(request(TEACHER, "suffix", "table")))
+    for each in (engine, reference):
+        list(each.generate(request(LEARNED, "suffix", "table")))
         suffixes, counts = each._drafting.by_names(("suffix", "table"))
         (positions,) = suffixes._texts.values()  # type: ignore[attr-defined]
-        assert positions == (0, len(TEACHER) + 24 + 1), "its whole text"
+        assert positions == (0, len(LEARNED) + 24 + 1), "its full text"
         learned.append(counts.tables)  # type: ignore[attr-defined]
     assert all(np.array_equal(*both) for both in zip(*learned, strict=True)), "counted once"
 
 
-def test_a_run_that_failed_teaches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_learned_from_a_failed_run(monkeypatch: pytest.MonkeyPatch) -> None:
     llm, ssms = tables()
     engine = engine_of(llm, ssms)
-    events = engine.generate(request(TEACHER, "suffix"))
+    events = engine.generate(request(LEARNED, "suffix"))
     next(event for event in events if isinstance(event, RoundCompleted))
 
     def fails(*_: object) -> None:
@@ -99,9 +99,9 @@ def test_a_run_that_failed_teaches_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("reason", ["", "failed", "length"])
-def test_only_a_text_that_came_to_its_end_is_kept(reason: str) -> None:
+def test_only_a_text_with_a_regular_end_is_learned(reason: str) -> None:
     engine = engine_of(*tables())
-    (active,) = admit_all(engine, [request(TEACHER)])
+    (active,) = admit_all(engine, [request(LEARNED)])
     active.sequence.finish_reason = reason
     engine.release(active)
     assert len(engine._drafting._unlearned_texts) == (reason == "length")

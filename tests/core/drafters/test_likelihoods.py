@@ -58,13 +58,13 @@ def tables() -> tuple[TableModel, list[TableModel]]:
 
 def own_probabilities(ssm: TableModel, tokens: Sequence[int]) -> list[float]:
     """The table's own probability of every token but the first."""
-    held = (ssm.logits(tuple(tokens[:i])).softmax(-1) for i in range(1, len(tokens)))
-    return [float(p[token]) for p, token in zip(held, tokens[1:], strict=True)]
+    distributions = (ssm.logits(tuple(tokens[:i])).softmax(-1) for i in range(1, len(tokens)))
+    return [float(p[token]) for p, token in zip(distributions, tokens[1:], strict=True)]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_each_likelihood_is_reported_once_and_truly(
+def test_each_likelihood_is_reported_once_with_its_true_value(
     observations, settings: dict[str, object], temperature: float
 ):
     llm, ssms = tables()
@@ -100,7 +100,7 @@ def test_of_a_long_prompt_only_the_end_is_reported(observations, monkeypatch):
         )
 
 
-def test_nothing_is_kept_that_is_not_read(observations: dict[str, list[float]]) -> None:
+def test_weights_that_read_no_likelihoods_get_none(observations: dict[str, list[float]]) -> None:
     llm, ssms = tables()
     for config in (SpeculationConfig(), SpeculationConfig(combine="vote", weights="paper")):
         list(Engine(loaded_tables(llm, ssms)).generate(Request("w1", SamplingParams(9), config)))
@@ -119,9 +119,9 @@ def test_prompt_lookup_reports_its_score_where_it_drafted(
     config = SpeculationConfig(drafters=("ngram", "all"), combine="vote", speculation_length=3)
     request = Request("w1", SamplingParams(30), config)
     assert ids_of_events(Engine(loaded_tables(llm, [ssm])).generate(request))[:4] == [2, 3, 1, 2]
-    spoken = [p for p in observations["ngram"] if not math.isnan(p)]
+    known = [p for p in observations["ngram"] if not math.isnan(p)]
     assert math.isnan(observations["ngram"][0])
-    assert len(spoken) >= 15 and spoken[0] <= 0.5 and spoken[-1] > 0.75
+    assert len(known) >= 15 and known[0] <= 0.5 and known[-1] > 0.75
 
 
 def by_hand(ssms: Sequence[TableModel], text: Sequence[int]) -> dict[str, float]:
@@ -157,7 +157,7 @@ def run_of(settings: dict[str, object], temperature: float) -> tuple[list[Event]
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("combine", ["vote", "vote_tree"])
-def test_a_silent_drafter_begins_with_what_the_others_get_on_average(combine, temperature):
+def test_a_drafter_without_likelihoods_begins_with_the_others_mean(combine, temperature):
     events, ssms = run_of({"combine": combine, "drafters": ("ngram", "all")}, temperature)
     first, text = next(rounds_with_texts(events, PROMPT))
     logs = by_hand(ssms, text)
@@ -181,26 +181,26 @@ def with_time_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("pipeline", ["off", "ahead"])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize(
-    "begins", [lambda i, n: n >= 3 * i, lambda i, n: n % (i + 1) == 0], ids=["late", "by turns"]
+    "drafts_in", [lambda i, n: n >= 3 * i, lambda i, n: n % (i + 1) == 0], ids=["late", "by turns"]
 )
 def test_drafters_that_draft_seldom_are_weighted_by_the_same_tokens(
-    begins: Callable[[int, int], bool],
+    drafts_in: Callable[[int, int], bool],
     temperature: float,
     pipeline: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """`begins`: whether a drafter drafts in a round. With drafting ahead, one that does not may
+    """`drafts_in`: whether a drafter drafts in a round. With drafting ahead, one that does not may
     still have read the whole text."""
 
-    def asked(self: ActiveRequest, choice: object) -> list[int]:
-        return [i for i in range(3) if begins(i, self.sequence.round)]
+    def drafters_for(self: ActiveRequest, choice: object) -> list[int]:
+        return [i for i in range(3) if drafts_in(i, self.sequence.round)]
 
-    monkeypatch.setattr(ActiveRequest, "drafters_for", asked)
+    monkeypatch.setattr(ActiveRequest, "drafters_for", drafters_for)
     with_time_ahead(monkeypatch)
     events, ssms = run_of({"combine": "vote_tree", "pipeline": pipeline}, temperature)
     compared = 0
     for event, text in rounds_with_texts(events, PROMPT):
-        if not all(begins(i, event.round) for i in range(3)):
+        if not all(drafts_in(i, event.round) for i in range(3)):
             continue
         logs = by_hand(ssms, text)
         mean = sum(map(math.exp, logs.values())) / 3
@@ -211,8 +211,8 @@ def test_drafters_that_draft_seldom_are_weighted_by_the_same_tokens(
 
 
 @pytest.mark.loses_drafters
-def test_after_one_of_a_pool_is_lost_the_others_are_judged_on(observations, monkeypatch):
-    """The pool's draft is dropped with the SSM that failed."""
+def test_after_a_pooled_ssm_is_lost_the_others_likelihoods_are_reported(observations, monkeypatch):
+    """The draft of the pool is dropped with the SSM that failed."""
     calls = itertools.count()
     forward = TableModel.forward
 
@@ -228,13 +228,13 @@ def test_after_one_of_a_pool_is_lost_the_others_are_judged_on(observations, monk
     assert lost and 0 < lost[0] < 8
     for name in ("ssm-0", "ssm-1"):
         assert len(observations[name]) >= len(PROMPT) - 1 + len(committed) - 6, (
-            "but for the last rounds"
+            "all but those of the last rounds"
         )
         unknown = sum(map(math.isnan, observations[name]))
-        assert unknown <= 3, "but for the round in which it failed"
+        assert unknown <= 3, "those of the round in which it failed"
 
 
-def test_what_was_read_unjudged_is_unknown_and_the_rest_is_judged_on() -> None:
+def test_tokens_without_logits_have_unknown_likelihoods() -> None:
     """As in a run that changes mode while its draft waits in the pool."""
     state = SsmState(0, Calibration(), scored_until=2)
     logits = torch.tensor([[0.0, 1.0], [2.0, 0.0]])

@@ -55,18 +55,20 @@ def drafts_of(
 ) -> Any:
     """Each SSM's drafts, one a sequence."""
     if several[0].speculation.combine == "log_pool":
-        every = pool.draft_together(
+        by_sequence = pool.draft_together(
             [
-                PooledRequest(tuple(_ask(s, i, kind, shape) for i in range(3)), (1.0, 2.0, 0.5))
+                PooledRequest(tuple(_request(s, i, kind, shape) for i in range(3)), (1.0, 2.0, 0.5))
                 for s in several
             ]
         )
-        return {name: [drafts[i] for drafts in every] for i, name in enumerate(NAMES)}
-    asked = {name: [_ask(s, i, kind, shape) for s in several] for i, name in enumerate(NAMES)}
+        return {name: [drafts[i] for drafts in by_sequence] for i, name in enumerate(NAMES)}
+    asked = {name: [_request(s, i, kind, shape) for s in several] for i, name in enumerate(NAMES)}
     return pool.draft(asked)
 
 
-def _ask(sequence: TokenSequence, index: int, kind: str, shape: tuple[int, ...]) -> DraftRequest:
+def _request(
+    sequence: TokenSequence, index: int, kind: str, shape: tuple[int, ...]
+) -> DraftRequest:
     return DraftRequest(sequence, index, kind, shape, 9, NAMES[index])
 
 
@@ -76,45 +78,47 @@ def values_of(draft: Draft) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize(("draft", "verify", "combine"), CASES)
-def test_they_draft_what_each_drafts_alone(draft, verify, combine, compiled, monkeypatch):
+def test_stacked_ssms_draft_what_each_drafts_alone(draft, verify, combine, compiled, monkeypatch):
     if not compiled:
         monkeypatch.setattr(fastest, "find_spec", lambda _: None)
-    told: list[list[Any]] = []
+    results: list[list[Any]] = []
     for pool in pools():
-        told.append([])
+        results.append([])
         several = sequences(draft, verify, combine)
         open_all(pool, several)
         for committed in ((4,), (5, 6), (7,)):
             drafts = drafts_of(pool, several, draft, (2, 2, 1))
-            told[-1] += [values_of(one) for name in NAMES for one in drafts[name]]
+            results[-1] += [values_of(one) for name in NAMES for one in drafts[name]]
             for i, sequence in enumerate(several):
                 sequence.tokens.extend(committed)
                 for name in NAMES:
                     pool.ssms[name].commit(sequence, drafts[name][i], committed)
-                    told[-1].append(round(pool.ssms[name].temperature(sequence), 5))
-    assert told[0] == told[1]
-    assert any(len(one[0]) > 2 for one in told[0] if isinstance(one, tuple))
+                    results[-1].append(round(pool.ssms[name].temperature(sequence), 5))
+    assert results[0] == results[1]
+    assert any(len(one[0]) > 2 for one in results[0] if isinstance(one, tuple))
 
 
 @pytest.mark.parametrize("combine", ["union", "log_pool"])
-def test_time_is_counted_once(combine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_of_shared_passes_is_counted_once(
+    combine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # In torch's calls: a compiled pass of so small a model is shorter than its bookkeeping.
     monkeypatch.setattr(fastest, "find_spec", lambda _: None)
     _, pool = pools()
-    counted = []
-    for number in range(5):  # other work of the machine may fall between two spans
+    ratios = []
+    for number in range(5):  # other processes may run between two spans
         several = sequences("topk", "greedy", combine)[:1]
         several[0].run_id = f"run {number}"
         open_all(pool, [several[0]])
         drafts = drafts_of(pool, several, "topk", (1, 1, 1, 1))
         spans = [timings for name in NAMES for timings in drafts[name][0].timings]
-        whole = max(t.end for t in spans) - min(t.start for t in spans)
-        counted.append(sum(t.seconds for t in spans) / whole)
-        assert counted[-1] < 1.001 and min(t.share for t in spans) < 0.7
-    assert max(counted) > 0.7
+        total_s = max(t.end for t in spans) - min(t.start for t in spans)
+        ratios.append(sum(t.seconds for t in spans) / total_s)
+        assert ratios[-1] < 1.001 and min(t.share for t in spans) < 0.7
+    assert max(ratios) > 0.7
 
 
-def test_an_ssm_that_fails_leaves_the_others_their_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ssm_that_fails_does_not_end_the_others_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     # In torch's calls: a compiled draft has no pass that could fail.
     monkeypatch.setattr(fastest, "find_spec", lambda _: None)
     _, pool = pools()
@@ -133,22 +137,22 @@ def test_an_ssm_that_fails_leaves_the_others_their_drafts(monkeypatch: pytest.Mo
     assert [len(drafts[name][0]) for name in ("one", "three")] == [2, 2]
 
 
-def test_an_ssm_that_does_not_draft_keeps_the_others_apart() -> None:
+def test_while_one_ssm_does_not_draft_the_others_share_no_pass() -> None:
     """Two of three stacked SSMs draft in passes of their own; the third's cache is unchanged."""
     apart, together = pools()
-    told = []
+    results = []
     for pool in (apart, together):
         (sequence, _) = sequences("topk", "greedy", "union")
         open_all(pool, [sequence])
-        asked = {name: [_ask(sequence, i, "topk", (2, 1))] for i, name in enumerate(NAMES[:2])}
-        told.append([values_of(drafts[0]) for drafts in pool.draft(asked).values()])  # type: ignore[index]
+        asked = {name: [_request(sequence, i, "topk", (2, 1))] for i, name in enumerate(NAMES[:2])}
+        results.append([values_of(drafts[0]) for drafts in pool.draft(asked).values()])  # type: ignore[index]
         third = pool.ssms["three"].model
         assert third.pending(0) == 0 and third.length(0) == 2
-    assert told[0] == told[1]
+    assert results[0] == results[1]
 
 
-def test_a_member_whose_context_ends_stops_alone() -> None:
-    """The request to an SSM with a short context is cut: the others draft on."""
+def test_an_ssm_whose_context_ends_stops_alone() -> None:
+    """The request to an SSM with a short context is cut; the others' are not."""
     models = [small("llama", seed) for seed in range(3)]
     stack_alike(models)
     models[1]._info = replace(models[1].info, context_length=5)

@@ -23,9 +23,9 @@ def outcome_probabilities(tree: TokenTree, scores: torch.Tensor) -> dict[tuple[i
     """Every outcome (committed tokens) with its probability, by walking the LLM's choices token by
     token."""
     results: dict[tuple[int, ...], float] = {}
-    ways: list[tuple[int, tuple[int, ...], float]] = [(ROOT, (), 1.0)]
-    while ways:
-        node, path, mass = ways.pop()
+    open_paths: list[tuple[int, tuple[int, ...], float]] = [(ROOT, (), 1.0)]
+    while open_paths:
+        node, path, mass = open_paths.pop()
         for token_id in range(VOCAB):
             share = mass * float(scores[node + 1, token_id])
             child = next(
@@ -34,13 +34,13 @@ def outcome_probabilities(tree: TokenTree, scores: torch.Tensor) -> dict[tuple[i
             if child is None:
                 results[(*path, token_id)] = share
             else:
-                ways.append((child, (*path, token_id), share))
+                open_paths.append((child, (*path, token_id), share))
     return results
 
 
 @LAW
 @given(parents(6), st.integers(0, 99), st.integers(1, 8))
-def test_they_are_the_likeliest_of_all(above: list[int], seed: int, count: int) -> None:
+def test_top_outcomes_are_the_likeliest_of_all(above: list[int], seed: int, count: int) -> None:
     taken = itertools.count()
     seen: dict[tuple[int, int], int] = {}
     token_ids = [seen.setdefault((p, i), next(taken)) % VOCAB for i, p in enumerate(above)]

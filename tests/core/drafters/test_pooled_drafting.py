@@ -1,4 +1,5 @@
-"""Pooled drafting: one tree, drafted by several SSMs in lock-step, scored by their mean."""
+"""Pooled drafting: several SSMs draft one tree in lock-step, by the weighted geometric mean of
+their scores."""
 
 from collections.abc import Sequence
 
@@ -30,7 +31,7 @@ def ssms(contexts: Sequence[int] = (64, 64, 64)) -> dict[str, SsmDrafter]:
     }
 
 
-def asks(
+def pooled_request(
     drafters: dict[str, SsmDrafter], kind: str, shape: tuple[int, ...], temperature: float = 0.0
 ) -> PooledRequest:
     config = SpeculationConfig(combine="log_pool", expansion=shape)
@@ -48,7 +49,7 @@ def model(drafters: dict[str, SsmDrafter], name: str) -> TableModel:
 
 
 def pooled_scores(drafters: dict[str, SsmDrafter], context: tuple[int, ...]) -> torch.Tensor:
-    """softmax(sum of w_i log score_i), written out a second time."""
+    """softmax(sum of w_i log score_i), implemented a second time."""
     total = sum(WEIGHTS[: len(drafters)])
     parts = [
         weight / total * model(drafters, name).logits(context).log_softmax(-1)
@@ -62,10 +63,10 @@ def shape_of(draft: Draft) -> tuple[list[int], list[int]]:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_children_are_the_pools_best(temperature: float) -> None:
+def test_children_are_the_tokens_with_the_best_pooled_scores(temperature: float) -> None:
     drafters = ssms()
     kind = "coupled" if temperature else "topk"
-    pool = asks(drafters, kind, (2, 3), temperature)
+    pool = pooled_request(drafters, kind, (2, 3), temperature)
     drafts = draft_pooled(drafters, pool)
     sequence = pool.requests[0].sequence
     draft = drafts[0]
@@ -74,29 +75,29 @@ def test_children_are_the_pools_best(temperature: float) -> None:
         children = [draft.token_ids[i] for i in range(8) if draft.parents[i] == node]
         if len(path) == 2:
             continue
-        held = pooled_scores(drafters, (*PROMPT, *path)).log()
+        scores = pooled_scores(drafters, (*PROMPT, *path)).log()
         if temperature:
-            warped = process_logits(held[None].float(), sequence.sampling)[0].double()
-            held = warped + sequence.noise.gumbel(sequence.root_position + 1 + len(path))
-        assert children == held.topk(len(children)).indices.tolist()
+            warped = process_logits(scores[None].float(), sequence.sampling)[0].double()
+            scores = warped + sequence.noise.gumbel(sequence.root_position + 1 + len(path))
+        assert children == scores.topk(len(children)).indices.tolist()
 
 
-def test_all_members_hold_the_same_tree_each_with_its_own_scores() -> None:
+def test_all_members_have_the_same_tree_each_with_its_own_scores() -> None:
     drafters = ssms()
-    drafts = draft_pooled(drafters, asks(drafters, "topk", (2, 2)))
+    drafts = draft_pooled(drafters, pooled_request(drafters, "topk", (2, 2)))
     assert len({str(shape_of(draft)) for draft in drafts}) == 1
     for name, draft in zip(drafters, drafts, strict=True):
-        at = paths(draft.token_ids, draft.parents)
+        node_paths = paths(draft.token_ids, draft.parents)
         expected = [
             float(model(drafters, name).logits((*PROMPT, *path[:-1])).softmax(-1)[path[-1]])
-            for path in at
+            for path in node_paths
         ]
         assert draft.scores == pytest.approx(expected, rel=1e-4)
 
 
-def test_members_move_in_lock_step_and_stay_in_step_with_the_text() -> None:
+def test_members_make_equally_many_passes_and_follow_the_text() -> None:
     drafters = ssms()
-    pool = asks(drafters, "topk", (2, 2, 1))
+    pool = pooled_request(drafters, "topk", (2, 2, 1))
     before = {name: model(drafters, name).passes for name in drafters}
     drafts = draft_pooled(drafters, pool)
     assert {model(drafters, n).passes - before[n] for n in drafters} == {3}
@@ -111,35 +112,35 @@ def test_members_move_in_lock_step_and_stay_in_step_with_the_text() -> None:
         assert model(drafters, name).tokens(row) == (*PROMPT, *tokens[:-1])
 
 
-def test_a_heavier_member_has_the_greater_say() -> None:
+def test_a_much_heavier_member_decides() -> None:
     for heavy in (0, 1):
         drafters = ssms((64, 64))
-        pool = asks(drafters, "topk", (1,))
+        pool = pooled_request(drafters, "topk", (1,))
         weights = (50.0, 1.0) if heavy == 0 else (1.0, 50.0)
         name = f"ssm-{heavy}"
         draft = draft_pooled(drafters, PooledRequest(pool.requests, weights))[0]
         assert draft.token_ids == [int(model(drafters, name).logits(PROMPT).argmax())]
 
 
-def test_a_weight_that_vanished_does_not_spoil_the_pool() -> None:
+def test_a_weight_of_0_does_not_spoil_the_pool() -> None:
     drafters = ssms((64, 64))
-    pool = asks(drafters, "topk", (2, 1))
+    pool = pooled_request(drafters, "topk", (2, 1))
     drafts = draft_pooled(drafters, PooledRequest(pool.requests, (2.0, 0.0)))
     assert drafts[0].token_ids[0] == int(model(drafters, "ssm-0").logits(PROMPT).argmax())
 
 
-def test_a_member_whose_context_is_full_stays_out() -> None:
+def test_a_member_whose_context_is_full_drafts_nothing() -> None:
     drafters = ssms((64, len(PROMPT) - 1))
-    pool = asks(drafters, "topk", (2,))
+    pool = pooled_request(drafters, "topk", (2,))
     drafts = draft_pooled(drafters, pool)
     assert len(drafts[0]) == 2 and len(drafts[1]) == 0
-    nobody = ssms((2, 2))
-    assert draft_pooled(nobody, asks(nobody, "topk", (2,))) == [Draft(), Draft()]
+    full = ssms((2, 2))
+    assert draft_pooled(full, pooled_request(full, "topk", (2,))) == [Draft(), Draft()]
 
 
 def test_best_first_keeps_the_pools_best_nodes() -> None:
     drafters = ssms()
-    pool = asks(drafters, "best_first", (3, 3, 3))
+    pool = pooled_request(drafters, "best_first", (3, 3, 3))
     drafts = draft_pooled(drafters, pool)
     assert len(drafts[0]) == 9
     for draft in drafts:

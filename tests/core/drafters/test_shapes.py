@@ -21,7 +21,7 @@ SHAPES = st.lists(st.integers(1, 4), min_size=1, max_size=5).map(tuple)
 @pytest.mark.parametrize(
     ("shape", "nodes"), [((), 0), ((1,), 1), ((1, 1, 3, 1), 8), ((2, 2, 2), 14), ((4,), 4)]
 )
-def test_nodes_of_an_expansion(shape: tuple[int, ...], nodes: int) -> None:
+def test_shape_nodes_counts_the_nodes_of_an_expansion(shape: tuple[int, ...], nodes: int) -> None:
     assert shape_nodes(shape) == nodes
 
 
@@ -91,13 +91,13 @@ def test_unknown_names_are_refused() -> None:
         ((), ()),
     ],
 )
-def test_without_an_ssm_texts_are_learnt_from(
+def test_without_an_ssm_lookups_take_its_place(
     asked: tuple[str, ...], names: tuple[str, ...]
 ) -> None:
     assert resolve_drafters(asked, ()) == names
 
 
-def test_every_ssm_and_prompt_lookup_are_drafters() -> None:
+def test_every_ssm_and_every_lookup_is_a_drafter() -> None:
     tables = [TableModel(name, 3, random_table(3, 0)) for name in ("llm", "a", "b")]
     models = loaded_tables(tables[0], tables[1:])
     drafters = make_drafters(SsmPool(models.ssms, models.llm.vocab_size), models.llm.vocab_size)
@@ -107,7 +107,7 @@ def test_every_ssm_and_prompt_lookup_are_drafters() -> None:
 
 
 @pytest.mark.parametrize("length", [0, 1, 16])
-def test_a_fixed_length_stays(length: int) -> None:
+def test_a_fixed_length_does_not_change(length: int) -> None:
     policy = Fixed(SpeculationConfig(speculation_length=length))
     for tokens in range(1, 4):
         assert policy.choose() == Choice(length)

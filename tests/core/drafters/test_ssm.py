@@ -1,4 +1,4 @@
-"""SsmDrafter over tables: what it proposes, how it keeps in step, what it costs in passes."""
+"""SsmDrafter over tables: its proposals, its cache after commits, its number of passes."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def drafter_of(
     return SsmDrafter("ssm", model, VOCAB), model
 
 
-def ask(
+def draft_request(
     kind: str = "topk", shape: tuple[int, ...] = (2, 1), temperature: float = 0.0, **fields: object
 ) -> DraftRequest:
     config = SpeculationConfig(draft=kind if kind != "coupled" else "auto", expansion=shape)
@@ -46,7 +46,7 @@ def best(model: TableModel, context: tuple[int, ...], count: int) -> list[int]:
 
 def test_topk_children_are_the_most_probable_of_each_context() -> None:
     drafter, model = drafter_of()
-    draft = draft_of(drafter, ask(shape=(2, 3)))
+    draft = draft_of(drafter, draft_request(shape=(2, 3)))
     assert len(draft) == 2 + 6
     for node, path in [(ROOT, ()), *enumerate(paths(draft.token_ids, draft.parents))]:
         children = [draft.token_ids[i] for i in range(8) if draft.parents[i] == node]
@@ -59,9 +59,9 @@ def test_topk_children_are_the_most_probable_of_each_context() -> None:
     assert draft.q is None
 
 
-def test_one_pass_a_step_and_one_to_catch_up() -> None:
+def test_a_draft_takes_one_pass_a_step() -> None:
     drafter, model = drafter_of()
-    one = ask(shape=(2, 2, 1))
+    one = draft_request(shape=(2, 2, 1))
     drafter.open(one.sequence)
     assert model.passes == 1, "the prefill, without the root"
     drafter.draft([one])
@@ -70,7 +70,7 @@ def test_one_pass_a_step_and_one_to_catch_up() -> None:
 
 def test_sequences_are_drafted_in_lock_step() -> None:
     drafter, model = drafter_of()
-    one, two = ask(shape=(2, 1)), ask(shape=(1, 1, 1))
+    one, two = draft_request(shape=(2, 1)), draft_request(shape=(1, 1, 1))
     two.sequence.run_id = "other"
     two.sequence.tokens[:] = [2, 2, 5, 0, 4]
     for each in (one, two):
@@ -85,9 +85,9 @@ def test_sequences_are_drafted_in_lock_step() -> None:
 
 
 @pytest.mark.parametrize("kind", ["sampled", "sampled_iid"])
-def test_drawn_children_carry_the_q_they_were_drawn_from(kind: str) -> None:
+def test_drawn_children_have_the_q_that_they_were_drawn_from(kind: str) -> None:
     drafter, model = drafter_of()
-    one = ask(kind, (3, 1), temperature=0.7)
+    one = draft_request(kind, (3, 1), temperature=0.7)
     draft = draft_of(drafter, one)
     assert draft.q is not None and draft.q.dtype == torch.float64
     for node, path in enumerate(paths(draft.token_ids, draft.parents)):
@@ -97,18 +97,18 @@ def test_drawn_children_carry_the_q_they_were_drawn_from(kind: str) -> None:
         assert draft.scores[node] == pytest.approx(float(logits[0].softmax(-1)[path[-1]]), rel=1e-5)
     if kind == "sampled":
         assert len(set(draft.token_ids[:3])) == 3
-        left = 1.0
+        remaining = 1.0
         for node in range(3):
             mass = float(draft.q[0, draft.token_ids[node]])
-            assert draft.qs[node] == pytest.approx(mass / left)
-            left -= mass
+            assert draft.qs[node] == pytest.approx(mass / remaining)
+            remaining -= mass
     else:
         assert draft.qs[0] == pytest.approx(float(draft.q[0, draft.token_ids[0]]))
 
 
 def test_coupled_children_are_the_best_under_the_targets_noise() -> None:
     drafter, model = drafter_of()
-    one = ask("coupled", (2, 2), temperature=0.9)
+    one = draft_request("coupled", (2, 2), temperature=0.9)
     draft = draft_of(drafter, one)
     noise = one.sequence.noise
     for node, path in [(ROOT, ()), *enumerate(paths(draft.token_ids, draft.parents))]:
@@ -134,22 +134,20 @@ def test_top_k_leaves_no_more_children_than_tokens() -> None:
 def test_an_end_of_text_has_no_children() -> None:
     drafter, model = drafter_of()
     first, second = best(model, PROMPT, 2)
-    draft = draft_of(drafter, ask(shape=(2, 1, 1), eos_ids=frozenset({first})))
+    draft = draft_of(drafter, draft_request(shape=(2, 1, 1), eos_ids=frozenset({first})))
     parents = [draft.token_ids[p] for p in draft.parents if p != ROOT]
     assert draft.token_ids[:2] == [first, second]
     assert len(draft) == 2 + 2 and first not in parents
 
 
-def test_nothing_is_fed_after_everything_ended() -> None:
+def test_nothing_is_fed_after_every_path_has_ended() -> None:
     drafter, model = drafter_of()
     every = frozenset(range(VOCAB))
-    draft = draft_of(drafter, ask(shape=(2, 2, 2), eos_ids=every))
+    draft = draft_of(drafter, draft_request(shape=(2, 2, 2), eos_ids=every))
     assert (len(draft), model.passes) == (2, 2)
 
 
-def run_round(
-    drafter: SsmDrafter, sequence: TokenSequence, committed: tuple[int, ...], **fields: object
-) -> Draft:
+def run_round(drafter: SsmDrafter, sequence: TokenSequence, committed: tuple[int, ...]) -> Draft:
     one = DraftRequest(sequence, 0, "topk", (2, 1, 1), 99)
     (draft,) = drafter.draft([one])
     sequence.tokens += committed
@@ -158,9 +156,9 @@ def run_round(
 
 
 @pytest.mark.parametrize("accepted", range(4))
-def test_the_accepted_part_of_its_own_draft_is_kept(accepted: int) -> None:
+def test_the_accepted_part_of_a_draft_stays_in_the_cache(accepted: int) -> None:
     drafter, model = drafter_of()
-    one = ask(shape=(2, 1, 1))
+    one = draft_request(shape=(2, 1, 1))
     draft = draft_of(drafter, one)
     second = [1, 3, 5]  # the path of the second-best first token
     path = tuple(draft.token_ids[node] for node in second[:accepted])
@@ -177,9 +175,9 @@ def test_the_accepted_part_of_its_own_draft_is_kept(accepted: int) -> None:
     assert again.token_ids == expected.token_ids
 
 
-def test_what_others_proposed_is_caught_up_in_one_pass() -> None:
+def test_tokens_of_other_drafters_are_caught_up_in_one_pass() -> None:
     drafter, model = drafter_of()
-    one = ask(shape=(1,))
+    one = draft_request(shape=(1,))
     draft = draft_of(drafter, one)
     one.sequence.tokens += [5, 5, 2, 4]
     drafter.commit(one.sequence, draft, (5, 5, 2, 4))
@@ -190,18 +188,18 @@ def test_what_others_proposed_is_caught_up_in_one_pass() -> None:
     assert model.tokens(row) == tuple(one.sequence.tokens)
 
 
-def test_a_drafter_that_did_not_draft_keeps_what_it_has() -> None:
+def test_the_cache_of_a_drafter_that_did_not_draft_is_unchanged() -> None:
     drafter, model = drafter_of()
-    one = ask()
+    one = draft_request()
     drafter.open(one.sequence)
     drafter.commit(one.sequence, None, (1, 2))
     (row,) = model.open_rows
     assert model.tokens(row) == PROMPT[:-1]
 
 
-def test_closing_gives_the_row_back_and_twice_is_harmless() -> None:
+def test_closing_frees_the_row_and_may_be_repeated() -> None:
     drafter, model = drafter_of()
-    one = ask()
+    one = draft_request()
     draft_of(drafter, one)
     drafter.close(one.sequence)
     drafter.close(one.sequence)
@@ -211,17 +209,17 @@ def test_closing_gives_the_row_back_and_twice_is_harmless() -> None:
 
 def test_a_smaller_vocabulary_is_padded_and_a_larger_one_cut() -> None:
     small, _ = drafter_of(vocab=4)
-    draft = draft_of(small, ask(shape=(6,)))
+    draft = draft_of(small, draft_request(shape=(6,)))
     assert sorted(draft.token_ids) == [0, 1, 2, 3]
     assert draft.logits is not None and draft.logits.shape[-1] == VOCAB
     large, _ = drafter_of(vocab=9)
-    assert max(draft_of(large, ask(shape=(6,))).token_ids) < VOCAB
+    assert max(draft_of(large, draft_request(shape=(6,))).token_ids) < VOCAB
 
 
 @pytest.mark.parametrize(("context", "steps"), [(2, 0), (3, 1), (4, 2), (5, 3), (9, 3)])
 def test_a_short_context_shortens_the_draft(context: int, steps: int) -> None:
     drafter, _ = drafter_of(context=context)
-    draft = draft_of(drafter, ask(shape=(1, 1, 1)))
+    draft = draft_of(drafter, draft_request(shape=(1, 1, 1)))
     assert len(draft) == steps
 
 
@@ -238,14 +236,14 @@ def test_calibration_is_fresh_for_each_run_unless_carried_over() -> None:
                     worst = int(model.logits(tuple(sequence.tokens)).argmin())
                     run_round(drafter, sequence, (worst,))
                 learnt = drafter.temperature(sequence)
-                assert learnt > 1.0, "surprises make it less sure"
+                assert learnt > 1.0, "improbable tokens flatten its scores"
             else:
                 assert drafter.temperature(sequence) == (learnt if carry_over else 1.0)
             drafter.close(sequence)
 
 
 def test_scores_follow_the_calibration_and_q_does_not() -> None:
-    one = ask("sampled_iid", (1,), temperature=1.0)
+    one = draft_request("sampled_iid", (1,), temperature=1.0)
     before = draft_of(drafter_of()[0], one)
     drafter, _ = drafter_of()
     drafter.open(one.sequence)

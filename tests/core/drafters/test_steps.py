@@ -1,4 +1,4 @@
-"""Work in lock-step: the same results as one after another, and the share of the time of each."""
+"""Models in lock-step: the same results as one after another, and each one's share of the time."""
 
 from collections.abc import Sequence
 
@@ -12,52 +12,52 @@ from core.models.stacking import common_stack
 from tests.core.models.test_stack import alike
 
 
-def adding(row: int, ids: Sequence[int], seen: list[int]) -> Steps[int]:
+def sum_of_likeliest(row: int, ids: Sequence[int], fed: list[int]) -> Steps[int]:
     """Feeds one token a step; the result is the sum of the likeliest next tokens."""
     total = 0
     for token_id in ids:
         (logits,) = yield [chain(row, [token_id])]
-        seen.append(token_id)
+        fed.append(token_id)
         total += int(logits[-1].argmax())
     return total
 
 
-def works(counts: Sequence[int]) -> tuple[dict[str, tuple], list[list[int]]]:
+def models_with_steps(counts: Sequence[int]) -> tuple[dict[str, tuple], list[list[int]]]:
     stack = alike(len(counts))
-    seen: list[list[int]] = [[] for _ in counts]
-    made = {
-        f"ssm-{i}": (model, adding(model.open_row(), range(3, 3 + counts[i]), seen[i]))
+    fed: list[list[int]] = [[] for _ in counts]
+    works = {
+        f"ssm-{i}": (model, sum_of_likeliest(model.open_row(), range(3, 3 + counts[i]), fed[i]))
         for i, model in enumerate(stack.members)
     }
-    return made, seen
+    return works, fed
 
 
-def test_each_comes_to_what_it_comes_to_alone() -> None:
-    run_all, seen = works((4, 4, 2))
-    apart, _ = works((4, 4, 2))
-    result = run_in_lockstep(run_all)
+def test_each_model_has_the_result_that_it_has_alone() -> None:
+    works, fed = models_with_steps((4, 4, 2))
+    apart, _ = models_with_steps((4, 4, 2))
+    result = run_in_lockstep(works)
     assert {name: one.result for name, one in result.items()} == {
         name: run_steps(model, steps) for name, (model, steps) in apart.items()
     }
-    assert [len(one) for one in seen] == [4, 4, 2] and not any(one.error for one in result.values())
+    assert [len(one) for one in fed] == [4, 4, 2] and not any(one.error for one in result.values())
 
 
-def test_a_failing_pass_is_the_error_of_all_that_took_part() -> None:
-    run_all, _ = works((2, 2))
-    members = [model for model, _ in run_all.values()]
+def test_a_failing_pass_is_the_error_of_all_its_models() -> None:
+    works, _ = models_with_steps((2, 2))
+    members = [model for model, _ in works.values()]
     stack = common_stack(members)
 
     def broken(_: object) -> list[list[torch.Tensor]]:
         raise RuntimeError("no memory")
 
     stack.forward = broken  # type: ignore[method-assign,assignment]
-    result = run_in_lockstep(run_all)
+    result = run_in_lockstep(works)
     assert {str(one.error) for one in result.values()} == {"no memory"}
 
 
-def test_a_model_may_fail_with_what_ends_a_generator() -> None:
-    run_all, _ = works((2, 2))
-    model, steps = run_all["ssm-0"]
+def test_a_stop_iteration_of_a_model_is_raised() -> None:
+    works, _ = models_with_steps((2, 2))
+    model, steps = works["ssm-0"]
 
     def broken(_: object) -> list[torch.Tensor]:
         raise StopIteration
@@ -76,8 +76,8 @@ def test_a_share_is_of_the_given_time() -> None:
 
 
 def test_a_row_that_is_not_open_fails_as_it_does_alone() -> None:
-    run_all, _ = works((2, 2))
-    model, _ = run_all["ssm-0"]
-    run_all["ssm-0"] = (model, adding(7, [1], []))
-    result = run_in_lockstep(run_all)
+    works, _ = models_with_steps((2, 2))
+    model, _ = works["ssm-0"]
+    works["ssm-0"] = (model, sum_of_likeliest(7, [1], []))
+    result = run_in_lockstep(works)
     assert isinstance(result["ssm-0"].error, EngineError)

@@ -1,4 +1,4 @@
-"""SuffixDrafter: matches and counts against a search by hand, trees, rates, bounded memory."""
+"""SuffixDrafter: matches and counts against a plain search, trees, rates, bounded memory."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def draft(
     shape: tuple[int, ...] = (2,) * 3,
     budget: int = 64,
 ) -> Draft:
-    (made,) = drafter.draft([DraftRequest(sequence, 0, "topk", shape, budget)])
-    return made
+    (drafted,) = drafter.draft([DraftRequest(sequence, 0, "topk", shape, budget)])
+    return drafted
 
 
 def by_hand(own: Sequence[int], earlier: Sequence[int], depth: int) -> Paths:
@@ -107,7 +107,7 @@ def test_the_tree_is_what_followed_every_match(
     assert found_paths(own, earlier, depth, buckets) == pytest.approx(expected)
 
 
-def test_the_ring_forgets_the_oldest_and_never_reads_what_was_overwritten() -> None:
+def test_overwritten_tokens_of_the_ring_are_not_found() -> None:
     index = new_index(32, 8)
     add_tokens(index, np.array([*[1, 2, 3, 4, 5], SEPARATOR], np.int64))
     own = new_index(8, 8)
@@ -123,20 +123,20 @@ def test_the_ring_forgets_the_oldest_and_never_reads_what_was_overwritten() -> N
 
 def test_the_likeliest_nodes_come_parents_first_within_the_budget() -> None:
     drafter, sequence = open_drafter([1, 2, 3, 4, 1, 2, 3, 5, 6, 1, 2, 3, 5, 7, 1, 2, 3])
-    made = draft(drafter, sequence, budget=3)
+    drafted = draft(drafter, sequence, budget=3)
     # 5 followed twice, the second time as the later and longer match; 4 once.
-    assert made.token_ids[0] == 5 and len(made) == 3
-    assert all(parent < node for node, parent in enumerate(made.parents))
-    roots = [node for node, parent in enumerate(made.parents) if parent == ROOT]
-    assert [made.ranks[node] for node in roots] == list(range(len(roots)))
-    assert sum(made.scores[node] for node in roots) <= 0.5 + 1e-9, "the prior: half are accepted"
-    assert made.qs == [1.0] * 3 and made.q is None and made.logits is None
+    assert drafted.token_ids[0] == 5 and len(drafted) == 3
+    assert all(parent < node for node, parent in enumerate(drafted.parents))
+    roots = [node for node, parent in enumerate(drafted.parents) if parent == ROOT]
+    assert [drafted.ranks[node] for node in roots] == list(range(len(roots)))
+    assert sum(drafted.scores[node] for node in roots) <= 0.5 + 1e-9, "the prior: half are accepted"
+    assert drafted.qs == [1.0] * 3 and drafted.q is None and drafted.logits is None
 
 
 def test_an_expansion_without_branches_is_a_chain() -> None:
     drafter, sequence = open_drafter([1, 2, 3, 4, 1, 2, 3, 5, 6, 1, 2, 3])
-    made = draft(drafter, sequence, shape=(1,) * 4)
-    assert made.parents == [-1, 0, 1, 2]
+    drafted = draft(drafter, sequence, shape=(1,) * 4)
+    assert drafted.parents == [-1, 0, 1, 2]
 
 
 def test_nothing_follows_an_end_of_text() -> None:
@@ -152,7 +152,7 @@ def test_the_draft_ends_with_the_budget_and_the_shape() -> None:
     assert draft(*open_drafter([4, 4]), ()).token_ids == []
 
 
-def test_a_text_that_repeats_itself_is_repeated() -> None:
+def test_a_text_that_repeats_itself_is_continued_periodically() -> None:
     assert draft(*open_drafter([5, 6, 5]), (1,) * 5).token_ids == [6, 5, 6, 5, 6]
     assert draft(*open_drafter([4, 4]), (1,) * 4).token_ids == [4] * 4
 
@@ -173,7 +173,7 @@ def test_earlier_texts_are_continued_once_they_have_ended() -> None:
     drafter.close(second)
 
 
-def test_a_run_does_not_read_what_the_same_prompt_wrote_beside_it() -> None:
+def test_a_run_does_not_read_another_run_of_its_prompt() -> None:
     drafter, first = open_drafter([1, 2, 3])
     other = sequence_of([1, 2, 3], CONFIG)
     other.run_id = "other"
@@ -187,19 +187,19 @@ def test_a_run_does_not_read_what_the_same_prompt_wrote_beside_it() -> None:
     assert draft(drafter, third, (1,) * 3).token_ids == [4, 5, 6]
 
 
-def test_ngram_reads_this_text_alone() -> None:
+def test_ngram_reads_only_the_runs_own_text() -> None:
     drafter = SuffixDrafter("ngram")
     one, two = sequence_of([5, 6, 5], CONFIG), sequence_of([5, 9, 5, 6], CONFIG)
     two.run_id = "two"
     for sequence in (one, two):
         drafter.open(sequence)
-    asks = [DraftRequest(s, 0, "topk", (1,), 9) for s in (one, two)]
-    assert [made.token_ids for made in drafter.draft(asks)] == [[6], []]
+    requests = [DraftRequest(s, 0, "topk", (1,), 9) for s in (one, two)]
+    assert [drafted.token_ids for drafted in drafter.draft(requests)] == [[6], []]
     drafter.close(one)
     assert not len(draft(drafter, two))
 
 
-def test_a_score_is_the_rate_measured_behind_matches_of_that_length() -> None:
+def test_a_score_is_the_acceptance_rate_after_matches_of_its_length() -> None:
     drafter, sequence = open_drafter([5, 6, 7, 8, 5])
     first = draft(drafter, sequence, (1,) * 3)
     assert first.scores == [0.5] * 3, "one of two before anything was seen, never 1"
@@ -212,7 +212,7 @@ def test_a_score_is_the_rate_measured_behind_matches_of_that_length() -> None:
     assert draft(drafter, sequence, (1,) * 3).scores == [3 / 5, 2 / 3, 1 / 3]
 
 
-def test_memory_stays_what_it_was() -> None:
+def test_memory_does_not_grow_with_the_runs() -> None:
     drafter, bytes_then = SuffixDrafter("suffix", 64), 0
     for number in range(10_000):
         sequence = sequence_of([number, 1, 2, 3, number], CONFIG)
@@ -229,7 +229,7 @@ def test_memory_stays_what_it_was() -> None:
     assert len(drafter._texts) <= 64 // 6 + 1
 
 
-def test_of_a_long_prompt_stays_what_the_ring_holds() -> None:
+def test_long_prompts_are_kept_only_in_the_ring() -> None:
     drafter = SuffixDrafter("suffix", 1 << 13)
     tracemalloc.start()
     try:
@@ -239,8 +239,8 @@ def test_of_a_long_prompt_stays_what_the_ring_holds() -> None:
             drafter.learn(sequence)
             drafter.close(sequence)
         del sequence
-        held, _ = tracemalloc.get_traced_memory()
+        traced_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     # One prompt, as a list of numbers, takes 32,000 bytes and more.
-    assert held < 20_000 and len(drafter._texts) <= 3
+    assert traced_bytes < 20_000 and len(drafter._texts) <= 3

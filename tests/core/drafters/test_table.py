@@ -1,4 +1,4 @@
-"""TableDrafter: learns from ended texts, reads none of the run's own prompt, calibrates."""
+"""TableDrafter: learns from ended texts, reads no earlier text of the run's prompt, calibrates."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_an_empty_table_drafts_nothing() -> None:
     assert len(draft(drafter, open_sequence(drafter, [1, 2, 3]))) == 0
 
 
-def test_it_learns_from_texts_that_have_ended() -> None:
+def test_the_drafter_learns_from_texts_that_have_ended() -> None:
     drafter = TableDrafter("table")
     serve(drafter, FOLDS[0], [3, 4, 5, 3, 4, 5])
     for prompt in FOLDS[1:]:
@@ -98,14 +98,14 @@ def test_a_repeated_run_reads_nothing_of_its_own_result(monkeypatch: pytest.Monk
         assert rows_of(other, own).any()
 
 
-def test_a_text_of_the_same_prompt_is_not_read_beside_it() -> None:
+def test_a_run_does_not_read_another_run_of_its_prompt() -> None:
     drafter = TableDrafter("table")
     again = open_sequence(drafter, [1, 2], "again")
     serve(drafter, [1, 2], [3, 4, 5], "first")
     assert len(draft(drafter, again)) == 0
 
 
-def test_a_text_that_is_written_again_counts_once() -> None:
+def test_a_repeated_text_counts_once() -> None:
     once, twice = TableDrafter("table"), TableDrafter("table")
     for drafter, times in ((once, 1), (twice, 2)):
         for _ in range(times):
@@ -115,7 +115,7 @@ def test_a_text_that_is_written_again_counts_once() -> None:
     assert not np.array_equal(rows_of(once, FOLDS[1]), rows_of(twice, FOLDS[1]))
 
 
-def test_it_begins_with_counts_that_came_along() -> None:
+def test_the_drafter_begins_with_the_given_counts() -> None:
     table = new_table(64)
     add_text(table, np.array([1, 2, 3], np.int64), 1)
     drafter = TableDrafter("table", table[table[:, -1] > 0])
@@ -169,7 +169,7 @@ def test_memory_does_not_grow_with_the_runs(monkeypatch: pytest.MonkeyPatch) -> 
     assert all(0 <= token < 90 for token in drafted.token_ids)
 
 
-def test_nothing_of_a_long_prompt_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_memory_is_kept_for_long_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "NUM_CONTEXTS", 256)
     drafter = TableDrafter("table")
     serve(drafter, [0], [1])
@@ -177,8 +177,8 @@ def test_nothing_of_a_long_prompt_stays(monkeypatch: pytest.MonkeyPatch) -> None
     try:
         for run in range(50):
             serve(drafter, list(range(1000 * run, 1000 * run + 4000)), [5, run])
-        held, _ = tracemalloc.get_traced_memory()
+        traced_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     # A prompt alone, as a list of numbers, takes 32,000 bytes and more.
-    assert held < 30_000
+    assert traced_bytes < 30_000

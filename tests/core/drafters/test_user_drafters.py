@@ -75,7 +75,7 @@ FIELDS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("fields", FIELDS)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_the_text_is_plain_decodings(
+def test_the_text_is_that_of_plain_decoding(
     example: str, fields: dict[str, Any], temperature: float
 ) -> None:
     engine = engine_with(example)
@@ -109,7 +109,7 @@ def test_bundled_models_write_what_transformers_writes(
     assert accepted > 3
 
 
-def test_it_is_in_menus_and_pictures(example: str) -> None:
+def test_a_user_drafter_is_in_menus_and_trees(example: str) -> None:
     engine = engine_with(example)
     control = field_controls(SpeculationConfig(), ("ssm",), engine.models.user_drafters)["drafters"]
     assert [name for name, _ in control.choices] == ["ssm", "ngram", "suffix", "table", example]
@@ -178,7 +178,7 @@ def on_draft(act: Callable[[DraftRequest], object]) -> dict[str, Any]:
     return {"draft": lambda self, requests: [(act(each), good())[1] for each in requests]}
 
 
-class Unspeakable(Exception):
+class NoMessage(Exception):
     def __str__(self) -> str:
         raise ValueError("no words")
 
@@ -208,7 +208,7 @@ MISBEHAVIOUR: dict[str, tuple[dict[str, Any], str]] = {
     "None": ({"draft": lambda self, requests: None}, "TypeError"),
     "Other": ({"draft": lambda self, requests: ["x"] * len(requests)}, "a draft is a str"),
     "Exit": ({"draft": raising(SystemExit(3))}, "SystemExit: 3"),
-    "Silent": ({"draft": raising(Unspeakable())}, "ValueError: no words"),
+    "Silent": ({"draft": raising(NoMessage())}, "ValueError: no words"),
     "Lines": ({"draft": raising(ValueError("a\nb" * 400))}, "ValueError: a ba b"),
     "Terminal": ({"draft": raising(ValueError("\x1b]0;a\x07"))}, r"ValueError: \x1b]0;a\x07"),
     "Commit": ({"commit": raising(ZeroDivisionError())}, "ZeroDivisionError"),
@@ -242,7 +242,7 @@ def misbehaving(monkeypatch: pytest.MonkeyPatch, name: str) -> str:
 
 @pytest.mark.loses_drafters
 @pytest.mark.parametrize("name", MISBEHAVIOUR)
-def test_only_one_that_misbehaves_is_lost(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_misbehaving_drafter_is_lost(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = misbehaving(monkeypatch, name)
     own_request = request(path, "ngram", combine="vote", weights="full_information")
     worker = Worker(engine_with(path))
@@ -264,7 +264,7 @@ def test_only_one_that_misbehaves_is_lost(name: str, monkeypatch: pytest.MonkeyP
         json.dumps(event_to_plain(event), allow_nan=False)
 
 
-def test_one_that_fails_only_when_it_is_closed_costs_nothing(
+def test_an_error_at_closing_does_not_change_the_text(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(MISBEHAVIOUR, "Last", ({"close": raising(SystemExit(3))}, ""))
@@ -305,7 +305,7 @@ def test_the_noise_of_the_run_is_not_changed(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(("name", "error"), [("Learner", None), ("Quitter", SystemExit(3))])
-def test_it_learns_whole_texts(
+def test_a_user_drafter_learns_complete_texts(
     name: str, error: BaseException | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also those of runs that it did not draft for, and it cannot change them."""
@@ -329,7 +329,7 @@ def test_it_learns_whole_texts(
     assert learned == expected and len(set(expected)) > 1
 
 
-def test_a_class_that_cannot_be_made_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_that_cannot_be_instantiated_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("faulty")
     module.Needy = type("Needy", (LookupDrafter,), {"__init__": lambda self: None})  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "faulty", module)
@@ -348,7 +348,7 @@ def test_a_class_that_cannot_be_made_is_refused(monkeypatch: pytest.MonkeyPatch)
         ("pathlib:Path", "no class with draft, commit, close"),
     ],
 )
-def test_a_path_of_no_drafter_is_one_line(
+def test_a_path_of_no_drafter_is_refused_in_one_line(
     path: str, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--drafter", path, "--prompt", "a"]) == 2
@@ -380,7 +380,9 @@ def test_the_page_takes_the_option(example: str) -> None:
         ({"shares": [0.5, 0.2]}, "contexts or shares are not of its length"),
     ],
 )
-def test_a_draft_is_plain_values_that_the_log_can_keep(change: dict[str, Any], words: str) -> None:
+def test_a_draft_must_have_plain_values_that_the_log_can_keep(
+    change: dict[str, Any], words: str
+) -> None:
     values: dict[str, Any] = {"token_ids": [1], "parents": [-1], "scores": [0.5]}
     draft = Draft(**(values | {"qs": [1.0], "ranks": [0]} | change))
     draft_request = SimpleNamespace(budget=4, shape=(1,))
@@ -404,7 +406,7 @@ RETURNED = {
 
 @pytest.mark.loses_drafters
 @pytest.mark.parametrize("name", RETURNED)
-def test_what_nodes_for_may_return(
+def test_only_bad_results_of_nodes_for_are_reported(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A refused value is reported with the reason and, for an exception, the line."""

@@ -35,12 +35,12 @@ def signatures(monkeypatch: pytest.MonkeyPatch) -> set[tuple[Any, ...]]:
 
         monkeypatch.setattr(module, name, noting)
 
-    for place in FUNCTIONS:
-        note(*place)
+    for module_and_name in FUNCTIONS:
+        note(*module_and_name)
     return seen
 
 
-def test_what_runs_call_was_compiled_before(
+def test_warm_up_compiles_all_that_runs_call(
     signatures: set[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timed: list[object] = []
@@ -60,7 +60,7 @@ def test_what_runs_call_was_compiled_before(
     assert timed == [engine.models.llm]
 
 
-def test_the_drafters_that_serve_learn_nothing(signatures: set[tuple[Any, ...]]) -> None:
+def test_warm_up_teaches_the_engines_drafters_nothing(signatures: set[tuple[Any, ...]]) -> None:
     engine = engine_of(*tables())
     engine.warm_up()
     _, suffixes, counts = engine._drafting.by_names(("ngram", "suffix", "table"))

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of loading: a whole folder, and a copy of it to damage."""
+"""Fixtures of the tests of loading: a complete folder, and a copy of it to damage."""
 
 import shutil
 from pathlib import Path

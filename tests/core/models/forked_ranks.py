@@ -1,5 +1,5 @@
 """Ranks forked from a process that has imported what a rank needs: a start takes a fraction of the
-CPU time. What they do and how they end is that of any rank.
+CPU time. They work and end like any rank.
 """
 
 import multiprocessing

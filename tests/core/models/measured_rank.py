@@ -1,4 +1,4 @@
-"""A follower that writes into a file what its process holds when its shard is loaded: `python -m
+"""A follower that writes its process's bytes into a file when its shard is loaded: `python -m
 tests.core.models.measured_rank FOLDER`."""
 
 import gc
@@ -18,8 +18,7 @@ __all__ = ["held_bytes"]
 
 
 def held_bytes() -> int:
-    """Bytes of all tensors and arrays of this process, whoever holds them; memory that several
-    share counts once."""
+    """Bytes of all tensors and arrays of this process; memory that several share counts once."""
     gc.collect()
     ranges = sorted({_memory_of(one) for one in _objects()})
     total = reached = 0
@@ -30,7 +29,7 @@ def held_bytes() -> int:
 
 
 def _memory_of(one: object) -> tuple[int, int]:
-    """Its first address and the end, exclusive; (0, 0) for other objects."""
+    """The first address of a tensor or array and its end, exclusive; (0, 0) for other objects."""
     if issubclass(type(one), torch.Tensor):
         assert isinstance(one, torch.Tensor)
         if one.device.type != "cpu" or one.layout != torch.strided:
@@ -46,13 +45,13 @@ def _memory_of(one: object) -> tuple[int, int]:
 
 def _objects() -> Iterator[object]:
     """All objects: the collector leaves out arrays, and tuples and dicts of untracked objects."""
-    some: list[object] = gc.get_objects()
-    yield from some
-    while some:
-        held = {id(one): one for one in gc.get_referents(*some)}
-        unknown = [one for one in held.values() if not gc.is_tracked(one)]
+    objects: list[object] = gc.get_objects()
+    yield from objects
+    while objects:
+        referents = {id(one): one for one in gc.get_referents(*objects)}
+        unknown = [one for one in referents.values() if not gc.is_tracked(one)]
         yield from unknown
-        some = [one for one in unknown if type(one) in (tuple, dict)]
+        objects = [one for one in unknown if type(one) in (tuple, dict)]
 
 
 def main(folder: Path) -> int:

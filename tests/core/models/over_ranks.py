@@ -1,4 +1,4 @@
-"""Models over ranks, and helpers for their tests."""
+"""Models over ranks, for tests of their logits and processes."""
 
 import time
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def is_running(pid: int) -> bool:
 
 
 def all_end(pids: list[int], within_s: float) -> bool:
-    until = time.monotonic() + within_s
-    while any(map(is_running, pids)) and time.monotonic() < until:
+    deadline = time.monotonic() + within_s
+    while any(map(is_running, pids)) and time.monotonic() < deadline:
         time.sleep(0.05)
     return not any(map(is_running, pids))

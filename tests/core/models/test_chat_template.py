@@ -42,7 +42,7 @@ TOO_MUCH = {
     "memory": ("{{ 'x' * (10**11) }}", ModelError, "MemoryError"),
     "a control sequence": ("{{ raise_exception('a\\nb\\x1b[31m') }}", ModelError, "a\nb\x1b[31m"),
 }
-HI = [{"role": "user", "content": "w1"}]
+GREETING = [{"role": "user", "content": "w1"}]
 
 
 @pytest.fixture(scope="module")
@@ -80,16 +80,16 @@ def test_the_text_is_that_of_transformers(process: TemplateProcess) -> None:
     tokenizer.chat_template = TEMPLATE
     tokenizer.bos_token = "w0"
     expected = tokenizer.apply_chat_template(MESSAGES, tokenize=False, add_generation_prompt=True)
-    said = process.render(TEMPLATE, MESSAGES, tokenizer.special_tokens_map, 10_000)
-    assert said == expected and said.startswith("w0system: w1")
+    rendered = process.render(TEMPLATE, MESSAGES, tokenizer.special_tokens_map, 10_000)
+    assert rendered == expected and rendered.startswith("w0system: w1")
 
 
 @pytest.mark.parametrize("kind", ENDLESS)
-def test_a_template_that_does_not_end_delays_no_other_request(
+def test_a_template_that_does_not_end_delays_no_other_thread(
     kind: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process, tokenizer = engine.models.templates, engine.models.tokenizer
-    assert process.render("{{ messages[0].content }}", HI, {}, 100) == "w1"
+    assert process.render("{{ messages[0].content }}", GREETING, {}, 100) == "w1"
     monkeypatch.setattr(chat_template, "RENDER_TIMEOUT_S", 0.3)
     tokenizer.chat_template = ENDLESS[kind]
     request = Request("w1", speculation=SpeculationConfig(drafters=()), chat=True)
@@ -106,18 +106,18 @@ def test_a_template_that_does_not_end_delays_no_other_request(
 
 
 @pytest.mark.parametrize("kind", TOO_MUCH)
-def test_a_template_that_writes_too_much(kind: str, process: TemplateProcess) -> None:
+def test_a_template_that_writes_too_much_is_refused(kind: str, process: TemplateProcess) -> None:
     template, error, words = TOO_MUCH[kind]
     with pytest.raises(error) as raised:
-        process.render(template, HI, {}, 1000)
+        process.render(template, GREETING, {}, 1000)
     assert words in str(raised.value)
-    assert process.render("w2", HI, {}, 1000) == "w2"
+    assert process.render("w2", GREETING, {}, 1000) == "w2"
 
 
 def test_what_a_template_raises_is_one_line(engine: Engine) -> None:
     engine.models.tokenizer.chat_template = TOO_MUCH["a control sequence"][0]
     with pytest.raises(ConfigError) as raised:
-        chat_tokens(engine.models, HI)
+        chat_tokens(engine.models, GREETING)
     assert str(raised.value).isprintable() and "fails (a b\\x1b[31m)" in str(raised.value)
 
 
@@ -136,23 +136,25 @@ def test_a_long_conversation_is_refused_by_its_beginning(
 
     monkeypatch.setattr(tokenizer, "__call__", note)
     with pytest.raises(ContextLengthError, match=r"^prompt is more than \d+ tokens long"):
-        chat_tokens(engine.models, HI)
+        chat_tokens(engine.models, GREETING)
     assert lengths == [8 * 64]
 
 
-def test_it_ends_with_what_uses_it() -> None:
+def test_the_process_ends_with_the_object_that_uses_it() -> None:
     process = TemplateProcess()
     process.start()
     running: subprocess.Popen[str] | None = process._process
     assert running is not None and running.poll() is None
-    gone = weakref.ref(process)
+    reference = weakref.ref(process)
     del process
-    assert gone() is None and running.poll() is not None
+    assert reference() is None and running.poll() is not None
 
 
-def test_after_an_interrupt_no_answer_is_another_s(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_an_interrupt_no_answer_is_for_another_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     process = TemplateProcess()
-    assert process.render("{{ messages[0].content }}", HI, {}, 100) == "w1"
+    assert process.render("{{ messages[0].content }}", GREETING, {}, 100) == "w1"
     running = process._process
     assert running is not None and running.stdout is not None
 
@@ -164,9 +166,9 @@ def test_after_an_interrupt_no_answer_is_another_s(monkeypatch: pytest.MonkeyPat
             running, "stdout", SimpleNamespace(readline=interrupted, close=running.stdout.close)
         )
         with pytest.raises(KeyboardInterrupt):
-            process.render("secret", HI, {}, 100)
+            process.render("secret", GREETING, {}, 100)
     assert running.poll() is not None
-    assert process.render("{{ messages[0].content }}", HI, {}, 100) == "w1"
+    assert process.render("{{ messages[0].content }}", GREETING, {}, 100) == "w1"
 
 
 PARENT = """
@@ -181,18 +183,18 @@ process.render("{{ 9**(9**8) }}", [], {}, 10)
 
 @pytest.mark.nightly
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_it_does_not_outlive_a_killed_parent_for_long() -> None:
+def test_the_process_ends_soon_after_a_killed_parent() -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
     assert parent.stdout is not None
     child = Path("/proc") / parent.stdout.readline().strip()
-    time.sleep(0.3)  # it renders, or is about to
+    time.sleep(0.3)  # the child renders, or is about to
     parent.kill()
     parent.communicate()
-    ended = time.monotonic() + 10
+    deadline = time.monotonic() + 10
     while child.exists() and "State:\tZ" not in _status(child):
-        assert time.monotonic() < ended, "its own time limit ends it"
+        assert time.monotonic() < deadline, "the child's own time limit ends it"
         time.sleep(0.05)
 
 
@@ -204,7 +206,7 @@ def _status(process: Path) -> str:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="limits and signals of POSIX")
-def test_it_starts_under_a_smaller_limit_and_ignores_interrupts() -> None:
+def test_the_process_starts_under_a_smaller_limit_and_ignores_interrupts() -> None:
     command = f"ulimit -v 3000000; exec '{sys.executable}' -P '{chat_template.PROGRAM}'"
     with subprocess.Popen(
         ["bash", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -216,7 +218,9 @@ def test_it_starts_under_a_smaller_limit_and_ignores_interrupts() -> None:
         program.kill()
 
 
-def test_a_page_starts_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_cannot_be_started_is_an_error_at_the_first_rendering(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError(12, "Cannot allocate memory")
 
@@ -224,10 +228,10 @@ def test_a_page_starts_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     process = TemplateProcess()
     process.start()
     with pytest.raises(ModelError, match=r"cannot be started: .*Cannot allocate memory"):
-        process.render("w1", HI, {}, 10)
+        process.render("w1", GREETING, {}, 10)
 
 
-def test_one_that_does_not_start_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_does_not_start_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat_template, "PROGRAM", chat_template.PROGRAM / "none")
     with pytest.raises(ModelError, match="does not start"):
-        TemplateProcess().render("w1", HI, {}, 10)
+        TemplateProcess().render("w1", GREETING, {}, 10)

@@ -35,7 +35,7 @@ for number in range(1000):
     config = SpeculationConfig(drafters=("table", "suffix"))
     run = worker.submit(Request(f"{number} once", sampling, config))
     for event in run.events():
-        # The third run, and texts of two others have been counted.
+        # From the third run on, the texts of others have been counted.
         if number >= 2 and isinstance(event, RoundCompleted):
             print("round", flush=True)
 """
@@ -52,7 +52,7 @@ def llm(tmp_path: Path) -> Path:
     return save_tiny_model(tmp_path / "llm")
 
 
-def test_counts_come_with_the_llm(llm: Path) -> None:
+def test_counts_are_loaded_with_the_llm(llm: Path) -> None:
     assert load_models(str(llm), []).counts is None
     (llm / FILE).write_bytes(rows_as_bytes(some_rows()))
     counts = load_models(str(llm), []).counts
@@ -107,7 +107,7 @@ def test_a_file_too_large_is_not_opened(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.nightly
-def test_kill_9_while_serving_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+def test_a_kill_while_serving_does_not_change_the_file(tmp_path: Path) -> None:
     llm = tmp_path / "llm"
     llm.mkdir()
     for path in (bundled_folder() / "llm").iterdir():
@@ -118,10 +118,10 @@ def test_kill_9_while_serving_leaves_the_file_as_it_was(tmp_path: Path) -> None:
         stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert process.stdout is not None
-    seen = [process.stdout.readline() for _ in range(3)]
+    lines = [process.stdout.readline() for _ in range(3)]
     process.kill()
     _, stderr = process.communicate()
-    assert seen == [b"round\n"] * 3 and process.returncode == -signal.SIGKILL, stderr.decode()
+    assert lines == [b"round\n"] * 3 and process.returncode == -signal.SIGKILL, stderr.decode()
     assert (llm / FILE).read_bytes() == before
     counts = load_models(str(llm), []).counts
     assert counts is not None and len(counts) == 50_000

@@ -89,7 +89,7 @@ def test_frequencies_that_switch_end_the_context(kind: str, tmp_path: Path) -> N
     assert decode(models, short, long) == [*decode(models, short), *decode(models, long)]
 
 
-def test_every_run_repeats_what_was_said_at_load(tmp_path: Path) -> None:
+def test_every_run_repeats_the_warnings_of_loading(tmp_path: Path) -> None:
     tiny(tmp_path / "llm", "llama", rope_parameters=LONGROPE, max_position_embeddings=128)
     models = load_models(str(tmp_path / "llm"), [])
     first = next(Engine(models).generate(request(5, 2)))
@@ -98,7 +98,9 @@ def test_every_run_repeats_what_was_said_at_load(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rope_type", ["yarn", "linear", "llama3", "dynamic"])
-def test_frequencies_that_stay_leave_the_context_whole(rope_type: str, tmp_path: Path) -> None:
+def test_frequencies_that_do_not_switch_do_not_shorten_the_context(
+    rope_type: str, tmp_path: Path
+) -> None:
     rope = {
         "rope_type": rope_type,
         "rope_theta": 10000.0,
@@ -148,7 +150,7 @@ def test_a_folder_does_not_choose_the_attention(name: str, tmp_path: Path) -> No
     assert len(decode(models, request(4, 4))[0]) == 4
 
 
-def test_attentions_that_are_wanted_too_change_nothing(tmp_path: Path) -> None:
+def test_output_attentions_does_not_break_a_pass(tmp_path: Path) -> None:
     models = load_models(
         str(change_config(save_tiny_model(tmp_path / "llm"), output_attentions=True)), []
     )
@@ -156,14 +158,14 @@ def test_attentions_that_are_wanted_too_change_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["gptq", "awq", "hqq", "quanto", "aqlm"])
-def test_a_method_whose_package_is_missing(method: str, tmp_path: Path) -> None:
-    asked = {"quant_method": method, "bits": 4}
-    folder = change_config(save_tiny_model(tmp_path / "llm"), quantization_config=asked)
+def test_a_quantization_whose_package_is_missing_is_refused(method: str, tmp_path: Path) -> None:
+    quantization = {"quant_method": method, "bits": 4}
+    folder = change_config(save_tiny_model(tmp_path / "llm"), quantization_config=quantization)
     message = refusal_of(ModelLoadError, folder)
     assert "it cannot be read" in message
 
 
-def test_a_tokenizer_whose_library_is_missing(tmp_path: Path) -> None:
+def test_a_tokenizer_whose_library_is_missing_is_refused(tmp_path: Path) -> None:
     folder = save_tiny_model(tmp_path / "llm")
     (folder / "tokenizer.json").unlink()
     (folder / "tokenizer.model").write_bytes(b"no model")
@@ -180,14 +182,14 @@ TOKENIZERS = {
 
 
 @pytest.mark.parametrize("part", TOKENIZERS)
-def test_a_tokenizer_file_that_raises_bare_exceptions(part: str, tmp_path: Path) -> None:
+def test_a_tokenizer_file_that_raises_bare_exceptions_is_refused(part: str, tmp_path: Path) -> None:
     folder = save_tiny_model(tmp_path / "llm")
     path = folder / "tokenizer.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), part: TOKENIZERS[part]}))
     assert "tokenizer is" in refusal_of(ModelLoadError, folder)
 
 
-def test_a_text_that_the_tokenizer_cannot_take(tmp_path: Path) -> None:
+def test_a_text_that_the_tokenizer_cannot_take_is_refused(tmp_path: Path) -> None:
     folder = save_tiny_model(tmp_path / "llm")
     path = folder / "tokenizer.json"
     values = json.loads(path.read_text())
@@ -199,7 +201,7 @@ def test_a_text_that_the_tokenizer_cannot_take(tmp_path: Path) -> None:
         Engine(load_models(str(folder), [])).prepare(Request("w3"))
 
 
-def test_a_link_to_weights_that_are_gone(tmp_path: Path) -> None:
+def test_a_link_to_missing_weights_is_refused(tmp_path: Path) -> None:
     """As after the hub's cache was emptied."""
     folder = save_tiny_model(tmp_path / "llm")
     (folder / "model.safetensors").unlink()
@@ -221,7 +223,7 @@ def test_a_folder_does_not_choose_what_a_pass_returns(field: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("value", [0, -1, 10**30])
-def test_a_context_that_is_none_is_no_switch(value: int, tmp_path: Path) -> None:
+def test_an_invalid_context_length_is_no_switch(value: int, tmp_path: Path) -> None:
     models = load_models(
         str(change_config(save_tiny_model(tmp_path / "llm"), max_position_embeddings=value)), []
     )
@@ -257,34 +259,34 @@ def split_in_two(folder: Path) -> Path:
     return folder
 
 
-def test_files_beside_the_index_are_not_counted(tmp_path: Path) -> None:
+def test_files_that_the_index_does_not_name_are_not_counted(tmp_path: Path) -> None:
     folder = save_tiny_model(tmp_path / "llm")
-    whole = (folder / "model.safetensors").read_bytes()
+    contents = (folder / "model.safetensors").read_bytes()
     parameters = parameter_count(str(folder))
-    (folder / "consolidated.safetensors").write_bytes(whole)
+    (folder / "consolidated.safetensors").write_bytes(contents)
     assert parameter_count(str(folder)) == parameters
     (folder / "consolidated.safetensors").unlink()
     split_in_two(folder)
-    (folder / "consolidated.safetensors").write_bytes(whole)
+    (folder / "consolidated.safetensors").write_bytes(contents)
     assert parameter_count(str(folder)) == parameters
     assert weight_bytes(str(folder), torch.bfloat16) == 2 * parameters
     assert load_models(str(folder), []).llm.info.parameters == parameters
 
 
-def test_an_unreadable_index_is_the_loaders_to_report(tmp_path: Path) -> None:
+def test_with_an_unreadable_index_all_files_are_counted(tmp_path: Path) -> None:
     folder = split_in_two(save_tiny_model(tmp_path / "llm"))
     (folder / "model.safetensors.index.json").write_text("[]")
     assert parameter_count(str(folder)) > 0
 
 
-def test_one_float32_buffer_among_bfloat16(tmp_path: Path) -> None:
+def test_one_float32_buffer_does_not_change_the_format(tmp_path: Path) -> None:
     folder = save_tiny_model(tmp_path / "llm")
     weights = {n: w.bfloat16() for n, w in load_file(folder / "model.safetensors").items()}
     save_file(weights | {"buffer": torch.zeros(3)}, folder / "model.safetensors")
     assert weight_bytes(str(folder), torch.bfloat16) == 2 * parameter_count(str(folder))
 
 
-def test_the_folder_that_one_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_current_folder_may_be_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_tiny_model(tmp_path / "somewhere")
     monkeypatch.chdir(tmp_path / "somewhere")
     models = load_models(".", ["."])
@@ -292,12 +294,12 @@ def test_the_folder_that_one_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("name", ["none", "rounds", "verify"])
-def test_a_name_that_means_something_else(name: str, tmp_path: Path) -> None:
+def test_a_drafter_with_a_reserved_name_is_renamed(name: str, tmp_path: Path) -> None:
     llm, ssm = save_tiny_model(tmp_path / "big"), save_tiny_model(tmp_path / name)
     assert load_models(str(llm), [str(ssm)]).drafter_names == (f"{name}-2",)
 
 
-def test_a_decoder_whose_positions_are_targets(tmp_path: Path) -> None:
+def test_max_target_positions_is_a_context_length(tmp_path: Path) -> None:
     from transformers import WhisperConfig, WhisperForCausalLM
 
     sizes = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "decoder_ffn_dim": 32}
@@ -333,7 +335,7 @@ def warnings_with(folder: Path, **fields: Any) -> tuple[str, ...]:
     return load_models(str(folder), []).warnings
 
 
-def test_what_generate_would_do_besides_is_said(tmp_path: Path) -> None:
+def test_settings_of_generate_that_are_not_applied_are_a_warning(tmp_path: Path) -> None:
     folder = save_tiny_model(tmp_path / "llm")
     assert warnings_with(folder, eos_token_id=2, temperature=0.7, do_sample=True, top_p=0.9) == ()
     (message,) = warnings_with(folder, repetition_penalty=1.1, suppress_tokens=[5])

@@ -74,18 +74,18 @@ def test_values_are_those_of_transformers(kind: str, tmp_path: Path) -> None:
     file = write_model(tmp_path / f"tiny.{kind}.gguf", kind)
     theirs = by_transformers(file)
     ours = load_models(str(file), [])
-    kept = load_file(Path(find_folder(str(file))) / gguf_cache.WEIGHTS)
+    stored = load_file(Path(find_folder(str(file))) / gguf_cache.WEIGHTS)
     for name, weight in theirs.state_dict().items():
-        assert torch.equal(kept[name].float(), weight), name
+        assert torch.equal(stored[name].float(), weight), name
     narrow = {"F16": torch.float16, "BF16": torch.bfloat16}.get(kind, torch.float32)
-    assert kept["model.layers.0.mlp.up_proj.weight"].dtype == narrow
+    assert stored["model.layers.0.mlp.up_proj.weight"].dtype == narrow
     prompt = "the theatre at the end"
     ids = torch.tensor([ours.tokenizer(prompt)["input_ids"]])
-    said = theirs.generate(ids, do_sample=False, max_new_tokens=24, eos_token_id=None)
-    assert text_of(ours, prompt) == said[0, ids.shape[1] :].tolist()
+    expected_ids = theirs.generate(ids, do_sample=False, max_new_tokens=24, eos_token_id=None)
+    assert text_of(ours, prompt) == expected_ids[0, ids.shape[1] :].tolist()
 
 
-def test_everything_comes_from_the_file(q8: Path) -> None:
+def test_tokenizer_and_settings_come_from_the_file(q8: Path) -> None:
     models = load_models(str(q8), [])
     assert models.llm.info.name == "tiny.Q8_0" and models.eos_ids == (2,)
     assert models.llm.vocab_size == len(TOKENS) and models.warnings == ()
@@ -96,7 +96,7 @@ def test_everything_comes_from_the_file(q8: Path) -> None:
     assert models.tokenizer.chat_template == theirs.chat_template == TEMPLATE
 
 
-def test_files_beside_it_are_not_read(q8: Path, tmp_path: Path) -> None:
+def test_other_files_in_its_folder_are_not_read(q8: Path, tmp_path: Path) -> None:
     file = Path(shutil.copy(q8, tmp_path / "mine.gguf"))
     settings = {"chat_template": "another", "added_tokens_decoder": {}, "eos_token": "t"}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
@@ -106,14 +106,14 @@ def test_files_beside_it_are_not_read(q8: Path, tmp_path: Path) -> None:
     assert models.tokenizer.chat_template == TEMPLATE and models.tokenizer.eos_token_id == 2
 
 
-def test_a_tied_head_is_kept_once(tmp_path: Path) -> None:
+def test_a_tied_head_is_stored_once(tmp_path: Path) -> None:
     file = write_model(tmp_path / "tied.gguf", "F16", module_of(tie_word_embeddings=True))
     models = load_models(str(file), [])
     assert "lm_head.weight" not in load_file(Path(find_folder(str(file))) / gguf_cache.WEIGHTS)
     assert torch.equal(models.llm._module.lm_head.weight, by_transformers(file).lm_head.weight)
 
 
-def test_as_an_ssm_and_in_bfloat16(q8: Path, tmp_path: Path) -> None:
+def test_a_gguf_file_may_be_an_ssm_and_in_bfloat16(q8: Path, tmp_path: Path) -> None:
     small = write_model(tmp_path / "small.gguf", "Q4_0", module_of(7, num_hidden_layers=1))
     models = load_models(str(q8), [str(small)], dtype="bfloat16")
     assert models.drafter_names == ("small",)
@@ -121,7 +121,7 @@ def test_as_an_ssm_and_in_bfloat16(q8: Path, tmp_path: Path) -> None:
     refusal_of(VocabMismatchError, q8, save_tiny_model(tmp_path / "words"))
 
 
-def test_what_transformers_leaves_out_is_said(tmp_path: Path) -> None:
+def test_tensors_that_transformers_leaves_out_are_a_warning(tmp_path: Path) -> None:
     extra = {gguf_cache.SCALED_ROPE: torch.ones(8)}
     file = write_model(tmp_path / "scaled.gguf", extra=extra)
     for _ in range(2):  # the second time from the cache
@@ -130,15 +130,15 @@ def test_what_transformers_leaves_out_is_said(tmp_path: Path) -> None:
 
 
 def test_values_are_narrowed_only_where_none_changes() -> None:
-    whole = torch.tensor([1.0, -0.5, 0.0])
-    assert narrow_exactly(whole).dtype == torch.bfloat16
-    assert narrow_exactly(whole + 2**-10).dtype == torch.float16
-    assert narrow_exactly(whole + 2**-20).dtype == torch.float32
+    exact = torch.tensor([1.0, -0.5, 0.0])
+    assert narrow_exactly(exact).dtype == torch.bfloat16
+    assert narrow_exactly(exact + 2**-10).dtype == torch.float16
+    assert narrow_exactly(exact + 2**-20).dtype == torch.float32
     assert narrow_exactly(torch.tensor([70000.0 + 1 / 64])).dtype == torch.float32
     assert narrow_exactly(torch.tensor([float("nan")])).dtype == torch.float32
 
 
-def test_what_it_needs_is_read_from_its_header(q8: Path, cache: Path) -> None:
+def test_the_memory_need_is_read_from_the_header(q8: Path, cache: Path) -> None:
     need = need_of(str(q8), "auto", torch.device("cpu"))
     count = sum(weight.numel() for weight in module_of().parameters())
     assert (need.parameters, need.bytes, need.dtype, need.here) == (count, 4 * count, "float32", 1)
@@ -149,7 +149,9 @@ def test_what_it_needs_is_read_from_its_header(q8: Path, cache: Path) -> None:
 # -- the cache --
 
 
-def test_it_is_dequantized_once(q8: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_dequantized_once(
+    q8: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     messages: list[str] = []
     folder = dequantize_file(q8, messages.append)
     shares = [stage for stage in messages if stage.startswith("dequantizing ")]
@@ -162,7 +164,7 @@ def test_it_is_dequantized_once(q8: Path, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone", "changed", "record", "leftover"])
-def test_what_is_not_whole_is_written_anew(q8: Path, damage: str) -> None:
+def test_an_incomplete_entry_is_written_anew(q8: Path, damage: str) -> None:
     folder = dequantize_file(q8, ignore)
     weights, tokenizer = folder / gguf_cache.WEIGHTS, folder / "tokenizer.json"
     record = folder / gguf_cache.RECORD
@@ -182,9 +184,7 @@ def test_what_is_not_whole_is_written_anew(q8: Path, damage: str) -> None:
     assert not list(folder.parent.parent.glob("*.part"))
 
 
-def test_it_is_on_the_disk_before_it_has_its_name(
-    q8: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entry_is_synced_before_it_is_renamed(q8: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: set[int] = set()
     before: set[int] = set()
     real_sync, real_rename = os.fsync, Path.rename
@@ -215,7 +215,7 @@ def test_installations_of_other_versions_share_the_cache(
     assert dequantize_file(q8, ignore) == ours
 
 
-def test_an_entry_of_other_versions_goes_when_nothing_has_used_it_for_a_month(
+def test_an_entry_of_other_versions_is_removed_after_a_month_without_use(
     q8: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def dequantized(file: Path, version: int) -> Path:
@@ -238,7 +238,9 @@ def test_an_entry_of_other_versions_goes_when_nothing_has_used_it_for_a_month(
     assert all(folder.is_dir() for folder in (used, recent, other, new))
 
 
-def test_a_file_that_changes_meanwhile_is_not_cached(q8: Path, tmp_path: Path) -> None:
+def test_a_file_that_changes_while_it_is_dequantized_is_not_cached(
+    q8: Path, tmp_path: Path
+) -> None:
     file = Path(shutil.copy(q8, tmp_path / "mine.gguf"))
 
     def overwrite(stage: str) -> None:
@@ -253,14 +255,14 @@ def test_a_file_that_changes_meanwhile_is_not_cached(q8: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", [".gguf", "..gguf", "...gguf"])
-def test_a_file_that_is_called_nothing_but_its_suffix(q8: Path, tmp_path: Path, name: str) -> None:
+def test_a_file_may_be_named_only_by_its_suffix(q8: Path, tmp_path: Path, name: str) -> None:
     file = Path(shutil.copy(q8, tmp_path / name))
     folder = dequantize_file(file, ignore)
     assert (folder / gguf_cache.WEIGHTS).is_file() and dequantize_file(file, ignore) == folder
     assert folder.name == shown_name(str(file)) == name
 
 
-def test_giving_up_leaves_nothing(q8: Path, cache: Path) -> None:
+def test_giving_up_leaves_no_files(q8: Path, cache: Path) -> None:
     def stop(stage: str) -> None:
         if "dequantizing" in stage:
             raise ConfigError("given up")
@@ -286,50 +288,50 @@ dequantize_file(Path(sys.argv[1]), say)
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("stage", ["dequantizing 5", "writing"])
-def test_after_a_kill_it_is_written_anew(q8: Path, cache: Path, stage: str) -> None:
+def test_after_a_kill_the_entry_is_written_anew(q8: Path, cache: Path, stage: str) -> None:
     command = [sys.executable, "-c", KILLED, str(q8), stage]
     killed = subprocess.run(command, cwd=ROOT, check=False, timeout=300)
     assert killed.returncode == -signal.SIGKILL
-    (left,) = (cache / "gguf").glob("*.part")
+    (leftover,) = (cache / "gguf").glob("*.part")
     folder = dequantize_file(q8, ignore)
-    assert not left.exists() and gguf_cache.CACHE_VARIABLE in os.environ
+    assert not leftover.exists() and gguf_cache.CACHE_VARIABLE in os.environ
     assert json.loads((folder / gguf_cache.RECORD).read_text())["file"] == q8.name
 
 
-def test_what_was_left_of_other_files_is_swept(q8: Path, cache: Path) -> None:
-    left, held = (cache / "gguf" / f"{letter * 64}.part" for letter in "ab")
-    for part in (left, held):
+def test_leftovers_of_other_files_are_removed(q8: Path, cache: Path) -> None:
+    leftover, locked = (cache / "gguf" / f"{letter * 64}.part" for letter in "ab")
+    for part in (leftover, locked):
         (part / "tiny").mkdir(parents=True)
-    with gguf_cache.FileLock(held.with_suffix(".lock")):
+    with gguf_cache.FileLock(locked.with_suffix(".lock")):
         dequantize_file(q8, ignore)
-        assert held.exists() and not left.exists()
+        assert locked.exists() and not leftover.exists()
 
 
 def test_another_process_is_waited_for(q8: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gguf_cache, "LOCK_POLL_S", 0.01)
     folder = dequantize_file(q8, ignore)
     shutil.rmtree(folder)
-    held = gguf_cache.FileLock(folder.parent.with_suffix(".lock"))
-    held.acquire()
+    other_lock = gguf_cache.FileLock(folder.parent.with_suffix(".lock"))
+    other_lock.acquire()
     stages: list[str] = []
 
     def say(stage: str) -> None:
         stages.append(stage)
         if len(stages) == 4:
-            held.release()
+            other_lock.release()
 
     assert dequantize_file(q8, say) == folder
     waiting = "waiting for another process that dequantizes it"
     assert stages[:4] == ["hashing the GGUF file", waiting, waiting, waiting]
 
 
-def test_a_cache_that_cannot_be_written(q8: Path, cache: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_refused(q8: Path, cache: Path) -> None:
     cache.write_text("a file where the folder is to be")
     message = refusal_of(ModelLoadError, q8)
     assert "cannot be dequantized into" in message and gguf_cache.CACHE_VARIABLE in message
 
 
-def test_a_file_system_without_locks(
+def test_a_file_system_without_locks_is_refused(
     q8: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def acquire(*_: object, **__: object) -> None:
@@ -342,7 +344,7 @@ def test_a_file_system_without_locks(
 
 
 @pytest.mark.parametrize("limit", [1 << 9, 1 << 15], ids=["tokenizer", "weights"])
-def test_a_disk_that_fills_up(q8: Path, cache: Path, limit: int) -> None:
+def test_a_disk_that_fills_up_is_reported(q8: Path, cache: Path, limit: int) -> None:
     """Once writing begins, no file may have more than `limit` bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
 
@@ -360,7 +362,7 @@ def test_a_disk_that_fills_up(q8: Path, cache: Path, limit: int) -> None:
     assert [path.suffix for path in (cache / "gguf").iterdir()] == [".lock"]
 
 
-def test_a_disk_that_cannot_be_read(q8: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_cannot_be_read_is_reported(q8: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken_disk(file: Path) -> str:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -369,7 +371,7 @@ def test_a_disk_that_cannot_be_read(q8: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "it cannot be read" in message and gguf_cache.CACHE_VARIABLE not in message
 
 
-def test_too_little_memory(q8: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_memory_is_refused(q8: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gguf_cache, "available_bytes", lambda _: 10_240)
     with pytest.raises(gguf_cache.OutOfMemoryError, match=r"10 KiB are free in memory; choose"):
         dequantize_file(q8, ignore)
@@ -389,7 +391,7 @@ def test_a_file_too_large_for_memory_is_not_hashed(
 
 
 @pytest.mark.parametrize("kind", ["F16", "Q8_0"])
-def test_it_needs_memory_beside_the_weights(
+def test_dequantizing_needs_memory_besides_the_weights(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """12 bytes for each value of the largest tensor, while it is dequantized and narrowed."""
@@ -403,7 +405,7 @@ def test_it_needs_memory_beside_the_weights(
     dequantize_file(file, ignore)
 
 
-def test_no_weight_is_held_twice() -> None:
+def test_no_weight_is_in_memory_twice() -> None:
     module = module_of(tie_word_embeddings=True).half().float()
     large = {name: weight.data_ptr() for name, weight in module.named_parameters()}
     weights = gguf_cache._exact_weights(module)
@@ -414,7 +416,7 @@ def test_no_weight_is_held_twice() -> None:
         assert weight.element_size() == 2
 
 
-def test_without_the_packages(q8: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_named(q8: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gguf_header, "PACKAGES", ("gguf", "no_such_package"))
     message = refusal_of(ModelLoadError, q8)
     assert "no_such_package, which is not installed here" in message

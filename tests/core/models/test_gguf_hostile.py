@@ -307,7 +307,9 @@ def test_what_cannot_be_dequantized_is_refused_with_the_reason(name: str, tmp_pa
     assert message.endswith("a GGUF file that transformers can dequantize is allowed")
 
 
-def test_an_architecture_that_transformers_does_not_read(tmp_path: Path, cache: Path) -> None:
+def test_an_architecture_that_transformers_does_not_read_is_refused(
+    tmp_path: Path, cache: Path
+) -> None:
     message = refusal_of(
         UnsupportedModelError, write_model(tmp_path / "grok.gguf", architecture="grok")
     )
@@ -315,15 +317,15 @@ def test_an_architecture_that_transformers_does_not_read(tmp_path: Path, cache: 
     assert [path.suffix for path in (cache / "gguf").iterdir()] == [".lock"]
 
 
-def test_an_architecture_of_an_evil_name(tmp_path: Path) -> None:
+def test_an_architecture_with_control_sequences_is_refused_in_one_line(tmp_path: Path) -> None:
     """transformers repeats the name in its error."""
     file = write_model(tmp_path / "evil.gguf", architecture=EVIL * 8)
     message = refusal_of(UnsupportedModelError, file)
     assert f"({EVIL_SHOWN}" in message and "transformers cannot load it (" in message
 
 
-def test_the_largest_vocabularies_are_far_below_the_limits(tmp_path: Path) -> None:
-    """As many tokens as the largest real ones have, and more bytes of merges."""
+def test_the_largest_vocabularies_are_within_the_limits(tmp_path: Path) -> None:
+    """As many tokens as the largest real vocabularies have, and more bytes of merges."""
     file = tmp_path / "large.gguf"
     tokens = texts("tokenizer.ggml.tokens", *[16] * 262_144)
     merges = texts("tokenizer.ggml.merges", *[48] * 128_000)
@@ -344,18 +346,20 @@ def test_the_guide_names_the_limits() -> None:
     [{"embedding_length": 1 << 24}, {"feed_forward_length": 1 << 31}, {"block_count": 19}],
     ids=str,
 )
-def test_metadata_that_describes_more_than_there_is(header: dict[str, int], tmp_path: Path) -> None:
+def test_metadata_that_describes_more_than_the_file_has_is_refused(
+    header: dict[str, int], tmp_path: Path
+) -> None:
     message = refusal_of(ModelError, write_model(tmp_path / "large.gguf", header=header))
     assert "its metadata describes" in message or "transformers cannot load it" in message
 
 
-def test_a_long_context_costs_nothing(tmp_path: Path) -> None:
+def test_a_long_context_takes_no_memory(tmp_path: Path) -> None:
     file = write_model(tmp_path / "long.gguf", header={"context_length": 2**32 - 1})
     assert read_header(file).architecture == "llama"
     dequantize_file(file, lambda _: None)
 
 
-def test_a_missing_weight(tmp_path: Path) -> None:
+def test_a_missing_weight_is_refused(tmp_path: Path) -> None:
     """The file has more values than the metadata describes, but none for one of the weights."""
     module = module_of()
     spare = {"spare.weight": torch.ones(64)}
@@ -370,7 +374,7 @@ def test_a_missing_weight(tmp_path: Path) -> None:
     ("left_out", "reason"),
     [("add_token_list", "it has no 'tokens'"), ("add_tokenizer_model", "None")],
 )
-def test_a_missing_tokenizer(
+def test_a_missing_tokenizer_is_refused(
     left_out: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gguf.GGUFWriter, left_out, lambda *_: None)
@@ -378,7 +382,9 @@ def test_a_missing_tokenizer(
     assert "transformers cannot load it (" in message and reason in message
 
 
-def test_merges_and_tokens_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merges_that_do_not_fit_the_tokens_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     add = gguf.GGUFWriter.add_token_merges
     for merges in (["nospace"], ["x y z"], ["q z"]):
         monkeypatch.setattr(
@@ -389,13 +395,13 @@ def test_merges_and_tokens_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("kind", ["F32", "Q8_0"])
-def test_weights_that_are_no_numbers(kind: str, tmp_path: Path) -> None:
+def test_weights_with_nan_are_refused(kind: str, tmp_path: Path) -> None:
     """In a Q8_0 block the scale is NaN."""
     file = write_model(tmp_path / "nan.gguf", kind)
     weights = next(t for t in gguf.GGUFReader(file).tensors if t.name == "blk.0.ffn_up.weight")
     content, step = bytearray(file.read_bytes()), 34 if kind == "Q8_0" else 4
-    for at in range(weights.data_offset, weights.data_offset + weights.n_bytes, step):
-        content[at : at + step] = b"\xff\x7f" * (step // 2)
+    for start in range(weights.data_offset, weights.data_offset + weights.n_bytes, step):
+        content[start : start + step] = b"\xff\x7f" * (step // 2)
     file.write_bytes(content)
     assert "values that are no numbers" in refusal_of(ModelError, file)
 
@@ -403,10 +409,10 @@ def test_weights_that_are_no_numbers(kind: str, tmp_path: Path) -> None:
 def places_to_cut(size: int) -> Iterator[int]:
     yield from range(0, 400, 7)
     yield from range(400, size - 32, size // 60)
-    yield size - 32  # in the last tensor: less than 32 bytes of padding follow it
+    yield size - 32  # within the last tensor: less than 32 bytes of padding follow it
 
 
-def test_wherever_it_was_cut(good: bytes, tmp_path: Path) -> None:
+def test_a_header_cut_anywhere_is_refused(good: bytes, tmp_path: Path) -> None:
     file = tmp_path / "cut.gguf"
     for end in places_to_cut(len(good)):
         file.write_bytes(good[:end])
@@ -417,7 +423,9 @@ def test_wherever_it_was_cut(good: bytes, tmp_path: Path) -> None:
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_any_changed_bytes_of_the_header(good: bytes, tmp_path: Path, data: st.DataObject) -> None:
+def test_changed_bytes_of_the_header_are_read_or_refused_in_one_line(
+    good: bytes, tmp_path: Path, data: st.DataObject
+) -> None:
     content = bytearray(good)
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(0, 6000))
@@ -431,7 +439,7 @@ def test_any_changed_bytes_of_the_header(good: bytes, tmp_path: Path, data: st.D
         assert str(file) in str(error) and len(str(error)) < 1000 and str(error).isprintable()
 
 
-def test_a_directory(tmp_path: Path) -> None:
+def test_a_folder_without_config_json_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model.gguf").mkdir()
     assert "config.json is missing" in refusal_of(ModelLoadError, tmp_path / "model.gguf")
     folder = save_tiny_model(tmp_path / "folder.gguf")  # a folder may have this suffix
@@ -442,7 +450,7 @@ def test_a_directory(tmp_path: Path) -> None:
     assert f"config.json is missing; name {str(tmp_path / 'files' / 'tiny.gguf')!r}" in message
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     message = refusal_of(ModelLoadError, tmp_path / "none.gguf")
     assert "it cannot be read (No such file or directory)" in message
     assert "none.gguf': it cannot be read" in refusal_of(ModelLoadError, "none.gguf")

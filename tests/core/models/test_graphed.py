@@ -19,7 +19,7 @@ from tests.fakes import info_of, tiny_module
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "qwen2-sliding")
 
 
-def both(
+def fixed_and_plain(
     family: str, device: str = "cpu", dtype: torch.dtype = torch.float32, capture: bool = False
 ) -> tuple[HfModel, HfModel]:
     """Two models of the same weights: passes in fixed shapes, and lean passes."""
@@ -36,19 +36,19 @@ def _lean(model: HfModel) -> TensorForward:
     return torch_forward(model.lean_weights, model.masks)
 
 
-def close(one: torch.Tensor, other: torch.Tensor) -> None:
+def check_close(one: torch.Tensor, other: torch.Tensor) -> None:
     torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_it_says_what_the_lean_pass_says(family: str) -> None:
-    fixed, plain = both(family)
+def test_a_pass_in_fixed_shapes_gives_the_lean_passs_logits(family: str) -> None:
+    fixed, plain = fixed_and_plain(family)
     for one, other in zip(all_logits(fixed), all_logits(plain), strict=True):
-        close(one, other)
+        check_close(one, other)
 
 
-def test_rows_of_many_widths_and_texts_over_several_extents() -> None:
-    fixed, plain = both("llama")
+def test_rows_of_many_widths_and_long_texts_have_the_lean_passs_logits() -> None:
+    fixed, plain = fixed_and_plain("llama")
     for model in (fixed, plain):
         model._info = (
             info_of(model._module, "long", role="ssm", context=4000)
@@ -72,21 +72,21 @@ def test_rows_of_many_widths_and_texts_over_several_extents() -> None:
         )
         results[-1] += model.forward([chain(row, [9]) for row in rows])
     for one, other in zip(*results, strict=True):
-        close(one, other)
+        check_close(one, other)
 
 
-def test_a_later_pass_changes_no_earlier_answer() -> None:
-    fixed, _ = both("llama")
+def test_a_later_pass_does_not_change_earlier_logits() -> None:
+    fixed, _ = fixed_and_plain("llama")
     row = fixed.open_row()
     (first,) = fixed.forward([chain(row, [5])])
-    kept = first.clone()
+    copy = first.clone()
     fixed.commit(row, [])
     (second,) = fixed.forward([chain(row, [6])])
-    assert first.equal(kept) and not second.equal(first)
+    assert first.equal(copy) and not second.equal(first)
 
 
-def test_shapes_are_few_and_forgotten_when_the_arena_moves() -> None:
-    fixed, _ = both("llama")
+def test_shapes_are_few_and_dropped_when_the_arena_moves() -> None:
+    fixed, _ = fixed_and_plain("llama")
     forward: Any = fixed._forward
     row = fixed.open_row()
     for count in range(1, 9):
@@ -102,9 +102,9 @@ def test_shapes_are_few_and_forgotten_when_the_arena_moves() -> None:
 
 
 @pytest.mark.parametrize("start", [10, EXTENT - 3])
-def test_what_padded_queries_write_is_never_seen(start: int) -> None:
+def test_padded_queries_write_only_to_an_unused_slot(start: int) -> None:
     """A pass of 3 queries has 4: the fourth writes to the last slot, which no row has reached."""
-    fixed, plain = both("llama")
+    fixed, plain = fixed_and_plain("llama")
     end = start + 3
     for model in (fixed, plain):
         row = model.open_row()
@@ -112,31 +112,31 @@ def test_what_padded_queries_write_is_never_seen(start: int) -> None:
         model.commit(row, range(start))
     (one,) = fixed.forward([chain(0, [5, 6, 7])])
     (other,) = plain.forward([chain(0, [5, 6, 7])])
-    close(one, other)
+    check_close(one, other)
     stored, expected = (model.arena._layers[0][0][0] for model in (fixed, plain))
-    close(stored[:, :end], expected[:, :end])
+    check_close(stored[:, :end], expected[:, :end])
     written = stored.ne(0).any(-1).any(0).nonzero().flatten().tolist()
     assert written == [*range(end), len(stored[0]) - 1]
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
-def test_stacked_models_in_fixed_shapes(family: str) -> None:
+def test_stacked_models_in_fixed_shapes_give_the_lean_passs_logits(family: str) -> None:
     results: list[list[torch.Tensor]] = []
     for fixed in (False, True):
         stack = alike(3, family)
-        passing = torch_forward(stack.weights, stack.members[0].masks)
-        stack._forward = GraphedForward(passing, capture=False) if fixed else passing
+        lean_pass = torch_forward(stack.weights, stack.members[0].masks)
+        stack._forward = GraphedForward(lean_pass, capture=False) if fixed else lean_pass
         results.append([])
         for i, feeds in enumerate(feeds_of(list(stack.members))):
             results[-1] += [part for own in stack.forward(feeds) for part in own]
             commit_all(list(stack.members), feeds, -1 if i != 1 else 1)
     assert len(results[0]) == 15
     for one, other in zip(*results, strict=True):
-        close(one, other)
+        check_close(one, other)
 
 
-def test_what_cannot_be_captured_runs_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
-    fixed, plain = both("llama", capture=True)
+def test_passes_that_cannot_be_captured_run_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
+    fixed, plain = fixed_and_plain("llama", capture=True)
     tried = []
 
     def refused(_: object, work: object) -> None:
@@ -149,7 +149,7 @@ def test_what_cannot_be_captured_runs_eagerly(monkeypatch: pytest.MonkeyPatch) -
     row, other = fixed.open_row(), plain.open_row()
     with pytest.warns(UserWarning, match="slower: operation not permitted when stream is capt"):
         for _ in range(4):
-            close(fixed.forward([chain(row, [5])])[0], plain.forward([chain(other, [5])])[0])
+            check_close(fixed.forward([chain(row, [5])])[0], plain.forward([chain(other, [5])])[0])
             fixed.commit(row, [0])
             plain.commit(other, [0])
     assert len(tried) == 1 and not forward.captures
@@ -157,27 +157,27 @@ def test_what_cannot_be_captured_runs_eagerly(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("family", FAMILIES)
-def test_captured_graphs_say_what_the_lean_pass_says(family: str) -> None:
-    fixed, plain = both(family, "cuda", capture=True)
+def test_captured_graphs_give_the_lean_passs_logits(family: str) -> None:
+    fixed, plain = fixed_and_plain(family, "cuda", capture=True)
     for _ in range(2):  # the second replays what the first captured
         for one, other in zip(all_logits(fixed), all_logits(plain), strict=True):
-            close(one, other)
+            check_close(one, other)
     forward: Any = fixed._forward
     assert forward.captures
 
 
 @pytest.mark.gpu
 def test_passes_are_captured_again_after_the_arena_has_grown() -> None:
-    """All graphs are dropped then; their memory must outlive the last of them."""
-    fixed, plain = both("llama", "cuda", capture=True)
+    """All graphs are dropped when the arena grows; their memory must outlive the last of them."""
+    fixed, plain = fixed_and_plain("llama", "cuda", capture=True)
     row, other = fixed.open_row(), plain.open_row()
     forward: Any = fixed._forward
     for _ in range(3):
-        for model, at in ((fixed, row), (plain, other)):
-            model.forward([chain(at, [7] * (EXTENT - 1), last_only=True)])
-            model.commit(at, range(EXTENT - 1))
+        for model, own_row in ((fixed, row), (plain, other)):
+            model.forward([chain(own_row, [7] * (EXTENT - 1), last_only=True)])
+            model.commit(own_row, range(EXTENT - 1))
         for _ in range(3):
-            close(fixed.forward([chain(row, [5])])[0], plain.forward([chain(other, [5])])[0])
+            check_close(fixed.forward([chain(row, [5])])[0], plain.forward([chain(other, [5])])[0])
             fixed.commit(row, [0])
             plain.commit(other, [0])
         assert forward.captures and any(one.run.is_captured for one in forward._passes.values())

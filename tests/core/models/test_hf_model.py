@@ -40,26 +40,26 @@ def test_logits_are_float32_one_row_a_token(row: int) -> None:
     assert (model().length(row), model().pending(row)) == (2, 0)
 
 
-def test_last_only_is_the_last_row(row: int) -> None:
+def test_last_only_gives_the_last_row(row: int) -> None:
     (every,) = model().forward([chain(row, [1, 2, 3])])
     model().commit(row, [])
     (last,) = model().forward([chain(row, [1, 2, 3], last_only=True)])
     assert torch.allclose(last, every[-1:], atol=1e-6)
 
 
-def test_last_only_within_a_batch(row: int) -> None:
-    of, other = model(), model().open_row()
+def test_last_only_works_in_a_batch(row: int) -> None:
+    llm, other = model(), model().open_row()
     feeds = [chain(row, [5], last_only=True), chain(other, [1, 2, 3], last_only=True)]
-    short, long = of.forward(feeds)
+    short, long = llm.forward(feeds)
     assert short.shape == long.shape == (1, 64)
-    of.commit(row, [])
-    of.commit(other, [])
-    assert torch.allclose(of.forward([chain(row, [5])])[0], short, atol=1e-6)
-    assert torch.allclose(of.forward([chain(other, [1, 2, 3])])[0][-1:], long, atol=1e-6)
-    of.close_row(other)
+    llm.commit(row, [])
+    llm.commit(other, [])
+    assert torch.allclose(llm.forward([chain(row, [5])])[0], short, atol=1e-6)
+    assert torch.allclose(llm.forward([chain(other, [1, 2, 3])])[0][-1:], long, atol=1e-6)
+    llm.close_row(other)
 
 
-def test_a_commit_of_nothing_that_is_pending_is_refused(row: int) -> None:
+def test_a_commit_of_nodes_that_are_not_pending_is_refused(row: int) -> None:
     model().forward([chain(row, [1, 2])])
     for nodes in ([2], [-1], [0, 5]):
         with pytest.raises(EngineError, match=r"^commit nodes are \[.*\]: 0 to 1 are pending$"):
@@ -81,62 +81,62 @@ def test_a_closed_row_is_refused() -> None:
 
 
 def test_the_context_is_counted_in_positions_not_slots() -> None:
-    of = model(12)
-    row = of.open_row()
-    of.forward([chain(row, [1] * 10)])
-    of.commit(row, range(10))
+    llm = model(12)
+    row = llm.open_row()
+    llm.forward([chain(row, [1] * 10)])
+    llm.commit(row, range(10))
     # Twenty siblings share one position; three in a chain would need a thirteenth.
-    of.forward([Feed(row, [2] * 20, [CACHED] * 20)])
-    of.commit(row, [])
-    of.forward([chain(row, [1, 2])])
-    of.commit(row, [])
+    llm.forward([Feed(row, [2] * 20, [CACHED] * 20)])
+    llm.commit(row, [])
+    llm.forward([chain(row, [1, 2])])
+    llm.commit(row, [])
     with pytest.raises(ContextLengthError, match=r"context of tiny is 12 tokens: 13 were asked"):
-        of.forward([chain(row, [1, 2, 3])])
-    assert of.pending(row) == 0, "a refused feed leaves nothing behind"
-    of.forward([chain(row, [1])])
+        llm.forward([chain(row, [1, 2, 3])])
+    assert llm.pending(row) == 0, "a refused feed leaves no pending node"
+    llm.forward([chain(row, [1])])
     with pytest.raises(ContextLengthError, match="13 were asked"):
-        of.forward([chain(row, [2, 3], first=1)])
-    of.close_row(row)
+        llm.forward([chain(row, [2, 3], first=1)])
+    llm.close_row(row)
 
 
-def test_more_pending_nodes_than_there_was_room_for(row: int) -> None:
-    of = model()
+def test_the_cache_grows_with_the_pending_nodes(row: int) -> None:
+    llm = model()
     count = 100
-    (logits,) = of.forward([Feed(row, [i % 64 for i in range(count)], [CACHED] * count)])
-    of.commit(row, [])
-    (one,) = of.forward([chain(row, [99 % 64])])
+    (logits,) = llm.forward([Feed(row, [i % 64 for i in range(count)], [CACHED] * count)])
+    llm.commit(row, [])
+    (one,) = llm.forward([chain(row, [99 % 64])])
     assert torch.allclose(logits[99], one[0], atol=1e-6)
 
 
-def test_its_model_info() -> None:
-    of = model()
-    assert (of.info.name, of.vocab_size, of.context_length) == ("tiny", 64, 128)
-    assert of.info.architecture == "LlamaForCausalLM"
-    assert of.dtype == torch.float64
+def test_the_model_info_is_that_of_the_module() -> None:
+    llm = model()
+    assert (llm.info.name, llm.vocab_size, llm.context_length) == ("tiny", 64, 128)
+    assert llm.info.architecture == "LlamaForCausalLM"
+    assert llm.dtype == torch.float64
 
 
 def test_nodes_that_are_kept_stay_pending(row: int) -> None:
-    of = model()
-    of.forward([chain(row, [1, 2])])
-    of.commit(row, [0, 1])
+    llm = model()
+    llm.forward([chain(row, [1, 2])])
+    llm.commit(row, [0, 1])
     # Tokens root - 3 - 4 - 5 - 8; also 6 under the root and 7 under 4.
-    of.forward([Feed(row, [3, 6, 4, 7, 5, 8], [CACHED, CACHED, 0, 2, 2, 4])])
-    of.commit(row, [0, 2], [3, 4, 5])
-    assert (of.length(row), of.pending(row)) == (4, 3)
-    (below,) = of.forward([Feed(row, [8, 9, 6], [0, 1, 2])])
+    llm.forward([Feed(row, [3, 6, 4, 7, 5, 8], [CACHED, CACHED, 0, 2, 2, 4])])
+    llm.commit(row, [0, 2], [3, 4, 5])
+    assert (llm.length(row), llm.pending(row)) == (4, 3)
+    (below,) = llm.forward([Feed(row, [8, 9, 6], [0, 1, 2])])
     for token_ids, got in zip(([7, 8], [5, 9], [5, 8, 6]), below, strict=True):
-        other = of.open_row()
-        (fresh,) = of.forward([chain(other, [1, 2, 3, 4, *token_ids])])
-        of.close_row(other)
+        other = llm.open_row()
+        (fresh,) = llm.forward([chain(other, [1, 2, 3, 4, *token_ids])])
+        llm.close_row(other)
         assert torch.allclose(fresh[-1], got, atol=1e-5)
-    of.commit(row, [1, 2, 5])
-    other = of.open_row()
-    (fresh,) = of.forward([chain(other, [1, 2, 3, 4, 5, 8, 6, 2])])
-    of.close_row(other)
-    assert torch.allclose(of.forward([chain(row, [2])])[0][-1], fresh[-1], atol=1e-5)
+    llm.commit(row, [1, 2, 5])
+    other = llm.open_row()
+    (fresh,) = llm.forward([chain(other, [1, 2, 3, 4, 5, 8, 6, 2])])
+    llm.close_row(other)
+    assert torch.allclose(llm.forward([chain(row, [2])])[0][-1], fresh[-1], atol=1e-5)
 
 
-class Other(torch.nn.Module):
+class RenamedCache(torch.nn.Module):
     """A module whose argument for keys and values has another name than in this transformers."""
 
     def __init__(self, module: Any) -> None:
@@ -144,25 +144,25 @@ class Other(torch.nn.Module):
         self.module, self.own = module, cache_argument(module)
 
 
-class Older(Other):
-    def forward(self, past_key_values: Any, **given: Any) -> Any:
-        return self.module(**given, **{self.own: past_key_values})
+class Older(RenamedCache):
+    def forward(self, past_key_values: Any, **kwargs: Any) -> Any:
+        return self.module(**kwargs, **{self.own: past_key_values})
 
 
-class Newer(Other):
-    def forward(self, cache: Any, **given: Any) -> Any:
-        return self.module(**given, **{self.own: cache})
+class Newer(RenamedCache):
+    def forward(self, cache: Any, **kwargs: Any) -> Any:
+        return self.module(**kwargs, **{self.own: cache})
 
 
 @pytest.mark.parametrize("kind", [Older, Newer])
-def test_keys_and_values_go_by_the_name_that_the_module_has_for_them(kind: type[Other]) -> None:
+def test_the_cache_is_passed_by_the_modules_own_argument_name(kind: type[RenamedCache]) -> None:
     module, info = tiny_module("llama", seed=6), model().info
     messages = []
     for one in (module, kind(module)):
-        of = HfModel(one, info, MaskKind())
-        assert isinstance(of._forward, GeneralForward)
-        row = of.open_row()
-        of.forward([chain(row, [1, 2, 3])])
-        of.commit(row, range(3))
-        messages += of.forward([Feed(row, [4, 5, 6], [CACHED, CACHED, 0])])
+        llm = HfModel(one, info, MaskKind())
+        assert isinstance(llm._forward, GeneralForward)
+        row = llm.open_row()
+        llm.forward([chain(row, [1, 2, 3])])
+        llm.commit(row, range(3))
+        messages += llm.forward([Feed(row, [4, 5, 6], [CACHED, CACHED, 0])])
     assert torch.equal(messages[0], messages[1])

@@ -32,7 +32,7 @@ def entries(shape: LayerShape, batch: int, width: int, start: float) -> tuple[to
     )
 
 
-def test_what_is_written_is_read_with_what_lay_before() -> None:
+def test_a_write_returns_the_new_and_the_earlier_slots() -> None:
     arena = arena_of()
     for layer, shape in enumerate((WIDE, NARROW, WIDE)):
         first = entries(shape, 1, 3, 100.0 * layer)
@@ -44,7 +44,7 @@ def test_what_is_written_is_read_with_what_lay_before() -> None:
 
 
 @pytest.mark.parametrize("rows", [(0, 1), (1, 0), (0, 2), (2, 1, 0)])
-def test_a_batch_writes_each_row_to_its_own_place(rows: tuple[int, ...]) -> None:
+def test_a_batch_writes_each_row_from_its_own_start(rows: tuple[int, ...]) -> None:
     arena = arena_of(WIDE, rows=3)
     starts = tuple(range(len(rows)))
     plan = SlotPlan(rows, starts, (2,) * len(rows), 2, 6)
@@ -57,14 +57,14 @@ def test_a_batch_writes_each_row_to_its_own_place(rows: tuple[int, ...]) -> None
 
 
 @pytest.mark.parametrize(("rows", "slots"), [(2, 8), (3, 8), (2, 9), (2, 900), (1, 4)])
-def test_the_memory_of_a_larger_cache_is_known_before(rows: int, slots: int) -> None:
+def test_growth_bytes_is_the_size_after_growth(rows: int, slots: int) -> None:
     arena = arena_of()
     before, expected = arena.bytes, arena.growth_bytes(rows, slots)
     arena.reserve(rows, slots)
     assert expected == (0 if arena.bytes == before else arena.bytes)
 
 
-def test_padded_queries_write_to_the_scratch_slot_alone() -> None:
+def test_padded_queries_write_only_to_the_scratch_slot() -> None:
     arena = arena_of(WIDE)
     plan = SlotPlan((0, 1), (0, 0), (3, 1), 3, 4)
     new = entries(WIDE, 2, 3, 1.0)
@@ -102,20 +102,20 @@ def test_compacting_gathers_one_rows_slots(start: int, data: st.DataObject) -> N
     arena = arena_of(rows=2, slots=10)
     count = data.draw(st.integers(0, 10 - start))
     slots = sorted(data.draw(st.permutations(range(start, 10)))[:count])
-    befores = []
+    stacks_before = []
     for layer, shape in enumerate((WIDE, NARROW, WIDE)):
         for row in (0, 1):
             arena.write(layer, SlotPlan((row,), (0,), (10,), 10, 10), *entries(shape, 1, 10, row))
-        befores.append([part.clone() for part in arena._layers[layer]])
+        stacks_before.append([part.clone() for part in arena._layers[layer]])
     arena.compact(1, start, slots)
-    for layer, before in enumerate(befores):
+    for layer, before in enumerate(stacks_before):
         for part, old in zip(arena._layers[layer], before, strict=True):
             assert torch.equal(part[0], old[0]), "other rows are unchanged"
             assert torch.equal(part[1, :, :start], old[1, :, :start])
             assert torch.equal(part[1, :, start : start + count], old[1][:, slots])
 
 
-def test_a_pass_without_a_plan_is_a_mistake() -> None:
+def test_a_pass_without_a_plan_is_an_assertion_error() -> None:
     with pytest.raises(AssertionError, match="needs a plan"):
         ArenaCache(arena_of(), (0, 1, 2)).update(torch.zeros(1), torch.zeros(1), 0)
 
@@ -126,73 +126,73 @@ def model() -> HfModel:
     return checked_model(module, info_of(module, "tiny", context=1024))
 
 
-def after(row: int, token_ids: list[int]) -> torch.Tensor:
+def last_logits(row: int, token_ids: list[int]) -> torch.Tensor:
     return model().forward([chain(row, token_ids)])[0][-1]
 
 
-def test_rows_are_given_back_and_used_again() -> None:
-    of = model()
-    one, two = of.open_row(), of.open_row()
-    of.close_row(one)
-    assert of.open_row() == one
+def test_closed_rows_are_used_again() -> None:
+    llm = model()
+    one, two = llm.open_row(), llm.open_row()
+    llm.close_row(one)
+    assert llm.open_row() == one
     for row in (one, two):
-        of.close_row(row)
+        llm.close_row(row)
 
 
-def test_a_new_row_does_not_see_what_the_old_one_held() -> None:
-    of = model()
-    row = of.open_row()
-    fresh = after(row, [5, 6, 7])
-    of.close_row(row)
-    row = of.open_row()
-    of.forward([chain(row, [9] * 40)])
-    of.commit(row, range(40))
-    of.close_row(row)
-    again = of.open_row()
+def test_a_new_row_does_not_see_the_old_rows_contents() -> None:
+    llm = model()
+    row = llm.open_row()
+    fresh = last_logits(row, [5, 6, 7])
+    llm.close_row(row)
+    row = llm.open_row()
+    llm.forward([chain(row, [9] * 40)])
+    llm.commit(row, range(40))
+    llm.close_row(row)
+    again = llm.open_row()
     assert again == row
-    assert torch.allclose(after(again, [5, 6, 7]), fresh, atol=1e-6)
-    of.close_row(again)
+    assert torch.allclose(last_logits(again, [5, 6, 7]), fresh, atol=1e-6)
+    llm.close_row(again)
 
 
-def test_growth_in_the_middle_of_a_text_changes_nothing() -> None:
-    of = model()
+def test_growth_during_a_text_changes_no_logits() -> None:
+    llm = model()
     text = [(3 * i) % 60 for i in range(600)]
-    row, other = of.open_row(), of.open_row()
-    of.forward([chain(other, [8, 9])])
-    of.commit(other, range(2))
-    slots = of.arena.slots
+    row, other = llm.open_row(), llm.open_row()
+    llm.forward([chain(other, [8, 9])])
+    llm.commit(other, range(2))
+    slots = llm.arena.slots
     for i in range(0, 600, 100):
-        of.forward([chain(row, text[i : i + 100])])
-        of.commit(row, range(100))
-    assert of.arena.slots > slots
+        llm.forward([chain(row, text[i : i + 100])])
+        llm.commit(row, range(100))
+    assert llm.arena.slots > slots
     with torch.inference_mode():
-        plain = of._module(input_ids=torch.tensor([[*text, 7]])).logits[0, -1].float()
-        near = of._module(input_ids=torch.tensor([[8, 9, 7]])).logits[0, -1].float()
-    assert torch.allclose(after(row, [7]), plain, atol=1e-4)
-    assert torch.allclose(after(other, [7]), near, atol=1e-4)
+        plain = llm._module(input_ids=torch.tensor([[*text, 7]])).logits[0, -1].float()
+        other_plain = llm._module(input_ids=torch.tensor([[8, 9, 7]])).logits[0, -1].float()
+    assert torch.allclose(last_logits(row, [7]), plain, atol=1e-4)
+    assert torch.allclose(last_logits(other, [7]), other_plain, atol=1e-4)
     for each in (row, other):
-        of.close_row(each)
+        llm.close_row(each)
 
 
 @torch.inference_mode()
-def test_nothing_that_is_not_read_can_leak() -> None:
+def test_unused_slots_do_not_change_the_logits() -> None:
     """The values of slots past a row's end, even NaN, must not reach the logits."""
-    of = model()
-    rows = [of.open_row(), of.open_row()]
-    of.forward([chain(rows[0], [5, 6, 7]), chain(rows[1], list(range(9)))])
-    of.commit(rows[0], [0, 1])
-    of.commit(rows[1], range(9))
-    alone = after(rows[0], [4])
-    of.commit(rows[0], [])
-    for part in (p for layer in of.arena._layers for p in layer):
+    llm = model()
+    rows = [llm.open_row(), llm.open_row()]
+    llm.forward([chain(rows[0], [5, 6, 7]), chain(rows[1], list(range(9)))])
+    llm.commit(rows[0], [0, 1])
+    llm.commit(rows[1], range(9))
+    alone = last_logits(rows[0], [4])
+    llm.commit(rows[0], [])
+    for part in (p for layer in llm.arena._layers for p in layer):
         part[rows[0], :, 9 + 2 :] = float("nan")
-    one, two = of.forward([chain(rows[0], [4]), Feed(rows[1], [3, 2], [CACHED, CACHED])])
-    for part in (p for layer in of.arena._layers for p in layer):
+    one, two = llm.forward([chain(rows[0], [4]), Feed(rows[1], [3, 2], [CACHED, CACHED])])
+    for part in (p for layer in llm.arena._layers for p in layer):
         part[rows[0], :, 9 + 2 :] = 0.0
     assert bool(one.isfinite().all() and two.isfinite().all())
     assert torch.allclose(one[-1], alone, atol=1e-6)
     for row in rows:
-        of.close_row(row)
+        llm.close_row(row)
 
 
 def test_the_arena_begins_zeroed() -> None:

@@ -1,4 +1,4 @@
-"""The order in which layers are read and used, the limit of the rate, and the GPU's events."""
+"""The order in which layers are read and used, the rate limit, and the GPU's events."""
 
 import threading
 import time
@@ -46,7 +46,7 @@ def test_a_pass_has_every_layer_in_order(resident: int) -> None:
         assert values(stream) == [(i, i) for i in range(COUNT)]
 
 
-def test_the_next_pass_begins_to_load_between_two() -> None:
+def test_the_next_pass_begins_to_load_before_it_runs() -> None:
     source = RecordingLayers()
     stream = LayerStream(source, 0, 0, "host", CPU)
     values(stream)
@@ -66,13 +66,13 @@ def test_no_buffer_is_written_while_it_is_in_use() -> None:
 
 
 @pytest.mark.parametrize("resident", [0, 3])
-def test_residents_are_spread_evenly(resident: int) -> None:
+def test_resident_layers_are_spread_evenly(resident: int) -> None:
     source = RecordingLayers()
     values(LayerStream(source, resident * SIZE, 0, "host", CPU))
     assert source.reads[:resident] == ([1, 3, 5] if resident else [])
 
 
-def test_a_pass_takes_what_its_bytes_take_at_the_rate() -> None:
+def test_a_pass_takes_as_long_as_its_bytes_at_the_rate() -> None:
     mbps = 0.05  # 6 layers of 1,000 bytes: 120 ms
     stream = LayerStream(RecordingLayers(), 0, mbps, "host", CPU)
     values(stream)
@@ -83,13 +83,13 @@ def test_a_pass_takes_what_its_bytes_take_at_the_rate() -> None:
     assert stream.info.least_ms == pytest.approx(120)
     assert (ends[-1] - ends[0]) / 3 > 0.115
     assert min(after - before for before, after in pairwise(ends)) < 0.16
-    stretches = stream.take_times()
+    intervals = stream.take_times()
     # The reader also reads between two passes: only a busy machine makes it idle.
-    assert sum(end - start for start, end in stretches) > 0.4
-    assert all(start >= stretches[-1][1] for start, _ in stream.take_times())
+    assert sum(end - start for start, end in intervals) > 0.4
+    assert all(start >= intervals[-1][1] for start, _ in stream.take_times())
 
 
-def test_reading_ahead_hides_reading_behind_computing() -> None:
+def test_layers_are_read_while_others_are_computed() -> None:
     """Where reading and computing take equally long, a pass takes at most 1 / 1.6 of their sum."""
     mbps, layer_s = 0.025, 0.04  # 1,000 bytes take 40 ms
     stream = LayerStream(RecordingLayers(), 0, mbps, "host", CPU)
@@ -102,11 +102,11 @@ def test_reading_ahead_hides_reading_behind_computing() -> None:
     assert min(after - before for before, after in pairwise(ends)) < in_turn_s / 1.6
 
 
-def test_times_without_a_gap_are_one() -> None:
+def test_intervals_without_a_gap_are_merged() -> None:
     assert merge_intervals([(0, 1), (1.0005, 2), (3, 4)]) == [(0, 2), (3, 4)]
 
 
-def test_a_closed_stream_says_so() -> None:
+def test_a_closed_stream_raises() -> None:
     stream = LayerStream(RecordingLayers(), 0, 0, "host", CPU)
     stream.close()
     with pytest.raises(RuntimeError, match="closed"):
@@ -173,7 +173,7 @@ def test_on_a_gpu_events_order_copies_and_passes(
         buffer.wait()
         assert int(buffer.use()[0]) == layer
         buffer.release()
-    turn = [
+    one_layer = [
         *([("host", "waits", "filled")] if staged else []),
         ("copies", "waits", "free"),
         ("copies", "records", "filled"),
@@ -181,4 +181,4 @@ def test_on_a_gpu_events_order_copies_and_passes(
         ("compute", "waits", "filled"),
         ("compute", "records", "free"),
     ]
-    assert gpu.log == 2 * turn
+    assert gpu.log == 2 * one_layer

@@ -27,15 +27,15 @@ LEAN = ("llama", "qwen2", "qwen3", "mistral", "qwen2-sliding")
 BRANCHED = [CACHED, CACHED, 0, 1, 3, 2]
 
 
-def both(
+def lean_and_general(
     family: str, dtype: torch.dtype = torch.float32, **changes: Any
 ) -> tuple[HfModel, HfModel]:
     """Two models of the same weights: with the lean or compiled pass, and with the general one."""
     module = tiny_module(family, seed=3, dtype=dtype, **changes)
-    untouched = copy.deepcopy(module)
+    unchanged = copy.deepcopy(module)
     lean = checked_model(module, info_of(module, family))
     assert lean.lean_weights is not None
-    return lean, HfModel(untouched, lean.info, lean.masks)
+    return lean, HfModel(unchanged, lean.info, lean.masks)
 
 
 def all_logits(model: HfModel) -> list[torch.Tensor]:
@@ -54,7 +54,7 @@ def all_logits(model: HfModel) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_kind_of_model_decides(family: str) -> None:
+def test_only_some_architectures_have_lean_weights(family: str) -> None:
     module = tiny_module(family, seed=3, dtype=torch.float32)
     model = checked_model(module, info_of(module, family))
     assert (model.lean_weights is not None) == (family in LEAN)
@@ -72,22 +72,22 @@ def test_the_kind_of_model_decides(family: str) -> None:
         ),
     ],
 )
-def test_it_says_what_the_general_way_says(family: str, changes: dict[str, Any]) -> None:
-    lean, general = both(family, **changes)
+def test_lean_logits_agree_with_general_ones(family: str, changes: dict[str, Any]) -> None:
+    lean, general = lean_and_general(family, **changes)
     for got, expected in zip(all_logits(lean), all_logits(general), strict=True):
         assert got.shape == expected.shape
         assert float((got - expected).abs().max() / expected.abs().max().clamp(min=1.0)) < 1e-4
 
 
 @pytest.mark.parametrize("family", LEAN)
-def test_half_precision_is_as_near_as_its_rounding(family: str) -> None:
-    lean, general = both(family, torch.bfloat16)
+def test_bfloat16_logits_agree_within_rounding(family: str) -> None:
+    lean, general = lean_and_general(family, torch.bfloat16)
     for got, expected in zip(all_logits(lean), all_logits(general), strict=True):
         assert float((got - expected).abs().max() / expected.abs().max().clamp(min=1.0)) < 0.06
 
 
-def test_positions_past_the_first_table_are_rotated_too() -> None:
-    lean, general = both("llama", max_position_embeddings=4096)
+def test_positions_past_the_first_rotary_table_are_rotated() -> None:
+    lean, general = lean_and_general("llama", max_position_embeddings=4096)
     long = [7 + i % 50 for i in range(1500)]
     ids = [chain(model.open_row(), long, last_only=True) for model in (lean, general)]
     for model in (lean, general):
@@ -96,7 +96,7 @@ def test_positions_past_the_first_table_are_rotated_too() -> None:
     assert float((got - expected).abs().max()) < 1e-4
 
 
-def test_nothing_is_kept_twice_and_the_module_goes_on_working() -> None:
+def test_lean_weights_share_the_modules_memory_and_it_still_works() -> None:
     module = tiny_module("llama", seed=3, dtype=torch.float32)
     ids = torch.tensor([[3, 9, 4, 1]])
     before = module(input_ids=ids).logits
@@ -109,7 +109,7 @@ def test_nothing_is_kept_twice_and_the_module_goes_on_working() -> None:
     assert weights.bytes == sum(p.nbytes for p in module.parameters())
 
 
-def test_control_a_pass_that_differs_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_a_pass_with_other_logits_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(module: Any) -> Any:
         weights = lean_weights(module)
         return replace(weights, rope_scale=1.001)
@@ -126,12 +126,12 @@ def test_control_a_pass_that_differs_is_not_taken(monkeypatch: pytest.MonkeyPatc
         {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000}},
     ],
 )
-def test_what_is_unlike_goes_the_general_way(changed: dict[str, Any]) -> None:
+def test_another_activation_or_dynamic_rope_takes_the_general_pass(changed: dict[str, Any]) -> None:
     module = tiny_module("llama", seed=3, dtype=torch.float32, **changed)
     assert lean_weights(module) is None
 
 
-def test_a_part_that_is_no_plain_linear_goes_the_general_way() -> None:
+def test_a_layer_that_is_no_plain_linear_takes_the_general_pass() -> None:
     class Adapted(torch.nn.Linear):
         pass
 
@@ -147,15 +147,15 @@ def model_of(dtype: torch.dtype = torch.float32, **changes: Any) -> HfModel:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_cpu_compiles(dtype: torch.dtype) -> None:
+def test_on_a_cpu_the_pass_is_compiled(dtype: torch.dtype) -> None:
     assert isinstance(model_of(dtype)._forward, CompiledForward)
 
 
-def test_double_precision_is_written_out() -> None:
+def test_double_precision_takes_the_lean_pass() -> None:
     assert isinstance(model_of(torch.float64)._forward, LeanForward)
 
 
-def test_without_a_compiler_it_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_the_lean_pass_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fastest, "find_spec", lambda _: None)
     assert isinstance(model_of()._forward, LeanForward)
     stack = alike(2)
@@ -164,7 +164,7 @@ def test_without_a_compiler_it_is_written_out(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("error", [ImportError("another numpy"), RuntimeError("no cache")])
-def test_a_compiler_that_does_not_work_is_done_without(error: Exception, monkeypatch):
+def test_with_a_broken_compiler_the_lean_pass_is_taken(error: Exception, monkeypatch):
     real = builtins.__import__
 
     def failing(name: str, *args: Any, **kwargs: Any) -> Any:
@@ -177,15 +177,15 @@ def test_a_compiler_that_does_not_work_is_done_without(error: Exception, monkeyp
     assert isinstance(model_of()._forward, LeanForward)
 
 
-def test_weights_are_there_twice_only_where_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_are_copied_only_where_there_is_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     own = sum(p.nbytes for p in tiny_module("llama", dtype=torch.float32).parameters())
-    for free, made in ((None, CompiledForward), (3 * own, CompiledForward), (own, LeanForward)):
+    for free, expected in ((None, CompiledForward), (3 * own, CompiledForward), (own, LeanForward)):
         monkeypatch.setattr(fastest, "available_bytes", lambda _, free=free: free)
-        assert isinstance(model_of()._forward, made)
+        assert isinstance(model_of()._forward, expected)
 
 
 @pytest.mark.parametrize("masked", [True, False])
-def test_grouped_queries_as_more_queries_of_their_head(masked: bool) -> None:
+def test_grouped_attention_equals_attention_of_each_query_head(masked: bool) -> None:
     generator = torch.Generator().manual_seed(1)
     q = torch.randn((2, 6, 3, 8), generator=generator)
     keys, values = (torch.randn((2, 2, 5, 8), generator=generator) for _ in range(2))

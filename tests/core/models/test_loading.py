@@ -21,7 +21,7 @@ from tests.fakes import tiny_module, word_tokenizer
 from tests.family import SSMS
 
 
-def test_a_whole_folder_is_loaded(whole: Path) -> None:
+def test_a_complete_folder_is_loaded(whole: Path) -> None:
     models = load_models(str(whole), [str(whole)])
     assert [info.role for info in models.infos] == ["llm", "ssm"]
     assert models.llm.info.architecture == "LlamaForCausalLM"
@@ -59,13 +59,13 @@ def test_end_of_text_comes_from_the_generation_configuration(copy: Path) -> None
     assert load_models(str(copy), []).eos_ids == (3, 5)
 
 
-def test_a_bundled_ssm_may_be_called_by_its_name_and_a_dtype_asked_for(whole: Path) -> None:
+def test_a_dtype_may_be_chosen_and_a_bundled_ssm_named(whole: Path) -> None:
     half = load_models(str(whole), [], dtype="bfloat16").llm
     assert half.dtype == torch.bfloat16 and half.info.dtype == "bfloat16"
     assert tuple(load_models(ssms=["ssm-code"]).ssms) == ("ssm-code",)
 
 
-def test_an_ssm_with_another_token(whole: Path, tmp_path: Path) -> None:
+def test_an_ssm_with_another_token_is_refused(whole: Path, tmp_path: Path) -> None:
     tokenizer = word_tokenizer()
     core = json.loads(tokenizer.backend_tokenizer.to_str())
     vocab = core["model"]["vocab"]
@@ -79,7 +79,7 @@ def test_an_ssm_with_another_token(whole: Path, tmp_path: Path) -> None:
     assert "an SSM with the LLM's tokenizer is allowed" in message
 
 
-def test_an_ssm_with_another_end_of_text(whole: Path, tmp_path: Path) -> None:
+def test_an_ssm_with_another_end_of_text_is_refused(whole: Path, tmp_path: Path) -> None:
     tokenizer = word_tokenizer()
     tokenizer.eos_token = "w5"
     folder = save_tiny_model(tmp_path / "ends", tokenizer=tokenizer)
@@ -106,8 +106,8 @@ def test_settings_are_refused_by_name(whole: Path) -> None:
         load_models(str(whole), [""])
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is at hand")
-def test_a_device_that_is_not_there(whole: Path) -> None:
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_missing_device_is_refused(whole: Path) -> None:
     with pytest.raises(ModelLoadError, match=r"^device is 'cuda': no CUDA device"):
         load_models(str(whole), [], device="cuda")
 
@@ -120,7 +120,7 @@ def test_too_little_memory_says_how_much_is_needed(whole: Path, monkeypatch: pyt
     assert "choose a smaller model" in message
 
 
-def test_bytes_of_weights(whole: Path, tmp_path: Path) -> None:
+def test_weight_bytes_depend_on_the_dtype(whole: Path, tmp_path: Path) -> None:
     parameters = parameter_count(str(whole))
     assert weight_bytes(str(whole)) == (whole / "model.safetensors").stat().st_size
     assert weight_bytes(str(whole), torch.float32) == 4 * parameters
@@ -129,7 +129,7 @@ def test_bytes_of_weights(whole: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["llm", "ssm-code"])
-def test_parameters_are_counted_not_guessed_by_the_size(name: str, tmp_path: Path) -> None:
+def test_parameters_are_counted_from_the_header(name: str, tmp_path: Path) -> None:
     folder = bundled_llm().parent / name
     model = AutoModelForCausalLM.from_pretrained(folder)
     assert parameter_count(str(folder)) == model.num_parameters()
@@ -141,11 +141,11 @@ def test_parameters_are_counted_not_guessed_by_the_size(name: str, tmp_path: Pat
 @pytest.mark.parametrize(
     ("size", "text"), [(0, "0 B"), (1023, "1023 B"), (2048, "2 KiB"), (5 * 2**30, "5.0 GiB")]
 )
-def test_bytes_as_a_person_reads_them(size: int, text: str) -> None:
+def test_format_bytes_uses_readable_units(size: int, text: str) -> None:
     assert format_bytes(size) == text
 
 
-def test_the_catalog() -> None:
+def test_the_catalog_names_the_bundled_models() -> None:
     assert (bundled_llm() / "config.json").is_file()
     assert tuple(path.name for path in bundled_ssms()) == SSMS
     assert len({family.llm for family in FAMILIES}) == len(FAMILIES)

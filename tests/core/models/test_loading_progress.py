@@ -27,13 +27,13 @@ def text_of(out: io.StringIO) -> str:
     return out.getvalue()
 
 
-def test_elsewhere_each_long_stage_is_a_line() -> None:
+def test_without_a_terminal_each_long_stage_is_a_line() -> None:
     assert text_of(io.StringIO()) == f"{STAGES[1]}\n{STAGES[3]}\n"
 
 
-def test_on_a_terminal_they_share_one_that_goes_away() -> None:
+def test_on_a_terminal_stages_share_a_line_that_is_erased() -> None:
     assert text_of(StageTerminal()) == "".join(ERASE + stage for stage in STAGES[1:5]) + ERASE
 
 
-def test_stages_that_differ_in_numbers_are_one() -> None:
+def test_stages_that_differ_only_in_numbers_are_the_same() -> None:
     assert same_stage(STAGES[1], STAGES[2]) and not same_stage(STAGES[2], STAGES[3])

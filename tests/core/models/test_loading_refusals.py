@@ -1,4 +1,4 @@
-"""Loading: each way a folder can be wrong has its error, which names it and what is allowed; code
+"""Loading: each fault of a folder has its error, which names the folder and what is allowed; code
 that comes with a model never runs."""
 
 import json
@@ -22,14 +22,14 @@ from tests.core.models.folders import refusal_of, save_tiny_model
 from tests.fakes import tiny_module, word_tokenizer
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert "it is empty; a whole GGUF file" in refusal_of(ModelLoadError, tmp_path / "file")
     message = refusal_of(ModelLoadError, tmp_path / "nowhere")
     assert "nowhere': no such folder; a folder with config.json, weights and tokenizer" in message
 
 
-def test_a_folder_without_configuration(copy: Path) -> None:
+def test_a_folder_without_config_json_is_refused(copy: Path) -> None:
     (copy / "config.json").unlink()
     assert "config.json is missing" in refusal_of(ModelLoadError, copy)
 
@@ -44,7 +44,7 @@ def test_a_folder_without_configuration(copy: Path) -> None:
     ],
     ids=["configuration", "weights", "their header", "no weights"],
 )
-def test_a_file_cut_in_the_middle(copy: Path, file: str, keep: float, message: str) -> None:
+def test_a_truncated_file_is_refused(copy: Path, file: str, keep: float, message: str) -> None:
     content = (copy / file).read_bytes()
     (copy / file).write_bytes(content[: int(keep * len(content))])
     if not keep:
@@ -52,7 +52,7 @@ def test_a_file_cut_in_the_middle(copy: Path, file: str, keep: float, message: s
     assert message in refusal_of(ModelLoadError, copy)
 
 
-def test_a_weight_that_is_missing(copy: Path) -> None:
+def test_a_missing_weight_is_refused(copy: Path) -> None:
     weights = load_file(copy / "model.safetensors")
     name = "model.layers.1.mlp.up_proj.weight"
     del weights[name]
@@ -61,7 +61,7 @@ def test_a_weight_that_is_missing(copy: Path) -> None:
     assert "1 weights are missing" in message and name in message
 
 
-def test_weights_that_are_no_numbers(copy: Path) -> None:
+def test_weights_with_nan_are_refused(copy: Path) -> None:
     weights = load_file(copy / "model.safetensors")
     weights["model.norm.weight"] = weights["model.norm.weight"] * float("nan")
     save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
@@ -71,7 +71,7 @@ def test_weights_that_are_no_numbers(copy: Path) -> None:
     refusal_of(ModelLoadError, copy)
 
 
-def test_our_error_is_all_that_is_said(copy: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_only_the_error_is_reported(copy: Path, capfd: pytest.CaptureFixture[str]) -> None:
     configuration = json.loads((copy / "config.json").read_text())
     configuration["num_hidden_layers"] += 2
     (copy / "config.json").write_text(json.dumps(configuration))
@@ -81,14 +81,14 @@ def test_our_error_is_all_that_is_said(copy: Path, capfd: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("name", ["", "  "])
-def test_no_name_at_all(name: str) -> None:
+def test_an_empty_name_is_refused(name: str) -> None:
     with pytest.raises(
         ModelLoadError, match="bundled, smollm2, a folder, a GGUF file or a hub id is allowed"
     ):
         load_models(llm=name)
 
 
-def test_a_missing_shard(tmp_path: Path) -> None:
+def test_a_missing_shard_is_refused(tmp_path: Path) -> None:
     folder = save_tiny_model(tmp_path / "sharded", max_shard_size="20KB")
     shards = sorted(folder.glob("model-*.safetensors"))
     assert len(shards) > 1
@@ -97,13 +97,13 @@ def test_a_missing_shard(tmp_path: Path) -> None:
     assert "it cannot be read" in refusal_of(ModelLoadError, folder)
 
 
-def test_a_missing_tokenizer(copy: Path) -> None:
+def test_a_missing_tokenizer_is_refused(copy: Path) -> None:
     for file in copy.glob("tokenizer*"):
         file.unlink()
     assert "tokenizer is" in refusal_of(ModelLoadError, copy)
 
 
-def test_pickled_weights_run_nothing(copy: Path, tmp_path: Path) -> None:
+def test_pickled_weights_run_no_command(copy: Path, tmp_path: Path) -> None:
     """A pickle whose loading would run a command: refused, and the command did not run."""
     mark = tmp_path / "it-ran"
 
@@ -128,7 +128,7 @@ def test_harmless_pickled_weights_are_read(copy: Path) -> None:
     assert load_models(str(copy), []).llm.vocab_size == 64
 
 
-def test_an_encoder_decoder(tmp_path: Path) -> None:
+def test_an_encoder_decoder_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "t5"
     config = T5Config(
         vocab_size=64, d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=4,
@@ -140,7 +140,7 @@ def test_an_encoder_decoder(tmp_path: Path) -> None:
     assert "is of type t5: a decoder-only model is allowed" in message
 
 
-def test_an_ssm_of_another_architecture_is_refused_too(whole: Path, tmp_path: Path) -> None:
+def test_an_ssm_of_an_unsupported_architecture_is_refused(whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "alibi"
     module = tiny_module(
         "bloom", seed=1, dtype=torch.float32, hidden_size=32, n_layer=2, n_head=4, pad_token_id=0
@@ -163,7 +163,7 @@ def tiny_with(folder: Path, vocab_size: int) -> str:
     return str(folder)
 
 
-def test_code_that_comes_with_a_model_is_never_run_even_if_the_visitor_says_yes(
+def test_a_models_own_code_is_not_run_even_if_the_user_agrees(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "evil"

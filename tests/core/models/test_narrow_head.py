@@ -42,13 +42,13 @@ def llm(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
-def test_logits_are_the_first_of_the_whole_heads(
+def test_logits_are_the_first_of_the_full_heads(
     llm: Path, tmp_path: Path, family: str, tied: bool
 ) -> None:
-    whole = save(tmp_path / "whole", family, None, tie_word_embeddings=tied)
+    full = save(tmp_path / "full", family, None, tie_word_embeddings=tied)
     narrow = save(tmp_path / "narrow", family, SIZE, tie_word_embeddings=tied)
-    models = load_models(str(llm), [str(whole), str(narrow)])
-    ours, theirs = models.ssms["narrow"], models.ssms["whole"]
+    models = load_models(str(llm), [str(full), str(narrow)])
+    ours, theirs = models.ssms["narrow"], models.ssms["full"]
     assert (ours.vocab_size, ours.num_embeddings) == (SIZE, VOCAB)
     torch.testing.assert_close(logits(ours), logits(theirs)[:, :SIZE])
 
@@ -64,7 +64,7 @@ def test_narrow_heads_are_stacked(llm: Path, tmp_path: Path, tied: bool) -> None
     torch.testing.assert_close(logits(first), alone)
 
 
-def test_as_an_llm_it_has_its_whole_head(tmp_path: Path) -> None:
+def test_a_model_loaded_as_the_llm_has_its_full_head(tmp_path: Path) -> None:
     models = load_models(str(save(tmp_path / "narrow")), [])
     assert models.llm.vocab_size == VOCAB
 
@@ -76,7 +76,7 @@ def test_a_size_that_no_head_has_is_refused(llm: Path, tmp_path: Path, size: obj
 
 
 @pytest.mark.parametrize("draft", ["topk", "best_first", "coupled", "sampled"])
-def test_texts_with_tokens_that_the_ssm_lacks(llm: Path, tmp_path: Path, draft: str) -> None:
+def test_texts_may_have_tokens_that_the_ssm_lacks(llm: Path, tmp_path: Path, draft: str) -> None:
     names = [str(save(tmp_path / name)) for name in ("one", "two")]
     engine = Engine(load_models(str(llm), names))
     warm = draft in ("coupled", "sampled")

@@ -37,7 +37,9 @@ def test_auto_is_float32_for_small_models_on_a_cpu(whole: Path, monkeypatch: pyt
     assert dtype_of("auto", str(whole), CPU) == torch.float32
 
 
-def test_auto_is_bfloat16_on_cuda_and_for_a_large_model_still_to_come(whole, monkeypatch, tmp_path):
+def test_auto_is_bfloat16_on_cuda_and_for_a_large_model_to_be_downloaded(
+    whole, monkeypatch, tmp_path
+):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(placing, "_cpu_has_bfloat16", lambda: True)
     assert dtype_of("auto", str(whole), torch.device("cuda")) == torch.bfloat16
@@ -46,15 +48,20 @@ def test_auto_is_bfloat16_on_cuda_and_for_a_large_model_still_to_come(whole, mon
     assert dtype_of("float32", "EleutherAI/pythia-6.9b", CPU) == torch.float32
 
 
-def test_devices_and_their_free_memory() -> None:
-    free, told = free_bytes(CPU), available_bytes(CPU)
-    assert free is not None and told is not None and abs(free - told) < 2**30 and free > 2**20
+def test_devices_have_free_memory() -> None:
+    free, available = free_bytes(CPU), available_bytes(CPU)
+    assert (
+        free is not None
+        and available is not None
+        and abs(free - available) < 2**30
+        and free > 2**20
+    )
     assert device_of("cpu") == CPU
     auto = device_of("auto").type
     assert auto == ("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def test_names_of_the_bundled_family() -> None:
+def test_names_of_the_bundled_family_become_folders() -> None:
     assert tuple(Path(name).name for name in expand_bundled("bundled")) == SSMS
     assert Path(expand_bundled("ssm-code")[0]).is_absolute() and expand_bundled("some/id") == (
         "some/id",
@@ -62,7 +69,9 @@ def test_names_of_the_bundled_family() -> None:
     assert Path(resolve_llm("bundled")).name == "llm" and resolve_llm("some/id") == "some/id"
 
 
-def test_what_a_folder_needs(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folders_memory_need_depends_on_the_dtype(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     size = weight_bytes(str(whole), torch.float32)
     need = need_of(str(whole), "auto", CPU)
     count = AutoModelForCausalLM.from_pretrained(whole).num_parameters()
@@ -75,7 +84,7 @@ def test_what_a_folder_needs(whole: Path, tmp_path: Path, monkeypatch: pytest.Mo
         need_of(str(tmp_path / "nothing"), "auto", CPU)
 
 
-def test_what_a_model_to_be_downloaded_needs_is_the_catalogs_figure(tmp_path, monkeypatch):
+def test_the_memory_need_of_a_model_to_be_downloaded_is_the_catalogs(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     need = need_of("EleutherAI/pythia-70m", "float32", CPU)
     assert need == Need("EleutherAI/pythia-70m", 70_400_000, "float32", 281_600_000, here=False)
@@ -83,7 +92,7 @@ def test_what_a_model_to_be_downloaded_needs_is_the_catalogs_figure(tmp_path, mo
     assert need_of("no/body-knows", "float32", CPU) == unknown
 
 
-def test_every_known_model_has_a_figure_and_no_other() -> None:
+def test_exactly_the_catalogs_models_have_a_parameter_count() -> None:
     known = {name for family in FAMILIES for name in (family.llm, *family.ssms)}
     assert known == set(PARAMETERS)
     for family in FAMILIES:
@@ -105,7 +114,7 @@ def test_several_models_must_fit_together(monkeypatch: pytest.MonkeyPatch) -> No
     check_memory(needs, CPU)  # unknown memory is not refused
 
 
-def test_every_stage_is_said_before_it_begins(whole: Path) -> None:
+def test_every_stage_is_reported_before_it_begins(whole: Path) -> None:
     messages: list[str] = []
     load_models(str(whole), [str(whole), str(whole)], say=messages.append)
     stages = ("configuration", "weights", "tree check")
@@ -132,7 +141,7 @@ def test_too_little_memory_for_all_is_refused_before_weights_are_read(whole, mon
     assert message.startswith("models need ") and message.count("tiny ") == 3
 
 
-class Enough(SpecScopeError):
+class StopLoading(SpecScopeError):
     """Raised by a `say` that ends the loading."""
 
 
@@ -140,11 +149,11 @@ class Enough(SpecScopeError):
 def test_say_may_end_loading_between_stages(whole: Path, stage: str) -> None:
     messages: list[str] = []
 
-    def hear(words: str) -> None:
+    def stop_at_stage(words: str) -> None:
         messages.append(words)
         if words.endswith(stage):
-            raise Enough(words)
+            raise StopLoading(words)
 
-    with pytest.raises(Enough, match=f"^LLM tiny: {stage}$"):
-        load_models(str(whole), [str(whole)], say=hear)
+    with pytest.raises(StopLoading, match=f"^LLM tiny: {stage}$"):
+        load_models(str(whole), [str(whole)], say=stop_at_stage)
     assert messages[-1] == f"LLM tiny: {stage}"

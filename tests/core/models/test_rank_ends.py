@@ -54,8 +54,8 @@ def test_a_rank_that_stops_while_it_loads_is_an_error(
     monkeypatch.setattr(processes, "LOADING_S", 1.0)
     started, start = list[subprocess.Popen[bytes]](), processes._start
 
-    def stopped(*place: Any) -> subprocess.Popen[bytes]:
-        started.append(start(*place))
+    def stopped(*args: Any) -> subprocess.Popen[bytes]:
+        started.append(start(*args))
         started[-1].send_signal(signal.SIGSTOP)
         return started[-1]
 
@@ -66,10 +66,10 @@ def test_a_rank_that_stops_while_it_loads_is_an_error(
     assert all_end([started[0].pid], BUSY_S) and not list(tmp_path.iterdir())
 
 
-def test_ranks_that_cannot_be_started_leave_nothing(
+def test_ranks_that_cannot_be_started_leave_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(*place: Any) -> subprocess.Popen[bytes]:
+    def failing(*args: Any) -> subprocess.Popen[bytes]:
         raise OSError("no process")
 
     monkeypatch.setattr(processes, "_start", failing)
@@ -108,7 +108,7 @@ def request(tokens: int = 24) -> Request:
         (signal.SIGSTOP, TIMEOUT_S + 2.0, "a rank of the LLM among 1 did not answer in time"),
     ],
 )
-def test_a_rank_that_is_gone_ends_the_run_and_the_next_one_works(
+def test_a_run_fails_with_a_rank_and_the_next_run_works(
     tiny: LoadedModels, sent: int, within_s: float, message: str
 ) -> None:
     engine, model = Engine(tiny), tiny.llm
@@ -128,15 +128,15 @@ def test_a_rank_that_is_gone_ends_the_run_and_the_next_one_works(
     assert pids_of(model) != [pid]
 
 
-def test_of_several_requests_each_fails_and_the_next_one_works(tiny: LoadedModels) -> None:
+def test_all_requests_of_a_pass_fail_with_a_rank_and_the_next_one_works(tiny: LoadedModels) -> None:
     engine, model = Engine(tiny), tiny.llm
     assert isinstance(model, RankedModel)
     expected = texts_of(engine.generate_many([request()]))
     events = engine.generate_many([request(), replace(request(), prompt_token_ids=(5, 6))])
-    seen = [next(events) for _ in range(6)]
+    received = [next(events) for _ in range(6)]
     os.kill(pids_of(model)[0], signal.SIGKILL)
-    seen += list(events)
-    failed = [event for event in seen if type(event).__name__ == "RunFailed"]
+    received += list(events)
+    failed = [event for event in received if type(event).__name__ == "RunFailed"]
     assert len(failed) == 2 and all("rank 1" in e.message for e in failed)  # type: ignore[union-attr]
     assert texts_of(engine.generate_many([request()])) == expected
 
@@ -157,11 +157,11 @@ def children_of(pid: int) -> list[int]:
 
 
 @pytest.mark.parametrize("call", ["OpenRow", "RunPass", "CommitRow", "CloseRow", "collective"])
-def test_an_interrupt_leaves_no_rank_behind_the_others(
+def test_after_an_interrupt_the_next_texts_are_right(
     tiny: LoadedModels, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """Ctrl-C in the middle of a call, in a process that goes on: unless the ranks are ended, later
-    texts are wrong without an error."""
+    """Ctrl-C in the middle of a call, in a process that continues: unless the ranks are ended,
+    later texts are wrong without an error."""
     engine, model = Engine(tiny), tiny.llm
     assert isinstance(model, RankedModel)
     expected = ids_of_events(engine.generate(request()))
@@ -181,14 +181,14 @@ def test_an_interrupt_leaves_no_rank_behind_the_others(
                 group, "count_collective", lambda *args: (count_collective(*args), interrupt())
             )
         else:
-            tell = model._send
+            send = model._send
 
-            def telling(message: Any) -> None:
-                tell(message)
+            def send_then_interrupt(message: Any) -> None:
+                send(message)
                 if type(message).__name__ == call:
                     interrupt()
 
-            patch.setattr(model, "_send", telling)
+            patch.setattr(model, "_send", send_then_interrupt)
         with pytest.raises(KeyboardInterrupt):
             list(engine.generate(request()))
     for _ in range(2):
@@ -232,15 +232,15 @@ def test_ranks_that_a_person_starts_end_with_the_leader(sent: int | None, tmp_pa
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    place["TMPDIR"] = str(tmp_path)
+    variables = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    variables["TMPDIR"] = str(tmp_path)
     tokens = "8" if sent is None else "700"
     command = [*SPLIT, "--prompt", "Once", "--events"]
-    begun = [
+    started_ranks = [
         subprocess.Popen(
             [sys.executable, "-m", *words],
             cwd=ROOT,
-            env={**os.environ, **place, "RANK": str(rank)},
+            env={**os.environ, **variables, "RANK": str(rank)},
             stdout=subprocess.DEVNULL if rank else subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
@@ -253,21 +253,21 @@ def test_ranks_that_a_person_starts_end_with_the_leader(sent: int | None, tmp_pa
         )
     ]
     try:
-        lead, follower = begun
-        assert lead.stdout is not None and '"RunStarted"' in lead.stdout.readline()
-        assert not children_of(lead.pid)
+        first_rank, follower = started_ranks
+        assert first_rank.stdout is not None and '"RunStarted"' in first_rank.stdout.readline()
+        assert not children_of(first_rank.pid)
         if sent is not None:
-            lead.send_signal(sent)
-        lead.communicate(timeout=60)
+            first_rank.send_signal(sent)
+        first_rank.communicate(timeout=60)
         assert follower.wait(30) == (0 if sent is None else 1)
         assert not list(tmp_path.glob("specscope-ranks-*"))
     finally:
-        for process in begun:
+        for process in started_ranks:
             process.kill()
             process.wait()
 
 
-def test_ranks_that_a_person_starts_are_not_waited_for_again(
+def test_ranks_that_a_person_started_are_not_restarted(
     tiny: LoadedModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine does not start a missing rank again, and raises at once."""
@@ -284,8 +284,8 @@ def test_ranks_that_a_person_starts_are_not_waited_for_again(
 
 
 def test_the_engine_is_rank_0(monkeypatch: pytest.MonkeyPatch) -> None:
-    place = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
-    for name, value in place.items():
+    variables = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match="RANK is '1': 0 for the process with the engine"):
         env_rendezvous(RankSplit("tp", 2))
@@ -314,20 +314,20 @@ def test_a_wrong_variable_of_a_rank_is_refused(
         env_rendezvous()
 
 
-def test_a_port_that_is_taken_is_one_sentence() -> None:
+def test_a_port_in_use_is_reported_in_one_line() -> None:
     """The error of the command that a person starts on each machine."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        place = RANKS_BY_HAND | {"MASTER_PORT": str(taken.getsockname()[1])}
+        variables = RANKS_BY_HAND | {"MASTER_PORT": str(taken.getsockname()[1])}
         ended = subprocess.run(
             [sys.executable, "-m", "core.models.ranks"],
-            env={**os.environ, **place},
+            env={**os.environ, **variables},
             cwd=ROOT,
             capture_output=True,
             text=True,
             timeout=120,
         )
     assert ended.returncode == 2 and "Traceback" not in ended.stderr
-    (said,) = (line for line in ended.stderr.splitlines() if line.startswith("error: "))
-    assert f":{place['MASTER_PORT']}: the 2 ranks do not meet there" in said
+    (message,) = (line for line in ended.stderr.splitlines() if line.startswith("error: "))
+    assert f":{variables['MASTER_PORT']}: the 2 ranks do not meet there" in message

@@ -92,14 +92,14 @@ def kill_in_pass(model: RankedModel, number: int, rank: int, sent: int) -> Calla
     return lambda: time.monotonic() - began[0]
 
 
-def ends_by(events: Iterator[Any], since: Callable[[], float], sent: int, rank: int) -> None:
+def check_end(events: Iterator[Any], since: Callable[[], float], sent: int, rank: int) -> None:
     """The run ends in time with a RankError that names the rank, and without a RunFailed event."""
-    within_s, said = ENDS[signal.Signals(sent)]
-    seen = []
-    with pytest.raises(RankError, match=said.format(rank)):
-        seen += events
+    within_s, message = ENDS[signal.Signals(sent)]
+    received = []
+    with pytest.raises(RankError, match=message.format(rank)):
+        received += events
     assert since() < within_s
-    assert not any(isinstance(event, RunFailed) for event in seen)
+    assert not any(isinstance(event, RunFailed) for event in received)
 
 
 def has_ended(pids: list[int], folder: Path | None) -> bool:
@@ -119,14 +119,14 @@ def test_the_run_ends_with_the_rank(
     assert len(expected) == 12
     pids, folder = pids_of(ranks), ranks._running.followers._folder
     since = kill_in_pass(ranks, 3, rank, sent)
-    ends_by(engine.generate(TREES), since, sent, rank)
+    check_end(engine.generate(TREES), since, sent, rank)
     assert has_ended(pids, folder)
     assert ids_of_events(engine.generate(TREES)) == expected  # over new ranks
     assert not {*pids} & {*pids_of(ranks)}
 
 
 @pytest.mark.parametrize("ranks", ["bundled tp=2", "bundled pp=2"], indirect=True)
-def test_the_bundled_llm_with_its_ssms(ranks: RankedModel) -> None:
+def test_runs_of_the_bundled_llm_with_ssms_end_with_the_rank(ranks: RankedModel) -> None:
     """After the kill: new ranks, then another engine with another LLM over ranks."""
     one = bundled_engine()
     speculation = replace(SpeculationConfig.preset("specinfer"), max_tree_nodes=NODES)
@@ -135,7 +135,7 @@ def test_the_bundled_llm_with_its_ssms(ranks: RankedModel) -> None:
     engine, pids = Engine(replace(one.models, llm=ranks)), pids_of(ranks)
     folder, split = ranks._running.followers._folder, ranks.ranks.split
     since = kill_in_pass(ranks, 3, 1, signal.SIGKILL)
-    ends_by(engine.generate(run), since, signal.SIGKILL, 1)
+    check_end(engine.generate(run), since, signal.SIGKILL, 1)
     assert has_ended(pids, folder)
     assert ids_of_events(engine.generate(run)) == expected
     pids, folder = pids_of(ranks), ranks._running.followers._folder

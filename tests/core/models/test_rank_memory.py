@@ -1,5 +1,5 @@
-"""Memory of the processes of a divided LLM: the tensors and arrays of each are measured; the bytes
-that its rank reports are not relied on."""
+"""Memory of the processes of a divided LLM: the tensors and arrays of each are measured,
+instead of relying on the bytes that its rank reports."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.nightly
 
 
 @pytest.mark.parametrize("split", ["tp=2", "pp=2"])
-def test_each_process_holds_its_part_of_the_weights_alone(
+def test_each_process_has_only_its_part_of_the_weights(
     split: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights as transformers read them are not kept: a compiled pass has packed copies."""
@@ -30,8 +30,8 @@ def test_each_process_holds_its_part_of_the_weights_alone(
     monkeypatch.setattr(processes, "subprocess", SimpleNamespace(Popen=start, **calls))
     before = held_bytes()
     with over_ranks("bundled", split) as model:
-        held = [held_bytes() - before, int((tmp_path / "1").read_text())]
-        whole, embedding = 4 * model.info.parameters, 4 * model.vocab_size * 256
+        sizes = [held_bytes() - before, int((tmp_path / "1").read_text())]
+        all_weights, embedding = 4 * model.info.parameters, 4 * model.vocab_size * 256
         cache = 4 * 2 * 16 * 256 * 128  # a row of half the layers or heads, keys and values
-        for size, weights in zip(held, model.ranks.weight_bytes, strict=True):
-            assert weights <= size <= whole / 2 + embedding + cache
+        for size, weights in zip(sizes, model.ranks.weight_bytes, strict=True):
+            assert weights <= size <= all_weights / 2 + embedding + cache

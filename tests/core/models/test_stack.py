@@ -51,12 +51,12 @@ def commit_all(models: list[HfModel], feeds: list[list[Feed]], kept: int) -> Non
             model.commit(feed.row, range(len(feed.token_ids)) if kept < 0 else range(kept))
 
 
-def close(one: torch.Tensor, other: torch.Tensor, tolerance: float = 1e-4) -> None:
+def check_close(one: torch.Tensor, other: torch.Tensor, tolerance: float = 1e-4) -> None:
     torch.testing.assert_close(one, other, atol=tolerance, rtol=tolerance)
 
 
 @pytest.mark.parametrize("family", LEAN)
-def test_it_says_what_each_member_says_alone(family: str) -> None:
+def test_a_stack_gives_the_logits_of_its_members(family: str) -> None:
     apart = [small(family, seed) for seed in range(3)]
     members = [small(family, seed) for seed in range(len(apart))]
     stack = build_stack(members)
@@ -64,12 +64,12 @@ def test_it_says_what_each_member_says_alone(family: str) -> None:
         together = stack.forward(feeds)
         for model, own, result in zip(apart, same, together, strict=True):
             for one, other in zip(model.forward(own), result, strict=True):
-                close(one, other)
+                check_close(one, other)
         for models in (members, apart):
             commit_all(models, feeds, -1 if i != 1 else 1)
 
 
-def test_members_work_alone_between_their_passes_together() -> None:
+def test_members_may_make_passes_alone_between_shared_ones() -> None:
     apart = [small("llama", seed) for seed in range(3)]
     members = [small("llama", seed) for seed in range(len(apart))]
     stack = build_stack(members)
@@ -82,15 +82,15 @@ def test_members_work_alone_between_their_passes_together() -> None:
         commit_all(models, first, -1)
     for model, other, own in zip(members, apart, second, strict=True):
         for one, two in zip(model.forward(own), other.forward(own), strict=True):
-            close(one, two)
+            check_close(one, two)
     for models in (members, apart):
         commit_all(models, second, 2)
     together = stack.forward(third)
     for model, own, result in zip(apart, third, together, strict=True):
-        close(model.forward(own)[0], result[0])
+        check_close(model.forward(own)[0], result[0])
 
 
-def test_members_may_stand_at_different_places() -> None:
+def test_members_may_have_texts_of_different_lengths() -> None:
     """Members have rows, text lengths and feeds of their own."""
     apart = [small("llama", seed) for seed in range(2)]
     members = [small("llama", seed) for seed in range(len(apart))]
@@ -103,10 +103,10 @@ def test_members_may_stand_at_different_places() -> None:
             model.commit(rows[i], range(3 + 7 * i))
     feeds = [[Feed(rows[0], [8, 9, 10], [CACHED, CACHED, 1])], [chain(rows[1], [3])]]
     for model, own, result in zip(apart, feeds, stack.forward(feeds), strict=True):
-        close(model.forward(own)[0], result[0])
+        check_close(model.forward(own)[0], result[0])
 
 
-def test_only_what_is_alike_is_laid_on_one_another() -> None:
+def test_only_models_of_one_shape_are_stacked() -> None:
     same, other = [small("llama", 1), small("llama", 2)], small("llama", 3, num_hidden_layers=1)
     general, qwen = small("gpt2", 4), [small("qwen3", 5), small("qwen3", 6)]
     windows = [small("mistral", 7), small("mistral", 8)]
@@ -120,7 +120,7 @@ def test_only_what_is_alike_is_laid_on_one_another() -> None:
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_weights_lie_in_memory_once(tied: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_are_in_memory_once(tied: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fastest, "find_spec", lambda _: None)  # in torch's own calls
     module = tiny_module("llama", seed=1, dtype=torch.float32, tie_word_embeddings=tied)
     model = checked_model(module, info_of(module, "one"))
@@ -131,18 +131,18 @@ def test_weights_lie_in_memory_once(tied: bool, monkeypatch: pytest.MonkeyPatch)
         assert module.model.embed_tokens.weight.untyped_storage().data_ptr() == shared
     assert stack.members[1].lean_weights.embedding.untyped_storage().data_ptr() == shared  # type: ignore[union-attr]
     own = sum(p.nbytes for p in module.parameters())
-    # If tied, the embedding is laid out a second time as a head.
+    # If tied, the embedding is stored a second time as the head.
     assert model.weight_bytes == own + (weights.head.nbytes if tied else 0)
 
 
-def test_no_model_joins_while_it_works() -> None:
+def test_a_model_with_open_rows_is_not_stacked() -> None:
     models = [small("llama", seed) for seed in range(2)]
     models[0].open_row()
     with pytest.raises(EngineError, match="llama-0 has open rows"):
         build_stack(models)
 
 
-def test_what_does_not_fit_in_one_pass_is_made_in_several() -> None:
+def test_feeds_that_do_not_fit_in_one_pass_take_several() -> None:
     stack = alike(2)
     one, two = stack.members
     rows = [one.open_row(), one.open_row(), two.open_row()]
@@ -156,7 +156,7 @@ def test_what_does_not_fit_in_one_pass_is_made_in_several() -> None:
     assert one.pending(rows[0]) == two.pending(rows[2]) == 1
 
 
-def test_one_whose_context_ends_fails_alone() -> None:
+def test_a_model_whose_context_ends_fails_alone() -> None:
     stack = alike(2)
     one, two = stack.members
     rows = [one.open_row(), two.open_row()]
@@ -165,7 +165,7 @@ def test_one_whose_context_ends_fails_alone() -> None:
     assert isinstance(passes[0].logits, Exception) and isinstance(passes[1].logits, list)
 
 
-def test_half_precision() -> None:
+def test_bfloat16_stacks_give_float32_logits() -> None:
     stack = alike(2, dtype=torch.bfloat16)
     feeds = [[chain(model.open_row(), [3, 4, 5])] for model in stack.members]
     for result in stack.forward(feeds):
@@ -187,4 +187,4 @@ def test_last_only_is_each_rows_last_query(members: int) -> None:
         own = (ids, positions, (mask, mask), lambda layer, k, v: (k, v))
         return forward.over(*own, last_only=last_only)
 
-    close(logits(True), logits(False)[:, -1:])
+    check_close(logits(True), logits(False)[:, -1:])

@@ -46,7 +46,7 @@ def test_other_architectures_are_refused_by_name(family: str) -> None:
     assert "\n" not in message
 
 
-def test_a_refusal_says_what_was_seen() -> None:
+def test_a_refusal_gives_its_reason() -> None:
     assert "tree and plain passes differ by 0." in refusal("mpt")
     assert "layers of local" in refusal("gpt_neo")
     assert "layers of conv" in refusal("lfm2")
@@ -62,7 +62,7 @@ def test_the_known_families_pass_in_every_precision(family: str, dtype: torch.dt
     assert checked_model(module, info_of(module, family)).dtype == dtype
 
 
-def test_a_model_of_another_context_is_checked_within_it() -> None:
+def test_a_model_with_a_short_context_is_checked_within_it() -> None:
     module = tiny_module("gpt2", seed=1, n_positions=16)
     assert checked_model(module, info_of(module, "short", context=16)).context_length == 16
 
@@ -77,14 +77,14 @@ def test_a_model_of_another_context_is_checked_within_it() -> None:
         ("qwen2-sliding", [MaskKind(WINDOW, True)]),
     ],
 )
-def test_masks_are_tried_by_what_the_configuration_says(family: str, kinds: list[MaskKind]) -> None:
+def test_mask_kinds_follow_the_configuration(family: str, kinds: list[MaskKind]) -> None:
     assert mask_kinds(tiny_module(family).config) == kinds
 
 
 @pytest.mark.parametrize(
     ("family", "wrong"), [("mistral", MaskKind()), ("gemma2", MaskKind()), ("llama", MaskKind(4))]
 )
-def test_control_a_wrong_mask_is_measured(family: str, wrong: MaskKind) -> None:
+def test_control_a_wrong_mask_has_a_large_tree_error(family: str, wrong: MaskKind) -> None:
     module = tiny_module(family, seed=1)
     assert tree_error(HfModel(module, info_of(module, family), wrong), module) > 1e-2
     right = checked_model(module, info_of(module, family))

@@ -22,7 +22,7 @@ class FakeTransport:
         self._coming: list[tuple[float, Arrival]] = []
         self.sent: list[list[bytes]] = [[] for _ in servers]
         for node in range(len(servers)):
-            self._come(node, Arrival(node, change="up"))
+            self._schedule(node, Arrival(node, change="up"))
 
     def delay(self, node: int, seconds: float) -> None:
         """From now on a round trip to a node takes so many seconds."""
@@ -41,19 +41,19 @@ class FakeTransport:
         unreported = Arrival(node, change="up") in [arrival for _, arrival in self._coming]
         self._drop(node)
         if not unreported:
-            self._come(node, Arrival(node, change="down"))
+            self._schedule(node, Arrival(node, change="down"))
 
     def start(self, node: int, server: NodeServer) -> None:
         """A node's process is started again."""
         self._servers[node] = server
-        self._come(node, Arrival(node, change="up"))
+        self._schedule(node, Arrival(node, change="up"))
 
     def reconnect(self, node: int) -> None:
         """The connection breaks and is made again, to the same process."""
         if self._servers[node] is not None and not self._is_cut[node]:
             self._drop(node)
-            self._come(node, Arrival(node, change="down"))
-            self._come(node, Arrival(node, change="up"))
+            self._schedule(node, Arrival(node, change="down"))
+            self._schedule(node, Arrival(node, change="up"))
 
     def pass_time(self, seconds: float) -> None:
         """Time without a poll."""
@@ -69,7 +69,7 @@ class FakeTransport:
             return
         reply = server.handle(self.CLIENT, frame)
         if reply is not None:
-            self._come(node, Arrival(node, reply), self._delays[node])
+            self._schedule(node, Arrival(node, reply), self._delays[node])
 
     def poll(self, until: float) -> list[Arrival]:
         self._coming.sort(key=lambda one: one[0])  # stable: what was sent first comes first
@@ -82,7 +82,7 @@ class FakeTransport:
     def close(self) -> None:
         self._coming.clear()
 
-    def _come(self, node: int, arrival: Arrival, delay: float = 0.0) -> None:
+    def _schedule(self, node: int, arrival: Arrival, delay: float = 0.0) -> None:
         self._coming.append((self._clock + delay, arrival))
 
     def _drop(self, node: int) -> None:

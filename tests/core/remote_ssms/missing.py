@@ -24,7 +24,7 @@ LONG = Request(
     replace(SpeculationConfig.preset("specinfer"), max_tree_nodes=24),
 )
 AFTER_MS = 50
-"""A round is over at most so long after its deadline."""
+"""A round may end this much after its deadline."""
 
 
 def until_rounds(stream: Iterator[Event], count: int) -> list[Event]:
@@ -50,10 +50,10 @@ class RunWithout:
     def come_back(self, seconds: float = 10) -> None:
         """Runs until the first node's drafts are used again, then to the end. A pause after each
         round makes 500 rounds last at least `seconds` on any machine."""
-        until = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds
         state = ""
         while state != "in_time":
-            assert time.monotonic() < until, f"it did not draft again within {seconds} s"
+            assert time.monotonic() < deadline, f"the node did not draft again within {seconds} s"
             self.events += until_rounds(self.stream, 1)
             state = rounds_of(self.events)[-1].nodes[0].state
             time.sleep(seconds / 500)
@@ -89,14 +89,14 @@ def missing_node(
     has_ended: Callable[[], None] = lambda: None,
 ) -> Iterator[RunWithout]:
     """A run over the nodes. `end` is called in mid-round and makes the first one missing;
-    `has_ended` returns once it is. The block brings it back."""
+    `has_ended` returns once it is missing. The block must bring it back."""
     models = bundled.models
-    here = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
+    without_ssms = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
     expected = long_text(bundled)
-    pool = connect_nodes(settings, here)
+    pool = connect_nodes(settings, without_ssms)
     assert pool is not None
     assert pool._arrivals._hello.tokenizer == vocabulary_hash(models.tokenizer)
-    with closing(Engine(here, nodes=pool)) as engine:
+    with closing(Engine(without_ssms, nodes=pool)) as engine:
         stream = engine.generate(LONG)
         events = until_rounds(stream, 8)
         in_next_round(pool, end)
@@ -104,7 +104,7 @@ def missing_node(
         has_ended()
         events += until_rounds(stream, 39)
         missed = [e.nodes for e in rounds_of(events) if e.nodes and e.nodes[0].state != "in_time"]
-        assert missed, "rounds went on without it"
+        assert missed, "rounds went on without the node"
         for trip in (each[0] for each in missed):
             assert trip.end_ms - trip.start_ms <= trip.deadline_ms + AFTER_MS
         if len(pool.links) > 1:

@@ -38,10 +38,10 @@ def change_answers(
     server: NodeServer, kind: type[Message], change: Callable[[Message], Message]
 ) -> None:
     """The node's answers of one kind are changed before they are sent."""
-    honest = server.handle
+    original = server.handle
 
     def handle(client: bytes, frame: bytes, *interrupt: threading.Event) -> bytes | None:
-        answer = honest(client, frame, *interrupt)
+        answer = original(client, frame, *interrupt)
         message = None if answer is None else from_node(answer)
         return encode(change(message)) if isinstance(message, kind) else answer
 
@@ -65,15 +65,15 @@ def engine_over(
 ) -> tuple[Engine, FakeTransport]:
     """An engine whose SSMs are all on nodes; `parts` names those of each node."""
     pool, transport = pool_over(models, [server_of(models, part) for part in parts])
-    here = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
-    return Engine(here, nodes=pool, **settings), transport
+    without_ssms = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
+    return Engine(without_ssms, nodes=pool, **settings), transport
 
 
 @contextmanager
 def listening(
     server: NodeServer, keys: CurveKeys | None, address: str = "127.0.0.1:0"
 ) -> Iterator[str]:
-    """A node on a thread; its address."""
+    """A node that listens on a thread; yields its address."""
     socket = NodeListener(server, address, keys)
     ended = threading.Event()
     thread = threading.Thread(target=socket.serve, args=(ended.is_set,))
@@ -124,7 +124,7 @@ def _address_of(process: subprocess.Popen[str]) -> str:
 def node_process(
     address: str, *ssms: str, within: Sequence[str] = (), key_file: str = ""
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """One node, as in `start_node`, once it listens; the process and its address."""
+    """One node, as in `start_node`, once it listens; yields the process and its address."""
     process = start_node(address, *ssms, within=within, key_file=key_file)
     with opened_nodes(process) as (opened,):
         yield process, opened
@@ -153,28 +153,28 @@ _NAMESPACES = itertools.count()
 
 @contextmanager
 def namespace(number: int = 1) -> Iterator[Namespace]:
-    """A network namespace and a link to it. Skips the test where there can be none."""
+    """A network namespace and a link to it. Skips the test where none can be made."""
     # Another name each time: a link is removed some time after its namespace.
     own = f"{os.getpid() % 10_000}-{next(_NAMESPACES)}"
     subnet = f"10.{os.getpid() % 250}.{number}"
-    made = Namespace(f"nodes-{own}", f"sc{own}", f"{subnet}.2")
+    result = Namespace(f"nodes-{own}", f"sc{own}", f"{subnet}.2")
     if shutil.which("ip") is None or os.geteuid() != 0:
         pytest.skip("a network namespace takes root and ip (package iproute2)")
     try:
-        _ip("netns", "add", made.name)
+        _ip("netns", "add", result.name)
     except subprocess.CalledProcessError as error:
         pytest.skip(f"no network namespace can be made here: {error.stderr.strip()}")
     try:
-        peer = f"{made.link}p"
-        _ip("link", "add", made.link, "type", "veth", "peer", "name", peer, "netns", made.name)
-        _ip("addr", "add", f"{subnet}.1/24", "dev", made.link)
-        _ip("-n", made.name, "addr", "add", f"{made.host}/24", "dev", peer)
-        _ip("-n", made.name, "link", "set", peer, "up")
-        _ip("-n", made.name, "link", "set", "lo", "up")
-        made.set_link("up")
-        yield made
+        peer = f"{result.link}p"
+        _ip("link", "add", result.link, "type", "veth", "peer", "name", peer, "netns", result.name)
+        _ip("addr", "add", f"{subnet}.1/24", "dev", result.link)
+        _ip("-n", result.name, "addr", "add", f"{result.host}/24", "dev", peer)
+        _ip("-n", result.name, "link", "set", peer, "up")
+        _ip("-n", result.name, "link", "set", "lo", "up")
+        result.set_link("up")
+        yield result
     finally:
-        _ip("netns", "del", made.name)  # the link goes with it
+        _ip("netns", "del", result.name)  # the link goes with it
 
 
 def _ip(*arguments: str) -> None:

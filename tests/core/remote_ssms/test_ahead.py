@@ -111,60 +111,66 @@ def test_drafts_made_ahead_are_those_of_their_round(
 
     engine, _ = engine_over(models, PARTS)
     events = list(engine.generate(request(sampling=sampling, config=config)))
-    here = request(sampling=sampling, config=replace(config, pipeline="off"))
-    assert drafts(events) == drafts(list(Engine(models).generate(here)))
-    made = [draft.drafted_ahead for e in events if isinstance(e, Drafted) for draft in e.drafts]
+    local_request = request(sampling=sampling, config=replace(config, pipeline="off"))
+    assert drafts(events) == drafts(list(Engine(models).generate(local_request)))
+    from_ahead = [
+        draft.drafted_ahead for e in events if isinstance(e, Drafted) for draft in e.drafts
+    ]
     hits = [one for each in rounds_of(events) for one in each.ahead if one.hit]
-    assert sum(made) == len(hits) > 1 and all(one.wasted_ms >= 0 for one in hits)
+    assert sum(from_ahead) == len(hits) > 1 and all(one.wasted_ms >= 0 for one in hits)
 
 
-def test_a_round_whose_drafts_are_there_sends_no_request(models: LoadedModels) -> None:
+def test_a_round_whose_drafts_were_made_ahead_sends_no_request(models: LoadedModels) -> None:
     engine, transport = engine_over(models, ONE)
     events = list(engine.generate(request(sampling=GREEDY, config=SPECINFER)))
     result = states(events)
     assert len(messages(transport, 0, RoundMessage)) == result.count("in_time")
     assert result.count("ahead") > 2
     # The commit of such a round and its draft requests are sent with the next tree.
-    brought = [ask.text for m in messages(transport, 0, AheadMessage) for ask in m.runs]
-    assert sum(bool(text.tokens and text.drafts) for text in brought) >= result.count("ahead") - 1
+    sent_texts = [run.text for m in messages(transport, 0, AheadMessage) for run in m.runs]
+    assert (
+        sum(bool(text.tokens and text.drafts) for text in sent_texts) >= result.count("ahead") - 1
+    )
 
 
-def test_several_requests(models: LoadedModels) -> None:
+def test_several_requests_have_the_texts_of_one_process(models: LoadedModels) -> None:
     engine, transport = engine_over(models, PARTS)
     names = ("specinfer", "minions", "best_first")
-    asked = [
+    requests = [
         request(f"w{i} w2", SamplingParams(24 + i, temperature=0.8, seed=i), SETTINGS[name])
         for i, name in enumerate(names)
     ]
-    assert texts_of(engine.generate_many(asked)) == texts_of(Engine(models).generate_many(asked))
+    assert texts_of(engine.generate_many(requests)) == texts_of(
+        Engine(models).generate_many(requests)
+    )
     assert max(len(m.runs) for m in messages(transport, 0, AheadMessage)) > 1
 
 
-def run_beside(pass_s: float, trip_s: float) -> tuple[float, list[Event]]:
+def run_with_times(pass_s: float, trip_s: float) -> tuple[float, list[Event]]:
     """A run with one node and these times of a pass and a round trip: the seconds for which its
     rounds waited for the node, and its events."""
     llm, ssms = tables(3)
     engine, transport = engine_over(loaded_tables(llm, ssms), ONE)
     transport.delay(0, trip_s)
-    forward, passed = llm.forward, 0.0
+    forward, passes_s = llm.forward, 0.0
 
     def timed(feeds):
-        nonlocal passed
+        nonlocal passes_s
         transport.pass_time(pass_s)
-        passed += pass_s
+        passes_s += pass_s
         return forward(feeds)
 
     llm.forward = timed
     began = transport.now()
     events = list(engine.generate(request(sampling=GREEDY, config=SPECINFER)))
-    return transport.now() - began - passed, events
+    return transport.now() - began - passes_s, events
 
 
-def test_a_wire_within_the_pass_is_hidden() -> None:
+def test_a_round_trip_shorter_than_the_pass_is_hidden() -> None:
     """A round trip of 20 ms costs nothing during a pass of 30 ms if the outcome was foreseen; with
     a pass of 10 ms it is waited for, and the text is the same."""
-    hidden, ahead = run_beside(0.03, 0.02)
-    waited, late = run_beside(0.01, 0.02)
+    hidden, ahead = run_with_times(0.03, 0.02)
+    waited, late = run_with_times(0.01, 0.02)
     assert ids_of_events(ahead) == ids_of_events(late)
     assert "ahead" not in states(late) and waited == pytest.approx(0.02 * len(states(late)))
     assert states(ahead).count("ahead") > 2
@@ -228,12 +234,12 @@ class Interrupting(FakeTransport):
 
 
 @pytest.mark.parametrize("how", ["in time", "interrupted", "overtaken"])
-def test_every_likelihood_is_reported_once_and_at_its_place(
+def test_every_likelihood_is_reported_once_at_its_position(
     models: LoadedModels, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However answers with reports arrive: each token's probability by each SSM is observed once,
     but not those of the last tokens, for which no later answer comes."""
-    heard: dict[tuple[str, int], float] = {}
+    observed: dict[tuple[str, int], float] = {}
     observe = LikelihoodWeights.observe_likelihoods
 
     def noting(
@@ -241,15 +247,15 @@ def test_every_likelihood_is_reported_once_and_at_its_place(
     ) -> None:
         for name, all_ in results.items():
             for position, probability in enumerate(all_, history.positions[name] - len(all_)):
-                assert (name, position) not in heard
-                heard[name, position] = probability
+                assert (name, position) not in observed
+                observed[name, position] = probability
         observe(self, results, history)
 
     monkeypatch.setattr(LikelihoodWeights, "observe_likelihoods", noting)
     config = replace(SPECINFER, combine="vote", expansion=(1,), speculation_length=2)
     run_request = request(sampling=GREEDY, config=config)
     list(Engine(models).generate(replace(run_request, speculation=replace(config, pipeline="off"))))
-    expected, heard = heard, {}
+    expected, observed = observed, {}
 
     transport_type = Interrupting if how == "interrupted" else FakeTransport
     pool, transport = pool_over(models, [server_of(models)], transport_type)
@@ -265,13 +271,15 @@ def test_every_likelihood_is_reported_once_and_at_its_place(
     models.llm.forward = timed
     events = list(Engine(loaded_tables(models.llm), nodes=pool).generate(run_request))
     assert {"ahead", "in_time"} == {*states(events)}
-    last = {name: max(place for one, place in heard if one == name) for name, _ in heard}
+    last = {name: max(place for one, place in observed if one == name) for name, _ in observed}
     places = {key for key in expected if key[1] <= last[key[0]]}
-    assert heard == pytest.approx({key: expected[key] for key in places}, nan_ok=True)
-    assert len(expected) - len(heard) <= 3 * 2 * len(last)  # two rounds of at most 3 tokens an SSM
+    assert observed == pytest.approx({key: expected[key] for key in places}, nan_ok=True)
+    assert len(expected) - len(observed) <= 3 * 2 * len(
+        last
+    )  # two rounds of at most 3 tokens an SSM
 
 
-def test_a_node_that_reports_without_end_fills_no_memory(models: LoadedModels) -> None:
+def test_likelihoods_kept_of_a_node_are_bounded(models: LoadedModels) -> None:
     ssm, sequence = RemoteSsm(models.ssms["same"].info), sequence_of([1], SPECINFER)
     ssm.open(sequence)
     for part in (0.25, 0.5):
@@ -279,7 +287,7 @@ def test_a_node_that_reports_without_end_fills_no_memory(models: LoadedModels) -
     assert ssm.likelihoods(sequence) == [0.5] * MOST_TOKENS
 
 
-LIES = {
+WRONG_DRAFTS = {
     "token": lambda draft: msgspec.structs.replace(draft, token_ids=[9] * len(draft.token_ids)),
     "parents": lambda draft: msgspec.structs.replace(draft, parents=[5] * len(draft.parents)),
     "scores": lambda draft: msgspec.structs.replace(draft, scores=[2.0] * len(draft.scores)),
@@ -293,24 +301,24 @@ LIES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("lie", LIES)
-def test_wrong_drafts_are_not_used_and_change_no_text(models: LoadedModels, lie: str) -> None:
+@pytest.mark.parametrize("fault", WRONG_DRAFTS)
+def test_wrong_drafts_are_not_used_and_change_no_text(models: LoadedModels, fault: str) -> None:
     server = server_of(models)
     pool, _ = pool_over(models, [server])
     engine = Engine(loaded_tables(models.llm), nodes=pool)
 
     def change(message: AheadDraftsMessage) -> AheadDraftsMessage:
         for reply in message.runs:
-            reply.verified = [LIES[lie](draft) for draft in reply.verified]
+            reply.verified = [WRONG_DRAFTS[fault](draft) for draft in reply.verified]
             for outcome in reply.outcomes:
-                outcome.drafts = [LIES[lie](draft) for draft in outcome.drafts]
+                outcome.drafts = [WRONG_DRAFTS[fault](draft) for draft in outcome.drafts]
         return message
 
     change_answers(server, AheadDraftsMessage, change)
     run_request = request(sampling=WARM, config=replace(SPECINFER, weights="full_information"))
     events = list(engine.generate(run_request))
     assert ids_of_events(events) == ids_of_events(Engine(models).generate(run_request))
-    assert lie in ("likelihoods",) or "ahead" not in states(events)
+    assert fault in ("likelihoods",) or "ahead" not in states(events)
 
 
 @pytest.mark.parametrize(
@@ -327,7 +335,7 @@ def test_wrong_drafts_are_not_used_and_change_no_text(models: LoadedModels, lie:
     ],
     ids=["number", "no runs", "another run", "need"],
 )
-def test_an_answer_that_is_none_is_not_used(models: LoadedModels, change: Callable) -> None:
+def test_an_answer_to_no_request_is_not_used(models: LoadedModels, change: Callable) -> None:
     server = server_of(models)
     pool, _ = pool_over(models, [server])
     engine = Engine(loaded_tables(models.llm), nodes=pool)
@@ -348,7 +356,7 @@ def test_no_span_of_a_node_ends_before_its_start() -> None:
 # -- the node --
 
 OPEN = RunSettings(0.0, 0, 1.0, 0.0, 1.0, 1, "topk", "union", "paper", "all", False, [])
-ASK = DraftRequestMessage("same", 0, "topk", [1, 1, 1], 3, 1.0, None)
+DRAFT_REQUEST = DraftRequestMessage("same", 0, "topk", [1, 1, 1], 3, 1.0, None)
 CLIENT = b"client"
 
 
@@ -358,24 +366,24 @@ def node(models: LoadedModels) -> NodeServer:
     return server
 
 
-def text(start: int, tokens: list[int], asks: list[DraftRequestMessage]) -> RunRequest:
-    return RunRequest("run", start, tokens, None if start else OPEN, asks, 0, [], 0)
+def text(start: int, tokens: list[int], draft_requests: list[DraftRequestMessage]) -> RunRequest:
+    return RunRequest("run", start, tokens, None if start else OPEN, draft_requests, 0, [], 0)
 
 
-def draft_tokens(server: NodeServer, ask: RunRequest) -> tuple[list[int], list[int]]:
-    frame = server.handle(CLIENT, encode(RoundMessage(1, [ask])))
+def draft_tokens(server: NodeServer, run: RunRequest) -> tuple[list[int], list[int]]:
+    frame = server.handle(CLIENT, encode(RoundMessage(1, [run])))
     assert frame is not None
     (draft,) = from_node(frame).runs[0].drafts
     return draft.token_ids, draft.parents
 
 
-def test_an_interrupted_draft_goes_on_in_its_round(models: LoadedModels) -> None:
+def test_an_interrupted_draft_is_completed_in_its_round(models: LoadedModels) -> None:
     """Wherever drafting ahead is interrupted, the next round's drafts are those of a node that
     drafted nothing ahead."""
     for passes in range(16):
         server, plain = node(models), node(models)
-        tokens, parents = draft_tokens(server, text(0, [1, 2, 3], [ASK]))
-        assert (tokens, parents) == draft_tokens(plain, text(0, [1, 2, 3], [ASK]))
+        tokens, parents = draft_tokens(server, text(0, [1, 2, 3], [DRAFT_REQUEST]))
+        assert (tokens, parents) == draft_tokens(plain, text(0, [1, 2, 3], [DRAFT_REQUEST]))
 
         class Interrupted:
             left = passes
@@ -384,12 +392,15 @@ def test_an_interrupted_draft_goes_on_in_its_round(models: LoadedModels) -> None
                 self.left -= 1
                 return self.left < 0
 
-        ask = AheadRequest(text(3, [], []), tokens, parents, [ASK], 20)
-        answer = server.handle(CLIENT, encode(AheadMessage(2, [ask])), Interrupted())
+        ahead_request = AheadRequest(text(3, [], []), tokens, parents, [DRAFT_REQUEST], 20)
+        answer = server.handle(CLIENT, encode(AheadMessage(2, [ahead_request])), Interrupted())
         assert answer is None or isinstance(from_node(answer), AheadDraftsMessage)
         # The whole draft and the SSM's own next token: an outcome that it foresees.
-        committed = [*tokens, draft_tokens(node(models), text(0, [1, 2, 3, *tokens], [ASK]))[0][0]]
-        both = [draft_tokens(one, text(3, committed, [ASK])) for one in (server, plain)]
+        committed = [
+            *tokens,
+            draft_tokens(node(models), text(0, [1, 2, 3, *tokens], [DRAFT_REQUEST]))[0][0],
+        ]
+        both = [draft_tokens(one, text(3, committed, [DRAFT_REQUEST])) for one in (server, plain)]
         assert both[0] == both[1]
     assert answer is not None
 
@@ -401,33 +412,43 @@ def test_an_interrupted_draft_goes_on_in_its_round(models: LoadedModels) -> None
         {"parents": [-1]},
         {"parents": [-2, -2, -2]},
         {"token_ids": [8, 8, 8]},
-        {"drafts": [msgspec.structs.replace(ASK, kind="fused")]},
-        {"drafts": [msgspec.structs.replace(ASK, kind="sampled")]},
-        {"drafts": [msgspec.structs.replace(ASK, ssm="no such")]},
-        {"drafts": [msgspec.structs.replace(ASK, shape=[250, 250])]},
+        {"drafts": [msgspec.structs.replace(DRAFT_REQUEST, kind="fused")]},
+        {"drafts": [msgspec.structs.replace(DRAFT_REQUEST, kind="sampled")]},
+        {"drafts": [msgspec.structs.replace(DRAFT_REQUEST, ssm="no such")]},
+        {"drafts": [msgspec.structs.replace(DRAFT_REQUEST, shape=[250, 250])]},
         {"text": text(3, [99], [])},
     ],
 )
-def test_what_no_engine_requests_is_not_drafted(models: LoadedModels, change: dict) -> None:
+def test_invalid_requests_are_not_drafted(models: LoadedModels, change: dict) -> None:
     server = node(models)
-    tokens, parents = draft_tokens(server, text(0, [1, 2, 3], [ASK]))
-    fields = {"text": text(3, [], []), "token_ids": tokens, "parents": parents, "drafts": [ASK]}
-    ask = AheadRequest(**{**fields, "room": 20, **change})
-    frame = server.handle(CLIENT, encode(AheadMessage(2, [ask])))
+    tokens, parents = draft_tokens(server, text(0, [1, 2, 3], [DRAFT_REQUEST]))
+    fields = {
+        "text": text(3, [], []),
+        "token_ids": tokens,
+        "parents": parents,
+        "drafts": [DRAFT_REQUEST],
+    }
+    ahead_request = AheadRequest(**{**fields, "room": 20, **change})
+    frame = server.handle(CLIENT, encode(AheadMessage(2, [ahead_request])))
     assert frame is not None
     (reply,) = from_node(frame).runs
     assert not reply.outcomes
-    expected = draft_tokens(node(models), text(0, [1, 2, 3, 4], [ASK]))
-    assert draft_tokens(server, text(3, [4], [ASK])) == expected
+    expected = draft_tokens(node(models), text(0, [1, 2, 3, 4], [DRAFT_REQUEST]))
+    assert draft_tokens(server, text(3, [4], [DRAFT_REQUEST])) == expected
 
 
 def test_messages_are_bounded() -> None:
-    ask = AheadRequest(text(3, [], []), [1], [-1], [ASK], 20)
-    frame = encode(AheadMessage(2, [ask]))
+    ahead_request = AheadRequest(text(3, [], []), [1], [-1], [DRAFT_REQUEST], 20)
+    frame = encode(AheadMessage(2, [ahead_request]))
     assert encode(to_node(frame)) == frame
-    for wrong in ({"drafts": []}, {"room": -1}, {"token_ids": [1] * 300}, {"drafts": [ASK] * 17}):
+    for wrong in (
+        {"drafts": []},
+        {"room": -1},
+        {"token_ids": [1] * 300},
+        {"drafts": [DRAFT_REQUEST] * 17},
+    ):
         with pytest.raises(MessageError):
-            to_node(encode(AheadMessage(2, [msgspec.structs.replace(ask, **wrong)])))
+            to_node(encode(AheadMessage(2, [msgspec.structs.replace(ahead_request, **wrong)])))
     answer = AheadDraftsMessage(2, 0.0, [])
     assert from_node(encode(answer)) == answer
     for wrong in ({"busy_ms": -1.0}, {"busy_ms": float("nan")}, {"number": -1}):
@@ -438,19 +459,19 @@ def test_messages_are_bounded() -> None:
             to_node(frame[:end])
 
 
-def test_a_draft_is_cut_to_what_the_text_has_room_for(models: LoadedModels) -> None:
+def test_a_draft_is_cut_to_the_room_of_the_text(models: LoadedModels) -> None:
     server = node(models)
-    tokens, parents = draft_tokens(server, text(0, [1, 2, 3], [ASK]))
+    tokens, parents = draft_tokens(server, text(0, [1, 2, 3], [DRAFT_REQUEST]))
     (run,) = server._runs.values()
-    ask = AheadRequest(text(3, [], []), tokens, parents, [ASK], 3)
-    plan = ahead_plan(ask, run, 8)
+    ahead_request = AheadRequest(text(3, [], []), tokens, parents, [DRAFT_REQUEST], 3)
+    plan = ahead_plan(ahead_request, run, 8)
     shapes = [[len(one.shape) for one in each.values()] for each in plan.requests]
     assert shapes == [[2], [1], [], []]
     with pytest.raises(ConfigError, match="parents"):
-        ahead_plan(msgspec.structs.replace(ask, parents=[-1]), run, 8)
+        ahead_plan(msgspec.structs.replace(ahead_request, parents=[-1]), run, 8)
 
 
-def test_over_sockets(models: LoadedModels) -> None:
+def test_drafts_are_made_ahead_over_sockets(models: LoadedModels) -> None:
     with listening(server_of(models), None) as address:
         transport = ZmqTransport([address], None)
         with closing(RemotePool(transport, [address], HASH, 8, 10.0).connect(())) as pool:
@@ -482,8 +503,8 @@ def test_drafts_made_ahead_keep_to_the_budget_of_their_round(models: LoadedModel
     engine = Engine(models)
     sequence = engine.prepare(request(config=SPECINFER))
     length = len(sequence.tokens)
-    asked = DraftRequest(sequence, 0, "topk", (1,) + (2,) * 3, 8, "same")
-    run = AheadRun(sequence, TokenTree(), (asked,), (), {}, 20)
+    draft_request = DraftRequest(sequence, 0, "topk", (1,) + (2,) * 3, 8, "same")
+    run = AheadRun(sequence, TokenTree(), (draft_request,), (), {}, 20)
     draft = DraftReply("same", 0, [*range(8)], [-1] * 8, [0.1] * 8, [0] * 8, [], 1, [], 1.0, [], [])
     reply = AheadReply("run", length, -1, [], [OutcomeDrafts([5], 0.9, [draft])], [])
     for budget, is_used in ((8, True), (7, False)):
@@ -492,7 +513,7 @@ def test_drafts_made_ahead_keep_to_the_budget_of_their_round(models: LoadedModel
         message = AheadDraftsMessage(1, 1.0, [reply])
         assert exchange.accept(0, message, 0.1, 0.0, {"same": "same"}, in_round=False)
         sequence.tokens.append(5)
-        now = replace(asked, budget=budget)
+        now = replace(draft_request, budget=budget)
         result = exchange.ready_drafts(0, sequence, [now])
         assert (result is not None) == is_used
         sequence.tokens.pop()

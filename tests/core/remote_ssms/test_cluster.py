@@ -40,7 +40,7 @@ def test_without_ray_placing_is_refused_by_name(monkeypatch: pytest.MonkeyPatch)
         connect_nodes(NodeSettings(cluster="auto", ssms=("bundled",)), loaded_tables(llm, ssms))
 
 
-def test_a_cluster_that_is_not_there_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_cluster_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray would try for minutes and print lines of its own. It is not called, nor needed here."""
     monkeypatch.setattr("core.remote_ssms.checking.find_spec", lambda name: object())
     llm, ssms = tables(2)
@@ -53,7 +53,7 @@ def test_a_cluster_that_is_not_there_is_said_at_once(monkeypatch: pytest.MonkeyP
     assert time.monotonic() - began < 20, "Ray was not called"
 
 
-def test_without_a_cluster_on_this_machine_how_to_start_one_is_said(
+def test_the_error_says_how_to_start_a_cluster(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def init(**_: object) -> None:
@@ -63,15 +63,15 @@ def test_without_a_cluster_on_this_machine_how_to_start_one_is_said(
         )
 
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init))
-    with pytest.raises(NodeError, match="cluster is .auto.: no Ray runs .*ray start --h") as said:
+    with pytest.raises(NodeError, match="cluster is .auto.: no Ray runs .*ray start --h") as raised:
         place_nodes("auto", ("bundled",), None)
-    assert "flag" not in str(said.value)
+    assert "flag" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
     "address", ["", "here", "ray://127.0.0.1:10001", "http://127.0.0.1:1", "127.0.0.1:0"]
 )
-def test_what_a_cluster_may_be_is_said(address: str) -> None:
+def test_an_invalid_cluster_is_refused(address: str) -> None:
     with pytest.raises(ConfigError, match=f"cluster is '{address}': auto or HOST:PORT, .*no ray:"):
         node_settings((), None, address, None)
 
@@ -140,25 +140,25 @@ def cluster(request: pytest.FixtureRequest, head: None) -> Iterator[Cluster]:
     """A cluster for `param` applications, with a new simulated machine."""
     import ray
 
-    made = Cluster()
+    result = Cluster()
     try:
         ray.init(address=ADDRESS, log_to_driver=False)
         # Until the previous test's machine is gone.
         wait_until(lambda: "drafts" not in ray.cluster_resources(), 60)
-        made.start_machine(request.param)
+        result.start_machine(request.param)
         wait_until(lambda: "drafts" in ray.cluster_resources(), 60)
-        yield made
+        yield result
     finally:
         ray.shutdown()
         place_nodes.cache_clear()
-        if made.machine is not None:
-            end_ray(made.machine)
+        if result.machine is not None:
+            end_ray(result.machine)
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> None:
-    until = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < until
+        assert time.monotonic() < deadline
         time.sleep(0.2)
 
 
@@ -200,10 +200,10 @@ def test_ray_places_a_node_and_starts_it_again(cluster: Cluster, bundled: Engine
         run.come_back(10 + 3 * placing_s)
     # Another engine in this process: the existing nodes draft for it.
     models = bundled.models
-    here = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
-    again = connect_nodes(settings, here)
-    assert again is not None and [*again.drafters] == [*ssms]
-    with closing(Engine(here, nodes=again)) as engine:
+    without_ssms = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
+    second_pool = connect_nodes(settings, without_ssms)
+    assert second_pool is not None and [*second_pool.drafters] == [*ssms]
+    with closing(Engine(without_ssms, nodes=second_pool)) as engine:
         trips = [one.nodes[0] for one in rounds_of(engine.generate(LONG)) if one.nodes]
     assert {trip.starts for trip in trips} == {1}, "its node started once"
     assert "in_time" in {trip.state for trip in trips}
@@ -228,15 +228,15 @@ input()
         (ours,) = place_nodes(ADDRESS, ssms, None).addresses
         assert address_of("node", theirs) != address_of("node", ours)
         models = bundled.models
-        here = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
-        pool = connect_nodes(NodeSettings(cluster=ADDRESS, ssms=ssms), here)
+        without_ssms = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
+        pool = connect_nodes(NodeSettings(cluster=ADDRESS, ssms=ssms), without_ssms)
         assert pool is not None and [*pool.drafters] == ["ssm-code"]
         pool.close()
         other.communicate("\n", timeout=60)
 
 
 @pytest.mark.nightly
-def test_an_actor_that_serves_no_more_ends() -> None:
+def test_an_actor_exits_when_its_server_has_ended() -> None:
     """Ray restarts only processes that have ended."""
     code = """
 import threading, time

@@ -37,7 +37,8 @@ def test_the_text_is_that_of_one_process(models, name: str, sampling: SamplingPa
 
 @pytest.mark.parametrize("name", ["specinfer", "minions", "best_first", "weighted"])
 def test_drafts_are_those_of_one_process(models, name: str) -> None:
-    """Not only the text: what a node drafts is what the SSM would have drafted here."""
+    """Not only the text: what a node drafts is what the SSM would have drafted in the engine's
+    process."""
     engine, _ = engine_over(models, PARTS)
     # A given node limit: `auto` measures.
     run_request = request(sampling=WARM, config=replace(SETTINGS[name], max_tree_nodes=24))
@@ -55,19 +56,19 @@ def test_drafts_are_those_of_one_process(models, name: str) -> None:
 @pytest.mark.parametrize("schedule", ["each", "cosine", "shared"])
 def test_several_requests_share_messages(models, schedule: str) -> None:
     engine, transport = engine_over(models, PARTS, schedule=schedule)
-    asked = [
+    requests = [
         request(f"w{i} w2", SamplingParams(12 + i, temperature=0.8, seed=i), SETTINGS[name])
         for i, name in enumerate(("cosine", "specinfer", "cosine", "minions"))
     ]
-    expected = texts_of(Engine(models).generate_many(asked))
-    assert texts_of(engine.generate_many(asked)) == expected
+    expected = texts_of(Engine(models).generate_many(requests))
+    assert texts_of(engine.generate_many(requests)) == expected
     assert max(len(one.runs) for one in sent_rounds(transport, 0)) > 1
 
 
-def test_drafters_here_and_on_nodes_draft_together(models) -> None:
+def test_local_ssms_and_ssms_on_nodes_draft_together(models) -> None:
     pool, _ = pool_over(models, [server_of(models, ["ssm-2", "ssm-3"])])
-    here = loaded_tables(models.llm, [models.ssms["same"]])
-    engine = Engine(here, nodes=pool)
+    local_models = loaded_tables(models.llm, [models.ssms["same"]])
+    engine = Engine(local_models, nodes=pool)
     for name in ("specinfer", "cosine", "credit"):
         # A given node limit: `auto` measures, and a limit of 1 or 2 leaves some drafters nothing.
         run_request = request(sampling=WARM, config=replace(SETTINGS[name], max_tree_nodes=12))
@@ -102,8 +103,8 @@ def test_likeliest_tokens_of_a_node_are_those_of_its_ssm(models) -> None:
 # -- messages --
 
 
-def test_one_message_a_node_a_round(models) -> None:
-    """A round's request also brings the previous round's commit; the first one opens the text."""
+def test_a_round_sends_each_node_one_message(models) -> None:
+    """A round's request also has the previous round's commit; the first one opens the text."""
     engine, transport = engine_over(models, PARTS)
     for name in ("specinfer", "minions"):
         before = [len(sent_rounds(transport, node)) for node in range(2)]
@@ -112,15 +113,15 @@ def test_one_message_a_node_a_round(models) -> None:
         for node in range(2):
             rounds = sent_rounds(transport, node)[before[node] :]
             # A round in which nothing is drafted sends the node nothing.
-            asked = sum(any(t.node == f"10.0.0.{node + 1}:7000" for t in e.nodes)
+            expected = sum(any(t.node == f"10.0.0.{node + 1}:7000" for t in e.nodes)
                         for e in rounds_of(events))  # fmt: skip
-            assert len(rounds) == asked >= drafted
+            assert len(rounds) == expected >= drafted
     # A hello at the start, and a farewell for each of two runs.
     extra = [len(transport.sent[n]) - len(sent_rounds(transport, n)) for n in range(2)]
     assert extra == [3, 3]
 
 
-def test_a_round_brings_the_new_tokens_alone(models) -> None:
+def test_a_rounds_message_has_only_the_new_tokens(models) -> None:
     engine, transport = engine_over(models, [("same",)])
     events = list(engine.generate(request(config=SETTINGS["specinfer"])))
     first, *others = sent_rounds(transport, 0)
@@ -167,7 +168,7 @@ def test_rules_that_read_q_are_refused_by_name(models, verify: str) -> None:
         list(engine.generate(request(sampling=WARM, config=config)))
 
 
-def test_nodes_of_another_kind_are_refused_by_name(models) -> None:
+def test_nodes_with_another_vocabulary_are_refused_by_name(models) -> None:
     for tokenizer, vocab, words in (("aa" * 32, 8, "tokenizer is aaaa"), (HASH, 0, "vocab_size")):
         transport = FakeTransport([server_of(models)])
         pool = RemotePool(transport, ["10.0.0.1:7000"], tokenizer, vocab)
@@ -182,7 +183,7 @@ def test_another_version_is_refused_by_name(models, monkeypatch: pytest.MonkeyPa
         pool_over(models, [server_of(models)])
 
 
-def test_a_node_that_is_not_there_is_named(models) -> None:
+def test_a_missing_node_is_named(models) -> None:
     transport = FakeTransport([server_of(models)])
     transport.kill(0)
     pool = RemotePool(transport, ["10.0.0.1:7000"], HASH, 8)
@@ -201,20 +202,20 @@ def test_ssms_of_one_name_are_distinguished(models) -> None:
     )
 
 
-def test_nothing_is_left_on_a_node(models) -> None:
+def test_no_run_is_left_on_a_node(models) -> None:
     servers = [server_of(models, part) for part in PARTS]
     pool, transport = pool_over(models, servers)
     engine = Engine(loaded_tables(models.llm), nodes=pool)
     for name in SETTINGS:
         list(engine.generate(request(sampling=WARM, config=SETTINGS[name])))
-    # An SSM here and SSMs on a node take turns.
+    # A local SSM and SSMs on a node take turns.
     alone = server_of(models, ["ssm-2", "ssm-3"])
     mixed, _ = pool_over(models, [alone])
-    beside = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=mixed)
+    mixed_engine = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=mixed)
     for seed in range(8):
         sampling = replace(WARM, seed=seed)
         config = SpeculationConfig(routing="cosine", routed_drafters=1)
-        list(beside.generate(request(sampling=sampling, config=config)))
+        list(mixed_engine.generate(request(sampling=sampling, config=config)))
     assert (
         not mixed._arrivals.open_runs and not mixed.links[0].held_tokens and len(alone._runs) == 0
     )
@@ -228,7 +229,7 @@ def test_nothing_is_left_on_a_node(models) -> None:
     assert open_rows(engine) == [()]
 
 
-def test_a_text_longer_than_nodes_take_is_said_once(
+def test_a_text_longer_than_nodes_take_is_reported_once(
     models, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_requests, "MOST_TOKENS", 12)

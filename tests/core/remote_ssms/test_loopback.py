@@ -102,16 +102,16 @@ def test_another_key_is_refused(models: LoadedModels, keys: CurveKeys, tmp_path:
     assert not server._runs
 
 
-def test_the_wrong_key_is_said_to_be_one(models: LoadedModels, keys: CurveKeys) -> None:
-    write = CurveKeys(keys.node_secret, zmq.curve_keypair()[1])
+def test_a_wrong_key_is_named_in_the_error(models: LoadedModels, keys: CurveKeys) -> None:
+    wrong = CurveKeys(keys.node_secret, zmq.curve_keypair()[1])
     with listening(server_of(models), keys) as address:
-        pool = pool_to([address], write)
+        pool = pool_to([address], wrong)
         with pytest.raises(NodeError, match="another key: --node-key-file"):
             pool.connect((), wait_s=5)
         pool.close()
 
 
-def test_keys_that_were_made_apart_are_said_to_be_so(models: LoadedModels, keys: CurveKeys) -> None:
+def test_unrelated_keys_are_named_in_the_error(models: LoadedModels, keys: CurveKeys) -> None:
     """Such a node ends the connection without a reason, and so does a server that is no node: the
     error names both, and while the engine waits it says that it may be the key."""
     other, messages = CurveKeys(*(zmq.curve_keypair()[1] for _ in range(2))), []
@@ -130,7 +130,7 @@ def test_keys_that_were_made_apart_are_said_to_be_so(models: LoadedModels, keys:
 
 
 @pytest.mark.parametrize("has_key", [True, False])
-def test_what_is_no_node_is_said_to_be_none(keys: CurveKeys, has_key: bool) -> None:
+def test_a_server_that_is_no_node_is_named_in_the_error(keys: CurveKeys, has_key: bool) -> None:
     with create_server(("127.0.0.1", 0)) as listener:
 
         def answer() -> None:
@@ -148,7 +148,7 @@ def test_what_is_no_node_is_said_to_be_none(keys: CurveKeys, has_key: bool) -> N
         thread.join()
 
 
-def test_frames_of_any_kind_leave_a_node_serving(models: LoadedModels) -> None:
+def test_a_node_still_serves_after_invalid_frames(models: LoadedModels) -> None:
     server = server_of(models)
     with listening(server, None) as address:
         context = zmq.Context()
@@ -167,7 +167,7 @@ def test_frames_of_any_kind_leave_a_node_serving(models: LoadedModels) -> None:
 
 
 @pytest.mark.usefixtures("soon_silent")
-def test_a_connection_that_is_replaced_and_closed_leaves_a_node_serving(
+def test_a_node_still_serves_after_a_replaced_connection(
     models: LoadedModels,
 ) -> None:
     """A frame arrives on the old connection, which is then closed: if the node sent heartbeats of
@@ -196,7 +196,7 @@ def test_a_connection_that_is_replaced_and_closed_leaves_a_node_serving(
 
 
 @pytest.mark.usefixtures("soon_silent")
-def test_a_node_that_floods_an_idle_engine_and_goes_does_not_end_it() -> None:
+def test_a_node_that_floods_an_idle_engine_and_disconnects_does_not_end_the_engine() -> None:
     context = zmq.Context()
     router = context.socket(zmq.ROUTER)
     address = f"127.0.0.1:{router.bind_to_random_port('tcp://127.0.0.1')}"
@@ -213,7 +213,7 @@ def test_a_node_that_floods_an_idle_engine_and_goes_does_not_end_it() -> None:
     transport.close()
 
 
-def test_a_frame_above_the_limit_ends_its_connection_alone(
+def test_a_frame_above_the_limit_ends_only_its_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """No node of this version sends such a frame. libzmq itself would never connect again."""
@@ -227,8 +227,8 @@ def test_a_frame_above_the_limit_ends_its_connection_alone(
 
         def changes(count: int) -> list[str]:
             arrivals: list[str] = []
-            until = transport.now() + 10
-            while len(arrivals) < count and transport.now() < until:
+            deadline = transport.now() + 10
+            while len(arrivals) < count and transport.now() < deadline:
                 arrivals += [one.change for one in transport.poll(transport.now() + 0.2)]
             return arrivals
 
@@ -244,7 +244,9 @@ def test_a_frame_above_the_limit_ends_its_connection_alone(
     context.destroy(linger=0)
 
 
-def test_an_engine_that_fills_a_nodes_queue_and_goes_does_not_end_it(models: LoadedModels) -> None:
+def test_an_engine_that_fills_a_nodes_queue_and_disconnects_does_not_end_the_node(
+    models: LoadedModels,
+) -> None:
     """A heartbeat after a frame for which the queue has no room, on a connection that is then
     reset: libzmq would end the process."""
     server, busy = server_of(models), threading.Event()
@@ -276,7 +278,7 @@ def test_an_engine_that_fills_a_nodes_queue_and_goes_does_not_end_it(models: Loa
         assert pool.connect(()).infos
 
 
-def test_a_node_that_turns_an_engine_away_for_hours_blocks_nothing(
+def test_a_node_that_refuses_an_engine_repeatedly_blocks_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """While nothing reads its events, ZeroMQ's thread connects again and again: it must not wait
@@ -307,7 +309,7 @@ def test_a_node_by_two_names_is_refused(models: LoadedModels) -> None:
                 pool.connect((), wait_s=5)
 
 
-def test_a_node_that_starts_again_is_taken_in_again(models: LoadedModels) -> None:
+def test_a_restarted_node_is_used_again(models: LoadedModels) -> None:
     run_request = request(sampling=SamplingParams(60, temperature=0.8, seed=2))
     expected = ids_of_events(Engine(models).generate(run_request))
     with listening(server_of(models), None) as address:
@@ -316,8 +318,8 @@ def test_a_node_that_starts_again_is_taken_in_again(models: LoadedModels) -> Non
         stream = engine.generate(run_request)
         events: list[Event] = until_rounds(stream, 3)
     with listening(server_of(models), None, address):
-        until = time.monotonic() + 10
-        while not pool.links[0].ready and time.monotonic() < until:
+        deadline = time.monotonic() + 10
+        while not pool.links[0].ready and time.monotonic() < deadline:
             events += until_rounds(stream, 1) or [next(stream)]
             time.sleep(0.05)
         events += stream
@@ -325,7 +327,7 @@ def test_a_node_that_starts_again_is_taken_in_again(models: LoadedModels) -> Non
     engine.close()
 
 
-def test_the_command_line_says_once_that_a_node_is_gone(
+def test_the_command_line_prints_once_that_a_node_is_missing(
     models: LoadedModels, capsys: pytest.CaptureFixture[str]
 ) -> None:
     engine, transport = engine_over(models, [[*models.ssms]])
@@ -343,7 +345,7 @@ def test_the_command_line_says_once_that_a_node_is_gone(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["kill", "stop"])
-def test_a_node_process_is_ended_in_mid_run(bundled: Engine, how: signal.Signals) -> None:
+def test_a_node_process_may_end_in_mid_run(bundled: Engine, how: signal.Signals) -> None:
     """The text is unchanged, the round ends at its deadline, the other node's drafts are used, and
     the node drafts again within ten seconds of its return."""
     first = start_node("127.0.0.1:0", "ssm-code", "ssm-stories")
@@ -362,7 +364,7 @@ def test_a_node_process_is_ended_in_mid_run(bundled: Engine, how: signal.Signals
 
 
 @pytest.mark.nightly
-def test_a_link_goes_down_in_mid_run(bundled: Engine, tmp_path: Path) -> None:
+def test_a_link_may_go_down_in_mid_run(bundled: Engine, tmp_path: Path) -> None:
     """The same with both nodes in network namespaces and a link that goes down and up again:
     neither end is notified."""
     key = str(tmp_path / "key")
@@ -393,13 +395,13 @@ def two_machines(
     write_keys(key)
     parts = [[*bundled.models.ssms][number::2] for number in range(2)]
     assert sum(map(len, parts)) == 5
-    with ExitStack() as leaving:
-        machines = [leaving.enter_context(namespace(number)) for number in (1, 2)]
+    with ExitStack() as stack:
+        machines = [stack.enter_context(namespace(number)) for number in (1, 2)]
         nodes = [
-            start_node(f"{at.host}:7000", *part, within=at.within, key_file=key)
-            for at, part in zip(machines, parts, strict=True)
+            start_node(f"{machine.host}:7000", *part, within=machine.within, key_file=key)
+            for machine, part in zip(machines, parts, strict=True)
         ]
-        addresses = leaving.enter_context(opened_nodes(*nodes))
+        addresses = stack.enter_context(opened_nodes(*nodes))
         yield NodeSettings(addresses, key), parts
 
 
@@ -411,13 +413,13 @@ def test_two_machines_write_the_texts_of_one(
     """Twenty prompts, four at once."""
     settings, parts = two_machines
     models = bundled.models
-    here = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
-    with closing(Engine(here, nodes=connect_nodes(settings, here))) as engine:
+    without_ssms = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
+    with closing(Engine(without_ssms, nodes=connect_nodes(settings, without_ssms))) as engine:
         sampling = SamplingParams(48, temperature=temperature, seed=7)
         requests = [Request(prompt, sampling, LONG.speculation) for prompt in prompts(20)]
         accepted = Counter[str]()
-        for at in range(0, len(requests), 4):
-            group = requests[at : at + 4]
+        for first in range(0, len(requests), 4):
+            group = requests[first : first + 4]
             events = list(engine.generate_many(group))
             assert texts_of(events) == texts_of(bundled.generate_many(group))
             accepted += tokens_by_drafter(events)[1]

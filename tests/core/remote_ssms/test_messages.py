@@ -45,7 +45,7 @@ from tests.fakes import loaded_tables
 
 CLIENT = b"client"
 OPEN = RunSettings(0.8, 0, 1.0, 0.0, 1.0, 3, "coupled", "union", "paper", "all", False, [])
-ASK = DraftRequestMessage("same", 0, "coupled", [1, 1], 2, 1.0, None)
+DRAFT_REQUEST = DraftRequestMessage("same", 0, "coupled", [1, 1], 2, 1.0, None)
 
 
 @pytest.fixture
@@ -54,15 +54,21 @@ def server() -> NodeServer:
     return server_of(loaded_tables(llm, ssms))
 
 
-def ask(
+def run_request(
     run: str = "run", start: int = 0, tokens: tuple[int, ...] = (1, 2, 3), **changes
 ) -> RunRequest:
-    fields = {"settings": OPEN, "drafts": [ASK], "audition": 0, "to_score": [], "top_k": 0}
+    fields = {
+        "settings": OPEN,
+        "drafts": [DRAFT_REQUEST],
+        "audition": 0,
+        "to_score": [],
+        "top_k": 0,
+    }
     return RunRequest(run, start, [*tokens], **{**fields, **changes})
 
 
-def answer(server: NodeServer, *asks: RunRequest):
-    frame = server.handle(CLIENT, encode(RoundMessage(1, [*asks])))
+def answer(server: NodeServer, *run_requests: RunRequest):
+    frame = server.handle(CLIENT, encode(RoundMessage(1, [*run_requests])))
     assert frame is not None
     return from_node(frame)
 
@@ -75,11 +81,11 @@ def say_hello(server: NodeServer) -> NodeServer:
 
 def frames() -> list[bytes]:
     """One of each message that an engine sends."""
-    later = ask("later", 3, (4,), settings=None, audition=8, to_score=["same"], top_k=5)
-    ahead = AheadRequest(ask(drafts=[]), [4, 5, 6], [-1, 0, 0], [ASK], 20)
+    later = run_request("later", 3, (4,), settings=None, audition=8, to_score=["same"], top_k=5)
+    ahead = AheadRequest(run_request(drafts=[]), [4, 5, 6], [-1, 0, 0], [DRAFT_REQUEST], 20)
     messages: list[ToNode] = [
         HelloMessage(VERSION, HASH, 8),
-        RoundMessage(7, [ask(), later]),
+        RoundMessage(7, [run_request(), later]),
         AheadMessage(8, [ahead]),
         FreeMessage(["run"]),
     ]
@@ -96,37 +102,39 @@ def test_messages_arrive_as_they_were_sent() -> None:
 def test_random_and_truncated_messages_are_refused(server: NodeServer) -> None:
     """1,000 random byte strings, every beginning of each message, and messages with random bytes
     changed: each is answered or dropped, and nothing of them is kept."""
-    chance = random.Random(1)
+    rng = random.Random(1)
     say_hello(server)
-    bad = [chance.randbytes(chance.randrange(200)) for _ in range(1000)]
+    bad = [rng.randbytes(rng.randrange(200)) for _ in range(1000)]
     bad += [frame[:end] for frame in frames() for end in range(len(frame))]
     for frame in bad:
         reply = server.handle(CLIENT, frame)
         assert reply is not None and isinstance(from_node(reply), RefusedMessage), frame
     changed = 0
     for _ in range(1000):
-        frame = bytearray(chance.choice(frames()))
-        for _ in range(chance.randrange(1, 4)):
-            frame[chance.randrange(len(frame))] = chance.randrange(256)
-        reply = server.handle(chance.choice([CLIENT, b"other"]), bytes(frame))
+        frame = bytearray(rng.choice(frames()))
+        for _ in range(rng.randrange(1, 4)):
+            frame[rng.randrange(len(frame))] = rng.randrange(256)
+        reply = server.handle(rng.choice([CLIENT, b"other"]), bytes(frame))
         changed += reply is None or not isinstance(from_node(reply), RefusedMessage)
     assert len(server._runs) <= MOST_RUNS and changed < 1000
     assert len(server._clients) <= 2 and len(server._pools) <= MOST_VOCABULARIES
-    reply = answer(say_hello(server), ask("new"))
-    assert reply.runs[0].length == 3 and reply.runs[0].drafts[0].token_ids, "it serves as before"
+    reply = answer(say_hello(server), run_request("new"))
+    assert reply.runs[0].length == 3 and reply.runs[0].drafts[0].token_ids, (
+        "the node serves as before"
+    )
     server.close()
     assert len(server._runs) == 0
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_well_formed_nonsense_ends_no_server_and_nothing_grows(seed: int) -> None:
+def test_random_valid_messages_end_no_server_and_nothing_grows(seed: int) -> None:
     """Messages within all bounds that no engine would send: each has an answer that an engine can
     read, or is dropped."""
     llm, ssms = tables(3)
     server = say_hello(server_of(loaded_tables(llm, ssms)))
-    nonsense, drafted = Nonsense(random.Random(seed)), 0
+    random_messages, drafted = RandomMessages(random.Random(seed)), 0
     for number in range(1, 1001):
-        frame = server.handle(CLIENT, encode(nonsense.message(number)))
+        frame = server.handle(CLIENT, encode(random_messages.message(number)))
         if frame is not None:
             reply = from_node(frame)
             assert not isinstance(reply, RefusedMessage) or "failed" not in reply.reason
@@ -135,7 +143,9 @@ def test_well_formed_nonsense_ends_no_server_and_nothing_grows(seed: int) -> Non
         assert len(server._pools) <= MOST_VOCABULARIES
         assert all(len(ssm.open_rows) <= len(server._runs) for ssm in ssms)
     assert drafted > 50, "some messages are served"
-    assert answer(server, ask("new")).runs[0].drafts[0].token_ids, "it serves as before"
+    assert answer(server, run_request("new")).runs[0].drafts[0].token_ids, (
+        "the node serves as before"
+    )
 
 
 RUNS, SSMS = "abc", ("same", "ssm-2", "ssm-3")
@@ -143,122 +153,131 @@ NUMBERS = (0.0, 1.0, -1.0, 0.5, 100.0, 1e308, 1e-320, math.inf, -math.inf, math.
 KINDS = ("topk", "coupled", "fused", "best_first", *DRAFT_KINDS)
 
 
-class Nonsense:
+class RandomMessages:
     """Random messages; most continue the texts of the ones before, as an engine's do."""
 
-    def __init__(self, chance: random.Random) -> None:
-        self._chance = chance
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
         self._texts: dict[str, list[int]] = {}
 
     def message(self, number: int) -> ToNode:
-        kind, count = self._chance.random(), self._one(1, 1, 2, 3)
+        kind, count = self._rng.random(), self._choice(1, 1, 2, 3)
         if kind < 0.04:
-            return FreeMessage([self._one(*RUNS)])
+            return FreeMessage([self._choice(*RUNS)])
         if kind < 0.08:
-            return HelloMessage(VERSION, HASH, self._one(8, 8, 9, 100))
+            return HelloMessage(VERSION, HASH, self._choice(8, 8, 9, 100))
         if kind < 0.6:
             return RoundMessage(number, [self._run() for _ in range(count)])
         return AheadMessage(number, [self._ahead() for _ in range(count)])
 
-    def _one(self, *values):
-        return self._chance.choice(values)
+    def _choice(self, *values):
+        return self._rng.choice(values)
 
     def _rarely(self) -> bool:
-        return self._chance.random() < 0.1
+        return self._rng.random() < 0.1
 
     def _tokens(self, *counts: int) -> list[int]:
-        return [self._chance.randrange(8) for _ in range(self._one(*counts))]
+        return [self._rng.randrange(8) for _ in range(self._choice(*counts))]
 
     def _number(self, *usual: float) -> float:
-        return self._one(*NUMBERS) if self._rarely() else self._one(*usual)
+        return self._choice(*NUMBERS) if self._rarely() else self._choice(*usual)
 
     def _open(self) -> RunSettings:
         return RunSettings(
             temperature=self._number(0.0, 0.8, 2.0),
-            top_k=self._one(0, 1, 5, 1 << 40),
+            top_k=self._choice(0, 1, 5, 1 << 40),
             top_p=self._number(1.0, 0.5),
             min_p=self._number(0.0, 0.1),
             repetition_penalty=self._number(1.0, 1.5, 0.5),
-            seed=self._chance.randrange(1 << 63),
-            draft=self._one("auto", *DRAFT_KINDS),
-            combine=self._one(*COMBINE_RULES),
-            weights=self._one(*WEIGHTS),
-            routing=self._one(*ROUTING_RULES),
-            carry_over=self._one(True, False),
+            seed=self._rng.randrange(1 << 63),
+            draft=self._choice("auto", *DRAFT_KINDS),
+            combine=self._choice(*COMBINE_RULES),
+            weights=self._choice(*WEIGHTS),
+            routing=self._choice(*ROUTING_RULES),
+            carry_over=self._choice(True, False),
             eos_ids=self._tokens(0, 1, 5),
         )
 
     def _draft(self) -> DraftRequestMessage:
-        index = self._chance.randrange(len(SSMS))
+        index = self._rng.randrange(len(SSMS))
         stop = StopLimitsMessage(
-            self._one(*NUMBERS), self._one(None, 0, 3, 1 << 40), self._one(None, [], [0.3, 2.0])
+            self._choice(*NUMBERS),
+            self._choice(None, 0, 3, 1 << 40),
+            self._choice(None, [], [0.3, 2.0]),
         )
         return DraftRequestMessage(
             SSMS[index],
             255 if self._rarely() else index,
-            self._one(*KINDS),
-            [250 if self._rarely() else self._one(1, 2) for _ in range(self._one(0, 1, 2, 3, 5))],
-            self._one(1, 2, 8, 64, 250),
-            self._one(*NUMBERS),
-            self._one(None, None, stop),
+            self._choice(*KINDS),
+            [
+                250 if self._rarely() else self._choice(1, 2)
+                for _ in range(self._choice(0, 1, 2, 3, 5))
+            ],
+            self._choice(1, 2, 8, 64, 250),
+            self._choice(*NUMBERS),
+            self._choice(None, None, stop),
         )
 
     def _drafts(self, *counts: int) -> list[DraftRequestMessage]:
-        return [self._draft() for _ in range(self._one(*counts))]
+        return [self._draft() for _ in range(self._choice(*counts))]
 
     def _run(self) -> RunRequest:
-        run = self._one(*RUNS)
+        run = self._choice(*RUNS)
         text = self._texts.setdefault(run, [1, 2, 3])
-        start = self._one(0, max(0, len(text) - 1), len(text))
+        start = self._choice(0, max(0, len(text) - 1), len(text))
         text += self._tokens(0, 1, 2, 4)
         if self._rarely():
             del text[3:]
         return RunRequest(
             run,
-            self._chance.randrange(40) if self._rarely() else start,
+            self._rng.randrange(40) if self._rarely() else start,
             text[start:],
             None if self._rarely() else self._open(),
             self._drafts(0, 1, 2, 3, 4),
-            self._one(0, 0, 1, 8, 512),
-            [self._one(*SSMS) for _ in range(self._one(0, 1, 3))],
-            self._one(0, 0, 3, 50),
+            self._choice(0, 0, 1, 8, 512),
+            [self._choice(*SSMS) for _ in range(self._choice(0, 1, 3))],
+            self._choice(0, 0, 3, 50),
         )
 
     def _ahead(self) -> AheadRequest:
         tokens = self._tokens(0, 1, 3, 6)
-        parents = [self._chance.randrange(-1, node) for node in range(len(tokens))]
+        parents = [self._rng.randrange(-1, node) for node in range(len(tokens))]
         if self._rarely():
-            parents = [self._chance.randrange(-3, 20) for _ in range(5)]
+            parents = [self._rng.randrange(-3, 20) for _ in range(5)]
         return AheadRequest(
-            self._run(), tokens, parents, self._drafts(1, 2, 3), self._one(0, 1, 2, 5, 100, 1 << 17)
+            self._run(),
+            tokens,
+            parents,
+            self._drafts(1, 2, 3),
+            self._choice(0, 1, 2, 5, 100, 1 << 17),
         )
 
 
 def test_a_run_is_named_once_in_a_message(server: NodeServer) -> None:
     """Otherwise the drafts for one request would be taken for the other's."""
     say_hello(server)
-    two = [ASK, msgspec.structs.replace(ASK, ssm="ssm-2", index=1)]
-    answer(server, ask(drafts=two))
-    text = ask(start=3, tokens=(), drafts=[])
+    two = [DRAFT_REQUEST, msgspec.structs.replace(DRAFT_REQUEST, ssm="ssm-2", index=1)]
+    answer(server, run_request(drafts=two))
+    text = run_request(start=3, tokens=(), drafts=[])
     ahead = AheadMessage(2, [AheadRequest(text, [4], [-1], [one], 20) for one in two])
-    for message in (ahead, RoundMessage(2, [ask(), ask()])):
+    for message in (ahead, RoundMessage(2, [run_request(), run_request()])):
         frame = server.handle(CLIENT, encode(message))
         assert frame is not None
         reply = from_node(frame)
         assert isinstance(reply, RefusedMessage) and "run is 'run' more than once" in reply.reason
-    assert answer(server, ask(start=3, tokens=(4,))).runs[0].drafts
+    assert answer(server, run_request(start=3, tokens=(4,))).runs[0].drafts
 
 
 @pytest.mark.parametrize("part", ["draft", "draft_ahead", "audition"])
-def test_a_fault_of_a_round_is_that_clients_alone(
+def test_an_error_in_a_round_drops_only_that_clients_runs(
     server: NodeServer, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     """That client's runs are dropped, and its answer says so; another client's runs stay."""
     server.handle(b"other", encode(HelloMessage(VERSION, HASH, 8)))
-    server.handle(b"other", encode(RoundMessage(1, [ask("theirs")])))
-    text = ask(audition=8, to_score=["same"])
+    server.handle(b"other", encode(RoundMessage(1, [run_request("theirs")])))
+    text = run_request(audition=8, to_score=["same"])
     answer(say_hello(server), text)
-    message = AheadMessage(2, [AheadRequest(text, [4], [-1], [ASK], 20)])
+    message = AheadMessage(2, [AheadRequest(text, [4], [-1], [DRAFT_REQUEST], 20)])
     with monkeypatch.context() as patch:
         patch.setattr(SsmPool, part, lambda *_, **__: {}["missing"])
         frame = server.handle(
@@ -267,14 +286,14 @@ def test_a_fault_of_a_round_is_that_clients_alone(
     assert frame is not None
     assert from_node(frame) == RefusedMessage(2, "drafting failed: KeyError: 'missing'")
     assert [client for client, _ in server._runs] == [b"other"]
-    assert answer(server, ask()).runs[0].drafts, "it serves as before"
+    assert answer(server, run_request()).runs[0].drafts, "the node serves as before"
 
 
-def test_the_latest_client_is_not_forgotten(server: NodeServer) -> None:
+def test_the_clients_that_are_forgotten_are_the_idle_ones(server: NodeServer) -> None:
     """An engine that sends rounds all the time, among many that only say hello."""
     say_hello(server)
     for number in range(2 * MOST_CLIENTS):
-        assert isinstance(answer(server, ask()), DraftsMessage)
+        assert isinstance(answer(server, run_request()), DraftsMessage)
         server.handle(b"%d" % number, encode(HelloMessage(VERSION, HASH, 8)))
     assert CLIENT in server._clients and len(server._clients) == MOST_CLIENTS
 
@@ -284,15 +303,15 @@ def test_an_answer_above_the_limit_is_sent_without_what_is_only_displayed(
 ) -> None:
     """A larger frame would end the connection at the engine, in each round anew."""
     say_hello(server)
-    text = ask(top_k=5)
-    whole = answer(server, text)
-    assert whole.runs[0].drafts[0].top
-    monkeypatch.setattr(replies, "LARGEST_FRAME", len(encode(whole)) - 20)
-    short = answer(server, ask("other", top_k=5))
-    drafts = whole.runs[0].drafts[0], short.runs[0].drafts[0]
+    text = run_request(top_k=5)
+    full = answer(server, text)
+    assert full.runs[0].drafts[0].top
+    monkeypatch.setattr(replies, "LARGEST_FRAME", len(encode(full)) - 20)
+    short = answer(server, run_request("other", top_k=5))
+    drafts = full.runs[0].drafts[0], short.runs[0].drafts[0]
     assert drafts[0].token_ids == drafts[1].token_ids and not drafts[1].top
     monkeypatch.setattr(replies, "LARGEST_FRAME", 10)
-    refusal = answer(server, ask("third"))
+    refusal = answer(server, run_request("third"))
     assert isinstance(refusal, RefusedMessage) and refusal.number == 1
     assert "bytes: at most 10 are sent" in refusal.reason
     monkeypatch.undo()
@@ -303,17 +322,19 @@ def test_an_answer_above_the_limit_is_sent_without_what_is_only_displayed(
 def test_an_answer_ahead_above_the_limit_is_sent_without_outcomes(
     server: NodeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer(say_hello(server), ask())
-    ahead = AheadRequest(ask(start=3, tokens=(), settings=None), [4, 5], [-1, 0], [ASK], 20)
+    answer(say_hello(server), run_request())
+    ahead = AheadRequest(
+        run_request(start=3, tokens=(), settings=None), [4, 5], [-1, 0], [DRAFT_REQUEST], 20
+    )
 
     def answer_ahead() -> AheadDraftsMessage:
         reply = from_node(server.handle(CLIENT, encode(AheadMessage(2, [ahead]))) or b"")
         assert isinstance(reply, AheadDraftsMessage)
         return reply
 
-    whole = answer_ahead()
-    assert whole.runs[0].outcomes
-    monkeypatch.setattr(replies, "LARGEST_FRAME", len(encode(whole)) - 50)
+    full = answer_ahead()
+    assert full.runs[0].outcomes
+    monkeypatch.setattr(replies, "LARGEST_FRAME", len(encode(full)) - 50)
     short = answer_ahead()
     assert not short.runs[0].outcomes and short.runs[0].length == 3
 
@@ -331,10 +352,10 @@ def test_deep_and_large_messages_are_refused() -> None:
     [
         {"tokens": (1, 8)},
         {"start": MOST_TOKENS, "tokens": (1,)},
-        {"drafts": [msgspec.structs.replace(ASK, ssm="other")]},
-        {"drafts": [msgspec.structs.replace(ASK, kind="sampled")]},
-        {"drafts": [msgspec.structs.replace(ASK, kind="no such kind")]},
-        {"drafts": [msgspec.structs.replace(ASK, shape=[250, 250])]},
+        {"drafts": [msgspec.structs.replace(DRAFT_REQUEST, ssm="other")]},
+        {"drafts": [msgspec.structs.replace(DRAFT_REQUEST, kind="sampled")]},
+        {"drafts": [msgspec.structs.replace(DRAFT_REQUEST, kind="no such kind")]},
+        {"drafts": [msgspec.structs.replace(DRAFT_REQUEST, shape=[250, 250])]},
         {"to_score": ["other"], "audition": 8},
         {"settings": msgspec.structs.replace(OPEN, temperature=-1.0)},
         {"settings": msgspec.structs.replace(OPEN, combine="no such rule")},
@@ -342,8 +363,8 @@ def test_deep_and_large_messages_are_refused() -> None:
 )
 def test_requests_that_no_engine_sends_are_refused_by_name(server: NodeServer, changes) -> None:
     """Each draft of that run is refused; the other run of the message is drafted for."""
-    wrong = ask(**changes)
-    reply = answer(say_hello(server), wrong, ask("other"))
+    wrong = run_request(**changes)
+    reply = answer(say_hello(server), wrong, run_request("other"))
     refused, other = reply.runs if reply.runs[0].run == "run" else reply.runs[::-1]
     assert len(refused.drafts) == len(wrong.drafts) and not refused.auditions
     assert all(" is " in one.error and not one.token_ids for one in refused.drafts), refused
@@ -359,28 +380,30 @@ def test_requests_that_no_engine_sends_are_refused_by_name(server: NodeServer, c
         {"tokens": ["1"]},
         {"top_k": 1000},
         {"audition": 10_000},
-        {"drafts": [ASK] * 17},
+        {"drafts": [DRAFT_REQUEST] * 17},
         {"run": ""},
         {"run": "r" * 201},
     ],
 )
-def test_fields_out_of_bounds_are_no_message(change) -> None:
+def test_fields_out_of_bounds_are_refused(change) -> None:
     with pytest.raises(MessageError):
-        to_node(encode(RoundMessage(1, [msgspec.structs.replace(ask(), **change)])))
+        to_node(encode(RoundMessage(1, [msgspec.structs.replace(run_request(), **change)])))
 
 
-def test_large_vocabularies_and_contexts_are_taken(server: NodeServer) -> None:
+def test_large_vocabularies_and_contexts_are_accepted(server: NodeServer) -> None:
     """Qwen 2 has 151,936 tokens, some models contexts of a million."""
     frame = server.handle(CLIENT, encode(HelloMessage(VERSION, HASH, 151_936)))
     welcome = from_node(frame or b"")
     assert isinstance(welcome, WelcomeMessage)
-    (draft,) = answer(server, ask()).runs[0].drafts
+    (draft,) = answer(server, run_request()).runs[0].drafts
     assert draft.token_ids and not draft.error
     large = {"vocab_size": 262_144, "context_length": 1 << 20}
     ssms = [msgspec.structs.replace(one, **large) for one in welcome.ssms]
     welcome = msgspec.structs.replace(welcome, ssms=ssms)
     assert from_node(encode(welcome)) == welcome
-    ahead = AheadMessage(8, [AheadRequest(ask(drafts=[]), [4], [-1], [ASK], 1_000_000)])
+    ahead = AheadMessage(
+        8, [AheadRequest(run_request(drafts=[]), [4], [-1], [DRAFT_REQUEST], 1_000_000)]
+    )
     assert to_node(encode(ahead)) == ahead
     with pytest.raises(MessageError):
         to_node(encode(HelloMessage(VERSION, HASH, 1 << 30)))
@@ -399,7 +422,7 @@ def test_a_device_is_one_word(server: NodeServer, device: str) -> None:
         from_node(encode(welcome))
 
 
-def test_longer_structs_are_another_version() -> None:
+def test_a_message_with_an_additional_field_is_refused() -> None:
     """A field more than this version has is refused, not ignored."""
     fields = msgspec.msgpack.decode(encode(HelloMessage(VERSION, HASH, 8)))
     with pytest.raises(MessageError, match=f"version {VERSION}"):
@@ -407,23 +430,27 @@ def test_longer_structs_are_another_version() -> None:
 
 
 def test_a_client_without_hello_is_not_served(server: NodeServer) -> None:
-    reply = answer(server, ask())
+    reply = answer(server, run_request())
     assert isinstance(reply, RefusedMessage) and "hello" in reply.reason and len(server._runs) == 0
 
 
-def test_what_is_kept_is_bounded() -> None:
+def test_runs_clients_and_pools_are_bounded() -> None:
     """Runs, and with each run its row of the SSM, whether runs come one by one or at once."""
     llm, ssms = tables(2)
     server = say_hello(server_of(loaded_tables(llm, ssms)))
     for number in range(MOST_RUNS + 10):
-        answer(server, ask(f"run {number}"))
+        answer(server, run_request(f"run {number}"))
     assert len(server._runs) == len(ssms[0].open_rows) == MOST_RUNS
     for name in "abc":
-        reply = answer(server, *(ask(f"{name} {number}") for number in range(MOST_RUNS)))
+        reply = answer(server, *(run_request(f"{name} {number}") for number in range(MOST_RUNS)))
         assert all(run.drafts for run in reply.runs)
         assert len(server._runs) == len(ssms[0].open_rows) == MOST_RUNS
     with pytest.raises(MessageError):
-        to_node(encode(RoundMessage(1, [ask(f"run {number}") for number in range(MOST_RUNS + 1)])))
+        to_node(
+            encode(
+                RoundMessage(1, [run_request(f"run {number}") for number in range(MOST_RUNS + 1)])
+            )
+        )
     for number in range(2 * MOST_CLIENTS):
         server.handle(b"%d" % number, encode(HelloMessage(VERSION, HASH, 8)))
     assert len(server._clients) == MOST_CLIENTS and len(server._runs) == 0
@@ -432,7 +459,7 @@ def test_what_is_kept_is_bounded() -> None:
     assert len(server._pools) <= MOST_VOCABULARIES
 
 
-def test_sizes_that_no_client_has_make_way(server: NodeServer) -> None:
+def test_unused_vocabulary_sizes_are_replaced(server: NodeServer) -> None:
     """A client that sends many vocabulary sizes does not keep out other clients."""
     say_hello(server)
     for vocab in range(9, 20):
@@ -454,9 +481,9 @@ def test_a_run_without_requests_is_forgotten() -> None:
     models = loaded_tables(llm, ssms)
     now = [0.0]
     server = say_hello(NodeServer(models.ssms, models.tokenizer, HASH, lambda: now[0]))
-    answer(server, ask("old"))
+    answer(server, run_request("old"))
     now[0] = 601.0
-    answer(server, ask("new"))
+    answer(server, run_request("new"))
     assert len(server._runs) == 1 and len(ssms[0].open_rows) == 1
     now[0] = 1202.0
     server.forget_unused()  # as a node without requests does
@@ -465,18 +492,18 @@ def test_a_run_without_requests_is_forgotten() -> None:
 
 def test_after_a_gap_or_another_text_the_text_is_sent_again(server: NodeServer) -> None:
     say_hello(server)
-    assert answer(server, ask(start=3, settings=None)).runs[0].need == 0
-    assert answer(server, ask()).runs[0].length == 3
+    assert answer(server, run_request(start=3, settings=None)).runs[0].need == 0
+    assert answer(server, run_request()).runs[0].length == 3
     # Sent twice: the second time the node has it already.
-    assert answer(server, ask(tokens=(1, 2, 3, 4))).runs[0].length == 4
-    assert answer(server, ask(start=5, tokens=(6,), settings=None)).runs[0].need == 0
-    assert answer(server, ask()).runs[0].need == -1
+    assert answer(server, run_request(tokens=(1, 2, 3, 4))).runs[0].length == 4
+    assert answer(server, run_request(start=5, tokens=(6,), settings=None)).runs[0].need == 0
+    assert answer(server, run_request()).runs[0].need == -1
     # Another text under the same name, from the beginning.
-    assert answer(server, ask(tokens=(3, 2))).runs[0].length == 2
+    assert answer(server, run_request(tokens=(3, 2))).runs[0].length == 2
     assert len(server._runs) == 1
 
 
-def test_nothing_that_reads_from_a_network_can_call() -> None:
+def test_code_that_reads_from_a_network_uses_no_pickle_and_no_eval() -> None:
     packages = [Path(one.__file__).parent for one in (core.remote_ssms, core.models.ranks)]
     files = [path for package in packages for path in package.glob("*.py")]
     assert len(files) > 20

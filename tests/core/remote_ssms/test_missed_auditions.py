@@ -25,18 +25,20 @@ def test_an_ssm_that_misses_its_audition_gets_another(preset: str) -> None:
     llm, ssms = tables(3, context=128)
     models = loaded_tables(llm, ssms)
     warm = SamplingParams(40, temperature=1.0, seed=5)
-    own = ids_of_events(
+    text = ids_of_events(
         Engine(loaded_tables(llm, [])).generate(request("w1", warm, AUTOREGRESSIVE))
     )
-    here = loaded_tables(llm, [models.ssms["ssm-2"], models.ssms["ssm-3"]])
+    local_models = loaded_tables(llm, [models.ssms["ssm-2"], models.ssms["ssm-3"]])
     results = []
     for delay_s in (0.0, 0.06):  # the first deadline is 0.05 s
         pool, transport = pool_over(models, [server_of(models, ["same"])])
         transport.delay(0, delay_s)
         config = replace(SpeculationConfig.preset(preset), max_tree_nodes=8)
-        drawn = request("x", SamplingParams(60, seed=1, temperature=1.0), config)
+        run_request = request("x", SamplingParams(60, seed=1, temperature=1.0), config)
         rounds = []
-        for event in Engine(here, nodes=pool).generate(replace(drawn, prompt_token_ids=tuple(own))):
+        for event in Engine(local_models, nodes=pool).generate(
+            replace(run_request, prompt_token_ids=tuple(text))
+        ):
             if rounds_of([event]):
                 rounds.append(event)
                 transport.pass_time(0.1)
@@ -74,7 +76,7 @@ def test_every_open_run_has_one_note_that_a_node_is_missing_and_one_that_it_is_b
         assert "drafts again" in note
 
 
-def test_a_node_that_is_connected_and_silent_is_not_said_to_be_gone() -> None:
+def test_a_node_that_is_connected_and_silent_is_not_reported_missing() -> None:
     """Its connection was made again while it drafts for another engine."""
     llm, ssms = tables(2)
     models = loaded_tables(llm, ssms)
@@ -86,7 +88,7 @@ def test_a_node_that_is_connected_and_silent_is_not_said_to_be_gone() -> None:
     assert "is connected, but has not answered the engine's hello yet: rounds go on" in note
 
 
-def test_a_node_that_still_works_is_not_said_to_be_gone() -> None:
+def test_a_node_that_still_drafts_is_not_reported_missing() -> None:
     llm, ssms = tables(2)
     models = loaded_tables(llm, ssms)
     pool, transport = pool_over(models, [server_of(models)])
@@ -112,14 +114,14 @@ def test_a_lookup_takes_no_nodes_from_ssms_that_draft_together(combine: str, dra
     assert largest[0] == largest[1]
 
 
-def test_a_message_holds_as_much_text_as_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tokens_in_one_message_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_requests, "MOST_MESSAGE_TOKENS", 50)
     llm, ssms = tables(2)
     models = loaded_tables(llm, ssms)
     pool, _ = pool_over(models, [server_of(models)])
     runs = [run_of(name, 20) for name in "abcd"]
-    for expected in (2, 4):  # the node holds the text of the first two by then
+    for expected in (2, 4):  # the second time the node has the text of the first two
         pool.begin(runs)
         assert sum(bool(answer.trips) for answer in pool.finish().values()) == expected
     pool.begin([run_of("long", 60)])
-    assert pool.finish()["long"].trips, "one text goes through, however long"
+    assert pool.finish()["long"].trips, "a single text is sent, however long"

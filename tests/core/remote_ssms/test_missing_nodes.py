@@ -48,7 +48,7 @@ def test_a_missing_node_changes_no_text(models, name: str, how: str) -> None:
     assert len(notes) == 2 and "drafts again" in notes[1], notes
 
 
-def test_a_run_that_begins_while_a_node_is_missing_says_so(models) -> None:
+def test_a_run_that_begins_while_a_node_is_missing_has_a_note(models) -> None:
     engine, transport = engine_over(models, PARTS)
     transport.kill(0)
     for _ in range(2):
@@ -69,9 +69,9 @@ def test_a_round_ends_at_the_deadline_of_a_silent_node(models) -> None:
     changes = dict.fromkeys(range(1, 9), note)
     changes[3] = lambda: (note(), transport.cut(0))
     rounds_while(engine, config, changes)
-    took = [after - before for before, after in zip(times, times[1:], strict=False)]
+    waits_s = [after - before for before, after in zip(times, times[1:], strict=False)]
     # One round waits, until the deadline; then the node gets no request until it answers.
-    assert max(took) == pytest.approx(0.05) and sum(one > 0 for one in took) == 1
+    assert max(waits_s) == pytest.approx(0.05) and sum(one > 0 for one in waits_s) == 1
 
 
 def test_the_deadline_follows_the_round_trips(models) -> None:
@@ -86,7 +86,7 @@ def test_the_deadline_follows_the_round_trips(models) -> None:
     assert set(states(rounds_while(engine, SETTINGS["specinfer"], {}), 0)) == {"in_time"}
 
 
-def test_a_node_slower_than_its_deadline_is_learned(models) -> None:
+def test_the_deadline_grows_for_a_slow_node(models) -> None:
     """Late at first: late answers show how long the node takes, and the deadline grows."""
     engine, transport = engine_over(models, [("same",)])
     transport.delay(0, 0.2)
@@ -97,7 +97,7 @@ def test_a_node_slower_than_its_deadline_is_learned(models) -> None:
     assert result[0] == "late" and result[-1] == "in_time"
 
 
-def test_a_node_may_come_later(models) -> None:
+def test_a_node_may_start_later(models) -> None:
     transport = FakeTransport([server_of(models)])
     transport.kill(0)
     pool = RemotePool(transport, ["10.0.0.1:7000"], HASH, 8)
@@ -123,42 +123,42 @@ def test_a_node_that_comes_back_with_other_ssms_is_left_out(models) -> None:
     assert "other SSMs: ssm-3" in engine.nodes.links[0].refusal
 
 
-def test_random_runs_with_random_failures(models) -> None:
+def test_random_failures_of_nodes_change_no_text(models) -> None:
     """Twenty runs in which nodes die, stall and return at random: the text never changes."""
-    chance = random.Random(5)
+    rng = random.Random(5)
     servers = [server_of(models, part) for part in PARTS]
     pool, transport = pool_over(models, servers)
     engine = Engine(loaded_tables(models.llm), nodes=pool)
 
     def change() -> None:
-        node = chance.randrange(2)
-        what = chance.randrange(5)
-        if what == 0:
+        node = rng.randrange(2)
+        action = rng.randrange(5)
+        if action == 0:
             transport.kill(node)
-        elif what == 1:
+        elif action == 1:
             transport.kill(node)
             transport.start(node, server_of(models, PARTS[node]))
-        elif what == 2:
-            transport.cut(node, cut=chance.random() < 0.5)
+        elif action == 2:
+            transport.cut(node, cut=rng.random() < 0.5)
             transport.reconnect(node)
-        elif what == 3:
-            transport.delay(node, chance.choice([0.0, 0.04, 0.3]))
+        elif action == 3:
+            transport.delay(node, rng.choice([0.0, 0.04, 0.3]))
         else:
             transport.pass_time(0.3)
 
     for seed in range(20):
-        name = chance.choice([*SETTINGS])
-        sampling = SamplingParams(20, temperature=chance.choice([0.0, 0.8]), seed=seed)
+        name = rng.choice([*SETTINGS])
+        sampling = SamplingParams(20, temperature=rng.choice([0.0, 0.8]), seed=seed)
         run_request = Request("w1 w2 w3", sampling, SETTINGS[name])
         events: list[Event] = []
         for event in engine.generate(run_request):
             events.append(event)
-            if isinstance(event, RoundCompleted) and chance.random() < 0.5:
+            if isinstance(event, RoundCompleted) and rng.random() < 0.5:
                 change()
         assert ids_of_events(events) == ids_of_events(Engine(models).generate(run_request)), name
 
 
-def test_one_slow_answer_makes_no_round_slow(models) -> None:
+def test_rounds_hardly_wait_for_a_late_node(models) -> None:
     """However late a node is, a round waits for it at most a second, and few rounds wait."""
     engine, transport = engine_over(models, PARTS)
     transport.delay(0, 5.0)
@@ -175,16 +175,16 @@ def test_one_slow_answer_makes_no_round_slow(models) -> None:
     assert max(waits) <= 1.0 + 1e-6 and sum(waits) < 2.0
 
 
-def test_drafting_here_is_no_part_of_a_round_trip(models) -> None:
-    """The answer arrived before it was read: its round trip is the node's work and the wire."""
+def test_local_drafting_is_no_part_of_a_round_trip(models) -> None:
+    """The answer arrived before it was read: its round trip is the node's work and the transfer."""
     server = server_of(models, ["ssm-2", "ssm-3"])
     change_answers(server, DraftsMessage, lambda message: replace_fields(message, busy_ms=5.0))
     pool, transport = pool_over(models, [server])
-    slow = models.ssms["same"].forward
+    draft_pass = models.ssms["same"].forward
 
     def forward(feeds):
         transport.pass_time(0.4)
-        return slow(feeds)
+        return draft_pass(feeds)
 
     models.ssms["same"].forward = forward
     engine = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=pool)
@@ -213,7 +213,7 @@ def test_a_node_that_came_back_while_the_engine_was_idle_drafts_at_once(
         assert {*states(all_of(worker.submit(run_request)), 0)} == {"in_time"}
 
 
-def test_a_node_has_not_drafted_for_longer_than_its_round_trip(models) -> None:
+def test_a_nodes_drafting_time_is_at_most_its_round_trip(models) -> None:
     server = server_of(models, ["ssm-3"])
     change_answers(server, DraftsMessage, lambda message: replace_fields(message, busy_ms=1e7))
     pool, transport = pool_over(models, [server])

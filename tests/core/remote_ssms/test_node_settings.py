@@ -1,4 +1,4 @@
-"""Addresses, keys and command lines of nodes: what is taken, and what is refused by name."""
+"""Addresses, keys and command lines of nodes: what is accepted, and what is refused by name."""
 
 import os
 import sys
@@ -75,7 +75,7 @@ def test_a_node_may_not_listen_to_others_without_a_key(models: LoadedModels) -> 
         NodeListener(server_of(models), "0.0.0.0:0", None)
 
 
-def test_an_address_of_version_6(models: LoadedModels, keys: CurveKeys) -> None:
+def test_a_node_may_listen_at_an_ipv6_address(models: LoadedModels, keys: CurveKeys) -> None:
     try:
         with listening(server_of(models), keys, "[::1]:0") as address:
             assert address.startswith("[::1]:")
@@ -86,7 +86,7 @@ def test_an_address_of_version_6(models: LoadedModels, keys: CurveKeys) -> None:
         pytest.skip("this machine has no IPv6")
 
 
-def test_a_node_listens_at_a_name(models: LoadedModels, keys: CurveKeys) -> None:
+def test_a_node_may_listen_at_a_host_name(models: LoadedModels, keys: CurveKeys) -> None:
     with listening(server_of(models), keys, "localhost:0") as address:
         port = address.rpartition(":")[2]
         with closing(pool_to([f"localhost:{port}"], keys)) as pool:
@@ -106,7 +106,7 @@ def test_an_engine_on_the_device_takes_no_nodes(models: LoadedModels) -> None:
         Engine(loaded_tables(models.llm), True, nodes=pool)
 
 
-def test_an_address_that_is_taken_is_named(models: LoadedModels) -> None:
+def test_an_address_in_use_is_named(models: LoadedModels) -> None:
     with (
         listening(server_of(models), None) as address,
         pytest.raises(ConfigError, match=f"listen is '{address}'"),
@@ -114,7 +114,7 @@ def test_an_address_that_is_taken_is_named(models: LoadedModels) -> None:
         NodeListener(server_of(models), address, None)
 
 
-def test_a_node_asks_for_its_address_before_it_loads(
+def test_a_node_checks_its_address_before_it_loads(
     models: LoadedModels, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(opening, "load_ssms", lambda *_: pytest.fail("loaded"))
@@ -124,7 +124,7 @@ def test_a_node_asks_for_its_address_before_it_loads(
 
 
 @pytest.mark.parametrize("command", [core_main, app_main])
-def test_what_is_wrong_with_nodes_is_said_before_the_llm_is_loaded(
+def test_wrong_node_settings_are_refused_before_the_llm_is_loaded(
     command: Callable[[list[str]], int],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -1,4 +1,4 @@
-"""Engines and nodes that go silent on loopback: which are given up, which are only slow."""
+"""Engines and nodes that go silent on loopback: which are disconnected, and which are only slow."""
 
 import select
 import threading
@@ -27,7 +27,7 @@ def silent_in_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("silent_in_a_second")
 @pytest.mark.parametrize("has_key", [True, False])
-def test_a_node_that_drafts_for_long_is_not_taken_for_a_dead_one(
+def test_a_node_that_drafts_for_long_is_not_disconnected(
     models: LoadedModels, keys: CurveKeys, has_key: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The node drafts for longer than the heartbeats' timeout: its engine stays connected; another
@@ -40,9 +40,9 @@ def test_a_node_that_drafts_for_long_is_not_taken_for_a_dead_one(
         drafted.wait(10)
         return handle(*message)
 
-    with listening(server, key) as address, ExitStack() as leaving:
-        leaving.callback(drafted.set)
-        first, second = (leaving.enter_context(closing(pool_to([address], key))) for _ in range(2))
+    with listening(server, key) as address, ExitStack() as stack:
+        stack.callback(drafted.set)
+        first, second = (stack.enter_context(closing(pool_to([address], key))) for _ in range(2))
         first.connect(())
         server.handle = handle_late  # type: ignore[method-assign]
         first._arrivals.send_hello(0)
@@ -63,29 +63,29 @@ def test_an_idle_engine_notices_a_node_that_goes_silent(models: LoadedModels) ->
     """No round is under way, and no end of the connection is reported."""
     with (
         listening(server_of(models), None) as node,
-        wire_to(node) as (address, cut),
+        relay_to(node) as (address, cut),
         closing(pool_to([address], None)) as pool,
     ):
         pool.connect(())
         pool._arrivals.poll(pool._transport.now() + 1.5)
-        assert pool.links[0].ready, "it stays while heartbeats are answered"
+        assert pool.links[0].ready, "the node stays while heartbeats are answered"
         cut.set()
         pool._arrivals.poll(pool._transport.now() + 5)
         assert not pool.links[0].ready and not pool.links[0].is_connected
 
 
 @pytest.mark.usefixtures("soon_silent")
-def test_a_node_gives_up_an_engine_that_goes_silent(models: LoadedModels) -> None:
-    """The wire carries nothing any more, and neither end is notified."""
+def test_a_node_disconnects_an_engine_that_goes_silent(models: LoadedModels) -> None:
+    """No bytes arrive any more, and neither end is notified."""
     node = NodeListener(server_of(models), "127.0.0.1:0", None)
     monitor = node._router.get_monitor_socket(zmq.EVENT_DISCONNECTED)
     ended = threading.Event()
     thread = threading.Thread(target=node.serve, args=(ended.is_set,))
     thread.start()
     try:
-        with wire_to(node.address) as (address, cut), closing(pool_to([address], None)) as pool:
+        with relay_to(node.address) as (address, cut), closing(pool_to([address], None)) as pool:
             assert pool.connect(()).infos
-            assert not monitor.poll(500), "it stays while it sends heartbeats"
+            assert not monitor.poll(500), "the engine stays while it sends heartbeats"
             cut.set()
             assert monitor.poll(3000)
     finally:
@@ -97,21 +97,24 @@ def test_a_node_gives_up_an_engine_that_goes_silent(models: LoadedModels) -> Non
 
 
 @contextmanager
-def wire_to(address: str) -> Iterator[tuple[str, threading.Event]]:
+def relay_to(address: str) -> Iterator[tuple[str, threading.Event]]:
     """An address from which all bytes go to a node and back, until the event is set."""
     host, _, port = address.partition(":")
     cut, ended = threading.Event(), threading.Event()
-    with create_server(("127.0.0.1", 0)) as listener, create_connection((host, int(port))) as far:
+    with (
+        create_server(("127.0.0.1", 0)) as listener,
+        create_connection((host, int(port))) as node_end,
+    ):
 
-        def carry() -> None:
-            near, _ = listener.accept()
-            ends = {near: far, far: near}
-            with near:
+        def relay() -> None:
+            engine_end, _ = listener.accept()
+            ends = {engine_end: node_end, node_end: engine_end}
+            with engine_end:
                 while not ended.wait(0.01):
                     for end in select.select([] if cut.is_set() else ends, [], [], 0)[0]:
                         ends[end].sendall(end.recv(1 << 16))
 
-        thread = threading.Thread(target=carry)
+        thread = threading.Thread(target=relay)
         thread.start()
         try:
             yield f"127.0.0.1:{listener.getsockname()[1]}", cut

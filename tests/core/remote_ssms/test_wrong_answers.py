@@ -17,7 +17,7 @@ from tests.core.remote_ssms.served import change_answers, engine_over, pool_over
 from tests.core.remote_ssms.settings import PARTS, SETTINGS, WARM, rounds_while, states
 from tests.fakes import loaded_tables
 
-LIES: dict[str, dict[str, object]] = {
+WRONG_DRAFTS: dict[str, dict[str, object]] = {
     "a token that is none": {"token_ids": [8]},
     "a parent that is later": {"parents": [1]},
     "no number": {"scores": [float("nan")]},
@@ -35,19 +35,19 @@ LIES: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.loses_drafters
-@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
-def test_drafts_that_cannot_be_verified_drop_their_ssm(models, lie: dict[str, object]) -> None:
+@pytest.mark.parametrize("fault", WRONG_DRAFTS.values(), ids=WRONG_DRAFTS)
+def test_drafts_that_cannot_be_verified_drop_their_ssm(models, fault: dict[str, object]) -> None:
     server = server_of(models, ["ssm-3"])
     reply = {"token_ids": [1], "parents": [-1], "scores": [0.5], "ranks": [0], "origins": []}
 
-    def with_lie(message: DraftsMessage) -> DraftsMessage:
+    def with_fault(message: DraftsMessage) -> DraftsMessage:
         runs = [
-            replace_fields(run, drafts=[replace_fields(d, **(reply | lie)) for d in run.drafts])
+            replace_fields(run, drafts=[replace_fields(d, **(reply | fault)) for d in run.drafts])
             for run in message.runs
         ]
         return replace_fields(message, runs=runs)
 
-    change_answers(server, DraftsMessage, with_lie)
+    change_answers(server, DraftsMessage, with_fault)
     pool, _ = pool_over(models, [server])
     engine = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=pool)
     run_request = request(sampling=WARM, config=SETTINGS["specinfer"])
@@ -57,12 +57,12 @@ def test_drafts_that_cannot_be_verified_drop_their_ssm(models, lie: dict[str, ob
     assert note.startswith("drafter ssm-3 failed (NodeError: node 10.0.0.1:7000: ")
 
 
-NO_NUMBERS = (float("nan"), float("inf"), -float("inf"), 1e300)
+OUT_OF_BOUNDS = (float("nan"), float("inf"), -float("inf"), 1e300)
 
 
-@pytest.mark.parametrize("value", NO_NUMBERS, ids=str)
+@pytest.mark.parametrize("value", OUT_OF_BOUNDS, ids=str)
 @pytest.mark.parametrize("field", ["busy_ms", "temperature", "share", "log_probs", "ms"])
-def test_numbers_that_are_none_are_no_message(models, field: str, value: float) -> None:
+def test_numbers_out_of_bounds_make_a_message_invalid(models, field: str, value: float) -> None:
     """Such a number makes its message invalid: the node is left out, no event has the number."""
     server = server_of(models, ["ssm-3"])
 
@@ -73,9 +73,9 @@ def test_numbers_that_are_none_are_no_message(models, field: str, value: float) 
         for run in message.runs:
             changes: dict[str, object] = {}
             if field in ("log_probs", "ms"):
-                lie: object = value if field == "ms" else [value] * 8
+                fault: object = value if field == "ms" else [value] * 8
                 audition = Audition("ssm-3", [-1.0] * 8, 1.0)
-                changes = {"auditions": [replace_fields(audition, **{field: lie})]}
+                changes = {"auditions": [replace_fields(audition, **{field: fault})]}
             elif field == "temperature":
                 changes = {"drafts": [replace_fields(d, temperature=value) for d in run.drafts]}
             else:
@@ -110,8 +110,8 @@ def test_an_audition_of_other_tokens_ends_no_run(models, name: str, tokens: int)
         for run in message.runs:
             # Auditions that take no time are requested again and again.
             results = [replace_fields(one, ms=0.0) for one in run.auditions]
-            lie = [Audition(name, [next(fits)] * tokens, 0.0)] if results else []
-            runs.append(replace_fields(run, auditions=[*results, *lie]))
+            fault = [Audition(name, [next(fits)] * tokens, 0.0)] if results else []
+            runs.append(replace_fields(run, auditions=[*results, *fault]))
         return replace_fields(message, runs=runs)
 
     change_answers(server, DraftsMessage, with_audition)
@@ -126,10 +126,10 @@ def test_an_audition_of_other_tokens_ends_no_run(models, name: str, tokens: int)
 def server_with_one_other_answer(models, number: int, frame: bytes | None) -> NodeServer:
     """A node whose answer number `number` with drafts is `frame`; None: that answer never comes."""
     server = server_of(models, ["ssm-3"])
-    honest, rounds = server.handle, itertools.count(1)
+    original, rounds = server.handle, itertools.count(1)
 
-    def handle(client: bytes, asked: bytes) -> bytes | None:
-        answer = honest(client, asked)
+    def handle(client: bytes, request_frame: bytes) -> bytes | None:
+        answer = original(client, request_frame)
         drafts = answer is not None and isinstance(from_node(answer), DraftsMessage)
         return frame if drafts and next(rounds) == number else answer
 
@@ -137,7 +137,7 @@ def server_with_one_other_answer(models, number: int, frame: bytes | None) -> No
     return server
 
 
-def test_after_one_bad_frame_a_node_is_introduced_again(models) -> None:
+def test_after_an_invalid_frame_a_node_is_used_again(models) -> None:
     pool, transport = pool_over(models, [server_with_one_other_answer(models, 3, b"no message")])
     engine = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=pool)
     pause = {n: lambda: transport.pass_time(0.3) for n in range(1, 20)}
@@ -154,10 +154,10 @@ def test_an_answer_that_never_comes_is_given_up(models) -> None:
     assert result[:2] == ["in_time", "late"] and "absent" in result and result[-1] == "in_time"
 
 
-def test_answers_above_the_limit_change_no_text_and_are_said(
+def test_answers_above_the_limit_change_no_text_and_are_reported(
     models, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each node sends a refusal instead; the run goes on, with one note for each node."""
+    """Each node sends a refusal instead; the run continues, with one note for each node."""
     engine, _ = engine_over(models, PARTS)
     monkeypatch.setattr(replies, "LARGEST_FRAME", 10)
     run_request = request(sampling=WARM, config=SETTINGS["specinfer"])

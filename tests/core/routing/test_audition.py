@@ -14,7 +14,7 @@ def router() -> AuditionRouter:
     return AuditionRouter(NAMES, 2, lambda name: RoundTime(1.0, 0.0))
 
 
-def test_the_one_that_predicts_the_prompt_best_drafts_to_the_end() -> None:
+def test_the_ssm_that_predicts_the_prompt_best_drafts_to_the_end() -> None:
     one = router()
     assert one.wants_audition and one.route().drafters == ("a",), "nothing is known yet"
     one.observe_audition({"a": [-2.0, -1.0], "b": [-0.1, -0.3], "c": [-0.1, math.nan, -9.0]}, 1.0)
@@ -26,7 +26,7 @@ def test_the_one_that_predicts_the_prompt_best_drafts_to_the_end() -> None:
         assert not one.wants_audition
 
 
-def test_ties_and_failures_go_to_the_next_in_order() -> None:
+def test_after_ties_and_failures_the_next_ssm_in_order_drafts() -> None:
     one = router()
     one.observe_audition({"b": [-1.0], "c": [-1.0]}, 1.0)
     assert one.route().drafters == ("b",)

@@ -22,8 +22,8 @@ def evidence(
 ) -> RoundEvidence:
     """`drafts`: confidence and similarity of one drafted token by name; `routed`: by default those
     that drafted."""
-    made = {n: DraftEvidence((c,), (s,)) for n, (c, s) in drafts.items()}
-    return RoundEvidence(accepted, accepted + 1, 1.0, routed or tuple(drafts), made)
+    evidence_by_name = {n: DraftEvidence((c,), (s,)) for n, (c, s) in drafts.items()}
+    return RoundEvidence(accepted, accepted + 1, 1.0, routed or tuple(drafts), evidence_by_name)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_two_accepted_tokens_are_enough_to_explore_nothing(
 
 
 def test_an_ssm_that_has_not_drafted_replaces_one_that_scores_under_a_half() -> None:
-    """Every score M begins at 0.5, so that a bad SSM loses its place though enough is accepted."""
+    """Every score M begins at 0.5, so a bad SSM loses its place even while enough is accepted."""
     for score, drafter in ((0.6, "tried"), (0.4, "untried")):
         one = router(count=1, names=("tried", "untried"))
         one.observe(evidence(3, tried=(score, score)))
@@ -81,7 +81,7 @@ def test_an_ssm_that_has_not_drafted_replaces_one_that_scores_under_a_half() -> 
         assert one.drafter_scores()["untried"] == 0.5
 
 
-def test_with_enough_accepted_the_best_draft() -> None:
+def test_while_enough_is_accepted_the_best_ssms_draft() -> None:
     one = router()
     for _ in range(8):
         scores = {"a": 0.1, "b": 0.9, "c": 0.2, "d": 0.8, "e": 0.3}
@@ -89,12 +89,12 @@ def test_with_enough_accepted_the_best_draft() -> None:
     assert one.route().drafters == ("b", "d") and not one.route().explored
 
 
-def test_a_confident_liar_is_worth_nothing() -> None:
+def test_a_confident_ssm_with_wrong_drafts_is_not_routed() -> None:
     """The harmonic mean is 0 if the mean similarity to the LLM's tokens is not positive."""
-    one = router(count=1, names=("liar", "shy"))
+    one = router(count=1, names=("wrong", "unsure"))
     for _ in range(6):
-        one.observe(evidence(4, liar=(1.0, -0.1), shy=(0.3, 0.6)))
-    assert one.route().drafters == ("shy",)
+        one.observe(evidence(4, wrong=(1.0, -0.1), unsure=(0.3, 0.6)))
+    assert one.route().drafters == ("unsure",)
 
 
 def routes_where_one_is_right(one: CosineRouter, right: str, rounds: int) -> list[tuple[str, ...]]:
@@ -120,7 +120,7 @@ def test_a_change_of_domain_is_followed() -> None:
     assert all("e" in names for names in after[first:])
 
 
-def test_equals_do_not_alternate() -> None:
+def test_equal_ssms_do_not_alternate() -> None:
     """The first in order stay, whether their scores rise or not."""
     for score in (0.5, 0.8):
         one, routes = router(), []
@@ -154,7 +154,7 @@ def test_an_ssm_without_a_share_of_the_budget_is_not_explored_for_ever() -> None
     assert explored == {*NAMES}
 
 
-def test_a_round_without_drafts_teaches_nothing() -> None:
+def test_a_round_without_drafts_does_not_change_the_route() -> None:
     one = router()
     for _ in range(20):
         one.observe(evidence(0))
@@ -166,7 +166,7 @@ def test_a_round_without_drafts_teaches_nothing() -> None:
     assert one.route() == best and not best.explored, "nothing was drafted that could be accepted"
 
 
-def test_routed_ssms_that_could_not_draft_were_tried() -> None:
+def test_routed_ssms_that_could_not_draft_count_as_tried() -> None:
     one = router(count=1, names=("full", "other"))
     one.observe(evidence(3, full=(0.9, 0.9)))
     assert one.route().drafters == ("full",)
@@ -184,7 +184,7 @@ def test_an_ssm_whose_context_is_full_does_not_keep_the_others_from_drafting() -
     assert len(late) < 30 and max(one.num_accepted for one in late) > 0, "about 35 tokens are left"
 
 
-def test_rounds_that_ask_no_ssm_leave_the_route_alone() -> None:
+def test_rounds_without_ssm_drafts_do_not_change_the_route() -> None:
     """`speculation_length=0`: the router routes, no SSM drafts."""
     llm = TableModel("llm", VOCAB, random_table(VOCAB, 1, sharpness=2.5), 64)
     ssms = [TableModel(name, VOCAB, llm._table, 64) for name in ("a", "b", "c")]
@@ -196,7 +196,7 @@ def test_rounds_that_ask_no_ssm_leave_the_route_alone() -> None:
     assert len(rounds) == 8 and routed == [["a"]] * 8
 
 
-def test_an_ssm_that_the_grant_left_out_was_not_tried() -> None:
+def test_an_ssm_that_the_grant_left_out_does_not_count_as_tried() -> None:
     one = router()
     assert one.route().drafters == ("a", "b")
     one.observe(evidence(0, a=(0.5, 0.5)))

@@ -1,5 +1,5 @@
-"""Credit routing on synthetic texts with known answers: a change of domain, a liar, a dead
-drafter, equals; no flapping."""
+"""Credit routing on random log-probabilities with known answers: changes of domain, SSMs that
+predict nothing, and equally good SSMs, between which the route must not alternate."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ class Text:
         self.log_probs: dict[str, list[float]] = {name: [] for name in NAMES}
 
     def write(
-        self, count: int, good: Sequence[str], worst: Mapping[str, float] | None = None
+        self, count: int, good: Sequence[str], means: Mapping[str, float] | None = None
     ) -> None:
         for _ in range(count):
             for name in NAMES:
-                mean = (worst or {}).get(name, 0.7 if name in good else 0.2)
+                mean = (means or {}).get(name, 0.7 if name in good else 0.2)
                 p = min(0.99, max(1e-4, self.rng.gauss(mean, 0.2)))
                 self.log_probs[name].append(math.log(p))
 
 
 def follow(
-    text: Text, router: CreditRouter, until: int, start: int, ask_ms: float = 0.05
+    text: Text, router: CreditRouter, until: int, start: int, audition_ms: float = 0.05
 ) -> list[int]:
-    """Runs rounds of 4 tokens up to token `until`; returns the tokens where the route switched."""
+    """Runs rounds of 4 tokens up to token `until`; returns the positions at which it switched."""
     switches, at = [], start
     before = {*router.route().drafters}
     while at < until:
@@ -54,7 +54,7 @@ def follow(
             results = {
                 name: logs[max(0, at - WINDOW) : at] for name, logs in text.log_probs.items()
             }
-            router.observe_audition(results, ask_ms)
+            router.observe_audition(results, audition_ms)
         if {*router.route().drafters} != before:
             before = {*router.route().drafters}
             switches.append(at)
@@ -91,7 +91,7 @@ def test_a_change_of_domain_is_followed_within_24_tokens(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("count", [1, 2])
-def test_equals_do_not_flap(count: int, seed: int) -> None:
+def test_equally_good_ssms_rarely_alternate(count: int, seed: int) -> None:
     text, one = Text(seed), router(count)
     text.write(1200, NAMES)
     switches = follow(text, one, 1200, 40)
@@ -102,7 +102,7 @@ def test_equals_do_not_flap(count: int, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("count", [1, 2])
-def test_equals_with_rare_surprises_do_not_flap(count: int, seed: int) -> None:
+def test_rare_surprises_do_not_bring_switches_closer_together(count: int, seed: int) -> None:
     """Most tokens are certain, a tenth surprises all SSMs: one rare token looks like a change."""
     text, one = Text(seed), router(count)
     for _ in range(2400):
@@ -122,28 +122,29 @@ def test_soon_after_a_switch_a_clear_change_is_followed() -> None:
         assert one.route().drafters == (good,)
 
 
-def test_a_text_that_was_left_is_no_baseline_when_its_ssm_returns() -> None:
+def test_scores_on_an_earlier_text_are_no_baseline_when_their_ssm_returns() -> None:
     """`a` drafts an easy text, `b` another one, then `a` a hard one. Its audition already gave the
     lower scores, so they are no fall from the easy text's, and no audition is due."""
     one = CreditRouter(("a", "b"), 1, lambda name: RoundTime(2.0, 2.0))
 
-    def rounds(drafter: str, log_prob: float, count: int) -> list[bool]:
+    def audition_due(drafter: str, log_prob: float, count: int) -> list[bool]:
+        """After each of `count` rounds of `drafter`."""
         assert one.route().drafters == (drafter,)
-        wants = []
+        due = []
         for _ in range(count):
             one.observe(RoundEvidence(3, 4, 4.0, log_probs={drafter: [log_prob] * 4}))
-            wants.append(one.wants_audition)
-        return wants
+            due.append(one.wants_audition)
+        return due
 
     # Auditions are so expensive that after the prompt's only a fall causes one.
     one.observe_audition({"a": [-0.1] * WINDOW, "b": [-2.0] * WINDOW}, 1000.0)
-    assert not any(rounds("a", -0.1, 6)) and rounds("a", -0.4, 2)[-1]
+    assert not any(audition_due("a", -0.1, 6)) and audition_due("a", -0.4, 2)[-1]
     one.observe_audition({"a": [-0.4] * CHANGED_WINDOW, "b": [-0.2] * CHANGED_WINDOW}, 1000.0)
-    assert not any(rounds("b", -0.2, 6)) and rounds("b", -1.5, 2)[-1]
+    assert not any(audition_due("b", -0.2, 6)) and audition_due("b", -1.5, 2)[-1]
     one.observe_audition({"a": [-1.0] * CHANGED_WINDOW, "b": [-1.5] * CHANGED_WINDOW}, 1000.0)
-    assert not any(rounds("a", -1.0, 6))
+    assert not any(audition_due("a", -1.0, 6))
     # From here on scores are compared with those of the hard text.
-    assert rounds("a", -2.0, 2)[-1]
+    assert audition_due("a", -2.0, 2)[-1]
 
 
 def test_without_a_change_of_domain_one_ssm_is_replaced_in_16_rounds() -> None:
@@ -164,24 +165,24 @@ def test_without_a_change_of_domain_one_ssm_is_replaced_in_16_rounds() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_liar_and_a_dead_drafter_are_left_out(seed: int) -> None:
+def test_ssms_that_predict_nothing_are_left_out(seed: int) -> None:
     """Credit comes from the LLM's tokens, not from an SSM's own scores."""
     text, one = Text(seed), router()
-    text.write(400, ["c"], worst={"a": 0.0, "b": 0.01})
+    text.write(400, ["c"], means={"a": 0.0, "b": 0.01})
     follow(text, one, 400, 40)
     assert "c" in one.route().drafters
     assert not {"a", "b"} & set(one.route().drafters)
 
 
-def test_asking_takes_its_share_of_the_time_at_most() -> None:
+def test_auditions_take_at_most_their_share_of_the_time() -> None:
     text, one = Text(1), router()
     text.write(2000, ["a", "b"])
-    follow(text, one, 2000, 40, ask_ms=1.5)
+    follow(text, one, 2000, 40, audition_ms=1.5)
     decode_ms = 4.0 * (2000 - 40) / 4
     assert 0 < one._audition_ms <= SHARE * decode_ms + 1.5
 
 
-def test_a_slower_drafter_must_foretell_more() -> None:
+def test_a_slower_drafter_must_predict_better() -> None:
     text = Text(2)
     text.write(60, ["a", "b"])
     quick, slow = router(count=1), router(count=1, ms={"a": 40.0, "b": 4.0})
@@ -202,7 +203,7 @@ def test_a_drafter_that_failed_is_replaced_by_the_best_of_the_rest() -> None:
     assert "b" not in one.drafter_scores()
 
 
-def test_an_ssm_that_scores_higher_and_is_held_back_is_named() -> None:
+def test_the_reason_names_a_higher_scoring_ssm_that_is_not_routed() -> None:
     one = CreditRouter(("a", "b"), 1, lambda name: RoundTime(2.0, 2.0))
     one.observe_audition({"a": [-0.5] * WINDOW, "b": [-1.0] * WINDOW}, 0.01)
     assert one.route().reason == "a predicted the prompt's end best"
@@ -230,7 +231,7 @@ def test_credit_is_a_discounted_mean_and_noise_its_error() -> None:
     assert noise_of([], []) == math.inf
 
 
-def test_a_fall_is_distinguished_from_noise() -> None:
+def test_a_drop_is_distinguished_from_noise() -> None:
     rng = random.Random(0)
     usual = [math.log(max(0.01, rng.gauss(0.7, 0.15))) for _ in range(48)]
     assert not has_dropped(usual)
@@ -260,7 +261,7 @@ def test_noise_of_a_busy_machine_does_not_change_the_choice(seed: int) -> None:
 
 
 @pytest.mark.parametrize("factor", [1.3, 1.4, 1.5])
-def test_times_that_hover_around_a_bound_do_not_flap(factor: float) -> None:
+def test_times_near_a_bound_cause_few_switches(factor: float) -> None:
     """`a` predicts better, by about as much as it is slower."""
     likelihoods = {"a": [math.log(0.8)] * WINDOW, "b": [math.log(0.62)] * WINDOW}
     rng = random.Random(1)
@@ -308,13 +309,13 @@ def test_times_that_are_known_later_change_the_choice_without_an_audition() -> N
 
 
 @pytest.mark.parametrize("domains", [("ab",), ("ab", "de") * 12], ids=["one", "alternating"])
-def test_regular_auditions_are_paid_from_a_share_and_a_drop_does_not_wait(
+def test_regular_auditions_take_a_share_of_the_time_and_a_drop_causes_one_at_once(
     domains: tuple[str, ...],
 ) -> None:
     text, one = Text(4), router()
     for good in domains:
         text.write(1200 // len(domains), good)
-    spent, decoded, most, windows = 0.0, 0.0, 0.0, []
+    spent, decoded, max_debt, windows = 0.0, 0.0, 0.0, []
     for at in range(WINDOW, 1200, 4):
         if one.wants_audition:
             window = one.audition_window
@@ -323,14 +324,14 @@ def test_regular_auditions_are_paid_from_a_share_and_a_drop_does_not_wait(
             one.observe_audition(logs, ms)
             spent += ms
             windows.append(window)
-            most = max(most, spent - SHARE * decoded)
+            max_debt = max(max_debt, spent - SHARE * decoded)
         reports = {name: text.log_probs[name][at : at + 4] for name in one.route().drafters}
         one.observe(RoundEvidence(3, 4, 4.0, log_probs=reports))
         decoded += 4.0
     assert (CHANGED_WINDOW in windows) == (len(domains) > 1)
     if len(domains) == 1:
-        # `most` is the prompt's audition, before which nothing was decoded.
-        assert most == pytest.approx(0.05 * AUDITION_WINDOW)
+        # The debt was largest at the prompt's audition, before which nothing was decoded.
+        assert max_debt == pytest.approx(0.05 * AUDITION_WINDOW)
         assert 0.5 * SHARE * decoded < spent <= SHARE * decoded
     else:
         assert 6 <= windows.count(CHANGED_WINDOW) <= len(domains)

@@ -15,7 +15,7 @@ DEPTH = 3
 
 
 def trace(text: str) -> list[bool]:
-    """x: the SSM's token is the text's."""
+    """`x` where the SSM's token is the text's."""
     return [one == "x" for one in text]
 
 
@@ -24,7 +24,7 @@ def test_chains_end_at_the_first_miss_and_at_the_depth() -> None:
     assert chain_lengths(trace("xxxx"), 2) == [2, 2, 2, 1] and chain_lengths([], 4) == []
 
 
-def test_the_best_fixed_drafter_all_along_has_no_regret() -> None:
+def test_always_routing_to_the_best_drafter_has_no_regret() -> None:
     hits = {"good": trace("x" * 40), "bad": trace("." * 40)}
     regret = regret_of(hits, [{"good"}] * 40, DEPTH)
     assert regret.fixed.drafters == ("good",) and regret.fixed.passes == 10
@@ -44,7 +44,7 @@ def test_where_the_domain_changes_the_oracle_beats_every_fixed_drafter() -> None
     assert late.routed.passes == 5 + 8 + 3 and late.against(late.oracle) == pytest.approx(0.6)
 
 
-def test_several_are_compared_with_the_best_group_of_as_many() -> None:
+def test_a_routed_group_is_compared_with_the_best_group_of_its_size() -> None:
     hits = {"a": trace("xx......"), "b": trace("...xxxxx"), "c": trace("xxx.....")}
     regret = regret_of(hits, [{"a", "b"}] * 8, DEPTH)
     # a, b: 3 + 4 + 1 tokens; b, c: 4 + 4.
@@ -54,7 +54,7 @@ def test_several_are_compared_with_the_best_group_of_as_many() -> None:
     assert regret.fixed.drafters == ("b",) and regret.fixed.passes == 5
 
 
-def test_an_ssm_that_is_not_scored_counts_for_nothing() -> None:
+def test_a_routed_ssm_without_hits_has_no_tokens_accepted() -> None:
     regret = regret_of({"a": trace("xxxx")}, [{"gone"}] * 4, DEPTH)
     assert regret.routed.passes == 4 and regret.oracle.passes == 1 and regret.group is None
 

@@ -1,4 +1,4 @@
-"""Similarity of drafted tokens to the LLM's by the LLM's embeddings, and what a router observes."""
+"""The similarity of drafted tokens to the LLM's, which a router observes."""
 
 from typing import Any
 
@@ -11,20 +11,20 @@ from core.events import RoundCompleted
 from core.routing.cosine import CosineRouter
 from tests.fakes import TableModel, loaded_tables, random_table
 
-TABLE = torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 3.0], [-1.0, 0.0]])
+EMBEDDINGS = torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 3.0], [-1.0, 0.0]])
 
 
 class Embedded(TableModel):
     """A table with embeddings of its tokens."""
 
-    embeddings = TABLE
+    embeddings = EMBEDDINGS
 
 
 def table_model(kind: type[TableModel] = Embedded) -> TableModel:
     return kind("llm", 4, random_table(4, 1), 64)
 
 
-def test_it_is_the_cosine_of_the_llms_embeddings() -> None:
+def test_similarity_is_the_cosine_of_the_llms_embeddings() -> None:
     similarity = embedding_similarity(table_model())
     result = similarity([0, 0, 1, 2, 3], [0, 1, 2, 0, 0])
     assert result == pytest.approx((1.0, 0.0, 0.5**0.5, 0.5**0.5, -1.0))
@@ -32,16 +32,16 @@ def test_it_is_the_cosine_of_the_llms_embeddings() -> None:
     assert similarity([], [1]) == similarity([1], []) == ()
 
 
-def test_without_embeddings_equal_tokens_count() -> None:
+def test_without_embeddings_only_equal_tokens_are_similar() -> None:
     assert embedding_similarity(table_model(TableModel))([0, 1, 2], [0, 2, 2, 1]) == (1.0, 0.0, 1.0)
 
 
-def test_a_router_observes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_router_observes_the_similarities(monkeypatch: pytest.MonkeyPatch) -> None:
     """`opposite` always drafts token 3 where the LLM writes 0: their embeddings are opposite."""
-    heard: list[Any] = []
+    observed: list[Any] = []
     observe = CosineRouter.observe
     monkeypatch.setattr(
-        CosineRouter, "observe", lambda self, e: (heard.append(e.drafts), observe(self, e))[1]
+        CosineRouter, "observe", lambda self, e: (observed.append(e.drafts), observe(self, e))[1]
     )
     models = [
         Embedded(name, 4, lambda context, token=token: [float(t == token) for t in range(4)], 64)
@@ -52,8 +52,8 @@ def test_a_router_observes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     engine = Engine(loaded_tables(models[0], models[1:]))
     events = list(engine.generate(Request("w1", SamplingParams(12), config)))
-    assert [set(each) for each in heard] == [{"right", "opposite"}] * len(heard)
-    for drafts in heard:
+    assert [set(each) for each in observed] == [{"right", "opposite"}] * len(observed)
+    for drafts in observed:
         assert set(drafts["right"].similarities) == {1.0}
         assert set(drafts["opposite"].similarities) == {-1.0}
     last = [event for event in events if isinstance(event, RoundCompleted)][-1]

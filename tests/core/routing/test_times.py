@@ -1,4 +1,4 @@
-"""The times by which a router compares SSMs; a route within what a scheduler grants."""
+"""The times by which a router compares SSMs; routes that a scheduler's grant cuts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ def test_ssms_of_one_shape_take_equally_long_whatever_noise_was_measured(bundled
 
 @pytest.mark.parametrize("factor", [1.0, 3.0])
 def test_an_ssm_of_another_shape_has_its_own_time(factor: float) -> None:
-
     models = [TableModel(name, 8, random_table(8, 1), 64) for name in ("llm", "a", "b")]
     engine = Engine(loaded_tables(models[0], models[1:]))
     for name, ms in (("a", 1.0), ("b", factor)):
@@ -42,7 +41,7 @@ def test_requests_that_share_a_pass_share_its_time(monkeypatch: pytest.MonkeyPat
     """Auditions take a share of the counted time: if each request counted the whole pass, N
     requests would spend N times that share."""
     outcomes: list[RoundOutcome] = []
-    counted: list[float] = []
+    counted_ms: list[float] = []
     make_outcome = round_module.round_outcome
 
     def record(*arguments: Any) -> RoundOutcome:
@@ -51,7 +50,7 @@ def test_requests_that_share_a_pass_share_its_time(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(round_module, "round_outcome", record)
     monkeypatch.setattr(
-        round_module, "observe_route", lambda state, ids, share_ms, _: counted.append(share_ms)
+        round_module, "observe_route", lambda state, ids, share_ms, _: counted_ms.append(share_ms)
     )
     engine = engine_of(*tables())
     config = SpeculationConfig(routing="credit", routed_drafters=1)
@@ -60,26 +59,30 @@ def test_requests_that_share_a_pass_share_its_time(monkeypatch: pytest.MonkeyPat
     for live in lives:
         engine.release(live)
     expected = [one.round_ms - 3 / 4 * one.verify_ms for one in outcomes]
-    assert len(counted) == 4 and counted == pytest.approx(expected)
+    assert len(counted_ms) == 4 and counted_ms == pytest.approx(expected)
 
 
 def test_a_grant_keeps_half_of_its_places_for_ssms_that_are_explored() -> None:
     scores = {"a": 0.1, "b": 0.9, "c": 0.5, "d": 0.2}
     route = Route(("a", "b", "c", "d"), frozenset({"a", "d"}), "why")
     assert within_grant(route, scores, 4) is route
-    kept = {most: within_grant(route, scores, most) for most in (1, 2, 3)}
-    assert [kept[most].drafters for most in (1, 2, 3)] == [("a",), ("a", "b"), ("a", "b", "d")]
+    kept = {granted: within_grant(route, scores, granted) for granted in (1, 2, 3)}
+    assert [kept[granted].drafters for granted in (1, 2, 3)] == [
+        ("a",),
+        ("a", "b"),
+        ("a", "b", "d"),
+    ]
     assert kept[1].explored == {"a"} and kept[1].reason == "why; the batch grants 1"
     plain = Route(("a", "b", "c"), frozenset(), "")
     assert within_grant(plain, scores, 2).drafters == ("b", "c")
 
 
-@pytest.mark.parametrize("order", [("cheap", "dear"), ("dear", "cheap")], ids=" ".join)
+@pytest.mark.parametrize("order", [("cheap", "costly"), ("costly", "cheap")], ids=" ".join)
 @pytest.mark.parametrize("length", LENGTHS)
 def test_of_two_equal_ssms_the_cheaper_one_is_routed(length: str, order: tuple[str, str]) -> None:
     """Whatever the length policy, with a clock that only model passes advance."""
     clock = PassClock()
-    ms = {"llm": (4.0, 0.1), "cheap": (0.5, 0.0), "dear": (4.0, 0.0)}
+    ms = {"llm": (4.0, 0.1), "cheap": (0.5, 0.0), "costly": (4.0, 0.0)}
     llm, *ssms = (TimedTable(name, 1, clock, ms[name]) for name in ("llm", *order))
     config = SpeculationConfig(
         routing="credit",
@@ -98,6 +101,6 @@ def test_of_two_equal_ssms_the_cheaper_one_is_routed(length: str, order: tuple[s
     routed = [[[d.drafter for d in r.routing if d.role == "routed"] for r in run] for run in runs]
     assert routed[0][-1] == ["cheap"]
     assert routed[1] == [["cheap"]] * len(routed[1]), "what was measured outlasts the run"
-    if order[0] == "dear":
-        reason = next(one.routing_reason for one in runs[0] if "for dear" in one.routing_reason)
-        assert reason == "cheap for dear: it drafts faster"
+    if order[0] == "costly":
+        reason = next(one.routing_reason for one in runs[0] if "for costly" in one.routing_reason)
+        assert reason == "cheap for costly: it drafts faster"

@@ -1,4 +1,5 @@
-"""CoSine's scheduler against brute force, and its control: no flapping, no endless wait."""
+"""CoSine's scheduler against brute force, and its limits of drafting: they do not alternate, and no
+request waits for ever."""
 
 import itertools
 import math
@@ -29,7 +30,7 @@ from core.scheduling.cosine import (
 from core.speculation_length.cost_model import Costs, VerifyCosts
 
 TABLE = VerifyCosts({0: 1.0, 1: 1.2, 8: 3.0, 64: 18.0}, 64)
-ASKED = SpeculationLimit(4, 2)
+REQUESTED = SpeculationLimit(4, 2)
 
 
 class Fixed:
@@ -51,20 +52,20 @@ class Fixed:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_group_is_the_best_of_all_that_hold_the_longest_waiting(seed: int) -> None:
-    draw = random.Random(seed)
-    costs = Fixed(draw.random(), draw.random(), 0.2, draw.choice([0.0, 0.01, 0.1]))
+def test_the_group_is_the_best_of_those_with_the_longest_waiting_request(seed: int) -> None:
+    rng = random.Random(seed)
+    costs = Fixed(rng.random(), rng.random(), 0.2, rng.choice([0.0, 0.01, 0.1]))
     live = [
         LiveRequest(
-            draw.randint(10, 400),
+            rng.randint(10, 400),
             4,
-            rounds_waited=draw.randint(0, 2),
+            rounds_waited=rng.randint(0, 2),
             overlapped=seed % 2 == 0,
-            width=draw.choice([1.0, 2.5, 4.0]),
+            width=rng.choice([1.0, 2.5, 4.0]),
         )
-        for _ in range(draw.randint(1, 4))
+        for _ in range(rng.randint(1, 4))
     ]
-    lengths = [draw.randint(0, 8) for _ in live]
+    lengths = [rng.randint(0, 8) for _ in live]
     result = best_group(live, lengths, len(live), costs)
     first = max(range(len(live)), key=lambda i: (live[i].rounds_waited, -i))
     assert first in result.members
@@ -89,14 +90,14 @@ def test_the_group_is_the_best_of_all_that_hold_the_longest_waiting(seed: int) -
 @pytest.mark.parametrize("seed", range(6))
 def test_of_the_groups_that_fit_into_memory_the_best_is_chosen(seed: int, memory: int) -> None:
     """Against every window of requests with every choice of shorter drafts."""
-    draw = random.Random(seed)
-    costs = Fixed(draw.random(), 0.5, 0.2, 0.01)
+    rng = random.Random(seed)
+    costs = Fixed(rng.random(), 0.5, 0.2, 0.01)
     costs.memory = memory
     live = [
-        LiveRequest(draw.randint(10, 400), 4, rounds_waited=draw.randint(0, 2))
-        for _ in range(draw.randint(2, 4))
+        LiveRequest(rng.randint(10, 400), 4, rounds_waited=rng.randint(0, 2))
+        for _ in range(rng.randint(2, 4))
     ]
-    lengths = [draw.randint(1, 5) for _ in live]
+    lengths = [rng.randint(1, 5) for _ in live]
     result = best_group(live, lengths, len(live), costs)
     first = max(range(len(live)), key=lambda i: (live[i].rounds_waited, -i))
 
@@ -119,8 +120,8 @@ def test_of_the_groups_that_fit_into_memory_the_best_is_chosen(seed: int, memory
         fitting = [one for one in choices if fits(members, one)]
         if first in members and fitting:
             # The longest drafts are cut first, and only as far as memory demands.
-            most = max(max(one) for one in fitting)
-            trimmed = tuple(min(lengths[i], most) for i in members)
+            longest = max(max(one) for one in fitting)
+            trimmed = tuple(min(lengths[i], longest) for i in members)
             assert fits(members, trimmed)
             best[tuple(members)] = trimmed
     if not best:  # not even one request fits: the one that waited longest is verified alone
@@ -135,21 +136,21 @@ def test_of_the_groups_that_fit_into_memory_the_best_is_chosen(seed: int, memory
 @pytest.mark.parametrize("seed", range(30))
 def test_drafts_are_trimmed_as_if_for_their_group_alone(seed: int) -> None:
     """Against every window of up to ten requests, each of them trimmed from its full lengths."""
-    draw = random.Random(seed)
-    costs = Fixed(draw.random() / 8, draw.random(), 0.02, draw.choice([0.0, 0.001]))
-    costs.memory = draw.choice([math.inf, 2000, 5000, 10000])
+    rng = random.Random(seed)
+    costs = Fixed(rng.random() / 8, rng.random(), 0.02, rng.choice([0.0, 0.001]))
+    costs.memory = rng.choice([math.inf, 2000, 5000, 10000])
     live = [
         LiveRequest(
-            draw.choice([50, 60, draw.randint(10, 400)]),
+            rng.choice([50, 60, rng.randint(10, 400)]),
             16,
-            rounds_waited=draw.randint(0, 2),
-            ready=draw.random() < 0.2,
-            width=draw.choice([1.0, 1.0, 2.5, 8.0, 1 + draw.random()]),
+            rounds_waited=rng.randint(0, 2),
+            ready=rng.random() < 0.2,
+            width=rng.choice([1.0, 1.0, 2.5, 8.0, 1 + rng.random()]),
         )
-        for _ in range(draw.randint(5, 10))
+        for _ in range(rng.randint(5, 10))
     ]
-    lengths = [draw.choice([0, 4, draw.randint(1, 16)]) for _ in live]
-    largest = draw.randint(1, len(live))
+    lengths = [rng.choice([0, 4, rng.randint(1, 16)]) for _ in live]
+    largest = rng.randint(1, len(live))
     order = sorted(range(len(live)), key=lambda i: (live[i].context, i))
     first = max(range(len(live)), key=lambda i: (live[i].rounds_waited, -i))
     plain_ms = costs.verify_ms(1, 0, live[first].context)
@@ -190,7 +191,7 @@ class TimeOfEachRequest(Fixed):
         return float(requests)
 
 
-def test_a_request_shares_no_pass_that_gains_nothing() -> None:
+def test_a_request_shares_no_pass_that_saves_no_time() -> None:
     costs = TimeOfEachRequest(0.0, 0.0, 0.0, 0.0)
     live = [LiveRequest(50 + i, 0, rounds_waited=int(i == 1)) for i in range(3)]
     assert best_group(live, [0] * 3, 3, costs).members == (1,)
@@ -213,7 +214,7 @@ def test_a_round_takes_at_most_as_long_as_eight_plain_ones(draft: float, size: i
     assert [n for n in range(2, 5) if round_ms(n) <= limit] == [*range(2, size + 1)]
 
 
-def test_a_pass_that_memory_does_not_allow_is_trimmed_the_longest_draft_first() -> None:
+def test_a_pass_too_large_for_memory_is_trimmed_at_its_longest_draft() -> None:
     costs = Fixed(1.0, 1.0, 1.0, 0.0)
     group = [LiveRequest(100, 8), LiveRequest(50, 8)]
     for memory, lengths in ((math.inf, (8, 2)), (1300, (4, 2)), (900, (2, 2)), (500, (0, 0))):
@@ -223,7 +224,7 @@ def test_a_pass_that_memory_does_not_allow_is_trimmed_the_longest_draft_first() 
     assert trim_to_memory(group, (8, 2), costs) is None
     ready = [replace(one, ready=True) for one in group]
     costs.memory = 900
-    assert trim_to_memory(ready, (8, 2), costs) is None, "a draft that is made is not cut"
+    assert trim_to_memory(ready, (8, 2), costs) is None, "a finished draft is not cut"
 
 
 def test_a_pass_fits_into_the_memory_that_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,12 +257,12 @@ def test_the_longest_draft_is_that_of_most_nodes() -> None:
     assert trim_lengths([LiveRequest(64, 4), wide], [8, 4], 14) == (8, 2)
 
 
-def test_a_draft_that_is_made_is_not_cut() -> None:
+def test_a_finished_draft_is_not_cut() -> None:
     assert trim_lengths([LiveRequest(64, 4, ready=True), LiveRequest(64, 4)], [8, 4], 9) == (8, 1)
     assert trim_lengths([LiveRequest(64, 4, ready=True)], [8], 5) == (8,)
 
 
-def test_none_waits_for_ever() -> None:
+def test_no_request_waits_for_ever() -> None:
     """Contexts so different that each request is best verified alone."""
     scheduler = Cosine(BatchTimes(Costs(cast(Any, None), TABLE)))
     waited = [0] * 6
@@ -272,23 +273,23 @@ def test_none_waits_for_ever() -> None:
         assert max(waited) <= 5, "at most until each of the others has had a pass"
 
 
-def steps(signals: list[tuple[float, int]]) -> list[str]:
+def decisions_of(signals: list[tuple[float, int]]) -> list[str]:
     control = SpeculationControl()
-    return [control.observe(busy, queue, ASKED) for busy, queue in signals]
+    return [control.observe(busy, queue, REQUESTED) for busy, queue in signals]
 
 
 def test_a_growing_queue_ends_drafting_and_an_idle_llm_brings_it_back() -> None:
     control = SpeculationControl()
     for queue in range(1, 40):
-        control.observe(0.9, queue, ASKED)
+        control.observe(0.9, queue, REQUESTED)
     assert control.limit == SpeculationLimit(0, 1)
     ended = r"no request drafts from now on: \d+ requests wait in the queue"
     assert re.fullmatch(ended, control.reason)
     reasons = []
     for _ in range(2 * LONGEST + 400):
-        if control.observe(0.3, 0, ASKED):
+        if control.observe(0.3, 0, REQUESTED):
             reasons.append(control.reason)
-    assert control.limit == ASKED
+    assert control.limit == REQUESTED
     first, second, *_ = reasons
     assert first == (
         "drafting begins again, since no request waits: a draft has at most 1 token by 1 SSM"
@@ -301,10 +302,10 @@ def test_a_queue_that_does_not_shrink_ends_drafting(rounds: int) -> None:
     """The queue grows only by one request in every `rounds` rounds."""
     control = SpeculationControl()
     for place in range(12 * PATIENCE):
-        control.observe(0.9, 1 + place // rounds, ASKED)
+        control.observe(0.9, 1 + place // rounds, REQUESTED)
     assert control.limit == SpeculationLimit(0, 1)
     shrinking = SpeculationControl()
-    assert not any(shrinking.observe(0.9, 100 - place, ASKED) for place in range(90))
+    assert not any(shrinking.observe(0.9, 100 - place, REQUESTED) for place in range(90))
 
 
 def limits_of(requested: Sequence[SpeculationLimit]) -> list[SpeculationLimit]:
@@ -322,60 +323,62 @@ def limits_of(requested: Sequence[SpeculationLimit]) -> list[SpeculationLimit]:
 @pytest.mark.parametrize("place", range(PATIENCE))
 def test_a_round_with_a_short_draft_ends_drafting_no_sooner(short: int, place: int) -> None:
     """As with `goodput`, whose length changes from round to round."""
-    wants = [SpeculationLimit(short, 2) if i % PATIENCE == place else ASKED for i in range(40)]
-    down = [SpeculationLimit(*pair) for pair in ((4, 1), (3, 1), (2, 1), (1, 1), (0, 1))]
-    assert limits_of(wants) == down
-    none = [SpeculationLimit(0, 2)] * 40
-    assert limits_of(none) == [], "nothing to shorten"
-    assert limits_of([*none, *wants]) == down
+    requested_limits = [
+        SpeculationLimit(short, 2) if i % PATIENCE == place else REQUESTED for i in range(40)
+    ]
+    shorter_limits = [SpeculationLimit(*pair) for pair in ((4, 1), (3, 1), (2, 1), (1, 1), (0, 1))]
+    assert limits_of(requested_limits) == shorter_limits
+    no_drafts = [SpeculationLimit(0, 2)] * 40
+    assert limits_of(no_drafts) == [], "nothing to shorten"
+    assert limits_of([*no_drafts, *requested_limits]) == shorter_limits
 
 
 def test_a_round_with_a_short_draft_brings_drafting_back_no_later() -> None:
     control = SpeculationControl()
     for queue in range(1, 14):
-        control.observe(0.9, queue, ASKED)
+        control.observe(0.9, queue, REQUESTED)
     before = control.limit
     assert before == SpeculationLimit(2, 1)
     for _ in range(4 * LONGEST):
         decision = control.observe(0.3, 0, SpeculationLimit(0, 1))
         assert not decision and control.limit == before, "no request drafts"
     for i in range(2 * LONGEST):
-        control.observe(0.3, 0, SpeculationLimit(1, 1) if i % PATIENCE else ASKED)
+        control.observe(0.3, 0, SpeculationLimit(1, 1) if i % PATIENCE else REQUESTED)
         assert control.limit_within(4, 2).length >= before.length, "`more` never lowers it"
-    assert control.limit == ASKED
+    assert control.limit == REQUESTED
 
 
-def test_plain_decoding_ends_with_the_queue_though_it_keeps_the_llm_busy() -> None:
+def test_plain_decoding_ends_with_the_queue_even_if_the_llm_is_busy() -> None:
     control = SpeculationControl()
     for queue in range(1, 40):
-        control.observe(0.95, queue, ASKED)
+        control.observe(0.95, queue, REQUESTED)
     assert control.limit_within(4, 2).length == 0
     for _ in range(2 * LONGEST):
-        control.observe(0.95, 0, ASKED)
+        control.observe(0.95, 0, REQUESTED)
     assert control.limit_within(4, 2).length > 0
 
 
-def test_a_limit_does_not_outlive_the_queue_for_ever() -> None:
+def test_a_limit_ends_some_time_after_the_queue() -> None:
     """Also while the LLM is busy: the limit was set because of the queue."""
     control = SpeculationControl()
     for queue in range(1, 14):
-        control.observe(0.9, queue, ASKED)
+        control.observe(0.9, queue, REQUESTED)
     limit = control.limit_within(4, 2)
-    assert limit not in (ASKED, SpeculationLimit(0, 1))
-    assert not any(control.observe(0.7, 0, ASKED) for _ in range(QUIET))
-    results = [control.observe(0.7, 0, ASKED) for _ in range(4 * LONGEST)]
-    assert control.limit == ASKED and "fewer" not in results
+    assert limit not in (REQUESTED, SpeculationLimit(0, 1))
+    assert not any(control.observe(0.7, 0, REQUESTED) for _ in range(QUIET))
+    results = [control.observe(0.7, 0, REQUESTED) for _ in range(4 * LONGEST)]
+    assert control.limit == REQUESTED and "fewer" not in results
     assert control.reason.endswith("more than before: no request has waited for 64 rounds")
 
 
-def test_control_does_not_flap() -> None:
-    assert not any(steps([(0.3, 0), (0.9, 1)] * 100)), "signals that change each round"
-    assert not any(steps([(0.8, 0)] * 100)), "an LLM that is busy, and no request waits"
+def test_limits_do_not_alternate() -> None:
+    assert not any(decisions_of([(0.3, 0), (0.9, 1)] * 100)), "signals that change each round"
+    assert not any(decisions_of([(0.8, 0)] * 100)), "an LLM that is busy, and no request waits"
     # A load on the edge: every step down empties the queue, every step up fills it again.
     control, results, queue = SpeculationControl(), [], 0
     for _ in range(4000):
-        queue = queue + 1 if control.limit_within(4, 2) == ASKED else 0
-        results.append(control.observe(0.5, queue, ASKED))
+        queue = queue + 1 if control.limit_within(4, 2) == REQUESTED else 0
+        results.append(control.observe(0.5, queue, REQUESTED))
     decisions = [place for place, one in enumerate(results) if one]
     gaps = [after - before for before, after in itertools.pairwise(decisions)]
     assert gaps[0] <= 2 * PATIENCE and min(gaps[-5:]) >= LONGEST / 2
@@ -386,12 +389,13 @@ def test_a_burst_is_answered_however_many_came_before() -> None:
     control = SpeculationControl()
     for _ in range(8):
         burst = [
-            control.observe(0.8, 2 + number // 6 - (number % 8 == 7), ASKED) for number in range(80)
+            control.observe(0.8, 2 + number // 6 - (number % 8 == 7), REQUESTED)
+            for number in range(80)
         ]
         assert "fewer" in burst[: 2 * PATIENCE] and burst.count("fewer") > 1
         for _ in range(1000):
-            control.observe(0.8, 0, ASKED)
-        assert control.limit == ASKED
+            control.observe(0.8, 0, REQUESTED)
+        assert control.limit == REQUESTED
 
 
 def plans_with(live: Sequence[LiveRequest], queue: Sequence[int]) -> list[Plan]:
@@ -427,7 +431,7 @@ def test_a_request_that_drafts_nothing_waits_for_no_turn() -> None:
     assert all(4 in plan.group for plan in plans_with(live, [0] * 30)[1:])
 
 
-def test_a_round_s_outcome_reaches_the_next_plan() -> None:
+def test_a_rounds_outcome_reaches_the_next_plan() -> None:
     scheduler = Cosine(BatchTimes(Costs(cast(Any, None), TABLE)))
     live = [LiveRequest(64, 4, 2)] * 4
     steps = []

@@ -20,7 +20,7 @@ PROMPT = " ".join(["w1 w5 w3 w2"] * 4)
 
 
 @dataclass
-class Granting:
+class SameGrant:
     """See Scheduler: the same grant for all."""
 
     grant: Grant = FREE
@@ -54,24 +54,24 @@ def admit(engine: Engine, **fields: object) -> ActiveRequest:
 
 def drafts_within(engine: Engine, live: ActiveRequest, grant: Grant) -> dict[str, int]:
     """The depth of each SSM's draft in a round under a grant."""
-    engine._schedule._scheduler = Granting(grant)
+    engine._schedule._scheduler = SameGrant(grant)
     (event,) = [one for one in engine.round([live]) if isinstance(one, Drafted)]
     return {one.drafter: len(one.token_ids) for one in event.drafts if one.token_ids}
 
 
-def asked_of(engine: Engine) -> LiveRequest:
+def request_of(engine: Engine) -> LiveRequest:
     """The only live request, as the scheduler saw it in the last round."""
     scheduler = engine._schedule._scheduler
-    assert isinstance(scheduler, Granting)
+    assert isinstance(scheduler, SameGrant)
     return scheduler.live[0]
 
 
 @pytest.mark.parametrize("routing", ["all", "cosine", "credit"])
 def test_no_draft_is_deeper_than_granted(engine: Engine, routing: str) -> None:
     live = admit(engine, routing=routing)
-    for most in (3, 1, 0, 2):
-        result = drafts_within(engine, live, Grant(length=most))
-        assert {*result.values()} == ({most} if most else set())
+    for granted in (3, 1, 0, 2):
+        result = drafts_within(engine, live, Grant(length=granted))
+        assert {*result.values()} == ({granted} if granted else set())
     assert {*drafts_within(engine, live, Grant(length=9)).values()} == {4}, "its own length"
 
 
@@ -87,8 +87,8 @@ def test_the_reason_names_the_grant(engine: Engine) -> None:
 @pytest.mark.parametrize("routing", ["all", "cosine", "credit"])
 def test_no_more_ssms_draft_than_granted(engine: Engine, routing: str) -> None:
     live = admit(engine, routing=routing, routed_drafters=3)
-    for most, count in ((2, 2), (1, 1), (3, 3), (0, 1)):
-        assert len(drafts_within(engine, live, Grant(drafters=most))) == count
+    for granted, count in ((2, 2), (1, 1), (3, 3), (0, 1)):
+        assert len(drafts_within(engine, live, Grant(drafters=granted))) == count
 
 
 @pytest.mark.parametrize(
@@ -107,11 +107,11 @@ def test_the_scheduler_counts_the_ssms_that_draft(
 ) -> None:
     live = admit(engine, **fields)
     assert len(drafts_within(engine, live, FREE)) == count
-    assert asked_of(engine).drafters == max(1, count)
-    # Under the grant of one SSM the request asks for as many as before.
+    assert request_of(engine).drafters == max(1, count)
+    # Under the grant of one SSM the request wants as many as before.
     for _ in range(2):
         drafts_within(engine, live, Grant(drafters=1))
-        assert asked_of(engine).drafters == max(1, count)
+        assert request_of(engine).drafters == max(1, count)
 
 
 @pytest.mark.loses_drafters
@@ -119,35 +119,35 @@ def test_the_scheduler_counts_the_ssms_that_draft(
 def test_the_scheduler_counts_no_ssm_that_failed(engine: Engine, routing: str) -> None:
     live = admit(engine, routing=routing, routed_drafters=3)
     live.drop_drafter(1, RuntimeError("no memory"))
-    assert len(drafts_within(engine, live, FREE)) == asked_of(engine).drafters == 2
+    assert len(drafts_within(engine, live, FREE)) == request_of(engine).drafters == 2
 
 
 @pytest.mark.parametrize("fields", [{"routing": "credit"}, {"length": "goodput"}])
-def test_no_audition_before_a_draft_is_granted(
+def test_there_is_no_audition_before_a_draft_is_granted(
     engine: Engine, fields: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard = note_results(monkeypatch, SsmPool, "audition", lambda result: result)
+    auditions = note_results(monkeypatch, SsmPool, "audition", lambda result: result)
     live = admit(engine, **fields)
     for _ in range(3):
         assert not drafts_within(engine, live, Grant(length=0))
-    assert not heard and not live.had_audition
+    assert not auditions and not live.had_audition
     # A router that wants an audition in every round has to wait, too.
     with monkeypatch.context() as patched:
         patched.setattr(CreditRouter, "wants_audition", True)
-        assert not drafts_within(engine, live, Grant(length=0)) and not heard
+        assert not drafts_within(engine, live, Grant(length=0)) and not auditions
     assert drafts_within(engine, live, FREE)
-    assert len(heard) == 1 and live.had_audition
+    assert len(auditions) == 1 and live.had_audition
 
 
-def test_a_rule_that_asks_for_no_audition_has_none(
+def test_a_rule_that_wants_no_audition_gets_none(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard = note_results(monkeypatch, SsmPool, "audition", lambda result: result)
+    auditions = note_results(monkeypatch, SsmPool, "audition", lambda result: result)
     assert drafts_within(engine, admit(engine, routing="cosine"), FREE)
-    assert not heard
+    assert not auditions
 
 
-def test_cosine_counts_as_tried_what_the_grant_let_draft(engine: Engine) -> None:
+def test_cosine_counts_only_granted_drafts_as_tried(engine: Engine) -> None:
     live = admit(engine, routing="cosine", routed_drafters=2)
     router = live.router
     assert isinstance(router, CosineRouter)

@@ -22,7 +22,7 @@ QUEUE = (0, 0, 0, *range(1, 18), *(0,) * 200)
 
 
 @dataclass
-class RecordedPass:
+class RecordingScheduler:
     """A Scheduler that wraps another one and records its plans."""
 
     inner: Scheduler
@@ -45,10 +45,10 @@ def requests(pipeline: Sequence[str]) -> list[Request]:
     return [
         Request(
             prompt,
-            SamplingParams(32 + place, seed=1, ignore_eos=True),
+            SamplingParams(32 + number, seed=1, ignore_eos=True),
             SpeculationConfig(expansion=(1,), speculation_length=3, pipeline=mode),
         )
-        for place, (prompt, mode) in enumerate(zip(PROMPTS, pipeline, strict=True))
+        for number, (prompt, mode) in enumerate(zip(PROMPTS, pipeline, strict=True))
     ]
 
 
@@ -62,22 +62,22 @@ def test_the_planned_group_is_verified(
     engine, plain = (Engine(loaded_tables(*tables(2)), schedule=s) for s in ("cosine", "each"))
     engine.costs.pipeline_switch("across", {"same", "ssm-2"}).on = True
     monkeypatch.setattr(Switch, "observe", lambda *_: None)  # `auto` stays on
-    recorded = RecordedPass(engine._schedule._scheduler)
+    recorded = RecordingScheduler(engine._schedule._scheduler)
     engine._schedule._scheduler = recorded
     live = admit_all(engine, requests(pipeline))
     # For each request with a draft: its grant, and the decision, if any, that the event of its
     # next round reports.
     drafted: dict[str, tuple[Grant, str]] = {}
     mode = {one.sequence.run_id: one.sequence.speculation.pipeline for one in live}
-    owed: dict[str, str] = {}
+    unreported: dict[str, str] = {}
     events: list[Event] = []
     pooled, decisions = 0, []
     for waiting in QUEUE:
-        left = [one for one in live if not one.sequence.finish_reason]
-        if not left:
+        active = [one for one in live if not one.sequence.finish_reason]
+        if not active:
             break
-        passed = list(engine.round(left, waiting))
-        plan, names = recorded.plans[-1], [one.sequence.run_id for one in left]
+        passed = list(engine.round(active, waiting))
+        plan, names = recorded.plans[-1], [one.sequence.run_id for one in active]
         round_event = {e.run_id: e.scheduled for e in passed if isinstance(e, RoundCompleted)}
         assert {*round_event} == {names[i] for i in plan.group}
         pooled += len(round_event.keys() & drafted.keys())
@@ -85,10 +85,10 @@ def test_the_planned_group_is_verified(
         if drafted and len(across) > 1:  # the LLM waits for no draft that a pass could hide
             assert {*across} & round_event.keys() <= drafted.keys()
         if plan.decision:
-            owed |= dict.fromkeys(names, plan.decision)
+            unreported |= dict.fromkeys(names, plan.decision)
         for i in {*plan.group, *(plan.next_group or ())}:
             if (name := names[i]) not in drafted:
-                drafted[name] = (plan.grants[i], owed.pop(name, ""))
+                drafted[name] = (plan.grants[i], unreported.pop(name, ""))
         for name, part in round_event.items():
             assert part is not None
             grant, decision = drafted.pop(name)
@@ -98,8 +98,8 @@ def test_the_planned_group_is_verified(
             if not decision and not plan.decision:
                 assert part.reason == plan.reason
                 size = re.match(r"(\d+) of (\d+) requests ", part.reason)
-                counts = [int(number) for number in size.groups()] if size else [1, len(left)]
-                assert counts == [len(round_event), len(left)] and (size or len(left) == 1)
+                counts = [int(number) for number in size.groups()] if size else [1, len(active)]
+                assert counts == [len(round_event), len(active)] and (size or len(active) == 1)
             decisions.append(part.decision)
         events += passed
     engine.close()
@@ -110,25 +110,25 @@ def test_the_planned_group_is_verified(
     )
 
 
-def test_no_draft_and_no_turns_where_plain_rounds_are_faster() -> None:
-    """`shared`, pipelined: plain rounds verify all live requests in one pass, and what had been
-    drafted before with them."""
+def test_where_plain_rounds_are_faster_no_request_drafts_or_waits() -> None:
+    """`shared`, pipelined: plain rounds verify all live requests in one pass, and with them
+    what was drafted before."""
     engine, plain = (Engine(loaded_tables(*tables(2)), schedule=s) for s in ("shared", "each"))
     scheduler = engine._schedule._scheduler
     assert isinstance(scheduler, Shared)
     live = admit_all(engine, requests(("across",) * 7))
     events: list[Event] = []
     for number in range(200):
-        left = [one for one in live if not one.sequence.finish_reason]
-        if not left:
+        active = [one for one in live if not one.sequence.finish_reason]
+        if not active:
             break
         for size in range(2, 8):
             if number >= 3:
                 scheduler._record(size).guard.forbid_like(PlainGuard())
-        passed = list(engine.round(left))
+        passed = list(engine.round(active))
         parts = [e.scheduled for e in passed if isinstance(e, RoundCompleted)]
         assert [part.num_batch for part in parts if part] == [len(parts)] * len(parts)
-        assert len(parts) < len(left) if number < 3 else len(parts) == len(left)
+        assert len(parts) < len(active) if number < 3 else len(parts) == len(active)
         events += passed
     engine.close()
     texts = {run[0].run_id: ids_of_events(run) for run in by_run(events)}
@@ -137,7 +137,7 @@ def test_no_draft_and_no_turns_where_plain_rounds_are_faster() -> None:
     )
 
 
-class Deciding:
+class DecidingScheduler:
     """See Scheduler: verifies the first request and drafts for the second one; each plan has a
     decision."""
 
@@ -156,7 +156,7 @@ class Deciding:
 def test_a_decision_ends_with_its_schedule(schedule: str) -> None:
     """For a request whose draft was made under the decision and waits, and for one without."""
     engine = Engine(loaded_tables(*tables(2)), schedule="cosine")
-    engine._schedule._scheduler = Deciding()
+    engine._schedule._scheduler = DecidingScheduler()
     live = admit_all(engine, requests(("across",) * 7)[:3])
     assert [one.scheduled for one in engine.round(live) if isinstance(one, RoundCompleted)]
     waiting, undrafted = engine._draft_pool.states[live[1].run_id], live[2]
@@ -239,10 +239,10 @@ def test_no_request_waits_for_ever() -> None:
     engine.close()
 
 
-def test_verified_nodes_are_counted_and_not_depths() -> None:
+def test_the_width_of_a_request_is_its_nodes_per_step() -> None:
     """One request drafts trees of three nodes, two deep; the other drafts chains."""
     engine = Engine(loaded_tables(*tables(1)), schedule="cosine")
-    recorded = RecordedPass(engine._schedule._scheduler)
+    recorded = RecordingScheduler(engine._schedule._scheduler)
     engine._schedule._scheduler = recorded
     shapes = [SpeculationConfig(expansion=e, speculation_length=2) for e in ((1, 2), (1, 1))]
     sampling = SamplingParams(48, seed=1, ignore_eos=True)

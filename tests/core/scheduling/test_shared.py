@@ -27,21 +27,21 @@ def closed_sets(parents: Sequence[int]) -> list[frozenset[int]]:
 @pytest.mark.parametrize("seed", range(8))
 def test_the_budget_is_the_optimum_over_all_ancestor_closed_choices(seed: int) -> None:
     """Up to 4 requests with 12 nodes in all, times that grow in steps."""
-    draw = random.Random(seed)
+    rng = random.Random(seed)
     parents: list[int] = []
     chances: list[float] = []
-    for _ in range(draw.randint(1, 4)):
+    for _ in range(rng.randint(1, 4)):
         first = len(parents)
-        for place in range(3):
-            parent = draw.choice([-1, *range(first, first + place)]) if place else -1
+        for number in range(3):
+            parent = rng.choice([-1, *range(first, first + number)]) if number else -1
             parents.append(parent)
-            chances.append(draw.random() * (1.0 if parent < 0 else chances[parent]))
-    step = draw.choice([1, 3, 4])
+            chances.append(rng.random() * (1.0 if parent < 0 else chances[parent]))
+    step = rng.choice([1, 3, 4])
 
     def added(nodes: int) -> float:
         return 0.4 * (-(-nodes // step)) * step
 
-    price = draw.choice([0.3, 0.8, 2.0])
+    price = rng.choice([0.3, 0.8, 2.0])
     best = max(sum(chances[n] for n in s) - price * added(len(s)) for s in closed_sets(parents))
     count = node_budget(chances, price, added)
     result = sum(sorted(chances, reverse=True)[:count]) - price * added(count)
@@ -57,22 +57,22 @@ def test_of_equally_likely_nodes_a_parent_is_kept_before_its_child() -> None:
 
 
 @pytest.mark.parametrize(
-    ("across", "begins"),
+    ("across", "beginning"),
     [
         (0, ""),
         (4, "at most 2 of 4 requests share a pass, SSMs draft for the others meanwhile; "),
         (2, "at most 3 of 4 requests share a pass, SSMs draft for the others meanwhile; "),
     ],
 )
-def test_the_reason_says_that_half_are_drafted_meanwhile(across: int, begins: str) -> None:
+def test_the_reason_says_that_half_are_drafted_meanwhile(across: int, beginning: str) -> None:
     shared = Shared(BatchTimes(Costs(cast(Any, None), TABLE)))
     live = [LiveRequest(64, 4, overlapped=i < across) for i in range(4)]
     count = 4 - across // 2
-    first = f"{begins}the first rounds of 4 requests are measured"
+    first = f"{beginning}the first rounds of 4 requests are measured"
     assert shared.plan(live, 0).reason == first
     shared.observe(BatchOutcome(count, 64, 8, 8, 5.0, 1.0, 8.0, steps=4))
     reason = shared.plan(live, 0).reason
-    assert reason.startswith(f"{begins}a node is verified if its probability is at least 0.")
+    assert reason.startswith(f"{beginning}a node is verified if its probability is at least 0.")
     two = [LiveRequest(64, 4, overlapped=True)] * 2
     assert shared.plan(two, 0).reason.startswith("2 requests take turns in the LLM's passes")
     assert shared.plan(two[:1], 0).reason.startswith("one request is decoded")
@@ -135,8 +135,8 @@ class Machine:
             self.kinds.append(drafted)
 
     @property
-    def against_plain(self) -> float:
-        """Tokens per millisecond over those of rounds without drafts."""
+    def speedup(self) -> float:
+        """Tokens per millisecond, divided by those of rounds without drafts."""
         count = len(self.live)
         return (self.tokens / self.ms) / (count / (1.0 + 0.9 * count))
 
@@ -144,22 +144,22 @@ class Machine:
 def test_drafts_that_pay_are_kept_and_plain_rounds_are_probed_rarely() -> None:
     machine = Machine(8, draft_ms=0.2, accepted=3.0)
     machine.run(500)
-    assert machine.against_plain > 1.3
+    assert machine.speedup > 1.3
     assert 0.97 < sum(machine.kinds) / 500 < 1
 
 
 @pytest.mark.parametrize("requests", [2, 4, 8, 32])
 @pytest.mark.parametrize(("draft_ms", "accepted"), [(2.0, 1.0), (0.5, 0.1), (5.0, 4.0)])
 @pytest.mark.parametrize("turns", [False, True])
-def test_drafts_that_cost_more_than_they_bring_stop(
+def test_drafts_that_cost_more_than_they_gain_stop(
     requests: int, draft_ms: float, accepted: float, turns: bool
 ) -> None:
     machine = Machine(requests, draft_ms, accepted, turns)
     machine.run(1000)
-    assert machine.against_plain > 0.9
-    at_first, machine.ms, machine.tokens = machine.against_plain, 0.0, 0.0
+    assert machine.speedup > 0.9
+    first_speedup, machine.ms, machine.tokens = machine.speedup, 0.0, 0.0
     machine.run(3000)
-    assert machine.against_plain > max(0.97, min(at_first, 0.99))
+    assert machine.speedup > max(0.97, min(first_speedup, 0.99))
 
 
 def test_in_a_plain_round_all_pipelined_requests_share_the_pass() -> None:
@@ -179,10 +179,10 @@ def test_a_larger_batch_begins_without_drafts_where_a_smaller_one_has_none() -> 
     machine.run(machine.shared._record(4).guard._wait_rounds)
     assert not any(machine.kinds)
     machine.run(2)
-    assert machine.kinds[-1], "then it is tried"
+    assert machine.kinds[-1], "then drafting is tried"
     machine.live, machine.kinds = [LiveRequest(64, 8)] * 2, []
     machine.run(3)
-    assert any(machine.kinds), "a smaller batch learns nothing from it"
+    assert any(machine.kinds), "a smaller batch does not follow a larger one"
 
 
 def test_a_decision_is_reported_with_the_number_of_requests_that_it_is_about() -> None:
@@ -245,7 +245,7 @@ def test_reading_prompts_for_trials_takes_a_fiftieth_of_the_time(
         assert wait == pytest.approx(max(FIRST_WAIT * 2**trial, opening / OPENING_SHARE), abs=1)
 
 
-def test_the_guard_backs_off_and_forgives() -> None:
+def test_the_guards_wait_doubles_and_drafts_that_pay_reset_it() -> None:
     guard = PlainGuard()
     waits = [trial_wait(guard, cost=1.3) for _ in range(7)]
     assert waits == [*(n * FIRST_WAIT for n in (1, 2, 4, 8)), MAX_WAIT, MAX_WAIT, MAX_WAIT]
@@ -257,7 +257,9 @@ def test_the_guard_backs_off_and_forgives() -> None:
 
 
 @pytest.mark.parametrize(("run_tokens", "pays"), [(128, True), (16, False)])
-def test_reading_a_prompt_is_charged_to_all_tokens_of_its_run(run_tokens: int, pays: bool) -> None:
+def test_the_time_of_reading_a_prompt_is_divided_among_its_runs_tokens(
+    run_tokens: int, pays: bool
+) -> None:
     """In each round four requests join, whose prompts SSMs read in 20 ms each. A token takes
     0.75 ms in plain rounds, and 0.48 ms with drafts, without this reading."""
     shared, live = new_shared(), [LiveRequest(64, 4, tokens=run_tokens)] * 8
@@ -275,7 +277,7 @@ def test_reading_a_prompt_is_charged_to_all_tokens_of_its_run(run_tokens: int, p
     assert (shared.plan(live, 0).grants[0].length is None) == pays
 
 
-def test_a_node_that_plain_rounds_would_outdo_is_not_verified() -> None:
+def test_a_node_worth_less_than_plain_decoding_is_not_verified() -> None:
     """Also while drafting loses: at the low rate of such rounds the node would pay, but its price
     is at least that of plain rounds."""
     shared = new_shared()
@@ -310,13 +312,15 @@ def test_a_probe_that_verifies_earlier_drafts_is_repeated() -> None:
 
 @pytest.mark.parametrize("open_ms", [6.0, 60.0])
 @pytest.mark.parametrize("requests", [4, 32])
-def test_reading_all_prompts_in_every_trial_costs_little(requests: int, open_ms: float) -> None:
+def test_reading_all_prompts_in_every_trial_takes_little_time(
+    requests: int, open_ms: float
+) -> None:
     machine = Machine(requests, draft_ms=1.0, accepted=0.5, open_ms=open_ms)
     machine.run(40)
     assert not machine.kinds[-1]
     machine.ms, machine.tokens, machine.kinds = 0.0, 0.0, []
     machine.run(6000)
-    assert machine.against_plain > 0.97
+    assert machine.speedup > 0.97
     assert any(machine.kinds), "drafting is tried again"
 
 
@@ -327,7 +331,7 @@ def test_one_request_alone_keeps_its_own_budget() -> None:
     assert shared.budget([[0.01, 0.001]], 64) is None
 
 
-def test_the_line_of_a_batch_follows_what_is_measured() -> None:
+def test_predicted_pass_times_follow_the_measured_ones() -> None:
     """A pass over several rows of the KV cache costs time that the table, of one row, lacks."""
     times = BatchTimes(Costs(cast(Any, None), TABLE))
     before = times.verify_ms(8, 0, 64)
@@ -343,8 +347,8 @@ def test_the_line_of_a_batch_follows_what_is_measured() -> None:
 
 def test_a_pass_takes_longer_over_longer_texts() -> None:
     """Also after passes were measured, here over texts of one length only."""
-    far = VerifyCosts({n: ms + 0.4 * (n + 1) for n, ms in TABLE.ms.items()}, 464)
-    times = BatchTimes(Costs(cast(Any, None), VerifyCosts(TABLE.ms, 64, far)))
+    long_contexts = VerifyCosts({n: ms + 0.4 * (n + 1) for n, ms in TABLE.ms.items()}, 464)
+    times = BatchTimes(Costs(cast(Any, None), VerifyCosts(TABLE.ms, 64, long_contexts)))
     for nodes in [0, 8, 16, 24] * 30:
         # 1 ms per fed token for each 1000 cached tokens, as in the table.
         ms = 6.0 + 0.3 * nodes + 0.2 * (nodes + 8)
@@ -360,7 +364,7 @@ class Alone:
 
     def __init__(self, shared: Shared, kind: str | None, draft_ms: float, tokens: Sequence[int]):
         self.shared, self.live = shared, [LiveRequest(64, 4, kind=kind)]
-        self.draft_ms, self.draw, self.tokens = draft_ms, random.Random(1), tokens
+        self.draft_ms, self.rng, self.tokens = draft_ms, random.Random(1), tokens
         self.kinds: list[bool] = []
 
     def run(self, rounds: int) -> float:
@@ -370,7 +374,7 @@ class Alone:
             plan = self.shared.plan(self.live, 0)
             assert plan.load is None and self.shared.budget([[0.1]], 64) is None, "its own budget"
             drafted = plan.grants[0].length is None
-            ms, tokens = (self.draft_ms, self.draw.choice(self.tokens)) if drafted else (1.0, 1)
+            ms, tokens = (self.draft_ms, self.rng.choice(self.tokens)) if drafted else (1.0, 1)
             nodes = 4 if drafted else 0
             self.shared.observe(
                 BatchOutcome(
@@ -396,9 +400,9 @@ def test_one_request_is_soon_no_slower_than_plain(draft_ms: float, tokens: Seque
     assert not alone.kinds[-1] and sum(alone.kinds) < 40
     assert alone.run(900) > 0.9
     assert alone.run(4000) > 0.97
-    assert sum(alone.kinds[1000:]) > 4, "it is tried again"
-    begins = sum(after and not before for before, after in itertools.pairwise(alone.kinds))
-    assert begins < 10, "only in trials"
+    assert sum(alone.kinds[1000:]) > 4, "drafting is tried again"
+    trials = sum(after and not before for before, after in itertools.pairwise(alone.kinds))
+    assert trials < 10, "only in trials"
 
 
 @pytest.mark.parametrize("tokens", [(1, 9), (4, 5, 6), (1, 5, 9)])
@@ -407,12 +411,12 @@ def test_drafts_of_one_request_that_pay_are_kept(tokens: Sequence[int]) -> None:
     draft_ms = 0.7 * sum(tokens) / len(tokens)
     for seed in range(5):
         alone = Alone(new_shared(), "specinfer", draft_ms, tokens)
-        alone.draw.seed(seed)
+        alone.rng.seed(seed)
         alone.run(3000)
         assert sum(alone.kinds) > 0.97 * 3000 - FIRST_WAIT
 
 
-def test_kinds_of_requests_are_judged_apart() -> None:
+def test_kinds_of_requests_are_measured_separately() -> None:
     shared = new_shared()
     losing = Alone(shared, "losing", 7.0, (3,))
     losing.run(50)
@@ -421,12 +425,12 @@ def test_kinds_of_requests_are_judged_apart() -> None:
     assert winning.run(50) > 1.9 and not losing.run(1) > 1
     reasons = {shared.plan(one.live, 0).reason for one in (losing, winning)}
     assert len(reasons) == 2
-    guarding_itself = Alone(shared, None, 7.0, (3,))
-    guarding_itself.run(50)
-    assert all(guarding_itself.kinds)
+    without_kind = Alone(shared, None, 7.0, (3,))
+    without_kind.run(50)
+    assert all(without_kind.kinds)
 
 
-def test_a_visitor_of_many_kinds_costs_no_memory_and_the_kind_in_use_is_remembered() -> None:
+def test_the_number_of_kinds_is_bounded_and_the_kind_in_use_is_kept() -> None:
     shared = new_shared()
     losing = Alone(shared, "losing", 7.0, (3,))
     losing.run(50)

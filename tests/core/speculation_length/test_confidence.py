@@ -14,14 +14,14 @@ def test_a_node_under_the_threshold_has_no_children() -> None:
     assert stop.keeps(0.001), "the token that triggered it is kept"
 
 
-def test_the_configured_length_bounds_it() -> None:
+def test_the_configured_length_bounds_the_draft() -> None:
     choice = Confidence(SpeculationConfig(speculation_length=6)).choose()
     assert choice.length == 6
     assert choice.reason == "up to 6, and none behind a token whose score is under 0.4"
     assert Confidence(SpeculationConfig(speculation_length=0)).choose().length == 0
 
 
-def test_drafts_end_behind_the_first_unsure_token() -> None:
+def test_drafts_end_after_the_first_unsure_token() -> None:
     # Every third token is unsure.
     drafter = Simulated(
         "a", lambda position: 0.3 if position % 3 == 2 else 0.9, constant(1.0), constant(1.0)

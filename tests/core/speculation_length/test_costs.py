@@ -16,7 +16,7 @@ from core.speculation_length.cost_model import (
 from core.speculation_length.cost_model.backoff import MAX_FAILED_RUNS
 
 
-def test_a_meter_follows_a_lasting_change_and_no_outlier() -> None:
+def test_a_meter_follows_lasting_changes_and_ignores_outliers() -> None:
     meter = Meter()
     assert meter.value is None and meter.get(7.0) == 7.0
     for _ in range(10):
@@ -31,7 +31,7 @@ def test_a_meter_follows_a_lasting_change_and_no_outlier() -> None:
     assert meter.get() == pytest.approx(6.0, rel=0.1)
 
 
-def test_an_average_forgets() -> None:
+def test_an_average_follows_recent_values() -> None:
     average = Average(10)
     assert average.get(3.0) == 3.0
     average.add(1.0)
@@ -51,7 +51,7 @@ def test_a_drafts_time_is_split_into_start_and_steps() -> None:
     assert (costs.start.value, costs.late.value, costs.step.value) == (None, 1.5, None)
 
 
-def test_the_table_is_read_between_its_entries_and_beyond() -> None:
+def test_the_table_is_interpolated_and_extrapolated() -> None:
     near = VerifyCosts({0: 4.0, 4: 6.0, 8: 5.0, 16: 9.0}, 64)
     assert near.curve(20)[:5] == [4.0, 4.25, 4.5, 4.75, 5.0], "6.0 was noise: 8 nodes took less"
     assert near.curve(20)[6] == 5.0
@@ -63,7 +63,7 @@ def test_the_table_is_read_between_its_entries_and_beyond() -> None:
     assert VerifyCosts({0: math.nan, 1: 0.0}, 64).curve(1) == [0.0, 0.0]
 
 
-def test_one_late_pass_makes_no_larger_tree_dear() -> None:
+def test_one_slow_pass_does_not_make_larger_trees_expensive() -> None:
     measured = VerifyCosts({0: 61.6, 1: 64.6, 4: 64.0, 7: 137.0, 16: 64.2, 64: 64.8}, 64)
     assert max(measured.curve(64)) == 64.8
     assert measured.affordable_nodes() == 64
@@ -73,17 +73,17 @@ def costs(far: VerifyCosts | None = None) -> Costs:
     return Costs(None, VerifyCosts({0: 4.0, 8: 8.0}, 100, far))  # type: ignore[arg-type]
 
 
-def test_both_contexts_count() -> None:
+def test_costs_are_interpolated_between_two_contexts() -> None:
     two = costs(VerifyCosts({0: 6.0, 8: 14.0}, 300))
     assert [two.verify_ms(0, context) for context in (0, 100, 200, 300, 500)] == [4, 4, 5, 6, 8]
     assert two.verify_ms(8, 200) == 11.0
     assert two.verify_ms(4, 200) == 8.0
     assert costs().verify_ms(8, 500) == 8.0
     cheaper = costs(VerifyCosts({0: 3.0, 8: 14.0}, 300))
-    assert cheaper.verify_ms(0, 300) == 4.0, "a longer context is never cheaper but for noise"
+    assert cheaper.verify_ms(0, 300) == 4.0, "a longer context is cheaper only by noise"
 
 
-def test_verification_is_corrected_and_the_correction_forgets() -> None:
+def test_predicted_pass_times_follow_recent_passes() -> None:
     one = costs()
     for _ in range(30):
         one.observe_pass(8, 100, 24.0)
@@ -128,7 +128,7 @@ def test_all_probes_share_one_hundredth_of_the_time() -> None:
     assert backoffs.due("b", 4.0) and not backoffs.due("b", 4.1)
 
 
-def test_live_neighbours_may_probe_the_same_drafter() -> None:
+def test_concurrent_runs_may_probe_the_same_drafter() -> None:
     """Two runs share the engine's back-offs: once one run's probe ended a back-off, the other run's
     probe only adds its time."""
     for second in (True, False):
@@ -140,28 +140,30 @@ def test_live_neighbours_may_probe_the_same_drafter() -> None:
         assert "a" not in one and "a" not in other and shared.probe_ms == 3.0
 
 
-def test_a_neighbour_that_gives_it_up_too_does_not_begin_anew() -> None:
+def test_a_second_run_that_switches_a_drafter_off_keeps_its_wait() -> None:
     shared = Backoffs()
-    one, other = in_vain(shared, "a", MAX_FAILED_RUNS), RunBackoffs(shared)
+    one, other = after_failed_runs(shared, "a", MAX_FAILED_RUNS), RunBackoffs(shared)
     one.record_probe("a", 0.0, success=False)
     other.switch_off("a")
     assert other["a"].interval == 32
 
 
-def in_vain(shared: Backoffs, name: str, runs: int) -> RunBackoffs:
-    """The last of `runs` runs in which the drafter did not pay."""
+def after_failed_runs(shared: Backoffs, name: str, runs: int) -> RunBackoffs:
+    """The last run, after `runs` runs in which the drafter did not pay."""
     for _ in range(runs):
         one = RunBackoffs(shared)
         one.switch_off(name)
     return one
 
 
-def test_a_drafter_that_does_not_pay_is_hopeless_after_several_runs() -> None:
+def test_a_drafter_that_did_not_pay_in_several_runs_is_off_in_all() -> None:
     shared = Backoffs()
-    one = in_vain(shared, "a", MAX_FAILED_RUNS - 1)
+    one = after_failed_runs(shared, "a", MAX_FAILED_RUNS - 1)
     assert "a" in one and "a" not in RunBackoffs(shared), "another text may suit it"
     RunBackoffs(shared).record_success("a")
-    assert "a" not in RunBackoffs(shared) and "a" in in_vain(shared, "a", MAX_FAILED_RUNS - 1)
+    assert "a" not in RunBackoffs(shared) and "a" in after_failed_runs(
+        shared, "a", MAX_FAILED_RUNS - 1
+    )
     assert "a" not in RunBackoffs(shared)
-    in_vain(shared, "a", 1)
+    after_failed_runs(shared, "a", 1)
     assert "a" in RunBackoffs(shared)

@@ -53,7 +53,7 @@ def chain(name: str, *scores: float) -> DraftRecord:
     )
 
 
-def words(policy: str, history: LengthHistory) -> str:
+def explain(policy: str, history: LengthHistory) -> str:
     return str(implementation_of(length_policy(policy).explain)(history))
 
 
@@ -67,7 +67,7 @@ FALLS = (
 RISES = (
     "9 -> 7: the LLM's time per token rises with the length (at 9 it is 0.90 ms, +0.120 ms a step)"
 )
-SAID: Mapping[str, tuple[str, list[RoundLine], str]] = {
+EXPLAINED: Mapping[str, tuple[str, list[RoundLine], str]] = {
     "fixed": (
         "fixed",
         rounds_of((8, CUT), (8, CUT)),
@@ -124,18 +124,18 @@ SAID: Mapping[str, tuple[str, list[RoundLine], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", SAID)
-def test_a_change_of_the_length_is_said_with_its_recorded_reason(case: str) -> None:
-    policy, rounds, expected = SAID[case]
-    assert words(policy, LengthHistory(rounds)) == expected
+@pytest.mark.parametrize("case", EXPLAINED)
+def test_a_change_of_the_length_is_explained_by_its_recorded_reason(case: str) -> None:
+    policy, rounds, expected = EXPLAINED[case]
+    assert explain(policy, LengthHistory(rounds)) == expected
 
 
 def test_a_choice_that_was_changed_after_it_was_recorded_has_no_reason() -> None:
     """By an audition, or by another grant of the scheduler."""
     rounds = rounds_of((8, FIRST), (9, ""))
     rounds[0] = dataclasses.replace(rounds[0], next_length=8)
-    said = words("trend", LengthHistory(rounds))
-    assert "0.78" not in said and said.startswith("9, up from 8 in round 1")
+    text = explain("trend", LengthHistory(rounds))
+    assert "0.78" not in text and text.startswith("9, up from 8 in round 1")
 
 
 def test_confidence_names_the_token_and_its_score() -> None:
@@ -143,21 +143,21 @@ def test_confidence_names_the_token_and_its_score() -> None:
     rounds = rounds_of((8, ""), (8, ""))
     rounds[0].draft_depths = (("ssm-a", 5), ("ssm-b", 1))
     drafts = (chain("ssm-b", 0.2), chain("ssm-a", 0.9, 0.5, 0.31), chain("ngram", *[0.9] * 6))
-    assert words("confidence", LengthHistory(rounds, drafts, speculation)) == (
+    assert explain("confidence", LengthHistory(rounds, drafts, speculation)) == (
         "ssm-a drafted 3 deep (5 in round 1): the score of token 3 is 0.31, under "
         "confidence_threshold=0.4; at most 8 in every round."
     )
     sure = (chain("ssm-a", *[0.9] * 8),)
-    assert words("confidence", LengthHistory(rounds, sure, speculation)) == (
+    assert explain("confidence", LengthHistory(rounds, sure, speculation)) == (
         "ssm-a drafted 8 deep (5 in round 1): no score was under confidence_threshold=0.4; "
         "at most 8 in every round."
     )
-    assert words("confidence", LengthHistory(rounds, (), speculation)) == (
+    assert explain("confidence", LengthHistory(rounds, (), speculation)) == (
         "No SSM drafted; at most 8 in every round."
     )
 
 
-def test_goodput_weighs_the_next_token_against_its_time() -> None:
+def test_goodput_compares_the_next_tokens_worth_with_its_time() -> None:
     reason = "4 -> 10: a second step takes 0.50 ms, a token 4.00 ms, so a draft goes on while"
     # 80 % of drafted tokens are accepted; each step after the first takes 0.50 ms.
     times = [Estimate(0, 0, 1.0, 4.0)]
@@ -166,13 +166,13 @@ def test_goodput_weighs_the_next_token_against_its_time() -> None:
     rounds[0].estimates, rounds[0].depth = tuple(times), 2
     rounds[0].draft_depths = (("ssm-a", 3),)
     draft = chain("ssm-a", 0.5, 0.2)  # so token 3 is right with 0.8 * 0.5 * 0.2
-    assert words("goodput", LengthHistory(rounds, (draft,))) == (
+    assert explain("goodput", LengthHistory(rounds, (draft,))) == (
         "ssm-a drafted 2 deep (3 in round 1): token 3 would be right with a chance of 8.0 %, worth "
         "0.32 ms at 4.00 ms a token, and would cost 0.50 ms. At most 10, up from 4 in round 1: the "
         "tree of round 1 was 2 deep, and a draft may go 8 deeper than the deepest of late."
     )
-    surer = chain("ssm-a", 0.9, 0.9)  # it would have paid to go on: another plan was in use
-    assert words("goodput", LengthHistory(rounds, (surer,))).startswith(
+    probable = chain("ssm-a", 0.9, 0.9)  # a longer draft would have paid: another plan was used
+    assert explain("goodput", LengthHistory(rounds, (probable,))).startswith(
         "ssm-a drafted 2 deep (3 in round 1). At most 10"
     )
 
@@ -223,14 +223,14 @@ def test_every_round_is_explained_by_its_events(run: tuple[str, list[Event]]) ->
     num_worth = num_rises = 0
     for number, record in enumerate(records):
         history = LengthHistory(records[: number + 1], drafted[number].drafts, speculation)
-        said = words(policy, history)
-        assert said.endswith(".") and f"{record.length}" in said
+        text = explain(policy, history)
+        assert text.endswith(".") and f"{record.length}" in text
         changed = number and record.length != records[number - 1].length
-        assert bool(changed) == bool(re.search(r"(up|down) from \d+ in round", said)), said
-        if found := WORTH.search(said):
+        assert bool(changed) == bool(re.search(r"(up|down) from \d+ in round", text)), text
+        if found := WORTH.search(text):
             num_worth += 1
             check_worth(found, records[number - 1], drafted[number].drafts)
-        if found := ROSE.search(said):
+        if found := ROSE.search(text):
             num_rises += 1
             assert max(trees[int(found[1]) - 1].depths) == int(found[2])
             assert record.length <= int(found[2]) + DEEPER

@@ -22,7 +22,7 @@ from core.speculation_length.cost_model.backoff import MAX_FAILED_RUNS
 from core.speculation_length.goodput import MAX_DEFICIT, PROBE_LENGTH, ROUNDS_PER_PLAN, Goodput
 from core.speculation_length.stop_rule import StopRule, step_limits
 from tests.core.cuda.test_draft_graph import COLD, WARM
-from tests.core.drafters.test_compiled import FOLLOWING, pools, rounds
+from tests.core.drafters.test_compiled import FOLLOWING, run_rounds, two_pools
 from tests.core.speculation_length.world import (
     Result,
     Simulated,
@@ -45,41 +45,42 @@ def linear(plain: float, node: float) -> functools.partial[float]:
     return functools.partial(lambda a, b, n: a + b * n, plain, node)
 
 
-def hilly(position: int) -> float:
+def varied(position: int) -> float:
     """Chances of 0.95, 0.3, 0.6 and 0.9 in turn."""
     return (0.95, 0.9, 0.6, 0.3)[position * 7919 % 4]
 
 
 CHEAP = World((drafter("a", 0.8, 0.3, 0.3),), linear(5, 0.05))
-DEAR = World((drafter("a", 0.7, 2.0, 1.8),), linear(5, 0.1))
+EXPENSIVE = World((drafter("a", 0.7, 2.0, 1.8),), linear(5, 0.1))
 STEEP = World((drafter("a", 0.85, 0.2, 0.2),), lambda n: 5 + max(0, n - 4))
 UNCALIBRATED = World(
-    (Simulated("a", hilly, constant(0.6), constant(0.6), error=2.0),), linear(5, 0.1)
+    (Simulated("a", varied, constant(0.6), constant(0.6), error=2.0),), linear(5, 0.1)
 )
 INDEPENDENT = World((drafter("a", 0.6, 0.4, 0.4), drafter("b", 0.6, 0.4, 0.4)), linear(5, 0.1))
 TWINS = World(tuple(drafter(x, 0.75, 0.8, 0.8, "x") for x in "ab"), linear(5, 0.1))
 HOPELESS = World((drafter("a", 0.08, 1.0, 1.0),), linear(5, 0.1))
 SURE = World((drafter("a", 0.96, 0.4, 0.4),), linear(5, 0.05))
 WORLDS = {
-    "cheap": CHEAP, "sure": SURE, "dear": DEAR, "steep": STEEP, "uncalibrated": UNCALIBRATED,
-    "independent": INDEPENDENT, "twins": TWINS, "hopeless": HOPELESS,
+    "cheap": CHEAP, "sure": SURE, "expensive": EXPENSIVE, "steep": STEEP,
+    "uncalibrated": UNCALIBRATED, "independent": INDEPENDENT, "twins": TWINS, "hopeless": HOPELESS,
 }  # fmt: skip
 # The longest fixed length to try, by world; in other worlds 8.
-MOST = {"sure": 16, "hopeless": 2, "dear": 4, "steep": 6}
+LONGEST = {"sure": 16, "hopeless": 2, "expensive": 4, "steep": 6}
 
 
+# Rounds within which a change is followed: of drafters that draft, of those that are probed.
 FOLLOWS = 50
 PROBED = 128 + FOLLOWS
 
 
-def jump(before: float, after: float, at: int) -> Callable[[int], float]:
-    return lambda number: before if number < at else after
+def jump(before: float, after: float, change: int) -> Callable[[int], float]:
+    return lambda number: before if number < change else after
 
 
 def first_round_at(result: Result, position: int) -> int:
     """The first round whose root is at this position of the text, or after it."""
-    at = accumulate(outcome.num_tokens for outcome in result.outcomes)
-    return next(i for i, reached in enumerate(at, 1) if reached >= position)
+    positions = accumulate(outcome.num_tokens for outcome in result.outcomes)
+    return next(i for i, reached in enumerate(positions, 1) if reached >= position)
 
 
 # Acceptance and milliseconds of a step; a pass of the LLM takes 20 ms.
@@ -107,13 +108,13 @@ class Ahead(World):
         outcome, true_ms = super().round(number, position, choice, timing)
         if not outcome.drafts or random.Random(f"{position}").random() > 0.7:
             return outcome, true_ms
-        spared = sum(draft.ms for draft in outcome.drafts.values())
+        saved = sum(draft.ms for draft in outcome.drafts.values())
         drafts = {
             name: replace(draft, ms=0.0, start_ms=0.0, steps=0, was_ahead=True)
             for name, draft in outcome.drafts.items()
         }
-        measured = replace(outcome, round_ms=outcome.round_ms - spared, drafts=drafts)
-        return measured, max(0.01, true_ms - spared)
+        measured = replace(outcome, round_ms=outcome.round_ms - saved, drafts=drafts)
+        return measured, max(0.01, true_ms - saved)
 
 
 ONE_SSM = sorted(WORLDS.keys() - {"independent", "uncalibrated"})
@@ -125,40 +126,40 @@ def run(world: World, tokens: int, costs: Costs | None = None) -> Result:
 
 
 @pytest.mark.parametrize("name", ONE_SSM)
-def test_it_reaches_the_best_fixed_length(name: str) -> None:
-    _, goodput = best_fixed(WORLDS[name], TOKENS, most=MOST.get(name, 8))
+def test_goodput_reaches_the_best_fixed_length(name: str) -> None:
+    _, goodput = best_fixed(WORLDS[name], TOKENS, longest=LONGEST.get(name, 8))
     assert run(WORLDS[name], TOKENS).goodput() >= 0.97 * goodput
 
 
-def test_easy_and_hard_stretches_beat_every_fixed_length() -> None:
+def test_goodput_beats_every_fixed_length_on_easy_and_hard_parts() -> None:
     def chance(position: int) -> float:
         return 0.95 if position // 60 % 2 == 0 else 0.25
 
     world = World((Simulated("a", chance, constant(0.6), constant(0.6)),), linear(5, 0.1))
-    assert run(world, TOKENS).goodput() >= 1.1 * best_fixed(world, TOKENS, most=9)[1]
+    assert run(world, TOKENS).goodput() >= 1.1 * best_fixed(world, TOKENS, longest=9)[1]
 
 
 @pytest.mark.parametrize("kind", [World, Across, Ahead])
 @pytest.mark.parametrize(("acceptance", "step"), DRAFTING)
-def test_drafting_that_other_work_hides_costs_less(kind, acceptance, step):
+def test_goodput_counts_only_drafting_time_that_is_not_hidden(kind, acceptance, step):
     noise = 0.05 if kind is Across else 0.0
     world = kind((drafter("a", acceptance, step, step),), linear(20, 0.05), noise=noise)
-    _, goodput = best_fixed(world, TOKENS, most=12)
-    least = 0.91 if step == 8.0 and kind is World else 0.96
-    assert run(world, TOKENS).goodput(150) >= least * goodput
+    _, goodput = best_fixed(world, TOKENS, longest=12)
+    share = 0.91 if step == 8.0 and kind is World else 0.96
+    assert run(world, TOKENS).goodput(150) >= share * goodput
 
 
-def test_it_follows_a_step_that_becomes_dear() -> None:
+def test_goodput_follows_steps_that_become_slow() -> None:
     step = jump(0.3, 3.0, 300)
     world = World((Simulated("a", constant(0.8), step, step),), linear(5, 0.05))
-    _, goodput = best_fixed(World((drafter("a", 0.8, 3.0, 3.0),), world.verify), 2000, most=8)
+    _, goodput = best_fixed(World((drafter("a", 0.8, 3.0, 3.0),), world.verify), 2000, longest=8)
     assert run(world, 3000).goodput(300 + FOLLOWS) >= 0.95 * goodput
 
 
-def test_it_follows_a_step_that_becomes_cheap() -> None:
+def test_goodput_follows_steps_that_become_fast() -> None:
     step = jump(3.0, 0.3, 300)
     world = World((Simulated("a", constant(0.8), step, step),), linear(5, 0.05))
-    assert run(world, 3000).goodput(300 + FOLLOWS) >= 0.95 * best_fixed(CHEAP, 2000, most=9)[1]
+    assert run(world, 3000).goodput(300 + FOLLOWS) >= 0.95 * best_fixed(CHEAP, 2000, longest=9)[1]
 
 
 def test_a_first_timing_that_is_far_too_long_does_not_end_further_steps() -> None:
@@ -170,7 +171,7 @@ def test_a_first_timing_that_is_far_too_long_does_not_end_further_steps() -> Non
     assert sum(outcome.drafts["a"].steps for outcome in late) > 2 * len(late)
 
 
-def test_it_follows_drafts_that_become_worthless() -> None:
+def test_goodput_follows_drafts_that_become_worthless() -> None:
     chance = jump(0.85, 0.05, 1000)
     world = World((Simulated("a", chance, constant(1), constant(1)),), linear(5, 0.1))
     result = run(world, 1600)
@@ -181,27 +182,27 @@ def test_it_follows_drafts_that_become_worthless() -> None:
     assert result.goodput(change + FOLLOWS) >= 0.97 * run_fixed(world, 10, 0).goodput()
 
 
-def test_it_follows_drafts_that_become_good() -> None:
+def test_goodput_follows_drafts_that_become_good() -> None:
     world = World((Simulated("a", jump(0.05, 0.9, 800), constant(1), constant(1)),), linear(5, 0.1))
     result = run(world, 2400)
     plain = result.lengths[100:790]
     assert plain.count(0) >= 0.95 * len(plain)
     good = World((drafter("a", 0.9, 1.0, 1.0),), linear(5, 0.1))
     late = result.goodput(first_round_at(result, 800) + PROBED)
-    assert late >= 0.95 * best_fixed(good, TOKENS, most=9)[1]
+    assert late >= 0.95 * best_fixed(good, TOKENS, longest=9)[1]
 
 
-def test_a_machine_that_slows_down_changes_no_decision() -> None:
+def test_a_slower_machine_changes_no_decision() -> None:
     """Everything takes four times as long: what pays, pays as before."""
     world = World(CHEAP.drafters, CHEAP.verify, pace=jump(1.0, 4.0, 200))
     result = run(world, 2500)
     assert min(result.lengths[200:]) > 0
-    assert result.goodput(200 + FOLLOWS) >= 0.97 * best_fixed(CHEAP, 2000, most=9)[1] / 4
+    assert result.goodput(200 + FOLLOWS) >= 0.97 * best_fixed(CHEAP, 2000, longest=9)[1] / 4
     predicted = sum(choice.predicted_ms for choice in result.choices[-20:])
     assert predicted == pytest.approx(sum(result.true_ms[-20:]), rel=0.15)
 
 
-def test_a_hopeless_drafter_costs_next_to_nothing() -> None:
+def test_a_hopeless_drafter_hardly_slows_decoding() -> None:
     result = run(HOPELESS, TOKENS)
     assert result.goodput() >= 0.97 * run_fixed(HOPELESS, TOKENS, 0).goodput()
     # Each draft loses 0.1 to 0.2 tokens here.
@@ -212,7 +213,7 @@ def test_a_hopeless_drafter_costs_next_to_nothing() -> None:
     assert "0 stays: no draft beats plain decoding at" in result.choices[-1].reason
 
 
-def test_where_nothing_drafts_a_plan_is_kept() -> None:
+def test_while_nothing_drafts_a_plan_is_kept() -> None:
     late = run(HOPELESS, TOKENS).choices[100:]
     plans = sum(after is not before for before, after in pairwise(late))
     probes = sum("tried again" in choice.reason for choice in late)
@@ -220,26 +221,26 @@ def test_where_nothing_drafts_a_plan_is_kept() -> None:
     assert plans <= len(late) / ROUNDS_PER_PLAN + 20 * probes
 
 
-def test_probes_wait_longer_and_longer_and_are_short() -> None:
+def test_probes_are_short_and_their_wait_doubles() -> None:
     result = run(HOPELESS, 3000)
-    at = [i for i, choice in enumerate(result.choices) if "tried again" in choice.reason]
-    gaps = [after - before for before, after in pairwise(at)]
-    assert len(at) >= 8
+    probes = [i for i, choice in enumerate(result.choices) if "tried again" in choice.reason]
+    gaps = [after - before for before, after in pairwise(probes)]
+    assert len(probes) >= 8
     # A success by chance resets the wait; else it doubles at least, up to 128.
     assert sum(gap < 32 for gap in gaps) <= 3
     assert all(gap >= 16 for gap in gaps)
     assert sum(128 <= gap <= 128 + 2 * ROUNDS_PER_PLAN for gap in gaps) >= len(gaps) / 2
-    assert {result.lengths[i] for i in at} == {PROBE_LENGTH}
+    assert {result.lengths[i] for i in probes} == {PROBE_LENGTH}
 
 
 def test_probes_stay_within_a_hundredth_of_the_decode_time() -> None:
-    dear = World((drafter("a", 0.05, 12.0, 12.0),), linear(5, 0.1), noise=0.0)
-    result = run(dear, 4000)
-    at = [i for i, length in enumerate(result.lengths) if length and i > 20]
-    assert at
+    expensive = World((drafter("a", 0.05, 12.0, 12.0),), linear(5, 0.1), noise=0.0)
+    result = run(expensive, 4000)
+    probes = [i for i, length in enumerate(result.lengths) if length and i > 20]
+    assert probes
     spent = 0.0
-    for i in at:
-        spent += result.true_ms[i] - dear.verify(0) - dear.books
+    for i in probes:
+        spent += result.true_ms[i] - expensive.verify(0) - expensive.books
         assert spent <= 0.0101 * sum(result.true_ms[:i])
 
 
@@ -269,24 +270,24 @@ def test_a_drafter_that_fails_is_not_probed_in_every_round() -> None:
     assert 0 < sum(length > 0 for length in after.lengths) <= 600 / 16
 
 
-def test_a_neighbours_success_brings_a_drafter_back() -> None:
+def test_another_runs_success_brings_a_drafter_back() -> None:
     costs = HOPELESS.costs()
     costs.backoffs.failed_runs["a"] = MAX_FAILED_RUNS - 1
     policies = [Goodput(config_of(HOPELESS), costs) for _ in range(2)]
-    dice = random.Random(1)
+    rng = random.Random(1)
     for number in range(60):
         for policy in policies:
-            policy.observe(HOPELESS.round(number, 3 * number, policy.choose(), dice)[0])
+            policy.observe(HOPELESS.round(number, 3 * number, policy.choose(), rng)[0])
     assert [policy.choose().length for policy in policies] == [0, 0]
     costs.backoffs.disabled_for_all_runs.clear()  # as a third run's successful probe would
     for number in range(ROUNDS_PER_PLAN):
-        policies[0].observe(HOPELESS.round(number, 180 + number, policies[0].choose(), dice)[0])
+        policies[0].observe(HOPELESS.round(number, 180 + number, policies[0].choose(), rng)[0])
     assert policies[0].choose().length > 0
 
 
 def policy_of(**fields: object) -> Goodput:
-    given = {"drafters": ("x", "y", "ngram"), "expansion": (1,), "length": "goodput"}
-    return Goodput(SpeculationConfig(**{**given, **fields}), CHEAP.costs())  # type: ignore[arg-type]
+    defaults = {"drafters": ("x", "y", "ngram"), "expansion": (1,), "length": "goodput"}
+    return Goodput(SpeculationConfig(**{**defaults, **fields}), CHEAP.costs())  # type: ignore[arg-type]
 
 
 def test_the_audition_picks_the_one_ssm_that_drafts() -> None:
@@ -334,14 +335,14 @@ def test_an_ngram_lookup_that_does_not_pay_is_switched_off_alone() -> None:
     assert {choice.drafters for choice in late} == {frozenset("a")}
 
 
-def test_without_drafters_it_is_plain_decoding() -> None:
+def test_without_drafters_goodput_is_plain_decoding() -> None:
     choice = policy_of(drafters=()).choose()
     assert choice.length == 0 and choice.drafters is None
     assert choice.reason == "plain decoding: there is no drafter"
 
 
-@pytest.mark.parametrize("name", ["cheap", "dear", "steep"])
-def test_estimates_are_right(name: str) -> None:
+@pytest.mark.parametrize("name", ["cheap", "expensive", "steep"])
+def test_estimates_agree_with_the_worlds_averages(name: str) -> None:
     """Tokens and milliseconds of each length, on average over a run, within a tenth."""
     world = WORLDS[name]
     (only,) = world.drafters
@@ -374,7 +375,7 @@ def test_a_length_limit_of_one_step_is_named_as_the_reason() -> None:
 
 
 @pytest.mark.parametrize("ms", [0.0, math.nan, math.inf, -1.0])
-def test_times_that_are_none_break_nothing(ms: float) -> None:
+def test_invalid_times_are_tolerated(ms: float) -> None:
     table = VerifyCosts({0: ms, 1: ms, 8: 0.0}, 64)
     policy = Goodput(config_of(CHEAP), Costs(None, table))  # type: ignore[arg-type]
     for _ in range(40):
@@ -404,7 +405,7 @@ def test_a_step_is_run_while_its_tokens_are_worth_its_time() -> None:
     assert rule.limits("b") == StopLimits(longest=0)
 
 
-def test_a_probe_is_carried_through() -> None:
+def test_a_probe_is_not_stopped_by_scores() -> None:
     rule = StopRule({"a": StopLimits(longest=2)}, 0.1)
     assert rule.continues("a", 2, [0.001]) and not rule.continues("a", 3, [1.0])
 
@@ -415,7 +416,7 @@ def test_a_node_is_kept_if_its_score_is_worth_its_time() -> None:
     assert rule.grows(0.0)
 
 
-def test_a_step_is_worth_its_rate() -> None:
+def test_a_steps_worth_is_scaled_by_the_acceptance_rate() -> None:
     """A step costs 0.4 tokens; of 0.5 tokens reached only the rate's share is expected."""
     assert StopRule({"a": step_limits(0.9, (0.4,), 2)}, 0.1).continues("a", 2, [0.5])
     assert not StopRule({"a": step_limits(0.7, (0.4,), 2)}, 0.1).continues("a", 2, [0.5])
@@ -423,17 +424,17 @@ def test_a_step_is_worth_its_rate() -> None:
 
 
 @pytest.mark.parametrize("kind", ["topk", "coupled"])
-@pytest.mark.parametrize("least", [0.02, 0.3])
+@pytest.mark.parametrize("cost", [0.02, 0.3])
 def test_the_native_kernel_stops_where_the_rule_does(
-    least: float, kind: str, native_calls: list[int]
+    cost: float, kind: str, native_calls: list[int]
 ):
-    """`rounds` compares the kernel's drafts with those of passes that ask the rule itself."""
+    """`run_rounds` compares the kernel's drafts with those of passes that use the rule itself."""
     # "three" is not chosen: it drafts nothing. "two" is probed: it drafts two steps in any case.
-    judged = step_limits(0.9, (least, 1.5 * least, 2 * least), 4)
-    stop = StopRule({"one": judged, "two": StopLimits(longest=2)}, 0.0)
+    limits = step_limits(0.9, (cost, 1.5 * cost, 2 * cost), 4)
+    stop = StopRule({"one": limits, "two": StopLimits(longest=2)}, 0.0)
     sampling = WARM if kind == "coupled" else COLD
-    seen = rounds(pools(), sampling, [(1,) * 6, (2, 1, 1, 1, 1)], stop=stop, kind=kind)
+    drafts = run_rounds(two_pools(), sampling, [(1,) * 6, (2, 1, 1, 1, 1)], stop=stop, kind=kind)
     assert native_calls == [4] * len(FOLLOWING)
-    deepest = [max(draft.depths, default=0) for draft in seen]
+    deepest = [max(draft.depths, default=0) for draft in drafts]
     assert 0 in deepest and 2 in deepest
-    assert (max(deepest) > 2) == (least == 0.02), "the lower the cost, the deeper"
+    assert (max(deepest) > 2) == (cost == 0.02), "the lower the cost, the deeper"

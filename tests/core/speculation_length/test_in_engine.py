@@ -18,7 +18,7 @@ from core.speculation_length.goodput import Goodput
 from tests.core.engines import engine_of, rounds_of, tables
 from tests.golden.record import PassClock, TimedTable
 
-NEW = SamplingParams(40, seed=1)
+SAMPLING = SamplingParams(40, seed=1)
 TREE = SpeculationConfig(expansion=(2, 1), max_speculation_length=6, speculation_length=3)
 
 
@@ -35,7 +35,9 @@ def engine() -> Engine:
     return engine_of(*tables(3, context=128))
 
 
-def run(engine: Engine, config: SpeculationConfig, sampling: SamplingParams = NEW) -> list[Event]:
+def run(
+    engine: Engine, config: SpeculationConfig, sampling: SamplingParams = SAMPLING
+) -> list[Event]:
     return list(engine.generate(Request("w1 w2 w3", sampling, config)))
 
 
@@ -51,25 +53,25 @@ def test_the_chosen_length_bounds_every_draft_and_is_reported(length: str) -> No
         assert after.speculation_length == before.next_speculation_length
 
 
-def test_an_audition_comes_before_the_event_that_reports_the_next_round(
+def test_an_audition_comes_before_the_event_that_reports_the_next_length(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A prompt of three tokens is too short for one; the text grows long enough in some round."""
-    done: list[RoundCompleted] = []
+    """Three tokens are too few for an audition; in some round the text is long enough."""
+    completed: list[RoundCompleted] = []
     rounds_before: list[int] = []
     monkeypatch.setattr(
-        Goodput, "observe_audition", lambda self, fits: rounds_before.append(len(done))
+        Goodput, "observe_audition", lambda self, fits: rounds_before.append(len(completed))
     )
-    request = Request("w1 w2 w3", NEW, dataclasses.replace(TREE, length="goodput"))
+    request = Request("w1 w2 w3", SAMPLING, dataclasses.replace(TREE, length="goodput"))
     for event in engine().generate(request):
         if isinstance(event, RoundCompleted):
-            done.append(event)
-    sizes = list(accumulate((len(event.token_ids) for event in done), initial=3))
+            completed.append(event)
+    sizes = list(accumulate((len(event.token_ids) for event in completed), initial=3))
     (first,) = rounds_before
     assert sizes[first] < MIN_TOKENS <= sizes[first + 1]
 
 
-def test_goodput_reports_its_estimates_and_predicts_rounds_of() -> None:
+def test_goodput_reports_estimates_and_predicts_each_rounds_time() -> None:
     rounds = rounds_of(run(engine(), dataclasses.replace(TREE, length="goodput")))
     for event in rounds:
         assert [e.length for e in event.estimates] == list(range(len(event.estimates)))
@@ -77,7 +79,7 @@ def test_goodput_reports_its_estimates_and_predicts_rounds_of() -> None:
         assert event.predicted_ms > 0
 
 
-def test_goodput_bounds_its_tree_by_what_was_measured() -> None:
+def test_goodput_bounds_its_tree_by_the_measured_sizes() -> None:
     (started, *_) = run(engine(), dataclasses.replace(TREE, length="goodput"))
     assert started.config["speculation"]["max_tree_nodes"] == 64
 
@@ -91,7 +93,7 @@ def test_a_configured_length_of_0_is_plain_only_where_it_is_read(length: str) ->
         assert {event.speculation_length for event in rounds_of(run(engine(), config))} == {0}
 
 
-def test_the_policy_measures_costs() -> None:
+def test_goodput_measures_draft_costs() -> None:
     one = engine()
     run(one, dataclasses.replace(TREE, length="goodput"))
     same = one.costs.draft_costs("same")
@@ -115,7 +117,7 @@ def test_the_node_budget_is_divided_among_those_that_draft(drafters, nodes, monk
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_shared_pass_is_not_booked_as_one_requests(
+def test_a_shared_pass_is_not_counted_as_one_requests(
     schedule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = PassClock()
@@ -126,12 +128,12 @@ def test_a_shared_pass_is_not_booked_as_one_requests(
     monkeypatch.setattr(time, "perf_counter", clock)
     llm = TimedTable("llm", 1, clock, (10.0, 0.5))
     ssms = [TimedTable(f"ssm-{seed}", seed, clock, (1.0, 0.1)) for seed in (1, 2)]
-    one = Request("w1 w2 w3", NEW, dataclasses.replace(TREE, length="goodput"))
-    with closing(engine_of(llm, ssms)) as alone:  # type: ignore[arg-type]
-        alone.schedule = schedule
-        list(alone.generate(one))
-        before = alone.costs.verify_ms(0)
-        list(alone.generate_many([one] * 8))
-        assert alone.costs.verify_ms(0) == pytest.approx(before, rel=0.3)
-        list(alone.generate(one))
-        assert alone.costs.verify_ms(0) == pytest.approx(10.5, rel=0.05)
+    one = Request("w1 w2 w3", SAMPLING, dataclasses.replace(TREE, length="goodput"))
+    with closing(engine_of(llm, ssms)) as timed_engine:  # type: ignore[arg-type]
+        timed_engine.schedule = schedule
+        list(timed_engine.generate(one))
+        before = timed_engine.costs.verify_ms(0)
+        list(timed_engine.generate_many([one] * 8))
+        assert timed_engine.costs.verify_ms(0) == pytest.approx(before, rel=0.3)
+        list(timed_engine.generate(one))
+        assert timed_engine.costs.verify_ms(0) == pytest.approx(10.5, rel=0.05)

@@ -31,18 +31,18 @@ class GivenStop:
 LIMITS = {f"model-{i}": step_limits(0.9, (0.36, 0.36), 3) for i in range(4)}
 
 
-class Fickle(StopRule):
+class DropsImprobable(StopRule):
     """The control: it drops drawn tokens by their scores before they are verified."""
 
     def keeps(self, score: float) -> bool:
         return score > 0.4
 
 
-def use(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> list[bool]:
+def use_stop(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> list[bool]:
     """Every run gets this stop; returns the answers of its `grows` and `continues` so far."""
     answers: list[bool] = []
 
-    class NotedStop:
+    class RecordingStop:
         def grows(self, score: float) -> bool:
             answers.append(stop.grows(score))
             return answers[-1]
@@ -58,7 +58,7 @@ def use(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> list[bool]:
             return None
 
     def make(config: SpeculationConfig, costs: Costs) -> LengthPolicy:
-        return GivenStop(config.speculation_length, NotedStop())
+        return GivenStop(config.speculation_length, RecordingStop())
 
     monkeypatch.setattr("core.engine.engine.make_policy", make)
     return answers
@@ -77,13 +77,15 @@ SHAPES = {"chain": (1, "sampled_iid", (1, 1, 1)), "siblings": (1, "sampled", (2,
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("stop", STOPS)
 def test_a_stopped_draft_is_plain_sampling(stop: str, shape: str, verify: str, monkeypatch):
-    answers = use(monkeypatch, STOPS[stop])
+    answers = use_stop(monkeypatch, STOPS[stop])
     assert deviation(case(*SHAPES[shape], verify=verify), rounds=1, count=4) <= EXACT
     assert {True, False} <= set(answers), "it must have stopped some drafts, and not all"
 
 
-def test_two_drafters_and_two_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = use(monkeypatch, STOPS["goodput"])
+def test_stopped_drafts_of_two_drafters_and_two_rounds_are_plain_sampling(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = use_stop(monkeypatch, STOPS["goodput"])
     two = case(2, "sampled_iid", (1, 1), verify="mss")
     assert deviation(two, rounds=1, count=3) <= EXACT
     chain = case(1, "sampled_iid", (1, 1), verify="mss")
@@ -92,8 +94,8 @@ def test_two_drafters_and_two_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_control_a_drawn_token_dropped_for_its_chance_is_noticed(monkeypatch: pytest.MonkeyPatch):
-    fickle = Fickle(LIMITS, 0.1)
-    use(monkeypatch, fickle)
+    dropping = DropsImprobable(LIMITS, 0.1)
+    use_stop(monkeypatch, dropping)
     drawn = case(1, "sampled_iid", (2,), verify="mss")
     assert deviation(drawn, rounds=1, count=2) <= EXACT, "the engine does not call `keeps`"
     monkeypatch.setattr("core.engine.round_state.verify_rule", lambda name: VerifyRule(name, name))

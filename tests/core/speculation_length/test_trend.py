@@ -29,8 +29,8 @@ def feed(policy: Trend, verify_ms: float, tokens: int = 2, times: int = 16) -> i
     return policy.choose().length
 
 
-def trend(start: int = 4, most: int = 16) -> Trend:
-    return Trend(SpeculationConfig(speculation_length=start, max_speculation_length=most))
+def trend(start: int = 4, max_length: int = 16) -> Trend:
+    return Trend(SpeculationConfig(speculation_length=start, max_speculation_length=max_length))
 
 
 def test_sixteen_verifications_close_a_point() -> None:
@@ -67,7 +67,7 @@ def test_only_the_last_four_points_count() -> None:
     assert feed(policy, 8.0) == 6, "(5, 1) (6, 2) (7, 3) (8, 4) rises"
 
 
-def test_time_is_weighed_by_tokens() -> None:
+def test_times_are_divided_by_tokens() -> None:
     policy = trend()
     feed(policy, 6.0, tokens=2)
     assert feed(policy, 8.0, tokens=4) == 6, "2 ms a token after 3"
@@ -79,19 +79,19 @@ def test_time_is_weighed_by_tokens() -> None:
     assert policy.choose().length == 3, "2.25, then sum t / sum v = 2.33; the mean of t / v is 2.2"
 
 
-def test_the_bounds_hold() -> None:
+def test_lengths_stay_within_their_bounds() -> None:
     policy = trend(start=15)
     assert [feed(policy, ms) for ms in (6.0, 5.0, 4.0)] == [16, 16, 16]
     policy = trend(start=1)
     feed(policy, 2.0)
     assert feed(policy, 6.0) == 1
     assert trend(start=0).choose().length == 1
-    assert trend(start=3, most=3).choose().length == 3
-    assert feed(trend(start=3, most=3), 5.0) == 3
+    assert trend(start=3, max_length=3).choose().length == 3
+    assert feed(trend(start=3, max_length=3), 5.0) == 3
 
 
 @pytest.mark.parametrize(
-    ("drafters", "fields", "most"),
+    ("drafters", "fields", "max_length"),
     [
         (("a",), {"max_tree_nodes": 6}, 6),
         (("a", "b", "ngram"), {"max_tree_nodes": 6}, 2),
@@ -103,17 +103,17 @@ def test_the_bounds_hold() -> None:
         (("a",), {"max_tree_nodes": "uncut"}, 16),
     ],
 )
-def test_it_goes_no_further_than_the_node_budget(drafters, fields, most):
-    given = {"expansion": (1,), "speculation_length": 1, **fields}
-    policy = Trend(SpeculationConfig(drafters=drafters, **given))
+def test_lengths_stay_within_the_node_budget(drafters, fields, max_length):
+    settings = {"expansion": (1,), "speculation_length": 1, **fields}
+    policy = Trend(SpeculationConfig(drafters=drafters, **settings))
     lengths = [feed(policy, ms) for ms in range(60, 30, -1)]
-    assert lengths == [min(length, most) for length in range(2, 32)]
+    assert lengths == [min(length, max_length) for length in range(2, 32)]
     # Points at the bound alone leave nothing to compare with.
-    assert policy.choose().reason.startswith(f"{most} stays: nothing to compare with yet")
-    assert policy.choose().reason.endswith(f"; {most} is the most")
-    given["speculation_length"] = 16
-    first = Trend(SpeculationConfig(drafters=drafters, **given)).choose()
-    assert first.length == most and first.reason == f"{most} to begin with"
+    assert policy.choose().reason.startswith(f"{max_length} stays: nothing to compare with yet")
+    assert policy.choose().reason.endswith(f"; {max_length} is the most")
+    settings["speculation_length"] = 16
+    first = Trend(SpeculationConfig(drafters=drafters, **settings)).choose()
+    assert first.length == max_length and first.reason == f"{max_length} to begin with"
 
 
 def test_verifications_made_with_another_length_are_ignored() -> None:
@@ -122,35 +122,35 @@ def test_verifications_made_with_another_length_are_ignored() -> None:
         policy.observe(outcome(8, 1.0))
     assert policy.choose().length == 4
     assert feed(policy, 6.0) == 5
-    # Drafts that were under way with 4 tell nothing about 5.
+    # Drafts made with length 4 say nothing about 5.
     for _ in range(3):
         policy.observe(outcome(4, 1000.0))
     assert feed(policy, 5.0) == 6
 
 
-def test_asking_twice_changes_nothing() -> None:
+def test_choosing_twice_changes_nothing() -> None:
     policy = trend()
     assert policy.choose() == policy.choose()
 
 
-def test_it_serves_where_drafting_is_hidden() -> None:
+def test_where_drafting_is_hidden_trend_is_near_the_best_fixed_length() -> None:
     """With SSM time 0 only the LLM's time a token counts; the length varies about the best."""
     drafter = Simulated("a", constant(0.8), constant(0.0), constant(0.0))
     world = World((drafter,), lambda n: 5 + 0.6 * n, noise=0.0, books=0.0)
-    _, goodput = best_fixed(world, 2000, most=8)
+    _, goodput = best_fixed(world, 2000, longest=8)
     config = config_of(world, length="trend")
     assert simulate(world, 4000, make_policy(config, world.costs())).goodput() > 0.85 * goodput
 
 
-def test_its_flaw_it_drafts_too_long_where_ssm_time_dominates() -> None:
+def test_where_ssm_time_dominates_trend_drafts_too_long() -> None:
     drafter = Simulated("a", constant(0.8), constant(3.0), constant(3.0))
     world = World((drafter,), lambda n: 5 + 0.02 * n, noise=0.0)
-    best, goodput = best_fixed(world, 2000, most=6)
+    best, goodput = best_fixed(world, 2000, longest=6)
     config = config_of(world, length="trend", speculation_length=4)
     result = simulate(world, 6000, make_policy(config, world.costs()))
     late = result.lengths[len(result.lengths) // 2 :]
     assert best <= 3
     assert sum(late) / len(late) > best + 4
     assert result.goodput(len(result.lengths) // 2) < 0.8 * goodput
-    ours = simulate(world, 2000)
-    assert ours.goodput() > 0.97 * goodput
+    by_goodput = simulate(world, 2000)
+    assert by_goodput.goodput() > 0.97 * goodput

@@ -54,11 +54,6 @@ class Result:
     def lengths(self) -> list[int]:
         return [choice.length for choice in self.choices]
 
-    @property
-    def changes(self) -> int:
-        """How often the chosen length moved."""
-        return sum(a != b for a, b in zip(self.lengths, self.lengths[1:], strict=False))
-
 
 @dataclass
 class World:
@@ -99,11 +94,11 @@ class World:
         ]
         drafts = {}
         for drafter in expected if choice.length else []:
-            scores = self._drafted(drafter, position, choice)
+            scores = self._scores_of(drafter, position, choice)
             if scores:
                 drafts[drafter.name] = (drafter, scores)
-        rights = {name: self._rightly(d, position, len(s)) for name, (d, s) in drafts.items()}
-        own, kept, accepted = self._verified(drafts, rights, choice.stop)
+        rights = {name: self._num_right(d, position, len(s)) for name, (d, s) in drafts.items()}
+        own, kept, accepted = self._merged(drafts, rights, choice.stop)
         nodes, widths = len(kept), Counter(depth for _, _, depth in kept)
 
         def timed(ms: float) -> float:
@@ -138,7 +133,7 @@ class World:
         )
         return outcome, sum(spent)
 
-    def _drafted(self, drafter: Simulated, position: int, choice: Choice) -> list[float]:
+    def _scores_of(self, drafter: Simulated, position: int, choice: Choice) -> list[float]:
         """The scores of the drafter's chain."""
         stop, scores, chance = choice.stop, list[float](), 1.0
         while len(scores) < choice.length:
@@ -150,13 +145,13 @@ class World:
             chance *= scores[-1]
         return scores
 
-    def _rightly(self, drafter: Simulated, position: int, drafted: int) -> int:
+    def _num_right(self, drafter: Simulated, position: int, drafted: int) -> int:
         depth = 0
         while depth < drafted and self.right(drafter, position + depth):
             depth += 1
         return depth
 
-    def _verified(
+    def _merged(
         self,
         drafts: Mapping[str, tuple[Simulated, list[float]]],
         rights: Mapping[str, int],
@@ -187,10 +182,15 @@ def _products(scores: Iterable[float]) -> list[float]:
 
 
 def config_of(world: World, **fields: Any) -> SpeculationConfig:
-    """One child a step, no node limit; `fields` on top."""
+    """One child a step, no node limit; `fields` change other fields."""
     names = tuple(drafter.name for drafter in world.drafters)
-    given = {"drafters": names, "expansion": (1,), "max_tree_nodes": "uncut", "length": "goodput"}
-    return SpeculationConfig(**{**given, **fields})
+    defaults = {
+        "drafters": names,
+        "expansion": (1,),
+        "max_tree_nodes": "uncut",
+        "length": "goodput",
+    }
+    return SpeculationConfig(**{**defaults, **fields})
 
 
 def simulate(
@@ -216,8 +216,8 @@ def run_fixed(world: World, tokens: int, length: int) -> Result:
     return simulate(world, tokens, make_policy(config, world.costs()))
 
 
-def best_fixed(world: World, tokens: int, most: int = 12) -> tuple[int, float]:
-    """The best fixed length, by trying 0 to `most`, and its goodput."""
-    results = {length: run_fixed(world, tokens, length).goodput() for length in range(most + 1)}
+def best_fixed(world: World, tokens: int, longest: int = 12) -> tuple[int, float]:
+    """The best fixed length, by trying 0 to `longest`, and its goodput."""
+    results = {length: run_fixed(world, tokens, length).goodput() for length in range(longest + 1)}
     best = max(results, key=lambda length: results[length])
     return best, results[best]

@@ -40,26 +40,26 @@ def drawn_proposal(drafter: int, rank: int, token: int, row: int = 0) -> Proposa
 
 
 class Refusing(WalkNoise):
-    """Every coin refuses."""
+    """Every coin is false."""
 
     def coin(self, prob: float, key: tuple[object, ...]) -> bool:
         return False
 
 
 def case_of(
-    tree: TokenTree, noise: WalkNoise, *rows: list[float], eos: tuple[int, ...] = (), **more: bool
+    tree: TokenTree, noise: WalkNoise, *rows: list[float], eos: tuple[int, ...] = (), **flags: bool
 ) -> VerifyInput:
-    """Drafters 0 and 1 drew from Q, drafter 2 is certain; P at every node unless rows are given."""
+    """Drafters 0 and 1 drew from Q, drafter 2's tokens are certain; p is P without `rows`."""
     target = Target(logits(*(rows or [P] * (len(tree) + 1))), DRAWN)
-    return VerifyInput(tree, target, 9, noise, frozenset(eos), {0: Q, 1: Q, 2: None}, **more)
+    return VerifyInput(tree, target, 9, noise, frozenset(eos), {0: Q, 1: Q, 2: None}, **flags)
 
 
 def walks(
-    rule: str, tree: TokenTree, *rows: list[float], **more: bool
+    rule: str, tree: TokenTree, *rows: list[float], **flags: bool
 ) -> list[tuple[float, Verdict]]:
     """Every verdict with its probability."""
 
     def run(noise: WalkNoise) -> Verdict:
-        return verify(rule, case_of(tree, noise, *rows, **more))
+        return verify(rule, case_of(tree, noise, *rows, **flags))
 
     return [(noise.probability, verdict) for noise, verdict in every_walk(run)]

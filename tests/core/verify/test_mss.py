@@ -17,8 +17,8 @@ def test_proposals_are_tried_by_drafter_then_by_draw(rule: str) -> None:
         (1, ROOT, [drawn_proposal(0, 0, 1), drawn_proposal(0, 2, 1)]),
         (0, ROOT, [certain(2)]),
     )
-    tried = verify(rule, case_of(tree, Refusing(), *[[1e-9, 1e-9, 1 - 2e-9]] * 4)).trials
-    assert [(t.drafter, t.node) for t in tried] == [(0, 1), (0, 0), (0, 1), (1, 0), (2, 2)]
+    trials = verify(rule, case_of(tree, Refusing(), *[[1e-9, 1e-9, 1 - 2e-9]] * 4)).trials
+    assert [(t.drafter, t.node) for t in trials] == [(0, 1), (0, 0), (0, 1), (1, 0), (2, 2)]
 
 
 def test_a_drawn_token_is_accepted_with_the_ratio_and_leaves_the_residual(rule: str) -> None:
@@ -38,7 +38,7 @@ def test_a_deterministic_proposal_is_accepted_with_p(rule: str) -> None:
     assert recovered == {0: pytest.approx(0.5, abs=1e-7), 2: pytest.approx(0.2, abs=1e-7)}
 
 
-def test_draws_without_replacement_are_tried_with_what_was_left(rule: str) -> None:
+def test_draws_without_replacement_are_tried_with_q_of_the_remaining_tokens(rule: str) -> None:
     tree = tree_of((1, ROOT, [drawn_proposal(0, 0, 1)]), (0, ROOT, [drawn_proposal(0, 1, 0)]))
     rows = [[0.1, 0.1, 0.8]] * 3
     distinct = verify(rule, case_of(tree, Refusing(), *rows, distinct=True)).trials

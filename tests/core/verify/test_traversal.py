@@ -1,5 +1,5 @@
 """`traversal` on small trees made by hand: the walk from the leaves, what is left after a
-rejection, endings, and the record of it all. Figures are worked out in the docstrings."""
+rejection, endings, and the recorded trials. Figures are worked out in the docstrings."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -26,12 +26,14 @@ from tests.core.verify.cases import (
 )  # fmt: skip
 from tests.laws.enumeration import WalkNoise, every_walk
 
-rest = import_module("core.trees.verify.traversal")._rest  # the function hides its module
+rest = import_module(
+    "core.trees.verify.traversal"
+)._rest  # a function of the package hides the module
 FIRST = Q[0].tolist()  # 0.2 0.5 0.3; Q[1] is 0.6 0.2 0.2
 
 
-def chance(result: list[tuple[float, Verdict]], true: Callable[[Verdict], bool]) -> float:
-    return sum(probability for probability, verdict in result if true(verdict))
+def chance(result: list[tuple[float, Verdict]], counts: Callable[[Verdict], bool]) -> float:
+    return sum(probability for probability, verdict in result if counts(verdict))
 
 
 def near(value: float) -> object:
@@ -49,13 +51,13 @@ BRANCHED = tree_of(
 )
 
 
-def test_leaves_come_before_what_they_hang_on() -> None:
-    tried = verify("traversal", case_of(BRANCHED, Refusing())).trials
-    assert [t.node for t in tried] == [3, 4, 2, 0, 1]
-    assert not any(t.accepted for t in tried)
+def test_leaves_are_tried_before_their_parents() -> None:
+    trials = verify("traversal", case_of(BRANCHED, Refusing())).trials
+    assert [t.node for t in trials] == [3, 4, 2, 0, 1]
+    assert not any(t.accepted for t in trials)
 
 
-class Listening(Refusing):
+class Recording(Refusing):
     """Refuses, and records the keys that are read (`choose` does already)."""
 
     def coin(self, prob: float, key: Key) -> bool:
@@ -65,7 +67,7 @@ class Listening(Refusing):
 
 
 def test_every_node_has_its_own_coin_keyed_by_its_draws() -> None:
-    noise = Listening()
+    noise = Recording()
     tree = tree_of(
         (1, ROOT, [certain(2)]),
         (2, ROOT, [certain(2, 1)]),
@@ -85,7 +87,7 @@ def test_every_node_has_its_own_coin_keyed_by_its_draws() -> None:
     }
 
 
-def test_a_good_continuation_saves_a_token() -> None:
+def test_a_probable_continuation_raises_the_chance_of_its_path() -> None:
     """A chain 1, 0: the leaf's chance is min(1, 0.6 * 0.5 / 0.2) = 1, the first token had 0.6."""
     tree = tree_of((1, ROOT, [drawn_proposal(0, 0, 1)]), (0, 0, [drawn_proposal(0, 0, 0)]))
     result = walks("traversal", tree)
@@ -96,7 +98,7 @@ def test_a_good_continuation_saves_a_token() -> None:
     assert [t.q for t in record] == [0.2, 0.5]
 
 
-def test_a_rejected_leaf_hands_its_chance_to_its_parent() -> None:
+def test_a_rejected_leaf_passes_its_chance_to_its_parent() -> None:
     """A chain 1, 1: chances 0.6 and 0.6 * 0.3 / 0.5 = 0.36. After the leaf R = max(0, 0.6 p - q) =
     (0.1, 0, 0), S = 0.1, and the first token's chance is 0.1 / (0.1 + 1 - 0.6) = 0.2."""
     tree = tree_of((1, ROOT, [drawn_proposal(0, 0, 1)]), (1, 0, [drawn_proposal(0, 0, 1)]))
@@ -105,11 +107,11 @@ def test_a_rejected_leaf_hands_its_chance_to_its_parent() -> None:
     assert chance(result, lambda v: v.path == (0,)) == near(0.64 * 0.2)
     assert {v.own_token_id for _, v in result if v.path == (0,)} == {0}
     assert {v.own_kind for _, v in result if v.path == (0,)} == {"recovered"}
-    # At the root R = max(0, p - q) = (0.3, 0, 0) as ever.
+    # At the root R = max(0, p - q) = (0.3, 0, 0).
     assert {v.own_token_id for _, v in result if not v.path} == {0}
 
 
-def test_a_repeat_carries_nothing_and_takes_its_q_out() -> None:
+def test_a_repeated_proposal_is_rejected_and_its_q_is_subtracted() -> None:
     """Token 1 by drafters 0 and 1, from q and q': first accepted with 0.2 / 0.6. Then M =
     (0.75, 0, 0.25): norm(max(0, p - q)) for p = (0.5, 0.2, 0.3) and q = (0.2, 0.6, 0.2)."""
     q = torch.tensor([[0.2, 0.6, 0.2], [0.3, 0.3, 0.4]], dtype=torch.float64)
@@ -138,19 +140,21 @@ def test_a_branch_is_walked_once_however_often_it_is_proposed() -> None:
         (1, ROOT, [drawn_proposal(0, 0, 1), drawn_proposal(1, 0, 1)]),
         (0, 0, [drawn_proposal(0, 0, 0)]),
     )
-    tried = verify("traversal", case_of(tree, Refusing(), FIRST, P, P)).trials
-    assert [(t.node, t.drafter) for t in tried] == [(1, 0), (0, 0), (0, 1)]
+    trials = verify("traversal", case_of(tree, Refusing(), FIRST, P, P)).trials
+    assert [(t.node, t.drafter) for t in trials] == [(1, 0), (0, 0), (0, 1)]
 
 
-@pytest.mark.parametrize("little", [1e-2, 1e-5, 1e-8, 1e-11])
-def test_the_root_keeps_its_chance_to_the_last_bit(little: float) -> None:
-    q = torch.tensor([0.2 - little, 0.5 + little, 0.3], dtype=torch.float64)
-    now, left = rest(1.0, torch.tensor(FIRST, dtype=torch.float64), ChildProposal(0, 1, 0, 0, q))
-    assert now == 1.0
-    assert left.tolist() == [1.0, 0.0, 0.0]
+@pytest.mark.parametrize("epsilon", [1e-2, 1e-5, 1e-8, 1e-11])
+def test_the_roots_chance_stays_exactly_1(epsilon: float) -> None:
+    q = torch.tensor([0.2 - epsilon, 0.5 + epsilon, 0.3], dtype=torch.float64)
+    new_chance, residual = rest(
+        1.0, torch.tensor(FIRST, dtype=torch.float64), ChildProposal(0, 1, 0, 0, q)
+    )
+    assert new_chance == 1.0
+    assert residual.tolist() == [1.0, 0.0, 0.0]
 
 
-def test_the_first_proposal_carries_what_others_drafted_below() -> None:
+def test_a_node_is_tried_once_whoever_drafted_below_it() -> None:
     """Drafter 1 also proposed token 1, and it alone proposed the child below."""
     tree = tree_of(
         (1, ROOT, [drawn_proposal(0, 0, 1), drawn_proposal(1, 0, 1)]),
@@ -169,14 +173,14 @@ def test_full_acceptance_has_a_bonus_from_the_leafs_own_p() -> None:
     assert {v.own_token_id: p for p, v in result} == {0: near(0.5), 1: near(0.3), 2: near(0.2)}
 
 
-def test_nothing_below_an_end_of_text_is_looked_at() -> None:
+def test_nothing_below_an_end_of_text_is_tried() -> None:
     tree = tree_of((1, ROOT, [certain(2)]), (0, 0, [certain(2)]))
     result = walks("traversal", tree, P, P, P, eos=(1,))
     assert {(v.path, v.own_kind) for _, v in result} == {((0,), "none"), ((), "recovered")}
     assert {t.node for _, v in result for t in v.trials} == {0}
 
 
-def test_the_record_reports_what_was_decided_below_a_rejected_branch() -> None:
+def test_trials_below_a_rejected_branch_are_reported() -> None:
     verdict = verify("traversal", case_of(BRANCHED, Refusing()))
     assert verdict.outcomes(BRANCHED) == ("rejected",) * 5
     accepting = verify("traversal", case_of(BRANCHED, WalkNoise()))

@@ -52,7 +52,7 @@ def test_an_accepted_end_of_text_has_no_token_after_it() -> None:
     assert verdict == Verdict((1,), None, "none", verdict.trials)
 
 
-def test_trials_tell_what_was_decided() -> None:
+def test_trials_record_each_decision() -> None:
     verdict = verify("greedy", greedy_case(FORK, TWO, ZERO, ONE, TWO))
     assert [(t.node, t.drafter, t.accepted) for t in verdict.trials] == [
         (0, 0, False),

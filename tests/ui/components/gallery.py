@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from core.events import Event
-from tests.synthetic import MINIONS, Mechanisms, synthetic_run
+from tests.synthetic import VOTE_AHEAD, Mechanisms, synthetic_run
 from tests.together import share_passes
 from tests.ui.components import variants
 from tests.ui.components.samples import deep_tree, hostile_values, large_tree, values_at
@@ -79,7 +79,7 @@ def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
 
 def minions_run(combine: str) -> list[Event]:
     """A SYNTHETIC run with every mechanism at once, one of its drafters lost at the end."""
-    return synthetic_run(30, seed=5, mechanisms=replace(MINIONS, combine=combine, loses=26))
+    return synthetic_run(30, seed=5, mechanisms=replace(VOTE_AHEAD, combine=combine, loses=26))
 
 
 def routed_run(routing: str, loses: int = -1) -> list[Event]:

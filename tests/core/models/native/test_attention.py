@@ -13,7 +13,7 @@ pytest.importorskip("numba")
 from core.models.native.compiling import cached_entry  # noqa: E402
 from core.models.native.elementwise import attend  # noqa: E402
 from core.models.native.layers import source_hash_of  # noqa: E402
-from tests.core.models.native.test_registers import COMPILED, LESSER, from_upper_halves, in_child  # noqa: E402
+from tests.core.models.native.test_registers import COMPILED, OLDER, from_upper_halves, in_child  # noqa: E402
 
 CHILD = """
 from core.models.native.compiling import registers
@@ -25,16 +25,15 @@ for size in SIZES:
     check(size, halved=True)
 check_together()
 """
-# Less than a vector, whole vectors, vectors and a rest, more than are processed together.
+# Less than a vector, whole vectors, vectors and a remainder, more than are processed together.
 SIZES = (2, 16, 40, 64, 72, 128, 200)
 
 
 def head_of(size: int, halved: bool) -> tuple[Any, Any, Any, Any]:
     """Query, keys and values of 30 slots, and which of them are seen."""
-    draw = np.random.default_rng(size)
+    rng = np.random.default_rng(size)
     q, keys, values = (
-        draw.standard_normal(shape).astype(np.float32)
-        for shape in ((size,), (30, size), (30, size))
+        rng.standard_normal(shape).astype(np.float32) for shape in ((size,), (30, size), (30, size))
     )
     if halved:
         keys, values = ((one.view(np.uint32) >> 16).astype(np.uint16) for one in (keys, values))
@@ -47,14 +46,14 @@ def attention(q: Any, keys: Any, values: Any, slots_read: Any, base: int = 0) ->
 
 
 @cache
-def machine() -> Any:
-    """`attend` as a function for Python, compiled once for each type of keys."""
-    stamped = source_hash_of(COMPILED)
+def compiled_attend() -> Any:
+    """`attend` as a Python function, compiled once for each type of keys."""
+    source_hash = source_hash_of(COMPILED)
 
     @cached_entry
-    def run(q, keys, values, bases, seen, counts, extent, weights, to, step):  # type: ignore[no-untyped-def]
-        _ = stamped
-        attend(q, keys, values, bases, (seen, counts, extent), weights, (to, step))
+    def run(q, keys, values, bases, seen, counts, extent, weights, out, step):  # type: ignore[no-untyped-def]
+        _ = source_hash
+        attend(q, keys, values, bases, (seen, counts, extent), weights, (out, step))
 
     return run
 
@@ -64,18 +63,18 @@ def batched_attention(
 ) -> Any:
     """Attention of several tokens, (tokens, size); each token sees slots of its own."""
     size, extent = len(q[0]), max(map(len, slots_read)) + 3
-    listed = np.full((len(q), extent), 1 << 20, np.int32)
-    for row, own in zip(listed, slots_read, strict=True):
+    slots_of_tokens = np.full((len(q), extent), 1 << 20, np.int32)
+    for row, own in zip(slots_of_tokens, slots_read, strict=True):
         row[: len(own)] = own
-    to = np.full((len(q), size + 5), np.nan, np.float32)
-    machine()(
+    out = np.full((len(q), size + 5), np.nan, np.float32)
+    compiled_attend()(
         np.concatenate(q), keys.reshape(-1), values.reshape(-1),
-        np.full(len(q), base, np.int64), listed.reshape(-1),
+        np.full(len(q), base, np.int64), slots_of_tokens.reshape(-1),
         np.array([len(own) for own in slots_read]), extent,
-        np.full(len(q) * (extent + 16), np.nan, np.float32), to.reshape(-1), size + 5,
+        np.full(len(q) * (extent + 16), np.nan, np.float32), out.reshape(-1), size + 5,
     )  # fmt: skip
-    assert np.isnan(to[:, size:]).all(), "memory after a row is not written"
-    return to[:, :size]
+    assert np.isnan(out[:, size:]).all(), "memory after a row is not written"
+    return out[:, :size]
 
 
 def reference(q: Any, keys: Any, values: Any, slots_read: Any) -> Any:
@@ -104,28 +103,30 @@ def check_together() -> None:
     """Several tokens in one call, over more slots than are processed at a time: each token has the
     same bits as alone."""
     size, slots = 72, 200
-    draw = np.random.default_rng(1)
-    keys, values = (draw.standard_normal((slots, size)).astype(np.float32) for _ in range(2))
-    q = [draw.standard_normal(size).astype(np.float32) for _ in range(6)]
+    rng = np.random.default_rng(1)
+    keys, values = (rng.standard_normal((slots, size)).astype(np.float32) for _ in range(2))
+    q = [rng.standard_normal(size).astype(np.float32) for _ in range(6)]
     counts = (1, 63, 64, 65, 131, 200)
-    slots_read = [np.sort(draw.permutation(slots)[:count]).astype(np.int32) for count in counts]
+    slots_read = [np.sort(rng.permutation(slots)[:count]).astype(np.int32) for count in counts]
     together = batched_attention(q, keys, values, slots_read)
     for one, own, row in zip(q, slots_read, together, strict=True):
         np.testing.assert_allclose(row, reference(one, keys, values, own), atol=2e-6)
         assert np.array_equal(row, attention(one, keys, values, own))
 
 
-def test_tokens_beside_one_another_are_as_alone() -> None:
+def test_tokens_in_one_call_have_the_same_bits_as_alone() -> None:
     check_together()
 
 
 @pytest.mark.parametrize("halved", [False, True])
 @pytest.mark.parametrize("size", SIZES)
-def test_attention_is_what_it_is_in_double_precision(size: int, halved: bool) -> None:
+def test_attention_agrees_with_double_precision(size: int, halved: bool) -> None:
     check(size, halved)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("lesser", LESSER)
-def test_and_in_the_registers_of_a_lesser_processor(lesser: str, tmp_path: Path) -> None:
-    in_child(CHILD, lesser, tmp_path)
+@pytest.mark.parametrize("older", OLDER)
+def test_attention_agrees_in_the_registers_of_an_older_processor(
+    older: str, tmp_path: Path
+) -> None:
+    in_child(CHILD, older, tmp_path)

@@ -1,4 +1,4 @@
-"""Compiled functions are cached on disk, and are the same where the cache cannot be used."""
+"""Compiled functions are cached on disk, and work where the cache cannot be used."""
 
 import errno
 import os
@@ -36,22 +36,24 @@ def hits_of(function: Any) -> int:
     return sum(function.stats.cache_hits.values())
 
 
-def test_the_next_start_finds_what_was_compiled(cache: Path) -> None:
+def test_the_next_start_loads_what_was_compiled(cache: Path) -> None:
     assert [hits_of(new_function()) for _ in range(3)] == [0, 1, 1]
     assert {path.suffix for path in cache.rglob("*.nb?")} == {".nbi", ".nbc"}
 
 
 @pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
-@pytest.mark.parametrize("kept", [0, 20])
-def test_a_truncated_cache_is_written_anew(cache: Path, suffix: str, kept: int) -> None:
+@pytest.mark.parametrize("num_bytes", [0, 20])
+def test_a_truncated_cache_is_written_anew(cache: Path, suffix: str, num_bytes: int) -> None:
     new_function()(21)
     (file,) = cache.rglob(f"*{suffix}")
-    file.write_bytes(file.read_bytes()[:kept])
+    file.write_bytes(file.read_bytes()[:num_bytes])
     assert [hits_of(new_function()) for _ in range(2)] == [0, 1]
 
 
 @pytest.mark.parametrize("function", ["_save_index", "_save_data"])
-def test_a_full_disk(cache: Path, function: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_full_disk_functions_are_compiled_without_a_cache(
+    cache: Path, function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -60,7 +62,7 @@ def test_a_full_disk(cache: Path, function: str, monkeypatch: pytest.MonkeyPatch
     assert not list(cache.rglob("*.nbi")), "it would name data that are not there"
 
 
-def test_without_a_folder_that_can_be_written(
+def test_without_a_writable_folder_functions_are_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "cache").write_text("a file where the folder is to be")

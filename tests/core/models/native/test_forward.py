@@ -1,4 +1,4 @@
-"""The compiled pass gives the logits of the general one, and a node the same bits in every pass."""
+"""The compiled pass gives the general one's logits, and a node has the same bits in every pass."""
 
 import copy
 from collections.abc import Iterator
@@ -14,9 +14,8 @@ from core.errors import EngineError
 from core.models.hf_model import HfModel
 from core.models.lean import LeanForward
 from core.models.loading.tree_check import checked_model
-from core.models.native import compiling
+from core.models.native import compiling, workspace
 from core.models.native import forward as forward_module
-from core.models.native import workspace as scratch
 from core.models.native.compiling import multiplies_tiles
 from core.models.native.forward import CompiledForward
 from core.models.native.layers import kernel, source_hash_of
@@ -28,7 +27,7 @@ from tests.fakes import VOCAB, info_of, tiny_module
 
 # A product over more than two stretches of inputs, not a whole number of them.
 LONG_SUMS = {"intermediate_size": 2 * STRETCH + 90}
-# Sizes for which weights are kept in tiles, if their values are exact in bfloat16.
+# Sizes for which weights are stored in tiles, if their values are exact in bfloat16.
 TILED: dict[str, Any] = {"intermediate_size": 64, "head_dim": 8, "halved": True}
 SHAPES: list[tuple[str, dict[str, Any]]] = [
     *((family, {}) for family in LEAN),
@@ -42,15 +41,16 @@ SHAPES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def both(
+def native_and_general(
     family: str, dtype: torch.dtype = torch.float32, halved: bool = False, **changes: Any
 ) -> tuple[HfModel, HfModel]:
-    """The same weights compiled, and in general passes; `halved`: values are exact in bfloat16."""
+    """A model with the compiled pass and one with the general pass, of the same weights; `halved`:
+    these are exact in bfloat16."""
     module = tiny_module(family, seed=3, dtype=dtype, halved=halved, **changes)
-    untouched = copy.deepcopy(module)
+    unchanged = copy.deepcopy(module)
     result = checked_model(module, info_of(module, family, role="llm"))
     assert isinstance(result._forward, CompiledForward)
-    return result, HfModel(untouched, result.info, result.masks)
+    return result, HfModel(unchanged, result.info, result.masks)
 
 
 def difference(one: torch.Tensor, other: torch.Tensor) -> float:
@@ -67,8 +67,10 @@ def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("halved", [False, True])
 @pytest.mark.parametrize(("family", "changes"), SHAPES)
-def test_it_says_what_the_general_way_says(family: str, changes: dict[str, Any], halved: bool):
-    native, general = both(family, halved=halved, **changes)
+def test_compiled_logits_agree_with_general_ones(
+    family: str, changes: dict[str, Any], halved: bool
+):
+    native, general = native_and_general(family, halved=halved, **changes)
     for got, expected in zip(all_logits(native), all_logits(general), strict=True):
         assert difference(got, expected) < 1e-5
 
@@ -81,24 +83,24 @@ def test_the_bundled_models_run_compiled(bundled: Engine) -> None:
 
 
 @pytest.mark.parametrize("family", LEAN)
-def test_half_precision_is_as_near_as_its_rounding(family: str) -> None:
-    native, general = both(family, torch.bfloat16)
+def test_bfloat16_logits_agree_within_rounding(family: str) -> None:
+    native, general = native_and_general(family, torch.bfloat16)
     for got, expected in zip(all_logits(native), all_logits(general), strict=True):
         assert difference(got, expected) < 0.06
 
 
-def test_weights_that_are_bfloat16_in_truth_take_half_the_room() -> None:
-    sizes = [both("llama", halved=halved)[0].weight_bytes for halved in (False, True)]
+def test_weights_that_are_exact_in_bfloat16_take_half_the_memory() -> None:
+    sizes = [native_and_general("llama", halved=halved)[0].weight_bytes for halved in (False, True)]
     own = sum(p.nbytes for p in tiny_module("llama", dtype=torch.float32).parameters())
     assert sizes[0] > 1.9 * own
     assert sizes[1] < 1.6 * own
 
 
 @pytest.mark.parametrize(("dtype", "kept"), [(torch.float32, np.int32), (torch.bfloat16, np.int64)])
-def test_sizes_of_whole_tiles_are_kept_for_them(dtype: torch.dtype, kept: type[Any]) -> None:
+def test_weights_of_whole_tiles_are_stored_in_tiles(dtype: torch.dtype, kept: type[Any]) -> None:
     """On a processor with tiles. Otherwise tests with TILED would not test them."""
     matrices = [
-        both("llama", dtype, **changes)[0]._forward._weights.matrices  # type: ignore[attr-defined]
+        native_and_general("llama", dtype, **changes)[0]._forward._weights.matrices  # type: ignore[attr-defined]
         for changes in (TILED, {"halved": True})
     ]
     assert (matrices[0].dtype == kept) == multiplies_tiles()
@@ -108,11 +110,11 @@ def test_sizes_of_whole_tiles_are_kept_for_them(dtype: torch.dtype, kept: type[A
 @pytest.mark.parametrize("changes", [{}, TILED])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_several_threads_make_the_same_bits(threads, dtype: torch.dtype, changes: dict[str, Any]):
-    native, _ = both("qwen3", dtype, **changes)
+    native, _ = native_and_general("qwen3", dtype, **changes)
     forward: Any = native._forward
     result = all_logits(native)
     assert (forward._pool._others is None) == (threads == 1)
-    alone, _ = both("qwen3", dtype, **changes)
+    alone, _ = native_and_general("qwen3", dtype, **changes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: 1)
         for one, other in zip(result, all_logits(alone), strict=True):
@@ -131,7 +133,7 @@ def test_several_threads_make_the_same_bits(threads, dtype: torch.dtype, changes
 )
 def test_a_node_has_the_same_bits_in_every_pass(family, changes, dtype):
     """Alone after its ancestors, in a tree with others, and in a batch of several requests."""
-    model, _ = both(family, dtype, **changes)
+    model, _ = native_and_general(family, dtype, **changes)
     text, path, others = list(range(3, 20)), [5, 9, 4, 7, 11], [6, 8, 30]
     alone = []
     row = model.open_row()
@@ -140,24 +142,24 @@ def test_a_node_has_the_same_bits_in_every_pass(family, changes, dtype):
     for token in path:
         alone.append(model.forward([Feed(row, [token], [CACHED])])[0][0])
         model.commit(row, [0])
-    beside = model.open_row()
-    model.forward([chain(beside, [40, 41, 42])])
+    other_row = model.open_row()
+    model.forward([chain(other_row, [40, 41, 42])])
     for batched in (False, True):
         row = model.open_row()
         model.forward([chain(row, text, last_only=True)])
         model.commit(row, range(len(text)))
-        # path lies at nodes 0, 2, 4, 6, 7 between others
+        # The path's nodes are 0, 2, 4, 6 and 7.
         tokens = [path[0], others[0], path[1], others[1], path[2], others[2], path[3], path[4]]
         parents = [CACHED, CACHED, 0, 0, 2, 3, 4, 6]
         feeds = [Feed(row, tokens, parents)]
-        feeds += [chain(beside, [43, 44], first=3)] if batched else []
+        feeds += [chain(other_row, [43, 44], first=3)] if batched else []
         logits = model.forward(feeds)[0]
         for node, expected in zip((0, 2, 4, 6, 7), alone, strict=True):
             assert torch.equal(logits[node], expected)
 
 
 def test_control_a_node_that_sees_another_slot_has_other_bits() -> None:
-    model, _ = both("llama")
+    model, _ = native_and_general("llama")
     row = model.open_row()
     model.forward([chain(row, range(3, 20))])
     model.commit(row, range(17))
@@ -165,8 +167,8 @@ def test_control_a_node_that_sees_another_slot_has_other_bits() -> None:
     assert not torch.equal(logits[2], logits[3])
 
 
-def test_positions_past_the_first_table_are_rotated_too() -> None:
-    native, general = both("llama", max_position_embeddings=4096)
+def test_positions_past_the_first_rotary_table_are_rotated() -> None:
+    native, general = native_and_general("llama", max_position_embeddings=4096)
     long = [7 + i % 50 for i in range(1500)]
     results = []
     for model in (native, general):
@@ -178,7 +180,7 @@ def test_positions_past_the_first_table_are_rotated_too() -> None:
 @pytest.mark.parametrize("changes", [{}, TILED])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
-def test_those_that_lie_on_one_another_say_what_each_says_alone(family, dtype, changes):
+def test_stacked_models_give_the_bits_that_each_gives_alone(family, dtype, changes):
     stack, apart = (alike(3, family, dtype, **changes) for _ in range(2))
     assert isinstance(stack._forward, CompiledForward)
     members, single = list(stack.members), list(apart.members)
@@ -192,23 +194,23 @@ def test_those_that_lie_on_one_another_say_what_each_says_alone(family, dtype, c
         commit_all(single, own, -1)
 
 
-def test_a_member_alone_reads_the_memory_of_all() -> None:
+def test_members_share_the_stacks_weights() -> None:
     stack = alike(2)
     forwards: list[Any] = [stack._forward, *(member._forward for member in stack.members)]
-    whole, *own = (forward._weights.matrices for forward in forwards)
-    assert all(part.base is not None and part.size == whole.size // 2 for part in own)
-    assert all(whole.ctypes.data <= part.ctypes.data for part in own)
+    stacked, *own = (forward._weights.matrices for forward in forwards)
+    assert all(part.base is not None and part.size == stacked.size // 2 for part in own)
+    assert all(stacked.ctypes.data <= part.ctypes.data for part in own)
 
 
 @pytest.mark.parametrize("token", [-1, VOCAB])
-def test_an_id_that_is_none_is_not_looked_up(token: int) -> None:
-    model, _ = both("llama")
+def test_an_id_outside_the_vocabulary_is_refused(token: int) -> None:
+    model, _ = native_and_general("llama")
     with pytest.raises(IndexError, match=f"0 to {VOCAB - 1} are allowed"):
         model.forward([chain(model.open_row(), [3, token, 4])])
 
 
-def test_what_was_made_is_not_made_again() -> None:
-    models = [both(family)[0] for family in ("llama", "qwen3")]
+def test_all_models_share_one_kernel() -> None:
+    models = [native_and_general(family)[0] for family in ("llama", "qwen3")]
     models += alike(2).members
     for model in models:
         model.forward([chain(model.open_row(), [3, 4])])
@@ -216,18 +218,18 @@ def test_what_was_made_is_not_made_again() -> None:
     assert {id(forward._pool.kernel) for forward in natives} == {id(kernel())}
 
 
-def test_a_pass_works_where_the_one_before_did_until_there_is_too_little_room(monkeypatch):
+def test_passes_reuse_their_buffers_until_these_are_too_small(monkeypatch):
     shapes: list[tuple[int, int, int]] = []
-    allocate_buffers = scratch.allocate_buffers
+    allocate_buffers = workspace.allocate_buffers
 
     def noted(shape: Any, parts: int, sizes: tuple[int, int, int], arena: Any) -> Any:
         shapes.append(sizes)
         return allocate_buffers(shape, parts, sizes, arena)
 
-    monkeypatch.setattr(scratch, "allocate_buffers", noted)
-    monkeypatch.setattr(scratch, "CACHED_TOKENS", 4)
-    monkeypatch.setattr(scratch, "STEP", 16)
-    compiled, general = both("llama")
+    monkeypatch.setattr(workspace, "allocate_buffers", noted)
+    monkeypatch.setattr(workspace, "CACHED_TOKENS", 4)
+    monkeypatch.setattr(workspace, "STEP", 16)
+    compiled, general = native_and_general("llama")
     rows = compiled.open_row(), general.open_row()
     shapes.clear()
     # Small passes with a large one between them; after the 16th slot there is too little room.
@@ -241,7 +243,7 @@ def test_a_pass_works_where_the_one_before_did_until_there_is_too_little_room(mo
 
 
 def test_a_failed_allocation_is_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    cache, allocations = scratch.BufferCache(), [True, False, True]
+    cache, allocations = workspace.BufferCache(), [True, False, True]
     states = object()
 
     def allocate_buffers(*_: Any) -> tuple[object, ...]:
@@ -249,13 +251,13 @@ def test_a_failed_allocation_is_not_cached(monkeypatch: pytest.MonkeyPatch) -> N
             raise MemoryError
         return (None, states, ())
 
-    monkeypatch.setattr(scratch, "allocate_buffers", allocate_buffers)
-    monkeypatch.setattr(scratch, "_kv_arrays", lambda _: None)
+    monkeypatch.setattr(workspace, "allocate_buffers", allocate_buffers)
+    monkeypatch.setattr(workspace, "_kv_arrays", lambda _: None)
     unused: Any = None
     cache.of(unused, 1, (1, 10, 1), unused)
     with pytest.raises(MemoryError):
-        cache.of(unused, 1, (1, scratch.STEP + 1, 1), unused)
-    cache.of(unused, 1, (1, scratch.STEP + 1, 1), unused)
+        cache.of(unused, 1, (1, workspace.STEP + 1, 1), unused)
+    cache.of(unused, 1, (1, workspace.STEP + 1, 1), unused)
     assert not allocations, "buffers were allocated again"
 
 
@@ -268,7 +270,7 @@ def test_a_failing_thread_releases_the_others(failing_thread: int, monkeypatch: 
     """The threads of a pass wait for each other; if one fails, the others stop waiting."""
     monkeypatch.setattr("core.models.native.forward.MIN_BYTES_PER_THREAD", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    model, _ = both("llama")
+    model, _ = native_and_general("llama")
     forward: Any = model._forward
     real = forward._pool.kernel
 
@@ -285,13 +287,13 @@ def test_a_failing_thread_releases_the_others(failing_thread: int, monkeypatch: 
     assert forward._pool._buffers is not buffers, "a thread may still write to the old ones"
     forward._pool.kernel = real
     model.commit(row, [])
-    other, _ = both("llama")
+    other, _ = native_and_general("llama")
     logits = model.forward([chain(row, [3, 4, 5])])[0]
     assert torch.equal(logits, other.forward([chain(other.open_row(), [3, 4, 5])])[0])
 
 
 @pytest.mark.nightly
-def test_where_nothing_can_be_kept_it_is_compiled_all_the_same(monkeypatch: pytest.MonkeyPatch):
+def test_without_a_cache_the_pass_is_compiled(monkeypatch: pytest.MonkeyPatch):
     tried: list[Any] = []
 
     def nowhere(function: Any) -> None:
@@ -301,13 +303,13 @@ def test_where_nothing_can_be_kept_it_is_compiled_all_the_same(monkeypatch: pyte
     monkeypatch.setattr(compiling, "_FallbackCache", nowhere)
     # Without the kernels that were compiled before in this process.
     monkeypatch.setattr(forward_module, "kernel", forward_module.kernel.__wrapped__)
-    native, general = both("llama")
+    native, general = native_and_general("llama")
     for got, expected in zip(all_logits(native), all_logits(general), strict=True):
         assert difference(got, expected) < 1e-5
     assert tried
 
 
-def test_what_does_not_compile_takes_torchs_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_that_does_not_compile_runs_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     def never() -> Any:
         raise EOFError("Ran out of input")
 
@@ -320,13 +322,13 @@ def test_what_does_not_compile_takes_torchs_calls(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("parent", [-2, 1, 1400])
 def test_a_parent_that_is_not_there_is_refused(parent: int) -> None:
     """The node's depth would be a stale value, and its position past the rotary table."""
-    model, _ = both("llama")
+    model, _ = native_and_general("llama")
     row = model.open_row()
     with pytest.raises(EngineError, match=f"parent of node 1 is {parent}: -1 to 0 are there"):
         model.forward([Feed(row, [5, 6], [CACHED, parent])])
 
 
-def test_a_change_in_any_file_of_it_compiles_anew(tmp_path: Path) -> None:
+def test_the_source_hash_changes_with_any_file(tmp_path: Path) -> None:
     for name in ("parts", "kernel"):
         (tmp_path / f"{name}.py").write_text(f"x = '{name}'")
     before = source_hash_of(tmp_path)

@@ -22,8 +22,8 @@ from core.models.native.products import products  # noqa: E402
 
 ROOT = Path(__file__).parents[4]
 COMPILED = Path(layers.__file__).parent
-# Settings with which numba compiles for a lesser processor than this one.
-LESSER = {
+# Settings with which numba compiles for an older processor.
+OLDER = {
     "haswell": {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+avx,+fma"},
     "no avx": {"NUMBA_ENABLE_AVX": "0"},
 }
@@ -41,13 +41,13 @@ INPUTS, OUTPUTS = 700, 96
 
 @cache
 def runner() -> Any:
-    """`products` as a function for Python, compiled once for each type of weights, and again when
+    """`products` as a Python function, compiled once for each type of weights, and again when
     the sources change."""
-    stamped = source_hash_of(COMPILED)
+    source_hash = source_hash_of(COMPILED)
 
     @cached_entry
     def run(x, inputs, w, y, n, halved):  # type: ignore[no-untyped-def]
-        _ = stamped
+        _ = source_hash
         zero, one = np.int64(0), np.int64(1)
         outputs = y.shape[0] // n
         products(x, zero, inputs, w, zero, y, zero, outputs, n, (zero, one), halved)  # type: ignore[call-arg]
@@ -59,22 +59,22 @@ def multiply(x: Any, w: Any, halved: Any = None) -> Any:
     """Products of n vectors (n, inputs) with blocks of weights, 32 outputs each, (n, outputs)."""
     n, inputs = x.shape
     y = np.empty((n, 32 * len(w)), dtype=np.float32)
-    room = np.empty(x.size, np.uint16) if halved is None else halved
-    runner()(x.ravel(), inputs, w.ravel(), y.ravel(), n, room)
+    scratch = np.empty(x.size, np.uint16) if halved is None else halved
+    runner()(x.ravel(), inputs, w.ravel(), y.ravel(), n, scratch)
     return y
 
 
 def weights() -> tuple[Any, Any]:
     """Weights in blocks (OUTPUTS / 32, INPUTS, 32): float32, and the upper 16 bits of each."""
-    whole = np.random.default_rng(3).standard_normal((3, INPUTS, 32)).astype(np.float32)
-    return whole, (whole.view(np.uint32) >> 16).astype(np.uint16)
+    weights_32 = np.random.default_rng(3).standard_normal((3, INPUTS, 32)).astype(np.float32)
+    return weights_32, (weights_32.view(np.uint32) >> 16).astype(np.uint16)
 
 
 def vectors() -> Iterator[Any]:
     """Arrays of 1 to 26 vectors; the first vector is the same in all."""
-    draw = np.random.default_rng(4)
+    rng = np.random.default_rng(4)
     for n in range(1, 27):
-        x = draw.standard_normal((n, INPUTS)).astype(np.float32)
+        x = rng.standard_normal((n, INPUTS)).astype(np.float32)
         x[0] = 0.1 * np.arange(INPUTS)
         yield x
 
@@ -90,37 +90,40 @@ def as_matrix(blocks: Any) -> Any:
 
 def digest() -> str:
     """A hash of the products of 1 to 26 vectors with weights of 32 and of 16 bits. Asserts that
-    they are numpy's but for the order of sums, and the same bits with interleaved weights."""
+    they are numpy's except for the order of sums, and the same bits with interleaved weights."""
     from core.models.native.compiling import interleaves_weights, registers
     from core.models.native.weight_formats import interleave
 
-    seen = hashlib.sha256()
-    whole, upper = weights()
-    crossed = interleave(upper, registers()[0]) if interleaves_weights() else None
-    for w, matrix in ((whole, as_matrix(whole)), (upper, as_matrix(from_upper_halves(upper)))):
+    digest_of_products = hashlib.sha256()
+    weights_32, upper = weights()
+    interleaved = interleave(upper, registers()[0]) if interleaves_weights() else None
+    for w, matrix in (
+        (weights_32, as_matrix(weights_32)),
+        (upper, as_matrix(from_upper_halves(upper))),
+    ):
         first = None
         for x in vectors():
             y = multiply(x, w)
             np.testing.assert_allclose(y, x @ matrix, rtol=1e-3, atol=0.05)
             first = y[0] if first is None else first
             assert np.array_equal(y[0], first), "no other vector changes it"
-            seen.update(y.tobytes())
-            if w is upper and crossed is not None:
-                assert np.array_equal(multiply(x, crossed), y)
+            digest_of_products.update(y.tobytes())
+            if w is upper and interleaved is not None:
+                assert np.array_equal(multiply(x, interleaved), y)
                 assert not np.array_equal(multiply(x, upper.view(np.int16)), y)
-    return seen.hexdigest()
+    return digest_of_products.hexdigest()
 
 
-def test_products_are_numpys() -> None:
+def test_products_agree_with_numpy() -> None:
     assert len(digest()) == 64
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("lesser", LESSER)
-def test_the_same_bits_from_all_registers(lesser: str, tmp_path: Path) -> None:
-    """For a processor with AVX-512 and for lesser ones; without AVX-512 both are the same."""
-    told = in_child(CHILD, lesser, tmp_path).split()
-    assert told == ["8", "6", digest()]
+@pytest.mark.parametrize("older", OLDER)
+def test_products_have_the_same_bits_with_all_registers(older: str, tmp_path: Path) -> None:
+    """With AVX-512 and for older processors; on a machine without AVX-512 both are the same."""
+    output = in_child(CHILD, older, tmp_path).split()
+    assert output == ["8", "6", digest()]
     result = Path("/proc/cpuinfo")
     if result.exists() and "avx512f" in result.read_text():
         from core.models.native.compiling import registers
@@ -128,16 +131,16 @@ def test_the_same_bits_from_all_registers(lesser: str, tmp_path: Path) -> None:
         assert registers() == (16, 12), "else the same was compared with itself"
 
 
-def in_child(code: str, lesser: str, cache: Path) -> str:
-    """The output of a process that compiles for a lesser processor, with a cache of its own."""
+def in_child(code: str, older: str, cache: Path) -> str:
+    """The output of a process that compiles for an older processor, with a cache of its own."""
     path = {"PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(cache)}
     return subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **path, **LESSER[lesser]},
+        [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **path, **OLDER[older]},
         capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
 
 
-def test_pairs_are_multiplied_as_bfloat16() -> None:
+def test_pairs_are_multiplied_in_bfloat16() -> None:
     """Both factors rounded to bfloat16, sums in float32; no other vector changes the bits."""
     from core.models.native.compiling import multiplies_pairs
 

@@ -1,4 +1,4 @@
-"""Products in tiles multiply the values as they are, a float32 to its last digit."""
+"""Products in tiles multiply float32 values as they are, to the last digit."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,7 +19,7 @@ INPUTS, OUTPUTS = 736, 96
 
 needs_tiles = pytest.mark.skipif(
     not multiplies_tiles(),
-    reason="this processor multiplies no tiles (AMX), or the system does not let us",
+    reason="this processor multiplies no tiles (AMX), or the system does not allow it",
 )
 
 
@@ -31,66 +31,64 @@ def in_tiles(x: Any, w: Any) -> Any:
 def weights() -> tuple[Any, Any]:
     """Two bfloat16 in each of (OUTPUTS / 32, INPUTS / 2, 32) elements; and their matrix (INPUTS,
     OUTPUTS) float64."""
-    draw = np.random.default_rng(3)
-    upper = (draw.standard_normal((3, INPUTS, 32)).astype(np.float32).view(np.uint32)) >> 16
-    meant = (upper << np.uint32(16)).view(np.float32).astype(np.float64)
-    return upper[:, ::2] | upper[:, 1::2] << np.uint32(16), meant.transpose(1, 0, 2).reshape(
+    rng = np.random.default_rng(3)
+    upper = (rng.standard_normal((3, INPUTS, 32)).astype(np.float32).view(np.uint32)) >> 16
+    values = (upper << np.uint32(16)).view(np.float32).astype(np.float64)
+    return upper[:, ::2] | upper[:, 1::2] << np.uint32(16), values.transpose(1, 0, 2).reshape(
         INPUTS, OUTPUTS
     )
 
 
 def vectors() -> Iterator[Any]:
     """1 to 70 vectors, always the first ones of the same array."""
-    draw = np.random.default_rng(4).standard_normal((70, INPUTS)).astype(np.float32)
+    every = np.random.default_rng(4).standard_normal((70, INPUTS)).astype(np.float32)
     for n in (*range(1, 34), 47, 70):
-        yield draw[:n]
+        yield every[:n]
 
 
-def check(kept: type[Any], taken: Callable[[Any], Any]) -> float:
-    """With weights viewed as `kept`, products are those of `taken(x)` to the rounding of float32
+def check(view: type[Any], factor: Callable[[Any], Any]) -> float:
+    """With weights viewed as `view`, products are those of `factor(x)` to the rounding of float32
     sums of this length, and a vector's bits do not depend on the others. Returns the largest
     difference to the products of x itself, as a multiple of that rounding."""
     pairs, matrix = weights()
     alone: list[Any] = []
-    furthest = 0.0
+    largest = 0.0
     for x in vectors():
-        y, size = in_tiles(x, pairs.view(kept)), np.abs(x.astype(np.float64)) @ np.abs(matrix)
+        y, size = in_tiles(x, pairs.view(view)), np.abs(x.astype(np.float64)) @ np.abs(matrix)
         rounding = 2**-21 * size
-        assert (np.abs(y - taken(x) @ matrix) <= rounding).all()
-        alone += [in_tiles(x[i : i + 1], pairs.view(kept))[0] for i in range(len(alone), len(x))]
+        assert (np.abs(y - factor(x) @ matrix) <= rounding).all()
+        alone += [in_tiles(x[i : i + 1], pairs.view(view))[0] for i in range(len(alone), len(x))]
         assert np.array_equal(y, alone)
-        furthest = max(
-            furthest, float((np.abs(y - x.astype(np.float64) @ matrix) / rounding).max())
-        )
-    return furthest
+        largest = max(largest, float((np.abs(y - x.astype(np.float64) @ matrix) / rounding).max()))
+    return largest
 
 
 @needs_tiles
-def test_float32_is_multiplied_as_such() -> None:
+def test_float32_is_multiplied_exactly() -> None:
     """In three bfloat16 parts; two would round by 2 ** -16."""
     assert check(np.int32, lambda x: x.astype(np.float64)) <= 1
 
 
 @needs_tiles
-def test_a_model_in_bfloat16_rounds_to_it() -> None:
+def test_vectors_of_a_bfloat16_model_are_rounded_to_bfloat16() -> None:
     """Both factors rounded, sums in float32."""
-    furthest = check(np.int64, lambda x: torch.from_numpy(x).bfloat16().double().numpy())
-    assert furthest > 1, "not the product of unrounded vectors"
+    largest = check(np.int64, lambda x: torch.from_numpy(x).bfloat16().double().numpy())
+    assert largest > 1, "not the product of unrounded vectors"
 
 
-def test_parts_add_up_to_the_number() -> None:
+def test_three_parts_add_up_to_the_number() -> None:
     """For numbers of all magnitudes but the smallest."""
     from core.models.native.compiling import entry
     from core.models.native.products import split_bfloat16
 
     @entry
-    def run(x, to):  # type: ignore[no-untyped-def]
-        split_bfloat16(x, np.int64(8), np.int64(3), to)  # type: ignore[call-arg]
+    def run(x, out):  # type: ignore[no-untyped-def]
+        split_bfloat16(x, np.int64(8), np.int64(3), out)  # type: ignore[call-arg]
 
-    draw = np.random.default_rng(5)
-    x = (draw.standard_normal(800) * 10.0 ** draw.integers(-25, 30, 800)).astype(np.float32)
-    to = np.empty(2400, np.uint16)
-    run(x, to)
-    parts = (to.astype(np.uint32) << 16).view(np.float32).reshape(100, 3, 8)
+    rng = np.random.default_rng(5)
+    x = (rng.standard_normal(800) * 10.0 ** rng.integers(-25, 30, 800)).astype(np.float32)
+    out = np.empty(2400, np.uint16)
+    run(x, out)
+    parts = (out.astype(np.uint32) << 16).view(np.float32).reshape(100, 3, 8)
     assert np.array_equal((parts[:, 2] + parts[:, 1] + parts[:, 0]).ravel(), x)
     assert not np.array_equal((parts[:, 1] + parts[:, 0]).ravel(), x), "two parts are too few"

@@ -1,4 +1,4 @@
-"""What cannot be streamed is refused by name; an error while a layer is read ends one run alone."""
+"""What cannot be streamed is refused by name; an error while a layer is read ends only one run."""
 
 import errno
 import gc
@@ -23,19 +23,19 @@ from tests.core.models.offload.streamed import LAYERS, PROMPT, Folder, load, ref
 from tests.fakes import tiny_module, word_tokenizer
 
 
-def test_memory_is_asked_for_what_stays_in_it(
+def test_only_what_stays_in_memory_must_fit(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Embedding and head, two buffers, and the layers of the budget."""
     path = folder()
-    whole = need_of(str(path), "float32", torch.device("cpu")).bytes
+    all_bytes = need_of(str(path), "float32", torch.device("cpu")).bytes
     config = tiny_module("llama", 3, torch.float32, vocab_size=72).config
     outside = 2 * 4 * 72 * config.hidden_size
-    layer = (whole - outside) // LAYERS
+    layer = (all_bytes - outside) // LAYERS
     for mode, resident, needed in (
         ("disk", 0, outside + 2 * layer),
         ("disk", layer, outside + 3 * layer),
-        ("host", 0, whole + 2 * layer),
+        ("host", 0, all_bytes + 2 * layer),
     ):
         monkeypatch.setattr(placing, "available_bytes", lambda _, needed=needed: needed)
         load(path, mode, resident)
@@ -92,7 +92,7 @@ def test_a_missing_weight_is_named(folder: Folder) -> None:
     assert "model.layers.3.mlp.up_proj.weight" in refusal_of(path)
 
 
-def test_numbers_that_are_none_are_refused(folder: Folder) -> None:
+def test_weights_with_nan_are_refused(folder: Folder) -> None:
     path = folder()
     for file in path.glob("*.safetensors"):
         weights = load_file(file)
@@ -139,7 +139,7 @@ def plain_request(ids: tuple[int, ...]) -> Request:
     return Request("w", SamplingParams(8), plain, prompt_token_ids=ids)
 
 
-def test_an_error_of_the_disk_ends_one_run_alone(
+def test_a_disk_error_ends_only_its_run(
     folder: Folder, failing: type[Failing], way: type[Any]
 ) -> None:
     path = str(folder())
@@ -155,20 +155,20 @@ def test_an_error_of_the_disk_ends_one_run_alone(
     assert ids_of_events(engine.generate(request)) == expected
 
 
-def test_of_several_runs_in_one_pass_too(folder: Folder, failing: type[Failing]) -> None:
-    """The pass of all fails, then that of the first alone: the second run goes on."""
+def test_a_disk_error_ends_only_one_of_several_runs(folder: Folder, failing: type[Failing]) -> None:
+    """The pass of both fails, then that of the first alone: the second run continues."""
     engine = Engine(load_models(str(folder()), [], offload=Offload("disk")))
     requests = [plain_request(PROMPT), plain_request((5, 6))]
     expected = texts_of(engine.generate_many(requests))
     events = engine.generate_many(requests)
-    seen = [next(events) for _ in range(6)]
+    received = [next(events) for _ in range(6)]
     failing.failures = 2
-    seen += list(events)
-    assert [type(e) for e in seen if isinstance(e, RunFailed | RunCompleted)] == [
+    received += list(events)
+    assert [type(e) for e in received if isinstance(e, RunFailed | RunCompleted)] == [
         RunFailed,
         RunCompleted,
     ]
-    assert texts_of(seen)[1] == expected[1]
+    assert texts_of(received)[1] == expected[1]
 
 
 def test_the_reading_thread_ends_with_the_model(folder: Folder) -> None:
@@ -181,7 +181,7 @@ def test_the_reading_thread_ends_with_the_model(folder: Folder) -> None:
     assert not thread.is_alive()
 
 
-def test_a_pass_that_was_given_up_leaves_nothing_behind(folder: Folder, way: type[Any]) -> None:
+def test_an_abandoned_pass_does_not_change_the_next_ones(folder: Folder, way: type[Any]) -> None:
     path = folder()
     resident: Any = load_models(str(path), []).llm
     model = load(path)
@@ -199,7 +199,9 @@ def test_a_pass_that_was_given_up_leaves_nothing_behind(folder: Folder, way: typ
         resident.commit(other, [0])
 
 
-def test_what_cannot_be_streamed_so_is_refused(folder: Folder, way: type[Any]) -> None:
+def test_stream_mbps_is_refused_for_an_llm_offloaded_to_host_memory(
+    folder: Folder, way: type[Any]
+) -> None:
     path = str(folder())
     engine = Engine(load_models(path, [], offload=Offload("host")))
     assert not engine.can_stream

@@ -57,10 +57,10 @@ def test_other_weights_have_another_file(folder: Folder, cache: Path) -> None:
 def test_a_record_that_cannot_be_read_is_refused(folder: Folder, cache: Path) -> None:
     path = folder()
     load(path)
-    (beside,) = cache.glob("*.safetensors")
-    beside.write_bytes(beside.read_bytes()[:40])
+    (record_path,) = cache.glob("*.safetensors")
+    record_path.write_bytes(record_path.read_bytes()[:40])
     assert "cannot be read" in refusal_of(path)
-    beside.unlink()
+    record_path.unlink()
     load(path)
 
 
@@ -88,17 +88,17 @@ def test_a_record_that_was_changed_is_refused(
 ) -> None:
     path = folder()
     load(path)
-    (beside,) = cache.glob("*.safetensors")
-    with safe_open(beside, framework="pt") as kept:
-        vectors = {name: kept.get_tensor(name) for name in kept.keys()}  # noqa: SIM118
-        record = dict(kept.metadata())
+    (record_path,) = cache.glob("*.safetensors")
+    with safe_open(record_path, framework="pt") as opened:
+        vectors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+        record = dict(opened.metadata())
     change(vectors, record)
-    save_file(vectors, beside, metadata=record)
-    assert refusal_of(path).startswith(f"layer file is {str(beside)!r}: it ")
+    save_file(vectors, record_path, metadata=record)
+    assert refusal_of(path).startswith(f"layer file is {str(record_path)!r}: it ")
     assert "remove it" in refusal_of(path)
 
 
-def test_a_record_that_cannot_be_written_is_one_sentence(
+def test_a_record_that_cannot_be_written_is_refused(
     folder: Folder, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*args: Any, **kwargs: Any) -> None:
@@ -109,7 +109,7 @@ def test_a_record_that_cannot_be_written_is_one_sentence(
     assert not list(cache.glob("*.part"))
 
 
-def test_a_record_never_comes_before_what_it_records(
+def test_a_record_is_written_after_its_layer_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also on the disk, so that after a power cut no record names missing data: the layer file is
@@ -149,10 +149,10 @@ def test_a_record_never_comes_before_what_it_records(
 
 
 @pytest.mark.parametrize(("number", "direct"), [(errno.EINVAL, False), (errno.EIO, True)])
-def test_only_without_o_direct_it_turns_to_the_page_cache(
+def test_only_without_o_direct_layers_are_read_through_the_page_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, direct: bool
 ) -> None:
-    """Not after an error of the disk: that one is raised."""
+    """A disk error is raised instead."""
     layer = pad_to_blocks(torch.ones(5, dtype=torch.uint8))
     write_layers(tmp_path / "key.layers", [(layer, {"0.norm": torch.ones(3)})], dict)
     result = read_record(tmp_path / "key.layers")
@@ -175,7 +175,7 @@ def test_only_without_o_direct_it_turns_to_the_page_cache(
     assert torch.equal(into, layer)
 
 
-def test_without_o_direct_it_reads_through_the_page_cache(
+def test_without_o_direct_the_logits_are_the_same(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, direct = os.open, getattr(os, "O_DIRECT", 0)
@@ -193,7 +193,7 @@ def test_without_o_direct_it_reads_through_the_page_cache(
     assert equal(model, resident)
 
 
-def test_a_disk_without_room_is_refused_beforehand(
+def test_a_disk_without_room_is_refused_before_writing(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class FullDisk:

@@ -1,4 +1,4 @@
-"""An offloaded LLM writes what the resident one writes, bit for bit."""
+"""An offloaded LLM has the logits and texts of the resident one, bit for bit."""
 
 import time
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from tests.core.speculation_length.world import Simulated, World, constant, simu
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("family", LEAN)
-def test_its_logits_are_those_of_the_resident_model(
+def test_an_offloaded_llms_logits_are_those_of_the_resident_one(
     folder: Folder, way: type[Any], family: str, dtype: str
 ) -> None:
     path = folder(family)
@@ -41,7 +41,7 @@ def test_its_logits_are_those_of_the_resident_model(
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("mode", ["host", "disk"])
-def test_on_a_gpu_it_writes_what_the_resident_model_writes(folder: Folder, mode: str) -> None:
+def test_on_a_gpu_logits_agree_with_the_resident_models(folder: Folder, mode: str) -> None:
     path = folder(tie_word_embeddings=True)
     resident = load_models(str(path), [], "float32", "cuda").llm
     assert isinstance(resident, HfModel)
@@ -61,7 +61,7 @@ def test_on_a_gpu_it_writes_what_the_resident_model_writes(folder: Folder, mode:
         {"tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True},
     ],
 )
-def test_on_several_threads_and_in_every_format(
+def test_logits_are_the_same_on_several_threads_and_in_every_format(
     folder: Folder, changes: dict[str, Any], threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("core.models.native.forward.MIN_BYTES_PER_THREAD", 1)
@@ -79,16 +79,19 @@ def test_layers_within_the_budget_stay_in_memory(folder: Folder, way: type[Any])
     resident: Any = load_models(str(path), []).llm
     stream: Any = load(path).stream
     size = stream.bytes // LAYERS
-    for kept in range(LAYERS + 2):
-        model = load(path, resident=kept * size + size // 2)
+    for budget in range(LAYERS + 2):
+        model = load(path, resident=budget * size + size // 2)
         assert model.stream is not None
-        info, within = model.stream.info, min(kept, LAYERS)
-        assert (info.streamed, info.resident_bytes) == (LAYERS - within, within * size)
-        assert info.bytes_a_pass == (LAYERS - within) * size
+        info, resident_layers = model.stream.info, min(budget, LAYERS)
+        assert (info.streamed, info.resident_bytes) == (
+            LAYERS - resident_layers,
+            resident_layers * size,
+        )
+        assert info.bytes_a_pass == (LAYERS - resident_layers) * size
         assert equal(model, resident)
 
 
-def test_two_layers_swapped_are_noticed(folder: Folder, way: type[Any]) -> None:
+def test_control_two_swapped_layers_are_noticed(folder: Folder, way: type[Any]) -> None:
     """The negative control of all comparisons above."""
     path = folder()
     resident: Any = load_models(str(path), []).llm
@@ -113,7 +116,9 @@ def texts(
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("temperature", "verify"), [(0.0, "greedy"), (0.8, "match")])
-def test_laws_1_and_2(folder: Folder, dtype: str, temperature: float, verify: str) -> None:
+def test_laws_1_and_2_hold_for_an_offloaded_llm(
+    folder: Folder, dtype: str, temperature: float, verify: str
+) -> None:
     """The resident model's texts: with drafters under every schedule, and without drafters."""
     path = str(folder(halved=True))
     ssm = [path]
@@ -133,7 +138,7 @@ def test_laws_1_and_2(folder: Folder, dtype: str, temperature: float, verify: st
 
 
 @pytest.mark.parametrize("halved", [False, True])
-def test_a_resident_model_is_streamed_for_a_while(folder: Folder, halved: bool) -> None:
+def test_a_resident_model_may_be_streamed_for_a_while(folder: Folder, halved: bool) -> None:
     path = str(folder(halved=halved, intermediate_size=64, head_dim=8))
     engine = Engine(load_models(path, [path]))
     request = Request("w", SamplingParams(12), prompt_token_ids=PROMPT)
@@ -164,7 +169,7 @@ def test_slow_streamed_passes_are_timed_at_few_sizes(
     assert len(verify_costs.measure_verify_costs(resident).ms) > 3
 
 
-def test_budgets_and_lengths_follow_the_measured_price(
+def test_budgets_and_lengths_follow_the_measured_costs(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each token takes the same computation, resident or streamed at 2 MB/s. Next to the transfer
@@ -195,8 +200,8 @@ def test_budgets_and_lengths_follow_the_measured_price(
 
 
 def world_of(costs: Costs) -> World:
-    """An SSM that is right four times of five and drafts a token a millisecond, at these costs of
-    passes."""
+    """An SSM that is right four times of five and drafts a token a millisecond, and an LLM of these
+    costs."""
     ssm = Simulated("a", constant(0.8), constant(1.0), constant(1.0))
     return World((ssm,), partial(costs.table_ms, context=64), noise=0.0)
 
