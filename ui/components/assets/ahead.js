@@ -168,11 +168,8 @@ const hasPredictedDrafts = (value) => (
   Object.values(value.round ?? {}).some((entry) => (entry.outcomes || !entry.hit) && entry.why !== "ended")
 );
 const hasOutcomes = (value) => Object.values(value.round ?? {}).some((entry) => entry.outcomes);
-
 const hiddenText = ({ saved }) => (saved >= 0.005 ? `${ms(saved)} hidden` : "drafted early, though not during a pass: nothing hidden");
-
 const many = (count, noun) => (count === 1 ? `1 ${noun}` : `${count} ${noun}es`);
-
 const short = (time) => fixed(time, !time || time >= 10 ? 0 : 1);
 
 function upsAndDowns(value, hits) {
@@ -203,10 +200,7 @@ function noPredictionText({ policy, pipeline, predicts, predicting }) {
 }
 
 // What the measured time has, where it differs from the time that the round "took", from its first stage to its last.
-function measuredWhat({ ms: took, all = 0 }) {
-  if (!all || ms(took) === ms(all)) return "";
-  return took > all ? " with the pause before it" : " in its stages";
-}
+const measuredWhat = ({ ms: took, all = 0 }) => (!all || ms(took) === ms(all) ? "" : took > all ? " with the pause before it" : " in its stages");
 
 // Why the measured time `ms`, which is the predicted quantity, differs from `all`, the time from the first stage to the last.
 function leftOut(value, { ms: took, hid = 0, all = 0 }) {
