@@ -27,4 +27,4 @@ class Fixed:
 def explain(history: LengthHistory) -> str:
     """Why the round's drafts may be so long, in a sentence."""
     bound = f"; {history.bound}" if history.bound else ""
-    return f"{history.now.length} in every round, since it is set by speculation_length{bound}."
+    return f"speculation_length is {history.now.length} in every round{bound}."

@@ -179,6 +179,11 @@ SLIDE = """([key, value]) => {
 }"""
 
 
+# The acceptance that the slider has.
+ACCEPTANCE = """() => Number(
+  document.querySelector("#live-what_if input[data-key=acceptance]").value).toFixed(2)"""
+
+
 def what_if_draws_the_formula_and_says_predicted(page: Any, live: Stage) -> None:
     sites.dock(page, "whatif")
     page.locator("#live-what_if .ss-what-if-said").get_by_text("Predicted: ").wait_for()
@@ -206,3 +211,9 @@ def what_if_draws_the_formula_and_says_predicted(page: Any, live: Stage) -> None
     ratio = page.locator("#live-what_if input[data-key=ratio]").input_value()
     assert 2 ** float(ratio) == pytest.approx(told["step_ms"] / told["pass_ms"], rel=0.1)
     sites.shot(page, "what-if")
+
+    # With the pane open, the sliders follow a run to its end.
+    sites.ran_again(page, live.context)
+    desk = sites.desk_of(live.context)
+    measured = what_if_value(desk.frame(), desk.baseline)["acceptance"]
+    becomes(page, ACCEPTANCE, f"{measured:.2f}")

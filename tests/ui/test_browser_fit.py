@@ -372,7 +372,7 @@ WHY_WORDS = """([part, words]) => {
 }"""
 MEANT = (
     "Bars: the LLM at temperature 0.85; the SSMs always at temperature 1. An SSM's score "
-    "(in Who and on hover) is its probability at temperature 0.85 with this place's noise in it, "
+    "(in Who and on hover) is its probability at temperature 0.85 with the noise of this position, "
     "calibrated on committed tokens."
 )
 DROPPED = (

@@ -41,8 +41,8 @@ LESSON = """() => ({
 })"""
 ROWS = """(count) => {
   const rows = [...document.querySelectorAll(".sp-measured tbody tr")];
-  return rows.length === count
-    && rows.map((row) => [...row.querySelectorAll("th, td")].map((cell) => cell.innerText));
+  const cells = rows.map((row) => [...row.cells].map((cell) => cell.innerText));
+  return rows.length === count && !cells.flat().some((text) => text.includes("…")) && cells;
 }"""
 # The pictures of the board that can be seen.
 PICTURES = """(names) => names.filter((name) => {
@@ -112,7 +112,7 @@ def on_lesson(page: Any, number: int) -> Any:
 
 
 def rows(page: Any, count: int) -> list[list[str]]:
-    """The cells of the runs, once there are `count` runs."""
+    """The cells of the runs, once there are `count` runs and their times are measured."""
     return list(read(page, ROWS, count))
 
 

@@ -188,10 +188,12 @@ def caption(temperature: float, **fields: Any) -> str:
 def test_the_numbers_of_each_rule_are_explained() -> None:
     greedy = caption(0.0)
     assert greedy.startswith("Bars: every model at temperature 1; at 0 the LLM takes its longest")
-    assert greedy.endswith("is its bar, calibrated on committed tokens.")
+    assert greedy.endswith("is the probability that its bar shows, calibrated on committed tokens.")
     coupled = caption(0.8)
     assert coupled.startswith("Bars: the LLM at temperature 0.8; the SSMs always at temp")
-    assert "at temperature 0.8 with this place's noise in it" in coupled and "p / q" not in coupled
+    assert (
+        "at temperature 0.8 with the noise of this position" in coupled and "p / q" not in coupled
+    )
     mss = caption(0.8, verify="mss")
     assert "(an SSM's at temperature 0.8, with its earlier draws taken out)" in mss
     assert mss.endswith("p is what earlier rejections left of the LLM's bar.")

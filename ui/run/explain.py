@@ -309,8 +309,8 @@ def _stopped_here(
         count = number_of(len(children), "token")
         return (
             f"Of {count} drafted here ({', '.join(sorted(names))}) the LLM gives {draft} ({by}) "
-            f"the highest probability, {other}; it {chose} {own} ({own_p}), so the draft stops "
-            "here."
+            f"the highest probability, {other}; it {chose} {own} ({own_p}), which no draft had, so "
+            "the draft stops here."
         )
     if len(tree.drafters_of(likeliest)) == 1:
         words = f"{by}'s draft said {draft}"

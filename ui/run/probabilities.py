@@ -63,10 +63,10 @@ def _score(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
     temperature = sampling.get("temperature", 0)
     if temperature and draft_kind(speculation.get("draft", "")).coupled:
         return (
-            f"{score} is its probability at temperature {temperature:g} with this place's noise in "
-            "it, calibrated on committed tokens."
+            f"{score} is its probability at temperature {temperature:g} with the noise of this "
+            "position, calibrated on committed tokens."
         )
-    return f"{score} is its bar, calibrated on committed tokens."
+    return f"{score} is the probability that its bar shows, calibrated on committed tokens."
 
 
 def _trial(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:

@@ -71,7 +71,7 @@ EXPLAINED: Mapping[str, tuple[str, list[RoundLine], str]] = {
     "fixed": (
         "fixed",
         rounds_of((8, CUT), (8, CUT)),
-        f"8 in every round, since it is set by speculation_length; {CUT}.",
+        f"speculation_length is 8 in every round; {CUT}.",
     ),
     "trend waits": (
         "trend",

@@ -37,8 +37,8 @@ function predictedSpeedup(cost, acceptance, length, size = 1) {
 }
 
 export function create(panel) {
-  const state = { value: {}, run: null };
-  const inputs = SLIDERS.map((one) => sliderOf(one, () => render(view)));
+  const state = { value: {}, run: null, moved: false };
+  const inputs = SLIDERS.map((one) => sliderOf(one, () => { state.moved = true; render(view); }));
   const asMeasured = h("button", { type: "button", class: "ss-tool ss-as-measured", onclick: () => reset(view) }, "As measured");
   const svg = s("svg", { class: "ss-mini-svg ss-what-if-svg", role: "img" });
   const plot = h("div", { class: "ss-what-if-plot" }, svg);
@@ -56,7 +56,8 @@ export function create(panel) {
       state.value = value;
       empty.hidden = Boolean(value.run);
       box.hidden = !value.run;
-      if (value.run && value.run !== state.run) reset(view);
+      // A run in progress changes its measured values: the sliders follow until one is moved.
+      if (value.run && (value.run !== state.run || !state.moved)) reset(view);
       else render(view);
     },
     table: () => table(view),
@@ -78,7 +79,7 @@ function sliderOf({ key, words, low, high, step, power, show }, changed) {
 // Sets the sliders to what the run has measured.
 function reset(view) {
   const { value } = view.state;
-  view.state.run = value.run;
+  Object.assign(view.state, { run: value.run, moved: false });
   const measured = { acceptance: value.acceptance, ratio: value.step_ms / value.pass_ms, size: 1, trip_ms: 0 };
   for (const one of view.inputs) one.put(measured[one.key]);
   render(view);
@@ -123,7 +124,7 @@ function adviceOf(view, prediction) {
   const { takes = {} } = view.state.value;
   const bound = most < LONGEST ? ` of up to ${plural(most, "token")}` : "";
   const holdsOne = (at(best)?.[0] ?? 1) <= 1;
-  const advice = !best ? `drafts${bound} do not beat plain decoding${bound ? " (max_tree_nodes allows no deeper ones: hollow dots)" : ""}`
+  const advice = !best ? `drafts${bound} do not beat plain decoding${bound ? "; deeper ones (hollow dots) need more max_tree_nodes" : ""}`
     : `${speedWords(prediction, best)} with drafts ${best} deep${bound ? `, of ${most} that max_tree_nodes allows` : ""}`
       + (at(best) && holdsOne ? ": it may as well be slower than plain decoding" : "");
   // Deeper drafts are mentioned if they are faster in all but a few resamples.
@@ -167,7 +168,8 @@ function render(view) {
   // If the slider has another size, the sentence is about that size only.
   const asIs = Math.abs(Math.log2(llm)) < 0.05;
   const bigger = predictionOf(view, BIGGER);
-  const more = asIs ? ` An LLM ${BIGGER} times as slow: ${speedWords(bigger, bigger.best)}.` : "";
+  const then = bigger.best ? speedWords(bigger, bigger.best) : "drafts do not beat plain decoding";
+  const more = asIs ? ` An LLM ${BIGGER} times as slow: ${then}.` : "";
   const which = asIs ? "" : ` for an LLM ${fixed(llm, llm < 10 ? 1 : 0)} times as slow`;
   setText(said, `Predicted${which}: ${adviceOf(view, prediction)}${more} ${real}`);
   set(svg, "aria-label", `${capital(SPEED_UP.label)} over the depth of the drafts. ${said.textContent}`);
