@@ -89,7 +89,7 @@ class FamilyPlan:
         checks.number("minutes", self.minutes, 0.0, MAX_MINUTES, low_open=True)
         if not 0 <= self.generation_minutes < self.minutes:
             allowed = f"a number from 0, below minutes ({self.minutes:g})"
-            raise ConfigError.of("generation_minutes", self.generation_minutes, allowed)
+            raise ConfigError.must_be("generation_minutes", self.generation_minutes, allowed)
         checks.integer("layers", self.shape.layers, 1, 64)
 
     def identity(self, models: LoadedModels) -> dict[str, Any]:

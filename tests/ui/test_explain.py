@@ -226,6 +226,17 @@ def test_before_the_verdict_nothing_is_claimed() -> None:
     assert explain(detail, -1, run_view().letters, {}).outcome == "root"
 
 
+def test_before_the_verdict_a_round_without_a_tree_has_no_bars_to_explain() -> None:
+    detail = node_with("accepted")[0]
+    empty = replace(detail.combined, token_ids=(), parents=(), dropped=())
+    unverified = replace(detail, combined=empty, verified=None, completed=None)
+    told = explain(unverified, None, run_view().letters, {}).sentence
+    assert told == "Nothing was drafted: the LLM's pass writes one token."
+    dropped = replace(unverified, combined=replace(empty, dropped=(("ssm-code", 0),)))
+    told = explain(dropped, None, run_view().letters, {}).sentence
+    assert told.startswith("No drafted token is in the tree: ")
+
+
 def test_bars_are_what_the_token_was_chosen_from() -> None:
     detail, node = node_with("accepted")
     explanation = explain(detail, node, run_view().letters, {})

@@ -228,10 +228,18 @@ def _explain_own_token(
 ) -> Explanation:
     verdict = detail.verified
     if verdict is None:
+        sentence = (
+            "The bars are the drafters' scores of their own drafts. The LLM has not verified this "
+            "tree yet: click a node for the drafts at its place."
+        )
+        if not tree.token_ids:
+            sentence = (
+                f"{'No drafted token is in the tree' if tree.dropped else 'Nothing was drafted'}: "
+                "the LLM's pass writes one token."
+            )
         return Explanation(
             title=f"The drafts after {quote(tree.root_text)}",
-            sentence="The bars are the drafters' scores of their own drafts. The LLM has not "
-            "verified this tree yet: click a node for the drafts at its place.",
+            sentence=sentence,
             outcome="pending",
             parent_text=tree.root_text,
         )

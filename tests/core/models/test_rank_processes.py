@@ -168,11 +168,20 @@ def test_events_have_the_traffic_of_the_ranks(rank_models: LoadedModels) -> None
 def test_one_outlier_hardly_changes_the_pages_text_on_the_ranks(
     rank_models: LoadedModels,
 ) -> None:
-    """The outlier may replace any round of plain decoding."""
+    """The outlier may replace any round of plain decoding. The other rounds are given times, since
+    measured ones differ too much on a busy machine."""
     plain = SpeculationConfig.preset("autoregressive")
     view = reduce_all(Engine(rank_models).generate(Request(prompts(1)[0], GREEDY, plain)))
     assert view.started is not None
-    info, rounds = view.started.ranks, view.rounds
+    info = view.started.ranks
+    rounds = tuple(
+        replace(
+            one,
+            spans=(Span("llm", "forward", 0.0, 10.0 + i % 3),),
+            traffic=tuple(replace(part, ms=2.0) for part in one.traffic),
+        )
+        for i, one in enumerate(view.rounds)
+    )
     verdict = speedup_bound_of(ranks_words(info, rounds))
     assert f"The run's {len(rounds)} passes over 1 token took" in ranks_words(info, rounds)
     traffic = tuple(replace(one, ms=0.0) for one in rounds[-1].traffic)
