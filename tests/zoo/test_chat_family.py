@@ -178,6 +178,7 @@ def test_bad_arguments_are_refused_in_one_line(
 ) -> None:
     folder = save_tiny_model(tmp_path / "llm")
     common = ["chat-family", "--llm", str(folder), "--out", str(tmp_path / "out")]
+    capsys.readouterr()  # drops transformers' progress bar
     assert command.main([*common, *arguments]) == 2
     stderr = capsys.readouterr().err
     assert message in stderr and stderr.count("\n") == 1
