@@ -166,59 +166,6 @@ def test_stop_keeps_what_was_written_and_is_never_lost(
     sites.until(page, lambda: num_stopped(worker) == runs + 1)
 
 
-# The event by which a page that was opened again gets the state of its run.
-LEFT = """() => window.gradio_config.dependencies
-  .find(({ js }) => String(js).includes("specscope-left")).id"""
-
-
-def reload(page: Any) -> None:
-    """Reloads the page; waits for the notice about its run if one was under way."""
-    left = page.evaluate(LEFT)
-
-    def tells(response: Any) -> bool:
-        return (response.request.post_data_json or {}).get("fn_index") == left
-
-    with page.expect_response(lambda response: "/run/" in response.url and tells(response)):
-        page.reload()
-    ready_or_said = "() => document.querySelector('#live-notice .sp-line')"
-    page.wait_for_function(ready_or_said)
-
-
-def test_a_page_that_is_left_while_it_writes_says_so_once_and_breaks_nothing(
-    long: Served, browser_page: OpenPage
-) -> None:
-    url, context = long
-    worker: Any = context.hub.worker
-    page = sites.wait_ready(browser_page(url, forgiven=sites.LEAVING))
-    page.click("#live-run")
-    sites.wait_notice(page, "Writing: ")
-    page.locator(".sp-state-running").wait_for()
-    # Leaving the page would abort the stream, which a browser logs as an error.
-    page.evaluate("() => dispatchEvent(new Event('pagehide'))")
-    page.locator("#live-stop").press("Enter")
-    sites.wait_notice(page, "Stopped: ")
-    words = "Your run was stopped when this page was left or loaded anew; it is in Sessions."
-    reload(page)
-    sites.wait_notice(page, words)
-    reload(page)
-    frames(page)
-    sites.wait_notice(page, "Press Run")
-    assert not page.locator("#live-notice").get_by_text("left or loaded anew").count()
-    page.wait_for_function("() => window.specscopeStops")
-    page.click("#live-run")
-    sites.wait_notice(page, "Writing: ")
-    page.reload()
-    sites.wait_ready(page)
-    sites.until(page, lambda: num_stopped(worker) == 2)
-    sites.sessions(page)
-    page.click("#sessions-refresh")
-    becomes(
-        page,
-        "() => document.querySelector('#sessions-runs').innerText.match(/cancelled/g)?.length",
-        2,
-    )
-
-
 def test_the_log_is_said_to_be_paused_as_long_as_it_is(
     short: Served, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,6 +109,51 @@ def test_a_link_to_the_opening_run_shows_it_paused_at_its_place(
     query_is(page)
 
 
+LEFT_RUNNING = """Your run was stopped when this page was left or loaded anew; it is in Sessions.
+ The form has this run's request: Run repeats it.""".replace("\n", "")
+LEFT_QUEUED = "Your run was taken out of the queue when this page was left or loaded anew."
+
+
+def test_a_page_that_is_loaded_anew_in_mid_run_shows_the_stopped_run_and_its_request(
+    whole: Stage, opening: SimpleNamespace, browser_page: OpenPage
+) -> None:
+    """The rounds come faster than the address settles."""
+    whole.play(recorded(400), speed=2.0)
+    page = sites.wait_ready(browser_page(whole.url, forgiven=sites.LEAVING))
+    page.locator("#prompt textarea").fill("w1 w2 w3")
+    page.click("#live-run")
+    sites.wait_notice(page, "Writing: ")
+    run = sites.desk_of(whole.context).frame().run_id
+    query_is(page, tab="live", run=run)
+    page.reload()
+    sites.wait_notice(page, LEFT_RUNNING)
+    sites.wait_notice(page, "Stopped: ")
+    assert page.locator("#prompt textarea").input_value() == "w1 w2 w3"
+    sites.shot(page, "link-left")
+    page.reload()
+    sites.wait_notice(page, "Stopped: ")
+    page.wait_for_function("() => window.specscopeStops")
+    sites.wait_notice(page, "The form has this run's request")
+    assert not page.locator("#live-notice").get_by_text("left or loaded anew").count()
+
+
+def test_a_page_that_is_loaded_anew_in_the_queue_says_that_its_run_is_gone(
+    whole: Stage, browser_page: OpenPage
+) -> None:
+    whole.play(recorded(400), max_live=1, speed=20.0)
+    other = sites.wait_ready(browser_page(whole.url))
+    other.click("#live-run")
+    sites.wait_notice(other, "Writing: ")
+    page = sites.wait_ready(browser_page(whole.url, forgiven=sites.LEAVING))
+    page.click("#live-run")
+    sites.wait_notice(page, "In the queue: ")
+    page.locator(".sp-state-queued").wait_for()
+    page.reload()
+    sites.wait_notice(page, LEFT_QUEUED)
+    other.click("#live-stop")
+    sites.wait_notice(other, "Stopped: ")
+
+
 CHOSEN_CLOCK = "() => document.querySelector('#live-figures .ss-clock').dataset.chosen ?? null"
 DOCK = "(where) => document.querySelector(`#${where}-dock`).dataset.at"
 

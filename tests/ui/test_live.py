@@ -405,11 +405,15 @@ def test_a_run_cut_short_by_a_change_is_stopped_and_is_no_measure(store: RunStor
 
 def test_a_tab_that_is_loaded_anew_in_mid_run_is_reported_where_its_run_is(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
-    for was_running in (0, None):
-        assert left_notice(live, desk, was_running) == gr.skip()
-    assert "it is in Sessions" in notice_of([left_notice(live, desk, 1)], 0)
+    for left in ("", None, "ready"):
+        assert left_notice(live, desk, left) == gr.skip()
+    assert "out of the queue" in notice_of([left_notice(live, desk, "queued")], 0)
+    assert "it is in Sessions" in notice_of([left_notice(live, desk, "running")], 0)
     assert "it is in Sessions" not in notice_of(run(live, desk)), "the next run replaces the notice"
-    assert left_notice(live, desk, 1) == gr.skip()
+    assert left_notice(live, desk, "running", "another run") == gr.skip()
+    desk.doing = "The form has its request."
+    opened = left_notice(live, desk, "running", desk.frame().run_id)
+    assert "it is in Sessions. The form has its request." in notice_of([opened], 0)
 
 
 def test_a_refusal_goes_when_the_form_is_mended_or_with_the_next_press(store: RunStore) -> None:

@@ -19,7 +19,7 @@ from ui.form.form import control_updates, examples, preset_values, request_of, v
 from ui.live.layout import Live
 from ui.live.rerun import before_of
 from ui.run.baselines import still_valid
-from ui.run.opening import ROUNDS_A_SECOND
+from ui.run.opening import OPENING, ROUNDS_A_SECOND
 from ui.run.plain_run import BLOCKS, race_plain
 from ui.run.player import Pace, Player
 from ui.run.source import MemorySource, last_event
@@ -55,7 +55,10 @@ __all__ = [
 BUSY_MS, REST_MS = 1000, 5000
 PLAIN = "autoregressive"
 OPENING_NOTICE = "This is a recorded run, played slowly. Press Run for one of your own."
-LEFT = "Your run was stopped when this page was left or loaded anew; it is in Sessions."
+LEFT = {
+    "running": "Your run was stopped when this page was left or loaded anew; it is in Sessions.",
+    "queued": "Your run was taken out of the queue when this page was left or loaded anew.",
+}
 Question = Callable[[Hub, TabSession, str], Iterator[object]]
 
 
@@ -311,11 +314,15 @@ def header_for_form(live: Live, session: TabSession, values: Sequence[Any]) -> d
     return header_now(live, session)
 
 
-def left_notice(live: Live, session: TabSession, was_running: int | None) -> Any:
-    """The notice of a tab that was just opened: where its run is, if one was running."""
-    if not was_running or (session.player is not None and not session.shows_opening_run):
+def left_notice(live: Live, session: TabSession, left: str | None, linked: str = "") -> Any:
+    """The notice of a tab that was just opened: what became of its run, if one was running or
+    queued when it was `left`. `linked`: the run that the page's address names."""
+    run_id = session.player.source.run_id if session.player is not None else ""
+    # Another run than these: the visitor has pressed Run meanwhile.
+    if left not in LEFT or run_id not in ("", OPENING, linked):
         return gr.skip()
-    session.doing = LEFT
+    follows = session.doing if run_id == linked else ""
+    session.doing = f"{LEFT[left]} {follows}".rstrip()
     return live.board.current_notice(session)
 
 

@@ -18,7 +18,6 @@ from ui.live.handlers import (
     clear_trouble,
     header_for_form,
     header_now,
-    left_notice,
     play_opening,
     run_on_change,
     run_question,
@@ -46,12 +45,6 @@ from ui.shared.steering import wire_board
 
 __all__ = ["Live", "build_live", "wire_live"]
 
-# Set by ui/shared/assets/keys.js when the page is closed while a run is under way; read once.
-WAS_RUNNING = """() => { try {
-  const left = sessionStorage.getItem("specscope-left");
-  sessionStorage.removeItem("specscope-left");
-  return [left ? 1 : 0];
-} catch { return [0]; } }"""
 RUN = "() => { document.querySelector('#live-run').click(); }"
 STOPS = "() => [window.specscopeStops('live-stop')]"
 """A click on Stop overtakes a click on Run that is still queued. So the browser counts clicks on
@@ -100,13 +93,6 @@ def wire_live(
         **EACH,
     )
     _wire_form(live, own)
-    blocks.load(
-        _left_handler(live),
-        live.stops,
-        live.board.notice,
-        js=WAS_RUNNING,
-        **QUICK,
-    )
     live.header.tick(_header_handler(live), None, live.header, **LATEST)
     blocks.load(_opening_handler(live), **stream)
     # The notice polls where a page opened before the opening run was recorded.
@@ -249,13 +235,6 @@ def _hint_handler(live: Live) -> Callable[..., Any]:
         return temperature_hint(live, live.board.session(request))
 
     return tell
-
-
-def _left_handler(live: Live) -> Callable[..., Any]:
-    def look(request: gr.Request, was_running: int | None) -> Any:
-        return left_notice(live, live.board.session(request), was_running)
-
-    return look
 
 
 def _settled_handler(live: Live) -> Callable[..., list[Any]]:

@@ -14,7 +14,13 @@ import gradio as gr
 from core.config import Request
 from ui.form.form import request_of
 from ui.learn.layout import Learn
-from ui.live.handlers import OPENING_NOTICE, live_values, opening_run, show_opening
+from ui.live.handlers import (
+    OPENING_NOTICE,
+    left_notice,
+    live_values,
+    opening_run,
+    show_opening,
+)
 from ui.live.layout import Live
 from ui.run.opening import OPENING
 from ui.run.player import Pace
@@ -44,6 +50,12 @@ __all__ = [
 
 REPEATED = "The form has this run's request: Run repeats it."
 AWAITED = "The recorded run of this link is still being made. It is shown once it is complete."
+# Set by ui/shared/assets/keys.js when the page is closed while a run is under way; read once.
+LEFT_STATE = """() => { try {
+  const left = sessionStorage.getItem("specscope-left");
+  sessionStorage.removeItem("specscope-left");
+  return [left ?? ""];
+} catch { return [""]; } }"""
 NO_OPENING = f"run is {OPENING!r}: this server has no opening run, which needs an SSM and a preset"
 
 
@@ -150,6 +162,9 @@ def wire_links(
     follow_opened(sessions, place.select, visitor)
     place.select(_follow_handler(live), place, live.outputs, **QUIET, concurrency_limit=None)
     place.submit(_history_handler(live, sessions, tabs), given, shown, **EACH)
+    # After the link has opened its run, which replaces the notice.
+    left: dict[str, Any] = {"js": LEFT_STATE, "preprocess": False, **QUICK}
+    loaded.then(_left_handler(live), live.stops, live.board.notice, **left)
     loaded.then(None, None, None, js="() => { window.specscopeLink?.ready(); }")
     tabs.change(None, None, None, js="() => { window.specscopeLink?.turned(); }")
     copy.click(None, None, None, js="() => { window.specscopeLink?.copy('sessions-copy'); }")
@@ -166,6 +181,14 @@ def follow_linked(live: Live, session: TabSession, run_id: str) -> Iterator[list
         return
     for values in live.board.stream(session, play(session)):
         yield live_values(live, session, values)
+
+
+def _left_handler(live: Live) -> Callable[..., Any]:
+    def look(request: gr.Request, left: str | None) -> Any:
+        linked = dict(request.query_params).get("run", "")
+        return left_notice(live, live.board.session(request), left, linked)
+
+    return look
 
 
 def _follow_handler(live: Live) -> Callable[..., Iterator[list[Any]]]:

@@ -60,10 +60,12 @@ export function create(panel) {
 }
 
 // The place as fields of an address, null for what is usual: rounds count from 1; a round is shown whole unless a stage is
-// named, and so is a run unless it was played to a round only (`shown`). At full speed the engine is just ahead.
-export function placeFields({ rounds, known, sel, stage, node, mode, moving }) {
+// named, and so is a run unless it was played to a round only (`shown`). At full speed the engine is just ahead, and the
+// newest round is no place.
+export function placeFields({ rounds, known, sel, stage, node, pinned, mode, moving }) {
   const count = Object.keys(rounds ?? {}).length;
-  const [has, partly] = [sel >= 0, known > count && !(moving && mode === "full")];
+  const live = moving && mode === "full";
+  const [has, partly] = [sel >= 0 && (pinned || !live), known > count && !live];
   return { round: has ? sel + 1 : null, stage: has && stage !== "commit" ? stage || null : null, node: node ?? null, shown: partly ? count : null };
 }
 

@@ -22,6 +22,9 @@
   function button(name) {
     const waits = document.querySelector("#live-run")?.offsetParent && performance.now() - ran < ANSWERED_MS;
     if (name === "stop" && waits) return document.querySelector("#live-stop");
+    // Stop has the place of Run during a race too, but the key of Run starts a new run.
+    const races = document.documentElement.dataset.liveState === "racing" && document.querySelector("#live-stop")?.offsetParent;
+    if (name === "run" && races) return document.querySelector("#live-run");
     if (name === "large") return document.querySelector(".sp-large");
     for (const page of ["live", "sessions", "learn"]) {
       const found = document.querySelector("#" + page + "-" + name);
@@ -54,9 +57,10 @@
     const found = name && button(name);
     if (found) { event.preventDefault(); found.click(); }
   });
-  // The server stops the run of a closed tab; after a reload the tab says so (ui/live/tab.py).
+  // The server stops the run of a closed tab; after a reload the tab says so (ui/shared/links.py).
   addEventListener("pagehide", () => {
-    if (!document.querySelector(".sp-state-running")) return;
-    try { sessionStorage.setItem("specscope-left", "1"); } catch { /* a browser that keeps nothing */ }
+    const left = document.documentElement.dataset.liveState;
+    if (!["running", "queued"].includes(left)) return;
+    try { sessionStorage.setItem("specscope-left", left); } catch { /* a browser that keeps nothing */ }
   });
 }

@@ -59,18 +59,20 @@ function onPress() {
   if (document.querySelector("#link-said .sp-line")) document.documentElement.toggleAttribute("data-link-read", true);
 }
 for (const name of ["pointerdown", "keydown"]) window.addEventListener(name, onPress, { passive: true });
+function update() {
+  clearTimeout(timer);
+  const name = tab();
+  const url = address(name);
+  const current = new URL(location.href);
+  if (awaited !== null && step(url) !== awaited) return;
+  const moved = awaited === null && step(url) !== step(current);
+  awaitNothing();
+  if (!ready || (waits && name === "live") || url.href === current.href) return;
+  history[moved ? "pushState" : "replaceState"](history.state, "", url);
+}
 function follow() {
   clearTimeout(timer);
-  timer = setTimeout(() => {
-    const name = tab();
-    const url = address(name);
-    const current = new URL(location.href);
-    if (awaited !== null && step(url) !== awaited) return;
-    const moved = awaited === null && step(url) !== step(current);
-    awaitNothing();
-    if (!ready || (waits && name === "live") || url.href === current.href) return;
-    history[moved ? "pushState" : "replaceState"](history.state, "", url);
-  }, STILL_MS);
+  timer = setTimeout(update, STILL_MS);
 }
 // Back and forward: the tab, and the lesson, or the run if its board shows another one.
 window.addEventListener("popstate", () => {
@@ -131,12 +133,14 @@ const link = (window.specscopeLink = {
   },
   turned: follow,
   lesson(number) { state.lesson = number; follow(); },
-  // A board's scrubber was drawn. A run in the queue has no id yet, so it is no step of the history.
+  // A board's scrubber was drawn. A run in the queue has no id yet, so it is no step of the history. Another run is named
+  // at once: a page that is loaded anew in mid-run opens it.
   place(name, value) {
     if (!value.run && value.moving && state.places[name]?.run) return;
+    const another = value.run !== state.places[name]?.run;
     state.places[name] = value;
     if (value.run && name === "live") waits = false;
-    follow();
+    (another ? update : follow)();
   },
 });
 look(initialQuery);
