@@ -196,6 +196,54 @@ def test_every_lesson_is_one_screen_with_its_picture_and_its_question(
     read(page, TWO_LINES)
 
 
+# The tree's height; the buttons, inputs and counts of hidden levels that are cut.
+TREE = """() => {
+  const box = (node) => node.getBoundingClientRect();
+  const height = box(document.querySelector("#learn-tree .ss-viewport")).height;
+  const tools = box(document.querySelector("#learn-tree .ss-tools")).left;
+  const mores = document.querySelector("#learn-tree .ss-mores");
+  const css = "#learn-stage :is(button, .ss-more, input), #learn-side :is(#learn-run, #learn-try)";
+  const stage = box(document.querySelector("#learn-stage"));
+  const cut = [...document.querySelectorAll(css)].filter((one) => {
+    if (!one.checkVisibility() || one.closest(".ss-tools")) return false;
+    const { left, right, top, bottom } = box(one);
+    if (one.closest("#learn-tree") && right > tools) return true;
+    if (one.closest(".ss-mores") && left < box(mores).left - 1) return true;
+    return top < 0 || bottom > stage.bottom + 1 || right > innerWidth + 1;
+  });
+  return { height, cut: cut.map((one) => one.innerText || one.id) };
+}"""
+
+
+@pytest.mark.parametrize("number", [3, 5])
+def test_the_tree_of_a_lesson_keeps_its_height_after_a_run_and_a_wrong_answer(
+    short: Served, browser_page: OpenPage, number: int
+) -> None:
+    page = learn_tab(browser_page(short[0], still=True), number)
+    page.click("#learn-run")
+    rows(page, 1)
+    if number == 3:  # its question is about both runs
+        page.click("#learn-try")
+        rows(page, 2)
+    sites.wait_notice(page, "Finished: ", "learn")
+    sites.wait_drawn(page, "learn")
+    tree_has_room(page)
+    answer(page, 77)
+    verdict(page, "Not in this run. Where to look: ")
+    tree_has_room(page)
+    large_type(page, True)
+    tree_has_room(page, 90)
+    large_type(page, False)
+
+
+def tree_has_room(page: Any, least: int = 120) -> None:
+    """At the sizes of laptops the tree is at least `least` pixels high, and no button is cut."""
+    for width, height in ((1280, 800), (1366, 768)):
+        page.set_viewport_size({"width": width, "height": height})
+        found = steady(page, TREE)
+        assert found["height"] >= least and not found["cut"], (width, height, found)
+
+
 # The parts of the vote that are not whole in its pane.
 VOTE_CUT = """() => {
   const pane = document.querySelector("#learn-dock .sp-pane-who").getBoundingClientRect();

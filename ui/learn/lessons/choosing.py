@@ -129,7 +129,7 @@ ACCEPTANCE = Lesson(
         "Compare the texts",
     ),
     question=Question(
-        "How many tokens of the text shown did the LLM write itself, instead of accepting them?",
+        "How many tokens of the text shown did the LLM write itself?",
         own_tokens,
         explain_own,
         "Below the race, “accepted / pass” tells on hover how many tokens were accepted in all. "
