@@ -218,7 +218,8 @@ def test_own_presets_stay_in_the_browser_and_what_saving_says_outlasts_a_check(
     short: Served, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, context = short
-    page = sites.wait_ready(browser_page(url))
+    # The page is left twice, perhaps before the opening run or the race has ended.
+    page = sites.wait_ready(browser_page(url, forgiven=sites.LEAVING))
     open_fields(page)
     sites.text_box(page, "field-expansion").fill("2,2")
     page.get_by_text("A preset of your own").click()
