@@ -168,8 +168,8 @@ function render(view) {
   // If the slider has another size, the sentence is about that size only.
   const asIs = Math.abs(Math.log2(llm)) < 0.05;
   const bigger = predictionOf(view, BIGGER);
-  const then = bigger.best ? speedWords(bigger, bigger.best) : "drafts do not beat plain decoding";
-  const more = asIs ? ` An LLM ${BIGGER} times as slow: ${then}.` : "";
+  const ofBigger = bigger.best ? speedWords(bigger, bigger.best) : "drafts do not beat plain decoding";
+  const more = asIs ? ` An LLM ${BIGGER} times as slow: ${ofBigger}.` : "";
   const which = asIs ? "" : ` for an LLM ${fixed(llm, llm < 10 ? 1 : 0)} times as slow`;
   setText(said, `Predicted${which}: ${adviceOf(view, prediction)}${more} ${real}`);
   set(svg, "aria-label", `${capital(SPEED_UP.label)} over the depth of the drafts. ${said.textContent}`);

@@ -39,9 +39,8 @@ function tabOf(query) {
   if (lesson) return "learn";
   return run === "opening" ? "live" : run ? (name === "live" ? name : "sessions") : name || "live";
 }
-const viewOf = (query) => ({ page: tabOf(query), dock: query.get("dock"), clock: query.get("clock") });
 function look(query) {
-  link.view = viewOf(query);
+  link.view = { page: tabOf(query), dock: query.get("dock"), clock: query.get("clock") };
   dispatchEvent(new CustomEvent("specscope-view", { detail: link.view }));
 }
 // Another tab, run or lesson is another step of the history; another round, or another run of a lesson, is the same one.
