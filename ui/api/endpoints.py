@@ -19,11 +19,11 @@ __all__ = ["add_endpoints"]
 
 
 def add_endpoints(context: Context) -> None:
-    """Call it inside `gr.Blocks`. An endpoint has the name of its function; docs/api.md lists them
-    with their arguments and results."""
+    """Call it inside `gr.Blocks`. An endpoint has the name of its function; docs/api.md lists all
+    endpoints with their arguments and results."""
     for module in (generate, studies, tune, prompts, runs, run_questions, models, requests):
-        for make in module.ENDPOINTS:
-            endpoint = make(context)
+        for build in module.ENDPOINTS:
+            endpoint = build(context)
             name = endpoint.__name__
             api(_with_gradio_errors(endpoint), api_name=name, concurrency_limit=None)
 
@@ -33,7 +33,7 @@ def _with_gradio_errors(endpoint: Callable[..., Any]) -> Callable[..., Any]:
     and pass through."""
 
     @contextmanager
-    def errors() -> Iterator[None]:
+    def gradio_errors() -> Iterator[None]:
         try:
             yield
         except SpecScopeError as error:
@@ -41,13 +41,13 @@ def _with_gradio_errors(endpoint: Callable[..., Any]) -> Callable[..., Any]:
 
     # Gradio reads names, types and defaults of the arguments through `__wrapped__`.
     @wraps(endpoint)
-    def answer(*arguments: Any) -> Any:
-        with errors():
+    def call(*arguments: Any) -> Any:
+        with gradio_errors():
             return endpoint(*arguments)
 
     @wraps(endpoint)
-    async def answer_later(*arguments: Any) -> Any:
-        with errors():
+    async def call_async(*arguments: Any) -> Any:
+        with gradio_errors():
             return await endpoint(*arguments)
 
-    return answer_later if inspect.iscoroutinefunction(endpoint) else answer
+    return call_async if inspect.iscoroutinefunction(endpoint) else call

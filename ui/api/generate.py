@@ -24,7 +24,8 @@ __all__ = ["ENDPOINTS"]
 def request_from(
     prompt: str, preset: str, sampling: dict[str, Any], fields: dict[str, Any], chat: bool
 ) -> Request:
-    """The endpoint's arguments as a Request. ConfigError names the field."""
+    """The endpoint's arguments as a Request. `sampling`: fields of SamplingParams; `fields`: fields
+    of SpeculationConfig that replace those of the preset. ConfigError names the field."""
     choice("preset", preset, PRESETS)
     if not isinstance(fields, dict):
         raise ConfigError.must_be("fields", fields, "an object with fields of SpeculationConfig")
@@ -62,7 +63,7 @@ def _generate(context: Context) -> Callable[..., Any]:
             "top_k": top_k,
             "top_p": top_p,
             "seed": seed,
-            # SamplingParams checks a value that is not a list.
+            # A value that is not a list is refused by SamplingParams.
             "stop": () if stop is None else tuple(stop) if isinstance(stop, list) else stop,
             "ignore_eos": ignore_eos,
             "min_p": min_p,

@@ -1,4 +1,4 @@
-"""The endpoints of models: list what is loaded and what can be loaded, and load another pair.
+"""The endpoints of models: list the loaded ones and those that can be loaded; load another pair.
 
 Only visitors who may load models on the page may do so here.
 """

@@ -1,4 +1,4 @@
-"""Waiting, without holding a thread, for endpoints that answer when something has ended."""
+"""For endpoints that answer when a run or a study has ended: waiting without holding a thread."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Started = TypeVar("Started")
 
 
 async def poll(is_over: Callable[[], bool], cancel: Callable[[], object] | None = None) -> None:
-    """Returns once `is_over`. If the client disconnects, calls `cancel`."""
+    """Returns once `is_over()` is true. If the client disconnects, calls `cancel`."""
     try:
         while not is_over():
             await asyncio.sleep(POLL_S)
@@ -45,33 +45,34 @@ async def in_thread(
 ) -> Started:
     """Calls `start` in a thread and returns its result: rendering a chat template and tokenizing
     may take seconds, in which the event loop answers other clients. If this client disconnects,
-    calls `undo` with the result."""
+    calls `undo` with the result once `start` has returned."""
     starting = asyncio.get_running_loop().run_in_executor(_start_threads(), start)
 
-    def take_back(started: asyncio.Future[Started]) -> None:
+    def undo_result(started: asyncio.Future[Started]) -> None:
         if not started.cancelled() and started.exception() is None:
             undo(started.result())
 
     try:
-        # A thread cannot be cancelled: it runs to its end, and its result is undone then.
+        # A thread cannot be cancelled: `start` runs to its end, and its result is undone then.
         return await asyncio.shield(starting)
     except asyncio.CancelledError:
-        starting.add_done_callback(take_back)
+        starting.add_done_callback(undo_result)
         raise
 
 
 @cache
 def _start_threads() -> ThreadPoolExecutor:
-    """A pool apart from the event loop's default one, from which a stream takes a thread for each
-    read of events: a few slow starts would occupy all of its threads."""
+    """A pool of its own: the event loop's default pool gives each stream a thread for every read of
+    events, and a few slow starts would occupy all of its threads."""
     return ThreadPoolExecutor(START_THREADS, thread_name_prefix="start")
 
 
 async def start_run(context: Context, request: Request, owner: str) -> LiveSource:
-    """The request's run, submitted in a thread. If the client disconnects, stops it."""
+    """The request's run, queued in a thread. If the client disconnects, stops the run."""
     return await in_thread(lambda: context.hub.start(request, owner), LiveSource.cancel)
 
 
 async def start_study(begin: Callable[[], None], conductor: Conductor, study_id: str) -> None:
-    """Begins or resumes a study in a thread. If the client disconnects, stops it."""
+    """Calls `begin`, which begins or resumes the study, in a thread. If the client disconnects,
+    stops the study."""
     await in_thread(begin, lambda _: conductor.stop(study_id))

@@ -1,4 +1,5 @@
-"""The endpoints of the Prompts tab: a study of prompts, and rows of one or of past runs."""
+"""The endpoints of the Prompts tab: measure prompts in a study; list the rows of a study or of past
+runs."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ __all__ = ["ENDPOINTS"]
 
 MOST_CONFIGURATIONS = 5
 MOST_LOOKED_AT = 2000
-ENDS = (" · ", ": ", " (")
+SEPARATORS = (" · ", ": ", " (")
+"""What may follow a preset's name in the settings of a row."""
 
 
 # -- a study --
@@ -96,15 +98,16 @@ def _study_plain(context: Context, opened: OpenedStudy) -> dict[str, Any]:
 
 
 def _configurations(
-    context: Context, names_or_fields: Any, temperature: float
+    context: Context, entries: Any, temperature: float
 ) -> tuple[Configuration, ...]:
     """Plain decoding, then the requested configurations; as on the page, without recorded
-    alternatives (`record_top_k` 0)."""
-    if names_or_fields is None:
-        names_or_fields = [context.drafting_preset]
-    if not isinstance(names_or_fields, list):
-        raise ConfigError.must_be("configurations", names_or_fields, "a list")
-    chosen = [configuration_from(entry, temperature) for entry in names_or_fields]
+    alternatives (`record_top_k` 0). `entries`: as `configuration_from` takes them; None for the
+    page's preset. Raises ConfigError."""
+    if entries is None:
+        entries = [context.drafting_preset]
+    if not isinstance(entries, list):
+        raise ConfigError.must_be("configurations", entries, "a list")
+    chosen = [configuration_from(entry, temperature) for entry in entries]
     configurations = [Configuration(name, replace(one, record_top_k=0)) for name, one in chosen]
     drafting = [one for one in configurations if not one.plain]
     if not 1 <= len(drafting) <= MOST_CONFIGURATIONS:
@@ -135,7 +138,7 @@ def _study_prompt(number: str, entry: Any) -> StudyPrompt:
 
 
 def _prompt_rows(context: Context) -> Callable[..., Any]:
-    # One for all calls, since it caches figures.
+    # The same for all calls, since it caches figures.
     figures = RunFigures(context.store)
 
     def prompt_rows(
@@ -167,8 +170,8 @@ def _prompt_rows(context: Context) -> Callable[..., Any]:
             )
         else:
             owner = rights_of(context, gradio_request, "").owner
-            look = PastSearch(owner, search, drafter, limit)
-            *_, found_prompts = read_past_runs(context, figures, known_domains(), look)
+            past_search = PastSearch(owner, search, drafter, limit)
+            *_, found_prompts = read_past_runs(context, figures, known_domains(), past_search)
         lines = [line for line in found_prompts.lines if _matches(line, drafter, domain, settings)]
         return {
             "rows": rows_plain(lines),
@@ -195,8 +198,8 @@ def _matches(line: PromptLine, drafter: str, domain: str, settings: str) -> bool
     in_domain = not domain or (line.row.domain or NO_DOMAIN) == domain
     drafted = not drafter or drafter in line.drafters
     label = line.row.configuration
-    # A row's settings may be a preset's name, followed by what differs from other rows of it.
-    has_settings = label == settings or label.startswith(tuple(f"{settings}{end}" for end in ENDS))
+    beginnings = tuple(f"{settings}{separator}" for separator in SEPARATORS)
+    has_settings = label == settings or label.startswith(beginnings)
     return in_domain and drafted and (not settings or has_settings)
 
 

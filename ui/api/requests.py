@@ -1,5 +1,5 @@
-"""The endpoints of all live requests: what is decoded now, and the schedule by which the requests
-share the LLM."""
+"""The endpoints about all requests: which are decoded now, and the schedule by which they share the
+LLM."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def _requests(context: Context) -> Callable[..., Any]:
         loopback.
         """
         access = context.access
-        key, whole = access.key(gradio_request), access.sees_all_runs(gradio_request)
-        now = dataclasses.asdict(context.model_host.worker.snapshot())
-        for run in now["runs"]:
+        key, sees_all = access.key(gradio_request), access.sees_all_runs(gradio_request)
+        snapshot = dataclasses.asdict(context.model_host.worker.snapshot())
+        for run in snapshot["runs"]:
             source = context.hub.live_run(run["run_id"])
             run["own"] = source is not None and source.owner == key
-            run["run_id"] = run["run_id"] if whole or run["own"] else None
-        return {**now, "runs": list(now["runs"]), "lanes": list(now["lanes"])}
+            run["run_id"] = run["run_id"] if sees_all or run["own"] else None
+        return {**snapshot, "runs": list(snapshot["runs"]), "lanes": list(snapshot["lanes"])}
 
     return requests
 

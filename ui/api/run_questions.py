@@ -1,5 +1,5 @@
-"""The endpoints about a finished run: its speed-up over plain decoding, whether its text is the
-LLM's, what its choice of SSMs cost. The page's buttons compute the same."""
+"""The endpoints that measure a finished run: its speed-up over plain decoding, whether its text is
+the LLM's, what its choice of SSMs cost. The page's buttons call the same functions."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def _baseline(context: Context) -> Callable[..., Any]:
         session, summary = await _run_question(context, gradio_request, run_id, race_plain)
         if session.baseline is None:
             raise ConfigError(session.trouble or UNFINISHED)
-        ours = summary.stats.tokens_per_second
-        ratio = session.baseline.speed_up(ours)
+        speed = summary.stats.tokens_per_second
+        ratio = session.baseline.speed_up(speed)
         return {
             "run_id": run_id,
             "plain_run_id": session.baseline.run_id,
-            "tokens_per_second": ours,
+            "tokens_per_second": speed,
             "plain_tokens_per_second": session.baseline.tokens_per_second,
             "speed_up": ratio.value if ratio else None,
         }
@@ -84,7 +84,8 @@ def _regret(context: Context) -> Callable[..., Any]:
 async def _run_question(
     context: Context, request: gr.Request, run_id: str, question: Question
 ) -> tuple[TabSession, Any]:
-    """A tab session with the answer to the question, and the run's summary."""
+    """A tab session with the answer to the question, and the run's summary. StoreError for a run
+    that has not ended."""
     text("run_id", run_id)
     summary = allowed_run(context, rights_of(context, request, ""), run_id)
     if summary.status == "running":
@@ -105,8 +106,8 @@ async def _run_question(
 
 
 def _step(steps: Iterator[object]) -> bool:
-    """Advances by one frame; False at the end. With a default for `next`, since a future cannot
-    carry a StopIteration."""
+    """Advances by one frame; False at the end. `next` has a default, since a future cannot raise
+    StopIteration."""
     end = object()
     return next(steps, end) is not end
 

@@ -1,7 +1,7 @@
-"""The endpoints of past runs: list, read, export, annotate and delete them; set how many keep whole
-trees. The access rules are those of the page.
+"""The endpoints of past runs: list, read, export, annotate and delete them; set how many of the
+latest keep whole trees. The access rules are those of the page.
 
-`gr.api` checks no types, so every value is checked here or by the store's query.
+`gr.api` checks no types, so every value is checked here or by the function that takes it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ MAX_ROWS = 1000
 
 
 def outcome(events: tuple[Event, ...]) -> dict[str, Any]:
-    """The object of `python -m core --json`."""
+    """The run with these events as the object that `python -m core --json` prints."""
     folded = Outcome()
     for event in events:
         folded.observe(event)
     return folded.to_plain()
 
 
-# -- found and fetched --
+# -- list, read, export --
 
 
 def _runs(context: Context) -> Callable[..., Any]:
@@ -87,7 +87,7 @@ def _runs(context: Context) -> Callable[..., Any]:
 
 
 def _moment(value: Any, name: str) -> str:
-    """A date or time for the store; errors name it `name`."""
+    """Returns the date or time for the store. ConfigError names the field `name`."""
     try:
         if not isinstance(value, str):
             raise ValueError
@@ -142,7 +142,7 @@ def _export(context: Context) -> Callable[..., Any]:
     return export
 
 
-# -- changed --
+# -- annotate, delete --
 
 
 def _annotate(context: Context) -> Callable[..., Any]:
@@ -170,7 +170,7 @@ def _delete(context: Context) -> Callable[..., Any]:
     return delete
 
 
-# -- how much is kept --
+# -- retention --
 
 
 def _retention(context: Context) -> Callable[..., Any]:
@@ -191,8 +191,8 @@ def _set_retention(context: Context) -> Callable[..., Any]:
         _check_owner(context, gradio_request)
         keep = parse_retention(runs)
         if not isinstance(sure, bool) or (keep is not None and not sure):
-            lost = "true, since all but these runs lose their rejected branches, for ever"
-            raise ConfigError.must_be("sure", sure, lost)
+            allowed = "true, since all but these runs lose their rejected branches, for ever"
+            raise ConfigError.must_be("sure", sure, allowed)
         context.store.set_retention(keep)
         return {"runs": context.store.retention()}
 
@@ -200,7 +200,7 @@ def _set_retention(context: Context) -> Callable[..., Any]:
 
 
 def _check_owner(context: Context, request: gr.Request) -> None:
-    """StoreError for callers to whom the page does not show the control."""
+    """StoreError for callers to whom the page does not show the control of retention."""
     if not rights_of(context, request, "").paths:
         raise StoreError("retention can be read and set only by the server's owner")
 

@@ -1,8 +1,8 @@
-"""The endpoints of studies: begin and wait for, list, read, stop, resume and delete them.
+"""The endpoints of studies: measure, list, read, stop, resume and delete them.
 
-Another kind of study is one more function that makes a Study and passes it to `measure_study`. The
-rules of ui/api/generate.py hold: typed defaults, values checked by core and lab, error messages
-unchanged. A client sees the studies that its visitor sees on the page (ui/shared/studies.py).
+As in ui/api/generate.py, defaults have types, core and lab check the values, and the client gets
+the text of an error unchanged. It sees the studies that its visitor sees on the page
+(ui/shared/studies.py).
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ MOST_SKIPPED = 10**9
 
 async def measure_study(studies: Studies, study: Study) -> OpenedStudy:
     """Begins a study and waits for its end, holding no thread; cancelling the wait stops the study.
-    StudyError if it failed or was stopped elsewhere."""
+    StudyError unless all its runs were measured."""
     conductor = studies.context.conductor
     await start_study(lambda: studies.begin(study), conductor, study.study_id)
     return await _wait_for_results(studies, study.study_id)
 
 
 async def _wait_for_results(studies: Studies, study_id: str) -> OpenedStudy:
-    """StudyError if the study does not end completely; `/study` has the results so far."""
+    """Waits for the end of a study and opens it. StudyError unless all its runs were measured;
+    `/study` has the results so far."""
     await wait_for_study(studies.context.conductor, study_id)
     # In a thread: reading the log in the event loop would delay all other answers.
     opened = await asyncio.to_thread(studies.open, study_id)
@@ -75,7 +76,8 @@ def study_plain(context: Context, opened: OpenedStudy) -> dict[str, Any]:
 
 
 def configuration_from(entry: Any, temperature: float) -> tuple[str, SpeculationConfig]:
-    """A preset's name, or an object with `name`, `preset` and `fields`. ConfigError."""
+    """The name and the configuration that `entry` describes: a preset's name, or an object with
+    `name`, `preset` and `fields`, each of which may be missing. Raises ConfigError."""
     if isinstance(entry, str):
         entry = {"preset": entry}
     allowed_keys = ("name", "preset", "fields")

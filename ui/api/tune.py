@@ -1,4 +1,4 @@
-"""`/tune`: measures a grid to its end, as on the Tune tab; typed defaults, a plain result."""
+"""`/tune`: measures a grid as the Tune tab does; typed defaults, a plain result."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _tune(context: Context) -> Callable[..., Any]:
         )
         if not isinstance(wait, bool):
             raise ConfigError.must_be("wait", wait, "true or false")
-        grid_request = _request(context, prompts, fields, preset, sampling, repeats, chat)
+        grid_request = _grid_request(context, prompts, fields, preset, sampling, repeats, chat)
         studies = studies_of(context, gradio_request, "")
         study = grid_request.study
         await start_study(lambda: studies.begin(study), context.conductor, study.study_id)
@@ -76,7 +76,7 @@ def _tune(context: Context) -> Callable[..., Any]:
     return tune
 
 
-def _request(
+def _grid_request(
     context: Context,
     prompts: Sequence[str],
     fields: dict[str, list[Any]],
@@ -91,9 +91,11 @@ def _request(
     if not isinstance(fields, dict) or not fields:
         raise ConfigError.must_be("fields", fields, "an object with lists of values, by field")
     axes = [axis_of(field, values) for field, values in fields.items()]
-    texts = unique_prompts(StudyPrompt(str(i), text) for i, text in enumerate(prompts, start=1))
+    study_prompts = unique_prompts(
+        StudyPrompt(str(i), text) for i, text in enumerate(prompts, start=1)
+    )
     base = SpeculationConfig.preset(preset, sampling.temperature)
-    return grid_study(context, base, axes, texts, sampling, repeats, chat)
+    return grid_study(context, base, axes, study_prompts, sampling, repeats, chat)
 
 
 def _result(studies: Studies, grid_request: GridRequest) -> dict[str, Any]:
