@@ -1,5 +1,5 @@
 """Values of Compare's pictures of a study: the table, the charts, the texts. Plain dicts. Pure,
-except that recorded runs are read through a function argument."""
+except that recorded runs are read through the argument `events`."""
 
 from __future__ import annotations
 
@@ -48,20 +48,22 @@ __all__ = [
     "verdict",
 ]
 
-MOST = 6
+MOST_CONFIGURATIONS = 6
 DEFAULT_PRESETS = ("sequence", "specinfer", "minions")
 STAGES = ("draft", "combine", "llm", "verify", "commit", "prefill")
 
 
 def configurations_of(chosen: Sequence[tuple[str, SpeculationConfig]]) -> tuple[Configuration, ...]:
-    """Plain decoding and the chosen ones, 2 to 6 in all, each with the same recording. A chosen one
-    that never drafts is dropped, since it is plain decoding. Raises ConfigError."""
-    rest = [(name, one) for name, one in chosen if not one.never_drafts]
-    if not 1 <= len(rest) <= MOST - 1:
-        allowed = f"1 to {MOST - 1} configurations that draft, beside plain decoding"
+    """Plain decoding and the chosen ones, 2 to 6 in all, each with alternatives recorded. A chosen
+    one that never drafts is dropped, since it is plain decoding. Raises ConfigError."""
+    drafting = [(name, one) for name, one in chosen if not one.never_drafts]
+    most = MOST_CONFIGURATIONS - 1
+    if not 1 <= len(drafting) <= most:
+        allowed = f"1 to {most} configurations that draft, beside plain decoding"
         raise ConfigError.must_be("configurations", [name for name, _ in chosen], allowed)
-    configurations = [Configuration(name, _with_alternatives(one)) for name, one in rest]
-    # Plain decoding too: alternatives distinguish a rounding tie from a bug, but take time.
+    configurations = [Configuration(name, _with_alternatives(one)) for name, one in drafting]
+    # Alternatives distinguish a rounding tie from a bug. Recording them takes time, so plain
+    # decoding, whose speed the others' are compared with, records them too.
     return (plain_configuration(RECORD_TOP_K), *configurations)
 
 
@@ -83,7 +85,7 @@ def _row(study: Study, results: Results, row: ConfigurationRow, events: Events) 
     # One repeat has no spread: its interval would be a point, as if it were exact.
     spread = ratio if ratio and ratio.groups > 1 else None
     own_runs = _runs_of(results, row.name)
-    middle = next(iter(_by_middle(own_runs)), None)
+    median_run = next(iter(_nearest_median_first(own_runs)), None)
     return {
         "name": row.name,
         "runs": row.cells,
@@ -103,7 +105,7 @@ def _row(study: Study, results: Results, row: ConfigurationRow, events: Events) 
         "same_text": answer.kind,
         "same_text_words": answer.sentence,
         "slower_because": _slower(study, row, own_runs),
-        "run_id": middle.run_id if middle else "",
+        "run_id": median_run.run_id if median_run else "",
     }
 
 
@@ -111,9 +113,9 @@ def _runs_of(results: Results, name: str) -> list[Measured]:
     return [result for cell, result in results.items() if cell.contestant == name]
 
 
-def _by_middle(own_runs: Sequence[Measured]) -> list[Measured]:
-    """The runs: first the one of median speed, which a click on the row opens, then the others by
-    their distance from it in the order of speeds."""
+def _nearest_median_first(own_runs: Sequence[Measured]) -> list[Measured]:
+    """The runs: first the one of median speed (of two the slower), which a click on the row opens,
+    then the others by how many places they are from it in the order of speeds."""
     in_order = sorted(own_runs, key=lambda result: result.stats.tokens_per_second)
     middle = (len(in_order) - 1) // 2
     places = sorted(range(len(in_order)), key=lambda place: abs(place - middle))
@@ -121,7 +123,8 @@ def _by_middle(own_runs: Sequence[Measured]) -> list[Measured]:
 
 
 def _slower(study: Study, row: ConfigurationRow, own_runs: Sequence[Measured]) -> str:
-    """Why a configuration is slower than plain decoding, by the figures of all its runs."""
+    """Why a configuration is slower than plain decoding, by the figures of all its runs; empty if
+    it is not slower."""
     if row.ratio is None or not is_slower(row.ratio):
         return ""
     speculation = next(one for one in study.configurations if one.name == row.name).speculation
@@ -206,7 +209,7 @@ def comparison_values(study: Study, results: Results, events: Events) -> dict[st
         "portions": {
             **head,
             "note": "",
-            "stages": by_index(_stages(_middle_view(results, name, events)) for name in names),
+            "stages": by_index(_stages(_median_view(results, name, events)) for name in names),
         },
         "texts": {**head, **_texts(study, results, rows, shown)},
     }
@@ -229,8 +232,8 @@ def _noise_sentence(row: dict[str, Any], noun: str) -> str:
 
 
 def _ratio(row: dict[str, Any]) -> dict[str, Any]:
-    """`limit`: the tokens per pass, a speed-up that cannot be exceeded; the axis need not reach
-    further."""
+    """A speed-up with its interval. `limit`: the tokens per pass; a higher speed-up is noise, so
+    the axis need not reach further."""
     return {
         "value": row["ratio"],
         "low": row["ratio_low"],
@@ -240,24 +243,27 @@ def _ratio(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rounds(view: View | None) -> dict[str, int]:
-    """Accepted tokens by round; empty for plain decoding and for configurations without a run."""
+    """Accepted tokens by round; empty for plain decoding and for configurations without a run in
+    the log."""
     if view is None or not view.drafters:
         return {}
     return {str(line.number): line.accepted for line in view.rounds}
 
 
 def _rates(study: Study, results: Results, name: str) -> dict[str, float]:
-    """Position -> fraction of rounds that accepted it, over the repeats measured so far."""
+    """Position in the draft, from 0 -> fraction of rounds that accepted it, over the repeats
+    measured so far; empty for plain decoding."""
     if name == study.base:
         return {}
     row = next((row for row in prompt_rows(study, results) if row.configuration == name), None)
     return by_index(row.rate_per_position if row else ())
 
 
-def _middle_view(results: Results, name: str, events: Events) -> View | None:
-    """Of a configuration's runs in the log the one nearest to its median speed: the run of a given
-    repeat, if the machine was busy then, could contradict the medians in the table."""
-    for result in _by_middle(_runs_of(results, name)):
+def _median_view(results: Results, name: str, events: Events) -> View | None:
+    """Of a configuration's runs in the log the one nearest to its median speed; None if there is
+    none. Not the run of a given repeat: if the machine was busy then, it could contradict the
+    medians in the table."""
+    for result in _nearest_median_first(_runs_of(results, name)):
         try:
             return reduce_all(events(result.run_id))
         except StoreError:
@@ -266,17 +272,17 @@ def _middle_view(results: Results, name: str, events: Events) -> View | None:
 
 
 def _stages(view: View | None) -> dict[str, float]:
-    """Milliseconds per new token of each stage, of the rest, and of the `wall` time, which is
-    1000 / tokens per second: both begin at the end of the prefill. Stages that overlap add up to
-    more than `wall`."""
+    """Milliseconds per new token: of each stage, of the time in which none ran (`other`), and of
+    the whole time since the end of the prefill (`wall`, which is 1000 / tokens per second). Stages
+    that overlap add up to more than `wall`."""
     if view is None or not view.tokens or not view.stats.tokens_per_second:
         return {}
     sums, count = dict(view.share), len(view.tokens)
-    # The prefill: tokens per second leave it out, and the table has a column for it.
-    before = [span for span in view.rounds[0].spans if span.name == "prefill"]
+    # Tokens per second leave the first round's prefill out, and the table has a column for it.
+    first = [span for span in view.rounds[0].spans if span.name == "prefill"]
     # `busy`: the time in which any stage ran; the rest of `wall` is `other`.
-    sums["busy"] = sums.get("busy", 0.0) - union_ms((span.start_ms, span.end_ms) for span in before)
-    sums["prefill"] = sums.get("prefill", 0.0) - sum(span.ms for span in before)
+    sums["busy"] = sums.get("busy", 0.0) - union_ms((span.start_ms, span.end_ms) for span in first)
+    sums["prefill"] = sums.get("prefill", 0.0) - sum(span.ms for span in first)
     # Per token: runs of different lengths are compared.
     stage_ms = {name: sums[name] / count for name in (*STAGES, "ahead") if sums.get(name, 0) > 1e-6}
     wall = 1000 / view.stats.tokens_per_second
@@ -286,8 +292,8 @@ def _stages(view: View | None) -> dict[str, float]:
 def _texts(
     study: Study, results: Results, rows: list[dict[str, Any]], shown: ShownRuns
 ) -> dict[str, Any]:
-    """The texts by number, each compared with plain decoding's text of the same repeat, which the
-    study has even if that run was deleted."""
+    """The texts by the configuration's number, each compared with plain decoding's text of the same
+    repeat, whose token ids the study keeps even if that run was deleted."""
     texts: dict[str, Text] = {}
     for name, view in shown.views.items():
         base = results.get(Cell(study.base, study.prompts[0].id, shown.repeat_of(name)))

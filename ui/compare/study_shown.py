@@ -1,5 +1,6 @@
-"""Selects the recorded runs of a comparison to show: those of one repeat, or of another repeat if
-some were deleted from the log. The log is read through a function argument."""
+"""Selects the recorded runs of a comparison that are shown: those of one repeat; where one of them
+was deleted from the log, a run of the same configuration from another repeat. The log is read
+through the argument `events`."""
 
 from __future__ import annotations
 
@@ -8,24 +9,24 @@ from dataclasses import dataclass
 from functools import cache
 
 from core.errors import StoreError
-from core.events import Event
 from lab.order import Cell
 from lab.study import Study
 from lab.tables import Results
 from lab.texts import first_difference
+from ui.compare.study_text import Events
 from ui.run.view import View, reduce_all
 
 __all__ = ["ShownRuns", "Text", "shown_of", "text_of", "texts_words"]
 
-Events = Callable[[str], tuple[Event, ...]]
 Reader = Callable[[str, int], View | None]
 """(configuration, repeat) -> the run's view; None if the log does not have the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownRuns:
-    """The runs to show. `views`: by configuration, of `repeat`, or for configurations in `others`
-    of another repeat. `gone`: configurations that were measured but have no run in the log."""
+    """The runs to show. `views`: by configuration, of `repeat` or, for configurations in `others`,
+    of the repeat given there. `gone`: configurations that were measured but have no run in the
+    log."""
 
     repeat: int
     views: Mapping[str, View]
@@ -50,7 +51,8 @@ class ShownRuns:
 
 def shown_of(study: Study, results: Results, events: Events) -> ShownRuns:
     """The runs to show: of a repeat whose runs are all in the log, preferably the first in which a
-    text differs; without such a repeat, of the first that still has plain decoding's run."""
+    text differs; without such a repeat, of one that still has plain decoding's run. Where a
+    configuration's run of that repeat is not in the log, one of another repeat is shown."""
     prompt = study.prompts[0].id
     measured = {cell.contestant for cell in results}
     names = [one.name for one in study.configurations if one.name in measured]
@@ -80,19 +82,20 @@ def shown_of(study: Study, results: Results, events: Events) -> ShownRuns:
 
 
 def _order(study: Study, results: Results) -> list[int]:
-    """The repeats, beginning with one in which the configurations' texts differ."""
+    """The repeats in order, but the first in which the configurations' texts differ, if any, at the
+    beginning. Repeats that are not completely measured do not count as different."""
     prompt = study.prompts[0].id
     names = [one.name for one in study.configurations]
     for repeat in range(study.repeats):
-        block = [results.get(Cell(name, prompt, repeat)) for name in names]
-        if all(block) and len({one.token_ids for one in block if one is not None}) > 1:
+        measured = [results.get(Cell(name, prompt, repeat)) for name in names]
+        if all(measured) and len({one.token_ids for one in measured if one is not None}) > 1:
             return [repeat, *(other for other in range(study.repeats) if other != repeat)]
     return list(range(study.repeats))
 
 
 def _choose_repeat(study: Study, names: Sequence[str], order: Sequence[int], read: Reader) -> int:
-    """The first repeat with runs of all `names` in the log; else the first with plain decoding's
-    run, with which the others are compared."""
+    """The first repeat in `order` with runs of all `names` in the log; else the first with plain
+    decoding's run, with which the others are compared; else the first."""
     for repeat in order:
         if all(read(name, repeat) is not None for name in names):
             return repeat
@@ -105,8 +108,8 @@ def _choose_repeat(study: Study, names: Sequence[str], order: Sequence[int], rea
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text, divided where it first differs from plain decoding's. `at`: number of that token from
-    0; -1 if both agree as far as they go; None without plain decoding's text."""
+    """A text, divided where it first differs from plain decoding's. `at`: the number of that token,
+    from 0; -1 if both texts are equal; None without plain decoding's text."""
 
     same: str
     rest: str

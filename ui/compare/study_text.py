@@ -1,7 +1,7 @@
 """Whether the configurations of a comparison wrote plain decoding's text.
 
 Decided from the recorded runs by the rules of ui/run/proof.py, without another run. The log is read
-through a function argument.
+through the argument `events`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ui.run.view import reduce_all
 __all__ = ["ANSWERS", "Events", "same_answer"]
 
 Events = Callable[[str], tuple[Event, ...]]
+"""The id of a run -> its events. StoreError for a run that is not in the log."""
 ANSWERS = MappingProxyType(
     {
         "base": "–",
@@ -34,13 +35,13 @@ ANSWERS = MappingProxyType(
     }
 )
 """The table's words for each kind of answer."""
-WORST = ("bug", "differs", "tie")
-"""`differs`: the texts differ, and too little was recorded to explain why."""
+WORST_FIRST = ("bug", "differs", "tie")
+"""The kinds of answers about texts that differ; `differs`: too little was recorded to say why."""
 
 
 def same_answer(study: Study, results: Results, name: str, events: Events) -> Answer:
     """Whether all runs of `name` wrote what plain decoding wrote with the same seed; if several
-    differ, the worst answer. `kind` is Answer's, or `base`, `unknown`, `differs`."""
+    differ, the worst answer. The answer's `kind` is a key of ANSWERS."""
     if name == study.base:
         return Answer("base", "What the others are compared with.")
     own_cells = sorted(cell for cell in results if cell.contestant == name)
@@ -57,7 +58,7 @@ def same_answer(study: Study, results: Results, name: str, events: Events) -> An
         words = f"Identical: {runs} wrote token for token what plain decoding wrote."
         return Answer("identical", words)
     answers = [_difference_answer(study, results, cell, events) for cell in differing]
-    worst = min(answers, key=lambda answer: WORST.index(answer.kind))
+    worst = min(answers, key=lambda answer: WORST_FIRST.index(answer.kind))
     others = len(pairs) - len(differing)
     rest = f" {others} of {len(pairs)} runs are identical." if others else ""
     return Answer(worst.kind, worst.sentence + rest, worst.at)
@@ -72,7 +73,7 @@ def _pairs(study: Study, results: Results, own_cells: list[Cell]) -> list[tuple[
 def _difference_answer(study: Study, results: Results, cell: Cell, events: Events) -> Answer:
     base = results[Cell(study.base, cell.item, cell.repeat)]
     at = first_difference(results[cell].token_ids, base.token_ids)
-    assert at is not None, "asked for cells that differ"
+    assert at is not None, "both texts are equal"
     try:
         events_of_run, base_events = events(results[cell].run_id), events(base.run_id)
     except StoreError:

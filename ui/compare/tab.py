@@ -92,8 +92,8 @@ def build_compare(context: Context) -> Compare:
     return Compare(context=context, board=board, pictures=pictures, **compare_form)
 
 
-def _build_form(answers: bool) -> dict[str, Any]:
-    first = examples(answers)[0][1]
+def _build_form(chats: bool) -> dict[str, Any]:
+    first = examples(chats)[0][1]
     prompt = gr.Textbox(first, label="Prompt", lines=4, max_lines=12, elem_id="compare-prompt")
     with gr.Row(elem_classes="sp-examples"):
         buttons = tuple(
@@ -162,7 +162,7 @@ def _build_pictures() -> dict[str, gr.HTML]:
 
 
 def compare_choices(own: dict[str, Any] | None) -> list[str]:
-    """The choices: built-in presets, Live's settings, the visitor's presets `own`."""
+    """The choices: built-in presets that draft, Live's settings, the visitor's presets `own`."""
     built_in = [name for name in PRESETS if not SpeculationConfig.preset(name).never_drafts]
     return [*built_in, LIVE, *(own or {})]
 
@@ -239,7 +239,8 @@ def wire_compare(
     )
     tab.select(choices_shown, [own, compare.configurations], compare.configurations, **QUICK)
     for index, button in enumerate(compare.examples):
-        # Looked up at the click: the examples depend on whether the LLM chats, and it may change.
+        # Looked up at the click: the example depends on whether the LLM chats, and the LLM may have
+        # been exchanged.
         fill = fill_prompt(index, lambda: context.chats_by_default)
         button.click(fill, None, compare.prompt, **QUICK)
     table = compare.pictures["compared"]
@@ -248,8 +249,8 @@ def wire_compare(
 
 
 def choices_shown(own: dict[str, Any] | None, chosen: list[str] | None) -> gr.CheckboxGroup:
-    """The choices when the tab opens. The selection is sent back only if a preset of the visitor's
-    was deleted, since it would overwrite a selection made in the meantime."""
+    """The choices when the tab opens. The selection is sent back only if a selected preset of the
+    visitor's was deleted, since it would overwrite a selection made in the meantime."""
     choices = compare_choices(own)
     remaining = [name for name in chosen or () if name in choices]
     if remaining == list(chosen or ()):

@@ -39,14 +39,14 @@ __all__ = [
     "past_requests",
 ]
 
-GOES_ON = "a run goes on: this one can be shown once it has ended, or press Stop"
-GONE = "this run was deleted in Sessions: its figures stay, its pictures are gone"
+STILL_RUNNING = "a run goes on: this one can be shown once it has ended, or press Stop"
+DELETED = "this run was deleted in Sessions: its figures stay, its pictures are gone"
 OFF = "This example cannot run here; the reason is below its button."
 
 Values = list[Any]
 
 
-# -- a lesson is opened --
+# -- open a lesson --
 
 
 def open_lesson(
@@ -58,15 +58,15 @@ def open_lesson(
     session.lecture.at = at = LESSONS.index(lesson) + 1
     follow(learn, session)
     names = learn.board.context.drafter_names
-    cannot = cannot_run(learn, lesson)
-    session.no_run_words = OFF if cannot else coming_words(lesson)
+    reason = cannot_run(learn, lesson)
+    session.no_run_words = OFF if reason else coming_words(lesson)
     board = learn.board.once(session, lambda: _show_last_run(learn, session, lesson))
-    ready = not cannot
+    ready = not reason
     return [
         lesson_value(at, progress or {}),
         at,
         gr.Button(interactive=ready),
-        _attempt_words(lesson, cannot),
+        _attempt_words(lesson, reason),
         gr.Button(lesson.attempt.button, interactive=ready),
         question_words(lesson.question.words),
         *_answers(lesson, names),
@@ -75,7 +75,7 @@ def open_lesson(
         gr.Button(interactive=at < len(LESSONS)),
         gr.Button(interactive=ready),
         *board,
-        *_runs_and_question(session, lesson, cannot),
+        *_runs_and_question(session, lesson, reason),
     ]
 
 
@@ -87,30 +87,30 @@ def lesson_values(learn: Learn, session: TabSession, number: float | None) -> Va
     lesson = lesson_of(number)
     follow(learn, session)
     names = learn.board.context.drafter_names
-    cannot = cannot_run(learn, lesson)
-    ready = not cannot
-    session.no_run_words = OFF if cannot else coming_words(lesson)
-    runs_on = session.player is not None and not session.player.source.is_done
+    reason = cannot_run(learn, lesson)
+    ready = not reason
+    session.no_run_words = OFF if reason else coming_words(lesson)
+    is_running = session.player is not None and not session.player.source.is_done
     board = learn.board.once(
-        session, lambda: None if runs_on else _show_last_run(learn, session, lesson)
+        session, lambda: None if is_running else _show_last_run(learn, session, lesson)
     )
     buttons = [gr.Button(interactive=ready) for _ in range(4)]
     return [
         *buttons,
         _answers(lesson, names)[1],
-        _attempt_words(lesson, cannot),
+        _attempt_words(lesson, reason),
         *board,
-        *_runs_and_question(session, lesson, cannot),
+        *_runs_and_question(session, lesson, reason),
     ]
 
 
-def _attempt_words(lesson: Lesson, cannot: str) -> str:
-    return reason_words(cannot) if cannot else try_words(lesson.attempt.words)
+def _attempt_words(lesson: Lesson, reason: str) -> str:
+    return reason_words(reason) if reason else try_words(lesson.attempt.words)
 
 
 def _answers(lesson: Lesson, names: Sequence[str]) -> Values:
-    """Both controls for an answer, a number box and a menu of names, empty; the one that the
-    question does not need is hidden."""
+    """The two controls for an answer, both empty: a number box, and radio buttons with names. The
+    one that the question does not need is hidden."""
     numeric, unit = lesson.question.numeric, lesson.question.unit
     label = f"Your answer ({unit})" if unit else "Your answer"
     return [
@@ -138,16 +138,16 @@ def _show_last_run(learn: Learn, session: TabSession, lesson: Lesson) -> None:
         session.baseline = replace(session.baseline, request=key_of_run(player.frame().view))
 
 
-def _runs_and_question(session: TabSession, lesson: Lesson, cannot: str = "") -> Values:
-    """The table of runs, and a notice: why the lesson cannot run, or which run the question needs
-    first; the lesson's `outcome`; how many rows were removed."""
+def _runs_and_question(session: TabSession, lesson: Lesson, reason: str = "") -> Values:
+    """The table of runs, and a notice: why the lesson cannot run (`reason`), or which run the
+    question needs first; the lesson's `outcome`; how many rows of other models are hidden."""
     evidence = session.lecture.evidence(lesson.key)
-    first = lesson.question.needs if lesson.question.answer(evidence) is None else ""
-    line = Line("warn", cannot) if cannot else Line("info", first)
+    needed = lesson.question.needs if lesson.question.answer(evidence) is None else ""
+    first = Line("warn", reason) if reason else Line("info", needed)
     measuring = lesson.timed and session.measuring
-    others = Line("info", _removed_words(session.lecture.others(lesson.key)))
+    hidden = Line("info", _hidden_words(session.lecture.others(lesson.key)))
     labels = [setup.label for setup in lesson.setups]
-    lines = [line, Line("info", "" if measuring else lesson.outcome(evidence)), others]
+    lines = [first, Line("info", "" if measuring else lesson.outcome(evidence)), hidden]
     table = runs_table_value(
         evidence, lesson.columns, labels, timed=lesson.timed, measuring=measuring
     )
@@ -159,21 +159,21 @@ def show_run(learn: Learn, session: TabSession, number: float | None, label: str
     lesson = lesson_of(number)
 
     def work() -> None:
-        going = (session.player.source if session.player else None, session.side)
-        if any(source is not None and not source.is_done for source in going):
-            raise StoreError(GOES_ON)
-        if session.lecture.look(lesson.key, label):
+        sources = (session.player.source if session.player else None, session.side)
+        if any(source is not None and not source.is_done for source in sources):
+            raise StoreError(STILL_RUNNING)
+        if session.lecture.display(lesson.key, label):
             _show_last_run(learn, session, lesson)
             if session.player is None:
-                raise StoreError(GONE)
+                raise StoreError(DELETED)
 
     return [*learn.board.once(session, work), *_runs_and_question(session, lesson)]
 
 
 def past_requests(session: TabSession) -> dict[str, Any] | None:
-    """The kept view of all requests in the selected round of the displayed run, once that run has
-    ended; at its last round also how many of its drafted nodes were verified in all. None while it
-    runs, or without a kept view."""
+    """The view of all requests that was kept for the selected round of the displayed run, once that
+    run has ended; at its end also how many of its drafted nodes were verified in all. None while it
+    runs, or if no view was kept."""
     player = session.player
     if player is None or not player.source.is_done:
         return None
@@ -183,20 +183,20 @@ def past_requests(session: TabSession) -> dict[str, Any] | None:
         return None
     number, requests = kept
     rounds = frame.view.rounds
-    parts = [line.scheduled for line in rounds if line.scheduled is not None]
+    scheduled = [line.scheduled for line in rounds if line.scheduled is not None]
     granted, drafted = (
-        sum(getattr(part, name) for part in parts) for name in ("num_granted", "num_drafted")
+        sum(getattr(one, name) for one in scheduled) for name in ("num_granted", "num_drafted")
     )
-    whole = f" In its {number_of(len(rounds), 'round')}: {granted} of {drafted} nodes verified."
+    sums = f" In its {number_of(len(rounds), 'round')}: {granted} of {drafted} nodes verified."
     return {
         **requests,
         "pool": f"The run shown, as it was in its round {number}: {requests['pool']}"
-        + (whole if parts and frame.at_end else ""),
+        + (sums if scheduled and frame.at_end else ""),
     }
 
 
-def _removed_words(rows: int) -> str:
-    """Why runs are no longer in the table."""
+def _hidden_words(rows: int) -> str:
+    """Why this many rows are no longer in the table; empty for none."""
     if not rows:
         return ""
     runs = "A run" if rows == 1 else f"{rows} runs"
@@ -235,7 +235,7 @@ def _stream(
     learn: Learn, session: TabSession, lesson: Lesson, work: Iterator[object]
 ) -> Iterator[Values]:
     for frame in learn.board.stream(session, work):
-        # The visitor may have opened another lesson since.
+        # The visitor may have opened another lesson meanwhile.
         shown = lesson_of(session.lecture.at) if session.lecture.at else lesson
         yield [*frame, *_runs_and_question(session, shown)]
 
@@ -262,8 +262,8 @@ def judge_answer(
     answer: tuple[float | None, str | None],
     progress: Mapping[str, Any] | None,
 ) -> Values:
-    """Judges an `answer` (a number, a name; the question's kind decides which counts). Returns the
-    verdict, the visitor's progress, and the lesson with its mark; the last two only if right."""
+    """Judges an `answer`: a number and a name, of which the question needs one. Returns the
+    verdict; if it is right also the visitor's progress, and the lesson, marked as finished."""
     lesson = lesson_of(number)
     at = LESSONS.index(lesson) + 1
     evidence = session.lecture.evidence(lesson.key)
@@ -274,8 +274,9 @@ def judge_answer(
     finished = finished_lessons(new_progress)
     new_progress = {**new_progress, "done": [*finished, *({lesson.key} - set(finished))], "at": at}
     left = [i for i, one in enumerate(LESSONS, 1) if one.key not in new_progress["done"]]
-    more = f"Lesson {at} is finished." if left else "You have finished all lessons."
-    return [notice_value([line, Line("info", more)]), new_progress, lesson_value(at, new_progress)]
+    summary = f"Lesson {at} is finished." if left else "You have finished all lessons."
+    verdict = notice_value([line, Line("info", summary)])
+    return [verdict, new_progress, lesson_value(at, new_progress)]
 
 
 def request_on_board(learn: Learn, session: TabSession, number: float | None) -> Request:
@@ -283,8 +284,8 @@ def request_on_board(learn: Learn, session: TabSession, number: float | None) ->
     lesson cannot run."""
     lesson = lesson_of(number)
     names = learn.board.context.drafter_names
-    if cannot := cannot_run(learn, lesson):
-        raise ConfigError(cannot)
+    if reason := cannot_run(learn, lesson):
+        raise ConfigError(reason)
     latest = session.lecture.evidence(lesson.key).latest
     setup = next((one for one in lesson.setups if one.label == latest), lesson.example[-1])
     return request_of(setup, names)

@@ -39,7 +39,7 @@ BELOW = {
     "timeline": "When shows how long each step of a round took",
     "requests": "Requests shows what shared a pass",
 }
-"""In words what a lesson's pictures show: ABOVE on the board itself, BELOW in its dock."""
+"""What a lesson's pictures show, in words: ABOVE on the board itself, BELOW in its dock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def build_learn(context: Context) -> Learn:
 
 
 def coming_words(lesson: Lesson) -> str:
-    """What the board will show, before the lesson's first run."""
+    """The notice before the lesson's first run: what the board will show."""
     above = join_names([ABOVE[name] for name in lesson.pictures if name in ABOVE])
     below = next((BELOW[name] for name in lesson.pictures if name in BELOW), "")
     return f"Press “Run the example”: here you will see {above}.{below and f' Below, {below}.'}"

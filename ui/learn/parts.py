@@ -1,4 +1,5 @@
-"""The Learn tab's own components: the lesson's text with its steps, and the table of its runs.
+"""The Learn tab's own components: the list of lessons with the open one's text, and the table of
+its runs.
 
 Plain `gr.HTML` like ui/shared/parts.py: dict values, text nodes only.
 """
@@ -19,7 +20,8 @@ __all__ = ["lesson_value", "lesson_view", "runs_view"]
 
 
 def lesson_view(value: dict[str, Any]) -> gr.HTML:
-    """Steps, title, text; triggers `select` with {"lesson": number}."""
+    """All lessons by number, the open one's title and text; triggers `select` with {"lesson":
+    number}."""
     return part("lesson.js", "learn-lesson", value)
 
 
@@ -50,8 +52,8 @@ def lesson_value(number: int, progress: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dock_of(lesson: Lesson) -> str:
-    """The dock's tab with the last of the lesson's pictures that the dock has; empty: the dock is
-    closed."""
+    """The dock's tab to open: the one of the last picture of the lesson that has one; empty if none
+    has, and the dock is closed."""
     panes = {one.name: name for name, some in DOCK for one in some} | {"requests": "requests"}
     return next((panes[name] for name in reversed(lesson.pictures) if name in panes), "")
 

@@ -40,7 +40,7 @@ NOT_YOURS_TO_SLOW = (
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """The table to which finished runs of a lesson with these `models` are added."""
+    """The table to which a lesson's finished runs with these `models` are added."""
 
     log: StoreApi
     session: TabSession
@@ -48,8 +48,8 @@ class _Table:
     models: Hashable
 
     def keep(self, setup: Setup, player: Player) -> bool:
-        """Adds the run; returns whether it was completed. A displayed run of the LLM alone becomes
-        the baseline if the lesson compares speeds."""
+        """Adds the run if it was completed; returns whether it was. A displayed run of the LLM
+        alone becomes the baseline if the lesson compares speeds."""
         source, session = player.source, self.session
         view = reduce_all(source.events(0, source.count))
         if view.state != "completed" or not view.rounds:
@@ -66,7 +66,7 @@ class _Table:
 
 
 def follow(learn: Learn, session: TabSession) -> Hashable:
-    """Use the loaded models from now on; a baseline measured with other models is dropped. Returns
+    """Uses the loaded models from now on; a baseline measured with other models is dropped. Returns
     what identifies the models."""
     model_host = learn.board.context.model_host
     models = (model_host.pair, model_host.infos)
@@ -89,10 +89,11 @@ def runs(
     owner: str,
     pace: Pace,
 ) -> Iterator[object]:
-    """Plays one run after another, until the visitor opens something else or stops one; then
-    measures times, where the lesson compares them."""
-    if cannot := cannot_run(learn, lesson):
-        raise ConfigError(cannot)
+    """Plays one run after another, until one is not completed or the visitor opens something else.
+    After the last, repeats the lesson's runs if it compares times. ConfigError if the lesson cannot
+    run."""
+    if reason := cannot_run(learn, lesson):
+        raise ConfigError(reason)
     player = None
     try:
         for at, setup in enumerate(setups):
@@ -102,8 +103,8 @@ def runs(
                 player = _begin(learn, session, setup, owner, pace if last else Pace())
                 session.measuring = lesson.timed  # no time is shown before all are measured
                 frames = _watch(learn, session, player, owner) if setup.beside else play(session)
-                any_stored = yield from _play(table, setup, player, frames)
-            if session.player is not player or not any_stored:
+                was_completed = yield from _play(table, setup, player, frames)
+            if session.player is not player or not was_completed:
                 break
             yield None  # one more frame, with the run's row in the table
         else:
@@ -116,8 +117,9 @@ def runs(
 
 
 def _repeat(learn: Learn, table: _Table, played: Sequence[Setup], owner: str) -> Iterator[None]:
-    """Runs all of the lesson's runs so far in turns, BLOCKS times, as long as that takes at most
-    MOST_S. The runs just `played` are their part of the first block. The repeats are in no log."""
+    """Measures all of the lesson's runs so far in turns, in up to BLOCKS blocks: as many as `fits`
+    allows. In the first block the runs just `played` are not run again. The repeats are in no
+    log."""
     session, lesson, models = table.session, table.lesson, table.models
     rows = session.lecture.evidence(lesson.key).rows
     setups = [setup for setup in lesson.setups if setup.label in rows]
@@ -152,14 +154,15 @@ def _run_again(
         for source in run_to_end(context.hub, session, request, owner, log=False):
             if session.player is not player:
                 return None
-            ran = source
+            repeat = source
             yield
-    view = reduce_all(ran.events(0, ran.count))
+    view = reduce_all(repeat.events(0, repeat.count))
     return measured_row(setup.label, view) if view.state == "completed" else None
 
 
 def _keep_blocks(table: _Table, setups: Sequence[Setup]) -> None:
-    """Gives the displayed run's baseline the speeds measured in turns with plain decoding."""
+    """Gives the displayed run's baseline the speeds of plain decoding and of the run that were
+    measured in turns."""
     session = table.session
     evidence = session.lecture.evidence(table.lesson.key)
     plain = next((one.label for one in setups if one.drafters.kind == "none"), evidence.latest)
@@ -176,8 +179,9 @@ def _keep_blocks(table: _Table, setups: Sequence[Setup]) -> None:
 
 @contextmanager
 def _environment(learn: Learn, session: TabSession, setup: Setup, owner: str) -> Iterator[None]:
-    """Sets a run's schedule, streaming rate and round trip, and starts the requests beside it. All
-    of this is undone at the end of the run."""
+    """Sets a run's schedule, streaming rate and round-trip time, and starts the requests that run
+    at the same time. All of this is undone at the end of the run. ConfigError if the visitor may
+    not do it."""
     context = learn.board.context
     host, may_schedule = context.model_host, session.lecture.may_schedule
     request = request_of(setup, context.drafter_names)
@@ -185,9 +189,9 @@ def _environment(learn: Learn, session: TabSession, setup: Setup, owner: str) ->
         raise ConfigError(NOT_YOURS_TO_SLOW)
     if setup.schedule and setup.schedule != host.schedule and not may_schedule:
         raise ConfigError(NOT_YOURS)
-    has_schedule = setup.schedule and may_schedule
+    sets_schedule = setup.schedule and may_schedule
     sources: list[LiveSource] = []
-    with host.temporary_schedule(setup.schedule) if has_schedule else nullcontext():
+    with host.temporary_schedule(setup.schedule) if sets_schedule else nullcontext():
         try:
             if setup.slows:
                 host.stream_mbps, host.wire_ms = setup.stream_mbps, setup.wire_ms
@@ -202,7 +206,7 @@ def _environment(learn: Learn, session: TabSession, setup: Setup, owner: str) ->
 
 
 def _watch(learn: Learn, session: TabSession, player: Player, owner: str) -> Iterator[Frame]:
-    """Plays a run and keeps the view of all requests in each round, which cannot be had later."""
+    """Plays a run and keeps the view of all requests in each round, which no log has."""
     for frame in play(session):
         if not player.source.is_done:
             value = requests_value(learn.board.context, owner)
@@ -214,7 +218,7 @@ def _play(
     table: _Table, setup: Setup, player: Player, frames: Iterator[Frame]
 ) -> Generator[object, None, bool]:
     """Shows a run; returns whether it was completed. It is added to the table as soon as the engine
-    has finished, without waiting for the pictures, which may show an earlier round."""
+    has finished it, even if the pictures still show an earlier round."""
     session, is_stored = table.session, False
     if length_policy(setup.speculation.length).predicts:
         session.doing = MEASURING

@@ -34,16 +34,16 @@ from ui.shared.steering import wire_board
 
 __all__ = ["Learn", "build_learn", "wire_learn", "wire_lessons"]
 
-POINT = "() => { window.specscopeLesson?.point(); }"
-BEGINS = "() => { window.specscopeLesson?.runs(1); }"
-ENDS = "() => { window.specscopeLesson?.runs(-1); }"
-COPY = "() => { window.specscopeLink?.copy('learn-copy'); }"
+SHOW_WHERE = "() => { window.specscopeLesson?.point(); }"
+RUN_BEGINS = "() => { window.specscopeLesson?.runs(1); }"
+RUN_ENDS = "() => { window.specscopeLesson?.runs(-1); }"
+COPY_LINK = "() => { window.specscopeLink?.copy('learn-copy'); }"
 
 
 def wire_learn(
     learn: Learn, visitor: gr.BrowserState, live: Live, tabs: gr.Tabs, blocks: gr.Blocks
 ) -> None:
-    """Connect the tab's components. A visitor's progress is stored in their browser."""
+    """Connects the tab's components. A visitor's progress is stored in their browser."""
     progress = gr.BrowserState({}, storage_key="specscope-lessons", secret="specscope")
     wire_board(learn.board)
     _wire_runs(learn, visitor)
@@ -56,8 +56,8 @@ def wire_learn(
         "inputs": [learn.at, progress],
         "outputs": [progress, *learn.lesson_outputs],
     }
-    given = [*turn["inputs"], visitor]
-    blocks.load(_load_handler(learn), given, turn["outputs"], **QUICK)
+    load_inputs = [*turn["inputs"], visitor]
+    blocks.load(_load_handler(learn), load_inputs, turn["outputs"], **QUICK)
     learn.lesson.select(_choose_handler(learn), **turn, **EACH)
     learn.previous.click(_turn_handler(learn, _step_by(-1)), **turn, **LATEST)
     learn.next.click(_turn_handler(learn, _step_by(1)), **turn, **LATEST)
@@ -68,14 +68,14 @@ def wire_learn(
             [learn.verdict, progress, learn.lesson],
             **QUICK,
         )
-    learn.show.click(None, None, None, js=POINT)
-    learn.copy.click(None, None, None, js=COPY)
+    learn.show.click(None, None, None, js=SHOW_WHERE)
+    learn.copy.click(None, None, None, js=COPY_LINK)
     into_live(live, tabs, learn.into_live.click, _request_handler(learn), [learn.at], learn.verdict)
 
 
 def wire_lessons(learn: Learn, triggers: Iterable[Callable[..., Any]]) -> None:
-    """At each of `triggers`, update the open lesson if the models were swapped; else change
-    nothing."""
+    """At each of `triggers`, updates the open lesson if the models were swapped since the last
+    trigger; else changes nothing."""
     loaded_version = gr.State(learn.board.context.model_host.version)
     for trigger in triggers:
         trigger(
@@ -95,10 +95,10 @@ def _wire_runs(learn: Learn, visitor: gr.BrowserState) -> None:
         "trigger_mode": "multiple",
     }
     for button, work in ((learn.run, run_example), (learn.try_button, try_lesson)):
-        button.click(None, None, None, js=BEGINS)
+        button.click(None, None, None, js=RUN_BEGINS)
         ended = button.click(_run_handler(learn, work), **stream)
-        ended.then(None, None, None, js=ENDS)
-    learn.rows.select(_look_handler(learn), [learn.at], learn.run_outputs, **EACH)
+        ended.then(None, None, None, js=RUN_ENDS)
+    learn.rows.select(_row_handler(learn), [learn.at], learn.run_outputs, **EACH)
     learn.stop.click(
         _stop_handler(learn),
         None,
@@ -109,43 +109,46 @@ def _wire_runs(learn: Learn, visitor: gr.BrowserState) -> None:
 
 # -- which lesson --
 
-Which = Callable[[gr.Request, float, dict[str, Any]], float]
+ChooseLesson = Callable[[gr.Request, float, dict[str, Any]], float]
+"""(request, number of the open lesson, progress) -> number of the lesson to open."""
 
 
 def _wanted_lesson(request: gr.Request, _at: float, progress: dict[str, Any]) -> float:
-    """The lesson that the link names, else the one that the visitor had open last."""
+    """The lesson that the link names; else the one that the visitor had open last; else the
+    first."""
     number = wanted_lesson(request.query_params)
-    return number or int(_number(progress.get("at"))) or 1
+    return number or int(_lesson_number(progress.get("at"))) or 1
 
 
-def _step_by(by: int) -> Which:
+def _step_by(by: int) -> ChooseLesson:
     def step(_request: gr.Request, at: float, _progress: dict[str, Any]) -> float:
         return min(len(LESSONS), max(1, at + by))
 
     return step
 
 
-def _number(value: object) -> float:
+def _lesson_number(value: object) -> float:
+    """The value if it is the number of a lesson, else 0."""
     return float(value) if isinstance(value, (int, float)) and 1 <= value <= len(LESSONS) else 0
 
 
 # -- handlers --
 
 
-def _turn_handler(learn: Learn, which: Which) -> Callable[..., Values]:
+def _turn_handler(learn: Learn, choose: ChooseLesson) -> Callable[..., Values]:
     def turn(request: gr.Request, at: float | None, progress: Any) -> Values:
         own_progress = _progress_of(progress)
-        return _turn(
-            learn, learn.board.session(request), which(request, at or 1, own_progress), own_progress
-        )
+        number = choose(request, at or 1, own_progress)
+        return _turn(learn, learn.board.session(request), number, own_progress)
 
     return turn
 
 
 def _load_handler(learn: Learn) -> Callable[..., Values]:
-    """Opens a lesson, and the run that a link to a lesson names, at its place."""
+    """Opens a lesson; if a link to a lesson also names a run, shows that run at the place that the
+    link names."""
     open_lesson_of = _turn_handler(learn, _wanted_lesson)
-    at = 1 + learn.lesson_outputs.index(learn.board.outputs[0])
+    board_at = 1 + learn.lesson_outputs.index(learn.board.outputs[0])
 
     def load(request: gr.Request, number: float | None, progress: Any, visitor: str) -> Values:
         values = open_lesson_of(request, number, progress)
@@ -154,7 +157,7 @@ def _load_handler(learn: Learn) -> Callable[..., Values]:
             session, rights = board.session(request), rights_of(board.context, request, visitor)
             _, wrong = linked_run(learn, session, rights, query)
             session.trouble = wrong_link(wrong) or session.trouble
-            values[at : at + len(board.outputs)] = board.values(session)
+            values[board_at : board_at + len(board.outputs)] = board.values(session)
         return values
 
     return load
@@ -163,7 +166,7 @@ def _load_handler(learn: Learn) -> Callable[..., Values]:
 def _choose_handler(learn: Learn) -> Callable[..., Any]:
     def choose(request: gr.Request, event: gr.EventData, at: float | None, progress: Any) -> Any:
         session, event_data = learn.board.session(request), event._data or {}
-        number = _number(event_data.get("lesson")) or at or 1
+        number = _lesson_number(event_data.get("lesson")) or at or 1
         return session.clicks.last(
             "lesson", event_data, lambda: _turn(learn, session, number, _progress_of(progress))
         )
@@ -203,13 +206,13 @@ def _run_handler(
     return press
 
 
-def _look_handler(learn: Learn) -> Callable[..., Any]:
-    def look(request: gr.Request, event: gr.EventData, at: float) -> Any:
+def _row_handler(learn: Learn) -> Callable[..., Any]:
+    def show_row(request: gr.Request, event: gr.EventData, at: float) -> Any:
         session, event_data = learn.board.session(request), event._data or {}
         label = str(event_data.get("label", ""))
         return session.clicks.last("row", event_data, lambda: show_run(learn, session, at, label))
 
-    return look
+    return show_row
 
 
 def _stop_handler(learn: Learn) -> Callable[..., Values]:
@@ -229,7 +232,7 @@ def _answer_handler(learn: Learn) -> Callable[..., Values]:
 
 
 def _request_handler(learn: Learn) -> Callable[..., Request]:
-    def ask(request: gr.Request, at: float) -> Request:
+    def request_to_open(request: gr.Request, at: float) -> Request:
         return request_on_board(learn, learn.board.session(request), at)
 
-    return ask
+    return request_to_open

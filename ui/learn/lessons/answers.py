@@ -1,4 +1,4 @@
-"""Judges a visitor's answer by the runs that they made, not by fixed figures."""
+"""Judges a visitor's answer by the visitor's own runs, not by fixed figures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def judge(question: Question, evidence: Evidence, guess: float | str | None) -> 
 
 def is_right(question: Question, answer: float | str, guess: float | str) -> bool:
     """Whether the guess is right: a name must be equal, and so must a number if `within` is 0.
-    Other numbers may differ by that fraction of the answer, or by one in the last decimal."""
+    Other numbers may differ by the fraction `within` of the answer, or by one in the last of
+    `places` decimals."""
     if isinstance(answer, str):
         return guess == answer
     try:
@@ -38,5 +39,5 @@ def is_right(question: Question, answer: float | str, guess: float | str) -> boo
     if not question.within:
         return number == answer  # a count
     # The visitor computes with rounded figures, and may truncate the result instead of rounding.
-    near = max(10.0**-question.places, question.within * abs(answer))
-    return abs(number - answer) <= near + 1e-9
+    tolerance = max(10.0**-question.places, question.within * abs(answer))
+    return abs(number - answer) <= tolerance + 1e-9

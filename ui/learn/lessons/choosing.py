@@ -6,14 +6,14 @@ import operator
 
 from core.config import SpeculationConfig
 from core.plurals import number_of
-from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
+from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Term
 from ui.learn.lessons.measured import Evidence, compared, every_repeat, leader, ranked_words
 from ui.learn.lessons.runs import ALL, CODE, DIALOGUE, DRAFT_8, FORK_4, ONE, STORY
 
 __all__ = ["ACCEPTANCE", "LENGTH", "VOTE"]
 
 # `full_information`: every token updates the weight of every SSM, so that the one that predicts the
-# text best leads after a few tokens. If only winners were judged, the leader would be chance.
+# text best leads after a few tokens. If only winners were judged, chance would decide which leads.
 VOTING = SpeculationConfig(
     expansion=(1,),
     speculation_length=4,
@@ -21,22 +21,23 @@ VOTING = SpeculationConfig(
     combine="vote",
     weights="full_information",
 )
-LEVEL = 0.005
+TIE_DIFFERENCE = 0.005
 """Weights that differ by less count as equal: the page shows two decimals."""
 TIE = "none: the largest weights are level"
 
 
 def heaviest(evidence: Evidence) -> str | None:
-    """The SSM with the largest weight at the end of the displayed run; TIE for a tie."""
+    """The SSM with the largest weight at the end of the displayed run; TIE for a tie; None without
+    a run or without weights."""
     if evidence.last is None or not evidence.last.weights:
         return None
-    return leader(evidence.last.weights, LEVEL) or TIE
+    return leader(evidence.last.weights, TIE_DIFFERENCE) or TIE
 
 
 def explain_weights(evidence: Evidence) -> str:
     assert evidence.last is not None
-    first = heaviest(evidence)
-    why = "None foresaw this text better." if first == TIE else f"{first} foresaw this text best."
+    winner = heaviest(evidence)
+    why = "None foresaw this text better." if winner == TIE else f"{winner} foresaw this text best."
     return f"The weights at the end: {ranked_words(evidence.last.weights, 2)}. {why}"
 
 
@@ -61,8 +62,8 @@ VOTE = Lesson(
     "the number beside each name is its weight. The chart has a line for each SSM: its weight, "
     "round by round.",
     words=(
-        Step("vote", "picks one of several drafts, by the weights of those who agree"),
-        Step("weight of an SSM", "how much its word counts in a vote"),
+        Term("vote", "picks one of several drafts, by the weights of those who agree"),
+        Term("weight of an SSM", "how much its word counts in a vote"),
     ),
     example=(Setup("a dialogue", DIALOGUE, ALL, VOTING),),
     attempt=Attempt(
@@ -119,9 +120,9 @@ ACCEPTANCE = Lesson(
     look="Click a node of the tree. “Why” shows what the LLM and the SSMs thought of "
     "it, and why it was accepted or rejected.",
     words=(
-        Step("temperature", "how freely tokens are drawn; at 0 the most probable is taken"),
-        Step("seed", "a number that fixes all random numbers of a run beforehand"),
-        Step("rejected", "a drafted token that is not the LLM's; the LLM's is written instead"),
+        Term("temperature", "how freely tokens are drawn; at 0 the most probable is taken"),
+        Term("seed", "a number that fixes all random numbers of a run beforehand"),
+        Term("rejected", "a drafted token that is not the LLM's; the LLM's is written instead"),
     ),
     example=(Setup("temperature 0.8", STORY, ALL, FORK_4, temperature=0.8),),
     attempt=Attempt(
@@ -141,12 +142,14 @@ ACCEPTANCE = Lesson(
     columns=("num_new_tokens", "num_rounds", "mean_acceptance_length"),
 )
 
-ALWAYS, FOUND = "always 8", "goodput"
+ALWAYS, CHOSEN = "always 8", "goodput"
+"""Labels of the runs with the fixed length and with the one that goodput chooses."""
 PLACE = 3
 
 
-def third_place(evidence: Evidence) -> float | None:
-    """In how many of 100 rounds with the fixed length the third drafted token was accepted."""
+def third_token_percent(evidence: Evidence) -> float | None:
+    """In how many percent of the rounds with the fixed length the third drafted token was
+    accepted."""
     rows = evidence.of(ALWAYS)
     if not rows:
         return None
@@ -162,15 +165,15 @@ def explain_places(evidence: Evidence) -> str:
 
 
 def slower_choice(evidence: Evidence) -> str:
-    """That the fixed length was faster than goodput's, if it was on this machine."""
-    rows = evidence.of(ALWAYS, FOUND)
+    """That the fixed length was faster than goodput's, if it was in each repeat; else empty."""
+    rows = evidence.of(ALWAYS, CHOSEN)
     if rows is None:
         return ""
-    speed = compared(rows, "tokens_per_second", operator.truediv)
-    if speed.groups < 2 or speed.high >= 1:
+    ratio = compared(rows, "tokens_per_second", operator.truediv)
+    if ratio.groups < 2 or ratio.high >= 1:
         return ""
     return (
-        f"Here the fixed length was faster {every_repeat(speed)}: it happens to suit this text, "
+        f"Here the fixed length was faster {every_repeat(ratio)}: it happens to suit this text, "
         "and goodput has to find out by measuring what does."
     )
 
@@ -195,9 +198,9 @@ LENGTH = Lesson(
     look="The bars are accepted tokens, round by round; the dotted line is the length. “Rate by "
     "position” says how often the first, second, third drafted token was accepted.",
     words=(
-        Step("speculation length", "how many tokens a draft has at most"),
-        Step("goodput", "a rule that chooses the length by measured times and acceptance"),
-        Step("confidence", "a rule that ends a draft behind a token of which its SSM is not sure"),
+        Term("speculation length", "how many tokens a draft has at most"),
+        Term("goodput", "a rule that chooses the length by measured times and acceptance"),
+        Term("confidence", "a rule that ends a draft behind a token of which its SSM is not sure"),
     ),
     example=(Setup(ALWAYS, DIALOGUE, ONE, DRAFT_8, max_new_tokens=64),),
     attempt=Attempt(
@@ -205,7 +208,7 @@ LENGTH = Lesson(
         "this page. Is the text written faster?",
         "Run with goodput",
         Setup(
-            FOUND,
+            CHOSEN,
             DIALOGUE,
             ONE,
             SpeculationConfig(expansion=(1,), length="goodput", max_tree_nodes=64),
@@ -215,7 +218,7 @@ LENGTH = Lesson(
     question=Question(
         "With the fixed length of 8, in how many per cent of the rounds was the third drafted "
         "token accepted?",
-        third_place,
+        third_token_percent,
         explain_places,
         "With the run “always 8” shown (press its name in the table of runs): the third bar "
         "of “Rate by position” in “Length”. Its table, behind the "

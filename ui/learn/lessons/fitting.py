@@ -1,9 +1,9 @@
-"""Lesson 11: an LLM that does not fit in memory, and how many tokens a transfer of it gives."""
+"""Lesson 11: an LLM that does not fit in memory, so that each pass waits for its weights."""
 
 from __future__ import annotations
 
 from core.plurals import number_of
-from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
+from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Term
 from ui.learn.lessons.measured import Evidence
 from ui.learn.lessons.runs import ALL, DIALOGUE, NO_DRAFTERS, TREE_16
 
@@ -11,11 +11,12 @@ __all__ = ["FITTING"]
 
 IN_MEMORY, STREAMED, TREE = "all in memory", "streamed", "streamed, with a tree"
 MBPS, TOKENS = 200.0, 32
+"""The rate at which layers are streamed, in MB/s; the most new tokens of each run."""
 
 
 def tree_pass(evidence: Evidence) -> float | None:
-    """The time of a pass over a tree as a multiple of one over one token, both with streamed
-    layers."""
+    """The time of a pass over a tree as a multiple of the time of a pass over one token, both with
+    streamed layers."""
     rows = evidence.of(STREAMED, TREE)
     return rows[1].pass_ms / rows[0].pass_ms if rows else None
 
@@ -48,8 +49,8 @@ FITTING = Lesson(
     look="In “When” the lane “layers” is busy all the time, and each pass of the LLM waits for "
     "it. The sentence beside them says how much a pass fetches, and how long that takes at least.",
     words=(
-        Step("layer", "a part of the LLM; all are needed in each pass"),
-        Step("streamed", "fetched again in each pass, while the LLM works"),
+        Term("layer", "a part of the LLM; all are needed in each pass"),
+        Term("streamed", "fetched again in each pass, while the LLM works"),
     ),
     example=(
         Setup(IN_MEMORY, DIALOGUE, NO_DRAFTERS, max_new_tokens=TOKENS),

@@ -6,7 +6,7 @@ import operator
 
 from core.plurals import number_of
 from lab.figures import Estimate
-from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
+from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Term
 from ui.learn.lessons.measured import Evidence, compared
 from ui.learn.lessons.runs import (
     CODE,
@@ -25,35 +25,37 @@ from ui.words.spreads import range_words
 
 __all__ = ["MEMORY_BOUND", "ONE_SSM", "TREE"]
 
-# A pass over more tokens takes longer; repeated measurements differ by some percent.
+# A pass over more tokens cannot be faster. Repeated measurements differ by a few percent; a ratio
+# below this means that the measurement was disturbed.
 MIN_RATIO = 0.95
 ALONE, EIGHT, SIXTEEN = "1 token in a pass", "8 tokens in a pass", "16 tokens in a pass"
 
 
-def _eight_by_one(evidence: Evidence) -> Estimate | None:
+def _pass_ratio(evidence: Evidence) -> Estimate | None:
+    """The time of a pass over 8 tokens as a multiple of the time of a pass over 1 token."""
     rows = evidence.of(ALONE, EIGHT)
     return compared(rows, "pass_ms", operator.truediv) if rows else None
 
 
-def eight_against_one(evidence: Evidence) -> float | None:
-    """The time of a pass over 8 tokens as a multiple of one over 1 token."""
-    times = _eight_by_one(evidence)
-    return times.value if times else None
+def pass_ratio_value(evidence: Evidence) -> float | None:
+    """The value of `_pass_ratio`, without its range."""
+    ratio = _pass_ratio(evidence)
+    return ratio.value if ratio else None
 
 
 def explain_passes(evidence: Evidence) -> str:
-    times = _eight_by_one(evidence)
-    assert times is not None
-    if times.value < MIN_RATIO:
+    ratio = _pass_ratio(evidence)
+    assert ratio is not None
+    if ratio.value < MIN_RATIO:
         explanation = (
             "That cannot be: more tokens are never less work. Something else took the machine's "
             "time; run the example again."
         )
-    elif times.value < 8:
+    elif ratio.value < 8:
         explanation = "All that is below 8 is room that guessing can use."
     else:
         explanation = "Here guessing has no room: this machine calculates as long as it reads."
-    passes = f"{times.value:.1f} passes over one ({range_words(times, 1)})"
+    passes = f"{ratio.value:.1f} passes over one ({range_words(ratio, 1)})"
     return f"8 tokens took as long as {passes}. {explanation}"
 
 
@@ -77,11 +79,11 @@ MEMORY_BOUND = Lesson(
     "guesses, and most are thrown away, so a pass writes 1 token or a few. Compare pass "
     "times in the table of runs. “Rounds” on the page are passes here.",
     words=(
-        Step("token", "a word or a piece of one"),
-        Step("decoding", "writing a text token by token"),
-        Step("pass", "going through the whole model once"),
-        Step("weights", "the numbers that a model consists of"),
-        Step("memory bound", "fetching from memory takes longer than calculating"),
+        Term("token", "a word or a piece of one"),
+        Term("decoding", "writing a text token by token"),
+        Term("pass", "going through the whole model once"),
+        Term("weights", "the numbers that a model consists of"),
+        Term("memory bound", "fetching from memory takes longer than calculating"),
     ),
     example=(
         Setup(ALONE, STORY, NO_DRAFTERS),
@@ -94,7 +96,7 @@ MEMORY_BOUND = Lesson(
     ),
     question=Question(
         "How many times as long as a pass over 1 token did a pass over 8 tokens take?",
-        eight_against_one,
+        pass_ratio_value,
         explain_passes,
         "Divide two numbers of the column “ms / pass” in the table of runs: the row with 8 tokens "
         "by the row with 1.",
@@ -140,12 +142,12 @@ ONE_SSM = Lesson(
     look="In the text, colour and shape say who wrote each token. The bars below it count how many "
     "drafted tokens each round accepted.",
     words=(
-        Step("SSM", "small speculative model: guesses what the large model will write"),
-        Step("LLM", "large language model: its text is the one that counts"),
-        Step("round", "one draft, checked by one pass of the LLM"),
-        Step("draft", "the tokens that an SSM has written ahead"),
-        Step("accepted", "a drafted token that the LLM would have written too"),
-        Step("bonus token", "the LLM's own token behind a draft that was accepted whole"),
+        Term("SSM", "small speculative model: guesses what the large model will write"),
+        Term("LLM", "large language model: its text is the one that counts"),
+        Term("round", "one draft, checked by one pass of the LLM"),
+        Term("draft", "the tokens that an SSM has written ahead"),
+        Term("accepted", "a drafted token that the LLM would have written too"),
+        Term("bonus token", "the LLM's own token behind a draft that was accepted whole"),
     ),
     example=(Setup("a dialogue", DIALOGUE, ONE, DRAFT_5),),
     attempt=Attempt(
@@ -169,7 +171,7 @@ WIDE, NARROW = "width 3", "width 1"
 
 
 def passes_saved(evidence: Evidence) -> float | None:
-    """The number of passes that the tree saved."""
+    """How many passes fewer the run with width 3 needed than the run with width 1."""
     rows = evidence.of(WIDE, NARROW)
     return float(rows[1].stats.num_rounds - rows[0].stats.num_rounds) if rows else None
 
@@ -202,9 +204,9 @@ TREE = Lesson(
     look="Step through the rounds with the buttons ‹ and ›. Strong lines of the tree are accepted. "
     "Find a round in which the accepted branch is not the first one.",
     words=(
-        Step("tree", "drafts that share their beginning, drawn as branches"),
-        Step("node", "a drafted token in the tree"),
-        Step("width", "how many tokens are offered for one place"),
+        Term("tree", "drafts that share their beginning, drawn as branches"),
+        Term("node", "a drafted token in the tree"),
+        Term("width", "how many tokens are offered for one place"),
     ),
     example=(Setup(WIDE, STORY, STORIES, TREE_4),),
     attempt=Attempt(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.plurals import number_of
-from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
+from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Term
 from ui.learn.lessons.measured import Evidence
 from ui.learn.lessons.runs import ALL, DIALOGUE, NO_DRAFTERS, TREE_16
 
@@ -48,8 +48,8 @@ HALVES = Lesson(
     look="In “When” the sentence beside the lanes says how often the ranks exchanged something in "
     "the latest pass, how much, and how long that took.",
     words=(
-        Step("rank", "a program with its part of the LLM"),
-        Step("exchange", "the ranks add up what each has computed"),
+        Term("rank", "a program with its part of the LLM"),
+        Term("exchange", "the ranks add up what each has computed"),
     ),
     example=(Setup(ALONE, DIALOGUE, NO_DRAFTERS, max_new_tokens=TOKENS),),
     attempt=Attempt(

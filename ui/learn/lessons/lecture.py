@@ -1,4 +1,4 @@
-"""The results of each lesson's runs in one tab. Stored in the tab session, not in the browser."""
+"""The results of each lesson's runs in one browser tab. Kept in the tab session on the server."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Runs:
 @dataclass(slots=True)
 class Lecture:
     """The results of all lessons. `evidence` of a lesson is empty before its first run; a run with
-    the label of an earlier one replaces it in place.
+    the label of an earlier one takes its place.
 
-    Only runs with `models`, those of the last call of `follow`, are visible, since runs of
-    different models cannot be compared; it is any value that identifies a set of models. `at`: the
+    `models`: any value that identifies the set of models given to the last call of `follow`. Only
+    runs made with them are visible, since runs of different models cannot be compared. `at`: the
     number of the lesson opened last, 0 before the first. `may_schedule`: whether this visitor may
     choose the schedule of all requests. `requests`: by run id and round, from 1, the view of all
-    requests while that run was decoded beside others.
+    requests in that round, for runs that were decoded beside others.
     """
 
     models: Hashable = None
@@ -42,7 +42,7 @@ class Lecture:
     _runs: dict[tuple[str, Hashable], Runs] = field(default_factory=dict)
 
     def follow(self, models: Hashable) -> bool:
-        """Use these models from now on; returns whether they differ from the last ones."""
+        """Uses these models from now on; returns whether they differ from the last ones."""
         is_new = self.models != models
         self.models = models
         return is_new
@@ -62,8 +62,8 @@ class Lecture:
         )
 
     def watch(self, run_id: str, value: dict[str, Any]) -> None:
-        """Keeps the view of all requests (`requests_value`) for the present round of a run in
-        progress; only for the latest MOST_WATCHED runs."""
+        """Keeps the view of all requests (the value that `requests_value` returns) for the present
+        round of a run in progress; only for the latest MOST_WATCHED runs."""
         own = next((row for row in value["rows"].values() if row["run"] == run_id), None)
         if own is None or not own["round"]:
             return
@@ -74,21 +74,21 @@ class Lecture:
     def requests_at(
         self, run_id: str, number: int, chosen: bool
     ) -> tuple[int, dict[str, Any]] | None:
-        """(round, view of all requests): of round `number` or, without a view, of the last round
-        before it that has one, else of the first; None if no round has one. If no visitor has
-        `chosen` the round, only rounds with the most requests and drafted nodes in one of them
+        """(round, view of all requests): of round `number` or, if that has none, of the last round
+        before it that has one, else of the first; None if no round has one. Unless the visitor has
+        `chosen` the round, only rounds with the highest number of requests and with drafted nodes
         count, if there are any."""
         seen = self.requests.get(run_id, {})
         most = max((len(value["rows"]) for value in seen.values()), default=0)
-        whole = [n for n, one in seen.items() if len(one["rows"]) == most and one["most"]]
-        rounds = sorted(seen if chosen or not whole else whole)
+        full = [n for n, one in seen.items() if len(one["rows"]) == most and one["most"]]
+        rounds = sorted(seen if chosen or not full else full)
         if not rounds:
             return None
         found = max((n for n in rounds if n <= number), default=rounds[0])
         return found, seen[found]
 
-    def look(self, lesson: str, label: str) -> bool:
-        """Make that row the displayed run; returns whether there is such a row."""
+    def display(self, lesson: str, label: str) -> bool:
+        """Makes the row with this label the displayed run; returns whether there is such a row."""
         runs = self._runs.get((lesson, self.models), Runs())
         if label in runs.rows:
             runs.latest = label
@@ -97,13 +97,13 @@ class Lecture:
     def repeat(
         self, lesson: str, repeats: Mapping[str, Sequence[Measured]], models: Hashable
     ) -> None:
-        """Give rows the times of their `repeats`, by label."""
+        """Gives rows the times of their `repeats`, by label."""
         rows = self._runs[(lesson, models)].rows
         for label, measured in repeats.items():
             rows[label] = replace(rows[label], repeats=tuple(measured))
 
     def keep(self, lesson: str, row: Measured, models: Hashable = None) -> None:
-        """Add a finished run of `models` and make it the displayed one."""
+        """Adds a finished run of `models` and makes it the displayed one."""
         runs = self._runs.setdefault((lesson, models), Runs())
         runs.rows[row.label] = row
         runs.latest = row.label

@@ -1,7 +1,7 @@
 """Types of a lesson: texts, runs to look at, one experiment, one question. Plain values.
 
-A lesson gives the models that it needs; which are loaded is an argument. Results are in
-ui/learn/lessons/measured.py.
+A lesson says how many SSMs and ranks it needs; those that there are come as arguments. Results are
+in ui/learn/lessons/measured.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = [
     "Lesson",
     "Question",
     "Setup",
-    "Step",
+    "Term",
     "missing_reason",
     "request_of",
 ]
@@ -51,12 +51,12 @@ class DrafterChoice:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """One run of a lesson. `label`: its row in the table of runs; `drafters` replaces those of
-    `speculation`; without any the run is plain decoding. `beside`: prompts of requests that run at
-    the same time; `schedule`: the schedule of all of them, empty to keep the present one.
-    `stream_mbps`: the rate, in MB/s, at which the LLM's layers are copied from memory in each pass,
-    as if they did not fit; `wire_ms`: the round trip to the SSMs, as if they were on another
-    machine; 0 turns either off."""
+    """One run of a lesson. `label`: the name of its row in the table of runs; `drafters` replaces
+    those of `speculation`; without any the run is plain decoding. `beside`: prompts of requests
+    that run at the same time; `schedule`: the schedule of all of them, empty to keep the present
+    one. `stream_mbps`: the rate, in MB/s, at which the LLM's layers are copied from memory in each
+    pass, as if they did not fit; `wire_ms`: the round-trip time to the SSMs, as if they were on
+    another machine; 0 turns either off."""
 
     label: str
     prompt: str
@@ -100,7 +100,8 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about the visitor's own run. `answer` is None until the runs in `needs` are made.
+    """A question about the visitor's own runs. `answer` is None until the runs are made that the
+    sentence `needs` names.
 
     A number must equal the answer if `within` is 0; else it may differ by `within` as a fraction of
     the answer, or by one in the last of `places` decimals. Without `numeric` the answer is an SSM's
@@ -122,7 +123,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Term:
     """A term that a lesson explains, with its meaning in a line."""
 
     word: str
@@ -142,7 +143,7 @@ class Lesson:
     short: str
     text: tuple[str, ...]
     look: str
-    words: tuple[Step, ...]
+    words: tuple[Term, ...]
     example: tuple[Setup, ...]
     attempt: Attempt
     question: Question
@@ -156,8 +157,8 @@ class Lesson:
     @property
     def setups(self) -> tuple[Setup, ...]:
         """Every run of the lesson: the example's, then the experiment's."""
-        own_setup = self.attempt.setup
-        return (*self.example, *((own_setup,) if own_setup else ()))
+        experiment = self.attempt.setup
+        return (*self.example, *((experiment,) if experiment else ()))
 
 
 def missing_reason(
@@ -186,5 +187,5 @@ def missing_reason(
     requirement = (
         "a small model (SSM)" if lesson.ssms == 1 else f"{lesson.ssms} small models (SSMs)"
     )
-    there = {0: "none is", 1: "only one is"}.get(len(loaded), f"only {len(loaded)} are")
-    return f"This lesson cannot run here: it needs {requirement}, and {there} loaded."
+    present = {0: "none is", 1: "only one is"}.get(len(loaded), f"only {len(loaded)} are")
+    return f"This lesson cannot run here: it needs {requirement}, and {present} loaded."

@@ -35,7 +35,8 @@ __all__ = [
 ]
 
 WARM_UP_PASSES = 1
-"""Passes at the start of a run that are left out: the first pass with a tree size is slower."""
+"""Passes at the start of a run that medians leave out: the first pass over a tree of a new size is
+slower."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +50,8 @@ class Measured:
     and the most tokens written, in one round. `weights`, `scores`: the weight and the routing score
     of each SSM at the end. `num_ahead`: drafts made ahead, of which `num_hits` were used.
     `exchanges`: how often the ranks of a divided LLM exchange data in a pass; 0 for one process.
-    `repeats`: the same run in each block, measured in turns with the lesson's other runs; the times
-    of the row are theirs. Without any it has its own times, one sample.
+    `repeats`: the same run in each block, measured in turns with the lesson's other runs. The table
+    shows the medians of their times; without repeats the run's own times, one sample.
     """
 
     label: str
@@ -81,8 +82,8 @@ def measured_row(label: str, view: View) -> Measured:
     """The row of a run that has ended with at least one round."""
     stats = view.stats
     warm = view.rounds[WARM_UP_PASSES:] or view.rounds
-    forward = [sum(span.ms for span in line.spans if span.name == "forward") for line in warm]
-    early = [one for line in view.rounds for one in line.ahead]
+    forward_ms = [sum(span.ms for span in line.spans if span.name == "forward") for line in warm]
+    ahead = [one for line in view.rounds for one in line.ahead]
     last = view.last.completed if view.last else None
     decode_ms = 1000 * stats.num_new_tokens / max(stats.tokens_per_second, 1e-9)
     return Measured(
@@ -90,13 +91,13 @@ def measured_row(label: str, view: View) -> Measured:
         run_id=view.run_id,
         stats=stats,
         pass_tokens=statistics.median(line.nodes + 1 for line in warm),
-        pass_ms=statistics.median(forward),
+        pass_ms=statistics.median(forward_ms),
         round_ms=decode_ms / stats.num_rounds,
         max_accepted=max(line.accepted for line in view.rounds),
         max_written=max(line.emitted for line in view.rounds),
         weights=MappingProxyType(dict(last.weights if last else {})),
-        num_hits=sum(one.hit for one in early),
-        num_ahead=len(early),
+        num_hits=sum(one.hit for one in ahead),
+        num_ahead=len(ahead),
         scores=MappingProxyType({one.drafter: one.score for one in last.routing} if last else {}),
         num_drafted=statistics.mean(_num_drafted(line) for line in view.rounds),
         num_verified=statistics.mean(line.nodes for line in view.rounds),
@@ -119,6 +120,7 @@ class Evidence:
 
     @property
     def last(self) -> Measured | None:
+        """The row of the displayed run; None without one."""
         return self.rows.get(self.latest)
 
     def of(self, *labels: str) -> tuple[Measured, ...] | None:
@@ -141,7 +143,7 @@ def ranked_words(values: Mapping[str, float], places: int) -> str:
 
 
 TIMES = ("pass_ms", "token_ms", "round_ms", "tokens_per_second")
-"""Columns of times, which are medians of a row's repeats."""
+"""Columns of times: each cell is the median over the row's repeats."""
 
 
 def times(row: Measured, column: str) -> tuple[float, ...]:
@@ -152,12 +154,12 @@ def times(row: Measured, column: str) -> tuple[float, ...]:
 def compared(
     rows: tuple[Measured, ...], column: str, by: Callable[[float, float], float]
 ) -> Estimate:
-    """A time of the second row against that of the first, `by` division or subtraction: of the
-    medians, as the table shows them, with the lowest and the highest of the repeats."""
+    """`by(second, first)` of a column of TIMES in two rows, for example their ratio: of the
+    medians, as the table shows them, with the lowest and the highest value within one repeat."""
     pairs = list(zip(*(times(row, column) for row in rows), strict=False))
-    each = [by(second, first) for first, second in pairs]
+    values = [by(second, first) for first, second in pairs]
     first, second = (cell(row, column) for row in rows)
-    return Estimate(by(second, first), min(each), max(each), len(each), ends=True)
+    return Estimate(by(second, first), min(values), max(values), len(values), ends=True)
 
 
 def every_repeat(estimate: Estimate) -> str:
@@ -167,10 +169,10 @@ def every_repeat(estimate: Estimate) -> str:
 
 def time_words(row: Measured, column: str) -> str:
     """`12.3 ms (11.9 to 13.0 in 3 repeats)`, of a column in milliseconds."""
-    measured = times(row, column)
-    middle = statistics.median(measured)
-    spread = Estimate(middle, min(measured), max(measured), len(measured), ends=True)
-    return f"{middle:.1f} ms ({range_words(spread, 1)})"
+    values = times(row, column)
+    median = statistics.median(values)
+    spread = Estimate(median, min(values), max(values), len(values), ends=True)
+    return f"{median:.1f} ms ({range_words(spread, 1)})"
 
 
 def runs_table_value(
@@ -182,10 +184,10 @@ def runs_table_value(
     measuring: bool = False,
 ) -> dict[str, Any]:
     """The table of a lesson's runs as dicts of plain text. `columns`: names in GLOSSARY. `planned`:
-    labels of runs to come, which have empty rows (`coming`) so that the table does not grow.
+    labels of runs to come, which have empty rows (`coming`), so that the table keeps its height.
 
     `timed`: times are measured in repeats, so that below each there is room for its range
-    (`ranges`); `measuring`: they are still measured and not shown yet."""
+    (`ranges`); `measuring`: times are still being measured and not shown yet."""
     heads = by_index({"t": GLOSSARY[name].label, "means": GLOSSARY[name].means} for name in columns)
     return {
         "note": _times_note(evidence, columns, timed, measuring),
@@ -211,7 +213,7 @@ def runs_table_value(
 
 
 def _times_note(evidence: Evidence, columns: Sequence[str], timed: bool, measuring: bool) -> str:
-    """What the table's times are."""
+    """What the table's times are, in words; empty if it has none."""
     if not set(TIMES).intersection(columns):
         return ""
     if not timed:
@@ -225,20 +227,23 @@ def _times_note(evidence: Evidence, columns: Sequence[str], timed: bool, measuri
 
 
 def _ranges(row: Measured, columns: Sequence[str]) -> dict[str, str]:
-    """The lowest and the highest time of a row's repeats, by column."""
+    """The lowest and the highest time of a row's repeats, by the column's number; empty for one
+    repeat."""
     return {
-        str(at): " to ".join(GLOSSARY[name].text(end) for end in (min(all_), max(all_)))
+        str(at): " to ".join(GLOSSARY[name].text(end) for end in (min(values), max(values)))
         for at, name in enumerate(columns)
-        if name in TIMES and len(all_ := times(row, name)) > 1
+        if name in TIMES and len(values := times(row, name)) > 1
     }
 
 
 def cell(row: Measured, column: str) -> float:
-    """The number in a column of the row, of TIMES the median. `column`: a name in GLOSSARY."""
+    """The number in a column of the row; in TIMES the median over the repeats. `column`: a name in
+    GLOSSARY."""
     return statistics.median(times(row, column)) if column in TIMES else _cell(row, column)
 
 
 def _cell(row: Measured, column: str) -> float:
+    """The run's own number, without its repeats."""
     stats = row.stats
     return {
         "pass_tokens": row.pass_tokens,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.config import SpeculationConfig
-from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
+from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Term
 from ui.learn.lessons.measured import Evidence, leader, ranked_words
 from ui.learn.lessons.runs import ALL, DIALOGUE
 
@@ -20,15 +20,17 @@ CHANGING = (
     "Once upon a time there was a fox who lived in a wood with his mother. One day he went to the "
     "town to eat, and he said:\n\nUser: I want to book a table.\nAssistant:"
 )
-"""The story is long enough that routing, with any three or more of the bundled SSMs, chooses a
-different SSM for it than for the dialogue."""
+"""The story is long enough that with any three or more of the bundled SSMs routing chooses another
+SSM for it than for the dialogue."""
 TIE_SHARE = 0.005
-"""Scores count as equal if they differ by a smaller fraction: on the page they look equal."""
+"""Scores that differ by less than this fraction of the highest count as equal: they look equal on
+the page."""
 TIE = "none: the highest scores are level"
 
 
 def highest(evidence: Evidence) -> str | None:
-    """The SSM with the highest score at the end of the displayed run; TIE for a tie."""
+    """The SSM with the highest score at the end of the displayed run; TIE for a tie; None without a
+    run or without scores."""
     if evidence.last is None or not evidence.last.scores:
         return None
     scores = evidence.last.scores
@@ -63,9 +65,9 @@ ROUTING = Lesson(
     "that the SSM drafted, a thin line that it did not, a fuller colour a higher score. “Regret” "
     "counts afterwards what other choices would have cost.",
     words=(
-        Step("routing", "a rule chooses which SSMs draft"),
-        Step("score", "how well an SSM suits the text at this moment, for the rule"),
-        Step("regret", "how many more passes than with the best choice, known only afterwards"),
+        Term("routing", "a rule chooses which SSMs draft"),
+        Term("score", "how well an SSM suits the text at this moment, for the rule"),
+        Term("regret", "how many more passes than with the best choice, known only afterwards"),
     ),
     example=(Setup("a dialogue", DIALOGUE, ALL, CHOSEN, max_new_tokens=64),),
     attempt=Attempt(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
+from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Term
 from ui.learn.lessons.measured import Evidence
 from ui.learn.lessons.runs import ALL, CODE, DIALOGUE, STORY, TREE_4
 
@@ -13,12 +13,14 @@ OTHERS = (STORY, CODE, "Question: What is twelve times three?\nAnswer:")
 
 
 def left_out(evidence: Evidence) -> float | None:
-    """Drafted tokens of a round that were not verified, with one budget for all requests."""
+    """The mean number of drafted tokens in a round that were not verified, with one budget for all
+    requests."""
     rows = evidence.of(SHARED)
     return rows[0].num_drafted - rows[0].num_verified if rows else None
 
 
 def nothing_drafted(evidence: Evidence) -> str:
+    """Why the run with one budget drafted nothing; empty if it drafted."""
     rows = evidence.of(SHARED)
     if not rows or rows[0].num_drafted:
         return ""
@@ -60,9 +62,9 @@ SHARING = Lesson(
     "tokens that were checked, the hatched part those left out. The scheduler says why. After the "
     "run the rows are of the round that you select.",
     words=(
-        Step("request", "one text that is asked for"),
-        Step("queue", "where requests wait for their turn"),
-        Step("scheduler", "decides how requests share the LLM"),
+        Term("request", "one text that is asked for"),
+        Term("queue", "where requests wait for their turn"),
+        Term("scheduler", "decides how requests share the LLM"),
     ),
     example=(
         Setup(EACH, DIALOGUE, ALL, TREE_4, beside=OTHERS, schedule="each"),

@@ -6,7 +6,7 @@ import operator
 
 from core.config import SpeculationConfig
 from lab.figures import Estimate
-from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
+from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Term
 from ui.learn.lessons.measured import Evidence, compared, every_repeat, time_words
 from ui.learn.lessons.runs import (
     AHEAD_4,
@@ -33,10 +33,10 @@ def hits(evidence: Evidence) -> float | None:
 
 def explain_hits(evidence: Evidence) -> str:
     rows = evidence.of(TURNS, AHEAD)
-    tokens_ahead = evidence.of(AHEAD)
-    assert tokens_ahead is not None
-    first = tokens_ahead[0]
-    hit = f"{first.num_hits} of {first.num_ahead} drafts that were begun ahead could be used."
+    ahead_rows = evidence.of(AHEAD)
+    assert ahead_rows is not None
+    ahead = ahead_rows[0]
+    hit = f"{ahead.num_hits} of {ahead.num_ahead} drafts that were begun ahead could be used."
     if rows is None:
         return hit
     before, after = (time_words(row, "round_ms") for row in rows)
@@ -44,15 +44,15 @@ def explain_hits(evidence: Evidence) -> str:
 
 
 def longer_rounds(evidence: Evidence) -> str:
-    """Why drafting ahead made rounds longer, if it did on this machine."""
+    """Why drafting ahead made rounds longer, if it did in each repeat; else empty."""
     rows = evidence.of(TURNS, AHEAD)
     if rows is None:
         return ""
-    longer = compared(rows, "round_ms", operator.truediv)
-    if longer.groups < 2 or longer.low <= 1:
+    ratio = compared(rows, "round_ms", operator.truediv)
+    if ratio.groups < 2 or ratio.low <= 1:
         return ""
     return (
-        f"Here a round became longer {every_repeat(longer)}: both models share this machine's "
+        f"Here a round became longer {every_repeat(ratio)}: both models share this machine's "
         "cores and memory, and drafts that are not used take time as well."
     )
 
@@ -75,9 +75,9 @@ PIPELINE = Lesson(
     look="In “When” each model has a lane, and time runs to the right. In the example the "
     "SSM's bars and the LLM's bars never lie above each other: they take turns.",
     words=(
-        Step("pipeline", "the SSM drafts while the LLM checks"),
-        Step("hit", "a draft begun ahead that can be used"),
-        Step("miss", "a draft begun ahead for a text that did not come"),
+        Term("pipeline", "the SSM drafts while the LLM checks"),
+        Term("hit", "a draft begun ahead that can be used"),
+        Term("miss", "a draft begun ahead for a text that did not come"),
     ),
     example=(Setup(TURNS, DIALOGUE, ONE, DRAFT_4),),
     attempt=Attempt(
@@ -102,13 +102,14 @@ PIPELINE = Lesson(
     outcome=longer_rounds,
 )
 
-KNOWS_IT = 0.3
-"""The acceptance rate of drafts of 12 tokens from which the SSM is said to know the text."""
+KNOWS_TEXT_FROM = 0.3
+"""From this acceptance rate of drafts of 12 tokens on, a win is explained by the SSM's knowledge of
+the text."""
 PLAIN, LONG, BEST = "LLM alone", "drafts of 12", "goodput decides"
 
 
 def _need(evidence: Evidence) -> Estimate | None:
-    """Tokens that a round with long drafts has to write to be as fast as the LLM alone."""
+    """How many tokens a round with drafts of 12 has to write to be as fast as the LLM alone."""
     rows = evidence.of(PLAIN, LONG)
     return compared(rows, "round_ms", operator.truediv) if rows else None
 
@@ -119,6 +120,7 @@ def needed_tokens(evidence: Evidence) -> float | None:
 
 
 def _tokens_a_round(evidence: Evidence) -> float:
+    """How many tokens a round with drafts of 12 wrote, on average."""
     stats = evidence.rows[LONG].stats
     return stats.num_new_tokens / stats.num_rounds
 
@@ -136,8 +138,8 @@ def explain_need(evidence: Evidence) -> str:
 
 
 def win_or_loss(evidence: Evidence) -> str:
-    """Whether the example, which is made to lose, lost on this machine; if it won, why. Without
-    times, from which the lesson's question is answered."""
+    """Whether the example, which is made to lose, lost on this machine; if it won, why. Gives no
+    times: from them the visitor computes the answer to the lesson's question."""
     need = _need(evidence)
     if need is None or need.groups < 2:
         return ""
@@ -153,7 +155,7 @@ def win_or_loss(evidence: Evidence) -> str:
     why = (
         f"the SSM knows this text better than expected, {100 * rate:.0f} % of the "
         "drafts' depth was accepted"
-        if rate >= KNOWS_IT
+        if rate >= KNOWS_TEXT_FROM
         else "drafting costs this machine little beside a pass of the LLM"
     )
     return (
@@ -180,7 +182,7 @@ LOSES = Lesson(
     ),
     look="The table of runs: the time of a round, and the tokens that it wrote. Where the second "
     "run was slower, point at the line beside the tabs below: it says what took the time.",
-    words=(Step("speculation", "writing ahead by guesses that are then checked"),),
+    words=(Term("speculation", "writing ahead by guesses that are then checked"),),
     example=(
         Setup(PLAIN, CODE, NO_DRAFTERS),
         Setup(LONG, CODE, ONE, DRAFT_12),

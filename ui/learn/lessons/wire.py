@@ -1,11 +1,11 @@
-"""Lesson 12: small models on another machine, and what the wire between them costs."""
+"""Lesson 12: small models on another machine, and the time that the connection to it costs."""
 
 from __future__ import annotations
 
 import operator
 
 from core.plurals import number_of
-from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
+from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Term
 from ui.learn.lessons.measured import Evidence, compared, time_words
 from ui.learn.lessons.runs import DIALOGUE, DRAFT_4, DRAFT_12, ONE
 
@@ -16,7 +16,7 @@ WIRE_MS, TOKENS = 20.0, 32
 
 
 def added_ms(evidence: Evidence) -> float | None:
-    """Milliseconds that the wire adds to a round, with drafts of the same length."""
+    """Milliseconds that the connection adds to a round, with drafts of the same length."""
     rows = evidence.of(NEAR, FAR)
     return compared(rows, "round_ms", operator.sub).value if rows else None
 
@@ -52,8 +52,8 @@ WIRE = Lesson(
     look="In “When” the small model's lane has dotted bars: the way there and the way back. "
     "No model works meanwhile.",
     words=(
-        Step("wire", "what connects two machines"),
-        Step("round trip", "the way of a request there and of its answer back"),
+        Term("wire", "what connects two machines"),
+        Term("round trip", "the way of a request there and of its answer back"),
     ),
     example=(
         Setup(NEAR, DIALOGUE, ONE, DRAFT_4, max_new_tokens=TOKENS),
