@@ -1,5 +1,5 @@
-"""Handlers of the Live tab: run, stop, run again, ask about a run. Plain functions of the tab's
-components and the tab session; ui/live/tab.py connects them.
+"""Handlers of the Live tab: run, stop, run again, answer a question about a run. Plain functions of
+the tab's components and the tab session; ui/live/tab.py connects them.
 """
 
 from __future__ import annotations
@@ -52,14 +52,16 @@ __all__ = [
     "temperature_hint",
 ]
 
+# Milliseconds until the next update of the header.
 BUSY_MS, REST_MS = 1000, 5000
 PLAIN = "autoregressive"
 OPENING_NOTICE = "This is a recorded run, played slowly. Press Run for one of your own."
-LEFT = {
+LEFT_NOTICES = {
     "running": "Your run was stopped when this page was left or loaded anew; it is in Sessions.",
     "queued": "Your run was taken out of the queue when this page was left or loaded anew.",
 }
 Question = Callable[[Hub, TabSession, str], Iterator[object]]
+"""Measures something about the session's run for the visitor with this key; yields once a frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ def live_values(live: Live, session: TabSession, values: Values) -> Values:
 
 def header_now(live: Live, session: TabSession) -> dict[str, Any]:
     """The header's value: models, what runs or is measured now, whether the form has `changed`
-    since the run that is shown, and whether choosing a preset runs it."""
+    since the displayed run, and whether choosing a preset starts a run (`preset_runs`)."""
     with session.drawing:
         frame = session.frame()
         state = "queued" if frame.place else "ready"
@@ -106,10 +108,12 @@ def header_now(live: Live, session: TabSession) -> dict[str, Any]:
             *(context.models, state, frame.place, context.offer, scores), context.model_host.ranks
         )
         differs, player = session.form_differs, session.player
-        # While a run goes on its last event may be in the log, and this is asked for every frame.
+        # Not for a run in progress: its last event may be in the log only, which must not be read
+        # for every frame.
         ended = player if player is not None and player.source.is_done else None
-        runs = not differs and ended is not None and _is_finished(session, ended)
-        value = {**chips, **_at_work(context, state), "changed": differs, "preset_runs": runs}
+        preset_runs = not differs and ended is not None and _is_finished(session, ended)
+        value = {**chips, **_at_work(context, state)}
+        value |= {"changed": differs, "preset_runs": preset_runs}
         return session.stamps.on("header", value)
 
 
@@ -118,9 +122,9 @@ def _identities(models: Iterable[ModelInfo]) -> set[tuple[str, int]]:
 
 
 def _at_work(context: Context, state: str) -> dict[str, Any]:
-    """What the engine does while this tab has no run of its own. `at_work`: in words, empty for
-    nothing; `measured`: how many runs a study has measured, not shown next to the study's own
-    progress bar; `ask_ms`: milliseconds until the header is to be updated again."""
+    """What the engine does while this tab has no run of its own (`state` is `ready`). `at_work`: in
+    words, empty for nothing; `measured`: how many runs a study has measured, which the header omits
+    next to the study's own progress bar; `ask_ms`: milliseconds until the header's next update."""
     progress, loading = context.conductor.progress(), context.model_host.swap.is_loading
     words = measured = ""
     if state == "ready" and loading:
@@ -132,8 +136,8 @@ def _at_work(context: Context, state: str) -> dict[str, Any]:
 
 
 def record_opening(context: Context) -> None:
-    """Record the run that the page opens with, from the form's initial values. Does nothing without
-    SSMs or if the initial preset is plain decoding."""
+    """Records the run that the page opens with, from the form's initial values. Does nothing
+    without SSMs or if the initial preset is plain decoding."""
     names = context.drafter_names
     if not names or context.preset == PLAIN:
         return
@@ -147,7 +151,7 @@ def record_opening(context: Context) -> None:
 
 def opening_run(context: Context) -> MemorySource | None:
     """The opening run; None before it is recorded. A recording that a visitor's run has stopped is
-    made anew, for a later call."""
+    started again, for a later call, if no run is waiting or running."""
     source = context.opening.source()
     if context.opening.was_stopped and context.hub.idle:
         record_opening(context)
@@ -155,7 +159,7 @@ def opening_run(context: Context) -> MemorySource | None:
 
 
 def show_opening(session: TabSession, source: MemorySource, pace: Pace) -> None:
-    """Show the opening run from its beginning."""
+    """Shows the opening run from its beginning."""
     session.look_at(Player(source, pace))
     started = source.events(0, 1)[0]
     assert isinstance(started, RunStarted)
@@ -164,7 +168,7 @@ def show_opening(session: TabSession, source: MemorySource, pace: Pace) -> None:
 
 
 def play_opening(live: Live, session: TabSession) -> Iterator[Values]:
-    """Play the opening run slowly, in a tab that has shown neither a run nor a message about what
+    """Plays the opening run slowly, in a tab that has shown neither a run nor a message about what
     its visitor did."""
     opening = live.board.context.opening
     source = opening_run(live.board.context)
@@ -183,7 +187,7 @@ def play_opening(live: Live, session: TabSession) -> Iterator[Values]:
 
 
 def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]:
-    """Run the form's request: check it, queue it, play it to its end."""
+    """Runs the form's request: checks it, queues it, plays it to its end."""
     context = live.board.context
 
     def frames() -> Iterator[object]:
@@ -214,13 +218,13 @@ def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]
 
 
 def _is_finished(session: TabSession, player: Player) -> bool:
-    """Whether the player's run, which the session still shows, was completed."""
+    """Whether the session still shows the player and its run was completed."""
     return session.player is player and isinstance(last_event(player.source), RunCompleted)
 
 
 def run_on_change(live: Live, session: TabSession, press: Press) -> Iterator[Values]:
-    """With `press.compare` (Run on change): run if the request differs. Without it (a preset was
-    chosen): run only if a finished run of the same prompt is shown.
+    """With `press.compare` (Run on change): runs if the request differs. Without it (a preset was
+    chosen): runs only if a finished run is shown that differs in its SpeculationConfig alone.
 
     Settings that cannot run change nothing; the reason is shown beside Run.
     """
@@ -232,15 +236,16 @@ def run_on_change(live: Live, session: TabSession, press: Press) -> Iterator[Val
 
 
 def _differs(session: TabSession, values: Sequence[Any]) -> bool:
-    """Whether the form differs from the last request. An empty prompt counts as different: the run
-    then refuses it."""
+    """Whether the form differs from the last request. An empty prompt counts as different, so that
+    `start_run` refuses it."""
     prompt = values[0] or ""
     return not prompt.strip() or session.asked != request_of(values)
 
 
 def _differs_in_preset(session: TabSession, values: Sequence[Any]) -> bool:
-    """Whether the form differs from the finished run shown in its SpeculationConfig and in nothing
-    else: a prompt that has been changed since is not run by choosing a preset."""
+    """Whether the session shows a finished run, from whose request the form differs in the
+    SpeculationConfig and in nothing else: choosing a preset does not run a prompt that has been
+    changed since."""
     asked, player = session.asked, session.player
     if asked is None or player is None or not _is_finished(session, player):
         return False
@@ -251,7 +256,7 @@ def _differs_in_preset(session: TabSession, values: Sequence[Any]) -> bool:
 
 
 def stop_run(live: Live, session: TabSession, stops: int = 0) -> Values:
-    """Stop the session's runs and freeze the pictures; at full speed show the end.
+    """Stops the session's runs and freezes the pictures; at full speed shows the end.
 
     `stops`: clicks on Stop in this tab, including this one.
     """
@@ -276,7 +281,7 @@ def stop_run(live: Live, session: TabSession, stops: int = 0) -> Values:
 def run_question(
     live: Live, session: TabSession, press: Press, question: Question
 ) -> Iterator[Values]:
-    """Run `question` for the displayed run."""
+    """Measures the answer to `question` about the displayed run."""
 
     def frames() -> Iterator[object]:
         steps = question(live.board.context.hub, session, press.owner)
@@ -286,13 +291,13 @@ def run_question(
                 session.side.cancel()
             yield frame
 
-    for drawn in live.board.stream(session, frames()):
-        yield live_values(live, session, drawn)
+    for values in live.board.stream(session, frames()):
+        yield live_values(live, session, values)
 
 
 def clear_trouble(live: Live, session: TabSession, values: Sequence[Any]) -> Any:
-    """The board's notice after the form has changed to `values`. The old refusal is cleared unless
-    the form is still refused for the same reason (Run was clicked before the change settled)."""
+    """The board's notice after the form has changed to `values`. The last refusal is cleared unless
+    the form is still refused for the same reason (Run was clicked before the change arrived)."""
     if not session.trouble:
         return gr.skip()
     try:
@@ -305,8 +310,8 @@ def clear_trouble(live: Live, session: TabSession, values: Sequence[Any]) -> Any
 
 
 def header_for_form(live: Live, session: TabSession, values: Sequence[Any]) -> dict[str, Any]:
-    """The header's value once the form's `values` are known: it says where they differ from the
-    run that is shown."""
+    """The header's value once the form's `values` are known: it says whether they differ from the
+    displayed run."""
     try:
         session.form = request_of(values)
     except ConfigError:  # the form, or Run once it is pressed, says why
@@ -318,17 +323,17 @@ def left_notice(live: Live, session: TabSession, left: str | None, linked: str =
     """The notice of a tab that was just opened: what became of its run, if one was running or
     queued when it was `left`. `linked`: the run that the page's address names."""
     run_id = session.player.source.run_id if session.player is not None else ""
-    # Another run than these: the visitor has pressed Run meanwhile.
-    if left not in LEFT or run_id not in ("", OPENING, linked):
+    # Any other run: the visitor has pressed Run meanwhile.
+    if left not in LEFT_NOTICES or run_id not in ("", OPENING, linked):
         return gr.skip()
-    follows = session.doing if run_id == linked else ""
-    session.doing = f"{LEFT[left]} {follows}".rstrip()
+    shown_words = session.doing if run_id == linked else ""
+    session.doing = f"{LEFT_NOTICES[left]} {shown_words}".rstrip()
     return live.board.current_notice(session)
 
 
 def temperature_hint(live: Live, session: TabSession) -> Any:
-    """The words beside the temperature, with the tab's runs once the shown one is complete. Nothing
-    new after a run that was stopped, and after one without drafts."""
+    """The words beside the temperature: what share of drafts the tab's runs accepted, including the
+    displayed run. No change unless that run was completed and had drafters."""
     player, asked = session.player, session.asked
     if (
         player is None
@@ -345,7 +350,8 @@ def temperature_hint(live: Live, session: TabSession) -> Any:
 
 
 def check_form(values: Sequence[Any]) -> list[Any]:
-    """Check the form: the reason why it cannot run, the Run button, dependent controls."""
+    """The results of checking the form: the reason why it cannot run, the Run button, the controls
+    that depend on others."""
     reason = refusal_words(validity(values))
     lines = [Line("error", reason)] if reason else []
     return [

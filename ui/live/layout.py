@@ -52,7 +52,7 @@ class Live:
 def build_live(context: Context, chips: gr.HTML) -> Live:
     """One screen: the command row above the board; the settings slide over it from the right.
 
-    `chips` is the page's header; it shows the state of this tab's run.
+    `chips`: the page's header, which shows the state of this tab's run.
     """
     requests: list[AllRequests] = []
     with gr.Column(elem_id="live-screen", elem_classes="sp-screen"):
@@ -74,11 +74,11 @@ def build_live(context: Context, chips: gr.HTML) -> Live:
         button.click(None, None, None, js=DRAWER)
     copy.click(None, None, None, js="() => { window.specscopeLink?.copy('live-copy'); }")
     hidden: dict[str, Any] = {
-        # A hidden field with the number of clicks on Stop, which the browser counts.
+        # The number of clicks on Stop, which the browser counts.
         "stops": gr.Number(0, precision=0, visible=False),
-        # `chosen`: the preset chosen last; once a field is edited, the menu shows own settings.
-        # `settled`: a hidden button that the browser clicks when no field changes any more.
+        # The preset chosen last; once a field is edited, the menu shows "own settings" instead.
         "chosen": gr.State(context.preset),
+        # The browser clicks it when no field changes any more.
         "settled": gr.Button("Check", elem_id="live-settled", elem_classes="sp-unseen"),
         # Whether the form shows all values that were sent to it: set by the check, read by the
         # browser.
@@ -97,7 +97,8 @@ def build_live(context: Context, chips: gr.HTML) -> Live:
 
 
 def _build_drawer(context: Context, command: Command) -> tuple[gr.Button, dict[str, Any]]:
-    """The settings, which slide over the board: their Close button, and the components of Live."""
+    """The settings, which slide over the board: their Close button, and components of Live by
+    name."""
     with gr.Column(elem_id="live-settings", elem_classes="sp-drawer"):
         close = gr.Button("Close ✕", size="sm", elem_id="live-drawer-close")
         on_change, rerun = build_rerun()

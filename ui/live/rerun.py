@@ -2,7 +2,7 @@
 line. A preset chosen after a finished run of the same prompt runs even if this is switched off.
 
 The browser waits until no control changes any more and all fields have their values
-(assets/changed.js), then clicks a hidden button, whose handler the caller sets.
+(ui/shared/assets/changed.js), then clicks a hidden button, whose handler the caller sets.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ AWAITED = "(...given) => { window.specscopeAwaited = performance.now() + 10000; 
 """JavaScript for an event that requests field values: nothing runs until they arrive or time
 out."""
 
-
 PRESET_CHOSEN = """() => {
   window.specscopePreset = !document.documentElement.hasAttribute("data-settings");
   (%s)();
@@ -55,12 +54,12 @@ def build_rerun() -> tuple[gr.Checkbox, gr.Button]:
 
 
 def settled_script() -> str:
-    """JavaScript for every change: request a check once all fields have their values."""
+    """JavaScript for every change: requests a check once all fields have their values."""
     return _script("settled")
 
 
 def after_settled_script() -> str:
-    """JavaScript for a button whose answer the check must not overwrite: do the check first."""
+    """JavaScript for a button whose answer a check must not overwrite: waits until it has ended."""
     return _script("after_settled")
 
 
@@ -74,14 +73,13 @@ def _script(name: str) -> str:
 
 
 def wire_changes(form: Form, preset_chosen: Any) -> None:
-    """Report every change of a control to the browser; of a text box only on leaving or submitting
-    it.
+    """Runs the script `changed` at every change of a control; of a text box only when it is left or
+    submitted, since it changes with every key.
 
     `preset_chosen`: the event that fills in a preset's fields.
     """
     changed = _script("changed")
     for control in form.inputs:
-        # A text box changes with every key.
         if isinstance(control, gr.Textbox):
             triggers: tuple[Callable[..., Any], ...] = (control.blur, control.submit)
         else:
@@ -92,9 +90,10 @@ def wire_changes(form: Form, preset_chosen: Any) -> None:
 
 
 def before_of(session: TabSession) -> Before | None:
-    """The run to compare this session's next run with: the one on show, if it was completed.
+    """The run to compare this session's next run with: the displayed one, if it was completed.
 
-    A run that was cut short is used only if there is no earlier one to compare with.
+    One that was cut short is used only if it has a round and the session has no other run to
+    compare with.
     """
     player = session.player
     if player is None:

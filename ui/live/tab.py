@@ -58,7 +58,7 @@ smaller count than the session has seen was clicked before that Stop."""
 def wire_live(
     live: Live, visitor: gr.BrowserState, own: gr.BrowserState, blocks: gr.Blocks
 ) -> None:
-    """Connect the tab's components; `blocks` signals when the page is opened."""
+    """Connects the tab's components; `blocks` signals when the page is opened."""
     board, form = live.board, live.form
     wire_board(board)
     wire_all_requests(live.requests, visitor)
@@ -95,7 +95,7 @@ def wire_live(
     _wire_form(live, own)
     live.header.tick(_header_handler(live), None, live.header, **LATEST)
     blocks.load(_opening_handler(live), **stream)
-    # The notice polls where a page opened before the opening run was recorded.
+    # On a page that was opened before the opening run was recorded, the notice polls for it.
     board.notice.tick(_opening_handler(live), **stream)
     blocks.load(preset_menu, own, live.form.preset, **QUICK)
 
@@ -118,18 +118,17 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
     fields = list(form.fields.values())
     menus = [live.validity, live.run, *(form.fields[name] for name in FOLLOWED)]
     # "multiple": the browser repeats a check whose answer is lost.
-    answered = live.settled.click(
+    check_event = live.settled.click(
         _settled_handler(live),
         [live.chosen, form.preset, own, *form.inputs],
         [form.preset, *menus, live.board.notice, live.header, live.arrived],
         **{**quick, "trigger_mode": "multiple"},
     )
-    answered.then(
-        None, live.arrived, None, js="(here) => { window.specscopeSettled?.answered(here); }"
+    check_event.then(
+        None, live.arrived, None, js="(arrived) => { window.specscopeSettled?.answered(arrived); }"
     )
     temperature: Any = form.sampling["temperature"]
-    settled = settled_script()
-    here = here_script()
+    settled, arrived = settled_script(), here_script()
     for control in (*form.sampling.values(), live.presets.name, *fields):
         if control is not temperature:
             # Not `input`: a text box fires none for pasted text. The handler does nothing,
@@ -140,9 +139,9 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
     preset_event = form.preset.input(
         _preset_handler(live), preset_inputs, [live.chosen, *fields], js=AWAITED, **quick
     )
-    preset_event.then(None, None, None, js=here)
+    preset_event.then(None, None, None, js=arrived)
     for offers in (live.board.pictures["lengths"].submit, live.board.pictures["figures"].apply):
-        offered = offers(
+        offer_event = offers(
             _offer_handler(live),
             [temperature, own, *fields],
             [form.preset, live.chosen, *fields],
@@ -150,21 +149,22 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
             preprocess=False,
             **EACH,  # the handler reads which preset was pressed
         )
-        offered.then(None, None, None, js=here).then(None, None, None, js=_run_settled_script())
-    for place, button in enumerate(form.examples):
-        fill = fill_prompt(place, lambda: live.board.context.chats_by_default)
-        filled = button.click(fill, None, form.prompt, **quick)
-        filled.then(None, None, None, js=RUN)
+        settled_offer = offer_event.then(None, None, None, js=arrived)
+        settled_offer.then(None, None, None, js=_run_settled_script())
+    for index, button in enumerate(form.examples):
+        fill = fill_prompt(index, lambda: live.board.context.chats_by_default)
+        fill_event = button.click(fill, None, form.prompt, **quick)
+        fill_event.then(None, None, None, js=RUN)
     wire_own_presets(live.presets, form, live.chosen, live.validity, own, **quick)
-    # A built-in preset may have other fields at another temperature: those first, then the check.
-    resolved = temperature.change(
+    # A built-in preset may have other fields at another temperature: the check waits for them.
+    temperature_event = temperature.change(
         _temperature_handler(live),
         [live.chosen, temperature, *fields],
         fields,
         js=AWAITED,
         **quick,
     )
-    resolved.then(None, None, None, js=here)
+    temperature_event.then(None, None, None, js=arrived)
     wire_changes(form, preset_event)
 
 
@@ -183,22 +183,22 @@ def _press_handler(
 
 
 def _header_handler(live: Live) -> Callable[..., dict[str, Any]]:
-    def ask(request: gr.Request) -> dict[str, Any]:
+    def header(request: gr.Request) -> dict[str, Any]:
         return header_now(live, live.board.session(request))
 
-    return ask
+    return header
 
 
 def _race_handler(live: Live) -> Callable[..., Iterator[Values]]:
     question = partial(race_plain, blocks=BLOCKS, log=False)
 
-    def ask(visitor: str, stops: int, request: gr.Request) -> Iterator[Values]:
+    def race(visitor: str, stops: int, request: gr.Request) -> Iterator[Values]:
         owner = live.board.context.access.key(request, visitor or "")
         yield from run_question(
             live, live.board.session(request), Press(owner, stops=stops), question
         )
 
-    return ask
+    return race
 
 
 def _stop_handler(live: Live) -> Callable[..., Values]:
@@ -209,9 +209,9 @@ def _stop_handler(live: Live) -> Callable[..., Values]:
 
 
 def _opening_handler(live: Live) -> Callable[..., Iterator[Values]]:
-    def alive(request: gr.Request) -> Iterator[Values]:
-        # A link to a run opens that run.
+    def open_page(request: gr.Request) -> Iterator[Values]:
         has_begun = False
+        # A link to a run shows that run instead.
         if "run" not in dict(request.query_params):
             for values in play_opening(live, live.board.session(request)):
                 has_begun = True
@@ -219,7 +219,7 @@ def _opening_handler(live: Live) -> Callable[..., Iterator[Values]]:
         if not has_begun:  # a stream without a value would empty the pictures
             yield _notice_while_recording(live, live.board.session(request))
 
-    return alive
+    return open_page
 
 
 def _notice_while_recording(live: Live, session: TabSession) -> Values:
@@ -231,10 +231,10 @@ def _notice_while_recording(live: Live, session: TabSession) -> Values:
 
 
 def _hint_handler(live: Live) -> Callable[..., Any]:
-    def tell(request: gr.Request) -> Any:
+    def hint(request: gr.Request) -> Any:
         return temperature_hint(live, live.board.session(request))
 
-    return tell
+    return hint
 
 
 def _settled_handler(live: Live) -> Callable[..., list[Any]]:
@@ -245,11 +245,12 @@ def _settled_handler(live: Live) -> Callable[..., list[Any]]:
     ) -> list[Any]:
         name = menu_name(chosen, shown, own, context.drafter_names, values[-count:])
         session = live.board.session(request)
-        here = session.sent is None or session.sent.has_arrived(values[-count:], time.monotonic())
-        if here:
+        sent = session.sent
+        arrived = sent is None or sent.has_arrived(values[-count:], time.monotonic())
+        if arrived:
             session.sent = None
-        header = header_for_form(live, session, values) if here else gr.skip()
-        updates = [*check_form(values), clear_trouble(live, session, values), header, int(here)]
+        header = header_for_form(live, session, values) if arrived else gr.skip()
+        updates = [*check_form(values), clear_trouble(live, session, values), header, int(arrived)]
         return [gr.skip() if name == shown else name, *updates]
 
     return settle
@@ -307,10 +308,11 @@ def send_at_temperature(
     temperature: float | None,
     shown: Sequence[Any],
 ) -> list[Any] | None:
-    """Send what `preset`'s fields are at another temperature; None if the fields stay.
+    """Sends the values that `preset`'s fields have at another temperature; None if the fields stay.
 
-    `preset` and `shown` are what the browser holds. If fields of another preset are still being
-    sent, those are changed: they would overwrite a change of `shown`.
+    `preset` and `shown`: the menu's and the fields' values in the browser. If another preset's
+    fields are still on their way, those are changed instead: their arrival would overwrite a change
+    of `shown`.
     """
     sent, fields = session.sent, shown
     if sent is not None and not sent.has_arrived(shown, time.monotonic()):
@@ -322,7 +324,8 @@ def send_at_temperature(
 def _send(
     session: TabSession, preset: str, values_now: Sequence[Any], values: list[Any]
 ) -> list[Any]:
-    """Send `preset`'s `values` to the fields; until they arrive, the fields show `values_now`."""
+    """Returns `values`, which `preset`'s fields are to show; until they arrive, the fields show
+    `values_now`."""
     session.sent = PendingFields.of(preset, values_now, values, time.monotonic())
     return values
 
