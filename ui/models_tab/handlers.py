@@ -53,14 +53,14 @@ def state_values(
     context: Context, may_load: bool, *first: Line, swap: ModelSwap | None = None
 ) -> Values:
     """The notice, the stages, the buttons Load and Cancel. `may_load`: the visitor may load models
-    and sees names and reasons. `first`: the notice's first lines. `swap`: default is the latest."""
+    and sees names and reasons. `first`: the notice's first lines. `swap`: None for the latest."""
     swap = context.model_host.swap if swap is None else swap
     lines = [*first, *state_lines(context.model_host, swap, may_load)]
     if not may_load:
         lines.append(Line("info", NOT_YOURS))
-    moving = swap.is_loading or context.model_host.runs_on_old_models() > 0
+    changes_soon = swap.is_loading or context.model_host.runs_on_old_models() > 0
     return [
-        notice_value(lines, again=moving),
+        notice_value(lines, again=changes_soon),
         stages_value(swap, may_load),
         *_buttons(may_load, swap.is_loading),
     ]
@@ -79,7 +79,8 @@ def _buttons(may_load: bool, loading: bool) -> tuple[gr.Button, gr.Button]:
 
 
 def table(context: Context, may_load: bool, dtype: str, device: str) -> Values:
-    """The table of models that can be loaded with the memory they need, and the free memory."""
+    """The table of models that can be loaded, with the memory they need, and the notice about the
+    free memory."""
 
     def work() -> Values:
         all_offers, memory = offers(context.model_host, dtype, device, may_load)
@@ -89,8 +90,8 @@ def table(context: Context, may_load: bool, dtype: str, device: str) -> Values:
 
 
 def need_value(context: Context, may_load: bool, *form: Any) -> dict[str, Any]:
-    """The memory that the form's pair needs, or why that cannot be determined: a notice of its
-    own, which the state of a loading does not overwrite."""
+    """The memory that the form's pair needs, or why that cannot be determined: a notice apart from
+    the one with the state of a loading, which would overwrite it."""
 
     def work() -> dict[str, Any]:
         _require_may_load(may_load)
@@ -106,14 +107,15 @@ def no_need() -> dict[str, Any]:
 
 
 def _press_result(context: Context, may_load: bool, *lines: Line) -> Values:
-    """The result of a click, without the last swap's result."""
+    """The values of `state_values` after a refused click: `lines` say why. For a visitor who may
+    load models they replace the last swap's result, if nothing is being loaded."""
     if context.model_host.swap.is_loading or not may_load:
         return state_values(context, may_load, *lines)
     return [notice_value(list(lines)), {"lines": {}}, *_buttons(may_load, False)]
 
 
 def load_values(context: Context, may_load: bool, *form: Any) -> Iterator[Values]:
-    """Load the form's pair; yields the state until it is loaded or has failed."""
+    """Loads the form's pair; yields the state until it is loaded or has failed."""
 
     def frames() -> Iterator[Values]:
         _require_may_load(may_load)
@@ -127,7 +129,7 @@ def load_values(context: Context, may_load: bool, *form: Any) -> Iterator[Values
 
 
 def cancel_loading(context: Context, may_load: bool) -> Values:
-    """Cancel the loading; it ends with its present stage."""
+    """Cancels the loading, which ends after its present stage."""
 
     def work() -> Values:
         _require_may_load(may_load)
@@ -163,9 +165,10 @@ def quick_values(context: Context, may_load: bool, *form: Any) -> Iterator[Value
 
 
 def pick_offer(data: Any, llm: str, ssms: str) -> tuple[str, str]:
-    """The form's values after an offer was chosen; `data` comes from the browser.
+    """The form's LLM and SSMs after an offer was chosen; `data` comes from the browser.
 
-    A pair replaces both fields; a single SSM is added to those in the field.
+    A pair replaces both fields, an LLM alone only the first; SSMs without an LLM are added to those
+    in the second.
     """
     offer = data if isinstance(data, dict) else {}
     names = offer.get("ssms")

@@ -1,7 +1,4 @@
-"""Texts of the Models tab: offers, memory needs and the state of a swap, as component values.
-
-Uses the model host and the offers; independent of components and visitors.
-"""
+"""Texts of the Models tab: offers, memory needs and the state of a swap, as component values."""
 
 from __future__ import annotations
 
@@ -55,8 +52,8 @@ def _offer(offer: Offer, free: int | None) -> dict[str, Any]:
 
 
 def _marks(offer: Offer) -> list[dict[str, Any]]:
-    """Letter and colour slot of each loaded SSM, the same everywhere on the page; nothing for other
-    models."""
+    """For each model of the offer a dict: of a loaded SSM its letter and colour slot, the same
+    everywhere on the page; of other models empty."""
     ssms = itertools.count()
     return [
         {"slot": (slot := next(ssms)), "letter": letter(slot)}
@@ -87,9 +84,9 @@ def _verdict(offer: Offer, free: int | None) -> str:
 def _size(size: int) -> str:
     from core.models.machine import format_bytes
 
-    # One decimal below 10 MiB, so that a total agrees with the rows above it.
-    few = 2**20 <= size < 10 * 2**20
-    return f"{size / 2**20:.1f} MiB" if few else format_bytes(size)
+    # One decimal from 1 to 10 MiB, so that a total agrees with the rows above it.
+    with_decimal = 2**20 <= size < 10 * 2**20
+    return f"{size / 2**20:.1f} MiB" if with_decimal else format_bytes(size)
 
 
 def free_line(memory: MemoryNeed) -> Line:
@@ -104,11 +101,11 @@ def free_line(memory: MemoryNeed) -> Line:
 
 
 def need_lines(need: MemoryNeed, listed: bool = False) -> list[Line]:
-    """The memory of each model of a pair, and whether the pair fits. `listed`: the table has its
-    models already."""
+    """Whether a pair fits, and the memory of each of its models. `listed`: the table has its models
+    already, so that they are left out."""
     counts = Counter(() if listed else need.parts)
     lines = [
-        Line("info", f"{f'{count} x ' * (count > 1)}{part.role} {part.name}: {_needs(part)}.")
+        Line("info", f"{f'{count} x ' * (count > 1)}{part.role} {part.name}: {_part_words(part)}.")
         for part, count in counts.items()
     ]
     free = "unknown" if need.free is None else _size(need.free)
@@ -118,12 +115,12 @@ def need_lines(need: MemoryNeed, listed: bool = False) -> list[Line]:
         return [Line("good", f"It fits: {total}."), *lines]
     total += f", {free} {where}"
     if need.fits is False:
-        return [Line("error", f"It does not fit: {total}. {_instead(need)}"), *lines]
-    return [Line("warn", f"At least {total}; {_unknown(need)}."), *lines]
+        return [Line("error", f"It does not fit: {total}. {_alternative(need)}"), *lines]
+    return [Line("warn", f"At least {total}; {_unknown_words(need)}."), *lines]
 
 
-def _instead(need: MemoryNeed) -> str:
-    """Whether a smaller dtype would fit if the requested one does not."""
+def _alternative(need: MemoryNeed) -> str:
+    """What to choose instead of a pair that does not fit: the dtype bfloat16, if that would fit."""
     if need.smaller == need.bytes:
         return "Choose smaller models or another device."
     at_least = "" if all(part.bytes for part in need.parts) else "at least "
@@ -133,14 +130,15 @@ def _instead(need: MemoryNeed) -> str:
     return f"Choose the dtype bfloat16: {need_words}."
 
 
-def _unknown(need: MemoryNeed) -> str:
-    bare = [part.name for part in need.parts if not part.bytes and part.place == HERE]
-    if bare:
-        return f"no weights of a known kind lie in {', '.join(bare)}"
+def _unknown_words(need: MemoryNeed) -> str:
+    """Why the size of some models is unknown."""
+    without_weights = [part.name for part in need.parts if not part.bytes and part.place == HERE]
+    if without_weights:
+        return f"no weights of a known kind lie in {', '.join(without_weights)}"
     return "the size of what is not on this machine is not known before it is downloaded"
 
 
-def _needs(part: Part) -> str:
+def _part_words(part: Part) -> str:
     if not part.bytes:
         return f"{part.place}, size not known, as {part.dtype}"
     about = "about " if part.place == "to be downloaded" else ""
@@ -152,8 +150,8 @@ def _needs(part: Part) -> str:
 
 
 def state_lines(model_host: ModelHost, swap: ModelSwap, may_load: bool) -> list[Line]:
-    """The state of a swap. Names and reasons may contain paths of this machine: they are
-    for visitors that may load models."""
+    """The state of a swap. The requested pair's names and the reason of a failure may contain paths
+    of this machine: only visitors who may load models see them."""
     lines = _state(model_host, swap, may_load)
     runs = model_host.runs_on_old_models()
     if runs:
@@ -166,16 +164,16 @@ def _state(model_host: ModelHost, swap: ModelSwap, may_load: bool) -> list[Line]
     pair = f" {_pair_name(swap.pair)}" if swap.pair and may_load else " another pair"
     names = ", ".join(model_host.names())
     stays = f"What was loaded stays: {names}."
-    took = f"{swap.end - swap.began:.1f} s"
+    duration = f"{swap.end - swap.began:.1f} s"
     if swap.cancel_requested and swap.is_loading:
         return [Line("info", f"Giving{pair} up at the end of this stage.")]
     if swap.is_loading:
         stage = f": {swap.stages[-1].words}" if swap.stages and may_load else ""
         return [Line("info", f"Loading{pair}{stage}. Runs go on meanwhile.")]
     if swap.state == "done":
-        return [Line("good", f"Loaded in {took}: {names}. New runs use them.")]
+        return [Line("good", f"Loaded in {duration}: {names}. New runs use them.")]
     if swap.state == CANCELLED:
-        return [Line("info", f"Loading was given up after {took}. {stays}")]
+        return [Line("info", f"Loading was given up after {duration}. {stays}")]
     if swap.state == "failed":
         why = swap.reason if may_load else "it cannot be loaded"
         return [Line("error", f"{why}."), Line("info", stays)]
@@ -188,26 +186,29 @@ def _pair_name(pair: ModelPair) -> str:
 
 
 def stages_value(swap: ModelSwap, may_load: bool) -> dict[str, Any]:
-    """A line for each model: the stages of its loading and their times."""
+    """A line for each model: the stages of its loading and their times; no lines for visitors who
+    may not load models."""
     # A failure before the first model's stages is reported by its reason alone.
     failed_early = swap.state == "failed" and len(swap.stages) < 2
     if not may_load or swap.state == "none" or failed_early:
         return {"lines": {}}
-    now = swap.end or time.monotonic()
-    ends = [*(stage.began for stage in swap.stages[1:]), now]
+    last_end = swap.end or time.monotonic()
+    ends = [*(stage.began for stage in swap.stages[1:]), last_end]
     with_ends = list(zip(swap.stages, ends, strict=False))
     lines: list[dict[str, str]] = []
-    for what, steps in groupby(with_ends, key=lambda one: _about(one[0])):
-        durations = [f"{_step(stage)} {end - stage.began:.1f} s" for stage, end in steps]
-        lines.append({"what": what, "steps": ", ".join(durations), "state": "done"})
+    for model, stages in groupby(with_ends, key=lambda one: _model_of(one[0])):
+        durations = [f"{_step_of(stage)} {end - stage.began:.1f} s" for stage, end in stages]
+        lines.append({"what": model, "steps": ", ".join(durations), "state": "done"})
     if lines and swap.state != "done":
         lines[-1]["state"] = "now" if swap.is_loading else "failed"
     return {"lines": {str(i): line for i, line in enumerate(lines)}}
 
 
-def _about(stage: Stage) -> str:
+def _model_of(stage: Stage) -> str:
+    """`SSM 1 of 3 name` of `SSM 1 of 3 name: weights`."""
     return stage.words.rpartition(": ")[0] or stage.words
 
 
-def _step(stage: Stage) -> str:
+def _step_of(stage: Stage) -> str:
+    """`weights` of `SSM 1 of 3 name: weights`."""
     return stage.words.rpartition(": ")[2] if ": " in stage.words else ""

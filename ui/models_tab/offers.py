@@ -1,5 +1,5 @@
-"""Models that can be loaded and the memory they need: loaded now, bundled, SmolLM2, in the local
-cache, known pairs.
+"""Models that can be loaded and the memory they need: the loaded ones, bundled ones, SmolLM2, those
+in the local cache, known pairs.
 
 Everything is read anew at each call, since caches and free memory change, and without a network:
 models that are not downloaded yet have the catalog's figures. torch is imported at the first call.
@@ -52,7 +52,8 @@ ITEMSIZE = {"float32": 4, "float64": 8}
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One model: `role` LLM, SSM or model (either); `parameters` and `bytes` 0 where unknown."""
+    """One model: `role` LLM, SSM or model (usable as either); `parameters` and `bytes` 0 where
+    unknown; `place`: where it is, in words."""
 
     role: str
     name: str
@@ -120,7 +121,7 @@ def auto_words() -> str:
 
 
 def checked_pair(llm: Any, ssms: Any, dtype: Any, device: Any) -> ModelPair:
-    """A pair from typed or sent values. ConfigError names the field."""
+    """A pair from the form's or an API call's values. ConfigError names the field."""
     from core.models.loading.placing import DEVICES, DTYPES
 
     text("llm", llm)
@@ -156,8 +157,10 @@ def _part(role: str, need: Need) -> Part:
 
 def is_listed(pair: ModelPair) -> bool:
     """Whether the table has this pair, with the figures of each of its models."""
-    own = [(name, ssms) for name in (BUNDLED, SMOLLM2) for ssms in ((BUNDLED,), _ssm_names(name))]
-    return (pair.llm, pair.ssms) in (*own, *((one.llm, tuple(one.ssms)) for one in FAMILIES))
+    families = [
+        (name, ssms) for name in (BUNDLED, SMOLLM2) for ssms in ((BUNDLED,), _ssm_names(name))
+    ]
+    return (pair.llm, pair.ssms) in (*families, *((one.llm, tuple(one.ssms)) for one in FAMILIES))
 
 
 def _ssm_names(llm: str) -> tuple[str, ...]:
@@ -170,8 +173,9 @@ def _ssm_names(llm: str) -> tuple[str, ...]:
 def offers(
     model_host: ModelHost, dtype: str, device: str, may_load: bool
 ) -> tuple[tuple[Offer, ...], MemoryNeed]:
-    """Every offer with its memory as `dtype` on `device`, and the memory that is free while the
-    loaded models stay. Paths and the cache are listed only for visitors who may load."""
+    """Every offer with its memory as `dtype` on `device`, and the memory that is free beside the
+    loaded models. What the loaded models were loaded from, which may be paths, and the cache are
+    listed only for visitors who may load."""
     from core.models.loading.placing import device_of, free_bytes
 
     place = device_of(device)
@@ -191,7 +195,8 @@ def offers(
 def _loaded_offer(model_host: ModelHost) -> Offer:
     parts = tuple(_loaded_part(info) for info in model_host.infos)
     if (ranks := model_host.ranks) is not None:
-        # The sum over its processes: what each has a copy of, as the embedding, counts for each.
+        # The sum over the LLM's processes: a part of which each has a copy, such as the embedding,
+        # counts once for each.
         place = f"{LOADED} in {division_words(ranks)}"
         parts = (replace(parts[0], bytes=sum(ranks.weight_bytes), place=place), *parts[1:])
     return Offer(LOADED, model_host.pair.llm, model_host.pair.ssms, parts, "what runs use now")

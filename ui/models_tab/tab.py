@@ -142,19 +142,20 @@ def wire_models(
     page_tabs: gr.Tabs,
     blocks: gr.Blocks,
 ) -> None:
-    """Connect the tab's components; all parts of the page are updated after a swap."""
+    """Connects the tab's components; all parts of the page are updated after a swap."""
     table_outputs = [models.offers, models.free]
     table_inputs = [models.dtype, models.device]
     state, state_outputs = _handler(models, state_values), models.state_outputs
-    # Registered before the table: Gradio runs a tab's handlers one after another, and the table
-    # takes long at first. A state shown after it would overwrite the report of a click meanwhile.
+    # Registered before the table's handler: Gradio runs a tab's handlers one after another, and the
+    # table's first call takes long. A state that arrives after it could overwrite the result of a
+    # click made meanwhile.
     opened = tabs["models"].select(_handler(models, opened_values), None, state_outputs, **LATEST)
     for trigger in (tabs["models"].select, models.dtype.change, models.device.change):
         trigger(_handler(models, table), table_inputs, table_outputs, **LATEST)
     ticked = models.notice.tick(state, None, state_outputs, **LATEST)
     models.need.click(_handler(models, need_value), models.form, models.checked, **LATEST)
-    for asked in (models.load.click, models.offers.select):
-        asked(no_need, None, models.checked, **LATEST)
+    for trigger in (models.load.click, models.offers.select):
+        trigger(no_need, None, models.checked, **LATEST)
     models.cancel.click(_handler(models, cancel_loading), None, state_outputs, **LATEST)
     streamed: dict[str, Any] = {**QUIET, "trigger_mode": "once", "concurrency_limit": None}
     load = _stream_handler(models, load_values)
@@ -165,18 +166,18 @@ def wire_models(
         [models.llm, models.ssms, *state_outputs],
         **{**streamed, "trigger_mode": "multiple"},
     )
-    quiet = live.header.select(_header_handler, None, page_tabs, **QUICK).then(
+    offered = live.header.select(_open_models_tab, None, page_tabs, **QUICK).then(
         _stream_handler(models, quick_values),
         models.form,
         [models.llm, models.ssms, *state_outputs],
         **streamed,
     )
-    for one in (ended, picked, quiet):
+    for one in (ended, picked, offered):
         one.then(_handler(models, table), table_inputs, table_outputs, **LATEST)
-    ends = (opened, ticked, ended, picked, quiet)
+    events = (opened, ticked, ended, picked, offered)
     others = (tab.select for name, tab in tabs.items() if name != "models")
-    wire_following(live, own, (blocks.load, *others, *(one.then for one in ends)))
-    wire_lessons(learn, (tabs["learn"].select, *(one.then for one in ends)))
+    wire_following(live, own, (blocks.load, *others, *(one.then for one in events)))
+    wire_lessons(learn, (tabs["learn"].select, *(one.then for one in events)))
 
 
 def _may_load(models: Models, request: gr.Request) -> bool:
@@ -211,5 +212,5 @@ def _pick_handler(models: Models) -> Callable[..., Iterator[Values]]:
     return pick
 
 
-def _header_handler() -> gr.Tabs:
+def _open_models_tab() -> gr.Tabs:
     return gr.Tabs(selected="models")

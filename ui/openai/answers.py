@@ -1,6 +1,6 @@
 """OpenAI's response and chunk objects for `/v1`, folded from a run's events.
 
-`metrics` has vLLM's fields (its per-request metrics and `speculative_decoding`).
+Their field `metrics` is vLLM's: its per-request metrics with `speculative_decoding`.
 """
 
 from __future__ import annotations
@@ -91,10 +91,10 @@ class StopCut:
 
     def _unsure(self, text: str) -> int:
         """The length of the longest suffix of the text that is a proper prefix of a stop string."""
-        # A whole stop string would have been found.
+        # A complete stop string would have been found.
         longest = max(map(len, self._stops), default=1) - 1
-        ends = range(min(longest, len(text)), 0, -1)
-        return next((n for n in ends if any(s.startswith(text[-n:]) for s in self._stops)), 0)
+        lengths = range(min(longest, len(text)), 0, -1)
+        return next((n for n in lengths if any(s.startswith(text[-n:]) for s in self._stops)), 0)
 
 
 @dataclass(slots=True)
@@ -228,8 +228,8 @@ class Completion:
         config = SpeculationConfig.from_plain(self._started.config["speculation"])
         if config.never_drafts:
             return None
-        given = length_policy(config.length).set_by_user
-        longest = config.speculation_length if given else config.max_speculation_length
+        set_by_user = length_policy(config.length).set_by_user
+        longest = config.speculation_length if set_by_user else config.max_speculation_length
         drafts = self._drafts
         steps, accepted = drafts.num_drafts, drafts.num_accepted_tokens
         return {

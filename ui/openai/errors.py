@@ -14,7 +14,8 @@ KINDS = {401: "authentication_error", 429: "rate_limit_error"}
 
 
 class ApiError(SpecScopeError):
-    """A request that is refused with this HTTP status. `param`: the field at fault."""
+    """Is answered with this HTTP status. `code`: OpenAI's name of the error; `param`: the field at
+    fault."""
 
     def __init__(
         self, message: str, status: int = 400, code: str | None = None, param: str | None = None
@@ -24,7 +25,7 @@ class ApiError(SpecScopeError):
 
 
 def error_body(message: str, status: int, code: str | None, param: str | None) -> dict[str, Any]:
-    """The body of an error: an answer, or an event of a stream that has begun."""
+    """The body of an error response, or of an error event in a stream that has begun."""
     kind = "invalid_request_error" if status < 500 else "server_error"
     return {
         "error": {

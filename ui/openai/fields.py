@@ -36,7 +36,7 @@ READ = frozenset(
 IGNORED = frozenset(
     ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key")
 )
-# Fields that are accepted with these values only, which change nothing.
+# Fields that are accepted with these values only.
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "n": (1,),
     "best_of": (1,),
@@ -136,11 +136,11 @@ def _api_request(
     context: Context,
     fields: Mapping[str, Any],
     prompt: Any,
-    max_tokens: int,
+    default_tokens: int,
     token_ids: tuple[int, ...] = (),
     chat: bool = False,
 ) -> ApiRequest:
-    max_tokens = fields.get("max_completion_tokens", fields.get("max_tokens", max_tokens))
+    max_tokens = fields.get("max_completion_tokens", fields.get("max_tokens", default_tokens))
     integer("max_tokens", max_tokens, 1, MAX_TOKENS)
     stop = fields.get("stop", ())
     sampling = {
@@ -202,7 +202,7 @@ def _messages(values: Any) -> tuple[dict[str, str], ...]:
 
 
 def _message(value: Any) -> dict[str, str]:
-    """A message with a role and a text. Other fields must be empty, as `refusal` is in an answer
+    """A message with a role and a text. Its other fields must be empty, as `refusal` is in an answer
     that a client sends back."""
     if not isinstance(value, dict) or value.get("role") not in ROLES:
         raise ConfigError.of("messages", value, f"messages with role ({ROLES_TEXT}) and content")

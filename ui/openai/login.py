@@ -19,7 +19,8 @@ def user_of(request: HttpRequest, auth: tuple[str, str] | None) -> str:
     if auth is None:
         return ""
     login = _sent_login(request.headers.get("authorization", ""))
-    # compare_digest takes as long wherever its arguments differ, and non-ASCII only as bytes.
+    # The duration of compare_digest does not tell where its arguments differ. Bytes, since it refuses
+    # texts with non-ASCII characters.
     if not secrets.compare_digest(login.encode(), ":".join(auth).encode()):
         message = "log in as on the page: Basic, or Bearer USER:PASSWORD (an OpenAI client's key)"
         raise ApiError(message, 401, "invalid_api_key")
@@ -27,7 +28,7 @@ def user_of(request: HttpRequest, auth: tuple[str, str] | None) -> str:
 
 
 def _sent_login(header: str) -> str:
-    """USER:PASSWORD of an Authorization header; empty if there is none."""
+    """USER:PASSWORD of an Authorization header; empty if it has none."""
     scheme, _, value = header.partition(" ")
     if scheme.lower() == "bearer":
         return value.strip()

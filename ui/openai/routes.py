@@ -1,7 +1,7 @@
 """`/v1/completions`, `/v1/chat/completions`, `/v1/models` and `/metrics`: routes in Gradio's app.
 
-A run is queued, recorded and limited as those of the page. A handler holds no thread while its run
-is decoded.
+Runs are queued, recorded and limited as those of the page. A handler holds no thread while it waits
+for its run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ui.server.visitors import new_key
 
 __all__ = ["openai_routes"]
 
-# Seconds between two polls for events: of a run that is decoded, of one in the queue.
+# Seconds between two polls for events of a run that is decoded, and of one in the queue.
 RUNNING_S, QUEUED_S = 0.005, 0.05
 LOST = "events of this run were lost: its end is in the log"
 CLIENT_LEFT = 499
@@ -109,12 +109,12 @@ def _model(context: Context, created: int) -> dict[str, Any]:
 @dataclass
 class _Starting:
     """The number of requests whose prompts are being rendered and tokenized, which the worker does
-    not count yet. Changed only in the event loop, so without a lock."""
+    not count yet. It is changed only in the event loop and needs no lock."""
 
     number: int = 0
 
     @contextmanager
-    def one(self) -> Iterator[None]:
+    def counted(self) -> Iterator[None]:
         self.number += 1
         try:
             yield
@@ -136,10 +136,10 @@ async def _generate(
         message = f"{MAX_WAITING} requests wait already: try again later"
         raise ApiError(message, 429, "rate_limit_exceeded")
     version = host.version
-    # Without a login each request has an owner of its own: only a visitor with access to all runs
-    # can open its run.
+    # Without a login each request has an owner of its own: only visitors who see all runs can open
+    # its run.
     owner = context.access.key(SimpleNamespace(username=user), new_key())
-    with starting.one():
+    with starting.counted():
         api_request = await in_thread(lambda: parse(context, body))
         source = await start_run(context, api_request.request, owner)
     stops = api_request.request.sampling.stop
@@ -164,7 +164,7 @@ async def _generate(
 
 
 async def _json(http: HttpRequest) -> Any:
-    # A page of another site can send any other type without a CORS preflight request.
+    # Unlike other types, a page of another site cannot send this one without a CORS preflight.
     kind = http.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError("Content-Type must be application/json", 415)
@@ -220,7 +220,7 @@ class _RunStream(StreamingResponse):
     """A stream that stops its run when it ends, also if the client disconnects."""
 
     def __init__(self, source: LiveSource, content: AsyncIterator[str]) -> None:
-        # Without it nginx would hold events back until its buffer is full.
+        # Without X-Accel-Buffering nginx would hold events back until its buffer is full.
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
         super().__init__(content, headers=headers, media_type="text/event-stream")
         self._source = source

@@ -48,13 +48,13 @@ class _Histogram:
         self.total += seconds
 
     def samples(self) -> Iterator[Sample]:
-        below = 0
+        cumulative = 0
         for bound, count in zip((*map(str, BUCKETS), "+Inf"), self.counts, strict=True):
             # Prometheus' buckets are cumulative.
-            below += count
-            yield "_bucket", {"le": bound}, below
+            cumulative += count
+            yield "_bucket", {"le": bound}, cumulative
         yield "_sum", {}, self.total
-        yield "_count", {}, below
+        yield "_count", {}, cumulative
 
 
 @dataclass(slots=True)
@@ -75,7 +75,8 @@ class _ModelFigures:
 
 @dataclass(slots=True)
 class _LiveRun:
-    """A run that has begun. `last_ms`: when its latest tokens came, None before the first."""
+    """A run that has begun. `last_ms`: the `at_ms` of its latest round with tokens, None before the
+    first."""
 
     figures: _ModelFigures
     queue_ms: float
@@ -95,7 +96,7 @@ class _LiveRun:
 
 
 class ServerMetrics:
-    """Observes the events of all runs, in any thread; `text` is the answer to a scrape."""
+    """Observes the events of all runs, in any thread; `text` returns the answer to a scrape."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -166,10 +167,12 @@ FAMILIES = (
 )
 
 
-def _family(name: str, about: str, field: str, models: dict[str, _ModelFigures]) -> Iterator[str]:
+def _family(
+    name: str, about: str, attribute: str, models: dict[str, _ModelFigures]
+) -> Iterator[str]:
     yield from _header(name, "counter" if name.endswith("_total") else "histogram", about)
     for model, figures in models.items():
-        for suffix, labels, value in _samples(attrgetter(field)(figures)):
+        for suffix, labels, value in _samples(attrgetter(attribute)(figures)):
             yield _line(name + suffix, model, labels, value)
 
 
@@ -194,8 +197,8 @@ def _header(name: str, kind: str, about: str) -> tuple[str, str]:
 
 def _line(name: str, model: str, labels: dict[str, str], value: float) -> str:
     # vLLM labels series by engine; here there is one engine.
-    every = {"engine": "0", "model_name": model, **labels}
-    labels_text = ",".join(f'{label}="{_escape(text)}"' for label, text in every.items())
+    all_labels = {"engine": "0", "model_name": model, **labels}
+    labels_text = ",".join(f'{label}="{_escape(text)}"' for label, text in all_labels.items())
     return f"vllm:{name}{{{labels_text}}} {float(value)!r}\n"
 
 
