@@ -157,10 +157,10 @@ def _part(role: str, need: Need) -> Part:
 
 def is_listed(pair: ModelPair) -> bool:
     """Whether the table has this pair, with the figures of each of its models."""
-    families = [
-        (name, ssms) for name in (BUNDLED, SMOLLM2) for ssms in ((BUNDLED,), _ssm_names(name))
-    ]
-    return (pair.llm, pair.ssms) in (*families, *((one.llm, tuple(one.ssms)) for one in FAMILIES))
+    listed = [(one.llm, tuple(one.ssms)) for one in FAMILIES]
+    for llm in (BUNDLED, SMOLLM2):
+        listed += [(llm, (BUNDLED,)), (llm, _ssm_names(llm))]
+    return (pair.llm, pair.ssms) in listed
 
 
 def _ssm_names(llm: str) -> tuple[str, ...]:

@@ -14,8 +14,8 @@ KINDS = {401: "authentication_error", 429: "rate_limit_error"}
 
 
 class ApiError(SpecScopeError):
-    """Is answered with this HTTP status. `code`: OpenAI's name of the error; `param`: the field at
-    fault."""
+    """An error that is answered with this HTTP status. `code`: OpenAI's name of it; `param`: the
+    field at fault."""
 
     def __init__(
         self, message: str, status: int = 400, code: str | None = None, param: str | None = None

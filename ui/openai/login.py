@@ -19,7 +19,7 @@ def user_of(request: HttpRequest, auth: tuple[str, str] | None) -> str:
     if auth is None:
         return ""
     login = _sent_login(request.headers.get("authorization", ""))
-    # The duration of compare_digest does not tell where its arguments differ. Bytes, since it refuses
+    # compare_digest takes as long wherever its arguments differ. It gets bytes, since it refuses
     # texts with non-ASCII characters.
     if not secrets.compare_digest(login.encode(), ":".join(auth).encode()):
         message = "log in as on the page: Basic, or Bearer USER:PASSWORD (an OpenAI client's key)"

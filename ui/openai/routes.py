@@ -164,7 +164,7 @@ async def _generate(
 
 
 async def _json(http: HttpRequest) -> Any:
-    # Unlike other types, a page of another site cannot send this one without a CORS preflight.
+    # A page of another site can send text/plain without a CORS preflight, but not this type.
     kind = http.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError("Content-Type must be application/json", 415)
