@@ -27,7 +27,7 @@ NOTHING = "There are no rows to save yet: measure prompts, open a study, or look
 
 
 def rows_csv(
-    context: Context, figures: RunFigures, mine: Studies, session: TabSession
+    context: Context, figures: RunFigures, studies: Studies, session: TabSession
 ) -> dict[str, Any]:
     """`name`, `media_type` and `text` of all rows of the session's table, ignoring the filters
     above it. ConfigError if there are none."""
@@ -39,7 +39,7 @@ def rows_csv(
         lines = result.lines
     elif study_id:
         name = study_id
-        study, results, _ = mine.open(study_id)
+        study, results, _ = studies.open(study_id)
         lines = of_study(study, results)
     if not lines:
         raise ConfigError(NOTHING)
@@ -75,9 +75,9 @@ def _handler(board: StudyBoard, figures: RunFigures) -> Callable[..., list[Any]]
         session = board.session(request)
 
         def work() -> list[Any]:
-            mine = studies_of(board.context, request, key)
-            exported = rows_csv(board.context, figures, mine, session)
-            # A new number each time, so that saving the same file again is a change of the value.
+            studies = studies_of(board.context, request, key)
+            exported = rows_csv(board.context, figures, studies, session)
+            # A new number each time, so that saving the same file again changes the value.
             number = session.stamps.on("file", {"again": object()})["n"]
             return [{**exported, "n": number}, gr.skip()]
 

@@ -1,6 +1,6 @@
 """Past runs prompt by prompt: which runs are read, their domains, their rows.
 
-Reads the store page by page, without a component: the Prompts tab and `/prompt_rows` use it.
+Reads the run log; knows no component: the Prompts tab and `/prompt_rows` use it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from ui.server.context import Context, StoreApi
 __all__ = ["MOST_RUNS", "FoundPrompts", "PastSearch", "read_past_runs"]
 
 MOST_RUNS = 200
-"""Runs that a search reads at first, and that each "more" adds; reading one takes milliseconds."""
+"""Runs that a search reads at first, and that `PastSearch.more` adds; reading one takes
+milliseconds."""
 MOST_PLAIN = 1000
 """The latest plain runs among which baselines are searched."""
 SHOWN_EVERY = 25
@@ -26,8 +27,9 @@ SHOWN_EVERY = 25
 
 @dataclass(frozen=True, slots=True)
 class PastSearch:
-    """A search for runs: their owner (None: all), words of prompt, text or note, a drafter (empty:
-    any), and how many of the latest matches are read."""
+    """A search for runs. `owner`: whose, None for all; `search`: words of prompt, text or note;
+    `drafter`: one that they have, empty for any; `taken`: how many of the latest matches are
+    read."""
 
     owner: str | None
     search: str = ""
@@ -41,8 +43,9 @@ class PastSearch:
 
 @dataclass(frozen=True, slots=True)
 class FoundPrompts:
-    """The result so far. `lines`: of the `num_speculative` runs with drafters that were read;
-    `num_read`: runs of the search, of `total` that match. `is_complete`: all of them were read."""
+    """The result so far. `total`: how many runs match; `num_read`: how many of them the search
+    reads; `lines`: the rows of the `num_speculative` runs with drafters that it has read so far.
+    `is_complete`: whether it has read all."""
 
     lines: tuple[PromptLine, ...]
     num_speculative: int
@@ -52,16 +55,17 @@ class FoundPrompts:
 
     @property
     def more(self) -> bool:
-        """Whether older runs match too."""
+        """Whether older runs match too, once the search is complete."""
         return self.is_complete and self.num_read < self.total
 
 
 def read_past_runs(
-    context: Context, figures: RunFigures, domain_of: Mapping[str, str], look: PastSearch
+    context: Context, figures: RunFigures, domain_of: Mapping[str, str], search: PastSearch
 ) -> Iterator[FoundPrompts]:
     """Yields the result so far after every SHOWN_EVERY runs; the last one is complete and has the
     speed-ups. `domain_of`: domains of prompts, by their text."""
-    page = _completed_runs(context, look, look.taken, text=look.search, drafter=look.drafter)
+    filters = {"text": search.search, "drafter": search.drafter}
+    page = _completed_runs(context, search.owner, search.taken, **filters)
     with_drafters = [summary for summary in page.rows if summary.drafters]
     domains = _Domains(context.store, domain_of)
     runs: list[PastRun] = []
@@ -71,17 +75,17 @@ def read_past_runs(
             yield FoundPrompts(
                 of_runs(runs, domains.of), i, len(page.rows), page.total, is_complete=False
             )
-    count, texts = len(runs), {run.prompt for run in runs}
+    num_speculative, texts = len(runs), {run.prompt for run in runs}
     # Searched without the filters, which may exclude a prompt's plain runs.
-    plain = _completed_runs(context, look, MOST_PLAIN, drafter="none").rows
+    plain = _completed_runs(context, search.owner, MOST_PLAIN, drafter="none").rows
     runs += figures.of(summary for summary in plain if summary.prompt in texts)
     yield FoundPrompts(
-        of_runs(runs, domains.of), count, len(page.rows), page.total, is_complete=True
+        of_runs(runs, domains.of), num_speculative, len(page.rows), page.total, is_complete=True
     )
 
 
-def _completed_runs(context: Context, look: PastSearch, limit: int, **asked: Any) -> Any:
-    query = context.query(status="completed", owner=look.owner, limit=limit, **asked)
+def _completed_runs(context: Context, owner: str | None, limit: int, **filters: str) -> Any:
+    query = context.query(status="completed", owner=owner, limit=limit, **filters)
     return context.store.runs(query)
 
 
@@ -92,15 +96,15 @@ class _Domains:
     def __init__(self, store: StoreApi, domain_of: Mapping[str, str]) -> None:
         self._store = store
         self._known = domain_of
-        self._runs: dict[str, str] = {}
+        self._by_run: dict[str, str] = {}
         self._studies: dict[str, dict[str, str]] = {"": {}}
 
     def of(self, run: PastRun) -> str:
         run_id = run.figures.run_id
-        if run_id not in self._runs:
+        if run_id not in self._by_run:
             domain = self._of_study(self._store.studies.of_run(run_id)).get(run.prompt, "")
-            self._runs[run_id] = domain or self._known.get(run.prompt, "")
-        return self._runs[run_id]
+            self._by_run[run_id] = domain or self._known.get(run.prompt, "")
+        return self._by_run[run_id]
 
     def _of_study(self, study_id: str) -> dict[str, str]:
         if study_id not in self._studies:

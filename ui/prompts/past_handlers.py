@@ -43,7 +43,8 @@ SPEED_UP_NOTE = (
     "are any."
 )
 EXAMPLE_DOMAINS = {"Dialogue": "dialogue", "Story": "stories", "Code": "code", "Math": "math"}
-"""The domains of Live's example prompts, by example name."""
+"""The domains of Live's example prompts, by the example's name."""
+MORE_LABEL = f"Load {MOST_RUNS} older runs"
 
 Values = list[Any]
 
@@ -83,11 +84,8 @@ def build_past(drafters: Sequence[str]) -> dict[str, Any]:
 def build_past_message() -> dict[str, Any]:
     """The sentence about the results, and the button that loads older runs."""
     message_box = notice("prompts-said")
-    more = gr.Button(_MORE, size="sm", visible=False, elem_id="prompts-more")
+    more = gr.Button(MORE_LABEL, size="sm", visible=False, elem_id="prompts-more")
     return {"status": message_box, "more_button": more}
-
-
-_MORE = f"Load {MOST_RUNS} older runs"
 
 
 def hide_past_message() -> Values:
@@ -110,35 +108,35 @@ def past_updates(
     context: Context,
     session: TabSession,
     figures: RunFigures,
-    look: PastSearch,
+    search: PastSearch,
     drafters: Sequence[str],
 ) -> Iterator[Values]:
     """Table, notice and the button for more results, updated every few runs. Ends as soon as the
     tab shows a study or another search."""
     with session.drawing:
-        session.study.past = look
+        session.study.past = search
 
     def frames() -> Iterator[Values]:
-        for result in read_past_runs(context, figures, known_domains(), look):
-            yield _values(result, look, drafters)
+        for result in read_past_runs(context, figures, known_domains(), search):
+            yield _values(result, search, drafters)
 
     def refusal(message: str) -> Values:
-        notice_shown = notice_value([Line("error", message)])
-        return [{"of": "past", "empty": NO_RUN}, notice_shown, gr.Button(visible=False)]
+        error = notice_value([Line("error", message)])
+        return [{"of": "past", "empty": NO_RUN}, error, gr.Button(visible=False)]
 
     for values in guard(frames(), refusal):
         with session.drawing:
-            if session.study.past is not look:
+            if session.study.past is not search:
                 return
             shown = past_study_values(session, values)
         yield shown
 
 
-def _values(result: FoundPrompts, look: PastSearch, drafters: Sequence[str]) -> Values:
-    of = f"past {look.search} {look.drafter}"
+def _values(result: FoundPrompts, search: PastSearch, drafters: Sequence[str]) -> Values:
+    of = f"past {search.search} {search.drafter}"
     table = prompts_table_value(of, result.lines, drafters, words=SPEED_UP_NOTE)
-    notice_shown = notice_value([Line("info", found_words(result))])
-    return [pack({**table, "empty": NO_RUN}), notice_shown, gr.Button(visible=result.more)]
+    status = notice_value([Line("info", found_words(result))])
+    return [pack({**table, "empty": NO_RUN}), status, gr.Button(visible=result.more)]
 
 
 def found_words(result: FoundPrompts) -> str:
@@ -171,28 +169,27 @@ def wire_past(
     outputs = [board.progress, board.studies, table, past.status, past.more_button]
     options: dict[str, Any] = {"concurrency_limit": None, "trigger_mode": "once", **QUIET}
 
-    def look(request: gr.Request, key: str, search: str, drafter: str) -> Iterator[Values]:
+    def find(request: gr.Request, key: str, words: str, drafter: str) -> Iterator[Values]:
         owner = rights_of(context, request, key).owner
-        past_look = PastSearch(owner, search or "", drafter or "")
-        yield from show(request, key, past_look)
+        yield from show(request, key, PastSearch(owner, words or "", drafter or ""))
 
-    def more(request: gr.Request, key: str) -> Iterator[Values]:
-        past_look = board.session(request).study.past
-        if past_look is None:
+    def find_more(request: gr.Request, key: str) -> Iterator[Values]:
+        last_search = board.session(request).study.past
+        if last_search is None:
             yield [gr.skip() for _ in outputs]
         else:
-            yield from show(request, key, past_look.more())
+            yield from show(request, key, last_search.more())
 
-    def show(request: gr.Request, key: str, past_look: PastSearch) -> Iterator[Values]:
-        session, mine = board.session(request), studies_of(context, request, key)
-        for values in past_updates(context, session, figures, past_look, get_drafters()):
-            yield [*turned_to_past(board, session, mine), *values]
+    def show(request: gr.Request, key: str, search: PastSearch) -> Iterator[Values]:
+        session, studies = board.session(request), studies_of(context, request, key)
+        for values in past_updates(context, session, figures, search, get_drafters()):
+            yield [*turned_to_past(board, session, studies), *values]
 
-    def names(request: gr.Request, key: str) -> gr.Dropdown:
+    def drafter_menu(request: gr.Request, key: str) -> gr.Dropdown:
         choices = drafter_choices(context, rights_of(context, request, key))
         drafting = [choice for choice in choices if choice not in (ANY_MODEL, NO_DRAFTER)]
         return gr.Dropdown(choices=[ANY_DRAFTER, *drafting])
 
-    tab.select(names, [visitor], past.drafter, **LATEST)
-    past.search_button.click(look, [visitor, past.search, past.drafter], outputs, **options)
-    past.more_button.click(more, [visitor], outputs, **options)
+    tab.select(drafter_menu, [visitor], past.drafter, **LATEST)
+    past.search_button.click(find, [visitor, past.search, past.drafter], outputs, **options)
+    past.more_button.click(find_more, [visitor], outputs, **options)

@@ -18,7 +18,7 @@ from ui.words.settings import OWN, Settings, settings_of
 __all__ = ["RowSettings", "labels_of", "settings_of_run"]
 
 MOST_DIFFERENCES = 3
-"""The most differences from the defaults in a name; if it is not unique, it has all of them."""
+"""The most differences from the defaults in a name, unless it takes more to make it unique."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,14 @@ def settings_of_run(started: RunStarted, schedule: str = "", num_others: int = 0
     request_fields = started.asked
     ssms = [model.name for model in started.models if model.role == "ssm"]
     llm = [_model(model) for model in started.models if model.role == "llm"]
-    minis = [_model(model) for model in started.models if model.name in started.drafters]
+    drafting_ssms = [_model(model) for model in started.models if model.name in started.drafters]
     recorded = recorded_sampling(request_fields)
     sampling = {
         name: _normalized_value(value) for name, value in recorded.items() if name != "seed"
     }
     settings = settings_of(request_fields, ssms)
     drafters = ", ".join(started.drafters)
-    nodes = _auto(started)
+    nodes = _auto_words(started)
     beside = " beside others" if num_others else ""
     shared = f"schedule {schedule}{beside}" if schedule else ""
     return RowSettings(
@@ -62,7 +62,8 @@ def settings_of_run(started: RunStarted, schedule: str = "", num_others: int = 0
             + ([shared] if num_others else [])
         ),
         speculation=_text(
-            [_settings_key(settings, request_fields), nodes, list(started.drafters), minis, shared]
+            [_settings_key(settings, request_fields), nodes, list(started.drafters)]
+            + [drafting_ssms, shared]
         ),
         short=settings.brief(MOST_DIFFERENCES),
         parts=(
@@ -80,19 +81,19 @@ def settings_of_run(started: RunStarted, schedule: str = "", num_others: int = 0
 
 
 def labels_of(settings: Iterable[RowSettings]) -> dict[RowSettings, str]:
-    """A unique name for each: the preset or the differences from the defaults, and as many other
-    parts as are needed to distinguish it."""
-    alike: dict[str, list[RowSettings]] = {}
+    """A unique name for each: the preset or the differences from the defaults, then the parts that
+    differ among settings with the same `short`, then a number if it is still not unique."""
+    by_short: dict[str, list[RowSettings]] = {}
     for one in dict.fromkeys(settings):
-        alike.setdefault(one.short, []).append(one)
+        by_short.setdefault(one.short, []).append(one)
     labels: dict[RowSettings, str] = {}
     taken_labels: set[str] = set()
-    for short, group in alike.items():
+    for short, group in by_short.items():
         for one in group:
-            plain = _label(short, one, group)
-            label, number = plain, 2
+            unnumbered = _label(short, one, group)
+            label, number = unnumbered, 2
             while label in taken_labels:
-                label, number = f"{plain} ({number})", number + 1
+                label, number = f"{unnumbered} ({number})", number + 1
             taken_labels.add(label)
             labels[one] = label
     return labels
@@ -109,8 +110,8 @@ def _label(short: str, one: RowSettings, group: list[RowSettings]) -> str:
     return " · ".join([first, *rest])
 
 
-def _auto(started: RunStarted) -> str:
-    """In words the node limit that `auto` resolved to, if it depends on measured times; else
+def _auto_words(started: RunStarted) -> str:
+    """The node limit that `auto` resolved to, in words, if it depends on measured times; else
     empty."""
     try:
         speculation = SpeculationConfig.from_plain(started.asked.get("speculation", {}))
@@ -127,16 +128,16 @@ def _settings_key(settings: Settings, request_fields: dict[str, Any]) -> list[An
 
 
 def _limits(sampling: dict[str, Any]) -> list[str]:
-    most = sampling.get("max_new_tokens")
-    limits = [] if most is None else [number_of(round(most), "token")]
+    max_tokens = sampling.get("max_new_tokens")
+    limits = [] if max_tokens is None else [number_of(round(max_tokens), "token")]
     limits += ["ignore_eos"] if sampling.get("ignore_eos") else []
     return limits + (["with stop texts"] if sampling.get("stop") else [])
 
 
 def _normalized_value(value: Any) -> Any:
     """Numbers as floats, since a temperature may have been written as 0 or as 0.0."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return float(value) if whole else value
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    return float(value) if is_integer else value
 
 
 def _model(model: Any) -> list[str]:

@@ -83,25 +83,25 @@ def of_runs(
             groups.setdefault(run.prompt, {}).setdefault(run.settings, []).append(run)
         else:
             plain.setdefault((run.prompt, run.settings.base), []).append(run)
-    labels = labels_of(settings for by in groups.values() for settings in by)
+    labels = labels_of(settings for by_settings in groups.values() for settings in by_settings)
     return tuple(
-        _line(str(i), domains[text], labels[one], mine, plain.get((text, one.base), ()))
-        for i, (text, by) in enumerate(groups.items(), start=1)
-        for one, mine in by.items()
+        _line(str(i), domains[text], labels[one], own_runs, plain.get((text, one.base), ()))
+        for i, (text, by_settings) in enumerate(groups.items(), start=1)
+        for one, own_runs in by_settings.items()
     )
 
 
 def _line(
-    prompt: str, domain: str, label: str, mine: Sequence[PastRun], plain: Sequence[PastRun]
+    prompt: str, domain: str, label: str, own_runs: Sequence[PastRun], plain: Sequence[PastRun]
 ) -> PromptLine:
-    pairs = [(ours.figures, theirs.figures) for ours in mine for theirs in plain]
-    row = prompt_row(prompt, domain, label, [run.figures for run in mine], pairs)
+    pairs = [(own.figures, base.figures) for own in own_runs for base in plain]
+    row = prompt_row(prompt, domain, label, [run.figures for run in own_runs], pairs)
     count = "1 plain run" if len(plain) == 1 else f"{len(plain)} plain runs"
     return PromptLine(
         row=row,
-        text=mine[0].prompt,
-        detail=mine[0].settings.detail,
-        drafters=mine[0].settings.drafters,
+        text=own_runs[0].prompt,
+        detail=own_runs[0].settings.detail,
+        drafters=own_runs[0].settings.drafters,
         against=f"{count} of the same prompt, sampling and LLM" if row.ratio is not None else "",
         latest=row.runs[0],
         plain=len(plain),
@@ -127,7 +127,8 @@ def profit_words(lines: Sequence[PromptLine]) -> str:
 
 
 def _time_words(lines: Sequence[PromptLine]) -> str:
-    """Which prompt gains most in time, if the repeats show one; empty without speed-ups."""
+    """Which prompt gains most in time, or that the repeats show none; empty with fewer than two
+    speed-ups."""
     by_time = sorted(
         (line for line in lines if line.row.ratios), key=lambda line: -(line.row.ratio or 0.0)
     )
@@ -139,8 +140,8 @@ def _time_words(lines: Sequence[PromptLine]) -> str:
     low, high = min(first.row.ratios), max(first.row.ratios)
     if low <= max(max(line.row.ratios) for line in others):
         return "By speed-up no prompt is shown to gain most: the ranges of their repeats overlap."
-    where = quote(" ".join(first.text.split()))
-    return f"By speed-up it is {where}: {first.row.ratio:.2f}x ({low:.2f} to {high:.2f})."
+    quoted = quote(" ".join(first.text.split()))
+    return f"By speed-up it is {quoted}: {first.row.ratio:.2f}x ({low:.2f} to {high:.2f})."
 
 
 def _gain_text(line: PromptLine) -> str:
@@ -149,14 +150,14 @@ def _gain_text(line: PromptLine) -> str:
 
 def _gain_words(line: PromptLine, lines: Sequence[PromptLine]) -> str:
     """A prompt's gain and its reason; for a tie the gain, and how many other prompts have it."""
-    row, where = line.row, quote(" ".join(line.text.split()))
+    row, quoted = line.row, quote(" ".join(line.text.split()))
     ties = sum(_gain_text(other) == _gain_text(line) for other in lines) - 1
     if ties:  # their reasons differ
-        return f"{where} and {ties} more: {_gain_text(line)}"
+        return f"{quoted} and {ties} more: {_gain_text(line)}"
     by = f", most of them by {row.best_drafter}" if row.best_drafter else ""
     accepted = (row.mean_acceptance_length or 1.0) - 1
     share = GLOSSARY["accepted_per_pass"].part_text(accepted, row.drafted_per_pass)
-    return f"{where}: {_gain_text(line)}, {share} {GLOSSARY['accepted_per_pass'].label}{by}"
+    return f"{quoted}: {_gain_text(line)}, {share} {GLOSSARY['accepted_per_pass'].label}{by}"
 
 
 # -- for the picture --
@@ -213,11 +214,11 @@ def _speed_up_notes(row: PromptRow) -> dict[str, str]:
     `noise`: which part of them its tokens per pass cannot explain, or that they differ too much."""
     if row.ratio is None:
         return {"spread": "", "noise": ""}
-    several = Estimate(row.ratio, min(row.ratios), max(row.ratios), len(row.ratios), ends=True)
-    one, spread = several.groups < 2, f"{several.low:.2f} to {several.high:.2f}"
+    ratio = Estimate(row.ratio, min(row.ratios), max(row.ratios), len(row.ratios), ends=True)
+    spread = f"{ratio.low:.2f} to {ratio.high:.2f} in {number_of(ratio.groups, 'sample')}"
     return {
-        "spread": SINGLE if one else f"{spread} in {number_of(several.groups, 'sample')}",
-        "noise": noise_words(several, row.mean_acceptance_length) or apart_words(several, "sample"),
+        "spread": SINGLE if ratio.groups < 2 else spread,
+        "noise": noise_words(ratio, row.mean_acceptance_length) or apart_words(ratio, "sample"),
     }
 
 

@@ -150,8 +150,8 @@ def _settings(context: Context) -> dict[str, Any]:
 
 
 def study_of(context: Context, values: Sequence[Any]) -> Study:
-    """The study that Measure begins: plain decoding and the preset on every prompt. ConfigError
-    names the field."""
+    """The study that the button Measure begins: plain decoding and the preset on every prompt.
+    `values`: those of `Prompts.inputs`. ConfigError names the field."""
     preset, tokens, shown_temperature, repeats, *source_values = values
     temperature = 0.0 if shown_temperature is None else shown_temperature
     sampling = SamplingParams(max_new_tokens=whole_number(tokens), temperature=temperature)
@@ -191,14 +191,14 @@ def wire_prompts(
     prompts: Prompts, visitor: gr.BrowserState, tab: gr.Tab, tabs: gr.Tabs, sessions: Sessions
 ) -> None:
     """Connects the tab's components; a prompt's run opens in Sessions."""
-    context, board, drawn = prompts.context, prompts.board, prompts.pictures
+    context, board, pictures = prompts.context, prompts.board, prompts.pictures
     wire_prompt_source(prompts.source)
-    wire_study_board(board, visitor, tab, drawn)
+    wire_study_board(board, visitor, tab, pictures)
 
-    def make(*values: Any) -> Study:
+    def study_to_begin(*values: Any) -> Study:
         return study_of(context, values)
 
-    wire_begin(board, visitor, prompts.measure.click, make, prompts.inputs, drawn)
+    wire_begin(board, visitor, prompts.measure.click, study_to_begin, prompts.inputs, pictures)
     into_sessions(sessions, tabs, prompts.table.select, visitor)
     figures, past = RunFigures(context.store), prompts.past
     wire_past(past, board, figures, prompts.table, visitor, tab, partial(_drafters, context))
