@@ -1,5 +1,5 @@
-"""A run as one HTML file to hand out: it opens from disk, needs no network and replays the run with
-the pictures of the page.
+"""A run as one HTML file: it opens from disk, needs no network and replays the run with the page's
+pictures.
 
 `report_html(events)` makes it; `python -m ui.report EVENTS.jsonl OUT.html` does so for the output
 of `python -m core --events`.

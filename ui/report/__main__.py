@@ -1,5 +1,5 @@
-"""`python -m ui.report EVENTS.jsonl OUT.html`: a report of a run that was made without the page, as
-with `python -m core --events ... > EVENTS.jsonl`."""
+"""`python -m ui.report EVENTS.jsonl OUT.html`: a report of a run that was made without the page,
+for example with `python -m core --events ... > EVENTS.jsonl`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Read events, one JSON object a line, and write the report; 0, or 2 with a message."""
+    """Reads events, one JSON object a line, and writes the report. Returns 0, or 2 after printing
+    why there is no report."""
     parser = argparse.ArgumentParser(prog="python -m ui.report", description=__doc__)
     parser.add_argument("events", type=Path, help="one event a line, as JSON")
     parser.add_argument("out", type=Path, help="the HTML file to write")
     options = parser.parse_args(arguments)
     try:
         with options.events.open(encoding="utf-8-sig") as lines:
-            report = report_html(list(_events(lines)))
+            report = report_html(list(_read_events(lines)))
         options.out.write_text(report, encoding="utf-8")
     except UnicodeDecodeError as error:
         print(f"events is {str(options.events)!r}: a file in UTF-8 ({error})", file=sys.stderr)
@@ -36,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _events(lines: Iterable[str]) -> Iterable[Event]:
+def _read_events(lines: Iterable[str]) -> Iterable[Event]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue

@@ -1,8 +1,8 @@
 """Differences between two nested dicts, so that a report stores changes instead of every frame.
 
-A delta is a list of up to three parts, without empty parts at its end: keys with new values, keys
-with a delta of their own (if both values are dicts), removed keys. The inverse is
-`assets/deltas.js`.
+A delta is a list of up to three parts, without empty parts at its end: a dict of new values, a dict
+of deltas (for keys whose old and new value are dicts), a list of removed keys. `assets/deltas.js`
+applies it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Delta = list[Any]
 
 def delta(before: Mapping[str, Any], after: Mapping[str, Any]) -> Delta:
     """The delta from `before` to `after`; an empty list if they are equal."""
-    news: dict[str, Any] = {}
+    new_values: dict[str, Any] = {}
     inner: dict[str, Delta] = {}
     for key, value in after.items():
         old = before.get(key, ...)
@@ -26,12 +26,12 @@ def delta(before: Mapping[str, Any], after: Mapping[str, Any]) -> Delta:
         kind = type(value)
         # Types are compared as well, since 0 == False.
         if kind is dict and type(old) is dict and (old or not value):
-            own = delta(old, value)
-            if own:
-                inner[key] = own
+            change = delta(old, value)
+            if change:
+                inner[key] = change
         elif type(old) is not kind or old != value:
-            news[key] = value
-    parts: Delta = [news, inner, [key for key in before if key not in after]]
+            new_values[key] = value
+    parts: Delta = [new_values, inner, [key for key in before if key not in after]]
     while parts and not parts[-1]:
         parts.pop()
     return parts

@@ -28,7 +28,7 @@ from ui.words.settings import settings_line
 __all__ = ["report_html"]
 
 TITLE_LENGTH = 60
-# Control characters, those that reverse a line, surrogates.
+# Control characters, line separators, characters that change a line's direction, surrogates.
 UNSEEN = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 
 
@@ -70,7 +70,7 @@ def report_html(
 
 
 def _text(text: str) -> str:
-    """Text for HTML; invisible characters and those that reverse the line become dots."""
+    """Text for HTML; characters in UNSEEN become dots."""
     return html.escape(re.sub(UNSEEN, "·", text))
 
 
@@ -89,14 +89,13 @@ def _places() -> dict[str, str]:
     }
 
 
-# -- what the head says --
+# -- the facts in the head --
 
 
 def _facts(
     view: View, recording: Recording, baseline: Baseline | None, regret: Regret | None
 ) -> Iterable[tuple[str, str]]:
-    """Name and value of each line of the head. Settings are in the pictures' notice too; repeated
-    here for printing."""
+    """Name and value of each line of the head."""
     started = view.started
     assert started is not None
     for role, name in (("llm", "LLM"), ("ssm", "SSMs")):

@@ -1,7 +1,8 @@
 """The files that a report contains: the pictures' scripts and styles, fonts, plotly.js.
 
-The scripts are modules that import each other by path; in the report an import map names them, so
-that they need no change. Only `place.js`, which locates files, is the report's own.
+The scripts are modules that import each other by path; in the report an import map has a name for
+each, which replaces the path. Of the page's modules only `place.js`, which locates files, is
+replaced by one of the report's own.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["fonts_css", "plotly_data", "report_file", "scripts_data", "seal", "s
 
 REPORT_ASSETS = Path(__file__).parent / "assets"
 FONTS = "templates/frontend/static/fonts"
-# Family, folder, file, weight: those that the page is set in (ui/components/theme.py).
+# Family, folder, file, weight of the page's fonts (ui/components/theme.py).
 FACES = (
     ("IBM Plex Sans", "IBMPlexSans", "Regular", 400),
     ("IBM Plex Sans", "IBMPlexSans", "Bold", 700),
@@ -41,17 +42,19 @@ def report_file(name: str) -> str:
 @cache
 def scripts_data() -> str:
     """Every module by name, encoded by `seal`."""
-    ours = {
+    page_modules = {
         name: text
         for name, text in asset_texts().items()
         if name.endswith(".js") and name != PLOTLY
     }
-    own = {
+    report_modules = {
         path.name: path.read_text(encoding="utf-8") for path in sorted(REPORT_ASSETS.glob("*.js"))
     }
     notice = component_script("notice.js")
-    own["notice.js"] = f"export function mount(element, props, watch, trigger) {{\n{notice}\n}}\n"
-    modules = {**ours, **own}
+    report_modules["notice.js"] = (
+        f"export function mount(element, props, watch, trigger) {{\n{notice}\n}}\n"
+    )
+    modules = {**page_modules, **report_modules}
     return seal(
         {name: _mapped_imports(text) for name, text in modules.items() if name != "boot.js"}
     )
@@ -79,7 +82,7 @@ def styles() -> str:
 
 @cache
 def fonts_css() -> str:
-    """The page's fonts as `@font-face` rules with data, so that texts have the same width."""
+    """The page's fonts as `@font-face` rules with data: texts are as wide as on the page."""
     rules = []
     for family, folder, file, weight in FACES:
         path = files("gradio") / FONTS / folder / f"{folder}-{file}.woff2"

@@ -27,7 +27,7 @@ BY_POSITION = {
 
 
 def round_values(frame: Frame) -> Value:
-    """The half that depends on the selected round, at its present stage."""
+    """The half that depends on the selected round and node, at the round's present stage."""
     whole = {
         "tree": tree_value(frame),
         "proposals": proposals_value(frame),
@@ -56,7 +56,7 @@ def round_values(frame: Frame) -> Value:
 def position_values(
     frame: Frame, baseline: Baseline | None, by_round: Value, cache: dict[int, Value] | None = None
 ) -> Value:
-    """The half that depends on the position in the run, drawn as in slow motion.
+    """The half that depends on the position in the run, as slow motion shows it.
 
     `by_round`: the other half, whose fields are left out. `cache`: as in `picture_values`.
     """

@@ -1,11 +1,11 @@
 """All that a visitor can see of one run, as plain JSON for a browser without Python.
 
-A Player walks through the run as on the page, and the same functions give the pictures' values.
-What depends on the position in the run is separate from what depends on the selected round and
-node, so that each is stored once:
+A Player steps through the run as on the page, and the same functions give the pictures' values. A
+stop is a position in the run at which the reader can be. What depends on it is separate from what
+depends on the selected round and node, so that each is stored once:
 
 - `base`: a delta for each stop, of all values except those of the selection;
-- `rounds`: the values of a selected round, whole at its first stage, then a delta for each stage;
+- `rounds`: all values of a selected round at its first stage, then a delta for each stage;
 - `nodes`: the inspector's values of a selected node, a delta for each stage.
 
 `assets/recording.js` combines them again. A long run is stored in part, with a note that says so.
@@ -40,7 +40,7 @@ Value = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much of a run is stored. `bytes`: of JSON for the selected rounds, before compression.
+    """How much of a run is stored. `bytes`: of the JSON of rounds and nodes, before compression.
     `rounds`: a run of up to this many rounds is stored stage by stage; of a longer one, the ends of
     at most this many rounds."""
 
@@ -64,7 +64,8 @@ def record(
     on_progress: Callable[[float], None] | None = None,
     regret: Regret | None = None,
 ) -> Recording:
-    """Walk through a run. Raises ConfigError if `events` are not those of one run, from its start.
+    """Steps through a run and stores its values. Raises ConfigError if `events` are not those of
+    one run, from its start.
 
     `on_progress` is called with the fraction done, 0 to 1.
     """
@@ -91,12 +92,13 @@ BEGINNING = "the events of one run, RunStarted first"
 
 
 def _answer(events: Sequence[Event], baseline: Baseline | None) -> Answer | None:
-    """Whether plain decoding wrote the same text; None where the log does not know it."""
+    """The answer that plain decoding wrote the same text; None unless the baseline says so."""
     return identical(reduce_all(events)) if baseline and baseline.same_text else None
 
 
 def _first_view(source: MemorySource, baseline: Baseline | None, answer: Answer | None) -> Value:
-    """The first picture: the whole run, and the round that the page shows at its end."""
+    """What the report opens with: the number of the round that the page shows at a run's end, and
+    the notice there."""
     player = Player(source)
     player.advance(0.0)
     frame = replace(player.frame(), answer=answer)
@@ -105,7 +107,9 @@ def _first_view(source: MemorySource, baseline: Baseline | None, answer: Answer 
 
 @dataclass(slots=True)
 class _Tape:
-    """The data collected so far."""
+    """The data collected so far. `values`, `last`, `by_round`, `inspected`: of the latest recorded
+    frame; `stops`: round and stage of each stop; `ends[n]`: the stop at which n rounds are
+    complete; `blank`: a selected round's values before the first round."""
 
     baseline: Baseline | None
     limits: Limits
@@ -124,11 +128,11 @@ class _Tape:
 
     @property
     def every(self) -> int:
-        """Every `every`-th round is a stop."""
+        """The end of every `every`-th round is a stop; with 1 the end of every stage is one."""
         return -(-self.rounds // self.limits.rounds) or 1
 
     def take(self, frame: Frame) -> None:
-        if not self._stops_at(frame):
+        if not self._is_recorded(frame):
             return
         by_round = round_values(frame)
         self._base(frame, by_round)
@@ -138,8 +142,9 @@ class _Tape:
             self._round(frame, frame.detail, by_round)
         self.last = frame
 
-    def _stops_at(self, frame: Frame) -> bool:
-        """Whether to stop here: always at a round's end, within a round only in short runs."""
+    def _is_recorded(self, frame: Frame) -> bool:
+        """Whether the frame is recorded: at the end of every round; within a round only if `every`
+        is 1."""
         return self.every == 1 or frame.at_end or frame.detail is None or _is_complete(frame)
 
     def _base(self, frame: Frame, by_round: Value) -> None:
@@ -171,8 +176,8 @@ class _Tape:
         for node, inspector in self.inspected.items():
             old = before.get(node, chain[0]["inspector"])
             # A node that first exists at a later stage has empty deltas for the earlier ones.
-            own = nodes.setdefault(node, [[]] * (len(chain) - 1))
-            own.append(delta(old, inspector))
+            deltas = nodes.setdefault(node, [[]] * (len(chain) - 1))
+            deltas.append(delta(old, inspector))
         self.by_round = by_round
 
     def finish(self, opening: Value) -> Recording:
@@ -201,19 +206,19 @@ ABSENT = "This round's tree is not in this report, which would be too large with
 
 
 def _kept_rounds(tape: _Tape, lines: Sequence[RoundView]) -> tuple[list[int], tuple[str, ...]]:
-    """The rounds recorded with their trees: all, or as many as fit, those with most accepted tokens
-    first."""
+    """The numbers of the rounds whose trees are stored, and a note if not all are: as many as fit,
+    those with most accepted tokens first, at least one."""
     rank = {line.number: (line.accepted, line.nodes) for line in lines}
     order = sorted(
         tape.round_chains, key=lambda number: (*rank.get(number, (0, 0)), number), reverse=True
     )
-    room = tape.limits.bytes
+    bytes_left = tape.limits.bytes
     round_numbers: list[int] = []
     for number in order:
-        room -= len(
+        bytes_left -= len(
             json.dumps([tape.round_chains[number], tape.node_chains[number]], separators=(",", ":"))
         )
-        if room < 0 and round_numbers:
+        if bytes_left < 0 and round_numbers:
             break
         round_numbers.append(number)
     if len(round_numbers) == len(order):
@@ -225,7 +230,7 @@ def _kept_rounds(tape: _Tape, lines: Sequence[RoundView]) -> tuple[list[int], tu
 
 
 def _notice(frame: Frame, baseline: Baseline | None) -> Value:
-    """The notice above a run, without the settings, which are in the report's head."""
+    """The notice above the pictures, without the settings, which are in the report's head."""
     return notice_value(run_lines(frame, baseline, frame.answer))
 
 

@@ -3,7 +3,8 @@
 import { mount } from "./main.js";
 import { mount as mountNotice } from "./notice.js";
 
-// Returns show(values, notice). `select` is called with a click, {round, node}, or a move of the player, {do}.
+// Returns show(values, notice). `select` is called with the data of a click in a picture: what to select, {round, node} or
+// {round, token}, also with {stage}; or what the player is to do, {do}.
 export async function createBoard(select) {
   const hosts = new Map();
   for (const element of document.querySelectorAll(".rp-picture")) {
@@ -21,16 +22,16 @@ export async function createBoard(select) {
 }
 
 function hostOf(element, select) {
-  const watching = [];
+  const updates = [];
   const props = { value: {}, label: element.dataset.label };
   return {
     element, props, event: "select",
     trigger: (_event, data) => select(data),
-    watch: (_name, update) => watching.push(update),
+    watch: (_name, update) => updates.push(update),
     show(value) {
       if (props.value === value) return;
       props.value = value;
-      for (const update of watching) update();
+      for (const update of updates) update();
     },
   };
 }

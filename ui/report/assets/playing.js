@@ -1,29 +1,29 @@
-// The reader's position in the run and its moves, the same as on the page (ui/run/player.py).
+// The reader's position in the run and how it moves, the same as on the page (ui/run/player.py).
 
 export function createPlayer(recording, changed) {
   const { last } = recording;
-  // `opening`: until the first move. `round`: the selected one, null for the latest.
-  // `stage`: of the selected round, the last one shown; null for all of them.
+  // `opening`: true until the first move. `round`: the selected one, null for the latest. `stage`: the last shown stage of
+  // the selected round, null for all of them.
   const at = { stop: last, round: recording.opening.round, node: null, stage: null, moving: false, opening: true, mode: "slow", rate: 2 };
   if (at.round < 0) at.round = null;
   let [timer, since] = [null, 0];
 
-  const go = (change) => {
+  const update = (change) => {
     Object.assign(at, { opening: false }, change);
     changed(at);
   };
-  const to = (stop) => go({ stop: Math.max(0, Math.min(last, stop)), round: null, node: null, stage: null });
+  const moveTo = (stop) => update({ stop: Math.max(0, Math.min(last, stop)), round: null, node: null, stage: null });
   const pause = () => {
     clearTimeout(timer);
-    if (at.moving) go({ moving: false });
+    if (at.moving) update({ moving: false });
   };
-  // As many stops as are due: a slow browser skips some at the same pace.
+  // Moves by as many stops as are due: a slow browser skips some and keeps the pace.
   const tick = () => {
-    const late = Math.min(performance.now() - since, 1000);
-    const due = Math.floor(late / stopMs());
+    const elapsed = Math.min(performance.now() - since, 1000);
+    const due = Math.floor(elapsed / stopMs());
     if (due > 0) {
-      since = performance.now() - (late - due * stopMs());
-      go({ stop: Math.min(last, at.stop + due) });
+      since = performance.now() - (elapsed - due * stopMs());
+      update({ stop: Math.min(last, at.stop + due) });
     }
     if (at.stop >= last) pause();
     else wait();
@@ -39,38 +39,38 @@ export function createPlayer(recording, changed) {
     const selected = at.round !== null && !at.opening;
     const here = selected || at.stop < last ? place() : last;
     since = performance.now();
-    go({ moving: true, stop: here < last ? here : 0, round: null, node: null, stage: null });
+    update({ moving: true, stop: here < last ? here : 0, round: null, node: null, stage: null });
     wait();
   };
-  // A step back selects: the rounds after it stay on show. A step past the last stop shown moves
-  // there, without a selection.
+  // A step back selects a stage, and later rounds stay shown. A step past the last stop shown moves there, without a
+  // selection.
   const step = (by) => {
     const target = Math.min(last, place() + by);
     if (target < 1) return;
-    if (target > at.stop) to(target);
-    else go({ node: null, ...recording.stageAt(target) });
+    if (target > at.stop) moveTo(target);
+    else update({ node: null, ...recording.stageAt(target) });
   };
   const pausing = (move) => (...args) => {
     pause();
     move(...args);
   };
-  // Without a round: the one that is selected, and its node.
+  // Without arguments: the round and the node that are selected already.
   const select = (round = at.round ?? recording.current(at.stop), node = at.node, stage = null) => {
     if (round > recording.current(at.stop)) pause(); // a round that has not been played yet
     const stop = Math.max(at.stop, recording.end(round + 1));
-    if (round >= 0) go({ stop: round > recording.current(at.stop) ? stop : at.stop, round, node, stage });
+    if (round >= 0) update({ stop: round > recording.current(at.stop) ? stop : at.stop, round, node, stage });
   };
   return {
     at, place, play, pause, select,
     toggle: () => (at.moving ? pause() : play()),
     step: pausing(step),
-    rewind: pausing(() => to(0)),
-    follow: pausing(() => to(last)),
+    rewind: pausing(() => moveTo(0)),
+    follow: pausing(() => moveTo(last)),
     // Past the last round that was shown the player moves on to the next one, and pauses there.
     selectNext(by) {
       const latest = recording.current(at.stop);
       const target = (at.round ?? latest) + by;
-      if (target > latest && at.stop < last) pausing(to)(recording.end(target + 1));
+      if (target > latest && at.stop < last) pausing(moveTo)(recording.end(target + 1));
       else if (latest >= 0) select(Math.max(0, Math.min(latest, target)), null);
     },
     pace({ mode, rate = at.rate }) {

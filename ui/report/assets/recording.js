@@ -18,7 +18,7 @@ export function recordingOf(recording) {
     rounds: recording.rounds_known,
     last, end,
     opening: recording.opening,
-    // The stop of a round's stage, null for the last one; and the round and stage of a stop.
+    // The stop of a round's stage, and the round and the stage of a stop; null is the last stage.
     stopOf: (round, stage) => Math.min(end(round + 1), staged && stage !== null ? end(round) + stage + 1 : last),
     stageAt(stop) {
       const [round, stage] = recording.stops[stop];
@@ -35,7 +35,8 @@ export function recordingOf(recording) {
   };
 }
 
-// The values of a stop are those of the stop before with its delta; every KEEP_EVERY-th is stored to start from.
+// Returns the function from a stop to its values: those of the stop before, with its delta applied. Every KEEP_EVERY-th value
+// is stored: after a move back the deltas are applied from there.
 function basesOf(deltas) {
   const stored = new Map([[-1, {}]]);
   let [at, value] = [-1, {}];
@@ -53,12 +54,12 @@ function basesOf(deltas) {
   };
 }
 
-function valuesAt(recording, base, { stop, round, node, stage: last, moving, opening }) {
+function valuesAt(recording, base, { stop, round, node, stage: shownStage, moving, opening }) {
   const [current, stage] = recording.stops[stop];
   const number = round ?? current;
-  const far = Math.min(number === current ? stage : Infinity, last ?? Infinity);
-  const selected = chosenAt(recording, number, far);
-  const inspector = { ...selected.inspector, ...inspectedAt(recording, selected, { number, node, far }), node };
+  const lastStage = Math.min(number === current ? stage : Infinity, shownStage ?? Infinity);
+  const selected = chosenAt(recording, number, lastStage);
+  const inspector = { ...selected.inspector, ...inspectedAt(recording, selected, { number, node, lastStage }), node };
   const pinned = round !== null && !opening;
   const token = tokenOf(selected.tree, node);
   const [strip, figures] = [{ ...selected.strip, pinned, token }, { ...selected.figures, pinned }];
@@ -78,27 +79,27 @@ function tokenOf({ nodes, committed }, node) {
   return outcome === "accepted" && committed !== null && depth <= committed ? depth - 1 - committed : null;
 }
 
-// The scrubber's value, as of ui/run/scrubber.py.
-function scrubberAt(recording, { stop, round, node, stage: last, moving, opening, mode, rate }) {
+// The scrubber's value, as in ui/run/scrubber.py.
+function scrubberAt(recording, { stop, round, node, stage: shownStage, moving, opening, mode, rate }) {
   const [current, stage] = recording.stops[stop];
   const sel = round ?? current;
-  const far = Math.min(sel === current ? stage : Infinity, last ?? Infinity);
+  const lastStage = Math.min(sel === current ? stage : Infinity, shownStage ?? Infinity);
   return {
     rounds: recording.columns, known: recording.rounds_known, sel, node, moving, mode, rate,
-    stage: sel < 0 ? "" : STAGES[Math.min(far, STAGES.length - 1)], pinned: round !== null && !opening,
+    stage: sel < 0 ? "" : STAGES[Math.min(lastStage, STAGES.length - 1)], pinned: round !== null && !opening,
   };
 }
 
-// The values of a selected round at stage `far`, an index into STAGES; Infinity: at its last stage.
-function chosenAt(recording, number, far) {
+// The values of a selected round at stage `lastStage`, an index into STAGES; Infinity for its last stage.
+function chosenAt(recording, number, lastStage) {
   if (number < 0) return recording.blank;
   const chain = recording.rounds[number];
-  return chain ? chainAt(chain[0], chain.slice(1), far) : absent(recording, number);
+  return chain ? chainAt(chain[0], chain.slice(1), lastStage) : absent(recording, number);
 }
 
-function inspectedAt(recording, selected, { number, node, far }) {
+function inspectedAt(recording, selected, { number, node, lastStage }) {
   const deltas = node === null ? null : recording.nodes[number]?.[node];
-  return deltas ? chainAt(recording.rounds[number][0].inspector, deltas, far + 1) : selected.inspector;
+  return deltas ? chainAt(recording.rounds[number][0].inspector, deltas, lastStage + 1) : selected.inspector;
 }
 
 // `first` with the first `count` of these changes, or all if there are fewer.
@@ -106,6 +107,7 @@ function chainAt(first, deltas, count) {
   return deltas.slice(0, count).reduce(applyDelta, first);
 }
 
+// The values of a selected round whose tree is not in the report.
 function absent({ blank, absent: inspector }, number) {
   const at = { round: number };
   return {

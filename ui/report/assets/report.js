@@ -10,46 +10,46 @@ const KEYS = { ".": "step", ",": "step-back", ArrowRight: "round-next", ArrowLef
 const OWN_KEYS = "button, select, input, textarea, summary, [role=button], [role=region]";
 const STAGES = ["draft", "combine", "verify", "commit"];
 const CHARTS_DRAWN_MS = 1500;
-const LONGEST = 20;
+const LONGEST_QUOTE = 20;
 const find = (name) => document.querySelector(`#report-${name}`);
 
 export async function start(data) {
   const recording = recordingOf(data);
   const player = createPlayer(recording, (at) => draw(at));
-  const acts = actsOf(player);
+  const actions = actionsOf(player);
   const show = await createBoard(({ do: act, round, node, token, stage, ...more }) => {
-    if (act) acts[act](more);
+    if (act) actions[act](more);
     else player.select(round, token === undefined ? node : recording.nodeOf(round, token), stage ? STAGES.indexOf(stage) : null);
   });
-  let said = ""; // about the link, until the first move
+  let linkWarning = ""; // until the first move
   const draw = (at) => {
     const values = { ...recording.values(at), scrubber: recording.scrubber(at) };
     const shown = at.stop < recording.last ? player.place() : at.stop;
     const notice = at.opening ? recording.opening.notice : recording.notice(shown);
-    show(values, said ? { ...notice, lines: { link: { kind: "warn", text: said }, ...notice.lines } } : notice);
-    said = "";
+    show(values, linkWarning ? { ...notice, lines: { link: { kind: "warn", text: linkWarning }, ...notice.lines } } : notice);
+    linkWarning = "";
     // Screen readers do not announce every stage while the run plays.
     set(find("notice").querySelector(".sp-shell"), "aria-live", at.moving ? "off" : "polite");
     set(document.body, "data-moving", at.moving);
-    if (!at.opening && !at.moving) addressOf(values.scrubber);
+    if (!at.opening && !at.moving) updateAddress(values.scrubber);
   };
-  listen(acts);
-  dress();
-  const { place, wrong } = linked(recording);
-  said = wrong;
+  listen(actions);
+  setUpAppearance();
+  const { place, wrong } = readLink(recording);
+  linkWarning = wrong;
   if (place) player.select(...place);
   else draw(player.at);
   set(document.body, "data-ready", true);
 }
 
-// What the address names, as arguments of `select`, null for nothing; and a sentence about its wrong fields, which says what
-// is shown instead. As of ui/shared/link_fields.py.
-function linked({ rounds, opening, nodesOf }) {
+// The place that the address names, as arguments of `select`, null for none; and a sentence about wrong fields of the address,
+// which says what is shown instead. As in ui/shared/link_fields.py.
+function readLink({ rounds, opening, nodesOf }) {
   const query = new URLSearchParams(location.search);
   const [round, stage, node] = ["round", "stage", "node"].map((name) => query.get(name) ?? "");
   const faults = [];
   const check = (name, good, allowed, instead) => {
-    if (query.get(name) && !good) faults.push(`${name} is '${query.get(name).slice(0, LONGEST)}': it must be ${allowed} (shown instead: ${instead})`);
+    if (query.get(name) && !good) faults.push(`${name} is '${query.get(name).slice(0, LONGEST_QUOTE)}': it must be ${allowed} (shown instead: ${instead})`);
     return good;
   };
   const hasRound = check("round", /^\d+$/.test(round) && round >= 1 && round <= rounds, `a number from 1 to ${rounds}`, `round ${opening.round + 1}`);
@@ -61,8 +61,8 @@ function linked({ rounds, opening, nodesOf }) {
   return { place, wrong: faults.length ? `This link is wrong: ${faults.join("; ")}.` : "" };
 }
 
-// The address names the place that is shown; where the browser forbids changing it, it stays.
-function addressOf(scrubber) {
+// Changes the address so that it names the place that is shown, where the browser allows it.
+function updateAddress(scrubber) {
   const url = new URL(location.href);
   for (const [field, value] of Object.entries(placeFields(scrubber))) {
     if (value === null) url.searchParams.delete(field);
@@ -73,25 +73,25 @@ function addressOf(scrubber) {
   } catch { /* a frame without an origin of its own */ }
 }
 
-const actsOf = (player) => ({
+const actionsOf = (player) => ({
   play: player.toggle, pause: player.toggle, "step-back": () => player.step(-1), step: () => player.step(1), rewind: player.rewind,
   "round-previous": () => player.selectNext(-1), "round-next": () => player.selectNext(1), follow: player.follow, pace: player.pace,
 });
 
-function listen(acts) {
+function listen(actions) {
   document.addEventListener("keydown", (event) => {
     const { key, target } = event;
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
     const busy = (key === " " || key.startsWith("Arrow")) && target.closest?.(OWN_KEYS);
     if (busy || !(key in KEYS) || target.closest?.("select")) return;
     event.preventDefault();
-    acts[KEYS[key]]();
+    actions[KEYS[key]]();
   });
 }
 
-// -- how it looks --
+// -- appearance --
 
-function dress() {
+function setUpAppearance() {
   const { classList } = document.documentElement;
   classList.toggle("rp-embed", new URLSearchParams(location.search).get("embed") === "1");
   const showPressed = (name, on) => set(find(name), "aria-pressed", String(on));
@@ -100,7 +100,7 @@ function dress() {
     find(name).addEventListener("click", () => showPressed(name, classList.toggle(own)));
   }
   find("print").addEventListener("click", print);
-  // Printing from the browser's menu prints the charts as they are, on a dark ground if they were drawn dark.
+  // Printing from the browser's menu does not draw the charts anew: dark ones are printed on a dark ground.
   addEventListener("beforeprint", () => classList.replace("dark", "rp-dark-charts"));
   addEventListener("afterprint", () => classList.replace("rp-dark-charts", "dark"));
 }
