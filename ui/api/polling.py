@@ -1,4 +1,5 @@
-"""For endpoints that answer when a run or a study has ended: waiting without holding a thread."""
+"""For endpoints that answer when a run, a study or a loading has ended: they wait without holding a
+thread."""
 
 from __future__ import annotations
 

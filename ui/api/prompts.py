@@ -17,6 +17,7 @@ from lab.prompts import NO_DOMAIN, StudyPrompt, unique_prompts
 from lab.study import Configuration, plain_configuration
 from ui.api.polling import start_study
 from ui.api.studies import configuration_from, measure_study, study_plain
+from ui.compare.comparison import MOST_CONFIGURATIONS
 from ui.prompts.past import MOST_RUNS, FoundPrompts, PastSearch, read_past_runs
 from ui.prompts.past_handlers import known_domains
 from ui.prompts.rows import PromptLine, of_study, rows_plain
@@ -28,7 +29,6 @@ from ui.shared.study_board import studies_of
 
 __all__ = ["ENDPOINTS"]
 
-MOST_CONFIGURATIONS = 5
 MOST_LOOKED_AT = 2000
 SEPARATORS = (" · ", ": ", " (")
 """What may follow a preset's name in the settings of a row."""
@@ -87,12 +87,12 @@ def _prompts(context: Context) -> Callable[..., Any]:
         else:
             await start_study(lambda: studies.begin(study), context.conductor, study.study_id)
             opened = await asyncio.to_thread(studies.open, study.study_id)
-        return await asyncio.to_thread(_study_plain, context, opened)
+        return await asyncio.to_thread(_result, context, opened)
 
     return prompts
 
 
-def _study_plain(context: Context, opened: OpenedStudy) -> dict[str, Any]:
+def _result(context: Context, opened: OpenedStudy) -> dict[str, Any]:
     rows = rows_plain(of_study(opened.study, opened.results))
     return {**study_plain(context, opened), "prompts": rows}
 

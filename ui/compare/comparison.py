@@ -42,24 +42,26 @@ from ui.words.spreads import (
 
 __all__ = [
     "DEFAULT_PRESETS",
+    "MOST_CONFIGURATIONS",
     "comparison_rows",
     "comparison_values",
     "configurations_of",
     "verdict",
 ]
 
-MOST_CONFIGURATIONS = 6
+MOST_CONFIGURATIONS = 5
+"""How many configurations are compared with plain decoding at most."""
 DEFAULT_PRESETS = ("sequence", "specinfer", "minions")
 STAGES = ("draft", "combine", "llm", "verify", "commit", "prefill")
 
 
 def configurations_of(chosen: Sequence[tuple[str, SpeculationConfig]]) -> tuple[Configuration, ...]:
-    """Plain decoding and the chosen ones, 2 to 6 in all, each with alternatives recorded. A chosen
-    one that never drafts is dropped, since it is plain decoding. Raises ConfigError."""
+    """Plain decoding and the chosen ones, each with alternatives recorded. A chosen one that never
+    drafts is dropped, since it is plain decoding. ConfigError unless 1 to MOST_CONFIGURATIONS are
+    left."""
     drafting = [(name, one) for name, one in chosen if not one.never_drafts]
-    most = MOST_CONFIGURATIONS - 1
-    if not 1 <= len(drafting) <= most:
-        allowed = f"1 to {most} configurations that draft, beside plain decoding"
+    if not 1 <= len(drafting) <= MOST_CONFIGURATIONS:
+        allowed = f"1 to {MOST_CONFIGURATIONS} configurations that draft, beside plain decoding"
         raise ConfigError.must_be("configurations", [name for name, _ in chosen], allowed)
     configurations = [Configuration(name, _with_alternatives(one)) for name, one in drafting]
     # Alternatives distinguish a rounding tie from a bug. Recording them takes time, so plain
@@ -278,11 +280,12 @@ def _stages(view: View | None) -> dict[str, float]:
     if view is None or not view.tokens or not view.stats.tokens_per_second:
         return {}
     sums, count = dict(view.share), len(view.tokens)
-    # Tokens per second leave the first round's prefill out, and the table has a column for it.
-    first = [span for span in view.rounds[0].spans if span.name == "prefill"]
+    # Tokens per second leave out the first round's prefill, for which the table has a column.
+    first_prefill = [span for span in view.rounds[0].spans if span.name == "prefill"]
+    prefill_ms = union_ms((span.start_ms, span.end_ms) for span in first_prefill)
     # `busy`: the time in which any stage ran; the rest of `wall` is `other`.
-    sums["busy"] = sums.get("busy", 0.0) - union_ms((span.start_ms, span.end_ms) for span in first)
-    sums["prefill"] = sums.get("prefill", 0.0) - sum(span.ms for span in first)
+    sums["busy"] = sums.get("busy", 0.0) - prefill_ms
+    sums["prefill"] = sums.get("prefill", 0.0) - sum(span.ms for span in first_prefill)
     # Per token: runs of different lengths are compared.
     stage_ms = {name: sums[name] / count for name in (*STAGES, "ahead") if sums.get(name, 0) > 1e-6}
     wall = 1000 / view.stats.tokens_per_second

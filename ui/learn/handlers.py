@@ -120,6 +120,8 @@ def _answers(lesson: Lesson, names: Sequence[str]) -> Values:
 
 
 def _show_last_run(learn: Learn, session: TabSession, lesson: Lesson) -> None:
+    """Shows the end of the run that the lesson's table marks as displayed, with its baseline; no run
+    if there is none or it was deleted."""
     row = session.lecture.evidence(lesson.key).last
     session.look_at(None)
     session.baseline = None
@@ -263,7 +265,8 @@ def judge_answer(
     progress: Mapping[str, Any] | None,
 ) -> Values:
     """Judges an `answer`: a number and a name, of which the question needs one. Returns the
-    verdict; if it is right also the visitor's progress, and the lesson, marked as finished."""
+    verdict; if the answer is right also the visitor's progress, and the lesson, marked as
+    finished."""
     lesson = lesson_of(number)
     at = LESSONS.index(lesson) + 1
     evidence = session.lecture.evidence(lesson.key)
