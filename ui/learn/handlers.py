@@ -120,8 +120,8 @@ def _answers(lesson: Lesson, names: Sequence[str]) -> Values:
 
 
 def _show_last_run(learn: Learn, session: TabSession, lesson: Lesson) -> None:
-    """Shows the end of the run that the lesson's table marks as displayed, with its baseline; no run
-    if there is none or it was deleted."""
+    """Shows the end of the run that the lesson's table marks as displayed, with its baseline; no
+    run if there is none or it was deleted."""
     row = session.lecture.evidence(lesson.key).last
     session.look_at(None)
     session.baseline = None

@@ -28,8 +28,8 @@ class Lecture:
     """The results of all lessons. `evidence` of a lesson is empty before its first run; a run with
     the label of an earlier one takes its place.
 
-    `models`: any value that identifies a set of models; the last call of `follow` gives it. Only runs
-    made with them are visible, since runs of different models cannot be compared. `at`: the
+    `models`: any value that identifies a set of models; the last call of `follow` sets it. Only
+    runs made with them are visible, since runs of different models cannot be compared. `at`: the
     number of the lesson opened last, 0 before the first. `may_schedule`: whether this visitor may
     choose the schedule of all requests. `requests`: by run id and round, from 1, the view of all
     requests in that round, for runs that were decoded beside others.
