@@ -127,8 +127,8 @@ def text_of(view: View, base_ids: tuple[int, ...] | None) -> Text:
 
 
 def texts_words(study: Study, shown: ShownRuns, texts: Mapping[str, Text]) -> str:
-    """The sentence above the texts. `texts`: by configuration, without those that have no run in
-    the log."""
+    """The sentence above the texts. `texts`: by configuration, only where there is a run in the
+    log."""
     others = [text for name, text in texts.items() if name != study.base]
     differences = [text.at for text in others if text.at is not None]
     which = f"Repeat {shown.repeat + 1} of {study.repeats}"

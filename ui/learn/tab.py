@@ -1,4 +1,4 @@
-"""Wiring of the Learn tab: guided lessons, each beside a real run."""
+"""Wiring of the Learn tab: guided lessons, each with real runs."""
 
 from __future__ import annotations
 

@@ -61,7 +61,8 @@ LEFT_NOTICES = {
     "queued": "Your run was taken out of the queue when this page was left or loaded anew.",
 }
 Question = Callable[[Hub, TabSession, str], Iterator[object]]
-"""Measures something about the session's run for the visitor with this key; yields once a frame."""
+"""(hub, session, the visitor's key) -> iterator that measures the answer to a question about the
+session's run and stores it in the session; it yields once a frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,7 @@ def opening_run(context: Context) -> MemorySource | None:
 
 
 def show_opening(session: TabSession, source: MemorySource, pace: Pace) -> None:
-    """Shows the opening run from its beginning."""
+    """Shows the opening run at this pace: at full speed its end, else from its beginning."""
     session.look_at(Player(source, pace))
     started = source.events(0, 1)[0]
     assert isinstance(started, RunStarted)
@@ -226,7 +227,7 @@ def run_on_change(live: Live, session: TabSession, press: Press) -> Iterator[Val
     """With `press.compare` (Run on change): runs if the request differs. Without it (a preset was
     chosen): runs only if a finished run is shown that differs in its SpeculationConfig alone.
 
-    Settings that cannot run change nothing; the reason is shown beside Run.
+    Settings that cannot run change nothing; the reason is shown next to Run.
     """
     differs = _differs if press.compare else _differs_in_preset
     if not validity(press.values) and differs(session, press.values):
@@ -332,8 +333,8 @@ def left_notice(live: Live, session: TabSession, left: str | None, linked: str =
 
 
 def temperature_hint(live: Live, session: TabSession) -> Any:
-    """The words beside the temperature: what share of drafts the tab's runs accepted, including the
-    displayed run. No change unless that run was completed and had drafters."""
+    """The info text of the temperature control: what share of drafts the tab's runs accepted,
+    including the displayed run. No change unless that run was completed and had drafters."""
     player, asked = session.player, session.asked
     if (
         player is None

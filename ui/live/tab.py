@@ -140,8 +140,8 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
         _preset_handler(live), preset_inputs, [live.chosen, *fields], js=AWAITED, **quick
     )
     preset_event.then(None, None, None, js=arrived)
-    for offers in (live.board.pictures["lengths"].submit, live.board.pictures["figures"].apply):
-        offer_event = offers(
+    for trigger in (live.board.pictures["lengths"].submit, live.board.pictures["figures"].apply):
+        offer_event = trigger(
             _offer_handler(live),
             [temperature, own, *fields],
             [form.preset, live.chosen, *fields],
@@ -209,7 +209,7 @@ def _stop_handler(live: Live) -> Callable[..., Values]:
 
 
 def _opening_handler(live: Live) -> Callable[..., Iterator[Values]]:
-    def open_page(request: gr.Request) -> Iterator[Values]:
+    def play_or_skip(request: gr.Request) -> Iterator[Values]:
         has_begun = False
         # A link to a run shows that run instead.
         if "run" not in dict(request.query_params):
@@ -219,7 +219,7 @@ def _opening_handler(live: Live) -> Callable[..., Iterator[Values]]:
         if not has_begun:  # a stream without a value would empty the pictures
             yield _notice_while_recording(live, live.board.session(request))
 
-    return open_page
+    return play_or_skip
 
 
 def _notice_while_recording(live: Live, session: TabSession) -> Values:
@@ -311,8 +311,8 @@ def send_at_temperature(
     """Sends the values that `preset`'s fields have at another temperature; None if the fields stay.
 
     `preset` and `shown`: the menu's and the fields' values in the browser. If another preset's
-    fields are still on their way, those are changed instead: their arrival would overwrite a change
-    of `shown`.
+    fields are still on their way, the values sent for them are changed instead: their arrival would
+    overwrite a change of `shown`.
     """
     sent, fields = session.sent, shown
     if sent is not None and not sent.has_arrived(shown, time.monotonic()):

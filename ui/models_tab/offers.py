@@ -173,9 +173,9 @@ def _ssm_names(llm: str) -> tuple[str, ...]:
 def offers(
     model_host: ModelHost, dtype: str, device: str, may_load: bool
 ) -> tuple[tuple[Offer, ...], MemoryNeed]:
-    """Every offer with its memory as `dtype` on `device`, and the memory that is free beside the
-    loaded models. What the loaded models were loaded from, which may be paths, and the cache are
-    listed only for visitors who may load."""
+    """Every offer with its memory as `dtype` on `device`, and the memory that is free without
+    unloading anything. The names from which the loaded models were loaded, which may be paths, and
+    the cache are listed only for visitors who may load."""
     from core.models.loading.placing import device_of, free_bytes
 
     place = device_of(device)

@@ -1,5 +1,5 @@
 """The Models tab: shows the loaded models and those that can be loaded, and loads another pair
-while runs go on."""
+while runs continue."""
 
 from __future__ import annotations
 

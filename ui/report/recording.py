@@ -50,7 +50,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """`values`: the file's data; `view`: the whole run; `notes`: what was left out."""
+    """`values`: the file's data; `view`: the complete run; `notes`: what was left out."""
 
     view: View
     values: Value

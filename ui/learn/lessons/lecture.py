@@ -32,7 +32,7 @@ class Lecture:
     runs made with them are visible, since runs of different models cannot be compared. `at`: the
     number of the lesson opened last, 0 before the first. `may_schedule`: whether this visitor may
     choose the schedule of all requests. `requests`: by run id and round, from 1, the view of all
-    requests in that round, for runs that were decoded beside others.
+    requests in that round, for runs that were decoded together with others.
     """
 
     models: Hashable = None

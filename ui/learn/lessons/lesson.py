@@ -1,7 +1,7 @@
 """Types of a lesson: texts, runs to look at, one experiment, one question. Plain values.
 
-A lesson says how many SSMs and ranks it needs; those that there are come as arguments. Results are
-in ui/learn/lessons/measured.py.
+A lesson says how many SSMs and ranks it needs; the loaded SSMs and the LLM's ranks are arguments.
+Results are in ui/learn/lessons/measured.py.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ SEED = 7
 class DrafterChoice:
     """Which drafters a run uses, before the loaded ones are known.
 
-    `kind`: `none`, `all` (every SSM), `all_and_ngram` (those and the n-gram lookup) or `one` (the
-    SSM whose name contains `hint`, else the first).
+    `kind`: `none`, `all` (every SSM), `all_and_ngram` (every SSM and the n-gram lookup) or `one`
+    (the first SSM whose name contains `hint`, else the first of all).
     """
 
     kind: str
@@ -133,10 +133,11 @@ class Term:
 @dataclass(frozen=True, slots=True)
 class Lesson:
     """A lesson. `short`: its title in the list of lessons. `example`: its runs in order; the last
-    stays on the board. `pictures`: the relevant ones of the board; `columns`: those of the table of
-    runs. `ssms`: how many SSMs it needs; `ranks`: into how many parts each layer of the LLM must be
-    divided. `timed`: it compares times, so that its runs are repeated in turns. `outcome`: a
-    sentence on the result of the runs, where it can differ from what the text says; else empty."""
+    stays on the board. `pictures`: the relevant ones of the board; `columns`: the columns of the
+    table of runs. `ssms`: how many SSMs it needs; `ranks`: into how many parts each layer of the
+    LLM must be divided. `timed`: it compares times, so that its runs are repeated in turns.
+    `outcome`: a sentence on the result of the runs, where it can differ from what the text says;
+    else empty."""
 
     key: str
     title: str

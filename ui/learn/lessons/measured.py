@@ -46,10 +46,12 @@ class Measured:
     Medians over rounds: `pass_tokens`: tokens in a pass of the LLM, the root included; `pass_ms`:
     milliseconds of a pass; `exchange_ms`: milliseconds of rank 0 in the exchanges of a pass. Means:
     `round_ms`: milliseconds of a round; `num_drafted`: drafted nodes in a round; `num_verified`:
-    those that the LLM verified. `max_accepted`, `max_written`: the most drafted tokens accepted,
-    and the most tokens written, in one round. `weights`, `scores`: the weight and the routing score
-    of each SSM at the end. `num_ahead`: drafts made ahead, of which `num_hits` were used.
-    `exchanges`: how often the ranks of a divided LLM exchange data in a pass; 0 for one process.
+    nodes in a round that the LLM verified. `max_accepted`, `max_written`: the most drafted tokens
+    accepted, and the most tokens written, in one round. `weights`, `scores`: the weight and the
+    routing score of each SSM at the end. `num_ahead`: drafts made ahead, of which `num_hits` were
+    used. `exchanges`: how often the ranks of a divided LLM exchange data in a pass; 0 for one
+    process.
+
     `repeats`: the same run in each block, measured in turns with the lesson's other runs. The table
     shows the medians of their times; without repeats the run's own times, one sample.
     """
