@@ -60,12 +60,13 @@ class FoundPrompts:
 
 
 def read_past_runs(
-    context: Context, figures: RunFigures, domain_of: Mapping[str, str], search: PastSearch
+    context: Context, figures: RunFigures, domain_of: Mapping[str, str], past_search: PastSearch
 ) -> Iterator[FoundPrompts]:
     """Yields the result so far after every SHOWN_EVERY runs; the last one is complete and has the
     speed-ups. `domain_of`: domains of prompts, by their text."""
-    filters = {"text": search.search, "drafter": search.drafter}
-    page = _completed_runs(context, search.owner, search.taken, **filters)
+    owner = past_search.owner
+    filters = {"text": past_search.search, "drafter": past_search.drafter}
+    page = _completed_runs(context, owner, past_search.taken, **filters)
     with_drafters = [summary for summary in page.rows if summary.drafters]
     domains = _Domains(context.store, domain_of)
     runs: list[PastRun] = []
@@ -77,7 +78,7 @@ def read_past_runs(
             )
     num_speculative, texts = len(runs), {run.prompt for run in runs}
     # Searched without the filters, which may exclude a prompt's plain runs.
-    plain = _completed_runs(context, search.owner, MOST_PLAIN, drafter="none").rows
+    plain = _completed_runs(context, owner, MOST_PLAIN, drafter="none").rows
     runs += figures.of(summary for summary in plain if summary.prompt in texts)
     yield FoundPrompts(
         of_runs(runs, domains.of), num_speculative, len(page.rows), page.total, is_complete=True

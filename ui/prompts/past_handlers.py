@@ -108,17 +108,17 @@ def past_updates(
     context: Context,
     session: TabSession,
     figures: RunFigures,
-    search: PastSearch,
+    past_search: PastSearch,
     drafters: Sequence[str],
 ) -> Iterator[Values]:
     """Table, notice and the button for more results, updated every few runs. Ends as soon as the
     tab shows a study or another search."""
     with session.drawing:
-        session.study.past = search
+        session.study.past = past_search
 
     def frames() -> Iterator[Values]:
-        for result in read_past_runs(context, figures, known_domains(), search):
-            yield _values(result, search, drafters)
+        for result in read_past_runs(context, figures, known_domains(), past_search):
+            yield _values(result, past_search, drafters)
 
     def refusal(message: str) -> Values:
         error = notice_value([Line("error", message)])
@@ -126,14 +126,14 @@ def past_updates(
 
     for values in guard(frames(), refusal):
         with session.drawing:
-            if session.study.past is not search:
+            if session.study.past is not past_search:
                 return
             shown = past_study_values(session, values)
         yield shown
 
 
-def _values(result: FoundPrompts, search: PastSearch, drafters: Sequence[str]) -> Values:
-    of = f"past {search.search} {search.drafter}"
+def _values(result: FoundPrompts, past_search: PastSearch, drafters: Sequence[str]) -> Values:
+    of = f"past {past_search.search} {past_search.drafter}"
     table = prompts_table_value(of, result.lines, drafters, words=SPEED_UP_NOTE)
     status = notice_value([Line("info", found_words(result))])
     return [pack({**table, "empty": NO_RUN}), status, gr.Button(visible=result.more)]
@@ -169,9 +169,9 @@ def wire_past(
     outputs = [board.progress, board.studies, table, past.status, past.more_button]
     options: dict[str, Any] = {"concurrency_limit": None, "trigger_mode": "once", **QUIET}
 
-    def find(request: gr.Request, key: str, words: str, drafter: str) -> Iterator[Values]:
+    def find(request: gr.Request, key: str, search: str, drafter: str) -> Iterator[Values]:
         owner = rights_of(context, request, key).owner
-        yield from show(request, key, PastSearch(owner, words or "", drafter or ""))
+        yield from show(request, key, PastSearch(owner, search or "", drafter or ""))
 
     def find_more(request: gr.Request, key: str) -> Iterator[Values]:
         last_search = board.session(request).study.past
@@ -180,9 +180,9 @@ def wire_past(
         else:
             yield from show(request, key, last_search.more())
 
-    def show(request: gr.Request, key: str, search: PastSearch) -> Iterator[Values]:
+    def show(request: gr.Request, key: str, past_search: PastSearch) -> Iterator[Values]:
         session, studies = board.session(request), studies_of(context, request, key)
-        for values in past_updates(context, session, figures, search, get_drafters()):
+        for values in past_updates(context, session, figures, past_search, get_drafters()):
             yield [*turned_to_past(board, session, studies), *values]
 
     def drafter_menu(request: gr.Request, key: str) -> gr.Dropdown:

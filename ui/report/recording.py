@@ -5,8 +5,9 @@ stop is a position in the run at which the reader can be. What depends on it is 
 depends on the selected round and node, so that each is stored once:
 
 - `base`: a delta for each stop, of all values except those of the selection;
-- `rounds`: all values of a selected round at its first stage, then a delta for each stage;
-- `nodes`: the inspector's values of a selected node, a delta for each stage.
+- `rounds`: all values of a selected round at its first recorded stage, then a delta for each other
+  one;
+- `nodes`: the inspector's values of a selected node, a delta for each recorded stage.
 
 `assets/recording.js` combines them again. A long run is stored in part, with a note that says so.
 """
@@ -132,14 +133,15 @@ class _Tape:
         return -(-self.rounds // self.limits.rounds) or 1
 
     def take(self, frame: Frame) -> None:
+        """Records the frame, unless it is within a round of a long run."""
         if not self._is_recorded(frame):
             return
         by_round = round_values(frame)
-        self._base(frame, by_round)
+        self._add_stop(frame, by_round)
         if frame.detail is None:
             self.blank = by_round
         else:
-            self._round(frame, frame.detail, by_round)
+            self._add_selection(frame, frame.detail, by_round)
         self.last = frame
 
     def _is_recorded(self, frame: Frame) -> bool:
@@ -147,25 +149,25 @@ class _Tape:
         is 1."""
         return self.every == 1 or frame.at_end or frame.detail is None or _is_complete(frame)
 
-    def _base(self, frame: Frame, by_round: Value) -> None:
+    def _add_stop(self, frame: Frame, by_round: Value) -> None:
         ended = frame.at_end or frame.detail is None or _is_complete(frame)
         num_rounds = len(frame.view.rounds)
         if self.every > 1 and not frame.at_end and num_rounds % self.every:
             return
-        # Within a round these values stay as they were at the end of the previous one.
-        seen = (
+        # Within a round these values stay as they were at the end of the previous round.
+        values = (
             position_values(frame, self.baseline, by_round, self.token_cache)
             if ended
             else dict(self.values)
         )
-        seen["notice"] = _notice(frame, self.baseline)
-        self.base.append(delta(self.values, seen))
-        self.values = seen
+        values["notice"] = _notice(frame, self.baseline)
+        self.base.append(delta(self.values, values))
+        self.values = values
         self.stops.append([frame.selected_round, _stage(frame.detail)])
         while ended and len(self.ends) <= num_rounds:
             self.ends.append(len(self.stops) - 1)
 
-    def _round(self, frame: Frame, detail: Detail, by_round: Value) -> None:
+    def _add_selection(self, frame: Frame, detail: Detail, by_round: Value) -> None:
         chain = self.round_chains.setdefault(detail.round, [])
         nodes = self.node_chains.setdefault(detail.round, {})
         if chain and self.last.selected_round == detail.round:
