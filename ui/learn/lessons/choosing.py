@@ -36,8 +36,9 @@ def heaviest(evidence: Evidence) -> str | None:
 
 def explain_weights(evidence: Evidence) -> str:
     assert evidence.last is not None
-    winner = heaviest(evidence)
-    why = "None foresaw this text better." if winner == TIE else f"{winner} foresaw this text best."
+    leading = heaviest(evidence)
+    better = "None foresaw this text better."
+    why = better if leading == TIE else f"{leading} foresaw this text best."
     return f"The weights at the end: {ranked_words(evidence.last.weights, 2)}. {why}"
 
 

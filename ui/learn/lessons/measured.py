@@ -145,7 +145,7 @@ def ranked_words(values: Mapping[str, float], places: int) -> str:
 
 
 TIMES = ("pass_ms", "token_ms", "round_ms", "tokens_per_second")
-"""Columns of times: each cell is the median over the row's repeats."""
+"""Columns of times and speeds: each cell is the median over the row's repeats."""
 
 
 def times(row: Measured, column: str) -> tuple[float, ...]:
