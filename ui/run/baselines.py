@@ -59,7 +59,7 @@ def round_ends_ms(view: View) -> tuple[float, ...]:
     """When each round of a run ended, in milliseconds from the end of the prefill."""
     first = view.rounds[0].spans if view.rounds else ()
     prefill_end = max((span.end_ms for span in first if span.name == "prefill"), default=0.0)
-    return tuple(line.at_ms - prefill_end for line in view.rounds)
+    return tuple(round_.at_ms - prefill_end for round_ in view.rounds)
 
 
 def still_valid(

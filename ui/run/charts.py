@@ -70,8 +70,8 @@ def lengths_value(frame: Frame, before: Before | None = None) -> Value:
     return {
         "run": view.run_id,
         "rounds": {
-            str(line.number): {"a": line.accepted, "d": line.depth, "s": line.length}
-            for line in rounds
+            str(round_.number): {"a": round_.accepted, "d": round_.depth, "s": round_.length}
+            for round_ in rounds
         },
         "histogram": {str(j): n for j, n in enumerate(view.stats.acceptance_histogram)},
         "per_position": _rates(view.stats),
@@ -145,8 +145,8 @@ def _lately(frame: Frame) -> float:
     that the policy's estimates predict (`RoundTime.ms`)."""
     end = frame.selected_round + 1
     rounds = frame.view.rounds[max(0, end - RECENT_ROUNDS) : end]
-    ms = sum(line.time.ms for line in rounds)
-    return round(1000 * sum(line.emitted for line in rounds) / ms, 2) if ms > 0 else 0.0
+    ms = sum(round_.time.ms for round_ in rounds)
+    return round(1000 * sum(round_.emitted for round_ in rounds) / ms, 2) if ms > 0 else 0.0
 
 
 def _pass_words(view: View) -> str:
@@ -183,8 +183,10 @@ def timeline_value(frame: Frame) -> Value:
         "trials": _trials(view),
         "overlap": view.stats.overlap_ratio,
         "ahead": _ahead_sums(view.rounds),
-        "hits": {str(line.number): _ahead_sums((line,)) for line in rounds if line.ahead},
-        "rounds": {str(line.number): _times(line) for line in rounds if line.predicted_ms > 0},
+        "hits": {str(round_.number): _ahead_sums((round_,)) for round_ in rounds if round_.ahead},
+        "rounds": {
+            str(round_.number): _times(round_) for round_ in rounds if round_.predicted_ms > 0
+        },
         "policy": policy if view.drafters else "",
         "predicts": length_policy(policy).predicts,
         "predicting": " and ".join(n for n, one in LENGTH_POLICIES.items() if one.predicts),
@@ -196,13 +198,13 @@ def timeline_value(frame: Frame) -> Value:
     }
 
 
-def _times(line: RoundView) -> Value:
+def _times(round_: RoundView) -> Value:
     """Predicted (`p`) and measured time of a round; `hid`: its drafting during other requests'
     passes; `all`: from the start of its first stage to the end of its last."""
-    time = line.time
+    time = round_.time
     return {
         "ms": round(time.ms, 3),
-        "p": round(line.predicted_ms, 3),
+        "p": round(round_.predicted_ms, 3),
         "hid": round(time.hidden_ms, 3),
         "all": round(time.whole_ms, 3),
     }
@@ -215,12 +217,12 @@ def _trials(view: View) -> Value:
     how many of those drafts were used. A trial may have begun in an earlier run.
     """
     trials, num_asked, used = Value(), 0, 0
-    for line in view.rounds:
-        guesses = [entry for entry in line.ahead if not entry.is_certain]
+    for round_ in view.rounds:
+        guesses = [entry for entry in round_.ahead if not entry.is_certain]
         num_asked += bool(guesses)
         used += sum(entry.hit for entry in guesses)
-        for trial in filter(None, map(trial_of, line.notes)):
-            trials[str(line.number)] = {
+        for trial in filter(None, map(trial_of, round_.notes)):
+            trials[str(round_.number)] = {
                 "kind": trial.kind,
                 "ms": trial.ms,
                 "without": trial.without_ms,
@@ -241,25 +243,25 @@ def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
     SSM."""
     place = {name: str(i) for i, name in enumerate(_lanes(view))}
     return {
-        str(line.number): {
+        str(round_.number): {
             str(k): {
                 "lane": place.get(span.lane, "0"),
                 "name": span.name,
                 "start": round(span.start_ms, 3),
                 "end": round(span.end_ms, 3),
-                "a": _ahead_outcome(line, later, span),
+                "a": _ahead_outcome(round_, later, span),
                 # SSMs of one batched pass have the same start and end; `ms` is the share of each.
                 **({"own": round(span.ms, 3)} if span.share < 1 else {}),
             }
-            for k, span in enumerate((*line.spans, *line.loads, *trip_spans(line)))
+            for k, span in enumerate((*round_.spans, *round_.loads, *trip_spans(round_)))
         }
         # The next round records the results of drafts made ahead in this one; the last shown round
         # has no next one.
-        for line, later in zip_longest(shown, shown[1:])
+        for round_, later in zip_longest(shown, shown[1:])
     }
 
 
-def _ahead_outcome(line: RoundView, later: RoundView | None, span: Span) -> str:
+def _ahead_outcome(round_: RoundView, later: RoundView | None, span: Span) -> str:
     """The result of drafting ahead: `hit`, `miss`, or `open` if no round has used or dropped it
     yet; empty for other stages.
 
@@ -272,8 +274,8 @@ def _ahead_outcome(line: RoundView, later: RoundView | None, span: Span) -> str:
             entry for entry in entries if not entry.is_certain and entry.reason not in UNASKED
         ]
         return ("hit" if guesses[0].hit else "miss") if guesses else "open"
-    early = span.start_ms < line.begin_ms or span.name == "draft"
-    known_drafters = (entry.drafter for entry in line.ahead if entry.is_certain)
+    early = span.start_ms < round_.begin_ms or span.name == "draft"
+    known_drafters = (entry.drafter for entry in round_.ahead if entry.is_certain)
     return "hit" if early and span.lane in known_drafters else ""
 
 
@@ -283,7 +285,7 @@ def _ahead_sums(lines: tuple[RoundView, ...]) -> Value:
     `guessed`: whether any was drafted after a guessed outcome, not after a known text. `unused`:
     misses without a wrong guess. `beside`: hits whose time an LLM pass hid, at least in part.
     """
-    entries = [entry for line in lines for entry in line.ahead]
+    entries = [entry for round_ in lines for entry in round_.ahead]
     if not entries:
         return {}
     return {

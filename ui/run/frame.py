@@ -75,7 +75,7 @@ class Before:
     @classmethod
     def of(cls, view: View) -> Before:
         """The figures of the run in `view`."""
-        return cls(view.run_id, tuple(line.accepted for line in view.rounds), view.stats)
+        return cls(view.run_id, tuple(round_.accepted for round_ in view.rounds), view.stats)
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,8 +86,8 @@ def _scorable(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
         raise ConfigError(NOT_ROUTED)
     # A thinned run: its statistics count all verified nodes, its trees have no rejected ones. Both
     # are checked, since a failed run may count nodes of a round that is not recorded.
-    drawn = sum(line.nodes for line in view.rounds)
-    if drawn < view.stats.num_verified_nodes and not any(line.struck for line in view.rounds):
+    drawn = sum(round_.nodes for round_ in view.rounds)
+    if drawn < view.stats.num_verified_nodes and not any(round_.struck for round_ in view.rounds):
         raise ConfigError(THINNED)
     rule = view.speculation.get("verify", "")
     if verify_rule(rule).reads_q:
@@ -118,10 +118,12 @@ def find_regret(view: View, tokens: Mapping[str, Sequence[int]]) -> Regret:
     if not hits:
         raise ConfigError("no SSM could read the text")
     routes: list[frozenset[str]] = []
-    for line in view.rounds:
-        route = frozenset(one.drafter for one in line.routing if one.role in ("routed", "explored"))
+    for round_ in view.rounds:
+        route = frozenset(
+            one.drafter for one in round_.routing if one.role in ("routed", "explored")
+        )
         # A round without a draft has no route of its own: the previous one is kept.
-        routes += [route or (routes[-1] if routes else frozenset(hits))] * line.emitted
-    depths = [line.depth for line in view.rounds if line.depth]
+        routes += [route or (routes[-1] if routes else frozenset(hits))] * round_.emitted
+    depths = [round_.depth for round_ in view.rounds if round_.depth]
     # `median_high` is the depth of some round, so a whole number.
     return regret_of(hits, routes, statistics.median_high(depths) if depths else 1)

@@ -62,7 +62,7 @@ def _num_cached(view: View, number: int) -> int:
     started = view.started
     if started is None or number < 0:
         return 0
-    committed = sum(line.emitted for line in view.rounds[:number])
+    committed = sum(round_.emitted for round_ in view.rounds[:number])
     # The last committed token is the root, which is fed with the tree.
     return len(started.prompt_token_ids) + committed - 1
 

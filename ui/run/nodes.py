@@ -27,11 +27,11 @@ def nodes_of(view: View) -> tuple[str, ...]:
     return tuple(dict.fromkeys(model.node for model in models if model.node))
 
 
-def trip_spans(line: RoundView) -> tuple[Span, ...]:
+def trip_spans(round_: RoundView) -> tuple[Span, ...]:
     """A round's trips as stages on the nodes' lanes."""
     return tuple(
         Span(trip.node, TRIP_NAMES[trip.state], trip.start_ms, trip.end_ms)
-        for trip in line.trips
+        for trip in round_.trips
         # Both times are 0 where no request was sent.
         if trip.end_ms > trip.start_ms
     )
@@ -57,10 +57,12 @@ def nodes_value(view: View) -> Value:
 
 
 def _figures(view: View, address: str) -> Value:
-    wanted = [(line, trip) for line in view.rounds for trip in line.trips if trip.node == address]
+    wanted = [
+        (round_, trip) for round_ in view.rounds for trip in round_.trips if trip.node == address
+    ]
     states = [trip.state for _, trip in wanted]
     last = wanted[-1][1] if wanted else None
-    answered = [(line, trip) for line, trip in wanted if trip.state in ANSWERED][-RECENT_TRIPS:]
+    answered = [(round_, trip) for round_, trip in wanted if trip.state in ANSWERED][-RECENT_TRIPS:]
     trips = [trip.round_trip_ms for _, trip in answered]
     # Both ways together; the node's own time is not the network's.
     network_times = [trip.round_trip_ms - trip.busy_ms for _, trip in answered]
@@ -86,8 +88,8 @@ def _break_even(answered: list[tuple[RoundView, NodeTrip]]) -> float | None:
     plain_ms = answered[-1][1].plain_ms if answered else 0.0
     if not plain_ms:
         return None
-    tokens = statistics.fmean(line.emitted for line, _ in answered)
-    round_ms = statistics.fmean(line.time.ms for line, _ in answered)
+    tokens = statistics.fmean(round_.emitted for round_, _ in answered)
+    round_ms = statistics.fmean(round_.time.ms for round_, _ in answered)
     network_ms = statistics.fmean(
         trip.round_trip_ms - trip.busy_ms if trip.state == "in_time" else 0.0
         for _, trip in answered

@@ -138,7 +138,7 @@ def _run_block(
 
 
 def _num_emitted(view: View) -> list[int]:
-    return [line.emitted for line in view.rounds]
+    return [round_.emitted for round_ in view.rounds]
 
 
 def check_same_llm(run_id: str, wrote: Iterable[ModelInfo], loaded: Iterable[ModelInfo]) -> None:

@@ -267,12 +267,15 @@ class Player:
         the most accepted tokens, then the smallest tree, then the latest. In a run that was stopped
         or failed the last round with a draft.
         """
-        drafting = [line for line in self._view.rounds if line.nodes]
+        drafting = [round_ for round_ in self._view.rounds if round_.nodes]
         if not drafting:
             return None
         if self._view.state != "completed":
             return self._round(drafting[-1].number)
-        best = max(drafting, key=lambda line: (line.story, line.accepted, -line.nodes, line.number))
+        best = max(
+            drafting,
+            key=lambda round_: (round_.story, round_.accepted, -round_.nodes, round_.number),
+        )
         return self._round(best.number)
 
     # -- reading --

@@ -34,8 +34,8 @@ def race_value(frame: Frame, baseline: Baseline | None) -> Value:
     words = view.tokens if len(view.tokens) <= TEXT_TOKENS else ()
     return {
         "rounds": {
-            str(line.number): {"n": line.emitted, "ms": round(end, 2)}
-            for line, end in zip(view.rounds, ends, strict=True)
+            str(round_.number): {"n": round_.emitted, "ms": round(end, 2)}
+            for round_, end in zip(view.rounds, ends, strict=True)
         },
         "words": {str(i): token.text for i, token in enumerate(words)},
         "alike": _num_alike(frame, len(words)),

@@ -54,7 +54,7 @@ def routing_value(frame: Frame) -> Value:
     history = _history(view, rule)
     index = {name: str(i) for i, name in enumerate(view.drafters)}
     shown = view.rounds if frame.is_complete else view.rounds[-LIVE_ROUNDS:]
-    routed = [line for line in shown if line.routing]
+    routed = [round_ for round_ in shown if round_.routing]
     return {
         "run": view.run_id,
         "drafters": drafters_value(view),
@@ -62,7 +62,8 @@ def routing_value(frame: Frame) -> Value:
         "score": rule.score if rule else "",
         "ssms": {index[name]: name for name in _ssms(view)} if rule else {},
         "rounds": {
-            str(line.number): _cells(line, history.scores[line.number], index) for line in routed
+            str(round_.number): _cells(round_, history.scores[round_.number], index)
+            for round_ in routed
         },
         "switches": {str(number): True for number in history.switches},
         "reasons": _reasons(routed),
@@ -130,30 +131,30 @@ def _history(view: View, rule: RoutingRule | None) -> _History:
     before = dict.fromkeys(_ssms(view), START)
     drafting: frozenset[str] | None = None
     switches, auditions, explored = [], {}, 0
-    for line in view.rounds:
-        if line.asking_ms > 0:
-            auditions[line.number] = line.asking_ms
-        if not line.routing:
+    for round_ in view.rounds:
+        if round_.asking_ms > 0:
+            auditions[round_.number] = round_.asking_ms
+        if not round_.routing:
             continue
-        recorded = {one.drafter: one.score for one in line.routing}
-        scores[line.number] = before if rule and rule.judges_drafts else recorded
-        names = _drafting_names(line.routing)
+        recorded = {one.drafter: one.score for one in round_.routing}
+        scores[round_.number] = before if rule and rule.judges_drafts else recorded
+        names = _drafting_names(round_.routing)
         if drafting not in (None, names):
-            switches.append(line.number)
+            switches.append(round_.number)
         before, drafting = recorded, names
-        explored += any(one.role == "explored" for one in line.routing)
+        explored += any(one.role == "explored" for one in round_.routing)
     return _History(scores, switches, auditions, explored)
 
 
-def _cells(line: RoundView, scores: Mapping[str, float], index: dict[str, str]) -> Value:
+def _cells(round_: RoundView, scores: Mapping[str, float], index: dict[str, str]) -> Value:
     """Part and score of each SSM; the part is CHOSEN for a chosen SSM if nothing was drafted in the
     round."""
     return {
         index[one.drafter]: {
-            "r": CHOSEN if one.role in DRAFTING and not line.nodes else one.role,
+            "r": CHOSEN if one.role in DRAFTING and not round_.nodes else one.role,
             "s": round(scores[one.drafter], 4),
         }
-        for one in line.routing
+        for one in round_.routing
         if one.drafter in index
     }
 
@@ -166,10 +167,10 @@ def _reasons(routed: Sequence[RoundView]) -> Value:
     """The reason of each round whose reason differs from the previous one's."""
     reasons: Value = {}
     before = ""
-    for line in routed:
-        if line.routing_reason != before:
-            before = line.routing_reason
-            reasons[str(line.number)] = route_reason(before, line.number)
+    for round_ in routed:
+        if round_.routing_reason != before:
+            before = round_.routing_reason
+            reasons[str(round_.number)] = route_reason(before, round_.number)
     return reasons
 
 

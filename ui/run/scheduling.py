@@ -68,7 +68,7 @@ def granted_words(detail: Detail | None) -> str:
 def schedule_words(rounds: Sequence[RoundView]) -> str:
     """How a whole run shared the LLM: the schedule, with how many other requests, how many passes
     were shared and how many drafted nodes verified; empty if no round had a scheduler."""
-    parts = [line.scheduled for line in rounds if line.scheduled is not None]
+    parts = [round_.scheduled for round_ in rounds if round_.scheduled is not None]
     if not parts:
         return ""
     named = join_names(list(dict.fromkeys(part.schedule for part in parts)))
@@ -88,10 +88,10 @@ def decision_values(rounds: tuple[RoundView, ...]) -> dict[str, Any]:
     """The rounds in which the scheduler's limits changed: the change in words (`k`), and why
     (`t`)."""
     return {
-        str(line.number): {
-            "k": DECISIONS.get(line.scheduled.decision, line.scheduled.decision),
-            "t": line.scheduled.reason,
+        str(round_.number): {
+            "k": DECISIONS.get(round_.scheduled.decision, round_.scheduled.decision),
+            "t": round_.scheduled.reason,
         }
-        for line in rounds
-        if line.scheduled is not None and line.scheduled.decision
+        for round_ in rounds
+        if round_.scheduled is not None and round_.scheduled.decision
     }

@@ -125,10 +125,12 @@ def _why(view: View, tokens: Sequence[TokenView], slot: int, sentence: str) -> s
     its mean score, and the highest mean score of another."""
     rounds = view.rounds[tokens[0].round : tokens[-1].round + 1]
     name = view.drafters[slot]
-    routed = [one for line in rounds for one in line.routing if one.drafter == name]
+    routed = [one for round_ in rounds for one in round_.routing if one.drafter == name]
     if not routed:
         return sentence
-    drafted = Counter(one.drafter for line in rounds for one in line.routing if one.role in DRAFTED)
+    drafted = Counter(
+        one.drafter for round_ in rounds for one in round_.routing if one.role in DRAFTED
+    )
     sentence += f"; it was chosen to draft in {drafted.pop(name, 0)} of {len(rounds)} rounds"
     if drafted:
         (beside, often), *_ = drafted.most_common(1)
@@ -151,7 +153,7 @@ def _label(view: View, name: str) -> str:
 
 def _mean_scores(rounds: Sequence[RoundView]) -> dict[str, float]:
     scores: dict[str, list[float]] = {}
-    for routed in (one for line in rounds for one in line.routing):
+    for routed in (one for round_ in rounds for one in round_.routing):
         scores.setdefault(routed.drafter, []).append(routed.score)
     return {name: sum(of) / len(of) for name, of in scores.items()}
 

@@ -138,9 +138,9 @@ def strip_value(frame: Frame, cache: dict[int, Value] | None = None) -> Value:
         "pinned": frame.pinned,
         "done": frame.is_complete,
         "notes": {
-            str(line.number): " ".join(faults)
-            for line in view.rounds
-            if (faults := [note for note in line.notes if is_fault(note)])
+            str(round_.number): " ".join(faults)
+            for round_ in view.rounds
+            if (faults := [note for note in round_.notes if is_fault(note)])
         },
     }
 

@@ -227,7 +227,7 @@ class View:
     def scoreboard(self) -> dict[str, tuple[int, int]]:
         """Accepted and drafted tokens by drafter, of those that drafted."""
         sums: dict[str, tuple[int, int]] = {}
-        for name, accepted, drafted in (one for line in self.rounds for one in line.tally):
+        for name, accepted, drafted in (one for round_ in self.rounds for one in round_.tally):
             before = sums.get(name, (0, 0))
             sums[name] = before[0] + accepted, before[1] + drafted
         return sums

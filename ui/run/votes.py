@@ -73,9 +73,9 @@ def proposals_value(frame: Frame) -> Value:
         # At the end only: a sentence that comes while a run is live would move what is below it.
         "helped": helped_words(view) if frame.is_complete else "",
         "history": {
-            str(line.number): _by_index(line.weights, index, LINE_DIGITS)
-            for line in shown
-            if line.weights
+            str(round_.number): _by_index(round_.weights, index, LINE_DIGITS)
+            for round_ in shown
+            if round_.weights
         },
     }
 
@@ -254,15 +254,17 @@ def vote_sentence(view: View, detail: Detail | None) -> str:
     drafting = [draft.drafter for draft in drafts if draft.token_ids]
     if not drafting:
         return "Nothing was drafted in this round: there was nothing to weigh."
-    line = next((line for line in reversed(view.rounds) if line.number == detail.round), None)
+    round_ = next(
+        (round_ for round_ in reversed(view.rounds) if round_.number == detail.round), None
+    )
     rule = combine_rule(tree.rule)
     if rule.chains:
         parts = _vote_words(tree, drafting, drafts)
     else:
         parts = _pool_words(tree, drafting) if rule.is_pooled else _tree_vote_words(tree, drafts)
     parts += filter(None, [dropped_choice(tree, drafts, detail.verified)])
-    if rule.chains and line and detail.verified:
-        parts += _reward_words(view, detail, line)
+    if rule.chains and round_ and detail.verified:
+        parts += _reward_words(view, detail, round_)
     elif detail.verified and view.speculation.get("weights") == "full_information":
         parts += _weight_words(view, detail, tree)
     return " ".join(parts)
@@ -316,10 +318,10 @@ def _was(count: int) -> str:
     return "was" if count == 1 else "were"
 
 
-def _reward_words(view: View, detail: Detail, line: RoundView) -> list[str]:
+def _reward_words(view: View, detail: Detail, round_: RoundView) -> list[str]:
     """How much of the winner's sequence was accepted, and how that changed its weight."""
     tree, verdict = detail.combined, detail.verified
-    if tree is None or verdict is None or not line.winner:
+    if tree is None or verdict is None or not round_.winner:
         return []
     num_accepted, drafted = len(verdict.path), len(tree.token_ids)
     accepted = f"{num_accepted} of its {drafted} tokens {_was(num_accepted)} accepted"
@@ -327,24 +329,24 @@ def _reward_words(view: View, detail: Detail, line: RoundView) -> list[str]:
         accepted = f"Its only token was {'accepted' if num_accepted else 'rejected'}"
     if view.speculation.get("weights") != "paper" or detail.completed is None:
         return [f"{accepted}.", *_weight_words(view, detail, tree)]
-    before = tree.weights.get(line.winner, 0.0)
-    after = detail.completed.weights.get(line.winner, before)
+    before = tree.weights.get(round_.winner, 0.0)
+    after = detail.completed.weights.get(round_.winner, before)
     carried = view.speculation.get("carry_over")
-    if not line.votes and not carried:
+    if not round_.votes and not carried:
         reason = "the first vote has no earlier vote to compare with, so weights do not change"
         return [f"{accepted}; {reason}."]
     # A mean that was carried over from earlier runs is not recorded.
-    mean = "" if carried else f", {_against(line)}"
+    mean = "" if carried else f", {_against(round_)}"
     # Rescaling makes the change smaller than a step of `eta`.
     change = f"{_change_words('its weight', before, after)}, after all are rescaled to mean 1"
-    return [f"{accepted} ({percent(line.share)}){mean}: {change}."]
+    return [f"{accepted} ({percent(round_.share)}){mean}: {change}."]
 
 
-def _against(line: RoundView) -> str:
-    mean = f"the running mean of {percent(line.mean_share)}"
-    if abs(line.share - line.mean_share) < 1e-9:
+def _against(round_: RoundView) -> str:
+    mean = f"the running mean of {percent(round_.mean_share)}"
+    if abs(round_.share - round_.mean_share) < 1e-9:
         return f"equal to {mean}"
-    return f"{'above' if line.share > line.mean_share else 'below'} {mean}"
+    return f"{'above' if round_.share > round_.mean_share else 'below'} {mean}"
 
 
 def _weight_words(view: View, detail: Detail, tree: Combined) -> list[str]:

@@ -49,7 +49,7 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
     ratio = known.speed_up(stats.tokens_per_second) if known else None
     # A round ends in a rejection unless its whole draft was accepted: a token's chance of being
     # accepted is estimated as accepted / (accepted + rejected).
-    ends = sum(line.accepted < line.depth for line in frame.view.rounds)
+    ends = sum(round_.accepted < round_.depth for round_ in frame.view.rounds)
     most, takes = depth_bounds(frame.view, LONGEST) if frame.is_complete else (LONGEST, {})
     blocks = known.blocks if known else ()
     speedups = tuple(ours / plain for plain, ours in blocks if plain > 0)
@@ -76,10 +76,10 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
 def _samples(rounds: tuple[RoundView, ...], speedups: tuple[float, ...]) -> dict[str, Any]:
     """Resamples of the rounds, each with one block's speed-up: `d`rafting, LLM `p`ass, `o`ther
     time and `l`, plain decoding's, as factors of the run's; `a`cceptance as a difference."""
-    drafted = [line for line in rounds if line.depth and line.spans]
+    drafted = [round_ for round_ in rounds if round_.depth and round_.spans]
     if len(drafted) < 2:
         return {}
-    table = np.array([_round_row(line) for line in drafted])
+    table = np.array([_round_row(round_) for round_ in drafted])
     random = np.random.default_rng(0)  # the same run always has the same range
     picks = random.integers(len(table), size=(RESAMPLES, len(table)))
     means, mean = table[picks].mean(axis=1), table.mean(axis=0)
@@ -99,11 +99,11 @@ def _samples(rounds: tuple[RoundView, ...], speedups: tuple[float, ...]) -> dict
     }
 
 
-def _round_row(line: RoundView) -> tuple[float, ...]:
+def _round_row(round_: RoundView) -> tuple[float, ...]:
     """Accepted tokens, whether a rejection ended it, its depth, and milliseconds of drafting, of
     the LLM's pass, and of the rest."""
-    ended = float(line.accepted < line.depth)
-    return (line.accepted, ended, line.depth, *stage_times(line.spans, line.time.whole_ms))
+    ended = float(round_.accepted < round_.depth)
+    return (round_.accepted, ended, round_.depth, *stage_times(round_.spans, round_.time.whole_ms))
 
 
 def _parts(means: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
