@@ -13,7 +13,7 @@ from core.plurals import number_of
 
 __all__ = ["length_reason", "route_reason"]
 
-# Length policies, as core/speculation_length/trend.py and goodput.py write them.
+# Reasons of length policies, as core/speculation_length/trend.py and goodput.py write them.
 FIRST = re.compile(r"(\d+) -> (\d+): nothing to compare with yet \(at \d+ it is ([\d.]+) ms\)")
 MOVE = re.compile(r"(\d+) -> (\d+)(?=: )")
 GOES_ON = re.compile(
@@ -22,7 +22,7 @@ GOES_ON = re.compile(
 )
 COUNTING = re.compile(r"(\d+) stays: (\d+) of (\d+) verifications made with it")
 
-# Routers, as core/routing/cosine.py and credit.py write them.
+# Reasons of routers, as core/routing/cosine.py and credit.py write them.
 GRANTED = re.compile(r"; the batch grants (\d+)$")
 EXPLORED = re.compile(r"(\d+) accepted, fewer than \d+: (.+) tried for having drafted least")
 BEST = re.compile(r"(\d+) accepted: the best by score")
@@ -47,9 +47,9 @@ def length_reason(recorded: str, length: int) -> str:
             f"{recorded[match.end() :]}"
         )
     if match := COUNTING.fullmatch(recorded):
-        here, count, enough = match.groups()
+        length_now, count, enough = match.groups()
         return (
-            f"{here} stays: it is judged by the LLM's time for each token over "
+            f"{length_now} stays: it is judged by the LLM's time for each token over "
             f"{number_of(int(enough), 'pass')}, of which {count} are measured"
         )
     return recorded

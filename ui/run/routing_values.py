@@ -47,8 +47,8 @@ class _History:
 
 def routing_value(frame: Frame) -> Value:
     """Each SSM's part and score in each round, where and why the routed set changed; sentences
-    about the selected round and the cost of auditions; for a whole run, which drafter served which
-    part of the text. `rule` is empty if all SSMs draft."""
+    about the selected round and the cost of auditions; for a complete run, which drafter served
+    which part of the text. `rule` is empty if all SSMs draft."""
     view = frame.view
     rule = _rule(view)
     history = _history(view, rule)
@@ -76,7 +76,7 @@ def routing_value(frame: Frame) -> Value:
 
 
 def selected_route(frame: Frame) -> Value:
-    """The fields that depend on the selected round."""
+    """The fields of `routing_value` that depend on the selected round."""
     rule = _rule(frame.view)
     return _selected_value(frame, rule, _history(frame.view, rule))
 
@@ -125,8 +125,9 @@ def _ssms(view: View) -> list[str]:
 
 
 def _history(view: View, rule: RoutingRule | None) -> _History:
-    """A rule that judges drafts (`cosine`) has its scores recorded after a round, so those of the
-    previous round chose this one's SSMs; an audition scores before the round that records it."""
+    """The routing of the rounds so far. The scores of a rule that judges drafts (`cosine`) are
+    recorded after a round, so those of the previous round chose this one's SSMs; an audition scores
+    before the round that records it."""
     scores: dict[int, dict[str, float]] = {}
     before = dict.fromkeys(_ssms(view), START)
     drafting: frozenset[str] | None = None
@@ -229,26 +230,26 @@ def _by_score(view: View, detail: Detail, rule: RoutingRule, history: _History) 
         role: [one.drafter for one in routing if one.role == role]
         for role in (*DRAFTING, "waiting")
     }
-    first, out = parts["routed"], parts["waiting"]
-    if not rule.judges_drafts or not out or len(set(scores.values())) < 2:
+    routed, waiting = parts["routed"], parts["waiting"]
+    if not rule.judges_drafts or not waiting or len(set(scores.values())) < 2:
         return ""
     scored = {
         name: f"{view.letters[name]} {name} ({score:.2f})"
         for name, score in scores.items()
         if name in view.letters
     }
-    left = join_names([scored[name] for name in out])
-    if not first:
+    left_out = join_names([scored[name] for name in waiting])
+    if not routed:
         return (
             "No SSM was chosen by its score before this round: "
-            f"{left} {_verb('was', out)} left out."
+            f"{left_out} {_verb('was', waiting)} left out."
         )
     # The scheduler's grant may leave out an explored SSM of any score: then no score decided.
-    if min(scores[name] for name in first) < max(scores[name] for name in out):
+    if min(scores[name] for name in routed) < max(scores[name] for name in waiting):
         return ""
-    best = join_names([scored[name] for name in first])
+    best = join_names([scored[name] for name in routed])
     rest = " of the others" if parts["explored"] else ""
-    lower = f"{left} scored no higher"
+    lower = f"{left_out} scored no higher"
     return f"By the scores before this round {best} came first{rest}; {lower}."
 
 

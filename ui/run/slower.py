@@ -29,6 +29,7 @@ LARGE_SHARE = 0.4  # of a round's time
 NEGLIGIBLE_MS = 0.05
 FEW_DRAFTED = 0.1
 """Draft tokens per round; with fewer, a run is practically plain decoding."""
+# Of RunStats, for `pool_stats`.
 SUMMED = (
     "num_new_tokens",
     "num_rounds",
@@ -178,8 +179,8 @@ def _why_few_drafts(fields: Mapping[str, Any]) -> str:
 
 
 def _costs_most(rounds: Sequence[tuple[float, float, float]], part: int) -> bool:
-    """Whether the lower quartile of a part's times is above the upper quartiles of the other
-    parts."""
+    """Whether the lower quartile of the part's times is at least the upper quartiles of the other
+    two. `part`: its index in each of `rounds`."""
     low, high = np.percentile(np.array(rounds), [25, 75], axis=0)
     return bool(low[part] >= np.delete(high, part).max())
 
@@ -215,7 +216,7 @@ def _remedy(
         return _advice(rest, _lighter(fields))
     larger = "SSMs closer to this text"
     most = fields["max_tree_nodes"]
-    if _grows(most) and not combine_rule(fields["combine"]).chains and _budget_limits(fields):
+    if _can_grow(most) and not combine_rule(fields["combine"]).chains and _budget_limits(fields):
         larger = f"a larger max_tree_nodes than {most}, or {larger}"
     return f"A round gains too little for its cost: {larger} may bring more tokens per pass."
 
@@ -243,20 +244,22 @@ def _length_field(fields: Mapping[str, Any]) -> str:
 
 
 def _budget_limits(fields: Mapping[str, Any]) -> bool:
-    """Whether the node budget limits the depth of drafts."""
+    """Whether the node budget limits the depth of drafts, or may do so, since the length policy
+    chooses it."""
     length = int(fields["speculation_length"])
     return (
         not length_policy(fields["length"]).set_by_user or _possible_depth(fields, length) < length
     )
 
 
-def _grows(nodes: object) -> bool:
+def _can_grow(nodes: object) -> bool:
     return isinstance(nodes, int) and nodes < MAX_TREE_NODES
 
 
 def _shorter(fields: Mapping[str, Any]) -> list[str]:
-    """The change that makes drafts shorter: for a policy that chooses the length, its maximum. If
-    the node budget already limits the length, only a smaller value has an effect."""
+    """Changes that make drafts shorter: a higher confidence threshold, and a lower length, or a
+    lower maximum for a policy that chooses the length. Where the node budget limits the depth, only
+    a length below that depth has an effect."""
     ways = []
     if "confidence_threshold" not in idle_fields(fields):
         ways.append("a higher confidence_threshold")
@@ -276,12 +279,13 @@ def _shorter(fields: Mapping[str, Any]) -> list[str]:
 
 
 def _nodes(fields: Mapping[str, Any]) -> int:
+    """The node budget; without one the largest possible."""
     most = fields["max_tree_nodes"]
     return most if isinstance(most, int) else MAX_TREE_NODES
 
 
 def _smaller(fields: Mapping[str, Any]) -> list[str]:
-    """The change that makes the verified tree smaller."""
+    """Changes that make the verified tree smaller."""
     idle = idle_fields(fields)
     ways = ["a lower max_tree_nodes"] if _nodes(fields) > 1 else []
     if "vote_nodes" not in idle:
@@ -293,12 +297,12 @@ def _smaller(fields: Mapping[str, Any]) -> list[str]:
 
 
 def _lighter(fields: Mapping[str, Any]) -> list[str]:
-    """The change that reduces rounds or what is recorded in each."""
+    """Changes that reduce the number of rounds, or what is recorded in each."""
     ways = []
     if length_policy(fields["length"]).set_by_user and not _only_lookups(fields):
         more = int(fields["speculation_length"]) + 1
         if _possible_depth(fields, more) == more:
             ways.append("a longer speculation_length")
-        elif _grows(fields["max_tree_nodes"]):
+        elif _can_grow(fields["max_tree_nodes"]):
             ways.append(f"a larger max_tree_nodes than {fields['max_tree_nodes']}")
     return [*ways, "record_top_k 0"] if fields["record_top_k"] else ways

@@ -23,8 +23,8 @@ TIE = "a tie, which goes to the heavier single drafter, then to the one named fi
 
 
 def winner_reasons(tree: Combined, drafts: Sequence[DraftRecord]) -> list[str]:
-    """Why the winning sequence was taken, and which of several drafters of it is the winner; empty
-    with one drafter."""
+    """Why the winning sequence was taken, and, if several drafted it, which of them is the winner;
+    empty with one drafter."""
     drafting = {draft.drafter: draft for draft in drafts if draft.token_ids}
     won = drafting.get(tree.winner)
     if won is None or len(drafting) < 2:
@@ -45,8 +45,8 @@ def winner_reasons(tree: Combined, drafts: Sequence[DraftRecord]) -> list[str]:
 
 
 def _later_words(splits: Sequence[tuple[int, str]]) -> str:
-    """Names later splits by position only: they divide the drafters that are left, and the page's
-    rows have the weight of each token."""
+    """Names later splits by position only: the page shows the weight of each token elsewhere, and
+    these splits only divide the drafters that are left."""
     if not splits:
         return ""
     places = join_names([str(i + 1) for i, _ in splits])
@@ -72,15 +72,15 @@ def dropped_choice(tree: Combined, drafts: Sequence[DraftRecord], verdict: Verif
     accepted = tuple(tree.token_ids[node] for node in verdict.path)
     written = (*accepted, verdict.own_token_id)
     dropped = set(tree.dropped)
-    by = [
+    drafters = [
         draft.drafter
         for draft in drafts
         for j, path in enumerate(draft_paths(draft))
         if path == written and (draft.drafter, j) in dropped
     ]
-    if not by:
+    if not drafters:
         return ""
-    names = join_names(list(dict.fromkeys(by)))
+    names = join_names(list(dict.fromkeys(drafters)))
     return f"The LLM wrote {quote(verdict.own_text)}, a token of {names} that was dropped."
 
 
@@ -96,7 +96,8 @@ def draft_paths(draft: DraftRecord) -> list[tuple[int, ...]]:
 def _split_words(
     tree: Combined, drafting: Mapping[str, DraftRecord], won: DraftRecord, i: int
 ) -> str:
-    """The weight of each token after the winner's first `i`; empty if all drafts agree."""
+    """The weight of each token that drafts have after the winner's first `i`; empty if all have the
+    same."""
     weights: dict[int, float] = {}
     counts: Counter[int] = Counter()
     texts: dict[int, str] = {}
@@ -111,24 +112,26 @@ def _split_words(
         return ""
     own = won.token_ids[i]
 
-    def behind(token_id: int, of_all: str = "") -> str:
-        return f"{_digits(weights[token_id])}{of_all}, {number_of(counts[token_id], 'drafter')}"
+    def support(token_id: int, total: str = "") -> str:
+        return f"{_digits(weights[token_id])}{total}, {number_of(counts[token_id], 'drafter')}"
 
     rivals = sorted((t for t in weights if t != own), key=lambda t: -weights[t])
-    against = join_names([f"{quote(texts[t])} {behind(t)}" for t in rivals])
+    against = join_names([f"{quote(texts[t])} {support(t)}" for t in rivals])
     tie = f", {TIE}" if abs(weights[own] - weights[rivals[0]]) < SAME else ""
     total = f" of {_digits(sum(weights.values()))}"
-    won_by = f"{quote(texts[own])} weight {behind(own, total)}"
+    won_by = f"{quote(texts[own])} weight {support(own, total)}"
     return f"token {i + 1}: {won_by}, against {against}{tie}"
 
 
 def _unrivalled_reason(drafting: Mapping[str, DraftRecord], together: Sequence[str]) -> str:
     """The sentence for a winner without rivals: the other drafts ended earlier."""
-    rest = [draft for name, draft in drafting.items() if name not in together]
-    agreed = max(len(draft.token_ids) for draft in rest)
-    them = "the other draft ends" if len(rest) == 1 else "the other drafts end"
-    by = "" if len(rest) == 1 else " or before"
-    return f"No draft disagrees with it, but {them} behind token {agreed}{by}, and it goes on."
+    others = [draft for name, draft in drafting.items() if name not in together]
+    agreed = max(len(draft.token_ids) for draft in others)
+    ending = "the other draft ends" if len(others) == 1 else "the other drafts end"
+    earlier = "" if len(others) == 1 else " or before"
+    return (
+        f"No draft disagrees with it, but {ending} behind token {agreed}{earlier}, and it goes on."
+    )
 
 
 def _winner_among(tree: Combined, together: Sequence[str]) -> list[str]:
