@@ -1,7 +1,8 @@
 """Every field of SpeculationConfig as a control with its meaning in one line.
 
-A field without an entry here gets a text box, so that a new mechanism's field appears on the page.
-Controls have plain values; `config_of` turns them into a SpeculationConfig, which checks them.
+A field that `_control` does not list gets a text box, so that a new mechanism's field appears on
+the page. Controls have plain values; `config_of` turns them into a SpeculationConfig, which checks
+them.
 """
 
 from __future__ import annotations

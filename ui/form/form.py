@@ -117,7 +117,7 @@ def fill_prompt(place: int, answers: Callable[[], bool]) -> Callable[[], str]:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The controls. `inputs`: in the order in which `request_of` takes their values."""
+    """The form's controls. `inputs`: in the order in which `request_of` takes their values."""
 
     prompt: gr.Textbox
     examples: tuple[gr.Button, ...]
@@ -190,8 +190,8 @@ def build_settings(
     answers: bool = False,
     own: Sequence[str] = (),
 ) -> Form:
-    """Every other setting. `chat`: the LLM has a chat template; `answers`: it is used by default.
-    `own`: user-defined drafters."""
+    """Every other setting; returns the whole form. `chat`: the LLM has a chat template; `answers`:
+    it is used by default. `own`: user-defined drafters."""
     with gr.Accordion("Sampling", open=True):
         sampling = sampling_controls(chat, ticked=answers, temperature=command.temperature)
     with gr.Accordion("Every setting of the engine", open=False, elem_id="all-fields"):

@@ -28,7 +28,7 @@ core/speculation_length/cost_model/verify_costs.py)."""
 
 
 def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
-    """`lengths`, a value with `rounds` as in `lengths_value`, with `budget`, the words of
+    """Adds to `lengths`, a value with the `rounds` of `lengths_value`, `budget`, the words of
     `budget_words` without depths, and `deep`, those of `depth_words` for the selected round.
 
     If the user sets the length, each round whose configured length is out of reach also has `m`,

@@ -45,7 +45,7 @@ UNUSED = ("unused", "ended")
 SHOWN_MS = 0.05
 """Shorter parts of a round are left out of the sentence about it."""
 LEAST_SAVED_MS = 0.005
-"""Less is shown as 0.00 ms."""
+"""A shorter time saved by drafting ahead is shown as 0.00 ms."""
 RECENT_ROUNDS = 32  # the length policy's averages reach about as far back
 # The most rounds in a frame of a live run; at its end all of them are sent once.
 LIVE_ROUNDS = 100

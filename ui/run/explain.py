@@ -2,7 +2,7 @@
 probabilities.
 
 No I/O: a round's events in, plain text out. core/trees/verify has the verification rules. Token
-texts are data: they are quoted, never formatted.
+texts are data: they are only ever quoted.
 """
 
 from __future__ import annotations

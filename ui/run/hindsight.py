@@ -34,9 +34,10 @@ CHECK_S = 0.1
 
 def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
     """Sets `session.regret`, what the routed choice of SSMs cost compared with the best choice in
-    hindsight, and logs it for a run of the log.
+    hindsight, and logs it if the run is in the log.
 
-    If another run is opened in the tab session meanwhile, nothing is stored.
+    If another run is opened in the tab session meanwhile, nothing is stored. `owner` is not read:
+    the signature is that of `race_plain`.
     """
     player, view = session.player, finished_view(hub, session)
     names = _ssms_to_read(view, hub.model_host.infos)

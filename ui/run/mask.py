@@ -21,9 +21,9 @@ MOST_NODES = 64
 
 
 def mask_value(frame: Frame) -> dict[str, Any]:
-    """`run`, `round`, `stage`, `node`: the selected ones. `drafters`: as in all charts. `root`: the
-    root token's text. `cached`: the number of tokens in the cache before the pass, which is also
-    the root's slot; each node attends to all of them (within a layer's window). `nodes`: text,
+    """`run`, `round`, `stage`, `node`: the selected ones. `drafters`: see `drafters_value`. `root`:
+    the root token's text. `cached`: the number of tokens in the cache before the pass, which is
+    also the root's slot; each node attends to all of them (within a layer's window). `nodes`: text,
     parent, `ancestors` (nodes, without the root), slot, and the slot `after` the commit, None if it
     is not kept. `more`: how many nodes are left out."""
     view, detail = frame.view, frame.detail

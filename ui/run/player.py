@@ -101,8 +101,8 @@ class Player:
                 self._move_to(self._at + 1)
 
     def step(self, by: int) -> None:
-        """`show_stage` for the stage `by` stages after the visitor's place, before it if
-        negative."""
+        """`show_stage` of the stage that is `by` stages after the visitor's place (before it, if
+        negative)."""
         with self._lock:
             self.show_stage(max(1, self.place + by))
 

@@ -55,7 +55,7 @@ def fused_provenance(detail: Detail, node: int, names: dict[str, str]) -> str:
 
 
 def _scores_after_parent(tree: Combined, node: int) -> list[float]:
-    """The scores of all SSMs' proposals after the node's parent, of its own ones too."""
+    """The scores of all SSMs' proposals after the node's parent, those of the node included."""
     above = tree.parents[node]
     return [
         proposal.score

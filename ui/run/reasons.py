@@ -33,7 +33,8 @@ NONE_YET = "no SSM has drafted yet, so the first in order are tried"
 
 
 def length_reason(recorded: str, length: int) -> str:
-    """A length policy's reason in words, after a round with that speculation length."""
+    """A length policy's reason in words. `length`: the speculation length of the round after which
+    it was recorded."""
     recorded = GOES_ON.sub(_goes_on_words, recorded)
     move = MOVE.match(recorded)
     if move and int(move[1]) != length == int(move[2]):
@@ -56,8 +57,8 @@ def length_reason(recorded: str, length: int) -> str:
 
 
 def _goes_on_words(match: re.Match[str]) -> str:
-    """The least score as a chance too, which is what a round's own explanation compares
-    (core/speculation_length/goodput_explanation.py)."""
+    """Gives the least score as a chance too: that is what the explanation of a round's length
+    compares (core/speculation_length/goodput_explanation.py)."""
     step, token, score = match.groups()
     chance = float(step) / float(token) if float(token) else 0.0
     reached = "which no score reaches" if chance > 1 else f"which is a score of {score}"

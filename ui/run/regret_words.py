@@ -1,4 +1,4 @@
-"""Regret in words and rows: for the routing picture and for the endpoint. Pure."""
+"""Regret in words and rows: for the routing picture and for the API. Pure."""
 
 from __future__ import annotations
 

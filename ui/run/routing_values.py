@@ -34,8 +34,8 @@ class _History:
     """Routing over a whole run, computed in one scan: the page recomputes it at every update.
 
     `scores`: round -> the score of each SSM, by which that round's SSMs were chosen; `switches`:
-    rounds whose routed SSMs differ from those of the previous routed round; `auditions`: rounds
-    with one, and its milliseconds; `explored`: how many rounds had an SSM draft only to be
+    rounds whose routed SSMs differ from those of the previous routed round; `auditions`: round
+    -> milliseconds of its audition; `explored`: how many rounds had an SSM draft only to be
     measured.
     """
 

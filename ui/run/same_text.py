@@ -33,7 +33,8 @@ DRAWING = ("top_k", "top_p", "min_p")
 def same_text(
     events: Sequence[Event], other_events: Sequence[Event], names: tuple[str, str] = NAMES
 ) -> Answer:
-    """Whether both wrote the same tokens; where a text may have ended early, up to its end.
+    """Whether both wrote the same tokens; if their limits or stop strings differ, or a run did not
+    complete, up to the end of the shorter text.
 
     `names`: how the answer names the runs; the first begins a sentence.
     """
@@ -60,8 +61,8 @@ def same_text(
 
 
 def _as_far_as_both(one: View, two: View) -> tuple[View, View, bool]:
-    """Both views, and whether they were cut to the shorter text: they are if their limits or stop
-    strings differ, or if a run did not complete."""
+    """Both views, cut to the shorter text if their limits or stop strings differ or a run did not
+    complete; and whether one was cut."""
     assert one.started is not None and two.started is not None
     limits = [_sampling(view.started) for view in (one, two)]
     alike = all(limits[0].get(name) == limits[1].get(name) for name in ENDINGS)

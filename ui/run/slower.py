@@ -29,7 +29,7 @@ LARGE_SHARE = 0.4  # of a round's time
 NEGLIGIBLE_MS = 0.05
 FEW_DRAFTED = 0.1
 """Draft tokens per round; with fewer, a run is practically plain decoding."""
-# Of RunStats, for `pool_stats`.
+# Fields of RunStats that `pool_stats` adds up.
 SUMMED = (
     "num_new_tokens",
     "num_rounds",
@@ -92,7 +92,7 @@ def slower_because(
     """
     if not stats.num_rounds:
         return ""
-    mean = _mean(stats, ratio.value, beside_others_ms)
+    mean = _mean_round(stats, ratio.value, beside_others_ms)
     head = f"{ratio.value:.2f}x: slower than plain decoding here, "
     fields = {**SpeculationConfig().to_plain(), **(speculation or {})}
     others = beside_others_ms > 0 or schedule
@@ -130,7 +130,7 @@ def pool_stats(runs: Sequence[RunStats]) -> RunStats:
     )
 
 
-def _mean(stats: RunStats, ratio: float, beside_others_ms: float) -> MeanRound:
+def _mean_round(stats: RunStats, ratio: float, beside_others_ms: float) -> MeanRound:
     decode_ms = 1000 * stats.num_new_tokens / max(stats.tokens_per_second, 1e-9)
     # `overlap_ratio` covers drafting during others' passes only up to the run's own pass time.
     hidden = min(stats.draft_ms, max(stats.overlap_ratio * stats.verify_ms, beside_others_ms))
@@ -146,8 +146,8 @@ def _mean(stats: RunStats, ratio: float, beside_others_ms: float) -> MeanRound:
 
 
 def _few_drafted_words(mean: MeanRound, stats: RunStats, fields: Mapping[str, Any]) -> str:
-    """For a run that drafted almost nothing: drafting is not the reason, and why there are so few
-    drafts."""
+    """For a run that drafted almost nothing: that drafting is not the reason, and why there are so
+    few drafts."""
     drafted = stats.num_draft_tokens
     tokens = f"{drafted or 'no'} {noun_of(drafted, 'token')}"
     rounds = number_of(stats.num_rounds, "round")

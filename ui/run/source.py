@@ -61,15 +61,10 @@ class BaselineLog(Protocol):
     ) -> None: ...
 
 
-class RegretLog(Protocol):
-    """The part of storage.RunStore that stores a regret."""
+class StoreLike(BaselineLog, Protocol):
+    """The part of storage.RunStore that live runs and replays use."""
 
     def keep_regret(self, run_id: str, regret: Mapping[str, Any]) -> None: ...
-
-
-class StoreLike(BaselineLog, RegretLog, Protocol):
-    """The part of storage.RunStore that is used here."""
-
     def record(self, event: Event, owner: str = "") -> None: ...
     def flush(self, timeout: float = 5.0) -> bool: ...
     def events(self, run_id: str) -> tuple[Event, ...]: ...

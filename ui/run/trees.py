@@ -28,7 +28,7 @@ __all__ = [
 
 def tree_nodes(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
     """Node number -> text, parent, depth, outcome, LLM probability and proposers; for fused drafts
-    also whose token it is and whether it is in the trunk."""
+    also the drafter that it is from (`origin`) and whether it is in the trunk."""
     index = {name: str(i) for i, name in enumerate(drafters)}
     if detail.combined:
         nodes, trunk = _node_values(detail.combined, detail.verified, index), trunk_of(detail)

@@ -36,8 +36,8 @@ SIMPLER = "sequence"
 """The preset to try where several drafters make a run slower than plain decoding: one SSM, a
 chain."""
 
-# Tokens that are drawn one by one while a run is live, and at its end. Older text is sent in
-# CHUNKs: their bounds move once in CHUNK tokens, so that Gradio's diff sends little.
+# How many of the latest tokens are drawn one by one, while a run is live and at its end. Older text
+# is sent in CHUNKs: their bounds move once in CHUNK tokens, so that Gradio's diff sends little.
 LIVE_TOKENS = 200
 FINAL_TOKENS = 4000
 CHUNK = 100
@@ -54,7 +54,7 @@ PICTURES = (
     "timeline",
 )
 CHARTS = ("lengths", "timeline")
-# At full speed seconds between two updates of the charts.
+# Seconds between two updates of the charts at full speed.
 CHART_S = 0.25
 
 
@@ -85,7 +85,7 @@ def picture_values(
 
 
 class PictureMaker:
-    """`picture_values` for one tab; at full speed the charts are updated every CHART_S only.
+    """`picture_values` for one tab; at full speed the charts are updated only every CHART_S.
 
     Charts cost a browser most, and a bar that is shown in one frame only cannot be read. The text
     is not delayed.

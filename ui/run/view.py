@@ -60,8 +60,8 @@ RoundEvent = Drafted | Combined | Verified | RoundCompleted
 
 @dataclass(frozen=True, slots=True)
 class TokenView:
-    """One new token: `text` is its contribution to the output, `token` its text alone; `scores`:
-    the number in the run and the score of each drafter that proposed it.
+    """One new token: `text` is its contribution to the output, `token` its text decoded alone;
+    `scores`: the number in the run and the score of each drafter that proposed it.
 
     `kind` is `accepted`, `recovered`, `bonus` or `plain`; `probability`: the LLM's.
     """

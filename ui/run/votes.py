@@ -339,13 +339,13 @@ def _reward_words(view: View, detail: Detail, round_: RoundView) -> list[str]:
         reason = "the first vote has no earlier vote to compare with, so weights do not change"
         return [f"{accepted}; {reason}."]
     # A mean that was carried over from earlier runs is not recorded.
-    mean = "" if carried else f", {_against(round_)}"
+    mean = "" if carried else f", {_against_mean(round_)}"
     # Rescaling makes the change smaller than a step of `eta`.
     change = f"{_change_words('its weight', before, after)}, after all are rescaled to mean 1"
     return [f"{accepted} ({percent(round_.share)}){mean}: {change}."]
 
 
-def _against(round_: RoundView) -> str:
+def _against_mean(round_: RoundView) -> str:
     """The accepted share compared with the mean of the earlier votes."""
     mean = f"the running mean of {percent(round_.mean_share)}"
     if abs(round_.share - round_.mean_share) < 1e-9:
@@ -359,10 +359,10 @@ def _weight_words(view: View, detail: Detail, tree: Combined) -> list[str]:
     last = next(earlier, None)
     before = last.weights if last else dict.fromkeys(tree.weights, 1.0)
     text = "the text since the round before" if last else "the prompt"
-    return [f"By how well each SSM foretold {text}, {_mover(before, tree.weights)}."]
+    return [f"By how well each SSM foretold {text}, {_largest_change(before, tree.weights)}."]
 
 
-def _mover(before: Mapping[str, float], after: Mapping[str, float]) -> str:
+def _largest_change(before: Mapping[str, float], after: Mapping[str, float]) -> str:
     """The drafter whose weight changed most; if two decimals show no change, that none did."""
     # A drafter without an earlier weight began with 1.
     earlier = {name: before.get(name, 1.0) for name in after}

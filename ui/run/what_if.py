@@ -35,7 +35,7 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
     `length`: mean drafted depth of a round; `tokens`: mean tokens written in one; `speedup`: the
     measured one, the median of `blocks` from `low` to `high`; None without a baseline and while it
     is `measuring`: then a plain pass is assumed to last as long as one over a tree. `most`: the
-    deepest draft that the node budget allows. Of a whole run also `takes`, the `max_tree_nodes`
+    deepest draft that the node budget allows. Of a complete run also `takes`, the `max_tree_nodes`
     that deeper drafts need, and `samples`: each resample's times relative to the run's, and the
     difference between its acceptance and the run's (`a`).
     """

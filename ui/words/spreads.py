@@ -35,6 +35,7 @@ SINGLE = "one sample"
 """The words for a speed, or a speed-up, that was measured once."""
 
 DIGITS = 2
+"""Decimals of a printed speed-up."""
 
 
 def speed_up_words(ratio: Estimate, noun: str = "repeat", against: str = "") -> str:
@@ -47,8 +48,8 @@ def speed_up_words(ratio: Estimate, noun: str = "repeat", against: str = "") -> 
     return f"{ratio.value:.2f}x the speed of plain decoding ({interval})"
 
 
-def range_words(estimate: Estimate, places: int = DIGITS) -> str:
-    """`1.10 to 1.30 in 3 repeats`, or that it is one sample."""
+def range_words(estimate: Estimate, places: int) -> str:
+    """`1.1 to 1.3 in 3 repeats`, with `places` decimals, or that it is one sample."""
     if estimate.groups < 2:
         return SINGLE
     ends = f"{estimate.low:.{places}f} to {estimate.high:.{places}f}"
