@@ -81,8 +81,8 @@ def _draft_label(draft: str, verify: str, temperature: float, combine: str, weig
     if not _lossless(draft, verify, temperature, combine):
         return f"{draft} (not lossless with verify {verify}{_conditions(temperature, combine)})"
     if draft_kind(draft).by_score and combine_rule(combine).chains:
-        becomes = SpeculationConfig(draft=draft, combine=combine).resolve(temperature).draft
-        return f"{draft} (as {becomes}: {combine} chooses among sequences, one token a step)"
+        resolved = SpeculationConfig(draft=draft, combine=combine).resolve(temperature).draft
+        return f"{draft} (as {resolved}: {combine} chooses among sequences, one token a step)"
     if draft_kind(draft).by_credit and weights_stay_even(weights, combine):
         return f"{draft} (as fused: {weights} weights stay even, no draft wins)"
     return f"{draft} ({draft_kind(draft).label})"
@@ -160,8 +160,8 @@ def why_pipeline_is_idle(pipeline: str, combine: str, draft: str) -> str:
     """
     if can_begin_ahead(draft, combine) or pipeline not in ("ahead", "auto"):
         return ""
-    alone = "" if pipeline == "ahead" else " for a request by itself"
-    return f"Does nothing{alone}: {_starts_late(combine, draft)}."
+    condition = "" if pipeline == "ahead" else " for a request by itself"
+    return f"Does nothing{condition}: {_starts_late(combine, draft)}."
 
 
 def _starts_late(combine: str, draft: str) -> str:

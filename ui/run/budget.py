@@ -81,10 +81,10 @@ def depth_words(view: View, why: str = "") -> str:
     if most >= most_tokens:
         return ""
     nodes = number_of(config.max_tree_nodes, "node")
-    many = len(names) > 1 and combine_rule(config.combine).node_budget != "each"
-    among = f" for {len(names)} drafters" if many else ""
-    short = f"speculation_length {most_tokens} is not reached"
-    return f"{nodes}{among} let drafts be {most} deep: {short}."
+    is_divided = len(names) > 1 and combine_rule(config.combine).node_budget != "each"
+    among = f" for {len(names)} drafters" if is_divided else ""
+    unreached = f"speculation_length {most_tokens} is not reached"
+    return f"{nodes}{among} let drafts be {most} deep: {unreached}."
 
 
 def depth_bounds(view: View, most: int) -> tuple[int, dict[int, int]]:

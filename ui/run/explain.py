@@ -165,9 +165,9 @@ def _add_explained(
 
 def _proposers(tree: Combined | None, explanation: Explanation) -> tuple[str, ...]:
     """The drafters that proposed the token that is explained."""
-    places = zip(tree.parents, tree.token_ids, strict=True) if tree else ()
-    here = (explanation.parent, explanation.token_id)
-    nodes = (node for node, place in enumerate(places) if place == here)
+    positions = zip(tree.parents, tree.token_ids, strict=True) if tree else ()
+    position = (explanation.parent, explanation.token_id)
+    nodes = (node for node, one in enumerate(positions) if one == position)
     return next((tree.drafters_of(node) for node in nodes if tree), ())
 
 
@@ -408,14 +408,14 @@ def _trial_words(verdict: Verified, node: int) -> str:
     subtree, and jointly with it."""
     jointly = verdict.rule == "traversal"
     draw = "draw, verified jointly with its subtree," if jointly else "draw"
-    coin = "" if jointly else "; a uniform random number was above it"
+    random_number = "" if jointly else "; a uniform random number was above it"
     parts = []
     for trial in (t for t in verdict.trials if t.node == node):
         ratio = trial.p / trial.q if trial.q > 0 else 0.0
         ratio_text = f"p / q = {trial.p:.3g} / {trial.q:.3g} = {ratio:.3g}"
         if not trial.accepted:
             parts.append(
-                f"{trial.drafter}'s {draw} was rejected ({ratio_text}{coin}); "
+                f"{trial.drafter}'s {draw} was rejected ({ratio_text}{random_number}); "
                 "p was then replaced by norm(max(0, p - q))"
             )
         elif ratio >= 1:

@@ -187,10 +187,10 @@ def _sentence(view: View, detail: Detail | None, rule: RoutingRule, history: _Hi
     if detail.completed is None:
         drafts = detail.drafted.drafts if detail.drafted else ()
         drafting = [names.get(one.drafter, one.drafter) for one in drafts if one.token_ids]
-        now = (
+        clause = (
             f"{join_names(drafting)} {_verb('draft', drafting)}" if drafting else "no draft so far"
         )
-        return f"Round {number}: {now}. The scores come with the end of the round."
+        return f"Round {number}: {clause}. The scores come with the end of the round."
     routing = detail.completed.routing
     if not routing:
         return f"Round {number}: no SSM was chosen, nothing was to be drafted."

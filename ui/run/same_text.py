@@ -45,10 +45,10 @@ def same_text(
     at = first_difference(one.token_ids, two.token_ids)
     why = _differences(one.started, two.started)
     if at is None:
-        far = " as far as both went" if cut else ""
-        still = f", though they differ in {join_names(why)}" if why else ""
+        extent = " as far as both went" if cut else ""
+        despite = f", though they differ in {join_names(why)}" if why else ""
         tokens = number_of(len(one.tokens), "token")
-        sentence = f"{names[0]} wrote the same text as {names[1]}{far}{still}"
+        sentence = f"{names[0]} wrote the same text as {names[1]}{extent}{despite}"
         return Answer("identical", f"{sentence}: {tokens}, one for one.")
     if why:
         differ = f"the runs differ in {join_names(why)}"

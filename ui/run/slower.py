@@ -95,21 +95,21 @@ def slower_because(
     mean = _mean_round(stats, ratio.value, beside_others_ms)
     head = f"{ratio.value:.2f}x: slower than plain decoding here, "
     fields = {**SpeculationConfig().to_plain(), **(speculation or {})}
-    others = beside_others_ms > 0 or schedule
-    if stats.num_draft_tokens < FEW_DRAFTED * stats.num_rounds and not others:
+    is_shared = beside_others_ms > 0 or schedule
+    if stats.num_draft_tokens < FEW_DRAFTED * stats.num_rounds and not is_shared:
         return head + _few_drafted_words(mean, stats, fields)
     # The run is slower since a round costs more plain tokens than it yields.
     gained = stats.num_new_tokens / stats.num_rounds
-    beside = ""
+    overlapped = ""
     if mean.hidden > NEGLIGIBLE_MS:
-        beside = f" and {mean.tokens(mean.hidden)} more beside the LLM's passes"
+        overlapped = f" and {mean.tokens(mean.hidden)} more beside the LLM's passes"
     cost = (
         f"because a round takes the time of {mean.tokens(mean.ms)} plain tokens (drafting "
-        f"{mean.tokens(mean.draft)}{beside}, LLM pass {mean.tokens(mean.verify)}, "
+        f"{mean.tokens(mean.draft)}{overlapped}, LLM pass {mean.tokens(mean.verify)}, "
         f"the rest {mean.rest_in_tokens}) and brings {gained:.1f}"
     )
     shared_by = f"schedule={schedule}" if schedule else f"pipeline={fields['pipeline']}"
-    if not others:
+    if not is_shared:
         return f"{head}{cost}. {_remedy(mean, stats, fields, rounds)}".rstrip()
     return (
         f"{head}{cost}. The LLM served other requests meanwhile, which plain decoding was measured "
@@ -239,8 +239,8 @@ def _possible_depth(fields: Mapping[str, Any], length: int) -> int:
 
 def _length_field(fields: Mapping[str, Any]) -> str:
     """The field that sets the length of drafts."""
-    is_given = length_policy(fields["length"]).set_by_user
-    return "speculation_length" if is_given else "max_speculation_length"
+    by_user = length_policy(fields["length"]).set_by_user
+    return "speculation_length" if by_user else "max_speculation_length"
 
 
 def _budget_limits(fields: Mapping[str, Any]) -> bool:
@@ -263,18 +263,18 @@ def _shorter(fields: Mapping[str, Any]) -> list[str]:
     ways = []
     if "confidence_threshold" not in idle_fields(fields):
         ways.append("a higher confidence_threshold")
-    is_given = length_policy(fields["length"]).set_by_user
+    by_user = length_policy(fields["length"]).set_by_user
     name = _length_field(fields)
     length = int(fields[name])
     depth = _possible_depth(fields, length)
-    auto_hint = "" if is_given else f" ({fields['length']} adapts below it)"
+    auto_hint = "" if by_user else f" ({fields['length']} adapts below it)"
     if depth <= 1:
         # Drafts have one token already; with fewer nodes some drafter gets none.
         return [*ways, "a lower max_tree_nodes"] if length > 1 < _nodes(fields) else ways
     if depth < length:
         lower = f"a {name} {'of 1' if depth == 2 else f'below {depth}'}"
     else:
-        lower = f"a {'shorter' if is_given else 'lower'} {name}"
+        lower = f"a {'shorter' if by_user else 'lower'} {name}"
     return [*ways, lower + auto_hint]
 
 

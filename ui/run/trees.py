@@ -45,11 +45,11 @@ def trunk_of(detail: Detail) -> frozenset[int]:
     if tree is None or drafted is None or not tree.origins:
         return frozenset()
     drafters = {one.drafter for one in drafted.drafts if one.spans}
-    together = {name for name in drafters if not is_model_free(name)}
+    ssms = {name for name in drafters if not is_model_free(name)}
     return frozenset(
         node
         for node, offered in enumerate(tree.proposals)
-        if together and together <= {proposal.drafter for proposal in offered}
+        if ssms and ssms <= {proposal.drafter for proposal in offered}
     )
 
 

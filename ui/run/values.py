@@ -341,8 +341,8 @@ def _root(view: View, detail: Detail | None) -> Value:
     first round it is the prompt's last; empty without a run."""
     if detail and detail.combined:
         return {"t": detail.combined.root_text, "id": detail.combined.root_token_id}
-    here = detail.round if detail else 0
-    before = next((token for token in reversed(view.tokens) if token.round < here), None)
+    number = detail.round if detail else 0
+    before = next((token for token in reversed(view.tokens) if token.round < number), None)
     if before:
         return {"t": before.token, "id": before.token_id}
     started = view.started
