@@ -121,7 +121,7 @@ def test_a_replay_shows_what_the_live_run_showed(
         watching.advance(clock)
         if part is not None and count % PARTS != part:
             continue
-        replaying._to(count)
+        replaying._move_to(count)
         live_frame, again = watching.frame(), replaying.frame()
         assert live_frame.view == again.view == view
         if isinstance(event, RoundCompleted):
@@ -132,7 +132,7 @@ def test_a_replay_shows_what_the_live_run_showed(
         assert picture_values(
             replace(live_frame, view=again.view, detail=detail)
         ) == picture_values(live_frame)
-    replaying._to(len(events))
+    replaying._move_to(len(events))
     assert replaying.frame().view == watching.frame().view
 
 

@@ -1,7 +1,8 @@
 """Every field of SpeculationConfig as a control with its meaning in one line.
 
-A field without an entry here gets a text box, so that a new mechanism's field appears on the page.
-Controls have plain values; `config_of` turns them into a SpeculationConfig, which checks them.
+A field that `_control` does not list gets a text box, so that a new mechanism's field appears on
+the page. Controls have plain values; `config_of` turns them into a SpeculationConfig, which checks
+them.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ MEANINGS = {
 def field_controls(
     config: SpeculationConfig, drafter_names: Sequence[str], own: Sequence[str] = ()
 ) -> dict[str, Component]:
-    """A control for each field, in the order of the dataclass; build inside a layout."""
+    """A control for each field, in the order of the dataclass; build inside a layout. `own`:
+    user-defined drafters."""
     shown = dict(zip(FIELD_NAMES, values_of(config, drafter_names), strict=True))
     idle = idle_fields(shown)
     idle["pipeline"] = why_pipeline_is_idle(config.pipeline, config.combine, config.draft)
@@ -80,32 +82,32 @@ def _control(name: str, values: Mapping[str, Any], drafters: Sequence[str], idle
     """The control of one field. `values`: of all fields; `idle`: why the field has no effect when
     the page opens, empty if it has one."""
     value, combine, draft = values[name], str(values["combine"]), str(values["draft"])
-    whole_number = (gr.Number, {"step": 1})
+    integer_box = (gr.Number, {"step": 1})
     kinds: dict[str, tuple[type[Component], dict[str, Any]]] = {
         "drafters": (gr.CheckboxGroup, {"choices": list(drafters)}),
         "draft": (gr.Dropdown, {"choices": draft_choices(0.0)}),
         "verify": (gr.Dropdown, {"choices": verify_choices("auto", 0.0)}),
         "combine": (gr.Dropdown, {"choices": combine_choices("auto", "auto", 0.0)}),
         "routing": (gr.Dropdown, {"choices": routing_choices()}),
-        "routed_drafters": whole_number,
+        "routed_drafters": integer_box,
         "weights": (gr.Dropdown, {"choices": weights_choices(combine, draft)}),
-        "vote_nodes": whole_number,
+        "vote_nodes": integer_box,
         "eta": (gr.Number, {"step": 0.01}),
         "length": (gr.Dropdown, {"choices": length_choices()}),
         "max_tree_nodes": (gr.Dropdown, {"choices": TREE_SIZES, "allow_custom_value": True}),
-        "speculation_length": whole_number,
-        "max_speculation_length": whole_number,
+        "speculation_length": integer_box,
+        "max_speculation_length": integer_box,
         "confidence_threshold": (gr.Number, {"step": 0.05}),
         "pipeline": (gr.Dropdown, {"choices": pipeline_choices(combine, draft)}),
         "carry_over": (gr.Checkbox, {}),
-        "record_top_k": whole_number,
+        "record_top_k": integer_box,
     }
     kind, options = kinds.get(name, (gr.Textbox, {}))
-    text = value if name in kinds else str(value)
+    shown = value if name in kinds else str(value)
     if name in FOLLOWERS:
         options["interactive"] = not idle
     info = idle or MEANINGS.get(name, "")
-    return kind(value=text, label=field_label(name), info=info, elem_id=f"field-{name}", **options)
+    return kind(value=shown, label=field_label(name), info=info, elem_id=f"field-{name}", **options)
 
 
 def _text(value: Any) -> str:
@@ -115,7 +117,7 @@ def _text(value: Any) -> str:
 
 
 def _number(value: float) -> str:
-    """A number as short text that parses to exactly the same number, since it is submitted
+    """The number as a short text that parses to exactly the same number, since the form submits it
     again."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)
@@ -140,7 +142,8 @@ def whole_number(value: Any) -> Any:
 
 
 def values_of(config: SpeculationConfig, drafter_names: Sequence[str]) -> list[Any]:
-    """The controls' values for a configuration, without names of drafters that are not loaded."""
+    """The controls' values for a configuration, without names of SSMs that are not loaded.
+    `drafter_names`: the loaded ones."""
     values: list[Any] = []
     for name in FIELD_NAMES:
         value = getattr(config, name)

@@ -110,13 +110,14 @@ def examples(answers: bool) -> tuple[tuple[str, str], ...]:
 
 
 def fill_prompt(place: int, answers: Callable[[], bool]) -> Callable[[], str]:
-    """The handler of an example's button: models may be exchanged while the page is open."""
+    """The handler of the button of example number `place`. `answers` is called on each click, since
+    models may be exchanged while the page is open."""
     return lambda: examples(answers())[place][1]
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The controls. `inputs`: in the order in which `request_of` takes their values."""
+    """The form's controls. `inputs`: in the order in which `request_of` takes their values."""
 
     prompt: gr.Textbox
     examples: tuple[gr.Button, ...]
@@ -140,7 +141,7 @@ class Command:
 
 
 def build_command(preset: str, answers: bool = False) -> Command:
-    """The prompt, an example of each domain that runs on click, the preset, the temperature.
+    """The prompt, a button for each domain's example, which runs it, the preset, the temperature.
     `answers`: see `examples`."""
     first = examples(answers)[0][1]
     prompt = gr.Textbox(
@@ -163,7 +164,8 @@ def build_command(preset: str, answers: bool = False) -> Command:
 
 
 def preset_choices(own: Iterable[str] = ()) -> list[tuple[str, str]]:
-    """The menu's entries, each with what it does, and the visitor's `own`."""
+    """The menu's entries, (label, name): built-in presets with what each does, the visitor's `own`,
+    and OWN."""
     built_in = [(f"{name} ({PRESET_WORDS[name]})", name) for name in PRESETS]
     return [*built_in, *((name, name) for name in (*own, OWN))]
 
@@ -188,8 +190,8 @@ def build_settings(
     answers: bool = False,
     own: Sequence[str] = (),
 ) -> Form:
-    """Every other setting. `chat`: the LLM has a chat template; `answers`: it is used by default.
-    `own`: user-defined drafters."""
+    """Every other setting; returns the whole form. `chat`: the LLM has a chat template; `answers`:
+    it is used by default. `own`: user-defined drafters."""
     with gr.Accordion("Sampling", open=True):
         sampling = sampling_controls(chat, ticked=answers, temperature=command.temperature)
     with gr.Accordion("Every setting of the engine", open=False, elem_id="all-fields"):
@@ -230,8 +232,9 @@ def processor_controls() -> dict[str, Component]:
 def sampling_controls(
     chat: bool, page: str = "", ticked: bool = False, temperature: Component | None = None
 ) -> dict[str, Component]:
-    """A control for each of SAMPLING_NAMES; `temperature`: one that exists already. Ids begin with
-    `page`, or with `sampling` if it is empty (on Live)."""
+    """A control for each of SAMPLING_NAMES. `chat`: the LLM has a chat template; `ticked`: it is
+    used; `temperature`: a control that exists already. Ids begin with `page`, or with `sampling` if
+    it is empty (on Live)."""
     controls: dict[str, Component] = {
         "max_new_tokens": gr.Number(
             value=128, step=1, label="Max new tokens", info="Tokens to write at most."
@@ -275,7 +278,7 @@ def request_of(values: Sequence[Any]) -> Request:
 
 @contextmanager
 def empty_box_errors() -> Iterator[None]:
-    """Turns the None of an empty number box into a readable error."""
+    """In the message of a ConfigError, calls the None of an empty number box empty."""
     try:
         yield
     except ConfigError as error:
@@ -285,17 +288,17 @@ def empty_box_errors() -> Iterator[None]:
 def sampling_of(values: Sequence[Any]) -> tuple[SamplingParams, bool]:
     """Values of `sampling_controls` -> sampling, and whether as a chat. ConfigError names the
     field."""
-    numbers = dict(zip(SAMPLING_NAMES, values, strict=True))
-    chat = numbers.pop("chat")
-    numbers["stop"] = tuple(line for line in str(numbers["stop"] or "").split("\n") if line)
-    numbers["seed"] = _seed(numbers["seed"])
+    by_name = dict(zip(SAMPLING_NAMES, values, strict=True))
+    chat = by_name.pop("chat")
+    by_name["stop"] = tuple(line for line in str(by_name["stop"] or "").split("\n") if line)
+    by_name["seed"] = _seed(by_name["seed"])
     for name in ("max_new_tokens", "top_k"):
-        numbers[name] = whole_number(numbers[name])
-    return SamplingParams(**numbers), bool(chat)
+        by_name[name] = whole_number(by_name[name])
+    return SamplingParams(**by_name), bool(chat)
 
 
 def _seed(typed: Any) -> Any:
-    """The seed as typed; a value that is not a whole number is passed on for SamplingParams to
+    """The typed seed as a number, None if empty; other text is passed on for SamplingParams to
     refuse."""
     text = str(typed if typed is not None else "").strip()
     # A seed has at most 19 digits; for thousands of digits `int` raises an error of its own.
@@ -305,7 +308,8 @@ def _seed(typed: Any) -> Any:
 def preset_config(
     name: str, temperature: float, own: dict[str, Any] | None = None
 ) -> SpeculationConfig:
-    """A preset as the page runs it, with alternatives recorded; `own` are the visitor's."""
+    """The visitor's `own` preset of that name, else the built-in one as the page runs it, with
+    alternatives recorded."""
     if own and name in own:
         return SpeculationConfig.from_plain(own[name])
     plain = page_preset(name, temperature).to_plain()
@@ -315,17 +319,19 @@ def preset_config(
 def preset_values(
     name: str, temperature: float, names: Sequence[str], own: dict[str, Any] | None = None
 ) -> list[Any]:
-    """The fields' values for a preset."""
+    """The fields' values for a preset. `names`: the loaded SSMs."""
     return values_of(preset_config(name, temperature, own), names)
 
 
 def own_preset(values: Sequence[Any]) -> dict[str, Any]:
-    """The fields as stored in a visitor's preset. ConfigError names the field."""
+    """Values of `Form.inputs` -> the fields as stored in a visitor's preset. ConfigError names the
+    field."""
     return config_of(values[1 + len(SAMPLING_NAMES) :]).to_plain()
 
 
 def validity(values: Sequence[Any]) -> str:
-    """Why these settings cannot run; empty if they can. The prompt is not checked."""
+    """Values of `Form.inputs` -> why they cannot run, empty if they can. The prompt is not
+    checked."""
     try:
         request_of(["x", *values[1:]])
     except ConfigError as error:
@@ -334,7 +340,7 @@ def validity(values: Sequence[Any]) -> str:
 
 
 def control_updates(values: Sequence[Any]) -> dict[str, Component]:
-    """Field -> the update of its control under these settings, for every name in FOLLOWED.
+    """Values of `Form.inputs` -> the update of the control of each field in FOLLOWED, by name.
 
     Menus mark choices that the other settings rule out; a control without effect is greyed, with
     the reason in place of its meaning.

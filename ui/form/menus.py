@@ -79,10 +79,10 @@ def _draft_label(draft: str, verify: str, temperature: float, combine: str, weig
     if draft != "auto" and not lossless_rules(draft, temperature, combine):
         return f"{draft} (refused at temperature {temperature:g}: every draw is the best token)"
     if not _lossless(draft, verify, temperature, combine):
-        return f"{draft} (not lossless with verify {verify}{_at(temperature, combine)})"
+        return f"{draft} (not lossless with verify {verify}{_conditions(temperature, combine)})"
     if draft_kind(draft).by_score and combine_rule(combine).chains:
-        becomes = SpeculationConfig(draft=draft, combine=combine).resolve(temperature).draft
-        return f"{draft} (as {becomes}: {combine} chooses among sequences, one token a step)"
+        resolved = SpeculationConfig(draft=draft, combine=combine).resolve(temperature).draft
+        return f"{draft} (as {resolved}: {combine} chooses among sequences, one token a step)"
     if draft_kind(draft).by_credit and weights_stay_even(weights, combine):
         return f"{draft} (as fused: {weights} weights stay even, no draft wins)"
     return f"{draft} ({draft_kind(draft).label})"
@@ -98,7 +98,7 @@ def verify_choices(draft: str, temperature: float, combine: str = DEFAULT_COMBIN
 
 def _verify_label(rule: str, draft: str, temperature: float, combine: str) -> str:
     if not _lossless(draft, rule, temperature, combine):
-        return f"{rule} (not lossless with draft {draft}{_at(temperature, combine)})"
+        return f"{rule} (not lossless with draft {draft}{_conditions(temperature, combine)})"
     return f"{rule} ({verify_rule(rule).label})"
 
 
@@ -123,8 +123,8 @@ def _combine_label(rule: str, draft: str, verify: str, temperature: float) -> st
 
 
 def weights_choices(combine: str = DEFAULT_COMBINE, draft: str = "auto") -> Choices:
-    """Weight rules with a label; `paper` is marked where weights are read but the combine rule has
-    no winner to reward, so that they stay equal."""
+    """Weight rules with a label; `paper` is marked where weights are read but stay equal, since the
+    combine rule has no winner to reward."""
     rule = combine_rule(combine)
     is_read = rule.weighted or draft_kind(draft).by_credit
     note = f" (stays even: {combine} has no winner to reward)"
@@ -160,18 +160,20 @@ def why_pipeline_is_idle(pipeline: str, combine: str, draft: str) -> str:
     """
     if can_begin_ahead(draft, combine) or pipeline not in ("ahead", "auto"):
         return ""
-    alone = "" if pipeline == "ahead" else " for a request by itself"
-    return f"Does nothing{alone}: {_starts_late(combine, draft)}."
+    condition = "" if pipeline == "ahead" else " for a request by itself"
+    return f"Does nothing{condition}: {_starts_late(combine, draft)}."
 
 
 def _starts_late(combine: str, draft: str) -> str:
+    """Which of the two rules makes drafting ahead impossible, and how."""
     rule = f"draft {draft}" if combine_rule(combine).ahead else f"combine {combine}"
     return f"{rule} starts its tree only after the previous verdict"
 
 
-def _at(temperature: float, combine: str) -> str:
-    with_rule = "" if combine == DEFAULT_COMBINE else f" and combine {combine}"
-    return f"{with_rule} at temperature {temperature:g}"
+def _conditions(temperature: float, combine: str) -> str:
+    """With which combine rule, unless it is the default, and at which temperature."""
+    rule = "" if combine == DEFAULT_COMBINE else f" and combine {combine}"
+    return f"{rule} at temperature {temperature:g}"
 
 
 def _lossless(draft: str, verify: str, temperature: float, combine: str) -> bool:
@@ -182,13 +184,13 @@ def _lossless(draft: str, verify: str, temperature: float, combine: str) -> bool
     return True
 
 
-# -- fields that do not matter --
+# -- fields without effect --
 
 
 def idle_fields(fields: Mapping[str, Any]) -> dict[str, str]:
     """Field -> why it has no effect under these settings; fields with an effect are left out."""
     combine, length = combine_rule(fields["combine"]), length_policy(fields["length"])
-    choices = (f"combine={combine.name}", f"length={length.name}", f"routing={fields['routing']}")
+    chosen = (f"combine={combine.name}", f"length={length.name}", f"routing={fields['routing']}")
     idle: dict[str, str] = {}
     draft = draft_kind(fields["draft"])
     if draft.fused:
@@ -200,9 +202,9 @@ def idle_fields(fields: Mapping[str, Any]) -> dict[str, str]:
             f"Not used: {combine.name} reads no weights; {join_names(weighted_combine_rules())} do."
         )
     for name, readers in fields_that_depend().items():
-        if not set(readers) & set(choices):
-            reads = "reads" if len(readers) == 1 else "read"
-            idle[name] = f"Not used: only {' and '.join(readers)} {reads} it."
+        if not set(readers) & set(chosen):
+            verb = "reads" if len(readers) == 1 else "read"
+            idle[name] = f"Not used: only {' and '.join(readers)} {verb} it."
     if not combine.chains or fields["weights"] != "paper":
         reason = "Not used: only weights=paper with a combine rule that has a winner reads it."
         idle |= {"eta": reason, "weight_bounds": reason}

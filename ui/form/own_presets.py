@@ -57,7 +57,7 @@ def wire_own_presets(
     own: gr.BrowserState,
     **quick: Any,
 ) -> None:
-    """Connect saving and deleting; `quick`: options of such events."""
+    """Connect saving and deleting; `quick`: options of both click events."""
     outputs = [own, form.preset, chosen, validity]
     options = {"js": after_settled_script(), **quick}
     presets.save.click(
@@ -70,7 +70,8 @@ def wire_own_presets(
 
 
 def save_preset(name: str, own: dict[str, Any] | None, values: Sequence[Any]) -> PresetUpdate:
-    """Store the fields under a name."""
+    """Store the fields among `values` (of `Form.inputs`) under a name. Refused, with the reason in
+    the notice: an empty or built-in name, a wrong field, more than MAX_OWN presets."""
     presets = dict(own or {})
     name = _name(name)
     try:

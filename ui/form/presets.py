@@ -26,8 +26,9 @@ def fields_at_temperature(
 ) -> list[Any] | None:
     """The fields' values after the temperature has changed; None if they stay.
 
-    They change if they have the values of a built-in preset at some temperature. A field that the
-    visitor has edited is never replaced, whatever the menu shows.
+    They change if `shown`, their present values, are those of the built-in preset `name` at
+    temperature 0 or above. A field that the visitor has edited is never replaced, whatever the menu
+    shows.
     """
     if name not in PRESETS or not has_preset_values(name, None, names, shown):
         return None
@@ -37,15 +38,15 @@ def fields_at_temperature(
 def has_preset_values(
     name: str, own: dict[str, Any] | None, names: Sequence[str], shown: Sequence[Any]
 ) -> bool:
-    """Whether the fields have the values of the menu's entry at some temperature."""
+    """Whether the fields have the values of the menu's entry at temperature 0 or above."""
     if name == OWN:
         return True
     if name not in (*PRESETS, *(own or {})):
         return False
     try:
-        now = config_of(shown)
-        of_preset = [preset_values(name, t, names, own) for t in (0.0, 1.0)]
-        return now in [config_of(values) for values in of_preset]
+        # `specinfer-paper` has other values at temperature 0 than above.
+        presets = [preset_values(name, t, names, own) for t in (0.0, 1.0)]
+        return config_of(shown) in [config_of(values) for values in presets]
     except ConfigError:
         return False
 
@@ -56,7 +57,8 @@ def menu_name(
     """The menu's entry for the fields: the chosen preset while they have its values, including
     after an edit that was undone.
 
-    If `menu` differs from `chosen`, the new preset's fields are still being sent: the menu stays.
+    If `menu` is another preset than `chosen`, that preset's fields are still being sent: the menu
+    stays.
     """
     if not has_preset_values(chosen, own, names, shown):
         return OWN

@@ -15,6 +15,7 @@ from lab.measured import Measured
 from lab.study import Study
 from ui.run.frame import Baseline
 from ui.run.opening import OPENING
+from ui.run.proof import llm_of
 from ui.run.source import BaselineLog
 from ui.run.view import View
 
@@ -32,9 +33,8 @@ def speed_key(request: Request, models: Iterable[ModelInfo]) -> tuple[object, ..
     """The key of a measured speed: the LLM, and all of the request except speculation and seed.
     `models`: the loaded ones."""
     sampling = request.sampling
-    llm = next((one for one in models if one.role == "llm"), None)
     return (
-        llm or (),
+        llm_of(models) or (),
         request.prompt,
         request.prompt_token_ids,
         request.chat,
@@ -57,9 +57,9 @@ def key_of_run(view: View) -> tuple[object, ...]:
 
 def round_ends_ms(view: View) -> tuple[float, ...]:
     """When each round of a run ended, in milliseconds from the end of the prefill."""
-    first = view.rounds[0].spans if view.rounds else ()
-    prefill_end = max((span.end_ms for span in first if span.name == "prefill"), default=0.0)
-    return tuple(line.at_ms - prefill_end for line in view.rounds)
+    spans = view.rounds[0].spans if view.rounds else ()
+    prefill_end = max((span.end_ms for span in spans if span.name == "prefill"), default=0.0)
+    return tuple(round_.at_ms - prefill_end for round_ in view.rounds)
 
 
 def still_valid(

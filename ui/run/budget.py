@@ -28,8 +28,8 @@ core/speculation_length/cost_model/verify_costs.py)."""
 
 
 def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
-    """`lengths` with `budget`, the words of `budget_words` without depths, and `deep`, those of
-    `depth_words` for the selected round.
+    """Adds to `lengths`, a value with the `rounds` of `lengths_value`, `budget`, the words of
+    `budget_words` without depths, and `deep`, those of `depth_words` for the selected round.
 
     If the user sets the length, each round whose configured length is out of reach also has `m`,
     the longest draft that the node budget and the end of the text allowed, and `b`, the reason,
@@ -40,12 +40,12 @@ def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
     # The depth that the largest share of the nodes allows, at most speculation_length.
     most = max_draft_depth(config, _budget_drafters(view, config), config.speculation_length)
     history, rounds = LengthHistory(view.rounds), dict(lengths["rounds"])
-    for number, one in rounds.items():
+    for number, value in rounds.items():
         recorded, why = history.depth_bound(int(number)) or (most, "")
         # When a drafter fails, the others get its nodes and may draft deeper than `most`.
-        allowed = max(min(most, recorded), one["d"])
-        if one["s"] > allowed:
-            rounds[number] = {**one, "m": allowed, **({"b": why} if recorded < most else {})}
+        allowed = max(min(most, recorded), value["d"])
+        if value["s"] > allowed:
+            rounds[number] = {**value, "m": allowed, **({"b": why} if recorded < most else {})}
     words = {
         "budget": budget_words(view, depth=False),
         "deep": depth_words(view, lengths.get("why", "")),
@@ -81,10 +81,10 @@ def depth_words(view: View, why: str = "") -> str:
     if most >= most_tokens:
         return ""
     nodes = number_of(config.max_tree_nodes, "node")
-    many = len(names) > 1 and combine_rule(config.combine).node_budget != "each"
-    among = f" for {len(names)} drafters" if many else ""
-    short = f"speculation_length {most_tokens} is not reached"
-    return f"{nodes}{among} let drafts be {most} deep: {short}."
+    is_divided = len(names) > 1 and combine_rule(config.combine).node_budget != "each"
+    among = f" for {len(names)} drafters" if is_divided else ""
+    unreached = f"speculation_length {most_tokens} is not reached"
+    return f"{nodes}{among} let drafts be {most} deep: {unreached}."
 
 
 def depth_bounds(view: View, most: int) -> tuple[int, dict[int, int]]:
@@ -96,7 +96,7 @@ def depth_bounds(view: View, most: int) -> tuple[int, dict[int, int]]:
     names = _budget_drafters(view, config)
     if length_policy(config.length).chooses_drafters:  # a round may be a single drafter's
         names = names[:1]
-    here = depth = max_draft_depth(config, names, most)
+    allowed = depth = max_draft_depth(config, names, most)
     takes: dict[int, int] = {}
     if isinstance(config.max_tree_nodes, int):
         # From the smallest: each depth gets the least budget that reaches it.
@@ -106,11 +106,11 @@ def depth_bounds(view: View, most: int) -> tuple[int, dict[int, int]]:
             depth = max(depth, deep)
             if depth >= most:
                 break
-    return here, takes
+    return allowed, takes
 
 
 def nodeless(view: View) -> tuple[str, ...]:
-    """Drafters that get no node of the budget. Empty if `goodput` or routing chooses the drafters,
+    """Drafters that get no node of the budget; none if `goodput` or routing chooses the drafters,
     since the budget is then divided anew in each round."""
     config = _config(view)
     if config is None or length_policy(config.length).chooses_drafters or routed_candidates(view):
@@ -130,15 +130,18 @@ def _budget_drafters(view: View, config: SpeculationConfig) -> tuple[str, ...]:
 
 
 def _config(view: View) -> SpeculationConfig | None:
+    """The run's resolved configuration; None without drafters, and for a run of a version whose
+    fields this one does not know."""
     if view.started is None or not view.drafters:
         return None
     try:
         return SpeculationConfig.from_plain(view.started.config["speculation"])
-    except ConfigError:  # a run of another version
+    except ConfigError:
         return None
 
 
 def _auto_words(view: View, config: SpeculationConfig) -> str:
+    """What `auto` resolved to, and why; empty if the request gave the node budget."""
     assert view.started is not None and isinstance(config.max_tree_nodes, int)
     # `asked` is the request as it was given; in `config` `auto` is resolved to a number already.
     if view.started.asked.get("speculation", {}).get("max_tree_nodes") != "auto":

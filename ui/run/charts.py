@@ -1,4 +1,4 @@
-"""Values of the two charts, lengths and pipeline, and of the drafters that every picture names.
+"""Values of the two charts, lengths and timeline, and of the drafters that every picture names.
 
 Plain JSON in dicts, as described in ui/run/values.py; of a live run only the latest rounds.
 """
@@ -41,15 +41,16 @@ __all__ = [
 Value = dict[str, Any]
 
 # Reasons of `Ahead` for a draft that no round used although no guess was wrong.
-UNASKED = ("unused", "ended")
+UNUSED = ("unused", "ended")
 SHOWN_MS = 0.05
-HIDDEN_MS = 0.005
-"""Smaller times are shown as 0.00 ms."""
+"""Shorter parts of a round are left out of the sentence about it."""
+LEAST_SAVED_MS = 0.005
+"""A shorter time saved by drafting ahead is shown as 0.00 ms."""
 RECENT_ROUNDS = 32  # the length policy's averages reach about as far back
 # The most rounds in a frame of a live run; at its end all of them are sent once.
 LIVE_ROUNDS = 100
 LIVE_BARS = 40
-MOST_BEFORE = 600
+MOST_BEFORE = 600  # rounds of the previous run that are drawn
 SHARES = ("draft", "ahead", "llm", "combine", "verify", "commit", "prefill", "other")
 
 
@@ -60,18 +61,19 @@ def drafters_value(view: View) -> Value:
 
 
 def lengths_value(frame: Frame, before: Before | None = None) -> Value:
-    """Accepted tokens and speculation length per round, with their histogram and rates.
+    """By round accepted tokens (`a`), depth of the tree (`d`) and speculation length (`s`); the
+    histogram and the rates of accepted tokens.
 
-    `before` and `before_rates`: the same of the previous run, drawn as a pale line. `decisions`:
-    the scheduler's, by round.
+    `before` and `before_rates`: accepted tokens and rates of the previous run, drawn as a pale
+    line. `decisions`: the scheduler's, by round.
     """
     view = frame.view
     rounds = view.rounds if frame.is_complete else view.rounds[-LIVE_ROUNDS:]
     return {
         "run": view.run_id,
         "rounds": {
-            str(line.number): {"a": line.accepted, "d": line.depth, "s": line.length}
-            for line in rounds
+            str(round_.number): {"a": round_.accepted, "d": round_.depth, "s": round_.length}
+            for round_ in rounds
         },
         "histogram": {str(j): n for j, n in enumerate(view.stats.acceptance_histogram)},
         "per_position": _rates(view.stats),
@@ -87,8 +89,9 @@ def lengths_value(frame: Frame, before: Before | None = None) -> Value:
 
 def choice_value(frame: Frame) -> Value:
     """The selected round's length: why it was chosen (`why`), the policy's choice after the round
-    (`next`, `reason`) and its `estimates` for each length, what the scheduler `granted`. `offers`:
-    presets whose length adapts, for a run whose length never changes."""
+    (`next`, `reason`) and its `estimates` for each length, the speed `lately` that these are
+    compared with, what the scheduler `granted`. `offers`: presets whose length adapts, for a run
+    whose length never changes."""
     completed = frame.detail.completed if frame.detail else None
     policy = length_policy(frame.view.speculation.get("length", ""))
     why, reason = _length_words(frame), ""
@@ -121,14 +124,14 @@ def choice_value(frame: Frame) -> Value:
 
 @cache
 def adapting_presets() -> tuple[str, ...]:
-    """Presets under which the length changes from round to round."""
+    """Presets whose length policy chooses a length for each round."""
     policies = {name: length_policy(SpeculationConfig.preset(name).length) for name in PRESETS}
     return tuple(name for name, policy in policies.items() if not policy.set_by_user)
 
 
 def _length_words(frame: Frame) -> str:
     """What length the selected round had, whether that was a change, and why, in the policy's own
-    words; empty until the round is complete."""
+    words; empty until the round is complete, and for a policy without an explanation."""
     view, completed = frame.view, frame.detail.completed if frame.detail else None
     policy = length_policy(view.speculation.get("length", ""))
     rounds = view.rounds[: frame.selected_round + 1]
@@ -145,8 +148,8 @@ def _lately(frame: Frame) -> float:
     that the policy's estimates predict (`RoundTime.ms`)."""
     end = frame.selected_round + 1
     rounds = frame.view.rounds[max(0, end - RECENT_ROUNDS) : end]
-    ms = sum(line.time.ms for line in rounds)
-    return round(1000 * sum(line.emitted for line in rounds) / ms, 2) if ms > 0 else 0.0
+    ms = sum(round_.time.ms for round_ in rounds)
+    return round(1000 * sum(round_.emitted for round_ in rounds) / ms, 2) if ms > 0 else 0.0
 
 
 def _pass_words(view: View) -> str:
@@ -183,8 +186,10 @@ def timeline_value(frame: Frame) -> Value:
         "trials": _trials(view),
         "overlap": view.stats.overlap_ratio,
         "ahead": _ahead_sums(view.rounds),
-        "hits": {str(line.number): _ahead_sums((line,)) for line in rounds if line.ahead},
-        "rounds": {str(line.number): _times(line) for line in rounds if line.predicted_ms > 0},
+        "hits": {str(round_.number): _ahead_sums((round_,)) for round_ in rounds if round_.ahead},
+        "rounds": {
+            str(round_.number): _times(round_) for round_ in rounds if round_.predicted_ms > 0
+        },
         "policy": policy if view.drafters else "",
         "predicts": length_policy(policy).predicts,
         "predicting": " and ".join(n for n, one in LENGTH_POLICIES.items() if one.predicts),
@@ -196,15 +201,15 @@ def timeline_value(frame: Frame) -> Value:
     }
 
 
-def _times(line: RoundView) -> Value:
-    """Predicted (`p`) and measured time of a round; `hid`: its drafting during other requests'
-    passes; `all`: from the start of its first stage to the end of its last."""
-    time = line.time
+def _times(round_: RoundView) -> Value:
+    """Measured (`ms`) and predicted (`p`) time of a round; `hid`: its drafting during other
+    requests' passes; `all`: from the start of its first stage to the end of its last."""
+    measured = round_.time
     return {
-        "ms": round(time.ms, 3),
-        "p": round(line.predicted_ms, 3),
-        "hid": round(time.hidden_ms, 3),
-        "all": round(time.whole_ms, 3),
+        "ms": round(measured.ms, 3),
+        "p": round(round_.predicted_ms, 3),
+        "hid": round(measured.hidden_ms, 3),
+        "all": round(measured.whole_ms, 3),
     }
 
 
@@ -214,19 +219,19 @@ def _trials(view: View) -> Value:
     `asked`: rounds of this run so far for which drafts were made after a guessed outcome; `used`:
     how many of those drafts were used. A trial may have begun in an earlier run.
     """
-    trials, num_asked, used = Value(), 0, 0
-    for line in view.rounds:
-        guesses = [entry for entry in line.ahead if not entry.is_certain]
-        num_asked += bool(guesses)
-        used += sum(entry.hit for entry in guesses)
-        for trial in filter(None, map(trial_of, line.notes)):
-            trials[str(line.number)] = {
+    trials, num_guessing, num_used = Value(), 0, 0
+    for round_ in view.rounds:
+        guesses = [entry for entry in round_.ahead if not entry.is_certain]
+        num_guessing += bool(guesses)
+        num_used += sum(entry.hit for entry in guesses)
+        for trial in filter(None, map(trial_of, round_.notes)):
+            trials[str(round_.number)] = {
                 "kind": trial.kind,
                 "ms": trial.ms,
                 "without": trial.without_ms,
                 "on": trial.on,
-                "asked": num_asked,
-                "used": used,
+                "asked": num_guessing,
+                "used": num_used,
             }
     return trials
 
@@ -237,31 +242,31 @@ def _lanes(view: View) -> tuple[str, ...]:
 
 
 def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
-    """Bars from true start to true end; `own`: the part of a shared pass that counts for this
-    SSM."""
-    place = {name: str(i) for i, name in enumerate(_lanes(view))}
+    """Each round's stages as bars from their true start to their true end. `own`: the part of a
+    shared pass that counts for this SSM; `a`: see `_ahead_outcome`."""
+    lane_index = {name: str(i) for i, name in enumerate(_lanes(view))}
     return {
-        str(line.number): {
+        str(round_.number): {
             str(k): {
-                "lane": place.get(span.lane, "0"),
+                "lane": lane_index.get(span.lane, "0"),
                 "name": span.name,
                 "start": round(span.start_ms, 3),
                 "end": round(span.end_ms, 3),
-                "a": _ahead_outcome(line, later, span),
+                "a": _ahead_outcome(round_, later, span),
                 # SSMs of one batched pass have the same start and end; `ms` is the share of each.
                 **({"own": round(span.ms, 3)} if span.share < 1 else {}),
             }
-            for k, span in enumerate((*line.spans, *line.loads, *trip_spans(line)))
+            for k, span in enumerate((*round_.spans, *round_.loads, *trip_spans(round_)))
         }
         # The next round records the results of drafts made ahead in this one; the last shown round
         # has no next one.
-        for line, later in zip_longest(shown, shown[1:])
+        for round_, later in zip_longest(shown, shown[1:])
     }
 
 
-def _ahead_outcome(line: RoundView, later: RoundView | None, span: Span) -> str:
-    """The result of drafting ahead: `hit`, `miss`, or `open` if no round has used or dropped it
-    yet; empty for other stages.
+def _ahead_outcome(round_: RoundView, later: RoundView | None, span: Span) -> str:
+    """The result of drafting ahead: `hit`, `miss`, or `open` if no round has used it or found its
+    guesses wrong; empty for other stages.
 
     A span `ahead` drafted for the next round, so its result is in `later`. With `across` the text
     before a draft is known, so a draft that was made before its round began is always a hit.
@@ -269,30 +274,31 @@ def _ahead_outcome(line: RoundView, later: RoundView | None, span: Span) -> str:
     if span.name == "ahead":
         entries = [entry for entry in (later.ahead if later else ()) if entry.drafter == span.lane]
         guesses = [
-            entry for entry in entries if not entry.is_certain and entry.reason not in UNASKED
+            entry for entry in entries if not entry.is_certain and entry.reason not in UNUSED
         ]
         return ("hit" if guesses[0].hit else "miss") if guesses else "open"
-    early = span.start_ms < line.begin_ms or span.name == "draft"
-    known_drafters = (entry.drafter for entry in line.ahead if entry.is_certain)
+    early = span.start_ms < round_.begin_ms or span.name == "draft"
+    known_drafters = (entry.drafter for entry in round_.ahead if entry.is_certain)
     return "hit" if early and span.lane in known_drafters else ""
 
 
-def _ahead_sums(lines: tuple[RoundView, ...]) -> Value:
-    """Sums over these rounds; empty if nothing was drafted ahead.
+def _ahead_sums(rounds: tuple[RoundView, ...]) -> Value:
+    """Sums over these rounds' drafts made ahead; empty if there are none.
 
     `guessed`: whether any was drafted after a guessed outcome, not after a known text. `unused`:
-    misses without a wrong guess. `beside`: hits whose time an LLM pass hid, at least in part.
+    misses without a wrong guess. `beside`: hits whose drafting was, at least in part, during an LLM
+    pass.
     """
-    entries = [entry for line in lines for entry in line.ahead]
+    entries = [entry for round_ in rounds for entry in round_.ahead]
     if not entries:
         return {}
     return {
         "hits": sum(entry.hit for entry in entries),
         "misses": sum(not entry.hit for entry in entries),
-        "unused": sum(entry.reason in UNASKED for entry in entries),
+        "unused": sum(entry.reason in UNUSED for entry in entries),
         "saved": round(sum(entry.saved_ms for entry in entries), 3),
         "wasted": round(sum(entry.wasted_ms for entry in entries), 3),
-        "beside": sum(entry.hit and entry.saved_ms >= HIDDEN_MS for entry in entries),
+        "beside": sum(entry.hit and entry.saved_ms >= LEAST_SAVED_MS for entry in entries),
         "guessed": not all(entry.is_certain for entry in entries),
     }
 

@@ -2,7 +2,7 @@
 probabilities.
 
 No I/O: a round's events in, plain text out. core/trees/verify has the verification rules. Token
-texts are data: they are quoted, never formatted.
+texts are data: they are only ever quoted.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ __all__ = ["RECORD_TOP_K", "Explanation", "bars", "explain", "quote"]
 
 MAX_QUOTED = 40
 MAX_NAMED = 2  # proposers with letter and name; of more proposers only the letters are shown
-# Beyond these bounds rounding would show 0, 1 or 100 %: `percent` and `probability` write `<` or
-# `>` instead.
+# `percent` and `probability` write `<` or `>` for values closer to 0 or 1 than these: rounding
+# would show most of them as 0, 1 or 100 %.
 SMALLEST, SMALL = 0.0001, 0.0005
 OWN = "the LLM's own token"
 OWN_TITLES = {
@@ -57,12 +57,12 @@ class Explanation:
 
 
 def quote(text: str) -> str:
-    """A token in quotation marks, shortened, with visible control characters and leading blanks:
-    as the tree shows it."""
-    text_line = shorten(text, MAX_QUOTED).replace("\n", "↵").replace("\t", "⇥").replace("\r", "␍")
-    words = text_line.lstrip(" ")
-    text_line = "␣" * (len(text_line) - len(words)) + words
-    return "“" + "".join(c if c.isprintable() else "·" for c in text_line) + "”"
+    """A token in quotation marks, shortened, with signs for line ends, tabs and leading spaces, and
+    a dot for other characters that are not printable."""
+    shown = shorten(text, MAX_QUOTED).replace("\n", "↵").replace("\t", "⇥").replace("\r", "␍")
+    words = shown.lstrip(" ")
+    shown = "␣" * (len(shown) - len(words)) + words
+    return "“" + "".join(c if c.isprintable() else "·" for c in shown) + "”"
 
 
 def explain(
@@ -72,7 +72,7 @@ def explain(
     sampling: Mapping[str, Any],
 ) -> Explanation:
     """The verdict on `node` of the round. -1: the root; None: the LLM's own token. `letters`: of
-    the drafters, by name."""
+    the drafters, by name. `sampling`: the run's."""
     if detail is None:
         return Explanation(
             sentence="Select a token or a node to see why it was accepted or rejected."
@@ -135,9 +135,9 @@ def _drafted_bars(
     ]
     by_source: dict[str, dict[str, Any]] = {}
     for key in map(str, range(len(drafters))):
-        own = [node for node in children if key in node["by"]]
-        own.sort(key=lambda node: -node["by"][key]["score"])
-        if own:
+        drafted = [node for node in children if key in node["by"]]
+        drafted.sort(key=lambda node: -node["by"][key]["score"])
+        if drafted:
             by_source[key] = {
                 str(i): {
                     "t": node["t"],
@@ -145,7 +145,7 @@ def _drafted_bars(
                     "p": node["by"][key]["score"],
                     "hit": node["id"] == explanation.token_id,
                 }
-                for i, node in enumerate(own[:RECORD_TOP_K])
+                for i, node in enumerate(drafted[:RECORD_TOP_K])
             }
     return by_source
 
@@ -165,9 +165,9 @@ def _add_explained(
 
 def _proposers(tree: Combined | None, explanation: Explanation) -> tuple[str, ...]:
     """The drafters that proposed the token that is explained."""
-    places = zip(tree.parents, tree.token_ids, strict=True) if tree else ()
-    here = (explanation.parent, explanation.token_id)
-    nodes = (node for node, place in enumerate(places) if place == here)
+    positions = zip(tree.parents, tree.token_ids, strict=True) if tree else ()
+    position = (explanation.parent, explanation.token_id)
+    nodes = (node for node, one in enumerate(positions) if one == position)
     return next((tree.drafters_of(node) for node in nodes if tree), ())
 
 
@@ -333,7 +333,7 @@ def _is_drawn(verdict: Verified, sampling: Mapping[str, Any]) -> bool:
 
 
 def percent(share: float) -> str:
-    """A share as text: 0.412 as 41.2 %; one that would round to 0 or 100 % with `<` or `>`."""
+    """A share as text: 0.412 as 41.2 %; below 0.01 % and above 99.95 % with `<` or `>`."""
     if 0 < share < SMALLEST:
         return f"<{100 * SMALLEST:g} %"
     if 1 - SMALL < share < 1:
@@ -382,7 +382,8 @@ def _verdict(
 
 
 def _llm_choice(tree: Combined, verdict: Verified, parent: int) -> tuple[str, str]:
-    """What the LLM chose after `parent`: the accepted child, else its own token."""
+    """What the LLM chose after `parent`, the accepted child or else its own token, and how probable
+    that was."""
     accepted = next((n for n in verdict.path if tree.parents[n] == parent), None)
     if accepted is not None:
         return quote(tree.texts[accepted]), probability(verdict.llm_probabilities[accepted])
@@ -402,23 +403,24 @@ def _not_reached(tree: Combined, verdict: Verified, node: int) -> str:
 
 
 def _trial_words(verdict: Verified, node: int) -> str:
-    """`mss` and `traversal`: the trials of this node, each with its ratio min(1, p / q)
-    (SpecInfer, Algorithm 2). `traversal` decides a node after, and with, its whole subtree."""
-    whole = verdict.rule == "traversal"
-    draw = "draw, verified jointly with its subtree," if whole else "draw"
-    coin = "" if whole else "; a uniform random number was above it"
+    """`mss` and `traversal`: the trials of this node, each with p / q; a draw is accepted with
+    probability min(1, p / q) (SpecInfer, Algorithm 2). `traversal` decides a node after its
+    subtree, and jointly with it."""
+    jointly = verdict.rule == "traversal"
+    draw = "draw, verified jointly with its subtree," if jointly else "draw"
+    random_number = "" if jointly else "; a uniform random number was above it"
     parts = []
     for trial in (t for t in verdict.trials if t.node == node):
         ratio = trial.p / trial.q if trial.q > 0 else 0.0
-        sum_text = f"p / q = {trial.p:.3g} / {trial.q:.3g} = {ratio:.3g}"
+        ratio_text = f"p / q = {trial.p:.3g} / {trial.q:.3g} = {ratio:.3g}"
         if not trial.accepted:
             parts.append(
-                f"{trial.drafter}'s {draw} was rejected ({sum_text}{coin}); "
+                f"{trial.drafter}'s {draw} was rejected ({ratio_text}{random_number}); "
                 "p was then replaced by norm(max(0, p - q))"
             )
         elif ratio >= 1:
-            parts.append(f"{trial.drafter}'s {draw} was accepted for certain ({sum_text})")
+            parts.append(f"{trial.drafter}'s {draw} was accepted for certain ({ratio_text})")
         else:
-            parts.append(f"{trial.drafter}'s {draw} was accepted, with the chance {sum_text}")
+            parts.append(f"{trial.drafter}'s {draw} was accepted, with the chance {ratio_text}")
     head = "Accepted: " if verdict.outcomes[node] == "accepted" else "Rejected: "
     return head + "; ".join(parts) + "." if parts else head.strip(": ") + "."

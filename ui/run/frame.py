@@ -1,4 +1,4 @@
-"""Frame: what one visitor sees of one run at one moment. The Player makes it; pictures read it."""
+"""The Frame, which the Player makes and pictures read, and what a run is compared with."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ __all__ = ["Baseline", "Before", "Frame"]
 class Baseline:
     """Plain decoding of the same request, measured on this machine.
 
-    `request`: the `speed_key` of what was measured. `blocks`: speeds of plain decoding and of the
-    run, in tokens per second, each pair measured in turn. `ends`: for each block, when every plain
-    pass and every round of the run ended, in milliseconds from the end of the prefill; without
-    rounds for a block whose rounds differ from the run's. `same_text`: plain decoding wrote the
-    run's text.
+    `tokens_per_second`: its speed, the median of `blocks`; `run_id`: of the first plain run;
+    `note`: what was measured, in words; `request`: its `speed_key`. `blocks`: speeds of plain
+    decoding and of the run, in tokens per second, each pair measured in turn. `ends`: for each
+    block, when every plain pass and every round of the run ended, in milliseconds from the end of
+    the prefill; without rounds for a block whose rounds differ from the run's. `same_text`: plain
+    decoding wrote the run's text.
     """
 
     tokens_per_second: float
@@ -47,7 +48,7 @@ class Baseline:
     @property
     def median_block(self) -> int | None:
         """Index of the block whose speed-up is the median; None if the number of speed-ups is even,
-        or if `ends` has no rounds of that block."""
+        or if `ends` is not known for all blocks or has no rounds of that one."""
         ratios = _ratios(self.blocks)
         if not len(ratios) % 2 or len(self.ends) != len(self.blocks):
             return None
@@ -58,7 +59,7 @@ class Baseline:
 
 def _ratios(pairs: Sequence[tuple[float, float]]) -> dict[int, float]:
     """By index: the run's speed divided by plain decoding's; none where the latter is 0."""
-    return {i: ours / plain for i, (plain, ours) in enumerate(pairs) if plain > 0}
+    return {i: own / plain for i, (plain, own) in enumerate(pairs) if plain > 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +76,20 @@ class Before:
     @classmethod
     def of(cls, view: View) -> Before:
         """The figures of the run in `view`."""
-        return cls(view.run_id, tuple(line.accepted for line in view.rounds), view.stats)
+        return cls(view.run_id, tuple(round_.accepted for round_ in view.rounds), view.stats)
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """See the module.
+    """What one visitor sees of one run at one moment.
 
-    `detail`: the selected round; `node`: the selected node of its tree; `pinned`: a visitor has
-    selected the round. `known`, `known_rounds`: the number of events and rounds so far; `ended`: no
-    further event will come; `at_end`: all known events are shown. `place`: in the queue. `regret`:
-    of a routed run, once computed. `answer`: whether plain decoding writes the same text;
-    `plain_so_far`: the tokens that plain decoding has written, -1 while it does not run;
-    `measuring`: further blocks of the baseline are still to be run.
+    `view`: the run as far as it is shown. `detail`: the displayed round; `node`: the selected node
+    of its tree; `pinned`: a visitor has selected the round. `known`, `known_rounds`: the number of
+    events and of complete rounds so far; `ended`: no further event will come; `at_end`: all known
+    events are shown. `mode`: of the Pace. `place`: in the queue. `regret`: of a routed run, once
+    computed. `answer`: whether plain decoding writes the same text; `plain_so_far`: the number of
+    tokens that plain decoding has written, -1 while it does not run; `measuring`: further blocks of
+    the baseline are still to be run.
     """
 
     view: View = View()
@@ -108,9 +110,10 @@ class Frame:
 
     @property
     def selected_round(self) -> int:
-        """The selected round, -1 for none."""
+        """The number of the displayed round, -1 for none."""
         return self.detail.round if self.detail else -1
 
     @property
     def is_complete(self) -> bool:
+        """Whether the run has ended and is shown to its end."""
         return self.ended and self.at_end

@@ -33,13 +33,14 @@ CHECK_S = 0.1
 
 
 def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
-    """Sets `session.regret`, and logs it: what the routed choice of SSMs cost compared with the
-    best choice in hindsight.
+    """Sets `session.regret`, what the routed choice of SSMs cost compared with the best choice in
+    hindsight, and logs it if the run is in the log.
 
-    If another run is opened in the tab session meanwhile, nothing is stored.
+    If another run is opened in the tab session meanwhile, nothing is stored. `owner` is not read:
+    the signature is that of `race_plain`.
     """
     player, view = session.player, finished_view(hub, session)
-    names = _scorable(view, hub.model_host.infos)
+    names = _ssms_to_read(view, hub.model_host.infos)
     assert view.started is not None
 
     # Runs in the engine's thread, between two rounds (ui/server/engine_task.py).
@@ -78,7 +79,7 @@ def stored_regret(run: Any) -> Regret | None:
     return None if run.regret is None else Regret.from_plain(run.regret)
 
 
-def _scorable(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
+def _ssms_to_read(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
     """The run's SSMs; ConfigError if regret cannot be computed."""
     assert view.started is not None, "checked by finished_view"
     names = routed_candidates(view)
@@ -86,8 +87,10 @@ def _scorable(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
         raise ConfigError(NOT_ROUTED)
     # A thinned run: its statistics count all verified nodes, its trees have no rejected ones. Both
     # are checked, since a failed run may count nodes of a round that is not recorded.
-    drawn = sum(line.nodes for line in view.rounds)
-    if drawn < view.stats.num_verified_nodes and not any(line.struck for line in view.rounds):
+    num_nodes = sum(round_.nodes for round_ in view.rounds)
+    if num_nodes < view.stats.num_verified_nodes and not any(
+        round_.struck for round_ in view.rounds
+    ):
         raise ConfigError(THINNED)
     rule = view.speculation.get("verify", "")
     if verify_rule(rule).reads_q:
@@ -95,10 +98,12 @@ def _scorable(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
             "verify", rule, "greedy or match, where what is accepted can be told afterwards"
         )
     # Without the LLM, which is the first: an SSM may have the same name.
-    here = {one.name: one for one in loaded[1:]}
-    were = {one.name: one for one in view.started.models[1:]}
+    present = {one.name: one for one in loaded[1:]}
+    recorded = {one.name: one for one in view.started.models[1:]}
     changed_names = [
-        n for n in names if n not in here or n not in were or not here[n].is_same(were[n])
+        n
+        for n in names
+        if n not in present or n not in recorded or not present[n].is_same(recorded[n])
     ]
     if changed_names:
         raise ConfigError.must_be(
@@ -109,7 +114,7 @@ def _scorable(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
 
 def find_regret(view: View, tokens: Mapping[str, Sequence[int]]) -> Regret:
     """The regret of a run's routes. `tokens`: each SSM's own token at every position of the text,
-    as far as its context goes. Raises ConfigError without any."""
+    as far as its context goes. ConfigError if no SSM could read the text."""
     text = view.token_ids
     hits = {
         name: [i < len(own) and own[i] == token for i, token in enumerate(text)]
@@ -118,10 +123,13 @@ def find_regret(view: View, tokens: Mapping[str, Sequence[int]]) -> Regret:
     if not hits:
         raise ConfigError("no SSM could read the text")
     routes: list[frozenset[str]] = []
-    for line in view.rounds:
-        route = frozenset(one.drafter for one in line.routing if one.role in ("routed", "explored"))
-        # A round without a draft has no route of its own: the previous one is kept.
-        routes += [route or (routes[-1] if routes else frozenset(hits))] * line.emitted
-    depths = [line.depth for line in view.rounds if line.depth]
+    for round_ in view.rounds:
+        route = frozenset(
+            one.drafter for one in round_.routing if one.role in ("routed", "explored")
+        )
+        # A round without a draft has no route of its own: the previous one is kept, at the start
+        # that of all SSMs.
+        routes += [route or (routes[-1] if routes else frozenset(hits))] * round_.emitted
+    depths = [round_.depth for round_ in view.rounds if round_.depth]
     # `median_high` is the depth of some round, so a whole number.
     return regret_of(hits, routes, statistics.median_high(depths) if depths else 1)

@@ -1,6 +1,6 @@
 """A drafter's slot, which determines its colour and its letter. Slots number the loaded SSMs, not a
-run's own list, so that an SSM looks the same in all runs; then the built-in drafters without a
-model, then user-defined ones."""
+run's own list, so that an SSM looks the same in all runs with these models; then the built-in
+drafters without a model, then user-defined ones."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def by_index(values: Iterable[T]) -> dict[str, T]:
-    """The values by their index: of a dict only what changed is sent, a list is sent whole."""
+    """The values by their index: a dict, since pictures take no lists (ui/run/values.py)."""
     return {str(i): value for i, value in enumerate(values)}
 
 
@@ -21,5 +21,5 @@ def join_names(names: Sequence[str]) -> str:
 
 
 def shorten(text: str, most: int) -> str:
-    """The text, with an ellipsis for what exceeds `most` characters."""
+    """The text in at most `most` characters, the last an ellipsis if some are left out."""
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -21,11 +21,11 @@ MOST_NODES = 64
 
 
 def mask_value(frame: Frame) -> dict[str, Any]:
-    """`run`, `round`, `stage`, `node`: the selected ones. `drafters`: as in all charts. `root`: the
-    root token's text. `cached`: the number of tokens in the cache before the pass; each node
-    attends to all of them (within a layer's window). It is also the root's slot.
-    `nodes`: text, parent, `ancestors` (nodes, without the root), slot, and the slot `after` the
-    commit, None if it is not kept. `more`: nodes that are left out."""
+    """`run`, `round`, `stage`, `node`: the selected ones. `drafters`: see `drafters_value`. `root`:
+    the root token's text. `cached`: the number of tokens in the cache before the pass, which is
+    also the root's slot; each node attends to all of them (within a layer's window). `nodes`: text,
+    parent, `ancestors` (nodes, without the root), slot, and the slot `after` the commit, None if it
+    is not kept. `more`: how many nodes are left out."""
     view, detail = frame.view, frame.detail
     tree = detail.combined if detail else None
     value: dict[str, Any] = {
@@ -62,13 +62,12 @@ def _num_cached(view: View, number: int) -> int:
     started = view.started
     if started is None or number < 0:
         return 0
-    committed = sum(line.emitted for line in view.rounds[:number])
-    # The last committed token is the root, which is fed with the tree.
+    committed = sum(round_.emitted for round_ in view.rounds[:number])
     return len(started.prompt_token_ids) + committed - 1
 
 
 def _kept_path(detail: Detail) -> list[int]:
-    """The accepted nodes, once it is known how many of them were committed."""
+    """The accepted nodes; once the round is complete, only those that were committed."""
     if detail.verified is None:
         return []
     accepted = list(detail.verified.path)

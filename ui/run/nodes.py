@@ -1,6 +1,6 @@
-"""The drafter nodes (other machines, core/remote_ssms) that drafted for a run: their SSMs, round
-trips and misses, and the network time at which they would stop paying. Pure: a View in, plain JSON
-out."""
+"""The drafter nodes of a run (other machines, core/remote_ssms): their SSMs, their round trips, how
+often they were late or absent, and the network time above which they would make the run slower than
+plain decoding. Pure: a View in, plain JSON out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["nodes_of", "nodes_value", "trip_spans"]
 Value = dict[str, Any]
 
 RECENT_TRIPS = 64
-"""How many of the latest round trips are counted: network latency may change within a run."""
+"""How many of the latest round trips the times are from: the network may change within a run."""
 # The states with a round trip to measure: late and absent nodes sent no answer in time.
 ANSWERED = ("in_time", "ahead")
 TRIP_NAMES = {"in_time": "round trip", "ahead": "drafted ahead", "late": "late", "absent": "absent"}
@@ -27,11 +27,11 @@ def nodes_of(view: View) -> tuple[str, ...]:
     return tuple(dict.fromkeys(model.node for model in models if model.node))
 
 
-def trip_spans(line: RoundView) -> tuple[Span, ...]:
+def trip_spans(round_: RoundView) -> tuple[Span, ...]:
     """A round's trips as stages on the nodes' lanes."""
     return tuple(
         Span(trip.node, TRIP_NAMES[trip.state], trip.start_ms, trip.end_ms)
-        for trip in line.trips
+        for trip in round_.trips
         # Both times are 0 where no request was sent.
         if trip.end_ms > trip.start_ms
     )
@@ -42,8 +42,8 @@ def nodes_value(view: View) -> Value:
     was in time, had drafted ahead, was late or absent, how often it was started, and the latest
     deadline in ms.
 
-    Medians over the last rounds, in ms: round trip (`trip`) and its network part (`wire`); `even`:
-    predicted network time at which this node only breaks even; null if unknown.
+    Medians over the latest trips, in ms: round trip (`trip`) and its network part (`wire`). `even`:
+    see `_break_even`. None where it is unknown.
     """
     models = view.started.models if view.started else ()
     return {
@@ -57,11 +57,15 @@ def nodes_value(view: View) -> Value:
 
 
 def _figures(view: View, address: str) -> Value:
-    wanted = [(line, trip) for line in view.rounds for trip in line.trips if trip.node == address]
-    states = [trip.state for _, trip in wanted]
-    last = wanted[-1][1] if wanted else None
-    answered = [(line, trip) for line, trip in wanted if trip.state in ANSWERED][-RECENT_TRIPS:]
-    trips = [trip.round_trip_ms for _, trip in answered]
+    trips_by_round = [
+        (round_, trip) for round_ in view.rounds for trip in round_.trips if trip.node == address
+    ]
+    states = [trip.state for _, trip in trips_by_round]
+    last = trips_by_round[-1][1] if trips_by_round else None
+    answered = [(round_, trip) for round_, trip in trips_by_round if trip.state in ANSWERED][
+        -RECENT_TRIPS:
+    ]
+    round_trips = [trip.round_trip_ms for _, trip in answered]
     # Both ways together; the node's own time is not the network's.
     network_times = [trip.round_trip_ms - trip.busy_ms for _, trip in answered]
     return {
@@ -71,7 +75,7 @@ def _figures(view: View, address: str) -> Value:
         "late": states.count("late"),
         "absent": states.count("absent"),
         "starts": last.starts if last else 1,
-        "trip": round(statistics.median(trips), 3) if trips else None,
+        "trip": round(statistics.median(round_trips), 3) if round_trips else None,
         "wire": round(statistics.median(network_times), 3) if network_times else None,
         "deadline": round(last.deadline_ms, 1) if last else None,
         "even": _break_even(answered),
@@ -80,14 +84,15 @@ def _figures(view: View, address: str) -> Value:
 
 def _break_even(answered: list[tuple[RoundView, NodeTrip]]) -> float | None:
     """Predicted network time, in milliseconds, at which a round with the node takes as long per
-    token as plain decoding: tokens x plain = round - network + this; below 0 the node does not pay
-    over any network. From the means of the rounds, whose tokens and times vary together. A round
-    whose drafts were made ahead has not waited for the network."""
+    token as plain decoding: tokens x plain = round - network + this; below 0 plain decoding is
+    faster even without a network. From the means of the rounds, whose tokens and times vary
+    together. A round whose drafts were made ahead has not waited for the network. None before an
+    answer, and while the time of plain decoding is unknown."""
     plain_ms = answered[-1][1].plain_ms if answered else 0.0
     if not plain_ms:
         return None
-    tokens = statistics.fmean(line.emitted for line, _ in answered)
-    round_ms = statistics.fmean(line.time.ms for line, _ in answered)
+    tokens = statistics.fmean(round_.emitted for round_, _ in answered)
+    round_ms = statistics.fmean(round_.time.ms for round_, _ in answered)
     network_ms = statistics.fmean(
         trip.round_trip_ms - trip.busy_ms if trip.state == "in_time" else 0.0
         for _, trip in answered

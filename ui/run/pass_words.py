@@ -53,20 +53,24 @@ def ranks_words(info: RanksInfo | None, rounds: Sequence[RoundView]) -> str:
 
 
 def _worth(info: RanksInfo, rounds: Sequence[RoundView]) -> str:
-    """Predicts the run's passes of about one width in one process with a rank's threads. Work that
-    every rank repeats, such as norms and the calls themselves, is not measured separately, so the
-    prediction is a range: from the work of one rank to the sum of all ranks' work."""
+    """Compares the run's passes of about one width (tokens in the pass) with a prediction for one
+    process with a rank's threads. Work that every rank repeats, such as norms and the calls
+    themselves, is not measured separately, so the prediction is a range: from the work of one rank
+    to the sum of all ranks' work."""
     if info.split == "pp":
         return "They work one after the other, so a pass is no faster than in one process."
-    timed = [line for line in rounds if len(line.traffic) == info.count and _pass_ms(line) > 0]
+    timed = [
+        round_ for round_ in rounds if len(round_.traffic) == info.count and _pass_ms(round_) > 0
+    ]
     passes = _most_alike(timed)
     if len(passes) < LEAST_PASSES:
         return f"{LEAST_PASSES} passes of about one width tell whether the ranks are worth it."
     pass_ms = statistics.median(map(_pass_ms, passes))
-    # While the system interrupts a rank, its time counts as computing. On a busy machine most
-    # passes have such a rank, hence the lower quartile: one process keeps no other waiting.
+    # The time in which the system interrupts a rank counts as computing. On a busy machine most
+    # passes have such a rank; the lower quartile leaves them out, since an interruption of a single
+    # process would keep no other one waiting.
     computed_ms = [
-        _lower_quartile([max(0.0, _pass_ms(line) - line.traffic[rank].ms) for line in passes])
+        _lower_quartile([max(0.0, _pass_ms(round_) - round_.traffic[rank].ms) for round_ in passes])
         for rank in range(info.count)
     ]
     least_ms, most_ms = max(computed_ms), sum(computed_ms)
@@ -88,14 +92,14 @@ def _worth(info: RanksInfo, rounds: Sequence[RoundView]) -> str:
 
 def _most_alike(rounds: Sequence[RoundView]) -> list[RoundView]:
     """The largest group of rounds whose trees differ in size by less than a factor of two."""
-    alike: dict[int, list[RoundView]] = {}
-    for line in rounds:
-        alike.setdefault(line.nodes.bit_length(), []).append(line)
-    return max(alike.values(), key=len, default=[])
+    by_size: dict[int, list[RoundView]] = {}
+    for round_ in rounds:
+        by_size.setdefault(round_.nodes.bit_length(), []).append(round_)
+    return max(by_size.values(), key=len, default=[])
 
 
-def _pass_ms(line: RoundView) -> float:
-    return sum(span.ms for span in line.spans if span.name == "forward")
+def _pass_ms(round_: RoundView) -> float:
+    return sum(span.ms for span in round_.spans if span.name == "forward")
 
 
 def _lower_quartile(values: Sequence[float]) -> float:
@@ -104,7 +108,7 @@ def _lower_quartile(values: Sequence[float]) -> float:
 
 def _widths(rounds: Sequence[RoundView]) -> str:
     """How many tokens are in a pass: the text's last one, and the tree's."""
-    widths = [line.nodes + 1 for line in rounds]
+    widths = [round_.nodes + 1 for round_ in rounds]
     least, most = min(widths), max(widths)
     if least < most:
         return f"{least} to {most} tokens"

@@ -1,7 +1,7 @@
 """The engine's notes on pipelining in words for visitors: results of `auto`'s trials, and that
 `across` had no other request to overlap with.
 
-Recognised by the notes' wording; other notes stay as they are.
+Notes are recognised by their wording; others are returned unchanged.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ __all__ = ["ALONE", "SwitchTrial", "in_words", "is_alone", "is_fault", "trial_of
 # As core/engine/overlap.py words it.
 NOTE = re.compile(
     r"drafting (?P<kind>\w+) takes (?P<ms>[\d.]+) ms a round, (?P<without>[\d.]+) without: "
-    r"(?P<stands>on|off)"
+    r"(?P<result>on|off)"
 )
 ALONE = (
     "No overlap: only one request was running. Run in a second tab at the same "
     "time, or choose pipeline=ahead, which overlaps within one request."
 )
-"""The note of a run that began alone; not shown if a later round drafted ahead."""
+"""Replaces the note of a run that was the only one; not shown if a later round drafted ahead."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchTrial:
-    """Milliseconds of a round with drafting `kind` and without it; `on`: whether the run goes on
-    with it."""
+    """Milliseconds of a round with drafting `kind` and without it; `on`: whether the run
+    continues with it."""
 
     kind: str
     ms: float
@@ -40,7 +40,7 @@ def trial_of(note: str) -> SwitchTrial | None:
     if match is None:
         return None
     return SwitchTrial(
-        match["kind"], float(match["ms"]), float(match["without"]), match["stands"] == "on"
+        match["kind"], float(match["ms"]), float(match["without"]), match["result"] == "on"
     )
 
 

@@ -1,8 +1,8 @@
 """Plain decoding of a run's request as a second run: how much faster the run was, and whether it
 wrote the same text.
 
-A generator: it yields while the second run is under way, and stores its results in the session. One
-plain run answers both questions; if the texts differ, another one records more alternatives.
+A generator: it yields while plain decoding runs, and stores its results in the session. One plain
+run answers both questions; if the texts differ, another one records more alternatives.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ __all__ = ["BLOCKS", "check_same_llm", "finished_view", "fits", "race_plain"]
 # tokens are among them.
 DISPUTE_TOP_K = 50
 BLOCKS = 3
-"""How often runs whose speeds are compared are measured in turns."""
+"""How often each of the runs whose speeds are compared is measured, in turn with the others."""
 MOST_S = 30.0
-"""Seconds that all blocks may take."""
+"""Seconds that all blocks together may take."""
 
 
 def fits(number: int, began: float) -> bool:
-    """Whether `number` blocks take at most MOST_S at the pace of those before, the first of which
-    began at `began` (of `time.monotonic`)."""
+    """Whether `number` blocks (2 or more) take at most MOST_S if the last of them takes as long as
+    the mean of the others; the first began at `began` (of `time.monotonic`)."""
     return (time.monotonic() - began) * number / (number - 1) <= MOST_S
 
 
@@ -69,16 +69,16 @@ def _run_blocks(
     # still has this player.
     player, view = session.player, finished_view(hub, session)
     began = time.monotonic()
-    session.answer = law = same_distribution(view)
+    session.answer = by_rule = same_distribution(view)
     yield from _run_plain(hub, session, view, owner, log=log)
     if session.player is not player:
         return
-    _keep_baseline(hub, session, view)
-    if law is None and session.plain and _view_of(session.plain).token_ids != view.token_ids:
+    _set_baseline(hub, session, view)
+    if by_rule is None and session.plain and _view_of(session.plain).token_ids != view.token_ids:
         # Once more with many alternatives recorded, so that a rounding tie can be recognised.
         session.plain = None
         yield from _run_plain(hub, session, view, owner, DISPUTE_TOP_K, log)
-    if law is None and session.player is player and session.plain is not None:
+    if by_rule is None and session.player is player and session.plain is not None:
         session.answer = _answer(player, view, session.plain)
         same_text = session.answer is not None and session.answer.kind == "identical"
         if session.baseline is not None:
@@ -97,7 +97,7 @@ def _run_blocks(
         speeds = (plain_view.stats.tokens_per_second, own_view.stats.tokens_per_second)
         pairs = (*baseline.blocks, speeds)
         # A length policy that follows measured times may divide the text into other rounds.
-        same_rounds = _num_emitted(own_view) == _num_emitted(view)
+        same_rounds = _emitted_by_round(own_view) == _emitted_by_round(view)
         own_ends = round_ends_ms(own_view) if same_rounds else ()
         session.baseline = replace(
             baseline,
@@ -127,9 +127,9 @@ def _run_block(
                 if session.player is not player:
                     return None
                 session.doing = f"Both once more: repeat {place[0]} of {place[1]}."
-                ran = source
+                latest = source
                 yield
-            views.append(_view_of(ran))
+            views.append(_view_of(latest))
             if views[-1].state != "completed":
                 return None
     finally:
@@ -137,18 +137,19 @@ def _run_block(
     return views[0], views[1]
 
 
-def _num_emitted(view: View) -> list[int]:
-    return [line.emitted for line in view.rounds]
+def _emitted_by_round(view: View) -> list[int]:
+    return [round_.emitted for round_ in view.rounds]
 
 
-def check_same_llm(run_id: str, wrote: Iterable[ModelInfo], loaded: Iterable[ModelInfo]) -> None:
-    """Raises ConfigError if another LLM wrote the run, so that it cannot be compared."""
-    old, new = llm_of(wrote), llm_of(loaded)
+def check_same_llm(run_id: str, models: Iterable[ModelInfo], loaded: Iterable[ModelInfo]) -> None:
+    """ConfigError if the LLM among the run's `models` is not the `loaded` one, so that the run
+    cannot be compared."""
+    old, new = llm_of(models), llm_of(loaded)
     if old is not None and new is not None and old.is_same(new):
         return
     was, now = _model_line(old), _model_line(new)
     if was == now:
-        was, now = "another LLM of that name", now
+        was = "another LLM of that name"
     raise ConfigError.must_be("run_id", run_id, f"a run of {now}, which is loaded; not of {was}")
 
 
@@ -165,8 +166,8 @@ def _answer(player: Player | None, view: View, plain: LiveSource) -> Answer | No
 
 
 def finished_view(hub: Hub, session: TabSession) -> View:
-    """The session's run as a whole; ConfigError if there is none, it is still running, wrote no
-    token, or was written by another LLM than the loaded one."""
+    """The View of the session's whole run; ConfigError if there is none, it is still running, wrote
+    no token, or was written by another LLM than the loaded one."""
     player = session.player
     if player is None:
         raise ConfigError("there is no run yet: press Run first")
@@ -191,7 +192,8 @@ def _run_plain(
     top_k: int | None = None,
     log: bool = True,
 ) -> Iterator[None]:
-    """Run plain decoding unless this session has done so already; sets `session.plain`."""
+    """Run plain decoding unless this session has done so already; sets `session.plain`. `top_k`:
+    alternatives to record, as many as the run's own by default."""
     if session.plain is not None:
         return
     if session.side is not None:
@@ -216,7 +218,9 @@ def _run_plain(
         session.doing, session.racing = "", False
 
 
-def _keep_baseline(hub: Hub, session: TabSession, view: View) -> None:
+def _set_baseline(hub: Hub, session: TabSession, view: View) -> None:
+    """Sets `session.baseline` by `session.plain` and logs it; without a completed plain run sets
+    `session.trouble`."""
     plain = _view_of(session.plain)
     if plain.state != "completed" or view.started is None:
         session.plain = None
@@ -225,12 +229,12 @@ def _keep_baseline(hub: Hub, session: TabSession, view: View) -> None:
         )
         return
     if view.state == "completed":
-        rate = plain.stats.tokens_per_second
+        speed = plain.stats.tokens_per_second
         note = "plain decoding of the same request on this machine"
         # The visitor's own run and the first plain run are the first block.
-        block = ((rate, view.stats.tokens_per_second),)
+        block = ((speed, view.stats.tokens_per_second),)
         session.baseline = Baseline(
-            rate,
+            speed,
             plain.run_id,
             note,
             key_of_run(view),

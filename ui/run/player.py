@@ -3,7 +3,8 @@
 The engine never waits for it. Full speed shows all events so far; slow motion plays a number of
 rounds per second; stepping moves by one stage (one event), forward or back. Going back starts from
 a stored View, since `reduce_all` only goes forward. Time is an argument; nothing here sleeps.
-Several handlers of one tab use a Player at once, so each public method takes its lock briefly.
+Several handlers of one tab use a Player at once, so methods that move it, select or make a frame
+hold its lock for a short time.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ class Player:
         self._stored_views: dict[int, View] = {0: View()}
         # Seconds of the last `advance`; None: the next one counts no time.
         self._clock: float | None = None
-        # Stages that are due in slow motion and not shown yet, with a fraction.
-        self._credit = 0.0
+        # In slow motion the part of the next stage that is due already.
+        self._due_stages = 0.0
         self._pinned: int | None = None
         self._stages = EVENTS_A_ROUND  # how many stages of the pinned round are shown
         self._node: int | None = None
@@ -62,7 +63,8 @@ class Player:
         self.turn = 0
 
     def take_turn(self) -> int:
-        """Claim the player: only the generator that called last plays. Compare with `turn`."""
+        """Claim the player: a generator continues only while `turn` is what this call returned, so
+        only the one that called last plays."""
         with self._lock:
             self.turn += 1
             return self.turn
@@ -72,42 +74,42 @@ class Player:
     def advance(self, now: float) -> None:
         """Advance by the time since the last call; `now`: seconds of a monotonic clock."""
         with self._lock:
-            passed = 0.0 if self._clock is None else max(0.0, now - self._clock)
+            seconds = 0.0 if self._clock is None else max(0.0, now - self._clock)
             self._clock = now
             if self._pace.mode == "full":
-                self._to(self.source.count)
+                self._move_to(self.source.count)
             elif self._pace.mode == "slow":
-                self._play(passed)
-            self._skip_free()
+                self._play(seconds)
+            self._skip_run_events()
             due = now - self._followed_at >= FOLLOW_EVERY_S
             if due or self._pace.mode != "full" or self.is_paused:
                 self._follow_latest(now)
 
-    def _play(self, passed: float) -> None:
-        """Move by the stages that fit `passed` seconds: a round has EVENTS_A_ROUND of them."""
-        self._credit += passed * self._pace.rounds_per_second * EVENTS_A_ROUND
+    def _play(self, seconds: float) -> None:
+        """Move by the stages that are due after `seconds`: a round has EVENTS_A_ROUND of them."""
+        self._due_stages += seconds * self._pace.rounds_per_second * EVENTS_A_ROUND
         # While the engine is slower than the pace, unused time is dropped, not saved up.
-        self._credit = min(self._credit, max(1.0, self.source.count - self._at))
-        whole = int(self._credit)
-        self._credit -= whole
-        self._to(self._at + whole)
+        self._due_stages = min(self._due_stages, max(1.0, self.source.count - self._at))
+        num_stages = int(self._due_stages)
+        self._due_stages -= num_stages
+        self._move_to(self._at + num_stages)
 
-    def _skip_free(self) -> None:
+    def _skip_run_events(self) -> None:
         """The first and the last event are not stages of a round: they are shown at once."""
         for event in self.source.events(self._at, self._at + 1):
             if not isinstance(event, RoundEvent):
-                self._to(self._at + 1)
+                self._move_to(self._at + 1)
 
     def step(self, by: int) -> None:
-        """`show_stage` for the stage `by` stages after the visitor's place, before it if
-        negative."""
+        """`show_stage` of the stage that is `by` stages after the visitor's place (before it, if
+        negative)."""
         with self._lock:
             self.show_stage(max(1, self.place + by))
 
     def show_stage(self, stages: int) -> None:
-        """Go to the end of the first `stages` stages of the run, and switch to stepping. A stage
-        that was shown before is selected, and later rounds stay shown; the player moves to a stage
-        that was not, without a selection."""
+        """Show the run after its first `stages` stages, and switch to stepping. If the last of them
+        has been shown before, it is selected, and later rounds stay shown; else the player moves
+        there, without a selection."""
         with self._lock:
             self._pace = replace(self._pace, mode="step")
             if 1 <= stages <= self.stage:
@@ -120,8 +122,8 @@ class Player:
         self.seek_stage(EVENTS_A_ROUND * rounds)
 
     def seek_stage(self, stages: int) -> None:
-        """Move to `stages` stages from the beginning, at most to the end, and switch to
-        stepping."""
+        """Move to `stages` stages from the beginning, at most to the last event so far, and switch
+        to stepping."""
         with self._lock:
             self._pace = replace(self._pace, mode="step")
             self._jump(1 + max(0, stages))
@@ -129,14 +131,14 @@ class Player:
     def to_end(self) -> None:
         """Move to the last event so far."""
         with self._lock:
-            self._to(self.source.count)
+            self._move_to(self.source.count)
             self._follow_latest()
 
     def set_pace(self, pace: Pace) -> None:
-        """Change the speed. The time since the last `advance` is dropped, and so is the fraction
-        of a stage in `_credit`."""
+        """Change the speed. The time since the last `advance` is dropped, and so is the part of a
+        stage that was due."""
         with self._lock:
-            self._pace, self._credit, self._clock = pace, 0.0, None
+            self._pace, self._due_stages, self._clock = pace, 0.0, None
             self._version += 1
 
     def rewind(self) -> None:
@@ -145,20 +147,22 @@ class Player:
             self._jump(0)
 
     def play_from_here(self, pace: Pace) -> None:
-        """Go on from the visitor's place at `pace`; from the beginning if that is the end."""
+        """Play at `pace` from the visitor's place; from the beginning if all events are shown and
+        no round is selected."""
         with self._lock:
-            here = self.place if self._pinned is not None or not self.at_end else 0
+            stages = self.place if self._pinned is not None or not self.at_end else 0
             self.set_pace(pace)
-            self._jump(1 + here if here else 0)
+            self._jump(1 + stages if stages else 0)
 
-    def _jump(self, event: int) -> None:
-        """Move to the event without a selection."""
+    def _jump(self, num_events: int) -> None:
+        """Show the first `num_events` events, without a selection."""
         self._pinned = self._node = None
-        self._to(event)
-        self._skip_free()
+        self._move_to(num_events)
+        self._skip_run_events()
         self._follow_latest()
 
-    def _to(self, target: int) -> None:
+    def _move_to(self, target: int) -> None:
+        """Show the first `target` events, at most all so far."""
         target = max(0, min(target, self.source.count))
         if target == self._at:
             return
@@ -166,8 +170,8 @@ class Player:
             self._at = max(at for at in self._stored_views if at <= target)
             self._view = self._stored_views[self._at]
         while self._at < target:
-            # In strides, with a View stored after each: a step back reduces at most one stride
-            # again, not the whole run.
+            # In strides of KEEP_VIEW_EVERY events, with a View stored after each: a step back
+            # reduces at most one stride again, not the whole run.
             end = min(target, self._at - self._at % KEEP_VIEW_EVERY + KEEP_VIEW_EVERY)
             events = self.source.events(self._at, end)
             if not events:
@@ -175,7 +179,8 @@ class Player:
             self._view = reduce_all(events, self._view)
             self._at += len(events)
             if self._at % KEEP_VIEW_EVERY == 0:
-                # Without the detail of its last round: that is large, and later events restore it.
+                # Without the detail of its last complete round: that is large, and the end of the
+                # next round replaces it.
                 self._stored_views[self._at] = replace(self._view, last=None)
         self._version += 1
 
@@ -190,14 +195,15 @@ class Player:
     ) -> None:
         """Select a round that has been shown, with its first `stages` stages, and optionally a node
         of its tree: by its number, or by one of the round's tokens (`token`, a key of
-        `Detail.node_of_token`). `number` None: keep the selected round and node."""
+        `Detail.node_of_token`). `number` None: the displayed round and its selected node. No effect
+        for a round that has not been shown."""
         with self._lock:
             if number is None:
                 detail = self._selected_detail()
                 if detail is None:
                     return
                 number, node = detail.round, self._node
-            if 0 <= number < self._shown_rounds():
+            if 0 <= number < self._num_shown_rounds():
                 if token is not None:
                     node = self._round(number).node_of_token.get(token)
                 self._pinned, self._node = number, node
@@ -215,42 +221,42 @@ class Player:
     def select_next(self, by: int) -> None:
         """Select the round `by` rounds after the selected one (before it, if negative).
 
-        After the last round shown this moves on to the next recorded round and shows it whole. At
-        full speed it does not wait for a round that is not recorded yet.
+        If that round has not been shown, the player moves to its end, as far as it is recorded. At
+        full speed, and where no further event is recorded, the last round shown is selected.
         """
         with self._lock:
-            last = self._shown_rounds() - 1
-            here = (self.place - 1) // EVENTS_A_ROUND
-            if here + by > last and not self.at_end and self._pace.mode != "full":
-                self.seek(here + by + 1)
+            last = self._num_shown_rounds() - 1
+            target = (self.place - 1) // EVENTS_A_ROUND + by
+            if target > last and not self.at_end and self._pace.mode != "full":
+                self.seek(target + 1)
             elif last >= 0:
-                self.select(min(last, max(0, here + by)))
+                self.select(min(last, max(0, target)))
 
     def follow(self) -> None:
-        """Clear the selection: show the latest round, at the end of a run its last one.
+        """Clear the selection and show the latest round. In stepping mode this moves to the last
+        event first, since `advance` does not.
 
-        The visitor asked for the latest round, so that one is shown even if nothing was drafted in
-        it; only at the end of playing a more instructive one is shown (`_final_detail`). In
-        stepping mode this moves to the last event first, since `advance` does not.
+        After a run's end `_final_detail` may be an earlier round. The visitor wants the latest one,
+        even if nothing was drafted in it, so that one is then selected.
         """
         with self._lock:
             self._pinned = self._node = None
             if self._pace.mode == "step":
-                self._to(self.source.count)
+                self._move_to(self.source.count)
             self._follow_latest()
-            last = self._shown_rounds() - 1
+            last = self._num_shown_rounds() - 1
             if self._followed and self._followed.round < last and self.is_paused:
                 self._pinned = last
             self._version += 1
 
-    def _shown_rounds(self) -> int:
+    def _num_shown_rounds(self) -> int:
         current = self._view.current
         return current.round + 1 if current else 0
 
     def _follow_latest(self, now: float | None = None) -> None:
         """Follow the latest round from `now` on, by default the time of the last `advance`."""
         view = self._view
-        # At full speed a whole round; else the current one, stage by stage.
+        # At full speed the latest complete round; else the current one, stage by stage.
         latest = view.last if self._pace.mode == "full" and view.last else view.current
         if self._pace.mode == "full" and self.is_paused:
             latest = self._final_detail() or latest
@@ -260,19 +266,22 @@ class Player:
             self._version += 1
 
     def _final_detail(self) -> Detail | None:
-        """The round to show at the end of a run; the last one is often empty, with no room for a
-        draft.
+        """The round to show at the end of a run; None if no round has a tree. The last round often
+        has none, since the text's end left no room for a draft.
 
         In a completed run the round with the highest `RoundView.story`; of several the one with
         the most accepted tokens, then the smallest tree, then the latest. In a run that was stopped
-        or failed the last round with a draft.
+        or failed the last round with a tree.
         """
-        drafting = [line for line in self._view.rounds if line.nodes]
+        drafting = [round_ for round_ in self._view.rounds if round_.nodes]
         if not drafting:
             return None
         if self._view.state != "completed":
             return self._round(drafting[-1].number)
-        best = max(drafting, key=lambda line: (line.story, line.accepted, -line.nodes, line.number))
+        best = max(
+            drafting,
+            key=lambda round_: (round_.story, round_.accepted, -round_.nodes, round_.number),
+        )
         return self._round(best.number)
 
     # -- reading --
@@ -325,7 +334,7 @@ class Player:
                 node=self._node,
                 pinned=self._pinned is not None,
                 known=num_events,
-                known_rounds=self._rounds_known(num_events),
+                known_rounds=self._num_known_rounds(num_events),
                 ended=ended,
                 at_end=at_end,
                 mode=self._pace.mode,
@@ -333,12 +342,12 @@ class Player:
                 run_id=source.run_id,
             )
 
-    def _rounds_known(self, num_events: int) -> int:
-        """The number of complete rounds in that many events; an interrupted round has no last
-        event."""
+    def _num_known_rounds(self, num_events: int) -> int:
+        """The number of complete rounds in the first `num_events` events; an interrupted round is
+        not counted."""
         last = last_event(self.source, num_events)
-        closing = last is not None and ends(last)
-        return max(0, num_events - 1 - closing) // EVENTS_A_ROUND
+        has_end = last is not None and ends(last)
+        return max(0, num_events - 1 - has_end) // EVENTS_A_ROUND
 
     def _selected_detail(self) -> Detail | None:
         if self._pinned is None:
@@ -350,8 +359,8 @@ class Player:
         first = 1 + EVENTS_A_ROUND * number
         # The two latest rounds are in the View; others are reduced again from their events.
         if stages == EVENTS_A_ROUND:
-            for near in (self._view.current, self._view.last):
-                if near and near.round == number:
-                    return near
+            for latest in (self._view.current, self._view.last):
+                if latest and latest.round == number:
+                    return latest
         end = min(first + stages, max(self._at, first))
         return detail_of(self.source.events(first, end), number) or Detail(number)

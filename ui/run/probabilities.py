@@ -1,8 +1,8 @@
 """Which probability is which: a token's bar, its score, and the p and q of its verdict differ,
 since they have different purposes.
 
-Pure functions of a run's configuration that return sentences. Definitions: core/events/parts.py
-(`TopK`, `DraftRecord`, `Trial`) and docs/architecture.md ("Words").
+Pure: a run's configuration in, sentences out. Definitions: core/events/parts.py (`TopK`,
+`DraftRecord`, `Trial`) and docs/architecture.md ("Words").
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ DIGITS = 4
 
 
 def rounded_probability(probability: float) -> float:
-    """To four digits. A probability between 0 and 1 is never rounded to either, so that the
+    """To four decimals. A probability between 0 and 1 is never rounded to either, so that the
     pictures can write "<0.001" and ">0.999"."""
     least = 10.0**-DIGITS
-    near = round(probability, DIGITS)
-    return min(max(near, least), 1 - least) if 0 < probability < 1 else near
+    rounded = round(probability, DIGITS)
+    return min(max(rounded, least), 1 - least) if 0 < probability < 1 else rounded
 
 
 def probability_words(config: Mapping[str, Any]) -> str:
@@ -46,15 +46,15 @@ def _in_brackets(words: list[str]) -> str:
 
 
 def warper_words(sampling: Mapping[str, Any]) -> list[str]:
-    """The active warpers besides the temperature."""
-    cut = []
+    """The warpers besides the temperature that change the distribution, with their values."""
+    active = []
     if sampling.get("top_k"):
-        cut.append(f"top_k {sampling['top_k']}")
+        active.append(f"top_k {sampling['top_k']}")
     if sampling.get("top_p", 1) < 1:
-        cut.append(f"top_p {sampling['top_p']:g}")
+        active.append(f"top_p {sampling['top_p']:g}")
     if sampling.get("min_p", 0) > 0:
-        cut.append(f"min_p {sampling['min_p']:g}")
-    return cut
+        active.append(f"min_p {sampling['min_p']:g}")
+    return active
 
 
 def _score(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
@@ -70,12 +70,13 @@ def _score(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
 
 
 def _trial(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
+    """The meaning of p and q in a verdict's sentence; empty for rules that read no q."""
     if not verify_rule(speculation.get("verify", "")).reads_q:
         return ""
     # Siblings are drawn without replacement: a later one's q is its probability among the tokens
     # that the earlier ones left.
-    distinct = speculation.get("draft") == "sampled"
-    without = ", with its earlier draws taken out" if distinct else ""
+    is_sampled = speculation.get("draft") == "sampled"
+    without = ", with its earlier draws taken out" if is_sampled else ""
     branch = ""
     if speculation["verify"] == "traversal":
         branch = ", times the chance that the branch up to here has left"

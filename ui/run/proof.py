@@ -1,8 +1,8 @@
 """Is the text what the LLM alone writes? Answers from two recorded runs.
 
-Pure: token ids and recorded top-k lists in, a sentence out. Laws 1 and 2 say when the ids must be
-equal. If they are not, the difference of the two tokens' log-probabilities in the plain run is
-compared with the rounding differences between the two runs.
+Pure: token ids and recorded top-k lists in, a sentence out. Laws 1 and 2 (tests/laws) say when the
+ids must be equal. If they are not, the difference of the two tokens' log-probabilities in the plain
+run is compared with the rounding differences between the two runs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ SHARE_OF_NOISE = 0.999
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`kind` is `identical`, `tie`, `bug` or `distribution`; `at` the first token that differs."""
+    """`kind` is `identical`, `tie`, `bug` or `distribution`, or of same_text.py or
+    ui/compare/study_text.py; `at`: the index of the first token that differs."""
 
     kind: str
     sentence: str
@@ -88,7 +89,8 @@ def distribution_of(rule: str) -> Answer | None:
 def compare(
     view: View, plain: View, events: Iterable[Event], plain_events: Iterable[Event]
 ) -> Answer:
-    """Whether both runs wrote the same tokens."""
+    """Whether both runs wrote the same tokens; if not, whether the difference is a rounding tie or
+    a bug."""
     at = first_difference(view.token_ids, plain.token_ids)
     if at is None:
         return identical(view)
@@ -170,7 +172,7 @@ def _noise(view: View, at: int, token_id: int) -> float:
     started = view.started
     if started is None or started.config["sampling"]["temperature"] == 0:
         return 0.0
-    from core.trees.noise import SeededNoise  # torch is needed for this rare question only
+    from core.trees.noise import SeededNoise  # loads torch, which only this rare case needs
 
     # As the engine draws it: G of the vocabulary's size, keyed by seed and absolute position.
     size = max(model.vocab_size for model in started.models)

@@ -21,7 +21,7 @@ __all__ = ["fused_provenance", "lookup_reasons", "own_proposals"]
 
 
 def own_proposals(tree: Combined, node: int) -> list[ProposalRecord]:
-    """A fused node's proposals, without those of SSMs that were only fed its token."""
+    """A fused node's proposals, without those of SSMs that were only fed its token (rank > 0)."""
     return [proposal for proposal in tree.proposals[node] if proposal.rank == 0]
 
 
@@ -42,11 +42,11 @@ def fused_provenance(detail: Detail, node: int, names: dict[str, str]) -> str:
         other = names.get(tree.origins[sibling], tree.origins[sibling])
         return f"A side leaf: {owner}'s own token; the trunk went on with that of {other}."
     own = own_proposals(tree, node)
-    best = next((one.score for one in own if one.drafter == origin), 0.0)
-    surer = max(_rival_scores(tree, node), default=0.0)
-    reason = f"was the surest ({best:.2f})"
-    if best < surer:
-        reason = f"counted for most by its credit (it was {best:.2f} sure, another {surer:.2f})"
+    score = next((one.score for one in own if one.drafter == origin), 0.0)
+    highest = max(_scores_after_parent(tree, node), default=0.0)
+    reason = f"was the surest ({score:.2f})"
+    if score < highest:
+        reason = f"counted for most by its credit (it was {score:.2f} sure, another {highest:.2f})"
     same = [names.get(p.drafter, p.drafter) for p in own if p.drafter != origin]
     also = f"; {join_names(same)} proposed it too" if same else ""
     fed = [p.drafter for p in tree.proposals[node] if p.rank > 0]
@@ -54,8 +54,8 @@ def fused_provenance(detail: Detail, node: int, names: dict[str, str]) -> str:
     return f"On the trunk: {owner} {reason}{also}{rest}."
 
 
-def _rival_scores(tree: Combined, node: int) -> list[float]:
-    """The scores of all SSMs' proposals after the same token."""
+def _scores_after_parent(tree: Combined, node: int) -> list[float]:
+    """The scores of all SSMs' proposals after the node's parent, those of the node included."""
     above = tree.parents[node]
     return [
         proposal.score
@@ -71,15 +71,15 @@ def lookup_reasons(detail: Detail, node: int, names: Mapping[str, str]) -> str:
     sentences = []
     for draft in detail.drafted.drafts if detail.drafted else ():
         if draft.contexts and node in (found := places(detail, draft.drafter)).values():
-            place = next(j for j, n in found.items() if n == node)
-            sentences.append(_reason(draft, place, names.get(draft.drafter, draft.drafter)))
+            index = next(j for j, n in found.items() if n == node)
+            sentences.append(_reason(draft, index, names.get(draft.drafter, draft.drafter)))
     return " ".join(sentences)
 
 
-def _reason(draft: DraftRecord, place: int, name: str) -> str:
-    count = draft.contexts[place]
+def _reason(draft: DraftRecord, index: int, name: str) -> str:
+    count = draft.contexts[index]
     before = "the token before it" if count == 1 else f"the {number_of(count, 'token')} before it"
-    share, score = _percent(draft.shares[place]), _percent(draft.scores[place])
+    share, score = _percent(draft.shares[index]), _percent(draft.scores[index])
     if draft.drafter == TABLE:
         found = f"of what the LLM wrote after {before}, {share} was this"
     elif draft.drafter in (NGRAM, SUFFIX):

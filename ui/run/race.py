@@ -27,15 +27,16 @@ def race_value(frame: Frame, baseline: Baseline | None) -> Value:
     """`rounds`: of the run, each with its tokens and its end in ms; `words`: the text's tokens;
     `alike`: how many of them plain decoding writes too; `plain_ms`: the end of each plain pass,
     once measured; `repeat`: the repeat that all these times are from; `sel` and `whole`: the
-    visitor's place; `pinned`: whether it was clicked; `plain`: tokens of plain decoding while it
-    runs, else -1."""
+    visitor's place; `pinned`: whether a visitor has selected it; `plain`: the number of tokens of
+    plain decoding while it runs, else -1; `verdict`, `speed`, `text`: the passes, the speed-up and
+    whether plain decoding wrote the same, in words."""
     view = frame.view
     plain_ends, ends, repeat = _lane_times(frame, baseline)
     words = view.tokens if len(view.tokens) <= TEXT_TOKENS else ()
     return {
         "rounds": {
-            str(line.number): {"n": line.emitted, "ms": round(end, 2)}
-            for line, end in zip(view.rounds, ends, strict=True)
+            str(round_.number): {"n": round_.emitted, "ms": round(end, 2)}
+            for round_, end in zip(view.rounds, ends, strict=True)
         },
         "words": {str(i): token.text for i, token in enumerate(words)},
         "alike": _num_alike(frame, len(words)),
@@ -83,8 +84,7 @@ def place_value(frame: Frame) -> Value:
 
 
 def verdict(frame: Frame) -> str:
-    """The passes with drafts and without, which are the same on every machine; empty before the
-    run's end."""
+    """The passes with drafts and without; empty before the run's end."""
     view, stats = frame.view, frame.view.stats
     if not frame.is_complete or not view.drafters or not stats.num_rounds:
         return ""
@@ -96,7 +96,8 @@ def verdict(frame: Frame) -> str:
 
 
 def speed_sentence(view: View, baseline: Baseline | None) -> str:
-    """How many times as fast as plain decoding, with its range; empty if that was not measured."""
+    """How many times as fast as plain decoding, with its range; empty if that was not measured, and
+    for a run without drafters or one that did not complete."""
     ratio = baseline.speed_up(view.stats.tokens_per_second) if baseline else None
     if baseline is None or ratio is None or not view.drafters or view.state != "completed":
         return ""
@@ -107,8 +108,8 @@ def speed_sentence(view: View, baseline: Baseline | None) -> str:
         return f"{words}: {apart}"
     if is_unsure(ratio) and not is_noise(ratio.value, tokens_per_pass):
         # Short: at 1280 pixels it is one line.
-        top = f"; above {tokens_per_pass:.2f}x is noise" if noise else ""
-        return f"{words}: no difference is shown{top}"
+        above = f"; above {tokens_per_pass:.2f}x is noise" if noise else ""
+        return f"{words}: no difference is shown{above}"
     return f"{words}: {noise}" if noise else words
 
 
@@ -128,7 +129,7 @@ def _num_alike(frame: Frame, num_words: int) -> int:
 
 
 def _text_answer(frame: Frame) -> str:
-    """Whether plain decoding wrote the same, in a few words; empty if that is not known."""
+    """Whether plain decoding wrote the same text, in a few words; empty if that is not known."""
     answer = frame.answer
     if answer is None:
         return ""

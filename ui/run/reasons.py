@@ -13,7 +13,7 @@ from core.plurals import number_of
 
 __all__ = ["length_reason", "route_reason"]
 
-# Length policies, as core/speculation_length/trend.py and goodput.py write them.
+# Reasons of length policies, as core/speculation_length/trend.py and goodput.py write them.
 FIRST = re.compile(r"(\d+) -> (\d+): nothing to compare with yet \(at \d+ it is ([\d.]+) ms\)")
 MOVE = re.compile(r"(\d+) -> (\d+)(?=: )")
 GOES_ON = re.compile(
@@ -22,7 +22,7 @@ GOES_ON = re.compile(
 )
 COUNTING = re.compile(r"(\d+) stays: (\d+) of (\d+) verifications made with it")
 
-# Routers, as core/routing/cosine.py and credit.py write them.
+# Reasons of routers, as core/routing/cosine.py and credit.py write them.
 GRANTED = re.compile(r"; the batch grants (\d+)$")
 EXPLORED = re.compile(r"(\d+) accepted, fewer than \d+: (.+) tried for having drafted least")
 BEST = re.compile(r"(\d+) accepted: the best by score")
@@ -33,7 +33,8 @@ NONE_YET = "no SSM has drafted yet, so the first in order are tried"
 
 
 def length_reason(recorded: str, length: int) -> str:
-    """A length policy's reason in words, after a round with that speculation length."""
+    """A length policy's reason in words. `length`: the speculation length of the round after which
+    it was recorded."""
     recorded = GOES_ON.sub(_goes_on_words, recorded)
     move = MOVE.match(recorded)
     if move and int(move[1]) != length == int(move[2]):
@@ -47,17 +48,17 @@ def length_reason(recorded: str, length: int) -> str:
             f"{recorded[match.end() :]}"
         )
     if match := COUNTING.fullmatch(recorded):
-        here, count, enough = match.groups()
+        length_now, count, enough = match.groups()
         return (
-            f"{here} stays: it is judged by the LLM's time for each token over "
+            f"{length_now} stays: it is judged by the LLM's time for each token over "
             f"{number_of(int(enough), 'pass')}, of which {count} are measured"
         )
     return recorded
 
 
 def _goes_on_words(match: re.Match[str]) -> str:
-    """The least score as a chance too, which is what a round's own explanation compares
-    (core/speculation_length/goodput_explanation.py)."""
+    """Gives the least score as a chance too: that is what the explanation of a round's length
+    compares (core/speculation_length/goodput_explanation.py)."""
     step, token, score = match.groups()
     chance = float(step) / float(token) if float(token) else 0.0
     reached = "which no score reaches" if chance > 1 else f"which is a score of {score}"

@@ -1,4 +1,4 @@
-"""Regret in words and rows: for the routing picture and for the endpoint. Pure."""
+"""Regret in words and rows: for the routing picture and for the API. Pure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def regret_value(regret: Regret, letters: Mapping[str, str]) -> Value:
     names = {name: f"{sign} {name}" for name, sign in letters.items()}
     rows: list[tuple[str, RoutingTrial]] = [("what was routed", regret.routed)]
     if regret.group is not None:
-        rows.append((f"{_many(regret.group, names)} all along, the best such choice", regret.group))
+        rows.append((f"{_ssms(regret.group, names)} all along, the best such choice", regret.group))
     rows += [
-        (f"{_many(one, names)} all along{', the best one' if one is regret.fixed else ''}", one)
+        (f"{_ssms(one, names)} all along{', the best one' if one is regret.fixed else ''}", one)
         for one in regret.alone
     ]
     rows.append(("the best SSM anew in each round (oracle)", regret.oracle))
@@ -62,15 +62,15 @@ def _choice(one: RoutingTrial) -> Value:
     return {"passes": one.passes, "tokens_per_pass": one.tokens_per_pass}
 
 
-def _many(one: RoutingTrial, names: dict[str, str]) -> str:
+def _ssms(one: RoutingTrial, names: dict[str, str]) -> str:
     return join_names([names.get(name, name) for name in one.drafters])
 
 
 def _regret(regret: Regret, other: RoutingTrial) -> str:
-    """The difference in passes from the other choice, also as a fraction."""
-    more = regret.routed.passes - other.passes
-    sign = "+" if more > 0 else "−" if more < 0 else "±"
-    return f"{sign}{abs(more)} ({sign}{100 * abs(regret.against(other)):.1f} %)"
+    """Routing's passes minus the other choice's, also in percent of the other choice's."""
+    extra = regret.routed.passes - other.passes
+    sign = "+" if extra > 0 else "−" if extra < 0 else "±"
+    return f"{sign}{abs(extra)} ({sign}{100 * abs(regret.against(other)):.1f} %)"
 
 
 def _words(regret: Regret, names: dict[str, str]) -> str:
@@ -80,14 +80,14 @@ def _words(regret: Regret, names: dict[str, str]) -> str:
         f"{number_of(regret.depth, 'token')}. With what was routed the LLM needs "
         f"{number_of(routed.passes, 'pass')} for {number_of(routed.tokens, 'token')}.",
         _regret_sentence(
-            regret, regret.fixed, f"{_many(regret.fixed, names)} all along, the best single SSM"
+            regret, regret.fixed, f"{_ssms(regret.fixed, names)} all along, the best single SSM"
         ),
     ]
     if regret.group is not None:
         size = len(regret.group.drafters)
         sentences.append(
             _regret_sentence(
-                regret, regret.group, f"{_many(regret.group, names)} all along, the best {size}"
+                regret, regret.group, f"{_ssms(regret.group, names)} all along, the best {size}"
             )
         )
     oracle = "the best SSM anew in each round, which only an oracle knows"

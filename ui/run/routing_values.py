@@ -34,8 +34,8 @@ class _History:
     """Routing over a whole run, computed in one scan: the page recomputes it at every update.
 
     `scores`: round -> the score of each SSM, by which that round's SSMs were chosen; `switches`:
-    rounds whose routed SSMs differ from those of the previous routed round; `auditions`: rounds
-    with one, and its milliseconds; `explored`: how many rounds had an SSM draft only to be
+    rounds whose routed SSMs differ from those of the previous routed round; `auditions`: round
+    -> milliseconds of its audition; `explored`: how many rounds had an SSM draft only to be
     measured.
     """
 
@@ -47,14 +47,14 @@ class _History:
 
 def routing_value(frame: Frame) -> Value:
     """Each SSM's part and score in each round, where and why the routed set changed; sentences
-    about the selected round and the cost of auditions; for a whole run, which drafter served which
-    part of the text. `rule` is empty if all SSMs draft."""
+    about the selected round and the cost of auditions; for a complete run, which drafter served
+    which part of the text. `rule` is empty if all SSMs draft."""
     view = frame.view
     rule = _rule(view)
     history = _history(view, rule)
     index = {name: str(i) for i, name in enumerate(view.drafters)}
     shown = view.rounds if frame.is_complete else view.rounds[-LIVE_ROUNDS:]
-    routed = [line for line in shown if line.routing]
+    routed = [round_ for round_ in shown if round_.routing]
     return {
         "run": view.run_id,
         "drafters": drafters_value(view),
@@ -62,7 +62,8 @@ def routing_value(frame: Frame) -> Value:
         "score": rule.score if rule else "",
         "ssms": {index[name]: name for name in _ssms(view)} if rule else {},
         "rounds": {
-            str(line.number): _cells(line, history.scores[line.number], index) for line in routed
+            str(round_.number): _cells(round_, history.scores[round_.number], index)
+            for round_ in routed
         },
         "switches": {str(number): True for number in history.switches},
         "reasons": _reasons(routed),
@@ -75,7 +76,7 @@ def routing_value(frame: Frame) -> Value:
 
 
 def selected_route(frame: Frame) -> Value:
-    """The fields that depend on the selected round."""
+    """The fields of `routing_value` that depend on the selected round."""
     rule = _rule(frame.view)
     return _selected_value(frame, rule, _history(frame.view, rule))
 
@@ -124,36 +125,37 @@ def _ssms(view: View) -> list[str]:
 
 
 def _history(view: View, rule: RoutingRule | None) -> _History:
-    """A rule that judges drafts (`cosine`) has its scores recorded after a round, so those of the
-    previous round chose this one's SSMs; an audition scores before the round that records it."""
+    """The routing of the rounds so far. The scores of a rule that judges drafts (`cosine`) are
+    recorded after a round, so those of the previous round chose this one's SSMs; an audition scores
+    before the round that records it."""
     scores: dict[int, dict[str, float]] = {}
     before = dict.fromkeys(_ssms(view), START)
     drafting: frozenset[str] | None = None
     switches, auditions, explored = [], {}, 0
-    for line in view.rounds:
-        if line.asking_ms > 0:
-            auditions[line.number] = line.asking_ms
-        if not line.routing:
+    for round_ in view.rounds:
+        if round_.asking_ms > 0:
+            auditions[round_.number] = round_.asking_ms
+        if not round_.routing:
             continue
-        recorded = {one.drafter: one.score for one in line.routing}
-        scores[line.number] = before if rule and rule.judges_drafts else recorded
-        names = _drafting_names(line.routing)
+        recorded = {one.drafter: one.score for one in round_.routing}
+        scores[round_.number] = before if rule and rule.judges_drafts else recorded
+        names = _drafting_names(round_.routing)
         if drafting not in (None, names):
-            switches.append(line.number)
+            switches.append(round_.number)
         before, drafting = recorded, names
-        explored += any(one.role == "explored" for one in line.routing)
+        explored += any(one.role == "explored" for one in round_.routing)
     return _History(scores, switches, auditions, explored)
 
 
-def _cells(line: RoundView, scores: Mapping[str, float], index: dict[str, str]) -> Value:
+def _cells(round_: RoundView, scores: Mapping[str, float], index: dict[str, str]) -> Value:
     """Part and score of each SSM; the part is CHOSEN for a chosen SSM if nothing was drafted in the
     round."""
     return {
         index[one.drafter]: {
-            "r": CHOSEN if one.role in DRAFTING and not line.nodes else one.role,
+            "r": CHOSEN if one.role in DRAFTING and not round_.nodes else one.role,
             "s": round(scores[one.drafter], 4),
         }
-        for one in line.routing
+        for one in round_.routing
         if one.drafter in index
     }
 
@@ -166,10 +168,10 @@ def _reasons(routed: Sequence[RoundView]) -> Value:
     """The reason of each round whose reason differs from the previous one's."""
     reasons: Value = {}
     before = ""
-    for line in routed:
-        if line.routing_reason != before:
-            before = line.routing_reason
-            reasons[str(line.number)] = route_reason(before, line.number)
+    for round_ in routed:
+        if round_.routing_reason != before:
+            before = round_.routing_reason
+            reasons[str(round_.number)] = route_reason(before, round_.number)
     return reasons
 
 
@@ -185,10 +187,10 @@ def _sentence(view: View, detail: Detail | None, rule: RoutingRule, history: _Hi
     if detail.completed is None:
         drafts = detail.drafted.drafts if detail.drafted else ()
         drafting = [names.get(one.drafter, one.drafter) for one in drafts if one.token_ids]
-        now = (
+        clause = (
             f"{join_names(drafting)} {_verb('draft', drafting)}" if drafting else "no draft so far"
         )
-        return f"Round {number}: {now}. The scores come with the end of the round."
+        return f"Round {number}: {clause}. The scores come with the end of the round."
     routing = detail.completed.routing
     if not routing:
         return f"Round {number}: no SSM was chosen, nothing was to be drafted."
@@ -228,26 +230,26 @@ def _by_score(view: View, detail: Detail, rule: RoutingRule, history: _History) 
         role: [one.drafter for one in routing if one.role == role]
         for role in (*DRAFTING, "waiting")
     }
-    first, out = parts["routed"], parts["waiting"]
-    if not rule.judges_drafts or not out or len(set(scores.values())) < 2:
+    routed, waiting = parts["routed"], parts["waiting"]
+    if not rule.judges_drafts or not waiting or len(set(scores.values())) < 2:
         return ""
     scored = {
         name: f"{view.letters[name]} {name} ({score:.2f})"
         for name, score in scores.items()
         if name in view.letters
     }
-    left = join_names([scored[name] for name in out])
-    if not first:
+    left_out = join_names([scored[name] for name in waiting])
+    if not routed:
         return (
             "No SSM was chosen by its score before this round: "
-            f"{left} {_verb('was', out)} left out."
+            f"{left_out} {_verb('was', waiting)} left out."
         )
     # The scheduler's grant may leave out an explored SSM of any score: then no score decided.
-    if min(scores[name] for name in first) < max(scores[name] for name in out):
+    if min(scores[name] for name in routed) < max(scores[name] for name in waiting):
         return ""
-    best = join_names([scored[name] for name in first])
+    best = join_names([scored[name] for name in routed])
     rest = " of the others" if parts["explored"] else ""
-    lower = f"{left} scored no higher"
+    lower = f"{left_out} scored no higher"
     return f"By the scores before this round {best} came first{rest}; {lower}."
 
 

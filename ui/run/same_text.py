@@ -1,9 +1,9 @@
 """Whether two recorded runs wrote the same text, and whether they had to (laws 1 and 2, as in
-`proof`).
+proof.py).
 
 Pure: the events of two runs in, an Answer out. Its `kind` is `identical`, `tie`, `bug` or
-`distribution` as in `proof`; `unweighed` if a difference cannot be distinguished from a rounding
-tie; `other` if the requests differ.
+`distribution` as in proof.py; `unweighed` if a bug cannot be distinguished from a rounding tie;
+`other` if the requests differ, a context was full, or a run wrote no token.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from ui.run.view import View, reduce_all
 __all__ = ["NAMES", "same_text"]
 
 NAMES = ("The first run", "the second")
-# What may end a text earlier without changing a token before.
+# Fields that may end a text earlier without changing the tokens before its end.
 ENDINGS = ("max_new_tokens", "stop", "ignore_eos")
-# These never remove the most probable token, so at temperature 0 they change no text.
+# Fields that never remove the most probable token, so at temperature 0 they change no text.
 DRAWING = ("top_k", "top_p", "min_p")
 
 
 def same_text(
     events: Sequence[Event], other_events: Sequence[Event], names: tuple[str, str] = NAMES
 ) -> Answer:
-    """Whether both wrote the same tokens, up to the shorter text if a limit or a stop ended it.
+    """Whether both wrote the same tokens; if their limits or stop strings differ, or a run did not
+    complete, up to the end of the shorter text.
 
     `names`: how the answer names the runs; the first begins a sentence.
     """
@@ -42,12 +43,12 @@ def same_text(
         return Answer("other", "One of the runs wrote no token: there is nothing to compare.")
     one, two, cut = _as_far_as_both(one, two)
     at = first_difference(one.token_ids, two.token_ids)
-    why = _another_question(one.started, two.started)
+    why = _differences(one.started, two.started)
     if at is None:
-        far = " as far as both went" if cut else ""
-        still = f", though they differ in {join_names(why)}" if why else ""
+        extent = " as far as both went" if cut else ""
+        despite = f", though they differ in {join_names(why)}" if why else ""
         tokens = number_of(len(one.tokens), "token")
-        sentence = f"{names[0]} wrote the same text as {names[1]}{far}{still}"
+        sentence = f"{names[0]} wrote the same text as {names[1]}{extent}{despite}"
         return Answer("identical", f"{sentence}: {tokens}, one for one.")
     if why:
         differ = f"the runs differ in {join_names(why)}"
@@ -60,7 +61,8 @@ def same_text(
 
 
 def _as_far_as_both(one: View, two: View) -> tuple[View, View, bool]:
-    """Both views cut to the shorter text, if that run had a smaller limit or was stopped."""
+    """Both views, cut to the shorter text if their limits or stop strings differ or a run did not
+    complete; and whether one was cut."""
     assert one.started is not None and two.started is not None
     limits = [_sampling(view.started) for view in (one, two)]
     alike = all(limits[0].get(name) == limits[1].get(name) for name in ENDINGS)
@@ -71,8 +73,8 @@ def _as_far_as_both(one: View, two: View) -> tuple[View, View, bool]:
     return replace(one, tokens=one.tokens[:count]), replace(two, tokens=two.tokens[:count]), cut
 
 
-def _another_question(one: RunStarted | None, two: RunStarted | None) -> list[str]:
-    """Why the texts may differ: differences in the prompt, the LLM or the sampling."""
+def _differences(one: RunStarted | None, two: RunStarted | None) -> list[str]:
+    """Why the texts may differ: what differs in the prompt, the LLM or the sampling."""
     assert one is not None and two is not None
     first, second = _sampling(one), _sampling(two)
     why = []
@@ -84,8 +86,8 @@ def _another_question(one: RunStarted | None, two: RunStarted | None) -> list[st
         why.append("number format")
     drawn = first.get("temperature", 0) or second.get("temperature", 0)
     always = ("temperature", "repetition_penalty")
-    names = (*always, *DRAWING) if drawn else always
-    why += [name for name in names if first.get(name) != second.get(name)]
+    fields = (*always, *DRAWING) if drawn else always
+    why += [name for name in fields if first.get(name) != second.get(name)]
     if drawn:
         why += ["seed"] if one.seed != two.seed else []
     return why
@@ -102,7 +104,7 @@ def _end_answer(one: View, two: View, at: int) -> Answer:
 
 
 def _distribution_answer(one: View, two: View, at: int) -> Answer | None:
-    """The answer if a rule keeps the distribution but not the tokens."""
+    """The answer if a run's rule keeps the distribution but not the tokens; else None."""
     rules = [view.speculation.get("verify", "") for view in (one, two)]
     rule_names = [rule for rule in rules if rule in DISTRIBUTION_RULES]
     if not rule_names:
@@ -146,5 +148,5 @@ def _same_llm(one: RunStarted, two: RunStarted) -> bool:
         return first is second
     if first.dtype == second.dtype:
         return first.is_same(replace(second, device=first.device))
-    # Rounded weights have another fingerprint.
+    # In another number format the weights are rounded differently and have another fingerprint.
     return first.is_same(replace(second, dtype=first.dtype, device=first.device, fingerprint=""))

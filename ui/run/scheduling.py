@@ -31,8 +31,8 @@ def nodes_words(part: Scheduled | None, verified: int, budget: int | None) -> st
     # Without a scheduler every drafted node of the budget is verified.
     drafted = part.num_drafted if part else verified
     if not drafted:
-        none = part is not None and part.length_limit == 0
-        return "the scheduler allowed no draft" if none else "it drafted nothing"
+        is_forbidden = part is not None and part.length_limit == 0
+        return "the scheduler allowed no draft" if is_forbidden else "it drafted nothing"
     if part is not None and part.num_granted < drafted:
         return f"of all requests the likeliest {part.batch_granted} of {part.batch_drafted}"
     if budget is not None and drafted >= budget:
@@ -42,56 +42,56 @@ def nodes_words(part: Scheduled | None, verified: int, budget: int | None) -> st
 
 def granted_words(detail: Detail | None) -> str:
     """What the scheduler granted the request in the selected round, and its reason; empty without a
-    scheduler."""
-    done = detail.completed if detail else None
-    part = done.scheduled if done else None
-    if done is None or part is None:
+    scheduler, and until the round is complete."""
+    event = detail.completed if detail else None
+    part = event.scheduled if event else None
+    if event is None or part is None:
         return ""
-    of = "request was" if part.num_live == 1 else "requests were"
-    sent = [
-        f"Round {done.round + 1}, schedule {part.schedule}: {part.num_batch} of {part.num_live} "
-        f"{of} verified in this pass of the LLM"
+    subject = "request was" if part.num_live == 1 else "requests were"
+    clauses = [
+        f"Round {event.round + 1}, schedule {part.schedule}: {part.num_batch} of {part.num_live} "
+        f"{subject} verified in this pass of the LLM"
     ]
     if part.num_granted < part.num_drafted:
-        sent.append(
+        clauses.append(
             f"this one had {part.num_granted} of its {part.num_drafted} drafted nodes verified, "
             f"{nodes_words(part, 0, None)}"
         )
     elif part.num_drafted:
         nodes = "node that it drafted" if part.num_drafted == 1 else "nodes that it drafted"
-        sent.append(f"this one had all {part.num_drafted} {nodes} verified")
+        clauses.append(f"this one had all {part.num_drafted} {nodes} verified")
     else:
-        sent.append(f"this one had no node, {nodes_words(part, 0, None)}")
-    return f"{'; '.join(sent)}. Why? {part.reason}."
+        clauses.append(f"this one had no node, {nodes_words(part, 0, None)}")
+    return f"{'; '.join(clauses)}. Why? {part.reason}."
 
 
 def schedule_words(rounds: Sequence[RoundView]) -> str:
     """How a whole run shared the LLM: the schedule, with how many other requests, how many passes
     were shared and how many drafted nodes verified; empty if no round had a scheduler."""
-    parts = [line.scheduled for line in rounds if line.scheduled is not None]
+    parts = [round_.scheduled for round_ in rounds if round_.scheduled is not None]
     if not parts:
         return ""
-    named = join_names(list(dict.fromkeys(part.schedule for part in parts)))
+    schedules = join_names(list(dict.fromkeys(part.schedule for part in parts)))
     # `num_live` counts the request itself.
     others = max(part.num_live for part in parts) - 1
-    beside = f"beside up to {number_of(others, 'other request')}" if others else "alone"
+    company = f"beside up to {number_of(others, 'other request')}" if others else "alone"
     when = f" in {len(parts)} of {len(rounds)} rounds" if len(parts) < len(rounds) else ""
     shared = sum(part.num_batch > 1 for part in parts)
     drafted = sum(part.num_drafted for part in parts)
     granted = sum(part.num_granted for part in parts)
     passes = f"{shared} of {len(parts)} passes of the LLM were shared"
     nodes = f"{granted} of {drafted} drafted nodes verified"
-    return f"schedule {named}{when}, {beside}: {passes}, {nodes}"
+    return f"schedule {schedules}{when}, {company}: {passes}, {nodes}"
 
 
 def decision_values(rounds: tuple[RoundView, ...]) -> dict[str, Any]:
     """The rounds in which the scheduler's limits changed: the change in words (`k`), and why
     (`t`)."""
     return {
-        str(line.number): {
-            "k": DECISIONS.get(line.scheduled.decision, line.scheduled.decision),
-            "t": line.scheduled.reason,
+        str(round_.number): {
+            "k": DECISIONS.get(round_.scheduled.decision, round_.scheduled.decision),
+            "t": round_.scheduled.reason,
         }
-        for line in rounds
-        if line.scheduled is not None and line.scheduled.decision
+        for round_ in rounds
+        if round_.scheduled is not None and round_.scheduled.decision
     }

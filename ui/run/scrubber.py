@@ -14,10 +14,10 @@ __all__ = ["columns_value", "scrubber_value"]
 
 
 def scrubber_value(frame: Frame, pace: Pace, moving: bool) -> dict[str, Any]:
-    """`rounds`: accepted tokens `a` of each and the depth `s` that its drafts were allowed; `sel`
-    and `stage`: the visitor's place. `known`: rounds that the engine has completed. `pace`: the
-    speed to show; `moving`: whether the run plays. `untouched`: it is the opening run, and the
-    visitor has neither paused it nor selected anything: the plain page shows the same."""
+    """`rounds`: see `columns_value`; `sel` and `stage`: the visitor's place. `known`: the number of
+    rounds that the engine has completed. `mode` and `rate`: of `pace`; `moving`: whether the run
+    plays. `untouched`: it is the opening run, and the visitor has neither paused it nor selected
+    anything: the plain page shows the same."""
     opening = frame.run_id == OPENING
     return {
         "run": frame.run_id,
@@ -36,6 +36,8 @@ def scrubber_value(frame: Frame, pace: Pace, moving: bool) -> dict[str, Any]:
 
 def columns_value(view: View) -> dict[str, Any]:
     """Each round's accepted tokens `a` and the depth `s` that its drafts were allowed."""
-    rounds = {str(x.number): {"a": x.accepted, "d": x.depth, "s": x.length} for x in view.rounds}
+    rounds = {
+        str(one.number): {"a": one.accepted, "d": one.depth, "s": one.length} for one in view.rounds
+    }
     bounded = with_budget_bounds({"rounds": rounds}, view)["rounds"]
     return {number: {"a": one["a"], "s": one.get("m", one["s"])} for number, one in bounded.items()}

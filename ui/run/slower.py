@@ -29,6 +29,7 @@ LARGE_SHARE = 0.4  # of a round's time
 NEGLIGIBLE_MS = 0.05
 FEW_DRAFTED = 0.1
 """Draft tokens per round; with fewer, a run is practically plain decoding."""
+# Fields of RunStats that `pool_stats` adds up.
 SUMMED = (
     "num_new_tokens",
     "num_rounds",
@@ -91,24 +92,24 @@ def slower_because(
     """
     if not stats.num_rounds:
         return ""
-    mean = _mean(stats, ratio.value, beside_others_ms)
+    mean = _mean_round(stats, ratio.value, beside_others_ms)
     head = f"{ratio.value:.2f}x: slower than plain decoding here, "
     fields = {**SpeculationConfig().to_plain(), **(speculation or {})}
-    others = beside_others_ms > 0 or schedule
-    if stats.num_draft_tokens < FEW_DRAFTED * stats.num_rounds and not others:
+    is_shared = beside_others_ms > 0 or schedule
+    if stats.num_draft_tokens < FEW_DRAFTED * stats.num_rounds and not is_shared:
         return head + _few_drafted_words(mean, stats, fields)
     # The run is slower since a round costs more plain tokens than it yields.
     gained = stats.num_new_tokens / stats.num_rounds
-    beside = ""
+    overlapped = ""
     if mean.hidden > NEGLIGIBLE_MS:
-        beside = f" and {mean.tokens(mean.hidden)} more beside the LLM's passes"
+        overlapped = f" and {mean.tokens(mean.hidden)} more beside the LLM's passes"
     cost = (
         f"because a round takes the time of {mean.tokens(mean.ms)} plain tokens (drafting "
-        f"{mean.tokens(mean.draft)}{beside}, LLM pass {mean.tokens(mean.verify)}, "
+        f"{mean.tokens(mean.draft)}{overlapped}, LLM pass {mean.tokens(mean.verify)}, "
         f"the rest {mean.rest_in_tokens}) and brings {gained:.1f}"
     )
     shared_by = f"schedule={schedule}" if schedule else f"pipeline={fields['pipeline']}"
-    if not others:
+    if not is_shared:
         return f"{head}{cost}. {_remedy(mean, stats, fields, rounds)}".rstrip()
     return (
         f"{head}{cost}. The LLM served other requests meanwhile, which plain decoding was measured "
@@ -129,7 +130,7 @@ def pool_stats(runs: Sequence[RunStats]) -> RunStats:
     )
 
 
-def _mean(stats: RunStats, ratio: float, beside_others_ms: float) -> MeanRound:
+def _mean_round(stats: RunStats, ratio: float, beside_others_ms: float) -> MeanRound:
     decode_ms = 1000 * stats.num_new_tokens / max(stats.tokens_per_second, 1e-9)
     # `overlap_ratio` covers drafting during others' passes only up to the run's own pass time.
     hidden = min(stats.draft_ms, max(stats.overlap_ratio * stats.verify_ms, beside_others_ms))
@@ -145,8 +146,8 @@ def _mean(stats: RunStats, ratio: float, beside_others_ms: float) -> MeanRound:
 
 
 def _few_drafted_words(mean: MeanRound, stats: RunStats, fields: Mapping[str, Any]) -> str:
-    """For a run that drafted almost nothing: drafting is not the reason, and why there are so few
-    drafts."""
+    """For a run that drafted almost nothing: that drafting is not the reason, and why there are so
+    few drafts."""
     drafted = stats.num_draft_tokens
     tokens = f"{drafted or 'no'} {noun_of(drafted, 'token')}"
     rounds = number_of(stats.num_rounds, "round")
@@ -178,8 +179,8 @@ def _why_few_drafts(fields: Mapping[str, Any]) -> str:
 
 
 def _costs_most(rounds: Sequence[tuple[float, float, float]], part: int) -> bool:
-    """Whether the lower quartile of a part's times is above the upper quartiles of the other
-    parts."""
+    """Whether the lower quartile of the part's times is at least the upper quartiles of the other
+    two. `part`: its index in each of `rounds`."""
     low, high = np.percentile(np.array(rounds), [25, 75], axis=0)
     return bool(low[part] >= np.delete(high, part).max())
 
@@ -215,7 +216,7 @@ def _remedy(
         return _advice(rest, _lighter(fields))
     larger = "SSMs closer to this text"
     most = fields["max_tree_nodes"]
-    if _grows(most) and not combine_rule(fields["combine"]).chains and _budget_limits(fields):
+    if _can_grow(most) and not combine_rule(fields["combine"]).chains and _budget_limits(fields):
         larger = f"a larger max_tree_nodes than {most}, or {larger}"
     return f"A round gains too little for its cost: {larger} may bring more tokens per pass."
 
@@ -238,50 +239,53 @@ def _possible_depth(fields: Mapping[str, Any], length: int) -> int:
 
 def _length_field(fields: Mapping[str, Any]) -> str:
     """The field that sets the length of drafts."""
-    is_given = length_policy(fields["length"]).set_by_user
-    return "speculation_length" if is_given else "max_speculation_length"
+    by_user = length_policy(fields["length"]).set_by_user
+    return "speculation_length" if by_user else "max_speculation_length"
 
 
 def _budget_limits(fields: Mapping[str, Any]) -> bool:
-    """Whether the node budget limits the depth of drafts."""
+    """Whether the node budget limits the depth of drafts, or may do so, since the length policy
+    chooses it."""
     length = int(fields["speculation_length"])
     return (
         not length_policy(fields["length"]).set_by_user or _possible_depth(fields, length) < length
     )
 
 
-def _grows(nodes: object) -> bool:
+def _can_grow(nodes: object) -> bool:
     return isinstance(nodes, int) and nodes < MAX_TREE_NODES
 
 
 def _shorter(fields: Mapping[str, Any]) -> list[str]:
-    """The change that makes drafts shorter: for a policy that chooses the length, its maximum. If
-    the node budget already limits the length, only a smaller value has an effect."""
+    """Changes that make drafts shorter: a higher confidence threshold, and a lower length, or a
+    lower maximum for a policy that chooses the length. Where the node budget limits the depth, only
+    a length below that depth has an effect."""
     ways = []
     if "confidence_threshold" not in idle_fields(fields):
         ways.append("a higher confidence_threshold")
-    is_given = length_policy(fields["length"]).set_by_user
+    by_user = length_policy(fields["length"]).set_by_user
     name = _length_field(fields)
     length = int(fields[name])
     depth = _possible_depth(fields, length)
-    auto_hint = "" if is_given else f" ({fields['length']} adapts below it)"
+    auto_hint = "" if by_user else f" ({fields['length']} adapts below it)"
     if depth <= 1:
         # Drafts have one token already; with fewer nodes some drafter gets none.
         return [*ways, "a lower max_tree_nodes"] if length > 1 < _nodes(fields) else ways
     if depth < length:
         lower = f"a {name} {'of 1' if depth == 2 else f'below {depth}'}"
     else:
-        lower = f"a {'shorter' if is_given else 'lower'} {name}"
+        lower = f"a {'shorter' if by_user else 'lower'} {name}"
     return [*ways, lower + auto_hint]
 
 
 def _nodes(fields: Mapping[str, Any]) -> int:
+    """The node budget; without one the largest possible."""
     most = fields["max_tree_nodes"]
     return most if isinstance(most, int) else MAX_TREE_NODES
 
 
 def _smaller(fields: Mapping[str, Any]) -> list[str]:
-    """The change that makes the verified tree smaller."""
+    """Changes that make the verified tree smaller."""
     idle = idle_fields(fields)
     ways = ["a lower max_tree_nodes"] if _nodes(fields) > 1 else []
     if "vote_nodes" not in idle:
@@ -293,12 +297,12 @@ def _smaller(fields: Mapping[str, Any]) -> list[str]:
 
 
 def _lighter(fields: Mapping[str, Any]) -> list[str]:
-    """The change that reduces rounds or what is recorded in each."""
+    """Changes that reduce the number of rounds, or what is recorded in each."""
     ways = []
     if length_policy(fields["length"]).set_by_user and not _only_lookups(fields):
         more = int(fields["speculation_length"]) + 1
         if _possible_depth(fields, more) == more:
             ways.append("a longer speculation_length")
-        elif _grows(fields["max_tree_nodes"]):
+        elif _can_grow(fields["max_tree_nodes"]):
             ways.append(f"a larger max_tree_nodes than {fields['max_tree_nodes']}")
     return [*ways, "record_top_k 0"] if fields["record_top_k"] else ways

@@ -61,15 +61,10 @@ class BaselineLog(Protocol):
     ) -> None: ...
 
 
-class RegretLog(Protocol):
-    """The part of storage.RunStore that stores a regret."""
+class StoreLike(BaselineLog, Protocol):
+    """The part of storage.RunStore that live runs and replays use."""
 
     def keep_regret(self, run_id: str, regret: Mapping[str, Any]) -> None: ...
-
-
-class StoreLike(BaselineLog, RegretLog, Protocol):
-    """The part of storage.RunStore that is used here."""
-
     def record(self, event: Event, owner: str = "") -> None: ...
     def flush(self, timeout: float = 5.0) -> bool: ...
     def events(self, run_id: str) -> tuple[Event, ...]: ...
@@ -126,7 +121,8 @@ def last_event(source: Source, count: int | None = None) -> Event | None:
 
 
 class LiveSource:
-    """A running request. Pass `take` to the worker as its tap, then the run to `attach`."""
+    """A request that is queued or runs. Pass `take` to the worker as its tap, then the run to
+    `attach`."""
 
     def __init__(
         self,
@@ -146,7 +142,7 @@ class LiveSource:
         self._news = threading.Condition()
 
     def attach(self, run: RunLike) -> None:
-        """Sets the run whose events are taken; it may have begun already."""
+        """Sets the run whose events are taken; it may have begun, or ended, already."""
         with self._news:
             self.run_id = run.run_id
             # No reference after the end: it would keep models in memory that were swapped out.
@@ -236,7 +232,7 @@ class StoredSource(MemorySource):
 
 
 def _read_back(store: StoreLike, run_id: str, first: int, end: int) -> tuple[Event, ...]:
-    """Events that are no longer in the buffer; none if the log could not store them."""
+    """Events that are no longer in the buffer; none if the log does not have the run."""
     # The events may still be in the store's queue.
     store.flush()
     try:

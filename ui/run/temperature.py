@@ -35,14 +35,17 @@ class AcceptanceByTemperature:
     _rates: dict[float, float] = field(default_factory=dict)
 
     def keep(self, asked: Request, models: Sequence[ModelInfo], rate: float) -> None:
-        """Add a completed run with drafts: its request as made, the loaded models."""
+        """Add a completed run with drafts: its request as made, the loaded models, the accepted
+        share of its drafts' depth."""
         ssms = tuple(one.name for one in models if one.role == "ssm")
         # A preset may have other fields at another temperature: its name is compared instead.
         settings = settings_of(asked.to_plain(), ssms)
         # Without drafts: some kinds of drafts are refused at temperature 0.
         plain = SpeculationConfig.preset("autoregressive")
-        cold = replace(asked, sampling=replace(asked.sampling, temperature=0.0), speculation=plain)
-        key = (speed_key(cold, models), ssms, settings.name, settings.differ)
+        at_zero = replace(
+            asked, sampling=replace(asked.sampling, temperature=0.0), speculation=plain
+        )
+        key = (speed_key(at_zero, models), ssms, settings.name, settings.differ)
         if key != self._key:
             self._key, self._rates = key, {}
         self._rates.pop(asked.sampling.temperature, None)
@@ -54,7 +57,7 @@ class AcceptanceByTemperature:
         if not latest:
             return TEMPERATURE_INFO
         share = GLOSSARY["draft_acceptance_rate"]
-        shares = join_names([f"{share.text(latest[at])} at {at:g}" for at in sorted(latest)])
+        shares = join_names([f"{share.text(latest[t])} at {t:g}" for t in sorted(latest)])
         if len(latest) > 1:
             return f"{TEMPERATURE_INFO} Your last run at each, {share.label}: {shares}. {CHANCE}"
         (only,) = latest

@@ -1,8 +1,8 @@
 """Which drafter serves which part of a text: the run's tokens divided into few parts.
 
 Pure: a View in, plain JSON out. An accepted token counts for the drafter that proposed it; with
-several proposers each gets an equal share. The division is optimal: each part has one drafter, and
-each change of drafter costs CHANGE tokens.
+several proposers each gets an equal share. Each part has one drafter; the division maximises the
+tokens that count for the parts' drafters, minus CHANGE for each change of drafter.
 """
 
 from __future__ import annotations
@@ -33,23 +33,24 @@ def served_parts(view: View, ssms: Sequence[str]) -> Value:
     """The parts of a routed run's text in order: its rounds (`from`, `to`), the beginning of its
     text (`text`), its drafter (`d`, the number in the run), how many of its `accepted` tokens are
     the drafter's `own`, and the reason in a sentence (`why`)."""
-    slots = [slot for slot, name in enumerate(view.drafters) if name in ssms or is_model_free(name)]
-    if not view.tokens or not slots:
+    numbers = [i for i, name in enumerate(view.drafters) if name in ssms or is_model_free(name)]
+    if not view.tokens or not numbers:
         return {}
-    rounds = [list(of) for _, of in itertools.groupby(view.tokens, lambda token: token.round)]
+    rounds = [list(group) for _, group in itertools.groupby(view.tokens, lambda token: token.round)]
     shares = [
-        [sum(column) for column in zip(*(_shares(token, slots) for token in of), strict=True)]
-        for of in rounds
+        [sum(column) for column in zip(*(_shares(token, numbers) for token in tokens), strict=True)]
+        for tokens in rounds
     ]
-    parts = _best_parts(shares, len(slots))
+    parts = _best_parts(shares, len(numbers))
     return {
-        str(i): _part(view, [token for of in rounds[first:end] for token in of], slots[best])
+        str(i): _part(view, [*itertools.chain(*rounds[first:end])], numbers[best])
         for i, (first, end, best) in enumerate(parts)
     }
 
 
 def served_in_short(parts: Value, letters: Mapping[str, str]) -> str:
-    """The drafter of each of the first parts, and where the reasons are; empty without parts."""
+    """The drafters of the first MAX_PARTS parts, and where the reasons are shown; empty without
+    parts."""
     if not parts:
         return ""
     labels = [f"{sign} {name}" for name, sign in letters.items()]
@@ -65,16 +66,17 @@ def served_in_short(parts: Value, letters: Mapping[str, str]) -> str:
     return f"Which drafter served which part of the text: {served}. Why: see “Who”."
 
 
-def _shares(token: TokenView, slots: Sequence[int]) -> list[float]:
-    proposers = [slot for slot, _ in token.scores if slot in slots]
+def _shares(token: TokenView, numbers: Sequence[int]) -> list[float]:
+    """The part of an accepted token that counts for each of these drafters."""
+    proposers = [i for i, _ in token.scores if i in numbers]
     if token.kind != "accepted" or not proposers:
-        return [0.0] * len(slots)
-    return [1 / len(proposers) if slot in proposers else 0.0 for slot in slots]
+        return [0.0] * len(numbers)
+    return [1 / len(proposers) if i in proposers else 0.0 for i in numbers]
 
 
 def _best_parts(shares: Sequence[Sequence[float]], count: int) -> list[tuple[int, int, int]]:
-    """Parts (first round, end, drafter) that maximise the sum of shares minus CHANGE for each
-    further part."""
+    """Parts (first round, end, drafter's index in `shares`) that maximise the sum of shares minus
+    CHANGE for each further part. `shares`: by round, of `count` drafters."""
     # Dynamic programming over rounds: worth[i] is the best sum so far with drafter i in the last
     # round, came_from[r][i] the drafter in round r - 1 that gives it. O(rounds x drafters).
     worth = [0.0] * count
@@ -101,38 +103,39 @@ def _best_parts(shares: Sequence[Sequence[float]], count: int) -> list[tuple[int
     ]
 
 
-def _part(view: View, tokens: Sequence[TokenView], slot: int) -> Value:
+def _part(view: View, tokens: Sequence[TokenView], number: int) -> Value:
     first, last = tokens[0].round, tokens[-1].round
     text = " ".join("".join(token.text for token in tokens).split())
     accepted = [token for token in tokens if token.kind == "accepted"]
-    own = sum(slot in [one for one, _ in token.scores] for token in accepted)
+    own = sum(number in [i for i, _ in token.scores] for token in accepted)
     return {
         "from": first,
         "to": last,
         "text": quote(shorten(text, MAX_BEGIN)),
-        "d": str(slot),
+        "d": str(number),
         "own": own,
         "accepted": len(accepted),
-        "why": _why(view, tokens, slot, f"{own} of {len(accepted)} accepted tokens are its")
+        "why": _why(view, tokens, number, f"{own} of {len(accepted)} accepted tokens are its")
         if accepted
         else "no drafted token was accepted here",
     }
 
 
-def _why(view: View, tokens: Sequence[TokenView], slot: int, sentence: str) -> str:
-    """`sentence`, then in how many of the part's rounds the drafter was chosen to draft (not how
-    many of its tokens were accepted, as on the chips), in how many the most frequent other one was,
-    its mean score, and the highest mean score of another."""
+def _why(view: View, tokens: Sequence[TokenView], number: int, sentence: str) -> str:
+    """`sentence`, then, for an SSM, in how many of the part's rounds it was chosen to draft, in how
+    many the most frequent other SSM was, its mean score, and the highest mean score of another."""
     rounds = view.rounds[tokens[0].round : tokens[-1].round + 1]
-    name = view.drafters[slot]
-    routed = [one for line in rounds for one in line.routing if one.drafter == name]
+    name = view.drafters[number]
+    routed = [one for round_ in rounds for one in round_.routing if one.drafter == name]
     if not routed:
         return sentence
-    drafted = Counter(one.drafter for line in rounds for one in line.routing if one.role in DRAFTED)
+    drafted = Counter(
+        one.drafter for round_ in rounds for one in round_.routing if one.role in DRAFTED
+    )
     sentence += f"; it was chosen to draft in {drafted.pop(name, 0)} of {len(rounds)} rounds"
     if drafted:
-        (beside, often), *_ = drafted.most_common(1)
-        sentence += f", {_label(view, beside)} in {often}"
+        (other, count), *_ = drafted.most_common(1)
+        sentence += f", {_label(view, other)} in {count}"
     means = _mean_scores(rounds)
     others = {one: mean for one, mean in means.items() if one != name}
     if not others:
@@ -151,9 +154,9 @@ def _label(view: View, name: str) -> str:
 
 def _mean_scores(rounds: Sequence[RoundView]) -> dict[str, float]:
     scores: dict[str, list[float]] = {}
-    for routed in (one for line in rounds for one in line.routing):
+    for routed in (one for round_ in rounds for one in round_.routing):
         scores.setdefault(routed.drafter, []).append(routed.score)
-    return {name: sum(of) / len(of) for name, of in scores.items()}
+    return {name: sum(values) / len(values) for name, values in scores.items()}
 
 
 def _score(score: float) -> str:

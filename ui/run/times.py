@@ -58,8 +58,8 @@ def stage_times(spans: Iterable[Span], whole_ms: float) -> tuple[float, float, f
 def add_spans(
     stage_sums: tuple[tuple[str, float], ...], event: RoundCompleted
 ) -> tuple[tuple[str, float], ...]:
-    """Milliseconds by stage, plus those of the round's spans; `busy`: the time during which any
-    stage was running."""
+    """`stage_sums`, milliseconds by stage, plus those of the round's spans; `busy`: the time during
+    which any stage was running."""
     sums = dict(stage_sums)
     for span in event.spans:
         stage = STAGE_OF_LANE.get(span.lane, "draft")

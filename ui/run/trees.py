@@ -1,5 +1,4 @@
-"""A round's tree as nodes to draw, at every stage of the round: events in, plain JSON
-out.
+"""A round's tree as nodes to draw, at every stage of the round: events in, plain JSON out.
 
 Before drafts are combined the picture shows their union, so that stepping shows each drafter's
 branches before nodes are dropped.
@@ -29,7 +28,7 @@ __all__ = [
 
 def tree_nodes(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
     """Node number -> text, parent, depth, outcome, LLM probability and proposers; for fused drafts
-    also whose token it is and whether it is in the trunk."""
+    also the drafter that it is from (`origin`) and whether it is in the trunk."""
     index = {name: str(i) for i, name in enumerate(drafters)}
     if detail.combined:
         nodes, trunk = _node_values(detail.combined, detail.verified, index), trunk_of(detail)
@@ -40,17 +39,17 @@ def tree_nodes(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
 
 
 def trunk_of(detail: Detail) -> frozenset[int]:
-    """The trunk's nodes: those that every SSM of the round drafted or was fed. A token beside the
-    trunk cannot come from the SSM whose token is in the trunk at that place."""
+    """The trunk's nodes: those that every SSM of the round drafted or was fed. A side leaf is not
+    among them: the SSM whose token the trunk took there has not drafted the leaf."""
     tree, drafted = detail.combined, detail.drafted
     if tree is None or drafted is None or not tree.origins:
         return frozenset()
     drafters = {one.drafter for one in drafted.drafts if one.spans}
-    together = {name for name in drafters if not is_model_free(name)}
+    ssms = {name for name in drafters if not is_model_free(name)}
     return frozenset(
         node
         for node, offered in enumerate(tree.proposals)
-        if together and together <= {proposal.drafter for proposal in offered}
+        if ssms and ssms <= {proposal.drafter for proposal in offered}
     )
 
 
@@ -71,7 +70,8 @@ def _node_values(tree: Combined, verdict: Verified | None, index: dict[str, str]
 
 
 def _proposers(proposals: tuple[ProposalRecord, ...], index: dict[str, str]) -> dict[str, Any]:
-    """By drafter; a token that a drafter drew twice has `n` = 2 and the figures of the first."""
+    """A node's proposals by drafter; of a token that a drafter drew twice `n` is 2, and the other
+    figures are the first draw's."""
     by: dict[str, Any] = {}
     for proposal in proposals:
         key = index.get(proposal.drafter, "-1")
@@ -137,7 +137,7 @@ def places(detail: Detail, drafter: str) -> Mapping[int, int]:
 
 
 def drafts_apart(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
-    """Each drafter's own tree, to draw before the drafts are combined; afterwards empty."""
+    """Each drafter's own tree, drawn until the drafts are combined; then empty."""
     if detail.combined is not None or detail.drafted is None:
         return {}
     return {
@@ -157,7 +157,8 @@ def drafts_apart(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
 
 
 def picture_words(view: View, tree: Combined) -> PictureWords:
-    """The combine rule's words for this tree."""
+    """The combine rule's words for this tree; where it was not the rule or the node budget that
+    dropped nodes, with another reason for them."""
     rule, most = combine_rule(tree.rule), view.speculation.get("max_tree_nodes")
     below = isinstance(most, int) and len(tree.token_ids) < most
     if not rule.keeps_all:
@@ -194,8 +195,8 @@ def dropped_after(detail: Detail, node: int, token_id: int) -> tuple[str, ...]:
 def dropped_values(detail: Detail, drafters: tuple[str, ...], root_text: str) -> dict[str, Any]:
     """Drafted tokens that are not in the tree, each once for all its drafters.
 
-    `parent`: a node's number, or d<k> for another dropped token; `mass`: its vote mass, if there
-    was a vote.
+    `parent`: a node's number, or d<k> for another dropped token; `mass`: its node weight, if
+    there was a vote.
     """
     tree = detail.combined
     if tree is None or detail.drafted is None:

@@ -2,7 +2,8 @@
 
 Each function's docstring describes its picture's value; the components only draw it. Dicts are
 keyed by token, node or round, never lists: Gradio's stream diff is wrong for lists inside lists and
-expensive for sliding ones. Every call makes new objects.
+expensive for sliding ones. Every call makes new objects, except for the `charts` and the `cache`
+that it is given.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ __all__ = ["PICTURES", "SIMPLER", "PictureMaker", "selected_round_words", "pictu
 Value = dict[str, Any]
 
 SIMPLER = "sequence"
-"""The preset to try where drafts of several drafters lose: one SSM, a chain."""
+"""The preset to try where several drafters make a run slower than plain decoding: one SSM, a
+chain."""
 
-# Tokens that are drawn one by one while a run is live, and at its end. Older text is sent in
-# CHUNKs: their bounds move once in CHUNK tokens, so that Gradio's diff sends little.
+# How many of the latest tokens are drawn one by one, while a run is live and at its end. Older text
+# is sent in CHUNKs: their bounds move once in CHUNK tokens, so that Gradio's diff sends little.
 LIVE_TOKENS = 200
 FINAL_TOKENS = 4000
 CHUNK = 100
@@ -52,7 +54,7 @@ PICTURES = (
     "timeline",
 )
 CHARTS = ("lengths", "timeline")
-# Charts are made at most this often at full speed.
+# Seconds between two updates of the charts at full speed.
 CHART_S = 0.25
 
 
@@ -63,7 +65,7 @@ def picture_values(
     before: Before | None = None,
     cache: dict[int, Value] | None = None,
 ) -> dict[str, Value]:
-    """The value of every picture, by name; `charts` replaces the values of the two charts.
+    """The value of every picture, by name; `charts`: values of the two charts to use again.
 
     `cache`: token values that are reused while walking through one run.
     """
@@ -83,10 +85,10 @@ def picture_values(
 
 
 class PictureMaker:
-    """`picture_values` for one tab, with the charts updated at most four times a second at full
-    speed.
+    """`picture_values` for one tab; at full speed the charts are updated only every CHART_S.
 
-    Charts cost a browser most, and a bar shown for 60 ms cannot be read. The text is not delayed.
+    Charts cost a browser most, and a bar that is shown in one frame only cannot be read. The text
+    is not delayed.
     """
 
     def __init__(self) -> None:
@@ -100,9 +102,9 @@ class PictureMaker:
         """The value of every picture; `now`: seconds of a monotonic clock."""
         same_run = self._charts.get("lengths", {}).get("run") == frame.view.run_id
         pinned_moved = frame.pinned and frame.selected_round != self._selected
-        # A round that was pinned is drawn at once: a visitor clicked it and waits.
-        rushing = frame.mode == "full" and not frame.is_complete and same_run and not pinned_moved
-        charts = self._charts if rushing and now - self._charts_at < CHART_S else None
+        # A round that was just selected is drawn at once: a visitor clicked it and waits.
+        may_wait = frame.mode == "full" and not frame.is_complete and same_run and not pinned_moved
+        charts = self._charts if may_wait and now - self._charts_at < CHART_S else None
         values = picture_values(frame, baseline, charts, before)
         if charts is None:
             self._charts = {name: values[name] for name in CHARTS}
@@ -138,9 +140,9 @@ def strip_value(frame: Frame, cache: dict[int, Value] | None = None) -> Value:
         "pinned": frame.pinned,
         "done": frame.is_complete,
         "notes": {
-            str(line.number): " ".join(faults)
-            for line in view.rounds
-            if (faults := [note for note in line.notes if is_fault(note)])
+            str(round_.number): " ".join(faults)
+            for round_ in view.rounds
+            if (faults := [note for note in round_.notes if is_fault(note)])
         },
     }
 
@@ -153,7 +155,8 @@ def _selected_token(frame: Frame) -> int | None:
 
 
 def selected_round_words(frame: Frame) -> Value:
-    """The text's fields that depend on the selected round: which SSMs a rule chose, and why."""
+    """The fields of `strip_value` that depend on the displayed round: the round, which SSMs a rule
+    chose in it, and why."""
     return {**place_value(frame), "said": route_in_short(frame)}
 
 
@@ -189,9 +192,8 @@ def figures_value(
     before: Before | None = None,
 ) -> Value:
     """The race against plain decoding, and the run's figures, None for those not known yet;
-    `before`: those of the previous run.
-
-    Not rounded: the picture rounds once, as the sentences do.
+    `before`: those of the previous run. Figures are not rounded: the picture rounds once, as the
+    sentences do.
     """
     view, stats = frame.view, frame.view.stats
     any_yet = stats.num_rounds > 0
@@ -213,14 +215,14 @@ def figures_value(
     values["speedup"] = ratio.value if ratio else None
     values["sample"] = SINGLE if ratio and ratio.groups < 2 else ""
     values["slower"] = ratio is not None and is_slower(ratio)
-    values["offer"] = SIMPLER if values["slower"] and _is_given(view) else ""
+    values["offer"] = SIMPLER if values["slower"] and _has_simpler(view) else ""
     values["scores"] = _scores_value(view)
     # Without its speed-up: one sample cannot be compared with blocks of this run.
     values["before"] = {name: getattr(before.stats, name) for name in FIGURES} if before else {}
     return {**values, **race_value(frame, baseline)}
 
 
-def _is_given(view: View) -> bool:
+def _has_simpler(view: View) -> bool:
     """Whether several drafters draft to a length that the user set, so that SIMPLER, with less
     drafting, is an alternative."""
     policy = length_policy(view.speculation.get("length", ""))
@@ -247,7 +249,7 @@ def _scores_value(view: View) -> Value:
 
 
 def _is_unmeasured(frame: Frame, baseline: Baseline | None) -> bool:
-    """Whether there is no speed-up to show yet: further blocks are still measured, or the run is
+    """Whether there is no speed-up to show yet: further blocks are being measured, or the run is
     incomplete and has no measured block."""
     partial = frame.view.state != "completed" and not (baseline and baseline.blocks)
     return frame.measuring or partial
@@ -285,7 +287,11 @@ FIGURES = (
 
 
 def tree_value(frame: Frame) -> Value:
-    """The selected round's tree at its present stage."""
+    """The displayed round's tree at its present `stage`. `nodes`: of the tree, or of the drafts'
+    union until it is made; `drafts`: until then each drafter's own tree; `own`: the LLM's own
+    token; `dropped`: drafted tokens that are not in the tree; `committed`: the number of tokens
+    that the round committed; `why`: the end of the accepted path, and the vote, in words; `words`:
+    the combine rule's; `rest`: no other round follows at full speed."""
     view, detail = frame.view, frame.detail
     value: Value = {
         "run": view.run_id,
@@ -335,8 +341,8 @@ def _root(view: View, detail: Detail | None) -> Value:
     first round it is the prompt's last; empty without a run."""
     if detail and detail.combined:
         return {"t": detail.combined.root_text, "id": detail.combined.root_token_id}
-    here = detail.round if detail else 0
-    before = next((token for token in reversed(view.tokens) if token.round < here), None)
+    number = detail.round if detail else 0
+    before = next((token for token in reversed(view.tokens) if token.round < number), None)
     if before:
         return {"t": before.token, "id": before.token_id}
     started = view.started
@@ -347,7 +353,7 @@ def _root(view: View, detail: Detail | None) -> Value:
 
 def _template(view: View) -> Value:
     """The chat template's text before and after the prompt; empty where there is none, or where the
-    prompt cannot be found in it, as with characters of several tokens."""
+    prompt cannot be found in it, as when one of its characters is divided among tokens."""
     if view.started is None or not view.started.config.get("chat"):
         return {}
     return dict(_around(view.started.prompt, view.started.prompt_texts))
@@ -366,15 +372,15 @@ def _around(prompt: str, texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
         return ()
     bounds = {0, *accumulate(map(len, texts))}
 
-    def rank(begin: int) -> tuple[bool, bool, int]:
+    def preference(begin: int) -> tuple[bool, bool, int]:
         before, after = text[:begin], text[begin + len(prompt) :]
         starts = range(len(before.rstrip()), begin + 1)
         ends = range(begin + len(prompt), len(text) - len(after.lstrip()) + 1)
-        whole = not bounds.isdisjoint(starts) and not bounds.isdisjoint(ends)
-        return whole, bool(after.strip()), begin
+        is_whole = not bounds.isdisjoint(starts) and not bounds.isdisjoint(ends)
+        return is_whole, bool(after.strip()), begin
 
-    places = [at for at in range(len(text)) if text.startswith(prompt, at)]
-    begin = max(places, key=rank)
+    begins = [i for i in range(len(text)) if text.startswith(prompt, i)]
+    begin = max(begins, key=preference)
     return ("before", text[:begin]), ("after", text[begin + len(prompt) :])
 
 

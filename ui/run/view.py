@@ -1,9 +1,10 @@
 """View: the page's state of a run, and `reduce_all(events, view)`, the only way to make one.
 
 Pure: live play, replay of a stored run and a report reduce the same events by the same function
-(law 6); neither time nor the selection matters. A View has every token and a RoundView of every
-round, but only the two latest rounds in full: trees and top-k lists are most of a run's data, and
-older ones are read again from the events on demand (ui/run/source.py).
+(tests/ui/test_law6_report.py); a View depends neither on time nor on the selection. It has every
+token and a RoundView of every round, but only the two latest rounds in full: trees and top-k lists
+are most of a run's data, and older ones are read again from the events on demand
+(ui/run/source.py).
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ RoundEvent = Drafted | Combined | Verified | RoundCompleted
 
 @dataclass(frozen=True, slots=True)
 class TokenView:
-    """One new token: `text` is its contribution to the output, `token` its text alone; `scores`:
-    the number in the run and the score of each drafter that proposed it.
+    """One new token: `text` is its contribution to the output, `token` its text decoded alone;
+    `scores`: the number in the run and the score of each drafter that proposed it.
 
     `kind` is `accepted`, `recovered`, `bonus` or `plain`; `probability`: the LLM's.
     """
@@ -76,7 +77,8 @@ class TokenView:
 
 @dataclass(frozen=True, slots=True)
 class RoundView:
-    """Summary of one round: tokens accepted and emitted, depth of its tree, configured length.
+    """Summary of one round: `accepted` drafted tokens and all `emitted` ones, `depth` and number of
+    `nodes` of its tree, configured `length` of drafts.
 
     `weights`: those that the combine rule used, empty if it uses none. `winner`: of a vote;
     `share`: the accepted share of the winner's sequence; `mean_share`: the mean share of the
@@ -87,9 +89,9 @@ class RoundView:
     time of auditions. `at_ms`: the round's end. `next_length`, `length_reason`, `estimates`: the
     length policy's choice after the round; `draft_depths`: how deep each drafter's draft was.
     `tally`: of each drafter that drafted, how many of its tokens were accepted, and how many it
-    drafted; in fused drafts the nodes whose token the fusion took from it. `struck`: rejected
-    nodes; `split`: at a place where the LLM chose, drafters' first choices differed; `stopped`: the
-    round ended in a rejection.
+    drafted; in fused drafts the nodes whose token the fusion took from it. `struck`: the number of
+    rejected nodes; `split`: at a place where the LLM chose, drafters' first choices differed;
+    `stopped`: the round ended in a rejection.
     """
 
     number: int
@@ -139,7 +141,7 @@ class RoundView:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """The events of one round so far; `stage`: the last one."""
+    """The events of one round so far; `stage`: the last one's, `draft` before any."""
 
     round: int
     drafted: Drafted | None = None
@@ -170,8 +172,9 @@ class View:
     """A run as far as its events are known. `state`: empty, `running`, `completed`, `cancelled`,
     `failed`.
 
-    `share`: milliseconds per stage, in the order of first use. `current`: the latest round, perhaps
-    unfinished; `last`: the latest finished one. `seq`: the last event's number.
+    `share`: milliseconds per stage, in the order of first use, and `busy` (`add_spans`). `current`:
+    the latest round, perhaps unfinished; `last`: the latest finished one. `tail`: the text of an
+    incomplete character at the end. `seq`: the last event's number.
     """
 
     started: RunStarted | None = None
@@ -225,9 +228,9 @@ class View:
 
     @property
     def scoreboard(self) -> dict[str, tuple[int, int]]:
-        """Accepted and drafted tokens by drafter, of those that drafted."""
+        """Numbers of accepted and of drafted tokens, by each drafter that drafted."""
         sums: dict[str, tuple[int, int]] = {}
-        for name, accepted, drafted in (one for line in self.rounds for one in line.tally):
+        for name, accepted, drafted in (one for round_ in self.rounds for one in round_.tally):
             before = sums.get(name, (0, 0))
             sums[name] = before[0] + accepted, before[1] + drafted
         return sums
@@ -290,7 +293,7 @@ class _ViewBuilder:
         if isinstance(event, RunStarted):
             self._view = replace(self._view, started=event, state="running")
         elif isinstance(event, (Drafted, Combined, Verified)):
-            self._current = detail_with(self._open(event.round), event)
+            self._current = detail_with(self._detail_so_far(event.round), event)
         elif isinstance(event, RoundCompleted):
             self._after_round(event)
         else:
@@ -313,12 +316,12 @@ class _ViewBuilder:
             **fields,
         )
 
-    def _open(self, number: int) -> Detail:
+    def _detail_so_far(self, number: int) -> Detail:
         current = self._current
         return current if current and current.round == number else Detail(number)
 
     def _after_round(self, event: RoundCompleted) -> None:
-        self._current = self._last = detail = detail_with(self._open(event.round), event)
+        self._current = self._last = detail = detail_with(self._detail_so_far(event.round), event)
         before = self._rounds[-1] if self._rounds else None
         tree = detail.combined
         self._rounds.append(

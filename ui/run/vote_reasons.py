@@ -23,30 +23,30 @@ TIE = "a tie, which goes to the heavier single drafter, then to the one named fi
 
 
 def winner_reasons(tree: Combined, drafts: Sequence[DraftRecord]) -> list[str]:
-    """Why the winning sequence was taken, and which of several drafters of it is the winner; empty
-    with one drafter."""
+    """Why the winning sequence was taken, and, if several drafted it, which of them is the winner;
+    empty with one drafter."""
     drafting = {draft.drafter: draft for draft in drafts if draft.token_ids}
-    won = drafting.get(tree.winner)
-    if won is None or len(drafting) < 2:
+    winner = drafting.get(tree.winner)
+    if winner is None or len(drafting) < 2:
         return []
     splits = [
         (i, reason)
-        for i in range(len(won.token_ids))
-        if (reason := _split_words(tree, drafting, won, i))
+        for i in range(len(winner.token_ids))
+        if (reason := _split_words(tree, drafting, winner, i))
     ]
-    together = [name for name, draft in drafting.items() if draft.token_ids == won.token_ids]
+    same_draft = [name for name, draft in drafting.items() if draft.token_ids == winner.token_ids]
     if splits:
         reason = f"They split at {splits[0][1]}{_later_words(splits[1:])}."
-    elif len(together) == len(drafting):
+    elif len(same_draft) == len(drafting):
         reason = "All drafted the same."
     else:
-        reason = _unrivalled_reason(drafting, together)
-    return [reason, *_winner_among(tree, together)]
+        reason = _unrivalled_reason(drafting, same_draft)
+    return [reason, *_winner_among(tree, same_draft)]
 
 
 def _later_words(splits: Sequence[tuple[int, str]]) -> str:
-    """Names later splits by position only: they divide the drafters that are left, and the page's
-    rows have the weight of each token."""
+    """Names later splits by position only: the page shows the weight of each token elsewhere, and
+    these splits only divide the drafters that are left."""
     if not splits:
         return ""
     places = join_names([str(i + 1) for i, _ in splits])
@@ -58,10 +58,10 @@ def deciding_split(tree: Combined, drafts: Sequence[DraftRecord]) -> str:
     """The first split of the drafts with the weight of each branch, which decides the vote: later
     ones only divide the drafters that are left. Empty if no draft disagrees with the winner's."""
     drafting = {draft.drafter: draft for draft in drafts if draft.token_ids}
-    won = drafting.get(tree.winner)
-    if won is None:
+    winner = drafting.get(tree.winner)
+    if winner is None:
         return ""
-    splits = (_split_words(tree, drafting, won, i) for i in range(len(won.token_ids)))
+    splits = (_split_words(tree, drafting, winner, i) for i in range(len(winner.token_ids)))
     return next(filter(None, splits), "")
 
 
@@ -72,15 +72,15 @@ def dropped_choice(tree: Combined, drafts: Sequence[DraftRecord], verdict: Verif
     accepted = tuple(tree.token_ids[node] for node in verdict.path)
     written = (*accepted, verdict.own_token_id)
     dropped = set(tree.dropped)
-    by = [
+    drafters = [
         draft.drafter
         for draft in drafts
         for j, path in enumerate(draft_paths(draft))
         if path == written and (draft.drafter, j) in dropped
     ]
-    if not by:
+    if not drafters:
         return ""
-    names = join_names(list(dict.fromkeys(by)))
+    names = join_names(list(dict.fromkeys(drafters)))
     return f"The LLM wrote {quote(verdict.own_text)}, a token of {names} that was dropped."
 
 
@@ -94,50 +94,53 @@ def draft_paths(draft: DraftRecord) -> list[tuple[int, ...]]:
 
 
 def _split_words(
-    tree: Combined, drafting: Mapping[str, DraftRecord], won: DraftRecord, i: int
+    tree: Combined, drafting: Mapping[str, DraftRecord], winner: DraftRecord, i: int
 ) -> str:
-    """The weight of each token after the winner's first `i`; empty if all drafts agree."""
+    """The weight of each token that drafts have after the winner's first `i`; empty if all have the
+    same."""
     weights: dict[int, float] = {}
     counts: Counter[int] = Counter()
     texts: dict[int, str] = {}
     for name, draft in drafting.items():
         # Only drafts that begin with the winner's first `i` tokens still count.
-        if len(draft.token_ids) > i and draft.token_ids[:i] == won.token_ids[:i]:
+        if len(draft.token_ids) > i and draft.token_ids[:i] == winner.token_ids[:i]:
             token_id = draft.token_ids[i]
             weights[token_id] = weights.get(token_id, 0.0) + tree.weights.get(name, 0.0)
             counts[token_id] += 1
             texts[token_id] = draft.texts[i]
     if len(weights) < 2:
         return ""
-    own = won.token_ids[i]
+    own = winner.token_ids[i]
 
-    def behind(token_id: int, of_all: str = "") -> str:
-        return f"{_digits(weights[token_id])}{of_all}, {number_of(counts[token_id], 'drafter')}"
+    def support(token_id: int, total: str = "") -> str:
+        return f"{_digits(weights[token_id])}{total}, {number_of(counts[token_id], 'drafter')}"
 
     rivals = sorted((t for t in weights if t != own), key=lambda t: -weights[t])
-    against = join_names([f"{quote(texts[t])} {behind(t)}" for t in rivals])
+    against = join_names([f"{quote(texts[t])} {support(t)}" for t in rivals])
     tie = f", {TIE}" if abs(weights[own] - weights[rivals[0]]) < SAME else ""
     total = f" of {_digits(sum(weights.values()))}"
-    won_by = f"{quote(texts[own])} weight {behind(own, total)}"
+    won_by = f"{quote(texts[own])} weight {support(own, total)}"
     return f"token {i + 1}: {won_by}, against {against}{tie}"
 
 
-def _unrivalled_reason(drafting: Mapping[str, DraftRecord], together: Sequence[str]) -> str:
+def _unrivalled_reason(drafting: Mapping[str, DraftRecord], same_draft: Sequence[str]) -> str:
     """The sentence for a winner without rivals: the other drafts ended earlier."""
-    rest = [draft for name, draft in drafting.items() if name not in together]
-    agreed = max(len(draft.token_ids) for draft in rest)
-    them = "the other draft ends" if len(rest) == 1 else "the other drafts end"
-    by = "" if len(rest) == 1 else " or before"
-    return f"No draft disagrees with it, but {them} behind token {agreed}{by}, and it goes on."
+    others = [draft for name, draft in drafting.items() if name not in same_draft]
+    agreed = max(len(draft.token_ids) for draft in others)
+    ending = "the other draft ends" if len(others) == 1 else "the other drafts end"
+    earlier = "" if len(others) == 1 else " or before"
+    return (
+        f"No draft disagrees with it, but {ending} behind token {agreed}{earlier}, and it goes on."
+    )
 
 
-def _winner_among(tree: Combined, together: Sequence[str]) -> list[str]:
+def _winner_among(tree: Combined, same_draft: Sequence[str]) -> list[str]:
     """Which of the drafters of the winning sequence is the winner, and why."""
-    if len(together) < 2:
+    if len(same_draft) < 2:
         return []
-    weights = sorted((tree.weights.get(name, 0.0) for name in together), reverse=True)
+    weights = sorted((tree.weights.get(name, 0.0) for name in same_draft), reverse=True)
     why = "the first of equal weight" if weights[0] - weights[1] < SAME else "the heaviest"
-    return [f"Of the {len(together)} that drafted it {tree.winner} is {why}."]
+    return [f"Of the {len(same_draft)} that drafted it {tree.winner} is {why}."]
 
 
 def _digits(weight: float) -> str:

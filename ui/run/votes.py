@@ -37,12 +37,13 @@ Value = dict[str, Any]
 # A share of the sum of all weights.
 NEARLY_ALL = 0.99
 LINE_DIGITS = 4
-"""Digits of the weights over the rounds, which are drawn, not written."""
+"""Decimals of the weights over the rounds, which are drawn, not written."""
 
 
 def proposals_value(frame: Frame) -> Value:
     """Each drafter's proposals in the selected round with the node weight of each token; drafters'
-    weights before and after the round and over time; how many drafted nodes are in the tree."""
+    weights before and after this round and over the rounds; how many drafted nodes are in the
+    tree."""
     view, detail = frame.view, frame.detail
     index = {name: str(i) for i, name in enumerate(view.drafters)}
     drafts = detail.drafted.drafts if detail and detail.drafted else ()
@@ -73,9 +74,9 @@ def proposals_value(frame: Frame) -> Value:
         # At the end only: a sentence that comes while a run is live would move what is below it.
         "helped": helped_words(view) if frame.is_complete else "",
         "history": {
-            str(line.number): _by_index(line.weights, index, LINE_DIGITS)
-            for line in shown
-            if line.weights
+            str(round_.number): _by_index(round_.weights, index, LINE_DIGITS)
+            for round_ in shown
+            if round_.weights
         },
     }
 
@@ -175,24 +176,26 @@ def _means(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> dict[tuple
         for path, score in zip(draft_paths(draft), draft.scores, strict=True):
             logs.setdefault(path, {})[draft.drafter] = math.log(score) if score > 0 else -math.inf
     # log_pool: exp(sum of w log s / sum of w) over the drafters that scored the token.
-    return {path: _mean(own, tree.weights) for path, own in logs.items()}
+    return {path: _geometric_mean(own, tree.weights) for path, own in logs.items()}
 
 
-def _mean(logs: Mapping[str, float], weights: Mapping[str, float]) -> float:
-    """The weighted mean; weights of 0 are skipped, since 0 x -inf would be NaN."""
+def _geometric_mean(logs: Mapping[str, float], weights: Mapping[str, float]) -> float:
+    """exp of the weighted mean of `logs`, 0 without weight. Weights of 0 are skipped, since
+    0 x -inf would be NaN."""
     own = {name: weights[name] for name in logs if weights.get(name, 0.0) > 0}
     total = sum(own.values())
     return math.exp(sum(own[name] * logs[name] for name in own) / total) if total else 0.0
 
 
 def _kept_counts(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> Value:
-    """`nodes`: in the tree; `all`: distinct drafted nodes; `longest`: depth of the deepest draft,
-    the most nodes that a vote over sequences keeps."""
+    """Numbers of nodes: `nodes` in the tree; `all` distinct drafted ones; `longest`, the depth of
+    the deepest draft, the most that a vote over sequences keeps. Empty for rules without
+    weights."""
     if tree is None or not combine_rule(tree.rule).weighted:
         return {}
-    everything = {path for draft in drafts for path in draft_paths(draft)}
+    drafted = {path for draft in drafts for path in draft_paths(draft)}
     longest = max((max(draft.depths, default=0) for draft in drafts), default=0)
-    return {"nodes": len(tree.token_ids), "all": len(everything), "longest": longest}
+    return {"nodes": len(tree.token_ids), "all": len(drafted), "longest": longest}
 
 
 # -- in words --
@@ -208,16 +211,16 @@ def helped_words(view: View) -> str:
     counts = f"{accepted} of its {tokens} {_was(accepted)} accepted in this run"
     if not others:
         return f"{name} drafted alone: {counts}."
-    level = [other for other, (count, _) in others if count == accepted]
-    if level:
+    equal = [other for other, (count, _) in others if count == accepted]
+    if equal:
         each = f"{number_of(accepted, 'token')} each {_was(accepted)}"
-        return f"{join_names([name, *level])} helped most: {each} accepted."
+        return f"{join_names([name, *equal])} helped most: {each} accepted."
     return f"{name} helped most: {counts}.{_higher_share(drafted)}"
 
 
 def _higher_share(drafted: Sequence[tuple[str, tuple[int, int]]]) -> str:
-    """The drafter with the highest share, unless it is the first: drafters may have had unequal
-    room in the tree, so that counts alone would misjudge them."""
+    """Names the drafter with the highest accepted share, unless it is the first: drafters may have
+    drafted unequally many tokens, so that counts alone would misjudge them."""
     shares = {name: accepted / max(1, proposed) for name, (accepted, proposed) in drafted}
     best = max(shares, key=lambda name: shares[name])
     if shares[best] <= shares[drafted[0][0]]:
@@ -230,8 +233,8 @@ def _higher_share(drafted: Sequence[tuple[str, tuple[int, int]]]) -> str:
 
 
 def vote_in_short(detail: Detail | None) -> str:
-    """Which drafter won the selected round's vote, and how many drafted tokens were dropped; empty
-    for rules that drop none."""
+    """Which drafter won the selected round's vote, and how many tokens of the others were dropped;
+    empty for rules without a vote over sequences."""
     tree = detail.combined if detail else None
     if detail is None or tree is None or not combine_rule(tree.rule).chains or not tree.winner:
         return ""
@@ -254,15 +257,17 @@ def vote_sentence(view: View, detail: Detail | None) -> str:
     drafting = [draft.drafter for draft in drafts if draft.token_ids]
     if not drafting:
         return "Nothing was drafted in this round: there was nothing to weigh."
-    line = next((line for line in reversed(view.rounds) if line.number == detail.round), None)
+    round_ = next(
+        (round_ for round_ in reversed(view.rounds) if round_.number == detail.round), None
+    )
     rule = combine_rule(tree.rule)
     if rule.chains:
         parts = _vote_words(tree, drafting, drafts)
     else:
         parts = _pool_words(tree, drafting) if rule.is_pooled else _tree_vote_words(tree, drafts)
     parts += filter(None, [dropped_choice(tree, drafts, detail.verified)])
-    if rule.chains and line and detail.verified:
-        parts += _reward_words(view, detail, line)
+    if rule.chains and round_ and detail.verified:
+        parts += _reward_words(view, detail, round_)
     elif detail.verified and view.speculation.get("weights") == "full_information":
         parts += _weight_words(view, detail, tree)
     return " ".join(parts)
@@ -271,9 +276,9 @@ def vote_sentence(view: View, detail: Detail | None) -> str:
 def _vote_words(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, ...]) -> list[str]:
     total = sum(tree.weights.get(name, 0.0) for name in drafting)
     first = tree.masses[0] if tree.masses else 0.0
-    together = _num_together([draft for draft in drafts if draft.token_ids])
-    agree = len(drafting) > 2 and together > 0
-    span = f"tokens 1 to {together}" if together > 1 else "token 1"
+    num_common = _num_common([draft for draft in drafts if draft.token_ids])
+    agree = len(drafting) > 2 and num_common > 0
+    span = f"tokens 1 to {num_common}" if num_common > 1 else "token 1"
     sentences = [
         f"{tree.winner} won. All {len(drafting)} agree on {span}."
         if agree
@@ -288,7 +293,7 @@ def _vote_words(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, 
     return sentences
 
 
-def _num_together(drafts: Sequence[DraftRecord]) -> int:
+def _num_common(drafts: Sequence[DraftRecord]) -> int:
     """How many first tokens all sequences have in common."""
     # Column d: the token of each sequence at depth d.
     columns = zip(*(draft.token_ids for draft in drafts), strict=False)
@@ -297,10 +302,10 @@ def _num_together(drafts: Sequence[DraftRecord]) -> int:
 
 def _tree_vote_words(tree: Combined, drafts: tuple[DraftRecord, ...]) -> list[str]:
     counts = _kept_counts(tree, drafts)
-    nodes, everything = counts["nodes"], counts["all"]
-    if nodes == everything:
-        return [f"All drafted nodes ({everything}) were kept: this is the union."]
-    return [f"The best {nodes} of {everything} drafted nodes were kept, by weighted score."]
+    nodes, drafted = counts["nodes"], counts["all"]
+    if nodes == drafted:
+        return [f"All drafted nodes ({drafted}) were kept: this is the union."]
+    return [f"The best {nodes} of {drafted} drafted nodes were kept, by weighted score."]
 
 
 def _pool_words(tree: Combined, drafting: list[str]) -> list[str]:
@@ -316,10 +321,10 @@ def _was(count: int) -> str:
     return "was" if count == 1 else "were"
 
 
-def _reward_words(view: View, detail: Detail, line: RoundView) -> list[str]:
+def _reward_words(view: View, detail: Detail, round_: RoundView) -> list[str]:
     """How much of the winner's sequence was accepted, and how that changed its weight."""
     tree, verdict = detail.combined, detail.verified
-    if tree is None or verdict is None or not line.winner:
+    if tree is None or verdict is None or not round_.winner:
         return []
     num_accepted, drafted = len(verdict.path), len(tree.token_ids)
     accepted = f"{num_accepted} of its {drafted} tokens {_was(num_accepted)} accepted"
@@ -327,44 +332,45 @@ def _reward_words(view: View, detail: Detail, line: RoundView) -> list[str]:
         accepted = f"Its only token was {'accepted' if num_accepted else 'rejected'}"
     if view.speculation.get("weights") != "paper" or detail.completed is None:
         return [f"{accepted}.", *_weight_words(view, detail, tree)]
-    before = tree.weights.get(line.winner, 0.0)
-    after = detail.completed.weights.get(line.winner, before)
+    before = tree.weights.get(round_.winner, 0.0)
+    after = detail.completed.weights.get(round_.winner, before)
     carried = view.speculation.get("carry_over")
-    if not line.votes and not carried:
+    if not round_.votes and not carried:
         reason = "the first vote has no earlier vote to compare with, so weights do not change"
         return [f"{accepted}; {reason}."]
     # A mean that was carried over from earlier runs is not recorded.
-    mean = "" if carried else f", {_against(line)}"
+    mean = "" if carried else f", {_against_mean(round_)}"
     # Rescaling makes the change smaller than a step of `eta`.
     change = f"{_change_words('its weight', before, after)}, after all are rescaled to mean 1"
-    return [f"{accepted} ({percent(line.share)}){mean}: {change}."]
+    return [f"{accepted} ({percent(round_.share)}){mean}: {change}."]
 
 
-def _against(line: RoundView) -> str:
-    mean = f"the running mean of {percent(line.mean_share)}"
-    if abs(line.share - line.mean_share) < 1e-9:
+def _against_mean(round_: RoundView) -> str:
+    """The accepted share compared with the mean of the earlier votes."""
+    mean = f"the running mean of {percent(round_.mean_share)}"
+    if abs(round_.share - round_.mean_share) < 1e-9:
         return f"equal to {mean}"
-    return f"{'above' if line.share > line.mean_share else 'below'} {mean}"
+    return f"{'above' if round_.share > round_.mean_share else 'below'} {mean}"
 
 
 def _weight_words(view: View, detail: Detail, tree: Combined) -> list[str]:
     """`full_information`: how the tokens committed before this vote changed the weights."""
-    earlier = (x for x in reversed(view.rounds) if x.number < detail.round and x.weights)
+    earlier = (one for one in reversed(view.rounds) if one.number < detail.round and one.weights)
     last = next(earlier, None)
     before = last.weights if last else dict.fromkeys(tree.weights, 1.0)
     text = "the text since the round before" if last else "the prompt"
-    return [f"By how well each SSM foretold {text}, {_mover(before, tree.weights)}."]
+    return [f"By how well each SSM foretold {text}, {_largest_change(before, tree.weights)}."]
 
 
-def _mover(before: Mapping[str, float], after: Mapping[str, float]) -> str:
-    """The drafter whose weight changed most, if two digits show it."""
+def _largest_change(before: Mapping[str, float], after: Mapping[str, float]) -> str:
+    """The drafter whose weight changed most; if two decimals show no change, that none did."""
     # A drafter without an earlier weight began with 1.
-    was = {name: before.get(name, 1.0) for name in after}
-    moved = [name for name in after if _weight(was[name]) != _weight(after[name])]
+    earlier = {name: before.get(name, 1.0) for name in after}
+    moved = [name for name in after if _weight(earlier[name]) != _weight(after[name])]
     if moved:
-        name = max(moved, key=lambda name: abs(after[name] - was[name]))
+        name = max(moved, key=lambda name: abs(after[name] - earlier[name]))
         most = ", the largest change" if len(moved) > 1 else ""
-        return f"{_change_words(f'the weight of {name}', was[name], after[name])}{most}"
+        return f"{_change_words(f'the weight of {name}', earlier[name], after[name])}{most}"
     heaviest = max(after, key=lambda name: after[name])
     if len(after) > 1 and after[heaviest] >= NEARLY_ALL * sum(after.values()):
         return f"no weight moved: {heaviest} has nearly all of it"

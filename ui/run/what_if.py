@@ -3,10 +3,10 @@
 Pure, and a model, so the page says "predicted". A draft of k tokens, each accepted with probability
 a if all before it were, gives 1 + a + ... + a^k tokens a pass (Leviathan et al. 2023, equation 1),
 for k drafting steps, one pass of the LLM, one round trip, and what the round costs besides.
-The formula is in `assets/what_if.js`; a test compares it with one in Python.
+The formula is in ui/components/assets/what_if.js; a test compares it with one in Python.
 
-Its uncertainty is that of the run: the rounds are resampled, and each resample takes the speed-up
-of one of the blocks. So a prediction has a range as a measured speed-up has one.
+A prediction has a range, as a measured speed-up has: the rounds are resampled, and each resample
+takes the speed-up of one of the blocks (`Baseline.blocks`).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
     """The measured run, from which the sliders start; {} before drafts were measured.
 
     `length`: mean drafted depth of a round; `tokens`: mean tokens written in one; `speedup`: the
-    measured one, the median of `blocks` from `low` to `high`, None without a baseline and while it
-    is `measuring`, where a plain pass is assumed to last as long as one over a tree. `most`: the
-    deepest draft that the node budget allows. Of a whole run also `takes`, the `max_tree_nodes`
+    measured one, the median of `blocks` from `low` to `high`; None without a baseline and while it
+    is `measuring`: then a plain pass is assumed to last as long as one over a tree. `most`: the
+    deepest draft that the node budget allows. Of a complete run also `takes`, the `max_tree_nodes`
     that deeper drafts need, and `samples`: each resample's times relative to the run's, and the
     difference between its acceptance and the run's (`a`).
     """
@@ -45,17 +45,17 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
     length = stats.num_draft_tokens / rounds
     pass_ms, draft_ms = stats.verify_ms / rounds, stats.draft_ms / rounds
     round_ms = 1000 * stats.num_new_tokens / stats.tokens_per_second / rounds
-    known = None if frame.measuring else baseline  # no speed-up before all blocks are measured
-    ratio = known.speed_up(stats.tokens_per_second) if known else None
+    measured = None if frame.measuring else baseline  # no speed-up before all blocks are measured
+    ratio = measured.speed_up(stats.tokens_per_second) if measured else None
     # A round ends in a rejection unless its whole draft was accepted: a token's chance of being
     # accepted is estimated as accepted / (accepted + rejected).
-    ends = sum(line.accepted < line.depth for line in frame.view.rounds)
+    rejected = sum(round_.accepted < round_.depth for round_ in frame.view.rounds)
     most, takes = depth_bounds(frame.view, LONGEST) if frame.is_complete else (LONGEST, {})
-    blocks = known.blocks if known else ()
-    speedups = tuple(ours / plain for plain, ours in blocks if plain > 0)
+    blocks = measured.blocks if measured else ()
+    speedups = tuple(own / plain for plain, own in blocks if plain > 0)
     return {
         "run": frame.view.run_id,
-        "acceptance": stats.num_accepted_tokens / max(1, stats.num_accepted_tokens + ends),
+        "acceptance": stats.num_accepted_tokens / max(1, stats.num_accepted_tokens + rejected),
         "step_ms": draft_ms / length,
         "pass_ms": pass_ms,
         "plain_ms": ratio.value * 1000 / stats.tokens_per_second if ratio else pass_ms,
@@ -76,19 +76,19 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
 def _samples(rounds: tuple[RoundView, ...], speedups: tuple[float, ...]) -> dict[str, Any]:
     """Resamples of the rounds, each with one block's speed-up: `d`rafting, LLM `p`ass, `o`ther
     time and `l`, plain decoding's, as factors of the run's; `a`cceptance as a difference."""
-    drafted = [line for line in rounds if line.depth and line.spans]
+    drafted = [round_ for round_ in rounds if round_.depth and round_.spans]
     if len(drafted) < 2:
         return {}
-    table = np.array([_round_row(line) for line in drafted])
+    table = np.array([_round_row(round_) for round_ in drafted])
     random = np.random.default_rng(0)  # the same run always has the same range
     picks = random.integers(len(table), size=(RESAMPLES, len(table)))
     means, mean = table[picks].mean(axis=1), table.mean(axis=0)
-    parts, whole = _parts(means), _parts(mean)
-    parts = np.column_stack([parts[:, 0] - whole[0], parts[:, 1:] / np.maximum(whole[1:], 1e-9)])
+    parts, own = _parts(means), _parts(mean)
+    parts = np.column_stack([parts[:, 0] - own[0], parts[:, 1:] / np.maximum(own[1:], 1e-9)])
     # A plain pass lasts speed-up x the run's time for a token: its factor is a block's speed-up
     # over the median.
-    middle = float(np.median(speedups)) if speedups else 1.0
-    plain = random.choice(np.array(speedups or (1.0,)), size=RESAMPLES) / middle
+    median = float(np.median(speedups)) if speedups else 1.0
+    plain = random.choice(np.array(speedups or (1.0,)), size=RESAMPLES) / median
     names = ("a", "d", "p", "o")
     return {
         str(i): {
@@ -99,15 +99,21 @@ def _samples(rounds: tuple[RoundView, ...], speedups: tuple[float, ...]) -> dict
     }
 
 
-def _round_row(line: RoundView) -> tuple[float, ...]:
-    """Accepted tokens, whether a rejection ended it, its depth, and milliseconds of drafting, of
-    the LLM's pass, and of the rest."""
-    ended = float(line.accepted < line.depth)
-    return (line.accepted, ended, line.depth, *stage_times(line.spans, line.time.whole_ms))
+def _round_row(round_: RoundView) -> tuple[float, ...]:
+    """A round's accepted tokens, whether a rejection ended it, its depth, and milliseconds of
+    drafting, of the LLM's pass, and of the rest."""
+    rejected = float(round_.accepted < round_.depth)
+    return (
+        round_.accepted,
+        rejected,
+        round_.depth,
+        *stage_times(round_.spans, round_.time.whole_ms),
+    )
 
 
 def _parts(means: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Acceptance, milliseconds a drafted step, a pass and of the rest, of mean rounds (..., 6)."""
-    accepted, ended, depth, draft, llm, rest = np.moveaxis(means, -1, 0)
-    acceptance = accepted / np.maximum(accepted + ended, 1e-9)
+    """Mean rounds (..., 6), as `_round_row` -> (..., 4): acceptance, and milliseconds of a drafting
+    step, of the LLM's pass, and of the rest."""
+    accepted, rejected, depth, draft, llm, rest = np.moveaxis(means, -1, 0)
+    acceptance = accepted / np.maximum(accepted + rejected, 1e-9)
     return np.stack([acceptance, draft / np.maximum(depth, 1e-9), llm, rest], axis=-1)

@@ -8,13 +8,14 @@ __all__ = ["local_time", "short_time"]
 
 
 def local_time(created_utc: str) -> str:
-    """The server's local time, to the second, with its offset from UTC."""
+    """The server's local time, to the second, with its offset from UTC; a text that is no ISO 8601
+    time is returned unchanged."""
     try:
-        at = datetime.fromisoformat(created_utc).astimezone()
+        local = datetime.fromisoformat(created_utc).astimezone()
     except ValueError:
         return created_utc
-    offset = f"{at:%z}" if at.utcoffset() else ""
-    return f"{at:%Y-%m-%d %H:%M:%S} UTC{offset}"
+    offset = f"{local:%z}" if local.utcoffset() else ""
+    return f"{local:%Y-%m-%d %H:%M:%S} UTC{offset}"
 
 
 def short_time(local: str) -> str:

@@ -31,11 +31,11 @@ class Quantity:
         return self.label[:1].upper() + self.label[1:]
 
     def text(self, value: float | None) -> str:
-        """`1.20x`, `64 %`; a dash for what was not measured."""
+        """`1.20x`, `64 %`; a dash for None, which was not measured."""
         return "–" if value is None else f"{self.scale * value:.{self.places}f}{self.sign}"
 
     def part_text(self, part: float | None, whole: float | None) -> str:
-        """`2.5 of 2.9`; a dash for what was not measured."""
+        """`2.5 of 2.9`; a dash if one of them was not measured."""
         if part is None or whole is None:
             return self.text(None)
         return f"{self.text(part)} of {self.text(whole)}"
@@ -68,7 +68,7 @@ GLOSSARY: Mapping[str, Quantity] = MappingProxyType(
             "one branch of a tree.",
             1,
         ),
-        # Not divided by nodes: even a whole accepted branch is only a part of a wide tree's nodes.
+        # Not divided by nodes: even a completely accepted branch has few of a wide tree's nodes.
         "draft_acceptance_rate": _share(
             "accepted of depth",
             "Accepted tokens divided by the depths of the trees, not by their nodes: a pass "
@@ -160,4 +160,4 @@ TOKEN_KINDS: Mapping[str, TokenKind] = MappingProxyType(
         "plain": TokenKind("no draft", "The LLM's own token where no draft was verified"),
     }
 )
-"""By a token's `kind` (TokenView)."""
+"""By `TokenView.kind`."""

@@ -1,7 +1,7 @@
 """The lines that the page shows about a run: its state, problems, and what to change.
 
-Pure: a Frame and further facts in, lines out. Each line has a kind (`info`, `good`, `warn`,
-`error`) that the page shows by glyph and colour. Texts of models and prompts are quoted data.
+Pure: a Frame and measurements of its run in, lines out. Each line has a kind (`info`, `good`,
+`warn`, `error`) that the page shows by glyph and colour.
 """
 
 from __future__ import annotations
@@ -58,14 +58,15 @@ def run_lines(
     frame: Frame, baseline: Baseline | None = None, answer: Answer | None = None
 ) -> list[Line]:
     """All lines about the displayed run."""
-    place = Line("error" if frame.view.state == "failed" else "info", position_sentence(frame))
+    kind = "error" if frame.view.state == "failed" else "info"
+    position = Line(kind, position_sentence(frame))
     lines = []
     if answer:
         kinds = {"identical": "good", "distribution": "good", "tie": "warn", "bug": "error"}
         lines.append(Line(kinds.get(answer.kind, "info"), answer.sentence))
     lines += _routing_lines(frame)
-    # The results of a whole run come before the sentence that it has ended.
-    lines.insert(len(lines) if frame.is_complete else 0, place)
+    # The results of a complete run come before the sentence that it has ended.
+    lines.insert(len(lines) if frame.is_complete else 0, position)
     lines += _final_round_note(frame)
     started = frame.view.started
     if started:
@@ -77,7 +78,7 @@ def run_lines(
 
 
 def _routing_lines(frame: Frame) -> list[Line]:
-    """Which drafter served which part of the text, for a whole run that routes."""
+    """Which drafter served which part of the text, for a complete run that routes."""
     ssms = routed_candidates(frame.view)
     if not frame.is_complete or not ssms:
         return []
@@ -85,36 +86,36 @@ def _routing_lines(frame: Frame) -> list[Line]:
 
 
 def _final_round_note(frame: Frame) -> list[Line]:
-    """Why a run that has just ended shows another round than its last one."""
-    rounds, here = frame.view.rounds, frame.selected_round
-    follows = frame.is_complete and frame.mode == "full" and not frame.pinned
-    earlier = frame.view.state == "completed" and 0 <= here < len(rounds) - 1
-    if not follows or not earlier or not rounds[here].nodes:
+    """Why a completed run, played at full speed, shows an earlier round than its last one."""
+    rounds, number = frame.view.rounds, frame.selected_round
+    is_followed = frame.is_complete and frame.mode == "full" and not frame.pinned
+    is_earlier = frame.view.state == "completed" and 0 <= number < len(rounds) - 1
+    if not is_followed or not is_earlier or not rounds[number].nodes:
         return []
-    sentence = f"Showing round {here + 1}, whose draft has most to tell"
+    sentence = f"Showing round {number + 1}, whose draft has most to tell"
     return [Line("info", f"{sentence}; click a token for its own round.")]
 
 
 def _notes(frame: Frame) -> list[Line]:
-    """The engine's latest notes up to the displayed position, in order. Faults are warnings,
-    results of `auto`'s trials are not."""
+    """The engine's latest notes up to the displayed position, in order, and how many earlier ones
+    are left out. Faults are warnings, results of `auto`'s trials are not."""
     lines = [
-        Line("warn" if is_fault(note) else "info", f"Round {line.number + 1}: {in_words(note)}.")
-        for line in frame.view.rounds
-        for note in line.notes
+        Line("warn" if is_fault(note) else "info", f"Round {round_.number + 1}: {in_words(note)}.")
+        for round_ in frame.view.rounds
+        for note in round_.notes
         if not is_alone(note)
     ]
-    more = len(lines) - NOTES_SHOWN
-    rest = [Line("info", f"{number_of(more, 'earlier note')} not shown here.")] if more > 0 else []
-    return rest + lines[-NOTES_SHOWN:]
+    hidden = len(lines) - NOTES_SHOWN
+    count = f"{number_of(hidden, 'earlier note')} not shown here."
+    return ([Line("info", count)] if hidden > 0 else []) + lines[-NOTES_SHOWN:]
 
 
 def _alone_note(frame: Frame) -> list[Line]:
-    """The note that `across` had nothing to overlap with, unless a round reports a draft made
-    ahead."""
+    """The note that `across` had no other request to overlap with, unless a round reports a draft
+    made ahead."""
     rounds = frame.view.rounds
-    alone = any(is_alone(note) for line in rounds for note in line.notes)
-    has_overlap = any(line.ahead for line in rounds)
+    alone = any(is_alone(note) for round_ in rounds for note in round_.notes)
+    has_overlap = any(round_.ahead for round_ in rounds)
     return [Line("info", ALONE)] if alone and not has_overlap else []
 
 
@@ -144,15 +145,16 @@ def _waiting_sentence(frame: Frame) -> str:
 
 
 def _earlier_position_sentence(frame: Frame) -> str:
-    place = frame.detail if frame.pinned else frame.view.current
-    here = place.round + 1 if place else 0
+    shown = frame.detail if frame.pinned else frame.view.current
+    number = shown.round + 1 if shown else 0
     # `known_rounds` counts complete rounds; the displayed one may have only begun.
-    at = f"you are at round {here} of {max(here, frame.known_rounds)}"
-    stage = place.stage if place else ""
-    step = f", {STAGE_WORDS[stage]}" if stage and stage != "commit" else ""
+    position = f"are at round {number} of {max(number, frame.known_rounds)}"
+    if shown and shown.stage != "commit":
+        position += f", {STAGE_WORDS[shown.stage]}"
+    if frame.view.state in ("cancelled", "failed"):
+        return f"{_state_sentence(frame)} You {position}."
     engine = "Engine finished" if frame.ended else "The engine runs on"
-    ended = f"{_state_sentence(frame)} You" if frame.view.state in ("cancelled", "failed") else ""
-    return f"{ended}{at.removeprefix('you')}{step}." if ended else f"{engine}, {at}{step}."
+    return f"{engine}, you {position}."
 
 
 def _state_sentence(frame: Frame) -> str:
@@ -173,18 +175,19 @@ def _state_sentence(frame: Frame) -> str:
 
 
 def _speed(frame: Frame, baseline: Baseline) -> list[Line]:
+    """That the run was slower than plain decoding, and why; empty if it was not."""
     view, stats = frame.view, frame.view.stats
     ratio = baseline.speed_up(stats.tokens_per_second)
-    # None while further blocks are measured, nor for an incomplete run without repeats: a part of a
-    # run does not represent it.
+    # Nothing is said while further blocks are being measured, or of an incomplete run without
+    # repeats: a part of a run does not represent it.
     if frame.measuring or not (baseline.blocks or view.state == "completed"):
         return []
     if not view.drafters or not stats.num_rounds or ratio is None or not is_slower(ratio):
         return []
-    early = [one for line in view.rounds for one in line.ahead if one.is_certain]
-    beside_others_ms = sum(one.saved_ms for one in early)
-    schedules = [one.scheduled for one in view.rounds if one.scheduled is not None]
-    schedule = next((part.schedule for part in schedules if part.num_live > 1), "")
-    rounds = [stage_times(line.spans, line.time.whole_ms) for line in view.rounds]
+    early = [draft for round_ in view.rounds for draft in round_.ahead if draft.is_certain]
+    beside_others_ms = sum(draft.saved_ms for draft in early)
+    parts = [round_.scheduled for round_ in view.rounds if round_.scheduled is not None]
+    schedule = next((part.schedule for part in parts if part.num_live > 1), "")
+    rounds = [stage_times(round_.spans, round_.time.whole_ms) for round_ in view.rounds]
     why = slower_because(stats, ratio, view.speculation, beside_others_ms, schedule, rounds)
     return [Line("warn", why)]

@@ -15,10 +15,10 @@ LONG_NUMBER = re.compile(r"(?<![\w.,])\d{5,}(?![\w.,])")
 
 
 def refusal_words(message: str) -> str:
-    """A message of `ConfigError.of` for visitors: a number as value without quotes, long numbers of
-    what is allowed with separators, a sentence of its own for an empty prompt. Other messages are
-    returned unchanged."""
+    """A message of `ConfigError.of` for visitors: a number as value without quotes, and commas in
+    numbers of five or more digits after the first colon; for an empty prompt a sentence of its
+    own."""
     if NO_PROMPT.fullmatch(message):
         return "The prompt is empty."
     field_and_value, colon, allowed = QUOTED_NUMBER.sub(r"\1 is \2: ", message).partition(": ")
-    return field_and_value + colon + LONG_NUMBER.sub(lambda long: f"{int(long[0]):,}", allowed)
+    return field_and_value + colon + LONG_NUMBER.sub(lambda match: f"{int(match[0]):,}", allowed)

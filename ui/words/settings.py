@@ -38,9 +38,8 @@ TEMPERATURE_MEANS = (
 )
 OWN = "own settings"
 UNLISTED = ("drafters", "record_top_k")
-"""Fields left out: drafters are shown elsewhere; `record_top_k` does not change the text."""
-
-
+"""Fields that `Settings.differ` leaves out: drafters are shown elsewhere; `record_top_k` does not
+change the text."""
 PAGE_NODES = 24
 """The node budget of `specinfer` on the page, which opens with that preset: with `auto` the trees
 depend on measured times; with this number a request has the same trees on every machine."""
@@ -64,23 +63,23 @@ def page_preset(name: str, temperature: float) -> SpeculationConfig:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`name`: the preset's, or OWN. `differ`: with OWN the fields that differ from the defaults, as
-    `field=value`; with `specinfer` as the page runs it, its node budget. `sampling`: the sampling
-    parameters, the temperature first."""
+    """`name`: the preset's, OWN, or that the settings are of another version. `differ`: with OWN
+    the fields that differ from the defaults, as `field=value`; with `specinfer` as the page runs
+    it, its node budget. `sampling`: the sampling parameters, the temperature first."""
 
     name: str
     differ: tuple[str, ...]
     sampling: tuple[str, ...]
 
     def brief(self, most: int) -> str:
-        """The name and at most `most` differences."""
+        """The name, at most `most` differences, and how many more there are."""
         more = len(self.differ) - most
         parts = [*self.differ[:most], *([f"{more} more"] if more > 0 else [])]
         return f"{self.name}: {', '.join(parts)}" if parts else self.name
 
 
 def settings_of(request_fields: Mapping[str, Any], ssms: Sequence[str]) -> Settings:
-    """The settings of a request as made, with these SSMs loaded."""
+    """The settings of a request as made, with `ssms` loaded."""
     sampling = request_fields.get("sampling", {})
     words = _sampling(sampling)
     try:
@@ -121,8 +120,8 @@ def settings_line(view: View) -> str:
     ssms = [model.name for model in view.started.models if model.role == "ssm"]
     settings = settings_of(view.started.asked, ssms)
     drafters = f"; drafters {', '.join(view.drafters)}" if view.drafters else ""
-    shared = schedule_words(view.rounds)
-    schedule = f"; {shared}" if shared else ""
+    words = schedule_words(view.rounds)
+    schedule = f"; {words}" if words else ""
     return f"Made with {settings.brief(99)}; {', '.join(settings.sampling)}{drafters}{schedule}."
 
 

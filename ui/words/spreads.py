@@ -1,7 +1,7 @@
 """Words for a speed-up and its range over repeats or prompts.
 
-Pure. For fewer than six groups, resampled medians reach from the lowest to the highest value, which
-is no 95 % interval.
+Pure. For fewer than six groups (FEW of lab/figures.py), resampled medians reach from the lowest to
+the highest value: that range is not called a 95 % interval.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ FAR_APART = 2.0
 as in 34 of 81 races that were recorded while other work ran."""
 
 SINGLE = "one sample"
-"""The words for a speed, or a ratio of speeds, of one run each."""
+"""The words for a speed, or a speed-up, that was measured once."""
 
 DIGITS = 2
+"""Decimals of a printed speed-up."""
 
 
 def speed_up_words(ratio: Estimate, noun: str = "repeat", against: str = "") -> str:
@@ -47,8 +48,8 @@ def speed_up_words(ratio: Estimate, noun: str = "repeat", against: str = "") -> 
     return f"{ratio.value:.2f}x the speed of plain decoding ({interval})"
 
 
-def range_words(estimate: Estimate, places: int = DIGITS) -> str:
-    """`1.10 to 1.30 in 3 repeats`, or that it is one sample."""
+def range_words(estimate: Estimate, places: int) -> str:
+    """`1.1 to 1.3 in 3 repeats`, with `places` decimals, or that it is one sample."""
     if estimate.groups < 2:
         return SINGLE
     ends = f"{estimate.low:.{places}f} to {estimate.high:.{places}f}"
@@ -67,7 +68,7 @@ def is_noise(ratio: float, tokens_per_pass: float | None) -> bool:
 
 
 def noise_words(ratio: Estimate, tokens_per_pass: float | None) -> str:
-    """Which part of a range of speed-ups is above the tokens per pass; empty where none is."""
+    """Which part of a range of speed-ups is noise by `is_noise`; empty where none is."""
     if tokens_per_pass is None or not is_noise(max(ratio.value, ratio.high), tokens_per_pass):
         return ""
     if is_noise(ratio.value, tokens_per_pass):
@@ -76,8 +77,9 @@ def noise_words(ratio: Estimate, tokens_per_pass: float | None) -> str:
 
 
 def apart_words(ratio: Estimate, noun: str = "repeat") -> str:
-    """That samples of one request differ too much to tell which is faster; empty where they do not,
-    where all were slower or all faster, and for prompts, whose speed-ups differ anyway.
+    """That samples of one request differ too much to tell whether it or plain decoding is faster;
+    empty where they do not, where all were slower or all faster, and for prompts, whose speed-ups
+    differ anyway.
     `noun`: as in `speed_up_words`."""
     if noun == "prompt" or not is_unsure(ratio) or ratio.high < FAR_APART * ratio.low:
         return ""
@@ -101,8 +103,8 @@ def spread_words(estimate: Estimate | None, noun: str) -> str:
 
 
 def where_words(estimate: Estimate, noun: str) -> str:
-    """For what a result is valid, since few repeats or prompts say nothing about others: `in this
-    one prompt`, `in these 3 repeats`; `here` with many."""
+    """For what a result holds, since a few repeats or prompts say nothing about others: `in this
+    one prompt`, `in these 3 repeats`; `here` from FEW on."""
     if estimate.groups < 2:
         return f"in this one {noun}"
     return f"in these {estimate.groups} {noun}s" if estimate.groups < FEW else "here"

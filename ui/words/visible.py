@@ -1,5 +1,6 @@
-"""Makes text of a visitor or a model safe for a line of the page: characters that are invisible or
-reverse the line are replaced by a sign. Same as `prose` of components/assets/text.js."""
+"""Makes text of a visitor or a model safe for a line of the page: control characters, invisible
+ones and those that change the writing direction are replaced by a sign. Same as `prose` of
+ui/components/assets/text.js."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ UNSEEN = re.compile(f"[{''.join(SIGNS)}\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f]")
 
 
 def visible(text: str) -> str:
-    """`text` with a sign for each such character; blanks, tabs, line ends and joiners stay."""
+    """`text` with a sign for each such character; spaces, tabs, line feeds and joiners (U+200C,
+    U+200D) stay."""
     return UNSEEN.sub(lambda match: _sign(match[0]), text)
 
 
