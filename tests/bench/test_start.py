@@ -49,6 +49,8 @@ def test_the_application_opens_runs_and_ends(
 ) -> None:
     # Short runs suffice, since no speeds are checked; each process still makes ten of them.
     monkeypatch.setattr("bench.suites.first_runs.TOKENS", 8)
+    # The other process keeps no core busy.
+    monkeypatch.setattr("bench.suites.first_runs.BUSY_LOOP", "import time\ntime.sleep(600)")
     messages: list[str] = []
     context = make_context(messages.append)
     Start(runs=2, processes=1).measure(context)

@@ -2,8 +2,8 @@
 every preset. Law 2 at a temperature. In bfloat16 every preset writes what plain decoding writes.
 
 SSMs: the four bundled ones; or SmolLM2 itself, whose drafts are accepted, and a random model, whose
-drafts are rejected. The nightly tier shares the forty prompts among the presets, the slow one
-gives each preset all of them.
+drafts are rejected. The nightly tier divides the forty prompts among the presets of both families,
+the slow one gives each preset all of them.
 """
 
 from collections import defaultdict
@@ -33,6 +33,7 @@ SAMPLED_PARAMS = SamplingParams(max_new_tokens=16, temperature=0.8, seed=5)
 NODES = 12  # a number, since `auto` would be measured
 PROMPTS = chat_prompts()
 DRAFTING_PRESETS = [name for name in PRESETS if name != "autoregressive"]
+FAMILIES = ("SmolLM2 and a random model", "bundled")
 
 
 @pytest.fixture(scope="module")
@@ -109,12 +110,22 @@ def expected_ids(
     return texts
 
 
+def share(preset: str, family: str) -> list[str]:
+    """The prompts of one drafting preset with the SSMs of one family."""
+    pairs = [(name, ssms) for ssms in FAMILIES for name in DRAFTING_PRESETS]
+    return PROMPTS[pairs.index((preset, family)) :: len(pairs)]
+
+
 def check(engine: Engine, reference_model: Any, config: SpeculationConfig, prompts: Any) -> None:
+    """Drafting requests run one at a time, those of plain decoding in one batch."""
     every = tuple(prompt_ids(engine, prompt) for prompt in PROMPTS)
     expected = expected_ids(reference_model, every, tuple(engine.models.eos_ids))
+    requests = [request(prompt, config) for prompt in prompts]
+    alone = (ids_of(engine, one) for one in requests)
+    texts = ids_of_many(engine, requests) if config == PLAIN else alone
     divergences = Divergences(reference_model)
-    for prompt in prompts:
-        ids, ours = prompt_ids(engine, prompt), ids_of(engine, request(prompt, config))
+    for prompt, ours in zip(prompts, texts, strict=True):
+        ids = prompt_ids(engine, prompt)
         divergences.check(ids, ours, expected[ids], SAMPLING)
 
 
@@ -146,8 +157,7 @@ def test_plain_decoding_writes_what_transformers_writes(
 def test_every_preset_writes_what_transformers_writes(
     engine: Engine, reference_model: Any, preset: str
 ) -> None:
-    part = DRAFTING_PRESETS.index(preset)
-    check(engine, reference_model, config_of(preset), PROMPTS[part :: len(DRAFTING_PRESETS)])
+    check(engine, reference_model, config_of(preset), share(preset, FAMILIES[0]))
 
 
 @pytest.mark.slow
@@ -176,10 +186,7 @@ def test_match_writes_what_plain_decoding_writes(engine: Engine, preset: str) ->
 def test_every_preset_with_the_bundled_ssms_writes_what_transformers_writes(
     smollm2_engine: Engine, reference_model: Any, preset: str
 ) -> None:
-    part = DRAFTING_PRESETS.index(preset)
-    check(
-        smollm2_engine, reference_model, config_of(preset), PROMPTS[part :: len(DRAFTING_PRESETS)]
-    )
+    check(smollm2_engine, reference_model, config_of(preset), share(preset, FAMILIES[1]))
 
 
 @nightly
