@@ -168,7 +168,7 @@ function layoutOf(value, look, view, lanes, slots) {
   };
 }
 
-// An outline of its bars would hide the colour of the short ones.
+// The selected round as a band behind its bars: outlines of the bars would hide the colour of the short ones.
 function selection(value, look) {
   const own = entries(value.bars?.[value.sel]).map(([, span]) => span).filter(({ name }) => name !== "ahead" && name !== "prefill");
   return own.length ? [band(look, Math.min(...own.map(({ start }) => start)), Math.max(...own.map(({ end }) => end)))] : [];
