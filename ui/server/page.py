@@ -88,7 +88,7 @@ def build_page(context: Context) -> gr.Blocks:
             visitor,
             **QUICK,
         )
-        blocks.unload(_leave_handler(context))
+        blocks.unload(_leave(context))
     # By default Gradio answers one call of a handler at a time: a visitor's run would delay all
     # others.
     blocks.queue(default_concurrency_limit=None, max_size=MAX_WAITING)
@@ -141,7 +141,7 @@ def _wire(
     wire_models(pages.models, live, pages.learn, own_presets, tab, tabs, blocks)
 
 
-def _leave_handler(context: Context) -> Any:
+def _leave(context: Context) -> Any:
     def leave(request: gr.Request) -> None:
         context.tab_sessions.leave(request.session_hash)
 
