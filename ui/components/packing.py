@@ -16,14 +16,14 @@ from typing import Any
 __all__ = ["CHUNK", "pack"]
 
 CHUNK = 32
-"""Keys in one string."""
+"""The most keys in one string of a large dict."""
 MARK = "~"
 """How a string's key begins."""
 
 
 def pack(value: Mapping[str, Any]) -> dict[str, Any]:
     """The value with every dict in it as `{"~": text}`; a large one with numbers as keys as `{"~0":
-    text, "~1": text, ...}`, CHUNK keys in each. Other values are unchanged."""
+    text, "~1": text, ...}`, at most CHUNK keys in each. Other values are unchanged."""
     return {key: _pack(inner) if isinstance(inner, dict) else inner for key, inner in value.items()}
 
 

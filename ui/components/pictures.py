@@ -76,7 +76,8 @@ class Picture:
         part: str = "",
         **options: Any,
     ) -> gr.HTML:
-        """The component; `options` go to `gr.HTML`. It triggers `select` with round and node."""
+        """The component; `options` go to `gr.HTML`. It triggers `select`, in a run's picture with
+        round and node."""
         asks = ", asks: 'submit'" if self.asks else ""
         return gr.HTML(
             value=value or {},

@@ -48,9 +48,9 @@ class ModelHost:
         self._past_drafters: frozenset[str] = frozenset()
         self._swap = ModelSwap()
         self._version = 0
-        self._begun = 0
+        self._num_begun = 0
         # The number of temporary schedules in use, and the schedule that returns after the last.
-        self._temporary = 0
+        self._num_temporary = 0
         self._chosen_schedule = ""
         # Guards all that a swap or a new schedule changes, and wakes `wait`. A Condition's lock is
         # reentrant: `_set_swap` takes it again within `begin` and `cancel`.
@@ -82,7 +82,7 @@ class ModelHost:
 
     @property
     def ranks(self) -> RanksInfo | None:
-        """How the LLM is divided among processes, None where it is in one."""
+        """How the LLM is divided among processes, None if it is in one."""
         return self._served.ranks
 
     @property
@@ -111,7 +111,7 @@ class ModelHost:
     @property
     def num_begun(self) -> int:
         """The number of runs and loadings begun so far."""
-        return self._begun
+        return self._num_begun
 
     @property
     def schedule(self) -> str:
@@ -131,15 +131,15 @@ class ModelHost:
         with self._changed:
             before = self.schedule
             self._served.worker.engine.schedule = name
-            if not self._temporary:
+            if not self._num_temporary:
                 self._chosen_schedule = before
-            self._temporary += 1
+            self._num_temporary += 1
         try:
             yield
         finally:
             with self._changed:
-                self._temporary -= 1
-                if not self._temporary:
+                self._num_temporary -= 1
+                if not self._num_temporary:
                     self._served.worker.engine.schedule = self._chosen_schedule
 
     @property
@@ -185,7 +185,7 @@ class ModelHost:
                 raise EngineClosedError("worker is closed: no request is taken any more")
         run = served.submit(self._checked_request(request, served), tap)
         with self._changed:
-            self._begun += 1
+            self._num_begun += 1
         return run
 
     def check(self, request: Request) -> None:
@@ -237,7 +237,7 @@ class ModelHost:
                     "another pair is being loaded: wait until it is loaded, or cancel that first"
                 )
             self._set_swap(ModelSwap.of(pair))
-            self._begun += 1
+            self._num_begun += 1
         threading.Thread(target=self._run, args=(pair,), name="swap", daemon=True).start()
 
     def cancel(self) -> None:
@@ -284,7 +284,7 @@ class ModelHost:
             _free_memory()
         if old is not None:
             self._close_old(old)
-            # The last reference to the old models: with it their memory could not be released.
+            # The last reference to the old models: while it exists, their memory is not released.
             del old
             _free_memory()
 

@@ -44,7 +44,6 @@ __all__ = [
     "TabSession",
     "TabSessions",
     "Hub",
-    "WorkerLike",
     "guard",
     "guard_once",
     "play",
@@ -341,8 +340,8 @@ def run_to_end(
 
 
 def seldom(frames: Iterator[object]) -> Iterator[object]:
-    """Those of `frames` that come MEASURING_FRAME_S after the last one yielded, then None, for one
-    more drawing: while speeds are measured, drawing must not take the processor."""
+    """Those of `frames` that come at least MEASURING_FRAME_S after the last one yielded, then None,
+    for one more drawing: while speeds are measured, drawing must not take the processor."""
     last_drawn = float("-inf")
     for frame in frames:
         if time.monotonic() - last_drawn >= MEASURING_FRAME_S:

@@ -72,7 +72,7 @@ TOKENS_PER_PASS = GLOSSARY["mean_acceptance_length"]
 ROWS_A_PAGE = 20
 EXCERPT_LENGTH = 160
 DIFFERENCES = 3
-"""The most settings that differ from a preset's that a run's line names."""
+"""The most differences from its preset that a run's line names."""
 
 
 def rights_of(context: Context, request: gr.Request, visitor: str) -> CallerRights:

@@ -31,7 +31,7 @@ from ui.run.source import StoredSource
 from ui.server.context import Context
 from ui.server.session import TabSession, guard_once
 from ui.server.under_way import under_way
-from ui.sessions.history import CallerRights, allowed_run, excerpt
+from ui.sessions.history import DIFFERENCES, CallerRights, allowed_run, excerpt
 from ui.sessions.two_runs_bar import Bar, bar_players, build_bar, place_of
 from ui.sessions.two_runs_tables import figures_of, settings_apart
 from ui.shared.parts import notice, notice_value, part
@@ -190,9 +190,8 @@ def compare_runs(
 def _head(half: Half, run: Any) -> dict[str, Any]:
     ordinal = ORDINALS[half.page.removeprefix("pair-")]
     settings = settings_of(run.asked, run.ssms)
-    heading = (
-        f"{settings.brief(3)}; {', '.join(settings.sampling)}; made {local_time(run.created_utc)}."
-    )
+    sampling, made = ", ".join(settings.sampling), local_time(run.created_utc)
+    heading = f"{settings.brief(DIFFERENCES)}; {sampling}; made {made}."
     return notice_value([Line("info", f"{ordinal}: {excerpt(run.prompt)}"), Line("info", heading)])
 
 

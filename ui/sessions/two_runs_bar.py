@@ -162,7 +162,8 @@ def scrub_both(tab_sessions: Sequence[TabSession], number: float | None) -> None
 
 
 def set_rate_of_both(tab_sessions: Sequence[TabSession], rate: float | None) -> None:
-    """Sets the speed in rounds per second, also of runs that are playing."""
+    """Sets the speed in rounds per second, also of runs that are playing; None (an empty box) has
+    no effect."""
     for one in bar_players(tab_sessions):
         if rate is not None:
             # `step`, since `play_both` moves the players: `advance` must not move them too.

@@ -111,12 +111,12 @@ class Board:
         return [one for one in (self.stop,) if one is not None]
 
     def place(self, session: TabSession) -> list[Any]:
-        """The present values of `places`: Stop can be pressed while the run or its playback goes
-        on."""
+        """The present values of `places`: Stop can be pressed while the run is under way or
+        played."""
         if self.stop is None:
             return []
-        goes_on = session.player is not None and not session.player.is_paused
-        return [gr.update(interactive=goes_on)]
+        may_stop = session.player is not None and not session.player.is_paused
+        return [gr.update(interactive=may_stop)]
 
     def values(self, session: TabSession) -> Values:
         """The present values of `outputs`."""

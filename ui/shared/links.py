@@ -110,8 +110,8 @@ def fill_linked(
         if run_id == OPENING:
             assert session.asked is not None
             return session.asked
-        # At temperature 0 the seed has no effect, and fixed in the form it would go on to apply at
-        # other temperatures.
+        # At temperature 0 the seed has no effect, and fixed in the form it would also apply to
+        # later runs at other temperatures.
         request = recorded_request(live.board.context, rights, run_id)
         if request.sampling.temperature > 0:
             return recorded_request(live.board.context, rights, run_id, seed=True)

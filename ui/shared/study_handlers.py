@@ -154,7 +154,7 @@ def _answer(
     about: str | None = None,
 ) -> list[Any]:
     """Calls `work`, then returns the values of board and pictures; an error is shown in the bar.
-    `about`: what an error makes the `trouble_study` of StudyPlace."""
+    `about`: the value that `StudyPlace.trouble_study` has after an error."""
 
     def refusal(message: str) -> list[Any]:
         session.trouble = message

@@ -91,8 +91,8 @@ def grid_value(study: Study, tuned: Tuned, measure: str) -> dict[str, Any]:
 
 def _scale(values: list[float], measure: str) -> dict[str, float | None]:
     """The ends of the colour scale, not of the values, so that a small difference looks small.
-    The scale of ratios has 1, plain decoding, in the middle; that of tokens per pass begins at 1,
-    which plain decoding has; that of speeds at 0."""
+    The scale of ratios has 1, plain decoding, in the middle unless a ratio is above 2; that of
+    tokens per pass begins at 1, which plain decoding has; that of speeds at 0."""
     if not values:
         return {"low": None, "high": None}
     distance = max(0.5, *(abs(value - 1) for value in values))

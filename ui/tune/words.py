@@ -39,7 +39,8 @@ __all__ = [
 ]
 
 MAX_NAMED = 3
-"""The most points that a sentence names; the rest are counted."""
+"""The most points that a sentence names, and the most reasons and groups with a line of their
+own."""
 
 
 def grid_title(grid: Grid, prompts: int) -> str:
@@ -138,7 +139,7 @@ def no_gain_words(tuned: Tuned, best: int) -> str:
 
 def _best_line(tuned: Tuned, best: int, is_complete: bool) -> Line:
     """The best point at its temperature: a `good` line if it is shown to beat plain decoding, a
-    warning if it does not or may not."""
+    warning if no point is shown to, else an `info` line."""
     row, at = tuned.rows[best], _at_words(tuned, best)
     figures = _best_figures(row, tuned.over)
     if at and len(tuned.beside(best)) == 1:

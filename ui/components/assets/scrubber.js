@@ -42,7 +42,7 @@ export function create(panel) {
       const top = Math.max(1, ...rounds.map(([, round]) => Math.max(round.a, round.s)));
       const room = roomFor(Math.max(rounds.length, value.known ?? 0), value.moving);
       if (room !== state.room) {
-        // Made anew, since columns that move would count as layout shifts.
+        // New columns, since old ones that move would count as layout shifts.
         columns.replaceChildren();
         state.columns.clear();
         state.room = room;

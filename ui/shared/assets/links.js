@@ -133,7 +133,7 @@ const link = (window.specscopeLink = {
   turned: updateSoon,
   lesson(number) { state.lesson = number; updateSoon(); },
   // A board's scrubber was drawn. A run in the queue has no id yet, so it is no step of the history. Another run is named
-  // at once: a page that is loaded anew in mid-run opens it.
+  // at once: a page that is reloaded during a run opens it.
   place(name, value) {
     if (!value.run && value.moving && state.places[name]?.run) return;
     const another = value.run !== state.places[name]?.run;
