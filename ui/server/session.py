@@ -269,8 +269,8 @@ class TabSessions:
         """A tab was closed: stop its runs and drop its sessions."""
         with self._lock:
             keys = [key for key in self._sessions if key[0] == (browser_session or "")]
-            left = [self._sessions.pop(key) for key in keys]
-        for session in left:
+            closed = [self._sessions.pop(key) for key in keys]
+        for session in closed:
             session.cancel()
 
     def __len__(self) -> int:

@@ -223,8 +223,8 @@ def _schedule_words(summary: Any) -> list[str]:
     if not summary.schedules:
         return []
     others = summary.num_others
-    beside = f" beside up to {number_of(others, 'other')}" if others else ""
-    return [f"schedule {join_names(summary.schedules)}{beside}"]
+    with_others = f" beside up to {number_of(others, 'other')}" if others else ""
+    return [f"schedule {join_names(summary.schedules)}{with_others}"]
 
 
 def excerpt(text: str) -> str:

@@ -54,18 +54,18 @@ def repeat_run(
         request = recorded_request(board.context, rights, run_id, seed=True)
         if under_way(board.context, store.run(run_id)):
             raise StoreError("run is still running: it can be made again once it has ended")
-        before = store.events(run_id)
-        request = _with_recorded_tokens(request, before, board.context.models)
+        old_events = store.events(run_id)
+        request = _with_recorded_tokens(request, old_events, board.context.models)
         player = Player(board.context.hub.start(request, owner), Pace("full"))
         session.look_at(player)
         session.baseline = None  # measured when the machine's load may have been another
-        session.before = Before.of(reduce_all(before))
+        session.before = Before.of(reduce_all(old_events))
         session.doing = "Running again, with the seed that was recorded."
         yield from play(session)
         if session.player is player:
             session.doing = ""
             if events := player.source.events(0, player.source.count):
-                session.answer = same_text(events, before, RUN_NAMES)
+                session.answer = same_text(events, old_events, RUN_NAMES)
             yield None
 
     for values in board.stream(session, frames()):
@@ -79,17 +79,17 @@ def repeat_run(
 
 
 def _with_recorded_tokens(
-    request: Request, before: Sequence[Event], models: Sequence[ModelInfo]
+    request: Request, old_events: Sequence[Event], models: Sequence[ModelInfo]
 ) -> Request:
     """The request with the old run's prompt tokens, if its LLM is the loaded one: a chat template
     may contain the time, and so give other tokens now."""
-    first = before[0] if before else None
-    if not isinstance(first, RunStarted):
+    started = old_events[0] if old_events else None
+    if not isinstance(started, RunStarted):
         return request
-    old, new = llm_of(first.models), llm_of(models)
+    old, new = llm_of(started.models), llm_of(models)
     if old is None or new is None or not old.is_same(new):
         return request
-    return replace(request, prompt_token_ids=tuple(first.prompt_token_ids))
+    return replace(request, prompt_token_ids=tuple(started.prompt_token_ids))
 
 
 def stop_again(sessions: Sessions, session: TabSession) -> Values:

@@ -106,8 +106,8 @@ def place_of(players: Sequence[Player]) -> Any:
     """The slider's update: its value is the round that the pictures show (0 before the first), its
     maximum the number of complete rounds of the longer run."""
     rounds = max((one.frame().known_rounds for one in players), default=0)
-    here = -(-_stage_of(players) // EVENTS_A_ROUND)
-    return gr.update(maximum=max(1, rounds), value=min(max(1, rounds), here))
+    shown_round = -(-_stage_of(players) // EVENTS_A_ROUND)
+    return gr.update(maximum=max(1, rounds), value=min(max(1, rounds), shown_round))
 
 
 def _stage_of(players: Sequence[Player]) -> int:
@@ -128,10 +128,10 @@ def _seek(players: Sequence[Player], stage: int) -> None:
 def move_both(tab_sessions: Sequence[TabSession], name: str) -> None:
     """Moves both runs after a click on the button `name`."""
     players = bar_players(tab_sessions)
-    here = _stage_of(players)
+    stage = _stage_of(players)
     if name in ("round-previous", "round-next"):
         # Within a round, `round-next` goes to its end and `round-previous` to its beginning.
-        here -= here % EVENTS_A_ROUND if name == "round-next" else -(-here % EVENTS_A_ROUND)
+        stage -= stage % EVENTS_A_ROUND if name == "round-next" else -(-stage % EVENTS_A_ROUND)
     # `known` counts events, of which there are more than stages; `seek_stage` stops at the end.
     last = max((one.frame().known for one in players), default=0)
     if name in ("rewind", "end"):
@@ -139,7 +139,7 @@ def move_both(tab_sessions: Sequence[TabSession], name: str) -> None:
     # `show_stage`, as on the other boards: after a step back the later rounds stay shown.
     for one in players:
         one.take_turn()
-        one.show_stage(here + MOVES.get(name, 0))
+        one.show_stage(stage + MOVES.get(name, 0))
 
 
 def select_in_both(tab_sessions: Sequence[TabSession], which: int, data: Any) -> None:

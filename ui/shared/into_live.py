@@ -199,5 +199,5 @@ def preset_of(values: Sequence[Any], names: Sequence[str]) -> str:
 
 def _recorded_as_in_live(values: Sequence[Any]) -> list[Any]:
     """The form's values, with as many recorded alternatives as Live's presets have."""
-    at = len(values) - len(FIELD_NAMES) + FIELD_NAMES.index("record_top_k")
-    return [*values[:at], RECORD_TOP_K, *values[at + 1 :]]
+    index = len(values) - len(FIELD_NAMES) + FIELD_NAMES.index("record_top_k")
+    return [*values[:index], RECORD_TOP_K, *values[index + 1 :]]

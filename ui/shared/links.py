@@ -69,7 +69,7 @@ def linked_run(
     of its Stop button, then the run's id, empty if it was not opened; and error messages about the
     place."""
     if query["run"] == OPENING:
-        values = _opened_opening_run(tab, session)
+        values = _open_opening_run(tab, session)
     else:
         values = opened_run(tab, session, rights, query["run"])
     player = session.player
@@ -82,7 +82,7 @@ def linked_run(
     return [*drawn, *tab.board.place(session), values[-1]], wrong
 
 
-def _opened_opening_run(tab: Sessions | Live | Learn, session: TabSession) -> list[Any]:
+def _open_opening_run(tab: Sessions | Live | Learn, session: TabSession) -> list[Any]:
     """As `opened_run`, for the opening run; a notice says if it is still being recorded, or if this
     server has none."""
     context = tab.board.context
@@ -222,7 +222,7 @@ def _awaiting_handler(
     not be; it does nothing if the visitor has begun a run."""
     open_link, context = _open_handler(live, sessions, tabs), live.board.context
 
-    def look_again(request: gr.Request, visitor: str, on_change: bool) -> list[Any]:
+    def open_when_ready(request: gr.Request, visitor: str, on_change: bool) -> list[Any]:
         session = live.board.session(request)
         with session.drawing:  # a Run clicked meanwhile must not be replaced
             linked = dict(request.query_params).get("run") == OPENING
@@ -231,15 +231,17 @@ def _awaiting_handler(
                 return open_link(request, visitor, on_change)
         return [gr.skip() for _ in range(num_outputs)]
 
-    return look_again
+    return open_when_ready
 
 
 def _history_handler(live: Live, sessions: Sessions, tabs: gr.Tabs) -> Callable[..., list[Any]]:
-    def go(request: gr.Request, event: gr.EventData, visitor: str, on_change: bool) -> list[Any]:
+    def open_step(
+        request: gr.Request, event: gr.EventData, visitor: str, on_change: bool
+    ) -> list[Any]:
         query = {str(key): str(value) for key, value in (event._data or {}).items()}
         return _open(live, sessions, tabs, query, request, visitor, on_change)
 
-    return go
+    return open_step
 
 
 def _open(

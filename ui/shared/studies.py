@@ -105,12 +105,12 @@ class Studies:
     def resume(self, study_id: str) -> None:
         """Measure the cells that are missing. Raises StudyError as `begin` does, and if none is
         missing or another server is measuring the study."""
-        row, plain = self._find(study_id)
+        row, definition = self._find(study_id)
         if row.done >= row.total:
             raise StudyError(f"study {study_id} is complete: all {row.total} runs are kept")
         if row.elsewhere:
             raise StudyError(f"study {study_id} is being measured by another server: wait for it")
-        self.context.conductor.resume(Study.from_plain(plain), row.owner)
+        self.context.conductor.resume(Study.from_plain(definition), row.owner)
 
     def stop(self, study_id: str) -> None:
         """Stop a study, interrupting the run under way; no effect on a study that is not being
@@ -148,10 +148,10 @@ class Studies:
 
     def open(self, study_id: str) -> OpenedStudy:
         """A study with its results so far. UnknownStudyError also for another visitor's study."""
-        row, plain = self._find(study_id)
+        row, definition = self._find(study_id)
         stored = self.context.store.studies.results(study_id)
         results = {Cell(*key): Measured.from_plain(value) for key, value in stored.items()}
-        return OpenedStudy(Study.from_plain(plain), results, row)
+        return OpenedStudy(Study.from_plain(definition), results, row)
 
     def rows(self, kind: str = "", limit: int = 50, offset: int = 0) -> tuple[Any, ...]:
         """Lines (storage.StudyRow), newest first, of one kind or all."""
@@ -183,12 +183,12 @@ class Studies:
         before = self.context.conductor.progress()
         refusal = f"study_id is {study_id!r}: no such study" + (" of yours" * bool(self.owner))
         try:
-            row, plain = self.context.store.studies.study(study_id)
+            row, definition = self.context.store.studies.study(study_id)
         except UnknownStudyError as error:
             raise UnknownStudyError(refusal) from error
         if self.owner is not None and row.owner != self.owner:
             raise UnknownStudyError(refusal)
-        return self._with_current_state(row, before), plain
+        return self._with_current_state(row, before), definition
 
     def _with_current_state(self, row: Any, before: Progress) -> Any:
         """The line, corrected if it says `running` although the study is not being measured: its

@@ -181,23 +181,23 @@ def _interval(ratio: Estimate, over: str) -> str:
 
 
 def _noise_lines(study: Study, tuned: Tuned, best: int) -> list[Line]:
-    row, beside = tuned.rows[best], tuned.beside(best)
+    row, at_same_temperature = tuned.rows[best], tuned.beside(best)
     at = _at_words(tuned, best)
     # With several temperatures each has a best point: "it" could be any.
     best_words = f"the best{at}" if at else "it"
-    once = row.ratio is None or row.ratio.groups < 2
+    is_single = row.ratio is None or row.ratio.groups < 2
     words = f"Each speed is {SINGLE}: no spread is known, and a faster point may be chance."
-    lines = [Line("warn", f"{words} More prompts or repeats would tell.")] if once else []
+    lines = [Line("warn", f"{words} More prompts or repeats would tell.")] if is_single else []
     if row.ratio is not None and (noise := noise_words(row.ratio, row.mean_acceptance_length)):
         lines.append(Line("warn", f"Of its speed-up{at}, {noise}."))
     elif row.ratio is not None and (apart := apart_words(row.ratio, tuned.over)):
         lines.append(Line("warn", f"Best point{at}: {apart}."))
-    good = [i for i in tuned.as_good if i in beside]
+    good = [i for i in tuned.as_good if i in at_same_temperature]
     names = [tuned.rows[i].name for i in good]
     if names:
         why = _as_good_words(tuned, best, good)
         lines.append(Line("warn", f"Within noise of {best_words}: {_names(names)}. {why}"))
-    elif not once and len(beside) > 1:
+    elif not is_single and len(at_same_temperature) > 1:
         lines.append(
             Line(
                 "info",
@@ -205,7 +205,7 @@ def _noise_lines(study: Study, tuned: Tuned, best: int) -> list[Line]:
                 "own.",
             )
         )
-    if not once:
+    if not is_single:
         lines.append(Line("info", _elsewhere_words(study, tuned)))
     return lines
 
@@ -224,11 +224,11 @@ def _as_good_words(tuned: Tuned, best: int, good: Sequence[int]) -> str:
     """Why points are within noise of the best: their intervals overlap its own, or they drafted and
     accepted the same numbers of tokens."""
     twins = {i for group in tuned.alike if best in group for i in group}
-    apart = "these measurements cannot tell which is faster"
+    unclear = "these measurements cannot tell which is faster"
     if twins.issuperset(good):
-        return f"They drafted and accepted as much as it in every round: {apart}."
+        return f"They drafted and accepted as much as it in every round: {unclear}."
     why = "Their intervals overlap, or they drafted alike" if twins else "Their intervals overlap"
-    return f"{why}: {apart}. More prompts or repeats would tell more."
+    return f"{why}: {unclear}. More prompts or repeats would tell more."
 
 
 def _alike_lines(tuned: Tuned) -> list[Line]:
@@ -237,7 +237,7 @@ def _alike_lines(tuned: Tuned) -> list[Line]:
     lines = []
     for group in sorted(tuned.alike, key=len, reverse=True)[:MAX_NAMED]:
         speeds = [row.speed for i in group if (row := tuned.rows[i]).speed]
-        apart = (
+        difference = (
             f" Their speeds differ by {100 * (max(speeds) / min(speeds) - 1):.0f} %."
             if speeds
             else ""
@@ -249,7 +249,7 @@ def _alike_lines(tuned: Tuned) -> list[Line]:
             else "drafted and accepted as much in every round (max_tree_nodes may cut their trees "
             "to the same)"
         )
-        lines.append(Line("info", f"Alike: {names} {words}.{apart}"))
+        lines.append(Line("info", f"Alike: {names} {words}.{difference}"))
     return lines
 
 
@@ -275,10 +275,10 @@ def _temperature_lines(tuned: Tuned) -> list[Line]:
     if len(means) < 2:
         return []
     share = GLOSSARY["draft_acceptance_rate"]
-    each = ", ".join(f"{share.text(rate)} at temperature {at:g}" for at, rate in means)
+    rates_words = ", ".join(f"{share.text(rate)} at temperature {at:g}" for at, rate in means)
     falls = all(later < before for (_, before), (_, later) in pairwise(means))
     why = f" {TEMPERATURE_MEANS}" if falls else ""
-    return [Line("info", f"{share.title}: {each}.{why}")]
+    return [Line("info", f"{share.title}: {rates_words}.{why}")]
 
 
 def _idle_words(tuned: Tuned, best: int) -> str:
