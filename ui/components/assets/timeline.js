@@ -85,10 +85,10 @@ function sentence(value) {
   if (!sum) return "no times yet";
   const busiest = Object.entries(value.share).sort((a, b) => b[1] - a[1])[0];
   const name = STAGES.get(busiest[0]) ?? busiest[0];
-  const most = busiest[0] === "other";
-  const what = most ? `: ${besideOthers(value) ? MEANWHILE : "no model worked for this request"}` : "";
+  const isOther = busiest[0] === "other";
+  const what = isOther ? `: ${besideOthers(value) ? MEANWHILE : "no model worked for this request"}` : "";
   const meanwhile = besideOthers(value) ? MEANWHILE : "no model worked (bookkeeping, other programs)";
-  const note = !most && value.share.other >= 0.1 * sum ? ` Between stages: ${meanwhile}.` : "";
+  const note = !isOther && value.share.other >= 0.1 * sum ? ` Between stages: ${meanwhile}.` : "";
   const moves = [value.took, value.moves].filter(Boolean).map((one) => `${one} `).join("");
   return `${moves}${overlapText(value)}The run: ${timeText(value, sum)}; largest share: ${name}, ${percent(busiest[1] / sum)}${what}.${note}`;
 }

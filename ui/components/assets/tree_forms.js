@@ -29,12 +29,12 @@ export function laidOut(value, view, scene) {
   if (scene !== view.scene) Object.assign(view, { scene, least: 0 });
   for (let at = Math.max(view.least, list.length > most ? COMPACT : 0); ; at += 1) {
     const { size, measured, placed } = inForm(at, view);
-    const whole = zoom.holds(placed, size.legible);
-    if (at < FORMS.length - 1 && !whole) continue;
+    const fits = zoom.holds(placed, size.legible);
+    if (at < FORMS.length - 1 && !fits) continue;
     view.least = Math.max(view.least, at);
     const flat = { size, measured, drawn: spread(measured, size, placed, zoom) };
     if (!value.rest) return flat;
-    return whole ? larger(at, flat, view) : inTwoBands(view) ?? flat;
+    return fits ? larger(at, flat, view) : inTwoBands(view) ?? flat;
   }
 }
 

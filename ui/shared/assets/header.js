@@ -23,11 +23,11 @@ function chip(model) {
 // Updates what changes with each round: the counts and the description.
 function drawScore(created, model) {
   const { accepted, proposed } = model.score || {};
-  const whole = [model.role, model.letter, model.name].filter(Boolean).join(" ");
+  const fullName = [model.role, model.letter, model.name].filter(Boolean).join(" ");
   const score = proposed ? `; ${accepted} accepted of ${proposed} proposed (one that several proposed counts for each, in a fused draft for the one whose token was taken)`
     : proposed === 0 ? "; no token of this run's drafts is from it" : "";
   const facts = model.parameters ? `${model.parameters} parameters, ${model.dtype}, ${model.device}` : "no model, it looks up what was written";
-  const label = `${whole}: ${facts}${score}`;
+  const label = `${fullName}: ${facts}${score}`;
   if (created.dataset.told === label) return;
   created.dataset.told = label;
   created.setAttribute("aria-label", label);
@@ -99,7 +99,7 @@ function fit() {
   chips.classList.remove("sp-tight", "sp-tighter", "sp-brief", "sp-stacked", "sp-compact", "sp-lettered");
   chips.classList.add("sp-fitting");
   const lines = getComputedStyle(chips).flexWrap === "wrap" ? 2 : 1;
-  const whole = () => {
+  const fits = () => {
     const boxes = [...chips.children].filter((one) => !one.hidden).map((one) => one.getBoundingClientRect());
     const end = chips.getBoundingClientRect().right + 1;
     const starts = boxes.filter(({ left }, i) => !i || left < boxes[i - 1].left);
@@ -107,13 +107,13 @@ function fit() {
   };
   let count = drafters.length;
   show(drafters, count);
-  chips.classList.toggle("sp-tighter", !whole());
-  chips.classList.toggle("sp-brief", !whole());
-  chips.classList.toggle("sp-stacked", !whole());
-  chips.classList.toggle("sp-compact", !whole());
-  chips.classList.toggle("sp-lettered", !whole() && drafters.some((one) => one.querySelector("b")));
-  if (!whole()) chips.classList.replace("sp-stacked", "sp-tight");
-  for (; count > 0 && !whole(); show(drafters, count)) count -= 1;
+  chips.classList.toggle("sp-tighter", !fits());
+  chips.classList.toggle("sp-brief", !fits());
+  chips.classList.toggle("sp-stacked", !fits());
+  chips.classList.toggle("sp-compact", !fits());
+  chips.classList.toggle("sp-lettered", !fits() && drafters.some((one) => one.querySelector("b")));
+  if (!fits()) chips.classList.replace("sp-stacked", "sp-tight");
+  for (; count > 0 && !fits(); show(drafters, count)) count -= 1;
   chips.classList.remove("sp-fitting");
 }
 function show(drafters, count) {
