@@ -2,8 +2,7 @@
 
 Each file has one route, `/specscope/<version>/<name>`; no other file on disk can be reached, no
 `allowed_paths` are needed and nothing comes from another host. The version is a digest of the
-files, so a browser may cache them for ever. `glossary.js` is generated from
-ui/words/glossary.py. Independent of runs and pictures.
+files, so a browser may cache them for ever. `glossary.js` is generated from ui/words/glossary.py.
 """
 
 from __future__ import annotations
@@ -38,9 +37,10 @@ STYLESHEETS = (
     "prompts.css",
 )
 PAGE = "live.css"
-"""The page's own sheet. As Gradio's `css` its @media rules would not reach Gradio's frame."""
+"""The page's own sheet. Passed as Gradio's `css`, its @media rules would not apply to Gradio's
+frame."""
 PLOTLY = "plotly.min.js"
-LARGE = "large.js"
+LARGE_TYPE = "large.js"
 MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css"}
 
 
@@ -97,12 +97,13 @@ def assets_head() -> str:
     return "\n".join(
         [f'<link rel="stylesheet" href="{base}/{name}">' for name in (*STYLESHEETS, PAGE)]
         + [f'<link rel="modulepreload" href="{base}/{name}">' for name in scripts]
-        + [f'<script type="module" src="{base}/{LARGE}"></script>']
+        + [f'<script type="module" src="{base}/{LARGE_TYPE}"></script>']
     )
 
 
 def launch_options() -> dict[str, Any]:
-    """Options of `Blocks.launch` that the pictures need; the caller merges them with its own."""
+    """Options of `Blocks.launch` for the theme and the pictures; the caller merges them with its
+    own."""
     return {
         "theme": page_theme(),
         "head": assets_head(),

@@ -4,8 +4,7 @@ Gradio's page wraps every object of a value in a proxy and copies, compares and 
 value at each update. Measured with 110 kB of live values on two shared cores, Gradio's part of an
 update fell from about 90 ms to about 7 ms with dicts sent as text. So each dict inside a value is
 sent as JSON text in chunks of neighbouring keys: an unchanged chunk is the same string, and the
-stream's diff sends changed chunks only. The inverse is `assets/packing.js`. Independent of the
-pictures.
+stream's diff sends changed chunks only. The inverse is `assets/packing.js`.
 """
 
 from __future__ import annotations
@@ -17,12 +16,14 @@ from typing import Any
 __all__ = ["CHUNK", "pack"]
 
 CHUNK = 32
+"""The most keys in one string of a large dict."""
 MARK = "~"
+"""How a string's key begins."""
 
 
 def pack(value: Mapping[str, Any]) -> dict[str, Any]:
     """The value with every dict in it as `{"~": text}`; a large one with numbers as keys as `{"~0":
-    text, "~1": text, ...}`, CHUNK keys in each. Other values are unchanged."""
+    text, "~1": text, ...}`, at most CHUNK keys in each. Other values are unchanged."""
     return {key: _pack(inner) if isinstance(inner, dict) else inner for key, inner in value.items()}
 
 

@@ -1,9 +1,9 @@
 """The pictures of the page as `gr.HTML` components, each drawn by a script of `assets/`.
 
 A picture is a callable: `TokenTree(elem_id="tree")` gives a plain `gr.HTML` whose value is a dict
-(`{}` before a run). Not a subclass: for a class in a file Gradio writes a `.pyi` beside it at
-import. The HTML template is a fixed shell, so no text of a model goes through a template; the
-script in the browser builds the DOM with text nodes. Independent of events and runs.
+(`{}` before a run). It is not a subclass, since for each class Gradio writes a `.pyi` next to its
+file at import. The HTML template is a fixed shell, so no text of a model goes through a template;
+the script in the browser builds the DOM with text nodes.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Picture:
 
     `min_height`: pixels reserved until the script has run, so that the layout does not shift.
     `asks`: it has controls that trigger `submit`, to compute something about the run or to play
-    it. `part`: its name among the parts of Live.
+    it. `part`: its `data-part` attribute, which only pictures of Live get.
     """
 
     name: str
@@ -76,7 +76,8 @@ class Picture:
         part: str = "",
         **options: Any,
     ) -> gr.HTML:
-        """The component; `options` go to `gr.HTML`. It triggers `select` with round and node."""
+        """The component; `options` go to `gr.HTML`. It triggers `select`, in a run's picture with
+        round and node."""
         asks = ", asks: 'submit'" if self.asks else ""
         return gr.HTML(
             value=value or {},

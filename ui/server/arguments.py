@@ -1,4 +1,4 @@
-"""The command line of `python app.py`: names and forms of arguments. Loads nothing."""
+"""The command line of `python app.py`: its arguments and their checks. Loads no model."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    """The arguments, checked as far as they can be before anything is loaded. Raises
-    ConfigError."""
+    """The arguments, checked as far as they can be before models are loaded. Raises ConfigError."""
     p = Parser(prog="python app.py", description="See speculative decoding happen.")
     add_model_arguments(p)
     p.add_argument("--ssm", action="append", help=f"{MODEL_NAMES}; repeatable")
@@ -43,7 +42,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         args.auth = _login(args.auth)
     choice("--schedule", args.schedule, tuple(SCHEDULES))
     if args.drafter:
-        from core.drafters.user_drafters import import_drafters  # and torch, which takes seconds
+        from core.drafters.user_drafters import import_drafters  # imports torch: seconds
 
         import_drafters(args.drafter)
     args.preset = _preset(args)
@@ -63,13 +62,14 @@ def _login(value: str) -> tuple[str, str]:
 
 
 def _preset(args: argparse.Namespace) -> str:
-    plain = "autoregressive"
+    """The preset given; by default plain decoding if there will be no SSM."""
     if args.preset is None:
-        return "specinfer" if ssms_of(args) or args.node or args.cluster else plain
+        has_ssms = ssms_of(args) or args.node or args.cluster
+        return "specinfer" if has_ssms else "autoregressive"
     choice("--preset", args.preset, PRESETS)
     return str(args.preset)
 
 
 def server_name(host: str | None) -> str:
-    """The address the server will listen on: --host, GRADIO_SERVER_NAME, loopback."""
+    """The address the server will listen on: --host, else GRADIO_SERVER_NAME, else loopback."""
     return host or os.environ.get("GRADIO_SERVER_NAME") or LOOPBACK

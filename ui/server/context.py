@@ -1,5 +1,5 @@
-"""Context: the Hub with the loaded models, the store and access rights, shared by all tabs. One per
-server."""
+"""Context: the Hub with the loaded models, the store and the access rules, shared by all tabs. One
+per server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from ui.server.visitors import Access
 __all__ = ["MAX_WAITING", "Context", "StoreApi", "make_context"]
 
 MAX_WAITING = 256
-"""Calls that may wait in the queue of the page, and requests of `/v1` in that of the worker."""
+"""The most calls that may wait in the page's queue; with as many requests in the worker's queue,
+`/v1` refuses further ones."""
 
 
 class StoreApi(StoreLike, Protocol):
@@ -105,10 +106,10 @@ class Context:
     @property
     def offer(self) -> str:
         """The model that the header offers to load: the chat model, if it is not loaded and
-        visitors of this server may load models."""
+        visitors of this server may load models; else empty."""
         host = self.hub.model_host
-        may = host.can_load and self.access.anyone_may_load
-        return "" if host.pair.llm == SMOLLM2 or not may else "SmolLM2"
+        may_load = host.can_load and self.access.anyone_may_load
+        return "" if host.pair.llm == SMOLLM2 or not may_load else "SmolLM2"
 
 
 def make_context(
@@ -120,7 +121,7 @@ def make_context(
     exports: Mapping[str, Any] | None = None,
     race: bool = True,
 ) -> Context:
-    """With a worker the models are fixed; a ModelHost can swap them."""
+    """A new server's context. With a worker the models are fixed; a ModelHost can swap them."""
     hub = Hub(worker, store)
     return Context(
         hub=hub,

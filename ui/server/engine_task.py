@@ -1,7 +1,8 @@
-"""Runs work in the engine's thread between two rounds, so that it can use models that runs use too.
+"""Runs a function in the engine's thread between two rounds, so that it can use the models that
+runs use too.
 
-A worker has no such call, so a request of one token is queued like any other, and the work runs at
-its first event. The request is not recorded.
+A worker has no such call, so a request for one token is queued like any other, and the function is
+called at its first event. The request is not recorded.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ T = TypeVar("T")
 
 
 class EngineTask(Generic[T]):
-    """Queues `work`, which gets the engine. Raises what `ModelHost.submit` raises."""
+    """Queues `work`, which is called with the engine. Raises what `ModelHost.submit` raises."""
 
     def __init__(self, host: ModelHost, work: Callable[[Any], T], prompt_ids: tuple[int, ...]):
         self._engine, self._work = host.worker.engine, work
@@ -31,21 +32,22 @@ class EngineTask(Generic[T]):
         self._result: T | None = None
         self._error: BaseException | None = None
         plain = replace(SpeculationConfig.preset("autoregressive"), record_top_k=0)
-        one = SamplingParams(max_new_tokens=1)
-        # One prompt token, the least that a request may have.
-        request = Request("aside", one, plain, prompt_token_ids=prompt_ids[-1:])
+        one_token = SamplingParams(max_new_tokens=1)
+        # Only the last prompt token, since a request must have at least one.
+        request = Request("aside", one_token, plain, prompt_token_ids=prompt_ids[-1:])
         self._run = host.submit(request, self._take)
 
     def _take(self, event: Event) -> None:
-        """The tap; runs in the engine's thread."""
+        """Gets each event of the request, in the engine's thread."""
         try:
             if isinstance(event, RunStarted):
-                # A swap may have come between `host.worker` and `submit`: the request then runs on
+                # If models were swapped between `host.worker` and `submit`, the request runs on
                 # other models.
                 if event.models != tuple(self._engine.models.infos):
                     raise ConfigError("the models were exchanged meanwhile: ask again")
                 self._result = self._work(self._engine)
-        # Kept for `result`: a tap that raises is not called again, so the end would never be seen.
+        # Not raised here but by `result`: a tap that raises is not called again, and would miss
+        # the request's end.
         except MODEL_FAULTS as error:
             self._error = error
         finally:
@@ -62,12 +64,13 @@ class EngineTask(Generic[T]):
         return self._done.wait(timeout)
 
     def cancel(self) -> None:
-        """Leaves the queue; work that has begun is finished first."""
+        """Cancels the request: `work` is not called any more; a call that has begun is finished."""
         self._run.cancel()
 
     @property
     def result(self) -> T:
-        """The result, after the end; raises the error of the work."""
+        """What `work` returned, once the request has ended. Raises what `work` raised, and
+        ConfigError if it was not called: cancelled, or the models were swapped."""
         if self._error is not None:
             raise self._error
         if self._result is None:

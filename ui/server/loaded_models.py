@@ -18,7 +18,7 @@ Tap = Callable[[Event], None]
 
 
 class WorkerLike(Protocol):
-    """The part of core.engine.worker.Worker that is used here."""
+    """The part of core.engine.worker.Worker that the page uses."""
 
     engine: Any
 
@@ -46,41 +46,42 @@ class ServedModels:
         self.can_stream = bool(getattr(worker.engine, "can_stream", True))
         self.runs = 0
         self._retired = False
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
 
     def enter(self) -> bool:
-        """Counts one more run; False after `retire`."""
-        with self._news:
+        """Counts one more run; after `retire` counts nothing and returns False."""
+        with self._changed:
             self.runs += not self._retired
             return not self._retired
 
     def leave(self) -> None:
         """Counts one run less: it has ended, or could not be submitted."""
-        with self._news:
+        with self._changed:
             self.runs -= 1
-            self._news.notify_all()
+            self._changed.notify_all()
 
     def retire(self) -> None:
         """Refuses further runs."""
-        with self._news:
+        with self._changed:
             self._retired = True
 
     def wait_empty(self) -> None:
         """Returns when the last run has ended."""
-        with self._news:
-            self._news.wait_for(lambda: not self.runs)
+        with self._changed:
+            self._changed.wait_for(lambda: not self.runs)
 
     def submit(self, request: Request, tap: Tap | None) -> RunLike:
-        """Queue a request after `enter`; calls `leave` with the run's last event."""
+        """Queue a request after `enter`. Calls `leave` with the run's last event, or at once if
+        this or `tap` raises."""
         try:
             return self.worker.submit(request, self._counting_tap(tap))
-        # Whatever it was, no last event will call `leave`.
+        # Whatever the error, no last event will come that calls `leave`.
         except BaseException:
             self.leave()
             raise
 
     def _counting_tap(self, tap: Tap | None) -> Tap:
-        def count(event: Event) -> None:
+        def forward(event: Event) -> None:
             failed = True
             try:
                 if tap is not None:
@@ -91,4 +92,4 @@ class ServedModels:
                 if ends(event) or failed:
                     self.leave()
 
-        return count
+        return forward

@@ -1,8 +1,8 @@
 """Hosts the loaded models and swaps them while the server runs.
 
-A new pair is loaded while runs go on. New runs use it as soon as it is loaded; the old one is
-closed when its last run ends. If loading fails, nothing changes. `load` makes a worker from a
-ModelPair, so that importing this module does not import torch.
+A new pair (an LLM and its SSMs) is loaded while the old one serves. New runs use it as soon as it
+is loaded; the old one is closed when its last run ends. If loading fails, nothing changes. `load`
+makes a worker from a ModelPair, so that importing this module does not import torch.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class _Cancelled(SpecScopeError):
 
 
 class ModelHost:
-    """Holds the loaded models. `pair`: the names with which they were requested."""
+    """Holds the loaded models; without `load` they cannot be swapped. `pair`: the models as they
+    were requested."""
 
     def __init__(
         self, worker: WorkerLike, load: Load | None = None, pair: ModelPair | None = None
@@ -47,12 +48,12 @@ class ModelHost:
         self._past_drafters: frozenset[str] = frozenset()
         self._swap = ModelSwap()
         self._version = 0
-        self._begun = 0
-        # How many temporary schedules are in use, and the one to return to after the last.
-        self._temporary = 0
+        self._num_begun = 0
+        # The number of temporary schedules in use, and the schedule that returns after the last.
+        self._num_temporary = 0
         self._chosen_schedule = ""
-        # Guards the swap's state and wakes `wait`. A Condition's lock is reentrant: `_set_swap`
-        # takes it again within `begin` and `cancel`.
+        # Guards all that a swap or a new schedule changes, and wakes `wait`. A Condition's lock is
+        # reentrant: `_set_swap` takes it again within `begin` and `cancel`.
         self._changed = threading.Condition()
         self._closed = False
 
@@ -64,7 +65,7 @@ class ModelHost:
 
     @property
     def can_load(self) -> bool:
-        """Whether it was opened with a loader."""
+        """Whether the models can be swapped."""
         return self._load is not None
 
     # -- the loaded models --
@@ -81,7 +82,7 @@ class ModelHost:
 
     @property
     def ranks(self) -> RanksInfo | None:
-        """How the LLM is divided among processes, None where it is in one."""
+        """How the LLM is divided among processes, None if it is in one."""
         return self._served.ranks
 
     @property
@@ -99,7 +100,7 @@ class ModelHost:
 
     @property
     def pair(self) -> ModelPair:
-        """The names with which the models were requested."""
+        """The models as they were requested."""
         return self._served.pair
 
     @property
@@ -110,11 +111,11 @@ class ModelHost:
     @property
     def num_begun(self) -> int:
         """The number of runs and loadings begun so far."""
-        return self._begun
+        return self._num_begun
 
     @property
     def schedule(self) -> str:
-        """The schedule of live requests; it stays when the models are swapped."""
+        """The name of the schedule; it stays when the models are swapped."""
         return str(self._served.worker.engine.schedule)
 
     @schedule.setter
@@ -130,15 +131,15 @@ class ModelHost:
         with self._changed:
             before = self.schedule
             self._served.worker.engine.schedule = name
-            if not self._temporary:
+            if not self._num_temporary:
                 self._chosen_schedule = before
-            self._temporary += 1
+            self._num_temporary += 1
         try:
             yield
         finally:
             with self._changed:
-                self._temporary -= 1
-                if not self._temporary:
+                self._num_temporary -= 1
+                if not self._num_temporary:
                     self._served.worker.engine.schedule = self._chosen_schedule
 
     @property
@@ -148,8 +149,8 @@ class ModelHost:
 
     @property
     def stream_mbps(self) -> float:
-        """The rate at which the LLM's layers are copied from memory in each pass; 0: not at all.
-        Models that are swapped in begin without."""
+        """The rate in 10^6 bytes a second at which the LLM's layers are copied from memory in each
+        pass; 0: they are not copied, as with models that were just swapped in."""
         return float(self._served.worker.engine.stream_mbps)
 
     @stream_mbps.setter
@@ -159,8 +160,8 @@ class ModelHost:
 
     @property
     def wire_ms(self) -> float:
-        """The round trip to the SSMs, as if they were on another machine; 0: none. Models that are
-        swapped in begin without."""
+        """The round trip in milliseconds that drafts wait for, as if the SSMs were on another
+        machine; 0: none, as with models that were just swapped in."""
         return float(self._served.worker.engine.wire_ms)
 
     @wire_ms.setter
@@ -184,7 +185,7 @@ class ModelHost:
                 raise EngineClosedError("worker is closed: no request is taken any more")
         run = served.submit(self._checked_request(request, served), tap)
         with self._changed:
-            self._begun += 1
+            self._num_begun += 1
         return run
 
     def check(self, request: Request) -> None:
@@ -192,11 +193,12 @@ class ModelHost:
         self._served.worker.check(request)
 
     def _checked_request(self, request: Request, served: ServedModels) -> Request:
-        """The request; ConfigError if it was made for models that are no longer loaded."""
+        """The request; ConfigError, after `leave`, if it names a drafter of models that were
+        swapped out."""
         allowed = ("all", "first", *MODEL_FREE, *served.user_drafters, *served.drafter_names)
         gone = [name for name in request.speculation.drafters if name not in allowed]
         if any(name in self._past_drafters for name in gone):
-            # Not submitted: this gives back what `enter` counted.
+            # `enter` has counted this request, which is not submitted.
             served.leave()
             raise ConfigError.of(
                 "drafters",
@@ -210,7 +212,7 @@ class ModelHost:
 
     @property
     def swap(self) -> ModelSwap:
-        """State of the latest swap; a new object after each change."""
+        """The state of the latest swap; a new object after each change."""
         return self._swap
 
     def runs_on_old_models(self) -> int:
@@ -222,8 +224,8 @@ class ModelHost:
         return self._served.runs + self.runs_on_old_models()
 
     def begin(self, pair: ModelPair) -> None:
-        """Loads another pair in a thread while the present one serves; errors of loading are in
-        `swap`. Raises ConfigError without a loader or while another pair is being loaded,
+        """Loads another pair in a thread while the present one serves; an error of loading is then
+        in `swap`. Raises ConfigError without a loader or while another pair is being loaded,
         EngineClosedError after `close`."""
         if self._load is None:
             raise ConfigError(NO_LOADER)
@@ -235,7 +237,7 @@ class ModelHost:
                     "another pair is being loaded: wait until it is loaded, or cancel that first"
                 )
             self._set_swap(ModelSwap.of(pair))
-            self._begun += 1
+            self._num_begun += 1
         threading.Thread(target=self._run, args=(pair,), name="swap", daemon=True).start()
 
     def cancel(self) -> None:
@@ -245,7 +247,8 @@ class ModelHost:
                 self._set_swap(self._swap.with_cancel_requested())
 
     def wait(self, swap: ModelSwap, timeout: float) -> None:
-        """Returns when the state differs from `swap` or the time is up."""
+        """Returns once `self.swap` is another object than `swap`, at the latest after `timeout`
+        seconds."""
         with self._changed:
             self._changed.wait_for(lambda: self._swap is not swap, timeout)
 
@@ -271,7 +274,8 @@ class ModelHost:
         except _Cancelled:
             reason = CANCELLED
         except EXPECTED_ERRORS as error:
-            # The text alone: the error's traceback refers to the half-loaded models.
+            # Only the text is kept: the error's traceback would keep the half-loaded models in
+            # memory.
             reason = str(error) or type(error).__name__
         finally:
             reason = reason or _internal_error(sys.exception())
@@ -280,12 +284,12 @@ class ModelHost:
             _free_memory()
         if old is not None:
             self._close_old(old)
-            # The last reference: with it the memory could not be released.
+            # The last reference to the old models: while it exists, their memory is not released.
             del old
             _free_memory()
 
     def _say(self, stage: str) -> None:
-        """Records each stage of the loading; raises if it was cancelled."""
+        """Records a stage that begins; raises `_Cancelled` if the loading was cancelled."""
         with self._changed:
             # A loading cannot be interrupted within a stage; `_replace` checks once more.
             if self._swap.cancel_requested or self._closed:
@@ -293,13 +297,14 @@ class ModelHost:
             self._set_swap(self._swap.at(stage, time.monotonic()))
 
     def _replace(self, new: ServedModels) -> ServedModels:
-        """Make the new models the current ones; returns the old ones."""
+        """Make the new models the current ones; returns the old ones. Closes the new ones and
+        raises `_Cancelled` if the loading was cancelled."""
         with self._changed:
             cancelled = self._swap.cancel_requested or self._closed
             if not cancelled:
                 old, self._served = self._served, new
-                # A swap keeps the schedule. SSMs of earlier models stay refused by name, unless one
-                # of that name is loaded again.
+                # SSMs of all earlier models stay refused by name, except those that the new models
+                # have too.
                 new.worker.engine.schedule = old.worker.engine.schedule
                 self._past_drafters = (self._past_drafters | {*old.drafter_names}) - {
                     *new.drafter_names
@@ -307,7 +312,7 @@ class ModelHost:
                 self._leaving.append(old)
                 self._version += 1
                 old.retire()
-        # Outside the lock: `close` joins the worker's thread.
+        # Outside the lock, since closing joins the worker's thread.
         if cancelled:
             new.worker.close()
             raise _Cancelled(CANCELLED)
@@ -327,7 +332,8 @@ class ModelHost:
 
 
 def _internal_error(error: BaseException | None) -> str:
-    """A sentence for an unexpected error; its traceback goes to the threads' excepthook."""
+    """A sentence for an unexpected error, whose traceback goes to the threads' excepthook; empty
+    without an error."""
     return f"internal error ({type(error).__name__}): {error}" if error else ""
 
 

@@ -7,17 +7,14 @@ A stage's text is what the loader reports before the stage begins, such as
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from core.models.loading.catalog import BUNDLED
-from core.models.loading.progress import same_stage
+from core.models.loading.progress import Say, same_stage
 
 __all__ = ["CANCELLED", "ModelSwap", "ModelPair", "Say", "Stage"]
 
 CANCELLED = "cancelled"
-Say = Callable[[str], None]
-"""Called before each stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +34,7 @@ class ModelPair:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage: its text, and its start in seconds of a monotonic clock."""
+    """One stage: its text, and when it began, in seconds of `time.monotonic`."""
 
     words: str
     began: float
@@ -45,8 +42,9 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class ModelSwap:
-    """`state`: none, loading, done, cancelled or failed, then with the `reason`.
-    `cancel_requested`: it ends at the next stage."""
+    """`state`: none, loading, done, cancelled or failed; `reason`: why it failed, or `cancelled`.
+    `began`, `end`: seconds of `time.monotonic`. `cancel_requested`: it ends before the next stage
+    begins."""
 
     pair: ModelPair | None = None
     state: str = "none"
@@ -66,7 +64,7 @@ class ModelSwap:
         return self.state == "loading"
 
     def at(self, words: str, now: float) -> ModelSwap:
-        """With the next stage, or progress within the same one."""
+        """With a stage that begins at `now`, or, within the present stage, with its new text."""
         *before, last = self.stages or (None,)
         if last is not None and same_stage(last.words, words):
             return replace(self, stages=(*before, replace(last, words=words)))
@@ -76,6 +74,6 @@ class ModelSwap:
         return replace(self, cancel_requested=True)
 
     def end_with(self, reason: str, now: float) -> ModelSwap:
-        """At its end; successful if there is no reason."""
+        """Ended at `now`; successfully if `reason` is empty."""
         state = CANCELLED if reason == CANCELLED else "failed" if reason else "done"
         return replace(self, state=state, reason=reason, end=now)

@@ -73,16 +73,16 @@ def build_page(context: Context) -> gr.Blocks:
     blocks: gr.Blocks
     with gr.Blocks(title=TITLE, analytics_enabled=False) as blocks:
         visitor = gr.BrowserState("", storage_key="specscope-visitor", secret=SECRET)
-        own = gr.BrowserState({}, storage_key="specscope-presets", secret=SECRET)
+        own_presets = gr.BrowserState({}, storage_key="specscope-presets", secret=SECRET)
         host = context.model_host
         chips = header(header_value(context.models, offer=context.offer, ranks=host.ranks))
-        linked = notice("link-said")
+        link_notice = notice("link-said")
         pages = _build(context, chips)
         add_endpoints(context)  # before the handlers, whose names must not take an endpoint's name
-        _wire(pages, visitor, own, blocks)
-        wire_links(context, pages.live, pages.sessions, (linked, pages.tabs, blocks), visitor)
+        _wire(pages, visitor, own_presets, blocks)
+        wire_links(context, pages.live, pages.sessions, (link_notice, pages.tabs, blocks), visitor)
         blocks.load(
-            # The browser's first visit; from then on it keeps the key.
+            # A new key at the browser's first visit, which keeps it.
             lambda key: key or new_key(),
             visitor,
             visitor,
@@ -97,13 +97,13 @@ def build_page(context: Context) -> gr.Blocks:
 
 
 def _poll_less_often(blocks: gr.Blocks) -> None:
-    """Outside Windows, Gradio polls for work a thousand times a second, and a hundred times for
-    progress bars, which this page has none of. Each poll takes the GIL from the engine; there is no
-    public setting."""
+    """Sets longer pauses between Gradio's polls. Outside Windows it polls a thousand times a second
+    for work, and a hundred times for updates of progress bars, which this page has none of. Each
+    poll takes the GIL from the engine; there is no public setting."""
     queue = blocks._queue
     queue.sleep_when_free = max(queue.sleep_when_free, POLL_WORK_S)
-    progress = max(queue.progress_update_sleep_when_free, POLL_PROGRESS_S)
-    queue.progress_update_sleep_when_free = progress
+    progress_s = max(queue.progress_update_sleep_when_free, POLL_PROGRESS_S)
+    queue.progress_update_sleep_when_free = progress_s
 
 
 def _build(context: Context, chips: gr.HTML) -> Pages:
@@ -126,17 +126,19 @@ def _build(context: Context, chips: gr.HTML) -> Pages:
     return Pages(live, compare, tune, prompts, sessions, learn, models, tabs, tab)
 
 
-def _wire(pages: Pages, visitor: gr.BrowserState, own: gr.BrowserState, blocks: gr.Blocks) -> None:
+def _wire(
+    pages: Pages, visitor: gr.BrowserState, own_presets: gr.BrowserState, blocks: gr.Blocks
+) -> None:
     live, sessions, tabs, tab = pages.live, pages.sessions, pages.tabs, pages.tab
-    wire_live(live, visitor, own, blocks)
-    wire_compare(pages.compare, visitor, own, tab["compare"], live, tabs, sessions)
-    wire_tune(pages.tune, visitor, own, tab["tune"], live, tabs, sessions)
+    wire_live(live, visitor, own_presets, blocks)
+    wire_compare(pages.compare, visitor, own_presets, tab["compare"], live, tabs, sessions)
+    wire_tune(pages.tune, visitor, own_presets, tab["tune"], live, tabs, sessions)
     wire_prompts(pages.prompts, visitor, tab["prompts"], tabs, sessions)
     wire_sessions(sessions, visitor, tab["sessions"], live, tabs)
     boards = (pages.compare.board, pages.tune.board, pages.prompts.board)
     into_study(sessions, tabs, boards, visitor)
     wire_learn(pages.learn, visitor, live, tabs, blocks)
-    wire_models(pages.models, live, pages.learn, own, tab, tabs, blocks)
+    wire_models(pages.models, live, pages.learn, own_presets, tab, tabs, blocks)
 
 
 def _leave(context: Context) -> Any:
@@ -147,8 +149,8 @@ def _leave(context: Context) -> Any:
 
 
 def page_options(routes: Iterable[Route] = ()) -> dict[str, Any]:
-    """Options of `Blocks.launch`: theme, assets, `routes`, style, keys; nothing from other hosts,
-    no history."""
+    """Options of `Blocks.launch`: theme, assets, `routes`, style sheets, the keyboard's script;
+    nothing from other hosts, no history."""
     options = launch_options()
     options["app_kwargs"]["routes"] += routes
     return {
@@ -177,8 +179,8 @@ def check_host(host: str) -> None:
         raise ConfigError.must_be("--host", host, allowed) from error
 
 
-def answer_once(url: str) -> None:
-    """Requests the page once, so that it is reported as open only after it has answered."""
+def request_once(url: str) -> None:
+    """Requests the page, so that it is reported as open only after it has answered."""
     try:
         urllib.request.urlopen(url, timeout=60).close()
     except urllib.error.URLError:
@@ -186,11 +188,11 @@ def answer_once(url: str) -> None:
 
 
 def own_address() -> str:
-    """This machine's address on its network; its name where it has no route. Sends nothing."""
+    """This machine's address on its network; its name if it has no route. Sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            # Connecting a UDP socket chooses the route and its own address.
-            probe.connect(("192.0.2.1", 9))  # an address kept for documentation
+            # Connecting a UDP socket chooses a route, and with it the socket's own address.
+            probe.connect(("192.0.2.1", 9))  # an address reserved for documentation
         except OSError:
             return socket.gethostname()
         return str(probe.getsockname()[0])
@@ -215,9 +217,11 @@ def who_can_reach(host: str, port: int, auth: bool) -> str:
 
 
 def launch(context: Context, args: argparse.Namespace, started: float) -> None:
-    """Open the server, print its address and timing, and serve until interrupted.
+    """Open the server, print its address and the time since `started` (seconds of
+    `time.perf_counter`), and serve until interrupted.
 
-    If `args.host` is None, GRADIO_SERVER_NAME applies. ConfigError if the port is taken.
+    If `args.host` is None, GRADIO_SERVER_NAME applies. ConfigError if the port is taken or the host
+    is not this machine's.
     """
     if args.host is not None:
         check_host(args.host)
@@ -229,14 +233,14 @@ def launch(context: Context, args: argparse.Namespace, started: float) -> None:
             server_name=args.host,
             server_port=args.port,
             auth=args.auth,
-            # Returns once the server listens; `block_thread` below serves.
+            # `launch` returns once the server listens; `block_thread` below waits for its end.
             prevent_thread_lock=True,
             quiet=True,
             **page_options(routes),
         )
     except OSError as error:
         raise ConfigError.must_be("--port", args.port, "a free port of this machine") from error
-    answer_once(url)
+    request_once(url)
     seconds = time.perf_counter() - started
     print(
         f"SpecScope is open at {url} (first request answered {seconds:.1f} s after the start). "

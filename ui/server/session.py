@@ -1,9 +1,9 @@
-"""What a browser tab has on the server: starting, playing and stopping runs.
+"""The server's side of a browser tab: its state, and how its runs are started, played and stopped.
 
-A Hub starts runs on the worker and records them in the store (ui/run/source.py says why). A
-TabSession is one tab's state: the run that it shows and what was measured about it. `play` is the
-generator behind every animation: at most 20 frames a second, no lock, connection or torch context
-held across a `yield`. Pages turn frames into the values of components.
+A Hub starts runs on the worker and records them in the store (ui/run/source.py says how). A
+TabSession is one tab's state: the run that it shows and what was measured about it. `play` yields
+the frames of a run on a board: at most 20 a second, with no lock, connection or torch context held
+across a `yield`. Pages turn frames into the values of components.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ __all__ = [
     "TabSession",
     "TabSessions",
     "Hub",
-    "WorkerLike",
     "guard",
     "guard_once",
     "play",
@@ -52,15 +51,15 @@ __all__ = [
     "seldom",
 ]
 
-# Seconds: a frame at full speed; one while speeds are measured; the shortest pause between frames;
-# the longest wait for events.
+# Seconds: the least from frame to frame; the same while speeds are measured; the shortest pause
+# after a frame; the longest wait for a run's next event.
 FRAME_S = 1 / 20
 MEASURING_FRAME_S = 0.2
-REST_S = 0.02
-CHECK_S = 0.25
+SHORTEST_PAUSE_S = 0.02
+EVENT_WAIT_S = 0.25
 STOP_WAIT_S = 2.0
-"""How long a handler waits for a run that was stopped, to show its last round."""
-# A browser that vanishes without closing its connection leaves its sessions behind.
+"""The longest that a handler waits for a stopped run to end, to show its last round."""
+# Bounded, since a browser that vanishes without closing its connection never ends its sessions.
 MAX_SESSIONS = 400
 
 log = logging.getLogger(__name__)
@@ -68,8 +67,8 @@ T = TypeVar("T")
 
 
 class Hub:
-    """Starts runs; each run of the log is recorded to its end, whether or not a tab shows it, and
-    counted in `metrics`."""
+    """Starts runs. Each run that is logged is recorded to its end, whether or not a tab shows it,
+    and counted in `metrics`."""
 
     def __init__(self, worker: WorkerLike | ModelHost, store: StoreLike) -> None:
         self.model_host = worker if isinstance(worker, ModelHost) else ModelHost(worker)
@@ -97,11 +96,10 @@ class Hub:
 
         `baseline`: what the run is compared with from its first round on; stored with it. Without
         `log` the run is a repetition for a measurement, which Sessions does not list. A
-        `background` run is stopped by the next one that is not: two requests at once would slow
-        down the one that is measured.
+        `background` run is stopped by the next run that is not one, which it would slow down.
         """
-        begun = partial(keep_baseline, self.store, baseline=baseline) if baseline else None
-        source = LiveSource(self.store if log else None, owner, begun)
+        store_baseline = partial(keep_baseline, self.store, baseline=baseline) if baseline else None
+        source = LiveSource(self.store if log else None, owner, store_baseline)
         source.prompt = request.prompt
 
         def take(event: Event) -> None:
@@ -112,9 +110,9 @@ class Hub:
         source.attach(self.model_host.submit(request, take))
         with self._lock:
             self._live.add(source)
-            before, self._background = self._background, source if background else None
-        if before is not None and not background:
-            before.cancel()
+            earlier, self._background = self._background, source if background else None
+        if earlier is not None and not background:
+            earlier.cancel()
         return source
 
     @property
@@ -129,7 +127,7 @@ class Hub:
         return source if source is not None and not source.is_done else None
 
     def source_of(self, run_id: str) -> LiveSource | None:
-        """The run with that id, of any visitor, also one that has just ended."""
+        """The run with that id, of any visitor; also an ended one that is still referred to."""
         with self._lock:
             return next((one for one in self._live if one.run_id == run_id), None)
 
@@ -138,16 +136,17 @@ class Hub:
 class TabSession:
     """One tab's state on one page: the run that it shows and what was measured about it.
 
-    `asked` is the request of `player`'s run if it was started here, `form` what the form would run
-    now; `baseline`, `answer` and `regret` belong to that run, `plain` is its request decoded
-    without drafts, `before` the run it is compared with. `trouble` and `doing` are sentences for
-    the visitor. `side` is a second run for this session, while it runs; `racing`: `side` is plain
-    decoding; `measuring`: a speed-up is being measured; `no_run_words`: the board's text without a
-    run. `pace`: how runs to come play. `lecture` has the results of the lessons' runs,
+    Of the shown run, which `player` plays: `asked` is its request, if it was started here or the
+    form was filled with it; `plain` its request decoded without drafts; `before` the run it is
+    compared with; `baseline`, `answer` and `regret` what was measured about it. `form`: the request
+    that the form would run now. `side` is a second run for this session, while it runs; `racing`:
+    `side` is plain decoding; `measuring`: figures are being measured that are shown together at the
+    end. `trouble` and `doing` are sentences for the visitor, `no_run_words` the board's text
+    without a run. `pace`: how later runs play. `lecture` has the results of the lessons' runs,
     `acceptance` the accepted shares of Live's runs by temperature. `stops`: the browser's count of
-    clicks on Stop; `sent`: values on their way to the form; `study`: for pages of studies.
-    A handler holds `drawing` while it changes what is shown, so that clicks in quick succession
-    are answered in order.
+    clicks on Stop; `sent`: values on their way to the form; `study`: the study shown on a page for
+    studies. A handler holds `drawing` while it changes what is shown, so that clicks in quick
+    succession are answered in order.
     """
 
     player: Player | None = None
@@ -180,8 +179,8 @@ class TabSession:
         self.clicks = LatestClicks(self.drawing)
 
     def look_at(self, player: Player | None) -> None:
-        """Show another run; removes the results about the last one, but not its `baseline`, which
-        may be valid for the next run."""
+        """Show another run, None for none. Removes the results about the run before, but not its
+        `baseline`, which may be valid for the new run."""
         # First: `cancel` stops the run of the player that is replaced.
         self.cancel()
         self.player, self.plain, self.answer, self.regret = player, None, None, None
@@ -193,8 +192,8 @@ class TabSession:
     def trouble(self) -> str:
         """The last problem; empty once it no longer applies.
 
-        It is stored with the situation that it is about: "the run goes on", for one, is no problem
-        any more once the run has ended.
+        It is stored with the situation that it is about: "the run is still running", for example,
+        no longer applies once the run has ended.
         """
         words, about = self._trouble
         return words if about == self._situation() else ""
@@ -214,12 +213,12 @@ class TabSession:
 
     @property
     def form_differs(self) -> bool:
-        """Whether the form would run something else than the run that is shown."""
+        """Whether the form's request is another than the shown run's; False if either is None."""
         return None not in (self.asked, self.form) and self.form != self.asked
 
     @property
     def is_playing(self) -> bool:
-        """Whether the player advances without steps by the visitor."""
+        """Whether the player moves on without clicks by the visitor."""
         player = self.player
         return player is not None and not player.is_paused and player.pace.mode != "step"
 
@@ -237,7 +236,7 @@ class TabSession:
         )
 
     def cancel(self) -> None:
-        """Stop every run that the engine makes for this session."""
+        """Stop this session's runs: the one that it shows and `side`."""
         for source in (self.player.source if self.player else None, self.side):
             if source is not None and not source.is_done:
                 source.cancel()
@@ -270,8 +269,8 @@ class TabSessions:
         """A tab was closed: stop its runs and drop its sessions."""
         with self._lock:
             keys = [key for key in self._sessions if key[0] == (browser_session or "")]
-            left = [self._sessions.pop(key) for key in keys]
-        for session in left:
+            closed = [self._sessions.pop(key) for key in keys]
+        for session in closed:
             session.cancel()
 
     def __len__(self) -> int:
@@ -279,11 +278,10 @@ class TabSessions:
 
 
 def play(session: TabSession, clock: Callable[[], float] = time.monotonic) -> Iterator[Frame]:
-    """Frames of the session's run until nothing changes any more; closing the generator stops the
-    run.
+    """Frames of the session's run until nothing changes any more. Closing the generator stops the
+    run; closing a tab closes the generator (Gradio raises GeneratorExit in it).
 
-    Closing a tab closes the generator (Gradio raises GeneratorExit in it). If the session shows
-    another run meanwhile, or a later call plays this one, the generator ends and stops nothing.
+    If the session shows another run meanwhile, or a later call plays this one, the generator ends.
     """
     player = session.player
     if player is None:
@@ -306,33 +304,33 @@ def play(session: TabSession, clock: Callable[[], float] = time.monotonic) -> It
                 return
             _pause(player, clock, spent)
     finally:
-        # Otherwise a later call plays the run, and only that call stops it.
+        # With another turn a later call plays the run, and that call stops it.
         if player.turn == turn:
             player.source.cancel()
 
 
 def _pause(player: Player, clock: Callable[[], float], spent: float) -> None:
-    """Waits for the rest of the frame's time. Sending a frame is not counted, so that a slow
-    browser gets fewer frames. Waits longer while there are no events, so that an idle tab costs
-    nothing."""
+    """Waits for the rest of a frame's time, of which drawing took `spent` seconds. The time of
+    sending it is not counted, so that a slow browser gets fewer frames. At full speed waits longer
+    while no event comes, so that an idle tab costs nothing."""
     began = clock() - spent
     if player.pace.mode == "full" and not player.source.is_done:
-        player.source.wait(player.source.count, CHECK_S)
+        player.source.wait(player.source.count, EVENT_WAIT_S)
     if not player.is_paused:
-        time.sleep(max(REST_S, FRAME_S - (clock() - began)))
+        time.sleep(max(SHORTEST_PAUSE_S, FRAME_S - (clock() - began)))
 
 
 def run_to_end(
     hub: Hub, session: TabSession, request: Request, owner: str, log: bool = True
 ) -> Iterator[LiveSource]:
-    """Run a second request for a session, such as a baseline; yields once a frame until it ends.
-    `log`: as in `Hub.start`."""
+    """Run a second request for a session, such as a baseline; yields the run once a frame until it
+    has ended. Closing the generator stops it. `log`: as in `Hub.start`."""
     source = hub.start(request, owner, log=log)
     session.side = source
     try:
         while not source.is_done:
             yield source
-            source.wait(source.count, CHECK_S)
+            source.wait(source.count, EVENT_WAIT_S)
             time.sleep(FRAME_S)
         yield source
     finally:
@@ -342,8 +340,8 @@ def run_to_end(
 
 
 def seldom(frames: Iterator[object]) -> Iterator[object]:
-    """Some of `frames`, then one more: while speeds are measured, drawing must not take the
-    processor."""
+    """Those of `frames` that come at least MEASURING_FRAME_S after the last one yielded, then None,
+    for one more drawing: while speeds are measured, drawing must not take the processor."""
     last_drawn = float("-inf")
     for frame in frames:
         if time.monotonic() - last_drawn >= MEASURING_FRAME_S:
@@ -353,7 +351,7 @@ def seldom(frames: Iterator[object]) -> Iterator[object]:
 
 
 def guard(work: Iterator[T], failed: Callable[[str], T]) -> Iterator[T]:
-    """Yields from `work`, then `failed(message)` if it raises: the only broad except of the page.
+    """Yields from `work`, and `failed(message)` if it raises: the page's only broad except.
 
     The message of a SpecScopeError is shown, in `refusal_words`. Any other exception is a bug: the
     log gets its traceback, the page one line.
@@ -362,11 +360,11 @@ def guard(work: Iterator[T], failed: Callable[[str], T]) -> Iterator[T]:
         yield from work
     except SpecScopeError as error:
         yield failed(refusal_words(str(error)))
-    except Exception as error:  # the page must live on; the log has the traceback
+    except Exception as error:
         log.exception("internal error on the page")
         yield failed(f"internal error ({type(error).__name__}): {error}")
 
 
 def guard_once(work: Callable[[], T], failed: Callable[[str], T]) -> T:
-    """`guard` for a handler with a single result."""
+    """`guard` for a handler that returns one value instead of yielding several."""
     return next(guard((work() for _ in range(1)), failed))

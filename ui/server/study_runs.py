@@ -1,4 +1,4 @@
-"""StudyRuns: a study's runs on the page's own worker, recorded like a visitor's."""
+"""StudyRuns: a study's runs on the page's own worker, recorded like those of a visitor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ui.server.session import Hub
 
 __all__ = ["StudyRuns"]
 
-SHOWN_FINGERPRINT = 8
+FINGERPRINT_CHARACTERS = 8
 
 log = logging.getLogger(__name__)
 
@@ -32,11 +32,11 @@ class StudyRuns:
         self._hub.model_host.check(request)
 
     def start(self, request: Request, owner: str = "", in_log: bool = True) -> LiveSource:
-        """Queues a run; one that is not `in_log` is not recorded."""
+        """Queues a run; unless `in_log`, it is not recorded."""
         return self._hub.start(request, owner, log=in_log)
 
     def forget(self, run: LiveSource) -> None:
-        """Deletes a run from the log: its cell was interrupted and is measured anew."""
+        """Deletes a run from the log: its cell was interrupted and is measured again."""
         try:
             self._hub.store.delete(run.run_id)
         except UnknownRunError:
@@ -45,15 +45,15 @@ class StudyRuns:
             log.warning("run %s, which is no cell's, stays in the log: %s", run.run_id, error)
 
     def busy(self) -> int:
-        """The number of waiting and running requests of all visitors, plus 1 while models are
-        loaded."""
+        """The number of waiting and running requests of all visitors and studies, plus 1 while
+        models are being loaded."""
         return self._hub.model_host.busy() + self._hub.model_host.swap.is_loading
 
     def num_begun(self) -> int:
-        """The number of requests and loadings since the start."""
+        """The number of requests, and of loadings of models, since the server started."""
         return self._hub.model_host.num_begun
 
 
 def _model_line(info: ModelInfo) -> str:
-    parts = (info.dtype, info.device, info.fingerprint[:SHOWN_FINGERPRINT])
+    parts = (info.dtype, info.device, info.fingerprint[:FINGERPRINT_CHARACTERS])
     return f"{info.name} ({', '.join(filter(None, parts))})"

@@ -1,5 +1,5 @@
-"""Running runs that a tab follows without owning them: of this server, or of another process that
-writes the same log.
+"""Runs under way that a tab follows without having started them: of this server, or of another
+process that writes the same log.
 
 Both are Sources. Closing a tab that follows such a run does not stop it.
 """
@@ -17,20 +17,21 @@ from ui.run.source import LiveSource, Source, StoredSource
 
 __all__ = ["FollowedSource", "LogSource", "source_of", "stop", "under_way"]
 
-LOOK_S = 1.0
-# Reading a long run's log takes seconds: RESTS times as long passes before the next read. `settle`
-# checks every running process, so it is called less often still.
-RESTS = 4
+# Seconds between two reads of a run's log: at least READ_INTERVAL_S, and PAUSE_FACTOR times what
+# the first read took, since a long log takes seconds. `settle` checks every running process, so it
+# is called less often, after SETTLE_S.
+READ_INTERVAL_S = 1.0
+PAUSE_FACTOR = 4
 SETTLE_S = 10.0
-TICK_S = 0.05
+WAIT_STEP_S = 0.05
 
 
 class FollowedSource:
-    """A run of this server. `logged`: the events that the log already had, which the buffer of
-    `live` may drop."""
+    """A run of this server. `logged`: the events that the log already had; `live` keeps only the
+    latest ones in memory."""
 
     def __init__(self, live: LiveSource, logged: Sequence[Event]) -> None:
-        self._live, self._kept = live, tuple(logged)
+        self._live, self._logged = live, tuple(logged)
 
     @property
     def run_id(self) -> str:
@@ -49,10 +50,11 @@ class FollowedSource:
         return self._live.place
 
     def events(self, first: int, end: int) -> tuple[Event, ...]:
-        num_kept = len(self._kept)
-        if first >= num_kept:
+        num_logged = len(self._logged)
+        if first >= num_logged:
             return self._live.events(first, end)
-        return self._kept[first:end] + (self._live.events(num_kept, end) if end > num_kept else ())
+        rest = self._live.events(num_logged, end) if end > num_logged else ()
+        return self._logged[first:end] + rest
 
     def wait(self, count: int, timeout: float) -> None:
         self._live.wait(count, timeout)
@@ -71,27 +73,27 @@ class FollowedSource:
 class LogSource:
     """A run of another process, read from the log at most once a second.
 
-    It also ends if that process dies, which `RunStore.settle` detects a while later.
+    It also ends if that process dies, which `RunStore.settle`, called every SETTLE_S, detects.
     """
 
     def __init__(self, store: Any, run_id: str) -> None:
-        """StoreError for an unknown run."""
+        """Raises StoreError: UnknownRunError if the run was deleted."""
         self._store, self.run_id, self.place = store, run_id, 0
         self._lock = threading.Lock()
         self._events: tuple[Event, ...] = ()
         self._is_done = False
-        self._settle_at = time.monotonic() + SETTLE_S
-        self._look_at = 0.0
+        self._next_settle = time.monotonic() + SETTLE_S
+        self._next_read = 0.0
         self._read_log()
 
     @property
     def count(self) -> int:
-        self._look()
+        self._read_if_due()
         return len(self._events)
 
     @property
     def is_done(self) -> bool:
-        self._look()
+        self._read_if_due()
         return self._is_done
 
     def events(self, first: int, end: int) -> tuple[Event, ...]:
@@ -100,58 +102,60 @@ class LogSource:
     def wait(self, count: int, timeout: float) -> None:
         until = time.monotonic() + timeout
         while self.count <= count and not self.is_done and time.monotonic() < until:
-            time.sleep(TICK_S)
+            time.sleep(WAIT_STEP_S)
 
     def wait_done(self, timeout: float) -> None:
         until = time.monotonic() + timeout
         while not self.is_done and time.monotonic() < until:
-            time.sleep(TICK_S)
+            time.sleep(WAIT_STEP_S)
 
     def cancel(self) -> None:
         """No effect: another process cannot be reached from here."""
 
-    def _look(self) -> None:
-        # If another thread is reading, the events so far are returned.
-        if self._is_done or time.monotonic() < self._look_at or not self._lock.acquire(False):
+    def _read_if_due(self) -> None:
+        # While another thread reads, callers get the events so far.
+        if self._is_done or time.monotonic() < self._next_read or not self._lock.acquire(False):
             return
         try:
             self._read_log()
         except UnknownRunError:
-            self._is_done = True  # deleted by the other process
+            self._is_done = True  # deleted
         except SpecScopeError:
-            self._look_at = time.monotonic() + LOOK_S  # the file is busy
+            self._next_read = time.monotonic() + READ_INTERVAL_S  # the file is busy
         finally:
             self._lock.release()
 
     def _read_log(self) -> None:
         began = time.monotonic()
-        if began >= self._settle_at:
-            self._settle_at = began + SETTLE_S
+        if began >= self._next_settle:
+            self._next_settle = began + SETTLE_S
             self._store.settle()
         # The status is read before the events, so that an ended run is read to its last event.
-        over = self._store.run(self.run_id).status != "running"
+        has_ended = self._store.run(self.run_id).status != "running"
         self._events = self._store.events(self.run_id)
-        self._is_done = over
+        self._is_done = has_ended
         now = time.monotonic()
-        self._look_at = now + max(LOOK_S, RESTS * (now - began))
+        self._next_read = now + max(READ_INTERVAL_S, PAUSE_FACTOR * (now - began))
 
 
 def source_of(context: Any, run: Any) -> Source:
-    """The events of a run (a RunSummary): as they come while it is running, else all. StoreError if
-    it was deleted."""
+    """The events of a run (a RunSummary): all of them, or, while it is running, as they come.
+    StoreError if it was deleted."""
     store = context.store
     live = context.hub.live_run(run.run_id)
     if live is not None:
         return FollowedSource(live, store.events(run.run_id))
     if run.status == "running" and run.elsewhere:
-        # Ends a run whose process is gone; LogSource itself would notice SETTLE_S later.
+        # Marks the run as interrupted if its process is gone, which LogSource would do SETTLE_S
+        # later.
         store.settle()
         return LogSource(store, run.run_id)
     return StoredSource(store, run.run_id)
 
 
 def under_way(context: Any, run: Any) -> str:
-    """The server on which a run is running: `here`, `elsewhere`, or empty if it has ended."""
+    """Where a run (a RunSummary) is running: `here`, on this server, `elsewhere`, or empty if it
+    has ended."""
     if context.hub.live_run(run.run_id) is not None:
         return "here"
     return "elsewhere" if run.status == "running" and run.elsewhere else ""

@@ -1,7 +1,7 @@
-"""Access: visitors of this machine see all runs, other visitors only their own.
+"""Access: visitors on this machine see all runs, other visitors only their own.
 
 A visitor's key is drawn at the first visit and stored by the browser; with `--auth` the user's name
-replaces it. Uses only a few attributes of Gradio's Request.
+replaces it. Of Gradio's Request only `username`, `session_hash` and `headers` are used.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 __all__ = ["Access", "is_loopback", "new_key"]
 
-# Headers that a proxy adds. Behind one, every visitor seems to come from this machine.
+# Headers that a proxy adds. With a proxy on this machine, every visitor seems to come from it.
 FORWARDED = ("x-forwarded-for", "forwarded", "x-real-ip")
 
 
@@ -23,7 +23,7 @@ def new_key() -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is reachable from this machine only."""
+    """Whether an address (a host's name or number) is reachable from this machine only."""
     if host in ("localhost", ""):
         return True
     try:
@@ -41,17 +41,19 @@ class Access:
     auth: bool = False
 
     def key(self, request: Any, browser_key: str = "") -> str:
-        """The owner key of the caller's runs: the user's, the browser's, or a client session's."""
+        """The owner key of the caller's runs: with `auth` the user's, else that of the browser, or
+        of the session of a client without one."""
         username = getattr(request, "username", None)
         if self.auth and username:
             return f"user-{username}"
-        # Only a key with this prefix: a browser cannot claim a user's or a client's key.
+        # Another prefix is not accepted: a browser cannot claim a user's or a client's key.
         if isinstance(browser_key, str) and browser_key.startswith("visitor-"):
             return browser_key
         return f"client-{getattr(request, 'session_hash', None) or 'unknown'}"
 
     def sees_all_runs(self, request: Any) -> bool:
-        """Whether the caller sees all runs: a visitor of this machine, not behind a proxy."""
+        """Whether the caller sees all runs: this machine alone reaches the server, and no proxy
+        forwarded the request."""
         headers = getattr(request, "headers", None) or {}
         return is_loopback(self.host) and not any(name in headers for name in FORWARDED)
 
@@ -65,8 +67,8 @@ class Access:
 
     @property
     def anyone_may_load(self) -> bool:
-        """Whether there are visitors who may swap the models, by the server's address and login
-        alone; `may_change` also looks for a proxy."""
+        """Whether there may be visitors who may swap the models. This knows the server's address
+        and login only; `may_change` also finds out if a proxy forwarded the request."""
         return self.auth or is_loopback(self.host)
 
     def may_change(self, request: Any) -> bool:

@@ -38,7 +38,7 @@ FROM_STORE: Mapping[str, str] = MappingProxyType(
 )
 """The formats that the store writes -> their names in its EXPORTS."""
 
-LONGEST_NAME = 80
+LONGEST_STEM = 80
 PROGRESS_INTERVAL_S = 0.3
 
 
@@ -47,12 +47,13 @@ def export_progress(
 ) -> Iterator[tuple[dict[str, Any] | None, Line]]:
     """Yields progress every PROGRESS_INTERVAL_S seconds, then the file of `write_export`, whose
     errors it raises."""
+    # Shares of the file that are written, the latest last.
     shares = [0.0]
     with ThreadPoolExecutor(1) as pool:
         job = pool.submit(write_export, context, rights, run_id, name, shares.append)
         while not wait((job,), PROGRESS_INTERVAL_S).done:
             share = shares[-1]
-            # The writer's thread appends; only the last share counts, so the list is kept short.
+            # Only the last share counts: the others are dropped, so that the list stays short.
             del shares[:-1]
             percent = f": {100 * share:.0f} %" if share else ""
             message = f"Writing {FORMATS[name]}{percent}. The file is saved when it is complete."
@@ -68,8 +69,9 @@ def write_export(
     name: str,
     on_progress: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
-    """A run as a file: its `name`, `media_type` and `text`. `name`: a key of FORMATS.
-    `on_progress` is called with the share that is written (0 to 1), for the HTML report only.
+    """A run as a file: its `name`, `media_type` and `text`. The argument `name` is a key of
+    FORMATS. `on_progress` is called with the share that is written (0 to 1), for the HTML report
+    only.
 
     Raises ConfigError for an unknown format, StoreError without a run, for a deleted one and for
     another visitor's."""
@@ -88,5 +90,5 @@ def write_export(
         extension, media_type = export.extension, export.media_type
         text = export.write(events, run.status, regret_plain(regret) if regret else None)
     # Valid as a file's name on any system.
-    stem = re.sub(r"[^A-Za-z0-9_-]", "_", run_id)[:LONGEST_NAME]
+    stem = re.sub(r"[^A-Za-z0-9_-]", "_", run_id)[:LONGEST_STEM]
     return {"name": f"{stem}.{extension.lstrip('.')}", "media_type": media_type, "text": text}

@@ -1,5 +1,5 @@
-"""Event handlers of the Sessions tab. Each function makes the handler of one event, which finds
-caller and tab session and calls a plain function without Gradio's request."""
+"""Event handlers of the Sessions tab. Each `..._handler` function makes the handler of one event,
+which finds the caller and the tab session and calls a plain function without Gradio's request."""
 
 from __future__ import annotations
 
@@ -59,22 +59,25 @@ def with_rights(context: Context, work: Callable[..., Any]) -> Callable[..., Any
 
 
 def list_handler(context: Context, turn: int | None) -> Callable[..., list[Any]]:
-    """`turn`: pages forward or back; None: the first page."""
+    """The handler that shows the list `turn` pages further, back if negative; None: at its first
+    page."""
 
     def show(context: Context, rights: CallerRights, opened: str, *values: Any) -> list[Any]:
-        text, status, order, page, *more = values
+        text, status, order, page, *further = values
         number = 1 if turn is None else (page or 1) + turn
-        return list_values(context, rights, opened, text, status, order, number, RunFilters(*more))
+        filters = RunFilters(*further)
+        return list_values(context, rights, opened, text, status, order, number, filters)
 
     return with_rights(context, show)
 
 
 def name_menus(context: Context, rights: CallerRights, llm: str, drafter: str) -> list[Any]:
-    """The menus of LLMs and of drafters, with the chosen names."""
+    """Updates of the menus of LLMs and of drafters, in which `llm` and `drafter` are chosen; none
+    if the log cannot be read."""
 
     def work() -> list[Any]:
         menus = ((llm_choices, llm), (drafter_choices, drafter))
-        return [menu(choices(context, rights), chosen) for choices, chosen in menus]
+        return [menu(choices_of(context, rights), chosen) for choices_of, chosen in menus]
 
     return guard_once(work, lambda _: [gr.skip(), gr.skip()])
 

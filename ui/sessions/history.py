@@ -62,16 +62,17 @@ SINCE = MappingProxyType(
 )
 """Menu entry -> hours, 0 for all."""
 
-TO_END = MappingProxyType(
+HOW_TO_END = MappingProxyType(
     {
         "here": "stop it first, with Stop in Sessions",
         "elsewhere": "another server makes it, so only that one can stop it; or wait for its end",
     }
 )
-GAIN = GLOSSARY["mean_acceptance_length"]
-PAGE = 20
-EXCERPT = 160
+TOKENS_PER_PASS = GLOSSARY["mean_acceptance_length"]
+ROWS_A_PAGE = 20
+EXCERPT_LENGTH = 160
 DIFFERENCES = 3
+"""The most differences from its preset that a run's line names."""
 
 
 def rights_of(context: Context, request: gr.Request, visitor: str) -> CallerRights:
@@ -82,8 +83,8 @@ def rights_of(context: Context, request: gr.Request, visitor: str) -> CallerRigh
 
 @dataclass(frozen=True, slots=True)
 class CallerRights:
-    """What a caller may see. `owner`: the only owner whose runs are listed, None for all; `paths`:
-    whether server paths may be shown."""
+    """What a caller may see. `owner`: the only owner whose runs are listed, None for all owners;
+    `paths`: whether the server's file paths may be shown."""
 
     owner: str | None
     paths: bool
@@ -91,7 +92,8 @@ class CallerRights:
 
 @dataclass(frozen=True, slots=True)
 class RunFilters:
-    """Further filters of the list; empty ones have no effect. `since`: a name in SINCE."""
+    """Further filters of the list; empty ones have no effect. `since`: a name in SINCE; `noted`:
+    only runs with a note; `alone`: only runs that belong to no study."""
 
     llm: str = ""
     drafter: str = ""
@@ -100,13 +102,14 @@ class RunFilters:
     alone: bool = False
 
     def query(self) -> dict[str, Any]:
-        """As fields of the store's RunQuery. Raises ConfigError for an unknown `since`."""
-        filters = {"llm": self.llm or "", "drafter": self.drafter or ""}
+        """The filters as fields of the store's RunQuery. Raises ConfigError for an unknown
+        `since`."""
+        names = {"llm": self.llm or "", "drafter": self.drafter or ""}
         ticked = {"noted": bool(self.noted), "alone": bool(self.alone)}
         choice("since", self.since, tuple(SINCE))
         hours = SINCE[self.since]
         since = (datetime.now(UTC) - timedelta(hours=hours)).isoformat() if hours else ""
-        return {**filters, **ticked, "since_utc": since}
+        return {**names, **ticked, "since_utc": since}
 
 
 NO_FILTERS = RunFilters()
@@ -120,9 +123,10 @@ def list_values(
     status: str,
     order: str,
     page: float,
-    more: RunFilters = NO_FILTERS,
+    filters: RunFilters = NO_FILTERS,
 ) -> list[Any]:
-    """The list, its notice, and the page number, limited to existing pages."""
+    """The list of runs, its notice, and the page's number, at most the last page's. `opened`: the
+    id of the run that is open."""
 
     def work() -> list[Any]:
         query = {
@@ -130,26 +134,26 @@ def list_values(
             "status": "" if status == "all" else status,
             "order": order,
             "owner": rights.owner,
-            "limit": PAGE,
-            **more.query(),
+            "limit": ROWS_A_PAGE,
+            **filters.query(),
         }
         number = max(1, parse_whole_number("page", page or 1))
-        runs_page = context.store.runs(context.query(**query, offset=PAGE * (number - 1)))
-        last = max(1, -(-runs_page.total // PAGE))
+        found = context.store.runs(context.query(**query, offset=ROWS_A_PAGE * (number - 1)))
+        last = max(1, -(-found.total // ROWS_A_PAGE))
         # Runs may have been deleted since the page was chosen.
         if number > last:
             number = last
-            runs_page = context.store.runs(context.query(**query, offset=PAGE * (number - 1)))
+            found = context.store.runs(context.query(**query, offset=ROWS_A_PAGE * (number - 1)))
         rows = {
             str(i): run_row_value(summary, context.store.studies.cell_of(summary.run_id))
-            for i, summary in enumerate(runs_page.rows)
+            for i, summary in enumerate(found.rows)
         }
-        anything = bool(text) or status != "all" or more != NO_FILTERS
-        empty = "No run matches." if anything else "No runs yet: start one on the Live tab."
+        is_filtered = bool(text) or status != "all" or filters != NO_FILTERS
+        empty = "No run matches." if is_filtered else "No runs yet: start one on the Live tab."
         value: dict[str, object] = {"rows": rows, "selected": opened, "empty": empty}
-        value |= {"mean": GAIN.label, "page": number, "pages": last}
+        value |= {"mean": TOKENS_PER_PASS.label, "page": number, "pages": last}
         pages = f", page {number} of {last}" if last > 1 else ""
-        lines = [Line("info", f"{number_of(runs_page.total, 'run')}{pages}.")]
+        lines = [Line("info", f"{number_of(found.total, 'run')}{pages}.")]
         log = log_line(context.store.status())
         lines += [log, Line("info", "" if rights.paths else "You see the runs of this browser.")]
         return [value, notice_value(lines, again=bool(log.text)), number]
@@ -158,17 +162,16 @@ def list_values(
 
 
 def llm_choices(context: Context, rights: CallerRights) -> list[tuple[str, str]]:
-    """The menu of LLMs: all of the log, or the loaded one if the visitor may not see the whole
-    log."""
+    """The menu of LLMs: all in the log, or the loaded one if the visitor may not see all runs."""
     if rights.owner is None:
         return [ANY_MODEL, *((name, name) for name in context.store.choices().llms)]
     return [ANY_MODEL, *((model.name, model.name) for model in context.models[:1])]
 
 
 def drafter_choices(context: Context, rights: CallerRights) -> list[tuple[str, str]]:
-    """The menu of drafters: all of the log, or the loaded ones, as in `llm_choices`."""
-    own = (*context.drafter_names, *context.model_free)
-    names = context.store.choices().drafters if rights.owner is None else own
+    """The menu of drafters: all in the log, or those of this server now, as in `llm_choices`."""
+    loaded = (*context.drafter_names, *context.model_free)
+    names = context.store.choices().drafters if rights.owner is None else loaded
     return [ANY_MODEL, NO_DRAFTER, *((name, name) for name in names)]
 
 
@@ -180,7 +183,7 @@ def parse_whole_number(field: str, typed: float) -> int:
 
 
 def menu(choices: list[tuple[str, str]], chosen: str) -> Any:
-    """A menu's new choices; if the chosen one is no longer among them, it is reset to any."""
+    """A menu's new choices; if the chosen one is not among them, "all" is chosen."""
     if chosen in (value for _, value in choices):
         return gr.update(choices=choices)
     return gr.update(choices=choices, value="")
@@ -190,7 +193,8 @@ def run_row_value(
     summary: Any, cell: tuple[str, tuple[str, str, int]] | None = None
 ) -> dict[str, Any]:
     """A run's row in the list, from its RunSummary. `cell`: the id of its study and its place there
-    (contestant, item, repeat); the contestant's name says in what the run differs from others."""
+    (contestant, item, repeat); the contestant's name says how the run differs from the study's
+    others."""
     stats = summary.stats
     settings = settings_of(summary.asked, summary.ssms)
     point = point_words(cell[1][0]) if cell else ""
@@ -206,7 +210,7 @@ def run_row_value(
         "sampling": ", ".join([*settings.sampling, *_schedule_words(summary)]),
         "tokens": number_of(stats.num_new_tokens, "token") if stats else "",
         "passes": number_of(summary.num_rounds, "pass"),
-        "mean": GAIN.text(stats.mean_acceptance_length) if stats else "",
+        "mean": TOKENS_PER_PASS.text(stats.mean_acceptance_length) if stats else "",
         "note": excerpt(summary.note),
         "thinned": summary.thinned,
         "speed": GLOSSARY["tokens_per_second"].with_label(stats.tokens_per_second) if stats else "",
@@ -214,35 +218,36 @@ def run_row_value(
 
 
 def _schedule_words(summary: Any) -> list[str]:
-    """The schedule of a run that shared the LLM, and the largest number of other requests."""
+    """The schedules of a run that shared the LLM, and the most other requests at the same time;
+    empty for another run."""
     if not summary.schedules:
         return []
     others = summary.num_others
-    beside = f" beside up to {number_of(others, 'other')}" if others else ""
-    return [f"schedule {join_names(summary.schedules)}{beside}"]
+    with_others = f" beside up to {number_of(others, 'other')}" if others else ""
+    return [f"schedule {join_names(summary.schedules)}{with_others}"]
 
 
 def excerpt(text: str) -> str:
     """Text for one line of a list: short, without characters that break or reverse the line."""
-    return shorten(visible(" ".join(text.split())), EXCERPT)
+    return shorten(visible(" ".join(text.split())), EXCERPT_LENGTH)
 
 
 def check_ended(context: Context, run: Any) -> None:
     """StoreError if a run is still running, with what the visitor can do."""
-    if maker := under_way(context, run):
-        raise StoreError(f"run is still running: {TO_END[maker]}")
+    if where := under_way(context, run):
+        raise StoreError(f"run is still running: {HOW_TO_END[where]}")
 
 
 def allowed_run(context: Context, rights: CallerRights, run_id: str) -> Any:
     """The run's summary. UnknownRunError also for another visitor's run."""
     if rights.owner is None:
         return context.store.run(run_id)
-    # One error for both: it must not reveal the ids of other visitors' runs.
-    nothing = f"run_id is {run_id!r}: no such run of yours"
+    # The same message for unknown ids: it must not reveal the ids of other visitors' runs.
+    refusal = f"run_id is {run_id!r}: no such run of yours"
     try:
         summary = context.store.run(run_id)
     except UnknownRunError as error:
-        raise UnknownRunError(nothing) from error
+        raise UnknownRunError(refusal) from error
     if getattr(summary, "owner", "") != rights.owner:
-        raise UnknownRunError(nothing)
+        raise UnknownRunError(refusal)
     return summary

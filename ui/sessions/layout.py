@@ -24,7 +24,7 @@ CANCEL_LABEL = "Cancel comparing"
 WELCOME = (
     "Runs open here: press one in the list for its race, text, trees and figures, round by round."
 )
-TOOLS = """() => {
+TOGGLE_TOOLS = """() => {
   const button = document.querySelector("#sessions-more");
   const open = document.documentElement.toggleAttribute("data-run-tools");
   button.setAttribute("aria-expanded", open);
@@ -34,7 +34,8 @@ TOOLS = """() => {
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """The filters of the list; `inputs`: in the order of `RunFilters`."""
+    """The list's filters, order and page. `inputs`: those of `list_handler`, at the end the fields
+    of RunFilters."""
 
     text: gr.Textbox
     status: gr.Dropdown
@@ -88,8 +89,8 @@ class OpenedRun:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The setting of how many runs stay whole, and where the log is; visible to visitors who may
-    change it. `logged`: the value last read from the log."""
+    """The setting for how many runs full trees are kept, and where the log is; visible to visitors
+    who may change it. `logged`: the setting as last read from the log."""
 
     section: gr.Accordion
     keep: gr.Textbox
@@ -103,7 +104,7 @@ class Retention:
 @dataclass(frozen=True, slots=True)
 class Sessions:
     """The tab's components. `controls`, `opened_id`: of the opened run; `comparing`: the id of the
-    run for which a second one is being chosen from the list."""
+    run that is compared with the next one pressed in the list, or empty."""
 
     board: Board
     filters: Filters
@@ -130,7 +131,7 @@ def build_sessions(context: Context) -> Sessions:
     """The list at the left, the opened run at the right; two compared runs use both columns."""
     with gr.Row(elem_id="sessions-screen", equal_height=False):
         with gr.Column(elem_id="sessions-side"):
-            filters = _filters()
+            filters = _build_filters()
             choose_notice = notice("sessions-choose")
             runs = part("runs.js", "sessions-runs")
             with gr.Row(elem_classes="sp-buttons"):
@@ -140,7 +141,7 @@ def build_sessions(context: Context) -> Sessions:
                 refresh = gr.Button("Refresh", elem_id="sessions-refresh", **small)
             message_box = notice("sessions-said")
             studies = build_past_studies()
-            retention = _retention()
+            retention = _build_retention()
         with gr.Column(elem_id="sessions-detail"):
             controls = _build_opened()
             board = build_board(context, "sessions", WELCOME)
@@ -152,7 +153,7 @@ def build_sessions(context: Context) -> Sessions:
     return Sessions(*list_parts, controls, two_runs, opened_id, comparing)
 
 
-def _filters() -> Filters:
+def _build_filters() -> Filters:
     text = gr.Textbox(
         label="Search",
         placeholder="Search prompt, text or note",
@@ -195,8 +196,8 @@ def _filters() -> Filters:
 
 
 def _build_opened() -> OpenedRun:
-    """One line: the run's summary and the most used buttons. The others come on demand, so that the
-    board below keeps its height."""
+    """One line: the run's summary and the most used buttons. The button ⋯ shows the others over the
+    board, which so keeps its height."""
     small: dict[str, Any] = {"size": "sm", "min_width": 40}
     with gr.Column(visible=False, elem_id="sessions-opened", elem_classes="sp-opened") as section:
         with gr.Row(elem_classes="sp-buttons", elem_id="sessions-head"):
@@ -235,12 +236,12 @@ def _build_opened() -> OpenedRun:
                 )
                 keep_note = gr.Button("Save note", elem_id="sessions-keep-note", **small)
         saved = download("sessions-saved")
-    more.click(None, None, None, js=TOOLS)
+    more.click(None, None, None, js=TOGGLE_TOOLS)
     buttons = (into_live, again, stop, compare, study, copy, delete, confirm_delete)
     return OpenedRun(section, facts, *buttons, exports, saved, note, keep_note)
 
 
-def _retention() -> Retention:
+def _build_retention() -> Retention:
     with gr.Accordion(
         "What the run log keeps", open=False, visible=False, elem_id="sessions-retention"
     ) as section:

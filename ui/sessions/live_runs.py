@@ -1,6 +1,6 @@
-"""Follows a running run that was opened in Sessions, on the same board, to its end.
+"""Follows a run under way that was opened in Sessions, on the Sessions board, until it ends.
 
-It starts when the run is opened from the list, a link or another tab.
+Following begins when the run is opened, from the list, by a link or from another tab.
 """
 
 from __future__ import annotations
@@ -23,24 +23,26 @@ __all__ = ["follow_opened", "follow_run"]
 def follow_run(
     sessions: Sessions, session: TabSession, rights: CallerRights, run_id: str
 ) -> Iterator[list[Any]]:
-    """The values of the board and of its Stop button while the run goes on, and at its end once the
-    facts about the run. No change for a run that is shown to its end, or no longer shown."""
-    board, outputs = sessions.board, sessions.controls.about_outputs
+    """The values of the board and of its Stop button while the run is under way, and at its end
+    once the facts about the run. No change if the board shows the run's end already, or another
+    run."""
+    board, about_outputs = sessions.board, sessions.controls.about_outputs
     player = session.player
-    quiet = [gr.skip() for _ in (*board.outputs, *board.places, *outputs)]
-    # Not `source.is_done`: a short run may have ended since it was opened.
+    no_change = [gr.skip() for _ in (*board.outputs, *board.places, *about_outputs)]
+    # Not `source.is_done`: a short run that has ended since it was opened is still played.
     if player is None or player.source.run_id != run_id or player.is_paused:
-        yield quiet
+        yield no_change
         return
     for values in board.stream(session, play(session)):
-        yield [*values, *board.place(session), *(gr.skip() for _ in outputs)]
+        yield [*values, *board.place(session), *(gr.skip() for _ in about_outputs)]
     # The board shows the end already; the facts still say that the run is under way.
     if session.player is player and player.source.is_done:
-        yield [*quiet[: -len(outputs)], *about_run(board.context, rights, run_id)]
+        yield [*no_change[: -len(about_outputs)], *about_run(board.context, rights, run_id)]
 
 
 def follow_opened(sessions: Sessions, opened: Callable[..., Any], visitor: gr.BrowserState) -> None:
-    """Follow the run on `opened`, a trigger; at its end, refresh the list."""
+    """Follow the run on `opened`, a trigger that fires when a run was opened; when following ends,
+    refresh the list."""
     board, filters = sessions.board, sessions.filters
 
     def follow(request: gr.Request, visitor: str, run_id: str) -> Iterator[list[Any]]:

@@ -1,5 +1,5 @@
-"""Repeats a past run: the same request with the recorded seed, and whether its text is the same.
-The old run stays as grey figures and a pale line."""
+"""Repeats a past run: makes its request again with the recorded seed, and compares the texts. The
+old run stays on the board as grey figures and a pale line."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from ui.shared.board import Values
 
 __all__ = ["recorded_request", "repeat_run", "stop_again"]
 
-NAMES = ("This run", "the one before")
+RUN_NAMES = ("This run", "the one before")
 
 
 def recorded_request(
     context: Context, rights: CallerRights, run_id: str, seed: bool = False
 ) -> Request:
-    """The request of a past run as it was made; with `seed`, with the seed that was drawn for it.
-    Raises StoreError if the visitor has no such run, ConfigError for an invalid request."""
+    """The request of a past run as it was made; if `seed`, with the seed that the run used. Raises
+    StoreError if the visitor has no such run, ConfigError for an invalid request."""
     if not run_id:
         raise StoreError("no run is opened: open one from the list first")
     run = allowed_run(context, rights, run_id)
@@ -54,18 +54,18 @@ def repeat_run(
         request = recorded_request(board.context, rights, run_id, seed=True)
         if under_way(board.context, store.run(run_id)):
             raise StoreError("run is still running: it can be made again once it has ended")
-        before = store.events(run_id)
-        request = _same_tokens(request, before, board.context.models)
+        old_events = store.events(run_id)
+        request = _with_recorded_tokens(request, old_events, board.context.models)
         player = Player(board.context.hub.start(request, owner), Pace("full"))
         session.look_at(player)
-        session.baseline = None  # it was measured under the load of that time
-        session.before = Before.of(reduce_all(before))
+        session.baseline = None  # measured when the machine's load may have been another
+        session.before = Before.of(reduce_all(old_events))
         session.doing = "Running again, with the seed that was recorded."
         yield from play(session)
         if session.player is player:
             session.doing = ""
             if events := player.source.events(0, player.source.count):
-                session.answer = same_text(events, before, NAMES)
+                session.answer = same_text(events, old_events, RUN_NAMES)
             yield None
 
     for values in board.stream(session, frames()):
@@ -78,20 +78,22 @@ def repeat_run(
         ]
 
 
-def _same_tokens(request: Request, before: Sequence[Event], models: Sequence[ModelInfo]) -> Request:
-    """The request with the old run's prompt tokens, if the same LLM made them: a chat template may
-    contain the time."""
-    first = before[0] if before else None
-    if not isinstance(first, RunStarted):
+def _with_recorded_tokens(
+    request: Request, old_events: Sequence[Event], models: Sequence[ModelInfo]
+) -> Request:
+    """The request with the old run's prompt tokens, if its LLM is the loaded one: a chat template
+    may contain the time, and so give other tokens now."""
+    started = old_events[0] if old_events else None
+    if not isinstance(started, RunStarted):
         return request
-    old, new = llm_of(first.models), llm_of(models)
+    old, new = llm_of(started.models), llm_of(models)
     if old is None or new is None or not old.is_same(new):
         return request
-    return replace(request, prompt_token_ids=tuple(first.prompt_token_ids))
+    return replace(request, prompt_token_ids=tuple(started.prompt_token_ids))
 
 
 def stop_again(sessions: Sessions, session: TabSession) -> Values:
-    """Stop the repeated run; if none is running, pause the playback."""
+    """Stop the run on the board; at full speed show its end, at another speed pause playing."""
 
     def work() -> None:
         player = session.player

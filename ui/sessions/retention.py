@@ -1,4 +1,4 @@
-"""The opened run's note, and for how many runs whole trees are stored."""
+"""The opened run's facts and note, and for how many runs full trees are kept."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ MOST_RUNS = 10_000_000
 
 
 def about_run(context: Context, rights: CallerRights, run_id: str) -> list[Any]:
-    """Updates of the opened run's section, notice, note, stop button and study button."""
+    """Updates of the opened run's section, notice, note, stop button and study button; the section
+    is hidden without a run that the visitor may see."""
     try:
         run = allowed_run(context, rights, run_id) if run_id else None
         study = Studies(context, rights.owner, "").of_run(run_id)
@@ -67,38 +68,40 @@ def about_run(context: Context, rights: CallerRights, run_id: str) -> list[Any]:
             gr.Button(),
             gr.Button(visible=False),
         ]
-    maker = under_way(context, run)
+    where = under_way(context, run)
     message = f"Opened: {run.run_id}, made {local_time(run.created_utc)}"
     stats = run.stats
     measured = stats and stats.total_ms > 0 and stats.num_rounds
-    pace = f", {1000 * stats.num_rounds / stats.total_ms:.1f} rounds / s" if measured else ""
+    speed = f", {1000 * stats.num_rounds / stats.total_ms:.1f} rounds / s" if measured else ""
     kind = KINDS[study.kind] if study else ""
-    # The first two are in sight, the others on hover and focus.
+    # The first two lines are always visible, the others on hover and focus.
     lines = [
         Line("info", excerpt(run.prompt)),
-        Line("info", " · ".join(_in_short(run))),
-        Line("info", UNDER_WAY.get(maker, "")),
+        Line("info", " · ".join(_short_facts(run))),
+        Line("info", UNDER_WAY.get(where, "")),
         Line("info", f"It was made for a {kind}: {study.title}" if study else ""),
         Line("info", THINNED if run.thinned else ""),
-        Line("info", f"{message}{pace}."),
+        Line("info", f"{message}{speed}."),
     ]
-    way = gr.Button(f"Open its {kind}", visible=True) if study else gr.Button(visible=False)
-    stop = gr.Button(visible=maker != "elsewhere")
-    # The note as stored, since "Save note" stores the content of the box.
-    return [gr.Column(visible=True), notice_value(lines), run.note, stop, way]
+    study_button = gr.Button(visible=False)
+    if study:
+        study_button = gr.Button(f"Open its {kind}", visible=True)
+    stop = gr.Button(visible=where != "elsewhere")
+    # The whole note, not an excerpt, since "Save note" stores the content of the box.
+    return [gr.Column(visible=True), notice_value(lines), run.note, stop, study_button]
 
 
-def _in_short(run: Any) -> list[str]:
-    """A run's configuration, sampling, figure and time."""
+def _short_facts(run: Any) -> list[str]:
+    """A run's configuration, sampling, tokens per pass and time."""
     settings = settings_of(run.asked, run.ssms)
-    gain = GLOSSARY["mean_acceptance_length"]
-    mean = [gain.with_label(run.stats.mean_acceptance_length)] if run.stats else []
+    quantity = GLOSSARY["mean_acceptance_length"]
+    tokens_per_pass = [quantity.with_label(run.stats.mean_acceptance_length)] if run.stats else []
     words = [settings.brief(DIFFERENCES), *settings.sampling]
-    return [*words, *mean, short_time(local_time(run.created_utc))]
+    return [*words, *tokens_per_pass, short_time(local_time(run.created_utc))]
 
 
 def keep_note(context: Context, rights: CallerRights, run_id: str, note: str) -> dict[str, Any]:
-    """Store the note of the opened run; returns the notice."""
+    """Store the note of the opened run, empty to delete it; returns the notice."""
 
     def work() -> dict[str, Any]:
         if not run_id:
@@ -122,7 +125,7 @@ def parse_retention(typed: Any) -> int | None:
     text = str(typed if typed is not None else "").strip()
     if text in ("", "0"):
         return None
-    # `int` refuses numbers of more than 4300 digits with another error.
+    # The length is checked first: `int` raises ValueError for more than 4300 digits.
     digits = text.lstrip("0")
     if not digits.isdecimal() or len(digits) > len(str(MOST_RUNS)) or int(digits) > MOST_RUNS:
         raise ConfigError.must_be(
@@ -134,25 +137,25 @@ def parse_retention(typed: Any) -> int | None:
 def retention_view(
     context: Context, rights: CallerRights, typed: Any, last: str | None
 ) -> list[Any]:
-    """Visibility and value of the control, and the log's value for the next call.
+    """Updates of the control's visibility and value, and the log's value for the next call.
 
-    `last`: the log's value at the last call. If the box shows another one, the visitor has typed
-    it, and it is not changed.
+    `typed`: the value in the box; `last`: the log's value at the last call. A value in the box that
+    is neither this nor the log's present value was typed by the visitor, and is not changed.
     """
     hidden = [gr.Accordion(visible=False), gr.skip(), gr.skip()]
 
     def work() -> list[Any]:
         retention = context.store.retention()
         limit = "" if retention is None else str(retention)
-        touched = (typed or "") not in (limit, last or "")
-        unchanged = touched or limit == (typed or "")
+        was_typed = (typed or "") not in (limit, last or "")
+        unchanged = was_typed or limit == (typed or "")
         return [gr.Accordion(visible=True), gr.skip() if unchanged else limit, limit]
 
     return guard_once(work, lambda _: hidden) if rights.paths else hidden
 
 
 def log_location(context: Context, rights: CallerRights) -> dict[str, Any]:
-    """A notice of where the log is and how to look inside; empty for clients that may not see
+    """A notice of where the log is and how to look inside; empty for callers who may not see
     paths."""
     if not rights.paths:
         return notice_value([])
@@ -164,8 +167,9 @@ def log_location(context: Context, rights: CallerRights) -> dict[str, Any]:
 def set_retention(
     context: Context, rights: CallerRights, typed: Any, confirmed: bool
 ) -> tuple[dict[str, Any], gr.Button]:
-    """Sets how many runs are kept in full. The trees of older ones are deleted permanently, so this
-    asks for confirmation first."""
+    """Sets how many runs are kept in full, or, unless `confirmed`, first asks for confirmation,
+    since the trees of older runs are deleted permanently. Returns the notice, and whether the
+    button that confirms is visible."""
 
     def work() -> tuple[dict[str, Any], gr.Button]:
         if not rights.paths:
@@ -176,11 +180,13 @@ def set_retention(
             ask = f"All but the last {kept} lose their rejected branches permanently. Sure?"
             return notice_value([Line("warn", ask)]), gr.Button(visible=True)
         context.store.set_retention(keep)
-        whole = "From now on every run is kept in full."
+        all_kept = "From now on every run is kept in full."
         latest = number_of(keep or 0, "run")
         verb = "is" if keep == 1 else "are"
-        some = f"The last {latest} {verb} kept in full; older ones are thinned in the background."
-        line = Line("good", whole if keep is None else some)
+        thinned = (
+            f"The last {latest} {verb} kept in full; older ones are thinned in the background."
+        )
+        line = Line("good", all_kept if keep is None else thinned)
         return notice_value([line]), gr.Button(visible=False)
 
     def refusal(message: str) -> tuple[dict[str, Any], gr.Button]:

@@ -1,6 +1,7 @@
 """The Sessions tab: past runs are found, opened and replayed on a board like Live's.
 
-Functions for the opened run; ui/sessions/wiring.py connects them.
+Functions for the opened run and for a second one to compare with; ui/sessions/wiring.py connects
+them.
 """
 
 from __future__ import annotations
@@ -37,14 +38,15 @@ __all__ = [
     "no_comparison",
 ]
 
-ALREADY = "This run is already deleted, in another tab perhaps: nothing was left to delete."
-CHOOSE = "Choose the second run: press another one in this list."
+ALREADY_DELETED = "This run is already deleted, in another tab perhaps: nothing was left to delete."
+CHOOSE_SECOND = "Choose the second run: press another one in this list."
 
 
 def opened_run(
     tab: Sessions | Live | Learn, session: TabSession, rights: CallerRights, run_id: str
 ) -> list[Any]:
-    """Open a run at its end: the values of the tab's board and of its Stop button, the run's id."""
+    """Open a run at its end, or at its last event so far: the values of the tab's board and of its
+    Stop button, and the run's id, empty if it was refused."""
     board = tab.board
 
     def work() -> list[Any]:
@@ -53,7 +55,7 @@ def opened_run(
         # At full speed one `advance` moves to the last recorded event.
         player.advance(0.0)
         session.look_at(player)
-        # After `look_at`, which clears the results about the last run.
+        # After `look_at`, which clears the results about the run before.
         session.baseline = baseline_of(board.context.store, run)
         session.regret = stored_regret(run)
         if session.baseline is not None and session.baseline.same_text:
@@ -67,14 +69,16 @@ def opened_run(
 
 
 def shows(session: TabSession, run_id: str) -> bool:
-    """Whether this visitor's board shows the run, so that they were allowed to open it."""
+    """Whether the session's board shows the run, which means that its visitor may open it."""
     return session.player is not None and session.player.source.run_id == run_id
 
 
 def delete_run(
     sessions: Sessions, session: TabSession, rights: CallerRights, run_id: str
 ) -> list[Any]:
-    """Delete the opened run and clear the board, also if another tab has deleted it already."""
+    """Delete the opened run and clear the board, also if another tab has deleted it already: the
+    values of the board and of its Stop button, the opened run's id, and the hidden button that
+    confirms."""
     board = sessions.board
 
     def empty_values(values: Values) -> list[Any]:
@@ -90,7 +94,7 @@ def delete_run(
             if not shows(session, run_id):
                 raise
             session.look_at(None)
-            return empty_values(board.failure_values(session)(ALREADY))
+            return empty_values(board.failure_values(session)(ALREADY_DELETED))
         session.look_at(None)
         return empty_values(board.values(session))
 
@@ -105,13 +109,11 @@ def delete_run(
 
 
 def toggle_comparing(run_id: str, comparing: str) -> list[Any]:
-    """A second run was requested: the run to compare with, the button's label, the notice.
-
-    A second click cancels the choice.
-    """
+    """Answers a click on the button that compares: the value of `Sessions.comparing`, the button
+    with its label, the notice. A second click cancels the choice of another run."""
     if not run_id or comparing:
         return ["", gr.Button(COMPARE_LABEL), notice_value([])]
-    return [run_id, gr.Button(CANCEL_LABEL), notice_value([Line("info", CHOOSE)])]
+    return [run_id, gr.Button(CANCEL_LABEL), notice_value([Line("info", CHOOSE_SECOND)])]
 
 
 def choose_run(
@@ -123,9 +125,9 @@ def choose_run(
 ) -> list[Any]:
     """A run was clicked in the list: open it, or compare it with the run whose id is `comparing`.
 
-    Returns the values of the board and of its Stop button, and the run's id; the facts about the
-    run and its note; the two runs; the run for which a second one is chosen, the button, its
-    notice.
+    `tab_sessions`: of the board and of the two halves of a comparison. Returns the values of
+    `Sessions.opened_outputs`, `OpenedRun.about_outputs` and `TwoRuns.outputs`, then those that
+    `toggle_comparing` returns.
     """
     board, two_runs = sessions.board, sessions.two_runs
     if not comparing:
@@ -139,5 +141,5 @@ def choose_run(
 
 
 def no_comparison() -> list[Any]:
-    """No comparison is shown, and none is being chosen."""
+    """Updates that hide the comparison and end the choice of a second run."""
     return [gr.Column(visible=False), "", gr.Button(COMPARE_LABEL), notice_value([])]

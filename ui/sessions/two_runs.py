@@ -31,7 +31,7 @@ from ui.run.source import StoredSource
 from ui.server.context import Context
 from ui.server.session import TabSession, guard_once
 from ui.server.under_way import under_way
-from ui.sessions.history import CallerRights, allowed_run, excerpt
+from ui.sessions.history import DIFFERENCES, CallerRights, allowed_run, excerpt
 from ui.sessions.two_runs_bar import Bar, bar_players, build_bar, place_of
 from ui.sessions.two_runs_tables import figures_of, settings_apart
 from ui.shared.parts import notice, notice_value, part
@@ -41,7 +41,7 @@ from ui.words.settings import settings_of
 
 __all__ = ["TwoRuns", "Half", "build_two_runs", "both", "compare_runs"]
 
-KINDS = {"identical": "good", "distribution": "good", "tie": "warn", "bug": "error"}
+LINE_KINDS = {"identical": "good", "distribution": "good", "tie": "warn", "bug": "error"}
 ORDINALS = {"one": "First", "two": "Second"}
 
 
@@ -96,7 +96,7 @@ class TwoRuns:
         return one.session(context, request), two.session(context, request)
 
     def bar_values(self, tab_sessions: tuple[TabSession, TabSession]) -> list[Any]:
-        """The present values of `bar_outputs`; empty before two runs were chosen."""
+        """The present values of `bar_outputs`; no change before two runs were chosen."""
         players = bar_players(tab_sessions)
         if len(players) < len(tab_sessions):
             return [gr.skip() for _ in self.bar_outputs]
@@ -164,7 +164,7 @@ def compare_runs(
             player = Player(source, Pace("full"))
             # At full speed one `advance` moves to the run's last event.
             player.advance(0.0)
-            player.follow()  # the last round, as the bar says, not the most instructive one
+            player.follow()  # shows the last round, as the bar says, not the most instructive one
             session.look_at(player)
             session.baseline = baseline_of(context.store, run)
             session.regret = stored_regret(run)
@@ -172,7 +172,7 @@ def compare_runs(
             shown += [_head(half, run), *half.draw(session)]
         events = [source.events(0, source.count) for source in sources]
         answer = same_text(events[0], events[1])
-        outcome = notice_value([Line(KINDS.get(answer.kind, "info"), answer.sentence)])
+        outcome = notice_value([Line(LINE_KINDS.get(answer.kind, "info"), answer.sentence)])
         tables = {
             "figures": figures_of(runs[0].stats, runs[1].stats),
             "settings": settings_apart(runs[0], runs[1], (schedules[0], schedules[1])),
@@ -181,25 +181,24 @@ def compare_runs(
         return [gr.Column(visible=True), outcome, tables, place, *shown]
 
     def refusal(message: str) -> list[Any]:
-        rest = [gr.skip() for _ in two_runs.outputs[2:]]
-        return [gr.Column(visible=True), notice_value([Line("error", message)]), *rest]
+        no_change = [gr.skip() for _ in two_runs.outputs[2:]]
+        return [gr.Column(visible=True), notice_value([Line("error", message)]), *no_change]
 
     return guard_once(work, refusal)
 
 
 def _head(half: Half, run: Any) -> dict[str, Any]:
-    which = ORDINALS[half.page.removeprefix("pair-")]
+    ordinal = ORDINALS[half.page.removeprefix("pair-")]
     settings = settings_of(run.asked, run.ssms)
-    heading = (
-        f"{settings.brief(3)}; {', '.join(settings.sampling)}; made {local_time(run.created_utc)}."
-    )
-    return notice_value([Line("info", f"{which}: {excerpt(run.prompt)}"), Line("info", heading)])
+    sampling, made = ", ".join(settings.sampling), local_time(run.created_utc)
+    heading = f"{settings.brief(DIFFERENCES)}; {sampling}; made {made}."
+    return notice_value([Line("info", f"{ordinal}: {excerpt(run.prompt)}"), Line("info", heading)])
 
 
 def both(
     two_runs: TwoRuns, tab_sessions: tuple[TabSession, TabSession], work: Callable[[], None]
 ) -> list[Any]:
-    """Apply `work` to both runs, then show them."""
+    """Call `work`, which moves both runs, then show them."""
 
     def work_and_draw() -> list[Any]:
         work()

@@ -1,5 +1,5 @@
-"""The playback bar of two runs side by side: both move stage by stage through the same round, and
-the shorter one waits at its end."""
+"""The playback bar of two runs side by side: both show the same stage of the same round, and the
+shorter one waits at its end."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ __all__ = [
 ]
 
 FRAME_S = 1 / 10
-"""Seconds per frame of all pictures of both runs: faster frames would queue up in the browser."""
-SLOWEST, FASTEST = 0.25, 100.0
+"""Seconds from frame to frame, each of all pictures of both runs: with less they would queue up in
+the browser."""
+SLOWEST, FASTEST = 0.25, 100.0  # rounds per second
 BUTTONS = (
     ("rewind", "|◂ Restart"),
     ("round-previous", "‹ Round"),
@@ -41,13 +42,14 @@ BUTTONS = (
     ("round-next", "Round ›"),
     ("end", "Last round ▸|"),
 )
-"""In the order of other boards. While both play, Pause takes the place of Play."""
+"""Names and labels, in the order of other boards. While both play, Pause replaces Play."""
 MOVES = {
     "step-back": -1,
     "step": 1,
     "round-previous": -EVENTS_A_ROUND,
     "round-next": EVENTS_A_ROUND,
 }
+"""By how many stages a button moves both runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Bar:
 
 
 def build_bar() -> Bar:
-    """One row of buttons, one of sliders; it stays visible."""
+    """One row of buttons, one of sliders."""
     with gr.Column(elem_classes="sp-playback", elem_id="pair-playback"):
         with gr.Row(elem_classes="sp-buttons"):
             gr.Markdown("**Both runs**", elem_classes="sp-say")
@@ -104,19 +106,19 @@ def place_of(players: Sequence[Player]) -> Any:
     """The slider's update: its value is the round that the pictures show (0 before the first), its
     maximum the number of complete rounds of the longer run."""
     rounds = max((one.frame().known_rounds for one in players), default=0)
-    here = -(-_stage_of(players) // EVENTS_A_ROUND)
-    return gr.update(maximum=max(1, rounds), value=min(max(1, rounds), here))
+    shown_round = -(-_stage_of(players) // EVENTS_A_ROUND)
+    return gr.update(maximum=max(1, rounds), value=min(max(1, rounds), shown_round))
 
 
 def _stage_of(players: Sequence[Player]) -> int:
-    """The place of both, in stages: that of the longer run, where the shorter one waits at its
-    end."""
+    """The place of both, in stages from the beginning: that of the run that is further, since the
+    shorter one waits at its end."""
     return max((one.place for one in players), default=0)
 
 
 def _seek(players: Sequence[Player], stage: int) -> None:
     for one in players:
-        one.take_turn()  # stops the generator that plays
+        one.take_turn()  # ends `play_both`
         one.seek_stage(stage)
 
 
@@ -126,26 +128,27 @@ def _seek(players: Sequence[Player], stage: int) -> None:
 def move_both(tab_sessions: Sequence[TabSession], name: str) -> None:
     """Moves both runs after a click on the button `name`."""
     players = bar_players(tab_sessions)
-    here = _stage_of(players)
+    stage = _stage_of(players)
     if name in ("round-previous", "round-next"):
         # Within a round, `round-next` goes to its end and `round-previous` to its beginning.
-        here -= here % EVENTS_A_ROUND if name == "round-next" else -(-here % EVENTS_A_ROUND)
-    # `known` counts events, which are more than the stages: `seek_stage` stops at the end.
+        stage -= stage % EVENTS_A_ROUND if name == "round-next" else -(-stage % EVENTS_A_ROUND)
+    # `known` counts events, of which there are more than stages; `seek_stage` stops at the end.
     last = max((one.frame().known for one in players), default=0)
     if name in ("rewind", "end"):
         return _seek(players, 0 if name == "rewind" else last)
-    # The rounds after a clicked one stay on show, as on the other boards.
+    # `show_stage`, as on the other boards: after a step back the later rounds stay shown.
     for one in players:
         one.take_turn()
-        one.show_stage(here + MOVES.get(name, 0))
+        one.show_stage(stage + MOVES.get(name, 0))
 
 
 def select_in_both(tab_sessions: Sequence[TabSession], which: int, data: Any) -> None:
-    """A click in a picture of run `which`; `data`, from the browser, is as in `select_in_run`. The
-    other run shows the same stage of the same round, or its end if it is shorter."""
+    """Answers a click in a picture of run `which` (0 or 1); `data`, from the browser, is as in
+    `select_in_run`. The other run shows the same stage of the same round, or its end if it is
+    shorter."""
     players = bar_players(tab_sessions)
     for one in players:
-        one.take_turn()  # stops the generator that plays
+        one.take_turn()  # ends `play_both`
     for clicked in players[which : which + 1]:
         select_in_run(clicked, data)
     for other in players[:which] + players[which + 1 :]:
@@ -159,7 +162,8 @@ def scrub_both(tab_sessions: Sequence[TabSession], number: float | None) -> None
 
 
 def set_rate_of_both(tab_sessions: Sequence[TabSession], rate: float | None) -> None:
-    """Sets the speed in rounds per second, also of runs that are playing."""
+    """Sets the speed in rounds per second, also of runs that are playing; None (an empty box) has
+    no effect."""
     for one in bar_players(tab_sessions):
         if rate is not None:
             # `step`, since `play_both` moves the players: `advance` must not move them too.
@@ -171,8 +175,8 @@ def play_both(
     rate: float | None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[None]:
-    """Plays both from their place, and yields whenever they have moved; from the beginning if that
-    is the end of both."""
+    """Plays both from their place, or from the beginning if they are at their ends, and yields
+    whenever they have moved."""
     players = bar_players(tab_sessions)
     if not players:
         yield None
@@ -184,12 +188,12 @@ def play_both(
         stage = 0
     _seek(players, stage)
     turns = [one.turn for one in players]
-    # `credit`: stages that have passed and are not shown; a fraction is kept.
+    # `credit`: stages that are due and not shown yet, with a fraction.
     credit, before = 0.0, clock()
     yield None
     while not all(one.at_end for one in players):
         time.sleep(FRAME_S)
-        # Another pair was chosen, or another click has taken the turn.
+        # Ends if another pair was chosen, or if another click has taken the turn.
         if [session.player for session in tab_sessions] != players or [
             one.turn for one in players
         ] != turns:

@@ -1,6 +1,7 @@
-"""Two runs side by side as tables: figures, with the ratio of counts, and settings that differ.
+"""Two runs side by side as tables: figures, with the ratio of each count, and settings that differ.
 
-Pure: summaries of the store in, plain dicts out. ui/run/same_text.py compares texts.
+Pure: RunStats and RunSummaries of the store in, plain dicts out. ui/run/same_text.py compares
+texts.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from ui.words.glossary import GLOSSARY
 
 __all__ = ["figures_of", "settings_apart"]
 
-LONGEST = 300
-"""The most characters of a value that are shown."""
+MAX_CHARACTERS = 300
+"""The most characters that are shown of a setting's value."""
 
 FIGURES = (
     "tokens_per_second",
@@ -32,12 +33,13 @@ FIGURES = (
     "total_ms",
 )
 TIMES = {"tokens_per_second", "overlap_ratio", "ttft_ms", "draft_ms", "verify_ms", "total_ms"}
-"""Of FIGURES, those that another run of the same request would change."""
+"""Of FIGURES, those that are times or computed from times, so that they differ from run to run of
+the same request."""
 
 
 def figures_of(one: RunStats | None, two: RunStats | None) -> dict[str, Any]:
-    """A row for each figure: both values and, for a count, the second over the first. A time is
-    one sample, whose ratio says nothing of the settings: it is empty."""
+    """A row for each figure: both values and, unless it is in TIMES, the second divided by the
+    first. Of a time there is one sample, whose ratio would say nothing about the settings."""
     first, second = one or RunStats(), two or RunStats()
     rows: dict[str, Any] = {}
     for i, name in enumerate(FIGURES):
@@ -57,24 +59,24 @@ def _ratio(first: float, second: float) -> str:
 
 
 def settings_apart(one: Any, two: Any, schedules: tuple[str, str] = ("", "")) -> dict[str, Any]:
-    """A row for each setting in which two RunSummaries differ, as requested; also settings that
-    were requested alike but resolved differently, and how each run shared the LLM (`schedules`, in
-    words)."""
+    """A row for each setting in which the requests of two RunSummaries differ; also for settings
+    that were requested alike but resolved differently, and for the schedules with which they shared
+    the LLM (`schedules`, in words)."""
     requests = _flat(one.asked), _flat(two.asked)
-    became = _flat(one.config), _flat(two.config)
-    apart = [(name, *(side.get(name) for side in requests)) for name in _names(*requests)]
-    apart += [
-        (f"{name} (as run)", *(side.get(name) for side in became))
-        for name in _names(*became)
+    resolved = _flat(one.config), _flat(two.config)
+    rows = [(name, *(side.get(name) for side in requests)) for name in _names(*requests)]
+    rows += [
+        (f"{name} (as run)", *(side.get(name) for side in resolved))
+        for name in _names(*resolved)
         # One row is enough for a setting that differs as requested; a drawn seed has its own below.
         if requests[0].get(name) == requests[1].get(name) and name != "seed"
     ]
     first, second = (words.removeprefix("schedule ") or "each" for words in schedules)
-    apart.append(("schedule", first, second))
-    apart += [("LLM", one.llm, two.llm), ("SSMs loaded", list(one.ssms), list(two.ssms))]
+    rows.append(("schedule", first, second))
+    rows += [("LLM", one.llm, two.llm), ("SSMs loaded", list(one.ssms), list(two.ssms))]
     if requests[0].get("seed") == requests[1].get("seed"):
-        apart.append(("seed (as drawn)", one.seed, two.seed))
-    differing = [(name, a, b) for name, a, b in apart if a != b]
+        rows.append(("seed (as drawn)", one.seed, two.seed))
+    differing = [(name, a, b) for name, a, b in rows if a != b]
     return {
         str(i): {"name": name, "one": _text(a), "two": _text(b)}
         for i, (name, a, b) in enumerate(differing)
@@ -82,7 +84,7 @@ def settings_apart(one: Any, two: Any, schedules: tuple[str, str] = ("", "")) ->
 
 
 def _flat(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a request by name, without the names of its parts."""
+    """The fields of a request or configuration by name; those of nested mappings are among them."""
     flat: dict[str, Any] = {}
     for name, value in request.items():
         flat.update(_flat(value) if isinstance(value, Mapping) else {name: value})
@@ -94,9 +96,9 @@ def _names(one: Mapping[str, Any], two: Mapping[str, Any]) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    """A value as short text: a list by its items, an empty value as a dash."""
+    """A value as short text: the items of a list, a dash for an empty value."""
     if value is None or value == "":
         return "–"
     if isinstance(value, (list, tuple)):
         return ", ".join(_text(part) for part in value) or "none"
-    return shorten(value if isinstance(value, str) else json.dumps(value), LONGEST)
+    return shorten(value if isinstance(value, str) else json.dumps(value), MAX_CHARACTERS)

@@ -22,9 +22,9 @@ from ui.shared.event_options import EACH, LATEST, QUIET
 
 __all__ = ["wire_two_runs"]
 
-MANY: dict[str, Any] = {"concurrency_limit": None}
-BEGINS = "(rate) => { document.documentElement.dataset.pairPlays = ''; return [rate]; }"
-ENDS = "() => { delete document.documentElement.dataset.pairPlays; }"
+NO_LIMIT: dict[str, Any] = {"concurrency_limit": None}  # several visitors may play at once
+MARK_PLAYING = "(rate) => { document.documentElement.dataset.pairPlays = ''; return [rate]; }"
+UNMARK_PLAYING = "() => { delete document.documentElement.dataset.pairPlays; }"
 
 
 def wire_two_runs(two_runs: TwoRuns, context: Context) -> None:
@@ -34,10 +34,9 @@ def wire_two_runs(two_runs: TwoRuns, context: Context) -> None:
     def scrub(request: gr.Request, number: float | None) -> list[Any]:
         tab_sessions = two_runs.tab_sessions(context, request)
         slider, *drawn = both(two_runs, tab_sessions, lambda: scrub_both(tab_sessions, number))
-        # The visitor is dragging the slider; it is set only if it shows a round that neither run
-        # has.
-        unchanged = number is None or number == slider.get("value")
-        return [gr.skip() if unchanged else slider, *drawn]
+        # The visitor is dragging the slider: it is changed only if both runs end before its round.
+        keeps_slider = number is None or number == slider.get("value")
+        return [gr.skip() if keeps_slider else slider, *drawn]
 
     def set_rate(request: gr.Request, rate: float | None) -> None:
         tab_sessions = two_runs.tab_sessions(context, request)
@@ -45,9 +44,9 @@ def wire_two_runs(two_runs: TwoRuns, context: Context) -> None:
 
     def play(request: gr.Request, rate: float | None) -> Iterator[list[Any]]:
         tab_sessions = two_runs.tab_sessions(context, request)
-        no_update = [gr.skip() for _ in outputs]
-        shown = (two_runs.bar_values(tab_sessions) for _ in play_both(tab_sessions, rate))
-        yield from guard(shown, lambda _: no_update)
+        no_change = [gr.skip() for _ in outputs]
+        frames = (two_runs.bar_values(tab_sessions) for _ in play_both(tab_sessions, rate))
+        yield from guard(frames, lambda _: no_change)
 
     for which, half in enumerate(two_runs.halves):
         for picture in half.pictures.values():
@@ -57,8 +56,10 @@ def wire_two_runs(two_runs: TwoRuns, context: Context) -> None:
             button.click(_move_handler(two_runs, context, name), None, outputs, **EACH)
     bar.scrub.input(scrub, bar.scrub, outputs, **LATEST)
     bar.rate.release(set_rate, bar.rate, None, **LATEST)
-    begun = bar.buttons["play"].click(play, bar.rate, outputs, js=BEGINS, **QUIET, **MANY)
-    begun.then(None, None, None, js=ENDS)
+    playing = bar.buttons["play"].click(
+        play, bar.rate, outputs, js=MARK_PLAYING, **QUIET, **NO_LIMIT
+    )
+    playing.then(None, None, None, js=UNMARK_PLAYING)
 
 
 def _select_handler(two_runs: TwoRuns, context: Context, which: int) -> Callable[..., list[Any]]:

@@ -1,4 +1,4 @@
-"""Wiring of the Sessions tab: which handler answers which event. No rule and no layout."""
+"""Wiring of the Sessions tab: which handler answers which event."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ __all__ = ["wire_sessions"]
 INTO_SIGHT = """() => {
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
   const options = { behavior: calm ? "auto" : "smooth", block: "start" };
-  // What has just become visible is there with the next frame.
+  // What has just become visible is laid out in the next frame.
   requestAnimationFrame(() => {
     const pair = document.querySelector("#sessions-pair");
-    const seen = pair && pair.offsetParent !== null;
-    (seen ? pair : document.querySelector("#sessions-notice")).scrollIntoView(options);
+    const isVisible = pair && pair.offsetParent !== null;
+    (isVisible ? pair : document.querySelector("#sessions-notice")).scrollIntoView(options);
   });
 }"""
 LIST_INTO_SIGHT = """() => document.querySelector("#sessions-said").scrollIntoView(
@@ -57,8 +57,8 @@ CHOOSING = """(label) => {
   document.documentElement.toggleAttribute("data-choosing", choosing);
   document.querySelector("#sessions-runs .sp-selected")?.toggleAttribute("inert", choosing);
 }"""
-"""JavaScript after the button's label has changed: while a second run is being chosen, the first
-one is not offered."""
+"""JavaScript for after the button's label has changed: while a second run is being chosen, the
+first one cannot be pressed in the list."""
 
 
 def wire_sessions(
@@ -66,10 +66,10 @@ def wire_sessions(
 ) -> None:
     """Connect the tab's components; the list is refreshed whenever the tab is opened."""
     wire_board(sessions.board)
-    reread = _wire_list(sessions, visitor, tab)
-    _wire_opening(sessions, visitor, tab, reread)
-    _wire_opened(sessions, visitor, reread)
-    _wire_again(sessions, visitor, reread)
+    refresh_list = _wire_list(sessions, visitor, tab)
+    _wire_opening(sessions, visitor, tab, refresh_list)
+    _wire_opened(sessions, visitor, refresh_list)
+    _wire_again(sessions, visitor, refresh_list)
     _wire_studies(sessions, visitor, tab)
     _wire_retention(sessions, visitor, tab)
     run_inputs = [visitor, sessions.opened_id]
@@ -107,7 +107,7 @@ def _wire_list(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> Cal
 
 
 def _wire_opening(
-    sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab, reread: Callable[[Any], None]
+    sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab, refresh_list: Callable[[Any], None]
 ) -> None:
     board, controls, two_runs = sessions.board, sessions.controls, sessions.two_runs
     choose = [sessions.comparing, controls.compare, sessions.choose_notice]
@@ -118,7 +118,7 @@ def _wire_opening(
         [*sessions.opened_outputs, *controls.about_outputs, *pair],
         **EACH,
     )
-    reread(opened)
+    refresh_list(opened)
     choosing = CHOOSING % CANCEL_LABEL
     opened.then(None, controls.compare, None, js=choosing)
     opened.then(None, None, None, js=INTO_SIGHT)
@@ -130,7 +130,7 @@ def _wire_opening(
     toggled.then(None, None, None, js=LIST_INTO_SIGHT)
     two_runs.close.click(lambda: gr.Column(visible=False), None, two_runs.section, **LATEST)
     wire_two_runs(two_runs, board.context)
-    # The confirmation is for the open run: it is hidden when another is opened.
+    # The confirmation is for the opened run: it is hidden when another one is opened.
     confirm = controls.confirm_delete
     controls.delete.click(
         lambda run_id: gr.Button(visible=bool(run_id)), sessions.opened_id, confirm, **LATEST
@@ -143,7 +143,7 @@ def _wire_opening(
         [*sessions.opened_outputs, confirm],
         **LATEST,
     )
-    reread(deletion)
+    refresh_list(deletion)
     deletion.then(
         with_rights(board.context, about_run),
         [visitor, sessions.opened_id],
@@ -151,21 +151,21 @@ def _wire_opening(
         **LATEST,
     )
     comparison: list[Any] = [two_runs.section, *choose]
-    left = deletion.then(no_comparison, None, comparison, **LATEST)
-    left.then(None, controls.compare, None, js=choosing)
+    cleared = deletion.then(no_comparison, None, comparison, **LATEST)
+    cleared.then(None, controls.compare, None, js=choosing)
     names = sessions.filters.names
     deletion.then(with_rights(board.context, name_menus), [visitor, *names], names, **LATEST)
 
 
 def _wire_opened(
-    sessions: Sessions, visitor: gr.BrowserState, reread: Callable[[Any], None]
+    sessions: Sessions, visitor: gr.BrowserState, refresh_list: Callable[[Any], None]
 ) -> None:
     controls, context = sessions.controls, sessions.board.context
     run_inputs = [visitor, sessions.opened_id]
     note_saved = controls.keep_note.click(
         with_rights(context, keep_note), [*run_inputs, controls.note], controls.facts, **LATEST
     )
-    reread(note_saved)
+    refresh_list(note_saved)
     # `once`: a click while the file is being written is dropped.
     for name, button in controls.exports.items():
         button.click(
@@ -179,10 +179,10 @@ def _wire_opened(
 
 
 def _wire_again(
-    sessions: Sessions, visitor: gr.BrowserState, reread: Callable[[Any], None]
+    sessions: Sessions, visitor: gr.BrowserState, refresh_list: Callable[[Any], None]
 ) -> None:
     board, controls = sessions.board, sessions.controls
-    # `once`: a second click while the run goes on is dropped, and starts no other.
+    # `once`: a second click while the run is under way is dropped, and starts no other.
     click = controls.again.click(
         again_handler(sessions),
         [visitor, sessions.opened_id],
@@ -191,7 +191,7 @@ def _wire_again(
         trigger_mode="once",
         concurrency_limit=None,
     )
-    reread(click)
+    refresh_list(click)
     click.then(
         with_rights(board.context, about_run),
         [visitor, sessions.opened_id],

@@ -1,5 +1,6 @@
-"""The panel of all requests: the pool, what the scheduler grants each request, whether lanes are
-busy, and the menu of schedules. The script updates it only while it is visible.
+"""The panel of all requests: those that are decoded now (the pool), what the scheduler grants each,
+how busy each model's lane is, and the menu of schedules. The script updates it only while it is
+visible.
 
 Of another visitor's request only numbers are shown.
 """
@@ -39,10 +40,11 @@ NOT_YOURS = (
     "You may look, not choose: the schedule holds for everybody's requests, so only visitors of "
     "this machine, or of a server with --auth, may change it."
 )
-# Milliseconds between updates: while requests run, while a past run is shown, at rest.
+# Milliseconds between updates: while requests run or wait, while a past run is shown, otherwise.
 BUSY_MS, PAST_MS, REST_MS = 300, 500, 1500
-PROMPT_LENGTH = 60
-# The owner of a request. A request of no visitor measures a finished run's regret (EngineTask).
+PROMPT_CHARACTERS = 60
+# Whose request it is, in words. One without a visitor measures a finished run's regret
+# (EngineTask).
 OWN, ANOTHER, MEASUREMENT = "your request", "another visitor's request", "a measurement of the page"
 
 
@@ -70,7 +72,7 @@ def build_all_requests(context: Context) -> AllRequests:
 
 
 def requests_view(elem_id: str) -> gr.HTML:
-    """The pool as a table, and the lanes; triggers `tick` for an update while it is visible."""
+    """The requests as a table, and the lanes; triggers `tick` for an update while it is visible."""
     return part("requests.js", elem_id, {"ask_ms": REST_MS})
 
 
@@ -78,27 +80,29 @@ def requests_view(elem_id: str) -> gr.HTML:
 
 
 def requests_value(context: Context, owner: str, may_schedule: bool = True) -> dict[str, Any]:
-    """The view's value for the visitor with this key: dicts of plain text and numbers."""
-    now = context.model_host.worker.snapshot()
-    rows = [_row(i + 1, run, *_whose(context, run.run_id, owner)) for i, run in enumerate(now.runs)]
-    most = max((max(row["drafted"], row["granted"]) for row in rows), default=0)
+    """The view's value for the visitor with the key `owner`: dicts of plain text and numbers."""
+    snapshot = context.model_host.worker.snapshot()
+    rows = [
+        _row(i + 1, run, *_whose(context, run.run_id, owner)) for i, run in enumerate(snapshot.runs)
+    ]
+    most_nodes = max((max(row["drafted"], row["granted"]) for row in rows), default=0)
     return {
         # Microseconds: the browser ignores an answer with a lower number than the one that it
         # shows.
         "n": time.monotonic_ns() // 1000,
-        "pool": _pool(now),
-        "schedule": now.schedule,
-        "meaning": SCHEDULES[now.schedule].meaning,
-        "reason": _reason(now),
-        "decided": _decision_text(now),
+        "pool": _pool(snapshot),
+        "schedule": snapshot.schedule,
+        "meaning": SCHEDULES[snapshot.schedule].meaning,
+        "reason": _reason(snapshot),
+        "decided": _decision_text(snapshot),
         "rows": {str(i): row for i, row in enumerate(rows)},
-        "most": most,
+        "most": most_nodes,
         "lanes": {
             str(i): {"name": visible(lane.name), "busy": round(lane.busy, 2)}
-            for i, lane in enumerate(now.lanes)
+            for i, lane in enumerate(snapshot.lanes)
         },
         "note": "" if may_schedule else NOT_YOURS,
-        "ask_ms": BUSY_MS if now.runs or now.num_waiting else REST_MS,
+        "ask_ms": BUSY_MS if snapshot.runs or snapshot.num_waiting else REST_MS,
     }
 
 
@@ -111,21 +115,23 @@ def _whose(context: Context, run_id: str, owner: str) -> tuple[str, str]:
 
 
 def _row(number: int, run: LiveRun, who: str, prompt: str) -> dict[str, Any]:
-    part = run.scheduled
+    scheduled = run.scheduled
     own = who == OWN
     return {
         "own": own,
         "number": number,
         "who": who,
-        "text": visible(shorten(" ".join(prompt.split()), PROMPT_LENGTH)),
+        "text": visible(shorten(" ".join(prompt.split()), PROMPT_CHARACTERS)),
         "run": run.run_id if own else "",
         "round": run.round + 1,
         "tokens": run.num_tokens,
         "most_tokens": run.max_tokens,
         "limit": _limit(run),
-        "drafted": part.num_drafted if part else run.num_verified,
-        "granted": part.num_granted if part else run.num_verified,
-        "why": nodes_words(part, run.num_verified, run.max_tree_nodes) if run.round >= 0 else "",
+        "drafted": scheduled.num_drafted if scheduled else run.num_verified,
+        "granted": scheduled.num_granted if scheduled else run.num_verified,
+        "why": ""
+        if run.round < 0
+        else nodes_words(scheduled, run.num_verified, run.max_tree_nodes),
         "accepted": run.num_accepted,
         "state": _state(run),
     }
@@ -133,15 +139,15 @@ def _row(number: int, run: LiveRun, who: str, prompt: str) -> dict[str, Any]:
 
 def _limit(run: LiveRun) -> str:
     """How long the request's drafts may be, in words."""
-    part = run.scheduled
-    if part is None or part.length_limit is None:
+    scheduled = run.scheduled
+    if scheduled is None or scheduled.length_limit is None:
         return "as it chooses"
-    if not part.length_limit:
+    if not scheduled.length_limit:
         return "nothing"
-    tokens = number_of(part.length_limit, "token")
-    if part.drafter_limit is None:
+    tokens = number_of(scheduled.length_limit, "token")
+    if scheduled.drafter_limit is None:
         return tokens
-    return f"{tokens}, {number_of(part.drafter_limit, 'SSM')}"
+    return f"{tokens}, {number_of(scheduled.drafter_limit, 'SSM')}"
 
 
 def _state(run: LiveRun) -> str:
@@ -152,28 +158,28 @@ def _state(run: LiveRun) -> str:
     return f"waits for {number_of(run.num_waited, 'round')}"
 
 
-def _pool(now: Snapshot) -> str:
-    waiting = {0: "nothing waits", 1: "1 request waits"}
-    queue = waiting.get(now.num_waiting, f"{now.num_waiting} requests wait")
-    if not now.runs:
+def _pool(snapshot: Snapshot) -> str:
+    few = {0: "nothing waits", 1: "1 request waits"}
+    queue = few.get(snapshot.num_waiting, f"{snapshot.num_waiting} requests wait")
+    if not snapshot.runs:
         return (
             f"No request is decoded now, and {queue} in the queue. Run in two tabs at once to see "
             "requests share the LLM; lesson 10 of Learn starts four."
         )
-    return f"{len(now.runs)} of {now.max_live} places are taken; {queue} in the queue."
+    return f"{len(snapshot.runs)} of {snapshot.max_live} places are taken; {queue} in the queue."
 
 
-def _reason(now: Snapshot) -> str:
-    """The scheduler's reason for the last round, or the rule itself if it gave none."""
-    # The request that has waited least was in the last pass: its reason is that round's.
-    last = min(now.runs, key=lambda run: run.num_waited, default=None)
+def _reason(snapshot: Snapshot) -> str:
+    """The scheduler's reason for the last round; if it gave none, what the schedule means."""
+    # The request that has waited least was in the last pass: it has the last round's reason.
+    last = min(snapshot.runs, key=lambda run: run.num_waited, default=None)
     why = last.scheduled.reason if last is not None and last.scheduled is not None else ""
-    return visible(why or SCHEDULES[now.schedule].meaning)
+    return visible(why or SCHEDULES[snapshot.schedule].meaning)
 
 
-def _decision_text(now: Snapshot) -> str:
+def _decision_text(snapshot: Snapshot) -> str:
     """The scheduler's last decision; empty before the first."""
-    last = now.decision
+    last = snapshot.decision
     if last is None:
         return ""
     rounds = "round" if last.passes == 1 else "rounds"
@@ -194,7 +200,7 @@ def choose_schedule(context: Context, name: str, may_schedule: bool) -> None:
 
 
 def wire_all_requests(panel: AllRequests, visitor: gr.BrowserState) -> None:
-    """Connect the view and the choice."""
+    """Connect the view and the menu."""
     context = panel.context
 
     def tick(request: gr.Request, key: str, shown: str | None) -> list[Any]:
@@ -204,7 +210,7 @@ def wire_all_requests(panel: AllRequests, visitor: gr.BrowserState) -> None:
         try:
             choose_schedule(context, name or "", context.access.may_change(request))
         except SpecScopeError:
-            name = None  # the note says why; the choice goes back
+            name = None  # the menu shows the schedule in use again; the note says who may choose
         return _values(context, request, key, name)
 
     outputs = [panel.view, panel.schedule]
@@ -219,12 +225,15 @@ def wire_requests_view(
     visitor: gr.BrowserState,
     past: Callable[[gr.Request], dict[str, Any] | None],
 ) -> None:
-    """Connect a view without the choice. `past`: the value of a run that has ended and is shown."""
+    """Connect a view without the menu. `past`: returns the view's value for the ended run that the
+    tab shows, None if it shows none."""
 
     def tick(request: gr.Request, key: str) -> dict[str, Any]:
-        now = requests_value(context, context.access.key(request, key or ""))
-        kept = past(request)
-        return {**kept, "n": now["n"], "ask_ms": PAST_MS} if kept else now
+        live_value = requests_value(context, context.access.key(request, key or ""))
+        past_value = past(request)
+        if past_value:
+            return {**past_value, "n": live_value["n"], "ask_ms": PAST_MS}
+        return live_value
 
     view.tick(tick, visitor, view, **LATEST)
 

@@ -77,7 +77,7 @@ class Board:
         return self.context.tab_sessions.of(request.session_hash, self.page)
 
     def current_notice(self, session: TabSession) -> dict[str, Any]:
-        """The notice's present value."""
+        """The present value of `notice`."""
         with session.drawing:
             return session.stamps.on("notice", self._notice(session))
 
@@ -87,56 +87,57 @@ class Board:
         if not frame.run_id:
             first = Line("info", session.no_run_words or self.welcome)
         if session.shows_opening_run:
-            # Also at its end: below a refused prompt it would be taken for that prompt's run.
-            still = f"A recording, not a run of yours. {first.text}"
-            first = Line("info", session.doing if session.is_playing else still)
-        # The box has a fixed height: short news come before long explanations.
+            # Said at its end too: below a refused prompt it would be taken for that prompt's run.
+            at_rest = f"A recording, not a run of yours. {first.text}"
+            first = Line("info", session.doing if session.is_playing else at_rest)
+        # The box has a fixed height: short messages come before long explanations.
         log = log_line(self.context.store.status())
         doing = "" if session.shows_opening_run else session.doing
-        now = [Line("error", session.trouble), Line("info", doing), log]
-        past = self.page == "sessions"  # in Live the form shows the settings
-        lines = [Line("info", settings_line(frame.view) if past else "")]
+        messages = [Line("error", session.trouble), Line("info", doing), log]
+        # On Live the form shows the settings.
+        settings = settings_line(frame.view) if self.page == "sessions" else ""
         again = bool(log.text) or self.awaits_opening(session)
-        return notice_value([first, *now, *lines, *rest], again)
+        return notice_value([first, *messages, Line("info", settings), *rest], again)
 
     def awaits_opening(self, session: TabSession) -> bool:
-        """Whether the page will open with a run whose recording is not complete yet: the notice
-        polls until then, or until the visitor has pressed Run."""
+        """Whether the page will open with a run whose recording is not complete yet: its notice
+        polls until it is, or until the visitor has pressed Run."""
         idle = session.player is None and not session.trouble and not session.doing
         return self.page == "live" and idle and self.context.opening.is_awaited
 
     @property
     def places(self) -> list[Component]:
-        """The button `stop`, if the board has one."""
+        """The outputs of `place`: the button `stop`, if the board has one."""
         return [one for one in (self.stop,) if one is not None]
 
     def place(self, session: TabSession) -> list[Any]:
-        """The present values of `places`: whether the run is playing."""
+        """The present values of `places`: Stop can be pressed while the run is under way or
+        played."""
         if self.stop is None:
             return []
-        moves = session.player is not None and not session.player.is_paused
-        return [gr.update(interactive=moves)]
+        may_stop = session.player is not None and not session.player.is_paused
+        return [gr.update(interactive=may_stop)]
 
     def values(self, session: TabSession) -> Values:
         """The present values of `outputs`."""
         with session.drawing:
             # Under `drawing`, since `Stamps` and PictureMaker are not thread-safe.
-            lines, frame = self.current_notice(session), session.frame()
+            notice_now, frame = self.current_notice(session), session.frame()
             pictures = session.pictures.values(
                 frame, session.baseline, time.monotonic(), session.before
             )
             pictures["mask"] = mask_value(frame)
             pictures["what_if"] = what_if_value(frame, session.baseline)
             player = session.player
-            # The opening run has a pace of its own, which the scrubber shows while it plays.
-            own = (
+            # The opening run has a pace of its own, which the scrubber shows while that run plays.
+            pace = (
                 player.pace
                 if player and session.shows_opening_run and session.is_playing
                 else session.pace
             )
-            pictures["scrubber"] = scrubber_value(frame, own, session.is_playing)
+            pictures["scrubber"] = scrubber_value(frame, pace, session.is_playing)
             packed = {name: pack(pictures[name]) for name in self.pictures}
-            return [lines, *(session.stamps.on(name, value) for name, value in packed.items())]
+            return [notice_now, *(session.stamps.on(name, value) for name, value in packed.items())]
 
     def failure_values(self, session: TabSession) -> Callable[[str], Values]:
         """A function that makes the values to show after an error in a handler."""
@@ -170,30 +171,30 @@ class Board:
 def build_board(
     context: Context, page: str, welcome: str, more: Callable[[], None] | None = None
 ) -> Board:
-    """Lay out the race, text beside tree, the scrubber and the dock, in reading order.
+    """Lay out the notice, the race, text and tree side by side, the scrubber and the dock.
 
     `more` builds one more tab of the dock, "requests".
     """
     pictures: dict[str, gr.HTML] = {}
 
-    def show(*some: Picture) -> None:
-        for one in some:
-            # Only Live's own runs can be raced against plain decoding, and run with another preset.
-            asks = one.asks or (one in (Figures, Lengths) and page == "live")
-            part_name = one.part if page == "live" else ""
-            pictures[one.name] = replace(one, asks=asks)(
-                elem_id=f"{page}-{one.name}", part=part_name, elem_classes=f"sp-pic-{one.name}"
+    def add(*kinds: Picture) -> None:
+        for kind in kinds:
+            # Only runs of Live can be raced against plain decoding and run with another preset.
+            asks = kind.asks or (kind in (Figures, Lengths) and page == "live")
+            part_name = kind.part if page == "live" else ""
+            pictures[kind.name] = replace(kind, asks=asks)(
+                elem_id=f"{page}-{kind.name}", part=part_name, elem_classes=f"sp-pic-{kind.name}"
             )
 
     with gr.Column(elem_id=f"{page}-board", elem_classes="sp-board"):
         message_box = notice(f"{page}-notice", Line("info", welcome))
-        show(Figures, TokenStrip, TokenTree, Scrubber)
+        add(Figures, TokenStrip, TokenTree, Scrubber)
         with gr.Column(elem_id=f"{page}-dock", elem_classes="sp-dock"):
             tabs = [name for name, _ in DOCK] + ["requests"] * (more is not None)
             part("dock.js", f"{page}-docked", {"tabs": {str(i): t for i, t in enumerate(tabs)}})
-            for name, some in DOCK:
+            for name, kinds in DOCK:
                 with gr.Column(elem_classes=f"sp-pane sp-pane-{name}"):
-                    show(*some)
+                    add(*kinds)
             if more is not None:
                 with gr.Column(elem_classes="sp-pane sp-pane-requests"):
                     more()

@@ -30,16 +30,16 @@ class LatestClicks:
     def last(self, kind: str, event_data: Mapping[str, Any], work: Callable[[], Any]) -> Any:
         """The result of `work`, or `gr.skip()` if a later click of this kind has arrived.
         `event_data` comes from the browser; its `press` is the time of the click by the browser's
-        clock."""
-        at = event_data.get("press")
-        at = at if isinstance(at, (int, float)) else math.inf  # not from the page's own script
+        clock. A click without it, as a client's, is always answered."""
+        pressed = event_data.get("press")
+        pressed = pressed if isinstance(pressed, (int, float)) else math.inf
         # Not under `drawing`: a click is noted while another handler draws, so that an older click
         # that waits for `drawing` is skipped.
         with self._lock:
             newest = self._newest.get(kind, 0.0)
-            self._newest[kind] = max(at, newest) if at < math.inf else newest
+            self._newest[kind] = max(pressed, newest) if pressed < math.inf else newest
         with self.drawing:
-            return work() if at >= self._newest[kind] else gr.skip()
+            return work() if pressed >= self._newest[kind] else gr.skip()
 
 
 class Stamps:
@@ -53,9 +53,9 @@ class Stamps:
     def on(self, name: str, value: dict[str, Any]) -> dict[str, Any]:
         """`value` of the component `name` with its number `n`; an unchanged value keeps its number,
         so that it is neither sent nor drawn again."""
-        before = self._last.get(name)
-        if before is None or before[0] != value:
+        stamped = self._last.get(name)
+        if stamped is None or stamped[0] != value:
             # From the clock, so that an open page takes the values of a restarted server as newer.
             self._number = max(self._number + 1, time.time_ns() // 1_000_000)
-            before = self._last[name] = (value, self._number)
-        return {**value, "n": before[1]}
+            stamped = self._last[name] = (value, self._number)
+        return {**value, "n": stamped[1]}

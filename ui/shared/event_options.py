@@ -1,9 +1,9 @@
-"""Options of the page's events: they are no endpoints, and Gradio shows no progress for them.
+"""Options of the page's events: none is an endpoint, and Gradio shows no progress for them.
 
 Gradio writes an event's state into each component that could show its progress, at every value of a
 stream, and for that reads the component and all within it. An empty `show_progress_on` avoids this.
-With hidden progress alone, 88 to 90 % of the gaps between frames were at most 50 ms; now it is 95
-to 98 % (`python -m bench.page.gaps`, all tabs).
+With hidden progress alone, 88 to 90 % of the gaps between frames were at most 50 ms; with this it
+is 95 to 98 % (`python -m bench.page.gaps`, all tabs).
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ QUIET: dict[str, Any] = {
 # For handlers that answer at once: without the queue, they never wait for a run.
 QUICK: dict[str, Any] = {**QUIET, "queue": False}
 
-# While a press is being answered, only the last of those that follow is kept, and answered next.
-# Its values are current, but its event data is of the first: for handlers that read values only.
+# While a press is being answered, only the last of those that follow is kept, and answered next. It
+# comes with current values but with the first press's event data: for handlers that read values
+# only.
 LATEST: dict[str, Any] = {**QUICK, "trigger_mode": "always_last"}
 
 # Every press is answered: for handlers that read the event data.

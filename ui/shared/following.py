@@ -1,7 +1,8 @@
 """After a swap of models, updates the page: header, drafters, presets, chat.
 
-A page is built once, so pages ask for the loaded models when they load, when a tab is chosen, and
-when a swap has ended. `LoadedKey`: the models for which a tab's controls were updated last.
+A page is built once, so an open page asks for the loaded models: when it loads, when one of its
+tabs is chosen, and when a swap has ended. `LoadedKey`: the host's `version` and the SSMs for which
+a browser tab's controls were updated last.
 """
 
 from __future__ import annotations
@@ -53,19 +54,21 @@ def fields_after_swap(
     values stay, without drafters that are no longer loaded; if none of the chosen SSMs is left, all
     loaded ones are chosen.
     """
-    names, at = context.drafter_names, FIELD_NAMES.index("drafters")
+    names, drafters_at = context.drafter_names, FIELD_NAMES.index("drafters")
     if preset != OWN and has_preset_values(preset, own, before, values):
         preset = opening_preset(context, before, preset)
         new_values = preset_values(preset, temperature, names, own)
     else:
         preset = OWN
         new_values = [gr.skip() for _ in values]
-        chosen = values[at] or []
+        chosen = values[drafters_at] or []
         still_loaded = [name for name in (*names, *context.model_free) if name in chosen]
         had_ssms = any(name in before for name in chosen)
         lost_all = had_ssms and not any(name in names for name in still_loaded)
-        new_values[at] = [*names, *still_loaded] if lost_all else still_loaded
-    new_values[at] = gr.CheckboxGroup(choices=[*names, *context.model_free], value=new_values[at])
+        new_values[drafters_at] = [*names, *still_loaded] if lost_all else still_loaded
+    new_values[drafters_at] = gr.CheckboxGroup(
+        choices=[*names, *context.model_free], value=new_values[drafters_at]
+    )
     return preset, new_values
 
 
@@ -75,7 +78,8 @@ def fields_after_swap(
 def wire_following(
     live: Live, own: gr.BrowserState, triggers: Iterable[Callable[..., Any]]
 ) -> None:
-    """Update at each of `triggers`; sends nothing if the models are the same."""
+    """Update the header and Live's form at each of `triggers`; sends nothing if the models are the
+    same. `own`: the visitor's own presets."""
     context, form = live.board.context, live.form
     loaded = gr.State((context.model_host.version, context.drafter_names))
     fields = list(form.fields.values())
@@ -86,12 +90,12 @@ def wire_following(
             _follow_handler(live, len(outputs)),
             [loaded, form.preset, temperature, own, *fields],
             outputs,
-            preprocess=False,  # a value may be a choice of models that are no longer loaded
+            preprocess=False,  # Gradio would refuse a drafter that is no longer loaded
             **QUICK,
         )
 
 
-def _follow_handler(live: Live, count: int) -> Callable[..., list[Any]]:
+def _follow_handler(live: Live, num_outputs: int) -> Callable[..., list[Any]]:
     context = live.board.context
 
     def follow(
@@ -104,14 +108,14 @@ def _follow_handler(live: Live, count: int) -> Callable[..., list[Any]]:
     ) -> list[Any]:
         version, before = loaded
         if version == context.model_host.version:
-            return [gr.skip() for _ in range(count)]
-        now = (context.model_host.version, context.drafter_names)
+            return [gr.skip() for _ in range(num_outputs)]
+        loaded_now = (context.model_host.version, context.drafter_names)
         name, fields = fields_after_swap(context, before, preset, temperature or 0.0, own, values)
         session = live.board.session(request)
         properties: dict[str, Any] = {"interactive": context.chat, "info": chat_words(context.chat)}
         if not context.chat or context.chats_by_default:
             properties["value"] = context.chats_by_default
         chat = gr.Checkbox(**properties)
-        return [now, live_values(live, session, [])[0], name, name, chat, *fields]
+        return [loaded_now, live_values(live, session, [])[0], name, name, chat, *fields]
 
     return follow

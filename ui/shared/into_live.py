@@ -30,7 +30,7 @@ from ui.words.messages import Line
 __all__ = ["fill_form", "form_values_of", "into_live", "preset_of"]
 
 FILLED = "These settings are in the form now: press Run. Nothing runs before."
-SWITCHED = ' "Run on change" is switched off for that.'
+SWITCHED_OFF = ' "Run on change" is switched off for that.'
 # The page is still scrolled to the trigger; it scrolls up only if the Live tab has opened.
 INTO_SIGHT = """() => {
   const behavior = matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth";
@@ -49,12 +49,12 @@ def into_live(
     inputs: Sequence[Component],
     message_box: gr.HTML | None = None,
 ) -> Any:
-    """On `trigger` (a component's event, as `button.click`) fill Live's form with what
+    """On `trigger` (a component's event, such as `button.click`) fill Live's form with what
     `handler(*inputs)` returns, and open the Live tab. Returns the event, for `.then`.
 
-    `handler` may have parameters of the types `gr.Request` and `gr.EventData`, as any handler. Its
-    error, or the reason why the form cannot hold the request, is shown in `message_box`, a notice
-    beside the trigger; without one the Live tab opens and shows it.
+    `handler` may have parameters of the types `gr.Request` and `gr.EventData`, like any handler.
+    Its error, or the reason why the form cannot hold the request, is shown in `message_box`, a
+    notice beside the trigger; without one the Live tab opens and shows it.
     """
     notice_outputs = [message_box] if message_box is not None else []
 
@@ -65,8 +65,8 @@ def into_live(
             arguments = special_args(handler, list(values), request, event)[0]
             return handler(*arguments)
 
-        shown = fill_form(live, live.board.session(request), ask, on_change, bool(notice_outputs))
-        return shown if notice_outputs else shown[:-1]
+        updates = fill_form(live, live.board.session(request), ask, on_change, bool(notice_outputs))
+        return updates if notice_outputs else updates[:-1]
 
     form = live.form
     filling = trigger(
@@ -95,19 +95,19 @@ def fill_form(
     beside: bool = False,
     words: str = FILLED,
 ) -> list[Any]:
-    """The tab to open, "Run on change", the preset's name twice, the form, and the notices of Live
-    and beside the trigger; Live's says `words`. An error opens Live unless it can be shown `beside`
-    the trigger."""
+    """Updates of the open tab, "Run on change", the preset's name twice, the form, Live's notice,
+    which says `words`, and the notice beside the trigger. `ask`: returns the request. `beside`:
+    there is a notice beside the trigger, which shows errors; otherwise they open Live."""
     board, form = live.board, live.form
 
     def work() -> list[Any]:
         request = ask()
         values = form_values_of(request, board.context)
         name = preset_of(values, board.context.drafter_names)
-        values = values if name == OWN else _recorded_here(values)
+        values = values if name == OWN else _recorded_as_in_live(values)
         session.trouble = ""
         # With "Run on change" the filled form would run at once, before the visitor has seen it.
-        session.doing = words + (SWITCHED if on_change else "")
+        session.doing = words + (SWITCHED_OFF if on_change else "")
         switch = False if on_change else gr.skip()
         opened = gr.Tabs(selected="live")
         return [
@@ -121,12 +121,12 @@ def fill_form(
         ]
 
     def refusal(message: str) -> list[Any]:
-        nothing = [gr.skip() for _ in (live.on_change, live.chosen, form.preset, *form.inputs)]
+        no_change = [gr.skip() for _ in (live.on_change, live.chosen, form.preset, *form.inputs)]
         if beside:
             line = notice_value([Line("error", message)])
-            return [gr.skip(), *nothing, gr.skip(), line]
+            return [gr.skip(), *no_change, gr.skip(), line]
         session.trouble = message
-        return [gr.Tabs(selected="live"), *nothing, board.current_notice(session), gr.skip()]
+        return [gr.Tabs(selected="live"), *no_change, board.current_notice(session), gr.skip()]
 
     return guard_once(work, refusal)
 
@@ -152,12 +152,14 @@ def form_values_of(request: Request, context: Context) -> list[Any]:
         request.chat,
         *values_of(request.speculation, context.drafter_names),
     ]
-    # Read back from the form's values: what a control cannot hold would run as something else.
+    # Compared with the request that the form would make: a control may be unable to hold a value.
     _check_same(request, request_of(values))
     return values
 
 
 def _check_loaded(request: Request, context: Context) -> None:
+    """ConfigError if the loaded models cannot run the request, or its prompt is more than the
+    form's one message."""
     loaded = (*context.drafter_names, *context.model_free)
     missing = [
         name for name in request.speculation.drafters if name not in (*loaded, "all", "first")
@@ -178,23 +180,24 @@ def _check_loaded(request: Request, context: Context) -> None:
 
 
 def _check_same(request: Request, shown: Request) -> None:
-    """ConfigError if the form would change the request, e.g. a stop string with a line break."""
-    own_plain, shown_plain = request.to_plain(), shown.to_plain()
+    """ConfigError if `shown`, the form's request, differs from `request`, as with a stop string
+    that has a line break."""
+    asked_plain, shown_plain = request.to_plain(), shown.to_plain()
     for part in ("sampling", "speculation"):
-        for name, value in own_plain[part].items():
+        for name, value in asked_plain[part].items():
             # The form replaces `all` and `first` by the drafters' names.
             if name != "drafters" and shown_plain[part][name] != value:
                 raise ConfigError.must_be(name, value, "what a line of the form can hold")
 
 
 def preset_of(values: Sequence[Any], names: Sequence[str]) -> str:
-    """The preset menu's entry for a form's values: a built-in preset, or own settings. The number
-    of recorded alternatives does not matter: the page sets it."""
-    fields = _recorded_here(values)[-len(FIELD_NAMES) :]
+    """The preset menu's entry for a form's values: a built-in preset, or own settings. `names`: the
+    loaded SSMs. The number of recorded alternatives does not matter: the page sets it."""
+    fields = _recorded_as_in_live(values)[-len(FIELD_NAMES) :]
     return next((one for one in PRESETS if has_preset_values(one, None, names, fields)), OWN)
 
 
-def _recorded_here(values: Sequence[Any]) -> list[Any]:
-    """The form's values, with as many recorded alternatives as in Live's presets."""
-    at = len(values) - len(FIELD_NAMES) + FIELD_NAMES.index("record_top_k")
-    return [*values[:at], RECORD_TOP_K, *values[at + 1 :]]
+def _recorded_as_in_live(values: Sequence[Any]) -> list[Any]:
+    """The form's values, with as many recorded alternatives as Live's presets have."""
+    index = len(values) - len(FIELD_NAMES) + FIELD_NAMES.index("record_top_k")
+    return [*values[:index], RECORD_TOP_K, *values[index + 1 :]]

@@ -22,18 +22,15 @@ def into_sessions(
     sessions: Sessions, tabs: gr.Tabs, trigger: Callable[..., Any], visitor: gr.BrowserState
 ) -> Any:
     """On `trigger` (a component's `select` with data {"run": id}) open that run and the Sessions
-    tab. If it was deleted or is another visitor's, the tab says so. Returns the event."""
+    tab. If the run was deleted or is another visitor's, the tab says so. Returns the event."""
     board = sessions.board
-    quick: dict[str, Any] = {
-        **QUICK,
-        "trigger_mode": "once",
-    }
+    quick: dict[str, Any] = {**QUICK, "trigger_mode": "once"}
 
     def open_run(request: gr.Request, event: gr.EventData, key: str) -> list[Any]:
         run_id = str((event._data or {}).get("run", ""))
         rights = rights_of(board.context, request, key)
-        opened = opened_run(sessions, board.session(request), rights, run_id)
-        return [gr.Tabs(selected="sessions"), *opened]
+        values = opened_run(sessions, board.session(request), rights, run_id)
+        return [gr.Tabs(selected="sessions"), *values]
 
     opened = trigger(open_run, [visitor], [tabs, *sessions.opened_outputs], **quick)
     follow_opened(sessions, opened.then, visitor)

@@ -1,4 +1,5 @@
-"""Opens a study from Sessions in its own tab: the study of the opened run, or one of the list."""
+"""Opens a study from Sessions in its own tab: that of the opened run, or one in the list of
+studies."""
 
 from __future__ import annotations
 
@@ -24,12 +25,13 @@ GONE = "The study that this run was made for was deleted."
 def into_study(
     sessions: Sessions, tabs: gr.Tabs, boards: Sequence[StudyBoard], visitor: gr.BrowserState
 ) -> None:
-    """The opened run's button opens its study's tab, whose board then shows it. If the study was
-    deleted, a notice says so and the button disappears. The same for a study of the list."""
+    """Connect the opened run's button and the list of studies: either opens the tab of the study,
+    whose board then shows it. If the run's study was deleted, a notice says so and the button
+    disappears."""
     context, controls = sessions.board.context, sessions.controls
     board_of = {board.kind: board for board in boards}
 
-    def show(request: gr.Request, row: Any) -> gr.Tabs:
+    def open_tab(request: gr.Request, row: Any) -> gr.Tabs:
         board = board_of[row.kind]
         show_when_opened(board.session(request), row.study_id)
         return gr.Tabs(selected=board.page)
@@ -39,7 +41,7 @@ def into_study(
             row = studies_of(context, request, key).of_run(run_id)
             if row is None:
                 return [gr.skip(), gr.Button(visible=False), notice_value([Line("warn", GONE)])]
-            return [show(request, row), gr.skip(), gr.skip()]
+            return [open_tab(request, row), gr.skip(), gr.skip()]
 
         return guard_once(work, lambda words: [gr.skip(), gr.skip(), _error(words)])
 
@@ -53,7 +55,7 @@ def into_study(
             if event_data.get("do") != "open":
                 return [gr.skip(), gr.skip()]
             study_id = str(event_data.get("study", ""))
-            return [show(request, studies_of(context, request, key).line(study_id)), gr.skip()]
+            return [open_tab(request, studies_of(context, request, key).line(study_id)), gr.skip()]
 
         return guard_once(work, lambda words: [gr.skip(), _error(words)])
 

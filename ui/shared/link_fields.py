@@ -1,6 +1,7 @@
-"""The fields of a link and what is wrong with them; links.py opens what they name.
+"""The fields of a link, and messages about wrong ones; links.py opens what the fields name.
 
-A wrong field does not spoil the others: an error message names it and says what is shown instead.
+The other fields of a link with a wrong one still apply; a message says what is wrong and what is
+shown instead.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from ui.shared.board import DOCK
 __all__ = ["go_to", "instead", "wanted_lesson", "wanted_tab", "wrong_panes"]
 
 PLACE = ("round", "stage", "node", "shown")
-"""The fields that name a place in a run; a stage and a node belong to a round. `shown`: how many
-rounds are shown whole, where the run has been played up to there only."""
+"""The fields that name a place in a run; a stage and a node belong to a round. `shown`: the number
+of complete rounds that are shown, if the run was not played to its end."""
 CLOCKS = ("time", "passes")
-LONGEST = 20
+QUOTED_CHARACTERS = 20
+"""The most characters of a wrong value that a message quotes."""
 
 
 def wanted_lesson(query: Mapping[str, str]) -> int:
@@ -44,8 +46,8 @@ def wanted_tab(query: Mapping[str, str], tabs: Sequence[str]) -> tuple[str, str]
 
 
 def wrong_panes(query: Mapping[str, str], tab: str) -> list[str]:
-    """Error messages about the dock's pane and the race's clock, which the browser opens
-    (links.js)."""
+    """Error messages about the dock's pane and the race's clock, which the browser chooses by the
+    link (links.js)."""
     panes = (*(name for name, _ in DOCK), *["requests"] * (tab != "sessions"), "closed")
     wrong = []
     for name, allowed in (("dock", panes), ("clock", CLOCKS)):
@@ -56,21 +58,22 @@ def wrong_panes(query: Mapping[str, str], tab: str) -> list[str]:
 
 
 def go_to(player: Player, query: Mapping[str, str]) -> tuple[dict[str, Any] | None, list[str]]:
-    """Move the player, which is at the end of what is known, to as many rounds as the link shows.
+    """Move the player, which is at the last event known, back to the rounds that the link shows.
     Returns what to select, None for nothing, and error messages about the place."""
-    typed, stage, node, shown = (query.get(name, "") for name in PLACE)
-    if not (typed or stage or node or shown):
+    round_text, stage, node, shown = (query.get(name, "") for name in PLACE)
+    if not (round_text or stage or node or shown):
         return None, []
     frame, wrong = player.frame(), []
-    rounds, number = frame.known_rounds, _number_or_zero(typed)
+    rounds, number = frame.known_rounds, _number_or_zero(round_text)
     has_round = 1 <= number <= rounds
     if not has_round:
         number = frame.selected_round + 1
-        if typed or stage or node:
+        if round_text or stage or node:
             allowed = f"a number from 1 to {rounds}"
-            allowed += "" if typed else ", since the link names a stage or a node of it"
-            there = f"round {number}" if number else "no round"
-            wrong.append(_wrong("round", typed, allowed, there + ", no node" * bool(node)))
+            allowed += "" if round_text else ", since the link names a stage or a node of it"
+            instead_of_it = f"round {number}" if number else "no round"
+            instead_of_it += ", no node" if node else ""
+            wrong.append(_wrong("round", round_text, allowed, instead_of_it))
         node = ""
     if stage and stage not in STAGES:
         wrong.append(_wrong("stage", stage, f"one of {', '.join(STAGES)}", STAGES[-1]))
@@ -84,7 +87,7 @@ def go_to(player: Player, query: Mapping[str, str]) -> tuple[dict[str, Any] | No
     if shown:
         least, count = max(0, number - 1), _integer(shown)
         if count is not None and count in range(least, rounds):
-            # Of a round that is not shown whole, the stages up to the link's.
+            # If the link's round is not among the complete ones: its stages up to the link's.
             stages = STAGES.index(stage or STAGES[-1]) + 1 if count < number else 0
             player.seek_stage(EVENTS_A_ROUND * count + stages)
         else:
@@ -96,12 +99,12 @@ def go_to(player: Player, query: Mapping[str, str]) -> tuple[dict[str, Any] | No
 
 
 def instead(fault: str, shown: str) -> str:
-    """A fault with what is shown instead."""
+    """The message that says what is wrong and what is shown instead."""
     return f"{fault} (shown instead: {shown})"
 
 
 def _wrong(name: str, value: str, allowed: str, shown: str) -> str:
-    return instead(f"{name} is {value[:LONGEST]!r}: it must be {allowed}", shown)
+    return instead(f"{name} is {value[:QUOTED_CHARACTERS]!r}: it must be {allowed}", shown)
 
 
 def _number_or_zero(text: str) -> int:
@@ -109,7 +112,8 @@ def _number_or_zero(text: str) -> int:
 
 
 def _integer(text: str) -> int | None:
-    """A number from 0, or -1, as the root's; None if the text is neither."""
+    """A whole number from 0, of at most 9 digits, or -1, the number of a tree's root; None for
+    another text."""
     digits = text.strip()
     is_number = digits.isascii() and digits.isdigit() and len(digits) < 10
     return -1 if digits == "-1" else int(digits) if is_number else None

@@ -1,5 +1,5 @@
-"""Small components of the page: header chips, notices, the list of runs. Plain `gr.HTML` with dict
-values.
+"""Small components of the page: the header's chips, notices, lists, tables, a study's progress.
+Plain `gr.HTML` with dict values.
 
 Their scripts (`assets/*.js` here) build the DOM from text nodes alone, so a prompt or a file name
 is never markup.
@@ -47,13 +47,13 @@ SHELL = '<div class="sp-shell"></div>'
 
 
 def header(value: dict[str, Any]) -> gr.HTML:
-    """Chips of the loaded models, the engine's state, the place in the queue; triggers `select`
-    when the offer is clicked, and `tick` for an update."""
+    """Chips of the loaded models, the engine's state, the place in the queue, and a button that
+    offers to load a model; triggers `select` when that is clicked, and `tick` for an update."""
     return part("header.js", "header", value)
 
 
 def notice(elem_id: str, *lines: Line) -> gr.HTML:
-    """Lines with a kind, announced by screen readers; triggers `tick` to be updated."""
+    """Lines with a kind, announced by screen readers; triggers `tick` for an update."""
     return part("notice.js", elem_id, notice_value(lines), shell=LIVE_SHELL)
 
 
@@ -64,8 +64,8 @@ def study_progress(elem_id: str) -> gr.HTML:
 
 
 def study_list(elem_id: str) -> gr.HTML:
-    """Past studies as a table, not rendered yet; triggers `select` with {"do": "open" | "delete",
-    "study": id} or {"do": "page", "by": 1 | -1}."""
+    """Past studies as a table; the caller renders it. Triggers `select` with {"do": "open" |
+    "delete", "study": id} or {"do": "page", "by": 1 | -1}."""
     return part("studies.js", elem_id, render=False)
 
 
@@ -112,7 +112,7 @@ def part(
 
 
 def component_script(name: str) -> str:
-    """A component's script, after the helpers that all of them use (elements.js)."""
+    """A component's script, after the functions that all components share (elements.js)."""
     scripts = (SHARED_ASSETS / "elements.js", SHARED_ASSETS / name)
     return "\n".join(script.read_text(encoding="utf-8") for script in scripts)
 
@@ -125,11 +125,11 @@ def header_value(
     scores: Mapping[str, tuple[int, int]] | None = None,
     ranks: RanksInfo | None = None,
 ) -> dict[str, Any]:
-    """`ranks`: how the LLM is divided among processes. `offer`: models that one click loads.
-    `scores`: of each drafter that drafted, how many of its tokens were accepted, and how many it
-    proposed; a drafter without a model has a chip only if it is among them.
-    A chip's `slot`: a drafter's colour; the LLM has none (-1). An SSM's `short` name omits the
-    prefix, up to a hyphen, that the names of all SSMs share."""
+    """The header's value. `ranks`: how the LLM is divided among processes. `offer`: the model that
+    one click loads. `scores`: for each drafter that drafted, how many of its tokens were accepted
+    and how many it proposed; a drafter without a model has a chip only if it is among them.
+    A chip's `slot`: the number of a drafter's colour; -1 for the LLM. An SSM's `short` name omits
+    the prefix, up to a hyphen, that the names of all SSMs share."""
     infos = tuple(models)
     names = [model.name for model in infos if model.role == "ssm"]
     prefix = os.path.commonprefix(names) if len(names) > 1 else ""
@@ -153,20 +153,20 @@ def header_value(
             "score": _score(scores or {}, model.name) if is_drafter else {},
         }
         slot += is_drafter
-    chips |= _lookup_chips(scores or {}, infos)
+    chips |= _model_free_chips(scores or {}, infos)
     return {"models": chips, "state": state, "place": place, "offer": offer}
 
 
 def _score(scores: Mapping[str, tuple[int, int]], name: str) -> dict[str, int]:
-    """Empty before the first draft of a run; zeros for a drafter that has drafted nothing."""
+    """Empty before a run's first draft; later zeros for a drafter that has drafted nothing."""
     accepted, proposed = scores.get(name, (0, 0))
     return {"accepted": accepted, "proposed": proposed} if scores else {}
 
 
-def _lookup_chips(
+def _model_free_chips(
     scores: Mapping[str, tuple[int, int]], infos: Sequence[ModelInfo]
 ) -> dict[str, Any]:
-    # The shown run's SSMs are not always the loaded ones.
+    # Other names in `scores` may be SSMs that are no longer loaded: they get no chip.
     slots = slots_of([name for name in scores if is_model_free(name)], infos)
     return {
         str(len(infos) + i): {
@@ -185,7 +185,7 @@ def _lookup_chips(
 
 
 def short_count(parameters: int) -> str:
-    """7.51M for 7,510,000."""
+    """A number of parameters in three digits: 7.51M for 7,510,000."""
     for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
         if parameters >= size:
             return f"{parameters / size:.3g}{unit}"
@@ -193,9 +193,12 @@ def short_count(parameters: int) -> str:
 
 
 def notice_value(lines: Iterable[Line], again: bool = False) -> dict[str, Any]:
-    """Distinct lines in order. `again`: the browser polls for updates, since the lines expire."""
+    """Distinct lines that have text, in order. `again`: the browser polls for updates, since the
+    lines expire."""
     unique = list(dict.fromkeys(line for line in lines if line.text))
-    by_index = {str(i): {"kind": x.kind, "text": visible(x.text)} for i, x in enumerate(unique)}
+    by_index = {
+        str(i): {"kind": line.kind, "text": visible(line.text)} for i, line in enumerate(unique)
+    }
     return {"lines": by_index, "again": True} if again else {"lines": by_index}
 
 
@@ -219,8 +222,8 @@ def page_css() -> str:
 
 
 def page_js() -> str:
-    """JavaScript that runs once in each tab: keyboard, list of keys, counting clicks."""
+    """JavaScript that runs once in each browser tab: keyboard, list of keys, counts of clicks."""
     names = ("keys.js", "key_list.js", "presses.js")
     scripts = [(SHARED_ASSETS / name).read_text(encoding="utf-8") for name in names]
-    # A function each, so that their names do not collide.
+    # Each script is a function, so that their names do not collide.
     return "() => {" + "\n".join(f"({script.strip()})();" for script in scripts) + "}"

@@ -1,5 +1,5 @@
-"""The list of studies in Sessions: comparisons, grids and tables of prompts, each opened in its own
-tab. The same list as in those tabs, of all kinds."""
+"""The list of studies in Sessions: comparisons, grids and tables of prompts, each opened in the tab
+of its kind. The tabs' own lists look the same, with studies of one kind."""
 
 from __future__ import annotations
 
@@ -40,29 +40,30 @@ def build_past_studies() -> PastStudies:
 
 
 def listed_studies(session: TabSession, studies: Studies) -> list[Any]:
-    """The list at its current page, limited to existing pages, and an empty notice."""
+    """The list at the session's page of it, at most the last one, and an empty notice."""
 
     def work() -> list[Any]:
-        return [_list(session, studies), notice_value([])]
+        return [_list_value(session, studies), notice_value([])]
 
     with session.drawing:
         return guard_once(work, _refusal)
 
 
 def press_list(session: TabSession, studies: Studies, event_data: dict[str, Any]) -> list[Any]:
-    """A click in the list: turns a page or deletes a study; `event_data` comes from the browser."""
+    """Answers a click in the list: turns a page or deletes a study. `event_data` comes from the
+    browser."""
 
     def work() -> list[Any]:
         if event_data.get("do") == "page" and event_data.get("by") in (1, -1):
             session.study.page = max(0, session.study.page + int(event_data["by"]))
         if event_data.get("do") == "open":
-            # The handler that opens the study sets the notice.
-            return [_list(session, studies), gr.skip()]
+            # The handler that opens the study (into_study.py) sets the notice.
+            return [_list_value(session, studies), gr.skip()]
         lines = []
         if event_data.get("do") == "delete":
             studies.delete(str(event_data.get("study", "")))
             lines = [Line("good", "Deleted; its runs stay in the list above.")]
-        return [_list(session, studies), notice_value(lines)]
+        return [_list_value(session, studies), notice_value(lines)]
 
     with session.drawing:
         return guard_once(work, _refusal)
@@ -72,5 +73,5 @@ def _refusal(message: str) -> list[Any]:
     return [gr.skip(), notice_value([Line("error", message)])]
 
 
-def _list(session: TabSession, studies: Studies) -> dict[str, Any]:
+def _list_value(session: TabSession, studies: Studies) -> dict[str, Any]:
     return session.stamps.on("studies", page_value(session.study, studies, ""))

@@ -13,11 +13,13 @@ from typing import Any
 __all__ = ["LAPSE_S", "PendingFields"]
 
 LAPSE_S = 10.0
+"""After this time the form is used as it is shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingFields:
-    """`preset`'s fields, sent at `at` s of a monotonic clock to a form that showed `before`."""
+    """`values`, the fields of `preset`, were sent at `at`, in seconds of a monotonic clock, to a
+    form that showed `before`."""
 
     preset: str
     before: tuple[Any, ...]
@@ -32,10 +34,11 @@ class PendingFields:
         return cls(preset, tuple(before), tuple(values), at)
 
     def has_arrived(self, shown: Sequence[Any], now: float) -> bool:
-        """Whether every field whose value was changed shows something else than before.
+        """Whether every field that gets another value shows something else than before, or LAPSE_S
+        have passed.
 
         A field that the visitor has edited meanwhile counts as arrived. One that the visitor has
-        set back to its old value looks late, so nothing waits longer than LAPSE_S.
+        set back to its old value counts as late, hence LAPSE_S.
         """
         return now - self.at > LAPSE_S or not any(self._late(shown))
 
@@ -45,8 +48,9 @@ class PendingFields:
         return [new if late else value for late, new, value in fields]
 
     def _late(self, shown: Sequence[Any]) -> list[bool]:
+        """For each field, whether it still shows its old value."""
         return [
-            # A field that keeps its value can never be seen to arrive.
+            # A field that keeps its value is never late.
             new != old and value == old
             for old, new, value in zip(self.before, self.values, shown, strict=True)
         ]

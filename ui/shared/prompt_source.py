@@ -1,6 +1,6 @@
 """The source of a study's prompts: typed or pasted, a file, or the examples of chosen domains.
 
-Used by Tune and Prompts; lab reads the prompts.
+Used by Tune and Prompts; lab/prompts.py divides text and files into prompts.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ PER_DOMAIN = 2
 
 @dataclass(frozen=True, slots=True)
 class PromptSource:
-    """The controls; `inputs`: in the order in which `prompts_of` takes their values. `counted`: the
-    notice of `count_notice`."""
+    """The controls; `inputs`: in the order in which `prompts_of` takes their values. `count`:
+    prompts of each domain; `counted`: the notice with the number of typed prompts."""
 
     kind: gr.Radio
     typed: gr.Textbox
@@ -106,8 +106,8 @@ def wire_prompt_source(source: PromptSource) -> None:
 
 
 def count_notice(kind: str, typed: str | None) -> dict[str, Any]:
-    """The number of prompts in the typed text and the rule that divides it, or why none can be
-    measured; nothing for another source and an empty box."""
+    """A notice of the number of prompts in the typed text and the rule that divides it, or of why
+    the text is refused; empty for another source and for an empty box."""
     if kind != TYPED or not (typed or "").strip():
         return notice_value([])
     try:
@@ -132,7 +132,7 @@ def prompts_of(
         raise ConfigError.must_be("file", "", "a .txt or .jsonl file: choose one")
     path = Path(file)
     try:
-        # Before it is read into memory.
+        # Checked before the file is read into memory.
         size = path.stat().st_size
         if size > MOST_BYTES:
             raise ConfigError.must_be("file", path.name, f"at most {MOST_BYTES} bytes, not {size}")

@@ -1,8 +1,8 @@
-"""A slider for the playback's speed and round.
+"""A slider, for the speed and the round of a playback.
 
-Gradio's own slider answers a typed number beyond its ends with an HTTP error that names no field,
-before the browser replaces it by the nearest end. This one passes the number on to the handler. A
-request's numbers are in number boxes instead (form.py, fields.py), which keep what was typed.
+Gradio's own slider answers a typed number beyond its ends with an HTTP error that names no field;
+only then does the browser replace the number by the nearest end. This one passes the number on to
+the handler. A request's numbers have number boxes instead (ui/form), which keep what was typed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Slider"]
 
 
 class _NoStub(ComponentMeta):
-    """Gradio's metaclass without writing a `.pyi` next to the class's file."""
+    """Gradio's metaclass, except that it writes no `.pyi` next to the class's file."""
 
     def __new__(
         cls, name: str, bases: tuple[type, ...], attributes: dict[str, Any], **options: Any

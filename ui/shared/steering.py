@@ -1,6 +1,6 @@
 """Moves through the run that a board shows: stepping, playing, selecting.
 
-Handlers as plain functions of (board, session, ...), then wiring.
+Handlers are plain functions of (board, session, ...); `wire_board` connects them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def move(board: Board, session: TabSession, name: str) -> Values:
-    """One click on a button of the scrubber, except the play buttons."""
+    """Answers a click on the scrubber's button `name`, except the buttons that play."""
 
     def work() -> None:
         player = session.player
@@ -49,7 +49,7 @@ def move(board: Board, session: TabSession, name: str) -> Values:
 
 
 def select_node(board: Board, session: TabSession, data: Any) -> Values:
-    """A click in one of the board's pictures; see `select_in_run`."""
+    """Answers a click in one of the board's pictures; see `select_in_run`."""
 
     def work() -> None:
         if session.player is not None:
@@ -59,19 +59,20 @@ def select_node(board: Board, session: TabSession, data: Any) -> Values:
 
 
 def select_in_run(player: Player, data: Any) -> None:
-    """A round, and perhaps a stage of it, a node or one of its tokens, was clicked in a picture; or
-    only a stage, of the round selected at that moment. `data` comes from the browser."""
+    """Selects what was clicked in a picture: a round, perhaps with a stage of it, a node or one of
+    its tokens; or a stage alone, of the round that is selected already. `data` comes from the
+    browser."""
     number, stage = data.get("round"), data.get("stage")
     if not isinstance(number, int) and stage not in STAGES:
         return
     stages = STAGES.index(stage) + 1 if stage in STAGES else EVENTS_A_ROUND
     if player.pace.mode == "slow":  # pauses at what was clicked
         player.set_pace(Pace("step", player.pace.rounds_per_second))
-    place, node, token = (
+    round_number, node, token = (
         value if isinstance(value, int) else None
         for value in (number, data.get("node"), data.get("token"))
     )
-    player.select(place, node, stages, token)
+    player.select(round_number, node, stages, token)
 
 
 def play_on(board: Board, session: TabSession, rewind: bool) -> Iterator[Values]:
@@ -94,8 +95,8 @@ def play_on(board: Board, session: TabSession, rewind: bool) -> Iterator[Values]
 
 
 def refresh_notice(board: Board, session: TabSession) -> Any:
-    """The notice's present value, when it polls; skipped while a run plays, whose next frame has
-    it."""
+    """Answers a poll of the notice with its present value; skipped while a run plays, whose next
+    frame has it."""
     player = session.player
     if player is not None and not player.is_paused and player.pace.mode != "step":
         return gr.skip()
@@ -103,8 +104,8 @@ def refresh_notice(board: Board, session: TabSession) -> Any:
 
 
 def set_pace(board: Board, session: TabSession, mode: str, rate: float | None) -> Iterator[Values]:
-    """A speed was chosen, for this run and later ones: a paused run plays on, unless the mode is
-    `step`."""
+    """Sets the speed that was chosen, for this run and later ones. A paused run plays on, unless
+    the mode is `step`. `rate`: rounds per second, None to keep it."""
 
     def frames() -> Iterator[object]:
         pace = Pace(mode, session.pace.rounds_per_second if rate is None else rate)
@@ -135,7 +136,7 @@ def wire_board(board: Board) -> None:
         drawn = move(board, session, name) if name else select_node(board, session, data)
         return [*drawn, *board.place(session)]
 
-    def count_regret(request: gr.Request) -> Iterator[Values]:
+    def stream_regret(request: gr.Request) -> Iterator[Values]:
         session = board.session(request)
         yield from board.stream(session, measure_regret(board.context.hub, session, ""))
 
@@ -154,5 +155,5 @@ def wire_board(board: Board) -> None:
     board.notice.tick(tick, outputs=board.notice, **EACH)
     # A stream goes through the queue, which EACH avoids.
     stream = {**EACH, "queue": True, "concurrency_limit": None}
-    board.pictures["routing"].submit(count_regret, outputs=board.outputs, **stream)
+    board.pictures["routing"].submit(stream_regret, outputs=board.outputs, **stream)
     board.pictures["scrubber"].submit(play_or_pace, outputs=outputs, **stream)

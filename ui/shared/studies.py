@@ -29,14 +29,15 @@ from ui.server.context import Context
 
 __all__ = ["STUDIES_A_PAGE", "OpenedStudy", "Studies", "new_study", "title_of"]
 
+# In characters: of a title, and of the configurations' names in it.
 LONGEST_TITLE = 120
-EXCERPT = 60
+LONGEST_NAMES = 60
 STUDIES_A_PAGE = 8
 
 
 class OpenedStudy(NamedTuple):
-    """A study at present: its definition, the cells measured so far, its line in the list (a
-    storage.StudyRow: study_id, kind, title, state, reason, created_utc, done, total)."""
+    """A study as it is now: its definition, the cells measured so far, and its line in the list, a
+    storage.StudyRow."""
 
     study: Study
     results: Results
@@ -77,12 +78,12 @@ def title_of(configurations: Sequence[Configuration], prompts: Sequence[StudyPro
     """What is measured on which prompts, in a line: `plain decoding, specinfer: Once upon a
     time`."""
     names = ", ".join(one.name for one in configurations)
-    if len(names) > EXCERPT:
+    if len(names) > LONGEST_NAMES:
         names = f"{len(configurations)} configurations"
-    what = number_of(len(prompts), "prompt")
+    prompt_words = number_of(len(prompts), "prompt")
     if len(prompts) == 1:
-        what = " ".join(prompts[0].text.split())
-    return shorten(f"{names}: {what}", LONGEST_TITLE)
+        prompt_words = " ".join(prompts[0].text.split())
+    return shorten(f"{names}: {prompt_words}", LONGEST_TITLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,23 +103,24 @@ class Studies:
         self.context.conductor.begin(study, self.key)
 
     def resume(self, study_id: str) -> None:
-        """Measure what is missing. Raises StudyError as `begin` does, and if nothing is missing."""
-        row, plain = self._find(study_id)
+        """Measure the cells that are missing. Raises StudyError as `begin` does, and if none is
+        missing or another server is measuring the study."""
+        row, definition = self._find(study_id)
         if row.done >= row.total:
             raise StudyError(f"study {study_id} is complete: all {row.total} runs are kept")
         if row.elsewhere:
             raise StudyError(f"study {study_id} is being measured by another server: wait for it")
-        self.context.conductor.resume(Study.from_plain(plain), row.owner)
+        self.context.conductor.resume(Study.from_plain(definition), row.owner)
 
     def stop(self, study_id: str) -> None:
-        """Stop between two runs, interrupting a running one; no effect on a study that is not
-        running."""
+        """Stop a study, interrupting the run under way; no effect on a study that is not being
+        measured."""
         self._find(study_id)
         self.context.conductor.stop(study_id)
 
     def progress(self) -> Progress:
-        """State of the study that is measured now or was measured last. Another visitor's
-        study has numbers only: `study_id` and `cell` are empty."""
+        """The state of the study that is being measured or was measured last; of a study that the
+        visitor may not see only kind, state, counts and remaining time."""
         progress = self.context.conductor.progress()
         if self.owner is None or progress.owner == self.owner:
             return progress
@@ -133,11 +135,11 @@ class Studies:
     # -- reading --
 
     def line(self, study_id: str) -> Any:
-        """Its line in the list. UnknownStudyError also for another visitor's."""
+        """A study's line in the list. UnknownStudyError also for another visitor's study."""
         return self._find(study_id)[0]
 
     def of_run(self, run_id: str) -> Any | None:
-        """The line of a run's study; None if it has none, or for another visitor's."""
+        """The line of a run's study; None for a run of no study, or of another visitor's."""
         study_id = self.context.store.studies.of_run(run_id)
         try:
             return self.line(study_id) if study_id else None
@@ -145,20 +147,20 @@ class Studies:
             return None
 
     def open(self, study_id: str) -> OpenedStudy:
-        """A study with its results so far. UnknownStudyError also for another visitor's."""
-        row, plain = self._find(study_id)
+        """A study with its results so far. UnknownStudyError also for another visitor's study."""
+        row, definition = self._find(study_id)
         stored = self.context.store.studies.results(study_id)
         results = {Cell(*key): Measured.from_plain(value) for key, value in stored.items()}
-        return OpenedStudy(Study.from_plain(plain), results, row)
+        return OpenedStudy(Study.from_plain(definition), results, row)
 
     def rows(self, kind: str = "", limit: int = 50, offset: int = 0) -> tuple[Any, ...]:
         """Lines (storage.StudyRow), newest first, of one kind or all."""
         before = self.context.conductor.progress()
         rows = self.context.store.studies.studies(kind, self.owner, limit, offset)
-        return tuple(self._as_it_stands(row, before) for row in rows)
+        return tuple(self._with_current_state(row, before) for row in rows)
 
     def page(self, kind: str, number: int) -> tuple[Any, ...]:
-        """The lines of a page of the list, and one more if another page follows."""
+        """The lines on page `number` (from 0) of the list, and one more if another page follows."""
         return self.rows(kind, STUDIES_A_PAGE + 1, STUDIES_A_PAGE * number)
 
     def latest(self, kind: str) -> str:
@@ -166,33 +168,32 @@ class Studies:
         rows = self.rows(kind, 1)
         return rows[0].study_id if rows else ""
 
-    # -- both --
+    # -- deleting, finding --
 
     def delete(self, study_id: str) -> None:
-        """Delete a study and its figures; its runs stay. StudyError while it is measured."""
+        """Delete a study and its figures; its runs stay. StudyError while it is being measured."""
         row, _ = self._find(study_id)
-        measured = self.context.conductor.progress()
-        if measured.measures(study_id) or row.elsewhere:
+        if self.context.conductor.progress().measures(study_id) or row.elsewhere:
             raise StudyError(f"study {study_id} is being measured: stop it first")
         self.context.store.studies.delete(study_id)
 
     def _find(self, study_id: str) -> tuple[Any, dict[str, Any]]:
-        """Line and contents. The error is the same for unknown studies and for other visitors', so
-        that it does not reveal which ids exist."""
+        """A study's line and definition. The error is the same for unknown studies and for those of
+        other visitors, so that it does not reveal which ids exist."""
         before = self.context.conductor.progress()
-        nothing = f"study_id is {study_id!r}: no such study" + (" of yours" * bool(self.owner))
+        refusal = f"study_id is {study_id!r}: no such study" + (" of yours" * bool(self.owner))
         try:
-            row, plain = self.context.store.studies.study(study_id)
+            row, definition = self.context.store.studies.study(study_id)
         except UnknownStudyError as error:
-            raise UnknownStudyError(nothing) from error
+            raise UnknownStudyError(refusal) from error
         if self.owner is not None and row.owner != self.owner:
-            raise UnknownStudyError(nothing)
-        return self._as_it_stands(row, before), plain
+            raise UnknownStudyError(refusal)
+        return self._with_current_state(row, before), definition
 
-    def _as_it_stands(self, row: Any, before: Progress) -> Any:
-        """Corrects a line that says `running` although the study is not being measured: its end
-        could not be written yet, or its server was killed. `before`: the progress read before the
-        line, since a study may begin or end in between."""
+    def _with_current_state(self, row: Any, before: Progress) -> Any:
+        """The line, corrected if it says `running` although the study is not being measured: its
+        end could not be written yet, or its server was killed. `before`: the progress as read
+        before the line, since a study may begin or end in between."""
         now = self.context.conductor.progress()
         if row.state != "running" or row.elsewhere:
             return row

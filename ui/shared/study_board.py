@@ -1,21 +1,21 @@
 """The part that Compare, Tune and Prompts share: a study's state, Stop and Go on, past studies.
 
-Studies belong to the server; this board only shows them. It shows whatever is measured now, in any
-tab, after a reload and after a restart, and passes the results so far to the tab's own pictures.
-The browser polls (assets/progress.js): each second while something is measured and the board is
-visible, otherwise rarely. The study that a tab shows is its session's `study`.
+Studies belong to the server; this board only shows them. It shows what is being measured in every
+browser tab, also after a reload or a restart, and passes the results so far to its own tab's
+pictures. While it is visible the browser polls (assets/progress.js), more often while something is
+being measured. The study that a tab shows is in its session's `study`.
 
-For a tab of its own:
+A tab uses it so:
 
     board = build_study_board(context, "tune", "tune")    # inside the layout: bar, buttons
     board.studies.render()                                # at the list's place
-    drawn = StudyPictures((heat_map, table), draw)        # draw(opened) -> a value for each
+    drawn = StudyPictures((heat_map, table), draw)        # draw(opened): a value for each picture
     wire_study_board(board, visitor, tab, drawn)
     wire_begin(board, visitor, button.click, make, inputs, drawn)
 
-`draw(opened)` gets an OpenedStudy (`study`, `results`, `row`), or None if no study is selected; it
-is called only when something has changed. `make(*inputs)` returns the Study to measure (`new_study`
-of ui/shared/studies.py) or raises ConfigError, which the board shows.
+`draw(opened)` gets an OpenedStudy, or None if no study is selected; it is called only when
+something has changed. `make(*inputs)` returns the Study to measure (made by `new_study` of
+ui/shared/studies.py) or raises ConfigError, which the board shows.
 """
 
 from __future__ import annotations
@@ -51,13 +51,14 @@ __all__ = [
 
 
 def build_study_board(context: Context, page: str, kind: str) -> StudyBoard:
-    """The bar with its buttons, here; the list where `board.studies.render()` is called."""
+    """The board; its bar with the buttons is laid out here, its list where `board.studies.render()`
+    is called."""
     progress, studies = study_progress(f"{page}-progress"), study_list(f"{page}-studies")
     return StudyBoard(context, page, kind, progress, studies)
 
 
 def studies_of(context: Context, request: gr.Request, visitor: str) -> Studies:
-    """The studies that this caller may see, and the owner key of new ones."""
+    """The studies that the caller may see; those that it begins are its own."""
     owner = rights_of(context, request, visitor).owner
     return Studies(context, owner, context.access.key(request, visitor or ""))
 
@@ -68,24 +69,24 @@ def studies_of(context: Context, request: gr.Request, visitor: str) -> Studies:
 def wire_study_board(
     board: StudyBoard, visitor: gr.BrowserState, tab: gr.Tab, drawn: StudyPictures
 ) -> None:
-    """Connect bar and list; the tab's pictures show the board's study."""
+    """Connect the bar, the list and the tab's pictures, which show the board's study."""
     outputs = [board.progress, board.studies, *drawn.outputs]
 
-    def look(opening: bool) -> Callable[..., list[Any]]:
-        def handler(request: gr.Request, key: str) -> list[Any]:
+    def look_handler(opening: bool) -> Callable[..., list[Any]]:
+        def look(request: gr.Request, key: str) -> list[Any]:
             studies = studies_of(board.context, request, key)
             return look_at_study(board, board.session(request), studies, drawn, opening)
 
-        return handler
+        return look
 
-    def choose(request: gr.Request, event: gr.EventData, key: str) -> list[Any]:
+    def press(request: gr.Request, event: gr.EventData, key: str) -> list[Any]:
         studies = studies_of(board.context, request, key)
         return press_button(board, board.session(request), studies, drawn, event._data or {})
 
-    tab.select(look(True), [visitor], outputs, **LATEST)
-    board.progress.tick(look(False), [visitor], outputs, **LATEST)
+    tab.select(look_handler(opening=True), [visitor], outputs, **LATEST)
+    board.progress.tick(look_handler(opening=False), [visitor], outputs, **LATEST)
     for part in (board.progress, board.studies):
-        part.select(choose, [visitor], outputs, **EACH)
+        part.select(press, [visitor], outputs, **EACH)
 
 
 def wire_begin(
@@ -96,8 +97,8 @@ def wire_begin(
     inputs: Sequence[Component],
     drawn: StudyPictures,
 ) -> Any:
-    """On `trigger` (a component's event, as `button.click`) begin the study that `make(*inputs)`
-    returns and show it. Returns the event, for `.then`."""
+    """On `trigger` (a component's event, such as `button.click`) begin the study that
+    `make(*inputs)` returns and show it. Returns the event, for `.then`."""
 
     def begin(request: gr.Request, key: str, *values: Any) -> list[Any]:
         studies = studies_of(board.context, request, key)

@@ -1,5 +1,6 @@
-"""The board of studies: its components and handlers. Plain functions of the board, the tab session
-and the studies that the visitor may see; ui/shared/study_board.py lays it out and connects it."""
+"""The board of studies: its components, and its handlers as plain functions of the board, the tab
+session and the studies that the visitor may see. ui/shared/study_board.py lays it out and connects
+it."""
 
 from __future__ import annotations
 
@@ -32,16 +33,17 @@ __all__ = [
     "turned_to_past",
 ]
 
-RESTS = 20
-"""While a study is measured, drawing takes at most 1 / RESTS of the time: it slows the engine, and
-so changes the figures."""
-PAST = "Past runs are on view"
+PAUSE_FACTOR = 20
+"""After a drawing that took t seconds, one for a change in the number of measured runs alone waits
+PAUSE_FACTOR x t: drawing slows the engine, and so changes the figures."""
+PAST_TITLE = "Past runs are on view"
 GONE = "This study was deleted, in another tab perhaps."
 
 
 @dataclass(frozen=True, slots=True)
 class StudyBoard:
-    """The components of one board. `page` names it in ids and sessions, `kind` is lab.study's."""
+    """The components of one board. `page` names it in ids and sessions; `kind`: of its studies, as
+    in lab.study."""
 
     context: Context
     page: str
@@ -56,8 +58,8 @@ class StudyBoard:
 
 @dataclass(frozen=True, slots=True)
 class StudyPictures:
-    """A tab's own pictures: the components, and a function for their values. Dict values are
-    stamped, so that a late answer does not replace a newer one."""
+    """A tab's own pictures: the components, and a function that returns their values. The board
+    stamps values that are dicts, so that a late answer does not replace a newer one."""
 
     outputs: tuple[Component, ...]
     draw: Callable[[OpenedStudy | None], Sequence[Any]]
@@ -70,14 +72,15 @@ def look_at_study(
     drawn: StudyPictures,
     opening: bool = False,
 ) -> list[Any]:
-    """The present values of board and pictures; unchanged ones are skipped. `opening`: the tab was
-    opened, so it shows what is measured now, or the newest study."""
+    """The present values of board and pictures; unchanged ones are skipped. `opening`: the tab is
+    being opened, so it shows what is being measured, else the study that it showed before, else the
+    newest one."""
 
     def work() -> None:
         if opening:
             session.trouble = ""
             session.study.drawn_state = ()
-            _turn(board, session, studies)
+            _select_on_opening(board, session, studies)
 
     return _answer(board, session, studies, drawn, work, about="")
 
@@ -95,7 +98,7 @@ def begin_study(
         session.trouble = ""
         study = make()
         studies.begin(study)
-        _look_at(session, study.study_id)
+        _select(session, study.study_id)
 
     return _answer(board, session, studies, drawn, work)
 
@@ -107,13 +110,13 @@ def press_button(
     drawn: StudyPictures,
     event_data: dict[str, Any],
 ) -> list[Any]:
-    """Handles a click on a button of the bar or the list; `event_data` comes from the browser."""
+    """Answers a click on a button of the bar or the list; `event_data` comes from the browser."""
     study_id = str(event_data.get("study", ""))
 
     def delete() -> None:
         studies.delete(study_id)
         if session.study.study_id == study_id:
-            _look_at(session, "")
+            _select(session, "")
 
     def turn_page() -> None:
         session.study.page = max(0, session.study.page + (1 if event_data.get("by") == 1 else -1))
@@ -121,8 +124,8 @@ def press_button(
     actions: dict[str, Callable[[], object]] = {
         "stop": lambda: studies.stop(study_id),
         "go": lambda: _go_on(studies, study_id),
-        "show": lambda: _look_at(session, study_id),
-        "open": lambda: _look_at(session, study_id),
+        "show": lambda: _select(session, study_id),
+        "open": lambda: _select(session, study_id),
         "delete": delete,
         "page": turn_page,
     }
@@ -150,15 +153,15 @@ def _answer(
     work: Callable[[], None],
     about: str | None = None,
 ) -> list[Any]:
-    """Calls `work`, then shows the board, with an error as its notice. `about`: the
-    `trouble_study` of StudyPlace."""
+    """Calls `work`, then returns the values of board and pictures; an error is shown in the bar.
+    `about`: the value that `StudyPlace.trouble_study` has after an error."""
 
     def refusal(message: str) -> list[Any]:
         session.trouble = message
         session.study.trouble_study = about
         session.study.trouble_state = _progress_key(about, studies.progress()) if about else ()
-        unseen = [gr.skip() for _ in drawn.outputs]
-        return [_bar(board, session, studies.progress(), message), gr.skip(), *unseen]
+        no_change = [gr.skip() for _ in (board.studies, *drawn.outputs)]
+        return [_bar(board, session, studies.progress(), message), *no_change]
 
     def work_and_show() -> list[Any]:
         work()
@@ -168,50 +171,53 @@ def _answer(
         return guard_once(work_and_show, refusal)
 
 
-def _turn(board: StudyBoard, session: TabSession, studies: Studies) -> None:
-    # A study that another tab chose has precedence over the one that is measured.
+def _select_on_opening(board: StudyBoard, session: TabSession, studies: Studies) -> None:
+    # A study that another tab chose has precedence over the one that is being measured.
     if session.study.chosen_elsewhere:
         session.study.chosen_elsewhere = False
         return
     progress = studies.progress()
     if progress.is_active and progress.kind == board.kind and progress.study_id:
-        _look_at(session, progress.study_id)
+        _select(session, progress.study_id)
     elif not session.study.study_id and not session.study.past:
-        _look_at(session, studies.latest(board.kind))
+        _select(session, studies.latest(board.kind))
 
 
 def show_when_opened(session: TabSession, study_id: str) -> None:
-    """Called by another tab: the board shows this study when its own tab is opened."""
-    _look_at(session, study_id)
+    """Called by another tab of the page: the session's board shows this study when its own tab is
+    opened."""
+    _select(session, study_id)
     session.study.chosen_elsewhere = True
 
 
-def _look_at(session: TabSession, study_id: str) -> None:
+def _select(session: TabSession, study_id: str) -> None:
+    """Show this study, "" for none, instead of another one or of past runs."""
     session.study.study_id, session.study.row, session.study.drawn_state = study_id, None, ()
     session.study.past = None
 
 
 def past_study_values(session: TabSession, values: Sequence[Any]) -> list[Any]:
-    """Values of the pictures that show `session.study.past`, stamped as those of a study are."""
+    """`values` of the pictures that show `session.study.past`, stamped as a study's are."""
     return [_stamp(session, str(i), value) for i, value in enumerate(values, start=1)]
 
 
 def _values(
     board: StudyBoard, session: TabSession, studies: Studies, drawn: StudyPictures
 ) -> list[Any]:
-    """Bar, list, pictures; a study is read only if something has changed."""
-    # Read first: a later result changes the progress, so the next call draws it.
+    """The values of bar, list and pictures; the study is read only if something has changed."""
+    # Read before the study: a result that comes later changes the progress, so that the next call
+    # draws it.
     progress, place = studies.progress(), session.study
     if place.trouble_study is not None and place.trouble_state != _progress_key(
         place.trouble_study, progress
     ):
         session.trouble, place.trouble_study = "", None
     ids = _listed_ids(board, session, studies)
-    news = (place.study_id, place.page, ids, progress.study_id, progress.is_active, progress.done)
+    state = (place.study_id, place.page, ids, progress.study_id, progress.is_active, progress.done)
     rest: list[Any] = [gr.skip() for _ in (board.studies, *drawn.outputs)]
-    # A change in `done` alone is drawn as seldom as RESTS says, all else at once.
-    if news != place.drawn_state and (
-        news[:-1] != place.drawn_state[:-1] or time.monotonic() > place.no_redraw_before
+    # A change in `done` alone may have to wait, any other is drawn at once.
+    if state != place.drawn_state and (
+        state[:-1] != place.drawn_state[:-1] or time.monotonic() > place.no_redraw_before
     ):
         began = time.monotonic()
         opened = _open_study(session, studies)
@@ -222,19 +228,20 @@ def _values(
             *(skips if place.past else drawn.draw(opened)),
         ]
         rest = [_stamp(session, str(i), value) for i, value in enumerate(values)]
-        place.drawn_state = news
-        place.no_redraw_before = time.monotonic() + RESTS * (time.monotonic() - began)
+        place.drawn_state = state
+        place.no_redraw_before = time.monotonic() + PAUSE_FACTOR * (time.monotonic() - began)
     return [_bar(board, session, progress, session.trouble), *rest]
 
 
 def _bar(
     board: StudyBoard, session: TabSession, progress: Progress, trouble: str
 ) -> dict[str, Any]:
-    """State of the study in the pictures; none if they show past runs."""
+    """The bar's value: the state of the study in the pictures; a title alone if they show past
+    runs."""
     if session.study.past:
         value = {
             **progress_value(None, progress, board.kind, trouble),
-            "title": PAST,
+            "title": PAST_TITLE,
             "more": "",
             "state": "past",
         }
@@ -244,7 +251,7 @@ def _bar(
 
 
 def turned_to_past(board: StudyBoard, session: TabSession, studies: Studies) -> list[Any]:
-    """Bar and list while past runs are shown: no study is selected."""
+    """The values of bar and list while the pictures show past runs instead of a study."""
 
     def work() -> list[Any]:
         rows = _stamp(session, "0", _list_value(board, session, studies))
@@ -258,8 +265,8 @@ def turned_to_past(board: StudyBoard, session: TabSession, studies: Studies) -> 
 
 
 def _listed_ids(board: StudyBoard, session: TabSession, studies: Studies) -> tuple[str, ...]:
-    """The studies in the list: one may be begun or deleted in another tab or by another server. A
-    displayed study that is no longer there is deselected."""
+    """The ids of the studies on the list's page; another tab or server may have begun or deleted
+    some. If the study that is shown was deleted, it is deselected."""
     place = session.study
     ids = tuple(row.study_id for row in studies.page(board.kind, place.page))
     if place.study_id and place.study_id not in ids:
@@ -272,15 +279,16 @@ def _listed_ids(board: StudyBoard, session: TabSession, studies: Studies) -> tup
 
 
 def _progress_key(study_id: str, progress: Progress) -> tuple[object, ...]:
-    """A value that changes when this study makes progress; constant while it is not measured."""
+    """A value that changes when this study makes progress; constant while it is not being
+    measured."""
     is_measured = study_id and study_id == progress.study_id
     return (progress.is_active, progress.done) if is_measured else ("at rest",)
 
 
 def _stamp(session: TabSession, name: str, value: Any) -> Any:
-    """A value with its stamp; Gradio's own updates are dicts too, but are returned unchanged."""
-    plain = isinstance(value, dict) and "__type__" not in value
-    return session.stamps.on(name, value) if plain else value
+    """A dict with its stamp; other values, and Gradio's updates, which are dicts too, unchanged."""
+    is_plain_dict = isinstance(value, dict) and "__type__" not in value
+    return session.stamps.on(name, value) if is_plain_dict else value
 
 
 def _open_study(session: TabSession, studies: Studies) -> OpenedStudy | None:
@@ -289,7 +297,7 @@ def _open_study(session: TabSession, studies: Studies) -> OpenedStudy | None:
     try:
         return studies.open(session.study.study_id)
     except UnknownStudyError:
-        _look_at(session, "")
+        _select(session, "")
         session.trouble = GONE
         return None
 
@@ -300,7 +308,8 @@ def _list_value(board: StudyBoard, session: TabSession, studies: Studies) -> dic
 
 
 def page_value(place: StudyPlace, studies: Studies, kind: str, opened: str = "") -> dict[str, Any]:
-    """The list at its page, of studies of one kind or (empty) of all."""
+    """The list's value at `place.page`, or at the last page if there are fewer. `kind`: of its
+    studies, empty for all kinds; `opened`: the study that is shown."""
     rows = studies.page(kind, place.page)
     while not rows and place.page:
         # The last row of the page was deleted.

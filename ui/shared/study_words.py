@@ -1,4 +1,4 @@
-"""A study's state in words and numbers for the page. No store, no component."""
+"""A study's state in words and numbers for the page. Reads no store, makes no component."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ LIVE_MS, REST_MS = 1000, 5000
 
 
 def limit_words(study: Study) -> str:
-    """How many tokens a study's runs write; Live's form begins with another limit, and a longer
-    text has other figures."""
-    own, usual = study.sampling.max_new_tokens, SamplingParams().max_new_tokens
-    beside = "" if own == usual else f", in Live {usual} unless changed"
-    return f"Runs of at most {number_of(own, 'token')}{beside}."
+    """How many tokens a study's runs write at most, and, since a longer text has other figures, the
+    limit with which Live's form begins if that is another."""
+    own, initial = study.sampling.max_new_tokens, SamplingParams().max_new_tokens
+    in_live = "" if own == initial else f", in Live {initial} unless changed"
+    return f"Runs of at most {number_of(own, 'token')}{in_live}."
 
 
 def machine_words(results: Results) -> str:
-    """Settings of a study's runs that came from the server, not from their configurations: the
-    resolved `max_tree_nodes=auto` and the schedule; empty if neither applies."""
+    """Settings of a study's runs that came from the server, not from their configurations: what
+    `max_tree_nodes=auto` resolved to, and the schedule; empty if neither applies."""
     return " ".join(words for words in (_auto_words(results), _schedule_words(results)) if words)
 
 
@@ -71,7 +71,7 @@ def _auto_words(results: Results) -> str:
     if not by_contestant:
         return ""
     nodes = next(iter(by_contestant.values()))
-    many = number_of(nodes, "node")
+    count = number_of(nodes, "node")
     drafting = {cell.contestant for cell in results if not cell.contestant.startswith(PLAIN)}
     # Other configurations set a number themselves, so their trees may be larger.
     where = (
@@ -79,18 +79,18 @@ def _auto_words(results: Results) -> str:
         if drafting <= by_contestant.keys()
         else f"of {join_names(list(by_contestant))}"
     )
-    return f"max_tree_nodes=auto resolved to {many} in every run {where}."
+    return f"max_tree_nodes=auto resolved to {count} in every run {where}."
 
 
 def _schedule_words(results: Results) -> str:
     names = [one.schedule for one in results.values() if one.schedule]
     if not names:
         return ""
-    many = "The run was" if len(results) == 1 else f"{len(names)} of {len(results)} runs were"
-    each = join_names(list(dict.fromkeys(names)))
+    runs = "The run was" if len(results) == 1 else f"{len(names)} of {len(results)} runs were"
+    schedules = join_names(list(dict.fromkeys(names)))
     return (
-        f"{many} scheduled by {each}, which may grant shorter drafts than a configuration asks "
-        "for; with schedule each it gets all."
+        f"{runs} scheduled by {schedules}, which may grant shorter drafts than a configuration "
+        "asks for; with schedule each it gets all."
     )
 
 
@@ -105,7 +105,7 @@ def left_words(seconds: float | None) -> str:
 
 
 def measured_words(progress: Progress) -> str:
-    """`3/40`: the runs of the study that is measured now; empty for none."""
+    """`3/40`: the runs done and planned of the study that is being measured; empty for none."""
     return f"{progress.done}/{progress.total}" if progress.is_active else ""
 
 
@@ -124,7 +124,8 @@ def progress_value(row: Any, progress: Progress, kind: str, trouble: str = "") -
 
 
 def _of_row(row: Any, progress: Progress | None) -> dict[str, Any]:
-    """`progress`: given if this study is the one that is measured."""
+    """The part of the value that is about the study in `row`. `progress`: None unless this study is
+    being measured."""
     state = progress.state if progress else row.state
     num_done = progress.done if progress else row.done
     warming = progress is not None and progress.is_warming_up and state == "running"
@@ -157,7 +158,8 @@ def _more(progress: Progress) -> str:
 
 
 def _other_study_notice(progress: Progress, kind: str) -> dict[str, Any]:
-    """The notice that another study is being measured, with a link if it may be seen."""
+    """The notice that another study is being measured; `beside_study`: its id if this tab can show
+    it, else empty."""
     which = f"Another {KINDS.get(progress.kind, 'study')}"
     parts = [f"{progress.done} of {progress.total}", left_words(progress.remaining_s)]
     counts = ", ".join(part for part in parts if part)
@@ -170,8 +172,8 @@ def _other_study_notice(progress: Progress, kind: str) -> dict[str, Any]:
 
 def study_row_value(row: Any, progress: Progress, *, with_kind: bool = False) -> dict[str, Any]:
     """A line of the list of studies; `with_kind`: of a list of all kinds. In a list of one kind the
-    study that is being measured has no count: the bar above the list shows it, updated more
-    often."""
+    line of the study that is being measured has no count, which the bar above the list shows and
+    updates more often."""
     live = progress.measures(row.study_id)
     state = progress.state if live else row.state
     kind = KINDS.get(row.kind, row.kind)

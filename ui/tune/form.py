@@ -1,6 +1,6 @@
-"""Tune's form: a base, up to three axes over it, prompts, sampling, repeats; values -> a study.
+"""Tune's form: a base, up to three axes that vary it, prompts, sampling, repeats.
 
-Makes the controls, and a study for the loaded models from their values; measures nothing.
+Makes the controls and, from their values, a study for the loaded models; measures nothing.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ INITIAL_AXES = (
     (TEMPERATURE, "0, 0.8"),
     ("max_tree_nodes", "64"),
 )
-"""The axes of a new form: how acceptance falls with length and temperature. 64 nodes cut no draft,
-so that different lengths give different trees."""
-TOKENS, REPEATS = 64, 1
+"""The axes of a new form, which measure how acceptance falls with length and temperature. 64 nodes
+cut no draft, so that different lengths give different trees."""
+INITIAL_TOKENS, INITIAL_REPEATS = 64, 1
 SEED_INFO = "Of the first repeat; each later repeat adds 1. Empty: one is drawn and recorded."
 
 
@@ -115,7 +115,7 @@ class GridRequest:
 
 
 def build_tune_form(context: Context) -> TuneForm:
-    """The grid, its prompts and the sampling, in one column."""
+    """The base, the axes, the prompts, the repeats and the sampling, in one column."""
     base = gr.Dropdown(
         _bases(None),
         value="specinfer",
@@ -123,10 +123,10 @@ def build_tune_form(context: Context) -> TuneForm:
         info="The other fields have this preset's values, or those of the Live tab.",
         elem_id="tune-base",
     )
-    axes = tuple(_axis(i, *first, context) for i, first in enumerate(INITIAL_AXES[:AXES]))
+    axes = tuple(_build_axis(i, *first, context) for i, first in enumerate(INITIAL_AXES[:AXES]))
     prompts = build_prompt_source("tune")
     repeats = gr.Number(
-        value=REPEATS,
+        value=INITIAL_REPEATS,
         step=1,
         label="Repeats",
         info="Of every point on every prompt, each with a seed of its own.",
@@ -134,12 +134,12 @@ def build_tune_form(context: Context) -> TuneForm:
     )
     with gr.Accordion("Sampling", open=False, elem_id="tune-sampling"):
         sampling = sampling_controls(context.chat, "tune")
-        sampling["max_new_tokens"].value = TOKENS
+        sampling["max_new_tokens"].value = INITIAL_TOKENS
         sampling["seed"].info = SEED_INFO
     return TuneForm(base, axes, prompts, sampling, repeats)
 
 
-def _axis(number: int, field: str, values: str, context: Context) -> AxisControls:
+def _build_axis(number: int, field: str, values: str, context: Context) -> AxisControls:
     with gr.Group(elem_classes="sp-axis"):
         menu = gr.Dropdown(
             [("none", NO_FIELD), *((field_label(name), name) for name in FIELDS)],
@@ -156,16 +156,17 @@ def _axis(number: int, field: str, values: str, context: Context) -> AxisControl
 
 
 def axis_shown(field: str, drafter_names: Sequence[str]) -> tuple[gr.Textbox, gr.Dropdown]:
-    """The control for an axis' values: a text box, or a menu for a field with few values."""
+    """The controls for an axis's values: a text box, and a menu, which replaces it for a field with
+    few values. Both are invisible without a field."""
     choices = list(choices_of(field)) if field in MENU_FIELDS else []
     values = INITIAL_VALUES.get(field, "")
-    how = "Separated by |." if "|" in values else "Separated by commas."
+    hint = "Separated by |." if "|" in values else "Separated by commas."
     if field == "drafters":
-        how = f"Sets with | between them, of all, first, ngram, {', '.join(drafter_names)}."
+        hint = f"Sets with | between them, of all, first, ngram, {', '.join(drafter_names)}."
     typed = gr.Textbox(
         value=values,
         label="Values",
-        info=how,
+        info=hint,
         max_lines=1,
         visible=field in INITIAL_VALUES,
     )
@@ -180,13 +181,14 @@ def axis_shown(field: str, drafter_names: Sequence[str]) -> tuple[gr.Textbox, gr
 
 
 def base_menu(own: dict[str, Any] | None) -> gr.Dropdown:
-    """The possible bases: presets that draft, the visitor's own, Live's form."""
+    """An update of the possible bases: built-in presets that draft, the visitor's own presets, and
+    Live's form."""
     return gr.Dropdown(choices=_bases(own))
 
 
 def _bases(own: dict[str, Any] | None) -> list[str]:
-    ours = [name for name in PRESETS if not SpeculationConfig.preset(name).never_drafts]
-    return [*ours, *(own or {}), LIVE]
+    built_in = [name for name in PRESETS if not SpeculationConfig.preset(name).never_drafts]
+    return [*built_in, *(own or {}), LIVE]
 
 
 # -- values --
@@ -198,16 +200,17 @@ def study_request(
     live: Sequence[Any],
     values: Sequence[Any],
 ) -> GridRequest:
-    """Values of `TuneForm.inputs` -> the study. `live`: the values of Live's form. Raises
-    ConfigError, which names the field, if nothing could be measured."""
+    """Values of `TuneForm.inputs` -> the study. `own`: the visitor's own presets; `live`: the
+    values of Live's form. Raises ConfigError, which names the field that is wrong."""
+    # In the order of `TuneForm.inputs`: the base, 3 values of each axis, 5 of the prompts, the
+    # sampling, the repeats.
     base, rest = values[0], list(values[1:])
     axes = axes_of_entries([rest[3 * i : 3 * i + 3] for i in range(AXES)])
     rest = rest[3 * AXES :]
-    # In the order of `TuneForm.inputs`: 3 values of each axis, 5 of the prompts, the sampling.
     prompts = prompts_of(*rest[:5])
     sampling, chat = sampling_of(rest[5 : 5 + len(SAMPLING_NAMES)])
     if base == LIVE:
-        # After the prompt and the sampling.
+        # In Live's form the prompt and the sampling come first.
         speculation = config_of(live[1 + len(SAMPLING_NAMES) :])
     elif base in _bases(own):
         speculation = preset_config(base, sampling.temperature, own)
@@ -217,7 +220,8 @@ def study_request(
 
 
 def axes_of_entries(entries: Sequence[Sequence[Any]]) -> list[Axis]:
-    """(field, typed, picked) of each axis -> the axes that have a field."""
+    """(field, typed, picked) of each axis -> the axes that have a field. ConfigError if none
+    has."""
     axes = []
     for field, typed, picked in entries:
         if field in MENU_FIELDS:
@@ -238,12 +242,12 @@ def grid_study(
     repeats: int,
     chat: bool,
 ) -> GridRequest:
-    """The study of a grid, plain decoding first. No run uses state of earlier runs (`carry_over`)
-    or records alternatives, whose cost would be in its figures."""
+    """The study of a grid, plain decoding first. No run uses state of earlier runs (`carry_over`),
+    or records alternatives, whose cost would be part of its figures."""
     if len(axes) > AXES:
         raise ConfigError.must_be("fields", [axis.field for axis in axes], f"at most {AXES} fields")
-    still = replace(base, carry_over=False, record_top_k=0)
-    measured_grid = grid(still, axes, sampling, (*context.drafter_names, *context.user_drafters))
+    base = replace(base, carry_over=False, record_top_k=0)
+    measured_grid = grid(base, axes, sampling, (*context.drafter_names, *context.user_drafters))
     study = new_study(
         context,
         "tune",
@@ -266,12 +270,12 @@ def _check_used(axis: Axis, configurations: Sequence[Configuration], temperature
     idle = [idle_fields(one.speculation.to_plain()).get(axis.field, "") for one in configurations]
     if not all(idle):
         return
-    presets = {name: SpeculationConfig.preset(name, temperature) for name in PRESETS}
-    users = [
+    configs = {name: SpeculationConfig.preset(name, temperature) for name in PRESETS}
+    presets = [
         name
-        for name, preset in presets.items()
+        for name, preset in configs.items()
         if not preset.never_drafts and axis.field not in idle_fields(preset.to_plain())
     ]
     why = idle[0].removeprefix("Not used: ").removesuffix(".")
-    instead = f"; a preset that uses it is one of {', '.join(users)}" if users else ""
+    instead = f"; a preset that uses it is one of {', '.join(presets)}" if presets else ""
     raise ConfigError.of(axis.field, list(axis.values), f"no values here, since {why}{instead}")

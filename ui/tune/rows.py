@@ -1,4 +1,4 @@
-"""A grid as plain rows, for files and endpoints: a line for each point, a line for each run. Pure.
+"""A grid as plain rows, for files and endpoints: a row for each point, or a row for each run. Pure.
 
 Values that were not measured are None; so is the interval of a single group, which has no spread.
 """
@@ -25,29 +25,30 @@ Row = dict[str, Any]
 
 
 def summary_rows(tuned: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
-    """Plain decoding at each temperature, then each point, then the refused ones. `found` marks the
-    best point at each temperature and those within noise of it.
+    """Rows for plain decoding at each temperature, then for each point, then for the refused ones.
+    `found` marks the best point at each temperature and those within noise of it.
 
-    `refused`: all points that cannot run, if known; a stored study only implies those whose values
-    occur in points that can.
+    `refused`: all points that cannot run, if known; a stored study implies only those whose values
+    occur in points that can run.
     """
     rows = []
-    for at, row in tuned.plains.items():
-        figures = {**_fields(tuned, {TEMPERATURE: at}), **_figures(row, None, tuned.over)}
+    for temperature, row in tuned.plains.items():
+        figures = {**_fields(tuned, {TEMPERATURE: temperature}), **_figures(row, None, tuned.over)}
         rows.append({"configuration": row.name, **figures, "found": ""})
     for i, (point, row) in enumerate(zip(tuned.grid.points, tuned.rows, strict=True)):
         mark = "best" if i in tuned.bests else "within noise" if i in tuned.as_good else ""
         figures = _figures(row, tuned.lengths[i], tuned.over)
         rows.append({"configuration": row.name, **_fields(tuned, point), **figures, "found": mark})
     for one in refused or tuned.grid.refused:
-        # Every row has the same figures: `row` gives their names.
-        nothing = {**_fields(tuned, one.point), **dict.fromkeys(_figures(row, None, tuned.over))}
-        rows.append({"configuration": one.name, **nothing, "found": f"refused: {one.reason}"})
+        # Every row has the same figures, here None: any `row` gives their names.
+        no_figures = dict.fromkeys(_figures(row, None, tuned.over))
+        fields = {**_fields(tuned, one.point), **no_figures}
+        rows.append({"configuration": one.name, **fields, "found": f"refused: {one.reason}"})
     return rows
 
 
 def run_rows(study: Study, results: Results, tuned: Tuned) -> list[Row]:
-    """Each measured run, in the order of measuring."""
+    """A row for each measured run, in the order of measuring."""
     names = [one.name for one in tuned.grid.configurations]
     points = dict(zip(names, tuned.grid.points, strict=True))
     domains = {prompt.id: prompt.domain for prompt in study.prompts}
@@ -58,7 +59,7 @@ def run_rows(study: Study, results: Results, tuned: Tuned) -> list[Row]:
             "prompt": cell.item,
             "domain": domains[cell.item],
             "repeat": cell.repeat + 1,
-            **_run(study, results, cell),
+            **_run_figures(study, results, cell),
         }
         for cell in study.cells()
         if cell in results
@@ -75,7 +76,7 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 
 def _fields(tuned: Tuned, point: Mapping[str, Any]) -> Row:
-    """The values of the axes; None for axes that the point lacks, as plain decoding does."""
+    """A point's values of the axes; None for an axis that it lacks, as plain decoding does."""
     values = {axis.field: point.get(axis.field) for axis in tuned.grid.axes}
     return {field: None if value is None else value_text(value) for field, value in values.items()}
 
@@ -106,15 +107,15 @@ def _interval(name: str, estimate: Estimate | None, over: str) -> Row:
     }
 
 
-def _run(study: Study, results: Results, cell: Cell) -> Row:
+def _run_figures(study: Study, results: Results, cell: Cell) -> Row:
     result = results[cell]
     stats = result.stats
     base = results.get(Cell(study.base_of(cell.contestant), cell.item, cell.repeat))
-    against = base.stats.tokens_per_second if base else 0.0
+    plain_speed = base.stats.tokens_per_second if base else 0.0
     return {
         "run_id": result.run_id,
         "tokens_per_second": stats.tokens_per_second,
-        "speed_up": stats.tokens_per_second / against if against else None,
+        "speed_up": stats.tokens_per_second / plain_speed if plain_speed else None,
         "tokens_per_pass": stats.mean_acceptance_length,
         # None where nothing was drafted: 0 would mean that all was rejected.
         "draft_acceptance_rate": stats.draft_acceptance_rate if stats.num_draft_tokens else None,

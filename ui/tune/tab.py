@@ -1,6 +1,6 @@
-"""The Tune tab: measures a grid of settings over prompts and shows the best.
+"""The Tune tab: measures a grid of settings on prompts and shows the best.
 
-The board (ui/shared/study_board.py) shows the progress; this module has the request and the
+The board (ui/shared/study_board.py) shows the progress; this module makes the study, and shows the
 results.
 """
 
@@ -79,7 +79,7 @@ class Tune:
 
 
 def build_tune(context: Context) -> Tune:
-    """The settings, the progress, the results, the past grids."""
+    """The form at the left; the progress, the results and the past grids at the right."""
     with gr.Row(equal_height=False, elem_classes="sp-form-beside"):
         with gr.Column(elem_classes="sp-form-side", min_width=300):
             form = build_tune_form(context)
@@ -138,12 +138,13 @@ def grid_request_of(
 def plan_values(
     context: Context, own: dict[str, Any] | None, live: Sequence[Any], values: Sequence[Any]
 ) -> list[Any]:
-    """A sentence on what Start would measure, and whether Start is possible."""
+    """The notice of what the button `start` would measure, and the button, which cannot be pressed
+    if the form has an error."""
 
     def work() -> list[Any]:
-        study_request = grid_request_of(context, own, live, values)
+        grid_request = grid_request_of(context, own, live, values)
         return [
-            notice_value(plan_lines(study_request.study, study_request.refused)),
+            notice_value(plan_lines(grid_request.study, grid_request.refused)),
             gr.Button(interactive=True),
         ]
 
@@ -168,55 +169,59 @@ def picture_values(opened: OpenedStudy | None) -> list[Any]:
 
 
 def _run_line(study: Study, results: Results) -> Line:
-    """The limits of the runs, the node budget where it is an axis, and the machine."""
-    nodes = any(field == "max_tree_nodes" for field, _ in study.axes)
-    budget = f"Live's specinfer has {PAGE_NODES} nodes." if nodes else ""
+    """The runs' token limit, Live's node budget if that is an axis, and settings that came from the
+    server."""
+    varies_nodes = any(field == "max_tree_nodes" for field, _ in study.axes)
+    budget = f"Live's specinfer has {PAGE_NODES} nodes." if varies_nodes else ""
     words = (limit_words(study), budget, machine_words(results))
     return Line("info", " ".join(filter(None, words)))
 
 
 def point_reset(opened: OpenedStudy | None) -> list[Any]:
-    """The point's panel, choice and button; empty without a study. With one, the table's script
-    requests its point (assets/points.js)."""
+    """Updates of the chosen point's panel, the choice and the button that uses it: emptied without
+    a study. With one nothing changes: the table's script requests its point (assets/points.js)."""
     if opened is not None:
         return [gr.skip(), gr.skip(), gr.skip()]
     return [gr.update(value={}), None, gr.Button(interactive=False)]
 
 
-def point_shown(mine: Studies, event_data: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The point that was chosen in the browser: its figures with its runs, and its identity."""
+def point_shown(
+    studies: Studies, event_data: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The point that was chosen in the browser: its figures with its runs, and its place, {"study":
+    id, "point": number}. Both are empty without such a point."""
 
     def work() -> tuple[dict[str, Any], dict[str, Any]]:
-        study, results, _ = mine.open(str(event_data.get("study", "")))
+        study, results, _ = studies.open(str(event_data.get("study", "")))
         point = event_data.get("point")
         if not isinstance(point, int):
             return {}, {}
         value = point_value(study, results, tuning_result(study, results), point)
         return value, {"study": study.study_id, "point": point} if value else {}
 
-    # A study that was deleted meanwhile has no points: the board reports that.
+    # No message for a study that was deleted meanwhile, which the board reports.
     return guard_once(work, lambda message: ({}, {}))
 
 
-def request_of_point(mine: Studies, chosen: dict[str, Any]) -> Request:
+def request_of_point(studies: Studies, chosen: dict[str, Any]) -> Request:
     """The chosen point as a request for Live: on the study's first prompt, with the seed of its
     first repeat. Raises ConfigError."""
     if not chosen:
         raise ConfigError.must_be(
             "point", "none", "one of the grid: choose it in a picture or the table"
         )
-    study = mine.open(chosen["study"]).study
+    study = studies.open(chosen["study"]).study
     name = grid_of(study).configurations[chosen["point"]].name
     request = study.request(Cell(name, study.prompts[0].id, 0))
     speculation = replace(request.speculation, record_top_k=RECORD_TOP_K)
     return replace(request, speculation=speculation)
 
 
-def study_csv(mine: Studies, study_id: str, what: str) -> dict[str, Any]:
-    """A CSV of the displayed study: of its `points`, or of every run."""
+def study_csv(studies: Studies, study_id: str, what: str) -> dict[str, Any]:
+    """A CSV of the displayed study. `what`: `points` or `runs`."""
     if not study_id:
         raise ConfigError(NO_STUDY)
-    study, results, _ = mine.open(study_id)
+    study, results, _ = studies.open(study_id)
     tuned = tuning_result(study, results)
     rows = summary_rows(tuned) if what == "points" else run_rows(study, results, tuned)
     name = f"specscope-{study_id}-{what}.csv"

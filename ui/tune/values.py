@@ -32,7 +32,7 @@ AXES = 3
 """The most axes of a picture: rows, columns, and layers to choose from."""
 
 SPEED_UP, SPEED = GLOSSARY["speedup"], GLOSSARY["tokens_per_second"]
-GAIN, SHARE = GLOSSARY["mean_acceptance_length"], GLOSSARY["draft_acceptance_rate"]
+LENGTH, SHARE = GLOSSARY["mean_acceptance_length"], GLOSSARY["draft_acceptance_rate"]
 ACCEPTED = GLOSSARY["accepted_per_pass"]
 
 
@@ -48,8 +48,8 @@ class _Figure:
 
 
 def axes_to_draw(grid: Grid) -> tuple[Axis, ...]:
-    """The axes to draw: rows, columns, layers. An axis with a single value is left out, unless all
-    have one."""
+    """The axes to draw: rows, columns, layers. Those with a single value are left out; if all have
+    one, the first is drawn."""
     several = tuple(axis for axis in grid.axes if len(axis.values) > 1)
     return several[:AXES] or grid.axes[:1]
 
@@ -69,7 +69,7 @@ def grid_value(study: Study, tuned: Tuned, measure: str) -> dict[str, Any]:
     figures = [_figure(tuned, i, measure) for i in range(len(tuned.rows))]
     values = [figure.value for figure in figures if figure.value is not None]
     has_ratios = measure == "speed" and any(row.ratio for row in tuned.rows)
-    one = 1.0 if has_ratios else None
+    plain_speed = 1.0 if has_ratios else None
     texts = [by_index(map(value_text, axis.values)) for axis in axes]
     fields = [_axis_words(axis) for axis in axes]
     return {
@@ -84,20 +84,20 @@ def grid_value(study: Study, tuned: Tuned, measure: str) -> dict[str, Any]:
         "ordered": all(isinstance(value, (int, float)) for value in axes[0].values),
         "cells": _cells(tuned, axes, figures, measure),
         **_scale(values, "x" if has_ratios else measure),
-        "base": 1.0 if measure == "length" else one,
+        "base": 1.0 if measure == "length" else plain_speed,
         "best": tuned.bests[0] if tuned.bests else -1,
     }
 
 
 def _scale(values: list[float], measure: str) -> dict[str, float | None]:
     """The ends of the colour scale, not of the values, so that a small difference looks small.
-    The scale of ratios has 1, plain decoding, in the middle; that of tokens per pass begins at 1,
-    which plain decoding has; that of speeds at 0."""
+    The scale of ratios has 1, plain decoding, in the middle unless a ratio is above 2; that of
+    tokens per pass begins at 1, which plain decoding has; that of speeds at 0."""
     if not values:
         return {"low": None, "high": None}
-    apart = max(0.5, *(abs(value - 1) for value in values))
-    middle = (max(0.0, 1 - apart), 1 + apart)
-    low, high = {"x": middle, "length": (1.0, 2.0)}.get(measure, (0.0, 0.0))
+    distance = max(0.5, *(abs(value - 1) for value in values))
+    around_1 = (max(0.0, 1 - distance), 1 + distance)
+    low, high = {"x": around_1, "length": (1.0, 2.0)}.get(measure, (0.0, 0.0))
     return {"low": min(low, *values), "high": max(high, *values)}
 
 
@@ -115,7 +115,7 @@ def _cells(
             "high": figures[i].high,
             "spread": figures[i].spread,
             "runs": tuned.rows[i].cells,
-            # Marks compare speeds: tokens per pass have none.
+            # Marks compare speeds: the picture of tokens per pass has none.
             "mark": _mark(tuned, i) if measure == "speed" else "",
             "found": _mark_words(tuned, i) if measure == "speed" else "",
         }
@@ -129,16 +129,17 @@ def _cells(
 
 
 def _place(axes: tuple[Axis, ...], point: dict[str, Any]) -> int:
-    """A point's cell in the heat map: layer by layer, row by row."""
-    at = [axis.values.index(point[axis.field]) for axis in axes]
+    """The number of a point's cell in the picture, counted layer by layer, row by row."""
+    indices = [axis.values.index(point[axis.field]) for axis in axes]
     sizes = [len(axis.values) for axis in axes]
-    row, column, layer = (*at, 0, 0)[:AXES]
+    row, column, layer = (*indices, 0, 0)[:AXES]
     rows, columns = (*sizes, 1)[:2]
     return (layer * rows + row) * columns + column
 
 
 def _mark(tuned: Tuned, i: int) -> str:
-    """`best` or `near`; of a temperature with a single point none is the best."""
+    """`best`, `near` (within noise of the best) or empty. If there are several temperatures, the
+    only point of one has no mark."""
     if len(tuned.temperatures) > 1 and len(tuned.beside(i)) == 1:
         return ""
     return "best" if i in tuned.bests else "near" if i in tuned.as_good else ""
@@ -151,24 +152,26 @@ def _mark_words(tuned: Tuned, i: int) -> str:
     if not mark:
         return ""
     no_gain = no_gain_words(tuned, next(best for best in tuned.bests if best in tuned.beside(i)))
-    top = "▴" if no_gain else "★"
+    best_glyph = "▴" if no_gain else "★"
     at = " at its temperature" if len(tuned.temperatures) > 1 else ""
     words = f"highest measured{at}, {no_gain}" if no_gain else f"highest speed-up measured{at}"
-    return f"{top} {words}" if mark == "best" else f"≈ within noise of {top}"
+    return f"{best_glyph} {words}" if mark == "best" else f"≈ within noise of {best_glyph}"
 
 
 def _figure(tuned: Tuned, i: int, measure: str) -> _Figure:
-    """A speed is the ratio to plain decoding if that is known, else tokens per second."""
+    """A point's figure for `measure`. A speed is the ratio to plain decoding if that is known of
+    any point, else tokens per second."""
     row = tuned.rows[i]
     if measure == "length":
-        return _of(row.mean_acceptance_length, tuned.lengths[i], tuned.over)
+        return _with_interval(row.mean_acceptance_length, tuned.lengths[i], tuned.over)
     if any(one.ratio for one in tuned.rows):
-        return _of(row.ratio.value if row.ratio else None, row.ratio, tuned.over)
+        return _with_interval(row.ratio.value if row.ratio else None, row.ratio, tuned.over)
     return _Figure(row.speed, row.slowest, row.fastest, "slowest to fastest run")
 
 
-def _of(value: float | None, estimate: Estimate | None, over: str) -> _Figure:
-    """One group has no spread: its interval would be a point, as if it were certain."""
+def _with_interval(value: float | None, estimate: Estimate | None, over: str) -> _Figure:
+    """The value with its interval; without one for a single group, whose interval would be a point,
+    as if the value were certain."""
     if estimate is None or estimate.groups < 2:
         return _Figure(value, None, None)
     return _Figure(value, estimate.low, estimate.high, spread_words(estimate, over))
@@ -178,22 +181,25 @@ def _of(value: float | None, estimate: Estimate | None, over: str) -> _Figure:
 
 
 def points_value(study: Study, tuned: Tuned) -> dict[str, Any]:
-    """A row for plain decoding at each temperature, for each point and for each point that cannot
-    run; a column for each axis and figure. `point`: the number of a point, from 0; negative for
-    other rows. A cell has its text `t` and, for numbers, the number `v` for sorting."""
+    """The table's value: a row for plain decoding at each temperature, for each point and for each
+    point that cannot run; a column for each axis and figure. A row's `point`: the number of a
+    point, from 0; negative in other rows. A cell has its text `t` and, if it is a number, `v`, by
+    which rows are sorted."""
     best = tuned.bests[0] if tuned.bests else None
     heads = [_axis_words(axis) for axis in tuned.grid.axes]
-    heads += [SPEED_UP.label, "spread", SPEED.label, GAIN.label]
+    heads += [SPEED_UP.label, "spread", SPEED.label, LENGTH.label]
     heads += [ACCEPTED.label, "same text?", "runs"]
-    unmeasured = itertools.count(-1, -1)
+    negative_numbers = itertools.count(-1, -1)
     rows = []
-    for at, row in tuned.plains.items():
-        point = {tuned.grid.axes[0].field: "plain", **({} if at is None else {TEMPERATURE: at})}
-        rows.append(_row(next(unmeasured), _values(tuned.grid, point), row))
+    for temperature, row in tuned.plains.items():
+        point: dict[str, Any] = {tuned.grid.axes[0].field: "plain"}
+        if temperature is not None:
+            point[TEMPERATURE] = temperature
+        rows.append(_row(next(negative_numbers), _axis_values(tuned.grid, point), row))
     for i, (point, row) in enumerate(zip(tuned.grid.points, tuned.rows, strict=True)):
         marks = {"mark": _mark(tuned, i), "found": _mark_words(tuned, i)}
-        rows.append({**_row(i, _values(tuned.grid, point), row), **marks})
-    rows += [_refused_row(next(unmeasured), tuned.grid, one) for one in tuned.grid.refused]
+        rows.append({**_row(i, _axis_values(tuned.grid, point), row), **marks})
+    rows += [_refused_row(next(negative_numbers), tuned.grid, one) for one in tuned.grid.refused]
     spread = "" if best is None else spread_words(tuned.rows[best].ratio, tuned.over)
     return {
         "study": study.study_id,
@@ -206,7 +212,7 @@ def points_value(study: Study, tuned: Tuned) -> dict[str, Any]:
     }
 
 
-def _values(grid: Grid, point: Mapping[str, Any]) -> list[Any]:
+def _axis_values(grid: Grid, point: Mapping[str, Any]) -> list[Any]:
     values = (point.get(axis.field) for axis in grid.axes)
     return ["" if value is None else value for value in values]
 
@@ -221,10 +227,10 @@ def _measured_words(study: Study, tuned: Tuned, spread: str) -> str:
     )
     counts = ", ".join(number_of(n, noun) for n, noun in count_words)
     has_temperatures = any(axis.field == TEMPERATURE for axis in tuned.grid.axes)
-    with_ = "" if has_temperatures else f"temperature {sampling.temperature:g}, "
-    with_ += f"{number_of(sampling.max_new_tokens, 'token')} at most"
-    spread_of = f"Spread of the speed-up: {spread}." if spread else ""
-    return " ".join(filter(None, (f"{counts}; {with_}.", sample_words(study), spread_of)))
+    settings = "" if has_temperatures else f"temperature {sampling.temperature:g}, "
+    settings += f"{number_of(sampling.max_new_tokens, 'token')} at most"
+    spread_text = f"Spread of the speed-up: {spread}." if spread else ""
+    return " ".join(filter(None, (f"{counts}; {settings}.", sample_words(study), spread_text)))
 
 
 def _row(point: int, values: list[Any], row: ConfigurationRow) -> dict[str, Any]:
@@ -233,7 +239,7 @@ def _row(point: int, values: list[Any], row: ConfigurationRow) -> dict[str, Any]
         _number(SPEED_UP, row.ratio.value if row.ratio else None),
         _spread_cell(row.ratio),
         _number(SPEED, row.speed),
-        _number(GAIN, row.mean_acceptance_length),
+        _number(LENGTH, row.mean_acceptance_length),
         _cell(_accepted_text(row), row.draft_acceptance_rate),
         _cell(ANSWERS[row.same.kind]),
         _cell(str(row.cells), row.cells),
@@ -243,7 +249,7 @@ def _row(point: int, values: list[Any], row: ConfigurationRow) -> dict[str, Any]
 
 
 def _accepted_text(row: ConfigurationRow) -> str:
-    """`2.5 of 2.9`: accepted tokens and the depth of the drafts, both per pass."""
+    """`2.5 of 2.9`: accepted tokens, and the length of the drafts, both per pass."""
     accepted = (row.mean_acceptance_length or 1.0) - 1
     return ACCEPTED.part_text(accepted, row.drafted_per_pass)
 
@@ -258,7 +264,7 @@ def _spread_cell(ratio: Estimate | None) -> dict[str, Any]:
 
 def _refused_row(number: int, grid: Grid, one: Refused) -> dict[str, Any]:
     """A point that cannot run: its values, and the reason in place of its figures."""
-    values = _values(grid, one.point)
+    values = _axis_values(grid, one.point)
     cells = [*(_cell(value_text(value), value) for value in values), _cell(one.reason)]
     return {
         "point": number,
@@ -273,8 +279,8 @@ def _number(quantity: Quantity, value: float | None) -> dict[str, Any]:
 
 
 def _cell(text: str, value: Any = None) -> dict[str, Any]:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return {"t": text, "v": value} if number else {"t": text}
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return {"t": text, "v": value} if is_number else {"t": text}
 
 
 # -- one point --
@@ -293,13 +299,13 @@ def point_value(study: Study, results: Results, tuned: Tuned, point: int) -> dic
     figures = (
         (SPEED_UP, row.ratio.value if row.ratio else None),
         (SPEED, row.speed),
-        (GAIN, row.mean_acceptance_length),
+        (LENGTH, row.mean_acceptance_length),
         (SHARE, row.draft_acceptance_rate),
         (GLOSSARY["num_rounds"], row.rounds),
         (GLOSSARY["ttft_ms"], row.ttft_ms),
         (GLOSSARY["draft_share"], row.draft_share),
     )
-    texts = [(of.label, of.text(value)) for of, value in figures]
+    texts = [(quantity.label, quantity.text(value)) for quantity, value in figures]
     texts.insert(3, (ACCEPTED.label, _accepted_text(row)))
     return {
         "study": study.study_id,
@@ -308,7 +314,7 @@ def point_value(study: Study, results: Results, tuned: Tuned, point: int) -> dic
         "mark": _mark(tuned, point),
         "found": _mark_words(tuned, point),
         "figures": by_index({"name": name, "text": text} for name, text in texts),
-        "heads": by_index(["run", "prompt", "repeat", SPEED.label, SPEED_UP.label, GAIN.label]),
+        "heads": by_index(["run", "prompt", "repeat", SPEED.label, SPEED_UP.label, LENGTH.label]),
         "runs": runs,
     }
 
@@ -317,14 +323,14 @@ def _run(study: Study, results: Results, cell: Cell) -> dict[str, str]:
     result = results[cell]
     base = results.get(Cell(study.base_of(cell.contestant), cell.item, cell.repeat))
     speed, length = result.stats.tokens_per_second, result.stats.mean_acceptance_length
-    against = base.stats.tokens_per_second if base else 0.0
+    plain_speed = base.stats.tokens_per_second if base else 0.0
     return {
         "run": result.run_id,
         "prompt": cell.item,
         "repeat": str(cell.repeat + 1),
         "tps": SPEED.text(speed),
-        "ratio": _ratio_text(speed / against, length) if against else "–",
-        "mean": GAIN.text(length),
+        "ratio": _ratio_text(speed / plain_speed, length) if plain_speed else "–",
+        "mean": LENGTH.text(length),
     }
 
 

@@ -35,20 +35,20 @@ def wire_tune(
     tabs: gr.Tabs,
     sessions: Sessions,
 ) -> None:
-    """Connect the tab's components; a point goes into Live, a run opens in Sessions."""
+    """Connect the tab's components. `own`: the visitor's own presets."""
     context = tune.board.context
     _wire_form(tune, own, tab, live)
     wire_study_board(tune.board, visitor, tab, tune.pictures)
 
-    def make(form_values: dict[str, Any] | None, *values: Any) -> Study:
-        count = len(live.form.inputs)
-        return grid_request_of(context, form_values, values[:count], values[count:]).study
+    def make(own_presets: dict[str, Any] | None, *values: Any) -> Study:
+        num_live = len(live.form.inputs)
+        return grid_request_of(context, own_presets, values[:num_live], values[num_live:]).study
 
     inputs = [own, *live.form.inputs, *tune.form.inputs]
     wire_begin(tune.board, visitor, tune.start.click, make, inputs, tune.pictures)
-    shown = [tune.point, tune.chosen_point, tune.use]
-    tune.points.select(_point_handler(tune), [visitor], shown, **EACH)
-    _wire_out(tune, visitor, live, tabs, sessions)
+    point_outputs = [tune.point, tune.chosen_point, tune.use]
+    tune.points.select(_point_handler(tune), [visitor], point_outputs, **EACH)
+    _wire_results(tune, visitor, live, tabs, sessions)
 
 
 def _wire_form(tune: Tune, own: gr.BrowserState, tab: gr.Tab, live: Live) -> None:
@@ -58,10 +58,10 @@ def _wire_form(tune: Tune, own: gr.BrowserState, tab: gr.Tab, live: Live) -> Non
         # Not `select`: choosing the same field again must leave the values that were typed.
         axis.field.change(_axis_handler(context), axis.field, [axis.typed, axis.picked], **LATEST)
     tab.select(base_menu, own, form.base, **LATEST)
-    count = len(live.form.inputs)
+    num_live = len(live.form.inputs)
 
-    def plan(form_values: dict[str, Any] | None, *values: Any) -> list[Any]:
-        return plan_values(context, form_values, values[:count], values[count:])
+    def plan(own_presets: dict[str, Any] | None, *values: Any) -> list[Any]:
+        return plan_values(context, own_presets, values[:num_live], values[num_live:])
 
     inputs = [own, *live.form.inputs, *form.inputs]
     # One event for all controls, so that the answer to the last change comes last.
@@ -69,13 +69,14 @@ def _wire_form(tune: Tune, own: gr.BrowserState, tab: gr.Tab, live: Live) -> Non
     gr.on([tab.select, *changes], plan, inputs, [tune.plan, tune.start], **LATEST)
 
 
-def _wire_out(
+def _wire_results(
     tune: Tune,
     visitor: gr.BrowserState,
     live: Live,
     tabs: gr.Tabs,
     sessions: Sessions,
 ) -> None:
+    """The chosen point goes into Live, a run opens in Sessions, results are saved as CSV."""
     context = tune.board.context
 
     def use(request: gr.Request, key: str, chosen: dict[str, Any]) -> Request:
@@ -102,8 +103,8 @@ def _point_handler(tune: Tune) -> Callable[..., Any]:
         session, event_data = board.session(request), event._data or {}
 
         def work() -> tuple[Any, Any, Any]:
-            mine = studies_of(board.context, request, key)
-            value, chosen = point_shown(mine, event_data)
+            studies = studies_of(board.context, request, key)
+            value, chosen = point_shown(studies, event_data)
             return session.stamps.on("point", value), chosen, gr.Button(interactive=bool(chosen))
 
         return session.clicks.last("point", event_data, work)
@@ -118,11 +119,11 @@ def _file_handler(tune: Tune, what: str) -> Callable[..., Any]:
         session = board.session(request)
 
         def work() -> list[Any]:
-            mine = studies_of(board.context, request, key)
-            # A new number each time, so that saving the same file again is a change of the value.
+            studies = studies_of(board.context, request, key)
+            # A new number each time, so that saving the same file again changes the value.
             number = session.stamps.on("file", {"again": object()})["n"]
             return [
-                {**study_csv(mine, session.study.study_id, what), "n": number},
+                {**study_csv(studies, session.study.study_id, what), "n": number},
                 notice_value([]),
             ]
 

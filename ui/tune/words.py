@@ -1,6 +1,6 @@
 """Sentences about a grid: the number of runs, what cannot run, the results.
 
-Pure: no store, no component. The sentences say plainly if a result is slower, or if noise hides a
+Pure. The sentences say so if a result is slower than plain decoding, or if noise hides a
 difference.
 """
 
@@ -39,7 +39,8 @@ __all__ = [
 ]
 
 MAX_NAMED = 3
-"""The most points that a sentence names; the rest are counted."""
+"""The most points that a sentence names, and the most reasons and groups with a line of their
+own."""
 
 
 def grid_title(grid: Grid, prompts: int) -> str:
@@ -51,11 +52,11 @@ def grid_title(grid: Grid, prompts: int) -> str:
     return f"{axes} on {number_of(prompts, 'prompt')}"
 
 
-# -- before --
+# -- before measuring --
 
 
 def plan_lines(study: Study, refused: Sequence[Refused]) -> list[Line]:
-    """What Start would measure."""
+    """What "Measure the grid" would measure, with warnings."""
     points = sum(not one.name.startswith(PLAIN) for one in study.configurations)
     lines = [
         Line(
@@ -80,7 +81,7 @@ def plan_lines(study: Study, refused: Sequence[Refused]) -> list[Line]:
 
 
 def run_count(study: Study) -> str:
-    """The number of runs of the study in words, as `120 runs`."""
+    """The number of the study's runs in words, such as `120 runs`."""
     return number_of(len(study), "run")
 
 
@@ -96,17 +97,19 @@ def _refused_lines(refused: Sequence[Refused]) -> list[Line]:
     ] + _more(len(by_reason) - MAX_NAMED, "further reason to leave points out")
 
 
-# -- after --
+# -- results --
 
 
 def sample_words(study: Study) -> str:
-    """A sentence that each point ran once on each prompt; empty with several repeats."""
+    """The sentence for a study in which each point ran once on each prompt; empty with several
+    repeats."""
     return f"On each prompt the speeds are {SINGLE}." if study.repeats == 1 else ""
 
 
 def found_lines(study: Study, tuned: Tuned, num_done: int) -> list[Line]:
-    """The best point at each temperature, those as good within noise, whether it pays, and whether
-    the text is the same."""
+    """The best point at each temperature, those within noise of it, whether it is faster than plain
+    decoding, points that drafted alike, acceptance by temperature, and whether the texts are the
+    same."""
     if not tuned.bests:
         return [Line("info", "Nothing is measured yet."), *_refused_lines(tuned.grid.refused)]
     lines: list[Line] = []
@@ -114,7 +117,7 @@ def found_lines(study: Study, tuned: Tuned, num_done: int) -> list[Line]:
         lines.append(_best_line(tuned, best, num_done >= len(study)))
         lines += _noise_lines(study, tuned, best)
         lines += _worth_lines(tuned, best)
-    lines = list(dict.fromkeys(lines))  # what holds at each temperature once
+    lines = list(dict.fromkeys(lines))  # what is true of every temperature is said once
     lines += _alike_lines(tuned)
     lines += _temperature_lines(tuned)
     lines += _same_lines(tuned.rows, num_done >= len(study))
@@ -122,7 +125,8 @@ def found_lines(study: Study, tuned: Tuned, num_done: int) -> list[Line]:
 
 
 def no_gain_words(tuned: Tuned, best: int) -> str:
-    """Why the best point is not shown to be faster than plain decoding; empty if it is."""
+    """Why the measurements do not show that the best point is faster than plain decoding; empty if
+    they do."""
     row = tuned.rows[best]
     if row.ratio is not None and row.ratio.groups < 2:
         return SINGLE
@@ -134,7 +138,8 @@ def no_gain_words(tuned: Tuned, best: int) -> str:
 
 
 def _best_line(tuned: Tuned, best: int, is_complete: bool) -> Line:
-    """The best point at its temperature, with a tick if it is shown to beat plain decoding."""
+    """The best point at its temperature: a `good` line if it is shown to beat plain decoding, a
+    warning if no point is shown to, else an `info` line."""
     row, at = tuned.rows[best], _at_words(tuned, best)
     figures = _best_figures(row, tuned.over)
     if at and len(tuned.beside(best)) == 1:
@@ -152,7 +157,7 @@ def _best_line(tuned: Tuned, best: int, is_complete: bool) -> Line:
 
 
 def _at_words(tuned: Tuned, point: int) -> str:
-    """` at temperature 0.8`; empty where all points have the same."""
+    """` at temperature 0.8`; empty if all points have the same temperature."""
     if len(tuned.temperatures) < 2:
         return ""
     return f" at temperature {tuned.grid.points[point][TEMPERATURE]:g}"
@@ -176,30 +181,31 @@ def _interval(ratio: Estimate, over: str) -> str:
 
 
 def _noise_lines(study: Study, tuned: Tuned, best: int) -> list[Line]:
-    row, beside = tuned.rows[best], tuned.beside(best)
+    row, at_same_temperature = tuned.rows[best], tuned.beside(best)
     at = _at_words(tuned, best)
     # With several temperatures each has a best point: "it" could be any.
-    it = f"the best{at}" if at else "it"
-    once = row.ratio is None or row.ratio.groups < 2
+    best_words = f"the best{at}" if at else "it"
+    is_single = row.ratio is None or row.ratio.groups < 2
     words = f"Each speed is {SINGLE}: no spread is known, and a faster point may be chance."
-    lines = [Line("warn", f"{words} More prompts or repeats would tell.")] if once else []
+    lines = [Line("warn", f"{words} More prompts or repeats would tell.")] if is_single else []
     if row.ratio is not None and (noise := noise_words(row.ratio, row.mean_acceptance_length)):
         lines.append(Line("warn", f"Of its speed-up{at}, {noise}."))
     elif row.ratio is not None and (apart := apart_words(row.ratio, tuned.over)):
         lines.append(Line("warn", f"Best point{at}: {apart}."))
-    good = [i for i in tuned.as_good if i in beside]
+    good = [i for i in tuned.as_good if i in at_same_temperature]
     names = [tuned.rows[i].name for i in good]
     if names:
         why = _as_good_words(tuned, best, good)
-        lines.append(Line("warn", f"Within noise of {it}: {_names(names)}. {why}"))
-    elif not once and len(beside) > 1:
+        lines.append(Line("warn", f"Within noise of {best_words}: {_names(names)}. {why}"))
+    elif not is_single and len(at_same_temperature) > 1:
         lines.append(
             Line(
                 "info",
-                f"No other point is within noise of {it}: their intervals lie below its own.",
+                f"No other point is within noise of {best_words}: their intervals lie below its "
+                "own.",
             )
         )
-    if not once:
+    if not is_single:
         lines.append(Line("info", _elsewhere_words(study, tuned)))
     return lines
 
@@ -215,22 +221,23 @@ def _elsewhere_words(study: Study, tuned: Tuned) -> str:
 
 
 def _as_good_words(tuned: Tuned, best: int, good: Sequence[int]) -> str:
-    """Why a point counts as equally good: by its interval, or since it drafted the same."""
+    """Why points are within noise of the best: their intervals overlap its own, or they drafted and
+    accepted the same numbers of tokens."""
     twins = {i for group in tuned.alike if best in group for i in group}
-    apart = "these measurements cannot tell which is faster"
+    unclear = "these measurements cannot tell which is faster"
     if twins.issuperset(good):
-        return f"They drafted and accepted as much as it in every round: {apart}."
+        return f"They drafted and accepted as much as it in every round: {unclear}."
     why = "Their intervals overlap, or they drafted alike" if twins else "Their intervals overlap"
-    return f"{why}: {apart}. More prompts or repeats would tell more."
+    return f"{why}: {unclear}. More prompts or repeats would tell more."
 
 
 def _alike_lines(tuned: Tuned) -> list[Line]:
-    """Points whose rounds drafted and accepted as much: a difference between their speeds is noise,
-    or the cost of the setting."""
+    """Points that drafted and accepted the same numbers of tokens in every round: a difference
+    between their speeds is noise, or the cost of the setting."""
     lines = []
     for group in sorted(tuned.alike, key=len, reverse=True)[:MAX_NAMED]:
         speeds = [row.speed for i in group if (row := tuned.rows[i]).speed]
-        apart = (
+        difference = (
             f" Their speeds differ by {100 * (max(speeds) / min(speeds) - 1):.0f} %."
             if speeds
             else ""
@@ -242,12 +249,12 @@ def _alike_lines(tuned: Tuned) -> list[Line]:
             else "drafted and accepted as much in every round (max_tree_nodes may cut their trees "
             "to the same)"
         )
-        lines.append(Line("info", f"Alike: {names} {words}.{apart}"))
+        lines.append(Line("info", f"Alike: {names} {words}.{difference}"))
     return lines
 
 
 def _worth_lines(tuned: Tuned, best: int) -> list[Line]:
-    """Whether the best is faster than plain decoding at all."""
+    """A warning if the best point is not faster than plain decoding, or drafts nothing."""
     row = tuned.rows[best]
     if row.ratio is None:
         return []
@@ -259,7 +266,7 @@ def _worth_lines(tuned: Tuned, best: int) -> list[Line]:
 
 
 def _temperature_lines(tuned: Tuned) -> list[Line]:
-    """How acceptance changed with the temperature, where that is an axis."""
+    """How acceptance changed with the temperature, if that is an axis."""
     rates: dict[float, list[float]] = {}
     for point, row in zip(tuned.grid.points, tuned.rows, strict=True):
         if TEMPERATURE in point and row.draft_acceptance_rate is not None:
@@ -268,14 +275,14 @@ def _temperature_lines(tuned: Tuned) -> list[Line]:
     if len(means) < 2:
         return []
     share = GLOSSARY["draft_acceptance_rate"]
-    each = ", ".join(f"{share.text(rate)} at temperature {at:g}" for at, rate in means)
+    rates_words = ", ".join(f"{share.text(rate)} at temperature {at:g}" for at, rate in means)
     falls = all(later < before for (_, before), (_, later) in pairwise(means))
     why = f" {TEMPERATURE_MEANS}" if falls else ""
-    return [Line("info", f"{share.title}: {each}.{why}")]
+    return [Line("info", f"{share.title}: {rates_words}.{why}")]
 
 
 def _idle_words(tuned: Tuned, best: int) -> str:
-    """The sentence for a best point that is plain decoding in effect, as with speculation_length
+    """The sentences for a best point that is plain decoding in effect, as with speculation_length
     0."""
     at = _at_words(tuned, best)
     words = (

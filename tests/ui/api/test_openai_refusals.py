@@ -295,7 +295,7 @@ def test_a_flag_switches_it_off(
 ) -> None:
     opened = Opened()
     monkeypatch.setattr(page, "build_page", lambda context: opened)
-    monkeypatch.setattr(page, "answer_once", lambda url: None)
+    monkeypatch.setattr(page, "request_once", lambda url: None)
     page.launch(api.context, parse(flag), 0.0)
     served = {"/v1/completions", "/v1/chat/completions", "/v1/models", "/metrics"}
     assert opened.paths and served & opened.paths == (set() if flag else served)

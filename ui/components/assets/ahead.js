@@ -19,7 +19,7 @@ const BRACKETS = " In brackets: the number of predicted continuations, and the p
 const ALONE = "Nothing of this run was drafted ahead: pipeline=across drafts while the LLM verifies another request, and there was none. "
   + "Run in a second tab at the same time, or choose pipeline=ahead.";
 const ALONE_YET = "So far nothing of this run was drafted while the LLM verified another request.";
-const never = (rule) => `Nothing is drafted ahead: the SSMs choose every token of ${rule}'s tree together, which cannot `
+const neverWords = (rule) => `Nothing is drafted ahead: the SSMs choose every token of ${rule}'s tree together, which cannot `
   + "start from a predicted outcome.";
 const SECTIONS = ["sums", "verdict", "trials", "round", "what", "predicted"];
 
@@ -75,7 +75,7 @@ function sums(value) {
   const { hits, misses, unused = 0, saved, wasted } = value.ahead ?? {};
   if (hits === undefined) return nothingAhead(value);
   if (!guesses(value)) return early(value.ahead);
-  const counted = [`${plural(hits, "hit")} (${MARKS.hit})`, `${many(misses - unused, "miss")} (${MARKS.miss})`];
+  const counted = [`${plural(hits, "hit")} (${MARKS.hit})`, `${pluralEs(misses - unused, "miss")} (${MARKS.miss})`];
   if (unused) counted.push(`${unused} not used`);
   return `Drafted ahead: ${counted.slice(0, -1).join(", ")} and ${last(counted)}, counted by drafter and round; `
     + `${ms(saved)} saved, ${ms(wasted)} wasted of the drafters' time. `
@@ -93,7 +93,7 @@ function early({ hits, beside = 0, saved }) {
 function nothingAhead(value) {
   if (value.pipeline === "across") return value.ended ? ALONE : ALONE_YET;
   if (!["ahead", "auto"].includes(value.pipeline)) return "";
-  if (value.never) return never(value.never);
+  if (value.never) return neverWords(value.never);
   return value.ended ? "Nothing was drafted ahead in this run." : "Nothing was drafted ahead yet.";
 }
 
@@ -152,7 +152,7 @@ function ofRound(value) {
 }
 
 function outcomesText({ outcomes, p }) {
-  return outcomes ? ` (${many(outcomes, "guess")}, together ${percent(p)})` : " (no guess was made in time)";
+  return outcomes ? ` (${pluralEs(outcomes, "guess")}, together ${percent(p)})` : " (no guess was made in time)";
 }
 
 // One SSM predicts for all: if all have the same brackets, they are shown once.
@@ -169,7 +169,7 @@ const hasPredictedDrafts = (value) => (
 );
 const hasOutcomes = (value) => Object.values(value.round ?? {}).some((entry) => entry.outcomes);
 const hiddenText = ({ saved }) => (saved >= 0.005 ? `${ms(saved)} hidden` : "drafted early, though not during a pass: nothing hidden");
-const many = (count, noun) => (count === 1 ? `1 ${noun}` : `${count} ${noun}es`);
+const pluralEs = (count, noun) => (count === 1 ? `1 ${noun}` : `${count} ${noun}es`);
 const short = (time) => fixed(time, !time || time >= 10 ? 0 : 1);
 
 function upsAndDowns(value, hits) {
@@ -186,8 +186,8 @@ function predictionText(value) {
   const own = value.rounds?.[value.sel];
   const all = Object.values(value.rounds ?? {});
   if (!all.length) return noPredictionText(value);
-  const off = all.map(({ ms: took, p }) => Math.abs(took - p) / Math.max(took, 1e-9)).sort((a, b) => a - b);
-  const within = percent(off[Math.floor(off.length / 2)]);
+  const errors = all.map(({ ms: took, p }) => Math.abs(took - p) / Math.max(took, 1e-9)).sort((a, b) => a - b);
+  const within = percent(errors[Math.floor(errors.length / 2)]);
   const usual = `median prediction error ${within}`;
   if (!own) return `Predicted against measured: ${usual}.`;
   return `${roundName(value.sel)}: predicted ${ms(own.p)}, measured ${ms(own.ms)}${measuredWhat(own)}; ${usual}.${leftOut(value, own)}`;

@@ -79,8 +79,8 @@ function line(panel, value, key, row) {
 }
 
 function cell({ key, show, tip, note, noted: tooltip }, row) {
-  const less = note?.(row);
-  return h("td", { "data-key": key, title: tip?.(row) ?? null }, h("span", { class: "ss-compared-value" }, show(row)), less && h("span", { class: "ss-compared-note", title: tooltip?.(row) ?? null }, less));
+  const noteText = note?.(row);
+  return h("td", { "data-key": key, title: tip?.(row) ?? null }, h("span", { class: "ss-compared-value" }, show(row)), noteText && h("span", { class: "ss-compared-note", title: tooltip?.(row) ?? null }, noteText));
 }
 
 const GLYPHS = { identical: "✔", distribution: "≈", tie: "≈", bug: "✕", differs: "≠" };
@@ -94,7 +94,7 @@ function same(row) {
 // Why the text differs, why a configuration was slower, what is noise: whole sentences below the table.
 function sentences(row) {
   const notes = ["tie", "bug", "differs", "distribution"].includes(row.same_text) ? [row.same_text_words] : [];
-  // The chart of the stages shows one run, so that its times differ from these means.
+  // The chart of the stages shows one run, whose times differ from these means.
   const means = row.runs > 1 ? ` Times are means of ${row.runs} repeats, in “Where the time goes” those of one.` : "";
   if (row.slower_because) notes.push(row.slower_because + means);
   if (row.noise) notes.push(row.noise);

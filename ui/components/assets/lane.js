@@ -14,9 +14,9 @@ export function createLane(name, label, choose = null) {
   const words = h("span", { class: "ss-lane-words", dir: "auto", "aria-hidden": "true" });
   const track = h("div", { class: "ss-lane-track" }, svg, words);
   const count = h("span");
-  const whole = h("span", { class: "ss-lane-end", hidden: true });
+  const endLine = h("span", { class: "ss-lane-end", hidden: true });
   const whose = h("span", { class: "ss-lane-whose", hidden: true });
-  const node = h("div", { class: "ss-race-lane", "data-lane": name }, h("span", { class: "ss-lane-name" }, label, whose), track, h("span", { class: "ss-lane-count" }, count, whole));
+  const node = h("div", { class: "ss-race-lane", "data-lane": name }, h("span", { class: "ss-lane-name" }, label, whose), track, h("span", { class: "ss-lane-count" }, count, endLine));
   const state = { steps: [], total: 1, shown: "", text: [], tokens: 0, width: Infinity };
   if (choose) {
     track.addEventListener("click", (event) => {
@@ -34,7 +34,7 @@ export function createLane(name, label, choose = null) {
   }).observe(track);
   return {
     node,
-    // `end`: when the lane wrote its last token, where it had not by `clock`, at which the other one had.
+    // `end`: when this lane wrote its last token, if that was after `clock`, when the other lane wrote its own.
     draw({ steps, total, words: text, tokens, passes, clock, waits, repeat, end = null }) {
       Object.assign(state, { steps, total, text, tokens });
       set(svg, "viewBox", `0 0 ${total} 1`);
@@ -46,8 +46,8 @@ export function createLane(name, label, choose = null) {
       write();
       const spent = clock === null ? `${passes} ${passes === 1 ? "pass" : "passes"}` : `${(clock / 1000).toFixed(2)} s`;
       sayRepeat(whose, repeat);
-      whole.hidden = end === null;
-      setText(whole, end === null ? "" : `all ${total} in ${(end / 1000).toFixed(2)} s`);
+      endLine.hidden = end === null;
+      setText(endLine, end === null ? "" : `all ${total} in ${(end / 1000).toFixed(2)} s`);
       setText(count, waits ? "" : `${spent} → ${tokens} ${tokens === 1 ? "token" : "tokens"}`);
     },
   };

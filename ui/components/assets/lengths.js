@@ -236,12 +236,12 @@ function oftenTable(value) {
 
 // "Depth allowed" is what the chart draws dotted; a column of its own only where it is another number.
 function roundTable(value) {
-  const less = isCut(value);
-  const allowed = (figures) => (less ? [depthAllowed(figures)] : []);
+  const isLess = isCut(value);
+  const allowed = (figures) => (isLess ? [depthAllowed(figures)] : []);
   const decisions = value.decisions ?? {};
-  const any = Object.keys(decisions).length > 0;
-  const decision = (round) => (any ? [round in decisions ? prose(`${decisions[round].k}: ${decisions[round].t}`) : ""] : []);
+  const hasDecisions = Object.keys(decisions).length > 0;
+  const decision = (round) => (hasDecisions ? [round in decisions ? prose(`${decisions[round].k}: ${decisions[round].t}`) : ""] : []);
   const rows = entries(value.rounds).map(([round, figures]) => [Number(round) + 1, figures.a, figures.d, ...allowed(figures), figures.s, ...decision(round)]);
-  const head = ["round", "accepted", "tree depth", ...(less ? ["depth allowed"] : []), "speculation length", ...(any ? ["the scheduler"] : [])];
+  const head = ["round", "accepted", "tree depth", ...(isLess ? ["depth allowed"] : []), "speculation length", ...(hasDecisions ? ["the scheduler"] : [])];
   return { caption: "Round by round", head, rows };
 }

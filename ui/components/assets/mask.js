@@ -4,8 +4,8 @@ import { h, s, set, setText, entries } from "./dom.js";
 import { scaleOf, sizeOf, textWidth } from "./measure.js";
 import { plain, plural, prose, roundName } from "./text.js";
 
-// In pixels: LEAST and MOST: the height of a row with its gap; NAMED: the row height from which every row has its name;
-// PREFIX: the width of the cached tokens, drawn as one column; FONT: the size of names.
+// In pixels. LEAST, MOST: limits of the height of a row with its gap; NAMED: the row height from which every row has its
+// name; PREFIX: the width of the cached tokens, drawn as one column; FONT: the size of names.
 const [LEAST, MOST, NAMED, PREFIX, FONT] = [4, 15, 10, 36, 12];
 const GAP = 1;
 const LETTERS = 10;

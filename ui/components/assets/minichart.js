@@ -26,7 +26,7 @@ function onRoundClick(chart, select) {
   return chart;
 }
 
-// columns: draw({columns: [{key, value, note}], chosen, line, title, format}); a dashed line at `line`
+// columns: draw({columns: [{key, value, note}], chosen, line, title, format, label}); a dashed line at `line`
 export function columnChart(panel) {
   return frame(panel, drawColumns);
 }

@@ -1,4 +1,4 @@
-// The nodes that draft for a run, beside the lanes: each with its figures, and up to which wire time it pays.
+// The nodes that draft for a run, a part of the pipeline picture: each with its figures, and up to which time on the wire it pays.
 
 import { h, setText, keyed, entries } from "./dom.js";
 import { fixed, ms, percent, plural, prose } from "./text.js";

@@ -31,11 +31,11 @@ export function createFilters(changed) {
       domain.offer(rows.map((row) => row.domain || NONE));
       drafter.offer(rows.flatMap((row) => entries(row.drafters).map(([, name]) => name)));
     },
-    lets(row) {
+    passes(row) {
       const words = find.value.trim().toLowerCase();
       return (!words || row.prompt.toLowerCase().includes(words))
-        && settings.lets([row.settings]) && domain.lets([row.domain || NONE])
-        && drafter.lets(entries(row.drafters).map(([, name]) => name));
+        && settings.passes([row.settings]) && domain.passes([row.domain || NONE])
+        && drafter.passes(entries(row.drafters).map(([, name]) => name));
     },
   };
 }
@@ -48,7 +48,7 @@ function createMenu(words, changed) {
   return {
     label,
     begin: (name) => { wanted = name; },
-    lets: (names) => !select.value || names.includes(select.value),
+    passes: (names) => !select.value || names.includes(select.value),
     offer(all) {
       const names = ["", ...new Set(all)];
       if (JSON.stringify([...select.options].map(({ value }) => value)) !== JSON.stringify(names)) {

@@ -40,7 +40,7 @@ export function create(panel) {
     draw(value) {
       const all = entries(value.rows).map(([, row]) => row);
       filters.offer(value, all);
-      const rows = all.filter(filters.lets);
+      const rows = all.filter(filters.passes);
       panel.say(all.length ? `${value.gains ?? ""} ${summary(rows, all)} ${value.words ?? ""}`.trim() : "");
       more.hidden = !all.length;
       set(panel.section, "data-empty", !all.length);

@@ -56,7 +56,7 @@ function draw(value, view) {
   body.querySelectorAll(".ss-chip").forEach((chip, i) => set(chip, "tabindex", i === 0 ? 0 : -1));
 }
 
-// One chip is in the tab order; arrows go on from there.
+// One chip is in the tab order; arrow keys move from it to the others.
 function listen({ body, panel }) {
   const choose = (chip) => {
     const node = chip.ssToken.node;

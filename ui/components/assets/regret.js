@@ -4,8 +4,8 @@ import { h, setText, entries } from "./dom.js";
 import { GLOSSARY, amount } from "./quantities.js";
 import { prose } from "./text.js";
 
-const { num_rounds: PASSES, mean_acceptance_length: GAIN } = GLOSSARY;
-const HEAD = ["SSMs that draft", PASSES.label, GAIN.label, "regret"];
+const { num_rounds: PASSES, mean_acceptance_length: LENGTH } = GLOSSARY;
+const HEAD = ["SSMs that draft", PASSES.label, LENGTH.label, "regret"];
 
 // A sentence and a row for each choice, once Regret was clicked.
 export function createRegret() {
@@ -27,7 +27,7 @@ export function createRegret() {
   };
 }
 
-const regretRows = (choices) => entries(choices).map(([, row]) => [prose(row.drafters), String(row.passes), amount(GAIN, row.tokens), row.regret ?? "–"]);
+const regretRows = (choices) => entries(choices).map(([, row]) => [prose(row.drafters), String(row.passes), amount(LENGTH, row.tokens), row.regret ?? "–"]);
 
 export function regretTable({ regret }) {
   if (!regret?.sentence) return null;

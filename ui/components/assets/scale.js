@@ -9,7 +9,7 @@ export function share(value, low, high) {
   return high > low ? Math.min(1, Math.max(0, (value - low) / (high - low))) : 0.5;
 }
 
-// {background, color} of a place on the scale; the ink is whichever stands out more.
+// {background, color} of a place on the scale; the ink is black or white, whichever has more contrast.
 export function shade(part) {
   const at = part * (STOPS.length - 1);
   const [from, to] = [STOPS[Math.floor(at)], STOPS[Math.ceil(at)]];

@@ -3,8 +3,8 @@
 
 import { h, setText } from "./dom.js";
 
-const CUT = 4;
-const HALF = 10;  // of a node, at least
+const CUT = 4;  // pixels of a node that may be out of sight without a hint
+const HALF = 10;  // pixels: half the height of a node, at least
 const GUTTER = 20;  // pixels kept for a scrollbar at the right; without one the drawing is visible there
 
 // Large type hides the word where it has no room.

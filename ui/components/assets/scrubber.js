@@ -42,7 +42,7 @@ export function create(panel) {
       const top = Math.max(1, ...rounds.map(([, round]) => Math.max(round.a, round.s)));
       const room = roomFor(Math.max(rounds.length, value.known ?? 0), value.moving);
       if (room !== state.room) {
-        // Made anew, since columns that move would count as layout shifts.
+        // New columns, since old ones that move would count as layout shifts.
         columns.replaceChildren();
         state.columns.clear();
         state.room = room;
@@ -59,9 +59,9 @@ export function create(panel) {
   };
 }
 
-// The place as fields of an address, null for what is usual: rounds count from 1; a round is shown whole unless a stage is
-// named, and so is a run unless it was played to a round only (`shown`). At full speed the engine is just ahead, and the
-// newest round is no place.
+// The place as fields of an address, null for what is usual: `round`, from 1; `stage`, unless the whole round is shown;
+// `shown`, the number of rounds, unless the whole run is. While a run plays at full speed its newest round is no place,
+// since the next one is about to come.
 export function placeFields({ rounds, known, sel, stage, node, pinned, mode, moving }) {
   const count = Object.keys(rounds ?? {}).length;
   const live = moving && mode === "full";

@@ -68,14 +68,14 @@ const nothing = "–";
 
 // A number with `digits` decimals, rounded half to even as Python does, so that a figure is the same in the server's
 // sentences and in a picture.
-const BEHIND = 25;  // further decimals: a double that is not exactly in the middle differs from it within them
-const MIDDLE = "5".padEnd(BEHIND, "0");
+const FURTHER = 25;  // decimals beyond `digits`, in which a double that is not exactly in the middle differs from it
+const MIDDLE = "5".padEnd(FURTHER, "0");
 export function rounded(value, digits) {
   const shown = value.toFixed(digits);
-  const exact = value.toFixed(digits + BEHIND);
+  const exact = value.toFixed(digits + FURTHER);
   if (!exact.endsWith(MIDDLE)) return shown;
   // toFixed rounded the middle away from zero: right unless the last digit below the middle is even.
-  const down = exact.slice(0, -BEHIND).replace(/\.$/, "");
+  const down = exact.slice(0, -FURTHER).replace(/\.$/, "");
   return "02468".includes(down.at(-1)) ? down : shown;
 }
 

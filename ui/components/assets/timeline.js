@@ -85,10 +85,10 @@ function sentence(value) {
   if (!sum) return "no times yet";
   const busiest = Object.entries(value.share).sort((a, b) => b[1] - a[1])[0];
   const name = STAGES.get(busiest[0]) ?? busiest[0];
-  const most = busiest[0] === "other";
-  const what = most ? `: ${besideOthers(value) ? MEANWHILE : "no model worked for this request"}` : "";
+  const isOther = busiest[0] === "other";
+  const what = isOther ? `: ${besideOthers(value) ? MEANWHILE : "no model worked for this request"}` : "";
   const meanwhile = besideOthers(value) ? MEANWHILE : "no model worked (bookkeeping, other programs)";
-  const note = !most && value.share.other >= 0.1 * sum ? ` Between stages: ${meanwhile}.` : "";
+  const note = !isOther && value.share.other >= 0.1 * sum ? ` Between stages: ${meanwhile}.` : "";
   const moves = [value.took, value.moves].filter(Boolean).map((one) => `${one} `).join("");
   return `${moves}${overlapText(value)}The run: ${timeText(value, sum)}; largest share: ${name}, ${percent(busiest[1] / sum)}${what}.${note}`;
 }
@@ -168,7 +168,7 @@ function layoutOf(value, look, view, lanes, slots) {
   };
 }
 
-// An outline of its bars would hide the colour of the short ones.
+// The selected round as a band behind its bars: outlines of the bars would hide the colour of the short ones.
 function selection(value, look) {
   const own = entries(value.bars?.[value.sel]).map(([, span]) => span).filter(({ name }) => name !== "ahead" && name !== "prefill");
   return own.length ? [band(look, Math.min(...own.map(({ start }) => start)), Math.max(...own.map(({ end }) => end)))] : [];

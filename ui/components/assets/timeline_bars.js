@@ -72,6 +72,6 @@ export const TOGETHER = "SSMs that drafted together share that time: each is cou
 // How lanes are drawn and counted, below the shares.
 export function remarksOn(value) {
   const spans = Object.values(value.bars ?? {}).flatMap((own) => Object.values(own));
-  const behind = spans.some((span) => span.name === "catch_up") ? "Hatched: catching up with the text." : "";
-  return [behind, shares(spans) ? TOGETHER : ""].filter(Boolean).join(" ");
+  const catchingUp = spans.some((span) => span.name === "catch_up") ? "Hatched: catching up with the text." : "";
+  return [catchingUp, shares(spans) ? TOGETHER : ""].filter(Boolean).join(" ");
 }

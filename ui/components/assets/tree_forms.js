@@ -22,24 +22,24 @@ const BAND_SCALES = [1.7, 1.5, 1.35, 1.2, 1.05];
 const LARGE = 1.25;  // a drawing of this scale is large enough in one band
 
 // The roomiest form in which the whole tree is legible, else the tightest. Within a scene it only gets tighter, so that a
-// live tree does not change its form back and forth. A tree at rest that no form shows whole is folded, if it is whole then.
+// live tree does not change its form back and forth. A tree at rest that fits in no form is folded, if it fits then.
 export function laidOut(value, view, scene) {
   const { list, zoom } = view;
   const most = value.stage === "draft" ? ROOMY_DRAFTS_AT_MOST : ROOMY_AT_MOST;
   if (scene !== view.scene) Object.assign(view, { scene, least: 0 });
   for (let at = Math.max(view.least, list.length > most ? COMPACT : 0); ; at += 1) {
     const { size, measured, placed } = inForm(at, view);
-    const whole = zoom.holds(placed, size.legible);
-    if (at < FORMS.length - 1 && !whole) continue;
+    const fits = zoom.holds(placed, size.legible);
+    if (at < FORMS.length - 1 && !fits) continue;
     view.least = Math.max(view.least, at);
     const flat = { size, measured, drawn: spread(measured, size, placed, zoom) };
     if (!value.rest) return flat;
-    return whole ? larger(at, flat, view) : inTwoBands(view) ?? flat;
+    return fits ? larger(at, flat, view) : inTwoBands(view) ?? flat;
   }
 }
 
-// For a drawing at rest that is whole, but small because of the panel's width: its levels closer together, or in two bands
-// joined by one edge, where that enlarges it.
+// For a drawing at rest that fits, but is small because of the panel's width: one with closer levels, or in two bands joined
+// by one edge, if that is larger.
 function larger(at, flat, view) {
   const { zoom } = view;
   const scale = zoom.scaleOf(flat.drawn);

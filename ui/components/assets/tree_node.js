@@ -9,8 +9,7 @@ const LETTERS_SHOWN = 18;
 const BADGES_SHOWN = 6;
 
 // Sizes in pixels. Roomy nodes have a second line with their drafters and the token's probability. `legible`: the least
-// scale of a fitted drawing: the type of tokens is then twelve pixels, with `least` ten; in large type at least eighteen, and
-// fourteen.
+// scale of a fitted drawing: the type of tokens is then 12 pixels (10 with `least`), in large type at least 18 (14).
 // `tight`: no least width of columns and little room between them; `flat`: leaves side by side; `least`: the smallest
 // paddings; `merged`: one badge for all drafters where they agree.
 export function sizes(scale, compact, tight = false, flat = false, least = false, merged = false) {

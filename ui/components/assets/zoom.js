@@ -7,7 +7,7 @@ import { sizeOf } from "./measure.js";
 const STEP = 1.25;
 const LEAST = 0.25;
 const MOST = 4;
-const SHOWN_AT = 0.7;  // of the panel's width
+const SHOWN_AT = 0.7;  // of the panel's width and height
 const GROWN = 1.7;  // the largest scale of a small tree that fills its panel
 const ALONG = 0.86;  // the least scale to which the path may shrink the drawing: large type stays larger than ordinary type
 
@@ -75,8 +75,8 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
     const isThere = state.put.every((px, i) => Math.abs(px - state.at[i]) < 1);
     if (!isThere) viewport.scrollTo(...(state.at = state.put));
   };
-  // Scrolls so that the path, in the drawing's own pixels, ends at the right and not below the edge, with room for what
-  // is drafted after it; but not past its beginning where both are in sight.
+  // Scrolls so that the end of the path, in the drawing's own pixels, is at SHOWN_AT of the panel, with room for what is
+  // drafted after it; but not past the path's beginning if the whole path fits.
   const show = ([left, top, right, bottom]) => scrollTo(...[[left, right, room.width], [top, bottom, room.height]].map(([from, to, length]) => {
     const after = Math.max(0, to * scale() - SHOWN_AT * length);
     return (to - from) * scale() <= length + 1 ? Math.min(after, from * scale()) : after;

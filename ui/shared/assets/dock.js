@@ -36,21 +36,21 @@ for (const name of panes) {
 }
 root.replaceChildren(bar);
 if (dock.id === "live-dock") dock.dataset.part = "dock";
-// A lesson opens the pane with its picture (lesson.js), which may be there before the dock is.
+// A lesson opens the pane with its picture (lesson.js): with this event, or with `lessonDock` if the dock is mounted later.
 addEventListener("specscope-dock", ({ detail }) => { if (detail.id === dock.id) show(detail.name); });
 const lesson = dock.id === "learn-dock";
 dock.addEventListener("specscope-run", ({ detail: usual }) => {
   dock.dataset.usual = usual;
   if (usual === "who" && !anyPress && !lesson) show("who");
 });
-// A link, or a step of the browser's history (links.js).
+// Shows the pane that a link or a step of the browser's history names (links.js).
 function follow(view) {
   if (lesson || !view || dock.id !== `${view.page}-dock`) return;
   anyPress = view.dock === "closed" || panes.includes(view.dock);
   show(anyPress ? view.dock.replace("closed", "") : dock.dataset.usual);
 }
 addEventListener("specscope-view", ({ detail }) => follow(detail));
-// On a phone the dock is below the pictures: a token that is pressed there brings its answer into sight.
+// On a phone the dock is below the pictures: pressing a token there scrolls to the dock, which explains it.
 const PHONE = "(max-width: 999px)";
 board.addEventListener("click", ({ target }) => {
   if (!matchMedia(PHONE).matches || !target.closest(".ss-tok, .ss-node")) return;

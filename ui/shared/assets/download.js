@@ -1,4 +1,4 @@
-// A value that comes in is saved as a file, each number once. The text never becomes markup.
+// Saves a value that arrives as a file, once for each number `n`. The text never becomes markup.
 let last = (props.value || {}).n;
 function save() {
   const value = props.value || {};

@@ -23,11 +23,11 @@ function chip(model) {
 // Updates what changes with each round: the counts and the description.
 function drawScore(created, model) {
   const { accepted, proposed } = model.score || {};
-  const whole = [model.role, model.letter, model.name].filter(Boolean).join(" ");
+  const fullName = [model.role, model.letter, model.name].filter(Boolean).join(" ");
   const score = proposed ? `; ${accepted} accepted of ${proposed} proposed (one that several proposed counts for each, in a fused draft for the one whose token was taken)`
     : proposed === 0 ? "; no token of this run's drafts is from it" : "";
   const facts = model.parameters ? `${model.parameters} parameters, ${model.dtype}, ${model.device}` : "no model, it looks up what was written";
-  const label = `${whole}: ${facts}${score}`;
+  const label = `${fullName}: ${facts}${score}`;
   if (created.dataset.told === label) return;
   created.dataset.told = label;
   created.setAttribute("aria-label", label);
@@ -45,7 +45,7 @@ function largeType() {
   created.setAttribute("aria-pressed", String(document.documentElement.classList.contains("ss-large")));
   return created;
 }
-// In large type on a low screen the command row gives its room to the dock (live.css).
+// In large type on a low screen the command row gives its room to the dock (live.css): the button that shows it again.
 function rowBack() {
   const created = button("sp-row-back", "Run▾", () => {
     const shown = document.documentElement.toggleAttribute("data-command");
@@ -55,7 +55,7 @@ function rowBack() {
   created.setAttribute("aria-expanded", "false");
   return created;
 }
-// For the keyboard: past the chips, tabs and the form, to the rounds of the open tab, else to its first region that scrolls.
+// Moves the focus past the chips, tabs and the form to the rounds of the open tab, else to its first region that scrolls.
 function skip() {
   const visible = (selector) => [...document.querySelectorAll(selector)].find((one) => one.offsetParent !== null);
   (visible(".ss-columns") ?? visible("#tabs .ss-scroll, #tabs [role=region]"))?.focus();
@@ -91,14 +91,15 @@ function drawModels(models) {
   fit();
 }
 // While the line is too long, in this order: the LLM's facts and the end of its name are cut; the names of drafters that
-// drafted nothing are hidden; each count goes below its name; the LLM's name is hidden; once a run has counts, all names are; the counts of proposals are hidden; drafters are hidden, those that drafted
-// nothing first, since no picture has their letters.
+// drafted nothing are hidden; each count goes below its name; the LLM's name is hidden; once a run has counts, all names
+// are; the counts of proposals are hidden; drafters are hidden, those that drafted nothing first, since no picture has
+// their letters.
 function fit() {
   const drafters = [...chips.querySelectorAll(".sp-drafter")];
   chips.classList.remove("sp-tight", "sp-tighter", "sp-brief", "sp-stacked", "sp-compact", "sp-lettered");
   chips.classList.add("sp-fitting");
   const lines = getComputedStyle(chips).flexWrap === "wrap" ? 2 : 1;
-  const whole = () => {
+  const fits = () => {
     const boxes = [...chips.children].filter((one) => !one.hidden).map((one) => one.getBoundingClientRect());
     const end = chips.getBoundingClientRect().right + 1;
     const starts = boxes.filter(({ left }, i) => !i || left < boxes[i - 1].left);
@@ -106,13 +107,13 @@ function fit() {
   };
   let count = drafters.length;
   show(drafters, count);
-  chips.classList.toggle("sp-tighter", !whole());
-  chips.classList.toggle("sp-brief", !whole());
-  chips.classList.toggle("sp-stacked", !whole());
-  chips.classList.toggle("sp-compact", !whole());
-  chips.classList.toggle("sp-lettered", !whole() && drafters.some((one) => one.querySelector("b")));
-  if (!whole()) chips.classList.replace("sp-stacked", "sp-tight");
-  for (; count > 0 && !whole(); show(drafters, count)) count -= 1;
+  chips.classList.toggle("sp-tighter", !fits());
+  chips.classList.toggle("sp-brief", !fits());
+  chips.classList.toggle("sp-stacked", !fits());
+  chips.classList.toggle("sp-compact", !fits());
+  chips.classList.toggle("sp-lettered", !fits() && drafters.some((one) => one.querySelector("b")));
+  if (!fits()) chips.classList.replace("sp-stacked", "sp-tight");
+  for (; count > 0 && !fits(); show(drafters, count)) count -= 1;
   chips.classList.remove("sp-fitting");
 }
 function show(drafters, count) {
@@ -156,7 +157,7 @@ function draw() {
   document.documentElement.toggleAttribute("data-changed", Boolean(shown.changed));
   document.documentElement.toggleAttribute("data-preset-runs", Boolean(shown.preset_runs));
 }
-// The open tab, for style sheets; chips have their counts on Live alone, so that each tab's line is fitted anew.
+// Marks the open tab for style sheets. Chips show counts on Live only, so their line is fitted again for each tab.
 // A tab chosen in Gradio's overflow menu gets into the line only after the previous tab has lost `aria-selected`.
 let tabLine = null;
 function markTab() {
@@ -172,7 +173,7 @@ function markTab() {
 }
 markTab();
 new MutationObserver(markTab).observe(document.body, { subtree: true, attributes: true, attributeFilter: ["aria-selected"] });
-// Often while the engine measures, seldom at rest.
+// Polls often while the engine works, otherwise seldom (`ask_ms`).
 function update() {
   draw();
   poll(shown.ask_ms || 5000);

@@ -5,15 +5,15 @@
     ["← →", "previous, next round"], [", .", "previous, next stage"], ["l", "last round"], ["p n", "previous, next lesson"],
     ["g", "settings"], ["t", "large type"], ["?", "this list"],
   ];
-  function created(tag, ...children) {
+  function create(tag, ...children) {
     const one = document.createElement(tag);
     one.append(...children);
     return one;
   }
-  const rows = KEYS.map(([keys, meaning]) => created("div",
-    created("dt", ...keys.split(" ").map((key) => created("kbd", key))), created("dd", meaning)));
-  const close = created("button", "Close");
-  const list = created("dialog", created("h2", "Keys"), created("dl", ...rows), created("p", "A key presses its button on the open tab; in a text box only Ctrl Enter does."), close);
+  const rows = KEYS.map(([keys, meaning]) => create("div",
+    create("dt", ...keys.split(" ").map((key) => create("kbd", key))), create("dd", meaning)));
+  const close = create("button", "Close");
+  const list = create("dialog", create("h2", "Keys"), create("dl", ...rows), create("p", "A key presses its button on the open tab; in a text box only Ctrl Enter does."), close);
   list.className = "sp-keys";
   list.setAttribute("aria-label", "Keys");
   close.className = "sp-button";

@@ -1,4 +1,4 @@
-// A lesson: the steps to all lessons, its words, what to look at. Text nodes only.
+// A lesson: a button for each lesson, its text, what to look at. Text nodes only.
 const inOrder = (all) => Object.entries(all || {}).sort(([a], [b]) => a - b).map(([, one]) => one);
 function step(number, { t, s, done }, at) {
   const open = () => trigger("select", { lesson: number, press: performance.now() });
@@ -34,7 +34,7 @@ function draw() {
   root.replaceChildren(steps(value), glossary(value.words), title, ...text, look);
   const current = root.querySelector("[aria-current=step]");
   if (focused) current?.focus();
-  // The lessons are one line, which scrolls where it is too narrow.
+  // The buttons of the lessons are one line, which scrolls where it is too narrow.
   if (current) current.parentElement.scrollLeft = current.getBoundingClientRect().left - current.parentElement.getBoundingClientRect().left - 60;
   // A new lesson is read from its beginning, with its own picture in the dock.
   if (root.dataset.at !== String(value.at)) {

@@ -10,9 +10,9 @@ const state = { places: {}, lesson: Number(initialQuery.get("lesson")) || 0 };
 // `awaited`: the step of the history that back or forward has requested, until it is shown, the visitor does something
 // else, or a timeout: a deleted run never comes.
 // `waits`: the opening run, which the address names, is still being recorded.
-let ready = false, waits = false, timer = 0, awaited = null, patience = 0;
+let ready = false, waits = false, timer = 0, awaited = null, awaitTimer = 0;
 const tab = () => (document.querySelector("#tabs [role=tab][aria-selected=true]")?.textContent || "").trim().toLowerCase();
-// `whole`: also of the opening run while it plays by itself, as on the plain page.
+// `whole`: also with the opening run while it plays unasked, for which the page's own address names no run.
 function address(name, whole = false) {
   const url = new URL(location.href);
   OURS.forEach((one) => url.searchParams.delete(one));
@@ -25,7 +25,7 @@ function address(name, whole = false) {
   }
   return url;
 }
-// The dock's pane and the race's clock, where they are not the usual ones. Until its tab is drawn, as the link wants it.
+// The dock's pane and the race's clock, null for the usual ones. Until the tab is drawn, those that the link names.
 function panes(name) {
   const { at, usual } = document.querySelector(`#${name}-dock`)?.dataset ?? {};
   const linked = link.view.page === name ? link.view : {};
@@ -39,7 +39,7 @@ function tabOf(query) {
   if (lesson) return "learn";
   return run === "opening" ? "live" : run ? (name === "live" ? name : "sessions") : name || "live";
 }
-function look(query) {
+function showView(query) {
   link.view = { page: tabOf(query), dock: query.get("dock"), clock: query.get("clock") };
   dispatchEvent(new CustomEvent("specscope-view", { detail: link.view }));
 }
@@ -49,7 +49,7 @@ function step(url) {
   return lesson ? `lesson ${lesson}` : run === "opening" ? "live" : run ? `${tab} ${run}` : tab ?? "live";
 }
 function awaitNothing() {
-  clearTimeout(patience);
+  clearTimeout(awaitTimer);
   awaited = null;
 }
 // The first press hides the message about a link that was wrong.
@@ -69,7 +69,7 @@ function update() {
   if (!ready || (waits && name === "live") || url.href === current.href) return;
   history[moved ? "pushState" : "replaceState"](history.state, "", url);
 }
-function follow() {
+function updateSoon() {
   clearTimeout(timer);
   timer = setTimeout(update, STILL_MS);
 }
@@ -80,9 +80,9 @@ window.addEventListener("popstate", () => {
   const name = tabOf(query);
   awaitNothing();
   awaited = step(new URL(location.href));
-  patience = setTimeout(awaitNothing, AWAITED_MS);
+  awaitTimer = setTimeout(awaitNothing, AWAITED_MS);
   document.documentElement.removeAttribute("data-link-read");
-  look(query);
+  showView(query);
   if (lesson && lesson !== state.lesson) document.querySelector(`#learn-side .sp-step:nth-of-type(${lesson})`)?.click();
   if (run && !lesson && state.places[name]?.run !== run) {
     state.places[name] = { run, sel: -1 };
@@ -90,7 +90,7 @@ window.addEventListener("popstate", () => {
   }
   const target = [...document.querySelectorAll("#tabs [role=tab]")].find((one) => one.textContent.trim().toLowerCase() === name);
   if (target && target.getAttribute("aria-selected") !== "true") target.click();
-  else follow();
+  else updateSoon();
 });
 function confirm(id, words) {
   const button = document.querySelector("#" + id);
@@ -113,9 +113,9 @@ async function copy(id) {
 function intoSight() {
   const show = () => document.querySelector("#sessions-notice")?.scrollIntoView({ block: "start" });
   const watched = new ResizeObserver(show);
-  const over = new AbortController();
-  const leave = () => { watched.disconnect(); over.abort(); };
-  for (const name of MOVES) window.addEventListener(name, leave, { signal: over.signal, passive: true });
+  const listeners = new AbortController();
+  const leave = () => { watched.disconnect(); listeners.abort(); };
+  for (const name of MOVES) window.addEventListener(name, leave, { signal: listeners.signal, passive: true });
   watched.observe(document.body); // the parts above it are still being drawn
   setTimeout(leave, SETTLES_MS);
 }
@@ -125,21 +125,21 @@ const link = (window.specscopeLink = {
   ready() {
     ready = true;
     waits = Boolean(props.value?.waits);
-    follow();
+    updateSoon();
     if (!initialQuery.get("run") || !(props.value || {}).run) return;
     if (tab() === "sessions") intoSight();
     trigger("select"); // the server follows the run if it is under way
   },
-  turned: follow,
-  lesson(number) { state.lesson = number; follow(); },
+  turned: updateSoon,
+  lesson(number) { state.lesson = number; updateSoon(); },
   // A board's scrubber was drawn. A run in the queue has no id yet, so it is no step of the history. Another run is named
-  // at once: a page that is loaded anew in mid-run opens it.
+  // at once: a page that is reloaded during a run opens it.
   place(name, value) {
     if (!value.run && value.moving && state.places[name]?.run) return;
     const another = value.run !== state.places[name]?.run;
     state.places[name] = value;
     if (value.run && name === "live") waits = false;
-    (another ? update : follow)();
+    (another ? update : updateSoon)();
   },
 });
-look(initialQuery);
+showView(initialQuery);
