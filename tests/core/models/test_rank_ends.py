@@ -196,7 +196,7 @@ def test_after_an_interrupt_the_next_texts_are_right(
     assert all(row is None for row in model._rows)
 
 
-@pytest.mark.parametrize("sent", [None, signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("sent", [None, signal.SIGKILL, signal.SIGINT])  # SIGTERM: as SIGKILL
 def test_no_rank_outlives_the_leader(sent: int | None, tmp_path: Path) -> None:
     tokens = "8" if sent is None else "700"
     command = [sys.executable, "-m", "core", *SPLIT, "--prompt", "Once", "--events"]
