@@ -5,7 +5,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -58,10 +57,10 @@ def short_timeout() -> Iterator[None]:
 
 @pytest.fixture(scope="module", params=["tp=2", "pp=2", "tp=4", "pp=3"])
 def ranks(request: pytest.FixtureRequest, llm_folder: str) -> Iterator[RankedModel]:
-    """A tiny LLM over forked ranks; with a name before the split (`bundled tp=2`) that LLM, over
-    ranks that are started as for users."""
+    """A tiny LLM over ranks; with a name before the split (`bundled tp=2`) that LLM. The ranks are
+    forked; tests/core/models/test_rank_ends.py starts them as for users."""
     name, _, split = request.param.rpartition(" ")
-    with nullcontext() if name else forked_ranks(), over_ranks(name or llm_folder, split) as model:
+    with forked_ranks(), over_ranks(name or llm_folder, split) as model:
         yield model
 
 
