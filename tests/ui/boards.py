@@ -1,4 +1,4 @@
-"""Boards with a fake worker and a real store, for tests of the pages' handlers."""
+"""Live and Sessions over a fake worker and a real store, for tests of their handlers."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def with_drafters(store: RunStore, names: tuple[str, ...]) -> Context:
 
 @cache
 def layouts() -> tuple[Live, Sessions]:
-    """The components of Live and Sessions: slow to make and without values of a run, so that all
+    """The components of Live and Sessions. They are slow to make and hold no values of a run: all
     tests share them."""
     with gr.Blocks():
-        some = cast(
+        stub = cast(
             Context,
             SimpleNamespace(
                 drafter_names=(),
@@ -54,7 +54,7 @@ def layouts() -> tuple[Live, Sessions]:
                 race=True,
             ),
         )
-        return build_live(some, gr.HTML()), build_sessions(some)
+        return build_live(stub, gr.HTML()), build_sessions(stub)
 
 
 def live_of(made: Context) -> Live:
@@ -63,6 +63,7 @@ def live_of(made: Context) -> Live:
 
 
 def notice_of(values: list[Any], at: int = 1) -> str:
+    """The lines of the notice, which is value `at` of a handler's values."""
     return "\n".join(line["text"] for line in values[at]["lines"].values())
 
 

@@ -12,8 +12,8 @@ PARTS = ("race", "text", "tree", "scrubber", "dock")
 SIZES = ((1280, 800), (1920, 1080))
 ROUNDS = 12
 FIVE = ("ssm-code", "ssm-dialogue", "ssm-docs", "ssm-math", "ssm-stories")
-# Each part's name, with its box unless that is large enough and whole in the window; and whether
-# the page scrolls.
+# Each part's name alone if there is one such part, large enough and wholly inside the window, else
+# with its number or its box; and at the end whether the page scrolls.
 SEEN = """(parts) => [...parts.map((part) => {
   const all = document.querySelectorAll(`[data-part=${part}]`);
   if (all.length !== 1) return `${all.length} of ${part}`;
@@ -33,7 +33,7 @@ def live_stage(stages: Any) -> Stage:
 
 
 def race(page: Any) -> Any:
-    """Run, and race plain decoding afterwards, both to their ends; return the page."""
+    """Run, then race plain decoding with three repeats, to the end; return the page."""
     sites.open_drawer(page).get_by_label("Race plain decoding").check()
     sites.ran(sites.close_drawer(page))
     page.locator("#live-figures .ss-race-same").get_by_text("same text").wait_for()

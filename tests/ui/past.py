@@ -1,4 +1,4 @@
-"""Past runs on the Sessions tab, for browser tests: records, opens, reads the notice."""
+"""Past runs on the Sessions tab, for browser tests: record one, open it, read its notice."""
 
 from __future__ import annotations
 

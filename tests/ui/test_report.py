@@ -111,8 +111,8 @@ def test_a_large_run_keeps_the_trees_that_tell_most_and_says_so() -> None:
     whole = Report(report_html(events))
     html = report_html(events, limits=Limits(bytes=200_000))
     report = Report(html)
-    numbers = {int(number) for number in report.told["rounds"]}
-    assert 0 < len(numbers) < 30 and set(report.told["nodes"]) == set(report.told["rounds"])
+    numbers = {int(number) for number in report.content["rounds"]}
+    assert 0 < len(numbers) < 30 and set(report.content["nodes"]) == set(report.content["rounds"])
     assert f"Of 30 rounds, {len(numbers)} have their trees: those that accepted most." in html
     accepted = whole.pictures(Place(whole.stops - 1))["lengths"]["rounds"]
     least = min(accepted[str(number)]["a"] for number in numbers)
@@ -136,9 +136,9 @@ def test_a_very_long_run_stops_at_some_rounds_and_says_so() -> None:
     whole, html = Report(report_html(events)), report_html(events, limits=Limits(rounds=20))
     report = Report(html)
     assert "Of 50 rounds, it stops at every 3rd." in html
-    assert report.stops == 1 + 50 // 3 + 1 and len(report.told["ends"]) == 51
+    assert report.stops == 1 + 50 // 3 + 1 and len(report.content["ends"]) == 51
     for stop in range(report.stops):
-        same = whole.told["stops"].index(report.told["stops"][stop])
+        same = whole.content["stops"].index(report.content["stops"][stop])
         assert report.pictures(Place(stop)) == whole.pictures(Place(same))
     last = report.stops - 1
     for number in (0, 17, 49):
