@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.ui import sites
-from tests.ui.fakes import recorded
+from tests.ui.fakes import script_of
 from tests.ui.sites import Stage
 
 PARTS = ("race", "text", "tree", "scrubber", "dock")
@@ -28,7 +28,7 @@ def live_stage(stages: Any) -> Stage:
     """The page with Live and Sessions, an empty log and a run of ROUNDS rounds to play."""
     stage: Stage = stages(("live", "sessions"))
     stage.clear()
-    stage.play(recorded(ROUNDS))
+    stage.play(script_of(ROUNDS))
     return stage
 
 

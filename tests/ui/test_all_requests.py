@@ -11,7 +11,7 @@ from core.errors import ConfigError
 from core.events import Scheduled
 from storage import RunStore
 from tests.ui.boards import context as context_of
-from tests.ui.fakes import recorded, request
+from tests.ui.fakes import request, script_of
 from tests.ui.model_hosts import OTHER, Loader, other_worker, wait_for_load
 from ui.run.scheduling import nodes_words
 from ui.server.model_host import ModelHost
@@ -32,7 +32,7 @@ class Scene:
 @pytest.fixture
 def scene(context: Any, monkeypatch: pytest.MonkeyPatch) -> Scene:
     hub, worker = context.hub, context.hub.worker
-    worker.set_script(recorded(400), speed=20.0)
+    worker.set_script(script_of(400), speed=20.0)
     mine = hub.start(request("my <b>own</b>\nwords"), "me").run_id
     theirs = hub.start(request("the secret of another"), "other").run_id
     runs = (
