@@ -43,7 +43,7 @@ STILL_FRAMES = 15  # about a quarter of a second
 
 @dataclass(frozen=True)
 class Recorded:
-    """The events of one run, read back from the store, by round."""
+    """The events of one run, read from the store: of each kind a list, an event for each round."""
 
     started: RunStarted
     drafted: list[Drafted]
@@ -153,7 +153,7 @@ def with_draft(run: Recorded, dropping: bool = False) -> list[int]:
     return [r for r in results if run.combined[r].dropped] if dropping else results
 
 
-PIXELS = 0.11  # coordinates are written with one digit
+ROUNDING_PX = 0.11  # coordinates are written with one decimal
 SMALL_CHART = """(svg) => ({
   height: svg.clientHeight,
   ticks: [...svg.querySelectorAll(".ss-mini-tick[text-anchor=end]")]
@@ -178,7 +178,7 @@ class Axis:
     @property
     def step(self) -> float:
         """How much the rounding of a coordinate may change a value."""
-        return abs(self.most * PIXELS / (self.zero - self.top)) + 1e-9
+        return abs(self.most * ROUNDING_PX / (self.zero - self.top)) + 1e-9
 
 
 def mini(page: Any, chart: str) -> tuple[dict[str, Any], Axis]:
@@ -210,7 +210,7 @@ def check_columns(page: Any, chart: str, values: list[float]) -> None:
     drawn, axis = mini(page, chart)
     for (y, height), value in zip(drawn["columns"], values, strict=True):
         assert axis.value(y) == pytest.approx(value, abs=axis.step)
-        assert height == pytest.approx(max(1.0, axis.zero - y), abs=PIXELS)
+        assert height == pytest.approx(max(1.0, axis.zero - y), abs=ROUNDING_PX)
 
 
 # The traces of the chart of speculation lengths, by name.
@@ -219,7 +219,8 @@ LENGTH_TRACES = """() => Object.fromEntries(document.querySelector("#live-length
 
 
 def check_lengths(page: Any, run: Recorded) -> None:
-    """The bars show the accepted tokens of each round, the line its speculation length."""
+    """The bars show the accepted tokens of each round, the line its speculation length; the small
+    charts the acceptance rate by position and the histogram."""
     drawn = read(page, LENGTH_TRACES)
     numbers = [completed.round + 1 for completed in run.completed]
     for name, expected in (
@@ -265,7 +266,7 @@ def round_times(run: Recorded) -> list[tuple[int, float, float]]:
 
 def stages_ms(completed: RoundCompleted) -> float:
     """A round's time as length policies observe it: its stages without prefill and drafting ahead,
-    and the time between them, less drafting hidden behind another request's pass."""
+    and the time between them, less the drafting that another request's pass hid."""
     own = [s for s in completed.spans if s.name not in ("prefill", "ahead")]
     hidden = sum(entry.saved_ms for entry in completed.ahead if entry.is_certain)
     return sum(s.ms for s in own) - hidden + completed.between_ms

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 
 from bench.page.playback import PlaybackWorker, Script, playback, with_request
 from core.config import Request, SpeculationConfig
@@ -62,18 +61,10 @@ class FakeStore:
     """What live runs use of `storage.RunStore`, in memory."""
 
     recorded: dict[str, list[Event]] = field(default_factory=dict)
-    owners: dict[str, str] = field(default_factory=dict)
-    baselines: dict[str, tuple[object, ...]] = field(default_factory=dict)
     regrets: dict[str, object] = field(default_factory=dict)
-    paused: str = ""
-    path: str = "memory"
 
     def record(self, event: Event, owner: str = "") -> None:
         self.recorded.setdefault(event.run_id, []).append(event)
-        self.owners[event.run_id] = owner
-
-    def keep_baseline(self, run_id: str, *figures: object) -> None:
-        self.baselines[run_id] = figures
 
     def keep_regret(self, run_id: str, regret: object) -> None:
         self.regrets[run_id] = regret
@@ -81,16 +72,10 @@ class FakeStore:
     def flush(self, timeout: float = 5.0) -> bool:
         return True
 
-    def status(self) -> SimpleNamespace:
-        return SimpleNamespace(paused=bool(self.paused), reason=self.paused, waiting=0, dropped=0)
-
     def events(self, run_id: str) -> tuple[Event, ...]:
         if run_id not in self.recorded:
             raise StoreError(f"run {run_id!r} is unknown")
         return tuple(self.recorded[run_id])
-
-    def delete(self, run_id: str) -> None:
-        self.recorded.pop(run_id, None)
 
 
 def request(prompt: str = "Once", preset: str = "specinfer") -> Request:

@@ -14,7 +14,8 @@ import pytest
 
 # A delay of each LLM pass with which a page on a busy machine can draw a request before it ends.
 PASS_S = 0.04
-# Fewer steps than the longest request has passes, about seventy.
+# How many passes are let through one by one, fewer than the longest request has (about seventy),
+# and how long the page has to draw after each.
 MAX_STEPS, STEP_MS = 25, 2000
 POLL_S = 0.04
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.family import SSMS
 from tests.ui import sites
 from tests.ui.fakes import script_of
 from tests.ui.sites import Stage
@@ -11,16 +12,16 @@ from tests.ui.sites import Stage
 PARTS = ("race", "text", "tree", "scrubber", "dock")
 SIZES = ((1280, 800), (1920, 1080))
 ROUNDS = 12
-FIVE = ("ssm-code", "ssm-dialogue", "ssm-docs", "ssm-math", "ssm-stories")
+FIVE = SSMS
 # Each part's name alone if there is one such part, large enough and wholly inside the window, else
 # with its number or its box; and at the end whether the page scrolls.
 SEEN = """(parts) => [...parts.map((part) => {
   const all = document.querySelectorAll(`[data-part=${part}]`);
   if (all.length !== 1) return `${all.length} of ${part}`;
   const box = all[0].getBoundingClientRect();
-  const whole = box.left >= 0 && box.top >= 0 && box.right <= innerWidth + 0.5
+  const fits = box.left >= 0 && box.top >= 0 && box.right <= innerWidth + 0.5
     && box.bottom <= innerHeight + 0.5 && box.width > 100 && box.height > 30;
-  return whole ? part : `${part}: ${JSON.stringify(box)}`;
+  return fits ? part : `${part}: ${JSON.stringify(box)}`;
 }), document.documentElement.scrollHeight <= innerHeight ? "still" : "scrolls"]"""
 
 

@@ -75,7 +75,7 @@ def page_address(folder: str, *options: str) -> Iterator[str]:
 
 
 def run_example(page: Any, preset: str, example: str = "dialogue") -> None:
-    """Runs one of the examples under a preset, to its end."""
+    """Run one of the examples under a preset, to its end."""
     text = next(text for name, text in EXAMPLES if name.lower() == example)
     page.locator("#prompt textarea").fill(text)
     choose(page, "preset", preset)

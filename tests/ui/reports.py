@@ -1,5 +1,5 @@
-"""Reads a report as a browser does: unpacks its compressed parts and applies its deltas. A second
-reader of the format, beside `ui/report/assets/recording.js`."""
+"""Reads a report as a browser does: unpacks its compressed parts and applies its deltas. The reader
+in the report itself is `ui/report/assets/recording.js`."""
 
 from __future__ import annotations
 

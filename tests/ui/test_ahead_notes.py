@@ -59,7 +59,7 @@ def test_sums_of_drafting_ahead_are_those_of_the_events(pipeline: str) -> None:
     assert value["pipeline"] == pipeline
 
 
-def test_a_draft_that_no_pass_hid_is_not_counted_as_run_beside_one() -> None:
+def test_a_draft_that_no_pass_hid_is_not_counted_as_made_during_one() -> None:
     def change(e: RoundCompleted) -> dict[str, Any]:
         return {"ahead": tuple(replace(a, saved_ms=0.004) if e.round % 4 else a for a in e.ahead)}
 
@@ -123,7 +123,7 @@ def test_drafting_ahead_is_a_hit_or_a_miss_as_the_next_round_reports() -> None:
     assert seen_fates == {"", "hit", "miss", "open"}
 
 
-def test_a_draft_made_beside_another_request_is_a_hit_in_its_own_round() -> None:
+def test_a_draft_made_during_another_requests_pass_is_a_hit_in_its_own_round() -> None:
     events = pipeline_run("across")
     bars = pictures_at(events, 3)["timeline"]["bars"]
     for event in rounds_of(events):
@@ -236,11 +236,13 @@ def test_a_playback_has_ended_only_at_its_end() -> None:
 
 @cache
 def apart_run() -> list[Event]:
+    """A run whose SSMs draft one after another."""
     return synthetic_run(20, seed=5, mechanisms=Mechanisms("union", "goodput"))
 
 
 @cache
 def shared_run() -> list[Event]:
+    """The same run, with SSMs that draft in shared passes."""
     return share_passes(apart_run())
 
 
@@ -259,7 +261,7 @@ def test_sums_over_shared_passes_are_those_over_separate_ones() -> None:
     assert result == pytest.approx(expected, rel=1e-3)
     expected, result = (reduce_all(run[:-1]).stats for run in (apart_run(), shared_run()))
     assert result.draft_ms == pytest.approx(expected.draft_ms)
-    assert why_slower_than_twice(result) == why_slower_than_twice(expected)
+    assert why_half_as_fast(result) == why_half_as_fast(expected)
     spans = tuple(Span(name, "draft", 5.0, 15.0, 1 / 3) for name in DRAFTERS)
     event = replace(rounds_of(apart_run())[1], spans=(*spans, Span("llm", "forward", 15.0, 21.0)))
     assert time_of(event).ms == pytest.approx(10 + 6)
@@ -281,7 +283,7 @@ def test_a_bar_has_the_length_of_its_span_and_the_time_that_is_counted() -> None
     assert not [bar for bars in plain.values() for bar in bars.values() if "own" in bar]
 
 
-def why_slower_than_twice(stats: RunStats) -> str:
+def why_half_as_fast(stats: RunStats) -> str:
     """The reason that is given for a run half as fast as plain decoding."""
     return slower_because(stats, Estimate(0.5, 0.5, 0.5, 1))
 

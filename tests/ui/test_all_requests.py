@@ -136,10 +136,10 @@ def visit(context: Any, shown: str, **headers: str) -> list[Any]:
 
 
 def test_only_the_owner_chooses_the_schedule(store: RunStore) -> None:
-    here, elsewhere = context_of(store), context_of(store, host="0.0.0.0")
-    choose_schedule(here, "shared", True)
-    assert here.hub.worker.engine.schedule == here.model_host.schedule == "shared"
-    value, choice = visit(here, "each")
+    local, elsewhere = context_of(store), context_of(store, host="0.0.0.0")
+    choose_schedule(local, "shared", True)
+    assert local.hub.worker.engine.schedule == local.model_host.schedule == "shared"
+    value, choice = visit(local, "each")
     assert choice == "shared" and not value["note"], "the choice of another visitor"
     with pytest.raises(ConfigError, match="You may look, not choose"):
         choose_schedule(elsewhere, "shared", False)

@@ -13,7 +13,7 @@ from core.errors import ConfigError
 from core.events import Event
 from lab.order import Cell
 from tests.synthetic import DRAFTERS, synthetic_run
-from tests.ui.fakes import plain_twin, script_of, with_request
+from tests.ui.fakes import Script, plain_twin, script_of, with_request
 from tests.ui.test_form import form_values
 from ui.compare.comparison import comparison_values, configurations_of, verdict
 from ui.compare.study_text import same_answer
@@ -53,8 +53,9 @@ def measure(context: Context, script: Any = None, **changes: Any) -> OpenedStudy
     return studies.open(study.study_id)
 
 
-def differing(margin: float, change: int = 3) -> Any:
-    """A script whose plain runs have another token at `change`, preferred by `margin` nats."""
+def differing(margin: float, change: int | None = 3) -> Script:
+    """A script whose plain runs have another token at `change`, preferred by `margin` nats; none if
+    `change` is None."""
 
     def script(request: Request, run_id: str) -> list[Event]:
         events = synthetic_run(8, run_id=run_id)
@@ -210,7 +211,7 @@ def test_texts_that_are_missing_are_not_called_the_same(context: Context) -> Non
     assert "same" not in shown_alone["words"], "one text alone is not called the same"
 
 
-def test_of_a_rule_with_its_own_random_numbers_the_distribution_is_reported(
+def test_a_rule_with_its_own_random_numbers_is_judged_by_its_distribution(
     context: Context,
 ) -> None:
     live = {"draft": "sampled", "verify": "mss", "temperature": 1.0}
@@ -254,8 +255,8 @@ def test_the_time_is_that_of_the_run_with_the_median_speed(context: Context) -> 
     assert [took_ms[row["run_id"]] for row in shown["compared"]["rows"].values()] == [400, 400]
 
 
-def test_the_time_per_token_is_that_of_the_speed_in_its_row(context: Context) -> None:
-    """Neither has the prefill: the time to the first token has a column of its own."""
+def test_the_time_per_token_is_the_inverse_of_the_speed_in_its_row(context: Context) -> None:
+    """Neither includes the prefill, which is part of the time to the first token."""
     opened = measure(context, script_of(8), repeats=3)
     rows = pictures(context, opened)["compared"]["rows"]
     for key, stages in pictures(context, opened)["portions"]["stages"].items():
@@ -361,7 +362,7 @@ def test_what_exceeds_the_tokens_per_pass_is_noise(context: Context) -> None:
     assert "noise" not in verdict(opened.study, with_speeds(opened, 10, 11))
 
 
-def test_one_whose_repeats_reach_the_fastest_is_named_with_it(context: Context) -> None:
+def test_a_configuration_whose_repeats_reach_the_fastest_is_named_with_it(context: Context) -> None:
     opened = measure(context, chosen=("specinfer", "sequence"))
     speeds = with_speeds(opened, 10, 15)
     for repeat, speed in ((0, 15.5), (1, 14.0)):
@@ -394,7 +395,7 @@ def test_one_faster_repeat_of_another_leaves_the_verdict_open(context: Context) 
 
 
 def test_the_reason_why_it_was_slower_is_of_all_its_runs(context: Context) -> None:
-    """As its row is: the run with the median speed may have other figures."""
+    """The run with the median speed may have other figures."""
     opened = measure(context, repeats=3)
     slower = with_speeds(opened, 10, 5)
     for repeat, rounds in enumerate((40, 10, 40)):

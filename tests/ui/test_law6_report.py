@@ -47,8 +47,8 @@ SYNTHETIC_RUNS: dict[str, Callable[[], list[Event]]] = {
     "long": lambda: synthetic_run(110, 5),
     "nothing": lambda: synthetic_run(1, 6)[:1],
 }
-# In how many parts the long run is tested. An odd number: every fourth event ends a round, which
-# takes longest to test, and so each part has about as many of these.
+# In how many parts the long run is tested. Every fourth event ends a round, which takes longest to
+# test: with an odd number of parts each has about as many such events.
 PARTS = 3
 RUNS = (*(f"{preset}-{t}" for preset in PRESETS for t in TEMPERATURES), *NAMES, *SYNTHETIC_RUNS)
 

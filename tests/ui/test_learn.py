@@ -55,9 +55,9 @@ def layout() -> Learn:
         return build_learn(cast(Context, SimpleNamespace(drafter_names=(), models=(), chat=False)))
 
 
-def learn_of(made: Context) -> Learn:
+def learn_of(ctx: Context) -> Learn:
     learn = layout()
-    return replace(learn, board=replace(learn.board, context=made))
+    return replace(learn, board=replace(learn.board, context=ctx))
 
 
 @pytest.fixture
@@ -132,14 +132,14 @@ def test_repeats_that_are_stopped_leave_one_sample(learn: Learn) -> None:
     assert "…" not in str(values[-2]["rows"])
 
 
-def test_the_thing_to_try_adds_its_run(learn: Learn) -> None:
+def test_the_attempt_adds_its_run(learn: Learn) -> None:
     desk = TabSession()
     last_frame(run_example(learn, desk, 3, "me", FULL_SPEED))
     values = last_frame(try_lesson(learn, desk, 3, "me", FULL_SPEED))
     assert rows_of(values) == ["width 3", "width 1"]
     assert [row["latest"] for row in values[-2]["rows"].values()] == [False, True]
-    again = last_frame(run_example(learn, desk, 3, "me", FULL_SPEED))
-    assert rows_of(again) == ["width 3", "width 1"], "a second time takes the place of the first"
+    repeated = last_frame(run_example(learn, desk, 3, "me", FULL_SPEED))
+    assert rows_of(repeated) == ["width 3", "width 1"], "a second time takes the place of the first"
 
 
 def test_a_run_of_the_table_can_be_shown_and_opened_in_live(learn: Learn, store: RunStore) -> None:
@@ -192,7 +192,7 @@ def test_speed_is_compared_with_the_llm_alone(learn: Learn) -> None:
 def lesson_being_written(
     store: RunStore, number: int
 ) -> tuple[Learn, TabSession, Iterator[list[Any]]]:
-    """A lesson, of whose first run, a long one, the text is being written."""
+    """Start a lesson's example with long runs; return while the first is being written."""
     learn, desk = learn_of(context(store, rounds=400)), TabSession()
     worker_of(learn).speed = 1.0
     frames = run_example(learn, desk, number, "me", FULL_SPEED)
@@ -274,12 +274,12 @@ def test_run_pressed_right_after_opening_a_lesson_runs_that_lesson(learn: Learn)
     assert rows_of(last_frame(press(request, "me", 1))) == ["width 3"]
 
 
-def test_a_lesson_that_cannot_run_is_greyed_and_says_why(store: RunStore) -> None:
+def test_a_lesson_that_cannot_run_is_disabled_and_says_why(store: RunStore) -> None:
     learn, desk = learn_of(with_drafters(store, ("only",))), TabSession()
     values = dict(zip(learn.lesson_outputs, open_lesson(learn, desk, 4, {}), strict=True))
     assert values[learn.run].interactive is False and values[learn.check].interactive is False
     assert "needs 2 small models" in str(values[learn.verdict])
-    # The reason is below the buttons too, and no text names a button that is off.
+    # The reason is below the buttons too, and no text names a disabled button.
     assert "needs 2 small models" in values[learn.attempt]
     assert "Press" not in str(values[learn.board.notice]) and OFF in str(values[learn.board.notice])
     assert "needs 2 small models" in notice_of(

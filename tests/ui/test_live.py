@@ -11,10 +11,7 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from core.config import Request
-from core.events import Event
 from storage import RunQuery, RunStore
-from tests.synthetic import synthetic_run
 from tests.ui.boards import (
     ALL,
     context,
@@ -25,7 +22,8 @@ from tests.ui.boards import (
     sessions_of,
     until_writing,
 )
-from tests.ui.fakes import Script, plain_twin, script_of
+from tests.ui.fakes import script_of
+from tests.ui.test_compare import differing
 from tests.ui.test_form import form_values
 from ui.components import pack
 from ui.live.handlers import (
@@ -108,9 +106,9 @@ def test_a_stop_that_overtakes_its_run_stops_it_and_no_later_one(store: RunStore
     ctx = context(store, rounds=60)
     ctx.hub.worker.speed = 1.0
     live, desk = live_of(ctx), TabSession()
-    late = start_run(live, desk, press(stops=0))
+    overtaken = start_run(live, desk, press(stops=0))
     stop_run(live, desk, 1)
-    assert "Stopped: " in notice_of(list(late)[-1])
+    assert "Stopped: " in notice_of(list(overtaken)[-1])
     assert "Stopped: " in notice_of(list(run_on_change(live, desk, press(True, 0, top_k=3)))[-1])
     ctx.hub.worker.speed = 0.01
     assert "Finished: " in notice_of(list(start_run(live, desk, press(stops=1)))[-1])
@@ -154,8 +152,8 @@ def test_a_race_in_blocks_measures_both_in_turns_and_lists_none_of_them(store: R
     early = figures_value(replace(desk.frame(), measuring=True), desk.baseline)
     assert early["repeat"] == {} and lane_ends(early) == block_ends(desk.baseline, 0)
     assert store.runs(RunQuery()).total == 1, "what is run to compare is not listed"
-    again = baseline_of(store, store.run(desk.frame().run_id))
-    replayed = figures_value(desk.frame(), again)
+    stored = baseline_of(store, store.run(desk.frame().run_id))
+    replayed = figures_value(desk.frame(), stored)
     names = ("speedup", "speed", "slower")
     assert [replayed[name] for name in names] == [value[name] for name in names]
     past = TabSession()
@@ -240,19 +238,6 @@ def test_no_race_follows_a_run_without_drafts_or_one_that_was_stopped(store: Run
     assert len(ctx.hub.worker.requests) == 2
 
 
-def differing(margin: float, change: int | None) -> Script:
-    """A script whose plain runs have another token at `change`, preferred by `margin` nats; none if
-    `change` is None."""
-    identical = script_of(rounds=8)
-
-    def script(request: Request, run_id: str) -> list[Event]:
-        if request.speculation.drafters:
-            return identical(request, run_id)
-        return plain_twin(synthetic_run(8, run_id=run_id), margin, change)
-
-    return script
-
-
 def test_prove_it_answers_identical_tie_and_bug(store: RunStore) -> None:
     for margin, change, words in (
         (3.0, None, "Identical: "),
@@ -315,9 +300,9 @@ def test_stop_ends_a_proof_and_says_so(store: RunStore) -> None:
 def test_an_early_stop_ends_its_question_and_no_other(store: RunStore) -> None:
     question: Question = partial(race_plain, blocks=2)
     live, desk, worker = before_a_proof(store)
-    late = run_question(live, desk, replace(ME, stops=0), question)
+    overtaken = run_question(live, desk, replace(ME, stops=0), question)
     stop_run(live, desk, 1)
-    assert "Plain decoding did not finish" in notice_of(list(late)[-1])
+    assert "Plain decoding did not finish" in notice_of(list(overtaken)[-1])
     assert len(worker.runs) == 2 and worker.runs[-1].is_cancelled
     worker.speed = 0.001
     later = list(run_question(live, desk, replace(ME, stops=1), question))[-1]
@@ -340,10 +325,10 @@ def test_a_changed_control_runs_anew_and_the_run_before_stays_to_compare(store: 
     lengths, figures = 2 + list(live.board.pictures).index("lengths"), 2
     assert "Finished" in notice_of(first) and first[figures]["before"] == pack({"x": {}})["x"]
     first_view = desk.frame().view
-    again = list(run_on_change(live, desk, press(True, top_k=3)))[-1]
-    before = unpack(again[figures]["before"])
+    second = list(run_on_change(live, desk, press(True, top_k=3)))[-1]
+    before = unpack(second[figures]["before"])
     assert before["mean_acceptance_length"] == round(first_view.stats.mean_acceptance_length, 4)
-    line = unpack(again[lengths]["before"])
+    line = unpack(second[lengths]["before"])
     assert line == {str(i): row.accepted for i, row in enumerate(first_view.rounds)}
     assert len(ctx.hub.worker.requests) == 2
     assert "before" not in str(run(live, desk)[figures]["before"]), "off: nothing is compared"

@@ -182,7 +182,7 @@ def test_a_run_without_a_process_is_interrupted_and_can_be_deleted(ctx: Context)
 
 @pytest.fixture
 def other() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that runs until the test ends it or ends."""
+    """A process that stands for another server; it runs until the test ends."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         yield process
         process.kill()

@@ -226,10 +226,10 @@ def test_beyond_a_number_of_pages_the_opening_run_is_shown_at_its_end(store: Run
     record_opening(ctx)
     wait_for_opening(ctx)
     live, desks = live_of(ctx), [TabSession() for _ in range(MOST_AT_ONCE + 1)]
-    *playing, late = [play_opening(live, desk) for desk in desks]
+    *playing, one_more = [play_opening(live, desk) for desk in desks]
     for frames in playing:
         next(frames)
-    assert len(list(late)) < 10
+    assert len(list(one_more)) < 10
     assert desks[-1].frame().view.state == "completed"
     assert desks[0].frame().view.state != "completed"
     for frames in playing:

@@ -1,18 +1,15 @@
-"""The context and share of a node from a lookup are in the event, the log and the inspector."""
+"""The context and share of a node from a lookup are in the event and in the inspector."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from core import Request, SamplingParams, SpeculationConfig
 from core.drafters.text_index import LONGEST_MATCH
 from core.events import Drafted, DraftRecord, Event
-from storage import RunStore
 from tests.core.engines import engine_of, tables
-from tests.logs import log_at
 from ui.run.explain import explain
 from ui.run.trees import places
 from ui.run.view import detail_of, reduce_all
@@ -100,11 +97,3 @@ def test_the_inspector_gives_context_share_and_score(events: list[Event], name: 
             assert int(match[3]) == round(100 * draft.scores[place])
             num_checked += 1
     assert num_checked
-
-
-def test_the_log_keeps_contexts_and_shares(events: list[Event], tmp_path: Path) -> None:
-    with RunStore(log_at(tmp_path / "runs.db")) as store:
-        for event in events:
-            store.record(event)
-        assert store.flush(60)
-        assert list(store.events(events[0].run_id)) == events

@@ -206,10 +206,12 @@ def test_what_a_pair_needs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert need.fits is False, "what is known is too much already"
     assert need_lines(need)[0].text.endswith("Choose smaller models or another device.")
     assert "before it is downloaded" in _first_line(("no/body-knows",), monkeypatch)
-    bare = folder.parent / "bare"
-    bare.mkdir()
-    shutil.copy(folder / "config.json", bare)
-    assert "no weights of a known kind lie in bare" in _first_line((str(bare),), monkeypatch)
+    without_weights = folder.parent / "bare"
+    without_weights.mkdir()
+    shutil.copy(folder / "config.json", without_weights)
+    assert "no weights of a known kind lie in bare" in _first_line(
+        (str(without_weights),), monkeypatch
+    )
 
 
 def test_a_smaller_dtype_that_fits_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -423,13 +425,13 @@ def test_a_visitor_who_may_not_load_may_not_check_or_cancel_either(store: RunSto
 def test_what_it_needs_is_reported_while_something_is_loaded(store: RunStore, folder: Path) -> None:
     loader = Loader(lambda: other_worker("small"), held=True)
     context = context_of(store, loader)
-    asked = (str(folder), str(folder), "auto", "auto")
-    assert notice_of([need_value(context, True, *asked)], 0).startswith("It fits: ")
+    form = (str(folder), str(folder), "auto", "auto")
+    assert notice_of([need_value(context, True, *form)], 0).startswith("It fits: ")
     wrong = need_value(context, True, "./nowhere", "", "auto", "auto")
     assert "no such folder" in notice_of([wrong], 0)
     context.model_host.begin(OTHER)
     # The answer has its own notice, which no frame of the load replaces.
-    needed = notice_of([need_value(context, True, *asked)], 0)
+    needed = notice_of([need_value(context, True, *form)], 0)
     assert needed.startswith("It fits: ") and "Loading" not in needed
     loader.go.set()
     wait_settled(context.model_host)

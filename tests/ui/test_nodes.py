@@ -1,21 +1,18 @@
-"""What a run with remote SSMs records of their nodes, and how log, trace and pictures show it."""
+"""What a run with remote SSMs records of their nodes, and how trace and pictures show it."""
 
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from core import Engine, SamplingParams, SpeculationConfig
 from core.errors import ConfigError
 from core.events import Drafted, Event, RoundCompleted, RunStarted
-from storage import RunStore
 from storage.exports import chrome_trace
 from tests.core.engines import request, rounds_of, tables
 from tests.core.remote_ssms.served import engine_over, server_of
 from tests.fakes import loaded_tables
-from tests.logs import log_at
 from tests.ui.reports import last_timeline
 from ui.run.charts import timeline_value
 from ui.run.frame import Frame
@@ -80,12 +77,7 @@ def test_every_round_records_the_state_of_each_node(events: list[Event]) -> None
     assert {"ssm-2", "ssm-3"} in drafted and {"same", "ssm-2", "ssm-3"} in drafted
 
 
-def test_log_and_trace_have_the_round_trips(events: list[Event], tmp_path: Path) -> None:
-    with RunStore(log_at(tmp_path / "log.db")) as store:
-        for event in events:
-            store.record(event)
-        assert store.flush(60)
-        assert list(store.events(events[0].run_id)) == events
+def test_the_trace_has_the_round_trips(events: list[Event]) -> None:
     trace = json.loads(chrome_trace(events))["traceEvents"]
     threads = {e["tid"]: e["args"]["name"] for e in trace if e["name"] == "thread_name"}
     assert {FIRST, SECOND} <= {*threads.values()}

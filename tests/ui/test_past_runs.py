@@ -150,9 +150,9 @@ def test_a_run_is_written_in_every_format_under_a_name_for_any_system(store: Run
     assert files["html"]["media_type"].startswith("text/html") and "<html" in files["html"]["text"]
     with pytest.raises(ConfigError, match="format is 'pdf'"):
         write_export(ctx, ALL, run_id, "pdf")
-    for rights, asked in ((ALL, "gone"), (CallerRights("b", False), run_id)):
+    for rights, requested in ((ALL, "gone"), (CallerRights("b", False), run_id)):
         with pytest.raises(UnknownRunError):
-            write_export(ctx, rights, asked, "json")
+            write_export(ctx, rights, requested, "json")
     with pytest.raises(StoreError, match="no run is opened"):
         write_export(ctx, ALL, "", "json")
     for event in synthetic_run(3, run_id="../a b:c"):

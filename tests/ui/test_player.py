@@ -95,7 +95,7 @@ def test_stepping_all_the_way_and_back_meets_the_same_stages() -> None:
         assert (detail.round, detail.stage) == ((place - 1) // 4, STAGES[(place - 1) % 4])
     player.step(-1)
     assert player.place == 1, "there is no step before the first stage"
-    assert player.frame().view.tokens == reduce_all(events).tokens, "what was shown stays known"
+    assert player.frame().view.tokens == reduce_all(events).tokens, "the view keeps what was shown"
     player.step(1)
     assert player.place == 2
 

@@ -89,7 +89,7 @@ def test_the_rounding_of_bfloat16_is_estimated_from_the_two_runs(margin: float, 
     for event in plain_twin(run_events(), margin):
         if isinstance(event, Verified):
             tops = tuple(replace(t, probabilities=(0.525, t.probabilities[1])) for t in event.top_k)
-            event = replace(event, top_k=tops)  # log(0.525 / 0.5) = 0.049 nats by rounding
+            event = replace(event, top_k=tops)  # rounding: log(0.525 / 0.5) = 0.049 nats
         ours.append(event)
     plain = plain_twin(run_events(), margin, 7)
     in_bfloat16 = replace(run_view(), started=replace(run_view().started, dtype="bfloat16"))
@@ -99,8 +99,8 @@ def test_the_rounding_of_bfloat16_is_estimated_from_the_two_runs(margin: float, 
 
 def test_above_temperature_0_the_noise_is_counted_too() -> None:
     base = request()
-    warm = replace(base, sampling=replace(base.sampling, temperature=0.8, seed=5))
-    events = [with_request(run_events()[0], warm), *run_events()[1:]]
+    sampled = replace(base, sampling=replace(base.sampling, temperature=0.8, seed=5))
+    events = [with_request(run_events()[0], sampled), *run_events()[1:]]
     plain = plain_twin(events, 0.00001, 7)
     result = compare(reduce_all(events), reduce_all(plain), events, plain)
     # The two tokens' probabilities are nearly equal; the noise that both runs share differs.

@@ -13,9 +13,7 @@ from core import Engine
 from core.__main__ import main
 from core.errors import ConfigError
 from core.events import Event, RanksInfo, RankTraffic, RoundCompleted, RunStarted, Span
-from storage import RunStore
 from tests.core.engines import engine_of, tables
-from tests.logs import log_at
 from tests.synthetic import synthetic_run
 from tests.ui.reports import last_timeline
 from ui.run.charts import timeline_value
@@ -112,18 +110,12 @@ def test_passes_of_other_widths_are_not_mixed_in() -> None:
     assert "0.62 to 1.25 times" in words
 
 
-def test_the_pipeline_picture_has_the_exchanges_and_the_log_keeps_them(tmp_path: Path) -> None:
+def test_the_pipeline_picture_has_the_exchanges() -> None:
     events = over_ranks()
-    with RunStore(log_at(tmp_path / "log.db")) as store:
-        for event in events:
-            store.record(event)
-        assert store.flush(60)
-        results = list(store.events(events[0].run_id))
-    assert results == events
-    view = reduce_all(results)
+    view = reduce_all(events)
     value = timeline_value(Frame(view=view, detail=view.last, ended=True, at_end=True))
     assert "2 ranks (tp)" in value["moves"] and "33 times" in value["moves"]
-    assert last_timeline(results)["moves"] == value["moves"]
+    assert last_timeline(events)["moves"] == value["moves"]
     plain = reduce_all(synthetic_run(6))
     assert timeline_value(Frame(view=plain, detail=plain.last, ended=True))["moves"] == ""
 

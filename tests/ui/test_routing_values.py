@@ -11,18 +11,18 @@ import pytest
 
 from core.events import Event, RoundCompleted, RoutedDrafter, RunStarted, Span
 from tests.core.engines import rounds_of
+from tests.family import SSMS
 from tests.synthetic import Mechanisms, synthetic_run
 from tests.ui.components.samples import values_at
 from ui.run.frame import Frame
 from ui.run.routing_values import routing_value
 from ui.run.view import detail_of, reduce_all
 
-FIVE = ("ssm-code", "ssm-dialogue", "ssm-docs", "ssm-math", "ssm-stories")
 COSINE = Mechanisms(routing="cosine", draft="fused", loses=20)
 
 
 def run(mechanisms: Mechanisms = COSINE) -> list[Event]:
-    return synthetic_run(30, seed=5, drafters=FIVE, mechanisms=mechanisms)
+    return synthetic_run(30, seed=5, drafters=SSMS, mechanisms=mechanisms)
 
 
 def routing_of(events: list[Event], number: int = 0) -> dict[str, Any]:
@@ -45,14 +45,14 @@ def with_routing(
         reason = reasons[max(number for number in reasons if number <= event.round)]
         stage = "audition" if event.round else "prefill"
         spans = tuple(
-            Span(name, stage, 0.0, audition_ms.get(event.round, 0.0)) for name in FIVE[:2]
+            Span(name, stage, 0.0, audition_ms.get(event.round, 0.0)) for name in SSMS[:2]
         )
         routing = tuple(
             RoutedDrafter(name, "routed" if "ABCDE"[i] in sets[start] else "waiting", 100.0 + i)
-            for i, name in enumerate(FIVE)
+            for i, name in enumerate(SSMS)
         )
         spans = spans if event.round in audition_ms else ()
-        others = [s for s in event.spans if s.name != "prefill" or s.lane not in FIVE]
+        others = [s for s in event.spans if s.name != "prefill" or s.lane not in SSMS]
         return replace(event, routing=routing, routing_reason=reason, spans=(*spans, *others))
 
     return [with_changes(event) for event in events]
@@ -61,11 +61,11 @@ def with_routing(
 def test_every_part_and_score_is_the_recorded_one() -> None:
     events = run()
     value = routing_of(events)
-    assert list(value["ssms"].values()) == list(FIVE)
-    roles, before = set(), dict.fromkeys(FIVE, 0.5)
+    assert list(value["ssms"].values()) == list(SSMS)
+    roles, before = set(), dict.fromkeys(SSMS, 0.5)
     for event in rounds_of(events):
         cells = value["rounds"].get(str(event.round), {})
-        shown = {(FIVE[int(i)], cell["r"], cell["s"]) for i, cell in cells.items()}
+        shown = {(SSMS[int(i)], cell["r"], cell["s"]) for i, cell in cells.items()}
         tree = detail_of(events, event.round).combined  # type: ignore[union-attr]
         plain = tree is not None and not tree.token_ids
         shown_role = {"routed": "chosen", "explored": "chosen"} if plain else {}
@@ -207,9 +207,9 @@ def test_a_rule_with_one_audition_is_not_said_to_judge_drafts() -> None:
     assert routing_of(events, 5)["scored"] == "as of the prompt's end"
 
 
-@pytest.mark.parametrize("drafters", [FIVE[:1], (), FIVE], ids=["one", "none", "all-draft"])
+@pytest.mark.parametrize("drafters", [SSMS[:1], (), SSMS], ids=["one", "none", "all-draft"])
 def test_a_run_without_a_choice_has_no_picture(drafters: tuple[str, ...]) -> None:
-    mechanisms = Mechanisms() if drafters == FIVE else Mechanisms(routing="cosine")
+    mechanisms = Mechanisms() if drafters == SSMS else Mechanisms(routing="cosine")
     value = routing_of(synthetic_run(6, seed=5, drafters=drafters, mechanisms=mechanisms))
     assert value["rule"] == "" and not value["rounds"] and value["sentence"] == value["cost"] == ""
 

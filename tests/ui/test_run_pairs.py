@@ -303,8 +303,8 @@ def test_seeds_count_only_where_tokens_are_drawn() -> None:
         return [replace(events[0], seed=seed), *events[1:]]
 
     assert "differ" not in same_text(with_seed(events_of(), 1), with_seed(plain(), 2)).sentence
-    warm = random_request(temperature=0.8)
-    answer = same_text(with_seed(events_of(warm), 1), with_seed(plain(warm, change=2), 2))
+    drawn = random_request(temperature=0.8)
+    answer = same_text(with_seed(events_of(drawn), 1), with_seed(plain(drawn, change=2), 2))
     assert answer.kind == "other" and "seed" in answer.sentence
 
 

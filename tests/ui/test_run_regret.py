@@ -30,7 +30,7 @@ from ui.server.session import Hub, TabSession, play
 
 CHAIN = SpeculationConfig(expansion=(1, 1, 1), speculation_length=3, max_tree_nodes="uncut")
 ROUTED = replace(CHAIN, routing="cosine", routed_drafters=2)
-LONG = 50
+NUM_TOKENS = 50
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 def desk_of(hub: Hub, config: SpeculationConfig, **sampling: Any) -> TabSession:
     """A tab session with a finished run."""
-    fields = {"max_new_tokens": LONG, "seed": 3, **sampling}
+    fields = {"max_new_tokens": NUM_TOKENS, "seed": 3, **sampling}
     desk = TabSession()
     desk.look_at(Player(hub.start(Request("w1 w2 w3", SamplingParams(**fields), config))))
     for _ in play(desk):

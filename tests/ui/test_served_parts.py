@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from core.events import RoundCompleted
+from tests.family import SSMS
 from tests.synthetic import Mechanisms, synthetic_run
-from tests.ui.test_routing_values import FIVE, run
+from tests.ui.test_routing_values import run
 from ui.run.frame import Frame
 from ui.run.reasons import route_reason
 from ui.run.routing_values import route_in_short, routing_value
@@ -20,7 +21,7 @@ from ui.run.values import picture_values
 from ui.run.view import TokenView, View, detail_of, reduce_all
 from ui.words.messages import run_lines
 
-LETTERS = dict(zip(FIVE, "ABCDE", strict=True))
+LETTERS = dict(zip(SSMS, "ABCDE", strict=True))
 
 
 def worth(shares: list[list[float]], chosen: tuple[int, ...]) -> float:
@@ -58,7 +59,7 @@ def text_of(owners: str) -> View:
 
 
 def test_a_text_that_changes_domain_has_two_parts() -> None:
-    parts = served_parts(text_of("AAA-AAA-ABA-AAA-" + "EEE-EEE-EBE-EEE-"), FIVE)
+    parts = served_parts(text_of("AAA-AAA-ABA-AAA-" + "EEE-EEE-EBE-EEE-"), SSMS)
     assert [(one["d"], one["from"], one["to"]) for one in parts.values()] == [
         ("0", 0, 3), ("4", 4, 7)
     ]  # fmt: skip
@@ -66,22 +67,22 @@ def test_a_text_that_changes_domain_has_two_parts() -> None:
     assert first.startswith("11 of 12 accepted tokens are its; it was chosen to draft in ")
     assert second.startswith("11 of 12 accepted tokens are its; it was chosen to draft in ")
     assert parts["0"]["text"].startswith("“w0 w1 ") and parts["1"]["text"].startswith("“w16 w17 ")
-    assert len(served_parts(text_of("AAA-BBB-AAA-"), FIVE)) == 1, "too short to be a part"
-    assert served_parts(text_of("----"), FIVE)["0"]["why"] == "no drafted token was accepted here"
+    assert len(served_parts(text_of("AAA-BBB-AAA-"), SSMS)) == 1, "too short to be a part"
+    assert served_parts(text_of("----"), SSMS)["0"]["why"] == "no drafted token was accepted here"
 
 
 def test_the_notice_says_in_short_which_drafter_served_what() -> None:
     two = text_of("AAA-AAA-ABA-AAA-" + "EEE-EEE-EBE-EEE-")
     complete = Frame(view=two, run_id="x", ended=True, at_end=True)
     notices = [line.text for line in run_lines(complete) if "served" in line.text]
-    first, second = (one["text"] for one in served_parts(two, FIVE).values())
+    first, second = (one["text"] for one in served_parts(two, SSMS).values())
     assert notices == [
         "Which drafter served which part of the text: A ssm-code from "
         f"{first} on and E ssm-stories from {second} on. Why: see “Who”."
     ]
     running = replace(complete, ended=False)
     assert not [line for line in run_lines(running) if "served" in line.text]
-    one = served_in_short(served_parts(text_of("AAA-AAA-"), FIVE), LETTERS)
+    one = served_in_short(served_parts(text_of("AAA-AAA-"), SSMS), LETTERS)
     assert "part of the text: A ssm-code, 6 of 6 accepted tokens. Why" in one
     parts = {str(i): {"d": str(i % 2), "text": f"“{i}”"} for i in range(5)}
     assert "from “2” on and 2 more parts. Why" in served_in_short(parts, LETTERS)

@@ -13,6 +13,7 @@ import pytest
 from bench.page.gaps import measure
 from core.errors import ConfigError
 from core.events import Event, RunCancelled, RunCompleted
+from tests.ui.api.sites import wait
 from tests.ui.fakes import FakeStore, FakeWorker, request, script_of
 from ui.run.frame import Frame
 from ui.run.player import Pace, Player
@@ -34,13 +35,6 @@ def desk_with(hub: Hub, pace: Pace | None = None) -> TabSession:
 
 def events_of(hub: Hub, run_id: str) -> list[Event]:
     return hub.store.recorded[run_id]
-
-
-def until(condition, timeout: float = WAIT_S) -> None:
-    end = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < end, f"not so within {timeout} s"
-        time.sleep(0.005)
 
 
 def test_a_run_is_played_to_its_end_and_recorded() -> None:
@@ -92,7 +86,7 @@ def test_a_closed_tab_stops_the_engine_and_the_run_is_still_recorded() -> None:
     desk = desk_with(server_hub)
     frames = play(desk)
     next(frames)
-    until(lambda: desk.player and desk.player.source.count > 10)
+    wait(lambda: desk.player and desk.player.source.count > 10)
     frames.close()
     desk.player.source.wait_done(WAIT_S)
     events = events_of(server_hub, desk.player.source.run_id)
@@ -149,7 +143,7 @@ def test_another_run_ends_the_generator_of_the_first_and_stops_its_engine() -> N
 def test_each_session_has_its_place_in_the_queue() -> None:
     server_hub = hub_of(rounds=200, max_live=1)
     desks = [desk_with(server_hub) for _ in range(3)]
-    until(lambda: desks[0].player.source.count)
+    wait(lambda: desks[0].player.source.count)
     assert [desk.frame().place for desk in desks] == [0, 1, 2]
     for desk in desks:
         desk.cancel()
@@ -244,7 +238,7 @@ def test_errors_are_reported_in_their_words_bugs_in_a_line(
 def test_a_store_that_cannot_write_does_not_stop_the_text() -> None:
     class FullStore(FakeStore):
         def record(self, event: Event, owner: str = "") -> None:
-            self.paused = "disk is full"
+            """Drop the event, as a store does whose disk is full."""
 
     frames = list(play(desk_with(Hub(FakeWorker(script_of(6)), FullStore()))))
     assert frames[-1].view.state == "completed"

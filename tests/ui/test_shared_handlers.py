@@ -165,7 +165,7 @@ def test_from_the_start_plays_a_finished_run_slowly_or_waits_for_steps(store: Ru
     assert desk.player and desk.player.pace.mode == "step"
     move(live.board, desk, "step")
     assert list(play_on(live.board, desk, False))
-    assert "Finished" in notice_of(live.board.values(desk), 0), "Play goes on to the end"
+    assert "Finished" in notice_of(live.board.values(desk), 0), "Play continues to the end"
 
 
 def test_a_bad_pace_is_reported(store: RunStore) -> None:
@@ -331,15 +331,15 @@ def test_own_settings_stay_without_drafters_that_were_swapped_out(store: RunStor
 
 
 def test_the_preset_that_a_page_opens_with_suits_the_models(store: RunStore) -> None:
-    none, some = with_models(store), with_models(store, "new")
-    assert opening_preset(none, OLD_SSMS, "specinfer") == "autoregressive"
-    assert opening_preset(none, (), "autoregressive") == "autoregressive"
-    assert opening_preset(some, (), "autoregressive") == "specinfer", (
+    without_ssms, with_ssm = with_models(store), with_models(store, "new")
+    assert opening_preset(without_ssms, OLD_SSMS, "specinfer") == "autoregressive"
+    assert opening_preset(without_ssms, (), "autoregressive") == "autoregressive"
+    assert opening_preset(with_ssm, (), "autoregressive") == "specinfer", (
         "the preset that the page opened with"
     )
-    assert opening_preset(some, OLD_SSMS, "autoregressive") == "autoregressive", (
+    assert opening_preset(with_ssm, OLD_SSMS, "autoregressive") == "autoregressive", (
         "the visitor chose it"
     )
     plain = with_models(store, "new", preset="autoregressive")
     assert opening_preset(plain, (), "autoregressive") == "best"
-    assert opening_preset(none, OLD_SSMS, "mine") == "mine"
+    assert opening_preset(without_ssms, OLD_SSMS, "mine") == "mine"

@@ -68,7 +68,7 @@ def test_a_slower_run_is_reported_with_reason_and_remedy_and_a_faster_one_is_not
 
 
 def test_the_largest_part_of_a_round_is_the_one_named_as_costing_most() -> None:
-    """With a plain round of 10 ms and a round of 40 ms."""
+    """Of a run whose rounds take 40 ms, where a round of plain decoding takes 10 ms."""
     for draft, llm, words in (
         (15.0, 14.9, "Drafting costs most"),
         (15.5, 16.0, "The LLM pass costs most"),
@@ -215,9 +215,9 @@ def test_a_length_that_is_not_reached_is_not_advised_to_be_lowered() -> None:
 
 
 def test_a_run_that_drafted_nothing_is_not_called_slower_for_its_drafts() -> None:
-    none: dict[str, Any] = {"num_draft_tokens": 0, "draft_acceptance_rate": 0.0}
-    same: dict[str, Any] = {**none, "num_new_tokens": 50, "tokens_per_second": 96.0}
-    reason = why("best", ratio=Estimate(0.96, 0.96, 0.96, 1), **same, verify_ms=490.0)
+    no_drafts: dict[str, Any] = {"num_draft_tokens": 0, "draft_acceptance_rate": 0.0}
+    as_plain: dict[str, Any] = {**no_drafts, "num_new_tokens": 50, "tokens_per_second": 96.0}
+    reason = why("best", ratio=Estimate(0.96, 0.96, 0.96, 1), **as_plain, verify_ms=490.0)
     assert reason.startswith(
         "0.96x: slower than plain decoding here, which is within the noise of single runs: with no "
         "tokens drafted in 50 rounds, this run is practically plain decoding."
@@ -225,13 +225,13 @@ def test_a_run_that_drafted_nothing_is_not_called_slower_for_its_drafts() -> Non
     assert "means nothing" in reason and "no draft was expected to bring the text faster" in reason
     for remedy in ("max_tree_nodes", "speculation_length", "SSMs closer", "try "):
         assert remedy not in reason
-    assert "2 tokens drafted" in why("best", **{**same, "num_draft_tokens": 2})
-    few = why("best", **{**same, "num_draft_tokens": 5})
+    assert "2 tokens drafted" in why("best", **{**as_plain, "num_draft_tokens": 2})
+    few = why("best", **{**as_plain, "num_draft_tokens": 5})
     assert "practically plain decoding" not in few, "a draft every tenth round is drafting"
-    slow = why("best", **{**same, "tokens_per_second": 50.0})
+    slow = why("best", **{**as_plain, "tokens_per_second": 50.0})
     assert "A round took the time of 2.0 plain tokens: run it again" in slow and "noise" not in slow
-    assert "Lookup found nothing" in why("sequence", drafters=[NGRAM], **same)
-    assert "confidence_threshold=0.4" in why("specinfer", length="confidence", **same)
+    assert "Lookup found nothing" in why("sequence", drafters=[NGRAM], **as_plain)
+    assert "confidence_threshold=0.4" in why("specinfer", length="confidence", **as_plain)
 
 
 def test_drafting_during_the_llms_passes_is_no_cost_of_the_round() -> None:

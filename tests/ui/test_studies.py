@@ -222,8 +222,8 @@ class Tab:
     def look(self, opening: bool = False) -> list[Any]:
         return look_at_study(self.board, self.desk, self.mine, self.drawn, opening)
 
-    def press(self, do: str, study_id: str = "", **more: Any) -> list[Any]:
-        event = {"do": do, "study": study_id, **more}
+    def press(self, do: str, study_id: str = "", **data: Any) -> list[Any]:
+        event = {"do": do, "study": study_id, **data}
         return press_button(self.board, self.desk, self.mine, self.drawn, event)
 
     def begin(self, study: Study) -> list[Any]:
@@ -241,8 +241,8 @@ def test_a_board_begins_follows_and_shows_the_end(context: Context) -> None:
     assert (bar["state"], bar["words"]) == ("completed", "4 of 4")
     assert bar["stop"] is bar["go"] is False
     assert picture["cells"] == 4 and listed["rows"]["0"]["cells"] == "4 of 4"
-    again = tab.look()
-    assert again[0] == bar and again[1]["__type__"] == "update" == again[2]["__type__"]
+    unchanged = tab.look()
+    assert unchanged[0] == bar and unchanged[1]["__type__"] == "update" == unchanged[2]["__type__"]
 
 
 def test_another_tab_reattaches_and_stops(context: Context) -> None:
@@ -321,7 +321,7 @@ def test_trouble_is_cleared_once_a_study_resumes_and_a_second_click_makes_none(
     make_runs_slow(context)
     Tab(context).press("go", one.study_id)
     assert tab.look()[0]["trouble"] == ""
-    assert tab.press("go", one.study_id)[0]["trouble"] == "", "it goes on already"
+    assert tab.press("go", one.study_id)[0]["trouble"] == "", "it has resumed already"
 
 
 def test_trouble_of_a_failed_look_is_cleared_by_the_next(context: Context) -> None:
@@ -432,8 +432,8 @@ def test_after_the_last_one_is_deleted_none_is_shown(context: Context) -> None:
     assert rows(after) == [] and not after[0]["newer"] and not after[0]["older"]
     assert "Deleted" in after[1]["lines"]["0"]["text"]
     assert after[0]["n"] > before[0]["n"], "an older answer that arrives late does not replace it"
-    again = press_list(desk, mine(context), {"do": "delete", "study": one})
-    assert "no such study" in again[1]["lines"]["0"]["text"]
+    repeated = press_list(desk, mine(context), {"do": "delete", "study": one})
+    assert "no such study" in repeated[1]["lines"]["0"]["text"]
 
 
 def test_the_list_is_paged_and_never_past_its_end(context: Context) -> None:

@@ -101,9 +101,9 @@ def test_what_cannot_run_has_its_place_and_reason_in_map_table_and_file() -> Non
     names = ["plain decoding", *(row.name for row in result.rows), "draft=coupled, verify=mss"]
     assert [row["configuration"] for row in rows] == names
     assert len({tuple(row) for row in rows}) == 1, "every row has the same columns"
-    again = read_csv(to_csv(rows))
-    assert again[1]["draft"] == "coupled" and again[1]["speed_up"] == "1.0"
-    assert again[-1]["found"].startswith("refused: verify is") and again[-1]["runs"] == ""
+    from_file = read_csv(to_csv(rows))
+    assert from_file[1]["draft"] == "coupled" and from_file[1]["speed_up"] == "1.0"
+    assert from_file[-1]["found"].startswith("refused: verify is") and from_file[-1]["runs"] == ""
     json.dumps(rows)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +14,6 @@ from gradio_client.utils import apply_diff
 from core.config import COMBINES, PRESETS
 from core.config.mechanisms import combine_rule
 from core.events import Combined, Drafted
-from storage import RunStore
-from tests.logs import log_at
 from tests.synthetic import VOTE_AHEAD, Mechanisms, synthetic_run
 from tests.ui.fakes import plain_twin
 from ui.run.charts import timeline_value
@@ -312,14 +309,8 @@ def test_charts_are_drawn_four_times_a_second_and_never_late_at_the_end() -> Non
 
 
 @pytest.mark.parametrize("combine", COMBINES)
-def test_votes_estimates_and_notes_come_back_from_the_store(tmp_path: Path, combine: str) -> None:
-    events = synthetic_run(9, seed=4, mechanisms=replace(VOTE_AHEAD, combine=combine))
-    with RunStore(log_at(tmp_path / "runs.db")) as store:
-        for event in events:
-            store.record(event)
-        stored = store.events(events[0].run_id)
-    assert stored == tuple(events)
-    view = reduce_all(stored)
+def test_a_view_has_the_votes_estimates_and_notes_of_its_rounds(combine: str) -> None:
+    view = reduce_all(synthetic_run(9, seed=4, mechanisms=replace(VOTE_AHEAD, combine=combine)))
     assert any(line.weights for line in view.rounds) == combine_rule(combine).weighted
     assert any(line.winner for line in view.rounds) == combine_rule(combine).chains
     assert all(line.predicted_ms > 0 for line in view.rounds)

@@ -188,7 +188,7 @@ UNIT = "tokens/s"
 
 
 def labels_of(script: str) -> list[str]:
-    """The strings of a script, without whole sentences, which may use words."""
+    """The strings of a script, without sentences, which may write quantities in words."""
     found = [one or other for one, other in LITERAL.findall(script)]
     return [label for label in found if label != UNIT and not re.search(r"\.($| )", label)]
 

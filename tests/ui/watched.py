@@ -26,11 +26,11 @@ from core.speculation_length.cost_model import ledger
 
 def watch(owner, name, words):
     function = getattr(owner, name)
-    def watched(first, *rest):
+    def report_and_call(first, *rest):
         thread = threading.current_thread().name
         print("WATCHED", thread, words, getattr(first, "py_func", ""), flush=True)
         return function(first, *rest)
-    setattr(owner, name, watched)
+    setattr(owner, name, report_and_call)
 
 watch(Dispatcher, "compile", "compiles")
 watch(ledger, "measure_verify_costs", "times passes")

@@ -103,7 +103,7 @@ def test_runs_whose_template_writes_the_time_are_proved(
     assert clock("/baseline", run_id=runs[0]["run_id"])["speed_up"] > 0
 
 
-def test_all_runs_of_a_study_with_such_a_template_have_one_prompt(clock: RealServer) -> None:
+def test_a_study_renders_a_template_that_writes_the_time_once(clock: RealServer) -> None:
     study = clock("/compare", prompt="w1 w2", max_new_tokens=8, chat=True, repeats=2)
     assert study["state"] == "completed"
     assert {row["same_text"] for row in study["rows"]} == {"identical", "base"}

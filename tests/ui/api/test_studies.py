@@ -142,8 +142,8 @@ def test_rows_of_past_runs_are_found_and_filtered(api: Site) -> None:
     (row,) = api("/prompt_rows", search="Once", settings="minions")["rows"]
     assert (row["prompt"], row["settings"]) == ("Once", "minions")
     assert row["against"] == "1 plain run of the same prompt, sampling and LLM"
-    few = api("/prompt_rows", limit=2)
-    assert (few["looked_at"], few["total"]) == (2, 5)
+    limited = api("/prompt_rows", limit=2)
+    assert (limited["looked_at"], limited["total"]) == (2, 5)
     for filters in ({"settings": "min"}, {"domain": "code"}, {"drafter": "nobody"}):
         assert api("/prompt_rows", **filters)["rows"] == [], filters
 
