@@ -25,10 +25,10 @@ def record_run(context: Context, request: Request = REQUEST) -> str:
     return source.run_id
 
 
-def open_run(page: Any, run_id: str, place: int = 0) -> None:
-    """Open the run `run_id`, which is at `place` in the list."""
+def open_run(page: Any, run_id: str) -> None:
+    """Open the run `run_id`, which is the first of the list."""
     sessions(page)
-    page.locator(".sp-open").nth(place).click()
+    page.locator(".sp-open").first.click()
     about(page, f"Opened: {run_id}")
     wait_notice(page, "Finished: ", "sessions")
 

@@ -27,8 +27,8 @@ from ui.run.view import reduce_all
 from ui.words.messages import run_lines
 
 
-def pipeline_run(pipeline: str, rounds: int = 20) -> list[Event]:
-    return synthetic_run(rounds, seed=5, mechanisms=Mechanisms(pipeline=pipeline))
+def pipeline_run(pipeline: str) -> list[Event]:
+    return synthetic_run(20, seed=5, mechanisms=Mechanisms(pipeline=pipeline))
 
 
 def with_rounds(

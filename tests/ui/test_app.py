@@ -152,9 +152,9 @@ def test_the_engine_answers_without_compiling_and_an_interrupt_ends_it(running: 
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[gr.Blocks]:
     """The page with all its tabs, which takes two seconds to build, for tests that only read it."""
     with RunStore(log_at(tmp_path_factory.mktemp("page") / "runs.db")) as store:
-        of_page = context(store)
-        yield build_page(of_page)
-        of_page.conductor.close()
+        page_context = context(store)
+        yield build_page(page_context)
+        page_context.conductor.close()
 
 
 def test_gradio_polls_at_our_intervals(page: gr.Blocks) -> None:

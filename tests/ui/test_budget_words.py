@@ -42,9 +42,11 @@ def test_the_value_of_auto_is_called_measured_and_its_effects_are_named() -> Non
     assert "more than 1.5 times a plain pass when this machine was timed." in words
     assert "2 nodes for 3 drafters let drafts be 1 deep: speculation_length 8 is not " in words
     assert words.endswith(f"{DRAFTERS[2]} gets no node and drafts nothing.")
-    words_of_one = budget_words(with_budget("auto", 1))
-    assert "resolved to 1 node in" in words_of_one
-    assert words_of_one.endswith(f"{DRAFTERS[1]} and {DRAFTERS[2]} get no node and draft nothing.")
+    one_node_words = budget_words(with_budget("auto", 1))
+    assert "resolved to 1 node in" in one_node_words
+    assert one_node_words.endswith(
+        f"{DRAFTERS[1]} and {DRAFTERS[2]} get no node and draft nothing."
+    )
 
 
 @pytest.mark.parametrize(

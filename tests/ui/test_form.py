@@ -180,19 +180,19 @@ def test_only_unchanged_built_in_presets_follow_the_temperature() -> None:
     sampled = fields_at_temperature("specinfer-paper", 0.8, SSMS, paper)
     assert sampled == preset_values("specinfer-paper", 0.8, SSMS) != paper
     assert fields_at_temperature("specinfer-paper", 0.0, SSMS, sampled) == paper
-    of_an_empty_box = fields_at_temperature("specinfer-paper", None, SSMS, sampled)
-    assert of_an_empty_box == paper, "an empty box counts as temperature 0"
-    of_another_preset = preset_values("specinfer", 0.0, SSMS)
+    at_empty_box = fields_at_temperature("specinfer-paper", None, SSMS, sampled)
+    assert at_empty_box == paper, "an empty box counts as temperature 0"
+    other_preset = preset_values("specinfer", 0.0, SSMS)
     broken = [v if n != "expansion" else "x" for n, v in zip(FIELD_NAMES, paper, strict=True)]
     for name in ("own settings", "mine"):
         assert fields_at_temperature(name, 0.8, SSMS, paper) is None
-    for shown in (of_another_preset, broken):
+    for shown in (other_preset, broken):
         assert fields_at_temperature("specinfer-paper", 0.8, SSMS, shown) is None
 
 
-def most_repeats(token_ids: list[int], length: int = 6) -> int:
-    """How often the most frequent stretch of `length` tokens occurs."""
-    return max(Counter(zip(*(token_ids[i:] for i in range(length)), strict=False)).values())
+def most_repeats(token_ids: list[int]) -> int:
+    """How often the most frequent sequence of six tokens occurs."""
+    return max(Counter(zip(*(token_ids[i:] for i in range(6)), strict=False)).values())
 
 
 def test_the_first_example_is_continued_without_repetition(bundled: Engine) -> None:

@@ -496,7 +496,7 @@ def test_the_ratio_of_the_times_in_the_table_is_a_right_answer(
     """Also where passes are short, and the table rounds their times."""
     evidence = evidence_of_passes(one_ms, one_ms * factor)
     shown = runs_table_value(evidence, ("pass_ms",))["rows"].values()
-    first, second = (float(cells["cells"]["0"]) for cells in shown)
+    first, second = (float(shown_row["cells"]["0"]) for shown_row in shown)
     right, line = judge(LESSONS[0].question, evidence, float(f"{second / first:.1f}"))
     assert right, line.text
 

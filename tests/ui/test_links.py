@@ -67,9 +67,10 @@ def test_the_lesson_of_a_link_precedes_the_one_that_was_opened_last() -> None:
     assert [wanted({"lesson": "x"}, {"at": at}) for at in (None, 99, "x")] == [1, 1, 1]
 
 
-def record_run(store: RunStore, owner: str) -> tuple[Context, str]:
+def record_run(store: RunStore) -> tuple[Context, str]:
+    """Record a run of visitor `me`; its context and id."""
     ctx = context(store, host="0.0.0.0", rounds=9)
-    source = ctx.hub.start(Request("Once"), owner)
+    source = ctx.hub.start(Request("Once"), "me")
     source.wait_done(20.0)
     store.flush()
     return ctx, source.run_id
@@ -93,7 +94,7 @@ def place(session: TabSession) -> tuple[int, str, int | None]:
 def test_a_link_opens_a_run_at_its_place_and_a_wrong_field_affects_no_other(
     store: RunStore,
 ) -> None:
-    ctx, run_id = record_run(store, "me")
+    ctx, run_id = record_run(store)
     sessions, run = sessions_of(ctx), {"run": run_id}
     desk, wrong = open_link(sessions, run)
     first, rounds = place(desk)[0], desk.frame().view.rounds
@@ -171,7 +172,7 @@ def test_a_link_opens_a_run_at_its_place_and_a_wrong_field_affects_no_other(
 
 
 def test_a_link_shows_a_run_as_far_as_it_was_played(store: RunStore) -> None:
-    ctx, run_id = record_run(store, "me")
+    ctx, run_id = record_run(store)
     for query, count in (
         ({"round": "6", "stage": "verify", "shown": "5"}, 5),
         ({"round": "6", "stage": "verify", "node": "0", "shown": "8"}, 8),
@@ -197,7 +198,7 @@ def test_a_pane_or_a_clock_that_does_not_exist_is_reported() -> None:
 
 @pytest.mark.parametrize("run_id", ["", "nobody's", "<img onerror=alert(1)>", "another's"])
 def test_a_link_to_no_run_of_ones_own_says_so_and_opens_none(store: RunStore, run_id: str) -> None:
-    ctx, theirs = record_run(store, "me")
+    ctx, theirs = record_run(store)
     sessions, desk = sessions_of(ctx), TabSession()
     caller, run_id = ("you", theirs) if run_id == "another's" else ("me", run_id)
     values, _ = linked_run(

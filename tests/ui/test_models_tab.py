@@ -382,8 +382,8 @@ def test_a_refusal_is_reported_with_its_reason_to_those_who_may_know(store: RunS
     assert secret in notice_of(last, 0) and last[0]["lines"]["0"]["kind"] == "error"
     assert "What was loaded stays: synthetic-llm" in notice_of(last, 0)
     assert list(last[1]["lines"].values())[-1]["state"] == "failed"
-    of_others = notice_of(state_values(context, False), 0)
-    assert "it cannot be loaded." in of_others and "secret" not in of_others
+    others_notice = notice_of(state_values(context, False), 0)
+    assert "it cannot be loaded." in others_notice and "secret" not in others_notice
 
 
 def test_a_refusal_of_the_form_replaces_the_end_of_the_last_load(store: RunStore) -> None:

@@ -164,10 +164,12 @@ def test_a_token_of_the_text_selects_the_node_that_it_was(stop: tuple[str, ...])
     assert (last.num_accepted < len(verdict.path)) is bool(stop), "control: the run is cut"
     kinds = set()
     for number, tokens in itertools.groupby(reduce_all(events).tokens, lambda one: one.round):
-        of_round, parent = list(tokens), -1
-        accepted = [i - len(of_round) for i, one in enumerate(of_round) if one.kind == "accepted"]
-        for place, token in enumerate(of_round):
-            player.select(number, token=place - len(of_round))
+        round_tokens, parent = list(tokens), -1
+        accepted = [
+            i - len(round_tokens) for i, one in enumerate(round_tokens) if one.kind == "accepted"
+        ]
+        for place, token in enumerate(round_tokens):
+            player.select(number, token=place - len(round_tokens))
             frame = player.frame()
             assert frame.selected_round == number
             assert frame.detail is not None and frame.detail.combined is not None

@@ -227,8 +227,8 @@ def test_past_runs_of_other_settings_have_their_own_rows() -> None:
     assert len(set(labels)) == 5 and labels[0].startswith("specinfer · temperature 0")
     assert labels[1] == "minions" and "temperature 0.8" in labels[2]
     assert "speculation_length=3" in labels[3]
-    of_dtypes = [line for line in lines if line.row.runs in (("1", "333"), ("666666",))]
-    assert len({line.row.configuration for line in of_dtypes}) == 2
+    both_dtypes = [line for line in lines if line.row.runs in (("1", "333"), ("666666",))]
+    assert len({line.row.configuration for line in both_dtypes}) == 2
     (line,) = of_runs([past_run("1", "a", temperature=0), past_run("22", "a", temperature=0.0)])
     assert line.row.runs == ("1", "22")
 

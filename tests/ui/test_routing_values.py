@@ -187,8 +187,8 @@ def test_the_time_of_the_scores_is_reported() -> None:
     }
     never = with_routing(run(Mechanisms(routing="credit")), {0: "AC"}, {0: "why"}, {})
     assert routing_of(never, 5)["scored"] == "all equal because no SSM has been scored yet"
-    of_drafts = "as they were before its drafts and decided which SSMs draft"
-    assert routing_of(run(), 5)["scored"] == of_drafts, "they change with every round"
+    before_drafts = "as they were before its drafts and decided which SSMs draft"
+    assert routing_of(run(), 5)["scored"] == before_drafts, "they change with every round"
 
 
 def test_where_all_ssms_draft_none_is_scored() -> None:

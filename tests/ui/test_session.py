@@ -22,8 +22,8 @@ from ui.server.session import Hub, TabSession, TabSessions, guard, guard_once, p
 WAIT_S = 5.0
 
 
-def hub_of(rounds: int = 12, speed: float = 1.0, max_live: int = 4) -> Hub:
-    return Hub(FakeWorker(script_of(rounds), speed, max_live), FakeStore())
+def hub_of(rounds: int = 12, max_live: int = 4) -> Hub:
+    return Hub(FakeWorker(script_of(rounds), max_live=max_live), FakeStore())
 
 
 def desk_with(hub: Hub, pace: Pace | None = None) -> TabSession:

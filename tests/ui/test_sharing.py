@@ -61,11 +61,12 @@ def test_requests_run_at_once_and_their_grants_are_counted(learn: Learn, store: 
         show_run(learn, desk, NUMBER, label)
         shown = past_requests(desk)
         assert shown is not None and shown["schedule"] == schedule
-        of_run = [row for row in shown["rows"].values() if row["run"] == rows[label].run_id]
+        own_rows = [row for row in shown["rows"].values() if row["run"] == rows[label].run_id]
         completed = [e for e in store.events(rows[label].run_id) if isinstance(e, RoundCompleted)]
         assert len(shown["rows"]) == 4 and shown["most"] > 0
-        assert of_run[0]["accepted"] == completed[of_run[0]["round"] - 1].num_accepted
-        assert f"The run shown, as it was in its round {of_run[0]['round']}: 4 of" in shown["pool"]
+        number = own_rows[0]["round"]
+        assert own_rows[0]["accepted"] == completed[number - 1].num_accepted
+        assert f"The run shown, as it was in its round {number}: 4 of" in shown["pool"]
         assert desk.player is not None
         for number in sorted(desk.lecture.requests[rows[label].run_id]):
             desk.player.select(number - 1)

@@ -250,11 +250,11 @@ def test_a_point_that_drafted_as_the_best_did_counts_as_good() -> None:
     """It is within noise, however slow it was: in the map, the table, the file and the sentence."""
     study = grid_study()
     results, best = grid_results(study, steady), "speculation_length=4, expansion=1"
-    of_best = {c.item: r for c, r in results.items() if c.contestant == best}
+    best_results = {c.item: r for c, r in results.items() if c.contestant == best}
     for cell in [c for c in results if c.contestant == "speculation_length=2, expansion=1"]:
         speed = results[cell].stats.tokens_per_second
-        stats = replace(of_best[cell.item].stats, tokens_per_second=speed)
-        results[cell] = replace(of_best[cell.item], stats=stats)
+        stats = replace(best_results[cell.item].stats, tokens_per_second=speed)
+        results[cell] = replace(best_results[cell.item], stats=stats)
     result = tuning_result(study, results)
     assert result.rows[0].ratio and result.rows[0].ratio.high < 1.6, "its interval is far below"
     cells = grid_value(study, result, "speed")["cells"].values()

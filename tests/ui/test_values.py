@@ -85,9 +85,9 @@ RUNS = {
 @pytest.mark.parametrize("run", RUNS)
 def test_every_diff_of_a_recorded_run_gives_the_value(run: str) -> None:
     frames = frames_of(RUNS[run](), 17 if run == "long" else 3)
-    of_frames = [picture_values(frame) for frame in frames]
+    frame_values = [picture_values(frame) for frame in frames]
     for name in PICTURES:
-        values = [value[name] for value in of_frames]
+        values = [value[name] for value in frame_values]
         assert stream(values) == values, name
 
 

@@ -63,11 +63,11 @@ def test_a_pools_number_is_the_weighted_geometric_mean_of_the_scores_of_the_draf
         combined = replace(detail.combined, weights=weights)
         changed = replace(detail, drafted=replace(detail.drafted, drafts=drafts), combined=combined)
         rows = proposals_value(Frame(view=view, detail=changed))["rows"]
-        of_drafts = [weights[draft.drafter] for draft in drafts]
+        draft_weights = [weights[draft.drafter] for draft in drafts]
         for j, token in rows["0"].items():
             scores = [row[j]["score"] for row in rows.values()]
-            pairs = zip(of_drafts, scores, strict=True)
-            log_mean = sum(weight * math.log(score) for weight, score in pairs) / sum(of_drafts)
+            pairs = zip(draft_weights, scores, strict=True)
+            log_mean = sum(weight * math.log(score) for weight, score in pairs) / sum(draft_weights)
             assert token["mass"] == pytest.approx(math.exp(log_mean), abs=2e-3)
 
 
