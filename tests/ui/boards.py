@@ -1,4 +1,4 @@
-"""Boards with a fake worker and a real store, for tests of the pages' handlers."""
+"""Live and Sessions over a fake worker and a real store, for tests of their handlers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def context(store: RunStore, host: str = "127.0.0.1", **script: Any) -> Context:
 
 
 def with_drafters(store: RunStore, names: tuple[str, ...]) -> Context:
-    """A context in which these SSMs alone are loaded."""
+    """A context in which only these SSMs are loaded."""
     worker = FakeWorker(script_of(8), speed=0.2)
     worker.engine.models.drafter_names = names
     return make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery)
@@ -39,10 +39,10 @@ def with_drafters(store: RunStore, names: tuple[str, ...]) -> Context:
 
 @cache
 def layouts() -> tuple[Live, Sessions]:
-    """The components of Live and Sessions: slow to make and without values of a run, so that all
+    """The components of Live and Sessions. They are slow to make and hold no values of a run: all
     tests share them."""
     with gr.Blocks():
-        some = cast(
+        stub = cast(
             Context,
             SimpleNamespace(
                 drafter_names=(),
@@ -54,15 +54,16 @@ def layouts() -> tuple[Live, Sessions]:
                 race=True,
             ),
         )
-        return build_live(some, gr.HTML()), build_sessions(some)
+        return build_live(stub, gr.HTML()), build_sessions(stub)
 
 
-def live_of(made: Context) -> Live:
+def live_of(ctx: Context) -> Live:
     live = layouts()[0]
-    return replace(live, board=replace(live.board, context=made))
+    return replace(live, board=replace(live.board, context=ctx))
 
 
 def notice_of(values: list[Any], at: int = 1) -> str:
+    """The lines of the notice, which is value `at` of a handler's values."""
     return "\n".join(line["text"] for line in values[at]["lines"].values())
 
 
@@ -83,6 +84,6 @@ def until_writing(frames: Iterator[list[Any]], at: int = 1) -> None:
     assert any("Writing" in notice_of(values, at) for values in frames)
 
 
-def sessions_of(made: Context) -> Sessions:
+def sessions_of(ctx: Context) -> Sessions:
     sessions = layouts()[1]
-    return replace(sessions, board=replace(sessions.board, context=made))
+    return replace(sessions, board=replace(sessions.board, context=ctx))

@@ -38,12 +38,12 @@ from ui.form.form import EXAMPLES
 from ui.server.context import Context
 
 TOKENS = 40
-CALM = 15
+STILL_FRAMES = 15  # about a quarter of a second
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """The events of one run, read back from the store, by round."""
+    """The events of one run, read from the store: of each kind a list, an event for each round."""
 
     started: RunStarted
     drafted: list[Drafted]
@@ -64,11 +64,12 @@ def recorded(context: Context, run_id: str) -> Recorded:
     context.store.flush()
     events = context.store.events(run_id)
 
-    def of(kind: type[Event]) -> list[Any]:
+    def events_of(kind: type[Event]) -> list[Any]:
         return [event for event in events if isinstance(event, kind)]
 
     kinds = (Drafted, Combined, Verified, RoundCompleted)
-    return Recorded(of(RunStarted)[0], *map(of, kinds), of(RunCompleted)[-1].stats)
+    (started,), (ended,) = events_of(RunStarted), events_of(RunCompleted)
+    return Recorded(started, *map(events_of, kinds), ended.stats)
 
 
 def prepare(
@@ -81,9 +82,9 @@ def prepare(
     wait_usable(page, number_box(page, "sampling-max_new_tokens")).fill(str(tokens))
     page.get_by_text("Every setting of the engine").click()
     choose(close_drawer(page), "preset", preset)
-    meant = SpeculationConfig.preset(preset)
+    config = SpeculationConfig.preset(preset)
     for name in ("combine", "length", "pipeline"):  # the server fills in the fields
-        shows(page, name, getattr(meant, name))
+        shows(page, name, getattr(config, name))
     for name, value in fields.items():
         choose(page, f"field-{name}", value)
     if fields:
@@ -104,23 +105,23 @@ def wait_finished(page: Any) -> None:
 
 
 def wait_all_drawn(page: Any) -> None:
-    """Wait until every picture is drawn, also those out of sight, which take a second: until none
-    has anything to draw for more than CALM frames in succession."""
+    """Wait until every picture is drawn, also those out of sight, which are drawn up to a second
+    later: until none has been pending for more than STILL_FRAMES frames in succession."""
     frames(page)
-    page.evaluate("() => { window.specscopeCalm = 0; }")
+    page.evaluate("() => { window.specscopeStillFrames = 0; }")
     page.wait_for_function(
-        """(calm) => {
+        """(needed) => {
         const pending = document.querySelector('[data-pending]');
-        window.specscopeCalm = pending ? 0 : window.specscopeCalm + 1;
-        return window.specscopeCalm > calm;
+        window.specscopeStillFrames = pending ? 0 : window.specscopeStillFrames + 1;
+        return window.specscopeStillFrames > needed;
         }""",
-        arg=CALM,
+        arg=STILL_FRAMES,
     )
 
 
 def click_round(page: Any, number: int, where: str = "live") -> None:
-    """Click a round in the text, once the text stands still: after it is scrolled it moves on to a
-    whole line, and a button pressed on one line and released on another is no click."""
+    """Click a round in the text once the text has stopped moving: a scroll ends at the start of a
+    line, and a button that is pressed on one line and released on another is no click."""
     css = f"#{where}-strip .ss-round[data-r='{number}']"
     page.locator(css).first.scroll_into_view_if_needed()
     steady(page, f"() => document.querySelector(`{css}`).getBoundingClientRect().top")
@@ -136,7 +137,7 @@ def select_round(page: Any, number: int) -> None:
 
 
 def number_in(text: str) -> float:
-    """The number that a short label holds; what is written as <0.01 counts as 0."""
+    """The number in a short label; `<0.01` counts as 0."""
     match = re.search(r"(<?)([\d.]+)", text)
     assert match, text
     return 0.0 if match[1] else float(match[2])
@@ -152,8 +153,8 @@ def with_draft(run: Recorded, dropping: bool = False) -> list[int]:
     return [r for r in results if run.combined[r].dropped] if dropping else results
 
 
-PIXELS = 0.11  # coordinates are written with one digit
-MINI = """(svg) => ({
+ROUNDING_PX = 0.11  # coordinates are written with one decimal
+SMALL_CHART = """(svg) => ({
   height: svg.clientHeight,
   ticks: [...svg.querySelectorAll(".ss-mini-tick[text-anchor=end]")]
     .map((tick) => [tick.textContent, Number(tick.getAttribute("y"))]),
@@ -165,7 +166,7 @@ MINI = """(svg) => ({
 
 @dataclass(frozen=True)
 class Axis:
-    """Pixels to values, by the ticks at 0 and at the top."""
+    """Pixels to values: the tick of 0 is at y = `zero`, that of the value `most` at y = `top`."""
 
     zero: float
     top: float
@@ -176,19 +177,19 @@ class Axis:
 
     @property
     def step(self) -> float:
-        """How much a pixel's rounding may change a value."""
-        return abs(self.most * PIXELS / (self.zero - self.top)) + 1e-9
+        """How much the rounding of a coordinate may change a value."""
+        return abs(self.most * ROUNDING_PX / (self.zero - self.top)) + 1e-9
 
 
 def mini(page: Any, chart: str) -> tuple[dict[str, Any], Axis]:
-    drawn = page.locator(f"{chart} .ss-mini-svg").evaluate(MINI)
+    drawn = page.locator(f"{chart} .ss-mini-svg").evaluate(SMALL_CHART)
     (zero, bottom), (most, top) = drawn["ticks"][0], drawn["ticks"][-1]
     assert zero == "0" and bottom > 0.75 * drawn["height"] and top < 0.4 * drawn["height"]
     return drawn, Axis(bottom, top, float(most))
 
 
 def check_curve(page: Any, chart: str, series: list[list[tuple[int, float]]]) -> None:
-    """The lines of a small chart are these, [round, value] by [round, value].
+    """The lines of a small chart go through these points, [round, value] each.
 
     Values above the axis are cut at its top.
     """
@@ -205,21 +206,22 @@ def check_curve(page: Any, chart: str, series: list[list[tuple[int, float]]]) ->
 
 
 def check_columns(page: Any, chart: str, values: list[float]) -> None:
-    """The columns of a small chart have these values as heights, at least one pixel."""
+    """The columns of a small chart have these values as heights, but at least one pixel."""
     drawn, axis = mini(page, chart)
     for (y, height), value in zip(drawn["columns"], values, strict=True):
         assert axis.value(y) == pytest.approx(value, abs=axis.step)
-        assert height == pytest.approx(max(1.0, axis.zero - y), abs=PIXELS)
+        assert height == pytest.approx(max(1.0, axis.zero - y), abs=ROUNDING_PX)
 
 
-# Plotly's traces of the lengths, by name.
-LENGTHS = """() => Object.fromEntries(document.querySelector("#live-lengths .js-plotly-plot")
+# The traces of the chart of speculation lengths, by name.
+LENGTH_TRACES = """() => Object.fromEntries(document.querySelector("#live-lengths .js-plotly-plot")
   .data.map(({ name, x, y }) => [name, { x, y }]))"""
 
 
 def check_lengths(page: Any, run: Recorded) -> None:
-    """The bars show the accepted tokens of each round, the line its speculation length."""
-    drawn = read(page, LENGTHS)
+    """The bars show the accepted tokens of each round, the line its speculation length; the small
+    charts the acceptance rate by position and the histogram."""
+    drawn = read(page, LENGTH_TRACES)
     numbers = [completed.round + 1 for completed in run.completed]
     for name, expected in (
         ("accepted", [completed.num_accepted for completed in run.completed]),
@@ -264,7 +266,7 @@ def round_times(run: Recorded) -> list[tuple[int, float, float]]:
 
 def stages_ms(completed: RoundCompleted) -> float:
     """A round's time as length policies observe it: its stages without prefill and drafting ahead,
-    and the time between them, less drafting hidden behind another request's pass."""
+    and the time between them, less the drafting that another request's pass hid."""
     own = [s for s in completed.spans if s.name not in ("prefill", "ahead")]
     hidden = sum(entry.saved_ms for entry in completed.ahead if entry.is_certain)
     return sum(s.ms for s in own) - hidden + completed.between_ms

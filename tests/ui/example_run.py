@@ -1,4 +1,4 @@
-"""A SYNTHETIC run, its view and its last frame, for tests of what the page says."""
+"""A SYNTHETIC run, its view and its last frame, for tests of the page's texts."""
 
 from __future__ import annotations
 

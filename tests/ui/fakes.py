@@ -1,9 +1,8 @@
-"""A worker that plays SYNTHETIC runs, a store without a disk, a request, values of pictures."""
+"""A worker that plays SYNTHETIC runs, a store in memory, a request, values of pictures."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 
 from bench.page.playback import PlaybackWorker, Script, playback, with_request
 from core.config import Request, SpeculationConfig
@@ -27,8 +26,8 @@ def script_of(
     end: str = "completed",
     mechanisms: Mechanisms | None = None,
 ) -> Script:
-    """A script that plays the same SYNTHETIC text for every request, by plain decoding for one
-    without drafters. The events are made beforehand, so that playing does not wait for them."""
+    """A script that plays the same SYNTHETIC text for every request, as plain decoding if it has no
+    drafters. The events are made beforehand, so that playing does not wait for them."""
     drafted = synthetic_run(rounds, seed, hostile=hostile, end=end, mechanisms=mechanisms)
     tokens = sum(len(e.token_ids) for e in drafted if isinstance(e, RoundCompleted))
     plain = synthetic_run(tokens, seed=seed, hostile=hostile, drafters=())
@@ -44,8 +43,8 @@ recorded = script_of
 
 
 def endless(request: Request, run_id: str) -> list[Event]:
-    """Plain rounds, which are made in no time: two for a request of at most 8 tokens, such as a
-    study's warm-up, else 1,200."""
+    """Rounds of plain decoding: two for a request of at most 8 tokens, such as a study's warm-up,
+    else 1,200."""
     rounds = 1200 if request.sampling.max_new_tokens > 8 else 2
     return playback(synthetic_run(rounds, drafters=()))(request, run_id)
 
@@ -59,21 +58,13 @@ class FakeWorker(PlaybackWorker):
 
 @dataclass
 class FakeStore:
-    """storage.RunStore in memory, without its queries."""
+    """What live runs use of `storage.RunStore`, in memory."""
 
     recorded: dict[str, list[Event]] = field(default_factory=dict)
-    owners: dict[str, str] = field(default_factory=dict)
-    baselines: dict[str, tuple[object, ...]] = field(default_factory=dict)
     regrets: dict[str, object] = field(default_factory=dict)
-    paused: str = ""
-    path: str = "memory"
 
     def record(self, event: Event, owner: str = "") -> None:
         self.recorded.setdefault(event.run_id, []).append(event)
-        self.owners[event.run_id] = owner
-
-    def keep_baseline(self, run_id: str, *told: object) -> None:
-        self.baselines[run_id] = told
 
     def keep_regret(self, run_id: str, regret: object) -> None:
         self.regrets[run_id] = regret
@@ -81,16 +72,10 @@ class FakeStore:
     def flush(self, timeout: float = 5.0) -> bool:
         return True
 
-    def status(self) -> SimpleNamespace:
-        return SimpleNamespace(paused=bool(self.paused), reason=self.paused, waiting=0, dropped=0)
-
     def events(self, run_id: str) -> tuple[Event, ...]:
         if run_id not in self.recorded:
             raise StoreError(f"run {run_id!r} is unknown")
         return tuple(self.recorded[run_id])
-
-    def delete(self, run_id: str) -> None:
-        self.recorded.pop(run_id, None)
 
 
 def request(prompt: str = "Once", preset: str = "specinfer") -> Request:

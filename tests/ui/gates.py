@@ -1,4 +1,4 @@
-"""A gate before the LLM's passes: a request cannot end before the page has drawn it, however busy
+"""A gate before the LLM's passes: a request does not end before the page has drawn it, however slow
 the machine is."""
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-# Delay of each LLM pass, so that a page on a busy machine can draw a request before it ends.
+# A delay of each LLM pass with which a page on a busy machine can draw a request before it ends.
 PASS_S = 0.04
-# Fewer steps than the longest request has passes, about seventy.
+# How many passes are let through one by one, fewer than the longest request has (about seventy),
+# and how long the page has to draw after each.
 MAX_STEPS, STEP_MS = 25, 2000
 POLL_S = 0.04
 
@@ -50,15 +51,15 @@ class PassGate:
 
 @contextmanager
 def gated_passes(llm: Any) -> Iterator[PassGate]:
-    """A gate before every pass of this model in the block; open at its end."""
+    """A gate before every pass of this model within the `with` block; it is opened at the end."""
     gate, forward = PassGate(), llm.forward
 
-    def gated(feeds: Any) -> Any:
+    def wait_and_forward(feeds: Any) -> Any:
         gate.wait()
         return forward(feeds)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(llm, "forward", gated)
+        patch.setattr(llm, "forward", wait_and_forward)
         try:
             yield gate
         finally:

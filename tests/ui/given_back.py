@@ -1,8 +1,8 @@
 """`python -m tests.ui.given_back FOLDER`: what is left of models that were swapped out, as JSON.
 
 `less`: by how many bytes this process's memory shrank; `size`: bytes of their weights; `left`:
-which of engine and LLM module still exist; `events`: how many events can still be read of a run
-that they made. It is a process of its own, without other tests' threads and leftovers.
+which of engine and LLM module still exist; `events`: how many events of a run that they decoded can
+still be read. It runs in a process of its own, without the threads and objects of other tests.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def load(pair: ModelPair, say: Say) -> Worker:
     return Worker(Engine(load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say)))
 
 
-def resident() -> int:
+def anonymous_bytes() -> int:
     """Bytes of this process in memory that belong to no file (RssAnon)."""
     return int(re.search(r"RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
 
@@ -59,19 +59,19 @@ def main(folder: Path) -> None:
     gc.collect()
     # Stored as float32 and loaded as bfloat16: the weights are copied, not mapped from the file.
     swap_models(model_host, ModelPair(str(folder / "large"), (), "bfloat16", "cpu"))
-    source, went = ran(model_host, "autoregressive"), weak_refs(model_host)
-    before = resident()
+    source, references = run_to_end(model_host, "autoregressive"), weak_refs(model_host)
+    before = anonymous_bytes()
     swap_models(model_host, ModelPair(small, (small,)))
-    less = before - resident()
-    left = [name for name, one in went.items() if one() is not None]
+    less = before - anonymous_bytes()
+    left = [name for name, reference in references.items() if reference() is not None]
     events = len(source.events(0, source.count))
-    ran(model_host, "specinfer")
+    run_to_end(model_host, "specinfer")
     model_host.close()
     print(json.dumps({"less": less, "size": size, "left": left, "events": events}))
 
 
-def ran(model_host: ModelHost, preset: str) -> LiveSource:
-    """A run on the loaded models, to its end."""
+def run_to_end(model_host: ModelHost, preset: str) -> LiveSource:
+    """Decode a request on the loaded models; its events, which end with `RunCompleted`."""
     sampling = SamplingParams(max_new_tokens=12, ignore_eos=True)
     source = Hub(model_host, FakeStore()).start(
         Request("w1 w2 w3", sampling, SpeculationConfig.preset(preset))

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.family import SSMS
 from tests.ui import sites
-from tests.ui.fakes import recorded
+from tests.ui.fakes import script_of
 from tests.ui.sites import Stage
 
 PARTS = ("race", "text", "tree", "scrubber", "dock")
 SIZES = ((1280, 800), (1920, 1080))
 ROUNDS = 12
-FIVE = ("ssm-code", "ssm-dialogue", "ssm-docs", "ssm-math", "ssm-stories")
-# Each part's name, with its box unless that is large enough and whole in the window; and whether
-# the page scrolls.
+FIVE = SSMS
+# Each part's name alone if there is one such part, large enough and wholly inside the window, else
+# with its number or its box; and at the end whether the page scrolls.
 SEEN = """(parts) => [...parts.map((part) => {
   const all = document.querySelectorAll(`[data-part=${part}]`);
   if (all.length !== 1) return `${all.length} of ${part}`;
   const box = all[0].getBoundingClientRect();
-  const whole = box.left >= 0 && box.top >= 0 && box.right <= innerWidth + 0.5
+  const fits = box.left >= 0 && box.top >= 0 && box.right <= innerWidth + 0.5
     && box.bottom <= innerHeight + 0.5 && box.width > 100 && box.height > 30;
-  return whole ? part : `${part}: ${JSON.stringify(box)}`;
+  return fits ? part : `${part}: ${JSON.stringify(box)}`;
 }), document.documentElement.scrollHeight <= innerHeight ? "still" : "scrolls"]"""
 
 
@@ -28,12 +29,12 @@ def live_stage(stages: Any) -> Stage:
     """The page with Live and Sessions, an empty log and a run of ROUNDS rounds to play."""
     stage: Stage = stages(("live", "sessions"))
     stage.clear()
-    stage.play(recorded(ROUNDS))
+    stage.play(script_of(ROUNDS))
     return stage
 
 
 def race(page: Any) -> Any:
-    """Run, and race plain decoding afterwards, both to their ends; return the page."""
+    """Run, then race plain decoding with three repeats, to the end; return the page."""
     sites.open_drawer(page).get_by_label("Race plain decoding").check()
     sites.ran(sites.close_drawer(page))
     page.locator("#live-figures .ss-race-same").get_by_text("same text").wait_for()

@@ -1,4 +1,4 @@
-"""Model hosts with fakes: a worker with other models, and a loader that waits at a gate."""
+"""Fakes for tests of model hosts: a worker with other models, and a loader that can be held."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def other_worker(*names: str, speed: float = 0.1) -> FakeWorker:
     """A worker with other models: an LLM named other, and SSMs of these names."""
     infos = [ModelInfo("other", "llm", 9, "None", 64, 64, "float32", "cpu")]
     infos += [ModelInfo(name, "ssm", 1, "None", 64, 64, "float32", "cpu") for name in names]
-    worker = FakeWorker(_told_by(script_of(6), infos[0]), speed)
+    worker = FakeWorker(_with_llm(script_of(6), infos[0]), speed)
     worker.engine = SimpleNamespace(
         models=SimpleNamespace(infos=tuple(infos), drafter_names=tuple(names)), schedule="each"
     )
     return worker
 
 
-def _told_by(script: Script, llm: ModelInfo) -> Script:
+def _with_llm(script: Script, llm: ModelInfo) -> Script:
     """The runs of `script`, with `llm` as their LLM."""
 
     def play(request: Request, run_id: str) -> list[Event]:
@@ -66,13 +66,14 @@ def failing_loader(error: BaseException) -> Callable[[], Any]:
 
 
 def wait_for_load(model_host: ModelHost) -> None:
-    """Wait until nothing is loaded any more."""
+    """Wait until no models are being loaded."""
     while model_host.swap.is_loading:
         model_host.wait(model_host.swap, 0.1)
 
 
 def wait_settled(model_host: ModelHost) -> None:
-    """Wait until no models are being loaded, earlier ones have been released and threads ended."""
+    """Wait until no models are being loaded, earlier ones are released and the threads that loaded
+    them have ended."""
     end = time.monotonic() + 120  # a real run may have to end first
     while model_host.swap.is_loading or model_host._leaving:
         assert time.monotonic() < end, model_host.swap

@@ -1,4 +1,4 @@
-"""Past runs on the Sessions tab, for browser tests: records, opens, reads the notice."""
+"""Past runs on the Sessions tab, for browser tests: record one, open it, read its notice."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ REQUEST = Request(
 
 
 def record_run(context: Context, request: Request = REQUEST) -> str:
-    """Records a run of the request in the log; returns its id."""
+    """Record a run of the request in the log; return its id."""
     source = context.hub.start(request, "")
     source.wait_done(20.0)
     return source.run_id
 
 
-def open_run(page: Any, run_id: str, place: int = 0) -> None:
-    """Opens the run `run_id`, which is at `place` in the list."""
+def open_run(page: Any, run_id: str) -> None:
+    """Open the run `run_id`, which is the first of the list."""
     sessions(page)
-    page.locator(".sp-open").nth(place).click()
+    page.locator(".sp-open").first.click()
     about(page, f"Opened: {run_id}")
     wait_notice(page, "Finished: ", "sessions")
 
 
 def about(page: Any, words: str) -> None:
-    """Waits until the opened run's notice has these words."""
+    """Wait until the opened run's notice has these words."""
     page.locator("#sessions-about").get_by_text(words).first.wait_for()
 
 

@@ -24,10 +24,11 @@ from ui.form.form import EXAMPLES
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
-# A height that shows all panes of the dock: a pane out of sight is not drawn.
-HIGH = 4200
-# Panels with few rows are made lower.
-AS_HIGH_AS_IT_IS = """
+# A window height that shows all panes of the dock: a pane out of sight is not drawn.
+PANES_HEIGHT = 4200
+WAIT_MS = 240_000
+# Makes panels with few rows lower.
+LOW_PANELS = """
 #live-board { grid-template-rows: auto 380px auto auto !important; }
 :is(#live-mask, #live-inspector) .ss-body { min-height: 190px !important; }
 """
@@ -36,9 +37,9 @@ IN_PLACE = "#live-scrubber { position: static !important; }"
 BUTTONS_IN_PLACE = (
     ":is(#tune-start, #prompts-measure, #compare-begin) { position: static !important; }"
 )
-# Without a vote the panel has neither weights nor a sentence.
+# Also the panel of proposals: without a vote it has neither weights nor a sentence.
 NO_VOTE = "#live-proposals .ss-body { min-height: 190px !important; }"
-# How often a remote SSM in the pipeline's list was in time, ahead, late and absent.
+# How many rounds a remote SSM in the pipeline's list was in time, ahead, late and absent.
 ROUNDS_OF_NODE = """(row) => Object.fromEntries([...row.querySelectorAll("dl > div")]
   .map((one) => [one.firstChild.textContent, Number(one.lastChild.textContent)])
   .filter(([name]) => ["in time", "ahead", "late", "absent"].includes(name)))"""
@@ -54,7 +55,7 @@ WITHOUT_FOLDER = r"""() => {
 
 @contextlib.contextmanager
 def page_address(folder: str, *options: str) -> Iterator[str]:
-    """A running page of this checkout on a free port."""
+    """Start the page of this checkout on a free port; its address, once it answers."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -74,7 +75,7 @@ def page_address(folder: str, *options: str) -> Iterator[str]:
 
 
 def run_example(page: Any, preset: str, example: str = "dialogue") -> None:
-    """Runs one of the examples under a preset, to its end."""
+    """Run one of the examples under a preset, to its end."""
     text = next(text for name, text in EXAMPLES if name.lower() == example)
     page.locator("#prompt textarea").fill(text)
     choose(page, "preset", preset)
@@ -86,7 +87,7 @@ def run_example(page: Any, preset: str, example: str = "dialogue") -> None:
 
 
 def take(browser: Any, address: str, name: str, width: int, scheme: str) -> None:
-    """A whole run at one width and colour scheme; for `live-light-1280` also single panels."""
+    """Save Live after a run, at one width and colour scheme; of `live-light-1280` also panels."""
     height = 844 if width < 1000 else 800 if width < 1500 else 1080
     page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
     page.goto(f"{address}?__theme={scheme}")
@@ -96,8 +97,8 @@ def take(browser: Any, address: str, name: str, width: int, scheme: str) -> None
         page.add_style_tag(content=IN_PLACE)
     page.screenshot(path=IMAGES / f"{name}.png", full_page=width < 1000)
     if name == "live-light-1280":
-        all_panes(page).add_style_tag(content=AS_HIGH_AS_IT_IS + NO_VOTE)
-        page.set_viewport_size({"width": width, "height": HIGH})
+        all_panes(page).add_style_tag(content=LOW_PANELS + NO_VOTE)
+        page.set_viewport_size({"width": width, "height": PANES_HEIGHT})
         page.wait_for_timeout(1500)
         for part in ("tree", "proposals", "lengths", "timeline", "mask", "what_if"):
             image = IMAGES / f"{part.replace('_', '-')}.png"
@@ -111,11 +112,11 @@ def take(browser: Any, address: str, name: str, width: int, scheme: str) -> None
 
 
 def take_parts(browser: Any, address: str, preset: str, parts: dict[str, str], number: int) -> None:
-    """Some panels of a run under a preset, with round `number` selected."""
-    # HIGH, so that all panes are drawn.
-    page = browser.new_page(viewport={"width": 1280, "height": HIGH}, color_scheme="light")
+    """Save panels of a run under a preset, with round `number` selected. `parts`: panel to file."""
+    # PANES_HEIGHT, so that all panes are drawn.
+    page = browser.new_page(viewport={"width": 1280, "height": PANES_HEIGHT}, color_scheme="light")
     page.goto(f"{address}?__theme=light")
-    all_panes(page).add_style_tag(content=AS_HIGH_AS_IT_IS)
+    all_panes(page).add_style_tag(content=LOW_PANELS)
     run_example(page, preset, "story")
     page.locator(f"#live-strip [data-r='{number}']").first.click()
     page.mouse.move(0, 0)  # no tooltip covers a picture
@@ -125,11 +126,11 @@ def take_parts(browser: Any, address: str, preset: str, parts: dict[str, str], n
     page.close()
 
 
-def take_routed(browser: Any, address: str, images: Path = IMAGES) -> None:
-    """The routing panel and a fused tree, of a dialogue in which routing changes."""
-    page = browser.new_page(viewport={"width": 1280, "height": HIGH}, color_scheme="light")
+def take_routed(browser: Any, address: str) -> None:
+    """Save the routing panel and a fused tree of a run in which routing changes."""
+    page = browser.new_page(viewport={"width": 1280, "height": PANES_HEIGHT}, color_scheme="light")
     page.goto(f"{address}?__theme=light")
-    all_panes(page).add_style_tag(content=AS_HIGH_AS_IT_IS)
+    all_panes(page).add_style_tag(content=LOW_PANELS)
     choose(page, "preset", "specinfer")
     page.wait_for_timeout(1500)
     open_drawer(page).get_by_text("Every setting of the engine").click()
@@ -143,24 +144,24 @@ def take_routed(browser: Any, address: str, images: Path = IMAGES) -> None:
     page.locator("#live-strip [data-r='4']").first.click()
     page.mouse.move(0, 0)
     page.wait_for_timeout(2500)
-    page.locator("#live-tree").screenshot(path=images / "fused-tree.png")
+    page.locator("#live-tree").screenshot(path=IMAGES / "fused-tree.png")
     # On a board a panel's buttons are folded into one.
     page.locator("#live-routing").get_by_role("button", name="Count afterwards").press("Enter")
     page.locator("#live-routing .ss-regret-said").wait_for()
     page.evaluate("document.activeElement.blur()")
     page.wait_for_timeout(2500)
-    page.locator("#live-routing").screenshot(path=images / "routing.png")
+    page.locator("#live-routing").screenshot(path=IMAGES / "routing.png")
     page.close()
 
 
-def take_nodes(browser: Any, images: Path = IMAGES) -> None:
-    """The pipeline of a run with two remote SSMs, one of which is killed during the run."""
-    with contextlib.ExitStack() as leaving:
-        folder = leaving.enter_context(tempfile.TemporaryDirectory())
-        first, far = leaving.enter_context(node_process("127.0.0.1:0", "ssm-stories"))
-        _, near = leaving.enter_context(node_process("127.0.0.1:0", "ssm-dialogue"))
-        options = ("--node", far, "--node", near, "--dtype", "float32")
-        address = leaving.enter_context(page_address(folder, *options))
+def take_nodes(browser: Any) -> None:
+    """Save the pipeline of a run with two remote SSMs, one of which is killed during the run."""
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        node, killed = stack.enter_context(node_process("127.0.0.1:0", "ssm-stories"))
+        _, other = stack.enter_context(node_process("127.0.0.1:0", "ssm-dialogue"))
+        options = ("--node", killed, "--node", other, "--dtype", "float32")
+        address = stack.enter_context(page_address(folder, *options))
         page = browser.new_page(viewport={"width": 1920, "height": 1080}, color_scheme="light")
         page.goto(f"{address}?__theme=light")
         choose(dock(page, "when"), "preset", "specinfer")
@@ -170,28 +171,28 @@ def take_nodes(browser: Any, images: Path = IMAGES) -> None:
         page.get_by_label("Ignore EOS").check()
         page.wait_for_timeout(1500)
         close_drawer(page)
-        row = page.locator("#live-timeline .ss-nodes-rows > li").filter(has_text=far)
+        row = page.locator("#live-timeline .ss-nodes-rows > li").filter(has_text=killed)
         # An opened page runs a prompt: wait for the list of remote SSMs of that run.
         row.get_by_text("drafts in time").wait_for(timeout=WAIT_MS)
         page.get_by_text("Finished:", exact=False).first.wait_for(timeout=WAIT_MS)
-        earlier = sum(row.evaluate(ROUNDS_OF_NODE).values())
+        rounds_before = sum(row.evaluate(ROUNDS_OF_NODE).values())
         page.locator("#live-run").click()
         page.wait_for_function(
-            f"""([address, earlier]) => {{
+            f"""([address, rounds_before]) => {{
               const rows = [...document.querySelectorAll("#live-timeline .ss-nodes-rows > li")];
               const row = rows.find((row) => row.textContent.includes(address));
               if (!row) return false;  // the list of the run before is gone
               const rounds = ({ROUNDS_OF_NODE})(row);
               const sum = Object.values(rounds).reduce((total, count) => total + count, 0);
-              return rounds["in time"] > 0 && sum < earlier;
+              return rounds["in time"] > 0 && sum < rounds_before;
             }}""",
-            arg=[far, earlier],
+            arg=[killed, rounds_before],
             timeout=WAIT_MS,
         )
-        first.kill()
+        node.kill()
         page.get_by_text("Finished:", exact=False).first.wait_for(timeout=WAIT_MS)
-        lanes = all_panes(page).locator("#live-timeline")
-        page.set_viewport_size({"width": 1920, "height": HIGH})
+        timeline = all_panes(page).locator("#live-timeline")
+        page.set_viewport_size({"width": 1920, "height": PANES_HEIGHT})
         page.wait_for_timeout(8000)
         rounds = row.evaluate(ROUNDS_OF_NODE)
         assert rounds["in time"] > 0 and rounds["absent"] > 0, f"not killed in mid-run: {rounds}"
@@ -199,32 +200,32 @@ def take_nodes(browser: Any, images: Path = IMAGES) -> None:
         page.locator(f"#live-strip [data-r='{sum(rounds.values()) - rounds['absent']}']").click()
         page.mouse.move(0, 0)
         page.wait_for_timeout(2500)
-        lanes.screenshot(path=images / "nodes.png")
+        timeline.screenshot(path=IMAGES / "nodes.png")
         page.close()
 
 
-def take_passes(browser: Any, images: Path = IMAGES) -> None:
-    """The pipeline of a run whose LLM is streamed, and of one whose LLM is split over two ranks."""
+def take_passes(browser: Any) -> None:
+    """Save the pipelines of runs whose LLM is streamed, and whose LLM is split over two ranks."""
     streamed = ("--offload", "host", "--offload-mbps", "200")
     for name, options in (("layers", streamed), ("ranks", ("--llm-ranks", "tp=2"))):
-        with contextlib.ExitStack() as leaving:
-            folder = leaving.enter_context(tempfile.TemporaryDirectory())
-            address = leaving.enter_context(page_address(folder, *options))
+        with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            address = stack.enter_context(page_address(folder, *options))
             page = browser.new_page(viewport={"width": 1920, "height": 1080}, color_scheme="light")
             page.goto(f"{address}?__theme=light")
             choose(dock(page, "when"), "preset", "specinfer")
             page.wait_for_timeout(1500)
             page.locator("#live-run").click()
             page.get_by_text("Finished:", exact=False).first.wait_for(timeout=WAIT_MS)
-            lanes = all_panes(page).locator("#live-timeline")
-            page.set_viewport_size({"width": 1920, "height": HIGH})
+            timeline = all_panes(page).locator("#live-timeline")
+            page.set_viewport_size({"width": 1920, "height": PANES_HEIGHT})
             page.wait_for_timeout(8000)
-            lanes.screenshot(path=images / f"{name}.png")
+            timeline.screenshot(path=IMAGES / f"{name}.png")
             page.close()
 
 
-def take_chat(browser: Any, images: Path = IMAGES) -> None:
-    """SmolLM2 with its SSMs, which has answered a question."""
+def take_chat(browser: Any) -> None:
+    """Save Live after SmolLM2, with its SSMs, has answered a question."""
     with tempfile.TemporaryDirectory() as folder, page_address(folder, "--llm", SMOLLM2) as address:
         page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="light")
         page.goto(f"{address}?__theme=light")
@@ -233,12 +234,12 @@ def take_chat(browser: Any, images: Path = IMAGES) -> None:
         speed = page.locator("#live-figures .ss-race-speed")
         speed.get_by_text("repeats").wait_for(timeout=WAIT_MS)
         page.wait_for_timeout(9000)  # the race is replayed at its measured speed
-        page.screenshot(path=images / "smollm2.png")
+        page.screenshot(path=IMAGES / "smollm2.png")
         page.close()
 
 
 def main() -> None:
-    """All pictures."""
+    """Save all pictures."""
     from playwright.sync_api import sync_playwright
 
     parser = argparse.ArgumentParser(description=__doc__)
@@ -259,19 +260,16 @@ def main() -> None:
         take_parts(browser, address, "minions", {"proposals": "votes", "tree": "vote-tree"}, 20)
         take_parts(browser, address, "best", {"lengths": "goodput", "timeline": "predicted"}, 6)
         take_routed(browser, address)
-        take_tabs(browser, address, IMAGES, WITHOUT_FOLDER)
+        take_tabs(browser, address)
         take_nodes(browser)
         take_passes(browser)
         take_chat(browser)
         browser.close()
 
 
-WAIT_MS = 240_000
-
-
-def take_tabs(browser: Any, address: str, images: Path, hide: str) -> None:
-    """Compare, Tune, Prompts, a past run, a pair of runs, a lesson and Models, 1280 pixels wide.
-    `hide` is a script that takes paths of this machine off the page."""
+def take_tabs(browser: Any, address: str) -> None:
+    """Save Compare, Tune, Prompts, a past run, a pair of runs, a lesson and Models, 1280 pixels
+    wide, without paths of this machine."""
     page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="light")
     page.goto(f"{address}?__theme=light")
     page.add_style_tag(content=BUTTONS_IN_PLACE)
@@ -279,10 +277,12 @@ def take_tabs(browser: Any, address: str, images: Path, hide: str) -> None:
         name = drive.__name__.removeprefix("_")
         drive(page)
         page.wait_for_timeout(2500)
-        page.evaluate(hide)
-        whole = name != "pair"  # the board of the opened run would be below the pair
-        shown = page if whole else page.locator("#sessions-pair")
-        shown.screenshot(path=images / f"{name}.png", **({"full_page": True} if whole else {}))
+        page.evaluate(WITHOUT_FOLDER)
+        path = IMAGES / f"{name}.png"
+        if name == "pair":  # below it is the board of the opened run
+            page.locator("#sessions-pair").screenshot(path=path)
+        else:
+            page.screenshot(path=path, full_page=True)
     page.close()
 
 

@@ -25,11 +25,11 @@ def expected_tokens(acceptance: float, length: int) -> float:
 def predicted_speedup(
     cost: RoundCost, acceptance: float, length: int, llm_size: float = 1.0
 ) -> float:
-    """Speed-up over plain decoding; `llm_size`: passes of the LLM take so many times as long."""
+    """Speed-up over plain decoding; `llm_size`: a factor of the times of the LLM's passes."""
     if length == 0:
         return 1.0
     pass_ms = llm_size * cost.pass_ms
     round_ms = length * cost.step_ms + pass_ms + cost.other_ms + cost.trip_ms
-    # A round takes at least the time of a plain pass; two noisy times may have a ratio below 1.
+    # A round takes at least as long as a plain pass, though the measured times may say less.
     plain_rounds = max(1.0, round_ms / (llm_size * cost.plain_ms))
     return expected_tokens(acceptance, length) / plain_rounds

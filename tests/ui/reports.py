@@ -1,5 +1,5 @@
-"""A report read as a browser reads it: its compressed parts are unpacked and its deltas applied.
-The second reader of the format; the first is `ui/report/assets/recording.js`."""
+"""Reads a report as a browser does: unpacks its compressed parts and applies its deltas. The reader
+in the report itself is `ui/report/assets/recording.js`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from core.events import Event
 from ui.report import report_html
 
 Value = dict[str, Any]
+ALL_STAGES = 99  # more than a round has
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a reader is: a stop, perhaps a selected round and node, whether it plays, and whether
-    the round is the one that the file opens with."""
+    """What a reader looks at: a stop, the selected round and node (None: none is selected), whether
+    the report plays, and whether `round` is the one that it opens with."""
 
     stop: int
     round: int | None = None
@@ -37,26 +38,29 @@ def last_timeline(events: Sequence[Event]) -> Value:
 
 
 class Report:
-    """The pictures' values out of a report's HTML."""
+    """Values of pictures from a report's HTML. `content`: its unpacked `run` part; `bases`: for
+    each stop the values that do not depend on a selection."""
 
     def __init__(self, html: str) -> None:
-        self.told: Value = json.loads(sealed_in(html, "run"))
+        self.content: Value = json.loads(sealed_in(html, "run"))
         first: Value = {}
-        self.bases = list(accumulate(self.told["base"], apply_delta, initial=first))[1:]
+        self.bases = list(accumulate(self.content["base"], apply_delta, initial=first))[1:]
         self.stops = len(self.bases)
 
     def current(self, stop: int) -> int:
-        return int(self.told["stops"][stop][0])
+        return int(self.content["stops"][stop][0])
 
     def notice(self, stop: int) -> Value:
         return dict(self.bases[stop]["notice"])
 
     def pictures(self, place: Place) -> dict[str, Value]:
         base = self.bases[place.stop]
-        current, stage = self.told["stops"][place.stop]
+        current, stage = self.content["stops"][place.stop]
         number = current if place.round is None else place.round
-        chosen = self._selection(number, stage if number == current else 99)
-        inspector = self._inspector(number, stage if number == current else 99, place.node)
+        if number != current:
+            stage = ALL_STAGES
+        chosen = self._selection(number, stage)
+        inspector = self._inspector(number, stage, place.node)
         rest = base["tree"]["rest"] or not place.moving
         pinned = {"pinned": place.round is not None and not place.opening}
         chosen = chosen | {
@@ -67,25 +71,27 @@ class Report:
         }
         return {name: base[name] | chosen.get(name, {}) for name in base if name != "notice"}
 
-    def _selection(self, number: int, far: int) -> Value:
-        chain = self.told["rounds"].get(str(number))
+    def _selection(self, number: int, stage: int) -> Value:
+        chain = self.content["rounds"].get(str(number))
         if number < 0:
-            return dict(self.told["blank"])
+            return dict(self.content["blank"])
         if chain is None:
             return self._absent(number)
-        return chain_at(chain[0], chain[1:], far)
+        return chain_at(chain[0], chain[1:], stage)
 
     def _absent(self, number: int) -> Value:
         """A round whose tree is left out: the blank values, under its number."""
-        at = dict.fromkeys(("strip", "figures", "routing", "lengths", "timeline"), "sel")
-        blank = {**self.told["blank"], "inspector": self.told["absent"]}
-        return {name: own | {at.get(name, "round"): number} for name, own in blank.items()}
+        number_keys = dict.fromkeys(("strip", "figures", "routing", "lengths", "timeline"), "sel")
+        blank = {**self.content["blank"], "inspector": self.content["absent"]}
+        return {
+            name: value | {number_keys.get(name, "round"): number} for name, value in blank.items()
+        }
 
-    def _inspector(self, number: int, far: int, node: int | None) -> Value:
-        own = self.told["nodes"].get(str(number), {}).get(str(node))
-        if own is None:
-            return dict(self._selection(number, far)["inspector"])
-        return chain_at(self.told["rounds"][str(number)][0]["inspector"], own, far + 1)
+    def _inspector(self, number: int, stage: int, node: int | None) -> Value:
+        deltas = self.content["nodes"].get(str(number), {}).get(str(node))
+        if deltas is None:
+            return dict(self._selection(number, stage)["inspector"])
+        return chain_at(self.content["rounds"][str(number)][0]["inspector"], deltas, stage + 1)
 
 
 def token_of(tree: Value, node: int | None) -> int | None:
@@ -95,17 +101,20 @@ def token_of(tree: Value, node: int | None) -> int | None:
 
 
 def chain_at(first: Value, deltas: list[Any], count: int) -> Value:
+    """`first` with the first `count` deltas applied, or all if there are fewer."""
     return list(accumulate(deltas[:count], apply_delta, initial=first))[-1]
 
 
 def apply_delta(before: Value, delta: list[Any]) -> Value:
-    news, inner, gone = [*delta, *({}, {}, ())[len(delta) :]]
-    after = {**before, **news}
-    after |= {key: apply_delta(before[key], own) for key, own in inner.items()}
-    return {key: value for key, value in after.items() if key not in gone}
+    """`delta`: new values, deltas of inner dicts and removed keys; empty ones at its end are left
+    out."""
+    changed, inner, removed = [*delta, *({}, {}, ())[len(delta) :]]
+    after = {**before, **changed}
+    after |= {key: apply_delta(before[key], one) for key, one in inner.items()}
+    return {key: value for key, value in after.items() if key not in removed}
 
 
-class _Sealed(HTMLParser):
+class _SealedScript(HTMLParser):
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name, self.within, self.text = name, False, ""
@@ -121,8 +130,8 @@ class _Sealed(HTMLParser):
 
 
 def sealed_in(html: str, name: str) -> str:
-    """The text of one of the file's sealed scripts: `scripts`, `plotly` or `run`."""
-    parser = _Sealed(name)
+    """The text of one of the report's compressed parts: `scripts`, `plotly` or `run`."""
+    parser = _SealedScript(name)
     parser.feed(html)
     return gzip.decompress(base64.b64decode(json.loads(parser.text)["gzip"])).decode("utf-8")
 

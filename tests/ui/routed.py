@@ -10,9 +10,9 @@ from tests.ui import decoded
 from tests.ui.reading import becomes, read
 from ui.run.reasons import route_reason
 
-# The parts of SSMs that draft in a round.
+# The parts that an SSM has in a round in which it drafts.
 DRAFTING = ("routed", "explored")
-# How the selected round's sentence says an SSM's part.
+# How the clause about an SSM ends in the selected round's sentence, by the SSM's part.
 CLAUSES = {
     "routed": " drafted",
     "explored": " drafted too, to be measured",
@@ -36,11 +36,12 @@ NODES = """(where) => Object.fromEntries(
       [...node.querySelectorAll(".ss-svg-badge text")].map((text) => text.textContent).join(""),
       Boolean(document.querySelector(`#${where}-tree .ss-rail[data-key='${node.dataset.key}']`)),
     ]]))"""
-SAID = "(where) => document.querySelector(`#${where}-routing .ss-words`).innerText"
+SENTENCE = "(where) => document.querySelector(`#${where}-routing .ss-words`).innerText"
 
 
 def check_strip(page: Any, run: decoded.Recorded, where: str) -> None:
-    """Every SSM's part in every round, where the choice changed, the reason of the selected one."""
+    """Every SSM's part in every round, the rounds in which the choice changed, and whether the cost
+    includes auditions."""
     completed = run.completed
     routed = [event for event in completed if event.routing]
     cells = [
@@ -49,40 +50,45 @@ def check_strip(page: Any, run: decoded.Recorded, where: str) -> None:
         for one in sorted(event.routing, key=lambda one: one.drafter)
     ]
     becomes(page, STRIP, cells, where)
-    sets = [{o.drafter for o in event.routing if o.role in DRAFTING} for event in routed]
-    changed = [routed[i].round for i in range(1, len(sets)) if sets[i] != sets[i - 1]]
+    drafting = [{o.drafter for o in event.routing if o.role in DRAFTING} for event in routed]
+    changed = [routed[i].round for i in range(1, len(drafting)) if drafting[i] != drafting[i - 1]]
     becomes(page, SWITCHES, changed, where)
-    asked = any(map(audition_ms, completed))
+    auditioned = any(map(audition_ms, completed))
     cost = page.locator(f"#{where}-routing .ss-routing-cost").inner_text()
-    assert ("all SSMs scored the text's last tokens" in cost) == asked
+    assert ("all SSMs scored the text's last tokens" in cost) == auditioned
 
 
 def part_of(run: decoded.Recorded, number: int, role: str) -> str:
-    """An SSM that was chosen in a round without a draft is shown as `chosen`."""
+    """The part that is shown: `chosen` for an SSM that was to draft in a round without a draft."""
     return "chosen" if role in DRAFTING and not run.combined[number].token_ids else role
 
 
 def trunk_of(run: decoded.Recorded, number: int) -> list[bool]:
     """Whether each node is on the trunk, the branch that every SSM of the round was fed."""
-    together = {draft.drafter for draft in run.drafted[number].drafts if draft.spans}
-    offered = run.combined[number].proposals
-    return [together <= {proposal.drafter for proposal in own} for own in offered]
+    drafters = {draft.drafter for draft in run.drafted[number].drafts if draft.spans}
+    return [
+        drafters <= {proposal.drafter for proposal in proposals}
+        for proposals in run.combined[number].proposals
+    ]
 
 
 def check_round(page: Any, run: decoded.Recorded, number: int, where: str) -> None:
-    """The selected round's sentence, and each node's letter and place in the tree."""
+    """The selected round's sentence, each node's letter, and whether it is drawn on the trunk."""
     if where == "live":
         decoded.select_round(page, number)
     names, round_event, tree = run.started.drafters, run.completed[number], run.combined[number]
-    said = read(page, f"(where) => {{ const said = ({SAID})(where); return said.startsWith("
-                f"'Round {number + 1}:') && said; }}", where)  # fmt: skip
-    assert f"Why? {route_reason(round_event.routing_reason, number)}." in said
-    clauses = said.partition(". Why?")[0].split("; ")
+    of_round = f"""(where) => {{
+      const sentence = ({SENTENCE})(where);
+      return sentence.startsWith("Round {number + 1}:") && sentence;
+    }}"""
+    sentence = read(page, of_round, where)
+    assert f"Why? {route_reason(round_event.routing_reason, number)}." in sentence
+    clauses = sentence.partition(". Why?")[0].split("; ")
     for one in round_event.routing:
         letter = "ABCDE"[names.index(one.drafter)]
         clause = next(clause for clause in clauses if f"{letter} {one.drafter}" in clause)
-        assert clause.endswith(CLAUSES[one.role]), said
-    letters = ["ABCDE"[names.index(whose)] for whose in tree.origins]
+        assert clause.endswith(CLAUSES[one.role]), sentence
+    letters = ["ABCDE"[names.index(origin)] for origin in tree.origins]
     pairs = zip(letters, trunk_of(run, number), strict=True)
     expected = {str(node): list(pair) for node, pair in enumerate(pairs)}
     becomes(page, NODES, expected, where)

@@ -1,4 +1,5 @@
-"""Drafting ahead, and SSMs that draft at once: times, hits, misses and notes are the events'."""
+"""Drafting ahead, and SSMs that draft at once: times, hits, misses and notes are those of the
+events."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ from ui.run.view import reduce_all
 from ui.words.messages import run_lines
 
 
-def pipeline_run(pipeline: str, rounds: int = 20) -> list[Event]:
-    return synthetic_run(rounds, seed=5, mechanisms=Mechanisms(pipeline=pipeline))
+def pipeline_run(pipeline: str) -> list[Event]:
+    return synthetic_run(20, seed=5, mechanisms=Mechanisms(pipeline=pipeline))
 
 
 def with_rounds(
@@ -43,9 +44,9 @@ def test_sums_of_drafting_ahead_are_those_of_the_events(pipeline: str) -> None:
     value = pictures_at(events, 3)["timeline"]
     by_round = {e.round: e.ahead for e in rounds_of(events) if e.ahead}
     assert value["hits"].keys() == {str(number) for number in by_round}
-    every = tuple(entry for entries in by_round.values() for entry in entries)
+    all_entries = tuple(entry for entries in by_round.values() for entry in entries)
     for sums, entries in (
-        (value["ahead"], every),
+        (value["ahead"], all_entries),
         *((value["hits"][str(number)], entries) for number, entries in by_round.items()),
     ):
         assert sums["hits"] == sum(e.hit for e in entries)
@@ -58,7 +59,7 @@ def test_sums_of_drafting_ahead_are_those_of_the_events(pipeline: str) -> None:
     assert value["pipeline"] == pipeline
 
 
-def test_a_draft_that_no_pass_hid_is_not_counted_as_run_beside_one() -> None:
+def test_a_draft_that_no_pass_hid_is_not_counted_as_made_during_one() -> None:
     def change(e: RoundCompleted) -> dict[str, Any]:
         return {"ahead": tuple(replace(a, saved_ms=0.004) if e.round % 4 else a for a in e.ahead)}
 
@@ -69,7 +70,7 @@ def test_a_draft_that_no_pass_hid_is_not_counted_as_run_beside_one() -> None:
     assert 0 < sums["beside"] < sums["hits"] == len(entries)
 
 
-def test_a_round_says_why_a_guess_missed() -> None:
+def test_a_round_gives_the_reason_of_each_miss() -> None:
     events, reasons = pipeline_run("ahead"), set()
     for event in rounds_of(events):
         own = pictures_at(events, event.round)["timeline"]["round"]
@@ -87,8 +88,8 @@ def test_overlap_and_time_are_those_of_the_runs_figures_though_stages_add_up_to_
         assert value["overlap"] == pytest.approx(stats.overlap_ratio, abs=1e-4)
         assert (value["overlap"] > 0) == (pipeline != "off")
         assert value["total"] == pytest.approx(stats.total_ms, abs=1e-3)
-        more = sum(value["share"].values()) > 1.005 * value["total"]
-        assert pipeline == "across" or more == (pipeline == "ahead")
+        exceeds = sum(value["share"].values()) > 1.005 * value["total"]
+        assert pipeline == "across" or exceeds == (pipeline == "ahead")
 
 
 def test_without_drafting_ahead_nothing_is_reported() -> None:
@@ -101,12 +102,12 @@ def test_without_drafting_ahead_nothing_is_reported() -> None:
     )
 
 
-def test_drafting_ahead_is_a_hit_or_a_miss_as_the_next_round_tells() -> None:
+def test_drafting_ahead_is_a_hit_or_a_miss_as_the_next_round_reports() -> None:
     seen_fates = set()
     for pipeline in ("ahead", "auto"):
         events = pipeline_run(pipeline)
         bars = pictures_at(events, 3)["timeline"]["bars"]
-        settings = {
+        hits = {
             (e.round, a.drafter): a.hit
             for e in rounds_of(events)
             for a in e.ahead
@@ -115,14 +116,14 @@ def test_drafting_ahead_is_a_hit_or_a_miss_as_the_next_round_tells() -> None:
         for event in rounds_of(events):
             for k, span in enumerate(event.spans):
                 fate = bars[str(event.round)][str(k)]["a"]
-                hit = settings.get((event.round + 1, span.lane))
+                hit = hits.get((event.round + 1, span.lane))
                 expected = "open" if hit is None else "hit" if hit else "miss"
                 assert fate == (expected if span.name == "ahead" else "")
                 seen_fates.add(fate)
     assert seen_fates == {"", "hit", "miss", "open"}
 
 
-def test_a_draft_made_beside_another_request_is_a_hit_in_its_own_round() -> None:
+def test_a_draft_made_during_another_requests_pass_is_a_hit_in_its_own_round() -> None:
     events = pipeline_run("across")
     bars = pictures_at(events, 3)["timeline"]["bars"]
     for event in rounds_of(events):
@@ -132,16 +133,16 @@ def test_a_draft_made_beside_another_request_is_a_hit_in_its_own_round() -> None
             assert bars[str(event.round)][str(k)]["a"] == ("hit" if drafted else "")
 
 
-def test_notes_are_reported_with_their_round_as_far_as_one_has_come() -> None:
+def test_a_note_is_shown_from_the_end_of_its_round_on() -> None:
     events = synthetic_run(9, seed=5, mechanisms=VOTE_AHEAD)
     end = next(i for i, e in enumerate(events) if isinstance(e, RoundCompleted) and e.round == 5)
     failed = "drafter ssm-stories failed (SyntheticFailure: SYNTHETIC failure)"
     words = f"Round 6: {failed}; the run goes on without it."
-    for count, told in ((end, False), (end + 1, True), (len(events), True)):
+    for count, shown in ((end, False), (end + 1, True), (len(events), True)):
         frame = Frame(view=reduce_all(events[:count]), known=count, run_id="x", at_end=True)
-        assert (words in [line.text for line in run_lines(frame)]) == told
-        assert bool(picture_values(frame)["strip"]["notes"]) == told
-        assert ("warn" in [line.kind for line in run_lines(frame) if line.text == words]) == told
+        assert (words in [line.text for line in run_lines(frame)]) == shown
+        assert bool(picture_values(frame)["strip"]["notes"]) == shown
+        assert ("warn" in [line.kind for line in run_lines(frame) if line.text == words]) == shown
 
 
 def test_many_notes_do_not_flood_the_notice() -> None:
@@ -152,18 +153,18 @@ def test_many_notes_do_not_flood_the_notice() -> None:
     assert notes == ["6 earlier notes not shown here.", *rounds]
 
 
-def test_what_auto_found_is_reported_in_order_and_as_what_the_run_goes_on_with() -> None:
+def test_trials_of_auto_are_reported_in_order_with_their_consequences() -> None:
     notes = {
         3: "drafting ahead takes 21.6 ms a round, 10.6 without: off",
         7: "drafting ahead takes 7.0 ms a round, 10.2 without: on",
     }
-    made = synthetic_run(9, mechanisms=Mechanisms(pipeline="auto"))
-    events = with_rounds(made, lambda e: {"notes": (notes[e.round],)} if e.round in notes else {})
+    run = synthetic_run(9, mechanisms=Mechanisms(pipeline="auto"))
+    events = with_rounds(run, lambda e: {"notes": (notes[e.round],)} if e.round in notes else {})
     frame = Frame(view=reduce_all(events), known=len(events), run_id="x", at_end=True)
     lines = [line for line in run_lines(frame) if "trial" in line.text]
     assert {line.kind for line in lines} == {"info"}, "nothing went wrong"
     marked = picture_values(frame)["strip"]["notes"].keys()
-    assert not marked & {"3", "7"}, "and neither round carries a mark"
+    assert not marked & {"3", "7"}, "neither round has a mark"
     texts, words = [line.text for line in lines], "a trial of drafting ahead ends"
     assert texts == [
         f"Round 4: {words}: 21.6 ms a round with it, 10.6 without; the run goes on without it.",
@@ -176,8 +177,8 @@ def test_what_auto_found_is_reported_in_order_and_as_what_the_run_goes_on_with()
 
 
 def guesses_of(events: list[Event], until: int) -> dict[str, int]:
-    """As far as round `until`: in how many rounds there were guesses, how many of these were
-    used."""
+    """Up to round `until`: `asked`, the number of rounds with guesses, and `used`, that of the
+    guesses that were used."""
     by_event = [event.ahead for event in rounds_of(events) if event.round <= until]
     uncertain = [[entry for entry in entries if not entry.is_certain] for entries in by_event]
     used = sum(entry.hit for entries in uncertain for entry in entries)
@@ -185,7 +186,7 @@ def guesses_of(events: list[Event], until: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("combine", COMBINES)
-def test_what_can_never_be_drafted_ahead_is_known(combine: str) -> None:
+def test_a_combine_rule_that_cannot_draft_ahead_is_named(combine: str) -> None:
     events = synthetic_run(12, seed=5, mechanisms=Mechanisms(combine, "goodput", "ahead"))
     assert pictures_at(events, 3)["timeline"]["never"] == (
         "" if combine_rule(combine).ahead else combine
@@ -194,10 +195,10 @@ def test_what_can_never_be_drafted_ahead_is_known(combine: str) -> None:
 
 @pytest.mark.parametrize("pipeline", ["off", "ahead", "across"])
 def test_the_measured_time_is_the_one_that_length_rules_learn_from(pipeline: str) -> None:
-    """Stages and the time between them, added up, less what was hidden: `round_ms` of
+    """The sum of the stages and the time between them, less what was hidden: `round_ms` of
     core.engine.round_state.round_outcome."""
-    made = synthetic_run(20, seed=5, mechanisms=Mechanisms("union", "goodput", pipeline))
-    events = [replace(e, between_ms=1.5) if isinstance(e, RoundCompleted) else e for e in made]
+    run = synthetic_run(20, seed=5, mechanisms=Mechanisms("union", "goodput", pipeline))
+    events = [replace(e, between_ms=1.5) if isinstance(e, RoundCompleted) else e for e in run]
     rounds, hidden = pictures_at(events, 3)["timeline"]["rounds"], 0.0
     for event in rounds_of(events):
         own = [s for s in event.spans if s.name not in ("prefill", "ahead")]
@@ -215,18 +216,18 @@ def test_the_measured_time_is_the_one_that_length_rules_learn_from(pipeline: str
 
 def test_a_pause_that_is_another_requests_turn_is_no_part_of_the_measured_time() -> None:
     events = synthetic_run(3, mechanisms=Mechanisms("union", "goodput", "off"))
-    paused = with_rounds(events, lambda e: {"spans": tuple(map(committed_late, e.spans))})
+    paused = with_rounds(events, lambda e: {"spans": tuple(map(delay_commit, e.spans))})
     (short, long) = (pictures_at(run, 1)["timeline"]["rounds"]["1"] for run in (events, paused))
     assert long["ms"] == pytest.approx(short["ms"])
     assert long["all"] == pytest.approx(short["all"] + 30)
 
 
-def committed_late(span: Span) -> Span:
+def delay_commit(span: Span) -> Span:
     late = 30.0 if span.lane == "commit" else 0.0
     return replace(span, start_ms=span.start_ms + late, end_ms=span.end_ms + late)
 
 
-def test_playback_of_a_run_has_not_ended_before_its_end() -> None:
+def test_a_playback_has_ended_only_at_its_end() -> None:
     events = pipeline_run("across")
     early = Frame(view=reduce_all(events[:9]), known=len(events), ended=True)
     late = Frame(view=reduce_all(events), known=len(events), ended=True, at_end=True)
@@ -234,36 +235,40 @@ def test_playback_of_a_run_has_not_ended_before_its_end() -> None:
 
 
 @cache
-def apart() -> list[Event]:
+def apart_run() -> list[Event]:
+    """A run whose SSMs draft one after another."""
     return synthetic_run(20, seed=5, mechanisms=Mechanisms("union", "goodput"))
 
 
 @cache
 def shared_run() -> list[Event]:
-    return share_passes(apart())
+    """The same run, with SSMs that draft in shared passes."""
+    return share_passes(apart_run())
 
 
-def test_every_sum_over_work_done_at_once_is_that_of_one_after_another() -> None:
-    for event, other in zip(rounds_of(shared_run()), rounds_of(apart()), strict=True):
+def test_sums_over_shared_passes_are_those_over_separate_ones() -> None:
+    for event, other in zip(rounds_of(shared_run()), rounds_of(apart_run()), strict=True):
         assert time_of(event).ms == pytest.approx(time_of(other).ms)
         assert time_of(event).whole_ms == pytest.approx(time_of(other).whole_ms)
-    result, true = (pictures_at(events, 3)["timeline"] for events in (shared_run(), apart()))
-    assert result["share"] == pytest.approx(true["share"], abs=2e-3)
-    assert sum(result["share"].values()) == pytest.approx(result["total"], rel=1e-3)
-    result, true = (
-        pictures_at(events, 12)["lengths"]["lately"] for events in (shared_run(), apart())
+    result, expected = (
+        pictures_at(events, 3)["timeline"] for events in (shared_run(), apart_run())
     )
-    assert result == pytest.approx(true, rel=1e-3)
-    true, result = (reduce_all(events).stats for events in (apart()[:-1], shared_run()[:-1]))
-    assert result.draft_ms == pytest.approx(true.draft_ms)
-    assert why_slower(result) == why_slower(true)
+    assert result["share"] == pytest.approx(expected["share"], abs=2e-3)
+    assert sum(result["share"].values()) == pytest.approx(result["total"], rel=1e-3)
+    result, expected = (
+        pictures_at(events, 12)["lengths"]["lately"] for events in (shared_run(), apart_run())
+    )
+    assert result == pytest.approx(expected, rel=1e-3)
+    expected, result = (reduce_all(run[:-1]).stats for run in (apart_run(), shared_run()))
+    assert result.draft_ms == pytest.approx(expected.draft_ms)
+    assert why_half_as_fast(result) == why_half_as_fast(expected)
     spans = tuple(Span(name, "draft", 5.0, 15.0, 1 / 3) for name in DRAFTERS)
-    event = replace(rounds_of(apart())[1], spans=(*spans, Span("llm", "forward", 15.0, 21.0)))
+    event = replace(rounds_of(apart_run())[1], spans=(*spans, Span("llm", "forward", 15.0, 21.0)))
     assert time_of(event).ms == pytest.approx(10 + 6)
     assert dict(add_spans((), event)) == pytest.approx({"draft": 10.0, "llm": 6.0, "busy": 16.0})
 
 
-def test_a_bar_is_as_long_as_it_took_and_says_what_is_counted() -> None:
+def test_a_bar_has_the_length_of_its_span_and_the_time_that_is_counted() -> None:
     value = pictures_at(shared_run(), 3)["timeline"]
     for event in rounds_of(shared_run()):
         bars = value["bars"][str(event.round)]
@@ -274,20 +279,20 @@ def test_a_bar_is_as_long_as_it_took_and_says_what_is_counted() -> None:
             assert (bar["start"], bar["end"]) == pytest.approx(ends, abs=1e-3)
             assert ("own" in bar) == (span.name in ("draft", "catch_up"))
             assert bar.get("own", span.ms) == pytest.approx(span.ms, abs=1e-3)
-    plain = pictures_at(apart(), 3)["timeline"]["bars"]
+    plain = pictures_at(apart_run(), 3)["timeline"]["bars"]
     assert not [bar for bars in plain.values() for bar in bars.values() if "own" in bar]
 
 
-def why_slower(stats: RunStats) -> str:
-    """Why it is slower than a plain decoding that is twice as fast."""
+def why_half_as_fast(stats: RunStats) -> str:
+    """The reason that is given for a run half as fast as plain decoding."""
     return slower_because(stats, Estimate(0.5, 0.5, 0.5, 1))
 
 
-def test_a_pass_of_a_lesson_is_what_of_it_was_the_runs() -> None:
-    event = rounds_of(apart())[-1]
+def test_a_lesson_counts_the_runs_share_of_a_pass() -> None:
+    event = rounds_of(apart_run())[-1]
     halves = [replace(span, share=0.5) for span in event.spans if span.name == "forward"]
     others = lambda e: (s for s in e.spans if s.name != "forward")  # noqa: E731
-    events = with_rounds(apart(), lambda e: {"spans": (*others(e), *halves, *halves)})
+    events = with_rounds(apart_run(), lambda e: {"spans": (*others(e), *halves, *halves)})
     (half,) = halves
     row = measured_row("both", reduce_all(events))
     assert row.pass_ms == pytest.approx(half.end_ms - half.start_ms)

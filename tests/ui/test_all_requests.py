@@ -11,18 +11,18 @@ from core.errors import ConfigError
 from core.events import Scheduled
 from storage import RunStore
 from tests.ui.boards import context as context_of
-from tests.ui.fakes import recorded, request
-from tests.ui.model_hosts import OTHER, Loader, other_worker
+from tests.ui.fakes import request, script_of
+from tests.ui.model_hosts import OTHER, Loader, other_worker, wait_for_load
 from ui.run.scheduling import nodes_words
 from ui.server.model_host import ModelHost
 from ui.shared.all_requests import NOT_YOURS, _values, choose_schedule, requests_value
 
-PART = Scheduled("cosine", 3, 2, 4, 5, 1, 7, 3, 11, 6, 0.0, "", "2 of 3 requests share a pass")
+SCHEDULED = Scheduled("cosine", 3, 2, 4, 5, 1, 7, 3, 11, 6, 0.0, "", "2 of 3 requests share a pass")
 
 
 @dataclass
 class Scene:
-    """A context whose worker says that two runs, one of them `mine`, are decoded."""
+    """A context whose worker reports two live runs, the visitor's own and another's."""
 
     context: Any
     mine: str
@@ -32,12 +32,12 @@ class Scene:
 @pytest.fixture
 def scene(context: Any, monkeypatch: pytest.MonkeyPatch) -> Scene:
     hub, worker = context.hub, context.hub.worker
-    worker.set_script(recorded(400), speed=20.0)
+    worker.set_script(script_of(400), speed=20.0)
     mine = hub.start(request("my <b>own</b>\nwords"), "me").run_id
     theirs = hub.start(request("the secret of another"), "other").run_id
     runs = (
-        LiveRun(mine, 12, 64, 3, 3, 2, 4.0, 1.0, 0, PART),
-        LiveRun(theirs, 0, 64, 1, 4, 0, 4.0, 1.0, 2, replace(PART, reason="older")),
+        LiveRun(mine, 12, 64, 3, 3, 2, 4.0, 1.0, 0, SCHEDULED),
+        LiveRun(theirs, 0, 64, 1, 4, 0, 4.0, 1.0, 2, replace(SCHEDULED, reason="older")),
     )
     now = Snapshot("cosine", 4, 8, runs, (Lane("llm", 0.514), Lane("a", 0.0)))
     monkeypatch.setattr(worker, "snapshot", lambda: now)
@@ -56,15 +56,15 @@ def test_a_request_without_a_visitor_is_a_measurement(
 
 
 def test_a_request_that_has_just_ended_is_still_its_visitors(scene: Scene) -> None:
-    """The worker may name a run for a moment after its page has seen its end."""
+    """The worker may report a run for a moment after the page has received its last event."""
     for run_id in (scene.mine, scene.theirs):
         source = scene.context.hub.source_of(run_id)
         assert source is not None
         source.cancel()
         source.wait_done(5.0)
         assert source.is_done
-    whose = [row["who"] for row in requests_value(scene.context, "me")["rows"].values()]
-    assert whose == ["your request", "another visitor's request"]
+    owners = [row["who"] for row in requests_value(scene.context, "me")["rows"].values()]
+    assert owners == ["your request", "another visitor's request"]
 
 
 def test_own_requests_are_marked_and_others_have_no_text(scene: Scene) -> None:
@@ -79,7 +79,7 @@ def test_own_requests_are_marked_and_others_have_no_text(scene: Scene) -> None:
     assert mine["why"] == "of all requests the likeliest 6 of 11"
     assert theirs["why"] == "of all requests the likeliest 6 of 11" and value["decided"] == ""
     assert theirs["state"] == "waits for 2 rounds"
-    assert value["reason"] == PART.reason, "the reason of the latest pass"
+    assert value["reason"] == SCHEDULED.reason, "the reason of the latest pass"
     assert value["pool"] == "2 of 8 places are taken; 4 requests wait in the queue."
     assert [lane["busy"] for lane in value["lanes"].values()] == [0.51, 0.0]
 
@@ -96,33 +96,33 @@ def test_the_last_decision_is_shown_until_the_next(
     monkeypatch.setattr(worker, "snapshot", lambda: now)
     value = requests_value(scene.context, "me")
     assert value["decided"] == f"shorter drafts, {when}: 3 requests wait"
-    assert value["reason"] == PART.reason
+    assert value["reason"] == SCHEDULED.reason
 
 
 @pytest.mark.parametrize(
-    ("part", "verified", "budget", "words"),
+    ("scheduled", "verified", "budget", "words"),
     [
         (None, 4, None, "all it drafted"),
         (None, 4, 4, "all it drafted: its own budget (max_tree_nodes) is 4"),
         (None, 0, 4, "it drafted nothing"),
-        (PART, 3, 7, "of all requests the likeliest 6 of 11"),
-        (replace(PART, num_granted=7), 7, 8, "all it drafted"),
-        (replace(PART, num_drafted=0, num_granted=0), 0, 8, "it drafted nothing"),
+        (SCHEDULED, 3, 7, "of all requests the likeliest 6 of 11"),
+        (replace(SCHEDULED, num_granted=7), 7, 8, "all it drafted"),
+        (replace(SCHEDULED, num_drafted=0, num_granted=0), 0, 8, "it drafted nothing"),
         (
-            replace(PART, num_drafted=0, num_granted=0, length_limit=0),
+            replace(SCHEDULED, num_drafted=0, num_granted=0, length_limit=0),
             0,
             8,
             "the scheduler allowed no draft",
         ),
     ],
 )
-def test_why_so_many_nodes(
-    part: Scheduled | None, verified: int, budget: int | None, words: str
+def test_the_reason_for_a_requests_number_of_nodes(
+    scheduled: Scheduled | None, verified: int, budget: int | None, words: str
 ) -> None:
-    assert nodes_words(part, verified, budget) == words
+    assert nodes_words(scheduled, verified, budget) == words
 
 
-def test_an_idle_engine_is_asked_seldom(context: Any) -> None:
+def test_an_idle_engine_is_polled_seldom(context: Any) -> None:
     value = requests_value(context, "me")
     assert value["rows"] == value["lanes"] == {} and value["ask_ms"] > 1000
     assert value["pool"].startswith(
@@ -131,16 +131,16 @@ def test_an_idle_engine_is_asked_seldom(context: Any) -> None:
     assert "as if it were alone" in value["reason"]
 
 
-def visit(made: Any, shown: str, **headers: str) -> list[Any]:
-    return _values(made, SimpleNamespace(headers=headers, username=None), "visitor-x", shown)
+def visit(context: Any, shown: str, **headers: str) -> list[Any]:
+    return _values(context, SimpleNamespace(headers=headers, username=None), "visitor-x", shown)
 
 
-def test_the_choice_is_the_owners(store: RunStore) -> None:
-    here, elsewhere = context_of(store), context_of(store, host="0.0.0.0")
-    choose_schedule(here, "shared", True)
-    assert here.hub.worker.engine.schedule == here.model_host.schedule == "shared"
-    value, choice = visit(here, "each")
-    assert choice == "shared" and not value["note"], "another visitor has chosen"
+def test_only_the_owner_chooses_the_schedule(store: RunStore) -> None:
+    local, elsewhere = context_of(store), context_of(store, host="0.0.0.0")
+    choose_schedule(local, "shared", True)
+    assert local.hub.worker.engine.schedule == local.model_host.schedule == "shared"
+    value, choice = visit(local, "each")
+    assert choice == "shared" and not value["note"], "the choice of another visitor"
     with pytest.raises(ConfigError, match="You may look, not choose"):
         choose_schedule(elsewhere, "shared", False)
     value, choice = visit(elsewhere, "shared")
@@ -151,7 +151,6 @@ def test_the_schedule_stays_when_models_are_swapped(context: Any) -> None:
     host = ModelHost(context.hub.worker, Loader(lambda: other_worker("small")))
     host.schedule = "shared"
     host.begin(OTHER)
-    while host.swap.is_loading:
-        host.wait(host.swap, 1.0)
+    wait_for_load(host)
     assert host.names()[0] == "other" and host.schedule == host.worker.engine.schedule == "shared"
     host.close()

@@ -1,4 +1,4 @@
-"""`python app.py`: arguments, errors as one line, where it listens; the page as a whole."""
+"""`python app.py`: arguments, errors as one line, where it listens; all events of the page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROOT = Path(app.__file__).parent
 OPEN_TIMEOUT_S = 90.0
 
 
-def test_defaults_are_the_bundled_models_another_llm_has_no_ssm(
+def test_the_default_models_are_bundled_and_another_llm_has_no_ssm(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("GRADIO_SERVER_NAME", raising=False)
@@ -81,15 +81,15 @@ def test_bad_arguments_end_with_one_line_and_code_2(
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedApp]:
-    """`python app.py` as a visitor of another machine would find it."""
+    """A process of `python app.py` that other machines can reach, without a login."""
     port, database = free_port("0.0.0.0"), tmp_path_factory.mktemp("app") / "runs.db"
     host = {"GRADIO_SERVER_NAME": "0.0.0.0"}
-    with watched_app(port, "--db", str(database), **host) as made:
-        yield made
+    with watched_app(port, "--db", str(database), **host) as started:
+        yield started
 
 
 @pytest.mark.nightly
-def test_it_says_where_it_is_how_long_it_took_and_who_else_can_reach_it(
+def test_the_start_prints_the_address_the_time_and_who_else_can_reach_it(
     running: WatchedApp,
 ) -> None:
     match = re.search(
@@ -106,7 +106,7 @@ def test_it_says_where_it_is_how_long_it_took_and_who_else_can_reach_it(
     assert "0.0.0.0" not in second, "an address that another machine can use"
 
 
-def test_a_page_on_loopback_says_nothing_of_others_and_a_login_is_named() -> None:
+def test_others_who_reach_it_are_named_except_on_loopback() -> None:
     assert who_can_reach("127.0.0.1", 7860, False) == who_can_reach("localhost", 1, True) == ""
     words = who_can_reach("10.1.2.3", 7860, True)
     assert "http://10.1.2.3:7860/: whoever has the login" in words and "\n" not in words
@@ -114,7 +114,7 @@ def test_a_page_on_loopback_says_nothing_of_others_and_a_login_is_named() -> Non
 
 
 @pytest.mark.nightly
-def test_gradio_server_name_is_heard_and_no_file_of_the_server_can_be_read(
+def test_gradio_server_name_is_used_and_no_file_of_the_server_can_be_read(
     running: WatchedApp,
 ) -> None:
     with urlopen(f"http://127.0.0.2:{running.port}/", timeout=10) as answer:
@@ -144,70 +144,71 @@ def test_the_engine_answers_without_compiling_and_an_interrupt_ends_it(running: 
     while process.poll() is None and time.monotonic() < end:
         time.sleep(0.05)
     assert process.returncode in (0, 130)
-    rest, _ = process.communicate(timeout=60)
-    assert "WATCHED" not in rest, "compiled or timed in the first requests"
+    output, _ = process.communicate(timeout=60)
+    assert "WATCHED" not in output, "compiled or timed in the first requests"
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[gr.Blocks]:
-    """The whole page, which takes two seconds to build, for tests that only look at it."""
+    """The page with all its tabs, which takes two seconds to build, for tests that only read it."""
     with RunStore(log_at(tmp_path_factory.mktemp("page") / "runs.db")) as store:
-        made = context(store)
-        yield build_page(made)
-        made.conductor.close()
+        page_context = context(store)
+        yield build_page(page_context)
+        page_context.conductor.close()
 
 
-def test_gradio_looks_for_work_at_our_pace(page: gr.Blocks) -> None:
-    """Gradio has no public setting for it: the test fails if a later version renames the private
+def test_gradio_polls_at_our_intervals(page: gr.Blocks) -> None:
+    """Gradio has no public settings for them: the test fails if a later version renames the private
     ones."""
-    usual = gr.Blocks()
-    usual.queue()
-    assert 0 < usual._queue.sleep_when_free <= 0.05
-    assert 0 < usual._queue.progress_update_sleep_when_free <= 0.1
+    other = gr.Blocks()
+    other.queue()
+    assert 0 < other._queue.sleep_when_free <= 0.05
+    assert 0 < other._queue.progress_update_sleep_when_free <= 0.1
     assert POLL_WORK_S <= page._queue.sleep_when_free <= 0.05
     assert page._queue.progress_update_sleep_when_free == POLL_PROGRESS_S
 
 
-def loud(dependencies: list[dict[str, Any]]) -> list[Any]:
-    """Targets of the events that Python answers with values, and that show progress somewhere."""
+def with_progress(dependencies: list[dict[str, Any]]) -> list[Any]:
+    """Targets of the events that a Python handler answers with values and that show progress."""
     return [
-        one["targets"]
-        for one in dependencies
-        if one["backend_fn"]
-        and one["targets"]
-        and one["outputs"]
-        and (one["show_progress"] != "hidden" or one["show_progress_on"] != [])
+        event["targets"]
+        for event in dependencies
+        if event["backend_fn"]
+        and event["targets"]
+        and event["outputs"]
+        and (event["show_progress"] != "hidden" or event["show_progress_on"] != [])
     ]
 
 
-def test_no_event_shows_its_progress_control_hidden_is_not_enough(page: gr.Blocks) -> None:
+def test_no_event_shows_progress(page: gr.Blocks) -> None:
     dependencies = page.get_config_file()["dependencies"]
     assert len(dependencies) > 200
-    assert loud(dependencies) == []
-    one = {"backend_fn": True, "targets": [(7, "click")], "outputs": [8]}
-    one |= {"show_progress": "hidden"}
-    assert loud([{**one, "show_progress_on": None}]) == [[(7, "click")]]
+    assert with_progress(dependencies) == []
+    hidden = {"backend_fn": True, "targets": [(7, "click")], "outputs": [8]}
+    hidden |= {"show_progress": "hidden"}  # which is not enough
+    assert with_progress([{**hidden, "show_progress_on": None}]) == [[(7, "click")]]
 
 
-def repeated_events(events: Iterable[tuple[Callable[..., Any] | None, str]]) -> list[Any]:
-    """Handlers that take event data and may be called with the data of an earlier press."""
+def handlers_of_old_presses(events: Iterable[tuple[Callable[..., Any] | None, str]]) -> list[Any]:
+    """Handlers that take event data and may be called with those of an earlier press."""
     return [
         handler
         for handler, mode in events
         if handler is not None
         and mode == "always_last"
-        and any("EventData" in str(one) for one in inspect.get_annotations(handler).values())
+        and "EventData" in str(inspect.get_annotations(handler).values())
     ]
 
 
-def test_what_looks_at_a_press_is_never_asked_with_an_earlier_one(page: gr.Blocks) -> None:
+def test_no_handler_of_event_data_runs_with_an_earlier_press(page: gr.Blocks) -> None:
     events = [(fn.fn, fn.trigger_mode) for fn in page.fns.values()]
     assert sum(mode == "always_last" for _, mode in events) > 20
-    assert repeated_events(events) == []
+    assert handlers_of_old_presses(events) == []
 
     def press(event: gr.EventData) -> None: ...
 
-    assert repeated_events([(press, "always_last"), (press, "multiple"), (None, "once")]) == [press]
+    made_up = [(press, "always_last"), (press, "multiple"), (None, "once")]
+    assert handlers_of_old_presses(made_up) == [press]
 
 
 def test_page_events_are_private_and_endpoints_public(page: gr.Blocks) -> None:

@@ -1,4 +1,5 @@
-"""What the page says of what `max_tree_nodes` came to in a run and kept from being drafted."""
+"""The page's sentences about the value of `max_tree_nodes` in a run, and what it kept from being
+drafted."""
 
 from __future__ import annotations
 
@@ -33,17 +34,19 @@ def with_budget(asked: Any, nodes: Any, view: View | None = None, **fields: Any)
     return replace(view, started=replace(started, asked=plans[0], config=plans[1]))
 
 
-def test_what_auto_came_to_is_said_to_be_measured_and_what_it_keeps_from() -> None:
-    said = budget_words(with_budget("auto", 2))
-    assert said.startswith(
+def test_the_value_of_auto_is_called_measured_and_its_effects_are_named() -> None:
+    words = budget_words(with_budget("auto", 2))
+    assert words.startswith(
         "max_tree_nodes=auto resolved to 2 nodes in this run: larger trees took "
     )
-    assert "more than 1.5 times a plain pass when this machine was timed." in said
-    assert "2 nodes for 3 drafters let drafts be 1 deep: speculation_length 8 is not " in said
-    assert said.endswith(f"{DRAFTERS[2]} gets no node and drafts nothing.")
-    one = budget_words(with_budget("auto", 1))
-    assert "resolved to 1 node in" in one
-    assert one.endswith(f"{DRAFTERS[1]} and {DRAFTERS[2]} get no node and draft nothing.")
+    assert "more than 1.5 times a plain pass when this machine was timed." in words
+    assert "2 nodes for 3 drafters let drafts be 1 deep: speculation_length 8 is not " in words
+    assert words.endswith(f"{DRAFTERS[2]} gets no node and drafts nothing.")
+    one_node_words = budget_words(with_budget("auto", 1))
+    assert "resolved to 1 node in" in one_node_words
+    assert one_node_words.endswith(
+        f"{DRAFTERS[1]} and {DRAFTERS[2]} get no node and draft nothing."
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,12 +59,14 @@ def test_what_auto_came_to_is_said_to_be_measured_and_what_it_keeps_from() -> No
         ({}, "the largest tree that was timed: it took at most 1.5 plain passes."),
     ],
 )
-def test_sixty_four_is_as_many_as_are_timed(fields: dict[str, Any], words: str) -> None:
+def test_sixty_four_nodes_are_the_largest_tree_that_was_timed(
+    fields: dict[str, Any], words: str
+) -> None:
     view = with_budget("auto", 64, speculation_length=4, expansion=[1], **fields)
     assert budget_words(view) == f"max_tree_nodes=auto resolved to 64 nodes in this run, {words}"
 
 
-def test_a_budget_that_keeps_from_nothing_is_not_talked_of_and_a_vote_shares_none() -> None:
+def test_a_budget_without_effect_is_not_mentioned_and_a_vote_does_not_divide_it() -> None:
     assert budget_words(with_budget("uncut", "uncut")) == ""
     assert budget_words(with_budget(64, 64, speculation_length=2)) == ""
     assert budget_words(with_budget("auto", 1, length="fixed", speculation_length=0)) == ""
@@ -75,21 +80,21 @@ def test_a_budget_that_keeps_from_nothing_is_not_talked_of_and_a_vote_shares_non
     assert nodeless(with_budget(2, 2, length="trend")) == (DRAFTERS[2],)
 
 
-def test_the_line_of_the_lengths_is_what_the_budget_allows() -> None:
+def test_the_line_of_speculation_lengths_is_what_the_budget_allows() -> None:
     lengths = {"rounds": {"0": {"a": 1, "d": 1, "s": 8}, "1": {"a": 2, "d": 2, "s": 8}}}
     bounds = with_budget_bounds(lengths, with_budget("auto", 2))["rounds"]
-    assert bounds["0"]["m"] == 1 and bounds["1"]["m"] == 2, "what was drafted, was allowed"
+    assert bounds["0"]["m"] == 1 and bounds["1"]["m"] == 2, "a length that was drafted was allowed"
     assert with_budget_bounds(lengths, with_budget("uncut", "uncut"))["rounds"] == lengths["rounds"]
     shown = picture_values(Frame(view=with_budget("auto", 2)))["lengths"]
     view = with_budget("auto", 2)
     assert shown["deep"] and shown["deep"] in budget_words(view)
     assert shown["budget"] == budget_words(view).replace(f"{shown['deep']} ", "")
     # The dots of the scrubber are the same line.
-    strip = scrubber_value(Frame(view=with_budget("auto", 2)), Pace(), False)["rounds"]
+    dots = scrubber_value(Frame(view=with_budget("auto", 2)), Pace(), False)["rounds"]
     assert {
         number: (one["a"], one.get("m", one["s"])) for number, one in shown["rounds"].items()
-    } == {number: (one["a"], one["s"]) for number, one in strip.items()}
-    assert all(one["s"] < 8 for one in strip.values())
+    } == {number: (one["a"], one["s"]) for number, one in dots.items()}
+    assert all(one["s"] < 8 for one in dots.values())
     result = with_budget_bounds(lengths, with_budget("auto", 2, length="trend"))["rounds"]
     assert result == lengths["rounds"], (
         "a length that a rule chose is recorded as cut by the budget"
@@ -111,7 +116,7 @@ def test_where_the_text_ends_line_dots_and_sentence_give_the_same_depth() -> Non
     assert dots["7"]["s"] == 1 < dots["6"]["s"]
 
 
-def test_the_lengths_say_the_node_budget_once() -> None:
+def test_the_panel_of_lengths_mentions_the_node_budget_once() -> None:
     bound = "drafts are at most 1 deep (max_tree_nodes is 2, for 3 drafters)"
     events = [
         replace(one, length_reason=bound) if isinstance(one, RoundCompleted) else one
@@ -121,7 +126,7 @@ def test_the_lengths_say_the_node_budget_once() -> None:
     shown = picture_values(Frame(view=view, detail=detail_of(events, 3)))["lengths"]
     assert bound in shown["why"] and (shown["reason"], shown["deep"]) == ("", "")
     assert shown["budget"] == f"{DRAFTERS[2]} gets no node and drafts nothing."
-    # Before a round is complete no sentence explains its length.
+    # Before the round is complete nothing explains its length, so that the depth is given.
     early = picture_values(Frame(view=view, detail=detail_of(events[:-3], 7)))["lengths"]
     assert early["why"] == ""
     assert early["deep"].startswith("2 nodes for 3 drafters let drafts be 1 deep")
@@ -143,7 +148,7 @@ def test_an_empty_row_says_that_a_rule_did_not_choose_its_drafter() -> None:
     assert proposals["nodeless"] == {"2": "not chosen to draft"}
 
 
-def test_where_routing_chooses_the_budget_is_that_of_as_many_ssms() -> None:
+def test_with_routing_the_budget_is_divided_among_as_many_ssms_as_are_routed() -> None:
     view = with_budget(2, 2, routing="credit", routed_drafters=1)
     assert nodeless(view) == ()
     words = "2 nodes let drafts be 2 deep: speculation_length 8 is not reached."
@@ -156,4 +161,4 @@ def test_where_routing_chooses_the_budget_is_that_of_as_many_ssms() -> None:
     assert detail is not None and detail.completed is not None
     waiting = [one.drafter for one in detail.completed.routing if one.role == "waiting"]
     shown = picture_values(Frame(view=reduce_all(events), detail=detail))["proposals"]["nodeless"]
-    assert shown == {str(DRAFTERS.index(n)): "left out by routing" for n in waiting} != {}
+    assert shown == {str(DRAFTERS.index(name)): "left out by routing" for name in waiting} != {}

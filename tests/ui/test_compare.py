@@ -1,4 +1,4 @@
-"""What Compare measures, draws and says, with a fake worker and a real log."""
+"""Compare's studies, pictures and sentences, with a fake worker and a real log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from core.errors import ConfigError
 from core.events import Event
 from lab.order import Cell
 from tests.synthetic import DRAFTERS, synthetic_run
-from tests.ui.fakes import plain_twin, script_of, with_request
+from tests.ui.fakes import Script, plain_twin, script_of, with_request
 from tests.ui.test_form import form_values
 from ui.compare.comparison import comparison_values, configurations_of, verdict
 from ui.compare.study_text import same_answer
@@ -36,25 +36,26 @@ from ui.shared.study_words import limit_words, machine_words
 
 def values(own: Any = None, live: dict[str, Any] | None = None, **changes: Any) -> list[Any]:
     """The values of the tab's form."""
-    usual = {"prompt": "Once", "chosen": ("specinfer",), "repeats": 2, "max_new_tokens": 8.0}
-    usual |= {"temperature": 0.0, "top_k": 0.0, "top_p": 1.0, "min_p": 0.0}
-    usual |= {"repetition_penalty": 1.0, "seed": 1000.0}
+    defaults = {"prompt": "Once", "chosen": ("specinfer",), "repeats": 2, "max_new_tokens": 8.0}
+    defaults |= {"temperature": 0.0, "top_k": 0.0, "top_p": 1.0, "min_p": 0.0}
+    defaults |= {"repetition_penalty": 1.0, "seed": 1000.0}
     fields = form_values(**{"drafters": [*DRAFTERS], **(live or {})})[1 + len(SAMPLING_NAMES) :]
-    prompt, contestants, *others = {**usual, **changes}.values()
+    prompt, contestants, *others = {**defaults, **changes}.values()
     return [prompt, list(contestants), *others, own, *fields]
 
 
-def measure(context: Context, script: Any = None, **asked: Any) -> OpenedStudy:
+def measure(context: Context, script: Any = None, **changes: Any) -> OpenedStudy:
     if script is not None:
         context.hub.worker.script = script
-    mine, study = Studies(context, None, "me"), study_of(context, values(**asked))
-    mine.begin(study)
+    studies, study = Studies(context, None, "me"), study_of(context, values(**changes))
+    studies.begin(study)
     assert context.conductor.wait(30)
-    return mine.open(study.study_id)
+    return studies.open(study.study_id)
 
 
-def differing(margin: float, change: int = 3) -> Any:
-    """Runs whose plain twin has another token `change`, preferred by `margin` nats."""
+def differing(margin: float, change: int | None = 3) -> Script:
+    """A script whose plain runs have another token at `change`, preferred by `margin` nats; none if
+    `change` is None."""
 
     def script(request: Request, run_id: str) -> list[Event]:
         events = synthetic_run(8, run_id=run_id)
@@ -102,11 +103,11 @@ SIX = ("sequence", "specinfer", "specinfer-paper", "minions", "best", LIVE)
     ],
 )
 def test_a_wrong_form_is_refused(context: Context, changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=words.replace("(", r"\(")):
+    with pytest.raises(ConfigError, match=words):
         study_of(context, values(**changes))
 
 
-def test_the_choices_are_what_drafts_and_opening_the_tab_undoes_no_tick(context: Context) -> None:
+def test_the_choices_are_what_drafts_and_opening_the_tab_keeps_the_ticks(context: Context) -> None:
     choices = compare_choices({"mine": {}})
     assert choices[-2:] == [LIVE, "mine"] and "autoregressive" not in choices
     with pytest.raises(ConfigError, match=r"configurations is \['x'\]: it must be 1 to 5"):
@@ -116,28 +117,31 @@ def test_the_choices_are_what_drafts_and_opening_the_tab_undoes_no_tick(context:
 
 
 def test_a_configuration_goes_into_live_with_its_seed(context: Context) -> None:
-    opened, mine = measure(context), Studies(context, None, "me")
-    own_request = request_of(mine, opened.row.study_id, "specinfer")
-    assert own_request.prompt == "Once" and own_request.sampling.seed == 1000
+    opened, studies = measure(context), Studies(context, None, "me")
+    request = request_of(studies, opened.row.study_id, "specinfer")
+    assert request.prompt == "Once" and request.sampling.seed == 1000
     with pytest.raises(
         ConfigError, match="configuration is 'other': it must be one of plain decoding"
     ):
-        request_of(mine, opened.row.study_id, "other")
+        request_of(studies, opened.row.study_id, "other")
 
 
-def test_equal_texts_are_identical_and_read_once(context: Context) -> None:
+def test_equal_texts_are_identical_without_reading_their_events(context: Context) -> None:
     opened = measure(context)
 
-    def unread(run_id: str) -> tuple[Event, ...]:
+    def refuse_to_read(run_id: str) -> tuple[Event, ...]:
         raise AssertionError(run_id)
 
-    answer = same_answer(opened.study, opened.results, "specinfer", unread)
+    answer = same_answer(opened.study, opened.results, "specinfer", refuse_to_read)
     assert answer.kind == "identical" and "all 2 runs" in answer.sentence
-    assert same_answer(opened.study, opened.results, opened.study.base, unread).kind == "base"
+    base = same_answer(opened.study, opened.results, opened.study.base, refuse_to_read)
+    assert base.kind == "base"
 
 
 @pytest.mark.parametrize(("margin", "kind"), [(1e-5, "tie"), (0.5, "bug")])
-def test_a_difference_is_weighed_by_the_record(context: Context, margin: float, kind: str) -> None:
+def test_a_difference_is_judged_by_the_recorded_probabilities(
+    context: Context, margin: float, kind: str
+) -> None:
     shown = pictures(context, measure(context, differing(margin)))
     row = shown["compared"]["rows"]["1"]
     assert row["same_text"] == kind and "Differs at token 4" in row["same_text_words"]
@@ -147,14 +151,14 @@ def test_a_difference_is_weighed_by_the_record(context: Context, margin: float, 
     assert text["same"] + text["rest"] == reduce_all(synthetic_run(8)).text
 
 
-def test_what_was_not_recorded_is_no_bug(context: Context) -> None:
+def test_a_difference_without_recorded_probabilities_is_no_bug(context: Context) -> None:
     opened = measure(context, differing(0.5))
 
-    def bare(run_id: str) -> tuple[Event, ...]:
+    def without_top_k(run_id: str) -> tuple[Event, ...]:
         events = context.store.events(run_id)
         return tuple(replace(e, top_k=()) if hasattr(e, "top_k") else e for e in events)
 
-    assert same_answer(opened.study, opened.results, "specinfer", bare).kind == "differs"
+    assert same_answer(opened.study, opened.results, "specinfer", without_top_k).kind == "differs"
     for result in opened.results.values():
         context.store.delete(result.run_id)
     answer = same_answer(opened.study, opened.results, "specinfer", context.store.events)
@@ -169,7 +173,7 @@ def delete(context: Context, opened: OpenedStudy, name: str, *repeats: int) -> N
         context.store.delete(opened.results[Cell(name, "1", repeat)].run_id)
 
 
-def test_of_deleted_runs_another_repeat_is_shown(context: Context) -> None:
+def test_a_repeat_without_deleted_runs_is_shown(context: Context) -> None:
     opened = measure(context, chosen=("specinfer", "sequence"), repeats=3)
     delete(context, opened, "specinfer", 0)
     shown = pictures(context, opened)
@@ -178,7 +182,7 @@ def test_of_deleted_runs_another_repeat_is_shown(context: Context) -> None:
     assert shown["rounds"]["note"] == "" and len(shown["rounds"]["rounds"]["1"]) == 8
 
 
-def test_where_no_repeat_is_whole_what_is_left_is_shown_and_reported(context: Context) -> None:
+def test_if_every_repeat_lacks_runs_the_others_are_shown_and_reported(context: Context) -> None:
     opened = measure(context, differing(1e-5), repeats=2, chosen=("specinfer", "sequence"))
     delete(context, opened, opened.study.base, 0)
     delete(context, opened, "specinfer", 1)
@@ -194,7 +198,7 @@ def test_where_no_repeat_is_whole_what_is_left_is_shown_and_reported(context: Co
     assert shown["portions"]["stages"]["2"] == {} and shown["portions"]["note"] == ""
 
 
-def test_texts_that_are_missing_are_not_said_to_be_the_same(context: Context) -> None:
+def test_texts_that_are_missing_are_not_called_the_same(context: Context) -> None:
     opened = measure(context, repeats=1, chosen=("specinfer", "sequence"))
     delete(context, opened, "sequence", 0)
     words = pictures(context, opened)["texts"]["words"]
@@ -203,11 +207,13 @@ def test_texts_that_are_missing_are_not_said_to_be_the_same(context: Context) ->
     shown = pictures(context, opened)["texts"]
     assert set(shown["texts"]) == {"1"} and "every text is the same" not in shown["words"]
     first = dict(list(opened.results.items())[:1])
-    alone = comparison_values(opened.study, first, context.store.events)["texts"]
-    assert "same" not in alone["words"], "one text alone is not called the same"
+    shown_alone = comparison_values(opened.study, first, context.store.events)["texts"]
+    assert "same" not in shown_alone["words"], "one text alone is not called the same"
 
 
-def test_a_rule_with_coins_of_its_own_keeps_the_distribution(context: Context) -> None:
+def test_a_rule_with_its_own_random_numbers_is_judged_by_its_distribution(
+    context: Context,
+) -> None:
     live = {"draft": "sampled", "verify": "mss", "temperature": 1.0}
     opened = measure(context, chosen=(LIVE,), live=live, temperature=1.0)
     results = {cell: replace(result, verify="mss") for cell, result in opened.results.items()}
@@ -215,7 +221,7 @@ def test_a_rule_with_coins_of_its_own_keeps_the_distribution(context: Context) -
     assert answer.kind == "distribution" and "Law 3" in answer.sentence
 
 
-def test_pictures_have_a_value_each_and_are_plain(context: Context) -> None:
+def test_every_picture_has_a_value_that_json_can_write(context: Context) -> None:
     opened = measure(context, chosen=("specinfer", "sequence"))
     shown = pictures(context, opened)
     assert list(shown) == ["compared", "ratios", "rounds", "rates", "portions", "texts"]
@@ -229,7 +235,7 @@ def test_pictures_have_a_value_each_and_are_plain(context: Context) -> None:
 
 
 def test_the_time_is_that_of_the_run_with_the_median_speed(context: Context) -> None:
-    """Otherwise a repeat of a busy moment could be shown next to medians that say the opposite."""
+    """A repeat on a busy machine could contradict the medians that are shown next to it."""
     took_ms = {}
 
     def script(request: Request, run_id: str) -> list[Event]:
@@ -249,8 +255,8 @@ def test_the_time_is_that_of_the_run_with_the_median_speed(context: Context) -> 
     assert [took_ms[row["run_id"]] for row in shown["compared"]["rows"].values()] == [400, 400]
 
 
-def test_the_time_per_token_divides_into_the_speed_beside_it(context: Context) -> None:
-    """The prefill is in neither: it is the first token's wait, which has a column of its own."""
+def test_the_time_per_token_is_the_inverse_of_the_speed_in_its_row(context: Context) -> None:
+    """Neither includes the prefill, which is part of the time to the first token."""
     opened = measure(context, script_of(8), repeats=3)
     rows = pictures(context, opened)["compared"]["rows"]
     for key, stages in pictures(context, opened)["portions"]["stages"].items():
@@ -261,7 +267,7 @@ def test_the_time_per_token_divides_into_the_speed_beside_it(context: Context) -
         assert decoded_ms == pytest.approx(run.stats.total_ms - run.stats.prefill_ms, rel=0.02)
 
 
-def test_a_limit_that_is_not_lives_is_reported_beside_the_figures(context: Context) -> None:
+def test_a_token_limit_that_is_not_lives_is_reported_with_the_figures(context: Context) -> None:
     opened = measure(context)
     words = "Runs of at most 8 tokens, in Live 128 unless changed."
     assert words in pictures(context, opened)["compared"]["words"]
@@ -270,10 +276,10 @@ def test_a_limit_that_is_not_lives_is_reported_beside_the_figures(context: Conte
     assert limit_words(same) == "Runs of at most 128 tokens."
 
 
-def test_partial_results_are_shown_and_what_auto_came_to(context: Context) -> None:
+def test_partial_results_and_the_value_of_auto_are_shown(context: Context) -> None:
     opened = measure(context)
-    some = dict(list(opened.results.items())[:1])
-    shown = comparison_values(opened.study, some, context.store.events)
+    first = dict(list(opened.results.items())[:1])
+    shown = comparison_values(opened.study, first, context.store.events)
     rows = shown["compared"]["rows"]
     assert rows["0"]["tokens_per_second"] > 0 and rows["1"]["tokens_per_second"] is None
     assert rows["1"]["same_text"] == "unknown" and shown["compared"]["words"]
@@ -284,21 +290,22 @@ def test_partial_results_are_shown_and_what_auto_came_to(context: Context) -> No
     opened = opened._replace(results=known)
     assert pictures(context, opened)["compared"]["words"].endswith(sentence)
     assert study_updates(context, opened)[0]["words"].endswith(sentence)
-    # With a rule that chooses the length auto is another number: trees may be larger.
-    cells = list(known)
-    other = {replace(cell, contestant="minions"): opened.results[cell] for cell in cells[1:]}
-    some = {cell: replace(one, auto_nodes=None) for cell, one in other.items()}
-    only = {cell: one for cell, one in known.items() if cell.contestant == "specinfer"}
-    assert machine_words({**only, **some}) == (
+    # The sentence is only about the configurations that have the setting.
+    minions = {
+        replace(cell, contestant="minions"): replace(known[cell], auto_nodes=None)
+        for cell in list(known)[1:]
+    }
+    specinfer = {cell: one for cell, one in known.items() if cell.contestant == "specinfer"}
+    assert machine_words({**specinfer, **minions}) == (
         "max_tree_nodes=auto resolved to 8 nodes in every run of specinfer."
     )
 
 
-def with_speeds(opened: OpenedStudy, plain: float, tree: float) -> dict[Any, Any]:
-    """The results as if plain decoding had the speed `plain` and all others the speed `tree`."""
+def with_speeds(opened: OpenedStudy, plain: float, others: float) -> dict[Any, Any]:
+    """The results as if plain decoding had the speed `plain` and all others the speed `others`."""
     results = dict(opened.results)
     for cell in results:
-        speed = plain if cell.contestant == opened.study.base else tree
+        speed = plain if cell.contestant == opened.study.base else others
         change_stats(results, cell, tokens_per_second=speed)
     return results
 
@@ -307,7 +314,7 @@ def change_stats(results: dict[Any, Any], cell: Cell, **stats: Any) -> None:
     results[cell] = replace(results[cell], stats=replace(results[cell].stats, **stats))
 
 
-def test_the_verdict_says_plainly_what_is_faster(context: Context) -> None:
+def test_the_verdict_names_what_is_faster(context: Context) -> None:
     opened = measure(context)
     faster = verdict(opened.study, with_speeds(opened, 10, 15))
     assert faster.startswith("The fastest is specinfer at 1.50x the speed of plain")
@@ -335,8 +342,8 @@ def test_repeats_too_far_apart_are_noise(context: Context) -> None:
     change_stats(speeds, Cell("specinfer", "1", 1), tokens_per_second=5.9)
     row = comparison_values(opened.study, speeds, context.store.events)["compared"]["rows"]["1"]
     assert row["noise"] == "The repeats differ too much to tell."
-    apart = "(0.59 to 1.20 in 3 repeats); the repeats differ too much to tell"
-    assert verdict(opened.study, speeds).endswith(f"{apart}."), "said at the end and only there"
+    ending = "(0.59 to 1.20 in 3 repeats); the repeats differ too much to tell"
+    assert verdict(opened.study, speeds).endswith(f"{ending}.")
     change_stats(speeds, Cell("specinfer", "1", 1), tokens_per_second=6.1)
     row = comparison_values(opened.study, speeds, context.store.events)["compared"]["rows"]["1"]
     assert row["noise"] == "" and "differ too much" not in verdict(opened.study, speeds)
@@ -355,7 +362,7 @@ def test_what_exceeds_the_tokens_per_pass_is_noise(context: Context) -> None:
     assert "noise" not in verdict(opened.study, with_speeds(opened, 10, 11))
 
 
-def test_the_fastest_is_not_told_apart_from_one_whose_repeats_reach_it(context: Context) -> None:
+def test_a_configuration_whose_repeats_reach_the_fastest_is_named_with_it(context: Context) -> None:
     opened = measure(context, chosen=("specinfer", "sequence"))
     speeds = with_speeds(opened, 10, 15)
     for repeat, speed in ((0, 15.5), (1, 14.0)):
@@ -365,7 +372,7 @@ def test_the_fastest_is_not_told_apart_from_one_whose_repeats_reach_it(context: 
     assert sentence.endswith("Within noise of it: sequence.")
 
 
-def test_of_many_repeats_resamples_are_reported_and_more_is_claimed(context: Context) -> None:
+def test_of_six_repeats_resamples_are_reported(context: Context) -> None:
     opened = measure(context, repeats=6)
     speeds = with_speeds(opened, 10, 5)
     for cell in [cell for cell in speeds if cell.contestant == "specinfer"]:
@@ -375,8 +382,8 @@ def test_of_many_repeats_resamples_are_reported_and_more_is_claimed(context: Con
     assert "in 95 % of resamples of 6 repeats)" in sentence
 
 
-def test_one_repeat_of_another_that_was_faster_leaves_it_open(context: Context) -> None:
-    """The other one is not the best, but it was not slower than plain decoding in every repeat."""
+def test_one_faster_repeat_of_another_leaves_the_verdict_open(context: Context) -> None:
+    """`sequence` is not the best, but was not slower than plain decoding in every repeat."""
     opened = measure(context, chosen=("specinfer", "sequence"))
     speeds = with_speeds(opened, 10, 9)
     for repeat, speed in ((0, 10.5), (1, 4.0)):
@@ -387,8 +394,8 @@ def test_one_repeat_of_another_that_was_faster_leaves_it_open(context: Context) 
     )
 
 
-def test_why_it_was_slower_is_said_of_all_its_runs(context: Context) -> None:
-    """The row is of all runs too: the run with the median speed may have had other rounds."""
+def test_the_reason_why_it_was_slower_is_of_all_its_runs(context: Context) -> None:
+    """The run with the median speed may have other figures."""
     opened = measure(context, repeats=3)
     slower = with_speeds(opened, 10, 5)
     for repeat, rounds in enumerate((40, 10, 40)):
@@ -402,20 +409,23 @@ def test_why_it_was_slower_is_said_of_all_its_runs(context: Context) -> None:
     assert shown["repeats"] == 3 and shown["runs"] == {"0": 2, "1": 1}
 
 
-def test_advice_is_of_the_node_budget_that_auto_came_to(
+def test_advice_is_for_the_node_budget_that_auto_resolved_to(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To draft longer has no effect where the node budget cuts drafts."""
+    """Where the node budget cuts drafts, drafting longer has no effect."""
     opened = measure(context, repeats=3)
     slower = with_speeds(opened, 10, 5)
-    given: list[Any] = []
+    settings: list[Any] = []
     monkeypatch.setattr(
-        "ui.compare.comparison.slower_because", lambda *args: given.append(args[2]) or ""
+        "ui.compare.comparison.slower_because", lambda *args: settings.append(args[2]) or ""
     )
     comparison_values(opened.study, slower, context.store.events)
     of_auto = {cell: replace(result, auto_nodes=24) for cell, result in slower.items()}
     comparison_values(opened.study, of_auto, context.store.events)
-    assert [one["max_tree_nodes"] for one in given] == [given[0]["max_tree_nodes"], 24]
+    assert [one["max_tree_nodes"] for one in settings] == [
+        settings[0]["max_tree_nodes"],
+        24,
+    ]
 
 
 def test_a_study_of_one_repeat_has_no_interval(context: Context) -> None:

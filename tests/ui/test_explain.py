@@ -54,18 +54,18 @@ def test_a_title_names_two_proposers_and_gives_the_letters_of_more() -> None:
 
 
 def test_the_last_digit_of_a_probability_is_that_of_its_bar() -> None:
-    """The bars' values have four digits, of which the picture writes three."""
+    """A bar's value has four digits, of which the picture writes three."""
     for exact, drawn in ((0.77452, "0.774"), (0.77457, "0.775"), (0.00047, "0.001")):
         assert probability(exact) == drawn
     assert probability(0.00044) == "<0.001" and probability(0.999999) == ">0.999"
 
 
-def test_a_rejection_says_what_was_wanted_instead() -> None:
+def test_a_rejection_names_the_llms_own_token() -> None:
     for detail in details():
         verdict, tree = detail.verified, detail.combined
-        after = verdict.path[-1] if verdict.path else -1
+        last_accepted = verdict.path[-1] if verdict.path else -1
         for node, outcome in enumerate(verdict.outcomes):
-            if outcome == "rejected" and tree.parents[node] == after:
+            if outcome == "rejected" and tree.parents[node] == last_accepted:
                 sentence = explain(detail, node, run_view().letters, {}).sentence
                 assert quote(verdict.own_text) in sentence
                 return
@@ -86,7 +86,7 @@ def test_the_own_token_is_reported_by_its_kind() -> None:
     assert kinds == set(words)
 
 
-def test_a_bonus_that_was_drafted_but_dropped_is_said_so() -> None:
+def test_a_bonus_token_that_was_drafted_but_dropped_is_reported_so() -> None:
     detail = next(d for d in details() if d.verified.own_kind == "bonus" and d.verified.path)
     assert "dropped before" not in explain(detail, None, run_view().letters, {}).sentence
     last, verdict, tree = detail.verified.path[-1], detail.verified, detail.combined
@@ -132,48 +132,50 @@ def test_of_several_drafted_tokens_the_likeliest_is_named_with_its_drafters() ->
     num_seen = 0
     for detail in details():
         verdict, tree = detail.verified, detail.combined
-        after = verdict.path[-1] if verdict.path else -1
-        here = [node for node, parent in enumerate(tree.parents) if parent == after]
-        if verdict.own_kind != "recovered" or len(here) < 2:
+        last_accepted = verdict.path[-1] if verdict.path else -1
+        siblings = [node for node, parent in enumerate(tree.parents) if parent == last_accepted]
+        if verdict.own_kind != "recovered" or len(siblings) < 2:
             continue
-        likeliest = max(here, key=lambda node: verdict.llm_probabilities[node])
-        by = [letters[name] for name in tree.drafters_of(likeliest)]
-        every = sorted({letters[name] for node in here for name in tree.drafters_of(node)})
+        likeliest = max(siblings, key=lambda node: verdict.llm_probabilities[node])
+        its_letters = [letters[name] for name in tree.drafters_of(likeliest)]
+        proposers = {name for node in siblings for name in tree.drafters_of(node)}
+        all_letters = sorted(letters[name] for name in proposers)
         assert explain(detail, None, letters, {}).sentence.startswith(
-            f"Of {len(here)} tokens drafted here ({', '.join(every)}) the LLM gives "
-            f"{quote(tree.texts[likeliest])} ({', '.join(by)}) the highest probability, "
+            f"Of {len(siblings)} tokens drafted here ({', '.join(all_letters)}) the LLM gives "
+            f"{quote(tree.texts[likeliest])} ({', '.join(its_letters)}) the highest probability, "
             f"{probability(verdict.llm_probabilities[likeliest])}; it "
         )
         num_seen += 1
     assert num_seen
 
 
-def test_a_tree_below_its_budget_dropped_nothing_for_want_of_room() -> None:
+def test_a_tree_below_its_budget_dropped_nothing_for_lack_of_nodes() -> None:
     view, tree = run_view(), details()[0].combined
     count = len(tree.token_ids)
-    for most, words in ((count + 1, "not worth the time"), (count, "the node budget was full")):
+    for budget, words in ((count + 1, "not worth the time"), (count, "the node budget was full")):
         config = {
             **view.started.config,
-            "speculation": {**view.speculation, "max_tree_nodes": most},
+            "speculation": {**view.speculation, "max_tree_nodes": budget},
         }
         started = replace(view, started=replace(view.started, config=config))
         assert words in picture_words(started, replace(tree, rule="union")).dropped
         assert "weighted score" in picture_words(started, replace(tree, rule="vote_tree")).dropped
 
 
-def test_a_tree_that_a_schedule_cut_beside_other_requests_says_so() -> None:
+def test_a_schedule_that_cut_a_tree_for_other_requests_is_named() -> None:
     view, tree = run_view(), replace(details()[0].combined, rule="union")
     speculation = {**view.speculation, "max_tree_nodes": len(tree.token_ids)}
     config = {**view.started.config, "speculation": speculation}
     started = replace(view, started=replace(view.started, config=config))
     cut = Scheduled("shared", 4, 4, 4, None, None, 9, 5, 40, 20, 0.0, "", "")
-    whole, alone = replace(cut, num_granted=9), replace(cut, num_live=1)
-    full = "over the node budget"
-    for part, short in ((cut, "left out by schedule shared"), (whole, full), (alone, full)):
-        rounds = tuple(replace(one, scheduled=part) for one in view.rounds)
+    uncut, alone = replace(cut, num_granted=9), replace(cut, num_live=1)
+    over_budget = "over the node budget"
+    by_schedule = "left out by schedule shared"
+    for scheduled, short in ((cut, by_schedule), (uncut, over_budget), (alone, over_budget)):
+        rounds = tuple(replace(one, scheduled=scheduled) for one in view.rounds)
         words = picture_words(replace(started, rounds=rounds), tree)
         assert words.dropped_short == short
-        assert ("of other requests" in words.dropped) == (part is cut)
+        assert ("of other requests" in words.dropped) == (scheduled is cut)
 
 
 def test_a_path_that_ends_the_text_has_no_own_token() -> None:
@@ -188,7 +190,7 @@ def test_a_path_that_ends_the_text_has_no_own_token() -> None:
     )
 
 
-def test_mss_is_reported_trial_by_trial_and_traversal_by_whole_branches() -> None:
+def test_mss_is_explained_by_trials_and_traversal_by_branches() -> None:
     detail, node = node_with("accepted")
     trials = (Trial(node, "ssm-code", 0.1, 0.4, False), Trial(node, "ssm-stories", 0.3, 0.2, True))
     for rule, words in (
@@ -200,7 +202,7 @@ def test_mss_is_reported_trial_by_trial_and_traversal_by_whole_branches() -> Non
         assert words in sentence and "for certain (p / q = 0.3 / 0.2 = 1.5" in sentence
 
 
-def test_match_is_reported_by_its_seed() -> None:
+def test_match_is_explained_by_its_seed() -> None:
     for outcome, words in (("accepted", "was in the tree"), ("rejected", "not “")):
         detail, node = node_with(outcome)
         verdict = replace(detail.verified, rule="match")
@@ -230,11 +232,11 @@ def test_before_the_verdict_a_round_without_a_tree_has_no_bars_to_explain() -> N
     detail = node_with("accepted")[0]
     empty = replace(detail.combined, token_ids=(), parents=(), dropped=())
     unverified = replace(detail, combined=empty, verified=None, completed=None)
-    told = explain(unverified, None, run_view().letters, {}).sentence
-    assert told == "Nothing was drafted: the LLM's pass writes one token."
+    sentence = explain(unverified, None, run_view().letters, {}).sentence
+    assert sentence == "Nothing was drafted: the LLM's pass writes one token."
     dropped = replace(unverified, combined=replace(empty, dropped=(("ssm-code", 0),)))
-    told = explain(dropped, None, run_view().letters, {}).sentence
-    assert told.startswith("No drafted token is in the tree: ")
+    sentence = explain(dropped, None, run_view().letters, {}).sentence
+    assert sentence.startswith("No drafted token is in the tree: ")
 
 
 def test_bars_are_what_the_token_was_chosen_from() -> None:
@@ -249,10 +251,10 @@ def test_bars_are_what_the_token_was_chosen_from() -> None:
     assert all(row["id"] == explanation.token_id for row in hits)
     # A drafter whose recorded alternatives lack the token that it drew is listed too.
     proposers = {str(run_view().drafters.index(name)) for name in detail.combined.drafters_of(node)}
-    few = replace(
+    llm_only = replace(
         detail.verified, top_k=tuple(t for t in detail.verified.top_k if t.source == "llm")
     )
-    rows = bars(replace(detail, verified=few), explanation, run_view().drafters)
+    rows = bars(replace(detail, verified=llm_only), explanation, run_view().drafters)
     assert set(rows) == {"llm", *proposers}
     assert all(
         [one["id"] for one in rows[key].values()] == [explanation.token_id] for key in proposers
@@ -274,20 +276,20 @@ def test_an_unlikely_token_that_was_drawn_is_a_bar_too() -> None:
 def test_a_draw_is_no_preference_and_who_drafted_is_named() -> None:
     detail = next(one for one in details() if one.verified.own_kind == "recovered")
     verdict, tree = detail.verified, detail.combined
-    after = verdict.path[-1] if verdict.path else -1
-    drafted = [node for node, parent in enumerate(tree.parents) if parent == after]
-    first = max(drafted, key=lambda node: verdict.llm_probabilities[node])
-    by = ", ".join(run_view().letters[name] for name in tree.drafters_of(first))
+    last_accepted = verdict.path[-1] if verdict.path else -1
+    drafted = [node for node, parent in enumerate(tree.parents) if parent == last_accepted]
+    likeliest = max(drafted, key=lambda node: verdict.llm_probabilities[node])
+    by = ", ".join(run_view().letters[name] for name in tree.drafters_of(likeliest))
     for rule, temperature, verb in (
         *(("greedy", 0.0, "prefers"), ("match", 0.0, "prefers")),
         *(("match", 0.8, "drew"), ("mss", 0.8, "drew")),
     ):
         judged = replace(detail, verified=replace(verdict, rule=rule))
         sentence = explain(judged, None, run_view().letters, {"temperature": temperature}).sentence
-        subject, message = "the LLM", f"The drafts said {quote(tree.texts[first])} (by {by})"
+        subject, beginning = "the LLM", f"The drafts said {quote(tree.texts[likeliest])} (by {by})"
         if "," not in by:
-            message = f"{by}'s draft said {quote(tree.texts[first])}"
+            beginning = f"{by}'s draft said {quote(tree.texts[likeliest])}"
         if len(drafted) > 1:
-            subject, message = "it", f"Of {len(drafted)} tokens drafted here ("
-        assert sentence.startswith(message)
+            subject, beginning = "it", f"Of {len(drafted)} tokens drafted here ("
+        assert sentence.startswith(beginning)
         assert f"; {subject} {verb} {quote(verdict.own_text)} (" in sentence

@@ -22,5 +22,5 @@ def test_nothing_is_compiled_or_timed_in_the_first_requests(tmp_path: Path) -> N
         running.check_start()
         running.ask(SMOLLM2)
         running.process.terminate()
-        rest, _ = running.process.communicate(timeout=60)
-    assert "WATCHED" not in rest
+        output, _ = running.process.communicate(timeout=60)
+    assert "WATCHED" not in output

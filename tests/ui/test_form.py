@@ -54,7 +54,7 @@ def form_values(**changes: Any) -> list[Any]:
     return list({**values, **changes}.values())
 
 
-def test_the_page_opens_with_specinfer_and_five_alternatives() -> None:
+def test_the_page_opens_with_specinfer_and_offers_every_preset() -> None:
     request, preset = request_of(form_values()), SpeculationConfig.preset("specinfer")
     preset = dataclasses.replace(preset, max_tree_nodes=PAGE_NODES)
     assert request.speculation == dataclasses.replace(preset, drafters=SSMS, record_top_k=5)
@@ -74,7 +74,7 @@ def test_every_field_has_a_control_and_a_meaning_in_one_line() -> None:
     assert set(MEANINGS) == set(FIELD_NAMES) and "rescaled to mean 1" in MEANINGS["eta"]
 
 
-def test_values_of_a_browser_are_turned_into_the_fields_types_lines_into_stop_strings() -> None:
+def test_typed_values_become_the_fields_types_and_lines_stop_strings() -> None:
     typed = {"expansion": "<2, 1,1>", "max_tree_nodes": "24", "speculation_length": 4.0}
     config = request_of(form_values(**typed, drafters=["ngram"])).speculation
     assert config.expansion == (2, 1, 1) and config.max_tree_nodes == 24
@@ -148,7 +148,7 @@ def test_numbers_past_what_is_allowed_reach_our_checks(field: str, typed: Any, w
     assert words in validity(form_values(**{field: box.preprocess(typed)}))
 
 
-def test_every_number_of_the_form_keeps_what_is_typed_a_slider_of_ours_is_gradios() -> None:
+def test_number_boxes_keep_what_is_typed_and_our_slider_is_gradios_block() -> None:
     form = fresh_form()
     controls = {**form.sampling, **form.fields}
     assert not [name for name, control in controls.items() if isinstance(control, gr.Slider)]
@@ -157,12 +157,12 @@ def test_every_number_of_the_form_keeps_what_is_typed_a_slider_of_ours_is_gradio
     for box in boxes:
         assert (box.minimum, box.maximum, box.precision) == (None, None, None)
     with gr.Blocks():
-        made = Slider(0, 2, value=1)
-    assert made.get_block_name() == "slider"
+        slider = Slider(0, 2, value=1)
+    assert slider.get_block_name() == "slider"
     assert not Path(inspect.getfile(Slider)).with_suffix(".pyi").exists()
 
 
-def test_an_empty_prompt_does_not_grey_run_and_one_that_cannot_be_seen_is_text() -> None:
+def test_an_empty_prompt_leaves_run_enabled_and_an_invisible_one_is_a_text() -> None:
     assert validity(form_values(prompt="")) == "" and validity(form_values(prompt=None)) == ""
     assert request_of(form_values(prompt="\u200b")).prompt == "\u200b"
     with pytest.raises(ConfigError, match="prompt is"):
@@ -175,33 +175,33 @@ def test_own_presets_come_back_as_they_were_saved() -> None:
     assert config_of(preset_values("mine", 0.0, SSMS, own)) == request_of(values).speculation
 
 
-def test_a_preset_of_ours_follows_the_temperature_and_nothing_else_does() -> None:
+def test_only_unchanged_built_in_presets_follow_the_temperature() -> None:
     paper = preset_values("specinfer-paper", 0.0, SSMS)
-    drawn = fields_at_temperature("specinfer-paper", 0.8, SSMS, paper)
-    assert drawn == preset_values("specinfer-paper", 0.8, SSMS) != paper
-    assert fields_at_temperature("specinfer-paper", 0.0, SSMS, drawn) == paper
-    kept = fields_at_temperature("specinfer-paper", None, SSMS, drawn)
-    assert kept == paper, "an empty box counts as temperature 0"
-    touched = preset_values("specinfer", 0.0, SSMS)
+    sampled = fields_at_temperature("specinfer-paper", 0.8, SSMS, paper)
+    assert sampled == preset_values("specinfer-paper", 0.8, SSMS) != paper
+    assert fields_at_temperature("specinfer-paper", 0.0, SSMS, sampled) == paper
+    at_empty_box = fields_at_temperature("specinfer-paper", None, SSMS, sampled)
+    assert at_empty_box == paper, "an empty box counts as temperature 0"
+    other_preset = preset_values("specinfer", 0.0, SSMS)
     broken = [v if n != "expansion" else "x" for n, v in zip(FIELD_NAMES, paper, strict=True)]
     for name in ("own settings", "mine"):
         assert fields_at_temperature(name, 0.8, SSMS, paper) is None
-    for shown in (touched, broken):
+    for shown in (other_preset, broken):
         assert fields_at_temperature("specinfer-paper", 0.8, SSMS, shown) is None
 
 
-def repeats(token_ids: list[int], length: int = 6) -> int:
-    """How often the most frequent stretch of `length` tokens occurs."""
-    return max(Counter(zip(*(token_ids[i:] for i in range(length)), strict=False)).values())
+def most_repeats(token_ids: list[int]) -> int:
+    """How often the most frequent sequence of six tokens occurs."""
+    return max(Counter(zip(*(token_ids[i:] for i in range(6)), strict=False)).values())
 
 
-def test_the_first_example_is_written_to_its_end_without_going_in_circles(bundled: Engine) -> None:
-    plain, written = SpeculationConfig.preset("autoregressive"), Outcome()
+def test_the_first_example_is_continued_without_repetition(bundled: Engine) -> None:
+    plain, outcome = SpeculationConfig.preset("autoregressive"), Outcome()
     for event in bundled.generate(Request(EXAMPLES[0][1], speculation=plain)):
-        written.observe(event)
-    result = written.to_plain()
-    assert repeats(result["token_ids"]) <= 2, result["text"]
-    assert result["summary"]["num_new_tokens"] > 64 and repeats([1, 2] * 9) == 7
+        outcome.observe(event)
+    result = outcome.to_plain()
+    assert most_repeats(result["token_ids"]) <= 2, result["text"]
+    assert result["summary"]["num_new_tokens"] > 64 and most_repeats([1, 2] * 9) == 7
 
 
 def test_examples_are_texts_of_four_domains() -> None:

@@ -20,12 +20,14 @@ from ui.run.explain import explain
 from ui.run.trees import trunk_of
 from ui.run.view import Detail, detail_of, reduce_all
 
-FOUR = ("ssm-code", "ssm-dialogue", "ssm-docs", "ssm-math")
+SSMS = ("ssm-code", "ssm-dialogue", "ssm-docs", "ssm-math")
 
 
-def run(draft: str = "fused", seed: int = 5, drafters: tuple[str, ...] = FOUR) -> list[Event]:
-    uses = Mechanisms(routing="cosine", draft=draft)
-    return synthetic_run(24, seed=seed, drafters=drafters, mechanisms=uses)
+def routed_run(
+    draft: str = "fused", seed: int = 5, drafters: tuple[str, ...] = SSMS
+) -> list[Event]:
+    mechanisms = Mechanisms(routing="cosine", draft=draft)
+    return synthetic_run(24, seed=seed, drafters=drafters, mechanisms=mechanisms)
 
 
 def details(events: list[Event]) -> list[Detail]:
@@ -44,48 +46,50 @@ def test_the_trunk_is_the_one_that_the_engine_drafted(monkeypatch: pytest.Monkey
         return best(tree, count)
 
     monkeypatch.setattr(fused_tree.FusedTree, "best", record)
-    rounds = details(run(seed=917, drafters=(*FOUR, "ngram")))
+    rounds = details(routed_run(seed=917, drafters=(*SSMS, "ngram")))
     assert len(rounds) == len(trunks) > 12
     for detail, trunk in zip(rounds, trunks, strict=True):
         tree = detail.combined
         assert tree is not None
         nodes = sorted(trunk_of(detail))
-        assert [tree.parents[node] for node in nodes] == [-1, *nodes[:-1]], "one branch"
+        assert [tree.parents[node] for node in nodes] == [-1, *nodes[:-1]], (
+            "the trunk is one branch"
+        )
         assert [tree.token_ids[node] for node in nodes] == trunk[: len(nodes)] and nodes
     sizes = [(len(trunk_of(d)), len(d.combined.token_ids)) for d in rounds if d.combined]
-    assert any(trunk < size for trunk, size in sizes), "and side leaves"
+    assert any(trunk < size for trunk, size in sizes), "some trees have side leaves"
 
 
 @pytest.mark.parametrize("draft", ["fused", "fused_credit"])
-def test_every_node_and_every_token_is_the_recorded_drafters(draft: str) -> None:
-    events = run(draft)
+def test_every_node_and_every_token_has_the_recorded_drafter(draft: str) -> None:
+    events = routed_run(draft)
     view = reduce_all(events)
     for detail in details(events):
         tree, verdict, round_event = detail.combined, detail.verified, detail.completed
         assert tree and verdict and round_event
         nodes = values_at(events, detail.round)["tree"]["nodes"]
-        assert [FOUR[int(nodes[str(n)]["origin"])] for n in range(len(nodes))] == [*tree.origins]
+        assert [SSMS[int(nodes[str(n)]["origin"])] for n in range(len(nodes))] == [*tree.origins]
         assert {int(n) for n, one in nodes.items() if one["trunk"]} == trunk_of(detail)
         tokens = [token for token in view.tokens if token.round == detail.round]
         for token, node in zip(tokens, verdict.path[: round_event.num_accepted], strict=False):
             score = next(p.score for p in tree.proposals[node] if p.drafter == tree.origins[node])
-            assert token.scores == ((FOUR.index(tree.origins[node]), score),)
+            assert token.scores == ((SSMS.index(tree.origins[node]), score),)
 
 
-def test_a_tree_without_fusion_says_nothing_of_it() -> None:
+def test_a_tree_without_fusion_has_no_origins_and_no_trunk() -> None:
     events = synthetic_run(6, seed=5)
     assert all("origin" not in n for n in values_at(events, 2)["tree"]["nodes"].values())
     assert trunk_of(detail_of(events, 2) or Detail(2)) == frozenset()
 
 
 def test_tokens_that_an_ssm_was_fed_are_not_called_its_proposals() -> None:
-    events = run()
+    events = routed_run()
     fed = 0
     for detail in details(events):
         assert detail.drafted is not None
         rows = values_at(events, detail.round)["proposals"]["rows"]
         for draft in detail.drafted.drafts:
-            row = rows[str(FOUR.index(draft.drafter))]
+            row = rows[str(SSMS.index(draft.drafter))]
             assert [row[str(j)]["fed"] for j in range(len(row))] == [r > 0 for r in draft.ranks]
             fed += sum(rank > 0 for rank in draft.ranks)
     assert fed
@@ -95,7 +99,7 @@ def test_tokens_that_an_ssm_was_fed_are_not_called_its_proposals() -> None:
     )
 
 
-# For each SSM: how many nodes of fused trees have its token, the accepted ones and all.
+# For each SSM: how many nodes of fused trees are its tokens, first the accepted ones, then all.
 TAKEN = """SELECT taken.value, sum(outcome = 'accepted' AND depth <= num_accepted), count(*)
     FROM rounds JOIN json_each(origins_json) AS taken
     JOIN nodes ON nodes.run = rounds.run AND nodes.round = rounds.round AND node = taken.key
@@ -104,8 +108,8 @@ PROPOSED = "SELECT drafter, num_accepted, num_drafted_tokens FROM ssm_scoreboard
 
 
 @pytest.mark.parametrize(("draft", "query"), [("fused", TAKEN), ("auto", PROPOSED)])
-def test_the_scoreboard_is_the_log_s(store: RunStore, draft: str, query: str) -> None:
-    events = run(draft)
+def test_the_scoreboard_is_that_of_the_log(store: RunStore, draft: str, query: str) -> None:
+    events = routed_run(draft)
     for event in events:
         store.record(event, "")
     assert store.flush()
@@ -116,7 +120,7 @@ def test_the_scoreboard_is_the_log_s(store: RunStore, draft: str, query: str) ->
 
 @pytest.mark.parametrize("draft", ["fused", "fused_credit"])
 def test_chips_text_and_parts_count_a_fused_token_for_the_same_ssm(draft: str) -> None:
-    events = run(draft, drafters=(*FOUR, "ngram"))
+    events = routed_run(draft, drafters=(*SSMS, "ngram"))
     view, values = reduce_all(events), values_at(events)
     tokens = values["strip"]["tokens"].values()
     owned = Counter(token["by"] for token in tokens)
@@ -128,25 +132,25 @@ def test_chips_text_and_parts_count_a_fused_token_for_the_same_ssm(draft: str) -
     parts = values["routing"]["parts"].values()
     assert sum(part["accepted"] for part in parts) == sum(owned.values())
     for part in parts:
-        within = [token["by"] for token in tokens if part["from"] <= token["r"] <= part["to"]]
-        assert part["own"] == within.count(part["d"])
+        drafters = [token["by"] for token in tokens if part["from"] <= token["r"] <= part["to"]]
+        assert part["own"] == drafters.count(part["d"])
     name, (accepted, proposed) = max(view.scoreboard.items(), key=lambda one: one[1])
     counts = f"{accepted} of its {proposed} tokens were accepted in this run"
     assert values["proposals"]["helped"] == f"{name} helped most: {counts}."
 
 
 def sentence_of(detail: Detail, node: int) -> str:
-    return explain(detail, node, dict(zip(FOUR, "ABCD", strict=True)), {}).sentence
+    return explain(detail, node, dict(zip(SSMS, "ABCD", strict=True)), {}).sentence
 
 
-def test_the_inspector_says_whose_token_it_is_and_why_it_stands_there() -> None:
+def test_the_inspector_gives_a_tokens_ssm_and_the_reason_for_its_place() -> None:
     seen = set()
-    for detail in details(run()):
+    for detail in details(routed_run()):
         tree = detail.combined
         assert tree is not None
         trunk = trunk_of(detail)
-        for node, whose in enumerate(tree.origins):
-            sentence, name = sentence_of(detail, node), f"{'ABCD'[FOUR.index(whose)]} ({whose})"
+        for node, origin in enumerate(tree.origins):
+            sentence, name = sentence_of(detail, node), f"{'ABCD'[SSMS.index(origin)]} ({origin})"
             if node not in trunk:
                 part = "leaf" if tree.parents[node] in (-1, *trunk) else "chain"
                 assert f"A side leaf: {name}'s own" in sentence
@@ -155,7 +159,7 @@ def test_the_inspector_says_whose_token_it_is_and_why_it_stands_there() -> None:
                 continue
             own = {p.drafter: p.score for p in tree.proposals[node] if p.rank == 0}
             fed = [p.drafter for p in tree.proposals[node] if p.rank > 0]
-            assert f"On the trunk: {name} was the surest ({own[whose]:.2f})" in sentence
+            assert f"On the trunk: {name} was the surest ({own[origin]:.2f})" in sentence
             assert ("proposed it too" in sentence) == (len(own) > 1)
             assert ("was fed it" in sentence) == bool(fed)
             seen |= {"shared"} if len(own) > 1 else {"fed"}
@@ -163,7 +167,7 @@ def test_the_inspector_says_whose_token_it_is_and_why_it_stands_there() -> None:
 
 
 def test_a_token_that_won_by_credit_is_not_called_the_surest() -> None:
-    detail = next(d for d in details(run()) if len(trunk_of(d)) < len(d.combined.token_ids))  # type: ignore[union-attr]
+    detail = next(d for d in details(routed_run()) if len(trunk_of(d)) < len(d.combined.token_ids))  # type: ignore[union-attr]
     tree = detail.combined
     assert isinstance(tree, Combined)
     trunk = trunk_of(detail)

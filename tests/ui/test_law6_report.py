@@ -1,5 +1,5 @@
 """Law 6, as a reader sees it: a recorded run shows what its live run showed, and its report shows
-what the page shows, at every stop. The control: a change to an event of any kind is seen."""
+what the page shows, at every stop. The control: a change to an event of any kind is detected."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from ui.sessions.tab import Sessions, opened_run
 from ui.shared.board import Board
 
 TEMPERATURES = (0.0, 0.8)
-MADE: dict[str, Callable[[], list[Event]]] = {
+SYNTHETIC_RUNS: dict[str, Callable[[], list[Event]]] = {
     **{
         f"hostile-{end}": lambda end=end: synthetic_run(6, 2, hostile=True, end=end)
         for end in ENDINGS
@@ -47,16 +47,16 @@ MADE: dict[str, Callable[[], list[Event]]] = {
     "long": lambda: synthetic_run(110, 5),
     "nothing": lambda: synthetic_run(1, 6)[:1],
 }
-# The long run is tested in so many parts. Odd, since every fourth event ends a round and costs
-# most.
+# In how many parts the long run is tested. Every fourth event ends a round, which takes longest to
+# test: with an odd number of parts each has about as many such events.
 PARTS = 3
-RUNS = (*(f"{preset}-{t}" for preset in PRESETS for t in TEMPERATURES), *NAMES, *MADE)
+RUNS = (*(f"{preset}-{t}" for preset in PRESETS for t in TEMPERATURES), *NAMES, *SYNTHETIC_RUNS)
 
 
 @cache
 def run_of(name: str) -> tuple[Event, ...]:
-    if name in MADE:
-        return tuple(MADE[name]())
+    if name in SYNTHETIC_RUNS:
+        return tuple(SYNTHETIC_RUNS[name]())
     if name in NAMES:
         return events_of(name)
     preset, temperature = name.rsplit("-", 1)
@@ -70,7 +70,7 @@ def _engine(bundled: Engine) -> None:
     """The engine is loaded before the first test; each run is made in the test that needs it."""
 
 
-def test_there_are_twenty_runs_and_every_preset() -> None:
+def test_there_are_more_than_twenty_runs() -> None:
     assert len(RUNS) > 20
 
 
@@ -122,15 +122,15 @@ def test_a_replay_shows_what_the_live_run_showed(
         if part is not None and count % PARTS != part:
             continue
         replaying._move_to(count)
-        live_frame, again = watching.frame(), replaying.frame()
-        assert live_frame.view == again.view == view
+        live_frame, replayed = watching.frame(), replaying.frame()
+        assert live_frame.view == replayed.view == view
         if isinstance(event, RoundCompleted):
             assert live_frame.detail == view.last
         # A live frame does not know the run's end, and shows the latest complete round.
         number = live_frame.selected_round
         detail = replaying._round(number) if number >= 0 else None
         assert picture_values(
-            replace(live_frame, view=again.view, detail=detail)
+            replace(live_frame, view=replayed.view, detail=detail)
         ) == picture_values(live_frame)
     replaying._move_to(len(events))
     assert replaying.frame().view == watching.frame().view
@@ -215,28 +215,26 @@ def test_the_report_shows_what_the_page_shows(
         sessions, report = sessions_and_report(store, events, baseline_of_run(name))
     board, desk = sessions.board, open_run(sessions, events)
     player = desk.player
-    last, opening = report.stops - 1, report.told["opening"]["round"]
+    last, opening = report.stops - 1, report.content["opening"]["round"]
     place = Place(last, opening if opening >= 0 else None, opening=True)
     assert values_of(board, desk) == report.pictures(place)
-    chance, count = random.Random(name), 0
+    rng, count = random.Random(name), 0
     for stop in stops(desk):
         count += 1
-        some = 60 < stop < last - 60 and stop % 11  # skips most of the middle of the long run
-        if some or (part is not None and stop % PARTS != part):
+        skipped = 60 < stop < last - 60 and stop % 11  # most of the middle of the long run
+        if skipped or (part is not None and stop % PARTS != part):
             continue
         assert values_of(board, desk) == report.pictures(Place(stop)), stop
         message = board.current_notice(desk)["lines"].values()
         assert all(line in message for line in report.notice(stop)["lines"].values())
-        for number, node in clicks(report, stop, chance):
+        for number, node in clicks(report, stop, rng):
             player.select(number, node)
             assert values_of(board, desk) == report.pictures(Place(stop, number, node))
     assert count == report.stops
 
 
 @pytest.mark.parametrize("name", MEASURED)
-def test_what_was_measured_beside_a_run_is_replayed_and_reported(
-    name: str, store: RunStore
-) -> None:
+def test_the_baseline_of_a_run_is_replayed_and_reported(name: str, store: RunStore) -> None:
     events, baseline = run_of(name), baseline_of_run(name)
     watching = TabSession()
     live = LiveSource(store, "visitor", lambda run_id: None)
@@ -246,13 +244,13 @@ def test_what_was_measured_beside_a_run_is_replayed_and_reported(
     watching.player.advance(0.0)
     watching.baseline = baseline
     sessions = sessions_of(context(store))
-    lived = values_of(sessions.board, watching)
+    live_values = values_of(sessions.board, watching)
     keep_baseline(store, events[0].run_id, baseline)
     desk = TabSession()
     opened_run(sessions, desk, ALL, events[0].run_id)
-    ended = watching.player.source.is_done
-    if ended:  # a run cut short is under way live, but interrupted in its record
-        assert values_of(sessions.board, desk) == lived
+    # A run that was cut short is under way live, but interrupted in its record.
+    if watching.player.source.is_done:
+        assert values_of(sessions.board, desk) == live_values
         notices = [sessions.board.current_notice(one)["lines"].keys() for one in (desk, watching)]
         assert notices[0] >= notices[1]
     rounds = watching.frame().view.stats.num_rounds
@@ -260,27 +258,28 @@ def test_what_was_measured_beside_a_run_is_replayed_and_reported(
     figures = values_of(sessions.board, desk)["figures"]
     drafted = bool(watching.frame().view.drafters)  # plain decoding has no speed-up over itself
     # A run that did not complete has one only from measured blocks: a part of a run is no sample.
-    whole = watching.frame().view.state == "completed" or bool(baseline.blocks)
-    assert (figures["speedup"] is not None) == (bool(rounds) and drafted and whole)
+    is_sample = watching.frame().view.state == "completed" or bool(baseline.blocks)
+    assert (figures["speedup"] is not None) == (bool(rounds) and drafted and is_sample)
     report = Report(write_export(sessions.board.context, ALL, events[0].run_id, "html")["text"])
     assert report.pictures(Place(report.stops - 1))["figures"]["speedup"] == figures["speedup"]
 
 
 def test_a_baseline_of_another_run_is_not_shown(store: RunStore) -> None:
     events = run_of("specinfer-0.0")
-    keep_baseline(store, "another", Baseline(1.0, "plain", "told"))
+    keep_baseline(store, "another", Baseline(1.0, "plain", "a note"))
     board, desk, report = board_and_report(store, events)
     assert values_of(board, desk)["figures"]["speedup"] is None
     assert report.pictures(Place(report.stops - 1))["figures"]["speedup"] is None
 
 
-def clicks(report: Report, stop: int, chance: random.Random) -> list[tuple[int, int | None]]:
-    """Some rounds and nodes that can be clicked here, those of the latest round among them."""
+def clicks(report: Report, stop: int, rng: random.Random) -> list[tuple[int, int | None]]:
+    """Pairs of a round and a node to select at this stop: the latest round, a node of it (-1: the
+    root; it may not exist), and such a node of any round."""
     latest = report.current(stop)
     if latest < 0:
         return []
-    other = chance.randrange(-1, 4), chance.randint(0, latest), chance.randrange(-1, 12)
-    return [(latest, None), (latest, other[0]), other[1:]]
+    node, other = rng.randrange(-1, 4), (rng.randint(0, latest), rng.randrange(-1, 12))
+    return [(latest, None), (latest, node), other]
 
 
 def test_the_report_plays_as_the_page_plays(store: RunStore) -> None:
@@ -301,59 +300,62 @@ def test_events_that_end_within_a_round_are_reported_as_far_as_they_go() -> None
     for stop in range(report.stops):
         assert picture_values(player.frame()) == report.pictures(Place(stop))
         player.step(1)
-    assert report.told["stops"][-1] == [2, 1] and report.stops == 11
+    assert report.content["stops"][-1] == [2, 1] and report.stops == 11
 
 
-def test_the_report_goes_to_the_end_of_every_round(store: RunStore) -> None:
+def test_the_report_can_go_to_the_end_of_every_round(store: RunStore) -> None:
     board, desk, report = board_and_report(store, run_of("hostile-completed"))
     player = desk.player
-    for rounds, stop in enumerate(report.told["ends"]):
+    for rounds, stop in enumerate(report.content["ends"]):
         player.seek(rounds)
         assert values_of(board, desk) == report.pictures(Place(stop))
-    assert rounds == report.told["rounds_known"]
+    assert rounds == report.content["rounds_known"]
 
 
-def first(kind: type[Any], **change: Callable[[Any], Any]) -> Callable[[Event], Event | None]:
-    """A function that changes some fields of an event of this kind, and gives None for others."""
+def change_of(kind: type[Any], **change: Callable[[Any], Any]) -> Callable[[Event], Event | None]:
+    """A function that changes fields of an event of this kind; None for events of other kinds and
+    for those that the change leaves as they are."""
 
-    def changed(event: Event) -> Event | None:
+    def change_event(event: Event) -> Event | None:
         if not isinstance(event, kind):
             return None
-        news = {name: replacement(getattr(event, name)) for name, replacement in change.items()}
-        same = any(news[name] == getattr(event, name) for name in news)
-        return None if same else replace(event, **news)
+        values = {name: replacement(getattr(event, name)) for name, replacement in change.items()}
+        same = any(value == getattr(event, name) for name, value in values.items())
+        return None if same else replace(event, **values)
 
-    return changed
+    return change_event
 
 
-def louder(texts: tuple[str, ...]) -> tuple[str, ...]:
+def with_exclamation(texts: tuple[str, ...]) -> tuple[str, ...]:
     return (*texts[:-1], texts[-1] + "!") if texts else texts
 
 
 CHANGES = {
-    "prompt": first(RunStarted, prompt=lambda text: text + "!"),
-    "draft": first(
-        Drafted, drafts=lambda all: tuple(replace(d, texts=louder(d.texts)) for d in all)
+    "prompt": change_of(RunStarted, prompt=lambda text: text + "!"),
+    "draft": change_of(
+        Drafted,
+        drafts=lambda drafts: tuple(replace(d, texts=with_exclamation(d.texts)) for d in drafts),
     ),
-    "tree": first(Combined, texts=louder),
-    "verdict": first(Verified, llm_probabilities=lambda all: tuple(p / 2 for p in all)),
-    "top": first(
-        Verified, top_k=lambda all: tuple(replace(top, texts=louder(top.texts)) for top in all)
+    "tree": change_of(Combined, texts=with_exclamation),
+    "verdict": change_of(Verified, llm_probabilities=lambda ps: tuple(p / 2 for p in ps)),
+    "top": change_of(
+        Verified,
+        top_k=lambda tops: tuple(replace(top, texts=with_exclamation(top.texts)) for top in tops),
     ),
-    "text": first(RoundCompleted, text_deltas=louder),
-    "time": first(RoundCompleted, spans=lambda all: all[1:]),
-    "end": first(RunCompleted, finish_reason=lambda _: "eos"),
+    "text": change_of(RoundCompleted, text_deltas=with_exclamation),
+    "time": change_of(RoundCompleted, spans=lambda spans: spans[1:]),
+    "end": change_of(RunCompleted, finish_reason=lambda _: "eos"),
 }
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_control_a_changed_event_is_seen(what: str, store: RunStore) -> None:
+def test_control_a_changed_event_is_detected(what: str, store: RunStore) -> None:
     events = list(run_of("specinfer-0.0"))
-    at, other = next(
+    place, changed = next(
         (i, changed) for i, event in enumerate(events) if (changed := CHANGES[what](event))
     )
     board, desk, _ = board_and_report(store, tuple(events))
-    events[at] = other
+    events[place] = changed
     report = Report(report_html(events))
     differs = {
         name
@@ -361,12 +363,12 @@ def test_control_a_changed_event_is_seen(what: str, store: RunStore) -> None:
         for name, value in values_of(board, desk).items()
         if value != report.pictures(Place(stop))[name]
     }
-    if what == "top":  # shown of a selected node, and of the LLM's own token
+    if what == "top":  # shown for a selected node and for the LLM's own token
         assert "inspector" in differs
     assert differs, what
 
 
-def test_control_the_reader_of_values_is_no_sieve() -> None:
+def test_control_unpacking_a_value_loses_nothing() -> None:
     value = {"run": "x", "tokens": {str(i): {"t": "a"} for i in range(70)}, "sel": 3, "none": {}}
     assert unpack_value({**pack(value), "n": 5}) == value
     assert set(PICTURES) == set(Report(report_html(run_of("votes"))).pictures(Place(0)))

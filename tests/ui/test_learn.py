@@ -17,7 +17,7 @@ from storage import RunQuery, RunStore
 from tests.synthetic import DRAFTERS
 from tests.ui.boards import context, notice_of, until_writing, with_drafters
 from tests.ui.fakes import FakeWorker, script_of
-from tests.ui.model_hosts import Loader, other_worker, wait_settled
+from tests.ui.model_hosts import Loader, other_worker, wait_for_load, wait_settled
 from tests.ui.reports import unpack_value
 from ui.learn.handlers import (
     OFF,
@@ -45,19 +45,19 @@ from ui.server.model_swap import ModelPair
 from ui.server.session import TabSession
 from ui.server.visitors import Access
 
-FULL = Pace()
+FULL_SPEED = Pace()
 
 
 @cache
 def layout() -> Learn:
-    """The components: slow to make and without values of a run, so that all tests share them."""
+    """The components. They are slow to make and hold no values of a run: all tests share them."""
     with gr.Blocks():
         return build_learn(cast(Context, SimpleNamespace(drafter_names=(), models=(), chat=False)))
 
 
-def learn_of(made: Context) -> Learn:
+def learn_of(ctx: Context) -> Learn:
     learn = layout()
-    return replace(learn, board=replace(learn.board, context=made))
+    return replace(learn, board=replace(learn.board, context=ctx))
 
 
 @pytest.fixture
@@ -77,8 +77,8 @@ def rows_of(values: list[Any]) -> list[str]:
     return [row["label"] for row in values[-2]["rows"].values()]
 
 
-def test_an_example_runs_in_order_its_runs_are_in_the_table(learn: Learn, store: RunStore) -> None:
-    frames = list(run_example(learn, TabSession(), 1, "me", FULL))
+def test_the_runs_of_an_example_are_made_in_order_and_listed(learn: Learn, store: RunStore) -> None:
+    frames = list(run_example(learn, TabSession(), 1, "me", FULL_SPEED))
     assert all(len(values) == len(learn.run_outputs) for values in frames)
     requests = worker_of(learn).requests
     assert [bool(request.speculation.drafters) for request in requests] == [False, True] * BLOCKS
@@ -98,13 +98,13 @@ def test_an_example_runs_in_order_its_runs_are_in_the_table(learn: Learn, store:
 
 def test_what_is_tried_is_measured_in_turns_with_the_example(learn: Learn) -> None:
     desk, worker = TabSession(), worker_of(learn)
-    frames = list(run_example(learn, desk, 8, "me", FULL))
+    frames = list(run_example(learn, desk, 8, "me", FULL_SPEED))
     assert desk.baseline is not None and len(desk.baseline.blocks) == BLOCKS
-    speed_ups = [frame[1 + list(learn.board.pictures).index("figures")] for frame in frames]
-    said = [bool(unpack_value(value)["speed"]) for value in speed_ups]
-    assert said[-1] and not any(said[:-1]), "before all repeats are measured"
+    figures = [frame[1 + list(learn.board.pictures).index("figures")] for frame in frames]
+    has_speed = [bool(unpack_value(value)["speed"]) for value in figures]
+    assert has_speed[-1] and not any(has_speed[:-1]), "before all repeats are measured"
     num_before = len(worker.requests)
-    values = last_frame(try_lesson(learn, desk, 8, "me", FULL))
+    values = last_frame(try_lesson(learn, desk, 8, "me", FULL_SPEED))
     assert len(worker.requests) - num_before == 3 * BLOCKS, "each run once in a block"
     rows = desk.lecture.evidence("loses").rows.values()
     assert [len(row.repeats) for row in rows] == [BLOCKS] * 3
@@ -117,7 +117,7 @@ def test_what_is_tried_is_measured_in_turns_with_the_example(learn: Learn) -> No
 
 def test_repeats_that_are_stopped_leave_one_sample(learn: Learn) -> None:
     desk = TabSession()
-    frames = run_example(learn, desk, 8, "me", FULL)
+    frames = run_example(learn, desk, 8, "me", FULL_SPEED)
     for values in frames:
         if "in turns" in notice_of(values, 0):
             break
@@ -132,20 +132,20 @@ def test_repeats_that_are_stopped_leave_one_sample(learn: Learn) -> None:
     assert "…" not in str(values[-2]["rows"])
 
 
-def test_the_thing_to_try_adds_its_run(learn: Learn) -> None:
+def test_the_attempt_adds_its_run(learn: Learn) -> None:
     desk = TabSession()
-    last_frame(run_example(learn, desk, 3, "me", FULL))
-    values = last_frame(try_lesson(learn, desk, 3, "me", FULL))
+    last_frame(run_example(learn, desk, 3, "me", FULL_SPEED))
+    values = last_frame(try_lesson(learn, desk, 3, "me", FULL_SPEED))
     assert rows_of(values) == ["width 3", "width 1"]
     assert [row["latest"] for row in values[-2]["rows"].values()] == [False, True]
-    again = last_frame(run_example(learn, desk, 3, "me", FULL))
-    assert rows_of(again) == ["width 3", "width 1"], "a second time takes the place of the first"
+    repeated = last_frame(run_example(learn, desk, 3, "me", FULL_SPEED))
+    assert rows_of(repeated) == ["width 3", "width 1"], "a second time takes the place of the first"
 
 
-def test_a_run_of_the_table_can_be_looked_at_and_asked_about(learn: Learn, store: RunStore) -> None:
+def test_a_run_of_the_table_can_be_shown_and_opened_in_live(learn: Learn, store: RunStore) -> None:
     desk = TabSession()
-    first, shown = last_frame(run_example(learn, desk, 3, "me", FULL)), desk.frame().run_id
-    last_frame(try_lesson(learn, desk, 3, "me", FULL))
+    first, shown = last_frame(run_example(learn, desk, 3, "me", FULL_SPEED)), desk.frame().run_id
+    last_frame(try_lesson(learn, desk, 3, "me", FULL_SPEED))
     assert desk.frame().run_id != shown
     values = show_run(learn, desk, 3, "width 3")
     assert len(values) == len(learn.run_outputs) and "Finished: " in notice_of(values, 0)
@@ -160,90 +160,91 @@ def test_a_run_of_the_table_can_be_looked_at_and_asked_about(learn: Learn, store
     assert "deleted in Sessions" in notice_of(show_run(learn, desk, 3, "width 3"), 0)
 
 
-def test_a_run_that_goes_on_keeps_the_board(learn: Learn) -> None:
+def test_a_run_in_progress_keeps_the_board(learn: Learn) -> None:
     desk = TabSession()
-    last_frame(run_example(learn, desk, 3, "me", FULL))
+    last_frame(run_example(learn, desk, 3, "me", FULL_SPEED))
     worker_of(learn).speed = 5.0
-    frames = try_lesson(learn, desk, 3, "me", FULL)
+    frames = try_lesson(learn, desk, 3, "me", FULL_SPEED)
     next(frames)
-    going = desk.frame().run_id
+    running_id = desk.frame().run_id
     assert "a run goes on" in notice_of(show_run(learn, desk, 3, "width 3"), 0)
-    assert desk.frame().run_id == going and desk.player and not desk.player.source.is_done
+    assert desk.frame().run_id == running_id and desk.player and not desk.player.source.is_done
     stop_runs(learn, desk)
     frames.close()
 
 
-def test_prove_it_is_something_to_try(learn: Learn) -> None:
+def test_prove_it_is_what_lesson_5_offers_to_try(learn: Learn) -> None:
     desk = TabSession()
-    assert "there is no run yet" in notice_of(last_frame(try_lesson(learn, desk, 5, "me", FULL)), 0)
-    last_frame(run_example(learn, desk, 5, "me", FULL))
-    assert "Identical: " in notice_of(last_frame(try_lesson(learn, desk, 5, "me", FULL)), 0)
+    refused = last_frame(try_lesson(learn, desk, 5, "me", FULL_SPEED))
+    assert "there is no run yet" in notice_of(refused, 0)
+    last_frame(run_example(learn, desk, 5, "me", FULL_SPEED))
+    assert "Identical: " in notice_of(last_frame(try_lesson(learn, desk, 5, "me", FULL_SPEED)), 0)
 
 
-def test_the_llm_alone_is_what_speed_is_compared_with(learn: Learn) -> None:
+def test_speed_is_compared_with_the_llm_alone(learn: Learn) -> None:
     desk = TabSession()
-    last_frame(run_example(learn, desk, 8, "me", FULL))
+    last_frame(run_example(learn, desk, 8, "me", FULL_SPEED))
     assert desk.baseline is not None and "LLM alone" in desk.baseline.note
-    last_frame(run_example(learn, desk, 2, "me", FULL))
+    last_frame(run_example(learn, desk, 2, "me", FULL_SPEED))
     assert desk.baseline is None, "a baseline of another prompt is not used"
 
 
-def lesson_in_writing(
+def lesson_being_written(
     store: RunStore, number: int
 ) -> tuple[Learn, TabSession, Iterator[list[Any]]]:
-    """A lesson whose long run is being written."""
+    """Start a lesson's example with long runs; return while the first is being written."""
     learn, desk = learn_of(context(store, rounds=400)), TabSession()
     worker_of(learn).speed = 1.0
-    frames = run_example(learn, desk, number, "me", FULL)
+    frames = run_example(learn, desk, number, "me", FULL_SPEED)
     until_writing(frames, 0)
     return learn, desk, frames
 
 
-def test_a_stopped_run_is_no_measure(store: RunStore) -> None:
-    learn, desk, frames = lesson_in_writing(store, 1)
+def test_a_stopped_run_is_not_listed_and_the_next_does_not_begin(store: RunStore) -> None:
+    learn, desk, frames = lesson_being_written(store, 1)
     assert "Stopped: " in notice_of(stop_runs(learn, desk), 0)
     rest = list(frames)
     assert len(worker_of(learn).requests) == 1, "the second run of the example does not begin"
     assert all(rows_of(values) == [] for values in rest)
 
 
-def test_a_finished_run_is_in_the_table_though_its_pictures_are_far_behind(learn: Learn) -> None:
+def test_a_finished_run_is_listed_though_its_pictures_are_not_done(learn: Learn) -> None:
     desk = TabSession()
     frames = run_example(learn, desk, 6, "me", Pace("slow", 0.05))
     next(frames)
     player = desk.player
     player.source.wait_done(5.0)
-    trying = try_lesson(learn, desk, 6, "me", FULL)
+    trying = try_lesson(learn, desk, 6, "me", FULL_SPEED)
     next(trying)
     assert desk.player is not player
     list(frames)
     stop_runs(learn, desk)
-    assert rows_of(last_frame(trying))[0] == "always 8", "trying the next run loses no row"
+    assert rows_of(last_frame(trying))[0] == "always 8", "the next run leaves it in the table"
 
 
-def test_the_row_comes_when_the_engine_has_finished(learn: Learn) -> None:
+def test_a_row_appears_when_the_engine_has_finished(learn: Learn) -> None:
     desk = TabSession()
     for values in run_example(learn, desk, 6, "me", Pace("slow", 4.0)):
         if "Engine finished" in notice_of(values, 0) and rows_of(values):
             break
     else:
-        raise AssertionError("not before the pictures had ended")
+        raise AssertionError("there is no row before the pictures have ended")
     assert values[-2]["coming"] == {"0": "goodput"}
 
 
-def test_goodput_says_what_it_does_before_its_first_token(learn: Learn) -> None:
+def test_goodputs_measuring_is_announced_until_its_first_token(learn: Learn) -> None:
     desk, hub = TabSession(), learn.board.context.hub
     source, request = LiveSource(hub.store, "me"), request_of(LESSONS[5].setups[-1], ("a",))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hub, "start", lambda *_: source)
-        frames = try_lesson(learn, desk, 6, "me", FULL)
+        frames = try_lesson(learn, desk, 6, "me", FULL_SPEED)
         assert "goodput measures how long passes of the LLM take" in notice_of(next(frames), 0)
         source.attach(hub.model_host.submit(request, source.take))
         last = list(frames)[-1]
     assert "goodput measures" not in notice_of(last, 0) and rows_of(last) == ["goodput"]
 
 
-def test_lessons_that_overlap_give_back_the_schedule_that_was_chosen(learn: Learn) -> None:
+def test_lessons_that_overlap_restore_the_schedule_that_was_chosen(learn: Learn) -> None:
     host = learn.board.context.model_host
     shared, each = (replace(SHARING.setups[i], beside=()) for i in (1, 0))
     for chosen in ("", "cosine"):
@@ -257,15 +258,15 @@ def test_lessons_that_overlap_give_back_the_schedule_that_was_chosen(learn: Lear
         assert host.schedule == (chosen or "each")
 
 
-def test_turning_the_page_ends_the_run(store: RunStore) -> None:
-    learn, desk, frames = lesson_in_writing(store, 8)
+def test_opening_another_lesson_ends_the_run(store: RunStore) -> None:
+    learn, desk, frames = lesson_being_written(store, 8)
     open_lesson(learn, desk, 2, {})
     list(frames)
     assert worker_of(learn).runs[0].is_cancelled and len(worker_of(learn).runs) == 1
     assert desk.lecture.evidence("loses").last is None
 
 
-def test_run_pressed_right_after_a_lesson_runs_that_lesson(learn: Learn) -> None:
+def test_run_pressed_right_after_opening_a_lesson_runs_that_lesson(learn: Learn) -> None:
     press = _run_handler(learn, run_example)
     request = cast(gr.Request, SimpleNamespace(session_hash="x", client=None, headers={}))
     open_lesson(learn, learn.board.session(request), 3, {})
@@ -273,16 +274,16 @@ def test_run_pressed_right_after_a_lesson_runs_that_lesson(learn: Learn) -> None
     assert rows_of(last_frame(press(request, "me", 1))) == ["width 3"]
 
 
-def test_a_lesson_that_cannot_run_is_greyed_and_says_why(store: RunStore) -> None:
+def test_a_lesson_that_cannot_run_is_disabled_and_says_why(store: RunStore) -> None:
     learn, desk = learn_of(with_drafters(store, ("only",))), TabSession()
     values = dict(zip(learn.lesson_outputs, open_lesson(learn, desk, 4, {}), strict=True))
     assert values[learn.run].interactive is False and values[learn.check].interactive is False
     assert "needs 2 small models" in str(values[learn.verdict])
-    # The reason is below the buttons too, and no text names a button that is off.
+    # The reason is below the buttons too, and no text names a disabled button.
     assert "needs 2 small models" in values[learn.attempt]
     assert "Press" not in str(values[learn.board.notice]) and OFF in str(values[learn.board.notice])
     assert "needs 2 small models" in notice_of(
-        last_frame(run_example(learn, desk, 4, "me", FULL)), 0
+        last_frame(run_example(learn, desk, 4, "me", FULL_SPEED)), 0
     )
     assert worker_of(learn).requests == []
     values = dict(zip(learn.lesson_outputs, open_lesson(learn, desk, 3, {}), strict=True))
@@ -305,7 +306,7 @@ def swap_models(learn: Learn, pair: ModelPair) -> None:
     wait_settled(model_host)
 
 
-def followed_by(learn: Learn, desk: TabSession, number: int) -> dict[Any, Any]:
+def values_after_swap(learn: Learn, desk: TabSession, number: int) -> dict[Any, Any]:
     return dict(zip(learn.models_outputs, lesson_values(learn, desk, number), strict=True))
 
 
@@ -313,45 +314,44 @@ def test_an_open_lesson_follows_the_models(store: RunStore) -> None:
     learn, desk = exchangeable(store), TabSession()
     assert "only one is loaded" in str(open_lesson(learn, desk, 4, {}))
     swap_models(learn, ModelPair())
-    values = followed_by(learn, desk, 4)
+    values = values_after_swap(learn, desk, 4)
     for button in (learn.run, learn.try_button, learn.check, learn.into_live):
         assert values[button].interactive is True
     assert [name for name, _ in values[learn.choice].choices][:-1] == [*DRAFTERS]
     assert values[learn.verdict]["lines"]["0"]["text"] == LESSONS[3].question.needs
     swap_models(learn, ModelPair("other", ("small",)))
-    values = followed_by(learn, desk, 4)
+    values = values_after_swap(learn, desk, 4)
     assert values[learn.run].interactive is False and "only one is" in str(values[learn.verdict])
 
 
 def test_runs_of_other_models_leave_the_table_and_come_back_with_them(store: RunStore) -> None:
     learn, desk, small = exchangeable(store), TabSession(), ModelPair("other", ("small",))
-    assert rows_of(last_frame(run_example(learn, desk, 3, "me", FULL))) == ["width 3"]
-    last_frame(run_example(learn, desk, 8, "me", FULL))
+    assert rows_of(last_frame(run_example(learn, desk, 3, "me", FULL_SPEED))) == ["width 3"]
+    last_frame(run_example(learn, desk, 8, "me", FULL_SPEED))
     assert desk.baseline is not None
     open_lesson(learn, desk, 3, {})
     swap_models(learn, ModelPair())
     values = lesson_values(learn, desk, 3)
     assert rows_of(values) == [] and desk.player is None and desk.baseline is None
     assert "A run with other models left the table" in notice_of(values, -1)
-    values = last_frame(try_lesson(learn, desk, 3, "me", FULL))
+    values = last_frame(try_lesson(learn, desk, 3, "me", FULL_SPEED))
     assert rows_of(values) == ["width 1"] and "left the table" in notice_of(values, -1)
-    said, *_ = judge_answer(desk, 3, (0, None), {})
-    assert LESSONS[2].question.needs in notice_of([said], 0), "one run of two has no verdict"
+    notice, *_ = judge_answer(desk, 3, (0, None), {})
+    assert LESSONS[2].question.needs in notice_of([notice], 0), "one run of two has no verdict"
     store.flush()
     swap_models(learn, small)
     values = lesson_values(learn, desk, 3)
     assert rows_of(values) == ["width 3"] and desk.player is not None
 
 
-def test_a_run_that_goes_on_keeps_the_board_and_is_of_its_own_models(store: RunStore) -> None:
+def test_a_run_in_progress_keeps_the_board_and_its_models(store: RunStore) -> None:
     learn, desk = exchangeable(store, speed=100.0), TabSession()
-    frames = run_example(learn, desk, 2, "me", FULL)
+    frames = run_example(learn, desk, 2, "me", FULL_SPEED)
     next(frames)
     player, model_host = desk.player, learn.board.context.model_host
     worker: Any = model_host.worker
     model_host.begin(ModelPair())
-    while model_host.swap.is_loading:
-        model_host.wait(model_host.swap, 1.0)
+    wait_for_load(model_host)
     lesson_values(learn, desk, 2)
     assert desk.player is player and player is not None and not player.source.is_done
     worker.speed = 0.0
@@ -369,7 +369,7 @@ def test_without_a_swap_nothing_is_sent(store: RunStore) -> None:
     assert version == 1 and len(values) == len(learn.models_outputs)
 
 
-def test_every_lesson_opens_with_its_own_words_and_controls_and_earlier_words(learn: Learn) -> None:
+def test_every_lesson_opens_with_its_texts_its_controls_and_the_words_so_far(learn: Learn) -> None:
     for number, lesson in enumerate(LESSONS, 1):
         opened = open_lesson(learn, TabSession(), number, {})
         values = dict(zip(learn.lesson_outputs, opened, strict=True))
@@ -396,7 +396,7 @@ def test_every_lesson_opens_with_its_own_words_and_controls_and_earlier_words(le
 
 def test_a_lesson_that_is_opened_again_shows_its_last_run(learn: Learn, store: RunStore) -> None:
     desk = TabSession()
-    last_frame(run_example(learn, desk, 2, "me", FULL))
+    last_frame(run_example(learn, desk, 2, "me", FULL_SPEED))
     text = desk.frame().view.text
     store.flush()
     assert rows_of(open_lesson(learn, desk, 3, {})) == [] and desk.player is None
@@ -411,28 +411,28 @@ def test_a_right_answer_finishes_the_lesson_and_the_last_one_says_so(learn: Lear
     desk = TabSession()
     first = judge_answer(desk, 2, (3, None), {})
     assert "Run the example first" in notice_of(first, 0) and first[1] == gr.skip()
-    last_frame(run_example(learn, desk, 2, "me", FULL))
-    most = desk.lecture.evidence("ssm").last
-    wrong = judge_answer(desk, 2, (most.max_accepted + 1, None), {})
+    last_frame(run_example(learn, desk, 2, "me", FULL_SPEED))
+    evidence = desk.lecture.evidence("ssm").last
+    wrong = judge_answer(desk, 2, (evidence.max_accepted + 1, None), {})
     assert "Not in this run. Where to look: " in notice_of(wrong, 0) and wrong[1] == gr.skip()
-    said, progress, lesson = judge_answer(
-        desk, 2, (most.max_accepted, None), {"done": ["memory"], "at": 2}
+    notice, progress, lesson = judge_answer(
+        desk, 2, (evidence.max_accepted, None), {"done": ["memory"], "at": 2}
     )
-    assert "Right. " in notice_of([said], 0) and "Lesson 2 is finished" in notice_of([said], 0)
+    assert "Right. " in notice_of([notice], 0) and "Lesson 2 is finished" in notice_of([notice], 0)
     assert progress == {"done": ["memory", "ssm"], "at": 2}
     assert [step["done"] for step in lesson["steps"].values()] == [True, True] + [False] * (
         len(LESSONS) - 2
     )
-    assert judge_answer(desk, 2, (most.max_accepted, None), progress)[1] == progress, (
+    assert judge_answer(desk, 2, (evidence.max_accepted, None), progress)[1] == progress, (
         "a finished lesson is not added again"
     )
     others = [lesson.key for lesson in LESSONS if lesson.key != "ssm"]
-    said, *_ = judge_answer(desk, 2, (most.max_accepted, None), {"done": others})
-    assert "You have finished all lessons" in notice_of([said], 0)
+    notice, *_ = judge_answer(desk, 2, (evidence.max_accepted, None), {"done": others})
+    assert "You have finished all lessons" in notice_of([notice], 0)
 
 
 @pytest.mark.parametrize("kept", [None, [], "x", {"done": 5}, {"done": {"a": 1}}])
-def test_whatever_a_browser_kept_is_no_trouble(learn: Learn, kept: Any) -> None:
+def test_progress_that_cannot_be_read_counts_as_none(learn: Learn, kept: Any) -> None:
     assert finished_lessons(kept) == ()
     assert len(open_lesson(learn, TabSession(), 1, kept)) == len(learn.lesson_outputs)
     assert finished_lessons({"done": ["ssm", 3]}) == ("ssm",)
@@ -441,9 +441,9 @@ def test_whatever_a_browser_kept_is_no_trouble(learn: Learn, kept: Any) -> None:
 def test_open_in_live_takes_the_run_that_is_on_the_board(learn: Learn, store: RunStore) -> None:
     desk = TabSession()
     assert request_on_board(learn, desk, 3).speculation.expansion[0] == 3
-    last_frame(run_example(learn, desk, 3, "me", FULL))
-    last_frame(try_lesson(learn, desk, 3, "me", FULL))
+    last_frame(run_example(learn, desk, 3, "me", FULL_SPEED))
+    last_frame(try_lesson(learn, desk, 3, "me", FULL_SPEED))
     assert request_on_board(learn, desk, 3).speculation.expansion[0] == 1
-    few = with_drafters(store, ())
+    without_ssms = with_drafters(store, ())
     with pytest.raises(ConfigError, match="needs a small model"):
-        request_on_board(learn_of(few), desk, 3)
+        request_on_board(learn_of(without_ssms), desk, 3)

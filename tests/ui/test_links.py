@@ -29,7 +29,7 @@ def instead(shown: str) -> str:
     return f" (shown instead: {shown})"
 
 
-A_LESSON = f"a number from 1 to {len(LESSONS)}{instead('the lesson opened last')}"
+A_LESSON_NUMBER = f"a number from 1 to {len(LESSONS)}{instead('the lesson opened last')}"
 
 
 @pytest.mark.parametrize(
@@ -45,10 +45,10 @@ A_LESSON = f"a number from 1 to {len(LESSONS)}{instead('the lesson opened last')
         ({"lesson": "3"}, "learn", ""),
         ({"lesson": "3", "tab": "live"}, "learn", ""),
         ({"tab": "sessions", "round": "2", "lesson": ""}, "sessions", ""),
-        ({"lesson": "0"}, "learn", f"lesson is '0': it must be {A_LESSON}"),
-        ({"lesson": "99"}, "learn", f"lesson is '99': it must be {A_LESSON}"),
-        ({"lesson": "²"}, "learn", f"lesson is '²': it must be {A_LESSON}"),
-        ({"lesson": "9" * 5000}, "learn", f"lesson is {NINES!r}: it must be {A_LESSON}"),
+        ({"lesson": "0"}, "learn", f"lesson is '0': it must be {A_LESSON_NUMBER}"),
+        ({"lesson": "99"}, "learn", f"lesson is '99': it must be {A_LESSON_NUMBER}"),
+        ({"lesson": "²"}, "learn", f"lesson is '²': it must be {A_LESSON_NUMBER}"),
+        ({"lesson": "9" * 5000}, "learn", f"lesson is {NINES!r}: it must be {A_LESSON_NUMBER}"),
         ({"run": "abc", "round": "7"}, "sessions", ""),
         ({"run": "opening"}, "live", ""),
         ({"view": "api", "__theme": "dark"}, "", ""),
@@ -59,7 +59,7 @@ def test_a_link_opens_its_tab_or_says_why_not(query: dict[str, str], tab: str, w
     assert wanted_lesson(query) == (3 if query.get("lesson") == "3" else 0)
 
 
-def test_the_lesson_of_a_link_goes_before_the_one_a_visitor_was_at() -> None:
+def test_the_lesson_of_a_link_precedes_the_one_that_was_opened_last() -> None:
     def wanted(query: dict[str, str], kept: dict[str, Any]) -> float:
         return _wanted_lesson(cast(gr.Request, SimpleNamespace(query_params=query)), 1, kept)
 
@@ -67,18 +67,19 @@ def test_the_lesson_of_a_link_goes_before_the_one_a_visitor_was_at() -> None:
     assert [wanted({"lesson": "x"}, {"at": at}) for at in (None, 99, "x")] == [1, 1, 1]
 
 
-def recorded_run(store: RunStore, owner: str) -> tuple[Context, str]:
+def record_run(store: RunStore) -> tuple[Context, str]:
+    """Record a run of visitor `me`; its context and id."""
     ctx = context(store, host="0.0.0.0", rounds=9)
-    source = ctx.hub.start(Request("Once"), owner)
+    source = ctx.hub.start(Request("Once"), "me")
     source.wait_done(20.0)
     store.flush()
     return ctx, source.run_id
 
 
-def opened(at: Sessions | Live, query: dict[str, str]) -> tuple[TabSession, list[str]]:
-    """A new tab's session once a link has opened a run on its board, and the link's faults."""
+def open_link(tab: Sessions | Live, query: dict[str, str]) -> tuple[TabSession, list[str]]:
+    """Open a run by a link in a new browser tab; its session, and the faults of the link."""
     session = TabSession()
-    values, wrong = linked_run(at, session, ALL, query)
+    values, wrong = linked_run(tab, session, ALL, query)
     assert values[-1] == query["run"] == session.frame().run_id
     return session, wrong
 
@@ -90,12 +91,12 @@ def place(session: TabSession) -> tuple[int, str, int | None]:
     return frame.selected_round + 1, frame.detail.stage, frame.node
 
 
-def test_a_link_opens_a_run_at_its_place_and_a_wrong_field_spoils_no_other(
+def test_a_link_opens_a_run_at_its_place_and_a_wrong_field_affects_no_other(
     store: RunStore,
 ) -> None:
-    ctx, run_id = recorded_run(store, "me")
+    ctx, run_id = record_run(store)
     sessions, run = sessions_of(ctx), {"run": run_id}
-    desk, wrong = opened(sessions, run)
+    desk, wrong = open_link(sessions, run)
     first, rounds = place(desk)[0], desk.frame().view.rounds
     assert not wrong and not desk.frame().pinned
     nodes = rounds[5].nodes
@@ -105,7 +106,7 @@ def test_a_link_opens_a_run_at_its_place_and_a_wrong_field_spoils_no_other(
         "one of draft, combine, verify, commit",
         ", since the link names a stage or a node of it",
     )
-    for query, at, faults in (
+    for query, expected, faults in (
         ({"round": "7"}, (7, "commit", None), []),
         ({"round": "6", "node": "-1"}, (6, "commit", -1), []),
         ({"round": "6", "stage": "verify", "node": "0"}, (6, "verify", 0), []),
@@ -160,46 +161,48 @@ def test_a_link_opens_a_run_at_its_place_and_a_wrong_field_spoils_no_other(
             [("shown", "9", "a number from 5 to 8", "all rounds")],
         ),
     ):
-        desk, wrong = opened(sessions, run | query)
-        said = [
+        desk, wrong = open_link(sessions, run | query)
+        reported = [
             f"{name} is {value!r}: it must be {allowed}"
-            + instead("round " * (name == "round") + str(there))
-            for name, value, allowed, there in faults
+            + instead("round " * (name == "round") + str(shown))
+            for name, value, allowed, shown in faults
         ]
-        assert (place(desk), wrong) == (at, said), query
+        assert (place(desk), wrong) == (expected, reported), query
         assert len(desk.frame().view.rounds) == 9
 
 
 def test_a_link_shows_a_run_as_far_as_it_was_played(store: RunStore) -> None:
-    ctx, run_id = recorded_run(store, "me")
+    ctx, run_id = record_run(store)
     for query, count in (
         ({"round": "6", "stage": "verify", "shown": "5"}, 5),
         ({"round": "6", "stage": "verify", "node": "0", "shown": "8"}, 8),
         ({"round": "1", "stage": "draft", "shown": "0"}, 0),
         ({"round": "6", "shown": "6"}, 6),
     ):
-        desk, wrong = opened(live_of(ctx), {"run": run_id, **query})
+        desk, wrong = open_link(live_of(ctx), {"run": run_id, **query})
         node = int(query["node"]) if "node" in query else None
         assert place(desk) == (int(query["round"]), query.get("stage", "commit"), node)
         assert not wrong and len(desk.frame().view.rounds) == count, query
 
 
-def test_a_pane_or_a_clock_that_does_not_exist_is_said() -> None:
+def test_a_pane_or_a_clock_that_does_not_exist_is_reported() -> None:
     assert wrong_panes({"dock": "when", "clock": "passes"}, "live") == []
     panes = "why, who, when, length, inside, whatif"
     usual = instead("the usual one")
-    for tab, more in (("live", ", requests"), ("sessions", "")):
+    for tab, others in (("live", ", requests"), ("sessions", "")):
         assert wrong_panes({"dock": "x", "clock": "y"}, tab) == [
-            f"dock is 'x': it must be one of {panes}{more}, closed{usual}",
+            f"dock is 'x': it must be one of {panes}{others}, closed{usual}",
             f"clock is 'y': it must be one of time, passes{usual}",
         ]
 
 
 @pytest.mark.parametrize("run_id", ["", "nobody's", "<img onerror=alert(1)>", "another's"])
 def test_a_link_to_no_run_of_ones_own_says_so_and_opens_none(store: RunStore, run_id: str) -> None:
-    ctx, theirs = recorded_run(store, "me")
+    ctx, theirs = record_run(store)
     sessions, desk = sessions_of(ctx), TabSession()
-    me, run_id = ("you", theirs) if run_id == "another's" else ("me", run_id)
-    values, _ = linked_run(sessions, desk, CallerRights(me, False), {"run": run_id, "round": "2"})
+    caller, run_id = ("you", theirs) if run_id == "another's" else ("me", run_id)
+    values, _ = linked_run(
+        sessions, desk, CallerRights(caller, False), {"run": run_id, "round": "2"}
+    )
     assert "no such run of yours" in notice_of(values, 0)
     assert values[-1] == "" and desk.player is None

@@ -11,10 +11,7 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from core.config import Request
-from core.events import Event
 from storage import RunQuery, RunStore
-from tests.synthetic import synthetic_run
 from tests.ui.boards import (
     ALL,
     context,
@@ -25,7 +22,8 @@ from tests.ui.boards import (
     sessions_of,
     until_writing,
 )
-from tests.ui.fakes import Script, plain_twin, script_of
+from tests.ui.fakes import script_of
+from tests.ui.test_compare import differing
 from tests.ui.test_form import form_values
 from ui.components import pack
 from ui.live.handlers import (
@@ -93,7 +91,7 @@ def test_a_bug_is_reported_in_a_line(store: RunStore, caplog: pytest.LogCaptureF
     assert "Traceback" in caplog.text
 
 
-def test_stop_shows_what_there_was(store: RunStore) -> None:
+def test_stop_cancels_the_run_and_reports_it(store: RunStore) -> None:
     ctx = context(store)
     ctx.hub.worker.speed = 100.0  # a run takes minutes: it is stopped long before its end
     live, desk = live_of(ctx), TabSession()
@@ -108,9 +106,9 @@ def test_a_stop_that_overtakes_its_run_stops_it_and_no_later_one(store: RunStore
     ctx = context(store, rounds=60)
     ctx.hub.worker.speed = 1.0
     live, desk = live_of(ctx), TabSession()
-    late = start_run(live, desk, press(stops=0))
+    overtaken = start_run(live, desk, press(stops=0))
     stop_run(live, desk, 1)
-    assert "Stopped: " in notice_of(list(late)[-1])
+    assert "Stopped: " in notice_of(list(overtaken)[-1])
     assert "Stopped: " in notice_of(list(run_on_change(live, desk, press(True, 0, top_k=3)))[-1])
     ctx.hub.worker.speed = 0.01
     assert "Finished: " in notice_of(list(start_run(live, desk, press(stops=1)))[-1])
@@ -126,8 +124,8 @@ def test_a_race_answers_speed_and_text_by_one_plain_run(store: RunStore) -> None
     assert "plain decoding of the same request" in frames[-1][figures]["speed"]
     assert "Identical" in notice_of(frames[-1])
     assert len(live.board.context.hub.worker.requests) == 2
-    again = frames[-1][figures]["speed"]
-    assert "one sample" in again
+    speed = frames[-1][figures]["speed"]
+    assert "one sample" in speed
 
 
 def test_a_race_in_blocks_measures_both_in_turns_and_lists_none_of_them(store: RunStore) -> None:
@@ -154,8 +152,8 @@ def test_a_race_in_blocks_measures_both_in_turns_and_lists_none_of_them(store: R
     early = figures_value(replace(desk.frame(), measuring=True), desk.baseline)
     assert early["repeat"] == {} and lane_ends(early) == block_ends(desk.baseline, 0)
     assert store.runs(RunQuery()).total == 1, "what is run to compare is not listed"
-    again = baseline_of(store, store.run(desk.frame().run_id))
-    replayed = figures_value(desk.frame(), again)
+    stored = baseline_of(store, store.run(desk.frame().run_id))
+    replayed = figures_value(desk.frame(), stored)
     names = ("speedup", "speed", "slower")
     assert [replayed[name] for name in names] == [value[name] for name in names]
     past = TabSession()
@@ -189,8 +187,8 @@ def test_lanes_are_of_the_first_block_where_none_has_the_median(store: RunStore)
         baseline = Baseline(1.0, "plain", "", blocks=speeds, ends=ends[: len(speeds)])
         value = race_value(frame, baseline)
         assert lane_ends(value) == block_ends(baseline, shown)
-        told = {"number": shown + 1, "of": len(speeds), "median": shown == 1}
-        assert value["repeat"] == told
+        repeat = {"number": shown + 1, "of": len(speeds), "median": shown == 1}
+        assert value["repeat"] == repeat
     early = replace(frame, view=replace(frame.view, rounds=frame.view.rounds[:2]))
     median_of_three = Baseline(1.0, "plain", "", blocks=((1.0, 1.0),) * 3, ends=(ends[1],) * 3)
     assert len(race_value(early, median_of_three)["rounds"]) == 2, "a visitor stepped back"
@@ -240,18 +238,6 @@ def test_no_race_follows_a_run_without_drafts_or_one_that_was_stopped(store: Run
     assert len(ctx.hub.worker.requests) == 2
 
 
-def differing(margin: float, change: int | None) -> Script:
-    """Runs whose plain decoding has another token `change`, preferred by `margin` nats."""
-    straight = script_of(rounds=8)
-
-    def script(request: Request, run_id: str) -> list[Event]:
-        if request.speculation.drafters:
-            return straight(request, run_id)
-        return plain_twin(synthetic_run(8, run_id=run_id), margin, change)
-
-    return script
-
-
 def test_prove_it_answers_identical_tie_and_bug(store: RunStore) -> None:
     for margin, change, words in (
         (3.0, None, "Identical: "),
@@ -263,13 +249,13 @@ def test_prove_it_answers_identical_tie_and_bug(store: RunStore) -> None:
         live, desk = live_of(ctx), TabSession()
         run(live, desk)
         assert words in notice_of(list(run_question(live, desk, ME, race_plain))[-1])
-        asked_for = ctx.hub.worker.requests
-        assert len(asked_for) == (2 if change is None else 3), "one plain run unless they differ"
-        assert asked_for[0].speculation.drafters and not asked_for[1].speculation.drafters
+        requests = ctx.hub.worker.requests
+        assert len(requests) == (2 if change is None else 3), "one plain run unless they differ"
+        assert requests[0].speculation.drafters and not requests[1].speculation.drafters
 
 
 def before_a_proof(store: RunStore) -> tuple[Live, TabSession, Any]:
-    """A finished run; plain decoding after it is slow."""
+    """A finished run, after which every run takes seconds."""
     ctx = context(store, rounds=30)
     worker: Any = ctx.hub.worker
     worker.speed = 0.01
@@ -287,7 +273,7 @@ def test_leaving_during_a_proof_stops_it(store: RunStore) -> None:
     assert worker.runs[-1].is_cancelled and desk.doing == "" and desk.answer is None
 
 
-def test_another_run_during_a_proof_is_left_alone(store: RunStore) -> None:
+def test_a_run_started_during_a_proof_gets_none_of_its_results(store: RunStore) -> None:
     live, desk, worker = before_a_proof(store)
     proof = run_question(live, desk, ME, race_plain)
     next(proof)
@@ -314,9 +300,9 @@ def test_stop_ends_a_proof_and_says_so(store: RunStore) -> None:
 def test_an_early_stop_ends_its_question_and_no_other(store: RunStore) -> None:
     question: Question = partial(race_plain, blocks=2)
     live, desk, worker = before_a_proof(store)
-    late = run_question(live, desk, replace(ME, stops=0), question)
+    overtaken = run_question(live, desk, replace(ME, stops=0), question)
     stop_run(live, desk, 1)
-    assert "Plain decoding did not finish" in notice_of(list(late)[-1])
+    assert "Plain decoding did not finish" in notice_of(list(overtaken)[-1])
     assert len(worker.runs) == 2 and worker.runs[-1].is_cancelled
     worker.speed = 0.001
     later = list(run_question(live, desk, replace(ME, stops=1), question))[-1]
@@ -324,12 +310,12 @@ def test_an_early_stop_ends_its_question_and_no_other(store: RunStore) -> None:
     assert not worker.runs[-1].is_cancelled
 
 
-def test_settings_that_would_not_be_lossless_grey_run_with_the_reason() -> None:
-    said, button, _, rules, *_ = check_form(form_values(verify="mss"))
-    assert "lossless choices are" in said["lines"]["0"]["text"] and button.interactive is False
+def test_settings_that_are_not_lossless_disable_run_with_the_reason() -> None:
+    notice, button, _, rules, *_ = check_form(form_values(verify="mss"))
+    assert "lossless choices are" in notice["lines"]["0"]["text"] and button.interactive is False
     assert any("mss (not lossless" in label for label, _ in rules.choices)
-    said, button, *_ = check_form(form_values(verify="mss", temperature=0.8, draft="sampled"))
-    assert said == {"lines": {}} and button.interactive is True
+    notice, button, *_ = check_form(form_values(verify="mss", temperature=0.8, draft="sampled"))
+    assert notice == {"lines": {}} and button.interactive is True
 
 
 def test_a_changed_control_runs_anew_and_the_run_before_stays_to_compare(store: RunStore) -> None:
@@ -338,12 +324,12 @@ def test_a_changed_control_runs_anew_and_the_run_before_stays_to_compare(store: 
     first = list(run_on_change(live, desk, press(True)))[-1]
     lengths, figures = 2 + list(live.board.pictures).index("lengths"), 2
     assert "Finished" in notice_of(first) and first[figures]["before"] == pack({"x": {}})["x"]
-    ran = desk.frame().view
-    again = list(run_on_change(live, desk, press(True, top_k=3)))[-1]
-    before = unpack(again[figures]["before"])
-    assert before["mean_acceptance_length"] == round(ran.stats.mean_acceptance_length, 4)
-    line = unpack(again[lengths]["before"])
-    assert line == {str(i): row.accepted for i, row in enumerate(ran.rounds)}
+    first_view = desk.frame().view
+    second = list(run_on_change(live, desk, press(True, top_k=3)))[-1]
+    before = unpack(second[figures]["before"])
+    assert before["mean_acceptance_length"] == round(first_view.stats.mean_acceptance_length, 4)
+    line = unpack(second[lengths]["before"])
+    assert line == {str(i): row.accepted for i, row in enumerate(first_view.rounds)}
     assert len(ctx.hub.worker.requests) == 2
     assert "before" not in str(run(live, desk)[figures]["before"]), "off: nothing is compared"
 
@@ -363,7 +349,9 @@ def test_nothing_runs_where_nothing_changed_or_the_settings_are_wrong(store: Run
     assert len(ctx.hub.worker.requests) == 1
 
 
-def test_a_preset_runs_beside_a_finished_run_of_the_same_prompt_alone(store: RunStore) -> None:
+def test_a_preset_runs_only_where_a_finished_run_of_the_same_prompt_is_shown(
+    store: RunStore,
+) -> None:
     ctx = context(store)
     worker: Any = ctx.hub.worker
     live, desk = live_of(ctx), TabSession()
@@ -380,30 +368,30 @@ def test_a_preset_runs_beside_a_finished_run_of_the_same_prompt_alone(store: Run
     assert worker.requests[-1].speculation.combine == "vote"
     assert list(run_on_change(live, desk, press(**vote))) == [skipped], "it is the run shown"
     worker.script, worker.speed = script_of(400), 1.0
-    until_writing(going := start_run(live, desk, press()))
-    assert list(run_on_change(live, desk, press(**vote))) == [skipped], "a run goes on"
+    until_writing(running := start_run(live, desk, press()))
+    assert list(run_on_change(live, desk, press(**vote))) == [skipped], "another run is under way"
     stop_run(live, desk, 1)
-    list(going)
+    list(running)
     assert list(run_on_change(live, desk, press(**vote))) == [skipped], "it was stopped"
 
 
-def test_a_run_cut_short_by_a_change_is_stopped_and_is_no_measure(store: RunStore) -> None:
+def test_a_run_cut_short_by_a_change_is_stopped_and_not_compared_with(store: RunStore) -> None:
     ctx = context(store)
     worker: Any = ctx.hub.worker
     live, desk = live_of(ctx), TabSession()
     run(live, desk)
-    whole = desk.frame().run_id
+    finished_id = desk.frame().run_id
     worker.script, worker.speed = script_of(400), 1.0
     cut = run_on_change(live, desk, press(True, top_k=3))
     until_writing(cut)
     worker.script, worker.speed = script_of(8), 0.2
     list(run_on_change(live, desk, press(True, top_k=4)))
     assert worker.runs[1].is_cancelled and not worker.runs[2].is_cancelled
-    assert desk.before is not None and desk.before.run_id == whole
+    assert desk.before is not None and desk.before.run_id == finished_id
     assert list(cut) == [], "the run that was cut short is no longer shown"
 
 
-def test_a_tab_that_is_loaded_anew_in_mid_run_is_reported_where_its_run_is(store: RunStore) -> None:
+def test_a_tab_that_is_reloaded_during_a_run_reports_where_the_run_is(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     for left in ("", None, "ready"):
         assert left_notice(live, desk, left) == gr.skip()
@@ -416,14 +404,16 @@ def test_a_tab_that_is_loaded_anew_in_mid_run_is_reported_where_its_run_is(store
     assert "it is in Sessions. The form has its request." in notice_of([opened], 0)
 
 
-def test_a_refusal_goes_when_the_form_is_mended_or_with_the_next_press(store: RunStore) -> None:
+def test_a_refusal_disappears_when_the_form_is_corrected_or_at_the_next_press(
+    store: RunStore,
+) -> None:
     live, desk = live_of(context(store)), TabSession()
     assert "The prompt is empty." in notice_of(run(live, desk, prompt=" "))
     # The check of this prompt may come after Run has refused it.
     assert clear_trouble(live, desk, form_values(prompt=" ")) == gr.skip() and desk.trouble
-    mended = form_values(prompt="w1")
-    assert "prompt is" not in str(clear_trouble(live, desk, mended)) and desk.trouble == ""
-    assert clear_trouble(live, desk, mended) == gr.skip(), "nothing to take back"
+    corrected = form_values(prompt="w1")
+    assert "prompt is" not in str(clear_trouble(live, desk, corrected)) and desk.trouble == ""
+    assert clear_trouble(live, desk, corrected) == gr.skip(), "there is no refusal left"
     run(live, desk)
     run(live, desk, prompt=" ")
     assert "prompt is" not in notice_of(move(live.board, desk, "round-previous"), 0)
@@ -431,7 +421,7 @@ def test_a_refusal_goes_when_the_form_is_mended_or_with_the_next_press(store: Ru
     assert "prompt is" not in notice_of(list(set_pace(live.board, desk, "slow", 2.0))[-1], 0)
 
 
-def test_questions_before_there_is_an_answer_are_refused_in_words(store: RunStore) -> None:
+def test_a_race_before_the_end_of_a_run_is_refused(store: RunStore) -> None:
     ctx = context(store, rounds=30)
     ctx.hub.worker.speed = 1.0
     live, desk = live_of(ctx), TabSession()

@@ -1,5 +1,5 @@
-"""A run that is under way, opened in Sessions: followed, stopped, deleted; also a run of another
-server."""
+"""A run that is under way, opened in Sessions or by a link: it is followed, stopped, deleted; also
+a run of another server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
 
 import pytest
 
@@ -45,31 +44,27 @@ def ctx(store: RunStore) -> Iterator[Context]:
 
 
 def start_run(ctx: Context, speed: float = 1.0) -> LiveSource:
-    """A run that goes on for some seconds, or for minutes."""
-    ctx.hub.worker.speed = min(speed, 5.0)  # to its first rounds, which every test waits for
+    """Start a run that takes seconds to minutes; return it once it has events of two rounds."""
+    ctx.hub.worker.speed = min(speed, 5.0)  # to its first rounds, for which every test waits
     source = ctx.hub.start(Request("Once", SamplingParams(max_new_tokens=300)), "a")
     source.wait(12, 20.0)
     ctx.hub.worker.speed = speed
     return source
 
 
-def notice_texts(values: list[Any]) -> str:
-    return " ".join(line["text"] for line in values[1]["lines"].values())
-
-
-def test_it_is_followed_to_its_end(ctx: Context) -> None:
+def test_a_run_is_followed_to_its_end(ctx: Context) -> None:
     source = start_run(ctx, 3.0)
     sessions, desk = sessions_of(ctx), TabSession()
     opened = opened_run(sessions, desk, ALL, source.run_id)
-    assert "under way" in notice_texts(about_run(ctx, ALL, source.run_id))
+    assert "under way" in notice_of(about_run(ctx, ALL, source.run_id))
     frames = list(follow_run(sessions, desk, ALL, source.run_id))
-    message = [notice_of(one, 0) for one in (opened, *frames[:-1])]
-    assert "Finished: " in message[-1] and any("Writing: " in one for one in message)
-    assert not any("Interrupted" in one for one in message)
+    notices = [notice_of(one, 0) for one in (opened, *frames[:-1])]
+    assert "Finished: " in notices[-1] and any("Writing: " in one for one in notices)
+    assert not any("Interrupted" in one for one in notices)
     board = len(sessions.board.outputs)
     stops = [one[board]["interactive"] for one in frames[:-1]]
     assert stops[0] and opened[-2]["interactive"] and not stops[-1], "until nothing is left to stop"
-    assert "under way" not in notice_texts(frames[-1][board + len(sessions.board.places) :])
+    assert "under way" not in notice_of(frames[-1][board + len(sessions.board.places) :])
     assert desk.frame().view.state == "completed"
     (only,) = follow_run(sessions, desk, ALL, source.run_id)
     assert all(value == only[0] for value in only), "one that has ended sends nothing"
@@ -78,12 +73,12 @@ def test_it_is_followed_to_its_end(ctx: Context) -> None:
     assert fresh.frame().view == desk.frame().view, "as the log has it"
 
 
-def test_a_link_follows_it_on_live_to_its_end_and_stop_ends_it(ctx: Context) -> None:
+def test_a_link_follows_a_run_on_live_to_its_end_and_stop_ends_it(ctx: Context) -> None:
     live, desk = live_of(ctx), TabSession()
     source = start_run(ctx, 3.0)
     opened_run(live, desk, ALL, source.run_id)
-    message = [notice_of(one) for one in follow_linked(live, desk, source.run_id)]
-    assert "Finished: " in message[-1] and any("Writing: " in one for one in message)
+    notices = [notice_of(one) for one in follow_linked(live, desk, source.run_id)]
+    assert "Finished: " in notices[-1] and any("Writing: " in one for one in notices)
     (only,) = follow_linked(live, desk, source.run_id)
     assert all(value == only[0] for value in only), "one that has ended sends nothing"
     source = start_run(ctx, 20.0)
@@ -107,11 +102,11 @@ def test_a_run_that_ends_before_it_is_followed_is_shown_to_its_end(ctx: Context)
     assert "Finished: " in notice_of(frames[-2], 0)
     board, places = len(sessions.board.outputs), len(sessions.board.places)
     assert not frames[-2][board]["interactive"], "Stop is disabled"
-    assert "under way" not in notice_texts(frames[-1][board + places :])
+    assert "under way" not in notice_of(frames[-1][board + places :])
     assert "Finished: " in notice_of(list(follow_linked(live, other, source.run_id))[-1])
 
 
-def test_whoever_looks_on_stops_nothing_by_leaving(ctx: Context) -> None:
+def test_a_follower_who_leaves_does_not_stop_the_run(ctx: Context) -> None:
     source = start_run(ctx, 20.0)
     sessions, desk = sessions_of(ctx), TabSession()
     opened_run(sessions, desk, ALL, source.run_id)
@@ -123,7 +118,7 @@ def test_whoever_looks_on_stops_nothing_by_leaving(ctx: Context) -> None:
     assert not source.is_done and ctx.hub.live_run(source.run_id) is source
 
 
-def test_its_file_and_the_endpoint_say_that_it_runs(ctx: Context) -> None:
+def test_the_export_and_the_check_of_endpoints_report_that_a_run_is_under_way(ctx: Context) -> None:
     source = start_run(ctx, 20.0)
     file = write_export(ctx, ALL, source.run_id, "json")
     assert json.loads(file["text"])["summary"]["status"] == "running"
@@ -131,7 +126,7 @@ def test_its_file_and_the_endpoint_say_that_it_runs(ctx: Context) -> None:
         check_ended(ctx, ctx.store.run(source.run_id))
 
 
-def test_stop_ends_it_and_then_it_can_be_deleted(ctx: Context) -> None:
+def test_stop_ends_a_run_and_then_it_can_be_deleted(ctx: Context) -> None:
     source = start_run(ctx, 20.0)
     sessions, desk = sessions_of(ctx), TabSession()
     opened_run(sessions, desk, ALL, source.run_id)
@@ -152,7 +147,7 @@ def test_another_visitors_run_is_neither_opened_nor_stopped(ctx: Context) -> Non
     assert not source.is_done
 
 
-def test_it_is_neither_compared_nor_made_again_before_its_end(ctx: Context) -> None:
+def test_a_run_is_neither_compared_nor_repeated_before_its_end(ctx: Context) -> None:
     source = start_run(ctx, 20.0)
     sessions, desk = sessions_of(ctx), TabSession()
     assert "still running" in notice_of(
@@ -162,8 +157,8 @@ def test_it_is_neither_compared_nor_made_again_before_its_end(ctx: Context) -> N
         ctx.store.record(event, "a")
     desks = (desk, TabSession(), TabSession())
     compared = choose_run(sessions, desks, ALL, source.run_id, "synthetic-0")
-    said = compared[len(sessions.opened_outputs) + len(sessions.controls.about_outputs) + 1]
-    assert "still running" in said["lines"]["0"]["text"]
+    notice = compared[len(sessions.opened_outputs) + len(sessions.controls.about_outputs) + 1]
+    assert "still running" in notice["lines"]["0"]["text"]
 
 
 def test_a_long_run_is_followed_from_its_beginning(ctx: Context) -> None:
@@ -177,7 +172,7 @@ def test_a_long_run_is_followed_from_its_beginning(ctx: Context) -> None:
     assert len(desk.frame().view.rounds) >= 2 and len(reads) == 1
 
 
-def test_a_run_that_nobody_makes_is_interrupted_and_can_go(ctx: Context) -> None:
+def test_a_run_without_a_process_is_interrupted_and_can_be_deleted(ctx: Context) -> None:
     for event in synthetic_run(4, end="cut"):
         ctx.store.record(event, "")
     sessions, desk = sessions_of(ctx), TabSession()
@@ -187,30 +182,32 @@ def test_a_run_that_nobody_makes_is_interrupted_and_can_go(ctx: Context) -> None
 
 @pytest.fixture
 def other() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that runs until the test is done with it."""
+    """A process that stands for another server; it runs until the test ends."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         yield process
         process.kill()
 
 
-def of(store: RunStore, process: subprocess.Popen[bytes]) -> None:
-    """Let the log say that `process` makes the SYNTHETIC run."""
+def set_process(store: RunStore, process: subprocess.Popen[bytes]) -> None:
+    """Write into the log that `process` decodes the SYNTHETIC run."""
     assert store.flush()
     with closing(sqlite3.connect(store.path)) as connection, connection:
         mark = start_mark(process.pid)
         connection.execute("UPDATE runs SET pid = ?, process_start = ?", (process.pid, mark))
 
 
-def test_a_run_elsewhere_is_followed_by_log(ctx: Context, other: subprocess.Popen[bytes]) -> None:
+def test_a_run_of_another_server_is_followed_in_the_log(
+    ctx: Context, other: subprocess.Popen[bytes]
+) -> None:
     events = synthetic_run(6)
     for event in events[:9]:
         ctx.store.record(event, "a")
-    of(ctx.store, other)
+    set_process(ctx.store, other)
     sessions, desk = sessions_of(ctx), TabSession()
     opened = opened_run(sessions, desk, ALL, "synthetic-0")
     assert "Writing: " in notice_of(opened, 0) and len(desk.frame().view.rounds) == 2
     about = about_run(ctx, ALL, "synthetic-0")
-    assert "another server" in notice_texts(about) and about[3].visible is False
+    assert "another server" in notice_of(about) and about[3].visible is False
     refused = notice_of(delete_run(sessions, desk, ALL, "synthetic-0"), 0)
     assert "still running: another server makes it" in refused
     timer = threading.Timer(0.5, lambda: [ctx.store.record(one, "a") for one in events[9:]])
@@ -220,18 +217,18 @@ def test_a_run_elsewhere_is_followed_by_log(ctx: Context, other: subprocess.Pope
     assert isinstance(events[-1], RunCompleted) and frames[-1][-2].visible is True
 
 
-def test_a_server_that_went_away_leaves_an_interrupted_run(
+def test_a_server_that_ended_leaves_an_interrupted_run(
     ctx: Context, other: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ui.server.under_way.SETTLE_S", 0.3)
     for event in synthetic_run(6, end="cut"):
         ctx.store.record(event, "a")
-    of(ctx.store, other)
+    set_process(ctx.store, other)
     sessions, desk = sessions_of(ctx), TabSession()
     assert "Writing: " in notice_of(opened_run(sessions, desk, ALL, "synthetic-0"), 0)
     other.kill()
     other.wait()
-    began = time.monotonic()
+    start = time.monotonic()
     frames = list(follow_run(sessions, desk, ALL, "synthetic-0"))
-    assert "Interrupted: " in notice_of(frames[-2], 0) and time.monotonic() - began < 20
+    assert "Interrupted: " in notice_of(frames[-2], 0) and time.monotonic() - start < 20
     assert ctx.store.run("synthetic-0").status == "interrupted"

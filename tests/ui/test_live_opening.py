@@ -1,4 +1,4 @@
-"""The run that Live opens with, and what the page says of it: plain generators and functions."""
+"""The recorded run that Live opens with: handlers called as plain functions and generators."""
 
 from __future__ import annotations
 
@@ -64,46 +64,46 @@ def test_the_page_opens_with_a_run_that_plays_until_one_of_ones_own(store: RunSt
     assert "This is a recorded run" in notice_of(next(frames))
     assert desk.shows_opening_run and desk.frame().view.stats.num_rounds == 0
     refused = list(start_run(live, desk, press(prompt="")))[-1]
-    message = notice_of(refused)
-    assert "The prompt is empty." in message and "This is a recorded run" in message
+    notice = notice_of(refused)
+    assert "The prompt is empty." in notice and "This is a recorded run" in notice
     assert refused[2]["state"] == "recording"
     assert desk.player is not None
     desk.player.seek(10_000)
-    message = notice_of(live_values(live, desk, live.board.values(desk)))
-    assert "A recording, not a run of yours. Finished: " in message
+    notice = notice_of(live_values(live, desk, live.board.values(desk)))
+    assert "A recording, not a run of yours. Finished: " in notice
     last = run(live, desk)
     assert "Finished" in notice_of(last) and "record" not in notice_of(last)
     assert last[2]["state"] == "completed"
     assert list(frames) == [] and not desk.shows_opening_run
     assert store.runs(RunQuery()).total == 1, "the opening run is in no log"
-    assert list(play_opening(live, desk)) == [], "a tab that has shown a run goes on with it"
+    assert list(play_opening(live, desk)) == [], "a tab that has shown a run keeps it"
 
 
-def test_a_page_that_comes_before_the_recording_asks_until_it_is_there(store: RunStore) -> None:
+def test_a_page_opened_before_the_recording_exists_polls_until_then(store: RunStore) -> None:
     ctx = context(store)
     live, worker = live_of(ctx), ctx.hub.worker
     early, busy = TabSession(), TabSession()
 
-    def asks(desk: TabSession) -> bool:
+    def polls(desk: TabSession) -> bool:
         return bool(live.board.current_notice(desk).get("again"))
 
-    assert not asks(early), "nothing is recorded"
+    assert not polls(early), "nothing is recorded"
     worker.speed = 1000.0
     record_opening(ctx)
-    assert asks(early) and asks(busy) and list(play_opening(live, early)) == []
+    assert polls(early) and polls(busy) and list(play_opening(live, early)) == []
     list(start_run(live, busy, press(prompt=" ")))
-    assert not asks(busy), "a press of Run was refused"
+    assert not polls(busy), "a press of Run was refused"
     frames = start_run(live, other := TabSession(), press())
     next(frames)
-    assert not asks(other) and asks(early), "the recording is stopped, and made anew later"
+    assert not polls(other) and polls(early), "the recording is stopped, and made anew later"
     frames.close()  # type: ignore[attr-defined]
     wait_until(lambda: ctx.hub.idle, ctx)
     worker.speed = 0.2
-    assert list(play_opening(live, early)) == [] and asks(early)
+    assert list(play_opening(live, early)) == [] and polls(early)
     wait_for_opening(ctx)
     assert list(play_opening(live, busy)) == [], "the refusal stays"
     assert "This is a recorded run" in notice_of(next(iter(play_opening(live, early))))
-    assert not asks(early)
+    assert not polls(early)
 
 
 def live_with_opening(store: RunStore) -> Live:
@@ -117,10 +117,10 @@ def live_with_opening(store: RunStore) -> Live:
 
 def test_the_menu_names_the_speed_of_the_opening_run_while_it_plays(store: RunStore) -> None:
     live, desk = live_with_opening(store), TabSession()
-    at = 1 + list(live.board.pictures).index("scrubber")
+    scrubber = 1 + list(live.board.pictures).index("scrubber")
 
     def shown() -> tuple[str, float]:
-        value = live.board.values(desk)[at]
+        value = live.board.values(desk)[scrubber]
         return value["mode"], value["rate"]
 
     next(play_opening(live, desk))
@@ -131,8 +131,8 @@ def test_the_menu_names_the_speed_of_the_opening_run_while_it_plays(store: RunSt
     assert shown() == ("full", 2.0), "the speed of the visitor's own runs"
 
 
-def test_a_run_stops_the_recording_which_a_later_visit_makes_anew(store: RunStore) -> None:
-    """Decoded together, both would be slow, and the visitor's would be measured as slow."""
+def test_a_run_stops_the_recording_which_a_later_visit_starts_again(store: RunStore) -> None:
+    """If both were decoded at once, the visitor's run would be slow, and measured as slow."""
     ctx = context(store)
     live, worker = live_of(ctx), ctx.hub.worker
     worker.speed = 1000.0  # no run comes to its end
@@ -144,7 +144,7 @@ def test_a_run_stops_the_recording_which_a_later_visit_makes_anew(store: RunStor
     while not ctx.opening.was_stopped:
         recording.poll(0.01)
     assert list(play_opening(live, TabSession())) == [] and len(worker.runs) == 2, (
-        "none begins while a run goes on"
+        "no recording begins during a run"
     )
     frames.close()  # type: ignore[attr-defined]
     while not ctx.hub.idle:
@@ -156,7 +156,7 @@ def test_a_run_stops_the_recording_which_a_later_visit_makes_anew(store: RunStor
     assert "Finished" in notice_of(run(live, TabSession())) and not ctx.opening.was_stopped
 
 
-def test_a_preset_chosen_beside_the_opening_run_runs(store: RunStore) -> None:
+def test_a_preset_chosen_while_the_opening_run_is_shown_runs(store: RunStore) -> None:
     live, desk = live_with_opening(store), TabSession()
     ctx = live.board.context
     next(play_opening(live, desk))
@@ -167,7 +167,7 @@ def test_a_preset_chosen_beside_the_opening_run_runs(store: RunStore) -> None:
     assert not desk.shows_opening_run and ctx.hub.worker.requests[-1].speculation.combine == "vote"
 
 
-def test_it_is_said_where_the_form_is_not_the_run_that_is_shown(store: RunStore) -> None:
+def test_the_header_reports_that_the_form_differs_from_the_run_shown(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     assert not header_for_form(live, desk, form_values(temperature=0.8))["changed"], (
         "nothing is shown yet"
@@ -184,27 +184,27 @@ def test_it_is_said_where_the_form_is_not_the_run_that_is_shown(store: RunStore)
     assert not run(live, desk, temperature=0.8)[0]["changed"], "it was run"
 
 
-def test_the_header_says_what_the_engine_does_beside_a_tab_without_a_run(
+def test_the_header_names_the_study_being_measured_except_during_an_own_run(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ctx = context(store, rounds=60)  # long enough for frames before its end
     live, desk = live_of(ctx), TabSession()
     assert header_now(live, desk)["at_work"] == ""
-    rest_ms = header_now(live, desk)["ask_ms"]
+    idle_ms = header_now(live, desk)["ask_ms"]
     for kind, words in (("tune", "Tune"), ("prompts", "Prompts")):
-        measured = Progress(kind=kind, state="running", done=3, total=40)
-        monkeypatch.setattr(ctx.conductor, "progress", lambda measured=measured: measured)
+        progress = Progress(kind=kind, state="running", done=3, total=40)
+        monkeypatch.setattr(ctx.conductor, "progress", lambda progress=progress: progress)
         value = header_now(live, desk)
-        assert value["at_work"] == words and value["ask_ms"] < rest_ms
+        assert value["at_work"] == words and value["ask_ms"] < idle_ms
         assert value["measured"] == "3/40"
     frames = [header for header, *_ in start_run(live, desk, press())]
-    own = {one["at_work"] for one in frames if one["state"] == "running"}
-    assert own == {""}, "its own run comes first"
+    at_work = {one["at_work"] for one in frames if one["state"] == "running"}
+    assert at_work == {""}, "during its own run the tab names no study"
     monkeypatch.undo()
     assert header_now(live, desk)["at_work"] == ""
 
 
-def test_other_models_of_the_same_names_have_none_of_the_runs_counts(
+def test_chips_of_other_models_with_the_same_names_have_no_counts(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ctx = context(store)
@@ -220,16 +220,16 @@ def test_other_models_of_the_same_names_have_none_of_the_runs_counts(
     assert not any(scores())
 
 
-def test_past_some_pages_the_opening_run_is_shown_at_its_end(store: RunStore) -> None:
-    """A playing run holds a thread of the server's."""
+def test_beyond_a_number_of_pages_the_opening_run_is_shown_at_its_end(store: RunStore) -> None:
+    """Each page that plays a run occupies a thread of the server."""
     ctx = context(store)
     record_opening(ctx)
     wait_for_opening(ctx)
     live, desks = live_of(ctx), [TabSession() for _ in range(MOST_AT_ONCE + 1)]
-    *playing, late = [play_opening(live, desk) for desk in desks]
+    *playing, one_more = [play_opening(live, desk) for desk in desks]
     for frames in playing:
         next(frames)
-    assert len(list(late)) < 10
+    assert len(list(one_more)) < 10
     assert desks[-1].frame().view.state == "completed"
     assert desks[0].frame().view.state != "completed"
     for frames in playing:
@@ -268,12 +268,12 @@ def test_a_link_to_the_opening_run_is_wrong_where_there_is_none(store: RunStore)
     assert values[-1] == "" and "this server has no opening run" in desk.trouble
 
 
-def test_the_address_is_the_plain_pages_until_the_opening_run_is_touched(store: RunStore) -> None:
+def test_the_opening_run_counts_as_untouched_until_it_is_steered(store: RunStore) -> None:
     live, desk = live_with_opening(store), TabSession()
-    at = 1 + list(live.board.pictures).index("scrubber")
+    scrubber = 1 + list(live.board.pictures).index("scrubber")
 
     def shown() -> tuple[str, bool]:
-        value = live.board.values(desk)[at]
+        value = live.board.values(desk)[scrubber]
         return value["run"], value["untouched"]
 
     next(play_opening(live, desk))
@@ -281,7 +281,7 @@ def test_the_address_is_the_plain_pages_until_the_opening_run_is_touched(store: 
     assert desk.player is not None
     desk.player.set_pace(Pace("full"))
     desk.player.advance(0.0)
-    assert shown() == ("opening", True), "it has played to its end by itself"
+    assert shown() == ("opening", True), "it has played to its end"
     select_node(live.board, desk, {"round": 2})
     assert shown() == ("opening", False)
     next(play_on(live.board, desk, True))

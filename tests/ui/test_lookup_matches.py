@@ -1,18 +1,15 @@
-"""The context and share of a node from a lookup are in the event, the log and the inspector."""
+"""The context and share of a node from a lookup are in the event and in the inspector."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from core import Request, SamplingParams, SpeculationConfig
 from core.drafters.text_index import LONGEST_MATCH
 from core.events import Drafted, DraftRecord, Event
-from storage import RunStore
 from tests.core.engines import engine_of, tables
-from tests.logs import log_at
 from ui.run.explain import explain
 from ui.run.trees import places
 from ui.run.view import detail_of, reduce_all
@@ -23,7 +20,7 @@ LOOKUPS = ("ngram", "suffix", "table")
 
 @pytest.fixture(scope="module")
 def events() -> list[Event]:
-    """A run whose lookups all have something to find: another prompt's text was written before."""
+    """A run in which every lookup finds matches: a similar prompt was continued before."""
     engine = engine_of(*tables())
     config = SpeculationConfig(drafters=("all", *LOOKUPS), expansion=(2, 2), max_tree_nodes=24)
     for prompt in (f"{PROMPT} w3", PROMPT):
@@ -37,7 +34,7 @@ def drafts(events: list[Event], name: str) -> list[tuple[int, DraftRecord]]:
 
 
 @pytest.mark.parametrize("name", LOOKUPS)
-def test_a_node_says_what_it_was_found_behind(events: list[Event], name: str) -> None:
+def test_a_node_has_the_length_of_its_context_and_its_share(events: list[Event], name: str) -> None:
     result = drafts(events, name)
     assert result
     for _, draft in result:
@@ -59,13 +56,17 @@ def test_the_matched_tokens_are_in_the_text(events: list[Event]) -> None:
     number, draft = drafts(events, "ngram")[0]
     assert number == 0
     count = draft.contexts[0]
-    results = [at for at in range(len(ids) - count) if ids[at : at + count] == ids[-count:]]
-    assert any(ids[at + count] == draft.token_ids[0] for at in results)
+    starts = [
+        start for start in range(len(ids) - count) if ids[start : start + count] == ids[-count:]
+    ]
+    assert any(ids[start + count] == draft.token_ids[0] for start in starts)
     longer = ids[-count - 1 :]
-    assert not any(ids[at : at + count + 1] == longer for at in range(len(ids) - count - 1))
+    assert not any(
+        ids[start : start + count + 1] == longer for start in range(len(ids) - count - 1)
+    )
 
 
-def test_ssms_say_nothing_of_the_kind(events: list[Event]) -> None:
+def test_drafts_of_ssms_have_no_contexts_and_no_shares(events: list[Event]) -> None:
     for _, draft in drafts(events, "same"):
         assert draft.contexts == draft.shares == ()
 
@@ -79,9 +80,9 @@ WORDS = {
 
 
 @pytest.mark.parametrize("name", LOOKUPS)
-def test_the_inspector_says_it(events: list[Event], name: str) -> None:
+def test_the_inspector_gives_context_share_and_score(events: list[Event], name: str) -> None:
     letters = reduce_all(events).letters
-    said = 0
+    num_checked = 0
     for number, draft in drafts(events, name):
         detail = detail_of(events, number)
         assert detail is not None
@@ -89,18 +90,10 @@ def test_the_inspector_says_it(events: list[Event], name: str) -> None:
             sentence = explain(detail, node, letters, {}).sentence
             score = r"its score, which counts its hits so far, is (\d+) %"
             pattern = rf"\({name}\): {WORDS[name]}[^.]*; {score}"
-            words = re.search(f"{letters[name]} {pattern}", sentence)
-            assert words, sentence
-            assert int((words[1] or "1").strip()) == draft.contexts[place]
-            assert int(words[2]) == round(100 * draft.shares[place])
-            assert int(words[3]) == round(100 * draft.scores[place])
-            said += 1
-    assert said
-
-
-def test_the_log_keeps_it(events: list[Event], tmp_path: Path) -> None:
-    with RunStore(log_at(tmp_path / "runs.db")) as store:
-        for event in events:
-            store.record(event)
-        assert store.flush(60)
-        assert list(store.events(events[0].run_id)) == events
+            match = re.search(f"{letters[name]} {pattern}", sentence)
+            assert match, sentence
+            assert int((match[1] or "1").strip()) == draft.contexts[place]
+            assert int(match[2]) == round(100 * draft.shares[place])
+            assert int(match[3]) == round(100 * draft.scores[place])
+            num_checked += 1
+    assert num_checked

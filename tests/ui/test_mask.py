@@ -1,4 +1,4 @@
-"""What each node attends to, and its slot in the KV cache: as in the engine's cache."""
+"""Which nodes each node attends to, and its slot in the KV cache, as in the engine's cache."""
 
 from __future__ import annotations
 
@@ -33,9 +33,12 @@ def test_slots_follow_the_committed_text_and_a_path_moves_next_to_the_root() -> 
         assert after == {node: cached + 1 + i for i, node in enumerate(path)}
         moved += any(nodes[node]["slot"] != place for node, place in after.items())
         for i, node in enumerate(nodes):
-            above = [int(one) for one in node["ancestors"].split(",") if one]
-            assert len(above) == tree.depths[i] - 1
-            assert all(tree.parents[b] == a for a, b in zip(above, above[1:], strict=False))
+            ancestors = [int(one) for one in node["ancestors"].split(",") if one]
+            assert len(ancestors) == tree.depths[i] - 1
+            assert all(
+                tree.parents[child] == parent
+                for parent, child in zip(ancestors, ancestors[1:], strict=False)
+            )
         # The accepted tokens are cached now, the root too; the last new token is the next root.
         cached += len(round_event.token_ids)
     assert moved, "control: some path had siblings before it"
@@ -51,8 +54,8 @@ def test_a_large_tree_is_cut_but_for_the_accepted_path() -> None:
     parents = (*[-1] * (MOST_NODES + 2), *range(MOST_NODES + 1, num_nodes - 1))
     chain = tuple(range(MOST_NODES + 1, num_nodes))
     view, detail = view_at(run_events(), 3)
-    tree, verdict, end = detail.combined, detail.verified, detail.completed
-    assert tree is not None and verdict is not None and end is not None
+    tree, verdict, round_event = detail.combined, detail.verified, detail.completed
+    assert tree is not None and verdict is not None and round_event is not None
     large = replace(
         detail,
         combined=replace(
@@ -66,7 +69,7 @@ def test_a_large_tree_is_cut_but_for_the_accepted_path() -> None:
     large = replace(
         large,
         verified=replace(verdict, path=chain[:3]),
-        completed=replace(end, num_accepted=2),
+        completed=replace(round_event, num_accepted=2),
     )
     value = mask_value(Frame(view=view, detail=large))
     assert (len(value["nodes"]), value["more"]) == (MOST_NODES + 2, 18)
@@ -74,5 +77,5 @@ def test_a_large_tree_is_cut_but_for_the_accepted_path() -> None:
     assert after == {node: value["cached"] + 1 + i for i, node in enumerate(chain[:2])}
     for node in chain[:2]:
         assert value["nodes"][str(node)]["slot"] == value["cached"] + 1 + node
-    above = value["nodes"][str(chain[1])]["ancestors"].split(",")
-    assert set(above) <= set(value["nodes"]), "what it attends to is drawn too"
+    ancestors = value["nodes"][str(chain[1])]["ancestors"].split(",")
+    assert set(ancestors) <= set(value["nodes"]), "what it attends to is drawn too"

@@ -1,5 +1,5 @@
-"""The settings' menus: what core refuses is marked, fields that are not read are grey; presets of
-one's own."""
+"""The settings' menus: what core refuses is marked, fields that are not read are disabled; and
+visitors' own presets."""
 
 from __future__ import annotations
 
@@ -50,8 +50,9 @@ def test_menus_mark_exactly_what_is_not_lossless(temperature: float, combine: st
     for draft in DRAFTS:
         for label, rule in menus.verify_choices(draft, temperature, combine):
             reason = f"not lossless with draft {draft}{with_rule} at temperature {temperature:g}"
-            known = lossless(draft, rule, temperature, combine)
-            assert label == f"{rule} ({mechanisms.VERIFY_RULES[rule].label if known else reason})"
+            if lossless(draft, rule, temperature, combine):
+                reason = mechanisms.VERIFY_RULES[rule].label
+            assert label == f"{rule} ({reason})"
     for rule in VERIFIES:
         for label, draft in menus.draft_choices(temperature, rule, combine):
             reason = f"not lossless with verify {rule}{with_rule} at temperature {temperature:g}"
@@ -92,7 +93,7 @@ def test_menus_follow_temperature_draft_and_combine_rule() -> None:
 
 
 @pytest.mark.parametrize(("temperature", "becomes"), [(0.0, "topk"), (0.7, "coupled")])
-def test_best_first_says_what_it_is_in_a_vote(temperature: float, becomes: str) -> None:
+def test_best_first_names_what_it_becomes_in_a_vote(temperature: float, becomes: str) -> None:
     own = "best_first (likeliest paths first)"
     assert mechanisms.combine_rule("vote").chains
     for combine in COMBINES:
@@ -106,36 +107,36 @@ def idle(**changes: Any) -> set[str]:
     return set(menus.idle_fields(dict(zip(FIELD_NAMES, fields, strict=True))))
 
 
-def test_what_changes_nothing_is_greyed_with_the_reason_also_as_the_page_opens() -> None:
-    bounds, routed, sure = {"eta", "weight_bounds"}, "routed_drafters", "confidence_threshold"
-    assert idle() == {"weights", "vote_nodes", *bounds, sure, routed}
-    assert idle(combine="vote") == {"expansion", "vote_nodes", *bounds, sure, routed}
+def test_fields_without_effect_are_disabled_with_the_reason_from_the_opening_on() -> None:
+    bounds, routed, threshold = {"eta", "weight_bounds"}, "routed_drafters", "confidence_threshold"
+    assert idle() == {"weights", "vote_nodes", *bounds, threshold, routed}
+    assert idle(combine="vote") == {"expansion", "vote_nodes", *bounds, threshold, routed}
     by_votes = {"combine": "vote", "weights": "paper"}
     assert idle(**by_votes, length="confidence") == {"expansion", "vote_nodes", routed}
-    assert idle(combine="vote_tree", weights="paper", routing="credit") == {*bounds, sure}
-    fused = {"expansion", "vote_nodes", *bounds, sure, routed}
+    assert idle(combine="vote_tree", weights="paper", routing="credit") == {*bounds, threshold}
+    fused = {"expansion", "vote_nodes", *bounds, threshold, routed}
     assert idle(draft="fused") == {*fused, "weights"} and idle(draft="fused_credit") == fused
-    pooled = {*bounds, "vote_nodes", "speculation_length", sure, routed}
+    pooled = {*bounds, "vote_nodes", "speculation_length", threshold, routed}
     assert idle(combine="log_pool", length="goodput") == pooled
     updates = form.control_updates(form_values(combine="vote"))
     assert set(updates) == set(form.FOLLOWED)
     for name in menus.FOLLOWERS:
-        greyed = name in idle(combine="vote")
-        assert updates[name].interactive is not greyed
-        assert updates[name].info.startswith("Not used: ") == greyed
-        assert greyed or updates[name].info == MEANINGS[name]
+        disabled = name in idle(combine="vote")
+        assert updates[name].interactive is not disabled
+        assert updates[name].info.startswith("Not used: ") == disabled
+        assert disabled or updates[name].info == MEANINGS[name]
     controls = fresh_form().fields
     for name in menus.FOLLOWERS:
         assert controls[name].interactive is (name not in idle())
         assert controls[name].info == form.control_updates(form_values())[name].info
 
 
-OTHERS = {"expansion": "1,2", "weights": "paper", "vote_nodes": 3, "eta": 0.5}
-OTHERS |= {"weight_bounds": "0.5,2", "confidence_threshold": 0.9, "routed_drafters": 1}
+OTHER_VALUES = {"expansion": "1,2", "weights": "paper", "vote_nodes": 3, "eta": 0.5}
+OTHER_VALUES |= {"weight_bounds": "0.5,2", "confidence_threshold": 0.9, "routed_drafters": 1}
 
 
-def test_what_is_greyed_never_changes_a_run(bundled: Engine) -> None:
-    given = {"max_new_tokens": 12, "max_tree_nodes": "16", "prompt": form.EXAMPLES[1][1]}
+def test_disabled_fields_never_change_a_run(bundled: Engine) -> None:
+    common = {"max_new_tokens": 12, "max_tree_nodes": "16", "prompt": form.EXAMPLES[1][1]}
     for settings in (
         {},
         {"combine": "vote"},
@@ -144,12 +145,12 @@ def test_what_is_greyed_never_changes_a_run(bundled: Engine) -> None:
         {"combine": "vote_tree", "weights": "paper", "length": "trend"},
         {"combine": "log_pool", "length": "confidence"},
     ):
-        greyed = {name: OTHERS[name] for name in idle(**settings) if name in OTHERS}
-        assert greyed
-        runs = [form_values(**given, **{**settings, **more}) for more in ({}, greyed)]
+        disabled = {name: OTHER_VALUES[name] for name in idle(**settings) if name in OTHER_VALUES}
+        assert disabled
+        runs = [form_values(**common, **{**settings, **others}) for others in ({}, disabled)]
         runs_of_forms = (bundled.generate(form.request_of(values)) for values in runs)
-        one, two = ([tree_of(event) for event in events] for events in runs_of_forms)
-        assert one == two and any(one), settings
+        trees, trees_of_others = ([tree_of(event) for event in events] for events in runs_of_forms)
+        assert trees == trees_of_others and any(trees), settings
 
 
 def tree_of(event: Any) -> Any:
@@ -158,7 +159,12 @@ def tree_of(event: Any) -> Any:
 
 def test_every_choice_has_its_meaning_or_says_that_it_does_nothing() -> None:
     assert [name for _, name in menus.length_choices()] == list(LENGTHS)
-    verifying = [one for d in DRAFTS for one in menus.verify_choices(d, 0.7) if "not" not in one[0]]
+    verifying = [
+        choice
+        for draft in DRAFTS
+        for choice in menus.verify_choices(draft, 0.7)
+        if "not" not in choice[0]
+    ]
     for records, choices in (
         (mechanisms.COMBINE_RULES, menus.combine_choices("auto", "auto", 0.0)),
         (mechanisms.LENGTH_POLICIES, menus.length_choices()),
@@ -171,10 +177,13 @@ def test_every_choice_has_its_meaning_or_says_that_it_does_nothing() -> None:
     assert controls["length"].choices == menus.length_choices()
     assert controls["combine"].choices == menus.combine_choices("auto", "auto", 0.0)
     assert [label for label, _ in menus.weights_choices("vote")] == list(WEIGHTS)
-    still = "paper (stays even: log_pool has no winner to reward)"
-    assert [label for label, _ in menus.weights_choices("log_pool")] == ["full_information", still]
+    without_effect = "paper (stays even: log_pool has no winner to reward)"
+    labels = [label for label, _ in menus.weights_choices("log_pool")]
+    assert labels == ["full_information", without_effect]
     assert [name for _, name in menus.pipeline_choices()] == list(PIPELINES)
-    assert all(mechanisms.PIPELINE_MODES[n].label in la for la, n in menus.pipeline_choices())
+    assert all(
+        mechanisms.PIPELINE_MODES[name].label in label for label, name in menus.pipeline_choices()
+    )
     menu = field_controls(SpeculationConfig(), ("a",))["pipeline"]
     assert menu.choices == menus.pipeline_choices()
 
@@ -182,7 +191,7 @@ def test_every_choice_has_its_meaning_or_says_that_it_does_nothing() -> None:
 @pytest.mark.parametrize("draft", ["auto", "fused", "fused_credit"])
 @pytest.mark.parametrize("combine", COMBINES)
 @pytest.mark.parametrize("pipeline", PIPELINES)
-def test_a_pipeline_that_does_nothing_says_so_and_can_change(
+def test_a_pipeline_that_does_nothing_says_so_and_stays_enabled(
     combine: str, pipeline: str, draft: str
 ) -> None:
     cause = f"draft {draft}" if mechanisms.draft_kind(draft).fused else ""
@@ -192,9 +201,13 @@ def test_a_pipeline_that_does_nothing_says_so_and_can_change(
     assert menu.interactive is not False
     marked = [name for label, name in menu.choices if f"does nothing: {cause} starts" in label]
     assert marked == (["ahead"] if cause else [])
-    told = bool(cause) and pipeline in ("ahead", "auto")
-    assert menu.info.startswith("Does nothing") == told
-    assert f"{cause} starts its tree" in menu.info if told else menu.info == MEANINGS["pipeline"]
+    is_reported = bool(cause) and pipeline in ("ahead", "auto")
+    assert menu.info.startswith("Does nothing") == is_reported
+    assert (
+        f"{cause} starts its tree" in menu.info
+        if is_reported
+        else menu.info == MEANINGS["pipeline"]
+    )
     config = SpeculationConfig(combine=combine, pipeline=pipeline, draft=draft)
     shown = field_controls(config, ("a",))["pipeline"]
     assert (shown.info, shown.choices) == (menu.info, menu.choices)
@@ -215,44 +228,44 @@ def test_paper_weights_are_marked_where_they_are_read_and_no_draft_wins(
     combine: str, draft: str
 ) -> None:
     rule, kind = mechanisms.combine_rule(combine), mechanisms.draft_kind(draft)
-    still = (rule.weighted or kind.by_credit) and not rule.chains
+    stays_even = (rule.weighted or kind.by_credit) and not rule.chains
     menu = form.control_updates(form_values(combine=combine, draft=draft))["weights"]
-    assert [name for label, name in menu.choices if "stays even" in label] == ["paper"] * still
+    assert [name for label, name in menu.choices if "stays even" in label] == ["paper"] * stays_even
     shown = field_controls(SpeculationConfig(combine=combine, draft=draft), ("a",))["weights"]
     assert shown.choices == menu.choices
 
 
-def test_presets_of_ones_own_are_checked_and_kept() -> None:
-    own, menu, selected, said = save_preset(" mine ", None, form_values())
+def test_own_presets_are_checked_and_kept() -> None:
+    own, menu, selected, notice = save_preset(" mine ", None, form_values())
     assert list(own) == ["mine"] == [selected] and menu.value == "mine"
-    assert "Saved" in said["lines"]["0"]["text"]
+    assert "Saved" in notice["lines"]["0"]["text"]
     assert [value for _, value in menu.choices][: len(PRESETS)] == list(PRESETS)
     for name in ("", "  ", "specinfer"):
-        presets, _, _, said = save_preset(name, own, form_values())
-        assert presets == own and "preset name is" in said["lines"]["0"]["text"]
-    presets, _, _, said = save_preset("bad", own, form_values(expansion="x"))
-    assert presets == own and "expansion" in said["lines"]["0"]["text"]
+        presets, _, _, notice = save_preset(name, own, form_values())
+        assert presets == own and "preset name is" in notice["lines"]["0"]["text"]
+    presets, _, _, notice = save_preset("bad", own, form_values(expansion="x"))
+    assert presets == own and "expansion" in notice["lines"]["0"]["text"]
 
 
-def test_a_preset_of_ones_own_goes_by_its_name_or_as_the_one_that_is_chosen() -> None:
+def test_an_own_preset_is_deleted_by_its_name_or_because_it_is_chosen() -> None:
     own = {"mine": {}, "wide": {}}
-    presets, menu, selected, said = delete_preset(" wide ", "mine", own)
-    assert presets == {"mine": {}} and "Deleted" in said["lines"]["0"]["text"]
+    presets, menu, selected, notice = delete_preset(" wide ", "mine", own)
+    assert presets == {"mine": {}} and "Deleted" in notice["lines"]["0"]["text"]
     assert "wide" not in [value for _, value in menu.choices] and selected == gr.skip()
     presets, menu, selected, _ = delete_preset("", "mine", own)
     assert presets == {"wide": {}} and menu.value == selected == form.OWN
     for name in ("", "specinfer", "other"):
-        presets, _, _, said = delete_preset(name, "specinfer", own)
-        assert presets == own and "one of your own: mine, wide" in said["lines"]["0"]["text"]
+        presets, _, _, notice = delete_preset(name, "specinfer", own)
+        assert presets == own and "one of your own: mine, wide" in notice["lines"]["0"]["text"]
     assert "there is none" in delete_preset("x", form.OWN, None)[3]["lines"]["0"]["text"]
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_keeps_its_name_as_long_as_the_fields_are_what_it_means(name: str) -> None:
+def test_a_preset_keeps_its_name_as_long_as_the_fields_have_its_values(name: str) -> None:
     for temperature in (0.0, 0.8):
         assert has_preset_values(name, None, SSMS, form.preset_values(name, temperature, SSMS))
-    meant = form.preset_values(name, 0.0, SSMS)
-    fields = dict(zip(SpeculationConfig.__slots__, meant, strict=True))
+    preset = form.preset_values(name, 0.0, SSMS)
+    fields = dict(zip(SpeculationConfig.__slots__, preset, strict=True))
     changes = {"record_top_k": 7, "eta": 0.3, "expansion": "2,2", "drafters": []}
     for field, value in {**changes, "vote_nodes": None}.items():
         shown: list[Any] = list({**fields, field: value}.values())
@@ -260,7 +273,7 @@ def test_a_preset_keeps_its_name_as_long_as_the_fields_are_what_it_means(name: s
         assert has_preset_values(form.OWN, None, SSMS, shown)
 
 
-def test_a_preset_of_ones_own_has_its_name_too() -> None:
+def test_an_own_preset_keeps_its_name_in_the_same_way() -> None:
     values = form_values(expansion="2,2")
     own, shown = {"wide": form.own_preset(values)}, values[1 + len(form.SAMPLING_NAMES) :]
     assert has_preset_values("wide", own, SSMS, shown)
@@ -269,13 +282,13 @@ def test_a_preset_of_ones_own_has_its_name_too() -> None:
         assert not has_preset_values("wide", broken, SSMS, shown)
 
 
-def test_the_menu_says_what_was_chosen_as_long_as_the_fields_are_that() -> None:
+def test_the_menu_names_the_preset_that_the_fields_have_or_that_was_just_chosen() -> None:
     minions = form.preset_values("minions", 0.0, SSMS)
-    touched = [*minions[:-1], 7]
+    edited = [*minions[:-1], 7]
     assert menu_name("minions", "minions", None, SSMS, minions) == "minions"
-    assert menu_name("minions", "minions", None, SSMS, touched) == form.OWN
+    assert menu_name("minions", "minions", None, SSMS, edited) == form.OWN
     assert menu_name("minions", form.OWN, None, SSMS, minions) == "minions", "an edit was undone"
     assert menu_name("minions", "best", None, SSMS, minions) == "best", (
         "the fields of best are being sent"
     )
-    assert menu_name(form.OWN, form.OWN, None, SSMS, touched) == form.OWN
+    assert menu_name(form.OWN, form.OWN, None, SSMS, edited) == form.OWN

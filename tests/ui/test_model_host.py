@@ -1,4 +1,4 @@
-"""ModelHost: models are swapped while runs go on, and everything that may go wrong with it."""
+"""ModelHost: models are swapped while runs are decoded, and what may go wrong with it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from ui.server.model_swap import ModelPair, Say
 from ui.server.session import Hub
 
 
-def whole(source: LiveSource) -> list[Any]:
-    """The events of a run that comes to its end."""
+def events_to_end(source: LiveSource) -> list[Any]:
+    """Wait until the run has ended; its events."""
     source.wait_done(10)
     return list(source.events(0, source.count))
 
@@ -54,7 +54,7 @@ def test_a_run_goes_on_while_another_pair_is_loaded_and_ends_on_its_own_models()
     loader = Loader(lambda: new, held=True)
     model_host = ModelHost(old, loader)
     hub = Hub(model_host, FakeStore())
-    going = hub.start(request())
+    running = hub.start(request())
     model_host.begin(OTHER)
     between = hub.start(request("while it is loaded"))
     assert model_host.swap.is_loading and model_host.worker is old and len(old.requests) == 2
@@ -65,21 +65,21 @@ def test_a_run_goes_on_while_another_pair_is_loaded_and_ends_on_its_own_models()
     stages = [stage.words for stage in model_host.swap.stages]
     assert stages == ["Looking for the models", "LLM other: weights", "SSM 1 of 1 small: weights"]
     assert model_host.swap.state == "done" and model_host.pair == OTHER
-    assert not old.closed and model_host.runs_on_old_models() == 2, "it has runs to end"
+    assert not old.closed and model_host.runs_on_old_models() == 2, "its runs have not ended"
     after = hub.start(request("for the new ones", "autoregressive"))
     assert len(new.requests) == 1 and len(old.requests) == 2
     old.speed = 0.0
-    for source in (going, between, after):
-        assert isinstance(whole(source)[-1], RunCompleted)
+    for source in (running, between, after):
+        assert isinstance(events_to_end(source)[-1], RunCompleted)
     wait_settled(model_host)
     assert old.closed and not new.closed and not model_host.runs_on_old_models()
 
 
-def test_who_watches_a_past_run_does_not_hold_its_models() -> None:
+def test_the_source_of_a_past_run_does_not_keep_its_models() -> None:
     source = Hub(ModelHost(FakeWorker(speed=0.0)), FakeStore()).start(request())
-    whole(source)
+    events_to_end(source)
     assert source._run is None and source.place == 0
-    source.cancel()  # and nothing happens
+    source.cancel()  # no effect
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,9 @@ def test_a_pair_that_cannot_be_loaded_leaves_the_loaded_one(error: Exception, wo
     wait_settled(model_host)
     assert (model_host.swap.state, model_host.swap.reason) == ("failed", words)
     assert model_host.worker is old and model_host.version == 0 and not old.closed
-    assert isinstance(whole(Hub(model_host, FakeStore()).start(request()))[-1], RunCompleted)
+    assert isinstance(
+        events_to_end(Hub(model_host, FakeStore()).start(request()))[-1], RunCompleted
+    )
     model_host._load = Loader(lambda: other_worker("small"))
     model_host.begin(OTHER)
     wait_settled(model_host)
@@ -106,7 +108,7 @@ def test_a_pair_that_cannot_be_loaded_leaves_the_loaded_one(error: Exception, wo
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_bug_in_the_loader_ends_as_one_and_not_as_a_loading_for_ever() -> None:
+def test_a_bug_in_the_loader_ends_the_swap_and_is_reported() -> None:
     model_host = ModelHost(FakeWorker(), Loader(failing_loader(KeyError("oops"))))
     model_host.begin(OTHER)
     wait_settled(model_host)
@@ -120,14 +122,14 @@ def test_of_eight_concurrent_swaps_one_begins_and_the_others_are_refused() -> No
     refused: list[ConfigError] = []
     ready = threading.Barrier(8)
 
-    def ask() -> None:
+    def begin_swap() -> None:
         ready.wait(10)
         try:
             model_host.begin(OTHER)
         except ConfigError as error:
             refused.append(error)
 
-    threads = [threading.Thread(target=ask) for _ in range(8)]
+    threads = [threading.Thread(target=begin_swap) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -138,7 +140,7 @@ def test_of_eight_concurrent_swaps_one_begins_and_the_others_are_refused() -> No
     assert all("another pair is being loaded" in str(error) for error in refused)
 
 
-def test_cancelled_between_stages() -> None:
+def test_a_swap_can_be_cancelled_between_stages() -> None:
     loader = Loader(lambda: pytest.fail("it was cancelled"), held=True)
     old = FakeWorker()
     model_host = ModelHost(old, loader)
@@ -154,7 +156,7 @@ def test_cancelled_between_stages() -> None:
     assert model_host.swap.state == "cancelled"
 
 
-def test_cancelled_behind_the_last_stage_the_new_worker_is_closed() -> None:
+def test_a_swap_cancelled_after_the_last_stage_closes_the_new_worker() -> None:
     old, new = FakeWorker(), other_worker("small")
     model_host = ModelHost(old)
 
@@ -178,36 +180,36 @@ def test_queued_runs_end_on_the_models_they_were_queued_for() -> None:
     wait_for_load(model_host)
     assert model_host.runs_on_old_models() >= 3
     for source in sources:
-        assert isinstance(whole(source)[-1], RunCompleted)
+        assert isinstance(events_to_end(source)[-1], RunCompleted)
     wait_settled(model_host)
     assert old.closed and len(old.requests) == 4
 
 
-def test_a_stopped_run_and_one_whose_tap_fails_let_their_models_go() -> None:
+def test_a_stopped_run_and_one_whose_tap_fails_release_their_models() -> None:
     old = FakeWorker(script_of(400), speed=5.0)
     model_host = ModelHost(old, Loader(lambda: other_worker("small")))
     source = Hub(model_host, FakeStore()).start(request())
 
-    def broken(event: Any) -> None:
+    def fail(event: Any) -> None:
         raise ValueError("a full disk")
 
     with pytest.raises(ValueError, match="a full disk"):
         model_host._served.enter()
-        model_host._served._counting_tap(broken)(replace(whole_run()[0]))
+        model_host._served._counting_tap(fail)(short_run()[0])
     model_host.begin(OTHER)
     wait_for_load(model_host)
     assert model_host.runs_on_old_models() == 1
     source.cancel()
-    assert isinstance(whole(source)[-1], RunCancelled)
+    assert isinstance(events_to_end(source)[-1], RunCancelled)
     wait_settled(model_host)
     assert old.closed
 
 
-def whole_run() -> list[Any]:
+def short_run() -> list[Any]:
     return script_of(2)(request(), "r")
 
 
-def test_a_request_that_is_refused_is_no_run() -> None:
+def test_a_request_that_is_refused_does_not_count_as_a_run() -> None:
     old = FakeWorker()
     model_host = ModelHost(old, Loader(lambda: other_worker("small")))
     old.submit = lambda *_: failing_loader(ConfigError("prompt is ''"))()
@@ -218,25 +220,26 @@ def test_a_request_that_is_refused_is_no_run() -> None:
     assert old.closed
 
 
-def test_a_page_with_the_drafters_of_before_is_asked_to_reload() -> None:
+def test_a_page_with_drafters_that_were_swapped_out_is_asked_to_reload() -> None:
     model_host = ModelHost(FakeWorker(), Loader(lambda: other_worker("small", DRAFTERS[0])))
     model_host.begin(OTHER)
     wait_settled(model_host)
     hub, run_request = Hub(model_host, FakeStore()), request()
 
-    def wanting(*names: str) -> Any:
+    def request_for(*names: str) -> Any:
         return replace(run_request, speculation=replace(run_request.speculation, drafters=names))
 
     with pytest.raises(ConfigError) as caught:
-        hub.start(wanting(*DRAFTERS))
+        hub.start(request_for(*DRAFTERS))
     assert "the models were exchanged since this page was opened: reload it" in str(caught.value)
     assert "all, first, ngram, suffix, table, small" in str(caught.value)
     for names in (("small",), ("all",), ("ngram",), (), (DRAFTERS[0],), ("nobody",)):
-        whole(hub.start(wanting(*names)))  # a name that was never loaded is refused by the engine
+        # A name that was never loaded is refused by the engine.
+        events_to_end(hub.start(request_for(*names)))
     assert not model_host._served.runs
 
 
-def test_close_ends_runs_of_both_and_a_loading() -> None:
+def test_close_ends_the_runs_of_both_workers_and_a_load() -> None:
     old, new = FakeWorker(script_of(400), speed=5.0), other_worker("small", speed=5.0)
     loader = Loader(lambda: new)
     model_host = ModelHost(old, loader)
@@ -250,13 +253,13 @@ def test_close_ends_runs_of_both_and_a_loading() -> None:
     model_host.close()
     model_host.close()
     assert old.closed and new.closed
-    assert [type(whole(source)[-1]) for source in (first, second)] == [RunCancelled] * 2
+    assert [type(events_to_end(source)[-1]) for source in (first, second)] == [RunCancelled] * 2
     loader.go.set()
     wait_settled(model_host)
     assert model_host.swap.state == "cancelled"
-    for late in (lambda: hub.start(request()), lambda: model_host.begin(OTHER)):
+    for call in (lambda: hub.start(request()), lambda: model_host.begin(OTHER)):
         with pytest.raises(EngineClosedError, match="worker is closed"):
-            late()
+            call()
 
 
 def test_no_submitted_run_is_lost_during_a_swap() -> None:
@@ -268,7 +271,7 @@ def test_no_submitted_run_is_lost_during_a_swap() -> None:
 
     def keep_submitting() -> None:
         for _ in range(20):
-            ended.append(whole(hub.start(request(preset="autoregressive")))[-1])
+            ended.append(events_to_end(hub.start(request(preset="autoregressive")))[-1])
 
     threads = [threading.Thread(target=keep_submitting) for _ in range(3)]
     model_host.begin(OTHER)  # before the first run, however soon the runs end

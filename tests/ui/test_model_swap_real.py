@@ -1,5 +1,5 @@
-"""Real models swapped: texts stay the same, models that went free their memory, wrong pairs are
-refused."""
+"""Real models are swapped: texts stay the same, models that were swapped out free their memory,
+wrong pairs are refused."""
 
 from __future__ import annotations
 
@@ -56,41 +56,45 @@ def test_a_bundled_llm_with_one_ssm_writes_the_same_text(model_host: ModelHost) 
     assert tokens_of(hub.start(request_of(40))) == before
 
 
-def test_a_run_is_not_touched_by_what_is_loaded_beside_it(model_host: ModelHost) -> None:
+def test_a_run_is_not_changed_by_models_that_are_loaded_meanwhile(model_host: ModelHost) -> None:
     hub = Hub(model_host, FakeStore())
     expected = tokens_of(hub.start(request_of(120)))
-    # A loader that makes bfloat16 models changes torch's default dtype while it does.
+    # A loader changes torch's default dtype while it makes models in bfloat16.
     for ssms in (("bundled",), ()):
-        going = hub.start(request_of(120))
+        running = hub.start(request_of(120))
         model_host.begin(ModelPair("bundled", ssms, "bfloat16", "cpu"))
         wait_settled(model_host)
         assert model_host.swap.state == "done", model_host.swap.reason
-        assert tokens_of(going) == expected
+        assert tokens_of(running) == expected
         model_host.begin(ModelPair("bundled", ("bundled",), "float32", "cpu"))
         wait_settled(model_host)
     assert tokens_of(hub.start(request_of(120))) == expected
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="a system without /proc")
-def test_models_that_went_free_their_memory_though_their_runs_are_seen(tmp_path: Path) -> None:
+def test_models_that_were_swapped_out_free_their_memory_though_their_runs_can_be_read(
+    tmp_path: Path,
+) -> None:
     command = [sys.executable, "-m", "tests.ui.given_back", str(tmp_path)]
     process = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert process.returncode == 0, process.stderr
-    document = json.loads(process.stdout.splitlines()[-1])
-    assert document["left"] == []
-    assert document["events"] > 12, "the run is still there to be looked at"
-    assert document["size"] > 60_000_000 and document["less"] > 0.7 * document["size"]
+    figures = json.loads(process.stdout.splitlines()[-1])
+    assert figures["left"] == []
+    assert figures["events"] > 12, "the run can still be read"
+    assert figures["size"] > 60_000_000 and figures["less"] > 0.7 * figures["size"]
 
 
-def test_a_tiny_pair_takes_over_others_are_refused(model_host: ModelHost, tmp_path: Path) -> None:
-    tiny, other = save_tiny_model(tmp_path / "tiny"), save_tiny_model(tmp_path / "fewer", vocab=60)
+def test_a_tiny_pair_is_loaded_and_wrong_pairs_are_refused(
+    model_host: ModelHost, tmp_path: Path
+) -> None:
+    tiny, fewer = save_tiny_model(tmp_path / "tiny"), save_tiny_model(tmp_path / "fewer", vocab=60)
     model_host.begin(ModelPair(str(tiny), (str(tiny),)))
     wait_settled(model_host)
     assert model_host.names() == ("tiny", *model_host.drafter_names)
     assert model_host.drafter_names == ("tiny",)
-    standing = model_host.worker
+    loaded = model_host.worker
     for pair, words in (
-        (ModelPair(str(tiny), (str(other),)), "token id 60 is None there and 'w60' in"),
+        (ModelPair(str(tiny), (str(fewer),)), "token id 60 is None there and 'w60' in"),
         (ModelPair("bundled", (str(tiny),)), "token id 0 is 'w0' there"),
         (ModelPair(str(tmp_path / "nowhere"), ()), "no such folder"),
         (ModelPair(str(tiny), (), "float8"), "dtype is 'float8'"),
@@ -98,7 +102,7 @@ def test_a_tiny_pair_takes_over_others_are_refused(model_host: ModelHost, tmp_pa
         model_host.begin(pair)
         wait_settled(model_host)
         assert model_host.swap.state == "failed" and words in model_host.swap.reason
-        assert model_host.worker is standing
+        assert model_host.worker is loaded
     assert tokens_of(Hub(model_host, FakeStore()).start(request_of(12, "w1 w2 w3")))
 
 
@@ -107,10 +111,10 @@ def test_an_unreachable_hub_is_reported(
 ) -> None:
     from huggingface_hub import HfApi
 
-    def nobody(*_: Any, **__: Any) -> None:
+    def time_out(*_: Any, **__: Any) -> None:
         raise TimeoutError("slow")
 
-    monkeypatch.setattr(HfApi, "model_info", nobody)
+    monkeypatch.setattr(HfApi, "model_info", time_out)
     model_host.begin(ModelPair("some/model", ()))
     wait_settled(model_host)
     assert "the hub cannot be reached" in model_host.swap.reason

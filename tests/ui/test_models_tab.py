@@ -6,7 +6,6 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -22,6 +21,7 @@ from storage import RunQuery, RunStore
 from tests.core.models.folders import save_tiny_model
 from tests.core.models.gguf_files import write_model
 from tests.family import SMOLLM2_SSMS, SSMS
+from tests.ui.boards import notice_of
 from tests.ui.fakes import FakeWorker, request, script_of
 from tests.ui.model_hosts import OTHER, Loader, failing_loader, other_worker, wait_settled
 from ui.models_tab.handlers import (
@@ -52,10 +52,13 @@ from ui.server.model_host import Load, ModelHost
 from ui.server.model_swap import ModelPair
 from ui.server.visitors import Access
 
+FORM = ("other", "small", "auto", "auto")
+"""LLM, SSMs, dtype and device, as typed into the form."""
+
 
 @pytest.fixture(autouse=True)
 def no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Empty caches, whatever this machine's own have."""
+    """Empty caches in place of this machine's."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
 
@@ -70,11 +73,8 @@ def context_of(store: RunStore, load: Load | None = None) -> Context:
     return make_context(model_host, store, Access("127.0.0.1"), "specinfer", RunQuery)
 
 
-def words(values: list[Any], at: int = 0) -> str:
-    return "\n".join(line["text"] for line in values[at]["lines"].values())
-
-
-def cache(tmp_path: Path, name: str, config: str, size: int = 0) -> None:
+def cache_model(tmp_path: Path, name: str, config: str, size: int = 0) -> None:
+    """Put a model into the hub's cache, with weights of `size` bytes or without weights."""
     folder = tmp_path / "hub" / f"models--{name.replace('/', '--')}"
     snapshot = folder / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
@@ -86,13 +86,13 @@ def cache(tmp_path: Path, name: str, config: str, size: int = 0) -> None:
 
 
 def test_what_is_offered_and_what_it_needs(tmp_path: Path) -> None:
-    cache(tmp_path, "some/writer", '{"architectures": ["LlamaForCausalLM"]}', 2000)
-    cache(tmp_path, "some/reader", '{"architectures": ["BertModel"]}', 2000)
-    cache(tmp_path, "half/there", '{"architectures": ["GPT2LMHeadModel"]}')
+    cache_model(tmp_path, "some/writer", '{"architectures": ["LlamaForCausalLM"]}', 2000)
+    cache_model(tmp_path, "some/reader", '{"architectures": ["BertModel"]}', 2000)
+    cache_model(tmp_path, "half/there", '{"architectures": ["GPT2LMHeadModel"]}')
     for name, config in (("a/b", "no json"), ("c/d", "[]"), ("e/f", "{}")):
-        cache(tmp_path, name, config)
-    cache(tmp_path, "EleutherAI/pythia-70m", '{"architectures": ["GPTNeoXForCausalLM"]}', 300)
-    all_offers, there = offers(
+        cache_model(tmp_path, name, config)
+    cache_model(tmp_path, "EleutherAI/pythia-70m", '{"architectures": ["GPTNeoXForCausalLM"]}', 300)
+    all_offers, memory = offers(
         ModelHost(FakeWorker(), None, OTHER), "bfloat16", "cpu", may_load=True
     )
     groups = [offer.group for offer in all_offers]
@@ -118,27 +118,27 @@ def test_what_is_offered_and_what_it_needs(tmp_path: Path) -> None:
     places = [part.place for part in pythia.parts]
     assert places == ["to be downloaded", "on this machine", "to be downloaded"]
     assert pythia.parts[0].bytes == 2 * 6_857_000_000
-    assert there.device == "cpu" and there.free and there.free > 2**20
+    assert memory.device == "cpu" and memory.free and memory.free > 2**20
 
 
 def test_what_is_loaded_has_its_rows_once_and_what_does_not_fit_its_reason() -> None:
     parts = (Part("LLM", "llm", 9, "float32", 7 << 19, "loaded"),)
-    here = (replace(parts[0], place="on this machine"),)
-    both = [Offer("loaded", "bundled", (), parts, ""), Offer("bundled", "bundled", (), here, "")]
+    stored = (replace(parts[0], place="on this machine"),)
+    both = [Offer("loaded", "bundled", (), parts, ""), Offer("bundled", "bundled", (), stored, "")]
     (only,) = offers_value(both, MemoryNeed((), 1 << 20, "cpu"))["offers"].values()
     assert only["group"] == "loaded" and only["total"] == "3.5 MiB"
-    other = Offer("known", "large", (), (replace(here[0], name="large"),), "")
+    other = Offer("known", "large", (), (replace(stored[0], name="large"),), "")
     _, tight = offers_value([both[0], other], MemoryNeed((), 1 << 20, "cpu"))["offers"].values()
     assert (tight["verdict"], tight["lack"]) == ("tight", "3.5 MiB needed, 1.0 MiB free")
 
 
-def test_of_a_pair_in_the_table_the_check_repeats_no_row() -> None:
+def test_the_check_of_a_pair_in_the_table_repeats_no_row() -> None:
     own, other = ModelPair("bundled", ("bundled",)), ModelPair("bundled", (SSMS[0],))
     assert is_listed(own) and is_listed(ModelPair("bundled", SSMS)) and not is_listed(other)
     assert [len(need_lines(memory_need(own), listed)) for listed in (True, False)] == [1, 7]
 
 
-def test_a_download_is_not_offered_of_what_is_here(
+def test_smollm2_on_this_machine_is_not_offered_as_a_download(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = write_model(tmp_path / "tiny.gguf", "Q4_1")
@@ -147,18 +147,18 @@ def test_a_download_is_not_offered_of_what_is_here(
     assert [offer.note for offer in offered if offer.group == SMOLLM2] == ["answers questions"]
 
 
-def test_others_are_not_shown_paths_and_the_cache(tmp_path: Path) -> None:
-    cache(tmp_path, "some/writer", '{"architectures": ["LlamaForCausalLM"]}', 2000)
+def test_visitors_who_may_not_load_see_neither_paths_nor_the_cache(tmp_path: Path) -> None:
+    cache_model(tmp_path, "some/writer", '{"architectures": ["LlamaForCausalLM"]}', 2000)
     pair = ModelPair(str(tmp_path / "secret" / "llm"), (str(tmp_path / "secret" / "ssm"),))
-    mine, there = offers(ModelHost(FakeWorker(), None, pair), "auto", "cpu", may_load=True)
+    mine, memory = offers(ModelHost(FakeWorker(), None, pair), "auto", "cpu", may_load=True)
     theirs, _ = offers(ModelHost(FakeWorker(), None, pair), "auto", "cpu", may_load=False)
-    assert "secret" in json.dumps(offers_value(mine, there))
-    shown = json.dumps(offers_value(theirs, there))
+    assert "secret" in json.dumps(offers_value(mine, memory))
+    shown = json.dumps(offers_value(theirs, memory))
     assert "secret" not in shown and "some/writer" not in shown
     assert str(bundled_llm().parent) not in shown
 
 
-def test_the_table_says_whether_it_fits(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_says_which_pairs_fit(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placing, "available_bytes", lambda device: 8 * 2**30)
     value, free = table(context_of(store), True, "bfloat16", "cpu")
     verdicts = {offer["parts"]["0"]["name"]: offer["verdict"] for offer in value["offers"].values()}
@@ -173,9 +173,9 @@ def test_the_table_says_whether_it_fits(store: RunStore, monkeypatch: pytest.Mon
 
 def test_a_device_that_is_not_there_is_reported(store: RunStore) -> None:
     if torch.cuda.is_available():
-        pytest.skip("a CUDA device is at hand")
-    value, said = table(context_of(store), True, "auto", "cuda")
-    assert value == {} and "device is 'cuda': no CUDA device" in said["lines"]["0"]["text"]
+        pytest.skip("this machine has a CUDA device")
+    value, notice = table(context_of(store), True, "auto", "cuda")
+    assert value == {} and "device is 'cuda': no CUDA device" in notice["lines"]["0"]["text"]
 
 
 def test_the_form_is_read_line_by_line_and_filled_by_an_offer() -> None:
@@ -205,11 +205,13 @@ def test_what_a_pair_needs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     need = memory_need(ModelPair("facebook/opt-125m", ("no/body-knows",), "bfloat16", "cpu"))
     assert need.fits is False, "what is known is too much already"
     assert need_lines(need)[0].text.endswith("Choose smaller models or another device.")
-    assert "before it is downloaded" in _told_unknown(("no/body-knows",), monkeypatch)
-    bare = folder.parent / "bare"
-    bare.mkdir()
-    shutil.copy(folder / "config.json", bare)
-    assert "no weights of a known kind lie in bare" in _told_unknown((str(bare),), monkeypatch)
+    assert "before it is downloaded" in _first_line(("no/body-knows",), monkeypatch)
+    without_weights = folder.parent / "bare"
+    without_weights.mkdir()
+    shutil.copy(folder / "config.json", without_weights)
+    assert "no weights of a known kind lie in bare" in _first_line(
+        (str(without_weights),), monkeypatch
+    )
 
 
 def test_a_smaller_dtype_that_fits_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,12 +228,12 @@ def test_a_smaller_dtype_that_fits_is_named(folder: Path, monkeypatch: pytest.Mo
     assert all("dtype" not in line.text for line in need_lines(memory_need(pair)))
     unknown = ModelPair(str(folder), ("no/body-knows",), "float32", "cpu")
     monkeypatch.setattr(placing, "available_bytes", lambda device: size - 1)
-    told = need_lines(memory_need(unknown))[0].text
-    assert told.endswith(" Choose the dtype bfloat16: at least 38 KiB together.")
+    line = need_lines(memory_need(unknown))[0].text
+    assert line.endswith(" Choose the dtype bfloat16: at least 38 KiB together.")
 
 
 @pytest.mark.parametrize(
-    ("cuda", "half", "words"),
+    ("cuda", "bfloat16", "words"),
     [
         (False, False, "auto: float32 on this CPU, which has no bfloat16."),
         (False, True, "auto: float32 on the CPU, bfloat16 above 200M parameters."),
@@ -240,17 +242,17 @@ def test_a_smaller_dtype_that_fits_is_named(folder: Path, monkeypatch: pytest.Mo
     ],
 )
 def test_the_form_says_what_auto_is_here(
-    cuda: bool, half: bool, words: str, monkeypatch: pytest.MonkeyPatch
+    cuda: bool, bfloat16: bool, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
-    monkeypatch.setattr(placing, "_cpu_has_bfloat16", lambda: half)
+    monkeypatch.setattr(placing, "_cpu_has_bfloat16", lambda: bfloat16)
     assert auto_words() == words
     for device in ("cpu", "cuda") if cuda else ("cpu",):
         large = placing.dtype_of("auto", "EleutherAI/pythia-6.9b", torch.device(device))
-        assert (large == torch.bfloat16) == (half or device == "cuda")
+        assert (large == torch.bfloat16) == (bfloat16 or device == "cuda")
 
 
-def _told_unknown(ssms: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> str:
+def _first_line(ssms: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(placing, "available_bytes", lambda device: 1 << 40)
     return need_lines(memory_need(ModelPair("bundled", ssms)))[0].text
 
@@ -283,14 +285,14 @@ def test_an_offer_fills_the_form_or_is_loaded_at_once(store: RunStore) -> None:
     assert filled[:2] == ["a", "b"] and not loader.asked
     offer = {"llm": SMOLLM2, "ssms": {"0": "ssm-chat"}, "load": True}
     last = list(pick_values(context, True, offer, ("x", "y", "bfloat16", "cpu")))[-1]
-    assert last[:2] == [SMOLLM2, "ssm-chat"] and "Loaded in" in words(last, 2)
+    assert last[:2] == [SMOLLM2, "ssm-chat"] and "Loaded in" in notice_of(last, 2)
     assert loader.asked == [ModelPair(SMOLLM2, ("ssm-chat",), "bfloat16", "cpu")]
     last = list(pick_values(context, False, offer, ("x", "y", "bfloat16", "cpu")))[-1]
-    assert NOT_YOURS in words(last, 2) and len(loader.asked) == 1
+    assert NOT_YOURS in notice_of(last, 2) and len(loader.asked) == 1
 
 
 def test_smollm2_is_loaded_with_the_ssms_that_the_command_line_loads(store: RunStore) -> None:
-    """The header's offer and the table's load the same; the table's is sent as it was shown."""
+    """The offers in the header and in the table load the same models."""
     loader = Loader(lambda: other_worker())
     context = context_of(store, loader)
     list(quick_values(context, True, *FORM))
@@ -321,56 +323,54 @@ def test_what_the_header_offers(store: RunStore) -> None:
     assert context.chats_by_default, "with its template a prompt is a message"
 
 
-FORM = ("other", "small", "auto", "auto")
-
-
 def test_a_loading_is_reported_stage_by_stage(store: RunStore) -> None:
     loader = Loader(lambda: other_worker("small"), held=True)
     context = context_of(store, loader)
     frames = load_values(context, True, *FORM)
-    seen = [next(frames)]
-    while "Looking" not in words(seen[-1]):
-        seen.append(next(frames))
-    assert "Loading other with small: Looking for the models. Runs go on" in words(seen[-1])
-    assert seen[-1][0]["again"] and seen[-1][3].interactive and not seen[-1][2].interactive
+    shown = [next(frames)]
+    while "Looking" not in notice_of(shown[-1], 0):
+        shown.append(next(frames))
+    assert "Loading other with small: Looking for the models. Runs go on" in notice_of(shown[-1], 0)
+    assert shown[-1][0]["again"] and shown[-1][3].interactive and not shown[-1][2].interactive
     others = state_values(context, False)
-    assert "Loading another pair. Runs go on meanwhile." in words(others)
-    assert NOT_YOURS in words(others) and others[1] == {"lines": {}}
+    assert "Loading another pair. Runs go on meanwhile." in notice_of(others, 0)
+    assert NOT_YOURS in notice_of(others, 0) and others[1] == {"lines": {}}
     assert not others[2].interactive and not others[3].interactive
-    assert "another pair is being loaded" in words(next(load_values(context, True, *FORM)))
+    assert "another pair is being loaded" in notice_of(next(load_values(context, True, *FORM)), 0)
     loader.go.set()
     last = list(frames)[-1]
-    assert "Loaded in" in words(last) and "other, small. New runs use them." in words(last)
+    notice = notice_of(last, 0)
+    assert "Loaded in" in notice and "other, small. New runs use them." in notice
     stages = last[1]["lines"]
-    whats = [line["what"] for line in stages.values()]
-    assert whats == ["Looking for the models", "LLM other", "SSM 1 of 1 small"]
+    names = [line["what"] for line in stages.values()]
+    assert names == ["Looking for the models", "LLM other", "SSM 1 of 1 small"]
     assert stages["1"]["steps"].startswith("weights ") and stages["1"]["state"] == "done"
     assert last[2].interactive and not last[3].interactive
     wait_settled(context.model_host)
 
 
-def test_runs_on_the_models_of_before_are_reported(store: RunStore) -> None:
+def test_runs_on_models_that_were_swapped_out_are_reported(store: RunStore) -> None:
     context = context_of(store, Loader(lambda: other_worker("small")))
     context.model_host.worker.set_script(script_of(400), speed=5.0)
     source, last = context.hub.start(request()), list(load_values(context, True, *FORM))[-1]
-    assert "1 run still ends on the models of before" in words(last) and last[0]["again"]
+    assert "1 run still ends on the models of before" in notice_of(last, 0) and last[0]["again"]
     source.cancel()
     wait_settled(context.model_host)
-    assert "still" not in words(state_values(context, True))
+    assert "still" not in notice_of(state_values(context, True), 0)
     assert "again" not in state_values(context, True)[0]
 
 
-def test_a_tab_that_is_turned_to_reports_no_loading_of_before(store: RunStore) -> None:
+def test_a_tab_that_is_opened_reports_no_load_that_has_ended(store: RunStore) -> None:
     context = context_of(store, Loader(lambda: other_worker("small")))
-    assert "Loaded in" in words(list(load_values(context, True, *FORM))[-1])
-    assert words(opened_values(context, True)) == ""
+    assert "Loaded in" in notice_of(list(load_values(context, True, *FORM))[-1], 0)
+    assert notice_of(opened_values(context, True), 0) == ""
     assert opened_values(context, True)[1] == {"lines": {}}
     wait_settled(context.model_host)
     held = Loader(lambda: other_worker("small"), held=True)
     context = context_of(store, held)
     frames = load_values(context, True, *FORM)
     next(frames)
-    assert "Loading other with small" in words(opened_values(context, True))
+    assert "Loading other with small" in notice_of(opened_values(context, True), 0)
     held.go.set()
     list(frames)
 
@@ -379,38 +379,38 @@ def test_a_refusal_is_reported_with_its_reason_to_those_who_may_know(store: RunS
     secret = "ssm is '/home/x/secret': token id 17 is 'a' there"
     context = context_of(store, Loader(failing_loader(OutOfMemoryError(secret))))
     last = list(load_values(context, True, *FORM))[-1]
-    assert secret in words(last) and last[0]["lines"]["0"]["kind"] == "error"
-    assert "What was loaded stays: synthetic-llm" in words(last)
+    assert secret in notice_of(last, 0) and last[0]["lines"]["0"]["kind"] == "error"
+    assert "What was loaded stays: synthetic-llm" in notice_of(last, 0)
     assert list(last[1]["lines"].values())[-1]["state"] == "failed"
-    theirs = words(state_values(context, False))
-    assert "it cannot be loaded." in theirs and "secret" not in theirs
+    others_notice = notice_of(state_values(context, False), 0)
+    assert "it cannot be loaded." in others_notice and "secret" not in others_notice
 
 
-def test_a_refusal_of_the_form_stands_without_how_the_last_loading_ended(store: RunStore) -> None:
+def test_a_refusal_of_the_form_replaces_the_end_of_the_last_load(store: RunStore) -> None:
     context = context_of(store, Loader(lambda: other_worker("small")))
-    assert "Loaded in" in words(list(load_values(context, True, *FORM))[-1])
+    assert "Loaded in" in notice_of(list(load_values(context, True, *FORM))[-1], 0)
     wrong = ("other", "\n".join("s" * 17), "auto", "auto")
-    for told_of in (
+    for values in (
         [need_value(context, True, *wrong)],
         list(load_values(context, True, *wrong))[-1],
     ):
-        assert words(told_of).startswith("ssms is a list of 17")
-        assert len(told_of[0]["lines"]) == 1
-    assert told_of[1]["lines"] == {}
+        assert notice_of(values, 0).startswith("ssms is a list of 17")
+        assert len(values[0]["lines"]) == 1
+    assert values[1]["lines"] == {}
 
 
-def test_given_up(store: RunStore) -> None:
+def test_a_load_can_be_cancelled(store: RunStore) -> None:
     loader = Loader(lambda: other_worker("small"), held=True)
     context = context_of(store, loader)
     frames = load_values(context, True, *FORM)
     next(frames)
-    assert "Giving other with small up" in words(cancel_loading(context, True))
+    assert "Giving other with small up" in notice_of(cancel_loading(context, True), 0)
     loader.go.set()
     last = list(frames)[-1]
-    assert "Loading was given up after" in words(last) and context.model_host.version == 0
+    assert "Loading was given up after" in notice_of(last, 0) and context.model_host.version == 0
 
 
-def test_who_may_not_load_may_not_ask_either(store: RunStore) -> None:
+def test_a_visitor_who_may_not_load_may_not_check_or_cancel_either(store: RunStore) -> None:
     loader = Loader(lambda: other_worker("small"), held=True)
     context = context_of(store, loader)
     for values in (
@@ -418,19 +418,20 @@ def test_who_may_not_load_may_not_ask_either(store: RunStore) -> None:
         [need_value(context, False, *FORM)],
         cancel_loading(context, False),
     ):
-        assert NOT_YOURS in words(values)
+        assert NOT_YOURS in notice_of(values, 0)
     assert not loader.asked and context.model_host.swap.state == "none"
 
 
 def test_what_it_needs_is_reported_while_something_is_loaded(store: RunStore, folder: Path) -> None:
     loader = Loader(lambda: other_worker("small"), held=True)
     context = context_of(store, loader)
-    asked = (str(folder), str(folder), "auto", "auto")
-    assert words([need_value(context, True, *asked)]).startswith("It fits: ")
-    assert "no such folder" in words([need_value(context, True, "./nowhere", "", "auto", "auto")])
+    form = (str(folder), str(folder), "auto", "auto")
+    assert notice_of([need_value(context, True, *form)], 0).startswith("It fits: ")
+    wrong = need_value(context, True, "./nowhere", "", "auto", "auto")
+    assert "no such folder" in notice_of([wrong], 0)
     context.model_host.begin(OTHER)
-    # In a notice of its own, which no frame of the loading replaces.
-    needed = words([need_value(context, True, *asked)])
+    # The answer has its own notice, which no frame of the load replaces.
+    needed = notice_of([need_value(context, True, *form)], 0)
     assert needed.startswith("It fits: ") and "Loading" not in needed
     loader.go.set()
     wait_settled(context.model_host)

@@ -1,5 +1,5 @@
-"""The page shows a combine rule and a length policy that were registered at run time: menus, greyed
-fields, marks of what is not lossless, words in the pictures. tests/core/test_mechanisms.py has the
+"""The page shows a combine rule and a length policy that were registered at run time: in menus,
+disabled fields, marks of what is not lossless, and pictures. tests/core/test_mechanisms.py has the
 rules, and what core derives from their records."""
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ __all__ = ["new_rules"]
 pytestmark = pytest.mark.usefixtures("new_rules")
 
 
-def config_of_new() -> SpeculationConfig:
+def new_config() -> SpeculationConfig:
     settings = SpeculationConfig(expansion=(2, 2), max_tree_nodes=6, speculation_length=2)
     return replace(settings, combine="deepest", length="two")
 
 
-def test_menus_offer_them_with_their_labels() -> None:
-    controls = field_controls(config_of_new(), ("a",))
+def test_menus_offer_new_mechanisms_with_their_labels() -> None:
+    controls = field_controls(new_config(), ("a",))
     for field, name, label in (
         ("combine", "deepest", "deepest (the deepest draft alone)"),
         ("length", "two", "two (always two)"),
@@ -47,7 +47,7 @@ def test_menus_offer_them_with_their_labels() -> None:
         assert name in [value for value, _ in picked.choices]
 
 
-def test_menus_mark_what_their_records_rule_out() -> None:
+def test_menus_mark_what_the_new_records_rule_out() -> None:
     choices = verify_choices("sampled", 0.8, "deepest")
     lossless = {rule for label, rule in choices if "not lossless" not in label}
     assert lossless == {"auto", "match"}, "no rule with draws of its own, since nodes are dropped"
@@ -58,9 +58,9 @@ def test_menus_mark_what_their_records_rule_out() -> None:
     assert all("stays even" not in label for label, _ in weights_choices("deepest"))
 
 
-def test_fields_that_they_do_not_read_are_greyed() -> None:
+def test_fields_that_new_mechanisms_do_not_read_are_disabled() -> None:
     def idle(**changes: Any) -> dict[str, str]:
-        values = values_of(replace(config_of_new(), **changes), ("a",))
+        values = values_of(replace(new_config(), **changes), ("a",))
         return idle_fields(dict(zip(FIELD_NAMES, values, strict=True)))
 
     assert "deepest reads no weights" in idle()["weights"]
@@ -69,8 +69,8 @@ def test_fields_that_they_do_not_read_are_greyed() -> None:
     assert "length=two" in idle(length="fixed")["confidence_threshold"]
 
 
-def test_pictures_have_their_words() -> None:
-    events = list(engine_of(*tables()).generate(Request("w1 w2", WARM, config_of_new())))
+def test_pictures_have_the_texts_of_new_mechanisms() -> None:
+    events = list(engine_of(*tables()).generate(Request("w1 w2", WARM, new_config())))
     assert any(event.dropped for event in events if isinstance(event, Combined))
     values = pictures_at(events, 0)
     assert values["tree"]["words"]["dropped"] == "Less deep than another draft"

@@ -1,47 +1,44 @@
-"""What a run with remote SSMs records of their nodes, and how log, trace and pictures show it."""
+"""What a run with remote SSMs records of their nodes, and how trace and pictures show it."""
 
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from core import Engine, SamplingParams, SpeculationConfig
 from core.errors import ConfigError
 from core.events import Drafted, Event, RoundCompleted, RunStarted
-from storage import RunStore
 from storage.exports import chrome_trace
 from tests.core.engines import request, rounds_of, tables
 from tests.core.remote_ssms.served import engine_over, server_of
 from tests.fakes import loaded_tables
-from tests.logs import log_at
 from tests.ui.reports import last_timeline
 from ui.run.charts import timeline_value
 from ui.run.frame import Frame
 from ui.run.nodes import nodes_of, nodes_value
 from ui.run.view import View, reduce_all
 
-ONE, TWO = "10.0.0.1:7000", "10.0.0.2:7000"
+FIRST, SECOND = "10.0.0.1:7000", "10.0.0.2:7000"
 
 
 @pytest.fixture(scope="module")
 def events() -> list[Event]:
-    """The first of two nodes is slow in one round, is killed, and comes back."""
+    """A run in which the first of two nodes is slow in a round, then killed, then started again."""
     models = loaded_tables(tables()[0], tables(3)[1])
     engine, transport = engine_over(models, [["same"], ["ssm-2", "ssm-3"]])
     engine.warm_up()
     transport.delay(0, 0.01)
     transport.delay(1, 0.001)
 
-    def come_back() -> None:
+    def restart() -> None:
         transport.delay(0, 0.01)
         transport.start(0, server_of(models, ["same"]))
 
     changes: dict[int, Callable[[], object]] = {
         2: lambda: transport.delay(0, 1.0),
         3: lambda: transport.kill(0),
-        5: come_back,
+        5: restart,
         6: lambda: transport.pass_time(0.02),
     }
     sampling = SamplingParams(55, temperature=0.8, seed=4)
@@ -61,73 +58,69 @@ def test_the_start_names_the_nodes(events: list[Event]) -> None:
     start = events[0]
     assert isinstance(start, RunStarted)
     assert [(model.name, model.node) for model in start.models] == [
-        ("llm", ""), ("same", ONE), ("ssm-2", TWO), ("ssm-3", TWO),
+        ("llm", ""), ("same", FIRST), ("ssm-2", SECOND), ("ssm-3", SECOND),
     ]  # fmt: skip
-    assert nodes_of(reduce_all(events)) == (ONE, TWO) and nodes_of(View()) == ()
+    assert nodes_of(reduce_all(events)) == (FIRST, SECOND) and nodes_of(View()) == ()
 
 
-def test_every_round_says_who_answered(events: list[Event]) -> None:
+def test_every_round_records_the_state_of_each_node(events: list[Event]) -> None:
     states = [[trip.state for trip in one.nodes] for one in rounds_of(events)]
     assert states[:2] == [["in_time", "in_time"]] * 2 and ["late", "in_time"] in states
     assert ["absent", "in_time"] in states
     for one in rounds_of(events):
         for trip in one.nodes:
-            asked = trip.state != "absent"
-            assert (trip.end_ms >= trip.start_ms > 0) == asked and trip.end_ms <= one.at_ms
+            was_requested = trip.state != "absent"
+            assert (trip.end_ms >= trip.start_ms > 0) == was_requested and trip.end_ms <= one.at_ms
             assert (trip.round_trip_ms > 0) == (trip.drafts > 0)
             assert trip.plain_ms > 0
     drafted = [{d.drafter for d in e.drafts} for e in events if isinstance(e, Drafted)]
     assert {"ssm-2", "ssm-3"} in drafted and {"same", "ssm-2", "ssm-3"} in drafted
 
 
-def test_log_and_trace_have_them(events: list[Event], tmp_path: Path) -> None:
-    with RunStore(log_at(tmp_path / "log.db")) as store:
-        for event in events:
-            store.record(event)
-        assert store.flush(60)
-        assert list(store.events(events[0].run_id)) == events
+def test_the_trace_has_the_round_trips(events: list[Event]) -> None:
     trace = json.loads(chrome_trace(events))["traceEvents"]
     threads = {e["tid"]: e["args"]["name"] for e in trace if e["name"] == "thread_name"}
-    assert {ONE, TWO} <= {*threads.values()}
+    assert {FIRST, SECOND} <= {*threads.values()}
     trips = [e for e in trace if e["name"] in ("round trip", "late")]
-    asked = [t for one in rounds_of(events) for t in one.nodes if t.state != "absent"]
-    assert len(trips) == len(asked) and {threads[e["tid"]] for e in trips} == {ONE, TWO}
+    requested = [t for one in rounds_of(events) for t in one.nodes if t.state != "absent"]
+    assert len(trips) == len(requested) and {threads[e["tid"]] for e in trips} == {FIRST, SECOND}
     assert any(entry["name"] == "wire" for entry in trace)
 
 
-def test_the_pipeline_picture_has_a_lane_for_each(events: list[Event]) -> None:
+def test_the_pipeline_picture_has_a_lane_for_each_node(events: list[Event]) -> None:
     value = timeline_value(frame_of(reduce_all(events)))
     lanes = {name: key for key, name in value["lanes"].items()}
-    assert [*lanes][3:6] == [ONE, TWO, "combine"]
+    assert [*lanes][3:6] == [FIRST, SECOND, "combine"]
     bars = [bar for spans in value["bars"].values() for bar in spans.values()]
-    assert {bar["name"] for bar in bars if bar["lane"] == lanes[ONE]} == {"round trip", "late"}
-    assert {bar["name"] for bar in bars if bar["lane"] == lanes[TWO]} == {"round trip"}
+    assert {bar["name"] for bar in bars if bar["lane"] == lanes[FIRST]} == {"round trip", "late"}
+    assert {bar["name"] for bar in bars if bar["lane"] == lanes[SECOND]} == {"round trip"}
 
 
 def test_the_report_has_lanes_and_panel(events: list[Event]) -> None:
     value = last_timeline(events)
-    assert {ONE, TWO} <= {*value["lanes"].values()}
-    # As JSON has them, lists for tuples.
+    assert {FIRST, SECOND} <= {*value["lanes"].values()}
+    # JSON has lists in place of tuples.
     assert value["nodes"] == json.loads(json.dumps(nodes_value(reduce_all(events))))
 
 
-def test_the_panel_counts_and_predicts(events: list[Event]) -> None:
+def test_the_panel_has_counts_times_and_a_prediction(events: list[Event]) -> None:
     view = reduce_all(events)
     one, two = nodes_value(view).values()
-    states = [t.state for line in view.rounds for t in line.trips if t.node == ONE]
+    states = [trip.state for line in view.rounds for trip in line.trips if trip.node == FIRST]
     assert one["ssms"] == "same" and two["ssms"] == "ssm-2, ssm-3"
     assert (one["in_time"], one["late"], one["absent"]) == tuple(
         map(states.count, ("in_time", "late", "absent"))
     )
     assert one["starts"] == 2 and two["starts"] == 1 and one["state"] == states[-1]
     assert one["trip"] == pytest.approx(10) and one["wire"] < 10 and one["deadline"] == 50
-    answered = [(n, t) for n in view.rounds for t in n.trips if t.node == ONE and t.drafts]
+    trips = [(line, trip) for line in view.rounds for trip in line.trips if trip.node == FIRST]
+    answered = [(line, trip) for line, trip in trips if trip.drafts]
     tokens = sum(line.emitted for line, _ in answered) / len(answered)
-    took = sum(line.time.ms for line, _ in answered) / len(answered)
-    wire = sum(t.round_trip_ms - t.busy_ms for _, t in answered) / len(answered)
-    plain = answered[-1][1].plain_ms
-    assert one["even"] == pytest.approx(tokens * plain - took + wire, abs=0.01)
-    # As far as the run has come: nothing is known before the first round.
+    round_ms = sum(line.time.ms for line, _ in answered) / len(answered)
+    wire_ms = sum(trip.round_trip_ms - trip.busy_ms for _, trip in answered) / len(answered)
+    plain_ms = answered[-1][1].plain_ms
+    assert one["even"] == pytest.approx(tokens * plain_ms - round_ms + wire_ms, abs=0.01)
+    # Before the first round nothing is known.
     before = nodes_value(reduce_all(events[:1]))["0"]
     assert before["state"] == "" and before["trip"] is before["even"] is None
 
@@ -144,9 +137,8 @@ def test_a_run_without_nodes_has_no_panel() -> None:
     assert nodes_value(without) == {} and timeline_value(frame_of(without))["nodes"] == {}
 
 
-def test_a_wire_that_is_not_there_is_waited_for() -> None:
-    """`Engine.wire_ms`, for the lesson: each round with a draft waits and has a span of the
-    wait."""
+def test_a_simulated_wire_delays_each_round_with_a_draft() -> None:
+    """`Engine.wire_ms`, for a lesson: each round with a draft waits, and has a span of the wait."""
     llm, ssms = tables(2)
     engine = Engine(loaded_tables(llm, ssms))
     engine.wire_ms = 5

@@ -29,8 +29,8 @@ WIDE = VerifyCosts(dict.fromkeys(NODE_COUNTS, 1.0), 64)
 
 
 def opening_events(store: RunStore, engine: Engine, verify: VerifyCosts) -> tuple[Event, ...]:
-    """The recording made by another engine over the same models, with `verify` as the times of its
-    LLM's passes, as the application makes it at its start."""
+    """The recording as the application makes it at its start, by a new engine over the same models
+    that takes `verify` for the times of its LLM's passes."""
     models = engine.models
     fresh = Engine(models, costs=Costs(models.llm, verify))
     with closing(Worker(fresh, threads=1)) as worker:
@@ -46,8 +46,8 @@ def opening_events(store: RunStore, engine: Engine, verify: VerifyCosts) -> tupl
 
 @contextmanager
 def busy_thread() -> Iterator[None]:
-    """A thread that takes the interpreter for 5 ms of every 20, at any point of a round. Its own
-    time, which the test's limit counts too, stays a fraction of the run's."""
+    """A thread that occupies the interpreter for 5 ms of every 20, at any point of a round. That is
+    little, since the time limit of the test includes it."""
     ended = threading.Event()
 
     def spin() -> None:
@@ -68,19 +68,19 @@ def busy_thread() -> Iterator[None]:
 def leaping_clock() -> Callable[[], float]:
     """A clock, in seconds, that runs as if something else took the core for up to 20 ms before each
     reading."""
-    leaps, clock, late = random.Random(5), time.perf_counter, 0.0
+    rng, clock, lost_s = random.Random(5), time.perf_counter, 0.0
 
     def now() -> float:
-        nonlocal late
-        late += 0.02 * leaps.random()
-        return clock() + late
+        nonlocal lost_s
+        lost_s += 0.02 * rng.random()
+        return clock() + lost_s
 
     return now
 
 
 @pytest.fixture(scope="module")
 def quiet(bundled: Engine, tmp_path_factory: pytest.TempPathFactory) -> tuple[Event, ...]:
-    """The recording of a slow machine that nothing disturbs, made before the test."""
+    """The recording of an undisturbed machine whose trees are expensive, made before the test."""
     with RunStore(log_at(tmp_path_factory.mktemp("quiet") / "runs.db")) as store:
         return opening_events(store, bundled, NARROW)
 
@@ -89,7 +89,7 @@ def test_the_opening_run_has_the_same_trees_on_any_machine_and_under_any_load(
     store: RunStore, bundled: Engine, quiet: tuple[Event, ...]
 ) -> None:
     with busy_thread(), mock.patch.object(time, "perf_counter", leaping_clock()):
-        loaded = opening_events(store, bundled, WIDE)
+        disturbed = opening_events(store, bundled, WIDE)
 
     def trees(events: tuple[Event, ...]) -> list[tuple[object, ...]]:
         return [
@@ -101,7 +101,7 @@ def test_the_opening_run_has_the_same_trees_on_any_machine_and_under_any_load(
     def rounds(events: tuple[Event, ...]) -> list[tuple[int, ...]]:
         return [e.token_ids for e in events if isinstance(e, RoundCompleted)]
 
-    (first, second) = (e for e in (quiet[0], loaded[0]) if isinstance(e, RunStarted))
-    assert first.asked == second.asked
-    assert len(trees(quiet)) > 10 and trees(loaded) == trees(quiet)
-    assert rounds(loaded) == rounds(quiet)
+    (start, disturbed_start) = (e for e in (quiet[0], disturbed[0]) if isinstance(e, RunStarted))
+    assert start.asked == disturbed_start.asked
+    assert len(trees(quiet)) > 10 and trees(disturbed) == trees(quiet)
+    assert rounds(disturbed) == rounds(quiet)

@@ -51,15 +51,15 @@ def record_runs(store: RunStore, *owners: str) -> list[str]:
     return [f"synthetic-{seed}" for seed in range(len(owners))]
 
 
-def ran(made: Context, **changes: Any) -> str:
-    """Make a run by the fake worker, of a request as the page makes it; return its id."""
-    source = made.hub.start(Request("Once", SamplingParams(max_new_tokens=20, **changes)), "a")
+def make_run(context: Context, **changes: Any) -> str:
+    """Decode a request with the fake worker; return the run's id."""
+    source = context.hub.start(Request("Once", SamplingParams(max_new_tokens=20, **changes)), "a")
     source.wait_done(20.0)
     return source.run_id
 
 
-def text(said: dict[str, Any]) -> str:
-    return " ".join(line["text"] for line in said["lines"].values())
+def notice_text(notice: dict[str, Any]) -> str:
+    return " ".join(line["text"] for line in notice["lines"].values())
 
 
 def test_filters_restrict_the_list(store: RunStore) -> None:
@@ -86,8 +86,8 @@ def test_filters_restrict_the_list(store: RunStore) -> None:
     for event in (replace(started, created_utc=datetime.now(UTC).isoformat()), *rest):
         store.record(event)
     assert ids(since="the last hour") == ["synthetic-9"]
-    said = list_values(ctx, ALL, "", "", "all", "newest", 1, RunFilters(since="ever"))[1]
-    assert "since is 'ever'" in text(said)
+    notice = list_values(ctx, ALL, "", "", "all", "newest", 1, RunFilters(since="ever"))[1]
+    assert "since is 'ever'" in notice_text(notice)
     row = list_values(ctx, ALL, "", "lecture", "all", "newest", 1)[0]["rows"]["0"]
     assert row["note"] == "for the lecture" and row["thinned"] is False
 
@@ -105,14 +105,16 @@ def test_a_note_is_kept_and_shown_again(store: RunStore) -> None:
     ctx = context(store)
     (run_id,) = record_runs(store, "a")
     note = "".join(HOSTILE_TEXTS[:3])
-    assert "saved" in text(keep_note(ctx, ALL, run_id, note))
-    section, said, shown, _, way = about_run(ctx, ALL, run_id)
-    assert section.visible and shown == note and run_id in text(said) and not way.visible
-    assert "rounds / s" in text(said)
-    assert "no note" in text(keep_note(ctx, ALL, run_id, ""))
+    assert "saved" in notice_text(keep_note(ctx, ALL, run_id, note))
+    section, notice, shown, _, study_button = about_run(ctx, ALL, run_id)
+    assert section.visible and not study_button.visible
+    assert shown == note and run_id in notice_text(notice)
+    assert "rounds / s" in notice_text(notice)
+    assert "no note" in notice_text(keep_note(ctx, ALL, run_id, ""))
     assert about_run(ctx, ALL, run_id)[2] == ""
-    assert "no run is opened" in text(keep_note(ctx, ALL, "", "x"))
-    assert "no such run of yours" in text(keep_note(ctx, CallerRights("b", False), run_id, "x"))
+    assert "no run is opened" in notice_text(keep_note(ctx, ALL, "", "x"))
+    refused = keep_note(ctx, CallerRights("b", False), run_id, "x")
+    assert "no such run of yours" in notice_text(refused)
     assert store.run(run_id).note == ""
     assert about_run(ctx, ALL, "gone")[0].visible is False
 
@@ -124,8 +126,8 @@ def test_a_regret_that_was_counted_is_shown_again_and_exported(store: RunStore) 
         store.record(event)
     run_id, view = events[0].run_id, reduce_all(events)
     without = {name: write_export(ctx, ALL, run_id, name)["text"] for name in FORMATS}
-    text, (first, *rest) = view.token_ids, view.drafters
-    regret = find_regret(view, {first: text, **dict.fromkeys(rest, [-1] * len(text))})
+    token_ids, (first, *rest) = view.token_ids, view.drafters
+    regret = find_regret(view, {first: token_ids, **dict.fromkeys(rest, [-1] * len(token_ids))})
     store.keep_regret(run_id, regret.to_plain())
     assert store.flush()
     desk, sessions = TabSession(), sessions_of(ctx)
@@ -148,9 +150,9 @@ def test_a_run_is_written_in_every_format_under_a_name_for_any_system(store: Run
     assert files["html"]["media_type"].startswith("text/html") and "<html" in files["html"]["text"]
     with pytest.raises(ConfigError, match="format is 'pdf'"):
         write_export(ctx, ALL, run_id, "pdf")
-    for rights, asked in ((ALL, "gone"), (CallerRights("b", False), run_id)):
+    for rights, requested in ((ALL, "gone"), (CallerRights("b", False), run_id)):
         with pytest.raises(UnknownRunError):
-            write_export(ctx, rights, asked, "json")
+            write_export(ctx, rights, requested, "json")
     with pytest.raises(StoreError, match="no run is opened"):
         write_export(ctx, ALL, "", "json")
     for event in synthetic_run(3, run_id="../a b:c"):
@@ -158,7 +160,7 @@ def test_a_run_is_written_in_every_format_under_a_name_for_any_system(store: Run
     assert write_export(context(store), ALL, "../a b:c", "html")["name"] == "___a_b_c.html"
 
 
-def test_how_far_a_long_export_is_is_reported(
+def test_the_progress_of_a_long_export_is_reported(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ui.sessions.exporting.PROGRESS_INTERVAL_S", 0.01)
@@ -167,7 +169,7 @@ def test_how_far_a_long_export_is_is_reported(
     *before, (file, line) = export_progress(context(store), ALL, "synthetic-1", "html")
     assert file == write_export(context(store), ALL, "synthetic-1", "html")
     assert line.text == "Saved as synthetic-1.html."
-    assert all(none is None and "Writing HTML report" in one.text for none, one in before)
+    assert all(early is None and "Writing HTML report" in one.text for early, one in before)
     shares = [int(match[1]) for _, one in before if (match := re.search(r": (\d+) %", one.text))]
     assert shares == sorted(shares) and len(set(shares)) > 3 and shares[-1] <= 100
     with pytest.raises(UnknownRunError):
@@ -176,7 +178,7 @@ def test_how_far_a_long_export_is_is_reported(
 
 def test_run_again_takes_the_recorded_seed_and_says_the_text_is_the_same(store: RunStore) -> None:
     ctx = context(store)
-    run_id = ran(ctx)
+    run_id = make_run(ctx)
     sessions, desk = sessions_of(ctx), TabSession()
     opened_run(sessions, desk, ALL, run_id)
     frames = list(repeat_run(sessions, desk, ALL, "me", run_id))
@@ -197,15 +199,15 @@ def test_run_again_refuses_what_is_not_there(store: RunStore) -> None:
     for run_id, words in (("", "no run is opened"), ("gone", "no such run")):
         frames = list(repeat_run(sessions, desk, ALL, "me", run_id))
         assert words in notice_of(frames[-1], 0) and len(frames) == 1
-    run_id = ran(ctx)
+    run_id = make_run(ctx)
     frames = list(repeat_run(sessions, desk, CallerRights("b", False), "b", run_id))
     assert "no such run of yours" in notice_of(frames[-1], 0)
     assert recorded_request(ctx, ALL, run_id).sampling.seed is None
 
 
-def test_stop_ends_the_run_that_is_made_again(store: RunStore) -> None:
+def test_stop_ends_a_repeated_run(store: RunStore) -> None:
     ctx = context(store)
-    run_id = ran(ctx)
+    run_id = make_run(ctx)
     worker: Any = ctx.hub.worker
     worker.speed = 50.0
     sessions, desk = sessions_of(ctx), TabSession()
@@ -217,21 +219,21 @@ def test_stop_ends_the_run_that_is_made_again(store: RunStore) -> None:
     assert stop_again(sessions, TabSession())
 
 
-def test_a_second_run_of_the_list_stands_beside_the_first(store: RunStore) -> None:
+def test_a_second_run_of_the_list_is_compared_with_the_first(store: RunStore) -> None:
     ctx = context(store)
     one, two = record_runs(store, "a", "b")
     sessions, desks = sessions_of(ctx), (TabSession(), TabSession(), TabSession())
     first, opened = choose_run(sessions, desks, ALL, one, ""), len(sessions.opened_outputs)
     before = opened + len(sessions.controls.about_outputs)
     assert first[opened - 1] == one and desks[0].player is not None
-    comparing, button, said = toggle_comparing(one, "")
-    assert comparing == one and "Choose the second run" in text(said)
+    comparing, button, notice = toggle_comparing(one, "")
+    assert comparing == one and "Choose the second run" in notice_text(notice)
     assert toggle_comparing(one, one)[0] == "" and toggle_comparing("", "")[0] == ""
     both = choose_run(sessions, desks, ALL, two, comparing)
     assert desks[0].frame().run_id == one, "the first stays open"
     section, answer, tables, place = both[before : before + 4]
     assert place["value"] == place["maximum"] == 4
-    assert section.visible and "Another text from token 1 on" in text(answer)
+    assert section.visible and "Another text from token 1 on" in notice_text(answer)
     assert tables["figures"]["0"]["name"] == "Tokens / s"
     assert [desk.frame().run_id for desk in desks[1:]] == [one, two]
 
@@ -252,13 +254,13 @@ def test_a_wrong_second_run_is_reported(
     desks = (TabSession(), TabSession(), TabSession())
     values = choose_run(sessions, desks, rights, second, "synthetic-0")
     board_and_facts = [*sessions.opened_outputs, *sessions.controls.about_outputs]
-    assert words in text(values[len(board_and_facts) + 1])
+    assert words in notice_text(values[len(board_and_facts) + 1])
 
 
-def test_a_past_run_plays_pauses_and_goes_on(store: RunStore) -> None:
+def test_a_past_run_plays_pauses_and_resumes(store: RunStore) -> None:
     ctx = context(store)
     sessions, desk = sessions_of(ctx), TabSession(pace=Pace("full", 5.0))
-    opened_run(sessions, desk, ALL, ran(ctx))
+    opened_run(sessions, desk, ALL, make_run(ctx))
     board = sessions.board
     assert board.place(desk)[0]["interactive"] is False, "there is nothing to stop"
     frames = play_on(board, desk, rewind=True)
@@ -269,7 +271,7 @@ def test_a_past_run_plays_pauses_and_goes_on(store: RunStore) -> None:
     move(board, desk, "pause")
     at = desk.player.stage
     assert 0 <= at < 32 and len(list(frames)) <= 1
-    assert desk.player.stage == at, "nothing moves any more"
+    assert desk.player.stage == at, "the player has stopped"
     assert board.place(desk)[0]["interactive"] is False
     assert desk.player.pace.mode == "step"
     desk.pace = Pace("full", 100.0)
@@ -277,28 +279,29 @@ def test_a_past_run_plays_pauses_and_goes_on(store: RunStore) -> None:
     assert desk.player.stage == 32
 
 
-def test_how_many_runs_stay_whole_is_for_the_owner_to_say(store: RunStore) -> None:
+def test_only_the_owner_sets_how_many_runs_are_kept_in_full(store: RunStore) -> None:
     ctx = context(store)
     record_runs(store, "a", "b", "c")
     section, shown, message = retention_view(ctx, ALL, "5", "5")
     assert section.visible and shown == message == ""
     assert retention_view(ctx, ALL, "", "")[1] == gr.skip(), "the visitor may be typing"
     assert retention_view(ctx, MINE, "", "")[0].visible is False
-    said, button = set_retention(ctx, ALL, "2", confirmed=False)
-    assert "Sure?" in text(said) and button.visible and store.retention() is None
-    said, button = set_retention(ctx, ALL, "2", confirmed=True)
-    assert "The last 2 runs are kept in full" in text(said) and not button.visible
+    notice, button = set_retention(ctx, ALL, "2", confirmed=False)
+    assert "Sure?" in notice_text(notice) and button.visible and store.retention() is None
+    notice, button = set_retention(ctx, ALL, "2", confirmed=True)
+    assert "The last 2 runs are kept in full" in notice_text(notice) and not button.visible
     assert store.retention() == 2 and retention_view(ctx, ALL, "", "")[1] == "2"
     assert retention_view(ctx, ALL, "7", "2")[1:] == [gr.skip(), "2"], "typed, not yet set"
     assert retention_view(ctx, ALL, "7", "")[1:] == [gr.skip(), "2"]
     assert retention_view(ctx, ALL, "1", "1")[1:] == ["2", "2"], "set in another tab meanwhile"
-    said, _ = set_retention(ctx, MINE, "1", confirmed=True)
-    assert "only by the server's owner" in text(said) and store.retention() == 2
-    assert "every run is kept in full" in text(set_retention(ctx, ALL, "0", confirmed=False)[0])
+    notice, _ = set_retention(ctx, MINE, "1", confirmed=True)
+    assert "only by the server's owner" in notice_text(notice) and store.retention() == 2
+    notice, _ = set_retention(ctx, ALL, "0", confirmed=False)
+    assert "every run is kept in full" in notice_text(notice)
     assert store.retention() is None
     zero_padded = "0" * 19 + "1" + "9" * 30
     for typed in ("-1", "2.5", "many", "9" * 30, zero_padded, "nan", "\udce9"):
-        refused = text(set_retention(ctx, ALL, typed, confirmed=True)[0])
+        refused = notice_text(set_retention(ctx, ALL, typed, confirmed=True)[0])
         assert "runs is" in refused and "empty or 0 for all runs, or a whole number" in refused
     assert parse_retention(None) is None and parse_retention(" 7 ") == 7
 
@@ -309,18 +312,18 @@ def test_a_thinned_run_says_so(store: RunStore) -> None:
     store.thin(1)
     runs = {run.run_id: run.thinned for run in store.runs(RunQuery()).rows}
     assert sorted(runs.values()) == [False, True]
-    thinned = next(run_id for run_id, gone in runs.items() if gone)
-    assert "only text, figures and accepted tokens" in text(about_run(ctx, ALL, thinned)[1])
+    thinned = next(run_id for run_id, is_thinned in runs.items() if is_thinned)
+    assert "only text, figures and accepted tokens" in notice_text(about_run(ctx, ALL, thinned)[1])
     assert "Finished" in notice_of(opened_run(sessions_of(ctx), TabSession(), ALL, thinned), 0)
 
 
 def test_a_run_deleted_elsewhere_is_reported_by_every_action(store: RunStore) -> None:
     ctx = context(store)
-    run_id = ran(ctx)
+    run_id = make_run(ctx)
     sessions, desk = sessions_of(ctx), TabSession()
     opened_run(sessions, desk, ALL, run_id)
     store.delete(run_id)
-    assert "no such run" in text(keep_note(ctx, ALL, run_id, "x"))
+    assert "no such run" in notice_text(keep_note(ctx, ALL, run_id, "x"))
     assert "no such run" in notice_of(list(repeat_run(sessions, desk, ALL, "me", run_id))[0], 0)
     with pytest.raises(UnknownRunError):
         recorded_request(ctx, ALL, run_id)
@@ -341,8 +344,8 @@ REQUESTS = (
 
 def with_names(request: Request) -> Request:
     """The request with the drafters' names in place of `all` or `first`."""
-    whole = {"all": DRAFTERS, "first": DRAFTERS[:1]}
-    names = [one for name in request.speculation.drafters for one in whole.get(name, (name,))]
+    expansions = {"all": DRAFTERS, "first": DRAFTERS[:1]}
+    names = [one for name in request.speculation.drafters for one in expansions.get(name, (name,))]
     return replace(request, speculation=replace(request.speculation, drafters=tuple(names)))
 
 
@@ -362,15 +365,17 @@ def test_the_menu_names_the_preset(store: RunStore) -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_that_recorded_nothing_opens_with_lives_own(store: RunStore, name: str) -> None:
+def test_a_preset_that_recorded_no_alternatives_is_filled_in_as_live_has_it(
+    store: RunStore, name: str
+) -> None:
     live, desk = live_of(context(store)), TabSession()
-    bare = replace(preset_config(name, 0.0), record_top_k=0)  # as an endpoint makes it
-    request = Request("x", speculation=bare)
+    recording_none = replace(preset_config(name, 0.0), record_top_k=0)  # as an endpoint makes it
+    request = Request("x", speculation=recording_none)
     _, _, preset, menu, *values, _, _ = fill_form(live, desk, lambda: request)
     assert preset == menu == name
     shown = with_names(Request("x", speculation=preset_config(name, 0.0)))
     assert request_of(values) == shown
-    own = replace(bare, eta=0.123)
+    own = replace(recording_none, eta=0.123)
     _, _, preset, _, *values, _, _ = fill_form(live, desk, lambda: Request("x", speculation=own))
     assert preset == OWN and request_of(values).speculation.record_top_k == 0
 
@@ -395,31 +400,31 @@ def test_a_conversation_is_refused_and_its_single_message_is_not(
     host = ctx.model_host
     monkeypatch.setattr(type(host), "chat", True)
     monkeypatch.setattr(host.worker, "chat_tokens", lambda messages: (7, len(messages)), False)
-    alone = Request("x", chat=True, prompt_token_ids=(7, 1))
-    assert request_of(form_values_of(alone, ctx)).prompt == "x"
+    single = Request("x", chat=True, prompt_token_ids=(7, 1))
+    assert request_of(form_values_of(single, ctx)).prompt == "x"
     with pytest.raises(ConfigError, match="prompt is 'x': it must be one message"):
-        form_values_of(replace(alone, prompt_token_ids=(7, 2)), ctx)
+        form_values_of(replace(single, prompt_token_ids=(7, 2)), ctx)
 
 
 def test_the_form_is_filled_nothing_runs_and_a_refusal_changes_nothing(store: RunStore) -> None:
     ctx = context(store)
     live, desk = live_of(ctx), TabSession()
-    tabs, switch, preset, menu, *values, said, beside = fill_form(
+    tabs, switch, preset, menu, *values, notice, beside = fill_form(
         live, desk, lambda: REQUESTS[1], on_change=True, beside=True
     )
     assert tabs.selected == "live" and switch is False and preset == menu == OWN
     assert request_of(values) == REQUESTS[1]
-    assert "press Run" in str(said) and "switched off" in str(said) and not beside["lines"]
+    assert "press Run" in str(notice) and "switched off" in str(notice) and not beside["lines"]
     assert ctx.hub.worker.requests == []
     assert "switched off" not in str(fill_form(live, desk, lambda: REQUESTS[0]))
 
-    def gone() -> Request:
+    def refuse() -> Request:
         raise ConfigError("that run is gone")
 
-    *rest, beside = fill_form(live, desk, gone, beside=True)
+    *rest, beside = fill_form(live, desk, refuse, beside=True)
     assert "that run is gone" in str(beside) and "gone" not in str(rest)
-    tabs, *_, said, _ = fill_form(live, desk, gone)
-    assert tabs.selected == "live" and "that run is gone" in str(said)
+    tabs, *_, notice, _ = fill_form(live, desk, refuse)
+    assert tabs.selected == "live" and "that run is gone" in str(notice)
 
 
 def test_a_link_fills_the_form_so_that_run_repeats_the_run(store: RunStore) -> None:

@@ -24,7 +24,7 @@ def store_source(events: list[Event]) -> StoredSource:
     return StoredSource(store, events[0].run_id)
 
 
-def live(events: list[Event]) -> LiveSource:
+def live_source(events: list[Event]) -> LiveSource:
     source = LiveSource(FakeStore())
     for event in events:
         source.take(event)
@@ -47,7 +47,7 @@ def test_slow_motion_plays_rounds_per_second(rate: float) -> None:
 
 def test_slow_motion_does_not_jump_after_waiting_and_ends_with_the_whole_run() -> None:
     events = synthetic_run(30, seed=1)
-    source = live(events[:3])
+    source = live_source(events[:3])
     player = Player(source, Pace("slow", 1.0))
     for tick in range(100):
         player.advance(tick / 10)
@@ -66,13 +66,13 @@ def test_step_goes_one_stage_forward_and_back() -> None:
     events = synthetic_run(4, seed=2)
     player = player_of(store_source(events), Pace("step"))
     assert player.frame().view == reduce_all(events[:1])
-    seen = []
+    shown = []
     for _ in range(6):
         player.step(1)
         detail = player.frame().detail
-        seen.append((detail.round, detail.stage))
+        shown.append((detail.round, detail.stage))
     stages = ["draft", "combine", "verify", "commit"]
-    assert seen == [*((0, stage) for stage in stages), (1, "draft"), (1, "combine")]
+    assert shown == [*((0, stage) for stage in stages), (1, "draft"), (1, "combine")]
     player.step(-1)
     player.step(-1)
     detail = player.frame().detail
@@ -95,12 +95,12 @@ def test_stepping_all_the_way_and_back_meets_the_same_stages() -> None:
         assert (detail.round, detail.stage) == ((place - 1) // 4, STAGES[(place - 1) % 4])
     player.step(-1)
     assert player.place == 1, "there is no step before the first stage"
-    assert player.frame().view.tokens == reduce_all(events).tokens, "what was shown stays known"
+    assert player.frame().view.tokens == reduce_all(events).tokens, "the view keeps what was shown"
     player.step(1)
     assert player.place == 2
 
 
-def test_play_goes_on_from_the_visitors_place_and_at_the_end_from_the_start() -> None:
+def test_play_starts_at_the_selected_place_and_at_the_end_from_the_beginning() -> None:
     player = player_of(store_source(synthetic_run(9, seed=3)))
     player.play_from_here(Pace("slow"))
     assert player.stage == 0
@@ -112,7 +112,7 @@ def test_play_goes_on_from_the_visitors_place_and_at_the_end_from_the_start() ->
 
 def test_step_waits_for_the_engine_without_losing_its_place() -> None:
     events = synthetic_run(4, seed=2)
-    source = live(events[:2])
+    source = live_source(events[:2])
     player = player_of(source, Pace("step"))
     for _ in range(5):
         player.step(1)
@@ -123,12 +123,12 @@ def test_step_waits_for_the_engine_without_losing_its_place() -> None:
     assert player.frame().known == 3
 
 
-@pytest.mark.parametrize("lost", [1, 2, 3, 4, 5])
-def test_an_interrupted_run_has_all_its_whole_rounds(lost: int) -> None:
-    events = synthetic_run(9, seed=2)[:-lost]  # no event closes it; its last round may be torn
+@pytest.mark.parametrize("num_lost", [1, 2, 3, 4, 5])
+def test_an_interrupted_run_has_all_its_complete_rounds(num_lost: int) -> None:
+    events = synthetic_run(9, seed=2)[:-num_lost]  # without its last events
     player = player_of(store_source(events))
     frame = player.frame()
-    assert frame.known_rounds == len(frame.view.rounds) == (9 if lost == 1 else 8)
+    assert frame.known_rounds == len(frame.view.rounds) == (9 if num_lost == 1 else 8)
     player.seek(frame.known_rounds)
     assert player.frame().view.rounds == frame.view.rounds
     failed = [*events, synthetic_run(9, seed=2, end="failed")[-1]]
@@ -137,7 +137,7 @@ def test_an_interrupted_run_has_all_its_whole_rounds(lost: int) -> None:
 
 def test_a_selected_round_and_node_survive_updates_and_come_from_the_events() -> None:
     events = synthetic_run(20, seed=2)
-    source = live(events[:50])
+    source = live_source(events[:50])
     player = player_of(source)
     player.select(3, 2)
     for event in events[50:]:
@@ -164,10 +164,12 @@ def test_a_token_of_the_text_selects_the_node_that_it_was(stop: tuple[str, ...])
     assert (last.num_accepted < len(verdict.path)) is bool(stop), "control: the run is cut"
     kinds = set()
     for number, tokens in itertools.groupby(reduce_all(events).tokens, lambda one: one.round):
-        texts, above = list(tokens), -1
-        accepted = [i - len(texts) for i, one in enumerate(texts) if one.kind == "accepted"]
-        for at, token in enumerate(texts):
-            player.select(number, token=at - len(texts))
+        round_tokens, parent = list(tokens), -1
+        accepted = [
+            i - len(round_tokens) for i, one in enumerate(round_tokens) if one.kind == "accepted"
+        ]
+        for place, token in enumerate(round_tokens):
+            player.select(number, token=place - len(round_tokens))
             frame = player.frame()
             assert frame.selected_round == number
             assert frame.detail is not None and frame.detail.combined is not None
@@ -177,16 +179,16 @@ def test_a_token_of_the_text_selects_the_node_that_it_was(stop: tuple[str, ...])
                 assert frame.node is None
                 continue
             tree = frame.detail.combined
-            assert frame.node is not None and tree.parents[frame.node] == above
+            assert frame.node is not None and tree.parents[frame.node] == parent
             assert tree.token_ids[frame.node] == token.token_id
-            above = frame.node
+            parent = frame.node
     assert {"accepted", "recovered"} <= kinds
     for beyond in (0, -9):
         player.select(0, 1, token=beyond)
         assert player.frame().node is None
 
 
-def test_a_completed_run_ends_with_the_round_that_has_most_to_tell() -> None:
+def test_a_completed_run_ends_with_a_round_of_the_highest_story_score() -> None:
     for seed in range(4):
         player = player_of(store_source(synthetic_run(12, seed=seed)))
         lines = [line for line in player.frame().view.rounds if line.nodes]
@@ -196,14 +198,14 @@ def test_a_completed_run_ends_with_the_round_that_has_most_to_tell() -> None:
         assert shown.story == max(line.story for line in lines)
         alike = [line for line in lines if line.story == shown.story]
         assert shown.accepted == max(line.accepted for line in alike)
-        told = [line.text for line in run_lines(frame) if line.text.startswith("Showing round")]
-        assert bool(told) == (shown.number < 11)
+        notices = [line.text for line in run_lines(frame) if line.text.startswith("Showing round")]
+        assert bool(notices) == (shown.number < 11)
         player.follow()
         assert player.frame().selected_round == 11
         assert not [x for x in run_lines(player.frame()) if x.text.startswith("Showing")]
 
 
-def test_a_story_is_a_readable_tree_with_an_acceptance_a_rejection_and_a_split() -> None:
+def test_the_story_score_counts_six_properties_and_is_0_without_nodes() -> None:
     line = RoundView(0, 2, 3, 4, 7, 4, (), {}, struck=1, split=True, stopped=True)
     assert line.story == 6 and replace(line, nodes=0).story == 0
     for less in ({"depth": 7}, {"nodes": 25}, {"accepted": 0}, {"struck": 0}, {"split": False}):
@@ -246,11 +248,11 @@ def test_drafters_disagree_where_their_first_choices_differ_and_the_llm_chose() 
 
 def test_the_latest_round_is_the_last_though_a_stopped_run_ends_with_the_last_tree() -> None:
     events = synthetic_run(6, seed=2, end="cancelled")
-    # As at the end of many runs: no room was left for a draft.
-    nothing = ("token_ids", "texts", "parents", "depths", "proposals", "dropped")
+    # The last round has no draft, as at the end of many runs.
+    emptied = ("token_ids", "texts", "parents", "depths", "proposals", "dropped")
     for i, event in enumerate(events):
         if isinstance(event, Combined) and event.round == 5:
-            events[i] = replace(event, **dict.fromkeys(nothing, ()))
+            events[i] = replace(event, **dict.fromkeys(emptied, ()))
         elif isinstance(event, RoundCompleted) and event.round == 5:
             events[i] = replace(event, num_accepted=0)
     player = player_of(store_source(events))
@@ -285,25 +287,25 @@ def test_no_round_past_the_ends_can_be_selected() -> None:
 def test_the_next_round_past_the_last_one_shown_is_the_next_one_recorded(mode: str) -> None:
     player = Player(store_source(synthetic_run(3, seed=2)), Pace(mode))
     player.rewind()
-    seen = []
+    shown = []
     for by in (1, 1, -1, 1, 1, 1, -1):
         player.select_next(by)
         detail = player.frame().detail
-        assert detail is not None and detail.completed is not None, "shown whole"
-        seen.append(detail.round)
-    assert seen == [0, 1, 0, 1, 2, 2, 1] and player.pace.mode == "step"
+        assert detail is not None and detail.completed is not None, "every round is shown complete"
+        shown.append(detail.round)
+    assert shown == [0, 1, 0, 1, 2, 2, 1] and player.pace.mode == "step"
     player.rewind()
     player.select_next(-1)
     assert player.frame().selected_round == -1, "there is none before the first"
 
 
-def test_the_next_round_of_a_torn_one_is_its_end_and_full_speed_is_left_alone() -> None:
-    player = Player(store_source(synthetic_run(3, seed=2)[:-4]))  # its third round has drafts alone
+def test_the_next_round_of_an_incomplete_one_is_its_end_and_full_speed_is_kept() -> None:
+    player = Player(store_source(synthetic_run(3, seed=2)[:-4]))  # its third round has only drafts
     player.seek(2)
     player.select_next(1)
     assert player.frame().selected_round == 2 and player.at_end
     events = synthetic_run(3, seed=2)
-    source = live(events[:6])
+    source = live_source(events[:6])
     player = player_of(source)
     for event in events[6:]:
         source.take(event)
@@ -313,7 +315,7 @@ def test_the_next_round_of_a_torn_one_is_its_end_and_full_speed_is_left_alone() 
 
 def test_at_full_speed_the_followed_round_changes_a_few_times_a_second() -> None:
     events = synthetic_run(60, seed=2, end="cancelled")
-    source = live(events[:1])
+    source = live_source(events[:1])
     player, followed = Player(source), set()
     for i, event in enumerate(events[1:-1]):
         source.take(event)
@@ -333,10 +335,10 @@ def half_forgotten_run(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
     return events
 
 
-def test_old_rounds_are_read_back_from_the_store_when_memory_has_let_them_go(
+def test_old_rounds_that_memory_no_longer_has_are_read_from_the_store(
     half_forgotten_run: list[Event],
 ) -> None:
-    source = live(half_forgotten_run)
+    source = live_source(half_forgotten_run)
     assert len(source._buffer) == len(half_forgotten_run) // 2
     player = player_of(source)
     player.select(2)
@@ -348,14 +350,14 @@ def test_old_rounds_are_read_back_from_the_store_when_memory_has_let_them_go(
 
 
 def test_events_that_are_lost_do_not_break_the_page(half_forgotten_run: list[Event]) -> None:
-    source = live(half_forgotten_run)
+    source = live_source(half_forgotten_run)
     source._store.recorded.clear()
     player = player_of(source)
     player.select(1)
     assert player.frame().detail is None
 
 
-def test_pace_is_checked_and_changing_it_does_not_spend_the_time_before() -> None:
+def test_pace_is_checked_and_after_a_change_earlier_time_does_not_count() -> None:
     for bad in ({"mode": "warp"}, {"rounds_per_second": 0}, {"rounds_per_second": float("nan")}):
         with pytest.raises(ConfigError):
             Pace(**bad)

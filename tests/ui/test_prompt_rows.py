@@ -41,13 +41,13 @@ def results() -> dict[Cell, Measured]:
     return entries
 
 
-def past(
-    run_id: str, prompt: str, preset: str = "specinfer", num_live: int = 0, **asked: Any
+def past_run(
+    run_id: str, prompt: str, preset: str = "specinfer", num_live: int = 0, **changes: Any
 ) -> PastRun:
-    """A run of `prompt`; `asked`: fields of its sampling, `fields` of its speculation, or its
+    """A run of `prompt`. `changes`: fields of its sampling, `fields` of its speculation, or its
     `dtype`; `num_live`: how many requests a scheduler served, this one included."""
-    fields, dtype = asked.pop("fields", {}), asked.pop("dtype", "float32")
-    sampling = SamplingParams(**asked)
+    fields, dtype = changes.pop("fields", {}), changes.pop("dtype", "float32")
+    sampling = SamplingParams(**changes)
     base = SpeculationConfig.preset(preset, sampling.temperature).to_plain()
     request = Request(prompt, sampling, SpeculationConfig.from_plain({**base, **fields}))
     events = synthetic_run(4, seed=len(run_id), run_id=run_id)
@@ -65,14 +65,14 @@ def run_of(prompt: str, events: list[Event]) -> PastRun:
 
 
 def scheduled_in(event: Event, num_live: int) -> Event:
-    """The event with the run's part of a schedule of `num_live` requests; unchanged for 0."""
+    """The event as a scheduler of `num_live` requests records it; unchanged for 0."""
     if not num_live or not isinstance(event, RoundCompleted):
         return event
-    part = Scheduled("shared", num_live, 1, 0, None, None, 2, 2, 4, 4, 0.1, "", "it pays")
-    return replace(event, scheduled=part)
+    scheduled = Scheduled("shared", num_live, 1, 0, None, None, 2, 2, 4, 4, 0.1, "", "it pays")
+    return replace(event, scheduled=scheduled)
 
 
-def test_a_row_a_prompt_with_its_speed_up_and_plain_rows_last() -> None:
+def test_each_prompt_has_a_row_with_its_speed_up_and_plain_rows_come_last() -> None:
     lines = [line for line in of_study(study(), results()) if line.row.configuration == "tree"]
     rows = [line.row for line in lines]
     assert [row.prompt for row in rows] == ["1", "2"]
@@ -83,11 +83,11 @@ def test_a_row_a_prompt_with_its_speed_up_and_plain_rows_last() -> None:
         assert row.rate_per_position == ours.stats.acceptance_rate_per_position
         assert row.same.kind == "identical"
     assert {line.against for line in lines} == {"plain decoding of the same prompt in this study"}
-    told = [(line.row.configuration, line.row.prompt) for line in of_study(study(), results())]
-    assert told == [("tree", "1"), ("tree", "2"), (PLAIN, "1"), (PLAIN, "2")]
+    listed = [(line.row.configuration, line.row.prompt) for line in of_study(study(), results())]
+    assert listed == [("tree", "1"), ("tree", "2"), (PLAIN, "1"), (PLAIN, "2")]
 
 
-def test_texts_are_reported_in_the_words_of_a_comparison_with_the_place_of_a_difference() -> None:
+def test_texts_are_judged_as_in_a_comparison_with_the_place_of_a_difference() -> None:
     kinds = [row["same_text"] for row in rows_plain(of_study(study(), results()))]
     rows = comparison_rows(study(), results(), lambda run_id: ())
     compared = {row["name"]: row["same_text"] for row in rows}
@@ -152,16 +152,16 @@ def test_a_tie_has_no_first_and_no_last() -> None:
     )
 
 
-def test_it_is_said_by_which_measure_a_prompt_profits_and_whether_the_speed_ups_show_one() -> None:
+def test_the_measure_of_the_profit_is_named_and_whether_speed_ups_show_it() -> None:
     lines = [line for line in of_study(study(), results()) if line.row.configuration == "tree"]
 
     def words_of_ratios(*ratios: tuple[float, ...]) -> str:
         pairs = zip(lines, ratios, strict=True)
         rows = [replace(line.row, ratios=own, ratio=max(own, default=None)) for line, own in pairs]
-        return profit_words([replace(a, row=b) for a, b in zip(lines, rows, strict=True)])
+        return profit_words([replace(line, row=row) for line, row in zip(lines, rows, strict=True)])
 
-    assert "That is by tokens / pass, a count, not a time." in words_of_ratios((), ())
-    assert words_of_ratios((), ()).endswith("a count, not a time.")
+    by_count = "That is by tokens / pass, a count, not a time."
+    assert words_of_ratios((), ()).endswith(by_count)
     assert "one sample each" in words_of_ratios((1.03,), (1.09,))
     assert "the ranges of their repeats overlap" in words_of_ratios((1.0, 1.2), (1.1, 1.3))
     assert words_of_ratios((1.4, 1.5), (1.1, 1.3)).endswith(
@@ -181,8 +181,8 @@ def test_one_speed_up_is_called_a_sample_and_what_tokens_per_pass_cannot_gain_no
     assert notes(1.5) == (1, "one sample", "")
     above = "above 1.83x, the tokens per pass, is noise"
     assert notes(1.5, 1.2, 2.0) == (3, "1.20 to 2.00 in 3 samples", above)
-    apart = "the samples differ too much to tell"
-    assert notes(0.06, 1.2, 1.5) == (3, "0.06 to 1.50 in 3 samples", apart)
+    differing = "the samples differ too much to tell"
+    assert notes(0.06, 1.2, 1.5) == (3, "0.06 to 1.50 in 3 samples", differing)
     for other in (plain, replace(line, row=replace(line.row, ratio=None, ratios=()), against="")):
         (shown,) = prompts_table_value("s", [other], [])["rows"].values()
         assert (shown["spread"], shown["noise"]) == ("", ""), "it is not compared with anything"
@@ -207,17 +207,18 @@ def test_a_row_without_drafts_says_why() -> None:
 
 
 def test_past_runs_of_one_prompt_are_one_row() -> None:
-    lines = of_runs([past(f"r{i}", text) for i, text in enumerate("aba")])
+    lines = of_runs([past_run(f"r{i}", text) for i, text in enumerate("aba")])
     assert [line.text for line in lines] == ["a", "b"]
     assert [line.row.runs for line in lines] == [("r0", "r2"), ("r1",)]
     assert lines[0].latest == "r0"  # the newest comes first
     assert all(line.row.ratio is None and not line.against for line in lines)
 
 
-def test_past_runs_of_other_settings_are_rows_of_their_own() -> None:
+def test_past_runs_of_other_settings_have_their_own_rows() -> None:
     others = {"22": {"preset": "minions"}, "333": {"seed": 7}, "4444": {"temperature": 0.8}}
     others |= {"55555": {"fields": {"speculation_length": 3}}, "666666": {"dtype": "bfloat16"}}
-    lines = of_runs([past("1", "a"), *(past(i, "a", **asked) for i, asked in others.items())])
+    runs = [past_run(run_id, "a", **changes) for run_id, changes in others.items()]
+    lines = of_runs([past_run("1", "a"), *runs])
     first, *others = [line.row.runs for line in lines]
     assert first == ("1", "333"), "a seed makes no other settings"
     assert others == [("22",), ("4444",), ("55555",), ("666666",)]
@@ -226,17 +227,21 @@ def test_past_runs_of_other_settings_are_rows_of_their_own() -> None:
     assert len(set(labels)) == 5 and labels[0].startswith("specinfer · temperature 0")
     assert labels[1] == "minions" and "temperature 0.8" in labels[2]
     assert "speculation_length=3" in labels[3]
-    apart = [line for line in lines if line.row.runs in (("1", "333"), ("666666",))]
-    assert len({line.row.configuration for line in apart}) == 2
-    (line,) = of_runs([past("1", "a", temperature=0), past("22", "a", temperature=0.0)])
+    both_dtypes = [line for line in lines if line.row.runs in (("1", "333"), ("666666",))]
+    assert len({line.row.configuration for line in both_dtypes}) == 2
+    (line,) = of_runs([past_run("1", "a", temperature=0), past_run("22", "a", temperature=0.0)])
     assert line.row.runs == ("1", "22")
 
 
-def test_a_speed_up_is_beside_plain_runs_of_the_same_question() -> None:
+def test_a_speed_up_is_relative_to_plain_runs_of_the_same_request() -> None:
     plain = "autoregressive"
-    runs = [past("1", "a"), past("22", "a", plain), past("333", "a", plain, seed=3)]
-    runs += [past("4444", "b"), past("55555", "c", temperature=0.8), past("666666", "c", plain)]
-    runs += [past("7777777", "d", dtype="bfloat16"), past("88888888", "d", plain)]
+    runs = [past_run("1", "a"), past_run("22", "a", plain), past_run("333", "a", plain, seed=3)]
+    runs += [
+        past_run("4444", "b"),
+        past_run("55555", "c", temperature=0.8),
+        past_run("666666", "c", plain),
+    ]
+    runs += [past_run("7777777", "d", dtype="bfloat16"), past_run("88888888", "d", plain)]
     a, b, c, d = of_runs(runs)
     speeds = [run.figures.stats.tokens_per_second for run in runs]
     assert a.row.ratio == (speeds[0] / speeds[1] + speeds[0] / speeds[2]) / 2
@@ -246,13 +251,13 @@ def test_a_speed_up_is_beside_plain_runs_of_the_same_question() -> None:
 
 def test_a_prompt_has_the_domain_of_any_of_its_runs() -> None:
     domains = {"22": "code"}
-    runs = [past("1", "a"), past("22", "a", "minions"), past("333", "b")]
+    runs = [past_run("1", "a"), past_run("22", "a", "minions"), past_run("333", "b")]
     lines = of_runs(runs, lambda run: domains.get(run.figures.run_id, ""))
     assert [line.row.domain for line in lines] == ["code", "code", ""]
 
 
-def test_rows_for_files_tell_the_same() -> None:
-    (line,) = of_runs([past("1", "a"), past("22", "a", "autoregressive")])
+def test_rows_for_files_have_the_same_values() -> None:
+    (line,) = of_runs([past_run("1", "a"), past_run("22", "a", "autoregressive")])
     (row,) = rows_plain([line])
     assert (row["prompt"], row["settings"], row["runs"]) == ("a", "specinfer", ["1"])
     assert row["speed_up"] == line.row.ratio and row["against"] == line.against
@@ -270,15 +275,15 @@ def test_a_past_run_is_read_once_and_a_lost_one_is_left_out() -> None:
 
     figures = RunFigures(SimpleNamespace(events=events))
     statuses = {"a": "completed", "gone": "completed", "cut": "completed", "b": "failed"}
-    study_rows = [SimpleNamespace(run_id=x, status=s, prompt=x) for x, s in statuses.items()]
-    assert [run.figures.run_id for run in figures.of(iter(study_rows))] == ["a"]
-    assert [run.figures.run_id for run in figures.of(iter(study_rows))] == ["a"]
+    rows = [SimpleNamespace(run_id=i, status=status, prompt=i) for i, status in statuses.items()]
+    assert [run.figures.run_id for run in figures.of(iter(rows))] == ["a"]
+    assert [run.figures.run_id for run in figures.of(iter(rows))] == ["a"]
     assert read == ["a", "gone", "cut", "gone", "cut"]
 
 
-def came_to(run: str, nodes: int, preset: str = "specinfer") -> PastRun:
-    """A run whose `max_tree_nodes=auto` came to `nodes`."""
-    row = past(run, "a", preset)
+def run_with_auto_nodes(run: str, nodes: int, preset: str = "specinfer") -> PastRun:
+    """A run whose `max_tree_nodes=auto` resolved to `nodes`."""
+    row = past_run(run, "a", preset)
     request = Request("a", speculation=SpeculationConfig.preset(preset))
     started = with_request(synthetic_run(4, run_id=run)[0], request)
     speculation = {**started.config["speculation"], "max_tree_nodes": nodes}
@@ -286,37 +291,37 @@ def came_to(run: str, nodes: int, preset: str = "specinfer") -> PastRun:
     return replace(row, settings=settings_of_run(started))
 
 
-def test_runs_whose_trees_were_cut_to_other_sizes_are_rows_of_their_own() -> None:
-    lines = of_runs([came_to("r0", 8), came_to("r1", 2), came_to("r2", 8)])
+def test_runs_whose_trees_were_cut_to_other_sizes_have_their_own_rows() -> None:
+    lines = of_runs([run_with_auto_nodes(f"r{i}", nodes) for i, nodes in enumerate((8, 2, 8))])
     assert [line.row.runs for line in lines] == [("r0", "r2"), ("r1",)]
     names = [line.row.configuration for line in lines]
     assert names == ["specinfer · trees of at most 8 nodes", "specinfer · trees of at most 2 nodes"]
-    lines = of_runs([came_to("r0", 64, "best"), came_to("r1", 48, "best")])
+    lines = of_runs([run_with_auto_nodes("r0", 64, "best"), run_with_auto_nodes("r1", 48, "best")])
     assert [line.row.runs for line in lines] == [("r0", "r1")]
 
 
-def test_what_a_scheduler_served_beside_others_is_a_row_of_its_own_beside_its_own_plain_runs() -> (
-    None
-):
-    plain = past("p0", "a", "autoregressive")
-    runs = [past("r0", "a"), past("r1", "a", num_live=1), past("r2", "a", num_live=3), plain]
+def test_scheduled_runs_and_those_among_others_have_their_own_rows_and_plain_runs() -> None:
+    plain = past_run("p0", "a", "autoregressive")
+    runs = [past_run("r0", "a"), *(past_run(f"r{n}", "a", num_live=n) for n in (1, 3)), plain]
     lines = of_runs(runs)
     names = ["", " · schedule shared", " · schedule shared beside others"]
     assert [line.row.configuration for line in lines] == [f"specinfer{name}" for name in names]
     assert [line.plain for line in lines] == [1, 1, 0], (
-        "a plain run decoded alone is no baseline for it"
+        "a plain run that was decoded alone is no baseline of the last row"
     )
     assert lines[2].row.ratio is None and "schedule shared beside others" in lines[2].detail
-    beside = past("p1", "a", "autoregressive", num_live=2)
-    assert [line.plain for line in of_runs([*runs, beside])] == [1, 1, 1]
+    plain_among_others = past_run("p1", "a", "autoregressive", num_live=2)
+    assert [line.plain for line in of_runs([*runs, plain_among_others])] == [1, 1, 1]
 
 
-def test_fused_runs_have_rows_of_their_own_and_the_best_is_whose_tokens_were_taken() -> None:
+def test_fused_runs_have_their_own_rows_and_the_best_ssm_by_origins() -> None:
     fused = {"routing": "cosine", "routed_drafters": 2, "draft": "fused"}
-    uses = Mechanisms(routing="cosine", draft="fused")
-    events = synthetic_run(20, seed=5, run_id="routed", mechanisms=uses)
-    routed = PastRun("p", past("routed", "p", fields=fused).settings, measure_run(events))
-    lines = of_runs([routed, past("other", "p"), past("wide", "p", fields={"routing": "cosine"})])
+    mechanisms = Mechanisms(routing="cosine", draft="fused")
+    events = synthetic_run(20, seed=5, run_id="routed", mechanisms=mechanisms)
+    routed = PastRun("p", past_run("routed", "p", fields=fused).settings, measure_run(events))
+    lines = of_runs(
+        [routed, past_run("other", "p"), past_run("wide", "p", fields={"routing": "cosine"})]
+    )
     names = [line.row.configuration for line in lines]
     assert len(set(names)) == 3
     assert "routing=cosine" in names[0] and "draft=fused" in names[0] and names[1] == "specinfer"

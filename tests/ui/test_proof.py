@@ -1,4 +1,4 @@
-"""`prove it` and baselines of a run; bars, p and q are what the page says they are."""
+"""`prove it` and baselines of a run; what the page writes about bars, p and q is true."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ def answer(
 ) -> str:
     view = view or run_view()
     view = replace(view, started=replace(view.started, dtype=dtype))
-    theirs = plain_twin(run_events(), margin, change)
-    result = compare(view, reduce_all(theirs), with_both(change, margin), theirs)
+    plain = plain_twin(run_events(), margin, change)
+    result = compare(view, reduce_all(plain), with_larger_probabilities(), plain)
     assert result.at == change
     return f"{result.kind}: {result.sentence}"
 
 
-def with_both(change: int | None, margin: float) -> list[Event]:
-    """Our events, with the recorded top-k probabilities 1 % larger."""
-    moved: list[Event] = []
+def with_larger_probabilities() -> list[Event]:
+    """The run's events, with the recorded top-k probabilities 1 % larger."""
+    events: list[Event] = []
     for event in run_events():
         if isinstance(event, Verified):
-            moved_by = lambda top: tuple(p * 1.01 for p in top.probabilities)  # noqa: E731
-            tops = tuple(replace(top, probabilities=moved_by(top)) for top in event.top_k)
-            event = replace(event, top_k=tops)
-        moved.append(event)
-    return moved
+            larger = [tuple(p * 1.01 for p in top.probabilities) for top in event.top_k]
+            pairs = zip(event.top_k, larger, strict=True)
+            event = replace(event, top_k=tuple(replace(top, probabilities=ps) for top, ps in pairs))
+        events.append(event)
+    return events
 
 
 def test_identical_texts_ties_and_bugs_are_distinguished() -> None:
@@ -70,37 +70,39 @@ def test_identical_texts_ties_and_bugs_are_distinguished() -> None:
     assert bug.startswith("bug: Differs at token 8: a bug"), "rounding in float32 is far below 0.01"
 
 
-def test_a_difference_that_cannot_be_weighed_and_an_early_end_are_bugs() -> None:
-    theirs = plain_twin(run_events(), 3.0, 4)
-    bare = [replace(e, top_k=()) if isinstance(e, Verified) else e for e in theirs]
-    result = compare(run_view(), reduce_all(bare), run_events(), bare)
+def test_a_difference_without_probabilities_and_an_early_end_are_bugs() -> None:
+    plain = plain_twin(run_events(), 3.0, 4)
+    without_top_k = [replace(e, top_k=()) if isinstance(e, Verified) else e for e in plain]
+    result = compare(run_view(), reduce_all(without_top_k), run_events(), without_top_k)
     assert result.kind == "bug" and "Here “" in result.sentence
-    theirs = plain_twin(run_events())
-    short = [e for e in theirs if not (isinstance(e, RoundCompleted) and e.round == 20)]
-    result = compare(replace(reduce_all(short), state="completed"), run_view(), short, theirs)
+    plain = plain_twin(run_events())
+    without_a_round = [e for e in plain if not (isinstance(e, RoundCompleted) and e.round == 20)]
+    result = compare(
+        replace(reduce_all(without_a_round), state="completed"), run_view(), without_a_round, plain
+    )
     assert result.kind == "bug"
 
 
 @pytest.mark.parametrize(("margin", "kind"), [(0.06, "tie"), (0.4, "bug")])
-def test_bfloat16_is_measured_by_the_two_runs_themselves(margin: float, kind: str) -> None:
+def test_the_rounding_of_bfloat16_is_estimated_from_the_two_runs(margin: float, kind: str) -> None:
     ours: list[Event] = []
     for event in plain_twin(run_events(), margin):
         if isinstance(event, Verified):
             tops = tuple(replace(t, probabilities=(0.525, t.probabilities[1])) for t in event.top_k)
-            event = replace(event, top_k=tops)  # log(0.525 / 0.5) = 0.049: what rounding moved
+            event = replace(event, top_k=tops)  # rounding: log(0.525 / 0.5) = 0.049 nats
         ours.append(event)
-    theirs = plain_twin(run_events(), margin, 7)
-    half = replace(run_view(), started=replace(run_view().started, dtype="bfloat16"))
-    result = compare(half, reduce_all(theirs), ours, theirs)
+    plain = plain_twin(run_events(), margin, 7)
+    in_bfloat16 = replace(run_view(), started=replace(run_view().started, dtype="bfloat16"))
+    result = compare(in_bfloat16, reduce_all(plain), ours, plain)
     assert result.kind == kind and "bfloat16 moved these runs' log prob" in result.sentence
 
 
-def test_above_temperature_0_the_shared_noise_counts() -> None:
+def test_above_temperature_0_the_noise_is_counted_too() -> None:
     base = request()
-    warm = replace(base, sampling=replace(base.sampling, temperature=0.8, seed=5))
-    events = [with_request(run_events()[0], warm), *run_events()[1:]]
-    theirs = plain_twin(events, 0.00001, 7)
-    result = compare(reduce_all(events), reduce_all(theirs), events, theirs)
+    sampled = replace(base, sampling=replace(base.sampling, temperature=0.8, seed=5))
+    events = [with_request(run_events()[0], sampled), *run_events()[1:]]
+    plain = plain_twin(events, 0.00001, 7)
+    result = compare(reduce_all(events), reduce_all(plain), events, plain)
     # The two tokens' probabilities are nearly equal; the noise that both runs share differs.
     assert result.kind == "bug" and "apart" in result.sentence
 
@@ -130,7 +132,7 @@ def test_the_plain_lane_has_only_words_that_plain_decoding_writes() -> None:
         assert (len(shown["words"]), shown["alike"]) == (count, alike), answer
 
 
-def test_the_plain_lane_has_no_words_under_a_rule_that_draws_its_own_coins() -> None:
+def test_the_plain_lane_has_no_words_under_a_rule_with_its_own_random_numbers() -> None:
     started = run_view().started
     config = {**started.config, "speculation": {**started.config["speculation"], "verify": "mss"}}
     view = replace(run_view(), started=replace(started, config=config))
@@ -152,7 +154,7 @@ def test_the_plain_request_is_the_same_but_for_the_drafting() -> None:
     assert Request.from_plain(plain_request.to_plain()) == plain_request
 
 
-def of_llm(**changes: Any) -> tuple[ModelInfo, ...]:
+def models_with(**changes: Any) -> tuple[ModelInfo, ...]:
     llm, *ssms = model_infos()
     return (replace(llm, **changes), *ssms)
 
@@ -161,21 +163,21 @@ ANOTHER = {"name": "other", "parameters": 32_000, "architecture": "Other", "cont
 
 
 @pytest.mark.parametrize("change", [*ANOTHER.items(), ("dtype", "bfloat16"), ("fingerprint", "b")])
-def test_another_llm_wrote_it(change: tuple[str, Any]) -> None:
-    wrote = of_llm(**({"fingerprint": "a"} | dict([change])))
+def test_a_run_of_another_llm_is_refused(change: tuple[str, Any]) -> None:
+    recorded = models_with(**({"fingerprint": "a"} | dict([change])))
     with pytest.raises(
         ConfigError, match=r"^run_id is 'r': it must be a run of synthetic-llm .*; not of "
     ):
-        check_same_llm("r", wrote, of_llm(fingerprint="a"))
+        check_same_llm("r", recorded, models_with(fingerprint="a"))
 
 
 @pytest.mark.parametrize(("old", "new"), [("", "a"), ("a", ""), ("a", "a"), ("", "")])
-def test_a_log_without_fingerprints_is_taken_at_its_word(old: str, new: str) -> None:
-    check_same_llm("r", of_llm(fingerprint=old), of_llm(fingerprint=new))
+def test_an_llm_without_a_fingerprint_counts_as_the_same(old: str, new: str) -> None:
+    check_same_llm("r", models_with(fingerprint=old), models_with(fingerprint=new))
 
 
-def test_a_speed_is_of_one_llm() -> None:
-    one, other = (speed_key(request(), of_llm(fingerprint=mark)) for mark in "ab")
+def test_the_key_of_a_speed_depends_on_the_llm() -> None:
+    one, other = (speed_key(request(), models_with(fingerprint=mark)) for mark in "ab")
     assert one != other
 
 
@@ -221,15 +223,15 @@ def events() -> list[Event]:
     return list(engine.generate(Request("w1 w2 w1 w2 w1", sampling, config)))
 
 
-def test_q_is_at_the_request_s_temperature_and_the_bars_are_not(events: list[Event]) -> None:
+def test_q_is_at_the_requests_temperature_and_the_bars_are_not(events: list[Event]) -> None:
     """A first trial's q is its SSM's bar sharpened to temperature T, its score the calibrated bar,
     and its p the LLM's bar."""
     sampling = SamplingParams(1, temperature=TEMPERATURE)
-    result, fitted = 0, dict[str, float]()
+    num_checked, fitted = 0, dict[str, float]()
     ends = [event for event in events if isinstance(event, RoundCompleted)]
     trees = [event for event in events if isinstance(event, Combined)]
     verdicts = [event for event in events if isinstance(event, Verified)]
-    for tree, verdict, after in zip(trees, verdicts, ends, strict=True):
+    for tree, verdict, completed in zip(trees, verdicts, ends, strict=True):
         bars = {(top.node, top.source): top for top in verdict.top_k}
         for trial in verdict.trials[:1]:
             node = trial.node
@@ -244,14 +246,14 @@ def test_q_is_at_the_request_s_temperature_and_the_bars_are_not(events: list[Eve
             score = unprocessed_probabilities(logits / fitted.get(trial.drafter, 1.0))
             recorded = next(o.score for o in tree.proposals[node] if o.drafter == trial.drafter)
             assert recorded == pytest.approx(float(score[own.token_ids.index(token_id)]), rel=1e-3)
-            result += 1
-        fitted = after.temperatures
-    assert result > 3
+            num_checked += 1
+        fitted = completed.temperatures
+    assert num_checked > 3
 
 
 FIGURES = 1
 KEPT = ("speedup", "speed", "slower", "num_rounds", "tokens_per_second", "rounds")
-"""Figures of a race that a replay and a report show too; others are kept by the tab that ran it."""
+"""Figures of a race that a replay and a report have too; only the tab that ran it has others."""
 
 
 def kept_of(figures: dict[str, Any]) -> dict[str, Any]:
@@ -273,12 +275,12 @@ def test_what_was_measured_live_is_replayed(context: Context) -> None:
     run(live, desk)
     first = desk.frame().run_id
     assert replay(context, first)["speedup"] is None
-    lived = unpack_value(list(run_question(live, desk, ME, race_plain))[-1][FIGURES + 1])
-    assert lived["speedup"] > 0
-    assert kept_of(replay(context, first)) == kept_of(lived)
-    again = unpack_value(run(live, desk)[FIGURES + 1])
-    assert again["speedup"] is not None and "same request" in again["speed"]
-    assert kept_of(replay(context, desk.frame().run_id)) == kept_of(again), (
+    live_figures = unpack_value(list(run_question(live, desk, ME, race_plain))[-1][FIGURES + 1])
+    assert live_figures["speedup"] > 0
+    assert kept_of(replay(context, first)) == kept_of(live_figures)
+    next_figures = unpack_value(run(live, desk)[FIGURES + 1])
+    assert next_figures["speedup"] is not None and "same request" in next_figures["speed"]
+    assert kept_of(replay(context, desk.frame().run_id)) == kept_of(next_figures), (
         "with the baseline of the run before"
     )
     other = unpack_value(run(live, desk, prompt="Another")[FIGURES + 1])
@@ -290,9 +292,9 @@ def test_what_was_measured_live_is_replayed(context: Context) -> None:
 def test_a_baseline_is_that_of_its_llm_and_outlives_the_plain_run(context: Context) -> None:
     live, desk = live_of(context), TabSession()
     run(live, desk)
-    lived = unpack_value(list(run_question(live, desk, ME, race_plain))[-1][FIGURES + 1])
+    live_figures = unpack_value(list(run_question(live, desk, ME, race_plain))[-1][FIGURES + 1])
     context.store.delete(desk.baseline.run_id)
-    assert kept_of(replay(context, desk.frame().run_id)) == kept_of(lived)
+    assert kept_of(replay(context, desk.frame().run_id)) == kept_of(live_figures)
     baseline_request = desk.baseline.request
     desk.baseline = type(desk.baseline)(
         1.0, "plain", "", (("another", "", ""), *baseline_request[1:])
@@ -301,10 +303,10 @@ def test_a_baseline_is_that_of_its_llm_and_outlives_the_plain_run(context: Conte
 
 
 def test_a_studys_run_is_compared_with_its_own_plain_cell(context: Context) -> None:
-    asked_for = study(context, prompts=2, repeats=2)
-    mine(context).begin(asked_for)
+    measured = study(context, prompts=2, repeats=2)
+    mine(context).begin(measured)
     wait_for_end(context)
-    cells = mine(context).open(asked_for.study_id).results
+    cells = mine(context).open(measured.study_id).results
     for cell, kept in cells.items():
         figures = replay(context, kept.run_id)
         if cell.contestant == PLAIN:
@@ -316,12 +318,12 @@ def test_a_studys_run_is_compared_with_its_own_plain_cell(context: Context) -> N
         assert "in the same study, same prompt and repeat, one sample" in figures["speed"]
         result = baseline_of(context.store, context.store.run(kept.run_id))
         assert result is not None and result.run_id == plain.run_id
-    mine(context).delete(asked_for.study_id)
+    mine(context).delete(measured.study_id)
     assert replay(context, kept.run_id)["speedup"] is None
 
 
-def test_only_what_is_0_or_1_is_shown_as_that() -> None:
-    given = (0.0, 1e-9, 0.41237, 0.99997, 1.0)
-    assert [rounded_probability(p) for p in given] == [0.0, 0.0001, 0.4124, 0.9999, 1.0]
-    assert [percent(p) for p in given] == ["0 %", "<0.01 %", "41.2 %", ">99.95 %", "100 %"]
-    assert [probability(p) for p in given] == ["0", "<0.001", "0.412", ">0.999", "1"]
+def test_only_0_and_1_are_shown_as_0_and_1() -> None:
+    values = (0.0, 1e-9, 0.41237, 0.99997, 1.0)
+    assert [rounded_probability(p) for p in values] == [0.0, 0.0001, 0.4124, 0.9999, 1.0]
+    assert [percent(p) for p in values] == ["0 %", "<0.01 %", "41.2 %", ">99.95 %", "100 %"]
+    assert [probability(p) for p in values] == ["0", "<0.001", "0.412", ">0.999", "1"]

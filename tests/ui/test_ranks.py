@@ -1,4 +1,4 @@
-"""What a run of an LLM over ranks records of the ranks, and where the page shows it."""
+"""What a run of an LLM over ranks records of them, and how the page shows it."""
 
 import json
 import re
@@ -13,9 +13,7 @@ from core import Engine
 from core.__main__ import main
 from core.errors import ConfigError
 from core.events import Event, RanksInfo, RankTraffic, RoundCompleted, RunStarted, Span
-from storage import RunStore
 from tests.core.engines import engine_of, tables
-from tests.logs import log_at
 from tests.synthetic import synthetic_run
 from tests.ui.reports import last_timeline
 from ui.run.charts import timeline_value
@@ -49,23 +47,25 @@ def line_of(pass_ms: float, waited_ms: Sequence[float], nodes: int = 0) -> Round
     return RoundView(0, 0, 1, 0, nodes, 0, spans, {}, traffic=traffic)
 
 
-# Milliseconds of passes of the bundled LLM, tp=2, plain decoding, on two busy cores: the pass, and
-# of it the exchanges of rank 0 and of rank 1. One process took about 2 ms.
+# Measured passes of the bundled LLM, tp=2, plain decoding, on two busy cores, in milliseconds: the
+# pass, and the exchanges of rank 0 and of rank 1 in it. In one process a pass took about 2 ms.
 RECORDED = [
     line_of(pass_ms, waited_ms)
     for pass_ms, *waited_ms in json.loads(Path(__file__).with_name("rank_passes.json").read_text())
 ]
 
 
-def test_the_sentence_says_what_was_exchanged_and_whether_it_was_worth_it() -> None:
-    said = "The LLM is in 2 ranks (tp), each layer divided: in the latest pass of 10.0 ms they "
-    said += "exchanged 33 times, 655 kB a rank, and that took 3.5 ms of rank 0, 4.2 ms of rank 1, "
-    said += "waiting for each other included. "
+def test_the_sentence_has_the_exchanges_and_whether_ranks_are_worth_it() -> None:
+    exchanges = (
+        "The LLM is in 2 ranks (tp), each layer divided: in the latest pass of 10.0 ms they "
+        "exchanged 33 times, 655 kB a rank, and that took 3.5 ms of rank 0, 4.2 ms of rank 1, "
+        "waiting for each other included. "
+    )
     line = line_of(10.0, (3.5, 4.24))
     early = "5 passes of about one width tell whether the ranks are worth it."
     for count in range(1, 5):
-        assert ranks_words(INFO, [line] * count) == said + early
-    assert ranks_words(INFO, [line] * 5) == said + (
+        assert ranks_words(INFO, [line] * count) == exchanges + early
+    assert ranks_words(INFO, [line] * 5) == exchanges + (
         "The run's 5 passes over 1 token took 10.0 ms (median), computing in them rank 0 6.5 ms, "
         "rank 1 5.8 ms (lower quartile). Predicted for one process with a rank's threads: 6.5 ms "
         "if no work is divided, 12.3 ms if all is: the ranks are 0.65 to 1.23 times as fast, "
@@ -94,10 +94,10 @@ def test_recorded_ranks_are_called_slower_in_every_round() -> None:
     "outlier",
     [line_of(2000.0, (0.1, 0.1)), line_of(0.1, (0.0, 0.0)), line_of(2000.0, (1999.9, 1999.9))],
 )
-def test_one_outlier_does_not_change_what_is_said_of_the_ranks(outlier: RoundView) -> None:
-    for at in range(LEAST_PASSES, len(RECORDED)):
-        rounds = [*RECORDED[:at], outlier, *RECORDED[at + 1 :]]
-        assert verdict_of(rounds[: at + 1]) == verdict_of(rounds) == "slower"
+def test_one_outlier_does_not_change_the_verdict_on_the_ranks(outlier: RoundView) -> None:
+    for place in range(LEAST_PASSES, len(RECORDED)):
+        rounds = [*RECORDED[:place], outlier, *RECORDED[place + 1 :]]
+        assert verdict_of(rounds[: place + 1]) == verdict_of(rounds) == "slower"
     faster = [line_of(10.0, (2.0, 2.0))] * 9
     assert verdict_of([*faster, outlier]) == verdict_of(faster) == "0.80 to"
 
@@ -110,18 +110,12 @@ def test_passes_of_other_widths_are_not_mixed_in() -> None:
     assert "0.62 to 1.25 times" in words
 
 
-def test_the_pipeline_picture_has_it_and_the_log_keeps_it(tmp_path: Path) -> None:
+def test_the_pipeline_picture_has_the_exchanges() -> None:
     events = over_ranks()
-    with RunStore(log_at(tmp_path / "log.db")) as store:
-        for event in events:
-            store.record(event)
-        assert store.flush(60)
-        results = list(store.events(events[0].run_id))
-    assert results == events
-    view = reduce_all(results)
+    view = reduce_all(events)
     value = timeline_value(Frame(view=view, detail=view.last, ended=True, at_end=True))
     assert "2 ranks (tp)" in value["moves"] and "33 times" in value["moves"]
-    assert last_timeline(results)["moves"] == value["moves"]
+    assert last_timeline(events)["moves"] == value["moves"]
     plain = reduce_all(synthetic_run(6))
     assert timeline_value(Frame(view=plain, detail=plain.last, ended=True))["moves"] == ""
 
@@ -134,18 +128,18 @@ def models_over(ranks: RanksInfo | None) -> ServedModels:
     return ServedModels(worker, ModelPair())
 
 
-def test_the_header_says_it_of_the_llm_alone() -> None:
-    ours, one = models_over(INFO), models_over(None)
-    assert ours.ranks == INFO and one.ranks is None
-    llm, *ssms = ours.infos
+def test_the_header_names_the_ranks_of_the_llm_only() -> None:
+    divided, undivided = models_over(INFO), models_over(None)
+    assert divided.ranks == INFO and undivided.ranks is None
+    llm, *ssms = divided.infos
     infos = (llm, *(replace(one, role="ssm") for one in ssms))
-    chips = header_value(infos, ranks=ours.ranks)["models"]
+    chips = header_value(infos, ranks=divided.ranks)["models"]
     assert chips["0"]["device"] == "cpu, 2 ranks (tp), each layer divided"
     assert {chip["device"] for key, chip in chips.items() if key != "0"} == {"cpu"}
-    assert header_value(one.infos, ranks=one.ranks)["models"]["0"]["device"] == "cpu"
+    assert header_value(undivided.infos, ranks=undivided.ranks)["models"]["0"]["device"] == "cpu"
 
 
-def test_a_round_on_the_device_is_refused_by_name() -> None:
+def test_whole_rounds_on_a_device_are_refused_with_ranks() -> None:
     llm, ssms = tables()
     models = engine_of(llm, ssms).models
     llm.ranks = INFO  # type: ignore[attr-defined]
@@ -154,16 +148,16 @@ def test_a_round_on_the_device_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["--llm-ranks", "tp=x"], "llm_ranks is 'tp=x': tp=N or pp=N"),
         (["--llm-ranks", "tp=2", "--offload", "disk"], "only without --offload"),
     ],
 )
 def test_both_command_lines_refuse_alike(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        parse(words)
-    assert main([*words, "--prompt", "x"]) == 2
+        parse(arguments)
+    assert main([*arguments, "--prompt", "x"]) == 2
     assert message in capsys.readouterr().err

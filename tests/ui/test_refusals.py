@@ -1,4 +1,4 @@
-"""How refusals read on the page."""
+"""The texts of refusals on the page."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ui.words.refusals import refusal_words
 
 
 def refusal(**values: object) -> str:
-    """What the page says of a form with these values."""
+    """The page's refusal of a form with these values; empty if it is accepted."""
 
-    def ask() -> str:
+    def make_request() -> str:
         request_of(form_values(**values))
         return ""
 
-    return guard_once(ask, lambda words: words)
+    return guard_once(make_request, lambda words: words)
 
 
 @pytest.mark.parametrize("prompt", ["", "   ", "\n\t", "'", '"'])
-def test_an_empty_prompt_is_called_empty(prompt: str) -> None:
+def test_only_a_prompt_without_visible_characters_is_called_empty(prompt: str) -> None:
     visible = prompt.strip()
     assert refusal(prompt=prompt) == ("" if visible else "The prompt is empty.")
 

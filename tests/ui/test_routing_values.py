@@ -11,18 +11,18 @@ import pytest
 
 from core.events import Event, RoundCompleted, RoutedDrafter, RunStarted, Span
 from tests.core.engines import rounds_of
+from tests.family import SSMS
 from tests.synthetic import Mechanisms, synthetic_run
 from tests.ui.components.samples import values_at
 from ui.run.frame import Frame
 from ui.run.routing_values import routing_value
 from ui.run.view import detail_of, reduce_all
 
-FIVE = ("ssm-code", "ssm-dialogue", "ssm-docs", "ssm-math", "ssm-stories")
 COSINE = Mechanisms(routing="cosine", draft="fused", loses=20)
 
 
-def run(uses: Mechanisms = COSINE) -> list[Event]:
-    return synthetic_run(30, seed=5, drafters=FIVE, mechanisms=uses)
+def run(mechanisms: Mechanisms = COSINE) -> list[Event]:
+    return synthetic_run(30, seed=5, drafters=SSMS, mechanisms=mechanisms)
 
 
 def routing_of(events: list[Event], number: int = 0) -> dict[str, Any]:
@@ -30,47 +30,52 @@ def routing_of(events: list[Event], number: int = 0) -> dict[str, Any]:
 
 
 def with_routing(
-    events: list[Event], sets: dict[int, str], reasons: dict[int, str], asked: dict[int, float]
+    events: list[Event],
+    sets: dict[int, str],
+    reasons: dict[int, str],
+    audition_ms: dict[int, float],
 ) -> list[Event]:
-    """The run with the SSMs of `sets` routed, for these `reasons`, each from its round on. `asked`:
-    the milliseconds of a round's audition, which in round 0 is part of the prefill."""
+    """The run with the SSMs of `sets` routed, for these `reasons`, each from its round on.
+    `audition_ms`: by round, how long each of two SSMs scored the text; in round 0 as prefill."""
 
-    def changed(event: Event) -> Event:
+    def with_changes(event: Event) -> Event:
         if not isinstance(event, RoundCompleted):
             return event
-        now = max(number for number in sets if number <= event.round)
-        why = reasons[max(number for number in reasons if number <= event.round)]
+        start = max(number for number in sets if number <= event.round)
+        reason = reasons[max(number for number in reasons if number <= event.round)]
         stage = "audition" if event.round else "prefill"
-        spans = tuple(Span(name, stage, 0.0, asked.get(event.round, 0.0)) for name in FIVE[:2])
-        routing = tuple(
-            RoutedDrafter(name, "routed" if "ABCDE"[i] in sets[now] else "waiting", 100.0 + i)
-            for i, name in enumerate(FIVE)
+        spans = tuple(
+            Span(name, stage, 0.0, audition_ms.get(event.round, 0.0)) for name in SSMS[:2]
         )
-        spans = spans if event.round in asked else ()
-        own = [s for s in event.spans if s.name != "prefill" or s.lane not in FIVE]
-        return replace(event, routing=routing, routing_reason=why, spans=(*spans, *own))
+        routing = tuple(
+            RoutedDrafter(name, "routed" if "ABCDE"[i] in sets[start] else "waiting", 100.0 + i)
+            for i, name in enumerate(SSMS)
+        )
+        spans = spans if event.round in audition_ms else ()
+        others = [s for s in event.spans if s.name != "prefill" or s.lane not in SSMS]
+        return replace(event, routing=routing, routing_reason=reason, spans=(*spans, *others))
 
-    return [changed(event) for event in events]
+    return [with_changes(event) for event in events]
 
 
 def test_every_part_and_score_is_the_recorded_one() -> None:
     events = run()
     value = routing_of(events)
-    assert list(value["ssms"].values()) == list(FIVE)
-    roles, before = set(), dict.fromkeys(FIVE, 0.5)
+    assert list(value["ssms"].values()) == list(SSMS)
+    roles, before = set(), dict.fromkeys(SSMS, 0.5)
     for event in rounds_of(events):
         cells = value["rounds"].get(str(event.round), {})
-        told = {(FIVE[int(i)], cell["r"], cell["s"]) for i, cell in cells.items()}
+        shown = {(SSMS[int(i)], cell["r"], cell["s"]) for i, cell in cells.items()}
         tree = detail_of(events, event.round).combined  # type: ignore[union-attr]
         plain = tree is not None and not tree.token_ids
-        part = {"routed": "chosen", "explored": "chosen"} if plain else {}
+        shown_role = {"routed": "chosen", "explored": "chosen"} if plain else {}
         expected = {
-            (one.drafter, part.get(one.role, one.role), round(before[one.drafter], 4))
+            (one.drafter, shown_role.get(one.role, one.role), round(before[one.drafter], 4))
             for one in event.routing
         }
         before = {one.drafter: one.score for one in event.routing} or before
-        assert told == expected
-        roles |= {role for _, role, _ in told}
+        assert shown == expected
+        roles |= {role for _, role, _ in shown}
     parts = {"routed", "explored", "waiting", "lost", "chosen"}
     assert roles == parts, "the run has every part"
 
@@ -88,15 +93,17 @@ def test_ssms_that_are_not_explored_have_the_highest_scores_shown_and_each_has_a
             role: [one.drafter for one in event.routing if one.role == role]
             for role in ("routed", "explored", "waiting")
         }
-        routed, out = by_role["routed"], by_role["waiting"]
-        if routed and out:
-            assert min(scores[n] for n in routed) >= max(scores[n] for n in out), event.round
+        routed, left_out = by_role["routed"], by_role["waiting"]
+        if routed and left_out:
+            least = min(scores[name] for name in routed)
+            assert least >= max(scores[name] for name in left_out), event.round
             after = {one.drafter: one.score for one in event.routing}
-            counts["swapped"] += min(after[n] for n in routed) < max(after[n] for n in out)
+            least = min(after[name] for name in routed)
+            counts["swapped"] += least < max(after[name] for name in left_out)
         reasons = value["sentence"].partition(" Why? ")[2]
-        if "chosen" in {cell["r"] for cell in shown.values()} or not out:
+        if "chosen" in {cell["r"] for cell in shown.values()} or not left_out:
             continue
-        for name in (*routed, *out):
+        for name in (*routed, *left_out):
             assert f"{name} ({scores[name]:.2f})" in reasons
         assert all(name in reasons for name in by_role["explored"])
         assert ("of the others" in reasons) == bool(by_role["explored"] and routed)
@@ -120,7 +127,7 @@ def test_a_switch_is_a_round_in_which_other_ssms_draft() -> None:
     assert routing_of(steady)["reasons"] == {"0": "one", "12": "other"}
 
 
-def test_the_selected_round_in_a_sentence() -> None:
+def test_the_sentence_of_the_selected_round() -> None:
     events = with_routing(run(), {0: "AC", 12: "CD"}, {0: "why so", 12: "other"}, {})
     value = routing_of(events, 3)
     assert value["sel"] == 3
@@ -143,16 +150,16 @@ def test_the_selected_round_in_a_sentence() -> None:
     assert routing_value(Frame(view=view, detail=drafting))["sentence"].startswith("Round 4: ")
 
 
-def test_the_cost_of_asking_is_the_auditions_share_of_the_decoding_time() -> None:
+def test_the_cost_of_auditions_is_their_share_of_the_decoding_time() -> None:
     once, twice, first = {4: 1.5}, {4: 1.5, 20: 2.0}, {0: 3.0, 20: 2.0}
-    for asked, often in ((once, "Once"), (twice, "2 times"), (first, "2 times")):
-        events = with_routing(run(Mechanisms(routing="credit")), {0: "AC"}, {0: "why"}, asked)
+    for audition_ms, times in ((once, "Once"), (twice, "2 times"), (first, "2 times")):
+        events = with_routing(run(Mechanisms(routing="credit")), {0: "AC"}, {0: "why"}, audition_ms)
         stats = reduce_all(events).stats
         decode_ms = 1000 * stats.num_new_tokens / stats.tokens_per_second
-        share = 100 * 2 * sum(asked.values()) / decode_ms
+        share = 100 * 2 * sum(audition_ms.values()) / decode_ms
         cost = routing_of(events)["cost"]
-        assert f"{often} all SSMs scored" in cost and f"{share:.3g} %" in cost
-        assert (", first at the prompt's end" in cost) == (asked is first)
+        assert f"{times} all SSMs scored" in cost and f"{share:.3g} %" in cost
+        assert (", first at the prompt's end" in cost) == (audition_ms is first)
         assert cost.startswith("The choice stayed in 30 rounds.")
     never = with_routing(run(Mechanisms(routing="credit")), {0: "AC", 9: "AB"}, {0: "why"}, {})
     cost = routing_of(never)["cost"]
@@ -161,29 +168,30 @@ def test_the_cost_of_asking_is_the_auditions_share_of_the_decoding_time() -> Non
         "This rule judges drafts; it needs no auditions." in routing_of(run())["cost"]
         and "to be measured" not in routing_of(never)["cost"]
     )
-    tried = sum(any(o.role == "explored" for o in event.routing) for event in rounds_of(run()))
+    roles = [{one.role for one in event.routing} for event in rounds_of(run())]
+    count = sum("explored" in of_round for of_round in roles)
     cost = routing_of(run())["cost"]
-    assert f"; in {tried} of them an SSM drafted only to be measured: after few accepted " in cost
+    assert f"; in {count} of them an SSM drafted only to be measured: after few accepted " in cost
     assert "those that drafted least get a turn." in cost
 
 
-def test_it_is_said_of_when_the_scores_are() -> None:
+def test_the_time_of_the_scores_is_reported() -> None:
     """The scores of `credit` are those of the last audition, however long ago."""
-    asked = {0: 3.0, 12: 2.0}
-    events = with_routing(run(Mechanisms(routing="credit")), {0: "AC"}, {0: "why"}, asked)
-    said = {number: routing_of(events, number)["scored"] for number in (1, 5, 12, 12 + 1, 25)}
-    assert said == {
+    audition_ms = {0: 3.0, 12: 2.0}
+    events = with_routing(run(Mechanisms(routing="credit")), {0: "AC"}, {0: "why"}, audition_ms)
+    texts = {number: routing_of(events, number)["scored"] for number in (1, 5, 12, 13, 25)}
+    assert texts == {
         1: "as of the prompt's end",
         5: "as of the prompt's end",
         **dict.fromkeys((12, 13, 25), "as of the end of round 12"),
     }
     never = with_routing(run(Mechanisms(routing="credit")), {0: "AC"}, {0: "why"}, {})
     assert routing_of(never, 5)["scored"] == "all equal because no SSM has been scored yet"
-    own = "as they were before its drafts and decided which SSMs draft"
-    assert routing_of(run(), 5)["scored"] == own, "they change with every round"
+    before_drafts = "as they were before its drafts and decided which SSMs draft"
+    assert routing_of(run(), 5)["scored"] == before_drafts, "they change with every round"
 
 
-def test_where_all_draft_none_is_asked() -> None:
+def test_where_all_ssms_draft_none_is_scored() -> None:
     events = with_routing(run(Mechanisms(routing="credit")), {0: "ABCDE"}, {0: "why"}, {})
     (started,) = [event for event in events if isinstance(event, RunStarted)]
     config: dict[str, Any] = dict(started.config)
@@ -193,21 +201,21 @@ def test_where_all_draft_none_is_asked() -> None:
     assert "No audition ran" in value["cost"]
 
 
-def test_a_rule_that_asks_once_is_not_said_to_judge_drafts() -> None:
+def test_a_rule_with_one_audition_is_not_said_to_judge_drafts() -> None:
     events = with_routing(run(Mechanisms(routing="audition")), {0: "A"}, {0: "why"}, {0: 3.0})
     assert "Once all SSMs scored" in routing_of(events, 5)["cost"]
     assert routing_of(events, 5)["scored"] == "as of the prompt's end"
 
 
-@pytest.mark.parametrize("drafters", [FIVE[:1], (), FIVE], ids=["one", "none", "all-draft"])
+@pytest.mark.parametrize("drafters", [SSMS[:1], (), SSMS], ids=["one", "none", "all-draft"])
 def test_a_run_without_a_choice_has_no_picture(drafters: tuple[str, ...]) -> None:
-    uses = Mechanisms() if drafters == FIVE else Mechanisms(routing="cosine")
-    value = routing_of(synthetic_run(6, seed=5, drafters=drafters, mechanisms=uses))
+    mechanisms = Mechanisms() if drafters == SSMS else Mechanisms(routing="cosine")
+    value = routing_of(synthetic_run(6, seed=5, drafters=drafters, mechanisms=mechanisms))
     assert value["rule"] == "" and not value["rounds"] and value["sentence"] == value["cost"] == ""
 
 
 class CountedRounds(tuple[Any, ...]):
-    """Rounds that count how often all of them are gone through."""
+    """Rounds that count how often they are iterated over."""
 
     passes = 0
 
@@ -216,7 +224,7 @@ class CountedRounds(tuple[Any, ...]):
         return super().__iter__()
 
 
-def test_a_live_update_goes_through_the_rounds_once() -> None:
+def test_a_live_update_iterates_over_the_rounds_once() -> None:
     view = reduce_all(run())
     CountedRounds.passes = 0
     counted = replace(view, rounds=CountedRounds(view.rounds))

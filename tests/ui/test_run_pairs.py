@@ -45,12 +45,13 @@ def pair(store: RunStore) -> Pair:
     return two_runs, desks
 
 
-def rounds(pair: Pair) -> tuple[int, ...]:
+def round_counts(pair: Pair) -> tuple[int, ...]:
+    """How many rounds of each run are shown."""
     return tuple(len(desk.frame().view.rounds) for desk in pair[1])
 
 
 def values_of(pair: Pair, values: list[Any]) -> list[dict[str, Any]]:
-    """By half, what its pictures show."""
+    """For each half the values of its pictures."""
     names = list(pair[0].halves[0].pictures)
     pictures = [unpack_value(value) for value in values[1:]]
     halves = pictures[: len(names)], pictures[len(names) :]
@@ -62,7 +63,7 @@ def press(pair: Pair, name: str) -> list[Any]:
 
 
 def test_both_open_in_the_round_that_the_slider_names(pair: Pair) -> None:
-    assert rounds(pair) == (LONG, SHORT)
+    assert round_counts(pair) == (LONG, SHORT)
     assert [desk.frame().selected_round + 1 for desk in pair[1]] == [LONG, SHORT]
 
 
@@ -70,9 +71,7 @@ def test_each_half_has_text_tree_votes_and_times(pair: Pair) -> None:
     for half in pair[0].halves:
         expected = {"figures", "strip", "tree", "routing", "proposals", "lengths", "timeline"}
         assert set(half.pictures) == expected
-        assert "submit" not in half.pictures["routing"].js_on_load, (
-            "regret cannot be asked for here"
-        )
+        assert "submit" not in half.pictures["routing"].js_on_load, "regret cannot be counted here"
     halves = values_of(pair, both(*pair, lambda: scrub_both(pair[1], 3)))
     assert all(half["tree"]["nodes"] and half["tree"]["round"] == 2 for half in halves)
     assert [half["strip"]["run"] for half in halves] == ["synthetic-0", "synthetic-1"]
@@ -81,12 +80,12 @@ def test_each_half_has_text_tree_votes_and_times(pair: Pair) -> None:
 def test_one_slider_moves_both_and_the_shorter_stands_at_its_end(pair: Pair) -> None:
     for number, expected in ((0, (0, 0)), (3, (3, 3)), (6, (6, SHORT)), (99, (LONG, SHORT))):
         values = both(*pair, lambda number=number: scrub_both(pair[1], number))
-        assert rounds(pair) == expected
+        assert round_counts(pair) == expected
         assert values[0]["value"] == max(expected) and values[0]["maximum"] == LONG
     scrub_both(pair[1], None)
-    assert rounds(pair) == (LONG, SHORT), "an emptied box is no move"
+    assert round_counts(pair) == (LONG, SHORT), "an empty box moves nothing"
     scrub_both(pair[1], -3)
-    assert rounds(pair) == (0, 0)
+    assert round_counts(pair) == (0, 0)
 
 
 def click(pair: Pair, which: int, **data: Any) -> list[Any]:
@@ -94,7 +93,7 @@ def click(pair: Pair, which: int, **data: Any) -> list[Any]:
 
 
 def places(pair: Pair) -> list[tuple[int, str]]:
-    """By half, the round that its tree shows, from 1, and the stage."""
+    """For each half the round that its tree shows, from 1, and the stage."""
     details = [desk.frame().detail for desk in pair[1]]
     return [(detail.round + 1, detail.stage) for detail in details if detail is not None]
 
@@ -106,7 +105,7 @@ def test_a_click_in_either_half_moves_both_and_the_slider(pair: Pair) -> None:
         assert [half["strip"]["sel"] for half in values_of(pair, values)] == [2, 2]
         values = click(pair, which, stage="combine")
         assert values[0]["value"] == 3 and places(pair) == [(3, "combine")] * 2
-        assert rounds(pair) == (LONG, SHORT), "what is shown of the texts stays"
+        assert round_counts(pair) == (LONG, SHORT), "what is shown of the texts stays"
     values = click(pair, 0, round=6)
     assert values[0]["value"] == 7 and places(pair) == [(7, "commit"), (SHORT, "commit")]
     values = click(pair, 1, round=0)
@@ -126,7 +125,7 @@ def test_a_clicked_token_is_selected_in_its_own_half(pair: Pair) -> None:
     assert [desk.frame().node for desk in pair[1]] == [None, node]
 
 
-def test_the_bar_goes_on_from_a_clicked_round(pair: Pair) -> None:
+def test_the_bar_continues_from_a_clicked_round(pair: Pair) -> None:
     moved = {
         "step": (3, "draft"),
         "step-back": (2, "verify"),
@@ -137,10 +136,10 @@ def test_the_bar_goes_on_from_a_clicked_round(pair: Pair) -> None:
         press(pair, "end")
         click(pair, 0, round=1)
         assert press(pair, name)[0]["value"] == place[0] and places(pair) == [place] * 2
-        assert rounds(pair) == (LONG, SHORT), "what is shown of the texts stays"
+        assert round_counts(pair) == (LONG, SHORT), "what is shown of the texts stays"
     press(pair, "end")
     click(pair, 0, round=5)
-    counts = [rounds(pair) for _ in play_both(pair[1], 100.0)]
+    counts = [round_counts(pair) for _ in play_both(pair[1], 100.0)]
     assert counts[0] == (6, SHORT) and counts[-1] == (LONG, SHORT)
 
 
@@ -157,14 +156,14 @@ def test_steps_go_stage_by_stage_through_the_same_round(pair: Pair) -> None:
     for stage in ("draft", "combine", "verify", "commit"):
         halves = values_of(pair, press(pair, "step"))
         assert [half["tree"]["stage"] for half in halves] == [stage, stage]
-    assert rounds(pair) == (1, 1)
+    assert round_counts(pair) == (1, 1)
     press(pair, "step-back")
-    assert places(pair) == [(1, "verify")] * 2 and rounds(pair) == (1, 1)
+    assert places(pair) == [(1, "verify")] * 2 and round_counts(pair) == (1, 1)
     press(pair, "round-next")
-    assert places(pair) == [(1, "commit")] * 2 and rounds(pair) == (1, 1)
+    assert places(pair) == [(1, "commit")] * 2 and round_counts(pair) == (1, 1)
     for _ in range(SHORT + 1):
         press(pair, "round-next")
-    assert rounds(pair) == (SHORT + 2, SHORT)
+    assert round_counts(pair) == (SHORT + 2, SHORT)
     press(pair, "step")
     press(pair, "round-previous")
     back = [(SHORT + 2, "commit"), (SHORT, "commit")]
@@ -172,15 +171,15 @@ def test_steps_go_stage_by_stage_through_the_same_round(pair: Pair) -> None:
     for _ in range(3):
         press(pair, "round-previous")
     assert places(pair) == [(SHORT - 1, "commit")] * 2, "the shorter one leaves its end again"
-    assert rounds(pair) == (SHORT + 2, SHORT), "what is shown of the texts stays"
+    assert round_counts(pair) == (SHORT + 2, SHORT), "what is shown of the texts stays"
     press(pair, "end")
-    assert rounds(pair) == (LONG, SHORT)
+    assert round_counts(pair) == (LONG, SHORT)
     assert all(desk.frame().at_end for desk in pair[1])
     assert set(MOVES) | {"pause", "rewind", "end", "play"} == set(pair[0].bar.buttons)
 
 
 def test_both_play_to_the_end_of_the_longer_one_also_at_another_speed(pair: Pair) -> None:
-    counts = [rounds(pair) for _ in play_both(pair[1], 40.0)]
+    counts = [round_counts(pair) for _ in play_both(pair[1], 40.0)]
     assert counts[0] == (0, 0), "from the start, since both were at their ends"
     assert counts[-1] == (LONG, SHORT) and len(counts) > 2
     assert all(short == min(long, SHORT) for long, short in counts)
@@ -188,7 +187,7 @@ def test_both_play_to_the_end_of_the_longer_one_also_at_another_speed(pair: Pair
     playing = play_both(pair[1], 0.25)
     next(playing)
     set_rate_of_both(pair[1], 5000.0)
-    assert len(list(playing)) <= 4 and rounds(pair) == (LONG, SHORT)
+    assert len(list(playing)) <= 4 and round_counts(pair) == (LONG, SHORT)
 
 
 def test_pause_and_a_step_end_the_playing(pair: Pair) -> None:
@@ -197,8 +196,8 @@ def test_pause_and_a_step_end_the_playing(pair: Pair) -> None:
         playing = play_both(pair[1], 0.25)
         next(playing)
         press(pair, stopping)
-        at = rounds(pair)
-        assert list(playing) == [] and rounds(pair) == at
+        counts = round_counts(pair)
+        assert list(playing) == [] and round_counts(pair) == counts
     playing = play_both(pair[1], 0.25)
     next(playing)
     next(play_both(pair[1], 0.25))
@@ -206,26 +205,26 @@ def test_pause_and_a_step_end_the_playing(pair: Pair) -> None:
 
 
 def test_without_two_runs_nothing_moves(pair: Pair) -> None:
-    none = (pair[0], (TabSession(), TabSession()))
-    for values in (press(none, "step"), click(none, 1, round=0)):
+    empty = (pair[0], (TabSession(), TabSession()))
+    for values in (press(empty, "step"), click(empty, 1, round=0)):
         assert all(value == values[0] for value in values)
-    assert list(play_both(none[1], 1.0)) == [None]
+    assert list(play_both(empty[1], 1.0)) == [None]
 
 
-ASKED = Request("Once", SamplingParams(max_new_tokens=64))
+REQUEST = Request("Once", SamplingParams(max_new_tokens=64))
 
 
-def events_of(request: Request = ASKED, rounds: int = 6, **changes: Any) -> list[Event]:
+def events_of(request: Request = REQUEST, rounds: int = 6, **changes: Any) -> list[Event]:
     events = synthetic_run(rounds, run_id="one", **changes)
     return [with_request(events[0], request), *events[1:]]
 
 
-def plain(request: Request = ASKED, **changes: Any) -> list[Event]:
+def plain(request: Request = REQUEST, **changes: Any) -> list[Event]:
     return plain_twin(events_of(request), **changes)
 
 
 def random_request(**changes: Any) -> Request:
-    return replace(ASKED, sampling=replace(ASKED.sampling, **changes))
+    return replace(REQUEST, sampling=replace(REQUEST.sampling, **changes))
 
 
 @pytest.mark.parametrize(
@@ -240,13 +239,13 @@ def random_request(**changes: Any) -> Request:
 def test_another_llm_of_the_same_name_may_write_another_text(
     change: dict[str, Any], kind: str
 ) -> None:
-    def by(events: list[Event], **fields: Any) -> list[Event]:
+    def with_llm(events: list[Event], **fields: Any) -> list[Event]:
         first, *rest = events
         llm, *ssms = first.models
         return [replace(first, models=(replace(llm, **fields), *ssms)), *rest]
 
-    other = by(plain(change=3), **{"fingerprint": "a", **change})
-    answer = same_text(by(events_of(), fingerprint="a"), other)
+    other = with_llm(plain(change=3), **{"fingerprint": "a", **change})
+    answer = same_text(with_llm(events_of(), fingerprint="a"), other)
     assert answer.kind == kind and ("differ in LLM" in answer.sentence) is (kind == "other")
 
 
@@ -259,13 +258,13 @@ def test_the_same_tokens_are_the_same_text() -> None:
 
 
 @pytest.mark.parametrize(("margin", "kind"), [(3.0, "bug"), (5e-5, "tie")])
-def test_a_difference_is_weighed_as_a_proof_weighs_it(margin: float, kind: str) -> None:
+def test_a_difference_is_judged_as_in_a_proof(margin: float, kind: str) -> None:
     answer = same_text(events_of(), plain(margin=margin, change=3))
     assert (answer.kind, answer.at) == (kind, 3)
     assert "Differs at token 4" in answer.sentence and "The first run" in answer.sentence
 
 
-def test_where_nothing_else_was_recorded_nobody_is_accused() -> None:
+def test_a_difference_without_recorded_probabilities_is_not_judged() -> None:
     events = [replace(e, top_k=()) if hasattr(e, "top_k") else e for e in plain(change=3)]
     answer = same_text(events_of(), events)
     assert answer.kind == "unweighed" and "record_top_k" in answer.sentence
@@ -275,13 +274,13 @@ def test_where_nothing_else_was_recorded_nobody_is_accused() -> None:
     ("request_", "words"),
     [
         (random_request(temperature=0.5), "temperature"),
-        (replace(ASKED, prompt="Twice"), "nothing"),
+        (replace(REQUEST, prompt="Twice"), "nothing"),
         (random_request(temperature=0.5, top_p=0.5), "temperature and top_p"),
     ],
 )
-def test_another_question_may_have_another_answer(request_: Request, words: str) -> None:
+def test_requests_that_differ_may_have_different_texts(request_: Request, words: str) -> None:
     answer = same_text(events_of(), plain(request_, change=2))
-    if words == "nothing":  # the ids of the prompt are what counts, and these are the same
+    if words == "nothing":  # the prompts' token ids are compared, and these are the same
         assert answer.kind == "bug"
     else:
         assert answer.kind == "other" and f"differ in {words}." in answer.sentence
@@ -304,18 +303,16 @@ def test_seeds_count_only_where_tokens_are_drawn() -> None:
         return [replace(events[0], seed=seed), *events[1:]]
 
     assert "differ" not in same_text(with_seed(events_of(), 1), with_seed(plain(), 2)).sentence
-    warm = random_request(temperature=0.8)
-    answer = same_text(with_seed(events_of(warm), 1), with_seed(plain(warm, change=2), 2))
+    drawn = random_request(temperature=0.8)
+    answer = same_text(with_seed(events_of(drawn), 1), with_seed(plain(drawn, change=2), 2))
     assert answer.kind == "other" and "seed" in answer.sentence
 
 
-def test_rules_with_coins_of_their_own_keep_the_distribution() -> None:
-    coins = SpeculationConfig(draft="sampled", verify="mss")
-    drawn_request = replace(random_request(temperature=0.8), speculation=coins)
-    assert (
-        same_text(events_of(drawn_request), plain(drawn_request, change=2)).kind == "distribution"
-    )
-    assert same_text(events_of(drawn_request), plain(drawn_request)).kind == "identical"
+def test_rules_with_their_own_random_numbers_keep_the_distribution() -> None:
+    speculation = SpeculationConfig(draft="sampled", verify="mss")
+    request = replace(random_request(temperature=0.8), speculation=speculation)
+    assert same_text(events_of(request), plain(request, change=2)).kind == "distribution"
+    assert same_text(events_of(request), plain(request)).kind == "identical"
 
 
 def test_a_shorter_run_is_compared_as_far_as_it_went() -> None:
@@ -329,7 +326,7 @@ def test_a_shorter_run_is_compared_as_far_as_it_went() -> None:
     assert same_text(events_of(), cut).kind == "other"
 
 
-def test_runs_that_were_to_end_alike_and_did_not_are_a_bug() -> None:
+def test_an_earlier_end_without_a_reason_is_a_bug() -> None:
     answer = same_text(events_of(), events_of(rounds=3))
     assert answer.kind == "bug" and "where one ends" in answer.sentence
     full = [
@@ -339,14 +336,14 @@ def test_runs_that_were_to_end_alike_and_did_not_are_a_bug() -> None:
     assert same_text(events_of(), full).kind == "other"
 
 
-def test_figures_stand_beside_each_other_with_their_ratio() -> None:
+def test_the_table_has_figures_of_both_runs_and_their_ratio() -> None:
     one, two = (reduce_all(events).stats for events in (events_of(), plain()))
     rows = {row["name"]: row for row in figures_of(one, two).values()}
     assert rows["LLM passes"]["one"] == "6" and rows["LLM passes"]["two"] == str(two.num_rounds)
     assert rows["LLM passes"]["ratio"] == f"{two.num_rounds / 6:.2f}x"
-    timed = {name for name, row in rows.items() if not row["ratio"]}
+    without_ratio = {name for name, row in rows.items() if not row["ratio"]}
     in_ms = {row["name"] for row in rows.values() if row["one"].endswith(" ms")}
-    assert timed == in_ms | {"Tokens / s", "Overlap"}, "times of one run each have no ratio"
+    assert without_ratio == in_ms | {"Tokens / s", "Overlap"}, "times of single runs have no ratio"
     assert len(in_ms) == 4
     rows = {row["name"]: row for row in figures_of(None, two).values()}
     assert rows["LLM passes"]["ratio"] == "–"
@@ -359,11 +356,11 @@ def test_settings_that_differ_are_listed_and_no_others() -> None:
             self.llm, self.ssms, self.seed = "llm", ("a",), 1
             vars(self).update(changes)
 
-    assert settings_apart(Summary(ASKED), Summary(ASKED)) == {}
+    assert settings_apart(Summary(REQUEST), Summary(REQUEST)) == {}
     other = replace(
-        ASKED, speculation=SpeculationConfig(expansion=(2, 2)), sampling=SamplingParams(top_p=0.5)
+        REQUEST, speculation=SpeculationConfig(expansion=(2, 2)), sampling=SamplingParams(top_p=0.5)
     )
-    rows = settings_apart(Summary(ASKED), Summary(other, llm="another", seed=2)).values()
+    rows = settings_apart(Summary(REQUEST), Summary(other, llm="another", seed=2)).values()
     by_name = {row["name"]: (row["one"], row["two"]) for row in rows}
     assert (
         by_name["expansion"] == ("1, 1, 3, 1, 1, 1, 1, 1", "2, 2")
@@ -373,11 +370,11 @@ def test_settings_that_differ_are_listed_and_no_others() -> None:
 
 
 def test_how_each_run_shared_the_llm_is_a_setting_that_differs(store: RunStore) -> None:
-    part = Scheduled("shared", 3, 2, 0, None, None, 9, 5, 20, 12, 0.5, "", "it pays")
+    scheduled = Scheduled("shared", 3, 2, 0, None, None, 9, 5, 20, 12, 0.5, "", "it pays")
     for seed in (0, 1):
         for event in synthetic_run(SHORT, seed=seed):
             if seed and isinstance(event, RoundCompleted):
-                store.record(replace(event, scheduled=part), "a")
+                store.record(replace(event, scheduled=scheduled), "a")
             else:
                 store.record(event, "a")
     ctx, desks = context(store), (TabSession(), TabSession())

@@ -30,23 +30,23 @@ from ui.server.session import Hub, TabSession, play
 
 CHAIN = SpeculationConfig(expansion=(1, 1, 1), speculation_length=3, max_tree_nodes="uncut")
 ROUTED = replace(CHAIN, routing="cosine", routed_drafters=2)
-LONG = 50
+NUM_TOKENS = 50
 
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    monkeypatch.setattr(ssm_state, "READ_CHUNK", 7)  # so that a text takes several passes
+    monkeypatch.setattr(ssm_state, "READ_CHUNK", 7)  # so that reading a text takes several passes
     llm, ssms = tables(4)
-    made = Hub(Worker(engine_of(llm, ssms)), FakeStore())
-    yield made
-    made.worker.close()
-    rows = open_rows(made.worker.engine)
+    server_hub = Hub(Worker(engine_of(llm, ssms)), FakeStore())
+    yield server_hub
+    server_hub.worker.close()
+    rows = open_rows(server_hub.worker.engine)
     assert not any(rows), "no row is left open"
 
 
 def desk_of(hub: Hub, config: SpeculationConfig, **sampling: Any) -> TabSession:
     """A tab session with a finished run."""
-    fields = {"max_new_tokens": LONG, "seed": 3, **sampling}
+    fields = {"max_new_tokens": NUM_TOKENS, "seed": 3, **sampling}
     desk = TabSession()
     desk.look_at(Player(hub.start(Request("w1 w2 w3", SamplingParams(**fields), config))))
     for _ in play(desk):
@@ -55,7 +55,7 @@ def desk_of(hub: Hub, config: SpeculationConfig, **sampling: Any) -> TabSession:
     return desk
 
 
-def ask(hub: Hub, desk: TabSession) -> dict[str, Any]:
+def count_regret(hub: Hub, desk: TabSession) -> dict[str, Any]:
     for _ in measure_regret(hub, desk, ""):
         pass
     assert desk.regret is not None
@@ -76,7 +76,7 @@ def test_each_ssm_alone_takes_the_passes_that_were_counted(
     hub: Hub, sampling: dict[str, Any]
 ) -> None:
     desk = desk_of(hub, ROUTED, **sampling)
-    result = ask(hub, desk)
+    result = count_regret(hub, desk)
     names = desk.frame().view.drafters
     assert list(result["alone"]) == [*names] and result["depth"] == 3
     taken = {}
@@ -95,32 +95,33 @@ def test_each_ssm_alone_takes_the_passes_that_were_counted(
     assert result["regret_to_oracle"] >= 0 and result["best_group"] is not None
 
 
-def test_what_was_routed_is_counted_by_the_recorded_rounds() -> None:
+def test_routed_passes_are_counted_by_the_recorded_rounds() -> None:
     events = synthetic_run(30, seed=5, mechanisms=Mechanisms(routing="cosine"))
     view = reduce_all(events)
     text = [*view.token_ids]
     rounds = rounds_of(events)
     names = view.drafters
-    # One SSM predicts the text while it is routed, and nothing else; the others predict nothing.
+    # One SSM predicts the text in the rounds to which it was routed; the others predict nothing.
     routed = [
         any(one.drafter == names[0] and one.role != "waiting" for one in event.routing)
         for event in rounds
         for _ in event.token_ids
     ]
-    knows = [t if r else -1 for t, r in zip(text, routed, strict=True)]
-    lazy = [-1] * len(text)
-    result = find_regret(view, {names[0]: knows, names[1]: lazy, names[2]: lazy[:3]})
+    pairs = list(zip(text, routed, strict=True))
+    if_routed = [token if is_routed else -1 for token, is_routed in pairs]
+    nothing = [-1] * len(text)
+    result = find_regret(view, {names[0]: if_routed, names[1]: nothing, names[2]: nothing[:3]})
     assert result.against(result.oracle) == result.against(result.fixed) == 0
-    never = [-1 if r else t for t, r in zip(text, routed, strict=True)]
-    wrong = find_regret(view, {names[0]: never, names[1]: lazy, names[2]: lazy})
-    assert wrong.routed.passes > wrong.oracle.passes
+    unless_routed = [-1 if is_routed else token for token, is_routed in pairs]
+    worse = find_regret(view, {names[0]: unless_routed, names[1]: nothing, names[2]: nothing})
+    assert worse.routed.passes > worse.oracle.passes
 
 
-def test_it_is_in_no_log_waits_its_turn_and_belongs_to_its_run(hub: Hub) -> None:
+def test_counting_regret_is_no_run_waits_its_turn_and_belongs_to_its_run(hub: Hub) -> None:
     desk = desk_of(hub, ROUTED)
     before = set(hub.store.recorded)  # type: ignore[attr-defined]
     other = hub.start(Request("w2 w1", SamplingParams(40, seed=1), CHAIN))
-    ask(hub, desk)
+    count_regret(hub, desk)
     other.wait_done(10.0)
     assert set(hub.store.recorded) - before == {other.run_id}  # type: ignore[attr-defined]
     (logged,) = hub.store.regrets.items()  # type: ignore[attr-defined]
@@ -137,7 +138,7 @@ def test_it_is_in_no_log_waits_its_turn_and_belongs_to_its_run(hub: Hub) -> None
 def test_a_run_that_is_opened_meanwhile_gets_no_regret_of_another(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The click comes when the SSMs have just read the text."""
+    """The visitor opens it when the SSMs have just read the text."""
     desk, other = desk_of(hub, ROUTED), desk_of(hub, ROUTED)
     wait = EngineTask.wait
 
@@ -151,10 +152,10 @@ def test_a_run_that_is_opened_meanwhile_gets_no_regret_of_another(
     assert desk.regret is None and not hub.store.regrets  # type: ignore[attr-defined]
 
 
-def test_of_a_thinned_run_it_is_not_counted_anew(hub: Hub, tmp_path: Path) -> None:
-    """How far its SSMs drafted is no longer known. What was counted before stays."""
+def test_the_regret_of_a_thinned_run_is_not_counted_again(hub: Hub, tmp_path: Path) -> None:
+    """How far its SSMs drafted is no longer known. A regret that was counted before is kept."""
     desk = desk_of(hub, ROUTED)
-    counted, source = ask(hub, desk), desk.player.source  # type: ignore[union-attr]
+    counted, source = count_regret(hub, desk), desk.player.source  # type: ignore[union-attr]
     with RunStore(tmp_path / "runs.db") as store:
         for event in source.events(0, source.count):
             store.record(event)
@@ -162,12 +163,12 @@ def test_of_a_thinned_run_it_is_not_counted_anew(hub: Hub, tmp_path: Path) -> No
         thinned = TabSession()
         thinned.look_at(Player(StoredSource(store, source.run_id)))
     assert "only the accepted paths" in refusal(hub, thinned)
-    assert ask(hub, desk) == counted
+    assert count_regret(hub, desk) == counted
 
 
 def refusal(hub: Hub, desk: TabSession) -> str:
     with pytest.raises(ConfigError) as error:
-        ask(hub, desk)
+        count_regret(hub, desk)
     return str(error.value)
 
 
@@ -184,7 +185,7 @@ def test_what_cannot_be_counted_is_refused_with_its_reason(
     assert f"drafters is '{infos[-1].name}'" in refusal(hub, desk)
 
 
-def test_an_error_in_the_engines_thread_reaches_who_asked(hub: Hub) -> None:
+def test_an_error_in_the_engines_thread_reaches_the_caller(hub: Hub) -> None:
     def fail(_engine: Any) -> None:
         raise ConfigError("so it is")
 
@@ -192,4 +193,4 @@ def test_an_error_in_the_engines_thread_reaches_who_asked(hub: Hub) -> None:
     assert task.wait(10.0)
     with pytest.raises(ConfigError, match="so it is"):
         task.result  # noqa: B018
-    ask(hub, desk_of(hub, ROUTED))
+    count_regret(hub, desk_of(hub, ROUTED))

@@ -1,4 +1,4 @@
-"""Handlers of the Sessions tab, permissions, the settings of a run."""
+"""Handlers of the Sessions tab, permissions, and texts about a run's settings."""
 
 from __future__ import annotations
 
@@ -25,41 +25,42 @@ from ui.shared.steering import play_on, select_node
 from ui.words.settings import settings_line, settings_of
 
 
-def fill(store: RunStore, owners: tuple[str, ...] = ("a", "b")) -> None:
+def record_runs(store: RunStore, owners: tuple[str, ...] = ("a", "b")) -> None:
+    """Record a SYNTHETIC run of each owner: in turn a completed, a cancelled and a failed one."""
     for seed, owner in enumerate(owners):
         ends = ("completed", "cancelled", "failed")
         for event in synthetic_run(4, seed=seed, end=ends[seed % 3]):
             store.record(event, owner)
 
 
-def test_the_list_is_found_filtered_and_paged_and_a_wrong_filter_is_refused(
+def test_the_list_is_searched_filtered_and_paged_and_a_wrong_filter_is_refused(
     store: RunStore,
 ) -> None:
-    fill(store, tuple("abcdefghijklmnopqrstuvw"))
+    record_runs(store, tuple("abcdefghijklmnopqrstuvw"))
     ctx = context(store)
-    value, said, page = list_values(ctx, ALL, "", "", "all", "newest", 1)
-    assert len(value["rows"]) == 20 and "23 runs, page 1 of 2" in said["lines"]["0"]["text"]
-    value, said, page = list_values(ctx, ALL, "", "", "all", "newest", 99)
+    value, notice, page = list_values(ctx, ALL, "", "", "all", "newest", 1)
+    assert len(value["rows"]) == 20 and "23 runs, page 1 of 2" in notice["lines"]["0"]["text"]
+    value, notice, page = list_values(ctx, ALL, "", "", "all", "newest", 99)
     assert page == 2 and len(value["rows"]) == 3
     value, *_ = list_values(ctx, ALL, "", "", "failed", "newest", 1)
     assert {row["status"] for row in value["rows"].values()} == {"failed"}
     value, *_ = list_values(ctx, ALL, "", "7", "all", "newest", 1)
     assert [row["id"] for row in value["rows"].values()] == ["synthetic-7"]
-    value, said, _ = list_values(ctx, ALL, "", "nosuchword", "all", "newest", 1)
+    value, notice, _ = list_values(ctx, ALL, "", "nosuchword", "all", "newest", 1)
     assert value["empty"] == "No run matches." and not value["rows"]
-    _, said, _ = list_values(context(store), ALL, "", "", "lost", "newest", 1)
-    assert "status is 'lost'" in said["lines"]["0"]["text"]
+    _, notice, _ = list_values(context(store), ALL, "", "", "lost", "newest", 1)
+    assert "status is 'lost'" in notice["lines"]["0"]["text"]
 
 
-def test_where_the_file_is_is_said_only_to_those_who_may_know(store: RunStore) -> None:
+def test_the_path_of_the_log_is_shown_only_to_visitors_who_may_see_it(store: RunStore) -> None:
     ctx = context(store)
-    said = log_location(ctx, ALL)
-    assert str(store.path) in said["lines"]["0"]["text"]
-    assert f"To look inside: {store.datasette()}" in str(said)
+    notice = log_location(ctx, ALL)
+    assert str(store.path) in notice["lines"]["0"]["text"]
+    assert f"To look inside: {store.datasette()}" in str(notice)
     assert not log_location(ctx, CallerRights("x", False))["lines"]
     for rights in (ALL, CallerRights("x", False)):
-        _, said, _ = list_values(ctx, rights, "", "", "all", "newest", 1)
-        assert str(store.path) not in str(said) and "datasette" not in str(said), (
+        _, notice, _ = list_values(ctx, rights, "", "", "all", "newest", 1)
+        assert str(store.path) not in str(notice) and "datasette" not in str(notice), (
             "the list, which a class may see, has no path"
         )
 
@@ -72,8 +73,10 @@ def test_a_past_run_is_replayed_on_the_same_board(store: RunStore) -> None:
     run_id = desk.frame().run_id
     values = opened_run(sessions, past, ALL, run_id)
     assert values[-1] == run_id
-    replayed, lived = ([{**value, "n": 0} for value in some] for some in (values[1:-2], shown[1:]))
-    assert replayed == lived, "the same pictures as at the end of the live run"
+    replayed, live_values = (
+        [{**value, "n": 0} for value in pictures] for pictures in (values[1:-2], shown[1:])
+    )
+    assert replayed == live_values, "the same pictures as at the end of the live run"
     board = sessions.board
     assert "you are at round 3 of 8." in notice_of(select_node(board, past, {"round": 2}), 0)
     verify = {"round": 3, "stage": "verify"}
@@ -82,7 +85,7 @@ def test_a_past_run_is_replayed_on_the_same_board(store: RunStore) -> None:
         assert "round 4 of 8" in notice_of(select_node(board, past, {"round": wrong}), 0)
     past.pace = Pace("slow", 20.0)
     frames = list(play_on(board, past, True))
-    assert past.frame().view == desk.frame().view, "played slowly, it ends as it ended live"
+    assert past.frame().view == desk.frame().view, "played slowly, it ends as the live run did"
     assert past.frame().selected_round == 7 and len(frames[-1]) == len(values) - 2
 
 
@@ -92,23 +95,21 @@ def test_every_round_of_an_interrupted_run_can_be_shown(store: RunStore) -> None
     store.flush()
     sessions, desk = sessions_of(context(store)), TabSession()
     opened_run(sessions, desk, ALL, "synthetic-0")
-    whole = desk.frame().view.tokens
+    tokens = desk.frame().view.tokens
     assert "round 3 of 4" in notice_of(select_node(sessions.board, desk, {"round": 2}), 0)
     assert "Interrupted: " in notice_of(select_node(sessions.board, desk, {"round": 3}), 0)
-    assert desk.frame().view.tokens == whole
+    assert desk.frame().view.tokens == tokens
 
 
 @pytest.mark.parametrize("typed", [float("nan"), float("inf"), "x"])
-def test_what_is_no_number_is_reported_by_the_name_of_its_field(
-    store: RunStore, typed: Any
-) -> None:
-    fill(store, ("a",))
-    _, said, page = list_values(context(store), ALL, "", "", "all", "newest", typed)
-    assert "page is" in said["lines"]["0"]["text"] and page == 1
+def test_a_page_that_is_no_number_is_reported_by_its_field(store: RunStore, typed: Any) -> None:
+    record_runs(store, ("a",))
+    _, notice, page = list_values(context(store), ALL, "", "", "all", "newest", typed)
+    assert "page is" in notice["lines"]["0"]["text"] and page == 1
 
 
 def test_a_deleted_run_is_gone_and_runs_that_are_not_there_are_reported(store: RunStore) -> None:
-    fill(store)
+    record_runs(store)
     sessions, desk = sessions_of(context(store)), TabSession()
     opened_run(sessions, desk, ALL, "synthetic-0")
     values = delete_run(sessions, desk, ALL, "synthetic-0")
@@ -120,18 +121,18 @@ def test_a_deleted_run_is_gone_and_runs_that_are_not_there_are_reported(store: R
     assert "no run is opened" in notice_of(delete_run(sessions, desk, ALL, ""), 0)
 
 
-def test_a_name_that_no_run_has_any_more_is_not_chosen_any_more(store: RunStore) -> None:
-    fill(store, ("a",))
+def test_a_chosen_name_that_no_run_has_any_more_is_deselected(store: RunStore) -> None:
+    record_runs(store, ("a",))
     ctx = context(store)
     (name, *_) = ctx.store.choices().llms
     assert "value" not in menu(llm_choices(ctx, ALL), name)
     ctx.store.delete("synthetic-0")
-    gone = menu(llm_choices(ctx, ALL), name)
-    assert gone["value"] == "" and [value for _, value in gone["choices"]] == [""]
+    update = menu(llm_choices(ctx, ALL), name)
+    assert update["value"] == "" and [value for _, value in update["choices"]] == [""]
 
 
-def test_a_run_that_another_tab_deleted_is_said_to_be_gone_and_cleared(store: RunStore) -> None:
-    fill(store)
+def test_a_run_that_another_tab_deleted_is_reported_and_cleared(store: RunStore) -> None:
+    record_runs(store)
     sessions, desk = sessions_of(context(store)), TabSession()
     opened_run(sessions, desk, ALL, "synthetic-0")
     store.delete("synthetic-0")
@@ -142,7 +143,7 @@ def test_a_run_that_another_tab_deleted_is_said_to_be_gone_and_cleared(store: Ru
 
 
 def test_elsewhere_a_visitor_sees_and_deletes_only_its_own_runs(store: RunStore) -> None:
-    fill(store)
+    record_runs(store)
     ctx = context(store, host="0.0.0.0")
     request: Any = SimpleNamespace(session_hash="s", headers={}, username=None)
     owner = ctx.access.owner(request, "visitor-a")
@@ -157,7 +158,7 @@ def test_elsewhere_a_visitor_sees_and_deletes_only_its_own_runs(store: RunStore)
     assert allowed_run(ctx, mine, "synthetic-0").run_id == "synthetic-0"
 
 
-def test_hostile_texts_are_rows_of_text(store: RunStore) -> None:
+def test_a_hostile_prompt_is_shortened_in_the_list(store: RunStore) -> None:
     for event in synthetic_run(6, hostile=True):
         store.record(event, "")
     value, *_ = list_values(context(store), ALL, "", "", "all", "newest", 1)
@@ -172,7 +173,7 @@ def test_loopback_is_known() -> None:
         assert not is_loopback(host), host
 
 
-def test_who_owns_a_run_and_may_load_behind_a_proxy_with_auth_and_by_a_key() -> None:
+def test_owners_and_permissions_behind_a_proxy_with_a_login_and_by_a_key() -> None:
     request = SimpleNamespace(session_hash="s", headers={"x-forwarded-for": "1.2.3.4"})
     access = Access("127.0.0.1")
     assert access.owner(request, "visitor-a") == "visitor-a"
@@ -196,15 +197,15 @@ def request_of(
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_is_known_also_by_its_drafters_names(name: str, temperature: float) -> None:
     config = replace(SpeculationConfig.preset(name, temperature), record_top_k=5)
-    whole = {"all": DRAFTERS, "first": DRAFTERS[:1]}
-    named = [n for drafter in config.drafters for n in whole.get(drafter, (drafter,))]
+    expansions = {"all": DRAFTERS, "first": DRAFTERS[:1]}
+    named = [n for drafter in config.drafters for n in expansions.get(drafter, (drafter,))]
     for one in (config, replace(config, drafters=tuple(named))):
         settings = settings_of(request_of(one, temperature), DRAFTERS)
         assert (settings.name, settings.differ) == (name, ())
         assert settings.sampling == (f"temperature {temperature:g}",)
 
 
-def test_what_differs_is_named() -> None:
+def test_settings_that_differ_from_the_presets_are_named() -> None:
     config = SpeculationConfig(combine="vote", length="trend", pipeline="ahead", carry_over=True)
     settings = settings_of(request_of(config, 0.5, top_k=3, top_p=0.9), DRAFTERS)
     assert settings.brief(9) == (
@@ -224,7 +225,7 @@ def test_what_differs_is_named() -> None:
     assert settings_of(plain, DRAFTERS).name == "settings of another version"
 
 
-def test_the_list_and_the_opened_run_say_it(store: RunStore) -> None:
+def test_the_list_and_the_opened_run_show_the_settings(store: RunStore) -> None:
     for event in synthetic_run(4, seed=1):
         store.record(event)
     ctx = context(store)
@@ -244,16 +245,16 @@ def test_the_list_and_the_opened_run_say_it(store: RunStore) -> None:
     ("num_live", "words"),
     [(1, ""), (2, " beside up to 1 other"), (4, " beside up to 3 others")],
 )
-def test_the_list_says_the_schedule(store: RunStore, num_live: int, words: str) -> None:
-    part = Scheduled("cosine", num_live, 1, 0, 8, 2, 4, 4, 4, 4, 0.0, "", "why")
+def test_the_list_names_the_schedule(store: RunStore, num_live: int, words: str) -> None:
+    scheduled = Scheduled("cosine", num_live, 1, 0, 8, 2, 4, 4, 4, 4, 0.0, "", "why")
     for event in synthetic_run(4, seed=1):
-        round_event = isinstance(event, RoundCompleted)
-        store.record(replace(event, scheduled=part) if round_event else event)  # type: ignore[call-arg]
+        is_round = isinstance(event, RoundCompleted)
+        store.record(replace(event, scheduled=scheduled) if is_round else event)  # type: ignore[call-arg]
     row = list_values(context(store), ALL, "", "", "all", "newest", 1)[0]["rows"]["0"]
     assert row["sampling"] == f"temperature 0, schedule cosine{words}"
 
 
-def test_when_a_run_was_says_the_clock(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_has_local_times(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     for event in synthetic_run(4, seed=1):
         store.record(event)
     for zone, when in (("UTC0", "00:01:00 UTC"), ("EAT-3", "03:01:00 UTC+0300")):

@@ -6,7 +6,6 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from time import sleep
 from types import SimpleNamespace
 from typing import Any
 
@@ -49,7 +48,7 @@ def test_each_of_several_quick_steps_is_answered_with_its_own_stage(
     monkeypatch.setattr(
         desk,
         "pictures",
-        SimpleNamespace(values=lambda *a: (sleep(slow.pop(0)), real_values(*a))[1]),
+        SimpleNamespace(values=lambda *a: (time.sleep(slow.pop(0)), real_values(*a))[1]),
     )
     answers: list[str] = []
 
@@ -91,29 +90,30 @@ def test_selections_from_a_browser_are_not_trusted(store: RunStore, data: Any) -
     live, desk = live_of(context(store)), TabSession()
     run(live, desk)
     assert "error" not in notice_of(select_node(live.board, desk, data), 0)
-    good = select_node(live.board, desk, {"round": 2, "node": 1})
+    values = select_node(live.board, desk, {"round": 2, "node": 1})
     names = list(live.board.pictures)
-    tree = good[1 + names.index("tree")]
+    tree = values[1 + names.index("tree")]
     assert tree["round"] == 2 and tree["node"] == 1
     for name in ("strip", "lengths", "timeline"):
-        assert good[1 + names.index(name)]["sel"] == 2
+        assert values[1 + names.index(name)]["sel"] == 2
 
 
-def test_a_place_is_one_for_every_picture(store: RunStore) -> None:
-    """Tree, strip, charts, race, scrubber and notice: every move changes all of them."""
+def test_all_pictures_show_the_same_place(store: RunStore) -> None:
+    """Tree, strip, charts, race, inspector, scrubber and notice: every move changes all of them."""
     live, desk = live_of(context(store)), TabSession()
     run(live, desk)
     names = ["notice", *live.board.pictures]
 
     def places(values: list[Any]) -> set[Any]:
         by_name = dict(zip(names, values, strict=True))
-        sels = {by_name[name]["sel"] for name in ("strip", "figures", "lengths", "timeline")}
-        more = {by_name["scrubber"]["sel"], by_name["tree"]["round"], by_name["inspector"]["round"]}
+        with_sel = ("strip", "figures", "lengths", "timeline", "scrubber")
+        sels = {by_name[name]["sel"] for name in with_sel}
+        rounds = {by_name[name]["round"] for name in ("tree", "inspector")}
         stages = {by_name["scrubber"]["stage"], by_name["tree"]["stage"]}
-        message = re.search(r"round (\d+) of 8(?:, (\w+))?", notice_of(values, 0))
-        assert message is not None
+        match = re.search(r"round (\d+) of 8(?:, (\w+))?", notice_of(values, 0))
+        assert match is not None
         stage = {"drafted": "draft", "combined": "combine", "verified": "verify", None: "commit"}
-        return {*sels, *more, int(message[1]) - 1} | {*stages, stage[message[2]]}
+        return {*sels, *rounds, int(match[1]) - 1} | {*stages, stage[match[2]]}
 
     assert places(select_node(live.board, desk, {"round": 4, "stage": "verify"})) == {4, "verify"}
     assert places(move(live.board, desk, "step-back")) == {4, "combine"}
@@ -138,19 +138,19 @@ def test_a_token_and_its_node_are_one_selection(store: RunStore) -> None:
     num_accepted, num_tokens = detail.completed.num_accepted, len(detail.completed.token_ids)
     assert num_accepted + 1 == num_tokens > 2
 
-    def selected(data: Any) -> list[Any]:
+    def select(data: Any) -> list[Any]:
         by_name = dict(zip(names, select_node(live.board, desk, data), strict=True))
         parts = [by_name[name] for name in ("tree", "inspector", "scrubber")]
         return [*(one["node"] for one in parts), by_name["strip"]["token"]]
 
     for place, node in enumerate(detail.verified.path[:num_accepted]):
         token = place - num_tokens
-        assert selected({"round": 0, "token": token}) == [node, node, node, token]
-        assert selected({"round": 0, "node": -1}) == [-1, -1, -1, None]
-        assert selected({"round": 0, "node": node}) == [node, node, node, token]
+        assert select({"round": 0, "token": token}) == [node, node, node, token]
+        assert select({"round": 0, "node": -1}) == [-1, -1, -1, None]
+        assert select({"round": 0, "node": node}) == [node, node, node, token]
     # Before the commit it is a node of a tree, and no text yet.
-    assert selected({"stage": "verify"}) == [node, node, node, None]
-    assert selected({"round": 0, "token": -1}) == [None, None, None, None]
+    assert select({"stage": "verify"}) == [node, node, node, None]
+    assert select({"round": 0, "token": -1}) == [None, None, None, None]
 
 
 def test_from_the_start_plays_a_finished_run_slowly_or_waits_for_steps(store: RunStore) -> None:
@@ -165,7 +165,7 @@ def test_from_the_start_plays_a_finished_run_slowly_or_waits_for_steps(store: Ru
     assert desk.player and desk.player.pace.mode == "step"
     move(live.board, desk, "step")
     assert list(play_on(live.board, desk, False))
-    assert "Finished" in notice_of(live.board.values(desk), 0), "Play goes on to the end"
+    assert "Finished" in notice_of(live.board.values(desk), 0), "Play continues to the end"
 
 
 def test_a_bad_pace_is_reported(store: RunStore) -> None:
@@ -188,37 +188,37 @@ def test_the_page_says_that_the_log_is_paused(store: RunStore) -> None:
     )
 
 
-def presses_of() -> LatestClicks:
+def latest_clicks() -> LatestClicks:
     return LatestClicks(threading.RLock())
 
 
-def answer(said: list[str], word: str) -> Callable[[], str]:
-    def work() -> str:
-        said.append(word)
+def answerer(answers: list[str], word: str) -> Callable[[], str]:
+    def answer() -> str:
+        answers.append(word)
         return word
 
-    return work
+    return answer
 
 
-def test_what_arrives_late_changes_nothing_of_its_own_kind() -> None:
-    presses, messages = presses_of(), list[str]()
-    assert presses.last("run", {"press": 20.5}, answer(messages, "second")) == "second"
-    assert presses.last("run", {"press": 10.5}, answer(messages, "first")) == gr.skip()
-    assert presses.last("run", {"press": 30.5}, answer(messages, "third")) == "third"
-    assert messages == ["second", "third"]
-    presses, messages = presses_of(), list[str]()
-    presses.last("run", {"press": 20}, answer(messages, "run"))
+def test_a_press_that_arrives_late_is_dropped_by_later_ones_of_its_kind() -> None:
+    presses, answers = latest_clicks(), list[str]()
+    assert presses.last("run", {"press": 20.5}, answerer(answers, "second")) == "second"
+    assert presses.last("run", {"press": 10.5}, answerer(answers, "first")) == gr.skip()
+    assert presses.last("run", {"press": 30.5}, answerer(answers, "third")) == "third"
+    assert answers == ["second", "third"]
+    presses, answers = latest_clicks(), list[str]()
+    presses.last("run", {"press": 20}, answerer(answers, "run"))
     for event in ({"press": 10}, {}, {"press": "soon"}, {"press": 10}):
-        assert presses.last("point", event, answer(messages, "point")) == "point"
-    assert messages == ["run", *["point"] * 4]
+        assert presses.last("point", event, answerer(answers, "point")) == "point"
+    assert answers == ["run", *["point"] * 4]
 
 
-def test_of_those_that_wait_for_their_turn_only_the_last_is_worked_on() -> None:
-    presses, messages = presses_of(), list[str]()
+def test_of_presses_that_wait_for_their_turn_only_the_last_is_answered() -> None:
+    presses, answers = latest_clicks(), list[str]()
 
     def press(at: float) -> threading.Thread:
         def work() -> None:
-            presses.last("run", {"press": at}, answer(messages, str(at)))
+            presses.last("run", {"press": at}, answerer(answers, str(at)))
 
         thread = threading.Thread(target=work)
         thread.start()
@@ -230,39 +230,42 @@ def test_of_those_that_wait_for_their_turn_only_the_last_is_worked_on() -> None:
             time.sleep(0.001)
     for thread in threads:
         thread.join()
-    assert messages == ["3.0"]
+    assert answers == ["3.0"]
 
 
 SENT = PendingFields.of("best", [["a", "b"], "1,1,3", 8.0], [["a"], "1", 8], at=100.0)
 
 
 @pytest.mark.parametrize(
-    ("shown", "here"),
+    ("shown", "arrived"),
     [
         ([["a", "b"], "1,1,3", 8.0], False),
         ([["a"], "1,1,3", 8.0], False),
         ([["a"], "1", 8.0], True),
-        ([["b"], "1", 8.0], True),  # touched meanwhile
+        ([["b"], "1", 8.0], True),  # edited meanwhile
         ([["a"], "2,2", 5], True),
     ],
 )
-def test_all_have_come_once_none_shows_what_it_showed(shown: list[object], here: bool) -> None:
-    assert SENT.has_arrived(shown, 101.0) == here
+def test_fields_have_arrived_once_none_shows_its_old_value(
+    shown: list[object], arrived: bool
+) -> None:
+    assert SENT.has_arrived(shown, 101.0) == arrived
 
 
-def test_nothing_is_waited_for_for_ever_and_what_was_sent_as_it_was_not_at_all() -> None:
-    late = [["a"], "1,1,3", 8.0]
-    assert not SENT.has_arrived(late, 100.0 + LAPSE_S) and SENT.has_arrived(late, 100.1 + LAPSE_S)
+def test_waiting_for_fields_lapses_and_unchanged_fields_are_not_waited_for() -> None:
+    partly = [["a"], "1,1,3", 8.0]
+    assert not SENT.has_arrived(partly, 100.0 + LAPSE_S)
+    assert SENT.has_arrived(partly, 100.1 + LAPSE_S)
     assert PendingFields.of("best", ["x", 8], ["x", 8.0], at=0.0).has_arrived(["x", 8], 0.1)
 
 
-def test_what_arrives_is_what_was_sent_but_for_fields_that_were_edited() -> None:
+def test_fields_arrive_as_they_were_sent_except_edited_ones() -> None:
     assert SENT.on_arrival([["a", "b"], "1,1,3", 8.0]) == [["a"], "1", 8]
     assert SENT.on_arrival([["b"], "1,1,3", 8.0]) == [["b"], "1", 8]
 
 
 @pytest.mark.parametrize("arrived", [False, True])
-def test_a_temperature_set_before_a_preset_s_fields_arrive_keeps_that_preset(
+def test_a_temperature_set_before_a_presets_fields_arrive_keeps_that_preset(
     arrived: bool,
 ) -> None:
     names, session = ("ssm-a", "ssm-b"), TabSession()
@@ -277,8 +280,8 @@ def test_a_temperature_set_before_a_preset_s_fields_arrive_keeps_that_preset(
     assert send_at_temperature(session, names, chosen, 0.0, edited) is None
 
 
-BEFORE = ("ssm-a", "ssm-b")
-DRAFTERS = FIELD_NAMES.index("drafters")
+OLD_SSMS = ("ssm-a", "ssm-b")
+DRAFTERS_INDEX = FIELD_NAMES.index("drafters")
 
 
 def with_models(store: RunStore, *names: str, preset: str = "specinfer") -> Context:
@@ -287,49 +290,56 @@ def with_models(store: RunStore, *names: str, preset: str = "specinfer") -> Cont
 
 
 def follow(context: Context, preset: str, values: list[Any], temperature: float = 0.0) -> Any:
-    name, updates = fields_after_swap(context, BEFORE, preset, temperature, {}, values)
-    group = updates[DRAFTERS]
+    name, updates = fields_after_swap(context, OLD_SSMS, preset, temperature, {}, values)
+    group = updates[DRAFTERS_INDEX]
     return name, updates, [choice for choice, _ in group.choices], group.value
 
 
-NEW = ["new-1", "new-2"]
-MEANT = {"specinfer": NEW, "sequence": NEW, "autoregressive": [], "best": [*NEW, NGRAM]}
+NEW_SSMS = ["new-1", "new-2"]
+EXPECTED_DRAFTERS = {
+    "specinfer": NEW_SSMS,
+    "sequence": NEW_SSMS,
+    "autoregressive": [],
+    "best": [*NEW_SSMS, NGRAM],
+}
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("preset", MEANT)
-def test_a_preset_means_the_loaded_models(store: RunStore, preset: str, temperature: float) -> None:
-    context, chosen = with_models(store, "new-1", "new-2"), MEANT[preset]
-    values = preset_values(preset, temperature, BEFORE)
+@pytest.mark.parametrize("preset", EXPECTED_DRAFTERS)
+def test_a_preset_drafts_with_the_loaded_models(
+    store: RunStore, preset: str, temperature: float
+) -> None:
+    context, chosen = with_models(store, "new-1", "new-2"), EXPECTED_DRAFTERS[preset]
+    values = preset_values(preset, temperature, OLD_SSMS)
     name, updates, choices, value = follow(context, preset, values, temperature)
     assert name == preset and choices == ["new-1", "new-2", *MODEL_FREE] and value == chosen
     expected = preset_values(preset, temperature, ("new-1", "new-2"))
-    assert updates[:DRAFTERS] == expected[:DRAFTERS]
-    assert updates[DRAFTERS + 1 :] == expected[DRAFTERS + 1 :]
+    assert updates[:DRAFTERS_INDEX] == expected[:DRAFTERS_INDEX]
+    assert updates[DRAFTERS_INDEX + 1 :] == expected[DRAFTERS_INDEX + 1 :]
 
 
-def test_settings_of_ones_own_stay_but_drafters_that_have_gone(store: RunStore) -> None:
+def test_own_settings_stay_without_drafters_that_were_swapped_out(store: RunStore) -> None:
     cases = ((["ssm-a"], ["new"]), (["ssm-a", NGRAM], ["new", NGRAM]), (["ssm-b"], ["ssm-b"]))
     cases += ((["ssm-a", "ssm-b"], ["ssm-b"]), ([NGRAM], [NGRAM]), ([], []), (None, []))
-    for before, stay in cases:
-        names = ("new", "ssm-b") if stay == ["ssm-b"] else ("new",)
-        values = preset_values("specinfer", 0.0, BEFORE)
-        values[FIELD_NAMES.index("speculation_length")], values[DRAFTERS] = 3, before
+    for before, remaining in cases:
+        names = ("new", "ssm-b") if remaining == ["ssm-b"] else ("new",)
+        values = preset_values("specinfer", 0.0, OLD_SSMS)
+        values[FIELD_NAMES.index("speculation_length")], values[DRAFTERS_INDEX] = 3, before
         name, updates, choices, value = follow(with_models(store, *names), "specinfer", values)
-        assert name == OWN and value == stay and choices == [*names, *MODEL_FREE], before
-        assert all("value" not in str(one) for i, one in enumerate(updates) if i != DRAFTERS)
+        assert name == OWN and value == remaining and choices == [*names, *MODEL_FREE], before
+        assert all("value" not in str(one) for i, one in enumerate(updates) if i != DRAFTERS_INDEX)
 
 
 def test_the_preset_that_a_page_opens_with_suits_the_models(store: RunStore) -> None:
-    none, some = with_models(store), with_models(store, "new")
-    assert opening_preset(none, BEFORE, "specinfer") == "autoregressive"
-    assert opening_preset(none, (), "autoregressive") == "autoregressive"
-    assert opening_preset(some, (), "autoregressive") == "specinfer", (
+    without_ssms, with_ssm = with_models(store), with_models(store, "new")
+    assert opening_preset(without_ssms, OLD_SSMS, "specinfer") == "autoregressive"
+    assert opening_preset(without_ssms, (), "autoregressive") == "autoregressive"
+    assert opening_preset(with_ssm, (), "autoregressive") == "specinfer", (
         "the preset that the page opened with"
     )
-    assert opening_preset(some, BEFORE, "autoregressive") == "autoregressive", (
+    assert opening_preset(with_ssm, OLD_SSMS, "autoregressive") == "autoregressive", (
         "the visitor chose it"
     )
     plain = with_models(store, "new", preset="autoregressive")
     assert opening_preset(plain, (), "autoregressive") == "best"
-    assert opening_preset(none, BEFORE, "mine") == "mine"
+    assert opening_preset(without_ssms, OLD_SSMS, "mine") == "mine"

@@ -1,5 +1,5 @@
-"""The lessons that set something for all requests, on a real engine: "Sharing one LLM",
-whose grants are the recorded ones, and "An LLM that does not fit"."""
+"""The lessons that change a setting of the whole engine, on a real engine: "Sharing one LLM", whose
+grants are the recorded ones, and "An LLM that does not fit"."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +11,7 @@ from core.events import RoundCompleted, RunStarted
 from storage import RunQuery, RunStore
 from tests.laws.runs import bundled_engine
 from tests.ui.boards import notice_of
-from tests.ui.test_learn import FULL, last_frame, learn_of, rows_of
+from tests.ui.test_learn import FULL_SPEED, last_frame, learn_of, rows_of
 from ui.learn.handlers import open_lesson, past_requests, run_example, show_run
 from ui.learn.layout import Learn
 from ui.learn.lessons import LESSONS
@@ -36,19 +36,19 @@ def learn(store: RunStore) -> Iterator[Learn]:
 
 def test_requests_run_at_once_and_their_grants_are_counted(learn: Learn, store: RunStore) -> None:
     desk, host = TabSession(), learn.board.context.model_host
-    chosen: set[str] = set()
-    live: set[int] = set()
+    schedules: set[str] = set()
+    live_counts: set[int] = set()
 
-    def watched() -> Iterator[list[Any]]:
-        for frame in run_example(learn, desk, NUMBER, "me", FULL):
-            chosen.add(host.schedule)
-            live.add(len(host.worker.snapshot().runs))
+    def run_and_watch() -> Iterator[list[Any]]:
+        for frame in run_example(learn, desk, NUMBER, "me", FULL_SPEED):
+            schedules.add(host.schedule)
+            live_counts.add(len(host.worker.snapshot().runs))
             yield frame
 
-    values = last_frame(watched())
+    values = last_frame(run_and_watch())
     assert rows_of(values) == [EACH, SHARED], notice_of(values, 0)
-    assert chosen == {"each", "shared"} and host.schedule == "each", "and it is put back"
-    assert max(live) == 4
+    assert schedules == {"each", "shared"} and host.schedule == "each", "the schedule is restored"
+    assert max(live_counts) == 4
     rows = desk.lecture.evidence("sharing").rows
     assert rows[EACH].num_drafted == rows[EACH].num_verified
     rounds = [e for e in store.events(rows[SHARED].run_id) if isinstance(e, RoundCompleted)]
@@ -61,23 +61,24 @@ def test_requests_run_at_once_and_their_grants_are_counted(learn: Learn, store: 
         show_run(learn, desk, NUMBER, label)
         shown = past_requests(desk)
         assert shown is not None and shown["schedule"] == schedule
-        own = [row for row in shown["rows"].values() if row["run"] == rows[label].run_id]
-        granted = [e for e in store.events(rows[label].run_id) if isinstance(e, RoundCompleted)]
+        own_rows = [row for row in shown["rows"].values() if row["run"] == rows[label].run_id]
+        completed = [e for e in store.events(rows[label].run_id) if isinstance(e, RoundCompleted)]
         assert len(shown["rows"]) == 4 and shown["most"] > 0
-        assert own[0]["accepted"] == granted[own[0]["round"] - 1].num_accepted
-        assert f"The run shown, as it was in its round {own[0]['round']}: 4 of" in shown["pool"]
+        number = own_rows[0]["round"]
+        assert own_rows[0]["accepted"] == completed[number - 1].num_accepted
+        assert f"The run shown, as it was in its round {number}: 4 of" in shown["pool"]
         assert desk.player is not None
         for number in sorted(desk.lecture.requests[rows[label].run_id]):
             desk.player.select(number - 1)
-            chosen = past_requests(desk)
-            assert chosen is not None
-            (row,) = (row for row in chosen["rows"].values() if row["run"] == rows[label].run_id)
+            requests = past_requests(desk)
+            assert requests is not None
+            (row,) = (row for row in requests["rows"].values() if row["run"] == rows[label].run_id)
             assert row["round"] == number
-            assert row["accepted"] == granted[number - 1].num_accepted
-            assert f"as it was in its round {number}: " in chosen["pool"]
-    whole = [sum(getattr(part, name) for part in parts) for name in ("num_granted", "num_drafted")]
+            assert row["accepted"] == completed[number - 1].num_accepted
+            assert f"as it was in its round {number}: " in requests["pool"]
+    totals = [sum(getattr(part, name) for part in parts) for name in ("num_granted", "num_drafted")]
     show_run(learn, desk, NUMBER, SHARED)
-    words = " In its {} rounds: {} of {} nodes verified.".format(len(rounds), *whole)
+    words = " In its {} rounds: {} of {} nodes verified.".format(len(rounds), *totals)
     assert str((past_requests(desk) or {})["pool"]).endswith(words)
 
 
@@ -95,7 +96,7 @@ def test_after_a_run_the_requests_are_those_of_the_selected_round() -> None:
         return number
 
     assert [number_at(place, True) for place in range(1, 8)] == [1, 2, 3, 3, 5, 6, 6]
-    # Where the visitor chose none, a round with all four requests, of which one had drafted.
+    # If the visitor chose no round: one with all four requests, of which at least one drafted.
     assert [number_at(place, False) for place in range(1, 8)] == [3, 3, 3, 3, 5, 5, 5]
     assert lecture.requests_at("another", 1, True) is None
     for i in range(MOST_WATCHED):
@@ -103,25 +104,25 @@ def test_after_a_run_the_requests_are_those_of_the_selected_round() -> None:
     assert lecture.requests_at("run-1", 1, True) is None, "only the last runs are kept"
 
 
-def test_who_may_not_choose_is_reported(learn: Learn) -> None:
+def test_a_visitor_who_may_not_choose_a_schedule_is_refused(learn: Learn) -> None:
     desk, host = TabSession(), learn.board.context.model_host
     desk.lecture.may_schedule = False
-    values = last_frame(run_example(learn, desk, NUMBER, "me", FULL))
+    values = last_frame(run_example(learn, desk, NUMBER, "me", FULL_SPEED))
     assert "You may look, not choose" in notice_of(values, 0)
     assert host.schedule == "each" and rows_of(values) == [EACH]
 
 
 def test_layers_are_streamed_for_the_time_of_a_run(learn: Learn, store: RunStore) -> None:
     desk, host = TabSession(), learn.board.context.model_host
-    chosen: set[float] = set()
+    speeds: set[float] = set()
 
-    def watched() -> Iterator[list[Any]]:
-        for frame in run_example(learn, desk, LESSONS.index(FITTING) + 1, "me", FULL):
-            chosen.add(host.stream_mbps)
+    def run_and_watch() -> Iterator[list[Any]]:
+        for frame in run_example(learn, desk, LESSONS.index(FITTING) + 1, "me", FULL_SPEED):
+            speeds.add(host.stream_mbps)
             yield frame
 
-    assert rows_of(last_frame(watched())) == [IN_MEMORY, STREAMED]
-    assert chosen == {0.0, MBPS} and host.stream_mbps == 0, "and it is put back"
+    assert rows_of(last_frame(run_and_watch())) == [IN_MEMORY, STREAMED]
+    assert speeds == {0.0, MBPS} and host.stream_mbps == 0, "the setting is restored"
     rows = desk.lecture.evidence("fitting").rows
     offloads = []
     for label in (IN_MEMORY, STREAMED):
@@ -139,15 +140,15 @@ def test_a_lesson_that_cannot_stream_layers_is_refused_before_its_first_run(lear
     try:
         opened = dict(zip(learn.lesson_outputs, open_lesson(learn, desk, number, {}), strict=True))
         assert "without --offload" in str(opened[learn.verdict])
-        values = last_frame(run_example(learn, desk, number, "me", FULL))
+        values = last_frame(run_example(learn, desk, number, "me", FULL_SPEED))
     finally:
         host._served.can_stream = True
     assert "without --offload" in notice_of(values, 0) and rows_of(values) == []
 
 
-def test_who_may_not_slow_the_others_down_is_reported(learn: Learn) -> None:
+def test_a_visitor_who_may_not_slow_down_others_is_refused(learn: Learn) -> None:
     desk, host = TabSession(), learn.board.context.model_host
     desk.lecture.may_schedule = False
-    values = last_frame(run_example(learn, desk, LESSONS.index(FITTING) + 1, "me", FULL))
+    values = last_frame(run_example(learn, desk, LESSONS.index(FITTING) + 1, "me", FULL_SPEED))
     assert "would slow the engine down" in notice_of(values, 0)
     assert host.stream_mbps == 0 and rows_of(values) == [IN_MEMORY]

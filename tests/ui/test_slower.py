@@ -39,14 +39,15 @@ def warnings_of(view: View, plain: float, **stats: float) -> list[str]:
 
 
 def why(
-    preset: str = "specinfer", beside_ms: float = 0.0, ratio: Estimate = HALF, **changes: Any
+    preset: str = "specinfer", beside_others_ms: float = 0.0, ratio: Estimate = HALF, **changes: Any
 ) -> str:
-    fields = {k: changes.pop(k) for k in list(changes) if k in SpeculationConfig().to_plain()}
+    names = changes.keys() & SpeculationConfig().to_plain().keys()
+    fields = {name: changes.pop(name) for name in names}
     plain = {**SpeculationConfig.preset(preset).to_plain(), **fields}
-    return slower_because(replace(HALF_AS_FAST, **changes), ratio, plain, beside_ms)
+    return slower_because(replace(HALF_AS_FAST, **changes), ratio, plain, beside_others_ms)
 
 
-def test_a_slower_run_is_reported_with_reason_and_remedy_and_a_faster_one_is_not_excused() -> None:
+def test_a_slower_run_is_reported_with_reason_and_remedy_and_a_faster_one_is_not() -> None:
     slow = replace(run_view(), stats=HALF_AS_FAST, rounds=())  # its rounds would have other times
     for changes, words in (
         ({"draft_ms": 1500, "verify_ms": 400}, "fewer drafters"),
@@ -57,17 +58,17 @@ def test_a_slower_run_is_reported_with_reason_and_remedy_and_a_faster_one_is_not
     ):
         (warning,) = warnings_of(slow, 100.0, **changes)
         assert warning.startswith("0.50x: slower than plain decoding") and words in warning
-        took = "a round takes the time of 4.0 plain tokens (drafting"
-        assert took in warning and ") and brings 2.0" in warning
+        round_time = "a round takes the time of 4.0 plain tokens (drafting"
+        assert round_time in warning and ") and brings 2.0" in warning
     assert warnings_of(slow, 25.0) == [] and slower_because(RunStats(), HALF) == ""
     plain = reduce_all(plain_twin(run_events()))
     assert warnings_of(plain, plain.stats.tokens_per_second * 2) == [], (
-        "plain decoding is not warned of"
+        "plain decoding has no warning"
     )
 
 
-def test_the_largest_part_of_a_round_is_what_is_said_to_cost_most() -> None:
-    """With a plain round of 10 ms and a round of 40 ms."""
+def test_the_largest_part_of_a_round_is_the_one_named_as_costing_most() -> None:
+    """Of a run whose rounds take 40 ms, where a round of plain decoding takes 10 ms."""
     for draft, llm, words in (
         (15.0, 14.9, "Drafting costs most"),
         (15.5, 16.0, "The LLM pass costs most"),
@@ -75,11 +76,11 @@ def test_the_largest_part_of_a_round_is_what_is_said_to_cost_most() -> None:
         (16.5, 14.0, "Drafting costs most"),
     ):
         reason = why(draft_ms=50 * draft, verify_ms=50 * llm)
-        # As they are printed, the parts add up to the whole, 4.0.
-        own = [f"{ms / 10:.1f}" for ms in (draft, llm)]
-        rest = 4 - sum(map(float, own))
-        between = f"(drafting {own[0]}, LLM pass {own[1]}, the rest {rest:.1f})"
-        assert words in reason and between in reason and reason.count("costs most") == 1
+        # The printed parts add up to the printed sum, 4.0.
+        printed = [f"{ms / 10:.1f}" for ms in (draft, llm)]
+        rest = 4 - sum(map(float, printed))
+        parts = f"(drafting {printed[0]}, LLM pass {printed[1]}, the rest {rest:.1f})"
+        assert words in reason and parts in reason and reason.count("costs most") == 1
     near = why(draft_ms=50 * 17.0, verify_ms=50 * 17.5, ratio=Estimate(0.3, 0.3, 0.3, 1))
     assert "The LLM pass costs most" in near, "a plain round of 6 ms"
     cheap = why(draft_ms=50 * 17.0, verify_ms=50 * 17.5, ratio=Estimate(0.8, 0.8, 0.8, 1))
@@ -101,10 +102,10 @@ def test_no_difference_is_reported_where_the_range_of_the_blocks_holds_one() -> 
     assert any(one.text.startswith("0.83x: slower") for one in run_lines(ended, lost))
 
 
-def test_repeats_too_far_apart_say_nothing() -> None:
+def test_repeats_too_far_apart_are_called_so() -> None:
     ended = end_frame(replace(run_view(), stats=HALF_AS_FAST, state="completed"))
-    apart = "the repeats differ too much to tell"
-    for slowest, words in ((30.0, apart), (31.0, "no difference is shown")):
+    too_different = "the repeats differ too much to tell"
+    for slowest, words in ((30.0, too_different), (31.0, "no difference is shown")):
         blocks = ((60.0, 54.0), (60.0, slowest), (60.0, 61.0))
         speed = figures_value(ended, Baseline(60.0, "plain", "note", blocks=blocks))["speed"]
         assert speed.endswith(f" to 1.02 in 3 repeats): {words}")
@@ -113,7 +114,7 @@ def test_repeats_too_far_apart_say_nothing() -> None:
     assert value["slower"] and value["speed"].endswith(" to 0.50 in 3 repeats)")
     won = Estimate(3.0, 1.01, 4.0, 3)
     assert apart_words(won) == ""
-    assert apart_words(replace(won, low=0.99)) == apart
+    assert apart_words(replace(won, low=0.99)) == too_different
     prompts = Estimate(1.0, 0.5, 3.0, 6)
     assert apart_words(prompts, "prompt") == "" and apart_words(replace(prompts, groups=1)) == ""
 
@@ -178,7 +179,7 @@ def test_only_controls_that_matter_are_named() -> None:
     assert "fewer drafters" not in why("sequence", drafters=["ssm-code"], **drafting)
 
 
-def test_a_smaller_tree_is_asked_of_what_makes_it() -> None:
+def test_a_smaller_tree_is_advised_by_the_settings_that_make_it() -> None:
     verifying = {"draft_ms": 200.0, "verify_ms": 1500.0}
     tree = why(**verifying)
     assert "a lower max_tree_nodes, or a narrower expansion" in tree
@@ -192,7 +193,7 @@ def test_a_smaller_tree_is_asked_of_what_makes_it() -> None:
     assert "a larger max_tree_nodes than 8" in why(max_tree_nodes=8, **little)
 
 
-def test_a_length_that_is_not_reached_is_not_to_be_lowered() -> None:
+def test_a_length_that_is_not_reached_is_not_advised_to_be_lowered() -> None:
     few, three = {"draft_acceptance_rate": 0.05}, {"drafters": ["a", "b", "c"]}
     rest, little = {"draft_ms": 10.0, "verify_ms": 20.0}, {"draft_ms": 700.0, "verify_ms": 740.0}
     shallow: dict[str, Any] = {**three, "max_tree_nodes": 12, "expansion": [1, 1, 3]}
@@ -213,10 +214,10 @@ def test_a_length_that_is_not_reached_is_not_to_be_lowered() -> None:
     assert "max_tree_nodes" not in why(**reached, **little), "more nodes would change nothing"
 
 
-def test_a_run_that_drafted_nothing_was_no_slower_for_its_drafts() -> None:
-    none: dict[str, Any] = {"num_draft_tokens": 0, "draft_acceptance_rate": 0.0}
-    same: dict[str, Any] = {**none, "num_new_tokens": 50, "tokens_per_second": 96.0}
-    reason = why("best", ratio=Estimate(0.96, 0.96, 0.96, 1), **same, verify_ms=490.0)
+def test_a_run_that_drafted_nothing_is_not_called_slower_for_its_drafts() -> None:
+    no_drafts: dict[str, Any] = {"num_draft_tokens": 0, "draft_acceptance_rate": 0.0}
+    as_plain: dict[str, Any] = {**no_drafts, "num_new_tokens": 50, "tokens_per_second": 96.0}
+    reason = why("best", ratio=Estimate(0.96, 0.96, 0.96, 1), **as_plain, verify_ms=490.0)
     assert reason.startswith(
         "0.96x: slower than plain decoding here, which is within the noise of single runs: with no "
         "tokens drafted in 50 rounds, this run is practically plain decoding."
@@ -224,16 +225,16 @@ def test_a_run_that_drafted_nothing_was_no_slower_for_its_drafts() -> None:
     assert "means nothing" in reason and "no draft was expected to bring the text faster" in reason
     for remedy in ("max_tree_nodes", "speculation_length", "SSMs closer", "try "):
         assert remedy not in reason
-    assert "2 tokens drafted" in why("best", **{**same, "num_draft_tokens": 2})
-    few = why("best", **{**same, "num_draft_tokens": 5})
+    assert "2 tokens drafted" in why("best", **{**as_plain, "num_draft_tokens": 2})
+    few = why("best", **{**as_plain, "num_draft_tokens": 5})
     assert "practically plain decoding" not in few, "a draft every tenth round is drafting"
-    slow = why("best", **{**same, "tokens_per_second": 50.0})
+    slow = why("best", **{**as_plain, "tokens_per_second": 50.0})
     assert "A round took the time of 2.0 plain tokens: run it again" in slow and "noise" not in slow
-    assert "Lookup found nothing" in why("sequence", drafters=[NGRAM], **same)
-    assert "confidence_threshold=0.4" in why("specinfer", length="confidence", **same)
+    assert "Lookup found nothing" in why("sequence", drafters=[NGRAM], **as_plain)
+    assert "confidence_threshold=0.4" in why("specinfer", length="confidence", **as_plain)
 
 
-def test_drafting_beside_the_llm_is_no_cost_of_the_round() -> None:
+def test_drafting_during_the_llms_passes_is_no_cost_of_the_round() -> None:
     # 2000 ms in 50 rounds: 1700 of drafting, 1000 of them during 1250 of verifying.
     reason = why(draft_ms=1700.0, verify_ms=1250.0, overlap_ratio=0.8, pipeline="ahead")
     assert "drafting 1.4 and 2.0 more beside the LLM's passes, LLM pass 2.5" in reason
@@ -242,34 +243,35 @@ def test_drafting_beside_the_llm_is_no_cost_of_the_round() -> None:
     assert "drafting 1.4, LLM pass 2.5" in alone and "pipeline=off" not in alone
 
 
-def test_a_shared_llm_is_said_to_be_shared() -> None:
+def test_an_llm_that_served_other_requests_is_reported() -> None:
     reason = why("minions", 500.0, draft_ms=900.0, verify_ms=600.0)
     assert "drafting 0.8 and 1.0 more beside the LLM's passes" in reason
     # Drafting during other requests' passes is in the overlap too: it is counted once.
     assert why("minions", 500.0, draft_ms=900.0, verify_ms=600.0, overlap_ratio=5 / 6) == reason
-    more = why("minions", 500.0, draft_ms=900.0, verify_ms=600.0, overlap_ratio=1.0)
-    assert "drafting 0.6 and 1.2 more beside" in more, "and some beside its own passes"
+    # Some drafting was during the run's own passes.
+    with_own_overlap = why("minions", 500.0, draft_ms=900.0, verify_ms=600.0, overlap_ratio=1.0)
+    assert "drafting 0.6 and 1.2 more beside" in with_own_overlap
     assert reason.endswith(
         "The LLM served other requests meanwhile, which plain decoding was measured without: "
         "pipeline=across is for the tokens of all of them together."
     )
 
 
-def test_a_run_that_a_scheduler_served_beside_others_is_not_called_slow_for_its_drafts() -> None:
-    part = Scheduled("shared", 2, 2, 0, None, None, 4, 4, 8, 8, 0.5, "", "it pays")
+def test_a_scheduled_run_among_others_is_not_called_slow_for_its_drafts() -> None:
+    scheduled = Scheduled("shared", 2, 2, 0, None, None, 4, 4, 8, 8, 0.5, "", "it pays")
     slow = replace(
         run_view(), stats=replace(HALF_AS_FAST, num_draft_tokens=0, num_accepted_tokens=0)
     )
     words = "schedule=shared is for the tokens of all of them together"
     for num_live in (2, 1):
-        own = replace(part, num_live=num_live)
-        rounds = tuple(replace(line, scheduled=own) for line in slow.rounds)
+        of_run = replace(scheduled, num_live=num_live)
+        rounds = tuple(replace(line, scheduled=of_run) for line in slow.rounds)
         (warning,) = warnings_of(replace(slow, rounds=rounds), 100.0)
         others = "The LLM served other requests meanwhile" in warning
         assert others == (num_live == 2) and (words in warning) == others, warning
 
 
-def test_the_page_passes_the_run_s_own_configuration_and_overlap() -> None:
+def test_the_page_passes_the_runs_own_configuration_and_overlap() -> None:
     view = reduce_all(synthetic_run(5, seed=5))
     config = {"speculation": SpeculationConfig.preset("best").to_plain()}
     known = Ahead("ssm-code", 0, 1.0, True, 500.0, 0.0)

@@ -56,8 +56,8 @@ def study_in_log(context: Context, kind: str = "compare", owner: str = "") -> St
     return one
 
 
-def slow(context: Context) -> None:
-    """Every run goes on for minutes, except short warm-up runs."""
+def make_runs_slow(context: Context) -> None:
+    """Let every run take minutes, except short warm-up runs."""
     context.hub.worker.set_script(endless, speed=5.0)
 
 
@@ -72,12 +72,12 @@ def wait_for_end(context: Context) -> None:
 def test_warming_up_another_study_and_a_busy_log_are_reported_in_words() -> None:
     row = SimpleNamespace(study_id="s", title="T", state="running", done=3, total=8, reason="")
     warming = Progress("s", "compare", "me", "running", "", 3, 8, is_warming_up=True)
-    told = progress_value(row, warming, "compare")
-    assert told["state_words"].startswith("Warming up") and told["words"] == "3 of 8"
-    told = progress_value(row, replace(warming, is_warming_up=False), "compare")
-    assert told["state_words"] == "Running"
-    told = progress_value(row, replace(warming, state="waiting"), "compare")
-    assert told["state_words"].startswith("Waiting"), "what it waits for is said first"
+    bar = progress_value(row, warming, "compare")
+    assert bar["state_words"].startswith("Warming up") and bar["words"] == "3 of 8"
+    bar = progress_value(row, replace(warming, is_warming_up=False), "compare")
+    assert bar["state_words"] == "Running"
+    bar = progress_value(row, replace(warming, state="waiting"), "compare")
+    assert bar["state_words"].startswith("Waiting"), "a study that waits is not warming up"
     busy = Progress("s9", "tune", "", "running", done=3, total=9, remaining_s=12.0)
     value = progress_value(None, busy, "compare")
     assert value["beside"] == (
@@ -125,7 +125,7 @@ def test_a_run_leads_to_its_study_and_no_visitor_to_anothers(context: Context) -
 
 def test_elsewhere_a_study_is_its_owners_alone(context: Context) -> None:
     eve, bob = mine(context, "eve", "eve"), mine(context, "bob", "bob")
-    slow(context)
+    make_runs_slow(context)
     eve.begin(one := study(context))
     for act in (bob.open, bob.stop, bob.resume, bob.delete):
         with pytest.raises(UnknownStudyError, match="no such study of yours"):
@@ -143,8 +143,10 @@ def test_elsewhere_a_study_is_its_owners_alone(context: Context) -> None:
         bob.begin(study(context))
 
 
-def test_what_is_measured_is_neither_deleted_nor_gone_on_with(context: Context) -> None:
-    slow(context)
+def test_a_running_study_cannot_be_deleted_and_a_complete_one_not_resumed(
+    context: Context,
+) -> None:
+    make_runs_slow(context)
     mine(context).begin(one := study(context))
     with pytest.raises(StudyError, match="stop it first"):
         mine(context).delete(one.study_id)
@@ -170,7 +172,7 @@ def test_a_study_that_another_server_measures_is_left_alone(context: Context) ->
 
 
 def test_a_cell_that_was_broken_off_leaves_no_run(context: Context) -> None:
-    slow(context)
+    make_runs_slow(context)
     mine(context).begin(one := study(context))
     while not context.conductor.progress().cell:
         context.conductor.wait(0.005)
@@ -180,7 +182,7 @@ def test_a_cell_that_was_broken_off_leaves_no_run(context: Context) -> None:
     assert context.store.runs(RunQuery()).total == 0
 
 
-def test_a_title_says_what_is_measured_on_what() -> None:
+def test_a_title_names_configurations_and_prompts() -> None:
     few = (plain_configuration(), TREE)
     many = tuple(Configuration("x" * 10 + str(i), TREE.speculation) for i in range(9))
     one = (StudyPrompt("1", "Once\n upon " + "a " * 90),)
@@ -188,7 +190,7 @@ def test_a_title_says_what_is_measured_on_what() -> None:
     assert title_of(many, (*one, StudyPrompt("2", "b"))) == "9 configurations: 2 prompts"
 
 
-def test_time_left_is_reported_in_round_words() -> None:
+def test_time_left_is_rounded() -> None:
     assert left_words(None) == ""
     words_by_seconds = {0.2: "1 s", 40.4: "40 s", 89: "89 s", 90: "2 min", 5400: "2 h"}
     for seconds, words in words_by_seconds.items():
@@ -204,7 +206,7 @@ def layout() -> tuple[StudyBoard, gr.HTML]:
 
 
 class Tab:
-    """One tab: a board whose picture is the number of cells it was last given."""
+    """A browser tab: a board whose picture shows how many cells it was last given."""
 
     def __init__(self, context: Context) -> None:
         board, picture = layout()
@@ -220,8 +222,8 @@ class Tab:
     def look(self, opening: bool = False) -> list[Any]:
         return look_at_study(self.board, self.desk, self.mine, self.drawn, opening)
 
-    def press(self, do: str, study_id: str = "", **more: Any) -> list[Any]:
-        event = {"do": do, "study": study_id, **more}
+    def press(self, do: str, study_id: str = "", **data: Any) -> list[Any]:
+        event = {"do": do, "study": study_id, **data}
         return press_button(self.board, self.desk, self.mine, self.drawn, event)
 
     def begin(self, study: Study) -> list[Any]:
@@ -239,12 +241,12 @@ def test_a_board_begins_follows_and_shows_the_end(context: Context) -> None:
     assert (bar["state"], bar["words"]) == ("completed", "4 of 4")
     assert bar["stop"] is bar["go"] is False
     assert picture["cells"] == 4 and listed["rows"]["0"]["cells"] == "4 of 4"
-    again = tab.look()
-    assert again[0] == bar and again[1]["__type__"] == "update" == again[2]["__type__"]
+    unchanged = tab.look()
+    assert unchanged[0] == bar and unchanged[1]["__type__"] == "update" == unchanged[2]["__type__"]
 
 
 def test_another_tab_reattaches_and_stops(context: Context) -> None:
-    slow(context)
+    make_runs_slow(context)
     one = study(context)
     Tab(context).begin(one)
     other = Tab(context)
@@ -260,11 +262,11 @@ def test_another_tab_reattaches_and_stops(context: Context) -> None:
     assert other.look()[0]["state"] == "completed"
 
 
-def test_a_tab_that_reads_an_old_study_is_not_turned_away(context: Context) -> None:
+def test_a_tab_keeps_the_study_that_it_shows_while_another_is_measured(context: Context) -> None:
     tab, old, new = Tab(context), study(context), study(context)
     tab.begin(old)
     wait_for_end(context)
-    slow(context)
+    make_runs_slow(context)
     Tab(context).begin(new)
     bar = tab.look()[0]
     assert bar["study"] == old.study_id and bar["beside_study"] == new.study_id
@@ -275,7 +277,7 @@ def test_a_tab_that_reads_an_old_study_is_not_turned_away(context: Context) -> N
     assert tab.look(opening=True)[0]["study"] == new.study_id
 
 
-def test_a_study_deleted_elsewhere_is_let_go_by_the_next_look(context: Context) -> None:
+def test_a_study_deleted_elsewhere_is_replaced_at_the_next_look(context: Context) -> None:
     tab, other, deleted, one = Tab(context), Tab(context), study(context), study(context)
     for each in (deleted, one):
         tab.begin(each)
@@ -302,7 +304,9 @@ def test_an_old_study_that_no_list_has_room_for_is_not_deleted(context: Context)
     assert "was deleted" in tab.look()[0]["trouble"]
 
 
-def test_trouble_goes_once_its_study_moves_on_a_second_click_makes_none(context: Context) -> None:
+def test_trouble_is_cleared_once_a_study_resumes_and_a_second_click_makes_none(
+    context: Context,
+) -> None:
     tab, one = Tab(context), study_in_log(context)
     resume, refused = context.conductor.resume, StudyError("locked by another program")
 
@@ -314,27 +318,29 @@ def test_trouble_goes_once_its_study_moves_on_a_second_click_makes_none(context:
     assert tab.press("go", one.study_id)[0]["trouble"] == str(refused)
     assert tab.look()[0]["trouble"] == str(refused), "until it moves on"
     context.conductor.resume = resume
-    slow(context)
+    make_runs_slow(context)
     Tab(context).press("go", one.study_id)
     assert tab.look()[0]["trouble"] == ""
-    assert tab.press("go", one.study_id)[0]["trouble"] == "", "it goes on already"
+    assert tab.press("go", one.study_id)[0]["trouble"] == "", "it has resumed already"
 
 
-def test_trouble_of_a_look_goes_with_the_next_that_sees(context: Context) -> None:
+def test_trouble_of_a_failed_look_is_cleared_by_the_next(context: Context) -> None:
     tab, one = Tab(context), study_in_log(context)
     read, tab.desk.study.study_id = context.store.studies.study, one.study_id
 
-    def locked(study_id: str) -> Any:
+    def fail(study_id: str) -> Any:
         raise StoreError("runs.db: locked by another program")
 
-    context.store.studies.study = locked
+    context.store.studies.study = fail
     assert "locked" in tab.look()[0]["trouble"]
     context.store.studies.study = read
     assert tab.look()[0]["trouble"] == ""
 
 
-def test_what_nobody_measures_is_interrupted_and_can_be_gone_on_with(context: Context) -> None:
-    """Its end could not be written, or the server that measured it ended."""
+def test_a_study_that_no_server_measures_is_interrupted_and_can_be_resumed(
+    context: Context,
+) -> None:
+    """Its end could not be written, or its server ended."""
     one = study_in_log(context)
     context.store.studies.set_state(one.study_id, "running")
     bar = Tab(context).look(opening=True)[0]
@@ -348,7 +354,7 @@ def test_what_nobody_measures_is_interrupted_and_can_be_gone_on_with(context: Co
     assert mine(context).line(one.study_id).reason == "disk full"
 
 
-def test_errors_stand_on_the_board_until_the_next_press(context: Context) -> None:
+def test_errors_stay_on_the_board_until_the_next_press(context: Context) -> None:
     tab, one = Tab(context), study(context)
     tab.begin(one)
     wait_for_end(context)
@@ -364,7 +370,7 @@ def test_errors_stand_on_the_board_until_the_next_press(context: Context) -> Non
     assert bar["trouble"] == "repeats is 0: it must be a whole number"
 
 
-def test_a_prompt_that_is_too_long_is_reported_on_the_board_nothing_is_kept(
+def test_a_prompt_that_is_too_long_is_reported_and_its_study_is_not_kept(
     context: Context,
 ) -> None:
     tab, one = Tab(context), study(context, prompts=2)
@@ -374,7 +380,7 @@ def test_a_prompt_that_is_too_long_is_reported_on_the_board_nothing_is_kept(
     assert bar["state"] == "none" and mine(context).rows() == ()
 
 
-def test_a_study_deleted_elsewhere_is_reported(context: Context) -> None:
+def test_opening_a_study_that_was_deleted_elsewhere_reports_it(context: Context) -> None:
     tab, one = Tab(context), study(context)
     tab.begin(one)
     wait_for_end(context)
@@ -398,7 +404,7 @@ def rows(values: list[Any]) -> list[dict[str, Any]]:
     return list(values[0]["rows"].values())
 
 
-def test_studies_of_every_kind_stand_in_one_list(context: Context) -> None:
+def test_studies_of_every_kind_are_in_one_list(context: Context) -> None:
     ids = [study_in_log(context, kind).study_id for kind in ("compare", "tune", "prompts")]
     shown = rows(listed_studies(TabSession(), mine(context)))
     assert [row["study"] for row in shown] == ids[::-1], "the newest first"
@@ -425,9 +431,9 @@ def test_after_the_last_one_is_deleted_none_is_shown(context: Context) -> None:
     after = press_list(desk, mine(context), {"do": "delete", "study": one})
     assert rows(after) == [] and not after[0]["newer"] and not after[0]["older"]
     assert "Deleted" in after[1]["lines"]["0"]["text"]
-    assert after[0]["n"] > before[0]["n"], "an answer that comes late does not bring it back"
-    again = press_list(desk, mine(context), {"do": "delete", "study": one})
-    assert "no such study" in again[1]["lines"]["0"]["text"]
+    assert after[0]["n"] > before[0]["n"], "an older answer that arrives late does not replace it"
+    repeated = press_list(desk, mine(context), {"do": "delete", "study": one})
+    assert "no such study" in repeated[1]["lines"]["0"]["text"]
 
 
 def test_the_list_is_paged_and_never_past_its_end(context: Context) -> None:
@@ -437,13 +443,13 @@ def test_the_list_is_paged_and_never_past_its_end(context: Context) -> None:
     assert len(rows(first)) == STUDIES_A_PAGE and first[0]["older"] and not first[0]["newer"]
     second = press_list(desk, mine(context), {"do": "page", "by": 1})
     assert [row["study"] for row in rows(second)] == ids[:1] and second[0]["newer"]
-    gone = press_list(desk, mine(context), {"do": "delete", "study": ids[0]})
-    assert len(rows(gone)) == STUDIES_A_PAGE, "the page before, since this one has none left"
+    after = press_list(desk, mine(context), {"do": "delete", "study": ids[0]})
+    assert len(rows(after)) == STUDIES_A_PAGE, "the page before, since this one is empty"
     assert len(rows(press_list(desk, mine(context), {"do": "page", "by": "x"}))) == STUDIES_A_PAGE
 
 
-def test_one_that_is_measured_says_so_and_is_not_deleted(context: Context) -> None:
-    slow(context)
+def test_a_study_being_measured_is_marked_in_the_list_and_not_deleted(context: Context) -> None:
+    make_runs_slow(context)
     tune_study = study(context, "tune")
     mine(context).begin(tune_study)
     desk = TabSession()

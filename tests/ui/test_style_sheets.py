@@ -14,9 +14,9 @@ import pytest
 import ui
 
 SHEETS = sorted(Path(ui.__file__).parent.rglob("*.css"))
-# Gradio's classes, which nearly all elements around a picture have.
+# Classes of Gradio: nearly every element around a picture has one of them.
 AROUND_EVERYTHING = {".block", ".html-container", ".column", ".row", ".tabitem"}
-# Looks at the classes of children only.
+# It depends on the classes of children only.
 ALLOWED = {"html:has(> .dark)"}
 
 
@@ -31,7 +31,7 @@ def test_no_has_makes_a_change_of_a_picture_restyle_the_page() -> None:
 
 
 @pytest.mark.parametrize(
-    ("selector", "much"),
+    ("selector", "restyles"),
     [
         ("html:has(.running) #run", True),
         ("body:has(#tabs) footer", True),
@@ -44,29 +44,29 @@ def test_no_has_makes_a_change_of_a_picture_restyle_the_page() -> None:
         ("#board > *", False),
     ],
 )
-def test_a_selector_is_known_by_its_parts(selector: str, much: bool) -> None:
-    assert restyles_much(selector) is much
+def test_selectors_that_restyle_much_are_recognised(selector: str, restyles: bool) -> None:
+    assert restyles_much(selector) is restyles
 
 
 def restyles_much(selector: str) -> bool:
-    """Whether `:has` looks into an element around everything, or the rule styles any element."""
+    """Whether an element with `:has` may be around everything, or any element may be styled."""
     if ":has(" not in selector or selector in ALLOWED:
         return False
     compounds = list(split(selector, " >+~"))
-    asked = [compound for compound in compounds if ":has(" in compound]
-    return not names(compounds[-1]) or not all(names(one) - AROUND_EVERYTHING for one in asked)
+    with_has = [compound for compound in compounds if ":has(" in compound]
+    return not names(compounds[-1]) or not all(names(one) - AROUND_EVERYTHING for one in with_has)
 
 
 def names(compound: str) -> set[str]:
-    """The ids, classes, attributes and tags of which an element must have all, or one of several.
-    The tags html, body and div are left out."""
+    """The ids, classes, attributes and tags of a compound selector, outside of `:has` and `:not`,
+    without the tags html, body and div."""
     positive = without(without(compound, ":has("), ":not(")
     tags = set(re.findall(r"(?:^|[(,\s])([a-z]\w*)", positive))
     return set(re.findall(r"[#.][\w-]+|\[[^\]]+\]", positive)) | tags - {"html", "body", "div"}
 
 
 def without(compound: str, function: str) -> str:
-    """`compound` without a pseudo-class and what is in its brackets."""
+    """`compound` without a pseudo-class, such as `:has(`, and what is in its brackets."""
     while (start := compound.find(function)) >= 0:
         depth, end = 1, start + len(function)
         while depth:
@@ -76,12 +76,12 @@ def without(compound: str, function: str) -> str:
     return compound
 
 
-def split(text: str, at: str) -> Iterator[str]:
-    """The parts of `text` between characters of `at` that are outside of brackets."""
+def split(text: str, separators: str) -> Iterator[str]:
+    """The parts of `text` between the characters `separators` that are outside of brackets."""
     part, depth = "", 0
     for character in text:
         depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(character, 0)
-        if character in at and not depth:
+        if character in separators and not depth:
             if part:
                 yield part
             part = ""
@@ -93,7 +93,7 @@ def split(text: str, at: str) -> Iterator[str]:
 
 def selectors(sheet: str) -> Iterator[str]:
     """Every selector of a style sheet, those within rules for media and containers too."""
-    for heads in re.findall(r"([^{}]+)\{", re.sub(r"/\*.*?\*/", "", sheet, flags=re.S)):
-        head = heads.rpartition(";")[2].strip()
+    for preamble in re.findall(r"([^{}]+)\{", re.sub(r"/\*.*?\*/", "", sheet, flags=re.S)):
+        head = preamble.rpartition(";")[2].strip()
         if not head.startswith("@"):
             yield from (" ".join(one.split()) for one in split(head, ","))

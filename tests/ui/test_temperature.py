@@ -18,32 +18,32 @@ from ui.run.temperature import CHANCE, TEMPERATURE_INFO, AcceptanceByTemperature
 from ui.server.session import TabSession
 
 
-def asked(temperature: float, preset: str = "specinfer") -> Request:
+def request_at(temperature: float, preset: str = "specinfer") -> Request:
     sampling = SamplingParams(temperature=temperature)
     return Request("Once", sampling, preset_config(preset, temperature))
 
 
-def test_the_runs_at_each_temperature_are_beside_each_other() -> None:
+def test_the_last_run_at_each_temperature_is_listed() -> None:
     runs = AcceptanceByTemperature()
     assert runs.words() == TEMPERATURE_INFO
-    runs.keep(asked(0.8), INFOS, 0.5)
+    runs.keep(request_at(0.8), INFOS, 0.5)
     assert runs.words().endswith(
         "This run, accepted of depth: 50 % at 0.8. Run it at 1.5 to see the difference here."
     )
-    runs.keep(asked(0.0), INFOS, 0.834)
-    runs.keep(asked(0.8), INFOS, 0.61)
+    runs.keep(request_at(0.0), INFOS, 0.834)
+    runs.keep(request_at(0.8), INFOS, 0.61)
     assert runs.words() == (
         f"{TEMPERATURE_INFO} Your last run at each, accepted of depth: 83 % at 0 and 61 % at 0.8. "
         f"{CHANCE}"
     )
-    for at in (0.5, 1.0, 2.0):
-        runs.keep(asked(at), INFOS, 0.25)
+    for temperature in (0.5, 1.0, 2.0):
+        runs.keep(request_at(temperature), INFOS, 0.25)
     assert "83 %" not in runs.words(), "the latest four"
 
 
-def test_a_preset_with_other_fields_at_another_temperature_is_the_same() -> None:
+def test_a_preset_whose_fields_depend_on_the_temperature_is_one_preset() -> None:
     runs = AcceptanceByTemperature()
-    paper = [asked(at, "specinfer-paper") for at in (0.0, 0.8)]
+    paper = [request_at(temperature, "specinfer-paper") for temperature in (0.0, 0.8)]
     assert paper[0].speculation != paper[1].speculation
     for request in paper:
         runs.keep(request, INFOS, 0.5)
@@ -51,16 +51,16 @@ def test_a_preset_with_other_fields_at_another_temperature_is_the_same() -> None
 
 
 def test_runs_that_differ_in_more_than_the_temperature_are_not_compared() -> None:
-    first = asked(0.0)
+    first = request_at(0.0)
     longer = replace(first, sampling=replace(first.sampling, max_new_tokens=9))
     for other, models in (
-        (asked(0.0, "minions"), INFOS),
+        (request_at(0.0, "minions"), INFOS),
         (replace(first, prompt="Twice"), INFOS),
         (longer, INFOS),
         (first, INFOS[:-1]),
     ):
         runs = AcceptanceByTemperature()
-        runs.keep(asked(0.8), INFOS, 0.5)
+        runs.keep(request_at(0.8), INFOS, 0.5)
         runs.keep(other, models, 0.7)
         assert "This run, accepted of depth: 70 % at 0." in runs.words()
 
@@ -80,7 +80,7 @@ def test_a_run_that_waits_for_its_place_is_not_read_back(
     frames.close()  # type: ignore[attr-defined]
 
 
-def test_a_complete_run_with_drafts_is_said_beside_the_temperature(store: RunStore) -> None:
+def test_only_a_complete_run_with_drafts_is_shown_next_to_the_temperature(store: RunStore) -> None:
     live, session = live_of(context(store)), TabSession()
     worker = live.board.context.hub.worker
     assert temperature_hint(live, session) == gr.skip(), "no run yet"
@@ -92,7 +92,8 @@ def test_a_complete_run_with_drafts_is_said_beside_the_temperature(store: RunSto
     assert temperature_hint(live, session) == gr.skip(), "stopped"
     worker.speed = 0.2
     run(live, session)
-    (end,) = (event for event in script_of(8)(asked(0.0), "x") if isinstance(event, RunCompleted))
+    events = script_of(8)(request_at(0.0), "x")
+    (end,) = (event for event in events if isinstance(event, RunCompleted))
     share = f"accepted of depth: {100 * end.stats.draft_acceptance_rate:.0f} % at 0."
     assert share in temperature_hint(live, session)["info"]
     run(live, session, temperature=0.8)

@@ -1,4 +1,4 @@
-"""What Tune shows and says of a grid: values of pictures and table, sentences, rows for files."""
+"""Tune's output about a grid: values of pictures and table, sentences, rows of files."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ from ui.tune.rows import run_rows, summary_rows, to_csv
 from ui.tune.values import axes_to_draw, grid_value, point_value, points_value
 from ui.tune.words import found_lines, grid_title, plan_lines
 
+LENGTHS = [axis_from_text("speculation_length", "0, 4")]
+
 
 def words(study: Study, results: Results) -> str:
     result = tuning_result(study, results)
     return "\n".join(line.text for line in found_lines(study, result, len(results)))
 
 
-def test_two_axes_make_a_map_and_that_of_acceptance_marks_nothing_as_fast() -> None:
+def test_two_axes_make_a_map_and_the_map_of_lengths_marks_no_point() -> None:
     study = grid_study()
     result = tuning_result(study, grid_results(study, noisy))
     value = grid_value(study, result, "speed")
@@ -74,10 +76,10 @@ def test_a_third_axis_is_chosen_from_and_has_one_scale() -> None:
     assert len(value["cells"]) == 12 and value["low"] + value["high"] == 2.0
     for place, cell in value["cells"].items():
         layer, row, column = int(place) // 4, int(place) % 4 // 2, int(place) % 2
-        at = ["2", "4"][row], ["1", "2,1"][column], ["3", "5", "9"][layer]
-        named = zip(axes, at, strict=True)
+        texts = ["2", "4"][row], ["1", "2,1"][column], ["3", "5", "9"][layer]
+        pairs = zip(axes, texts, strict=True)
         assert cell["name"] == ", ".join(
-            f"{axis.field.replace('_', ' ')} {text}" for axis, text in named
+            f"{axis.field.replace('_', ' ')} {text}" for axis, text in pairs
         )
 
 
@@ -99,9 +101,9 @@ def test_what_cannot_run_has_its_place_and_reason_in_map_table_and_file() -> Non
     names = ["plain decoding", *(row.name for row in result.rows), "draft=coupled, verify=mss"]
     assert [row["configuration"] for row in rows] == names
     assert len({tuple(row) for row in rows}) == 1, "every row has the same columns"
-    again = read(to_csv(rows))
-    assert again[1]["draft"] == "coupled" and again[1]["speed_up"] == "1.0"
-    assert again[-1]["found"].startswith("refused: verify is") and again[-1]["runs"] == ""
+    from_file = read_csv(to_csv(rows))
+    assert from_file[1]["draft"] == "coupled" and from_file[1]["speed_up"] == "1.0"
+    assert from_file[-1]["found"].startswith("refused: verify is") and from_file[-1]["runs"] == ""
     json.dumps(rows)
 
 
@@ -162,7 +164,7 @@ def test_the_table_has_plain_decoding_and_each_point() -> None:
     assert all(len(row["cells"]) == len(heads) for row in value["rows"].values())
 
 
-def test_texts_are_reported_in_the_words_of_a_comparison_with_the_place_where_they_differ() -> None:
+def test_texts_are_judged_as_in_a_comparison_with_the_place_where_they_differ() -> None:
     study = grid_study()
     results = grid_results(study, steady)
     cell = Cell("speculation_length=2, expansion=1", "p1", 0)
@@ -181,12 +183,15 @@ def test_texts_are_reported_in_the_words_of_a_comparison_with_the_place_where_th
 def test_of_a_run_that_drafted_nothing_there_is_no_acceptance() -> None:
     study = grid_study()
     results = grid_results(study, steady)
-    none = {"num_draft_tokens": 0, "draft_acceptance_rate": 0.0}
+    no_drafts = {"num_draft_tokens": 0, "draft_acceptance_rate": 0.0}
     plain = [(c, one) for c, one in results.items() if c.contestant == study.base]
-    bare = {cell: replace(one, stats=replace(one.stats, **none)) for cell, one in plain}
-    result = tuning_result(study, {**results, **bare})
-    rates = [row["draft_acceptance_rate"] for row in run_rows(study, {**results, **bare}, result)]
-    assert rates.count(None) == len(bare) == 3
+    without_drafts = {
+        cell: replace(one, stats=replace(one.stats, **no_drafts)) for cell, one in plain
+    }
+    result = tuning_result(study, {**results, **without_drafts})
+    rows = run_rows(study, {**results, **without_drafts}, result)
+    rates = [row["draft_acceptance_rate"] for row in rows]
+    assert rates.count(None) == len(without_drafts) == 3
     assert summary_rows(result)[0]["draft_acceptance_rate"] is None
     assert points_value(study, result)["rows"]["0"]["cells"]["6"]["t"] == "–"
 
@@ -204,8 +209,8 @@ def test_a_point_has_its_figures_and_runs() -> None:
     assert [(run["prompt"], run["repeat"]) for run in runs] == expected
     # 2.00x is more than the tokens per pass.
     assert {(run["ratio"], run["mean"]) for run in runs} == {("2.00x (noise)", "1.75")}
-    for nobody in (-1, 4, 10**9):
-        assert point_value(study, results, result, nobody) == {}
+    for missing in (-1, 4, 10**9):
+        assert point_value(study, results, result, missing) == {}
 
 
 def test_before_the_start_the_runs_are_counted_and_the_refused_named() -> None:
@@ -235,8 +240,8 @@ def test_the_best_is_named_with_what_is_as_good_and_the_noise_is_shown() -> None
     text = words(study, grid_results(study, steady, done=13))
     assert text.startswith("Best so far: ")
     assert words(study, {}).startswith("Nothing is measured yet.")
-    alike = grid_results(study, steady).items()
-    text = words(study, {cell: replace(one, accepted_per_round=(3,)) for cell, one in alike})
+    items = grid_results(study, steady).items()
+    text = words(study, {cell: replace(one, accepted_per_round=(3,)) for cell, one in items})
     assert "Alike: speculation length 2, expansion 1; " in text and "and 1 more drafted" in text
     assert "Their speeds differ by 300 %." in text
 
@@ -245,11 +250,11 @@ def test_a_point_that_drafted_as_the_best_did_counts_as_good() -> None:
     """It is within noise, however slow it was: in the map, the table, the file and the sentence."""
     study = grid_study()
     results, best = grid_results(study, steady), "speculation_length=4, expansion=1"
-    twin = {c.item: r for c, r in results.items() if c.contestant == best}
+    best_results = {c.item: r for c, r in results.items() if c.contestant == best}
     for cell in [c for c in results if c.contestant == "speculation_length=2, expansion=1"]:
         speed = results[cell].stats.tokens_per_second
-        stats = replace(twin[cell.item].stats, tokens_per_second=speed)
-        results[cell] = replace(twin[cell.item], stats=stats)
+        stats = replace(best_results[cell.item].stats, tokens_per_second=speed)
+        results[cell] = replace(best_results[cell.item], stats=stats)
     result = tuning_result(study, results)
     assert result.rows[0].ratio and result.rows[0].ratio.high < 1.6, "its interval is far below"
     cells = grid_value(study, result, "speed")["cells"].values()
@@ -261,9 +266,9 @@ def test_a_point_that_drafted_as_the_best_did_counts_as_good() -> None:
     assert (
         "Within noise of it: speculation length 2, expansion 1. They drafted and accepted" in text
     )
-    assert "Every other point" not in text and "Alike: speculation length 2, expansion 1; " in text
-    once = {cell: one for cell, one in results.items() if cell.item == "p0"}
-    text = words(grid_study(prompts=1), once)
+    assert "No other point" not in text and "Alike: speculation length 2, expansion 1; " in text
+    one_prompt = {cell: one for cell, one in results.items() if cell.item == "p0"}
+    text = words(grid_study(prompts=1), one_prompt)
     assert "Each speed is one sample" in text
     assert "Within noise of it: speculation length 2" in text
 
@@ -300,7 +305,7 @@ def test_of_one_point_at_each_temperature_none_is_the_best() -> None:
     assert not any(c["mark"] for c in grid_value(study, result, "speed")["cells"].values())
 
 
-def test_a_slower_grid_is_said_plainly() -> None:
+def test_a_slower_grid_is_called_slower() -> None:
     study = grid_study()
     text = words(study, grid_results(study, lambda name, *_: 10.0 if name[0] == "p" else 8.0))
     assert "No point was faster than plain decoding in these 3 prompts: the best is 0.80x" in text
@@ -313,13 +318,13 @@ def test_a_slower_grid_is_said_plainly() -> None:
     assert text.startswith("No point is shown to beat plain decoding. Best: ")
 
 
-def slow_by(factors: dict[str, float], axes: Any = AXES, prompts: int = 3, wave: float = 0) -> str:
-    """What is said where plain decoding has 10 tokens a second and each point `factors` times that,
-    a factor that grows by `wave` from prompt to prompt."""
+def slow_by(factors: dict[str, float], axes: Any = AXES, prompts: int = 3, slope: float = 0) -> str:
+    """The words about a grid in which plain decoding has 10 tokens a second and each point
+    `factors` times that; a factor grows by `slope` from prompt to prompt."""
     study = grid_study(axes, prompts=prompts)
 
     def speed(name: str, prompt: int, _: int) -> float:
-        return 10.0 * (factors[name] + wave * (prompt - 1) if name in factors else 1.0)
+        return 10.0 * (factors[name] + slope * (prompt - 1) if name in factors else 1.0)
 
     return words(study, grid_results(study, speed))
 
@@ -335,10 +340,7 @@ def test_a_grid_that_only_loses_says_so_first_and_its_colours_are_not_stretched(
     assert (value["low"], value["high"]) == (0.5, 1.5), "0.9x is near the middle of the colours"
 
 
-LENGTHS = [axis_from_text("speculation_length", "0, 4")]
-
-
-def test_points_that_draft_nothing_are_said_to_do_so_and_not_to_draft_too_much() -> None:
+def test_points_that_draft_nothing_are_reported_so_and_not_as_drafting_too_much() -> None:
     for idle in (0.97, 1.03):
         text = slow_by({"speculation_length=0": idle, "speculation_length=4": 0.5}, LENGTHS)
         assert "Best: speculation length 0." in text and "The best point drafts nothing" in text
@@ -353,7 +355,7 @@ def test_points_that_draft_nothing_are_said_to_do_so_and_not_to_draft_too_much()
 
 
 def test_where_intervals_reach_plain_decoding_no_point_is_called_slower() -> None:
-    text = slow_by({"speculation_length=0": 0.5, "speculation_length=4": 0.98}, LENGTHS, wave=0.05)
+    text = slow_by({"speculation_length=0": 0.5, "speculation_length=4": 0.98}, LENGTHS, slope=0.05)
     assert text.startswith("No point is shown to beat plain decoding. Best: ")
     assert ". 0.98x the speed" in text
     assert "1.00x lies in the interval of speculation length 4: these measurements cannot" in text
@@ -368,15 +370,17 @@ def test_what_the_temperature_does_to_acceptance_is_reported() -> None:
     study = grid_study(axes)
     for hot, cold in ((0, 2), (2, 2)):
         results = {
-            cell: replace(one, stats=replace(one.stats, num_accepted_tokens=some))
+            cell: replace(one, stats=replace(one.stats, num_accepted_tokens=accepted))
             for cell, one in grid_results(study, lambda *_: 10.0).items()
-            for some in [hot if "0.8" in cell.contestant else cold]
+            for accepted in [hot if "0.8" in cell.contestant else cold]
         }
         text = words(study, results)
         rates = [row.draft_acceptance_rate for row in tuning_result(study, results).rows[:2]]
         assert [rate > 0 for rate in rates] == [True, hot > 0]
-        each = f"{100 * rates[0]:.0f} % at temperature 0, {100 * rates[1]:.0f} % at temperature 0.8"
-        assert f"Accepted of depth: {each}." in text
+        rates_in_words = (
+            f"{100 * rates[0]:.0f} % at temperature 0, {100 * rates[1]:.0f} % at temperature 0.8"
+        )
+        assert f"Accepted of depth: {rates_in_words}." in text
         assert ("the more often an unlikely token is drawn" in text) == (hot < cold)
     assert "Best at temperature 0: speculation length 2. 1.00x the speed" in text
     assert "Best at temperature 0.8: speculation length 2. 1.00x the speed" in text
@@ -407,7 +411,7 @@ def test_rules_that_keep_the_distribution_promise_no_tokens() -> None:
     assert "not each token" in words(study, {c: replace(one, verify="mss") for c, one in results})
 
 
-def read(text: str) -> list[dict[str, Any]]:
+def read_csv(text: str) -> list[dict[str, Any]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
@@ -416,12 +420,12 @@ def test_every_run_is_a_line_whatever_its_prompt_is_called() -> None:
     odd = replace(study.prompts[1], id='p1 "quoted", =1+1\nnext', domain="a,b")
     study = replace(study, prompts=(study.prompts[0], odd, study.prompts[2]))
     names = {one.id: i for i, one in enumerate(study.prompts)}
-    plain = grid_study()
+    original = grid_study()
     results = {
         Cell(cell.contestant, study.prompts[int(cell.item[1:])].id, cell.repeat): one
-        for cell, one in grid_results(plain, steady).items()
+        for cell, one in grid_results(original, steady).items()
     }
-    rows = read(to_csv(run_rows(study, results, tuning_result(study, results))))
+    rows = read_csv(to_csv(run_rows(study, results, tuning_result(study, results))))
     assert len(rows) == 15 and {row["prompt"] for row in rows} == set(names)
     assert rows[1]["speculation_length"] == "2" and float(rows[1]["speed_up"]) == 1.5
     assert rows[0]["configuration"] == "plain decoding" and rows[0]["expansion"] == ""

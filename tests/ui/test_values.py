@@ -1,11 +1,10 @@
-"""What the pictures are sent, made from a view: the same live and replayed."""
+"""The values that are sent to pictures, made from a view."""
 
 from __future__ import annotations
 
 import copy
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +14,6 @@ from gradio_client.utils import apply_diff
 from core.config import COMBINES, PRESETS
 from core.config.mechanisms import combine_rule
 from core.events import Combined, Drafted
-from storage import RunStore
-from tests.logs import log_at
 from tests.synthetic import VOTE_AHEAD, Mechanisms, synthetic_run
 from tests.ui.fakes import plain_twin
 from ui.run.charts import timeline_value
@@ -36,7 +33,7 @@ from ui.words.messages import run_lines
 
 
 def frames_of(events: list[Any], every: int = 3) -> list[Frame]:
-    """A run as a visitor sees it: some frames while it goes on, the last one whole."""
+    """Frames of a run: an empty one, one for every `every` events, and one of its end."""
     frames, view = [Frame()], View()
     for i, event in enumerate(events):
         view = reduce_all([event], view)
@@ -57,12 +54,12 @@ def test_a_draft_grows_from_the_text_before_its_round_however_long_ago_that_was(
 
 
 def stream(values: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What a browser holds after each diff."""
-    held = copy.deepcopy(values[0])
-    received = [copy.deepcopy(held)]
+    """The values that a browser has after each diff."""
+    current = copy.deepcopy(values[0])
+    received = [copy.deepcopy(current)]
     for old, new in zip(values, values[1:], strict=False):
-        held = apply_diff(held, json.loads(json.dumps(diff(old, new))))
-        received.append(copy.deepcopy(held))
+        current = apply_diff(current, json.loads(json.dumps(diff(old, new))))
+        received.append(copy.deepcopy(current))
     return received
 
 
@@ -88,9 +85,9 @@ RUNS = {
 @pytest.mark.parametrize("run", RUNS)
 def test_every_diff_of_a_recorded_run_gives_the_value(run: str) -> None:
     frames = frames_of(RUNS[run](), 17 if run == "long" else 3)
-    every = [picture_values(frame) for frame in frames]
+    frame_values = [picture_values(frame) for frame in frames]
     for name in PICTURES:
-        values = [value[name] for value in every]
+        values = [value[name] for value in frame_values]
         assert stream(values) == values, name
 
 
@@ -103,7 +100,7 @@ def test_the_diff_of_two_runs_gives_the_value_and_would_not_with_lists() -> None
     assert apply_diff(copy.deepcopy(old), diff(old, new)) != new
 
 
-def test_the_run_before_goes_along_in_every_diff_and_only_where_it_is_compared() -> None:
+def test_the_previous_run_is_in_the_values_only_where_it_is_compared() -> None:
     old = reduce_all(synthetic_run(40, seed=1))
     before = Before(old.run_id, tuple(line.accepted for line in old.rounds), old.stats)
     frames = [*frames_of(synthetic_run(9, seed=1)), *frames_of(synthetic_run(5, seed=2))]
@@ -147,16 +144,16 @@ def test_every_key_is_there_from_the_first_frame_on_in_fresh_objects() -> None:
         assert one[name] == two[name] and one[name] is not two[name]
 
 
-def test_live_values_stay_bounded_and_the_end_is_whole() -> None:
+def test_live_values_stay_bounded_and_the_end_is_complete() -> None:
     view = reduce_all(synthetic_run(500, seed=3))
     live = picture_values(Frame(view=view, detail=view.current))
-    whole = picture_values(Frame(view=view, detail=view.last, ended=True, at_end=True))
+    complete = picture_values(Frame(view=view, detail=view.last, ended=True, at_end=True))
     assert len(view.tokens) > 1500
     assert 200 <= len(live["strip"]["tokens"]) < 300
     assert len(live["lengths"]["rounds"]) == 100 and len(live["timeline"]["bars"]) == 40
     assert sum(len(json.dumps(value)) for value in live.values()) < 160_000
-    assert len(whole["strip"]["tokens"]) == len(view.tokens) and not whole["strip"]["old"]
-    assert len(whole["lengths"]["rounds"]) == 500 == len(whole["timeline"]["bars"])
+    assert len(complete["strip"]["tokens"]) == len(view.tokens) and not complete["strip"]["old"]
+    assert len(complete["lengths"]["rounds"]) == 500 == len(complete["timeline"]["bars"])
 
 
 @pytest.mark.parametrize("ended", [False, True])
@@ -168,10 +165,10 @@ def test_the_strips_text_is_the_runs_text(rounds: int, ended: bool) -> None:
     assert "".join(parts) == view.text
 
 
-def test_what_is_sent_while_a_token_comes_does_not_grow_with_the_run() -> None:
+def test_the_diff_of_a_round_does_not_grow_with_the_run() -> None:
     events, sizes = synthetic_run(400, seed=3), []
-    for at in (len(events) // 4, len(events) - 40):
-        before, after = reduce_all(events[:at]), reduce_all(events[: at + 4])
+    for count in (len(events) // 4, len(events) - 40):
+        before, after = reduce_all(events[:count]), reduce_all(events[: count + 4])
         old = picture_values(Frame(view=before, detail=before.last))["strip"]
         new = picture_values(Frame(view=after, detail=after.last))["strip"]
         sizes.append(len(json.dumps(diff(old, new))))
@@ -196,7 +193,8 @@ def test_the_tree_shows_the_verdict_and_what_was_dropped() -> None:
     tree = picture_values(Frame(view=reduce_all(events), detail=detail))["tree"]
     outcomes = {int(key): node["outcome"] for key, node in tree["nodes"].items()}
     assert outcomes == dict(enumerate(detail.verified.outcomes))
-    assert sum(len(told["by"]) for told in tree["dropped"].values()) == len(detail.combined.dropped)
+    num_dropped = sum(len(dropped["by"]) for dropped in tree["dropped"].values())
+    assert num_dropped == len(detail.combined.dropped)
     assert tree["committed"] == len(detail.completed.token_ids)
     for dropped in tree["dropped"].values():
         parent = dropped["parent"]
@@ -224,7 +222,7 @@ def test_the_dock_opens_on_the_drafters_of_a_vote_but_not_of_a_union() -> None:
         assert figures_value(Frame(view=view), None)["who"] is opens, combine
 
 
-def test_a_speed_up_is_shown_only_when_measured_and_figures_go_unrounded() -> None:
+def test_a_speed_up_is_shown_only_when_measured_and_figures_are_not_rounded() -> None:
     view = reduce_all(synthetic_run(5, seed=1))
     frame = Frame(view=view, detail=view.last)
     assert picture_values(frame)["figures"]["speedup"] is None
@@ -237,13 +235,14 @@ def test_a_speed_up_is_shown_only_when_measured_and_figures_go_unrounded() -> No
     assert picture_values(running, baseline)["figures"]["speedup"] is None
     blocks = replace(baseline, blocks=((2.0, 4.0),))  # a replay at its fifth round
     assert picture_values(running, blocks)["figures"]["speedup"] == 2.0
-    for some, words in ((baseline, "one sample"), (replace(blocks, blocks=((2.0, 4.0),) * 2), "")):
-        assert picture_values(frame, some)["figures"]["sample"] == words
+    two_blocks = replace(blocks, blocks=((2.0, 4.0),) * 2)
+    for measured, words in ((baseline, "one sample"), (two_blocks, "")):
+        assert picture_values(frame, measured)["figures"]["sample"] == words
     assert picture_values(frame)["figures"]["sample"] == "", "there is no speed-up"
     stopped = replace(running, view=replace(view, state="cancelled"), ended=True, known=1)
     slower = replace(baseline, tokens_per_second=2 * view.stats.tokens_per_second)
     assert picture_values(stopped, slower)["figures"]["speedup"] is None, (
-        "a stopped run is no measure"
+        "a stopped run has no speed-up"
     )
     assert not [line for line in run_lines(stopped, slower) if "slower" in line.text]
     view = reduce_all(synthetic_run(30, seed=4))
@@ -310,14 +309,8 @@ def test_charts_are_drawn_four_times_a_second_and_never_late_at_the_end() -> Non
 
 
 @pytest.mark.parametrize("combine", COMBINES)
-def test_votes_estimates_and_notes_come_back_from_the_store(tmp_path: Path, combine: str) -> None:
-    events = synthetic_run(9, seed=4, mechanisms=replace(VOTE_AHEAD, combine=combine))
-    with RunStore(log_at(tmp_path / "runs.db")) as store:
-        for event in events:
-            store.record(event)
-        stored = store.events(events[0].run_id)
-    assert stored == tuple(events)
-    view = reduce_all(stored)
+def test_a_view_has_the_votes_estimates_and_notes_of_its_rounds(combine: str) -> None:
+    view = reduce_all(synthetic_run(9, seed=4, mechanisms=replace(VOTE_AHEAD, combine=combine)))
     assert any(line.weights for line in view.rounds) == combine_rule(combine).weighted
     assert any(line.winner for line in view.rounds) == combine_rule(combine).chains
     assert all(line.predicted_ms > 0 for line in view.rounds)
@@ -391,24 +384,24 @@ def test_a_drafter_has_the_letter_of_the_loaded_models_whatever_a_run_uses() -> 
     assert reduce_all(run).letters == dict(zip(run[0].drafters, "ABC", strict=True))
 
 
-def test_the_selected_round_says_how_long_it_took_and_with_what() -> None:
+def test_the_selected_round_has_its_time_and_the_parts_of_it() -> None:
     events = synthetic_run(6, seed=2)
     view = reduce_all(events)
     for number, line in enumerate(view.rounds):
         frame = Frame(view=view, detail=detail_of(events, number), known=1, run_id="x")
-        told = timeline_value(frame)["took"]
+        sentence = timeline_value(frame)["took"]
         own = [span for span in line.spans if span.name not in NOT_OF_THE_ROUND]
         llm = sum(span.ms for span in own if span.lane == "llm")
-        assert told.startswith(f"Round {number + 1} took {line.time.whole_ms:.1f} ms: drafting ")
-        assert f"LLM pass {llm:.1f} ms" in told
-        parts = [
-            float(one.split()[-2]) for one in told.partition(": ")[2].split(", ") if " ms" in one
-        ]
-        assert sum(parts) == pytest.approx(line.time.whole_ms, abs=0.3), "they add up to it"
+        beginning = f"Round {number + 1} took {line.time.whole_ms:.1f} ms: drafting "
+        assert sentence.startswith(beginning)
+        assert f"LLM pass {llm:.1f} ms" in sentence
+        parts = [one for one in sentence.partition(": ")[2].split(", ") if " ms" in one]
+        parts_ms = sum(float(one.split()[-2]) for one in parts)
+        assert parts_ms == pytest.approx(line.time.whole_ms, abs=0.3)
     assert timeline_value(Frame())["took"] == ""
 
 
-def test_of_a_drawn_token_the_tree_does_not_say_that_it_was_wanted() -> None:
+def test_the_tree_marks_an_own_token_that_was_drawn() -> None:
     events = synthetic_run(30, seed=5)
     view = reduce_all(events)
     detail = next(

@@ -1,4 +1,4 @@
-"""The view: a fold over a run's events, the same at once and one by one."""
+"""The view, a fold over a run's events: the same for many events at once and one by one."""
 
 from __future__ import annotations
 
@@ -36,31 +36,31 @@ def test_a_rounds_time_is_that_of_its_own_work() -> None:
     for mechanisms in (Mechanisms(), VOTE_AHEAD):
         events = synthetic_run(9, seed=4, mechanisms=mechanisms)
         for line in reduce_all(events).rounds:
-            # Drafting ahead costs its round nothing: it is within the LLM's pass.
+            # Drafting ahead is within the LLM's pass and takes no further time of its round.
             hidden = ("prefill", "ahead")
             own = [s for s in line.spans if s.name not in hidden and s.start_ms >= line.begin_ms]
             assert line.time.ms == pytest.approx(sum(s.ms for s in own))
 
 
 def test_many_events_at_once_are_the_same_as_one_by_one() -> None:
-    """Wherever the events are divided, also within a round."""
+    """Wherever the events are divided, even within a round."""
     events = synthetic_run(6, seed=5, mechanisms=VOTE_AHEAD)
     for first in range(len(events)):
-        begun = reduce_all(events[:first])
-        one_by_one = begun
+        start = reduce_all(events[:first])
+        one_by_one = start
         for end in range(first, len(events)):
             one_by_one = reduce_all([events[end]], one_by_one)
-            assert reduce_all(events[first : end + 1], begun) == one_by_one
-        assert begun == reduce_all(events[:first])
+            assert reduce_all(events[first : end + 1], start) == one_by_one
+        assert start == reduce_all(events[:first])
 
 
 def test_a_view_differs_when_one_event_is_lost_and_not_after_json() -> None:
     events = synthetic_run(6, seed=1)
-    lost = [e for e in events if not (isinstance(e, RoundCompleted) and e.round == 3)]
-    assert reduce_all(lost) != reduce_all(events)
+    incomplete = [e for e in events if not (isinstance(e, RoundCompleted) and e.round == 3)]
+    assert reduce_all(incomplete) != reduce_all(events)
     events = synthetic_run(5, seed=8, hostile=True)
-    again = [event_from_plain(event_to_plain(event)) for event in events]
-    assert reduce_all(again) == reduce_all(events)
+    from_json = [event_from_plain(event_to_plain(event)) for event in events]
+    assert reduce_all(from_json) == reduce_all(events)
 
 
 def test_text_tokens_and_figures_are_those_of_the_run_also_while_it_runs() -> None:
@@ -107,10 +107,10 @@ def test_a_cut_round_gives_no_token_of_the_llms_own() -> None:
     assert [token.kind for token in tokens] == ["accepted"] * len(last.token_ids)
 
 
-def test_a_view_keeps_only_its_latest_rounds_whole() -> None:
+def test_a_view_keeps_only_its_latest_rounds_in_full() -> None:
     view = reduce_all(synthetic_run(50, seed=1))
-    held = [d for d in (view.current, view.last) if d]
-    assert len(held) == 2 and {d.round for d in held} == {49}
+    details = [detail for detail in (view.current, view.last) if detail]
+    assert len(details) == 2 and {detail.round for detail in details} == {49}
 
 
 def test_failed_and_cancelled_runs_keep_their_text_or_have_no_beginning() -> None:
@@ -137,7 +137,7 @@ def test_unknown_drafters_do_not_break_a_view() -> None:
     assert reduce_all([replace(events[0], drafters=()), *events[1:]]).tokens
 
 
-def test_the_scoreboard_adds_up_what_each_drafter_proposed_and_the_llm_took() -> None:
+def test_the_scoreboard_counts_each_drafters_proposed_and_accepted_tokens() -> None:
     run = synthetic_run(9, seed=4)
     proposed, accepted = Counter[str](), Counter[str]()
     tree: Any = None

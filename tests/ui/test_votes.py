@@ -1,4 +1,4 @@
-"""What the page says and shows of votes, weights and estimates is what the events hold."""
+"""The page's texts and pictures of votes, weights and estimates agree with the events."""
 
 from __future__ import annotations
 
@@ -29,45 +29,46 @@ RULES = ("vote", "vote_tree", "log_pool")
 
 
 def run(combine: str, rounds: int = 12, drafters: tuple[str, ...] = DRAFTERS) -> list[Event]:
-    uses = Mechanisms(combine, "goodput", "ahead")
-    return synthetic_run(rounds, seed=5, drafters=drafters, mechanisms=uses)
+    mechanisms = Mechanisms(combine, "goodput", "ahead")
+    return synthetic_run(rounds, seed=5, drafters=drafters, mechanisms=mechanisms)
 
 
 @pytest.mark.parametrize("combine", RULES)
-def test_every_drafted_token_has_the_mass_that_its_events_say(combine: str) -> None:
+def test_every_drafted_token_has_the_mass_of_its_events(combine: str) -> None:
     events = run(combine)
     for number in range(12):
         _, detail = view_at(events, number)
         tree, drafted = detail.combined, detail.drafted
         rows = pictures_at(events, number)["proposals"]["rows"]
-        lost = dict(zip(tree.dropped, tree.dropped_masses, strict=True))
+        dropped_masses = dict(zip(tree.dropped, tree.dropped_masses, strict=True))
         for draft in drafted.drafts:
             row = rows[str(DRAFTERS.index(draft.drafter))]
             for j in range(len(draft.token_ids)):
-                token, mass = row[str(j)], lost.get((draft.drafter, j))
+                token, mass = row[str(j)], dropped_masses.get((draft.drafter, j))
                 assert token["in_tree"] == (mass is None)
                 if mass is None:
                     mass = tree.masses[token["node"]]
-                above = row[str(draft.parents[j])] if draft.parents[j] >= 0 else None
-                if combine == "log_pool" and above:
-                    mass /= tree.masses[above["node"]]
+                parent = row[str(draft.parents[j])] if draft.parents[j] >= 0 else None
+                if combine == "log_pool" and parent:
+                    mass /= tree.masses[parent["node"]]
                 assert token["mass"] == pytest.approx(mass, abs=6e-5)
 
 
-def test_a_pool_s_number_is_the_weighted_geometric_mean_of_the_scores_beside_it() -> None:
+def test_a_pools_number_is_the_weighted_geometric_mean_of_the_scores_of_the_drafters() -> None:
     """Also where one of the weighed drafters drafted nothing: the mean is of those that did."""
     view, detail = view_at(run("log_pool"), 5)
     assert detail.combined and detail.drafted and len(detail.drafted.drafts) == 3
     weights = dict(zip(DRAFTERS, (0.5, 2.0, 0.5), strict=True))
     for drafts in (detail.drafted.drafts, detail.drafted.drafts[:2]):
         combined = replace(detail.combined, weights=weights)
-        now = replace(detail, drafted=replace(detail.drafted, drafts=drafts), combined=combined)
-        rows = proposals_value(Frame(view=view, detail=now))["rows"]
-        own = [weights[draft.drafter] for draft in drafts]
+        changed = replace(detail, drafted=replace(detail.drafted, drafts=drafts), combined=combined)
+        rows = proposals_value(Frame(view=view, detail=changed))["rows"]
+        draft_weights = [weights[draft.drafter] for draft in drafts]
         for j, token in rows["0"].items():
-            held = [row[j]["score"] for row in rows.values()]
-            logs = [w * math.log(score) for w, score in zip(own, held, strict=True)]
-            assert token["mass"] == pytest.approx(math.exp(sum(logs) / sum(own)), abs=2e-3)
+            scores = [row[j]["score"] for row in rows.values()]
+            pairs = zip(draft_weights, scores, strict=True)
+            log_mean = sum(weight * math.log(score) for weight, score in pairs) / sum(draft_weights)
+            assert token["mass"] == pytest.approx(math.exp(log_mean), abs=2e-3)
 
 
 def test_no_drafter_has_a_weight_in_a_union() -> None:
@@ -92,7 +93,7 @@ def test_weights_over_time_are_those_each_round_used(combine: str) -> None:
 
 
 @pytest.mark.parametrize("combine", RULES)
-def test_what_was_kept_is_counted_by_different_nodes(combine: str) -> None:
+def test_kept_tokens_are_counted_as_distinct_nodes(combine: str) -> None:
     events = run(combine)
     for number in range(6):
         kept_nodes = pictures_at(events, number)["proposals"]["kept"]
@@ -132,7 +133,7 @@ def test_a_vote_is_reported_with_its_numbers() -> None:
     assert count > 10
 
 
-def test_a_vote_of_two_is_said_to_be_the_heavier_ones() -> None:
+def test_a_vote_of_two_is_explained_by_their_weights() -> None:
     heavier = "With two drafters the heavier one wins unless they agree."
     for count, words in ((2, heavier), (1, "drafted alone")):
         view, detail = view_at(run("vote", 4, DRAFTERS[:count]), 1)
@@ -140,7 +141,7 @@ def test_a_vote_of_two_is_said_to_be_the_heavier_ones() -> None:
     assert "two drafters" not in vote_sentence(*view_at(run("vote", 4), 1))
 
 
-def test_a_carried_over_mean_is_not_told_as_if_it_were_known() -> None:
+def test_a_carried_over_mean_is_not_reported_as_if_it_were_known() -> None:
     view, detail = view_at(run("vote"), 4)
     assert "running mean" in vote_sentence(view, detail)
     started = view.started
@@ -160,15 +161,16 @@ def test_the_dial_and_the_pool_are_reported() -> None:
     assert "drafted one tree of" in vote_sentence(*view_at(run("log_pool"), 2))
 
 
-def test_whose_weight_moved_is_reported_as_two_digits_show_it() -> None:
+def test_the_largest_change_of_a_weight_is_reported_with_two_digits() -> None:
     view, detail = view_at(run("vote_tree"), 4)
     a, b, c = DRAFTERS
 
     def change_words(before: tuple[float, ...], after: tuple[float, ...]) -> str:
         names = dict(zip(DRAFTERS, before, strict=True)), dict(zip(DRAFTERS, after, strict=True))
         rounds = (*view.rounds[:3], replace(view.rounds[3], weights=names[0]), *view.rounds[4:])
-        now = replace(detail, combined=replace(detail.combined, weights=names[1]))
-        return vote_sentence(replace(view, rounds=rounds), now).split("since the round before, ")[1]
+        changed = replace(detail, combined=replace(detail.combined, weights=names[1]))
+        sentence = vote_sentence(replace(view, rounds=rounds), changed)
+        return sentence.split("since the round before, ")[1]
 
     assert (
         change_words((0.0, 0.0, 3.0), (0.0, 0.0, 3.0))
@@ -194,10 +196,8 @@ def test_every_reason_of_trend_is_reported_in_plain_words() -> None:
         policy.observe(RoundOutcome(length, 2, length, 2.0 + number % 7, 9.0))
         sentences.append(length_reason(policy.choose().reason, length))
     assert any("3 is tried to see whether that is less" in words for words in sentences)
-    assert (
-        "2 stays: it is judged by the LLM's time for each token over 16 passes, of which 3 "
-        in (sentences[2])
-    )
+    judged = "2 stays: it is judged by the LLM's time for each token over 16 passes, of which 3 "
+    assert judged in sentences[2]
     assert not any("nothing to compare" in words or "verifications" in words for words in sentences)
     assert any("with the length (at " in words for words in sentences), (
         "these reasons are recorded in plain words"
@@ -208,30 +208,30 @@ def test_every_reason_of_trend_is_reported_in_plain_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step_ms", "score", "reached"),
+    ("step_ms", "score", "chance"),
     [
         ("0.50", "0.17", "a chance of at least 12.5 %, which is a score of 0.17"),
         ("6.00", "1.00", "a chance of at least 150.0 %, which no score reaches"),
     ],
 )
-def test_the_least_score_of_goodput_is_said_as_the_chance_that_a_round_is_explained_by(
-    step_ms: str, score: str, reached: str
+def test_the_least_score_of_goodput_is_reported_as_a_chance(
+    step_ms: str, score: str, chance: str
 ) -> None:
     before = f"4 -> 10: a second step takes {step_ms} ms, a token 4.00 ms, so a draft goes on while"
     recorded = f"{before} its score is at least {score}; ssm-a is tried again"
-    said = length_reason(recorded, 4)
-    assert said == f"{before} its next token is right with {reached}; ssm-a is tried again"
+    words = length_reason(recorded, 4)
+    assert words == f"{before} its next token is right with {chance}; ssm-a is tried again"
 
 
-def test_estimates_are_those_behind_the_selected_round() -> None:
+def test_estimates_are_those_of_the_selected_round() -> None:
     events = run("union")
     completed = [event for event in events if isinstance(event, RoundCompleted)]
     for number in (0, 4):
         lengths = pictures_at(events, number)["lengths"]
         _, detail = view_at(events, number)
         round_event = detail.completed
-        said = length_reason(round_event.length_reason, round_event.speculation_length)
-        assert lengths["reason"] == said
+        reason = length_reason(round_event.length_reason, round_event.speculation_length)
+        assert lengths["reason"] == reason
         assert "temperature" not in str(lengths), "the field on Live says what the temperature does"
         assert lengths["next"] == detail.completed.next_speculation_length
         speeds = [1000 * e.tokens / e.ms for e in detail.completed.estimates]
@@ -285,8 +285,8 @@ def reasons(texts: dict[str, str], weights: tuple[float, ...], winner: str) -> s
     return " ".join(winner_reasons(tree, drafts))
 
 
-DECIDED = {
-    # All proposed the first token; only one draft goes on.
+EXPECTED_REASONS = {
+    # All proposed the first token; only one draft is longer.
     ("s sl s", (0.0, 0.002, 3.0), B): (
         "No draft disagrees with it, but the other drafts end behind token 1 or before, and it "
         "goes on."
@@ -318,27 +318,27 @@ DECIDED = {
 }
 
 
-@pytest.mark.parametrize("case", DECIDED, ids=lambda case: case[0])
-def test_what_decided_is_reported(case: tuple[str, tuple[float, ...], str]) -> None:
+@pytest.mark.parametrize("case", EXPECTED_REASONS, ids=lambda case: case[0])
+def test_what_decided_a_vote_is_reported(case: tuple[str, tuple[float, ...], str]) -> None:
     texts, weights, winner = case
     drafted = dict(zip((A, B, C), texts.split(" "), strict=False))
-    assert reasons(drafted, weights, winner) == DECIDED[case]
+    assert reasons(drafted, weights, winner) == EXPECTED_REASONS[case]
 
 
 def test_the_sentence_of_a_round_reports_what_decided_and_a_tie_once() -> None:
     events = synthetic_run(12, seed=5, mechanisms=Mechanisms("vote", "goodput", "ahead"))
-    view, told = reduce_all(events), 0
+    view, num_explained = reduce_all(events), 0
     for number in range(12):
         detail = detail_of(events, number)
         why = winner_reasons(detail.combined, detail.drafted.drafts)
         assert all(part in vote_sentence(view, detail) for part in why)
-        told += bool(why)
-    assert told > 6
-    told = reasons({A: "xy", B: "xz", C: "xyw"}, (0.5, 1.0, 0.5), A)
-    assert told.count("a tie") == 1
+        num_explained += bool(why)
+    assert num_explained > 6
+    tie = reasons({A: "xy", B: "xz", C: "xyw"}, (0.5, 1.0, 0.5), A)
+    assert tie.count("a tie") == 1
 
 
-def test_a_higher_share_of_fewer_tokens_is_named_beside_the_most_accepted() -> None:
+def test_a_higher_share_of_fewer_tokens_is_named_after_the_most_accepted() -> None:
     def words(**scoreboard: tuple[int, int]) -> str:
         view: Any = SimpleNamespace(scoreboard=scoreboard)
         return helped_words(view)
@@ -361,20 +361,20 @@ def test_the_drafter_that_helped_most_is_named_with_its_counts() -> None:
     assert pictures_at(events, 11)["proposals"]["helped"] == sentence
     live = Frame(view=view, detail=view.last)
     assert proposals_value(live)["helped"] == "", (
-        "not while the run is live: it would move what is below it"
+        "not while the run is live: it would move the pictures below it"
     )
     single = reduce_all(run("union", drafters=DRAFTERS[:1]))
     ((accepted, proposed),) = single.scoreboard.values()
     assert f"drafted alone: {accepted} of its {proposed} tokens" in helped_words(single)
     first, second, *_ = (line.tally for line in view.rounds if len(line.tally) > 1)
-    level = replace(view.rounds[0], tally=tuple((name, 3, 4) for name, *_ in first[:2]))
-    assert helped_words(replace(view, rounds=(level,))).endswith(
+    equal = replace(view.rounds[0], tally=tuple((name, 3, 4) for name, *_ in first[:2]))
+    assert helped_words(replace(view, rounds=(equal,))).endswith(
         "most: 3 tokens each were accepted."
     )
     assert helped_words(reduce_all(events[:1])) == ""
 
 
-def test_below_the_tree_it_is_reported_who_won_a_vote_and_what_was_dropped() -> None:
+def test_the_words_below_the_tree_name_the_winner_of_a_vote_and_the_dropped_tokens() -> None:
     events = run("vote")
     splits = ends = 0
     for number in range(12):
@@ -403,7 +403,7 @@ def test_below_the_tree_it_is_reported_who_won_a_vote_and_what_was_dropped() -> 
 
 
 def test_a_vote_that_dropped_the_token_the_llm_wrote_says_so() -> None:
-    told = 0
+    num_checked = 0
     for number in range(12):
         view, detail = view_at(run("vote"), number)
         tree = detail.combined
@@ -412,12 +412,12 @@ def test_a_vote_that_dropped_the_token_the_llm_wrote_says_so() -> None:
         for draft, j in first:
             own = {"own_token_id": draft.token_ids[j], "own_text": draft.texts[j]}
             verdict = replace(detail.verified, path=(), own_kind="recovered", **own)
-            now = replace(detail, verified=verdict)
+            changed = replace(detail, verified=verdict)
             words = f"The LLM wrote {quote(draft.texts[j])}, a token of "
-            for sentence in (vote_in_short(now), vote_sentence(view, now)):
+            for sentence in (vote_in_short(changed), vote_sentence(view, changed)):
                 _, result, rest = sentence.partition(words)
                 assert result and draft.drafter in rest
             changed_verdict = replace(verdict, own_token_id=tree.token_ids[0])
             assert "The LLM wrote" not in vote_in_short(replace(detail, verified=changed_verdict))
-            told += 1
-    assert told, "no first token was dropped"
+            num_checked += 1
+    assert num_checked, "no first token was dropped"

@@ -21,11 +21,11 @@ from ui.run.what_if import what_if_value
 
 @pytest.mark.parametrize(("acceptance", "length"), [(0.3, 2), (0.8, 6), (1.0, 4), (0.0, 5)])
 def test_expected_tokens_are_those_of_a_simulation(acceptance: float, length: int) -> None:
-    coin = random.Random(7)
+    rng = random.Random(7)
 
     def tokens() -> int:
         accepted = 0
-        while accepted < length and coin.random() < acceptance:
+        while accepted < length and rng.random() < acceptance:
             accepted += 1
         return accepted + 1
 
@@ -35,16 +35,15 @@ def test_expected_tokens_are_those_of_a_simulation(acceptance: float, length: in
 
 def test_a_bigger_llm_gains_and_a_slow_connection_loses() -> None:
     cost = RoundCost(step_ms=1.0, pass_ms=4.0, plain_ms=4.0, other_ms=0.5)
-    here = predicted_speedup(cost, 0.7, 4)
-    assert here == pytest.approx(expected_tokens(0.7, 4) * 4.0 / 8.5)
-    assert predicted_speedup(cost, 0.7, 4, llm_size=8) > here
+    local = predicted_speedup(cost, 0.7, 4)
+    assert local == pytest.approx(expected_tokens(0.7, 4) * 4.0 / 8.5)
+    assert predicted_speedup(cost, 0.7, 4, llm_size=8) > local
     assert predicted_speedup(cost, 0.7, 4, llm_size=1e9) == pytest.approx(expected_tokens(0.7, 4))
-    far = RoundCost(step_ms=1.0, pass_ms=4.0, plain_ms=4.0, other_ms=0.5, trip_ms=50.0)
-    assert predicted_speedup(far, 0.7, 4) < 1 < here
-    assert predicted_speedup(far, 0.7, 0) == 1.0
-    quick = RoundCost(
-        step_ms=0.1, pass_ms=1.0, plain_ms=9.0
-    )  # a tree pass timed shorter than a plain one
+    remote = RoundCost(step_ms=1.0, pass_ms=4.0, plain_ms=4.0, other_ms=0.5, trip_ms=50.0)
+    assert predicted_speedup(remote, 0.7, 4) < 1 < local
+    assert predicted_speedup(remote, 0.7, 0) == 1.0
+    # A tree pass that was timed shorter than a plain one.
+    quick = RoundCost(step_ms=0.1, pass_ms=1.0, plain_ms=9.0)
     assert predicted_speedup(quick, 0.9, 8) == pytest.approx(expected_tokens(0.9, 8))
 
 
@@ -70,7 +69,7 @@ def test_the_sliders_start_at_what_the_run_measured() -> None:
     assert what_if_value(Frame(), None) == {}
 
 
-def test_a_prediction_has_the_spread_of_the_run_s_rounds_and_blocks() -> None:
+def test_a_prediction_has_the_spread_of_the_runs_rounds_and_blocks() -> None:
     view = reduce_all(synthetic_run(20))
     frame = Frame(view=view, ended=True, at_end=True)
     speed = view.stats.tokens_per_second
@@ -84,7 +83,7 @@ def test_a_prediction_has_the_spread_of_the_run_s_rounds_and_blocks() -> None:
     assert spread("l", steady) == 0 and spread("l", unsteady) == pytest.approx(1.5)
     assert all(spread(name, steady) > 0 for name in "ado"), "its rounds differ"
     assert what_if_value(replace(frame, at_end=False), steady)["samples"] == {}, (
-        "only of a whole run"
+        "only of a complete run"
     )
     # Rounds that are all alike have no spread.
     line = view.rounds[3]
@@ -127,19 +126,19 @@ ROOT = Path(__file__).resolve().parents[2]
 SPEEDUP = r"([\d.]+)x \(([\d.]+) to ([\d.]+)\)"
 
 
-def test_what_is_said_of_a_gpu_is_what_the_results_say() -> None:
+def test_the_figures_of_a_gpu_are_those_of_the_results() -> None:
     source = (ROOT / "ui/components/assets/what_if.js").read_text(encoding="utf-8")
     (literals,) = re.findall(r"const ON_A_GPU = (.*?);\n", source, re.DOTALL)
-    said = "".join(re.findall(r'"([^"]*)"', literals))
+    sentence = "".join(re.findall(r'"([^"]*)"', literals))
     results = (ROOT / "docs/results.md").read_text(encoding="utf-8")
-    assert "preset best on an H200, temperature 0" in said
+    assert "preset best on an H200, temperature 0" in sentence
     llms = (("the bundled LLM", "bundled"), ("one of 7 billion parameters", "grown 7 B"))
-    for words, row in llms:
-        (figures,) = re.findall(rf"{SPEEDUP} with {words} \((\d+) prompts\)", said)
+    for llm, row in llms:
+        (figures,) = re.findall(rf"{SPEEDUP} with {llm} \((\d+) prompts\)", sentence)
         (line,) = re.findall(rf"(?m)^\| H200, {row}, bfloat16.*`best` / plain.*$", results)
         name, _, measured, _ = line.strip("|").split(" | ")
         assert "greedy" in name and figures[-1] == re.findall(r"(\d+) prompts", name)[0]
         assert figures[:-1] == re.findall(SPEEDUP, measured)[-1], "the row's last figure"
         assert float(figures[1]) < 1 < float(figures[2]), "both ranges contain 1"
-    assert said.endswith("both ranges contain 1.")
-    assert len(re.findall(SPEEDUP, said)) == 2, "no other figure"
+    assert sentence.endswith("both ranges contain 1.")
+    assert len(re.findall(SPEEDUP, sentence)) == 2, "no other figure"

@@ -1,4 +1,4 @@
-"""What the page says of a run: its state, its notes, quantities in one form on every tab."""
+"""The page's texts about a run: its state and notes; quantities have one form on every tab."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OTHER_WORDS = re.compile(
 )
 
 
-def test_quotes_are_short_and_visible_letters_go_on_after_z_places_are_english() -> None:
+def test_quotes_are_short_and_visible_and_letters_and_ordinals_are_right() -> None:
     assert (
         quote("a\nb\t") == "“a↵b⇥”"
         and quote(" a b ") == "“␣a b ”"
@@ -51,27 +51,31 @@ def test_quotes_are_short_and_visible_letters_go_on_after_z_places_are_english()
     assert [ordinal(n) for n in (1, 2, 3, 4)] == ["1st", "2nd", "3rd", "4th"]
 
 
-def test_standing_and_chip_say_where_the_visitor_is() -> None:
+def test_the_position_sentence_and_the_chip_fit_the_frame() -> None:
     view = reduce_all(run_events()[:30])
-    behind = {"view": view, "run_id": "x", "known": 122, "known_rounds": 30}
+    in_past = {"view": view, "run_id": "x", "known": 122, "known_rounds": 30}
     for words, chip, frame in (
         ("Press Run", None, Frame()),
         ("Starting.", "", Frame(run_id="x")),
         ("In the queue: 2nd in line.", "queued", Frame(run_id="x", place=2)),
         ("Writing: ", None, Frame(view=view, run_id="x", known=30, at_end=True)),
-        ("The engine runs on, you are at round 8 of 30", "running", Frame(**behind, mode="step")),
+        (
+            "The engine runs on, you are at round 8 of 30",
+            "running",
+            Frame(**in_past, mode="step"),
+        ),
         (
             "Engine finished, you are at round 8 of 30",
             "playing back",
-            Frame(**behind, ended=True, mode="slow"),
+            Frame(**in_past, ended=True, mode="slow"),
         ),
         # The eighth round has begun, seven are complete.
         (
             "The engine runs on, you are at round 8 of 8",
             "running",
-            Frame(**(behind | {"known_rounds": 7}), mode="step"),
+            Frame(**(in_past | {"known_rounds": 7}), mode="step"),
         ),
-        ("Interrupted: ", "interrupted", Frame(**behind, ended=True, at_end=True)),
+        ("Interrupted: ", "interrupted", Frame(**in_past, ended=True, at_end=True)),
         ("Finished: ", "completed", end_frame(run_view())),
         ("The engine closed", None, Frame(run_id="x", ended=True)),
     ):
@@ -84,7 +88,7 @@ def test_standing_and_chip_say_where_the_visitor_is() -> None:
         assert run_lines(frame)[0].kind == ("error" if end == "failed" else "info")
 
 
-def test_a_run_that_is_alone_says_what_to_do() -> None:
+def test_a_run_that_found_no_other_request_says_what_to_do() -> None:
     first, *rest = run_view().rounds
     alone = replace(run_view(), rounds=(replace(first, notes=(NO_OTHER_REQUEST,)), *rest))
     frame = end_frame(alone)
@@ -98,13 +102,13 @@ def test_a_run_that_is_alone_says_what_to_do() -> None:
     assert warned == ["Round 2: drafter a failed; the run goes on without it."]
     assert list(strip_value(frame)["notes"]) == ["1"]
     first, second, *rest = run_view().rounds
-    beside = replace(second, ahead=(Ahead("ssm-code", 0, 1.0, True, 4.0, 0.0),))
-    view = replace(run_view(), rounds=(replace(first, notes=(NO_OTHER_REQUEST,)), beside, *rest))
+    ahead = replace(second, ahead=(Ahead("ssm-code", 0, 1.0, True, 4.0, 0.0),))
+    view = replace(run_view(), rounds=(replace(first, notes=(NO_OTHER_REQUEST,)), ahead, *rest))
     lines = run_lines(end_frame(view))
     assert not [line for line in lines if "alone" in line.text or line.kind == "warn"]
 
 
-def test_one_is_one() -> None:
+def test_a_count_of_one_is_singular() -> None:
     view = reduce_all(synthetic_run(1, seed=1))
     one = end_frame(view)
     assert " in 1 round;" in position_sentence(one)
@@ -121,19 +125,19 @@ AMONG = re.compile(r"\b(?:of|of its|of the|to)\s*$", re.IGNORECASE)
 
 
 @pytest.mark.usefixtures("trees")
-def test_no_sentence_counts_one_as_many() -> None:
+def test_no_figure_that_may_be_one_has_a_plural_noun() -> None:
     found = [
         f"{relative(path)}:{node.lineno}: {words}"
         for path in sources("core", "storage", "lab", "ui", "bench", "zoo")
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.JoinedStr)
-        for words in counted_as_many(node)
+        for words in always_plural(node)
     ]
     assert not found, "number_of (core/plurals.py) has both forms"
 
 
-def counted_as_many(node: ast.JoinedStr) -> Iterator[str]:
-    """The figures of an f-string with a noun in the plural, whatever the figure."""
+def always_plural(node: ast.JoinedStr) -> Iterator[str]:
+    """The figures of an f-string that are followed by a plural noun even where they are 1."""
     texts = [str(one.value) if isinstance(one, ast.Constant) else "" for one in node.values]
     for before, figure, after in zip(["", *texts], node.values, texts[1:], strict=False):
         if not isinstance(figure, ast.FormattedValue) or figure.format_spec is not None:
@@ -172,7 +176,7 @@ def test_the_share_of_the_drafts_depth_has_one_word_on_every_tab() -> None:
         assert '"draft_acceptance_rate"' in sources[name] and "GLOSSARY" in sources[name], name
 
 
-# A quantity in words, where labels, heads and captions have a slash.
+# A quantity with words in place of the slash that labels have.
 IN_WORDS = re.compile(
     r"\b(tokens/s\b|(tokens|accepted|drafted|checked|exchanges|nodes verified|ms)"
     r" (a|per) (second|pass|round)\b)",
@@ -184,12 +188,12 @@ UNIT = "tokens/s"
 
 
 def labels_of(script: str) -> list[str]:
-    """The strings of a script, without whole sentences, which may use words."""
+    """The strings of a script, without sentences, which may write quantities in words."""
     found = [one or other for one, other in LITERAL.findall(script)]
     return [label for label in found if label != UNIT and not re.search(r"\.($| )", label)]
 
 
-def test_labels_heads_and_captions_have_one_form_of_a_quantity() -> None:
+def test_labels_write_a_quantity_in_one_form() -> None:
     labels = [
         (path.name, label)
         for path in sorted(UI.rglob("*.js"))
@@ -204,7 +208,7 @@ def test_labels_heads_and_captions_have_one_form_of_a_quantity() -> None:
     assert IN_WORDS.search("Tokens per second"), "control"
 
 
-# Names that quantities had besides their labels.
+# Names of quantities that are not their labels.
 SECOND_NAMES = re.compile(
     r"\bx plain\b|times plain|acceptance rate|^new tokens|rounds a run|of depth|speed up\b"
     r"|time to first|mean (acceptance )?length",
@@ -222,12 +226,12 @@ def constants_of(source: str) -> list[str]:
 
 
 def is_second_name(label: str) -> bool:
-    """Whether a string outside the glossary names one of its quantities, by whatever word."""
-    own = {one.label.lower() for one in GLOSSARY.values() if not one.label.isalpha()}
-    said = label.strip(" ,:").lower()
+    """Whether a string is or contains a label of the glossary, or another name of a quantity."""
+    labels = {one.label.lower() for one in GLOSSARY.values() if not one.label.isalpha()}
+    text = label.strip(" ,:").lower()
     return (
-        said in own
-        or any(one in said for one in own if " / " in one)
+        text in labels
+        or any(one in text for one in labels if " / " in one)
         or bool(SECOND_NAMES.search(label))
     )
 
@@ -247,7 +251,7 @@ def test_a_quantity_is_named_by_the_glossary_alone() -> None:
     assert "y tokens / s" in constants_of('f"{x}y tokens / s"'), "control"
 
 
-def test_scripts_name_quantities_that_there_are() -> None:
+def test_scripts_name_quantities_that_exist() -> None:
     names = re.compile(r'GLOSSARY\.(\w+)|\bkey: "\w+", of: "(\w+)"')
     for path in UI.rglob("*.js"):
         found = names.findall(path.read_text(encoding="utf-8"))

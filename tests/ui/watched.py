@@ -1,4 +1,4 @@
-"""`python app.py`, watched: when it compiles, and when it times the LLM's passes."""
+"""`python app.py` in a process that prints when it compiles, and when it times the LLM's passes."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from core.speculation_length.cost_model import ledger
 
 def watch(owner, name, words):
     function = getattr(owner, name)
-    def watched(first, *rest):
+    def report_and_call(first, *rest):
         thread = threading.current_thread().name
         print("WATCHED", thread, words, getattr(first, "py_func", ""), flush=True)
         return function(first, *rest)
-    setattr(owner, name, watched)
+    setattr(owner, name, report_and_call)
 
 watch(Dispatcher, "compile", "compiles")
 watch(ledger, "measure_verify_costs", "times passes")
@@ -61,7 +61,7 @@ class WatchedApp:
         """Only the main thread has compiled, and it has timed the LLM's passes once."""
         assert any("WATCHED MainThread compiles" in line for line in self.before), self.before
         assert sum("WATCHED MainThread times" in line for line in self.before) == 1, self.before
-        # The run that the page opens with may begin before the page is open.
+        # The opening run may begin before the page is open, but compiles and times nothing.
         assert not any("WATCHED engine" in line for line in self.before), self.before
 
     def ask(self, llm: str) -> None:
@@ -85,7 +85,7 @@ class WatchedApp:
 
 @contextmanager
 def watched_app(port: int, *arguments: str, **environment: str) -> Iterator[WatchedApp]:
-    """The application, once its page is open; killed at the end."""
+    """Start the application and wait until its page is open; kill it at the end of the block."""
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, "app.py", "--port", str(port), *arguments],
         cwd=Path(app.__file__).parent,

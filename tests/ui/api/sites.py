@@ -40,7 +40,7 @@ class Site:
     clients: list[Client] = field(default_factory=list)
 
     def client(self, number: int = 0) -> Client:
-        """Each number is a visitor of its own."""
+        """A client, which is another visitor for each number."""
         while len(self.clients) <= number:
             auth = LOGIN if self.login else None
             self.clients.append(Client(self.url, auth=auth, verbose=False))
@@ -51,21 +51,21 @@ class Site:
         return self.client().predict(**arguments, api_name=endpoint)
 
     def submit(self, endpoint: str, **arguments: Any) -> Any:
-        """A call that is under way on the server."""
+        """Call an endpoint; return the job once the server has an event for it."""
         job = self.client().submit(**arguments, api_name=endpoint)
         # Gradio's client can cancel a job on the server only once it has the event's id.
         wait(lambda: job.communicator is not None and job.communicator.event_id)
         return job
 
     def record(self, *seeds: int, rounds: int = 4) -> None:
-        """Record SYNTHETIC runs of another visitor."""
+        """Record a SYNTHETIC run of another visitor for each seed."""
         for seed in seeds:
             for event in synthetic_run(rounds, seed=seed):
                 self.store.record(event, "somebody else")
 
     def clear(self) -> None:
-        """Stop studies and runs, empty the log, and let later runs take six rounds and no time.
-        Models that were exchanged stay exchanged."""
+        """Stop studies and runs, empty the log, and let later runs take six rounds and no time. The
+        loaded models stay."""
         self.context.conductor.close()
         self.worker.clear()
         self.worker.set_script(script_of(rounds=6), speed=0.0)
@@ -96,7 +96,8 @@ def api_site(
 
 
 def wait(condition: Callable[[], Any], timeout: float = 20.0) -> None:
+    """Poll the condition until it is true, for at most `timeout` seconds."""
     end = time.monotonic() + timeout
     while not condition():
-        assert time.monotonic() < end, "waited too long"
+        assert time.monotonic() < end, f"not so within {timeout} s"
         time.sleep(0.01)

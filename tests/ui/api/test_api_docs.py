@@ -68,22 +68,25 @@ def spread(fields: dict[str, str], types: dict[str, dict[str, str]]) -> Iterator
 
 
 def mismatches(value: Any, kind: str, at: str, columns: tuple[str, ...] = ()) -> list[str]:
-    """Where a value is not of its type; `columns`: the names that the
-    documented FIELD stands for."""
+    """Where a value is not of its type; `columns`: the names that a documented FIELD stands
+    for."""
     # `list[A]|list[B]` matches the pattern too, but it is a union, which is split below.
     if (inner := re.fullmatch(r"list\[(.*)\]", kind)) and "]|" not in kind:
         if not isinstance(value, list):
             return [f"{at} is not a list"]
         return [
-            f for i, it in enumerate(value) for f in mismatches(it, inner[1], f"{at}[{i}]", columns)
+            mismatch
+            for i, item in enumerate(value)
+            for mismatch in mismatches(item, inner[1], f"{at}[{i}]", columns)
         ]
     if "|" in kind:
-        return min((mismatches(value, one, at, columns) for one in kind.split("|")), key=len)
+        return min((mismatches(value, part, at, columns) for part in kind.split("|")), key=len)
     if kind == "null":
         return [] if value is None else [f"{at} is {value!r}, not null"]
     if kind in SIMPLE:
-        boolean = isinstance(value, bool) and kind != "bool"
-        right = isinstance(value, SIMPLE[kind]) and not boolean
+        # Python's True and False are of type int too.
+        unwanted_bool = isinstance(value, bool) and kind != "bool"
+        right = isinstance(value, SIMPLE[kind]) and not unwanted_bool
         return [] if right else [f"{at} is {value!r}, not {kind}"]
     return object_mismatches(value, kind, at, columns)
 
@@ -95,7 +98,7 @@ def object_mismatches(value: Any, kind: str, at: str, columns: tuple[str, ...]) 
     if "FIELD" in fields:
         fields |= dict.fromkeys(columns, fields.pop("FIELD"))
     required = {name for name in fields if not name.endswith("?")}
-    allowed = {name.rstrip("?"): one for name, one in fields.items()}
+    allowed = {name.rstrip("?"): field_kind for name, field_kind in fields.items()}
     wrong = [f"{at}.{name} is not documented" for name in value.keys() - allowed.keys()]
     wrong += [f"{at}.{name} is missing" for name in required - value.keys()]
     for name in value.keys() & allowed.keys():
@@ -105,8 +108,8 @@ def object_mismatches(value: Any, kind: str, at: str, columns: tuple[str, ...]) 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, FakeWorker]]:
-    """A client of a server with the application's default preset, and the worker that answers until
-    other models are loaded."""
+    """A client of a server with the application's default preset, and the worker that plays its
+    runs until other models are loaded."""
     with api_site(tmp_path_factory.mktemp("api"), preset=parse([]).preset) as served:
         yield served.client(), served.worker
 
@@ -126,19 +129,21 @@ class Caller:
         return answer
 
 
-def test_signatures_are_those_of_the_server(site: tuple[Client, FakeWorker]) -> None:
+def test_documented_signatures_are_those_of_the_server(site: tuple[Client, FakeWorker]) -> None:
     client, _ = site
     api = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
     served_signatures = {
         name: tuple(
-            f"{one['parameter_name']}={one['parameter_default']!r}"
-            if one["parameter_has_default"]
-            else one["parameter_name"]
-            for one in endpoint["parameters"]
+            f"{parameter['parameter_name']}={parameter['parameter_default']!r}"
+            if parameter["parameter_has_default"]
+            else parameter["parameter_name"]
+            for parameter in endpoint["parameters"]
         )
         for name, endpoint in api.items()
     }
-    assert {name: one.arguments for name, one in documentation()[0].items()} == served_signatures
+    assert {
+        name: entry.arguments for name, entry in documentation()[0].items()
+    } == served_signatures
 
 
 @pytest.mark.nightly
@@ -156,7 +161,7 @@ def test_every_answer_has_its_documented_type(
 
 
 def stub_measure_regret(_hub: Any, session: Any, _owner: str) -> Iterator[None]:
-    """Replaces `measure_regret`, which needs SSMs to read the text: a fake worker has none."""
+    """Stands for `measure_regret`, whose SSMs read the text: a fake worker has no SSMs."""
     hits = {"ssm-code": [True, False, True], "ssm-docs": [False, True, True]}
     session.regret = regret_of(hits, [{"ssm-code", "ssm-docs"}] * 3, 2)
     yield
@@ -180,11 +185,11 @@ def call_study_endpoints(call: Caller, worker: FakeWorker) -> None:
         assert call("/prompt_rows", study_id=study["study_id"])["rows"]
     call("/stop_study", study_id=comparison["study_id"])
     worker.set_script(endless, speed=5.0)
-    cut = call("/prompts", prompts=["Once"], wait=False)
-    assert call("/stop_study", study_id=cut["study_id"])["state"] == "stopped"
+    stopped = call("/prompts", prompts=["Once"], wait=False)
+    assert call("/stop_study", study_id=stopped["study_id"])["state"] == "stopped"
     worker.set_script(script_of(rounds=6), speed=0.0)
-    assert call("/resume_study", study_id=cut["study_id"])["state"] == "completed"
-    call("/delete_study", study_id=cut["study_id"])
+    assert call("/resume_study", study_id=stopped["study_id"])["state"] == "completed"
+    call("/delete_study", study_id=stopped["study_id"])
 
 
 def call_run_endpoints(call: Caller) -> None:
@@ -228,16 +233,16 @@ def test_mismatches_reports_wrong_types(value: Any, words: str) -> None:
 
 
 @pytest.mark.nightly
-def test_answers_of_the_endpoints() -> None:
+def test_the_answers_are_those_of_the_golden_file() -> None:
     golden = json.loads(FILE.read_text(encoding="utf-8"))
-    document = list(differences(golden, json.loads(json.dumps(api_answers()))))
-    assert not document, "\n".join(document[:5])
+    found = list(differences(golden, json.loads(json.dumps(api_answers()))))
+    assert not found, "\n".join(found[:5])
 
 
 GRID: dict[str, Any] = {"prompts": ["Once"], "fields": {"speculation_length": [2, 4]}}
 FULL_GRID = {"eta": [1], "vote_nodes": [1], "verify": ["auto"], "combine": ["vote"]}
 # Valid arguments added to each bad call.
-REST: dict[str, dict[str, Any]] = {
+VALID: dict[str, dict[str, Any]] = {
     "/generate": {"prompt": "x"},
     "/compare": {"prompt": "x"},
     "/tune": GRID,
@@ -246,7 +251,7 @@ REST: dict[str, dict[str, Any]] = {
 
 
 def by_name(**wrong: Any) -> list[tuple[dict[str, Any], str]]:
-    """One case per argument; the error must name the field and value."""
+    """A case for each argument: the error must name the field and its value."""
     return [({name: value}, f"{name} is {value!r}") for name, value in wrong.items()]
 
 
@@ -392,7 +397,7 @@ def test_bad_values_raise_errors_that_name_them(api: Site, endpoint: str) -> Non
     version = api.context.model_host.version
     for arguments, words in BAD[endpoint]:
         with pytest.raises(AppError) as caught:
-            api(endpoint, **{**REST.get(endpoint, {}), **arguments})
+            api(endpoint, **{**VALID.get(endpoint, {}), **arguments})
         assert words in str(caught.value), arguments
     assert api.context.model_host.version == version and api.store.retention() is None
     assert api.store.run("synthetic-1").note == ""

@@ -37,8 +37,8 @@ def client_of(site: Site, key: str = "none") -> OpenAI:
 
 @pytest.fixture
 def client(api: Site) -> Iterator[OpenAI]:
-    with client_of(api) as made:
-        yield made
+    with client_of(api) as connected:
+        yield connected
 
 
 def complete(client: OpenAI, prompt: Any = "Once", **body: Any) -> Any:
@@ -51,8 +51,8 @@ def open_stream(client: OpenAI, **body: Any) -> Any:
     )
 
 
-def post(site: Site, data: bytes, kind: str = "application/json", **headers: str) -> Any:
-    request = Request(f"{site.url}v1/completions", data, {"Content-Type": kind, **headers})
+def post(site: Site, data: bytes, content_type: str = "application/json", **headers: str) -> Any:
+    request = Request(f"{site.url}v1/completions", data, {"Content-Type": content_type, **headers})
     with urlopen(request, timeout=20) as answer:
         return json.loads(answer.read())
 
@@ -97,16 +97,16 @@ WRONG_PROMPTS = [3, "", "  ", [], ["a", "b"], [[1], [2]], [1, "a"], [True], [-1]
 
 
 @pytest.mark.parametrize("prompt", WRONG_PROMPTS, ids=map(str, WRONG_PROMPTS))
-def test_one_prompt_of_text_or_token_ids(client: OpenAI, prompt: Any) -> None:
+def test_anything_but_one_prompt_is_refused(client: OpenAI, prompt: Any) -> None:
     with pytest.raises(openai.BadRequestError, match="prompt is "):
         complete(client, prompt)
 
 
-def test_what_changes_no_text_is_accepted(api: Site, client: OpenAI) -> None:
-    nothing = {"n": 1, "echo": False, "logprobs": None, "presence_penalty": 0.0, "logit_bias": {}}
-    harmless = {"user": "x", "metadata": {"a": "b"}, "store": True}
+def test_a_field_without_effect_is_accepted(api: Site, client: OpenAI) -> None:
+    neutral = {"n": 1, "echo": False, "logprobs": None, "presence_penalty": 0.0, "logit_bias": {}}
+    ignored = {"user": "x", "metadata": {"a": "b"}, "store": True}
     options = {"include_usage": None, "include_obfuscation": True}
-    complete(client, **nothing, **harmless, stop=None, best_of=1, stream_options=options)
+    complete(client, **neutral, **ignored, stop=None, best_of=1, stream_options=options)
     assert api.worker.requests[-1].sampling.temperature == 1.0
 
 
@@ -131,21 +131,23 @@ def test_another_model_is_not_found(client: OpenAI) -> None:
         ([{"role": "assistant", "content": "", "tool_calls": [1]}], "tool_calls of a message"),
     ],
 )
-def test_messages_that_cannot_be_answered(client: OpenAI, messages: Any, words: str) -> None:
+def test_messages_that_cannot_be_answered_are_refused(
+    client: OpenAI, messages: Any, words: str
+) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(model="synthetic-llm", messages=messages)
     assert words in caught.value.body["message"]
 
 
-def test_a_body_that_is_no_json_object(api: Site) -> None:
-    for data, kind, status in (
+def test_a_body_that_is_no_json_object_is_refused(api: Site) -> None:
+    for data, content_type, status in (
         (b"{", "application/json", 400),
         (b"[]", "application/json", 400),
         (b"[]", "Application/JSON; charset=utf-8", 400),
         (b'{"prompt": "Once"}', "text/plain", 415),
     ):
         with pytest.raises(HTTPError) as caught:
-            post(api, data, kind)
+            post(api, data, content_type)
         assert caught.value.code == status
         assert json.loads(caught.value.read())["error"]["type"] == "invalid_request_error"
         caught.value.close()
@@ -155,7 +157,7 @@ def test_a_body_that_is_no_json_object(api: Site) -> None:
 # -- runs --
 
 
-def test_a_full_queue_asks_for_patience(
+def test_a_request_to_a_full_queue_is_refused(
     api: Site, client: OpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(routes, "MAX_WAITING", 0)
@@ -164,40 +166,40 @@ def test_a_full_queue_asks_for_patience(
     assert caught.value.code == "rate_limit_exceeded" and not api.worker.requests
 
 
-def test_a_prompt_that_is_being_tokenized_waits_too(
+def test_a_prompt_that_is_being_tokenized_counts_as_waiting(
     api: Site, client: OpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(routes, "MAX_WAITING", 1)
-    started, go, start = threading.Event(), threading.Event(), api.context.hub.start
+    started, may_start, start = threading.Event(), threading.Event(), api.context.hub.start
 
-    def slowly(*given: Any, **named: Any) -> Any:
+    def start_slowly(*arguments: Any, **keywords: Any) -> Any:
         started.set()
-        assert go.wait(10)
-        return start(*given, **named)
+        assert may_start.wait(10)
+        return start(*arguments, **keywords)
 
-    monkeypatch.setattr(api.context.hub, "start", slowly)
-    with ThreadPoolExecutor(1) as other:
-        first = other.submit(complete, client)
+    monkeypatch.setattr(api.context.hub, "start", start_slowly)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(complete, client)
         assert started.wait(10)
         with pytest.raises(openai.RateLimitError, match="1 requests wait already"):
             complete(client)
-        go.set()
+        may_start.set()
         assert first.result().choices
     assert len(api.worker.requests) == 1
     assert complete(client).choices, "no prompt is being tokenized any more"
 
 
-def test_a_prompt_for_models_that_were_exchanged_is_not_run(
+def test_a_prompt_is_not_run_on_other_models_than_it_was_sent_to(
     api: Site, client: OpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.worker.set_script(endless, speed=5.0)
     hub, start = api.context.hub, api.context.hub.start
 
-    def exchanging(request: Any, owner: str) -> Any:
+    def exchange_and_start(request: Any, owner: str) -> Any:
         monkeypatch.setattr(hub.model_host, "_version", hub.model_host.version + 1)
         return start(request, owner)
 
-    monkeypatch.setattr(hub, "start", exchanging)
+    monkeypatch.setattr(hub, "start", exchange_and_start)
     with pytest.raises(openai.InternalServerError, match="exchanged meanwhile") as caught:
         complete(client, max_tokens=400)
     assert caught.value.status_code == 503
@@ -249,7 +251,7 @@ def test_runs_are_in_the_log_and_no_other_visitor_sees_them(elsewhere: Site) -> 
 
 
 @pytest.mark.parametrize("path", ["v1/completions", "v1/chat/completions", "v1/models", "metrics"])
-def test_a_login_of_the_page_is_asked_for(locked: Site, path: str) -> None:
+def test_a_request_without_the_pages_login_is_refused(locked: Site, path: str) -> None:
     data = b"{}" if "completions" in path else None
     for login in ("", "Bearer none", "Bearer eve:guess", "Basic !!", "Basic ZXZlOmd1ZXNz"):
         with pytest.raises(HTTPError) as caught:
@@ -263,7 +265,7 @@ def test_a_login_of_the_page_is_asked_for(locked: Site, path: str) -> None:
     assert not locked.worker.requests
 
 
-def test_with_the_login_runs_are_those_of_its_user(locked: Site) -> None:
+def test_runs_with_the_login_belong_to_its_user(locked: Site) -> None:
     with client_of(locked, ":".join(LOGIN)) as client:
         answer = complete(client)
     basic = {"Authorization": "Basic ZXZlOnNlY3JldA=="}
@@ -273,8 +275,8 @@ def test_with_the_login_runs_are_those_of_its_user(locked: Site) -> None:
     assert {answer.id, other["id"]} == {f"cmpl-{run_id}" for run_id in ids}
 
 
-class Opened:
-    """A page that notes the paths of the routes it is launched with."""
+class LaunchRecorder:
+    """A page that keeps the paths of the routes that it is launched with, and does not run."""
 
     server_port = 1
 
@@ -290,15 +292,15 @@ class Opened:
 
 
 @pytest.mark.parametrize("flag", [[], ["--no-openai"]])
-def test_a_flag_switches_it_off(
+def test_no_openai_leaves_the_routes_out(
     api: Site, flag: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = Opened()
-    monkeypatch.setattr(page, "build_page", lambda context: opened)
+    recorder = LaunchRecorder()
+    monkeypatch.setattr(page, "build_page", lambda context: recorder)
     monkeypatch.setattr(page, "request_once", lambda url: None)
     page.launch(api.context, parse(flag), 0.0)
     served = {"/v1/completions", "/v1/chat/completions", "/v1/models", "/metrics"}
-    assert opened.paths and served & opened.paths == (set() if flag else served)
+    assert recorder.paths and served & recorder.paths == (set() if flag else served)
 
 
 # -- docs/api.md --
@@ -326,14 +328,14 @@ def test_the_documentation_names_every_field_and_series() -> None:
 def test_others_are_answered_while_a_prompt_is_tokenized(
     api: Site, slow: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    began, answered = threading.Event(), threading.Event()
+    entered, answered = threading.Event(), threading.Event()
 
-    def take_long(*_: object, **__: object) -> Any:
-        began.set()
+    def work_slowly(*_: object, **__: object) -> Any:
+        entered.set()
         assert answered.wait(20)
-        raise ConfigError("taken long enough")
+        raise ConfigError("has ended")
 
-    monkeypatch.setattr(api.worker, slow, take_long, raising=False)
+    monkeypatch.setattr(api.worker, slow, work_slowly, raising=False)
     monkeypatch.setattr(api.context.model_host._served, "chat", True)
     path = "chat/completions" if slow == "chat_tokens" else "completions"
     body = {"messages": MESSAGES} if slow == "chat_tokens" else {"prompt": "Once"}
@@ -341,20 +343,20 @@ def test_others_are_answered_while_a_prompt_is_tokenized(
         f"{api.url}v1/{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(urlopen, request, timeout=20)
+        slow_answer = pool.submit(urlopen, request, timeout=20)
         try:
-            assert began.wait(20)
+            assert entered.wait(20)
             with urlopen(f"{api.url}v1/models", timeout=2) as other:
                 assert json.loads(other.read())["object"] == "list"
-            assert not waiting.done()
+            assert not slow_answer.done()
         finally:
             answered.set()
         with pytest.raises(HTTPError) as refused:
-            waiting.result()
-    assert "taken long enough" in json.loads(refused.value.read())["error"]["message"]
+            slow_answer.result()
+    assert "has ended" in json.loads(refused.value.read())["error"]["message"]
 
 
-def test_a_body_beyond_all_prompts_is_refused(api: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_above_the_size_limit_is_refused(api: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "MOST_BODY_BYTES", 1000)
     assert post(api, json.dumps({"prompt": "Once"}).encode())["object"] == "text_completion"
     with pytest.raises(HTTPError) as refused:

@@ -54,8 +54,8 @@ class Served:
         return self.openai.completions.create(**{"model": "llm", **GREEDY, **fields})
 
     def chat(self, **fields: Any) -> Any:
-        given = {"model": "llm", "messages": MESSAGES, "max_tokens": 16, "temperature": 0}
-        return self.openai.chat.completions.create(**{**given, **fields})
+        defaults = {"model": "llm", "messages": MESSAGES, "max_tokens": 16, "temperature": 0}
+        return self.openai.chat.completions.create(**{**defaults, **fields})
 
     def generate(self, **arguments: Any) -> dict[str, Any]:
         results: dict[str, Any] = self.page.predict(**arguments, api_name="/generate")
@@ -98,7 +98,7 @@ def openai_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 0.8, "seed": 5}])
-def test_completions_are_the_text_of_generate_whole_and_in_pieces(
+def test_a_completion_is_the_text_of_generate_streamed_or_not(
     openai_site: Served, sampling: dict[str, Any]
 ) -> None:
     expected = openai_site.generate(prompt=GREEDY["prompt"], max_new_tokens=24, **sampling)
@@ -115,7 +115,7 @@ def test_completions_are_the_text_of_generate_whole_and_in_pieces(
     assert ids.choices[0].text == expected["text"]
 
 
-def test_openais_defaults(openai_site: Served) -> None:
+def test_fields_left_out_have_openais_defaults(openai_site: Served) -> None:
     """Temperature 1, 16 tokens of a completion, a chat to the end of the context."""
     fields = {"model": "llm", "prompt": ["w4 w5"], "seed": 3}
     answer = openai_site.openai.completions.create(**fields)
@@ -126,7 +126,7 @@ def test_openais_defaults(openai_site: Served) -> None:
     assert answer.usage.total_tokens == CONTEXT and answer.choices[0].finish_reason == "length"
 
 
-def test_a_chat_message_is_what_generate_sends(openai_site: Served) -> None:
+def test_a_chat_message_gets_the_answer_of_generate(openai_site: Served) -> None:
     expected = openai_site.generate(prompt="w7 w8", max_new_tokens=16, chat=True)
     answer = openai_site.chat(messages=[{"role": "user", "content": "w7 w8"}])
     assert answer.object == "chat.completion" and answer.choices[0].message.role == "assistant"
@@ -151,16 +151,16 @@ def test_a_conversation_is_rendered_by_the_template_and_streamed(openai_site: Se
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_stop_string_ends_the_text_and_is_not_in_it(openai_site: Served, number: int) -> None:
-    varied = {"temperature": 0.8, "seed": 5}
-    whole = openai_site.complete(**varied).choices[0].text
-    stop = whole[10 : 10 + 4 * number]  # it begins and ends within a word
-    kept = whole[: whole.index(stop)]
+    sampling = {"temperature": 0.8, "seed": 5}
+    text = openai_site.complete(**sampling).choices[0].text
+    stop = text[10 : 10 + 4 * number]  # it begins and ends within a word
+    kept = text[: text.index(stop)]
     assert kept
-    for given in (stop, ["absent", stop]):
-        answer = openai_site.complete(**varied, stop=given)
+    for stops in (stop, ["absent", stop]):
+        answer = openai_site.complete(**sampling, stop=stops)
         assert (answer.choices[0].text, answer.choices[0].finish_reason) == (kept, "stop")
-        assert stop in openai_site.run(answer).output, "the log has the whole text"
-        chunks = list(openai_site.complete(**varied, stop=given, stream=True))
+        assert stop in openai_site.run(answer).output, "the log has the text with its stop string"
+        chunks = list(openai_site.complete(**sampling, stop=stops, stream=True))
         assert "".join(chunk.choices[0].text for chunk in chunks) == kept
         assert chunks[-1].choices[0].finish_reason == "stop"
 
@@ -194,21 +194,21 @@ def test_a_prompt_beyond_the_context_is_refused(openai_site: Served) -> None:
 # -- figures --
 
 
-def test_usage_and_metrics_are_those_of_the_log(openai_site: Served) -> None:
+def test_usage_and_metrics_of_an_answer_are_those_of_the_log(openai_site: Served) -> None:
     answer = openai_site.complete()
     options = {"include_usage": True}
-    for form in (answer, list(openai_site.complete(stream=True, stream_options=options))[-1]):
-        stats = openai_site.run(form).stats
-        assert stats is not None and form.usage.total_tokens == 3 + stats.num_new_tokens == 27
-        counts = form.metrics["speculative_decoding"]
+    for reply in (answer, list(openai_site.complete(stream=True, stream_options=options))[-1]):
+        stats = openai_site.run(reply).stats
+        assert stats is not None and reply.usage.total_tokens == 3 + stats.num_new_tokens == 27
+        counts = reply.metrics["speculative_decoding"]
         assert counts["num_draft_tokens"] == stats.num_draft_tokens > 0
         assert counts["num_accepted_draft_tokens"] == stats.num_accepted_tokens > 0
-        assert form.metrics["time_to_first_token_ms"] == stats.ttft_ms > 0
-        assert form.metrics["queue_time_ms"] == stats.queue_ms
-        assert 0 < form.metrics["generation_time_ms"] < stats.total_ms
-        mean_ms = form.metrics["generation_time_ms"] / 23
-        assert form.metrics["mean_itl_ms"] == pytest.approx(mean_ms)
-    assert form.choices == []
+        assert reply.metrics["time_to_first_token_ms"] == stats.ttft_ms > 0
+        assert reply.metrics["queue_time_ms"] == stats.queue_ms
+        assert 0 < reply.metrics["generation_time_ms"] < stats.total_ms
+        mean_ms = reply.metrics["generation_time_ms"] / 23
+        assert reply.metrics["mean_itl_ms"] == pytest.approx(mean_ms)
+    assert reply.choices == []
 
 
 def test_every_chunk_can_have_the_usage_so_far(openai_site: Served) -> None:
@@ -222,8 +222,8 @@ def test_every_chunk_can_have_the_usage_so_far(openai_site: Served) -> None:
 def test_the_counters_are_the_sums_of_the_log(openai_site: Served) -> None:
     openai_site.generate(prompt="w8", max_new_tokens=9, preset="autoregressive")
     openai_site.chat()
-    study = {"prompt": "w1 w2", "max_new_tokens": 8, "repeats": 1}
-    openai_site.page.predict(**study, api_name="/compare")
+    comparison = {"prompt": "w1 w2", "max_new_tokens": 8, "repeats": 1}
+    openai_site.page.predict(**comparison, api_name="/compare")
     stream = openai_site.complete(max_tokens=100, stream=True)
     next(iter(stream))
     stream.close()

@@ -1,4 +1,4 @@
-"""What begins in a thread does not block the event loop, and is undone if its client leaves."""
+"""What is begun in a thread does not block the event loop, and is undone if its client leaves."""
 
 import asyncio
 import threading
@@ -11,11 +11,11 @@ from ui.api.polling import START_THREADS, in_thread, start_study
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_a_client_that_left_began_is_taken_back(fails: bool) -> None:
-    go, undone = threading.Event(), list[str]()
+def test_what_a_client_began_is_undone_if_it_left(fails: bool) -> None:
+    may_return, undone = threading.Event(), list[str]()
 
     def begin() -> str:
-        assert go.wait(10)
+        assert may_return.wait(10)
         if fails:
             raise ConfigError("refused")
         return "begun"
@@ -27,7 +27,7 @@ def test_what_a_client_that_left_began_is_taken_back(fails: bool) -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         assert not undone, "`begin` has not returned yet"
-        go.set()
+        may_return.set()
         while len(asyncio.all_tasks()) > 1 or (not fails and not undone):
             await asyncio.sleep(0.001)
 
@@ -35,7 +35,7 @@ def test_what_a_client_that_left_began_is_taken_back(fails: bool) -> None:
     assert undone == [] if fails else undone == ["begun"]
 
 
-def test_what_it_raises_is_raised() -> None:
+def test_an_error_in_the_thread_is_raised() -> None:
     def refuse() -> None:
         raise ConfigError("refused")
 
@@ -43,31 +43,31 @@ def test_what_it_raises_is_raised() -> None:
         asyncio.run(in_thread(refuse, lambda _: pytest.fail("nothing began")))
 
 
-def test_a_study_begins_beside_the_event_loop(api: Site) -> None:
-    seen = threading.Event()
+def test_the_event_loop_runs_while_a_study_begins(api: Site) -> None:
+    loop_ran = threading.Event()
 
     def begin() -> None:
-        assert seen.wait(10), "the loop went on meanwhile"
+        assert loop_ran.wait(10), "the event loop was blocked"
 
-    async def both() -> None:
+    async def begin_and_signal() -> None:
         started = asyncio.create_task(start_study(begin, api.context.conductor, "none"))
         await asyncio.sleep(0.01)
-        seen.set()
+        loop_ran.set()
         await started
 
-    asyncio.run(both())
+    asyncio.run(begin_and_signal())
 
 
-def test_slow_starts_hold_no_thread_that_a_stream_needs() -> None:
-    go, read = threading.Event(), threading.Event()
+def test_slow_starts_take_no_thread_that_a_stream_needs() -> None:
+    may_end, thread_ran = threading.Event(), threading.Event()
 
-    async def all_of_them() -> None:
-        slow = [asyncio.create_task(in_thread(lambda: go.wait(10))) for _ in range(64)]
+    async def start_many() -> None:
+        slow = [asyncio.create_task(in_thread(lambda: may_end.wait(10))) for _ in range(64)]
         await asyncio.sleep(0.01)
-        await asyncio.to_thread(read.set)
+        await asyncio.to_thread(thread_ran.set)
         assert not any(task.done() for task in slow) and len(slow) > 4 * START_THREADS
-        go.set()
+        may_end.set()
         assert all(await asyncio.gather(*slow))
 
-    asyncio.run(all_of_them())
-    assert read.is_set()
+    asyncio.run(start_many())
+    assert thread_ran.is_set()

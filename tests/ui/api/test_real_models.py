@@ -25,7 +25,7 @@ from ui.server.model_swap import ModelPair, Say
 from ui.server.page import build_page
 from ui.server.visitors import Access
 
-# Renders another word when the time is another.
+# Renders a word that depends on the time.
 CLOCK = "{{ messages[0].content }} w{{ strftime_now('%f')|int % 50 + 3 }}"
 TEMPLATES = {
     "clock": CLOCK,
@@ -35,8 +35,8 @@ TEMPLATES = {
 }
 
 
-def llm(folder: Path, template: Any = CLOCK, seed: int = 1) -> str:
-    """A tiny LLM called `llm`."""
+def save_llm(folder: Path, template: Any = CLOCK, seed: int = 1) -> str:
+    """Save a tiny LLM as `llm` in the folder; return its path."""
     tokenizer = word_tokenizer()
     tokenizer.chat_template = template
     tiny_module("llama", seed=seed, dtype=torch.float32).save_pretrained(folder / "llm")
@@ -61,8 +61,8 @@ class RealServer:
 
     def run(self, **arguments: Any) -> dict[str, Any]:
         """The answer of `/generate` to a chat message."""
-        given = {"prompt": "w1 w2", "max_new_tokens": 8, "preset": "specinfer", "chat": True}
-        results: dict[str, Any] = self("/generate", **{**given, **arguments})
+        defaults = {"prompt": "w1 w2", "max_new_tokens": 8, "preset": "specinfer", "chat": True}
+        results: dict[str, Any] = self("/generate", **{**defaults, **arguments})
         return results
 
 
@@ -70,8 +70,8 @@ class RealServer:
 def real_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
     folder = tmp_path_factory.mktemp("real")
     for name, template in TEMPLATES.items():
-        llm(folder / name, template)
-    llm(folder / "other", seed=2)
+        save_llm(folder / name, template)
+    save_llm(folder / "other", seed=2)
     save_tiny_model(folder / "ssm")
     pair = ModelPair(str(folder / "clock" / "llm"), (str(folder / "ssm"),))
     host = ModelHost.open(load, pair)
@@ -93,7 +93,9 @@ def clock(real_site: RealServer) -> RealServer:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_a_template_that_writes_the_time_is_proved(clock: RealServer, temperature: float) -> None:
+def test_runs_whose_template_writes_the_time_are_proved(
+    clock: RealServer, temperature: float
+) -> None:
     runs = [clock.run(temperature=temperature) for _ in range(4)]
     assert len({tuple(run["prompt_token_ids"]) for run in runs}) > 1
     for run in runs:
@@ -101,29 +103,31 @@ def test_a_template_that_writes_the_time_is_proved(clock: RealServer, temperatur
     assert clock("/baseline", run_id=runs[0]["run_id"])["speed_up"] > 0
 
 
-def test_a_study_of_such_a_template_asks_one_question(clock: RealServer) -> None:
+def test_a_study_renders_a_template_that_writes_the_time_once(clock: RealServer) -> None:
     study = clock("/compare", prompt="w1 w2", max_new_tokens=8, chat=True, repeats=2)
     assert study["state"] == "completed"
     assert {row["same_text"] for row in study["rows"]} == {"identical", "base"}
-    for line in clock("/runs")["rows"][:3]:
-        assert clock("/prove", run_id=line["run_id"])["answer"] == "identical"
+    for row in clock("/runs")["rows"][:3]:
+        assert clock("/prove", run_id=row["run_id"])["answer"] == "identical"
 
 
-@pytest.mark.parametrize("question", ["/prove", "/baseline"])
-def test_another_llm_of_the_same_folder_name_wrote_it(clock: RealServer, question: str) -> None:
+@pytest.mark.parametrize("endpoint", ["/prove", "/baseline"])
+def test_a_run_of_another_llm_of_the_same_name_is_refused(clock: RealServer, endpoint: str) -> None:
     run = clock.run()
     clock.load("other")
     with pytest.raises(AppError, match="not of another LLM of that name"):
-        clock(question, run_id=run["run_id"])
+        clock(endpoint, run_id=run["run_id"])
     clock.load("clock")
-    assert clock(question, run_id=run["run_id"])["run_id"] == run["run_id"]
+    assert clock(endpoint, run_id=run["run_id"])["run_id"] == run["run_id"]
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [("type", "fails"), ("named", "fails"), ("empty", "renders nothing")],
 )
-def test_a_chat_template_is_blamed(real_site: RealServer, name: str, words: str) -> None:
+def test_a_refused_chat_names_the_chat_template(
+    real_site: RealServer, name: str, words: str
+) -> None:
     real_site.load(name)
     for endpoint in ("/generate", "/compare"):
         with pytest.raises(AppError, match=f"chat is True: .* the chat template of llm {words}"):

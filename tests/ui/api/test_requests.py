@@ -8,7 +8,7 @@ from tests.ui.api.sites import Site
 from tests.ui.fakes import endless, request
 
 
-def test_off_loopback_requests_are_counts(elsewhere: Site) -> None:
+def test_off_loopback_others_requests_have_no_id(elsewhere: Site) -> None:
     elsewhere.worker.set_script(endless, speed=20.0)
     elsewhere.context.hub.start(request("the secret of another"), "other")
     (run,) = elsewhere("/requests")["runs"]

@@ -26,7 +26,7 @@ def test_formats_and_filters_are_those_of_the_store() -> None:
     assert set(STATUSES) == set(queries.STATUSES) and set(ORDERS) == set(queries.ORDERS)
 
 
-def test_a_note_is_kept_found_and_taken_away(api: Site) -> None:
+def test_a_note_is_kept_found_and_removed(api: Site) -> None:
     api.record(0, 1)
     note = "für die Vorlesung " + HOSTILE_TEXTS[0]
     noted = api("/annotate", run_id="synthetic-0", note=note)
@@ -55,7 +55,7 @@ def test_filters_restrict_the_runs(api: Site) -> None:
         assert api("/runs", **filters)["total"] == total, filters
 
 
-def test_elsewhere_a_client_sees_changes_and_takes_away_only_its_own_runs(elsewhere: Site) -> None:
+def test_elsewhere_a_client_sees_changes_and_deletes_only_its_own_runs(elsewhere: Site) -> None:
     elsewhere.record(9)
     mine = elsewhere("/generate", prompt="mine")["run_id"]
     assert elsewhere("/annotate", run_id=mine, note="x")["note"] == "x"
@@ -81,7 +81,7 @@ def test_a_client_that_cancels_stops_the_engine(api: Site) -> None:
     wait(lambda: api.worker.runs[-1].is_cancelled)
 
 
-def test_each_of_many_clients_at_once_gets_a_run_of_its_own(api: Site) -> None:
+def test_each_of_many_calls_at_once_gets_a_run_of_its_own(api: Site) -> None:
     client = api.client()
     jobs = [client.submit(prompt=f"number {i}", api_name="/generate") for i in range(12)]
     assert len({result["run_id"] for result in [job.result(timeout=30) for job in jobs]}) == 12
@@ -109,7 +109,7 @@ def test_load_models_swaps_them_and_generate_uses_the_new_ones(fresh: Site) -> N
     assert fresh.loader.asked[-1] == ModelPair("other", ())
 
 
-def test_a_refusal_comes_back_in_its_words_and_a_second_loading_is_refused(api: Site) -> None:
+def test_a_failed_load_gives_its_reason_and_a_second_load_meanwhile_is_refused(api: Site) -> None:
     model_host = api.context.model_host
     version = model_host.version
     model_host._load = Loader(failing_loader(VocabMismatchError("token id 17 is 'a' there")))

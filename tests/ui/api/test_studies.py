@@ -13,27 +13,27 @@ from tests.ui.fakes import endless, script_of
 
 @pytest.fixture
 def slow(api: Site) -> Site:
-    """Every run goes on for minutes unless it is stopped."""
+    """A server whose runs take minutes unless they are stopped."""
     api.worker.set_script(endless, speed=5.0)
     return api
 
 
-def test_compare_waits_and_returns_a_row_each(api: Site) -> None:
+def test_compare_waits_and_returns_a_row_per_configuration(api: Site) -> None:
     own = {"name": "short", "preset": "sequence", "fields": {"speculation_length": 2}}
     arguments = {"configurations": ["specinfer", own], "repeats": 2, "max_new_tokens": 8}
     result = api("/compare", prompt="Once", **arguments)
-    _, tree, own = result["rows"]
-    assert own["name"] == "short" and tree["same_text"] == "identical" and tree["runs"] == 2
+    _, tree, short = result["rows"]
+    assert short["name"] == "short" and tree["same_text"] == "identical" and tree["runs"] == 2
     assert tree["ratio_low"] <= tree["ratio"] <= tree["ratio_high"]
     assert api.store.run(tree["run_id"]).prompt == "Once"
-    results = {one["name"]: one["speculation"] for one in result["asked"]["configurations"]}
-    assert results["short"]["speculation_length"] == 2
+    settings = {one["name"]: one["speculation"] for one in result["asked"]["configurations"]}
+    assert settings["short"]["speculation_length"] == 2
     assert api("/study", study_id=result["study_id"]) == result
     assert len(api("/studies", kind="compare", limit=1)["rows"]) == 1
     assert api("/studies", kind="tune")["rows"] == []
 
 
-def test_a_client_that_cancels_stops_the_study_and_another_goes_on(slow: Site) -> None:
+def test_a_cancelled_call_stops_its_study_which_can_be_resumed(slow: Site) -> None:
     conductor = slow.context.conductor
     job = slow.submit("/compare", prompt="long", configurations=["specinfer"], repeats=1)
     wait(lambda: conductor.progress().cell is not None)
@@ -45,7 +45,7 @@ def test_a_client_that_cancels_stops_the_study_and_another_goes_on(slow: Site) -
     assert (result["state"], result["done"]) == ("completed", 2)
 
 
-def test_a_study_stopped_by_another_is_reported_and_one_being_measured_not_deleted(
+def test_a_study_stopped_by_another_call_is_reported_and_a_running_one_not_deleted(
     slow: Site,
 ) -> None:
     conductor = slow.context.conductor
@@ -83,21 +83,21 @@ GRID: dict[str, Any] = {
 }
 
 
-def test_the_best_of_a_grid_is_named(api: Site) -> None:
+def test_tune_names_the_best_point_of_a_grid(api: Site) -> None:
     result = api("/tune", **GRID, repeats=2)
     assert (result["done"], result["total"]) == (20, 20)
     (best,) = [row for row in result["rows"][1:] if row["configuration"] == result["best"]]
     assert best["found"] == "best" and best["speed_up"] > 0 and best["runs"] == 4
 
 
-def test_a_study_left_to_itself_is_one_at_a_time_and_a_cancelled_one_stops(api: Site) -> None:
+def test_a_second_study_is_refused_and_a_cancelled_one_stops(api: Site) -> None:
     conductor = api.context.conductor
     api.worker.set_script(script_of(20), speed=100.0)  # a run takes minutes
-    left = api("/tune", **GRID, wait=False)
-    assert left["state"] == "running" and left["best"] is None
+    running = api("/tune", **GRID, wait=False)
+    assert running["state"] == "running" and running["best"] is None
     with pytest.raises(AppError, match="one at a time"):
         api("/tune", **GRID)
-    conductor.stop(left["study_id"])
+    conductor.stop(running["study_id"])
     assert conductor.wait(20)
     job = api.submit("/tune", **GRID)
     wait(lambda: conductor.progress().is_active)
@@ -115,19 +115,19 @@ def test_a_study_of_prompts_is_waited_for(api: Site) -> None:
     )
     assert (result["kind"], result["state"], result["done"]) == ("prompts", "completed", 12)
     listed = [(row["prompt"], row["domain"], row["settings"]) for row in result["prompts"]]
-    both = [("Once", ""), ("x = 1", "code")]
+    prompts = [("Once", ""), ("x = 1", "code")]
     # Settings that draft nothing come last.
-    assert listed[-2:] == [(*one, "plain decoding") for one in both]
-    assert listed[:-2] == [(*one, name) for one in both for name in ("specinfer", "short")]
+    assert listed[-2:] == [(*prompt, "plain decoding") for prompt in prompts]
+    assert listed[:-2] == [(*prompt, name) for prompt in prompts for name in ("specinfer", "short")]
     row = result["prompts"][0]
     assert len(row["runs"]) == 2 and api.store.run(row["runs"][0]).prompt == "Once"
     assert row["speed_up"] > 0 and row["against"].startswith("plain decoding")
     settings = {one["name"]: one["speculation"] for one in result["asked"]["configurations"]}
     assert settings["short"]["speculation_length"] == 2
-    same = api("/prompt_rows", study_id=result["study_id"])
-    assert same == {"rows": result["prompts"], "looked_at": 12, "total": 12}
-    some = api("/prompt_rows", study_id=result["study_id"], domain="none", settings="short")
-    assert [(row["prompt"], row["settings"]) for row in some["rows"]] == [("Once", "short")]
+    rows = api("/prompt_rows", study_id=result["study_id"])
+    assert rows == {"rows": result["prompts"], "looked_at": 12, "total": 12}
+    filtered = api("/prompt_rows", study_id=result["study_id"], domain="none", settings="short")
+    assert [(row["prompt"], row["settings"]) for row in filtered["rows"]] == [("Once", "short")]
 
 
 def test_rows_of_past_runs_are_found_and_filtered(api: Site) -> None:
@@ -138,17 +138,17 @@ def test_rows_of_past_runs_are_found_and_filtered(api: Site) -> None:
     api.store.flush()
     result = api("/prompt_rows")
     assert (len(result["rows"]), result["looked_at"], result["total"]) == (4, 5, 5)
-    assert {row["prompt"] for row in result["rows"] if row["speed_up"]} == {"Once"}
-    (one,) = api("/prompt_rows", search="Once", settings="minions")["rows"]
-    assert (one["prompt"], one["settings"]) == ("Once", "minions")
-    assert one["against"] == "1 plain run of the same prompt, sampling and LLM"
-    few = api("/prompt_rows", limit=2)
-    assert (few["looked_at"], few["total"]) == (2, 5)
-    for none in ({"settings": "min"}, {"domain": "code"}, {"drafter": "nobody"}):
-        assert api("/prompt_rows", **none)["rows"] == [], none
+    assert {found["prompt"] for found in result["rows"] if found["speed_up"]} == {"Once"}
+    (row,) = api("/prompt_rows", search="Once", settings="minions")["rows"]
+    assert (row["prompt"], row["settings"]) == ("Once", "minions")
+    assert row["against"] == "1 plain run of the same prompt, sampling and LLM"
+    limited = api("/prompt_rows", limit=2)
+    assert (limited["looked_at"], limited["total"]) == (2, 5)
+    for filters in ({"settings": "min"}, {"domain": "code"}, {"drafter": "nobody"}):
+        assert api("/prompt_rows", **filters)["rows"] == [], filters
 
 
-def test_a_run_is_measured_beside_plain_decoding_and_proved(api: Site) -> None:
+def test_a_run_is_compared_with_plain_decoding_and_proved(api: Site) -> None:
     run_id = api("/generate", prompt="Once")["run_id"]
     result = api("/baseline", run_id=run_id)
     assert result["run_id"] == run_id

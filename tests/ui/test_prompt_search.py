@@ -1,4 +1,4 @@
-"""The Prompts tab: the past runs that it looks at, its file, and typed prompts."""
+"""The Prompts tab: its search of past runs, its CSV file, and typed prompts."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def run(context: Context, prompt: str, preset: str = "specinfer", owner: str = "
     return source.run_id
 
 
-def look(context: Context, **asked: Any) -> FoundPrompts:
-    asking = PastSearch(**{"owner": None, **asked})
-    *_, result = read_past_runs(context, RunFigures(context.store), known_domains(), asking)
+def search(context: Context, **changes: Any) -> FoundPrompts:
+    past_search = PastSearch(**{"owner": None, **changes})
+    *_, result = read_past_runs(context, RunFigures(context.store), known_domains(), past_search)
     return result
 
 
@@ -50,11 +50,11 @@ def study_of_prompts(context: Context, *prompts: StudyPrompt) -> Study:
 
 
 def measure(context: Context, *prompts: StudyPrompt) -> Studies:
-    mine = Studies(context, None, "me")
-    mine.begin(study_of_prompts(context, *prompts))
+    studies = Studies(context, None, "me")
+    studies.begin(study_of_prompts(context, *prompts))
     assert context.conductor.wait(20)
     context.store.flush()
-    return mine
+    return studies
 
 
 def test_plain_runs_are_a_baseline_though_the_search_leaves_them_out(context: Context) -> None:
@@ -62,45 +62,46 @@ def test_plain_runs_are_a_baseline_though_the_search_leaves_them_out(context: Co
     run_id = run(context, "Once")
     run(context, "Twice")
     context.store.annotate(run_id, "marked")
-    result = look(context, search="marked")
+    result = search(context, search="marked")
     assert [line.text for line in result.lines] == ["Once"]
     assert result.lines[0].against == "1 plain run of the same prompt, sampling and LLM"
     assert (result.num_speculative, result.num_read, result.total) == (1, 1, 1)
 
 
-def test_older_runs_are_taken_in_when_asked(context: Context) -> None:
+def test_older_runs_are_read_on_request(context: Context) -> None:
     for i in range(5):
         run(context, f"number {i}")
-    first = look(context, taken=3)
+    first = search(context, taken=3)
     assert [line.text for line in first.lines] == ["number 4", "number 3", "number 2"]
     assert first.more
     assert found_words(first) == (
         "3 prompts of 3 completed runs that drafted; searched the latest 3 of 5 matching runs."
     )
     assert PastSearch(None).more().taken == 2 * MOST_RUNS
-    whole = look(context, taken=5)
-    assert len(whole.lines) == 5 and not whole.more
-    assert found_words(whole) == "5 prompts of 5 completed runs that drafted."
+    all_runs = search(context, taken=5)
+    assert len(all_runs.lines) == 5 and not all_runs.more
+    assert found_words(all_runs) == "5 prompts of 5 completed runs that drafted."
 
 
 def test_domains_come_from_the_study_or_from_the_examples(context: Context) -> None:
     measure(context, StudyPrompt("1", "x = 1", "python"), StudyPrompt("2", "nothing told"))
     known = next(text for text, domain in known_domains().items() if domain == "math")
     run(context, known)
-    domains = {line.text: line.row.domain for line in look(context).lines}
+    domains = {line.text: line.row.domain for line in search(context).lines}
     assert domains == {known: "math", "x = 1": "python", "nothing told": ""}
 
 
-def test_a_look_sees_only_whose_runs_they_are(context: Context) -> None:
+def test_a_search_finds_only_runs_of_its_owner(context: Context) -> None:
     run(context, "mine")
     run(context, "hers", owner="her")
     run(context, "mine", "autoregressive", owner="her")
-    assert [(line.text, line.against) for line in look(context, owner="me").lines] == [("mine", "")]
+    lines = search(context, owner="me").lines
+    assert [(line.text, line.against) for line in lines] == [("mine", "")]
 
 
-def updates_of(context: Context, desk: TabSession, **asked: Any) -> Iterator[list[Any]]:
-    asking = PastSearch(**{"owner": None, **asked})
-    return past_updates(context, desk, RunFigures(context.store), asking, ())
+def updates_of(context: Context, desk: TabSession, **changes: Any) -> Iterator[list[Any]]:
+    past_search = PastSearch(**{"owner": None, **changes})
+    return past_updates(context, desk, RunFigures(context.store), past_search, ())
 
 
 def board_and_pictures(context: Context) -> tuple[StudyBoard, StudyPictures, TabSession]:
@@ -113,24 +114,23 @@ def board_and_pictures(context: Context) -> tuple[StudyBoard, StudyPictures, Tab
     )
 
 
-def test_opening_a_study_takes_the_notice_away_and_ends_the_look(context: Context) -> None:
-    mine = measure(context, StudyPrompt("1", "Once"))
+def test_opening_a_study_removes_the_notice_and_ends_the_search(context: Context) -> None:
+    studies = measure(context, StudyPrompt("1", "Once"))
     board, pictures, desk = board_and_pictures(context)
-    look_at_study(board, desk, mine, pictures, opening=True)
+    look_at_study(board, desk, studies, pictures, opening=True)
     (last,) = updates_of(context, desk)
     assert last[1]["lines"]["0"]["text"].startswith("1 prompt of 1 completed run")
-    # While past runs are shown, nothing that the board draws replaces them.
-    quiet = look_at_study(board, desk, mine, pictures, opening=True)
-    assert all("__type__" in value for value in quiet[2:])
-    study_id = mine.latest("prompts")
-    shown = press_button(board, desk, mine, pictures, {"do": "open", "study": study_id})
+    # While past runs are shown, the board's other values do not replace them.
+    values = look_at_study(board, desk, studies, pictures, opening=True)
+    assert all("__type__" in value for value in values[2:])
+    study_id = studies.latest("prompts")
+    shown = press_button(board, desk, studies, pictures, {"do": "open", "study": study_id})
     assert shown[2]["of"] == study_id and shown[3]["lines"] == {}
     assert shown[3]["n"] > last[1]["n"] and not shown[4].visible
 
 
-def test_a_look_that_is_overtaken_ends(context: Context) -> None:
+def test_a_search_ends_when_a_later_one_begins(context: Context) -> None:
     for i in range(60):
-        context.store.flush()
         run(context, f"number {i}")
     desk = TabSession()
     first = updates_of(context, desk)
@@ -139,35 +139,37 @@ def test_a_look_that_is_overtaken_ends(context: Context) -> None:
     assert list(first) == []
 
 
-def test_beginning_a_study_ends_the_look(context: Context) -> None:
+def test_beginning_a_study_ends_the_search(context: Context) -> None:
     board, pictures, desk = board_and_pictures(context)
     run(context, "Once")
     list(updates_of(context, desk))
-    make = lambda: study_of_prompts(context, StudyPrompt("1", "Once"))  # noqa: E731
-    shown = begin_study(board, desk, Studies(context, None, "me"), pictures, make)
+    make_study = lambda: study_of_prompts(context, StudyPrompt("1", "Once"))  # noqa: E731
+    shown = begin_study(board, desk, Studies(context, None, "me"), pictures, make_study)
     assert desk.study.past is None and shown[3]["lines"] == {}
 
 
-def save(context: Context, mine: Studies, desk: TabSession) -> tuple[str, list[dict[str, str]]]:
-    csv_text = rows_csv(context, RunFigures(context.store), mine, desk)
-    assert csv_text["media_type"] == "text/csv"
-    return csv_text["name"], list(DictReader(csv_text["text"].splitlines()))
+def saved_rows(
+    context: Context, studies: Studies, desk: TabSession
+) -> tuple[str, list[dict[str, str]]]:
+    file = rows_csv(context, RunFigures(context.store), studies, desk)
+    assert file["media_type"] == "text/csv"
+    return file["name"], list(DictReader(file["text"].splitlines()))
 
 
-def test_the_file_has_every_row_of_the_study_or_of_the_look(context: Context) -> None:
+def test_the_file_has_every_row_of_the_study_or_of_the_search(context: Context) -> None:
     run(context, "=SUM(A1)")
-    mine, desk = measure(context, StudyPrompt("1", "Once", "stories")), TabSession()
+    studies, desk = measure(context, StudyPrompt("1", "Once", "stories")), TabSession()
     with pytest.raises(ConfigError, match=NOTHING.split(":")[0]):
-        save(context, mine, desk)
-    desk.study.study_id = mine.latest("prompts")
-    name, rows = save(context, mine, desk)
+        saved_rows(context, studies, desk)
+    desk.study.study_id = studies.latest("prompts")
+    name, rows = saved_rows(context, studies, desk)
     assert name == f"specscope-{desk.study.study_id}-prompts.csv"
     assert {(row["prompt"], row["domain"]) for row in rows} == {("Once", "stories")}
     assert [row["settings"] for row in rows] == ["tree", "plain decoding"]
     assert float(rows[0]["speed_up"]) > 0
     assert len(rows[0]["acceptance_rate_per_position"].split(" ")) > 1
     list(updates_of(context, desk))
-    name, rows = save(context, mine, desk)
+    name, rows = saved_rows(context, studies, desk)
     assert name == "specscope-past-runs-prompts.csv"
     assert [row["prompt"] for row in rows] == ["Once", "'=SUM(A1)"]
 
@@ -185,6 +187,6 @@ COUNTED = {
 @pytest.mark.parametrize("typed", COUNTED)
 def test_typed_prompts_are_counted_with_the_rule_that_divides_them(typed: str) -> None:
     lines = list(count_notice("typed", typed)["lines"].values())
-    said = " ".join(line["text"] for line in lines)
-    assert (COUNTED[typed] in said) and bool(lines) == bool(typed.strip())
+    notice = " ".join(line["text"] for line in lines)
+    assert (COUNTED[typed] in notice) and bool(lines) == bool(typed.strip())
     assert not count_notice("examples", typed)["lines"]
