@@ -23,7 +23,7 @@ from core.drafters.pooled_drafting import PooledRequest
 from core.drafters.ssm_pool import SsmPool
 from core.drafters.user_drafters import GuardedDrafter
 from core.engine.ahead_events import ahead_results
-from core.engine.auditions import AuditionStep
+from core.engine.audition_step import AuditionStep
 from core.engine.remote_drafting import PlannedDrafts, RemoteDrafting
 from core.engine.round_state import ActiveRequest, RoundState
 from core.errors import MODEL_FAULTS

@@ -24,6 +24,7 @@ from core.drafters.drafter_weights import DrafterWeights, make_weights
 from core.drafters.ssm import PREFILL_CHUNK
 from core.drafters.user_drafters import import_drafters
 from core.engine.admission import prepare
+from core.engine.batch_schedule import EACH, BatchSchedule
 from core.engine.drafting import Drafting
 from core.engine.overlap import (
     DraftPool,
@@ -39,7 +40,6 @@ from core.engine.round import RoundSteps, count_event, run_round
 from core.engine.round_events import RoundEventBuilder
 from core.engine.round_state import ActiveRequest, RoundState, next_round, update_weights
 from core.engine.run_events import run_failed, run_started
-from core.engine.scheduling import EACH, BatchSchedule
 from core.engine.snapshot import ScheduleDecision
 from core.engine.time_between_stages import TimeBetweenStages
 from core.errors import MODEL_FAULTS, ConfigError, EngineBusyError

@@ -14,13 +14,13 @@ import torch
 
 from core.config.mechanisms import length_policy
 from core.engine.ahead_events import ahead_drafts, unused_at_end
+from core.engine.batch_schedule import BatchSchedule
 from core.engine.drafting import Drafting
 from core.engine.overlap import RoundBatch
 from core.engine.round_events import RoundEventBuilder
 from core.engine.round_state import RoundState, round_outcome, update_weights
-from core.engine.routing import embedding_similarity, observe_route
+from core.engine.route_evidence import embedding_similarity, observe_route
 from core.engine.run_events import run_completed, run_failed
-from core.engine.scheduling import BatchSchedule
 from core.engine.time_between_stages import TimeBetweenStages
 from core.errors import MODEL_FAULTS
 from core.events import Event

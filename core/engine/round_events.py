@@ -12,7 +12,7 @@ import torch
 
 from core.config.mechanisms import combine_rule
 from core.engine.round_state import RoundState
-from core.engine.routing import routing_record
+from core.engine.route_evidence import routing_record
 from core.events import (
     Combined,
     Drafted,

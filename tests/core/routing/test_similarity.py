@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
-from core.engine.routing import embedding_similarity
+from core.engine.route_evidence import embedding_similarity
 from core.events import RoundCompleted
 from core.routing.cosine import CosineRouter
 from tests.fakes import TableModel, loaded_tables, random_table

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from core.engine.scheduling import _likeliest
+from core.engine.batch_schedule import _likeliest
 from core.scheduling.base import FREE, BatchOutcome, LiveRequest
 from core.scheduling.batch_times import BatchTimes
 from core.scheduling.guard import ENOUGH, FIRST_WAIT, MAX_WAIT, OPENING_SHARE, PlainGuard
