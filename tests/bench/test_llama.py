@@ -1,4 +1,4 @@
-"""llama.cpp as a contestant: with fakes of its packages, and with the packages where installed."""
+"""llama.cpp as a contestant: with fakes of its packages, and with the packages if installed."""
 
 from __future__ import annotations
 

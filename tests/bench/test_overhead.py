@@ -67,7 +67,7 @@ class TestOverhead:
     def test_a_synthetic_family_accepts_some_drafts_and_writes_known_tokens(
         self, family: LoadedModels
     ) -> None:
-        """Also with a larger vocabulary than the tokenizer's."""
+        """The family's vocabulary has 6000 tokens, more than the tokenizer's 4096."""
         engine = Engine(table_family(family, 6000))
         config = SpeculationConfig(expansion=(2, 1, 1), max_tree_nodes="uncut")
         for temperature in (0.0, 0.8):

@@ -34,8 +34,8 @@ def fold_all(events: list[Event]) -> RunStats:
 
 
 def overlapping(events: list[Event], seed: int) -> list[Event]:
-    """The same run with spans that overlap at random, as those of threads do, and with a drafter
-    that reads the prompt only in round 3."""
+    """The run `events` with spans that overlap at random, like spans of several threads, and with a
+    drafter that reads the prompt only in round 3."""
     rng = random.Random(seed)
     moved: list[Event] = []
     for event in events:
@@ -101,7 +101,7 @@ def test_pipelined_overlap_equals_the_fold(store: RunStore, keep: Any, pipeline:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_any_overlap_and_saving_equal_the_fold(store: RunStore, keep: Any, seed: int) -> None:
-    """Also where overlap and saved time together exceed the time of the run."""
+    """Overlap and saved time together may exceed the time of the run."""
     across = Mechanisms(pipeline="across")
     events = overlapping(synthetic_run(12, seed=seed, mechanisms=across), seed)
     with_savings = [

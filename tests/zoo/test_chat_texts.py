@@ -118,7 +118,8 @@ def questions(models: LoadedModels, left_out: tuple[str, ...] = ()) -> Questions
 
 
 def test_the_llm_writes_questions_of_its_own(models: LoadedModels) -> None:
-    """It continues the template's beginning of a user turn; only turns that end are kept."""
+    """It continues the template's beginning of a user turn; only turns that end and have at least
+    four characters are kept."""
     turns = BatchGenerator(models).generate(
         [[1]] * 40, [1.0] * 40, BatchLimits(12, ENDED_QUESTIONS)
     )
@@ -132,8 +133,8 @@ def test_the_llm_writes_questions_of_its_own(models: LoadedModels) -> None:
 def test_half_of_the_questions_are_the_llms_own(
     models: LoadedModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are put into the template, without too long ones. The other half are the given
-    questions, repeated."""
+    """Questions that are too long are left out; the others are put into the template. The rest of a
+    batch are the given questions, repeated."""
     llm_questions = ["w20"] * 4 + ["w20 " * 6]
     monkeypatch.setattr(Questions, "own_questions", lambda *_: list(llm_questions))
     batches_of_questions = questions(models)

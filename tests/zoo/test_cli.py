@@ -94,7 +94,7 @@ def test_a_killed_training_continues_from_its_checkpoint(family: Path, tmp_path:
         assert training.wait() == -signal.SIGKILL
     killed = torch.load(checkpoint, weights_only=True)
     assert killed["spent"] > 0
-    # A little more than the killed model has spent.
+    # Half a second more than the killed model has spent, as minutes for all models.
     share = PRESETS["smoke"].models[0].budget_share
     assert zoo(*arguments, (killed["spent"] + 0.5) / 60 / share) == 0
     resumed = torch.load(checkpoint, weights_only=True)
