@@ -44,7 +44,8 @@ class TestOverhead:
         expected = {"draft": 1.0, "events": 5.0}
         assert stages == pytest.approx([expected.get(stage, 0.0) for stage in STAGES])
 
-    @pytest.mark.parametrize("draft", ["topk", "best_first"])  # one drafts compiled, one by feeds
+    # One is a compiled draft, the other one a series of passes over feeds.
+    @pytest.mark.parametrize("draft", ["topk", "best_first"])
     def test_the_clock_counts_every_pass_and_nothing_else(
         self, family: LoadedModels, draft: str
     ) -> None:

@@ -153,8 +153,8 @@ class TestClaims:
     def test_regret_is_claimed_only_of_texts_that_change_their_domain(
         self, tmp_path: Path, kind: str
     ) -> None:
-        """Regret of the median text: the share of further passes against the best fixed SSM and
-        against the oracle. Below 0 the best fixed SSM takes more passes."""
+        """Regret of the median text: its extra passes as a share of the passes with the best fixed
+        SSM or with the oracle. Below 0 the best fixed SSM takes more passes."""
         regrets = [(-0.2, 0.05), (-0.1, 0.125), (0.3, 0.2)]
         samples = [
             sample(str(i), 16, searches_of("ab"), to_fixed=fixed, to_oracle=oracle)

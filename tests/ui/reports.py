@@ -21,8 +21,8 @@ ALL_STAGES = 99  # more than a round has
 
 @dataclass(frozen=True)
 class Place:
-    """What a reader looks at: a stop, the selected round and node (None: none is selected), whether
-    the report plays, and whether `round` is the one that it opens with."""
+    """What a reader looks at: a stop of the player, the selected round and node (None: none is
+    selected), whether the report plays, and whether it has opened with `round` selected."""
 
     stop: int
     round: int | None = None

@@ -177,7 +177,7 @@ def test_trials_of_auto_are_reported_in_order_with_their_consequences() -> None:
 
 
 def guesses_of(events: list[Event], until: int) -> dict[str, int]:
-    """Up to round `until`: `asked`, the number of rounds with guesses, and `used`, that of the
+    """Up to round `until`: `asked`, the number of rounds with guesses, and `used`, the number of
     guesses that were used."""
     by_event = [event.ahead for event in rounds_of(events) if event.round <= until]
     uncertain = [[entry for entry in entries if not entry.is_certain] for entries in by_event]
@@ -242,7 +242,7 @@ def apart_run() -> list[Event]:
 
 @cache
 def shared_run() -> list[Event]:
-    """The same run, with SSMs that draft in shared passes."""
+    """`apart_run` with SSMs that draft in shared passes."""
     return share_passes(apart_run())
 
 

@@ -1,5 +1,5 @@
-"""The page's sentences about the value of `max_tree_nodes` in a run, and what it kept from being
-drafted."""
+"""The page's sentences about the value of `max_tree_nodes` in a run, and about the tokens and
+drafters for which it leaves no node."""
 
 from __future__ import annotations
 

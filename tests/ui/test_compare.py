@@ -54,8 +54,8 @@ def measure(context: Context, script: Any = None, **changes: Any) -> OpenedStudy
 
 
 def differing(margin: float, change: int | None = 3) -> Script:
-    """A script whose plain runs have another token at `change`, preferred by `margin` nats; none if
-    `change` is None."""
+    """A script whose plain runs have another token at `change`, preferred by `margin` nats; no
+    other token if `change` is None."""
 
     def script(request: Request, run_id: str) -> list[Event]:
         events = synthetic_run(8, run_id=run_id)

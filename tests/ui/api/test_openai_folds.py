@@ -90,7 +90,7 @@ def test_counters_are_the_sums_of_all_runs() -> None:
     ends = ("completed", "cancelled", "failed")
     runs = [synthetic_run(12, seed, run_id=str(seed), end=end) for seed, end in enumerate(ends)]
     metrics, folds = ServerMetrics(), [StatsFold() for _ in runs]
-    # The first 20 events of the runs are interleaved, as those of a batch are.
+    # The first 20 events of the runs are interleaved, as in a batch.
     for events in zip(*(run[:20] for run in runs), strict=True):
         for event in events:
             metrics.observe(event)
