@@ -71,7 +71,7 @@ def main(folder: Path) -> None:
 
 
 def run_to_end(model_host: ModelHost, preset: str) -> LiveSource:
-    """Decode a request on the loaded models until `RunCompleted`; return the source of its events."""
+    """Decode a request on the loaded models to `RunCompleted`; return the source of its events."""
     sampling = SamplingParams(max_new_tokens=12, ignore_eos=True)
     source = Hub(model_host, FakeStore()).start(
         Request("w1 w2 w3", sampling, SpeculationConfig.preset(preset))

@@ -80,7 +80,7 @@ def leaping_clock() -> Callable[[], float]:
 
 @pytest.fixture(scope="module")
 def quiet(bundled: Engine, tmp_path_factory: pytest.TempPathFactory) -> tuple[Event, ...]:
-    """The recording of an undisturbed machine whose trees are expensive, made before the test."""
+    """The recording made before the test, undisturbed, by an engine for which trees are expensive."""
     with RunStore(log_at(tmp_path_factory.mktemp("quiet") / "runs.db")) as store:
         return opening_events(store, bundled, NARROW)
 
