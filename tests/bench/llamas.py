@@ -44,7 +44,7 @@ class FakeWriter:
 
 
 class FakeLlama:
-    """Generates the last given id + 1, + 2 and so on, without end."""
+    """Generates the last given id plus 1, plus 2 and so on, without end. `calls`: its calls."""
 
     opened: list[FakeLlama] = []
 

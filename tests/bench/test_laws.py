@@ -30,8 +30,8 @@ from lab.texts import first_difference
 
 
 def draft_rows(*drafts: str) -> tuple[LawRow, ...]:
-    """For each of `drafts` its first `rules` row with several requests at once and the drafters
-    `all` and `ngram`."""
+    """For each draft rule in `drafts`, the first row named `rules` with several requests at once
+    and the drafters `all` and `ngram`."""
     candidates = [row for row in law_rows() if row.name == "rules" and row.together > 1]
     first = {
         row.speculation.draft: row

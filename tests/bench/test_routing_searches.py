@@ -1,5 +1,5 @@
-"""How suite `routing` counts changes of domain that are followed, and its claims; on traces written
-by hand."""
+"""How suite `routing` counts the changes of domain that a router follows, and what it claims; on
+traces written by hand."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def test_a_pair_that_never_changes_follows_no_change(pair: str) -> None:
 
 
 def test_a_change_is_followed_within_its_number_of_tokens() -> None:
-    """The first change is followed after 3 tokens, the second after 9; before the third its good
-    SSM drafts already."""
+    """The first change is followed after 3 tokens, the second after 9. The SSM that is good after
+    the third change drafts before it already."""
     routes = ["ae"] * 13 + ["be"] * 7 + ["be"] * 9 + ["cd"] * 11
     searches = searches_of(*routes)
     assert [one["after"] for one in searches] == [3, 9, 0]
@@ -68,8 +68,8 @@ def test_an_ssm_that_is_nearly_the_best_is_good() -> None:
 
 
 def test_the_base_rate_is_that_of_sets_that_never_change() -> None:
-    """Of ten pairs, the three of b, c and d are good after two changes, six after one, ae after
-    none."""
+    """Of the ten pairs, the three pairs out of b, c and d have the good SSM after two changes, six
+    pairs after one change, and ae after none."""
     counts = count_searches(searches_of("ae"), 24, SSMS, 2)
     assert (counts.fixed, counts.fixed_parts) == (("b", "c"), 2)
     assert counts.mean_parts == pytest.approx((3 * 2 + 6 * 1) / 10)
@@ -140,7 +140,8 @@ class TestClaims:
     def test_the_claim_of_tokens_per_pass_is_about_all_tokens_over_all_passes(
         self, tmp_path: Path
     ) -> None:
-        """Of five texts, three take 16 passes as with all SSMs, two take 24."""
+        """With two SSMs chosen by credit, three of five texts take 16 passes, as with all SSMs, and
+        two take 24."""
         one = searches_of("ab")
         samples = [sample(str(i), 24 if i < 2 else 16, one) for i in range(5)]
         _, measured, verdict = claims(tmp_path, "own", samples)[

@@ -132,7 +132,7 @@ def first_line(code: str) -> str:
 def test_an_application_ends_and_deletes_its_folder_when_its_parent_is_killed(
     tmp_path: Path,
 ) -> None:
-    """So it takes no time from the next measurement."""
+    """Otherwise it would take time from the next measurement."""
     (tmp_path / "app.py").write_text(SERVER_CODE)
     parent_code = f"""
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""A grid's result: figures with intervals, the best point, the points that are as good, the points
-that drafted identically."""
+"""A grid's result: figures with intervals, the best point, the points as good as the best, the
+points that drafted identically."""
 
 from dataclasses import replace
 

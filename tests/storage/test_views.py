@@ -140,7 +140,8 @@ def test_the_scoreboard_counts_each_drafters_nodes(
 ) -> None:
     events = synthetic_run(40, seed=2, mechanisms=mechanisms)
     keep(store, events)
-    drafted_ranks = (0,) if mechanisms else range(100)  # other ranks of a fused draft are only fed
+    # In a fused draft, tokens of other ranks than 0 were only fed to the drafter.
+    drafted_ranks = (0,) if mechanisms else range(100)
     drafted, rounds, nodes, accepted, alone, busy = (Counter[str]() for _ in range(6))
     tree: Combined | None = None
     verdict: Verified | None = None

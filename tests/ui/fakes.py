@@ -59,7 +59,7 @@ class FakeWorker(PlaybackWorker):
 
 @dataclass
 class FakeStore:
-    """What live runs use of `storage.RunStore`, in memory."""
+    """The methods of `storage.RunStore` that live runs use, in memory."""
 
     recorded: dict[str, list[Event]] = field(default_factory=dict)
     regrets: dict[str, object] = field(default_factory=dict)

@@ -1,8 +1,8 @@
 """`python -m tests.ui.given_back FOLDER`: what is left of models that were swapped out, as JSON.
 
-`less`: by how many bytes this process's memory shrank; `size`: bytes of their weights; `left`:
-which of engine and LLM module still exist; `events`: how many events of a run that they decoded can
-still be read. It runs in a process of its own, without the threads and objects of other tests.
+`less`: by how many bytes this process's memory shrank; `size`: bytes of the models' weights;
+`left`: which of engine and LLM module still exist; `events`: how many events of a run on these
+models can still be read. The program has no threads and objects of other tests.
 """
 
 from __future__ import annotations

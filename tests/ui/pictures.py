@@ -55,7 +55,7 @@ WITHOUT_FOLDER = r"""() => {
 
 @contextlib.contextmanager
 def page_address(folder: str, *options: str) -> Iterator[str]:
-    """Start the page of this checkout on a free port; its address, once it answers."""
+    """Start the page of this checkout on a free port; yield its address once it answers."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

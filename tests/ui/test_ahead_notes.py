@@ -195,8 +195,8 @@ def test_a_combine_rule_that_cannot_draft_ahead_is_named(combine: str) -> None:
 
 @pytest.mark.parametrize("pipeline", ["off", "ahead", "across"])
 def test_the_measured_time_is_the_one_that_length_rules_learn_from(pipeline: str) -> None:
-    """The sum of the stages and the time between them, less what was hidden: `round_ms` of
-    core.engine.round_state.round_outcome."""
+    """It is the sum of the stages and of the time between them, minus the hidden time: `round_ms`
+    of core.engine.round_state.round_outcome."""
     run = synthetic_run(20, seed=5, mechanisms=Mechanisms("union", "goodput", pipeline))
     events = [replace(e, between_ms=1.5) if isinstance(e, RoundCompleted) else e for e in run]
     rounds, hidden = pictures_at(events, 3)["timeline"]["rounds"], 0.0

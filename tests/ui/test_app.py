@@ -190,7 +190,7 @@ def test_no_event_shows_progress(page: gr.Blocks) -> None:
 
 
 def handlers_of_old_presses(events: Iterable[tuple[Callable[..., Any] | None, str]]) -> list[Any]:
-    """Handlers that take event data and may be called with those of an earlier press."""
+    """Handlers that take event data and may be called with the data of an earlier press."""
     return [
         handler
         for handler, mode in events

@@ -103,7 +103,8 @@ def test_above_temperature_0_the_noise_is_counted_too() -> None:
     events = [with_request(run_events()[0], sampled), *run_events()[1:]]
     plain = plain_twin(events, 0.00001, 7)
     result = compare(reduce_all(events), reduce_all(plain), events, plain)
-    # The two tokens have nearly equal probabilities, but different noise, the same in both runs.
+    # The two tokens have nearly equal probabilities, but different noise. Both runs have the same
+    # noise for the same token.
     assert result.kind == "bug" and "apart" in result.sentence
 
 

@@ -35,9 +35,9 @@ def with_routing(
     reasons: dict[int, str],
     audition_ms: dict[int, float],
 ) -> list[Event]:
-    """The run `events` with other routing. Keys are rounds: from there on the SSMs with the letters
-    in `sets` are routed, and the reason is that in `reasons`. `audition_ms`: how long each of two
-    SSMs scored the text in that round; in round 0 its span is a prefill."""
+    """The run `events` with other routing. `sets` (letters of the routed SSMs) and `reasons`: each
+    value holds from the round that is its key until the next key. `audition_ms`: by round, how long
+    each of two SSMs scored the text; in round 0 the span is a prefill."""
 
     def with_changes(event: Event) -> Event:
         if not isinstance(event, RoundCompleted):

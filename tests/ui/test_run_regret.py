@@ -101,7 +101,7 @@ def test_routed_passes_are_counted_by_the_recorded_rounds() -> None:
     text = [*view.token_ids]
     rounds = rounds_of(events)
     names = view.drafters
-    # One SSM predicts the text in the rounds to which it was routed; the others predict nothing.
+    # One SSM predicts the text in the rounds for which it was routed; the others predict nothing.
     routed = [
         any(one.drafter == names[0] and one.role != "waiting" for one in event.routing)
         for event in rounds

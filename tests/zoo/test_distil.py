@@ -266,7 +266,7 @@ def test_an_interrupted_measurement_of_the_curve_is_repeated(teach: Callable[...
 
 
 def test_stored_results_of_finished_ssms_are_not_computed_again(teach: Callable[..., Any]) -> None:
-    """So a kill during the last of many SSMs loses no more than one during the first."""
+    """So a kill during the last of many SSMs loses no more than a kill during the first."""
     result, teaching = teach(3)
     pool = [(one.recipe, one.start) for one in result]
     with pytest.MonkeyPatch.context() as patched:

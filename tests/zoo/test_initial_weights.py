@@ -1,4 +1,4 @@
-"""A model begins with random weights or a folder's; a deepened one has the same logits."""
+"""A model begins with random weights or with those of a folder; added layers keep its logits."""
 
 import shutil
 from collections.abc import Callable
@@ -34,7 +34,7 @@ IDS = torch.randint(512, (2, 40), generator=torch.Generator().manual_seed(0))
 
 
 def fresh() -> Any:
-    """Two layers with large random matrices, so that every layer changes the logits."""
+    """A model of two layers with large random matrices, so that every layer changes the logits."""
     model = new_model(LLM, SMALL, 512, seed=0)
     with torch.no_grad():
         for parameter in model.parameters():

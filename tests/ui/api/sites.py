@@ -40,7 +40,7 @@ class Site:
     clients: list[Client] = field(default_factory=list)
 
     def client(self, number: int = 0) -> Client:
-        """The client with this number; the client of each number is a visitor of its own."""
+        """The client with this number. Each client is a visitor of its own."""
         while len(self.clients) <= number:
             auth = LOGIN if self.login else None
             self.clients.append(Client(self.url, auth=auth, verbose=False))

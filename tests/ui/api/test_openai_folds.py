@@ -21,7 +21,7 @@ STOPS = st.lists(st.text("ab", min_size=1, max_size=4), max_size=2)
 
 
 def first_stop(text: str, stops: list[str]) -> int:
-    """Where the stop string that ends first begins (of several that end there the longest), else
+    """The beginning of the stop string that ends first (the longest of several that end there), or
     the text's length."""
     for end in range(1, len(text) + 1):
         if ended := [stop for stop in stops if text[:end].endswith(stop)]:
