@@ -26,8 +26,8 @@ TINY = Settings(prompts=2, tokens=8, repeats=1, dtypes=("float32",), threads=1)
 
 @pytest.fixture(scope="session", autouse=True)
 def _timed_once() -> Iterator[None]:
-    """The passes of a model are timed once for all engines over it, and transformers' modules of
-    the contestants, which only generate, are loaded once."""
+    """A model's passes are timed once for all its engines. A transformers module is loaded once for
+    all contestants, since they only generate with it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledger, "measure_verify_costs", cache(ledger.measure_verify_costs))
         load_module = cache(contestants.load_module)
@@ -66,10 +66,8 @@ def _without_llama(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def make_context(family: LoadedModels, tmp_path: Path) -> Callable[..., Context]:
-    """Makes a context of two prompts of eight tokens; `say` may be given, and settings changed.
-
-    Called again it continues the same file.
-    """
+    """Makes a context of two prompts with eight new tokens each. `changes` override the settings of
+    TINY; `say` gets the messages. A further call continues the same results file."""
 
     def make(say: Callable[[str], None] = lambda message: None, **changes: object) -> Context:
         settings = TINY.with_changes(**changes)

@@ -1,4 +1,4 @@
-"""Fakes of llama-cpp-python and gguf: both record what they are given, FakeLlama continues it."""
+"""Fakes of llama-cpp-python and gguf, which record what they are given."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 
 
 class FakeWriter:
-    """The parts of GGUFWriter that are used. The file contains one word; `written`: metadata and
-    tensors by file name."""
+    """The methods of GGUFWriter that bench calls. It writes a file of one word; `written`: metadata
+    and tensors by file name."""
 
     written: dict[str, dict[str, Any]] = {}
 
@@ -44,7 +44,7 @@ class FakeWriter:
 
 
 class FakeLlama:
-    """Generates the last given id + 1, + 2 and so on, without end."""
+    """Generates the last given id plus 1, plus 2 and so on, without end. `calls`: its calls."""
 
     opened: list[FakeLlama] = []
 

@@ -27,8 +27,8 @@ def sample(accepted: int, nodes: int, name: str = "p0", distinct: float = 0.9) -
 def acceptance_lines(
     context: Context, parts: str, made_up: Callable[[AcceptanceRow], Samples], table: int
 ) -> list[str]:
-    """The lines of the report's table number `table`, if the rows of `parts` (separated by blanks)
-    have the samples `made_up`."""
+    """The lines of the report's table `table` (an index) if each row of `parts` (names separated by
+    blanks) has the samples `made_up(row)`."""
     suite = Acceptance(parts=tuple(parts.split()))
     for row in suite.rows(context):
         context.results.add({**row.key, "prompts": made_up(row)})
@@ -129,7 +129,7 @@ class TestAcceptance:
         assert "all of these rows" in lines[-1] and "1.22x (1.22 to 1.22) | reached" in lines[-1]
 
     def test_tokens_per_pass_that_fall_with_width_are_reported(self, make_context: Any) -> None:
-        """Trees of width w accept w tokens a round, under `topk, match` 9 - w. The continuation of
+        """Trees of width w accept w tokens a round (9 - w under `topk, match`). The continuation of
         p0 loops, so it does not count."""
 
         def made_up(row: AcceptanceRow) -> Samples:

@@ -1,5 +1,5 @@
-"""The `batch` and `passes` suites: ids that differ from those of a request alone are a failure; the
-table of passes; rows are closed."""
+"""The `batch` and `passes` suites: token ids that differ from those of the same request alone are a
+failure; the table of passes; models' rows are closed."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def test_acceptance_of_another_family(tmp_path: Path, capsys: Capsys) -> None:
 
 
 def test_a_folder_without_ssms_is_no_family(tmp_path: Path, capsys: Capsys) -> None:
-    """It is refused before the results of another family are overwritten."""
+    """The folder is refused before the results of another family are overwritten."""
     out = tmp_path / "o.json"
     argv = ["--suite", "acceptance", "--fresh", "--out", str(out), "--family", str(tmp_path)]
     assert main(argv) == 2 and not out.exists()

@@ -1,4 +1,4 @@
-"""The picture of a family before and after, from made-up samples."""
+"""The picture of a family before and after its SSMs were tuned, from made-up samples."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def results(path: Path, accepted: int, tokens: int = 8) -> Results:
 def test_bars_before_are_pale_and_bars_after_are_opaque(tmp_path: Path) -> None:
     before, after = results(tmp_path / "a.json", 2), results(tmp_path / "b.json", 3)
     picture = family_figure(before, after, ("stories", "code"))
-    # Each name at two temperatures, before and after; each over two domains and all.
+    # A series for each name, temperature (of two), and before or after; its bars are for two
+    # domains and for all.
     assert len(picture.data) == 2 * len(NAMES) * 2
     assert {bar.x for bar in picture.data} == {("stories", "code", "all")}
     pale = {value for bar in picture.data if bar.opacity < 1 for value in bar.y}

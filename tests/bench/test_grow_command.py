@@ -43,8 +43,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def grow(pair: Path, tmp_path: Path) -> Grow:
-    """Runs the command on the pair, into `tmp_path`/out. `options` replace the default ones; None
-    removes one."""
+    """Runs the command on the pair; it writes into `tmp_path`/out. `options` override the default
+    ones; None removes an option."""
 
     def run(**options: Any) -> int:
         values = {
@@ -63,7 +63,7 @@ def grow(pair: Path, tmp_path: Path) -> Grow:
 
 
 def rounds_of(llm: Path, *ssms: Path) -> list[tuple[int, ...]]:
-    """The tokens of every round: they show the text and what was accepted."""
+    """The tokens of every round: they show the text and how many drafted tokens were accepted."""
     engine = Engine(load_models(str(llm), [str(path) for path in ssms], "float32", "cpu"))
     config = SpeculationConfig(expansion=(2, 1, 1), max_tree_nodes=8)
     sampling = SamplingParams(max_new_tokens=12, ignore_eos=True)

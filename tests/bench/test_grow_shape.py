@@ -1,5 +1,5 @@
-"""Planned shapes: near the requested size, with heads of the same size; their number of parameters
-is the module's."""
+"""Planned shapes: near the requested size, with heads of the small model's size. A shape has as
+many parameters as a module of that shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contest on grown models, grown only a little; tiny runs, whose speeds are not checked."""
+"""The contest on models that are grown only a little, in tiny runs whose speeds are not checked."""
 
 from __future__ import annotations
 

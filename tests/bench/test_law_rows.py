@@ -70,8 +70,8 @@ def open_and_crossed(name: str, temperature: float) -> Values:
 
 
 def has_a_row(values: Values) -> bool:
-    """`is_valid`, and none of the pairs that are left out: `across` with one request, and `ahead`
-    with a rule that does not draft ahead."""
+    """Whether `values` are valid and have neither of the pairs that are left out: `across` with one
+    request, and `ahead` with a rule that does not draft ahead."""
     pipeline = values.get("pipeline")
     across_alone = (pipeline, values.get("together")) == ("across", 1)
     return (
@@ -91,7 +91,7 @@ def test_every_valid_pair_of_values_has_a_row(name: str, temperature: float) -> 
         if (row.name, row.temperature) == (name, temperature)
     ]
     assert missing_pairs(rows, fields, has_a_row) == set()
-    # The negative control: for some row, a pair is missing without it.
+    # The negative control: without some row, a pair is missing.
     assert any(missing_pairs([r for r in rows if r is not row], fields, has_a_row) for row in rows)
 
 

@@ -30,7 +30,8 @@ from lab.texts import first_difference
 
 
 def draft_rows(*drafts: str) -> tuple[LawRow, ...]:
-    """For each draft kind its first row with all drafters, several requests at once."""
+    """For each draft rule in `drafts`, the first row named `rules` with several requests at once
+    and the drafters `all` and `ngram`."""
     candidates = [row for row in law_rows() if row.name == "rules" and row.together > 1]
     first = {
         row.speculation.draft: row
@@ -198,7 +199,7 @@ def test_the_margin_of_decoded_tokens_is_zero(temperature: float, family: Loaded
 
 
 def test_the_reference_ids_are_transformers_likeliest() -> None:
-    """They are recomputed with transformers' own forward pass."""
+    """`generate`'s ids are compared with the argmax of transformers' forward pass."""
     transformers = TransformersLlm()
     ids = transformers.tokenize(load_prompts()[0].text)
     new = transformers.generate(ids, 3)

@@ -59,7 +59,7 @@ def test_contestants_differ_only_in_their_length_policy() -> None:
         for config in configs.values()
     }
     assert len(without_length) == 1
-    # A measured budget would differ between policies, and cut all longer lengths to the same.
+    # A measured budget would differ between policies, and cut all longer lengths to the same one.
     assert isinstance(without_length.pop().max_tree_nodes, int)
     hopeless = hopeless_contestants()
     assert set(hopeless) == {PLAIN, GOODPUT}
@@ -165,7 +165,7 @@ class TestChart:
         context, out = make_context(), tmp_path / "picture.svg"
         context.results.add(block(PROMPTS[0].id))
         # In a new thread: Playwright's sync API allows one instance per thread, and another test
-        # may have opened this thread's.
+        # may have opened one in this thread.
         with ThreadPoolExecutor(1) as pool:
             assert pool.submit(main, [str(context.results.path), str(out)]).result() == 0
         text = "".join(ET.parse(out).getroot().itertext())

@@ -1,4 +1,4 @@
-"""llama.cpp as a contestant: with fakes of its packages, and with the packages where installed."""
+"""llama.cpp as a contestant: with fakes of its packages, and with the packages if installed."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_llama_cpp_competes_where_it_is_installed(make_context: Any) -> None:
     swept = context.results.where(kind="sweep")
     assert all(set(sample["figures"]) == set(map(str, VARIANTS)) for sample in swept)
     assert 0.0 <= at_zero["figures"]["llama.cpp plain"]["same"] <= 1.0
-    assert "same" not in at_0_8["figures"]["llama.cpp plain"], "its tokens are drawn otherwise"
+    assert "same" not in at_0_8["figures"]["llama.cpp plain"], "it has its own random numbers"
     greedy, drawn = suite.report(context).tables
     assert "/ llama.cpp plain" in greedy
     assert "% of its plain-decoding token ids equal this engine's" in greedy

@@ -1,4 +1,4 @@
-"""The tables of suite `offload`: bounds, texts that differ; and the suite itself, nightly."""
+"""The tables of suite `offload`: bounds, texts that differ; nightly, the suite itself."""
 
 import time
 from pathlib import Path

@@ -44,7 +44,8 @@ class TestOverhead:
         expected = {"draft": 1.0, "events": 5.0}
         assert stages == pytest.approx([expected.get(stage, 0.0) for stage in STAGES])
 
-    @pytest.mark.parametrize("draft", ["topk", "best_first"])  # one drafts compiled, one by feeds
+    # One is a compiled draft, the other one a series of passes over feeds.
+    @pytest.mark.parametrize("draft", ["topk", "best_first"])
     def test_the_clock_counts_every_pass_and_nothing_else(
         self, family: LoadedModels, draft: str
     ) -> None:
@@ -67,7 +68,7 @@ class TestOverhead:
     def test_a_synthetic_family_accepts_some_drafts_and_writes_known_tokens(
         self, family: LoadedModels
     ) -> None:
-        """Also with a larger vocabulary than the tokenizer's."""
+        """The family's vocabulary has 6000 tokens, more than the tokenizer's 4096."""
         engine = Engine(table_family(family, 6000))
         config = SpeculationConfig(expansion=(2, 1, 1), max_tree_nodes="uncut")
         for temperature in (0.0, 0.8):

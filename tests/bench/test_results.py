@@ -1,4 +1,4 @@
-"""A results file has every sample that was added, and only a run of the same settings continues
+"""A results file has every sample that was added, and only a run with the same header continues
 it."""
 
 from __future__ import annotations

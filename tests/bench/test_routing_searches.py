@@ -1,5 +1,5 @@
-"""How suite `routing` counts changes of domain that are followed, and its claims; on traces written
-by hand."""
+"""How suite `routing` counts the changes of domain that a router follows, and what it claims; on
+traces written by hand."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ HITS = {name: [i // 10 == index for i in range(40)] for index, name in enumerate
 
 
 def searches_of(*routes: str) -> list[Search]:
-    """The searches at each change, where `routes` gives each token its SSMs (a letter each), or one
-    set for all tokens."""
+    """The search at each change. `routes`: for each token the SSMs that draft it, a letter each; a
+    single one counts for all tokens."""
     sets = [frozenset(one) for one in (routes * 40 if len(routes) == 1 else routes)]
     return [search_good_ssm(sets, HITS, *part) for part in CHANGES]
 
@@ -44,7 +44,8 @@ def test_a_pair_that_never_changes_follows_no_change(pair: str) -> None:
 
 
 def test_a_change_is_followed_within_its_number_of_tokens() -> None:
-    """Of three changes one is followed after 3 tokens, one after 9, one had its SSM before."""
+    """The first change is followed after 3 tokens, the second after 9. The SSM that is good after
+    the third change drafts before it already."""
     routes = ["ae"] * 13 + ["be"] * 7 + ["be"] * 9 + ["cd"] * 11
     searches = searches_of(*routes)
     assert [one["after"] for one in searches] == [3, 9, 0]
@@ -67,8 +68,8 @@ def test_an_ssm_that_is_nearly_the_best_is_good() -> None:
 
 
 def test_the_base_rate_is_that_of_sets_that_never_change() -> None:
-    """Of ten pairs, the three of b, c and d are good after two changes, six after one, ae after
-    none."""
+    """Of the ten pairs, the three pairs out of b, c and d have the good SSM after two changes, six
+    pairs after one change, and ae after none."""
     counts = count_searches(searches_of("ae"), 24, SSMS, 2)
     assert (counts.fixed, counts.fixed_parts) == (("b", "c"), 2)
     assert counts.mean_parts == pytest.approx((3 * 2 + 6 * 1) / 10)
@@ -97,8 +98,8 @@ def figures(
 
 
 def sample(prompt: str, passes: int, searches: list[Search], **changes: Any) -> dict[str, Any]:
-    """A text of 96 tokens, in `passes` passes with credit's two SSMs and 16 with all. `changes`:
-    other figures of credit's two."""
+    """A text of 96 tokens, which takes `passes` passes with two SSMs chosen by credit and 16 with
+    all SSMs. `changes` override figures of the former."""
     routed = {CREDIT: passes, CREDIT_ONE: 20, COSINE: 20}
     contest = {ALL: figures(16)} | {n: figures(r, searches) for n, r in routed.items()}
     contest[CREDIT] |= changes
@@ -139,7 +140,8 @@ class TestClaims:
     def test_the_claim_of_tokens_per_pass_is_about_all_tokens_over_all_passes(
         self, tmp_path: Path
     ) -> None:
-        """Of five texts, three take 16 passes as with all SSMs, two take 24."""
+        """With two SSMs chosen by credit, three of five texts take 16 passes, as with all SSMs, and
+        two take 24."""
         one = searches_of("ab")
         samples = [sample(str(i), 24 if i < 2 else 16, one) for i in range(5)]
         _, measured, verdict = claims(tmp_path, "own", samples)[
@@ -152,7 +154,8 @@ class TestClaims:
     def test_regret_is_claimed_only_of_texts_that_change_their_domain(
         self, tmp_path: Path, kind: str
     ) -> None:
-        """Regret of the median text, in passes; below 0 the best fixed SSM would need more."""
+        """Regret of the median text: its extra passes as a share of the passes with the best fixed
+        SSM or with the oracle. Below 0 the best fixed SSM takes more passes."""
         regrets = [(-0.2, 0.05), (-0.1, 0.125), (0.3, 0.2)]
         samples = [
             sample(str(i), 16, searches_of("ab"), to_fixed=fixed, to_oracle=oracle)
@@ -168,7 +171,7 @@ class TestClaims:
         assert not [claim for claim in claims(tmp_path, "own", samples) if "regret" in claim]
 
     def test_the_best_fixed_ssm_must_draft_by_token_16(self, tmp_path: Path) -> None:
-        """In at least nine of ten texts; in the tenth it never drafts."""
+        """It must do so in nine of ten texts; in the last text it never drafts."""
         claim = f"`{CREDIT}`: the best fixed SSM drafts by token 16"
         for late, verdict in ((0, "reached"), (17, "not reached, by 10 %")):
             firsts = [0, 3, 16, 0, 0, 0, 0, 0, late, None]

@@ -75,7 +75,7 @@ def test_the_same_arguments_make_the_same_log(
 def test_too_many_nodes_are_refused(
     tmp_path: Path, family: LoadedModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions_log, "ROUND_COUNTS", (2, 4))  # a run of 500 takes long to make
+    monkeypatch.setattr(sessions_log, "ROUND_COUNTS", (2, 4))  # 500 rounds take long to make
     with pytest.raises(ValueError, match="nodes do not fit into 2 runs"):
         make_log(tmp_path / "log.db", family, 2, 100_000, WORDS)
 

@@ -1,4 +1,4 @@
-"""The tables of suite `split`, and the suite itself, nightly."""
+"""The tables of suite `split`; nightly, the suite itself."""
 
 import json
 from pathlib import Path

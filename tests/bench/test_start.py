@@ -49,7 +49,7 @@ def test_the_application_opens_runs_and_ends(
 ) -> None:
     # Short runs suffice, since no speeds are checked; each process still makes ten of them.
     monkeypatch.setattr("bench.suites.first_runs.TOKENS", 8)
-    # The other process keeps no core busy.
+    # The process that would keep a core busy sleeps instead.
     monkeypatch.setattr("bench.suites.first_runs.BUSY_LOOP", "import time\ntime.sleep(600)")
     messages: list[str] = []
     context = make_context(messages.append)
@@ -132,7 +132,7 @@ def first_line(code: str) -> str:
 def test_an_application_ends_and_deletes_its_folder_when_its_parent_is_killed(
     tmp_path: Path,
 ) -> None:
-    """So it takes no time from the next measurement."""
+    """Otherwise it would take time from the next measurement."""
     (tmp_path / "app.py").write_text(SERVER_CODE)
     parent_code = f"""
 from pathlib import Path
@@ -158,8 +158,8 @@ h.HTTPServer(("127.0.0.1", int(sys.argv[2])), h.SimpleHTTPRequestHandler).serve_
 def opening_samples(
     seconds: float, mb: float, runs: list[tuple[int, float]]
 ) -> list[dict[str, Any]]:
-    """Samples of an opening, of an application that was interrupted, which do not count, and of
-    the one after it: `runs` are its numbers of runs and megabytes."""
+    """Samples of an opening, of an interrupted application (which must not count), and of the
+    application after it: a number of runs and the megabytes after them for each pair of `runs`."""
     interrupted = {"pid": 1, "runs": 450, "runs_mb": 4000.0}
     complete = [{"pid": 2, "runs": number, "runs_mb": mb} for number, mb in runs]
     return [{"repeat": 0, "opened_s": seconds, "opened_mb": mb}, interrupted, *complete]
@@ -192,8 +192,8 @@ def test_a_figure_outside_its_bound_is_a_failure(
 
 
 def process_sample(number: int, busy: bool, first: tuple[float, float]) -> dict[str, Any]:
-    """A process with the figures TARGETS: `first` of its first run, 4 tokens a pass and 1000 a
-    second of its last one."""
+    """A process of two runs with the figures of TARGETS (tokens a pass, tokens a second): `first`
+    for its first run, 4 and 1000 for its last."""
     runs = [dict(zip(TARGETS, figures, strict=True)) for figures in (first, (4.0, 1000.0))]
     return {"process": number, "busy": busy, "runs": runs}
 

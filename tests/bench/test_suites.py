@@ -50,7 +50,7 @@ def check_passes(samples: Samples) -> None:
 
 
 def check_overhead(samples: Samples) -> None:
-    """The times of the stages add up to the time outside passes, a part of the round."""
+    """The times of the stages add up to the time outside passes, which is a part of the round."""
     for sample in samples:
         assert set(sample["rounds"]) == set(overhead_configs())
         assert {nodes for nodes, *_ in sample["rounds"]["plain"]} == {0.0}
@@ -82,7 +82,7 @@ def check_pipeline(samples: Samples) -> None:
 
 
 def check_load(samples: Samples) -> None:
-    """A closed loop, then arrivals; every text is plain decoding's."""
+    """A closed loop, then an open one; every text is plain decoding's."""
     assert [sample["loop"] for sample in samples] == ["closed", "open"]
     for figures in (one for sample in samples for one in sample["figures"].values()):
         assert figures["differ"] == 0 and figures["speed"] > 0
@@ -102,7 +102,8 @@ def check_routing(samples: Samples) -> None:
 
 
 def check_tables(samples: Samples) -> None:
-    """Reads of two sizes, a plan, two runs, drafts, rounds of two prompts."""
+    """Samples of reads of two sizes, a plan, passes of two contestants, drafts, and rounds of two
+    prompts."""
     by_part = {name: [s for s in samples if s["part"] == name] for name in
                ("reads", "plans", "passes", "drafts", "rounds")}  # fmt: skip
     assert all(ns > 0 for s in by_part["reads"] for ns in s["figures"].values())

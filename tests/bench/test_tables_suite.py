@@ -92,7 +92,7 @@ def test_texts_that_loop_have_their_own_column(make_context: Any) -> None:
 
 
 def test_the_cost_of_back_off_in_turn_and_of_a_joined_row(make_context: Any) -> None:
-    """2.4 reads in turn of 110 ns each against 1.2 single ones of 100 ns."""
+    """For a context, 2.4 reads in turn of 110 ns each, against 1.2 single reads of 100 ns."""
     results = make_context().results
     times = {"1": 100.0, "2": 110.0, "4": 120.0, "8": 170.0, "2 in turn": 200, "3 in turn": 330.0}
     results.add({"part": "reads", "kb": 65_536, "repeat": 0, "figures": times})

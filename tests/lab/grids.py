@@ -15,7 +15,7 @@ AXES = (axis_from_text("speculation_length", "2, 4"), axis_from_text("expansion"
 
 
 def study_of(configurations: Sequence[Configuration], **fields: Any) -> Study:
-    """A study of these configurations with one short prompt; `fields` replace its other fields."""
+    """A study of these configurations with one short prompt; `fields` override the defaults."""
     defaults: dict[str, Any] = {
         "study_id": "t", "kind": "tune", "title": "A grid", "models": ("llm", "a"),
         "created_utc": "2026-01-01T00:00:00+00:00", "sampling": SamplingParams(max_new_tokens=8),

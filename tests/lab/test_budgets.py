@@ -40,7 +40,7 @@ def set_auto_nodes(lab: Lab, nodes: int) -> None:
 
 
 def requested_budgets(lab: Lab) -> list[object]:
-    """The budget that each run requested, in order, without those of plain decoding."""
+    """The budget that each run with drafters requested, in order."""
     specs = [request.speculation for request in lab.worker.requests]
     return [one.max_tree_nodes for one in specs if not one.never_drafts]
 

@@ -72,7 +72,7 @@ def test_intervals_cover_the_true_value_about_as_often_as_nominal() -> None:
 
 
 def test_repeating_a_group_s_values_does_not_narrow_the_interval() -> None:
-    """The negative control: as separate groups they do narrow it."""
+    """The negative control: as separate groups, repeated values do narrow it."""
     values = np.random.default_rng(7).normal(size=12).tolist()
     once = estimate([[v] for v in values], mean)
     thrice = estimate([[v] * 3 for v in values], mean)

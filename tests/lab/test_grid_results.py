@@ -1,5 +1,5 @@
-"""A grid's result: figures with intervals, the best point, the points that are as good, the points
-that drafted identically."""
+"""A grid's result: figures with intervals, the best point, the points as good as the best, the
+points that drafted identically."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ def steady(name: str, prompt: int, repeat: int) -> float:
 
 
 def noisy(name: str, prompt: int, repeat: int) -> float:
-    """Speeds whose ratios to plain decoding are 0.9, 1.0 and 1.1 of FACTORS for the three
+    """Speeds whose ratios to plain decoding are 0.9, 1.0 and 1.1 times FACTORS for the three
     prompts."""
     return steady(name, prompt, repeat) * (1.0 if name.startswith("plain") else 0.9 + 0.1 * prompt)
 

@@ -73,7 +73,7 @@ def test_a_study_whose_end_cannot_be_written_has_ended_and_can_be_resumed(lab, m
     lab.conductor.resume(Study.from_plain(lab.store.studies.study("s1")[1]))
     assert lab.conductor.wait(30)
     assert lab.conductor.progress().state == "completed" and len(lab.results()) == 8
-    # Waited for: if another write takes 20 ms, this one is made by a retry.
+    # The test waits, because a retry writes the state if another write takes 20 ms.
     wait_until(lambda: lab.store.studies.study("s1")[0].state == "completed")
 
 

@@ -124,7 +124,7 @@ def test_a_stopped_study_continues_after_its_kept_cells(tmp_path: Path) -> None:
 
 
 def test_a_resumed_study_reports_its_kept_cells_at_once(tmp_path: Path) -> None:
-    """And that warm-up runs precede the next cell, since they take seconds with a large LLM."""
+    """It also reports its warm-up runs, which take seconds with a large LLM."""
     lab = Lab(tmp_path / "log.db", speed=0.3)
     lab.conductor.begin(study())
     assert lab.conductor.progress().is_warming_up

@@ -53,7 +53,7 @@ Strategy = st.SearchStrategy[Any]
 
 
 def many(values: Strategy, size: int | None = None) -> Strategy:
-    """A tuple of `size` values, or of up to four."""
+    """A tuple of `size` values; of up to four if `size` is None."""
     low, high = (0, 4) if size is None else (size, size)
     return st.lists(values, min_size=low, max_size=high).map(tuple)
 

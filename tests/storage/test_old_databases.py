@@ -1,8 +1,8 @@
 """A log written by an earlier version is migrated when it is opened, and its runs are read back.
 
-Each file was written by the storage of its version, named after the last migration. `m004`: made-up
-runs. `m018`: two runs of the bundled models under schedule `shared` (b55f4353), both with two of
-five SSMs routed: `credit` with `fused_credit` drafts, and `cosine` with `fused` at T = 0.8.
+Each file is named after the last migration of the version that wrote it. `m004`: made-up runs.
+`m018`: two runs of the bundled models under schedule `shared` (b55f4353), both with two of five
+SSMs routed: `credit` with `fused_credit` drafts, and `cosine` with `fused` at T = 0.8.
 """
 
 import gzip
@@ -33,7 +33,7 @@ def old(path: Path, version: str) -> Path:
 
 
 def events_of_version(version: str) -> list[list[Any]]:
-    """The events that were recorded then, as they are now: new fields have their defaults."""
+    """The events that were recorded, in today's classes: later fields have their defaults."""
     runs = json.loads(gzip.decompress((OLDER / f"{version}.json.gz").read_bytes()))
     return [[event_from_plain(values) for values in run] for run in runs]
 

@@ -152,7 +152,7 @@ def test_search_finds_words_of_prompt_and_output(store: RunStore, keep: Any) -> 
 def test_a_word_is_found_as_it_is_spelled(
     store: RunStore, keep: Any, text: str, results: list[int]
 ) -> None:
-    """The index alone would find C for C++: it has letters and digits only."""
+    """The index has letters and digits only, and so would alone find C for C++."""
     prompts = ("I learn C++ and foo_bar", "C# 3.5, foo bar über-all", "C: Don't. 3 or 5")
     for number, prompt in enumerate(prompts, 1):
         keep(store, with_prompt(number, prompt))

@@ -140,7 +140,7 @@ def test_thin_and_delete_free_space(store, keep, wait_for, monkeypatch):
 
 
 def twelve_runs(store: RunStore, keep: Any, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Records twelve runs, in a log that keeps at most 8 free pages; returns its pages' number."""
+    """Records twelve runs in a log that keeps at most 8 free pages; returns its number of pages."""
     monkeypatch.setattr("storage.thinning.PAGES_LEFT", 8)
     for number in range(12):
         keep(store, synthetic_run(60, run_id=f"synthetic-{number}"))

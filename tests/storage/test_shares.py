@@ -1,5 +1,5 @@
-"""SSMs that drafted in one pass: their spans read back unchanged, and every sum counts their time
-once."""
+"""SSMs that drafted in one pass: their spans are read back unchanged, and every sum counts their
+time once."""
 
 import csv
 import gzip
@@ -38,7 +38,7 @@ def separate_run() -> list[Event]:
 
 @cache
 def shared_run() -> list[Event]:
-    """The same run, with the SSMs' spans of a round in one pass."""
+    """`separate_run` with all SSMs' spans of a round in one pass."""
     return share_passes(separate_run())
 
 

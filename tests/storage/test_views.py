@@ -34,8 +34,8 @@ def fold_all(events: list[Event]) -> RunStats:
 
 
 def overlapping(events: list[Event], seed: int) -> list[Event]:
-    """The same run with spans that overlap at random, as those of threads do, and with a drafter
-    that reads the prompt only in round 3."""
+    """The run `events` with spans that overlap at random, like spans of several threads, and with a
+    drafter that reads the prompt only in round 3."""
     rng = random.Random(seed)
     moved: list[Event] = []
     for event in events:
@@ -101,7 +101,7 @@ def test_pipelined_overlap_equals_the_fold(store: RunStore, keep: Any, pipeline:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_any_overlap_and_saving_equal_the_fold(store: RunStore, keep: Any, seed: int) -> None:
-    """Also where overlap and saved time together exceed the time of the run."""
+    """Overlap and saved time together may exceed the time of the run."""
     across = Mechanisms(pipeline="across")
     events = overlapping(synthetic_run(12, seed=seed, mechanisms=across), seed)
     with_savings = [
@@ -140,7 +140,8 @@ def test_the_scoreboard_counts_each_drafters_nodes(
 ) -> None:
     events = synthetic_run(40, seed=2, mechanisms=mechanisms)
     keep(store, events)
-    drafted_ranks = (0,) if mechanisms else range(100)  # other ranks of a fused draft are only fed
+    # In a fused draft, tokens of other ranks than 0 were only fed to the drafter.
+    drafted_ranks = (0,) if mechanisms else range(100)
     drafted, rounds, nodes, accepted, alone, busy = (Counter[str]() for _ in range(6))
     tree: Combined | None = None
     verdict: Verified | None = None

@@ -26,8 +26,9 @@ def script_of(
     end: str = "completed",
     mechanisms: Mechanisms | None = None,
 ) -> Script:
-    """A script that plays the same SYNTHETIC text for every request, as plain decoding if it has no
-    drafters. The events are made beforehand, so that playing does not wait for them."""
+    """A script that plays the same SYNTHETIC text for every request, as plain decoding if the
+    request has no drafters. The events are made beforehand, so that playing does not wait for
+    them."""
     drafted = synthetic_run(rounds, seed, hostile=hostile, end=end, mechanisms=mechanisms)
     tokens = sum(len(e.token_ids) for e in drafted if isinstance(e, RoundCompleted))
     plain = synthetic_run(tokens, seed=seed, hostile=hostile, drafters=())
@@ -58,7 +59,7 @@ class FakeWorker(PlaybackWorker):
 
 @dataclass
 class FakeStore:
-    """What live runs use of `storage.RunStore`, in memory."""
+    """The methods of `storage.RunStore` that live runs use, in memory."""
 
     recorded: dict[str, list[Event]] = field(default_factory=dict)
     regrets: dict[str, object] = field(default_factory=dict)

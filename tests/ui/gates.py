@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-# A delay of each LLM pass with which a page on a busy machine can draw a request before it ends.
+# By how many seconds each LLM pass is delayed, so that a page on a busy machine can draw a request
+# before the request ends.
 PASS_S = 0.04
 # How many passes are let through one by one, fewer than the longest request has (about seventy),
 # and how long the page has to draw after each.

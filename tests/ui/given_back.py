@@ -1,8 +1,8 @@
 """`python -m tests.ui.given_back FOLDER`: what is left of models that were swapped out, as JSON.
 
-`less`: by how many bytes this process's memory shrank; `size`: bytes of their weights; `left`:
-which of engine and LLM module still exist; `events`: how many events of a run that they decoded can
-still be read. It runs in a process of its own, without the threads and objects of other tests.
+`less`: by how many bytes this process's memory shrank; `size`: bytes of the models' weights;
+`left`: which of engine and LLM module still exist; `events`: how many events of a run on these
+models can still be read. The program has no threads and objects of other tests.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def main(folder: Path) -> None:
 
 
 def run_to_end(model_host: ModelHost, preset: str) -> LiveSource:
-    """Decode a request on the loaded models; its events, which end with `RunCompleted`."""
+    """Decode a request on the loaded models to `RunCompleted`; return the source of its events."""
     sampling = SamplingParams(max_new_tokens=12, ignore_eos=True)
     source = Hub(model_host, FakeStore()).start(
         Request("w1 w2 w3", sampling, SpeculationConfig.preset(preset))

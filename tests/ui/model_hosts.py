@@ -72,8 +72,8 @@ def wait_for_load(model_host: ModelHost) -> None:
 
 
 def wait_settled(model_host: ModelHost) -> None:
-    """Wait until no models are being loaded, earlier ones are released and the threads that loaded
-    them have ended."""
+    """Wait until no models are being loaded, earlier models are released and the threads that load
+    models have ended."""
     end = time.monotonic() + 120  # a real run may have to end first
     while model_host.swap.is_loading or model_host._leaving:
         assert time.monotonic() < end, model_host.swap

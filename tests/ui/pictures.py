@@ -37,7 +37,7 @@ IN_PLACE = "#live-scrubber { position: static !important; }"
 BUTTONS_IN_PLACE = (
     ":is(#tune-start, #prompts-measure, #compare-begin) { position: static !important; }"
 )
-# Also the panel of proposals: without a vote it has neither weights nor a sentence.
+# Makes the panel of proposals lower too: without a vote it has neither weights nor a sentence.
 NO_VOTE = "#live-proposals .ss-body { min-height: 190px !important; }"
 # How many rounds a remote SSM in the pipeline's list was in time, ahead, late and absent.
 ROUNDS_OF_NODE = """(row) => Object.fromEntries([...row.querySelectorAll("dl > div")]
@@ -55,7 +55,7 @@ WITHOUT_FOLDER = r"""() => {
 
 @contextlib.contextmanager
 def page_address(folder: str, *options: str) -> Iterator[str]:
-    """Start the page of this checkout on a free port; its address, once it answers."""
+    """Start the page of this checkout on a free port; yield its address once it answers."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -87,7 +87,8 @@ def run_example(page: Any, preset: str, example: str = "dialogue") -> None:
 
 
 def take(browser: Any, address: str, name: str, width: int, scheme: str) -> None:
-    """Save Live after a run, at one width and colour scheme; of `live-light-1280` also panels."""
+    """Save Live after a run, at one width and colour scheme; for `live-light-1280` also single
+    panels."""
     height = 844 if width < 1000 else 800 if width < 1500 else 1080
     page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
     page.goto(f"{address}?__theme={scheme}")

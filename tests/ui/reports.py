@@ -21,8 +21,8 @@ ALL_STAGES = 99  # more than a round has
 
 @dataclass(frozen=True)
 class Place:
-    """What a reader looks at: a stop, the selected round and node (None: none is selected), whether
-    the report plays, and whether `round` is the one that it opens with."""
+    """What a reader looks at: a stop of the player, the selected round and node (None: none is
+    selected), whether the report plays, and whether it has opened with `round` selected."""
 
     stop: int
     round: int | None = None
@@ -80,7 +80,7 @@ class Report:
         return chain_at(chain[0], chain[1:], stage)
 
     def _absent(self, number: int) -> Value:
-        """A round whose tree is left out: the blank values, under its number."""
+        """The values of a round whose tree is left out: the blank ones, with the round's number."""
         number_keys = dict.fromkeys(("strip", "figures", "routing", "lengths", "timeline"), "sel")
         blank = {**self.content["blank"], "inspector": self.content["absent"]}
         return {
@@ -106,8 +106,8 @@ def chain_at(first: Value, deltas: list[Any], count: int) -> Value:
 
 
 def apply_delta(before: Value, delta: list[Any]) -> Value:
-    """`delta`: new values, deltas of inner dicts and removed keys; empty ones at its end are left
-    out."""
+    """`before` with a delta applied. `delta`: new values, deltas of inner dicts and removed keys,
+    without empty ones at its end."""
     changed, inner, removed = [*delta, *({}, {}, ())[len(delta) :]]
     after = {**before, **changed}
     after |= {key: apply_delta(before[key], one) for key, one in inner.items()}

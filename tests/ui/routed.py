@@ -40,8 +40,8 @@ SENTENCE = "(where) => document.querySelector(`#${where}-routing .ss-words`).inn
 
 
 def check_strip(page: Any, run: decoded.Recorded, where: str) -> None:
-    """Every SSM's part in every round, the rounds in which the choice changed, and whether the cost
-    includes auditions."""
+    """Check every SSM's part in every round, the rounds in which the choice changed, and whether
+    the cost includes auditions."""
     completed = run.completed
     routed = [event for event in completed if event.routing]
     cells = [
@@ -73,7 +73,8 @@ def trunk_of(run: decoded.Recorded, number: int) -> list[bool]:
 
 
 def check_round(page: Any, run: decoded.Recorded, number: int, where: str) -> None:
-    """The selected round's sentence, each node's letter, and whether it is drawn on the trunk."""
+    """Check the selected round's sentence, each node's letter, and which nodes are drawn on the
+    trunk."""
     if where == "live":
         decoded.select_round(page, number)
     names, round_event, tree = run.started.drafters, run.completed[number], run.combined[number]

@@ -177,7 +177,7 @@ def test_trials_of_auto_are_reported_in_order_with_their_consequences() -> None:
 
 
 def guesses_of(events: list[Event], until: int) -> dict[str, int]:
-    """Up to round `until`: `asked`, the number of rounds with guesses, and `used`, that of the
+    """Up to round `until`: `asked`, the number of rounds with guesses, and `used`, the number of
     guesses that were used."""
     by_event = [event.ahead for event in rounds_of(events) if event.round <= until]
     uncertain = [[entry for entry in entries if not entry.is_certain] for entries in by_event]
@@ -195,8 +195,8 @@ def test_a_combine_rule_that_cannot_draft_ahead_is_named(combine: str) -> None:
 
 @pytest.mark.parametrize("pipeline", ["off", "ahead", "across"])
 def test_the_measured_time_is_the_one_that_length_rules_learn_from(pipeline: str) -> None:
-    """The sum of the stages and the time between them, less what was hidden: `round_ms` of
-    core.engine.round_state.round_outcome."""
+    """It is the sum of the stages and of the time between them, minus the hidden time: `round_ms`
+    of core.engine.round_state.round_outcome."""
     run = synthetic_run(20, seed=5, mechanisms=Mechanisms("union", "goodput", pipeline))
     events = [replace(e, between_ms=1.5) if isinstance(e, RoundCompleted) else e for e in run]
     rounds, hidden = pictures_at(events, 3)["timeline"]["rounds"], 0.0
@@ -242,7 +242,7 @@ def apart_run() -> list[Event]:
 
 @cache
 def shared_run() -> list[Event]:
-    """The same run, with SSMs that draft in shared passes."""
+    """`apart_run` with SSMs that draft in shared passes."""
     return share_passes(apart_run())
 
 

@@ -158,8 +158,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[gr.Blocks]:
 
 
 def test_gradio_polls_at_our_intervals(page: gr.Blocks) -> None:
-    """Gradio has no public settings for them: the test fails if a later version renames the private
-    ones."""
+    """Gradio has no public settings for the intervals: the test fails if a later version renames
+    the private ones."""
     other = gr.Blocks()
     other.queue()
     assert 0 < other._queue.sleep_when_free <= 0.05
@@ -190,7 +190,7 @@ def test_no_event_shows_progress(page: gr.Blocks) -> None:
 
 
 def handlers_of_old_presses(events: Iterable[tuple[Callable[..., Any] | None, str]]) -> list[Any]:
-    """Handlers that take event data and may be called with those of an earlier press."""
+    """Handlers that take event data and may be called with the data of an earlier press."""
     return [
         handler
         for handler, mode in events

@@ -1,5 +1,5 @@
-"""The page's sentences about the value of `max_tree_nodes` in a run, and what it kept from being
-drafted."""
+"""The page's sentences about the value of `max_tree_nodes` in a run, and about the tokens and
+drafters for which it leaves no node."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def view_of_eight() -> View:
 
 
 def with_budget(asked: Any, nodes: Any, view: View | None = None, **fields: Any) -> View:
-    """The run as if `max_tree_nodes` had been set to `asked` and resolved to `nodes`."""
+    """The run `view` as if `max_tree_nodes` had been set to `asked` and resolved to `nodes`;
+    `fields`: other settings."""
     view = view or view_of_eight()
     started, plans = view.started, []
     for plan, most in ((started.asked, asked), (started.config, nodes)):
@@ -89,7 +90,7 @@ def test_the_line_of_speculation_lengths_is_what_the_budget_allows() -> None:
     view = with_budget("auto", 2)
     assert shown["deep"] and shown["deep"] in budget_words(view)
     assert shown["budget"] == budget_words(view).replace(f"{shown['deep']} ", "")
-    # The dots of the scrubber are the same line.
+    # The dots of the scrubber have the values of that line.
     dots = scrubber_value(Frame(view=with_budget("auto", 2)), Pace(), False)["rounds"]
     assert {
         number: (one["a"], one.get("m", one["s"])) for number, one in shown["rounds"].items()

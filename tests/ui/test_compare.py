@@ -54,8 +54,8 @@ def measure(context: Context, script: Any = None, **changes: Any) -> OpenedStudy
 
 
 def differing(margin: float, change: int | None = 3) -> Script:
-    """A script whose plain runs have another token at `change`, preferred by `margin` nats; none if
-    `change` is None."""
+    """A script whose plain runs have another token at `change`, preferred by `margin` nats; no
+    other token if `change` is None."""
 
     def script(request: Request, run_id: str) -> list[Event]:
         events = synthetic_run(8, run_id=run_id)
@@ -235,7 +235,7 @@ def test_every_picture_has_a_value_that_json_can_write(context: Context) -> None
 
 
 def test_the_time_is_that_of_the_run_with_the_median_speed(context: Context) -> None:
-    """A repeat on a busy machine could contradict the medians that are shown next to it."""
+    """The time of another repeat could contradict the medians that are shown next to it."""
     took_ms = {}
 
     def script(request: Request, run_id: str) -> list[Event]:

@@ -47,8 +47,8 @@ SYNTHETIC_RUNS: dict[str, Callable[[], list[Event]]] = {
     "long": lambda: synthetic_run(110, 5),
     "nothing": lambda: synthetic_run(1, 6)[:1],
 }
-# In how many parts the long run is tested. Every fourth event ends a round, which takes longest to
-# test: with an odd number of parts each has about as many such events.
+# In how many parts the long run is tested. Every fourth event ends a round and takes longest to
+# test; an odd number of parts divides these events about evenly.
 PARTS = 3
 RUNS = (*(f"{preset}-{t}" for preset in PRESETS for t in TEMPERATURES), *NAMES, *SYNTHETIC_RUNS)
 
@@ -79,8 +79,8 @@ MEASURED = RUNS[::2]
 
 
 def baseline_of_run(name: str) -> Baseline | None:
-    """A baseline with a speed that rounding would change; faster than some runs, slower than
-    others."""
+    """The baseline of a run in MEASURED, None for others. Its speed has digits that rounding would
+    change; it is faster than some runs and slower than others."""
     if name not in MEASURED:
         return None
     rate = 10 ** (1 + RUNS.index(name) / 7) / 3
@@ -257,7 +257,8 @@ def test_the_baseline_of_a_run_is_replayed_and_reported(name: str, store: RunSto
     assert desk.baseline == baseline
     figures = values_of(sessions.board, desk)["figures"]
     drafted = bool(watching.frame().view.drafters)  # plain decoding has no speed-up over itself
-    # A run that did not complete has one only from measured blocks: a part of a run is no sample.
+    # A run that did not complete has a speed-up only if blocks were measured: a part of a run is no
+    # sample.
     is_sample = watching.frame().view.state == "completed" or bool(baseline.blocks)
     assert (figures["speedup"] is not None) == (bool(rounds) and drafted and is_sample)
     report = Report(write_export(sessions.board.context, ALL, events[0].run_id, "html")["text"])
@@ -273,8 +274,8 @@ def test_a_baseline_of_another_run_is_not_shown(store: RunStore) -> None:
 
 
 def clicks(report: Report, stop: int, rng: random.Random) -> list[tuple[int, int | None]]:
-    """Pairs of a round and a node to select at this stop: the latest round, a node of it (-1: the
-    root; it may not exist), and such a node of any round."""
+    """Pairs of a round and a node to select at this stop: the latest round alone, the latest round
+    with a node, and a random round with a node. A node may be the root (-1), or not exist."""
     latest = report.current(stop)
     if latest < 0:
         return []
@@ -313,8 +314,8 @@ def test_the_report_can_go_to_the_end_of_every_round(store: RunStore) -> None:
 
 
 def change_of(kind: type[Any], **change: Callable[[Any], Any]) -> Callable[[Event], Event | None]:
-    """A function that changes fields of an event of this kind; None for events of other kinds and
-    for those that the change leaves as they are."""
+    """A function that changes fields of an event of this kind. It returns None for an event of
+    another kind, and for an event in which the change leaves one of the fields as it is."""
 
     def change_event(event: Event) -> Event | None:
         if not isinstance(event, kind):

@@ -153,7 +153,7 @@ def test_lessons_call_things_as_the_page_does() -> None:
 
 
 def test_before_its_run_a_lesson_says_what_will_be_seen() -> None:
-    """Every picture of every lesson is named, those in the dock after the name of its tab."""
+    """Every picture of every lesson is named, pictures in the dock after the name of their tab."""
     for lesson in LESSONS:
         notice = coming_words(lesson)
         assert notice.startswith("Press “Run the example”: here you will see the ")
@@ -219,8 +219,8 @@ RunsOf = Callable[[str], Runs]
 
 @pytest.fixture(scope="module")
 def runs_of(bundled: Engine) -> RunsOf:
-    """`runs_of(key)`: the events of a lesson's runs on the bundled models. They are decoded at a
-    test's first call and kept: those of all lessons take ten seconds."""
+    """`runs_of(key)`: the events of a lesson's runs on the bundled models. They are decoded at the
+    first call with this key and kept: the runs of all lessons take ten seconds."""
     lessons = dict(zip(KEYS, LESSONS, strict=True))
 
     @cache
@@ -248,7 +248,8 @@ def events_of(engine: Engine, setup: Setup) -> list[Event]:
 
 
 def with_traffic(lesson: Lesson, events: list[Event]) -> list[Event]:
-    """The events, in a lesson about ranks with the traffic that an LLM over ranks records."""
+    """`events`; if the lesson is about ranks, each round has the traffic that an LLM over ranks
+    would record."""
     exchanged = tuple(RankTraffic(rank, 33, 40_960, 9.5) for rank in range(lesson.ranks))
     return [
         replace(event, traffic=exchanged)
@@ -288,7 +289,8 @@ def heaviest(events: list[Event]) -> str:
     return max(weights, key=lambda name: weights[name])
 
 
-# Each lesson's answer, computed from the events of its runs alone, in the order of `setups`.
+# Each lesson's answer, computed from the events of its runs alone. The runs are in the order of
+# `setups`.
 ANSWERS: dict[str, Callable[[list[list[Event]]], Any]] = {
     "memory": lambda runs: median_pass(runs[1]) / median_pass(runs[0]),
     "ssm": lambda runs: max(line.num_accepted for line in rounds_of(runs[0])),
@@ -444,7 +446,7 @@ def test_a_mechanism_that_was_slower_in_every_repeat_is_explained() -> None:
 
 
 def repeated(label: str, column: str, values: Sequence[float]) -> Measured:
-    """A row whose repeats have these times."""
+    """A row whose repeats have these values in `column`."""
     repeats = tuple(
         row(label=label, stats=stats_at(value))
         if column == "tokens_per_second"
@@ -493,7 +495,7 @@ def test_the_ratio_of_pass_times_is_explained_or_called_impossible(
 def test_the_ratio_of_the_times_in_the_table_is_a_right_answer(
     one_ms: float, factor: float
 ) -> None:
-    """Also where passes are short, and the table rounds their times."""
+    """The table rounds times, which changes the ratio of short passes most."""
     evidence = evidence_of_passes(one_ms, one_ms * factor)
     shown = runs_table_value(evidence, ("pass_ms",))["rows"].values()
     first, second = (float(shown_row["cells"]["0"]) for shown_row in shown)
@@ -542,7 +544,7 @@ def test_routing_comes_to_choose_the_ssm_of_the_texts_domain(bundled: Engine) ->
 def test_routings_choice_changes_with_three_ssms_too(
     bundled: Engine, absent: tuple[str, ...]
 ) -> None:
-    """Three are the fewest that the lesson requires; the SSM of dialogues is among them or not."""
+    """The lesson requires three SSMs or more; the SSM of dialogues may be absent."""
     lesson = next(one for one in LESSONS if one.key == "routing")
     remaining = {
         name: ssm for name, ssm in bundled.models.ssms.items() if name[len("ssm-") :] not in absent

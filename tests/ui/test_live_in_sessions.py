@@ -45,7 +45,7 @@ def ctx(store: RunStore) -> Iterator[Context]:
 
 def start_run(ctx: Context, speed: float = 1.0) -> LiveSource:
     """Start a run that takes seconds to minutes; return it once it has events of two rounds."""
-    ctx.hub.worker.speed = min(speed, 5.0)  # to its first rounds, for which every test waits
+    ctx.hub.worker.speed = min(speed, 5.0)  # until its first rounds, for which every test waits
     source = ctx.hub.start(Request("Once", SamplingParams(max_new_tokens=300)), "a")
     source.wait(12, 20.0)
     ctx.hub.worker.speed = speed

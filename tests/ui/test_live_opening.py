@@ -42,7 +42,7 @@ WAIT_S = 30.0
 
 
 def wait_until(reached: Callable[[], bool], ctx: Context) -> None:
-    """Read the latest run's events until `reached`."""
+    """Read the latest run's events until `reached()` is true."""
     end = time.monotonic() + WAIT_S
     while not reached():
         assert time.monotonic() < end

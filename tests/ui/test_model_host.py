@@ -1,4 +1,4 @@
-"""ModelHost: models are swapped while runs are decoded, and what may go wrong with it."""
+"""ModelHost: models are swapped while runs are decoded; what may go wrong with a swap."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from ui.server.visitors import Access
 
 WAIT_S = 60.0
 NARROW = VerifyCosts({n: 1.0 + n for n in NODE_COUNTS}, 64)
-"""A machine on which each node costs as much as a pass: `auto` affords one."""
+"""A machine on which each node costs as much as a pass: `auto` affords one node."""
 WIDE = VerifyCosts(dict.fromkeys(NODE_COUNTS, 1.0), 64)
 """A machine on which nodes are free: `auto` affords all that were timed."""
 
@@ -80,7 +80,7 @@ def leaping_clock() -> Callable[[], float]:
 
 @pytest.fixture(scope="module")
 def quiet(bundled: Engine, tmp_path_factory: pytest.TempPathFactory) -> tuple[Event, ...]:
-    """The recording of an undisturbed machine whose trees are expensive, made before the test."""
+    """The recording of an engine whose trees are expensive, made undisturbed before the test."""
     with RunStore(log_at(tmp_path_factory.mktemp("quiet") / "runs.db")) as store:
         return opening_events(store, bundled, NARROW)
 

@@ -214,8 +214,8 @@ def test_the_story_score_counts_six_properties_and_is_0_without_nodes() -> None:
 
 
 def test_drafters_disagree_where_their_first_choices_differ_and_the_llm_chose() -> None:
-    """A second choice next to a token that all rank first is no disagreement, nor is one that the
-    LLM did not reach."""
+    """A second choice next to a token that all rank first is no disagreement. First choices after a
+    node off the accepted path do not count."""
     events = synthetic_run(1, seed=2)
 
     def split(path: tuple[int, ...]) -> bool:
@@ -329,7 +329,7 @@ def test_at_full_speed_the_followed_round_changes_a_few_times_a_second() -> None
 
 @pytest.fixture
 def half_forgotten_run(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
-    """A run of which memory keeps the second half."""
+    """A run of which a live source keeps only the second half in memory."""
     events = synthetic_run(80, seed=1)
     monkeypatch.setattr("ui.run.source.KEPT_EVENTS", len(events) // 2)
     return events

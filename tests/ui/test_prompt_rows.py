@@ -45,7 +45,8 @@ def past_run(
     run_id: str, prompt: str, preset: str = "specinfer", num_live: int = 0, **changes: Any
 ) -> PastRun:
     """A run of `prompt`. `changes`: fields of its sampling, `fields` of its speculation, or its
-    `dtype`; `num_live`: how many requests a scheduler served, this one included."""
+    `dtype`; `num_live`: how many requests a scheduler served, this one included (0: the run was not
+    scheduled)."""
     fields, dtype = changes.pop("fields", {}), changes.pop("dtype", "float32")
     sampling = SamplingParams(**changes)
     base = SpeculationConfig.preset(preset, sampling.temperature).to_plain()

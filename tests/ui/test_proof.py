@@ -103,7 +103,8 @@ def test_above_temperature_0_the_noise_is_counted_too() -> None:
     events = [with_request(run_events()[0], sampled), *run_events()[1:]]
     plain = plain_twin(events, 0.00001, 7)
     result = compare(reduce_all(events), reduce_all(plain), events, plain)
-    # The two tokens' probabilities are nearly equal; the noise that both runs share differs.
+    # The two tokens have nearly equal probabilities, but different noise. Both runs have the same
+    # noise for the same token.
     assert result.kind == "bug" and "apart" in result.sentence
 
 
@@ -253,7 +254,7 @@ def test_q_is_at_the_requests_temperature_and_the_bars_are_not(events: list[Even
 
 FIGURES = 1
 KEPT = ("speedup", "speed", "slower", "num_rounds", "tokens_per_second", "rounds")
-"""Figures of a race that a replay and a report have too; only the tab that ran it has others."""
+"""Figures of a race that a replay and a report have too; others are only in the race's own tab."""
 
 
 def kept_of(figures: dict[str, Any]) -> dict[str, Any]:
@@ -261,7 +262,7 @@ def kept_of(figures: dict[str, Any]) -> dict[str, Any]:
 
 
 def replay(context: Context, run_id: str) -> dict[str, Any]:
-    """The figures in Sessions, which must be the report's too."""
+    """The figures in Sessions. Asserts that the report has the same ones."""
     figures = unpack_value(opened_run(sessions_of(context), TabSession(), ALL, run_id)[FIGURES])
     html = write_export(context, ALL, run_id, "html")["text"]
     report = Report(html)

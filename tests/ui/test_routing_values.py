@@ -35,8 +35,9 @@ def with_routing(
     reasons: dict[int, str],
     audition_ms: dict[int, float],
 ) -> list[Event]:
-    """The run with the SSMs of `sets` routed, for these `reasons`, each from its round on.
-    `audition_ms`: by round, how long each of two SSMs scored the text; in round 0 as prefill."""
+    """The run `events` with other routing. `sets` (letters of the routed SSMs) and `reasons`: each
+    value holds from the round that is its key until the next key. `audition_ms`: by round, how long
+    each of two SSMs scored the text; in round 0 the span is a prefill."""
 
     def with_changes(event: Event) -> Event:
         if not isinstance(event, RoundCompleted):
@@ -81,8 +82,8 @@ def test_every_part_and_score_is_the_recorded_one() -> None:
 
 
 def test_ssms_that_are_not_explored_have_the_highest_scores_shown_and_each_has_a_reason() -> None:
-    """The scores are those before a round's drafts: by those after them the choice would seem
-    wrong."""
+    """The scores shown are from before the round's drafts: judged by the scores after the drafts,
+    the choice may seem wrong."""
     events = run()
     counts: Counter[str] = Counter()
     for event in rounds_of(events)[1:]:

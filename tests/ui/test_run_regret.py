@@ -101,7 +101,7 @@ def test_routed_passes_are_counted_by_the_recorded_rounds() -> None:
     text = [*view.token_ids]
     rounds = rounds_of(events)
     names = view.drafters
-    # One SSM predicts the text in the rounds to which it was routed; the others predict nothing.
+    # One SSM predicts the text in the rounds for which it was routed; the others predict nothing.
     routed = [
         any(one.drafter == names[0] and one.role != "waiting" for one in event.routing)
         for event in rounds
@@ -138,7 +138,7 @@ def test_counting_regret_is_no_run_waits_its_turn_and_belongs_to_its_run(hub: Hu
 def test_a_run_that_is_opened_meanwhile_gets_no_regret_of_another(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The visitor opens it when the SSMs have just read the text."""
+    """The visitor opens the other run when the SSMs have just read the text."""
     desk, other = desk_of(hub, ROUTED), desk_of(hub, ROUTED)
     wait = EngineTask.wait
 

@@ -96,7 +96,8 @@ def test_after_a_run_the_requests_are_those_of_the_selected_round() -> None:
         return number
 
     assert [number_at(place, True) for place in range(1, 8)] == [1, 2, 3, 3, 5, 6, 6]
-    # If the visitor chose no round: one with all four requests, of which at least one drafted.
+    # If the visitor chose no round, a round is shown with all four requests, at least one of which
+    # drafted.
     assert [number_at(place, False) for place in range(1, 8)] == [3, 3, 3, 3, 5, 5, 5]
     assert lecture.requests_at("another", 1, True) is None
     for i in range(MOST_WATCHED):

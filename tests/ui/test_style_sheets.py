@@ -1,8 +1,8 @@
 """Rules with `:has` must not make a change of one picture restyle the page.
 
 Blink keeps one set of selectors that any `:has` may restyle. An element that a rule with `:has` may
-match is restyled after each change inside it, and with it whatever that set matches below it. So
-each such rule names its own elements, and none of them contains the whole page.
+match is restyled after each change inside it, together with all elements below it that the set
+matches. So each rule with `:has` names elements of its own, none of which contains the whole page.
 """
 
 import re
@@ -16,7 +16,7 @@ import ui
 SHEETS = sorted(Path(ui.__file__).parent.rglob("*.css"))
 # Classes of Gradio: nearly every element around a picture has one of them.
 AROUND_EVERYTHING = {".block", ".html-container", ".column", ".row", ".tabitem"}
-# It depends on the classes of children only.
+# Selectors that depend only on the classes of an element's children.
 ALLOWED = {"html:has(> .dark)"}
 
 
@@ -49,7 +49,7 @@ def test_selectors_that_restyle_much_are_recognised(selector: str, restyles: boo
 
 
 def restyles_much(selector: str) -> bool:
-    """Whether an element with `:has` may be around everything, or any element may be styled."""
+    """Whether an element with `:has` may contain everything, or the styled element may be any."""
     if ":has(" not in selector or selector in ALLOWED:
         return False
     compounds = list(split(selector, " >+~"))

@@ -384,7 +384,8 @@ def test_what_the_temperature_does_to_acceptance_is_reported() -> None:
         assert ("the more often an unlikely token is drawn" in text) == (hot < cold)
     assert "Best at temperature 0: speculation length 2. 1.00x the speed" in text
     assert "Best at temperature 0.8: speculation length 2. 1.00x the speed" in text
-    # Each speed-up is over plain decoding at its own temperature, which the table has too.
+    # Each speed-up is over plain decoding at the point's temperature; the table has a row of plain
+    # decoding for each temperature.
     study = replace(study, configurations=(*baselines(axes), *study.configurations[1:]))
     speeds = {"plain decoding, temperature=0": 20.0, "plain decoding, temperature=0.8": 10.0}
     results = grid_results(study, lambda name, *_: speeds.get(name, 15.0))

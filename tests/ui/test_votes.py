@@ -55,7 +55,7 @@ def test_every_drafted_token_has_the_mass_of_its_events(combine: str) -> None:
 
 
 def test_a_pools_number_is_the_weighted_geometric_mean_of_the_scores_of_the_drafters() -> None:
-    """Also where one of the weighed drafters drafted nothing: the mean is of those that did."""
+    """If one of the weighted drafters drafted nothing, the mean is over the others."""
     view, detail = view_at(run("log_pool"), 5)
     assert detail.combined and detail.drafted and len(detail.drafted.drafts) == 3
     weights = dict(zip(DRAFTERS, (0.5, 2.0, 0.5), strict=True))

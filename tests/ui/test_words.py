@@ -148,7 +148,8 @@ def always_plural(node: ast.JoinedStr) -> Iterator[str]:
 
 
 def test_a_drafter_without_a_model_has_a_chip_in_a_run_that_it_drafts_in() -> None:
-    """The chip has its letter in tree and text; SSMs that drafted nothing have counts of 0."""
+    """The chip has the letter that the drafter has in tree and text. SSMs that drafted nothing have
+    counts of 0."""
     infos = model_infos()
     ssms = [info.name for info in infos if info.role == "ssm"]
     assert len(header_value(infos)["models"]) == len(infos)
@@ -165,8 +166,8 @@ def test_a_drafter_without_a_model_has_a_chip_in_a_run_that_it_drafts_in() -> No
 
 
 def test_the_share_of_the_drafts_depth_has_one_word_on_every_tab() -> None:
-    """In a wide tree the share of nodes is another figure, so no place calls this one a share of
-    tokens."""
+    """In a wide tree the share of accepted nodes is a different figure, so no text calls the share
+    of the depth a share of tokens."""
     paths = (*UI.rglob("*.py"), *UI.rglob("*.js"))
     sources = {"/".join(path.parts[-2:]): path.read_text(encoding="utf-8") for path in paths}
     assert not [name for name, source in sources.items() if OTHER_WORDS.search(source)]

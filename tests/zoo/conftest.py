@@ -1,4 +1,5 @@
-"""Fixtures: a small prepared folder, and runs of a number of steps on it. Marks tests nightly."""
+"""Fixtures: a small prepared folder, and training runs of a given number of steps on it. Marks the
+tests as nightly."""
 
 import io
 import shutil

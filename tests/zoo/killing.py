@@ -27,7 +27,8 @@ runpy.run_module("zoo", run_name="__main__", alter_sys=True)
 
 
 def kill_before(name: str, *arguments: object) -> None:
-    """Runs a command that is killed before a written file is renamed to `name`, a pattern."""
+    """Runs a command and kills it before it renames a written file or folder to a path that matches
+    the pattern `name`."""
     process = _start_process("-c", SELF_KILLING_CODE, name, *arguments)
     _, error_output = process.communicate(timeout=120)
     assert process.returncode == -signal.SIGKILL, error_output.decode()

@@ -1,5 +1,5 @@
-"""The bundled models load with stock transformers, share one tokenizer, and predict their own
-domains best.
+"""The bundled models load with stock transformers and share one tokenizer. In its domain an SSM
+predicts better than the other SSMs, and the LLM better still.
 """
 
 import json

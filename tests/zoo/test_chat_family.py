@@ -29,7 +29,8 @@ from zoo.shared_students import StudentBatch, hidden_states
 
 
 def test_accuracy_is_counted_on_the_llms_greedy_tokens() -> None:
-    """On texts that the first student writes itself, padded on the left like a batch."""
+    """The texts are those that the first student writes, except for one token, and are padded on
+    the left like a batch."""
     five, prompts = students(count=len(FAMILY)), ([7, 8, 9], [5])
     five.norm[1:] = -1.0  # the other students predict the opposite
     for layer in five.layers:

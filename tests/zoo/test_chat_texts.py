@@ -1,4 +1,5 @@
-"""A chat LLM's own questions and answers, written in batches; each text is that of transformers."""
+"""A chat LLM's own questions and answers, written in batches; each text is the one that
+transformers writes."""
 
 from __future__ import annotations
 
@@ -41,8 +42,8 @@ def module_of(models: LoadedModels, tmp_path: Path) -> Any:
 def test_a_batch_is_written_as_transformers_writes_each_text(
     models: LoadedModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefill: int
 ) -> None:
-    """Greedily, from prompts of different lengths, beyond the first allocation of KV slots, to the
-    end token if one is written."""
+    """The texts are greedy, begin with prompts of different lengths, and go beyond the first
+    allocation of KV slots; a text ends with the end token if the model writes it."""
     monkeypatch.setattr(batch_generation, "PREFILL_TEXTS", prefill)
     texts = BatchGenerator(models).generate(PROMPTS, [0.0] * 3, BatchLimits(80))
     module, expected = module_of(models, tmp_path), []
@@ -118,7 +119,8 @@ def questions(models: LoadedModels, left_out: tuple[str, ...] = ()) -> Questions
 
 
 def test_the_llm_writes_questions_of_its_own(models: LoadedModels) -> None:
-    """It continues the template's beginning of a user turn; only turns that end are kept."""
+    """It continues the template's beginning of a user turn; only turns that end and have at least
+    four characters are kept."""
     turns = BatchGenerator(models).generate(
         [[1]] * 40, [1.0] * 40, BatchLimits(12, ENDED_QUESTIONS)
     )
@@ -132,8 +134,8 @@ def test_the_llm_writes_questions_of_its_own(models: LoadedModels) -> None:
 def test_half_of_the_questions_are_the_llms_own(
     models: LoadedModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are put into the template, without too long ones. The other half are the given
-    questions, repeated."""
+    """Questions that are too long are left out; the others are put into the template. The rest of a
+    batch repeats the given questions."""
     llm_questions = ["w20"] * 4 + ["w20 " * 6]
     monkeypatch.setattr(Questions, "own_questions", lambda *_: list(llm_questions))
     batches_of_questions = questions(models)

@@ -43,7 +43,7 @@ def test_smoke_needs_no_corpora_and_its_loss_falls(family: Path) -> None:
     written = json.loads((family / "training.json").read_text("utf-8"))
     for name, trained in written["models"].items():
         assert trained["num_steps"] > 0, name
-        # A uniform distribution over 512 tokens has a loss of 6.2 nats; 5.7 is reached also on a
+        # A uniform distribution over 512 tokens has a loss of 6.2 nats; 5.7 is reached even on a
         # busy machine.
         assert trained["held_out"]["code"]["loss"] < 5.7, name
 
@@ -94,7 +94,7 @@ def test_a_killed_training_continues_from_its_checkpoint(family: Path, tmp_path:
         assert training.wait() == -signal.SIGKILL
     killed = torch.load(checkpoint, weights_only=True)
     assert killed["spent"] > 0
-    # A little more than the killed model has spent.
+    # Half a second more than the killed model has spent, as minutes for all models.
     share = PRESETS["smoke"].models[0].budget_share
     assert zoo(*arguments, (killed["spent"] + 0.5) / 60 / share) == 0
     resumed = torch.load(checkpoint, weights_only=True)

@@ -1,4 +1,4 @@
-"""SSMs learn their LLM's distribution alone, or to cover it together as a pool."""
+"""Training of SSMs: each learns its LLM's distribution, or a pool of them learns to cover it."""
 
 import io
 import json
@@ -65,7 +65,8 @@ def taught(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def family(taught: Path, tmp_path: Path) -> tuple[TokenStore, Path, list[Path]]:
-    """A prepared folder, an LLM in it, and two SSMs to start from."""
+    """The tokens of a copy of `taught`, and the folders of its LLM and of its two SSMs, from which
+    training starts."""
     store = open_tokens(shutil.copytree(taught, tmp_path / "family"))
     llm, *ssms = (store.folder / "given" / name for name in NAMES)
     return store, llm, ssms
@@ -154,7 +155,7 @@ def test_positions_that_an_earlier_ssm_predicts_have_little_weight(store: TokenS
     assert 0.4 < weights.mean() < 0.7 and abs(expected - each.mean()) > 5e-5
     loss = Distillation(teacher, (other,))
     assert loss(model, windows).mean.item() == pytest.approx(expected.item(), rel=1e-5)
-    # If an earlier one predicts every position, all weights are equal.
+    # If an earlier SSM predicts every position, all weights are equal.
     equal_weights = Distillation(teacher, (teacher,))(model, windows).mean.item()
     assert equal_weights == pytest.approx(each.mean().item(), rel=1e-5)
 
@@ -265,7 +266,7 @@ def test_an_interrupted_measurement_of_the_curve_is_repeated(teach: Callable[...
 
 
 def test_stored_results_of_finished_ssms_are_not_computed_again(teach: Callable[..., Any]) -> None:
-    """So a kill during the last of many SSMs loses no more than one during the first."""
+    """So a kill during the last of many SSMs loses no more than a kill during the first."""
     result, teaching = teach(3)
     pool = [(one.recipe, one.start) for one in result]
     with pytest.MonkeyPatch.context() as patched:

@@ -1,4 +1,4 @@
-"""A model begins with random weights or a folder's; a deepened one has the same logits."""
+"""A model begins with random weights or with those of a folder; added layers keep its logits."""
 
 import shutil
 from collections.abc import Callable
@@ -34,7 +34,7 @@ IDS = torch.randint(512, (2, 40), generator=torch.Generator().manual_seed(0))
 
 
 def fresh() -> Any:
-    """Two layers with large random matrices, so that every layer changes the logits."""
+    """A model of two layers with large random matrices, so that every layer changes the logits."""
     model = new_model(LLM, SMALL, 512, seed=0)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -116,7 +116,7 @@ def test_training_starts_from_a_folder(ticking_run: MakeRun) -> None:
     shutil.rmtree(run.store.folder / "runs")
     deep = train_family(run, {"llm": InitialWeights(moved)})["llm"]
     assert len(open_model(folder).model.layers) == 5
-    # One step at the lowest rate from where the shallow one stopped.
+    # The deep model has made one step at the lowest rate, from the shallow model's last weights.
     assert deep.held_out["code"].loss == pytest.approx(trained.held_out["code"].loss, abs=0.1)
     again = ticking_run(replace(SMALL, models=(DEEP,)), 2, store=run.store)
     with pytest.raises(ConfigError, match="a checkpoint of the same start"):

@@ -21,7 +21,7 @@ WINDOWS = torch.randint(0, 64, (5, 17), generator=torch.Generator().manual_seed(
 
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts of two windows for one worker."""
+    """At most 40 positions in a part, so at most two windows of 17."""
     monkeypatch.setattr("zoo.parallel_gradients.POSITIONS_PER_PART", 40)
 
 

@@ -92,7 +92,7 @@ def seeded_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_killed_prepare_leaves_no_prepared_folder_and_can_be_repeated(
     last: str, reference_folder: Path, seeded_folder: Path, tmp_path: Path
 ) -> None:
-    """Also in a folder that was prepared with another seed before."""
+    """The folder was prepared with another seed before."""
     out = shutil.copytree(seeded_folder, tmp_path / "out")
     again = ("prepare", "--preset", "smoke", "--out", out)
     kill_before(last, *again)
@@ -185,7 +185,7 @@ def test_a_killed_measurement_of_speedups_continues_after_its_timed_runs(tmp_pat
     length_calls = record_calls(monkeypatch, speedup, "_best_length")
     zoo(*arguments)
     assert not length_calls, "passes timed in another process would choose other lengths"
-    assert len(calls) == pieces - len(cached) + 3, "and a warm-up of each"
+    assert len(calls) == pieces - len(cached) + 3, "and a warm-up of each contestant"
     assert [path.name for path in tmp_path.iterdir()] == ["worth.json"]
     engine = Engine(load_models(str(LLM), [str(SSM)], "auto", "cpu"))
     alone, _ = measure_speedups(

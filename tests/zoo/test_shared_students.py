@@ -67,7 +67,8 @@ def test_the_loss_and_its_gradient_are_those_of_autograd(monkeypatch: pytest.Mon
 
 def test_new_embeddings_are_the_llms_principal_components() -> None:
     noise = torch.Generator().manual_seed(0)
-    # Its rank is less than the students' width, so that all products are kept up to the scale.
+    # The rank is less than the students' width, so that all inner products are kept but for one
+    # common factor.
     wide = torch.randn(VOCAB, 20, generator=noise) @ torch.randn(20, 48, generator=noise)
     embedding = new_students(SHAPE, 2, wide, 0).embedding
     products, wide_products = embedding @ embedding.t(), wide @ wide.t()
@@ -78,7 +79,8 @@ def test_new_embeddings_are_the_llms_principal_components() -> None:
 
 
 def test_a_kinds_weight_is_that_of_its_tokens_losses() -> None:
-    """Targets of a kind with weight 0 do not change that student's loss."""
+    """If the targets of a kind change, the loss changes only of a student that gives the kind a
+    weight above 0."""
     tokens = random_tokens()
     others = tokens.top_ids.where(tokens.kinds[:, None] == 0, tokens.top_ids.flip(1))
     losses = [
@@ -111,8 +113,8 @@ def test_too_few_tokens_are_refused() -> None:
 
 
 def test_folders_open_with_the_students_logits(models: LoadedModels, tmp_path: Path) -> None:
-    """core loads them with the small head, transformers with all tokens; the embedding is stored
-    once."""
+    """core loads them with the small head, transformers with logits for all tokens; the embedding
+    is stored once."""
     stacked = students()
     write_family(tmp_path / "out", ["ssm-a", "ssm-b"], stacked, models, {"steps": 1})
     folders = [tmp_path / "out" / name for name in ("ssm-a", "ssm-b")]

@@ -23,7 +23,8 @@ SSM = ROOT / "bundled" / "ssm-dialogue"
 
 
 def round_times(*accepted: int, step: float = 0.1, llm: float = 1.0) -> RoundTimes:
-    """Rounds that accept so many tokens; `step`, `llm`: ms of a draft step and of an LLM pass."""
+    """A round for each of `accepted`, a number of tokens; `step`, `llm`: ms of a draft step and of
+    an LLM pass."""
     rounds = [RoundMs(llm, 0.2, step * (LONGEST - 1), 0.3, number) for number in accepted]
     return RoundTimes(rounds)
 

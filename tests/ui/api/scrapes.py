@@ -6,8 +6,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 
 class Scrape:
-    """`scrape[name]`: the value of the only series of that name; `one(name, **labels)`: of the
-    only one of that name with these labels."""
+    """`scrape[name]`: the value of the only series of that name; `one(name, **labels)`: the value
+    of the only series of that name with these labels."""
 
     def __init__(self, text: str) -> None:
         self.families = list(text_string_to_metric_families(text))

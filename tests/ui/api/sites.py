@@ -40,7 +40,7 @@ class Site:
     clients: list[Client] = field(default_factory=list)
 
     def client(self, number: int = 0) -> Client:
-        """A client, which is another visitor for each number."""
+        """The client with this number. Each client is a visitor of its own."""
         while len(self.clients) <= number:
             auth = LOGIN if self.login else None
             self.clients.append(Client(self.url, auth=auth, verbose=False))

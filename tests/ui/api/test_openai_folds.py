@@ -21,7 +21,7 @@ STOPS = st.lists(st.text("ab", min_size=1, max_size=4), max_size=2)
 
 
 def first_stop(text: str, stops: list[str]) -> int:
-    """Where the stop string that ends first begins (of several that end there the longest), else
+    """The beginning of the stop string that ends first (the longest of several that end there), or
     the text's length."""
     for end in range(1, len(text) + 1):
         if ended := [stop for stop in stops if text[:end].endswith(stop)]:
@@ -90,7 +90,7 @@ def test_counters_are_the_sums_of_all_runs() -> None:
     ends = ("completed", "cancelled", "failed")
     runs = [synthetic_run(12, seed, run_id=str(seed), end=end) for seed, end in enumerate(ends)]
     metrics, folds = ServerMetrics(), [StatsFold() for _ in runs]
-    # The first 20 events of the runs are interleaved, as those of a batch are.
+    # The first 20 events of the runs are interleaved, as in a batch.
     for events in zip(*(run[:20] for run in runs), strict=True):
         for event in events:
             metrics.observe(event)

@@ -116,7 +116,8 @@ def test_a_completion_is_the_text_of_generate_streamed_or_not(
 
 
 def test_fields_left_out_have_openais_defaults(openai_site: Served) -> None:
-    """Temperature 1, 16 tokens of a completion, a chat to the end of the context."""
+    """The defaults are temperature 1, 16 tokens for a completion, and for a chat as many tokens as
+    the context has left."""
     fields = {"model": "llm", "prompt": ["w4 w5"], "seed": 3}
     answer = openai_site.openai.completions.create(**fields)
     expected = openai_site.generate(prompt="w4 w5", max_new_tokens=16, temperature=1.0, seed=3)
