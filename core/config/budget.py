@@ -1,7 +1,7 @@
 """The node budget: its division among drafters and the depth that it allows.
 
-Decided before anything is drawn, so that sampled drafts stay lossless. Computes with shapes, names
-and numbers only.
+Both are decided before anything is drawn, so that sampled drafts stay lossless. The functions
+compute with shapes, names and numbers only.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def shape_nodes(shape: tuple[int, ...]) -> int:
 
 @lru_cache
 def cut_shape(shape: tuple[int, ...], budget: int) -> tuple[int, ...]:
-    """The shape cut to at most `budget` nodes: the deepest steps first, then the width of the
-    first step."""
+    """The shape, cut to at most `budget` nodes: first the deepest steps are dropped, then the first
+    step is narrowed."""
     if budget < 1:
         return ()
     while len(shape) > 1 and shape_nodes(shape) > budget:
