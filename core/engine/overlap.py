@@ -129,8 +129,9 @@ class DraftThread:
     """One thread for drafting during LLM passes, started by the first job and ended by `close`. On
     CUDA it has its own stream.
 
-    A thread, not a process: compiled passes release the GIL. With five SSMs a round took 0.52x of
-    serial decoding with a thread, 1.11x with a process (docs/results.md, "Pipelining").
+    A thread, not a process: compiled passes release the GIL. With five SSMs a round took 0.52 times
+    as long as in serial decoding with a thread, 1.11 times with a process (docs/results.md,
+    "Pipelining").
     """
 
     def __init__(self, device: torch.device | None = None) -> None:

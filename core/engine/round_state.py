@@ -82,8 +82,9 @@ class ActiveRequest:
     router: Router | None = None
     routed_ssms: frozenset[str] = frozenset()
     had_audition: bool = False  # before the first draft; True also if none is needed
-    # The scheduler's: its grant, the load of the shared pass, rounds since the request was last
-    # verified, mean tree nodes per level, and a decision that no draft has followed yet.
+    # Of the scheduler: its grant for this request, the load of the shared pass, rounds since the
+    # request was last verified, mean tree nodes per level, and a decision that no draft has
+    # followed yet.
     grant: Grant = FREE
     load: BatchLoad | None = None
     rounds_waited: int = 0
@@ -108,7 +109,8 @@ class ActiveRequest:
         return self.sequence.room > 0
 
     def drop_drafter(self, index: int, error: BaseException) -> None:
-        """Drops a failed drafter for the rest of the run and notes the error for its next event."""
+        """Drops a failed drafter for the rest of the run and notes the error for the run's next
+        event."""
         drafter = self.drafters[index]
         self.lost_drafters.add(index)
         if self.router is not None:
@@ -140,7 +142,7 @@ class ActiveRequest:
         # With a router, `route` has already applied the grant.
         if route is None and self.grant.drafters is not None:
             ssms = [index for index in indices if not is_model_free(self.drafters[index].name)]
-            # At least one: a grant without drafts is one of length 0.
+            # At least one SSM: a grant that allows no draft has length 0.
             left_out = ssms[max(1, self.grant.drafters) :]
             indices = [index for index in indices if index not in left_out]
         return indices
@@ -192,8 +194,8 @@ class ActiveRequest:
             return choice
         config, room = self.sequence.speculation, self.sequence.room
         names = [self.drafters[index].name for index in self.drafters_for(choice)]
-        # Two bounds: a drafter's share of the node budget, and the tokens left without the LLM's
-        # own.
+        # Two bounds: a drafter's share of the node budget, and the tokens that are left, less the
+        # LLM's own.
         fits = max_draft_depth(config, names, choice.length)
         if min(fits, room) == choice.length:
             return choice
@@ -275,8 +277,9 @@ class RoundState:
 
     @property
     def keep_node(self) -> KeepNode | None:
-        """Whether the length policy keeps a node, by its score; None: all are kept, as under rules
-        that read q: to drop a node after its token was drawn would bias the text."""
+        """Whether the length policy keeps a node, by its score; None: all nodes are kept. Under
+        rules that read q it is None, since dropping a node after its token was drawn would bias the
+        text."""
         stop = self.choice.stop
         if stop is None or verify_rule(self.speculation.verify).reads_q:
             return None
