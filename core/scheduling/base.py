@@ -31,7 +31,8 @@ class LiveRequest:
     `overlapped`: whether other requests' passes may hide its drafting (`pipeline=across`);
     `tokens`: the number that it may generate; `ready`: whether a draft of `length` waits to be
     verified; `width`: nodes of its trees per token of depth; `kind`: equal for requests that draft
-    alike, None where the length policy itself stops drafts that do not pay."""
+    alike, None for plain decoding, and where the length policy itself stops drafts that do not
+    pay."""
 
     context: int
     length: int
@@ -109,8 +110,8 @@ class BatchCosts(Protocol):
 
     def fits(self, requests: int, width: int, extent: int) -> bool:
         """Whether free memory allows a pass over `width` tokens of each of `requests` requests,
-        the longest of which takes `extent` slots of the KV cache. If it does, so does a pass in
-        which none of the three is larger."""
+        the longest of which takes `extent` slots of the KV cache. If one pass fits, so does every
+        pass in which none of the three numbers is larger."""
         ...
 
 

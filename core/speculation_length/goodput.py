@@ -139,7 +139,7 @@ class Goodput:
         if self._probe is not None:
             length = max(length, min(PROBE_LENGTH, self._longest([self._probe])))
         names = [name for group in on for name in group.names]
-        # The rate of the SSM while it is on: lookups are later groups.
+        # The rate of the SSM while it is on, since lookups are later groups; else that of a lookup.
         rate = on[0].rate.get() if on else 0.0
         estimates = self._round_costs.estimates(names, rate, most)
         # The cost of each step after the first, in committed tokens.
@@ -173,8 +173,8 @@ class Goodput:
         return max_draft_depth(self._config, names, self._config.max_speculation_length)
 
     def _due(self, group: _DrafterGroup) -> bool:
-        """Whether it may be probed: its wait is over, and all probes together take at most 1 % of
-        the decode time."""
+        """Whether the group may be probed: its wait is over, and all probes together take at most
+        one percent of the decode time."""
         drafter_costs = [self._costs.draft_costs(name) for name in group.names]
         # A drafter that waited has many tokens to catch up on: such a start has its own meter.
         late_ms = sum(one.late.get(one.start.get()) + one.step_ms for one in drafter_costs)
@@ -222,7 +222,8 @@ class Goodput:
             self._choice = None
 
     def _observe_drafts(self, outcome: RoundOutcome) -> None:
-        # SSMs whose draft was not worth starting are left out: they neither gain nor cost anything.
+        # Drafters whose draft was not worth starting are left out: they neither gain nor cost
+        # anything.
         drafts = {n: d for n, d in outcome.drafts.items() if d.ms > 0 or d.depths}
         costs = self._round_costs
         costs.measure(outcome, drafts, self._probe_names)

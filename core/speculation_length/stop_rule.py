@@ -1,5 +1,5 @@
-"""StopRule: ends drafts by limits on their scores and depth; `step_limits`: those of `goodput`,
-under which a draft is continued while its score is worth the time of one more step.
+"""StopRule: ends drafts by limits on their scores and depth; `step_limits`: the limits of
+`goodput`, under which a draft is continued while its score is worth the time of one more step.
 
 After SmartSpec's goodput (arXiv 2406.14066), but decided within the draft, by its scores.
 """
@@ -17,7 +17,7 @@ OFF = StopLimits(longest=0)
 
 
 def step_limits(rate: float, costs: Sequence[float], longest: int) -> StopLimits:
-    """A step to depth d >= 2 is run where
+    """Limits under which a step to depth d, with 2 <= d <= `longest`, is run if
 
         rate x min(1, sum of the frontier's cumulative scores) >= costs[d - 2]
 

@@ -40,9 +40,9 @@ class Backoff:
 
 @dataclass
 class Backoffs:
-    """State shared by all runs of an engine: drafters that start switched off, by name; the number
-    of runs in a row in which others did not pay (`failed_runs`); decode time and its part spent on
-    probes."""
+    """State shared by all runs of an engine: drafters that start switched off, by name; for other
+    drafters the number of runs in a row in which they did not pay (`failed_runs`); decode time and
+    its part spent on probes."""
 
     disabled_for_all_runs: dict[str, Backoff] = field(default_factory=dict)
     failed_runs: dict[str, int] = field(default_factory=dict)
@@ -65,9 +65,9 @@ class RunBackoffs:
         return self._own.get(name) or self._shared.disabled_for_all_runs[name]
 
     def switch_off(self, name: str) -> None:
-        """Switches a drafter off: for this run, for all runs if it did not pay in MAX_FAILED_RUNS
-        runs in a row. Its first probe is due after FIRST_INTERVAL rounds; where a concurrent run
-        has switched it off for all runs, its interval stays."""
+        """Switches a drafter off: for this run, or for all runs if it did not pay in
+        MAX_FAILED_RUNS runs in a row. Its first probe is due after FIRST_INTERVAL rounds; where a
+        concurrent run has switched it off for all runs, its interval stays."""
         failed_runs = self._shared.failed_runs.get(name, 0) + 1
         self._shared.failed_runs[name] = failed_runs
         is_for_all = failed_runs >= MAX_FAILED_RUNS

@@ -1,8 +1,8 @@
 """Costs: the times that an engine has measured in all its runs, kept until the engine ends.
 
-Written by the length policy `goodput` and by the engine: the times of auditions, and those of
-rounds if a router reads them and the policy is another one. Read by length policies, routers and
-schedulers, and by the engine for node budgets.
+The length policy `goodput` records the times of its rounds. The engine records the times of
+auditions, and those of rounds under other policies if a router reads them. Length policies, routers
+and schedulers read the times, and the engine reads them for node budgets.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Common part of the combine rules: merges all drafts into one trie and applies a rule's choice.
 
 A node keeps all of its proposals: a token that two drafters proposed is tried twice under `mss` and
-`traversal`. Tried once, the second q would be missing in the residual, and the text would not have
-the LLM's distribution.
+`traversal`. If it were tried once, the second q would be missing in the residual, and the text
+would not have the LLM's distribution.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def node_chances(trie: MergedTree, nodes: Sequence[int]) -> list[float]:
     for node in range(len(tree)):
         # The best: the node is accepted if any of its proposals is.
         score = max(proposal.score for proposal in tree.proposals[node])
-        # Clamped: a child likelier than its parent could be kept without it.
+        # Clamped: a child likelier than its parent could be kept without its parent.
         chances[node] = chances[tree.parents[node]] * min(1.0, max(0.0, score))
     return [chances[node] for node in nodes]
 
