@@ -61,7 +61,7 @@ def _lines(source: TextIO) -> Iterator[str]:
     ConfigError for bytes that cannot be decoded as text."""
     interactive = source is sys.stdin and source.isatty()
     if interactive:
-        with suppress(ImportError):  # not every Python has it
+        with suppress(ImportError):  # not every Python has readline
             import readline  # noqa: F401  # input() edits the line with it
     while True:
         try:

@@ -38,10 +38,10 @@ def cut_shape(shape: tuple[int, ...], budget: int) -> tuple[int, ...]:
 def node_shares(combine: str, nodes: int, names: Sequence[str], draft: str = "auto") -> list[int]:
     """Nodes that each of the named drafters may draft, so that at most `nodes` are verified.
 
-    By `CombineRule.node_budget`: `each`: `nodes` for every drafter, since the rule selects among
-    drafts; `divided`: equal shares, the remainder to the first drafters; `pooled`: an SSM has the
-    sum of the SSMs' shares, since they draft one tree together. `draft`: a fused kind counts as
-    `pooled`.
+    `CombineRule.node_budget` decides. With `each` every drafter has `nodes`, since the rule selects
+    among drafts; with `divided` the shares are equal, and the first drafters have the remainder;
+    with `pooled` every SSM has the sum of the SSMs' shares, since they draft one tree together.
+    `draft`: a fused kind counts as `pooled`.
     """
     budget = "pooled" if draft_kind(draft).fused else combine_rule(combine).node_budget
     if budget == "each":

@@ -1,8 +1,8 @@
-"""Pipelining (Minions 3.4): which requests a round verifies, and which it drafts during the pass.
+"""Pipelining (Minions 3.4): which requests a round verifies, and for which it drafts meanwhile.
 
 With `pipeline=across` the active requests alternate: while the LLM verifies one group, the drafters
-draft for the next. A drafted request waits in the pool of intermediate results; drafting pauses
-while that pool has as many requests as the LLM verifies at once. With `pipeline=ahead` the
+draft for the next group. A drafted request waits in the pool of intermediate results; drafting
+pauses while that pool has as many requests as the LLM verifies at once. With `pipeline=ahead` the
 drafters work for the next round of the request that is being verified (`core.engine.drafting`).
 """
 

@@ -1,7 +1,7 @@
 """One round: draft, combine, verify, commit, for all active requests in one LLM pass.
 
-The steps work on RoundStates whose lengths `next_round` has chosen. Each measures its own time,
-fills in its part of every RoundState and yields the events of that part.
+The steps work on RoundStates whose lengths `next_round` has chosen. Each step measures its own
+time, fills in its part of every RoundState and yields the events of that part.
 """
 
 from __future__ import annotations

@@ -333,7 +333,7 @@ def round_outcome(state: RoundState, committed: tuple[int, ...], num_in_pass: in
     # The LLM's only span so far: `commit_one` adds the prefill's later.
     forward = next(t for t in state.timings if t.lane == LLM_LANE)
     proposals, path = state.tree.proposals, state.verdict.path
-    # A node's proposals are in the run's order of drafters: the first one gets the credit.
+    # A node's proposals are in the run's order of drafters: the first drafter gets the credit.
     credit = Counter(proposals[node][0].drafter for node in path if proposals[node])
     node_counts = Counter(drafter for one in proposals for drafter in {p.drafter for p in one})
     widths = Counter(state.tree.depths)

@@ -13,9 +13,10 @@ __all__ = ["DRAFT_KINDS", "DraftKind"]
 @dataclass(frozen=True, slots=True)
 class DraftKind:
     """How a drafter chooses the children of a node. `drawn`: at random, and verified with
-    the q that they were drawn with; `coupled`: by the SSM's scores plus the LLM's own noise;
-    `by_score`: best first within a node budget, without a fixed shape. `fused`: the SSMs draft one
-    chain together; `by_credit`: in a fused draft each SSM's score is multiplied by its weight."""
+    the q that they were drawn with; `coupled`: by the SSM's log-probabilities plus the LLM's own
+    noise; `by_score`: best first within a node budget, without a fixed shape. `fused`: the SSMs
+    draft one chain together; `by_credit`: in a fused draft each SSM's score is multiplied by its
+    weight."""
 
     name: str
     label: str = ""
