@@ -104,7 +104,7 @@ class ScheduleDecision:
 class Snapshot:
     """`schedule`: the schedule's name; `num_waiting`: requests in the queue; `max_live`: requests
     decoded at once; `runs`: requests being decoded now; `lanes`: the LLM first, empty while no
-    request is decoded; `decision`: the schedule's last one."""
+    request is decoded; `decision`: the schedule's last decision."""
 
     schedule: str
     num_waiting: int

@@ -120,11 +120,11 @@ class NodeTrip:
     was not connected, or still busy with an earlier round.
 
     `round_trip_ms`: of an answer in time, from request to drafts; `busy_ms`: the part of it that
-    the node spent drafting; `deadline_ms`: how long the engine would wait; `drafts`: how many
-    arrived. `starts`: how often the node was started, as far as the engine noticed. `plain_ms`:
-    predicted time of an LLM pass without a draft; 0: unknown. From `start_ms` to `end_ms` the
-    engine waited for the node, in the round or (`ahead`) during the LLM's pass before it; both 0
-    without a request.
+    the node spent drafting; `deadline_ms`: how long the engine waits at most; `drafts`: how many
+    drafts arrived. `starts`: how often the node was started, as far as the engine noticed.
+    `plain_ms`: predicted time of an LLM pass without a draft; 0: unknown. From `start_ms` to
+    `end_ms` the engine waited for the node, in the round or (`ahead`) during the LLM's pass before
+    it; both 0 without a request.
     """
 
     node: str
@@ -169,7 +169,8 @@ class DraftRecord:
 
     `scores`: its unprocessed, calibrated probability of each token; `qs`: the probability with
     which each was drawn (1 for a deterministic proposal); `ranks`: draw order among siblings.
-    `drafted_ahead`: the draft was made during the previous verification. A lookup's draft also
+    `drafted_ahead`: the draft, or a part of it, was made during an earlier LLM pass. A lookup's
+    draft also
     has `contexts`: how many tokens before each node were found in texts or counts; and `shares`:
     the node's share of what followed them there. The node's score is the share times the acceptance
     measured so far.

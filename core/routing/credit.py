@@ -24,7 +24,7 @@ from core.speculation_length.cost_model import TINY_MS
 
 __all__ = ["CreditRouter", "credit_of", "has_dropped"]
 
-# A token's weight, relative to that of the next newer one.
+# A token's weight, relative to that of the next newer token.
 FORGETTING = 0.95
 # Auditions, that of the prompt included, may take this share of the decoding time. Those after a
 # drop may exceed it, since a short text would otherwise end before its change is followed; the next

@@ -227,7 +227,7 @@ class Goodput:
         drafts = {n: d for n, d in outcome.drafts.items() if d.ms > 0 or d.depths}
         costs = self._round_costs
         costs.measure(outcome, drafts, self._probe_names)
-        # Time of this round in plain rounds.
+        # Time of this round, in units of a plain round.
         plain_rounds = 1.0
         first = next((one for one in self._groups if one.drafts_of(drafts)), None)
         for group in self._groups:
@@ -250,8 +250,8 @@ class Goodput:
         self, group: _DrafterGroup, own: Sequence[DraftOutcome], rounds: float
     ) -> None:
         """Updates the group's balance by its accepted tokens minus `rounds`, the plain rounds (one
-        token each) that would have fitted in the time it added; switches it off at
-        -MAX_DEFICIT."""
+        token each) that would have fitted in the time that the group added; switches it off at
+        -MAX_DEFICIT. For a probed group, only records the probe's result."""
         if group is self._probe:
             depth = max((max(draft.depths, default=0) for draft in own), default=0)
             # A probe succeeds if the accepted path is as deep as its draft.

@@ -89,7 +89,8 @@ class LengthHistory:
         return (int(found[2]), found[1]) if found else None
 
     def draft_words(self, draft: DraftRecord) -> str:
-        """How deep a draft of this round is, and the same drafter's in the round before:
+        """How deep a draft of this round is, and how deep the same drafter's was in the round
+        before:
         `ssm-a drafted 4 deep (11 in round 7)`."""
         words = f"{draft.drafter} drafted {max(draft.depths)} deep"
         if len(self.rounds) < 2:

@@ -17,7 +17,7 @@ from core.speculation_length.cost_model import TINY_MS, Average, Costs, DraftCos
 __all__ = ["DraftOutcomes", "RoundCosts"]
 
 DraftOutcomes = Mapping[str, DraftOutcome]
-"""By drafter."""
+"""The outcome of each drafter's draft, by the drafter's name."""
 
 # Nodes of a tree, assumed before the first was verified.
 USUAL_NODES = 4

@@ -30,8 +30,8 @@ Key = tuple[object, ...]
 `Draws` down to the parent, attempt), or ("final", root position, `Draws` down to the node). A round
 begins at a root position of its own, so no key recurs within a run."""
 
-# SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): x = base + i GOLDEN, then two rounds of xor-shift
-# and multiply.
+# SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): x = base + i GOLDEN, then xor-shift and multiply
+# twice, and a last xor-shift.
 GOLDEN = 0x9E3779B97F4A7C15
 MIX_1 = 0xBF58476D1CE4E5B9
 MIX_2 = 0x94D049BB133111EB

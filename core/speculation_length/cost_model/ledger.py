@@ -43,7 +43,7 @@ class DraftCosts:
     @property
     def step_ms(self) -> float:
         """Cost of a further depth, scaled by the change of the start since a step was last timed;
-        until a step was timed, that of a start, which is also one model pass."""
+        until a step was timed, the cost of a start, which is also one model pass."""
         if self.step.value is None:
             return self.start.get()
         change = self.start.get() / self._start_at_step if self._start_at_step > 0 else 1.0

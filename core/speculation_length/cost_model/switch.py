@@ -47,8 +47,8 @@ class Switch:
         self._rounds, self._wait = 0, TRIAL
 
     def observe(self, ms: float, steps: float = 0.0) -> tuple[float, float] | None:
-        """Adds a round of `steps` drafted steps under the current setting. If it ended a trial:
-        the milliseconds of such a round with the switch on, and off."""
+        """Adds a round of `steps` drafted steps under the current setting. Returns, if the round
+        ended a trial, the milliseconds of such a round with the switch on, and off; else None."""
         if self._skip:  # the first round after a change belongs to neither setting
             self._skip = False
             return None

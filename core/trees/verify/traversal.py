@@ -82,7 +82,7 @@ class _Walk:
             self.trials.append(decision)
             if verdict is not None:
                 return replace(verdict, path=(proposal.child, *verdict.path))
-            # (a', a' M'): the next proposal is tried against what this one left.
+            # (a', a' M'): the next proposal is tried against what this proposal left.
             acceptance, left = _rest(acceptance, left, proposal)
         return self._decide_node(node, acceptance, draws, left)
 
