@@ -170,9 +170,9 @@ class DraftRecord:
     `scores`: its unprocessed, calibrated probability of each token; `qs`: the probability with
     which each was drawn (1 for a deterministic proposal); `ranks`: draw order among siblings.
     `drafted_ahead`: the draft, or a part of it, was made during an earlier LLM pass. A lookup's
-    draft also
-    has `contexts`: how many tokens before each node were found in texts or counts; and `shares`:
-    the node's share of what followed them there. The node's score is the share times the acceptance
+    draft (a lookup is a drafter that searches texts or counts, without a model) also has
+    `contexts`: how many tokens before each node were found in texts or counts; and `shares`: the
+    node's share of what followed them there. The node's score is the share times the acceptance
     measured so far.
     """
 

@@ -129,8 +129,8 @@ def one_hot_residual(p: torch.Tensor, token_id: int) -> torch.Tensor:
 class Target:
     """The LLM's distributions at the root and every node of one tree.
 
-    `logits` (1 + nodes, V): row 0 belongs to the root, row i + 1 to node i. Each form is computed
-    once, when first read: greedy verification needs neither `scores` nor `probabilities`.
+    `logits` (1 + nodes, V): row 0 belongs to the root, row i + 1 to node i. What covers all rows is
+    computed once, when first read: greedy verification needs neither `scores` nor `probabilities`.
     """
 
     def __init__(self, logits: torch.Tensor, sampling: SamplingParams) -> None:
