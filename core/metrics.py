@@ -23,7 +23,8 @@ __all__ = [
     "union_ms",
 ]
 
-# Lanes that are not named after a drafter: the LLM's, and those of stages that run no model.
+# Lanes that are not named after a drafter: the LLM's lane, and the lanes of stages that run no
+# model.
 LLM_LANE = "llm"
 HOST_LANES = ("combine", "verify", "commit")
 NOT_DRAFTING = (LLM_LANE, *HOST_LANES)

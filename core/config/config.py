@@ -176,7 +176,7 @@ class SpeculationConfig:
     routed_drafters: int = 2
     weights: str = "full_information"
     vote_nodes: int = 12
-    # Assumed values: those of Minions (arXiv 2402.15678) are not known.
+    # Assumed: Minions' own values (arXiv 2402.15678) are not known.
     eta: float = 0.1
     weight_bounds: tuple[float, float] = (0.1, 10.0)
     length: str = "fixed"

@@ -246,7 +246,7 @@ class Drafting:
 
     def _draft_all(self, requests: Mapping[str, list[DraftRequest]]) -> dict[str, Drafts]:
         """The drafts of each drafter, or its error."""
-        # SSMs in one call: those of one shape share each pass.
+        # SSMs in one call: SSMs of one shape share each pass.
         of_ssms = {name: requests[name] for name in requests if name in self.ssm_pool.ssms}
         drafts: dict[str, Drafts] = {}
         try:

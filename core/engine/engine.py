@@ -386,8 +386,8 @@ class Engine:
         size = STAGES_CHUNK if ranks is not None and ranks.split == "pp" else PREFILL_CHUNK
         for i in range(0, len(tokens), size):
             part = tokens[i : i + size]
-            # No logits of the prompt are needed; `last_only` computes those of one token instead of
-            # all.
+            # No logits of the prompt are needed; `last_only` computes the logits of one token
+            # instead of all.
             self._llm.forward([chain(active.row, part, last_only=True)])
             self._llm.commit(active.row, range(len(part)))
             yield

@@ -175,9 +175,9 @@ class DraftThread:
 
 @dataclass(frozen=True, slots=True)
 class PipelineSwitch:
-    """`pipeline=auto` in one round: `kind` is `across` or `ahead`, `runs` those that it applies to,
-    `switch` its measured on/off decision. Built once a round: otherwise a drafter that fails within
-    the round would select another switch."""
+    """`pipeline=auto` in one round: `kind` is `across` or `ahead`, `runs` the runs that it applies
+    to, `switch` its measured on/off decision. Built once a round: otherwise a drafter that fails
+    within the round would select another switch."""
 
     kind: str
     runs: tuple[ActiveRequest, ...]

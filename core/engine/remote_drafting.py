@@ -86,7 +86,8 @@ class RemoteDrafting:
         self._pool.free(request.sequence)
 
     def begin(self, plans: PlannedDrafts) -> PlannedDrafts:
-        """Sends the draft requests of SSMs on drafter nodes; returns those of the drafters here."""
+        """Sends the draft requests of SSMs on drafter nodes; returns the draft requests of the
+        drafters here."""
         here: PlannedDrafts = []
         runs, self._states = [], []
         for state, requests in plans:

@@ -144,7 +144,8 @@ class RoundEventBuilder:
                 lists = [(node, *draft.top[d]) for node, d in draft_nodes if d in draft.top]
                 entries += [TopK(node, name, ids, self.texts(ids), p) for node, ids, p in lists]
                 continue
-            # Only nodes that were fed have logits; `rows` maps those to rows of `draft.logits`.
+            # Only nodes that were fed have logits; `rows` maps these nodes to rows of
+            # `draft.logits`.
             row_of = {node: draft.rows[d] for node, d in draft_nodes if d in draft.rows}
             probabilities = unprocessed_probabilities(draft.logits[[*row_of.values()]])
             entries += self._top_k_of(name, [*row_of], probabilities, k)

@@ -228,8 +228,8 @@ class RoundState:
     route: Route | None = None
     grant: Grant = FREE
     decision: Plan | None = None
-    # Drafted. `drafts`: by drafter index, without those of drafter nodes that are late.
-    # `log_probs`: by drafter name, of the committed tokens since the drafter's last report.
+    # Drafted. `drafts`: by drafter index, without the drafts of late drafter nodes. `log_probs`: by
+    # drafter name, of the committed tokens since the drafter's last report.
     draft_requests: tuple[DraftRequest, ...] = ()
     drafts: dict[int, Draft] = field(default_factory=dict)
     log_probs: Mapping[str, Sequence[float]] = field(default_factory=dict)
@@ -342,7 +342,7 @@ def round_outcome(state: RoundState, committed: tuple[int, ...], num_in_pass: in
         num_tokens=len(committed),
         num_nodes=len(state.tree),
         verify_ms=(forward.end - forward.start) * 1000,
-        # Each span counts by its `share`, so that those of one batched pass add up to its time.
+        # Each span counts by its `share`, so that the spans of one batched pass add up to its time.
         # Drafting ahead runs during the LLM's pass and does not lengthen the round.
         round_ms=_ms(t for t in state.timings if t.name != "ahead")
         - state.hidden_ms

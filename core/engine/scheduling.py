@@ -88,8 +88,8 @@ class BatchSchedule:
         num_queued: int,
         pool_states: Mapping[str, RoundState] = EMPTY_POOL,
     ) -> tuple[list[ActiveRequest], list[ActiveRequest] | None]:
-        """The requests that the next round verifies, and those for which it drafts meanwhile (None:
-        not decided here), see Plan. Sets the grant and the load of every request.
+        """The requests that the next round verifies, and the requests for which SSMs draft
+        meanwhile (None: not decided here), see Plan. Sets the grant and the load of every request.
 
         `modes`: the pipeline mode by run; `num_queued`: requests in the queue; `pool_states`: the
         states that wait to be verified, by run.

@@ -63,12 +63,12 @@ class RunStarted:
     of `pipeline`.
 
     `asked` is the request as it was submitted; `created_utc`: ISO 8601; `prompt_texts`: of each
-    prompt token; `models`: all that are loaded, the LLM first; `drafters`: names of those that may
-    draft; `dtype`, `device`: the LLM's; `versions`: of Python and libraries, by name; `seed`: the
-    given or the drawn one; `queue_ms`: the request's time in the queue. `warnings` are sentences
-    for the reader (a fallback and its reason, what bfloat16 means). `offload`: how the LLM's layers
-    are streamed, None where all are in memory. `ranks`: how the LLM is divided among processes,
-    None for one process.
+    prompt token; `models`: all that are loaded, the LLM first; `drafters`: names of the drafters
+    that may draft; `dtype`, `device`: the LLM's; `versions`: of Python and libraries, by name;
+    `seed`: the given or the drawn one; `queue_ms`: the request's time in the queue. `warnings` are
+    sentences for the reader (a fallback and its reason, what bfloat16 means). `offload`: how the
+    LLM's layers are streamed, None where all are in memory. `ranks`: how the LLM is divided among
+    processes, None for one process.
     """
 
     run_id: str
@@ -189,11 +189,12 @@ class RoundCompleted:
     drafter's calibration temperature. `kv_used`: committed tokens in the request's row of the LLM's
     KV cache; `kv_capacity`: slots that are allocated for a row.
 
-    `speculation_length` is the length chosen for this round's drafts, `next_speculation_length`
-    that for the next round's; under a schedule the latter is limited by this round's grant, and the
-    next grant may differ. A length that the policy found is recorded cut to what the node budget
-    and the end of the text allow. A length that the user gave (`fixed`, `confidence`) is recorded
-    as given; if the budget or the end of the text makes drafts less deep, `length_reason` says so.
+    `speculation_length` is the length chosen for this round's drafts, `next_speculation_length` the
+    length chosen for the next round's; under a schedule the next round's is limited by this round's
+    grant, and the next grant may differ. A length that the policy found is recorded cut to what the
+    node budget and the end of the text allow. A length that the user gave (`fixed`, `confidence`)
+    is recorded as given; if the budget or the end of the text makes drafts less deep,
+    `length_reason` says so.
 
     `length_reason`: a sentence, why the next length was chosen; `estimates`: what the policy
     expects of each candidate length. `predicted_ms`: the policy's prediction of this round's time,

@@ -46,8 +46,8 @@ TimeOfRound = Callable[[str], RoundTime]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The SSMs that draft, in the run's order. `explored`: those of them that draft only to be
-    measured. `reason`: a sentence for the user."""
+    """The SSMs that draft, in the run's order. `explored`: the SSMs among them that draft only to
+    be measured. `reason`: a sentence for the user."""
 
     drafters: tuple[str, ...]
     explored: frozenset[str] = frozenset()

@@ -8,8 +8,9 @@ one batched pass over the last tokens: at the start, then as often as 2 % of the
 allows, and at once when the routed SSMs suddenly predict the text worse (a change of domain).
 
 Credits come from the last audition, where all SSMs read the same tokens in the same context.
-Catch-up passes only decide when the next audition is due: to compare their probabilities with those
-of an audition of the other SSMs would compare different tokens, read in different contexts.
+Catch-up passes only decide when the next audition is due: comparing their probabilities with the
+probabilities from an audition of the other SSMs would compare different tokens, read in different
+contexts.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def noise_of(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def has_dropped(log_probs: Sequence[float]) -> bool:
-    """Whether the last RECENT_TOKENS were predicted much worse than those before them: by DROP
+    """Whether the last RECENT_TOKENS were predicted much worse than the tokens before them: by DROP
     standard errors."""
     recent = log_probs[-RECENT_TOKENS:]
     baseline = log_probs[-RECENT_TOKENS - BASELINE_TOKENS : -RECENT_TOKENS]

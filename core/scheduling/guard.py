@@ -110,7 +110,8 @@ class PlainGuard:
         return True
 
     def _begin_trial(self) -> None:
-        # Means over rounds with drafts: the tokens that a round committed, those that plain rounds
-        # would have committed in its time, and the latter minus the former.
+        # Means over rounds with drafts: the tokens that a round committed, the tokens that plain
+        # rounds would have committed in its time, and how many more the plain rounds would have
+        # committed.
         self._tokens, self._plain_tokens, self._lost_tokens = Average(), Average(), Average()
         self._opening_rounds = 0.0

@@ -211,7 +211,7 @@ class Shared:
                 # The SSMs' reading of a prompt serves all tokens of that run, so its time is spread
                 # over them.
                 ms=ms + outcome.tokens * self._open_ms.get() / self._run_tokens,
-                # All of the round: SSMs may have read prompts for the next group as well.
+                # The whole round's time: SSMs may have read prompts for the next group as well.
                 total_ms=outcome.wall_ms,
                 plain_ms=self._plain_ms(self._num_live, outcome.context),
                 requests=self._num_live,

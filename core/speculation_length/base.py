@@ -69,9 +69,9 @@ class Stop(Protocol):
 class Choice:
     """The next round: at most `length` steps (0: plain decoding, no drafter runs).
 
-    `drafters`: names of those that draft, None for all. `estimates`: expected tokens and time of
-    each candidate length; `predicted_ms`: predicted time of the round (0: no prediction). `stop`:
-    ends drafts early; None: nothing does. `reason`: a sentence for the user.
+    `drafters`: names of the drafters that draft, None for all. `estimates`: expected tokens and
+    time of each candidate length; `predicted_ms`: predicted time of the round (0: no prediction).
+    `stop`: ends drafts early; None: nothing does. `reason`: a sentence for the user.
     """
 
     length: int

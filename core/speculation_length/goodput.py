@@ -1,10 +1,11 @@
 """`goodput`: each draft takes as many steps as are expected to pay for their time, down to none.
 
 One SSM drafts: the first, until the text has a few tokens and an audition picks one. Under a vote,
-a pool, fused drafts or a router several do. Model-free drafters draft, too. A stop rule ends each
-draft (`StopRule`); nodes not worth verifying are dropped; a drafter that falls behind plain
-decoding is switched off, then probed ever more rarely. `RoundCosts` has the times of rounds and the
-price of a millisecond in tokens. Scores are calibrated: each drafter fits its temperature online.
+a pool, fused drafts or a router several SSMs draft. Model-free drafters draft, too. A stop rule
+ends each draft (`StopRule`); nodes not worth verifying are dropped; a drafter that falls behind
+plain decoding is switched off, then probed ever more rarely. `RoundCosts` has the times of rounds
+and the price of a millisecond in tokens. Scores are calibrated: each drafter fits its temperature
+online.
 """
 
 from __future__ import annotations

@@ -31,11 +31,12 @@ def step_limits(rate: float, costs: Sequence[float], longest: int) -> StopLimits
 
 class StopRule:
     """See Stop. `limits` by drafter, `default` for all others. `min_score`: the time of verifying
-    one more node, in committed tokens; a node whose cumulative score is at least that is verified.
+    one more node, in committed tokens; a node whose cumulative score is at least `min_score` is
+    verified.
 
     Lossless under `mss` and `traversal`: whether a step is run depends on earlier rounds and on the
     scores of tokens that are drawn already, never on what the step would draw. `keeps` reads the
-    score of the drawn token itself, and is not called under these two.
+    score of the drawn token itself, and is not called under these two rules.
     """
 
     def __init__(

@@ -155,7 +155,7 @@ def weights_stay_even(weights: str, combine: str) -> bool:
 
 
 def token_exact_rules() -> tuple[str, ...]:
-    """Names of the verification rules whose tokens are those of plain decoding, one for one."""
+    """Names of the verification rules that commit exactly the tokens of plain decoding."""
     return tuple(rule.name for rule in VERIFY_RULES.values() if rule.token_exact)
 
 
