@@ -95,8 +95,8 @@ def settings_of(args: argparse.Namespace) -> tuple[SamplingParams, SpeculationCo
         min_p=args.min_p,
         repetition_penalty=args.repetition_penalty,
     )
-    # Without an SSM only model-free drafters could draft, which does not always pay: plain decoding
-    # unless a preset is named.
+    # Without an SSM, here or on a node, only model-free drafters could draft, which does not always
+    # pay: so plain decoding is the default.
     preset = args.preset or (
         DEFAULT_PRESET if ssms_of(args) or args.node or args.cluster else "autoregressive"
     )
@@ -111,8 +111,8 @@ def settings_of(args: argparse.Namespace) -> tuple[SamplingParams, SpeculationCo
 
 def is_conversation(args: argparse.Namespace) -> bool:
     """Whether to read the messages of a conversation from standard input: with `--chat` and without
-    a prompt. Raises ConfigError if there is neither, or if a conversation is to be printed as
-    JSON."""
+    a prompt. Raises ConfigError if there is neither a prompt nor `--chat`, or if a conversation is
+    to be printed as JSON."""
     if args.prompt is not None or args.prompt_file is not None:
         return False
     if not args.chat:
@@ -180,8 +180,9 @@ def print_events(events: Iterator[Event], out: TextIO) -> None:
 
 
 def print_text(events: Iterator[Event], as_json: bool) -> None:
-    """Prints the text as it is generated, then to standard error the rounds' notes (a node is
-    missing) and a summary. `as_json`: one JSON object at the end instead of text and summary."""
+    """Prints the text as it is generated, and then, on standard error, the rounds' notes (for
+    example that a node is missing) and a summary. `as_json`: prints one JSON object at the end
+    instead of the text and the summary."""
     from core.events.outcome import Outcome
 
     outcome = Outcome()

@@ -28,11 +28,11 @@ ASK = "> "
 def converse(
     engine: Engine, sampling: SamplingParams, speculation: SpeculationConfig, source: TextIO
 ) -> None:
-    """Answers every message of `source`, one a line, until it ends: answers to standard output;
-    hints, notes, speeds and errors to standard error. Raises ConfigError if the LLM has no chat
-    template, and for bytes that cannot be decoded as text."""
+    """Answers each line of `source` as a message until `source` ends. Writes answers to standard
+    output, and hints, notes, speeds and errors to standard error. Raises ConfigError if the LLM has
+    no chat template, and for bytes that cannot be decoded as text."""
     models = engine.models
-    # User and assistant in turn, the user's first.
+    # Messages of the user and of the assistant in turn, the user's first.
     messages: list[dict[str, str]] = []
 
     def next_request(line: str) -> Request:
@@ -61,7 +61,7 @@ def _lines(source: TextIO) -> Iterator[str]:
     ConfigError for bytes that cannot be decoded as text."""
     interactive = source is sys.stdin and source.isatty()
     if interactive:
-        with suppress(ImportError):  # not every Python has it
+        with suppress(ImportError):  # not every Python has readline
             import readline  # noqa: F401  # input() edits the line with it
     while True:
         try:

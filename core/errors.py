@@ -86,7 +86,7 @@ class ModelLoadError(ModelError):
 
 
 class UnsupportedModelError(ModelError):
-    """A model of a kind that is not supported, or not with these settings."""
+    """A model of a kind that is not supported at all, or not with these settings."""
 
 
 class VocabMismatchError(ModelError):
@@ -98,7 +98,8 @@ class RankError(ModelError):
 
 
 class OutOfMemoryError(ModelError):
-    """A model or arena that does not fit; the message says how much is needed and what fits."""
+    """A model, or the memory for its KV cache, that does not fit; the message says how much is
+    needed and what fits."""
 
 
 class NodeError(ModelError):
@@ -106,7 +107,7 @@ class NodeError(ModelError):
 
 
 class EngineError(SpecScopeError):
-    """The engine was used in a way it cannot serve."""
+    """The engine cannot serve a call, or a drafter failed."""
 
 
 class EngineBusyError(EngineError):
@@ -118,8 +119,8 @@ class EngineClosedError(EngineError):
 
 
 class DrafterError(EngineError):
-    """A drafter failed; `name` says which. Its run goes on without it. `place`: file and line of a
-    user-defined one."""
+    """A drafter failed; `name` says which. Its run goes on without the drafter. `place`: file and
+    line in a user-defined drafter."""
 
     def __init__(self, name: str, cause: BaseException, place: str = "") -> None:
         reason = one_line(f"{type(cause).__name__}: {cause}")
@@ -150,7 +151,7 @@ class CellInterruptedError(StudyError):
 # Errors that a model, a device, a request or a caller's callback is expected to raise now and then.
 EXPECTED_ERRORS = (SpecScopeError, RuntimeError, ValueError, MemoryError)
 # Errors of third-party code: a model's pass, a tokenizer, a chat template. An error in a drafter
-# drops that drafter, and its run goes on; an error in the LLM ends its request, and other requests
+# drops that drafter, and the run goes on; an error in the LLM ends its request, and other requests
 # go on. Any type occurs: a token outside the embedding is an IndexError, a deleted folder an
-# OSError, and the package tokenizers raises bare Exceptions.
+# OSError, and the package `tokenizers` raises bare Exceptions.
 MODEL_FAULTS = (Exception,)

@@ -23,7 +23,8 @@ __all__ = [
     "union_ms",
 ]
 
-# Lanes that are not named after a drafter: the LLM's, and those of stages that run no model.
+# Lanes that are not named after a drafter: the LLM's lane, and the lanes of stages that run no
+# model.
 LLM_LANE = "llm"
 HOST_LANES = ("combine", "verify", "commit")
 NOT_DRAFTING = (LLM_LANE, *HOST_LANES)
@@ -122,7 +123,7 @@ class StatsFold:
         """
         if not self._llm_busy:
             return 0.0
-        # `saved_ms` adds up concurrent drafters: scaled down by how much they overlapped.
+        # `saved_ms` adds up concurrent drafters, so it is scaled down by how much they overlapped.
         at_once = self._draft_busy / self._draft_ms if self._draft_ms else 0.0
         others = min(self._saved_ms * at_once, self._draft_busy - self._both_busy)
         return min(1.0, (self._both_busy + max(0.0, others)) / self._llm_busy)
@@ -157,11 +158,12 @@ def timings_union_ms(timings: Iterable[Timed]) -> float:
 
 
 def audition_ms(event: RoundCompleted) -> float:
-    """Milliseconds of a routed round that auditions took: SSMs scoring the text's last tokens, in
-    the first round the prompt's."""
+    """Milliseconds that auditions took in a routed round. In an audition SSMs score the text's last
+    tokens (in the first round, the prompt's)."""
     later_ms = sum(span.ms for span in event.spans if span.name == "audition")
     # The prompt's audition is recorded as prefill spans. A waiting SSM reads the prompt only for
-    # the audition: so if a waiting SSM has a prefill span, each SSM's first one is its audition.
+    # the audition: so if a waiting SSM has a prefill span, each SSM's first prefill span is its
+    # audition.
     waiting = {one.drafter for one in event.routing if one.role == "waiting"}
     ssms = {one.drafter for one in event.routing}
     first: dict[str, float] = {}

@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigError.of("listen", None, "HOST:PORT")
     if not args.ssm:
         raise ConfigError.of("ssm", None, "at least one SSM")
-    # Before the SSMs are loaded, which takes long.
+    # Checked before the SSMs are loaded, which takes long.
     host, _ = address_of("listen", args.listen)
     check_encrypted("listen", host, args.key_file)
     keys = read_keys(args.key_file, "key_file")

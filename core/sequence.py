@@ -37,10 +37,11 @@ class TokenSequence:
     """One request that is being decoded.
 
     `tokens` are the prompt's and all committed ones; the last is the next round's root, whose KV
-    the LLM does not have yet. `speculation` has every `auto` resolved. `eos_ids` is empty under
-    `ignore_eos`. `context_length` is the LLM's. `special_texts`: texts of special tokens by id, for
-    stop strings that name one. `warnings`: of the request, for the run's first event. `started`:
-    time.perf_counter at which the run left the queue. `round`: the number of rounds so far.
+    the LLM does not have yet. `speculation` has every `auto` resolved but that of `pipeline`
+    (`max_tree_nodes` in `Engine.admit`). `eos_ids` is empty under `ignore_eos`. `context_length` is
+    the LLM's. `special_texts`: texts of special tokens by id, for stop strings that name one.
+    `warnings`: the request's, for the run's first event. `started`: time.perf_counter at which the
+    run left the queue. `round`: the number of rounds so far.
     """
 
     run_id: str

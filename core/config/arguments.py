@@ -34,7 +34,8 @@ REWORDED = tuple(
         (r"^argument \S+: (\w+ is .+)", r"\1"),
     )
 )
-"""Patterns of argparse's messages about a value, each with its form of `ConfigError.must_be`."""
+"""Patterns of argparse's messages about a value, each with its replacement: the wording of
+`ConfigError.must_be`."""
 
 
 class Parser(argparse.ArgumentParser):

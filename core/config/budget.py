@@ -1,7 +1,7 @@
 """The node budget: its division among drafters and the depth that it allows.
 
-Decided before anything is drawn, so that sampled drafts stay lossless. Computes with shapes, names
-and numbers only.
+Both are decided before anything is drawn, so that sampled drafts stay lossless. The functions
+compute with shapes, names and numbers only.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def shape_nodes(shape: tuple[int, ...]) -> int:
 
 @lru_cache
 def cut_shape(shape: tuple[int, ...], budget: int) -> tuple[int, ...]:
-    """The shape cut to at most `budget` nodes: the deepest steps first, then the width of the
-    first step."""
+    """The shape, cut to at most `budget` nodes: first the deepest steps are dropped, then the first
+    step is narrowed."""
     if budget < 1:
         return ()
     while len(shape) > 1 and shape_nodes(shape) > budget:
@@ -38,10 +38,10 @@ def cut_shape(shape: tuple[int, ...], budget: int) -> tuple[int, ...]:
 def node_shares(combine: str, nodes: int, names: Sequence[str], draft: str = "auto") -> list[int]:
     """Nodes that each of the named drafters may draft, so that at most `nodes` are verified.
 
-    By `CombineRule.node_budget`: `each`: `nodes` for every drafter, since the rule selects among
-    drafts; `divided`: equal shares, the remainder to the first drafters; `pooled`: an SSM has the
-    sum of the SSMs' shares, since they draft one tree together. `draft`: a fused kind counts as
-    `pooled`.
+    `CombineRule.node_budget` decides. With `each` every drafter has `nodes`, since the rule selects
+    among drafts; with `divided` the shares are equal, and the first drafters have the remainder;
+    with `pooled` every SSM has the sum of the SSMs' shares, since they draft one tree together.
+    `draft`: a fused kind counts as `pooled`.
     """
     budget = "pooled" if draft_kind(draft).fused else combine_rule(combine).node_budget
     if budget == "each":

@@ -39,8 +39,8 @@ def number(
     low_open: bool = False,
     zero: bool = False,
 ) -> None:
-    """A finite number in [low, high], or (low, high] with `low_open`; with `zero` the message
-    names 0 as allowed, too: the caller accepts it without this check."""
+    """A finite number in [low, high], or (low, high] with `low_open`; with `zero` the message also
+    names 0, which the caller accepts without this check."""
     allowed = f"a number {'above' if low_open else 'from'} {low:g} to {high:g}"
     allowed = f"0 or {allowed}" if zero else allowed
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -68,7 +68,7 @@ def names(field: str, value: object, *, at_most: int) -> tuple[str, ...]:
     if not isinstance(value, (tuple, list)):
         raise ConfigError.must_be(field, value, allowed)
     if len(value) > at_most:
-        # Its length instead of its items, of which a message would show the first ones only.
+        # Names the list's length, since a message would show its first items only.
         raise ConfigError(f"{field} is a list of {len(value)}: it must be {allowed}")
     if not all(isinstance(item, str) and item for item in value):
         raise ConfigError.must_be(field, value, allowed)

@@ -1,7 +1,8 @@
 """Request and its configuration: frozen, validated values, presets and the validity matrix.
 
-Independent of models and tensors. `auto` values stay `auto` here: the engine resolves them once the
-models are loaded and timed, and records the results.
+Independent of models and tensors. `auto` values stay `auto` here. The engine resolves them once the
+models are loaded and timed, and records the results; only `pipeline=auto` is decided anew in every
+round.
 """
 
 from __future__ import annotations
@@ -81,9 +82,10 @@ class SamplingParams:
     """How tokens are drawn from the LLM.
 
     `temperature` 0 is greedy. `top_k` 0, `top_p` 1, `min_p` 0 and `repetition_penalty` 1 switch
-    those processors off; all mean what they mean in transformers' `generate`. A missing `seed` is
-    drawn by the engine and recorded. `stop` ends the text with the first token that completes one
-    of its strings (the string itself stays in the text, as in transformers' `stop_strings`).
+    those processors off; all four, and `temperature`, mean what they mean in transformers'
+    `generate`. A missing `seed` is drawn by the engine and recorded. `stop` ends the text with the
+    first token that completes one of its strings (the string itself stays in the text, as in
+    transformers' `stop_strings`).
     """
 
     max_new_tokens: int = 128
@@ -153,13 +155,15 @@ class SpeculationConfig:
     `combine`: a rule of COMBINE_RULES; `vote_tree` keeps `vote_nodes` nodes. Weighted rules use the
     drafters' `weights`: `paper` (Minions' rewards, by `eta`, within `weight_bounds`) or
     `full_information` (how well each predicts every committed token).
-    `routing`: which SSMs draft in a round: `all` (with `goodput`, those that it picks), the one
-    that predicts the prompt best (`audition`), or `routed_drafters` of them, by CoSine's rule
-    (`cosine`) or by how well they predict the text relative to their time (`credit`).
+    `routing`: which SSMs draft in a round: `all` (with `length=goodput`, the SSMs that goodput
+    picks), the one that predicts the prompt best (`audition`), or `routed_drafters` of them, by
+    CoSine's rule (`cosine`) or by how well they predict the text relative to their time (`credit`).
     `length`: a policy of LENGTH_POLICIES; with `confidence` a draft stops after a token whose score
     is under `confidence_threshold`. `pipeline`: while the LLM verifies, the drafters draft for
     other requests (`across`), or for this request's next round, after the likeliest outcomes
-    (`ahead`); `auto`: the one that applies, while it makes rounds faster.
+    (`ahead`); `auto`: whichever of the two applies, while it makes rounds faster. `carry_over`: the
+    drafters' weights and calibration are kept for later runs. `record_top_k`: how many of the
+    likeliest tokens are recorded for each node.
     """
 
     drafters: tuple[str, ...] = ("all",)
@@ -172,7 +176,7 @@ class SpeculationConfig:
     routed_drafters: int = 2
     weights: str = "full_information"
     vote_nodes: int = 12
-    # Assumed values: those of Minions (arXiv 2402.15678) are not known.
+    # Assumed: Minions' own values (arXiv 2402.15678) are not known.
     eta: float = 0.1
     weight_bounds: tuple[float, float] = (0.1, 10.0)
     length: str = "fixed"
@@ -201,7 +205,7 @@ class SpeculationConfig:
         number("eta", self.eta, 0.0, 10.0, low_open=True)
         object.__setattr__(self, "weight_bounds", weight_bounds(self.weight_bounds))
         choice("length", self.length, choices_of("length"))
-        # Before `speculation_length`, whose upper bound it is.
+        # Checked before `speculation_length`, whose upper bound it is.
         integer("max_speculation_length", self.max_speculation_length, 1, MAX_SPECULATION_LENGTH)
         integer("speculation_length", self.speculation_length, 0, self.max_speculation_length)
         number("confidence_threshold", self.confidence_threshold, 0.0, 1.0)
@@ -217,7 +221,7 @@ class SpeculationConfig:
         # A policy that finds the length may choose any up to the maximum.
         set_by_user = length_policy(self.length).set_by_user
         longest = self.speculation_length if set_by_user else self.max_speculation_length
-        # k1 + k1 k2 + ..., as `budget.shape_nodes`, which imports this module.
+        # k1 + k1 k2 + ..., as in `shape_nodes`; its module, budget.py, imports this one.
         nodes = sum(accumulate(self.shape(longest), mul))
         if self.max_tree_nodes == "uncut" and nodes > MAX_TREE_NODES:
             raise ConfigError.must_be(
@@ -257,7 +261,8 @@ class SpeculationConfig:
         return cls()  # specinfer: the defaults of the fields
 
     def resolve(self, temperature: float) -> SpeculationConfig:
-        """`draft` and `verify` with their `auto` replaced for this temperature.
+        """The configuration with `draft` and `verify` as they apply at this temperature: `auto` is
+        replaced, and so is a draft kind that would draft the same as a simpler one.
 
         Raises ConfigError where the combination would not be lossless (see `lossless_rules`); the
         message names the choices that are.
@@ -343,11 +348,11 @@ class Request:
         for token_id in self.prompt_token_ids:
             integer("prompt_token_ids", token_id, 0, MAX_TOKEN_ID)
         boolean("chat", self.chat)
-        # Only to check it: the request keeps each `auto`, which the engine resolves.
+        # Only to check it: the request keeps each `auto`; the engine resolves a copy.
         self.speculation.resolve(self.sampling.temperature)
 
     def to_plain(self) -> dict[str, Any]:
-        """Only JSON's own types; `prompt_token_ids` where there are any."""
+        """Only JSON's own types; `prompt_token_ids` only if there are any."""
         plain = _to_plain(self)
         # Left out where empty, as in requests recorded before the field was added.
         if not self.prompt_token_ids:
@@ -366,7 +371,8 @@ class Request:
 
 
 def recorded_sampling(request_fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The sampling of a recorded request; parameters added after the run have their defaults."""
+    """The sampling of a recorded request; parameters that SpecScope did not have at that time have
+    their defaults."""
     return {**dataclasses.asdict(SamplingParams()), **request_fields.get("sampling", {})}
 
 
@@ -384,7 +390,7 @@ def _checked_fields(cls: type, values: object) -> dict[str, Any]:
         if name not in names:
             raise ConfigError.must_be("field", name, f"one of {', '.join(sorted(names))}")
     for one in dataclasses.fields(cls):
-        # Both are MISSING where a field has no default of either kind.
+        # `default` and `default_factory` are both MISSING if a field has no default.
         is_required = one.default is one.default_factory is dataclasses.MISSING
         if is_required and one.name not in values:
             raise ConfigError.of(one.name, None, "a value; it is missing")

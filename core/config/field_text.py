@@ -25,8 +25,9 @@ def parse_field(config: SpeculationConfig, name: str, value: str) -> Speculation
 
 
 def value_from_text(name: str, value: str) -> Any:
-    """The text as a Python value. Text that is not JSON stays a string, which may be refused by the
-    field's own check."""
+    """The text as a Python value: `drafters` and `expansion` are lists separated by commas,
+    `weight_bounds` two numbers, all else is read as JSON. Text that is not JSON stays a string,
+    which the field's own check may refuse."""
     if name == "drafters":
         return tuple(part.strip() for part in value.split(",") if part.strip())
     if name == "expansion":

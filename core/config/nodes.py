@@ -1,5 +1,5 @@
-"""NodeSettings: the drafter nodes of an engine, machines whose SSMs draft for it, and the key they
-share."""
+"""NodeSettings: an engine's drafter nodes (processes, mostly on other machines, whose SSMs draft
+for the engine) and the key that engine and nodes share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
     "node_settings",
 ]
 
-# Few: a round sends a message to each node and waits for the slowest one, at most until its
+# Few: a round sends a message to each node and waits for the slowest one, at most until that node's
 # deadline.
 MAX_DRAFTER_NODES = 16
 # A name, an IPv4 address or an IPv6 one in brackets; `*`, which ZeroMQ accepts, is refused.
@@ -29,17 +29,17 @@ CLUSTERS = (
     "auto or HOST:PORT, of a cluster that this machine is part of (no ray://: Ray Client needs "
     "packages beyond requirements-cluster.txt at both ends; run ray start --address=HOST:PORT here)"
 )
-# Only programs of this machine reach these: messages may stay unencrypted.
+# Only programs of this machine reach these hosts: messages may stay unencrypted.
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
     """`addresses`: HOST:PORT of each node. `key_file`: a file of `python -m core.nodes --new-key`,
-    the same for engine and nodes; None: nothing is encrypted, loopback addresses only. `cluster`:
-    instead of addresses a Ray cluster, in which nodes with the SSMs `ssms` (by default the bundled
-    ones) are placed; with a `key_file`, which each machine has under the same name, or fresh keys
-    that Ray distributes."""
+    the same for engine and nodes; None: nothing is encrypted, and only loopback addresses are
+    allowed. `cluster`: a Ray cluster instead of addresses; nodes with the SSMs `ssms` (empty: the
+    bundled ones) are started in it. There each machine must have the `key_file` under the same
+    name; with None, Ray distributes fresh keys."""
 
     addresses: tuple[str, ...] = ()
     key_file: str | None = None
@@ -78,8 +78,9 @@ def in_brackets(host: str) -> str:
 
 
 def ip_address(host: str) -> str:
-    """A host's IP address, as it is written before a port. ZeroMQ binds no names, and looks a name
-    up in one version of IP alone: IPv4 where the host has both. Raises OSError."""
+    """A host's IP address, as it is written before a port; IPv4 if the host has both. ZeroMQ needs
+    an address: it cannot bind to a name, and looks a name up in one version of IP only. Raises
+    OSError."""
     addresses = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
     ipv4_first = min(addresses, key=lambda one: one[0] != socket.AF_INET)
     return in_brackets(str(ipv4_first[4][0]))
@@ -100,7 +101,8 @@ def check_encrypted(field: str, host: str, key_file: str | None) -> None:
 def node_settings(
     addresses: Sequence[str], key_file: str | None, cluster: str | None, ssms: Sequence[str] | None
 ) -> NodeSettings | None:
-    """From the arguments of a command line, None without a node. Raises ConfigError."""
+    """The NodeSettings of a command line's arguments; None if they name neither a node nor a
+    cluster. Raises ConfigError."""
     if ssms is not None and cluster is None:
         raise ConfigError.of("node_ssm", list(ssms), "only with --cluster ADDRESS")
     if cluster is not None:

@@ -19,7 +19,7 @@ LARGEST_BYTES, FASTEST_MBPS = 1 << 50, 1e6
 class Offload:
     """`mode`: layers are streamed from host memory or from a file. `resident`: bytes of layers that
     stay on the device; embedding, head and norms always do. `mbps`: a limit of the stream in
-    megabytes (10^6 bytes) a second, for lessons and benchmarks; 0: none."""
+    megabytes (10^6 bytes) a second, for lessons and benchmarks; 0: no limit."""
 
     mode: str
     resident: int = 0

@@ -1,4 +1,4 @@
-"""RankSplit: how an LLM is divided among processes, one a rank, on one machine or several."""
+"""RankSplit: how an LLM is divided among processes (ranks), on one machine or several."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ ALLOWED = "tp=N or pp=N (tensor parallel or pipeline stages over N processes)"
 
 @dataclass(frozen=True, slots=True)
 class RankSplit:
-    """`split`: `tp`, each layer's matrices are divided among `count` ranks, which add up their
-    products; `pp`, each rank has some of the layers."""
+    """`split`: with `tp` each layer's matrices are divided among `count` ranks, which add up their
+    products; with `pp` each rank has some of the layers."""
 
     split: str
     count: int
@@ -32,7 +32,7 @@ class RankSplit:
 
 
 def ranks_of(text: str | None, offload: Offload | None = None) -> RankSplit | None:
-    """From the argument of a command line, None where it was not given. Raises ConfigError."""
+    """The RankSplit of a command line's argument; None if it was not given. Raises ConfigError."""
     if text is None:
         return None
     split, separator, count = text.partition("=")

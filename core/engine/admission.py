@@ -23,9 +23,11 @@ from core.trees.noise import SeededNoise
 __all__ = ["chat_tokens", "check", "prepare", "refuse_oversized"]
 
 # If a prompt has more than CHARACTERS_A_TOKEN characters per token of the context, its beginning is
-# tokenized first. Cut off there, it may have up to CUT_TOKENS tokens more than in the whole text.
+# tokenized first. Tokenized alone, the beginning may have up to CUT_TOKENS tokens more than within
+# the whole text.
 CHARACTERS_A_TOKEN, CUT_TOKENS = 8, 64
-# Most characters of a rendered conversation, even if more would fit into the context.
+# The most characters that a rendered conversation may have, even if more would fit into the
+# context.
 MOST_RENDERED = 1 << 26
 
 
@@ -38,7 +40,7 @@ def check(models: LoadedModels, request: Request) -> None:
 def prepare(models: LoadedModels, request: Request) -> TokenSequence:
     """A sequence that can be admitted, its seed drawn and its drafters named.
 
-    Raises ConfigError, or ContextLengthError naming both lengths.
+    Raises ConfigError, or ContextLengthError, which names the lengths of prompt and context.
     """
     llm = models.llm
     prompt_ids = _prompt_tokens(models, request)
@@ -186,7 +188,7 @@ def chat_tokens(models: LoadedModels, messages: Iterable[Mapping[str, str]]) -> 
 
 
 def _tokens_of(models: LoadedModels, text: str, **options: bool) -> list[int]:
-    """Raises ConfigError where the tokenizer cannot take the text."""
+    """The token ids of a text. Raises ConfigError if the tokenizer fails on it."""
     try:
         # Without the tokenizer's own warning: a prompt that is too long is refused here.
         with models.tokenizing:

@@ -68,7 +68,8 @@ def _ahead_event(
     name: str, draft: AheadDraft, reason: Reason, num_used: int = 0, passes: Sequence[Timed] = ()
 ) -> Ahead:
     """`reason`: of a miss; empty for a hit. `num_used`: how many drafting passes are part of the
-    round's draft. The others are wasted, and so is every scoring of the tree."""
+    round's draft. The others are wasted, and so is every scoring of the tree. `passes`: the LLM's,
+    during which the drafting ran."""
     waste = [*draft.scoring_timings, *draft.draft_timings[num_used:]]
     return Ahead(
         drafter=name,

@@ -50,11 +50,12 @@ class AuditionStep:
                 policy.observe_audition(means)
             _observe_router(request, log_probs, ms)
 
-        # The request's timings: before its first round there is no RoundState.
+        # Added to the request's timings: before its first round there is no RoundState.
         request.timings += self._audition(request, names, "prefill", window, observe)
 
     def before_route(self, state: RoundState) -> None:
-        """The audition of a round, if its router is due for one. Its time is part of the round."""
+        """The audition of a round, if the request's router wants one. The audition's time is part
+        of the round."""
         request, router = state.request, state.request.router
         # An audition that waits for the nodes' scores is not requested twice.
         waiting = self._remote is not None and self._remote.expects_audition(request)
@@ -72,8 +73,8 @@ class AuditionStep:
         observe: TakesAudition,
     ) -> list[Timed]:
         """Scores SSMs on the text's last tokens and calls `observe`: immediately if all of them are
-        in this process, else when the drafter nodes have answered this round. Returns the time
-        spent in this process."""
+        in this process, else when the drafter nodes have answered this round. Returns the spans of
+        the passes in this process."""
         # Scores are requested from drafter nodes in the message that requests drafts: an audition
         # has no round trip of its own.
         here = [name for name in names if name in self._ssm_pool.ssms]

@@ -39,8 +39,9 @@ EMPTY_POOL: Mapping[str, RoundState] = MappingProxyType({})
 
 
 class BatchSchedule:
-    """Plans each round, divides one node budget among its trees, and measures it. Inactive with
-    `each`: then `plan` returns all requests, and each tree is made by its request's own rule."""
+    """Plans each round, divides one node budget among its trees, and measures the round. Inactive
+    with `each`: then `plan` returns all requests, and each tree is made by its request's own
+    rule."""
 
     def __init__(self, name: str, costs: Costs) -> None:
         self.name = name
@@ -69,8 +70,8 @@ class BatchSchedule:
         self, requests: Sequence[ActiveRequest], pool_states: Mapping[str, RoundState]
     ) -> None:
         """Called before the first plan after another schedule: forgets the grants and decisions of
-        that schedule, and what this one decided for an earlier load. A draft in the pool keeps the
-        length limit that it was made with."""
+        that schedule, and what this schedule decided for an earlier load. A draft in the pool keeps
+        the length limit that it was made with."""
         self._last_decision = None
         if isinstance(self._scheduler, FollowsLoad):
             self._scheduler.forget_load()
@@ -87,8 +88,8 @@ class BatchSchedule:
         num_queued: int,
         pool_states: Mapping[str, RoundState] = EMPTY_POOL,
     ) -> tuple[list[ActiveRequest], list[ActiveRequest] | None]:
-        """The requests that the next round verifies, and those for which it drafts meanwhile (None:
-        not decided here), see Plan. Sets the grant and the load of every request.
+        """The requests that the next round verifies, and the requests for which SSMs draft
+        meanwhile (None: not decided here), see Plan. Sets the grant and the load of every request.
 
         `modes`: the pipeline mode by run; `num_queued`: requests in the queue; `pool_states`: the
         states that wait to be verified, by run.
@@ -165,8 +166,9 @@ class BatchSchedule:
             request.rounds_waited = 0
             if tree.depth:
                 request.mean_width += WIDTH_SHARE * (len(tree) / tree.depth - request.mean_width)
-            # The state's, set when its draft was planned, perhaps a round ago; the request's may be
-            # newer. So a decision is recorded in the round that verifies the first draft under it.
+            # The state's grant and decision were set when its draft was planned, perhaps a round
+            # ago; the request's may be newer. So a decision is recorded in the round that verifies
+            # the first draft under it.
             grant, decision = state.grant, state.decision
             state.scheduled = Scheduled(
                 schedule=self.name,
@@ -191,7 +193,8 @@ class BatchSchedule:
         spans = [t for state in states for t in state.timings if t.start >= self._start]
         models = [t for t in spans if t.lane not in NOT_DRAFTING]
         llm = [t for t in spans if (t.lane, t.name) == (LLM_LANE, "forward")]
-        # Most rounds do not have them, so a prediction of the next round must not contain them.
+        # Most rounds have no such stage, so a prediction of the next round must not contain its
+        # time.
         opening = [t for t in models if t.name in OPENING]
         # The whole round, the planning and the events included.
         wall_ms = (time.perf_counter() - self._start) * 1000

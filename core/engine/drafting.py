@@ -35,8 +35,8 @@ from core.speculation_length.cost_model import Costs
 
 __all__ = ["Drafting", "plan_draft_requests"]
 
-# Latest texts kept until a lookup drafts for the first time, when all lookups learn them. Bounded,
-# since perhaps no lookup ever drafts.
+# How many of the latest texts are kept until a lookup drafts for the first time; then all lookups
+# learn them. Bounded, since perhaps no lookup ever drafts.
 MAX_UNLEARNED_TEXTS = 16
 
 
@@ -61,7 +61,7 @@ class Drafting:
             if isinstance(one, (LookupDrafter, GuardedDrafter)) and one.learns
         ]
         self._lookups = {one.name: one for one in lookups}
-        # Whole texts that no lookup has learned yet.
+        # Finished texts that no lookup has learned yet.
         self._unlearned_texts: deque[TokenSequence] = deque(maxlen=MAX_UNLEARNED_TEXTS)
         self._lookup_in_use = False
         if remote is not None:
@@ -73,7 +73,8 @@ class Drafting:
 
     def draft(self, states: Sequence[RoundState]) -> None:
         """Fills in `route`, `draft_requests`, `drafts`, `ahead_events`, `log_probs` and `timings`
-        of each state, and updates the drafter weights."""
+        of each state, and with drafter nodes `drafter_node_trips` and `requests_served_ahead`.
+        Updates the drafter weights."""
         for state in states:
             # The audition first: the router chooses by it.
             self.auditions.before_route(state)
@@ -103,8 +104,8 @@ class Drafting:
 
     def _wait_for_wire(self, states: Sequence[RoundState]) -> None:
         """Sleeps for `wire_ms`, as if the SSMs here were on a drafter node; each of their drafts
-        gets a span of it. Not for a draft that was complete before the round: a node would have
-        sent it before."""
+        gets a span of this time. A draft that was complete before the round does not wait: a node
+        would have sent it earlier."""
         waiting = [
             (state, index, draft)
             for state in states
@@ -124,8 +125,8 @@ class Drafting:
             state.drafts[index] = replace(draft, timings=(*draft.timings, wire))
 
     def draft_requests(self, state: RoundState) -> list[DraftRequest]:
-        """The draft requests of a round; opens each drafter at its first one. Leaves out drafters
-        that fail to open."""
+        """The draft requests of a round; opens each drafter at its first request. Leaves out
+        drafters that fail to open."""
         requests = [
             one for one in plan_draft_requests(state) if self._ensure_open(state.request, one.index)
         ]
@@ -133,12 +134,13 @@ class Drafting:
         return requests
 
     def draft_ahead(self, states: Sequence[RoundState], pass_ended: CancelSignal) -> None:
-        """Drafts for the next round while these trees are being verified. A state in which no SSM
-        drafted is left out: none of its SSMs has read the whole text."""
+        """Drafts for the next round while the LLM verifies the trees of `states`. A state in which
+        no SSM drafted is left out: none of its SSMs has read the whole text."""
         plans = [(state, plan) for state in states if (plan := self._plan(state)).weights]
         if not plans:
             return
-        # Errors are returned, not raised: on the drafting thread one would end the round.
+        # Errors are returned, not raised: an error raised on the drafting thread would end the
+        # round.
         results, errors = self.ssm_pool.draft_ahead([plan for _, plan in plans], pass_ended)
         for (state, _), by_drafter in zip(plans, results, strict=True):
             state.next_drafts = by_drafter
@@ -149,8 +151,8 @@ class Drafting:
                         state.request.drop_drafter(index, error)
 
     def begin_remote_ahead(self, states: Sequence[RoundState]) -> None:
-        """Requests drafts for the next round from the drafter nodes, to be made while these trees
-        are being verified."""
+        """Requests drafts for the next round from the drafter nodes, to be made while the LLM
+        verifies the trees of `states`."""
         if self._remote is not None:
             self._remote.begin_ahead([(state, plan_draft_requests(state, 1)) for state in states])
 
@@ -160,12 +162,12 @@ class Drafting:
             self._remote.end_ahead(states)
 
     def _plan(self, state: RoundState) -> AheadPlan:
-        """The SSMs that drafted in this round, with their requests for the next round: of the
-        length that the policy chose for this one."""
+        """The SSMs that drafted in this round, and their requests for the next round, which have
+        the length that the policy chose for this round."""
         weights = state.vote_weights.weights
         names = {i: state.request.drafters[i].name for i in state.drafts}
         ssms = {i: name for i, name in names.items() if name in self.ssm_pool.ssms}
-        # Tokens that an outcome commits: an accepted path and the LLM's own token.
+        # How many tokens an outcome may commit: an accepted path and the LLM's own token.
         counts = range(1, state.tree.depth + 2)
         return AheadPlan(
             state.request.sequence,
@@ -200,8 +202,8 @@ class Drafting:
         # `table` would count this beginning again with each later run of the prompt.
         if request.sequence.finish_reason not in ("", "failed"):
             self._unlearned_texts.append(request.sequence)
-        # Nothing is learned before a lookup drafts for the first time: compiling the functions
-        # could delay every live request for seconds.
+        # Nothing is learned before a lookup drafts for the first time: compiling the lookups'
+        # functions could delay every live request for seconds.
         if self._lookup_in_use:
             self._learn()
         if self._remote is not None:
@@ -244,14 +246,14 @@ class Drafting:
 
     def _draft_all(self, requests: Mapping[str, list[DraftRequest]]) -> dict[str, Drafts]:
         """The drafts of each drafter, or its error."""
-        # SSMs in one call: those of one shape share each pass.
+        # SSMs in one call: SSMs of one shape share each pass.
         of_ssms = {name: requests[name] for name in requests if name in self.ssm_pool.ssms}
         drafts: dict[str, Drafts] = {}
         try:
             drafts |= self.ssm_pool.draft(of_ssms) if of_ssms else {}
         except MODEL_FAULTS as error:
-            # An SSM's own error is in its place in the result. One raised here names no SSM: all of
-            # them are dropped.
+            # An SSM's own error is in its place in the result. An error raised here names no SSM:
+            # all SSMs are dropped.
             drafts |= dict.fromkeys(of_ssms, error)
         for name in [name for name in requests if name not in of_ssms]:
             try:
@@ -294,8 +296,8 @@ def _route(state: RoundState) -> None:
 
 
 def plan_draft_requests(state: RoundState, beyond: int = 0) -> list[DraftRequest]:
-    """Shape and node budget of each drafter, fixed before anything is drawn: a cut that depended on
-    the drawn tokens would bias `mss` and `traversal`.
+    """The draft requests of a round. Shape and node budget of each drafter are fixed before
+    anything is drawn: a cut that depended on the drawn tokens would bias `mss` and `traversal`.
 
     `beyond`: how many tokens after the text the draft starts (drafting ahead); the choice of length
     is the same.
@@ -320,8 +322,8 @@ def plan_draft_requests(state: RoundState, beyond: int = 0) -> list[DraftRequest
 
 
 def _update_likelihoods(state: RoundState) -> None:
-    """Updates the drafter weights with the probabilities that each drafter gave to the tokens
-    committed since its last report."""
+    """Updates the drafter weights, and fills in `log_probs`, with the probabilities that each
+    drafter gave to the tokens committed since its last report."""
     if not needs_likelihoods(state.speculation):
         return
     request, sequence = state.request, state.request.sequence

@@ -61,8 +61,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Engine"]
 
-# Tokens of a prompt that a pass over pipeline stages reads: a rank waits a limited time for the
-# stages before it.
+# The most tokens of a prompt that one pass over pipeline stages reads: a rank waits only a limited
+# time for the stages before it.
 STAGES_CHUNK = 64
 # Limited, since a round sleeps for `wire_ms`, and a run is cancelled only between two rounds.
 LONGEST_WIRE_MS = 1000.0
@@ -115,7 +115,8 @@ class Engine:
         whole_rounds = on_gpu and in_one_process if on_device is None else on_device
         if nodes is None and whole_rounds:
             self._device_round = DeviceRound(models.llm, self._drafting, capture=on_gpu)
-        # Weights that outlive their run (`carry_over`), by drafters and rule.
+        # Weights that outlive their run (`carry_over`), by drafters and the settings of the
+        # weights.
         self._carried_weights: dict[tuple[object, ...], DrafterWeights] = {}
         self._draft_pool = DraftPool()
         self._draft_thread = DraftThread(models.llm.device)
@@ -146,7 +147,7 @@ class Engine:
 
     @schedule.setter
     def schedule(self, name: str) -> None:
-        # Takes effect in the next round: another thread may be running one.
+        # Takes effect in the next round: another thread may be running a round.
         if name not in self._schedules:
             self._schedules[name] = BatchSchedule(name, self.costs)
         self._schedule = self._schedules[name]
@@ -159,9 +160,9 @@ class Engine:
     @property
     def stream_mbps(self) -> float:
         """The rate in 10^6 bytes a second at which the LLM's layers are copied from memory in each
-        pass, as if they did not fit; 0: they are not copied. For lessons: times of passes that were
-        measured before are kept. Setting it raises ConfigError, and UnsupportedModelError unless
-        `can_stream`."""
+        pass, as if they did not fit; 0: they are not copied. For lessons only: the engine keeps the
+        times of passes that it measured before. Setting it raises ConfigError for a wrong value or
+        kind of LLM, UnsupportedModelError for another LLM that cannot stream."""
         return self._stream_mbps
 
     @stream_mbps.setter
@@ -176,7 +177,8 @@ class Engine:
     @property
     def wire_ms(self) -> float:
         """The round trip in milliseconds that drafts of SSMs here wait for, as if they were on a
-        drafter node; 0: none. For lessons: times that were measured before are kept."""
+        drafter node; 0: none. For lessons only: the engine keeps the times that it measured
+        before."""
         return self._drafting.wire_ms
 
     @wire_ms.setter
@@ -217,7 +219,8 @@ class Engine:
                     for _ in self.prefill(active[-1]):
                         pass
                 except MODEL_FAULTS as error:
-                    # A caller with one request gets the exception, one with several the event.
+                    # A caller with one request gets the exception, a caller with several gets the
+                    # event.
                     if len(requests) == 1:
                         raise
                     yield run_failed(sequence, error)
@@ -258,7 +261,8 @@ class Engine:
         if schedule is not self._steps.schedule:
             schedule.take_over(active, pool.states)
             self._steps.schedule = schedule
-        # With `each` these are all requests and None: the pool divides them by their modes.
+        # With `each`, `group` is all requests and `next_group` is None: the pool divides the
+        # requests by their modes.
         group, next_group = schedule.plan(active, modes, num_queued, pool.states)
         for request in (*group, *(next_group or ())):
             self._drafting.auditions.before_first_draft(request)
@@ -266,7 +270,8 @@ class Engine:
             batch = pool.take(group, modes)
         else:
             batch = pool.take_planned(group, next_group)
-        # Not serial while a draft waits in the pool, even if its run's mode has become `off`.
+        # Not serial if the pool had drafts for this round, even if their runs' modes have become
+        # `off`.
         serial = not batch.already_drafted and all(mode == "off" for mode in modes.values())
 
         device_round = self._device_round if serial and not schedule.active else None
@@ -280,7 +285,7 @@ class Engine:
         else:
             overlapped_work = nullcontext() if serial else self._background_drafting(batch, modes)
             yield from run_round(self._steps, batch, overlapped_work)
-        # After the last event: the time of emitting them is between stages too.
+        # After the last event: the time of emitting events is between stages too.
         self._time_between_stages.end()
         observe_switch(batch, switch, start)
         schedule.end_round(batch.states)
@@ -289,7 +294,7 @@ class Engine:
         self, result: RoundResult, states: Sequence[RoundState], *, begin_next: bool
     ) -> Iterator[Event]:
         """The events of a device round; with `begin_next` the device already runs the next round
-        while they are built."""
+        while the events are built."""
         record, steps = self._recorder, self._steps
         # Merged only now: the device has verified the nodes of all drafts, duplicates included.
         steps.make_trees(states)
@@ -311,8 +316,9 @@ class Engine:
 
     @contextmanager
     def _background_drafting(self, batch: RoundBatch, modes: Mapping[str, str]) -> Iterator[None]:
-        """Drafts on the drafting thread while the block runs: for other requests, which a later
-        round verifies, or for the next round of these."""
+        """Drafts on the drafting thread and on drafter nodes while the block runs: for other
+        requests, which a later round verifies, or for the next round of the requests being
+        verified."""
         # Order matters where both kinds run: other requests' drafts are verified next, a draft
         # ahead is only a guess.
         jobs: list[Job] = []
@@ -380,8 +386,8 @@ class Engine:
         size = STAGES_CHUNK if ranks is not None and ranks.split == "pp" else PREFILL_CHUNK
         for i in range(0, len(tokens), size):
             part = tokens[i : i + size]
-            # No logits of the prompt are needed; `last_only` computes those of one token instead of
-            # all.
+            # No logits of the prompt are needed; `last_only` computes the logits of one token
+            # instead of all.
             self._llm.forward([chain(active.row, part, last_only=True)])
             self._llm.commit(active.row, range(len(part)))
             yield
@@ -392,7 +398,7 @@ class Engine:
         self, sequence: TokenSequence, names: Sequence[str], token_ids: Sequence[int], first: int
     ) -> dict[str, list[int]]:
         """The token that each of these SSMs would draft at each position of a text from `first` on.
-        Only between two rounds, in the thread that runs them."""
+        Call it only between two rounds, in the thread that runs them."""
         return self._drafting.ssm_pool.first_choice_tokens(sequence, names, token_ids, first)
 
     def release(self, active: ActiveRequest) -> None:
@@ -409,9 +415,10 @@ class Engine:
             self._llm.close_row(active.row)
 
     def _time_of_round(self, ssms: Sequence[str], name: str) -> RoundTime:
-        """Predicted time of a round in which the SSM `name` drafts a chain: the mean over the SSMs
-        of its shape, whose times differ by noise only. If none of them has drafted yet: the mean
-        over the others, each time multiplied by the ratio of the two SSMs' audition times."""
+        """Predicted time of a round in which the SSM `name` drafts a chain. Its drafting time is
+        the mean over the SSMs of its shape, whose times differ by noise only. If none of them has
+        drafted yet, it is the mean over the other SSMs, with each one's time multiplied by the
+        ratio of `name`'s audition time to that SSM's."""
         costs = {ssm: self.costs.draft_costs(ssm) for ssm in ssms}
         timed = {ssm: one for ssm, one in costs.items() if one.start.value is not None}
         same_shape = [one for ssm, one in timed.items() if self._have_one_shape(ssm, name)]
@@ -434,8 +441,8 @@ class Engine:
         return one in remote and remote[one] == remote.get(other)
 
     def _weights(self, config: SpeculationConfig) -> DrafterWeights:
-        """Equal weights, or with `carry_over` those that earlier runs of the same drafters and rule
-        ended with."""
+        """Equal weights, or with `carry_over` the weights that earlier runs with the same drafters
+        and settings of the weights ended with."""
         if not config.carry_over:
             return make_weights(config, config.drafters)
         key = (config.weights, config.eta, config.weight_bounds, *config.drafters)

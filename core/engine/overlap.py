@@ -1,8 +1,8 @@
-"""Pipelining (Minions 3.4): which requests a round verifies, and which it drafts during the pass.
+"""Pipelining (Minions 3.4): which requests a round verifies, and for which it drafts meanwhile.
 
 With `pipeline=across` the active requests alternate: while the LLM verifies one group, the drafters
-draft for the next. A drafted request waits in the pool of intermediate results; drafting pauses
-while that pool has as many requests as the LLM verifies at once. With `pipeline=ahead` the
+draft for the next group. A drafted request waits in the pool of intermediate results; drafting
+pauses while that pool has as many requests as the LLM verifies at once. With `pipeline=ahead` the
 drafters work for the next round of the request that is being verified (`core.engine.drafting`).
 """
 
@@ -129,8 +129,9 @@ class DraftThread:
     """One thread for drafting during LLM passes, started by the first job and ended by `close`. On
     CUDA it has its own stream.
 
-    A thread, not a process: compiled passes release the GIL. With five SSMs a round took 0.52x of
-    serial decoding with a thread, 1.11x with a process (docs/results.md, "Pipelining").
+    A thread, not a process: compiled passes release the GIL. With five SSMs a round took 0.52 times
+    as long as in serial decoding with a thread, 1.11 times with a process (docs/results.md,
+    "Pipelining").
     """
 
     def __init__(self, device: torch.device | None = None) -> None:
@@ -174,9 +175,9 @@ class DraftThread:
 
 @dataclass(frozen=True, slots=True)
 class PipelineSwitch:
-    """`pipeline=auto` in one round: `kind` is `across` or `ahead`, `runs` those that it applies to,
-    `switch` its measured on/off decision. Built once a round: otherwise a drafter that fails within
-    the round would select another switch."""
+    """`pipeline=auto` in one round: `kind` is `across` or `ahead`, `runs` the runs that it applies
+    to, `switch` its measured on/off decision. Built once a round: otherwise a drafter that fails
+    within the round would select another switch."""
 
     kind: str
     runs: tuple[ActiveRequest, ...]

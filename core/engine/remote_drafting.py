@@ -2,7 +2,8 @@
 fills in the answers.
 
 Between `begin` and `finish` the drafter nodes draft, and so do the SSMs here. Between `begin_ahead`
-and `end_ahead` they draft for the next round (`pipeline=ahead`), while the LLM verifies this one.
+and `end_ahead` the drafter nodes draft for the next round (`pipeline=ahead`), while the LLM
+verifies this one.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ LEAST_WAIT_S, WAIT_PASSES = 1.0, 4.0
 """A round waits for a drafter node at most LEAST_WAIT_S seconds or the time of WAIT_PASSES LLM
 passes without drafts, whichever is longer."""
 AUDITIONS = 4
-"""Auditions of a run that a drafter node may miss; then the choice is among the SSMs that were
-scored. A node's first deadline is short, and includes reading the prompt."""
+"""How many auditions of a run a drafter node may miss; after that the choice is among the SSMs that
+were scored. A node's first deadline is short, and includes reading the prompt."""
 PlannedDrafts = list[tuple[RoundState, list[DraftRequest]]]
 TakesAudition = Callable[[Mapping[str, Sequence[float]], float], None]
 """Called with the log-probability of each token by SSM name, and the milliseconds of scoring."""
@@ -39,8 +40,9 @@ TakesAudition = Callable[[Mapping[str, Sequence[float]], float], None]
 
 @dataclass(slots=True)
 class PartialAudition:
-    """An audition with SSMs on drafter nodes: those are `to_score`, on the text's last `window`
-    tokens. `log_probs`, `ms`: of the SSMs here. `observe`: called once all SSMs are scored."""
+    """An audition in which SSMs on drafter nodes take part. `to_score`: the names of those SSMs,
+    which score the text's last `window` tokens. `log_probs`, `ms`: results and time of the SSMs
+    here. `observe`: called once all SSMs are scored."""
 
     to_score: tuple[str, ...]
     window: int
@@ -84,7 +86,8 @@ class RemoteDrafting:
         self._pool.free(request.sequence)
 
     def begin(self, plans: PlannedDrafts) -> PlannedDrafts:
-        """Sends the draft requests of SSMs on drafter nodes; returns those of the drafters here."""
+        """Sends the draft requests of SSMs on drafter nodes; returns the draft requests of the
+        drafters here."""
         here: PlannedDrafts = []
         runs, self._states = [], []
         for state, requests in plans:
@@ -119,8 +122,8 @@ class RemoteDrafting:
         )
 
     def _within_budget(self, state: RoundState, requests: list[DraftRequest]) -> list[DraftRequest]:
-        """Divides the tree's node budget among the machines where SSMs draft one tree together:
-        each machine drafts one tree with its SSMs. Model-free drafters keep their budgets."""
+        """If the SSMs draft one tree together, divides its node budget among their machines, each
+        of which drafts one tree with its own SSMs. Model-free drafters keep their budgets."""
         if not drafts_together(state.speculation.draft, state.speculation.combine):
             return requests
         ssms = [one for one in requests if not is_model_free(one.name)]
@@ -171,8 +174,9 @@ class RemoteDrafting:
         audition.observe(log_probs, audition.ms + answer.audition_ms)
 
     def begin_ahead(self, plans: PlannedDrafts) -> None:
-        """Requests drafts after the trees that the LLM is about to verify, by the SSMs that drafted
-        in this round. `plans`: the requests after one committed token."""
+        """Requests drafts that continue the trees that the LLM is about to verify, from the SSMs
+        that drafted in this round. `plans`: the draft requests that would follow one committed
+        token."""
         runs = []
         for state, requests in plans:
             there = tuple(
@@ -201,6 +205,6 @@ class RemoteDrafting:
         """Takes the drafter nodes' drafts for the next round when the LLM's pass has ended; does
         not wait."""
         drafts_by_name = self._pool.end_ahead([state.request.sequence for state in states])
-        # Added to those of the SSMs here, which the drafting thread has filled in.
+        # Added to the drafts of the SSMs here, which the drafting thread has filled in.
         for state, drafts in zip(states, drafts_by_name, strict=True):
             state.next_drafts |= drafts

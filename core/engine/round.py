@@ -1,7 +1,7 @@
 """One round: draft, combine, verify, commit, for all active requests in one LLM pass.
 
-The steps work on RoundStates whose lengths `next_round` has chosen. Each measures its own time,
-fills in its part of every RoundState and yields the events of that part.
+The steps work on RoundStates whose lengths `next_round` has chosen. Each step measures its own
+time, fills in its part of every RoundState and yields the events of that part.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ TargetTokensFiller = Callable[[Sequence[RoundState], Callable[[RoundState], Veri
 
 
 class RoundSteps:
-    """The four steps over one engine's models. `fill_target_tokens`: the DeviceRound's, None if the
-    engine has none."""
+    """The four steps over one engine's models. `fill_target_tokens`: the DeviceRound's; None if the
+    engine has no DeviceRound."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class RoundSteps:
         round to the length policies and routers."""
         with_verdict = [state for state in states if state.error is None]
         # Before any commit: the votes of one LLM pass are one batch of wins (Minions), and all
-        # requests' RoundCompleted show the weights after it.
+        # requests' RoundCompleted show the weights after this batch.
         update_weights(with_verdict)
         # Also before any commit: `commit_one` reports the round to the length policy, with the time
         # between stages.
@@ -249,8 +249,8 @@ def run_round(
     steps: RoundSteps, batch: RoundBatch, overlapped_work: AbstractContextManager[None]
 ) -> Iterator[Event]:
     """The steps one after another. `overlapped_work`: what drafters do during the LLM's pass, for
-    other requests or for the next round of these (Minions 3.4); nothing in a serial round.
-    `batch.already_drafted` were drafted that way during an earlier pass."""
+    other requests or for the next round of the batch's own requests (Minions 3.4); nothing in a
+    serial round. `batch.already_drafted` were drafted that way during an earlier pass."""
     yield from steps.draft(batch.to_draft, batch.states)
     yield from steps.combine(batch.states)
     yield from steps.verify(batch.states, overlapped_work)
@@ -285,8 +285,8 @@ def verify_input(state: RoundState) -> VerifyInput:
         sequence.noise,
         sequence.eos_ids,
         {index: draft.q for index, draft in state.drafts.items()},
-        # `sampled` draws siblings without replacement: the verifier has to renormalize q after
-        # each.
+        # `sampled` draws siblings without replacement: the verifier has to renormalize q after each
+        # draw.
         distinct=sequence.speculation.draft == "sampled",
     )
 

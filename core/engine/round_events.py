@@ -49,7 +49,7 @@ class RoundEventBuilder:
         return tuple(self._texts[token_id] for token_id in ids)
 
     def drafted_event(self, state: RoundState) -> Drafted:
-        """The drafts, in the round that verifies them: an earlier one may have made them."""
+        """The drafts, in the round that verifies them: an earlier round may have made them."""
         return Drafted(
             *_next_event_head(state),
             tuple(self._draft(state, index, draft) for index, draft in state.drafts.items()),
@@ -144,7 +144,8 @@ class RoundEventBuilder:
                 lists = [(node, *draft.top[d]) for node, d in draft_nodes if d in draft.top]
                 entries += [TopK(node, name, ids, self.texts(ids), p) for node, ids, p in lists]
                 continue
-            # Only nodes that were fed have logits; `rows` maps those to rows of `draft.logits`.
+            # Only nodes that were fed have logits; `rows` maps these nodes to rows of
+            # `draft.logits`.
             row_of = {node: draft.rows[d] for node, d in draft_nodes if d in draft.rows}
             probabilities = unprocessed_probabilities(draft.logits[[*row_of.values()]])
             entries += self._top_k_of(name, [*row_of], probabilities, k)
@@ -164,7 +165,7 @@ class RoundEventBuilder:
     def round_completed_event(
         self, state: RoundState, result: CommitResult, kv: tuple[int, int]
     ) -> RoundCompleted:
-        """`kv`: slots used and capacity."""
+        """The round's last event. `kv`: slots used and capacity of the request's row."""
         request, sequence = state.request, state.request.sequence
         # The policy has observed this round, so this is the choice that the next plan gets, unless
         # an audition (of SSMs on drafter nodes, or a router's) or another grant of the schedule
@@ -204,7 +205,8 @@ class RoundEventBuilder:
 
 
 def _next_event_head(state: RoundState) -> tuple[str, int, float, int]:
-    """The fields that each event of a round begins with. Counts the event: called once for each."""
+    """The fields that each event of a round begins with. Counts the event: called once for each
+    event."""
     sequence = state.request.sequence
     return sequence.run_id, sequence.next_seq(), sequence.ms(), sequence.round
 
@@ -222,7 +224,8 @@ def _reported_probabilities(state: RoundState) -> tuple[float, tuple[float, ...]
 
 
 def _origins(state: RoundState, names: Sequence[str]) -> tuple[str, ...]:
-    """For each node of a tree with fused drafts, the drafter that proposed it; else empty."""
+    """For each node of a tree with fused drafts, the drafter that proposed it; empty without fused
+    drafts."""
     if not any(draft.origins for draft in state.drafts.values()):
         return ()
     origin: dict[tuple[int, ...], str] = {}
@@ -237,7 +240,8 @@ def _origins(state: RoundState, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _node_of(draft: Draft, token_ids: tuple[int, ...]) -> int | None:
-    """The draft's node reached by these tokens, ROOT for none; None where it has no such path."""
+    """The draft's node that these tokens lead to, ROOT without tokens; None if the draft has no
+    such path."""
     path = draft.walk(token_ids)
     if len(path) < len(token_ids):
         return None

@@ -82,8 +82,9 @@ class ActiveRequest:
     router: Router | None = None
     routed_ssms: frozenset[str] = frozenset()
     had_audition: bool = False  # before the first draft; True also if none is needed
-    # The scheduler's: its grant, the load of the shared pass, rounds since the request was last
-    # verified, mean tree nodes per level, and a decision that no draft has followed yet.
+    # Of the scheduler: its grant for this request, the load of the shared pass, rounds since the
+    # request was last verified, mean tree nodes per level, and a decision that no draft has
+    # followed yet.
     grant: Grant = FREE
     load: BatchLoad | None = None
     rounds_waited: int = 0
@@ -108,7 +109,8 @@ class ActiveRequest:
         return self.sequence.room > 0
 
     def drop_drafter(self, index: int, error: BaseException) -> None:
-        """Drops a failed drafter for the rest of the run and notes the error for its next event."""
+        """Drops a failed drafter for the rest of the run and notes the error for the run's next
+        event."""
         drafter = self.drafters[index]
         self.lost_drafters.add(index)
         if self.router is not None:
@@ -140,7 +142,7 @@ class ActiveRequest:
         # With a router, `route` has already applied the grant.
         if route is None and self.grant.drafters is not None:
             ssms = [index for index in indices if not is_model_free(self.drafters[index].name)]
-            # At least one: a grant without drafts is one of length 0.
+            # At least one SSM: a grant that allows no draft has length 0.
             left_out = ssms[max(1, self.grant.drafters) :]
             indices = [index for index in indices if index not in left_out]
         return indices
@@ -192,8 +194,8 @@ class ActiveRequest:
             return choice
         config, room = self.sequence.speculation, self.sequence.room
         names = [self.drafters[index].name for index in self.drafters_for(choice)]
-        # Two bounds: a drafter's share of the node budget, and the tokens left without the LLM's
-        # own.
+        # Two bounds: a drafter's share of the node budget, and the tokens that are left, less the
+        # LLM's own.
         fits = max_draft_depth(config, names, choice.length)
         if min(fits, room) == choice.length:
             return choice
@@ -226,8 +228,8 @@ class RoundState:
     route: Route | None = None
     grant: Grant = FREE
     decision: Plan | None = None
-    # Drafted. `drafts`: by drafter index, without those of drafter nodes that are late.
-    # `log_probs`: by drafter name, of the committed tokens since the drafter's last report.
+    # Drafted. `drafts`: by drafter index, without the drafts of late drafter nodes. `log_probs`: by
+    # drafter name, of the committed tokens since the drafter's last report.
     draft_requests: tuple[DraftRequest, ...] = ()
     drafts: dict[int, Draft] = field(default_factory=dict)
     log_probs: Mapping[str, Sequence[float]] = field(default_factory=dict)
@@ -275,8 +277,9 @@ class RoundState:
 
     @property
     def keep_node(self) -> KeepNode | None:
-        """Whether the length policy keeps a node, by its score; None: all are kept, as under rules
-        that read q: to drop a node after its token was drawn would bias the text."""
+        """Whether the length policy keeps a node, by its score; None: all nodes are kept. Under
+        rules that read q it is None, since dropping a node after its token was drawn would bias the
+        text."""
         stop = self.choice.stop
         if stop is None or verify_rule(self.speculation.verify).reads_q:
             return None
@@ -330,7 +333,7 @@ def round_outcome(state: RoundState, committed: tuple[int, ...], num_in_pass: in
     # The LLM's only span so far: `commit_one` adds the prefill's later.
     forward = next(t for t in state.timings if t.lane == LLM_LANE)
     proposals, path = state.tree.proposals, state.verdict.path
-    # A node's proposals are in the run's order of drafters: the first one gets the credit.
+    # A node's proposals are in the run's order of drafters: the first drafter gets the credit.
     credit = Counter(proposals[node][0].drafter for node in path if proposals[node])
     node_counts = Counter(drafter for one in proposals for drafter in {p.drafter for p in one})
     widths = Counter(state.tree.depths)
@@ -339,7 +342,7 @@ def round_outcome(state: RoundState, committed: tuple[int, ...], num_in_pass: in
         num_tokens=len(committed),
         num_nodes=len(state.tree),
         verify_ms=(forward.end - forward.start) * 1000,
-        # Each span counts by its `share`, so that those of one batched pass add up to its time.
+        # Each span counts by its `share`, so that the spans of one batched pass add up to its time.
         # Drafting ahead runs during the LLM's pass and does not lengthen the round.
         round_ms=_ms(t for t in state.timings if t.name != "ahead")
         - state.hidden_ms

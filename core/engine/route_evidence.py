@@ -23,8 +23,9 @@ Similarity = Callable[[Sequence[int], Sequence[int]], tuple[float, ...]]
 
 
 def embedding_similarity(llm: LanguageModel) -> Similarity:
-    """The cosine of the LLM's input embeddings of two tokens (CoSine's accuracy of a draft). If the
-    LLM gives no access to its embeddings: 1 for equal tokens, else 0."""
+    """A Similarity: the cosine of the LLM's input embeddings of the two tokens at a position
+    (CoSine's accuracy of a draft). If the LLM gives no access to its embeddings: 1 for equal
+    tokens, else 0."""
 
     @torch.inference_mode()
     def cosine(drafted: Sequence[int], committed: Sequence[int]) -> tuple[float, ...]:

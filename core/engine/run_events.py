@@ -24,8 +24,9 @@ VERSIONED = ("torch", "transformers", "tokenizers")
 def run_started(
     sequence: TokenSequence, models: LoadedModels, prompt_texts: tuple[str, ...], queue_ms: float
 ) -> RunStarted:
-    """The request as it will be run, every `auto` resolved, and the models that serve it.
-    `prompt_texts`: of each prompt token; `queue_ms`: its time in the queue."""
+    """The request as it will be run, every `auto` resolved but that of `pipeline`, and the models
+    that serve it. `prompt_texts`: of each prompt token; `queue_ms`: the request's time in the
+    queue."""
     info, stream = models.llm.info, stream_of(models.llm)
     run = dataclasses.replace(
         sequence.request, sampling=sequence.sampling, speculation=sequence.speculation

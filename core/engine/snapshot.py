@@ -47,8 +47,8 @@ class RoundFacts:
     def of(
         start: float, end: float, events: Sequence[Event], start_times: dict[str, float]
     ) -> RoundFacts:
-        """A round from `start` to `end` and its events. `start_times`: of each run. All in
-        seconds of time.perf_counter."""
+        """A round from `start` to `end` and its events. `start_times`: when each run started, by
+        run id. All in seconds of time.perf_counter."""
         # Of the tree that was verified: RoundCompleted has accepted tokens only.
         nodes = {e.run_id: len(e.token_ids) for e in events if isinstance(e, Combined)}
         runs = {
@@ -61,7 +61,8 @@ class RoundFacts:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A model's lane over the last rounds: the share of their time in which it worked."""
+    """A model's lane over the last rounds. `busy`: the share of these rounds' time in which the
+    model worked."""
 
     name: str
     busy: float
@@ -101,9 +102,9 @@ class ScheduleDecision:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """`schedule`: its name; `num_waiting`: requests in the queue; `max_live`: requests decoded at
-    once; `runs`: requests being decoded now; `lanes`: the LLM first, empty while there is no
-    request; `decision`: the schedule's last one."""
+    """`schedule`: the schedule's name; `num_waiting`: requests in the queue; `max_live`: requests
+    decoded at once; `runs`: requests being decoded now; `lanes`: the LLM first, empty while no
+    request is decoded; `decision`: the schedule's last decision."""
 
     schedule: str
     num_waiting: int

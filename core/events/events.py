@@ -7,8 +7,8 @@ fixed order of `RunStarted.drafters`. Types of fields are defined in core/events
 
 Order within a run: RunStarted, then per round Drafted, Combined, Verified, RoundCompleted (a round
 of plain decoding has all four, with nothing drafted), then one of RunCompleted, RunCancelled,
-RunFailed. A run that ends while it waits in the queue has its last event only; in a round that
-fails the rest is missing.
+RunFailed. A run that ends before it starts has its last event only; a round that fails lacks its
+remaining events.
 """
 
 from __future__ import annotations
@@ -59,15 +59,16 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """The request as it will be run: `config` is the whole request, every `auto` resolved.
+    """The request as it will be run: `config` is the whole request, every `auto` resolved but that
+    of `pipeline`.
 
     `asked` is the request as it was submitted; `created_utc`: ISO 8601; `prompt_texts`: of each
-    prompt token; `models`: all that are loaded, the LLM first; `drafters`: names of those that may
-    draft; `dtype`, `device`: the LLM's; `versions`: of Python and libraries, by name; `seed`: the
-    given or the drawn one; `queue_ms`: the request's time in the queue. `warnings` are sentences
-    for the reader (a fallback and its reason, what bfloat16 means). `offload`: how the LLM's layers
-    are streamed, None where all are in memory. `ranks`: how the LLM is divided among processes,
-    None for one process.
+    prompt token; `models`: all that are loaded, the LLM first; `drafters`: names of the drafters
+    that may draft; `dtype`, `device`: the LLM's; `versions`: of Python and libraries, by name;
+    `seed`: the given or the drawn one; `queue_ms`: the request's time in the queue. `warnings` are
+    sentences for the reader (a fallback and its reason, what bfloat16 means). `offload`: how the
+    LLM's layers are streamed, None where all are in memory. `ranks`: how the LLM is divided among
+    processes, None for one process.
     """
 
     run_id: str
@@ -109,7 +110,7 @@ class Combined:
 
     `dropped`: (drafter, index in its DraftRecord) of drafted tokens that are not in the tree.
     `rule` is the combine rule. If it is weighted, `weights` are the drafters' weights that it used,
-    `masses` the weight of each node, `dropped_masses` of each dropped token, and `winner` the
+    `masses` the weight of each node, `dropped_masses` that of each dropped token, and `winner` the
     drafter whose sequence won a vote.
 
     `origins`: in a tree with fused drafts, the drafter that proposed each node; else empty.
@@ -138,7 +139,8 @@ class Combined:
 
     def drafters_of(self, node: int) -> tuple[str, ...]:
         """The drafters that proposed a node; in a fused tree the one of `origins`."""
-        # A fused trunk is in the draft of every SSM: `proposals` name all of them.
+        # The common chain of a fused draft is in the draft of every SSM, so `proposals` name all
+        # SSMs.
         if self.origins:
             return (self.origins[node],)
         return tuple(dict.fromkeys(proposal.drafter for proposal in self.proposals[node]))
@@ -180,24 +182,25 @@ class RoundCompleted:
 
     `token_ids`, `texts` and `text_deltas` have one entry per token: `texts` are the tokens, each
     decoded alone, for display; a delta is empty while a UTF-8 character is incomplete. `position`
-    is the position of the first new token. `num_accepted` counts the drafted tokens among them,
-    `num_cut` levels of the tree beyond the end of the text (EOS, a stop string). `spans`: every
-    stage of the round, drafts included, and prefills (the LLM's before round 0, an SSM's before its
-    first draft). `weights`: drafter weights after the round. `temperatures`: each drafter's
-    calibration temperature. `kv_used`: committed tokens in the request's row of the LLM's KV cache;
-    `kv_capacity`: slots that are allocated for a row.
+    is the position of the first new token. `num_accepted`: how many of the new tokens were drafted;
+    `num_cut`: how many levels of the tree are beyond the end of the text (EOS, a stop string).
+    `spans`: every stage of the round, drafts included, and prefills (the LLM's before round 0, an
+    SSM's before its first draft). `weights`: drafter weights after the round. `temperatures`: each
+    drafter's calibration temperature. `kv_used`: committed tokens in the request's row of the LLM's
+    KV cache; `kv_capacity`: slots that are allocated for a row.
 
-    `speculation_length` is the length chosen for this round's drafts, `next_speculation_length`
-    that for the next round's; under a schedule the latter is limited by this round's grant, and the
-    next grant may differ. A length that the policy found is recorded cut to what the node budget
-    and the end of the text allow. A length that the user gave (`fixed`, `confidence`) is recorded
-    as given; if the budget or the end of the text makes drafts less deep, `length_reason` says so.
+    `speculation_length` is the length chosen for this round's drafts, `next_speculation_length` the
+    length chosen for the next round's; under a schedule the next round's is limited by this round's
+    grant, and the next grant may differ. A length that the policy found is recorded cut to what the
+    node budget and the end of the text allow. A length that the user gave (`fixed`, `confidence`)
+    is recorded as given; if the budget or the end of the text makes drafts less deep,
+    `length_reason` says so.
 
     `length_reason`: a sentence, why the next length was chosen; `estimates`: what the policy
-    expects of each candidate. `predicted_ms`: its prediction of this round's time, 0 without one;
-    it includes `between_ms`, the time between stages, measured for a lone request. `ahead`: results
-    of drafting ahead, sometimes two for one drafter. `notes`: sentences about what happened (a
-    drafter failed, pipelining was switched off).
+    expects of each candidate length. `predicted_ms`: the policy's prediction of this round's time,
+    0 without a prediction; it includes `between_ms`, the time between stages, measured for a lone
+    request. `ahead`: results of drafting ahead, sometimes two for one drafter. `notes`: sentences
+    about what happened (a drafter failed, pipelining was switched off).
 
     `routing`: each SSM of the run, whether it was to draft in this round and its score after it;
     empty without a router (the length policy may still choose the drafters). `routing_reason`: a
@@ -206,8 +209,8 @@ class RoundCompleted:
     `scheduled`: the part of this request in its batch; None where each request has its own budget.
 
     `loads`: when layers of an offloaded LLM were read during this round, while its stages ran.
-    `nodes`: the drafter nodes with draft requests in this round. `traffic`: what each rank of an
-    LLM over ranks exchanged in this round's pass.
+    `nodes`: the drafter nodes for which this round had draft requests. `traffic`: what each rank of
+    an LLM over ranks exchanged in this round's pass.
     """
 
     run_id: str

@@ -55,7 +55,7 @@ class Outcome:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The notes of its rounds, each once, such as that an SSM failed."""
+        """The notes of the run's rounds, each once, such as that an SSM failed."""
         return tuple(self._notes)
 
     @property
@@ -77,7 +77,7 @@ class Outcome:
 
     def to_plain(self) -> dict[str, Any]:
         """`run_id`, `text`, `token_ids` (new ones only), `prompt_token_ids`, `summary`, `config`,
-        `models`, `versions`, `warnings` and `error`, empty without one."""
+        `models`, `versions`, `warnings` and `error` (empty without an error)."""
         started = self._started
         error = self._ended if isinstance(self._ended, RunFailed) else None
         return {

@@ -38,10 +38,10 @@ class Span:
     name, `combine`, `llm`, `verify`, `commit` or `layers`.
 
     `name` is the stage: `draft`, `catch_up`, `combine`, `forward`, `verify`, `commit`, `prefill`;
-    `audition` is scoring an SSM on the text's last tokens (before the run's first draft that is a
-    `prefill`, too); `ahead`, drafting for the next round during this one's `forward`; `load`, on
-    the lane `layers`, reading an offloaded LLM's layers; `wire`, of an SSM on a drafter node, the
-    transfer of the request and of the drafts. `share`: the part of the time that counts for this
+    `audition`: an SSM scores the text's last tokens (before the run's first draft such a span, too,
+    is named `prefill`); `ahead`: drafting for the next round during this round's `forward`; `load`,
+    on the lane `layers`: reading an offloaded LLM's layers; `wire`: the transfer of the request and
+    of the drafts of an SSM on a drafter node. `share`: the part of the time that counts for this
     lane and run; less than 1 where SSMs or requests shared it.
     """
 
@@ -119,11 +119,12 @@ class NodeTrip:
     the round began; `late`, no answer before the deadline; `absent`, no request was sent: the node
     was not connected, or still busy with an earlier round.
 
-    `round_trip_ms`: of an answer in time, from request to drafts; `busy_ms`: the part of it spent
-    drafting. `starts`: how often the node was started, as far as the engine noticed. `plain_ms`:
-    predicted time of an LLM pass without a draft; 0: unknown. From `start_ms` to `end_ms` the
-    engine waited for the node, in the round or (`ahead`) during the LLM's pass before it; both 0
-    without a request.
+    `round_trip_ms`: of an answer in time, from request to drafts; `busy_ms`: the part of it that
+    the node spent drafting; `deadline_ms`: how long the engine waits at most; `drafts`: how many
+    drafts arrived. `starts`: how often the node was started, as far as the engine noticed.
+    `plain_ms`: predicted time of an LLM pass without a draft; 0: unknown. From `start_ms` to
+    `end_ms` the engine waited for the node, in the round or (`ahead`) during the LLM's pass before
+    it; both 0 without a request.
     """
 
     node: str
@@ -168,9 +169,10 @@ class DraftRecord:
 
     `scores`: its unprocessed, calibrated probability of each token; `qs`: the probability with
     which each was drawn (1 for a deterministic proposal); `ranks`: draw order among siblings.
-    `drafted_ahead`: the draft was made during the previous verification. A lookup's draft also
-    has `contexts`: how many tokens before each node were found in texts or counts; and `shares`:
-    the node's share of what followed them there. Its score is the share times the acceptance
+    `drafted_ahead`: the draft, or a part of it, was made during an earlier LLM pass. A lookup's
+    draft (a lookup is a drafter that searches texts or counts, without a model) also has
+    `contexts`: how many tokens before each node were found in texts or counts; and `shares`: the
+    node's share of what followed them there. The node's score is the share times the acceptance
     measured so far.
     """
 
@@ -251,9 +253,9 @@ class Ahead:
     It drafted after `outcomes` guessed results of the verification, of total `probability`; `hit`:
     one came true and this round's draft continues it. `saved_ms`: early drafting that is part of
     this round's draft; `wasted_ms`: the rest. `reason` of a miss: `wrong`, no guess came true (or
-    none was made in time); `unused`, one did, but the round did not use its draft; `ended`, made in
-    this round for a next one that did not come, since the text ended. Older runs have no reason,
-    and counted `unused` as hits.
+    none was made in time); `unused`, one did, but the round did not use its draft; `ended`, the
+    draft was made in this round for a next one, which did not come since the text ended. Older logs
+    have no reason, and count `unused` drafts as hits.
     """
 
     drafter: str
@@ -319,7 +321,7 @@ class RunStats:
     the verified tree's depth, less what EOS, a stop string or the limit cut off.
     `draft_acceptance_rate`: accepted tokens per draft token. `mean_acceptance_length`: 1 +
     accepted tokens a round, the LLM's own token counted in every round. `num_verified_nodes`: sum
-    of tree sizes. `acceptance_histogram[j]`: rounds that accepted j.
+    of tree sizes. `acceptance_histogram[j]`: rounds that accepted j drafted tokens.
     `acceptance_rate_per_position[i]`: share of rounds that accepted more than i. `overlap_ratio`:
     time the LLM and a drafter of the run were both busy, whether the LLM's pass was for the run or,
     with `across`, for other requests, divided by the LLM's busy time for the run; at most 1.

@@ -41,13 +41,13 @@ CHAIN_DEPTH = 4
 tokens, the engine its time."""
 
 TimeOfRound = Callable[[str], RoundTime]
-"""By the name of the SSM that drafts."""
+"""The name of the SSM that drafts -> the predicted time of the round."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The SSMs that draft, in the run's order. `explored`: those of them that draft only to be
-    measured. `reason`: a sentence for the user."""
+    """The SSMs that draft, in the run's order. `explored`: the SSMs among them that draft only to
+    be measured. `reason`: a sentence for the user."""
 
     drafters: tuple[str, ...]
     explored: frozenset[str] = frozenset()
@@ -55,8 +55,8 @@ class Route:
 
 
 def within_grant(route: Route, scores: Mapping[str, float], most: int) -> Route:
-    """At most `most` SSMs of a route, the best by score. Half of the places go to explored SSMs,
-    which otherwise might never draft."""
+    """At most `most` SSMs of a route, the best by score. Half of the places (rounded up) are kept
+    for explored SSMs, which otherwise might never draft."""
     if len(route.drafters) <= most:
         return route
     explored = [name for name in route.drafters if name in route.explored]
@@ -86,11 +86,11 @@ class DraftEvidence:
 @dataclass(frozen=True, slots=True)
 class RoundEvidence:
     """The outcome of a round. `num_accepted`: accepted tokens; `num_tokens`: committed ones, the
-    LLM's own included. `drafts`: by SSM, none in a round without drafts. `routed`: the SSMs of the
-    route within the scheduler's grant, even if they failed to draft; none without a draft request.
-    `log_probs`: natural logarithms, of tokens committed since each SSM's last report, from its
-    catch-up pass; NaN where it did not compute one. `share_ms`: this request's share of the round's
-    time."""
+    LLM's own included. `drafts`: by SSM; empty in a round without drafts, and unless
+    `Router.reads_drafts`. `routed`: the SSMs of the route within the scheduler's grant, even if
+    they failed to draft; none without a draft request. `log_probs`: by SSM, the natural logarithms
+    of its probabilities of the tokens committed since its last report, from its catch-up pass; NaN
+    where the pass did not compute one. `share_ms`: this request's share of the round's time."""
 
     num_accepted: int
     num_tokens: int

@@ -5,8 +5,9 @@ mean of its drafted tokens' confidence and their similarity to the committed one
 are accepted, half of the places go to the SSMs that were routed least. The paper states neither the
 rate of M nor the threshold nor the share explored: 0.3, 2 tokens and one half are assumed.
 
-Confidence is that of the drafted tokens within the node budget, the only ones in a draft. A small
-budget cuts the uncertain end of a fused draft, so this is higher than that of all drafted tokens.
+Confidence is the mean score of the drafted tokens within the node budget; a draft contains no
+others. A small budget cuts the uncertain end of a fused draft, so this mean is higher than that
+over all drafted tokens.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ __all__ = ["START", "CosineRouter", "harmonic_score"]
 RATE = 0.3
 # M before the first draft.
 START = 0.5
-# Accepted tokens of the last round below which SSMs are explored.
+# SSMs are explored if the last round accepted fewer tokens than this.
 FEW_ACCEPTED = 2
 
 
@@ -97,8 +98,8 @@ class CosineRouter:
         if not evidence.routed:
             return
         self._accepted = evidence.num_accepted
-        # Counted for those that drafted nothing too (no share of the node budget, a full context, a
-        # late drafter node), which would else be explored for ever.
+        # SSMs that drafted nothing (no share of the node budget, a full context, a late drafter
+        # node) are counted too: else they would be explored for ever.
         for name in evidence.routed:
             if name in self._num_routed:
                 self._num_routed[name] += 1

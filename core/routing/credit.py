@@ -7,9 +7,10 @@ report log-probabilities from their catch-up pass at no cost. All SSMs are score
 one batched pass over the last tokens: at the start, then as often as 2 % of the decoding time
 allows, and at once when the routed SSMs suddenly predict the text worse (a change of domain).
 
-Credits are those of the last audition, where all SSMs read the same tokens in the same context.
-Catch-up passes only decide when the next audition is due: to compare their probabilities with those
-of an audition of the other SSMs would compare different tokens, read in different contexts.
+Credits come from the last audition, where all SSMs read the same tokens in the same context.
+Catch-up passes only decide when the next audition is due: comparing their probabilities with the
+probabilities from an audition of the other SSMs would compare different tokens, read in different
+contexts.
 """
 
 from __future__ import annotations
@@ -24,28 +25,28 @@ from core.speculation_length.cost_model import TINY_MS
 
 __all__ = ["CreditRouter", "credit_of", "has_dropped"]
 
-# A token's weight, relative to that of the next newer one.
+# A token's weight, relative to that of the next newer token.
 FORGETTING = 0.95
 # Auditions, that of the prompt included, may take this share of the decoding time. Those after a
 # drop may exceed it, since a short text would otherwise end before its change is followed; the next
-# regular one then waits for longer.
+# regular audition then waits for longer.
 SHARE = 0.02
-# Rounds between two switches without a change of domain, so that noise does not make them
-# alternate.
+# The least number of rounds between two switches without a change of domain, so that noise does not
+# make two SSMs alternate.
 STEADY_ROUNDS = 16
 # A gain must exceed NOISE standard errors of the difference. After a change of domain, where the
-# new tokens are few, any gain counts; but soon after another switch it must exceed NOISE_SOON of
-# them: of two equally good SSMs one predicts a few tokens much worse now and then, which looks like
-# a change.
+# new tokens are few, any gain counts; but soon after another switch it must exceed NOISE_SOON
+# standard errors: of two equally good SSMs one predicts a few tokens much worse now and then, which
+# looks like a change.
 NOISE, NOISE_SOON = 3.0, 5.0
 # Lower bound of a log-probability: a single surprising token is little evidence.
 FLOOR = -6.9  # log 0.001
 # Tokens that may show a drop, and the tokens before them for comparison.
 RECENT_TOKENS, BASELINE_TOKENS = 8, 48
-# Standard errors of a drop. A false one costs an audition only.
+# A drop is at least this many standard errors. A false alarm costs an audition only.
 DROP = 2.5
-# Tokens that an audition after a drop reads: those before the change are no evidence, so only the
-# last CHANGED_TOKENS are compared, and the rest is their context.
+# An audition after a drop reads the last CHANGED_WINDOW tokens. Only the last CHANGED_TOKENS of
+# them are compared, since tokens before the change are no evidence; the others are their context.
 CHANGED_TOKENS, CHANGED_WINDOW = 2 * RECENT_TOKENS, 3 * RECENT_TOKENS
 # A time is replaced once the measured one differs from it by more than this factor, see `_Times`.
 ALIKE = 1.4
@@ -79,7 +80,7 @@ def noise_of(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def has_dropped(log_probs: Sequence[float]) -> bool:
-    """Whether the last RECENT_TOKENS were predicted much worse than those before them: by DROP
+    """Whether the last RECENT_TOKENS were predicted much worse than the tokens before them: by DROP
     standard errors."""
     recent = log_probs[-RECENT_TOKENS:]
     baseline = log_probs[-RECENT_TOKENS - BASELINE_TOKENS : -RECENT_TOKENS]
@@ -92,9 +93,9 @@ def has_dropped(log_probs: Sequence[float]) -> bool:
 
 class _Times:
     """The times by which SSMs are compared. They are relative to the SSMs' median drafting time,
-    since a busy machine slows all of them down, and each is kept until the measured one
-    differs by more than a factor of ALIKE: smaller differences are noise, which must not decide.
-    Similar SSMs take equally long: a drafting time begins as the median."""
+    since a busy machine slows all SSMs down. Each time is kept until the measured time differs from
+    it by more than a factor of ALIKE: smaller differences are noise, which must not decide. Similar
+    SSMs take equally long: a drafting time begins as the median."""
 
     def __init__(self, time_of_round: TimeOfRound) -> None:
         self._time_of_round = time_of_round
@@ -120,7 +121,8 @@ class _Times:
         return changed
 
     def ms(self, name: str) -> float:
-        """A round in which this SSM drafts; until drafting was timed the LLM's pass alone."""
+        """Milliseconds of a round in which this SSM drafts; until drafting was timed, of the LLM's
+        pass alone."""
         if name not in self._drafting:
             return max(TINY_MS, self._time_of_round(name).llm_ms)
         return max(TINY_MS, self._median_ms * (self._llm + self._drafting[name]))
@@ -192,7 +194,7 @@ class CreditRouter:
         self._decode_ms += max(0.0, evidence.share_ms)
         self._since_audition += evidence.num_tokens
         # A changed time may make another SSM the better one without a new audition; this holds only
-        # where the text has not changed since the last one.
+        # where the text has not changed since the last audition.
         self._times_changed |= self._times.update(self._names)
         if self._times_changed and self._is_steady and self._log_probs and not self._changed:
             self._choose(first=False)
@@ -211,7 +213,8 @@ class CreditRouter:
             return False
         if not self._log_probs:
             return True
-        # Between two auditions are new tokens, so that each shows something.
+        # At least RECENT_TOKENS new tokens lie between two auditions, so that each audition shows
+        # something.
         if self._since_audition < RECENT_TOKENS:
             return False
         if self._changed:

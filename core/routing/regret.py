@@ -1,8 +1,8 @@
 """Regret: extra LLM passes of a choice of drafters, compared with choices known only in hindsight.
 
 Counted on a finished text that each SSM has read once, from the token that it would have drafted at
-each position. A draft is a chain of at most `depth` tokens, as long as the SSM's tokens equal the
-text's; a round commits that chain and one more token.
+each position. An SSM's draft at a position is the chain of its tokens from there on that equal the
+text's, at most `depth` of them; a round commits that chain and one more token.
 
 The best choice for one round, the longest chain, is also the best for the whole text: of two rounds
 the one that begins earlier never ends later.
@@ -25,7 +25,7 @@ MOST_GROUPS = 5000
 
 @dataclass(frozen=True, slots=True)
 class RoutingTrial:
-    """One choice of drafters: with it, the text of `tokens` takes `passes` of the LLM."""
+    """One choice of drafters: with it, the text of `tokens` tokens takes `passes` LLM passes."""
 
     drafters: tuple[str, ...]
     passes: int
@@ -45,8 +45,9 @@ class RoutingTrial:
 @dataclass(frozen=True, slots=True)
 class Regret:
     """`routed`: the choice that was made. `alone`: each SSM as the only drafter, in order;
-    `fixed`: the best of these. `group`: the best fixed group of as many SSMs as were routed, None
-    where that is one or there are more than MOST_GROUPS. `oracle`: the best SSM in each round."""
+    `fixed`: the best of these. `group`: the best fixed group of as many SSMs as were routed at
+    once, None if only one was, or if there are more than MOST_GROUPS such groups. `oracle`: the
+    best SSM in each round. `depth`: the most tokens of a draft."""
 
     depth: int
     routed: RoutingTrial
@@ -81,8 +82,8 @@ class Regret:
 def chain_lengths(hits: Sequence[bool], depth: int) -> list[int]:
     """By position, how many draft tokens from there on equal the text's, at most `depth`."""
     lengths = [0] * len(hits)
-    # From the end: the run of hits from a position on is one longer than from the next. The run
-    # itself is not limited to `depth`.
+    # From the end: the run of hits from a position on is one longer than the run from the next
+    # position. The run itself is not limited to `depth`.
     run = 0
     for position in range(len(hits) - 1, -1, -1):
         run = run + 1 if hits[position] else 0

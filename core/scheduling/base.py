@@ -31,7 +31,8 @@ class LiveRequest:
     `overlapped`: whether other requests' passes may hide its drafting (`pipeline=across`);
     `tokens`: the number that it may generate; `ready`: whether a draft of `length` waits to be
     verified; `width`: nodes of its trees per token of depth; `kind`: equal for requests that draft
-    alike, None where the length policy itself stops drafts that do not pay."""
+    alike, None for plain decoding, and where the length policy itself stops drafts that do not
+    pay."""
 
     context: int
     length: int
@@ -58,11 +59,11 @@ FREE = Grant()
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The next round. `group`: indices of the requests that the LLM verifies; `next_group`: of
-    those drafted during that pass; None: requests with `pipeline=across` take turns, half of them
-    verified. `grants`: one per request. `load`: of the group's pass, for the length policies; None
-    where each request counts its own costs. `reason`: a sentence for the user; `decision`: `more`,
-    `fewer`, `plain` or `drafts`, empty if nothing has changed."""
+    """The next round. `group`: indices of the requests that the LLM verifies; `next_group`: indices
+    of the requests that are drafted during that pass; None: requests with `pipeline=across` take
+    turns, half of them verified. `grants`: one per request. `load`: of the group's pass, for the
+    length policies; None where each request counts its own costs. `reason`: a sentence for the
+    user; `decision`: `more`, `fewer`, `plain` or `drafts`, empty if nothing has changed."""
 
     group: tuple[int, ...]
     grants: tuple[Grant, ...]
@@ -96,21 +97,22 @@ class BatchOutcome:
 
 
 class BatchCosts(Protocol):
-    """Predicted times of a batch, from what this engine has measured, and its memory."""
+    """Predicted times of a batch, from what this engine has measured, and whether a batch fits in
+    memory."""
 
     def verify_ms(self, requests: int, nodes: int, context: int) -> float:
-        """One LLM pass over the roots of `requests` requests and `nodes` nodes below them, after
-        `context` cached tokens each."""
+        """Milliseconds of one LLM pass over the roots of `requests` requests and `nodes` nodes
+        below them, after `context` cached tokens each."""
         ...
 
     def draft_ms(self, requests: int, length: int) -> float:
-        """Time of drafts of `length` tokens for `requests` requests."""
+        """Milliseconds of drafts of `length` tokens for `requests` requests."""
         ...
 
     def fits(self, requests: int, width: int, extent: int) -> bool:
         """Whether free memory allows a pass over `width` tokens of each of `requests` requests,
-        the longest of which takes `extent` slots of the KV cache. If it does, so does a pass in
-        which none of the three is larger."""
+        the longest of which takes `extent` slots of the KV cache. If one pass fits, so does every
+        pass in which none of the three numbers is larger."""
         ...
 
 

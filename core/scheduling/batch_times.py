@@ -13,7 +13,8 @@ __all__ = ["BatchTimes", "size_class"]
 
 # A line is fitted to about this many of the last passes.
 HORIZON = 64.0
-# Nodes covered by the latency table of a single request's passes; beyond, it is extrapolated.
+# Nodes up to which the latency table of a single request's passes is read; beyond, it is
+# extrapolated.
 TABLE = 64
 # A new line is fitted to PRIOR table values for each of these numbers of nodes per request.
 PRIOR, PRIOR_NODES = 2, (0, 2, 4)

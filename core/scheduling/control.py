@@ -11,13 +11,14 @@ from core.plurals import number_of
 __all__ = ["SpeculationControl", "SpeculationLimit"]
 
 # Rounds with the same signal before a step; doubled, up to LONGEST, after a step that reverses the
-# last one, so that a load between two limits does not make them alternate.
+# last one, so that the limit does not alternate under a load between two limits.
 PATIENCE, LONGEST = 4, 64
 # The LLM counts as idle if its pass takes less than this share of a round.
 IDLE = 0.6
 # Rounds without a queue after which the limit is raised, however busy the LLM is.
 QUIET = 64
-# Rounds without a step after which the next step needs PATIENCE again: the load is another one.
+# Rounds without a step after which the next step needs PATIENCE rounds again: the load may have
+# changed.
 FORGET = 4 * LONGEST
 
 
@@ -30,13 +31,15 @@ class SpeculationLimit:
 
 
 class SpeculationControl:
-    """Steps one limit for all requests, from plain decoding to the most that any of them requests.
+    """Moves one limit for all requests, step by step, between plain decoding and the most that any
+    of them requests.
 
     In the paper an idle LLM gets one token or drafter more, without a bound. Here the limit starts
     at the most that a live request requests and never exceeds it: `fixed` always drafts
     `speculation_length` tokens, other policies found that more do not pay, and `routed_drafters` is
-    the user's number of SSMs. So `more` only reverses `fewer`. It also follows QUIET rounds without
-    a queue: else a single request that keeps the LLM busy would keep the limit of a past queue.
+    the user's number of SSMs. So `more` only reverses `fewer`. `more` also follows QUIET rounds
+    without a queue: else a single request that keeps the LLM busy would keep the limit of a past
+    queue.
 
     A policy may request a long draft in one round and none in the next, so a step starts from the
     most requested in the last PATIENCE rounds. If that is no draft, there is nothing to limit.

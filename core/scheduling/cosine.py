@@ -1,13 +1,14 @@
 """`cosine`: CoSine's batch scheduler (arXiv 2503.10325) with its adaptive speculation control.
 
-It chooses the requests of each LLM pass, those with the least value of the paper's objective, for
-one pass at a time. It chooses no lengths: a draft is as long as its length policy chooses, cut only
-by the limits of the control, of a pass's nodes and of memory. The paper's gamma, a request's
-verified tokens, is that length times the mean nodes of its trees per token of depth. The constants
-below are parameters to which the paper gives no value.
-The memory limit is what is free: every live request keeps its rows of the KV cache, in the group or
-not, so a group costs its logits, copies of cached rows, and a larger cache for a long text. A batch
-may be slower than plain decoding; `shared` prevents that.
+For one LLM pass at a time, it chooses the group of requests with the least value of the paper's
+objective. It chooses no lengths: a draft is as long as its length policy chooses, cut only by the
+limits of the control, of a pass's nodes and of memory. The paper's gamma, a request's verified
+tokens, is that length times the mean nodes of its trees per token of depth. The constants below are
+parameters to which the paper gives no value.
+The memory limit is the free memory: every live request keeps its rows of the KV cache, whether it
+is in the group or not, so a pass needs memory only for its logits, for copies of cached rows, and
+for a larger cache if a text is long. A batch may be slower than plain decoding; `shared` prevents
+that.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ __all__ = ["Cosine", "PassGroup", "best_group", "trim_lengths", "trim_to_memory"
 # Assumed values: the paper names these limits without values.
 # Nodes of all drafts in one pass, at most.
 MAX_PASS_NODES = 64
-# Time of a round, at most, in passes over one token of every live request.
+# The longest time of a round, in passes over one token of every live request.
 MOST_TIME = 8.0
 # Weight of a verified node in the objective, in passes of one request.
 NODE_WEIGHT = 0.007
@@ -47,7 +48,7 @@ def trim_lengths(
     group: Sequence[LiveRequest], lengths: Sequence[int], most: int
 ) -> tuple[int, ...]:
     """Lengths whose drafts have at most `most` nodes together: the largest draft is shortened
-    first, the last among equals. Drafts that are ready are not shortened."""
+    first, among equals the last one. Drafts that are ready are not shortened."""
     nodes = sum(one.width * n for one, n in zip(group, lengths, strict=True))
     if round(nodes) <= most:
         return tuple(lengths)
@@ -104,10 +105,10 @@ def best_group(
         (t_draft + t_verify) / |B| + weight x Gamma
 
     (the maximum instead of the sum if all drafts are made during other requests' passes), among
-    requests adjacent in context length, since a batch is as slow as its longest. It includes the
-    request that has waited longest, so that none waits for ever. A group has to fit into memory;
-    drafts are shortened for that, see `trim_to_memory`. `candidates`: the indices to
-    choose from, None for all.
+    requests adjacent in context length, since a batch is as slow as its longest text. It includes
+    the request that has waited longest, so that none waits for ever. A group of several requests
+    has to fit into memory, for which drafts are shortened (see `trim_to_memory`), and to take at
+    most MOST_TIME. `candidates`: the indices to choose from, None for all.
     """
     candidates = range(len(live)) if candidates is None else candidates
     by_context = sorted(candidates, key=lambda i: (live[i].context, i))
@@ -178,8 +179,8 @@ class Cosine:
         group = best_group(live, lengths, largest, self._times, candidates)
         by_index = dict(zip(group.members, group.lengths, strict=True))
         to_draft = sorted(overlapped - ready - {*group.members})
-        # At most half of the pipelined requests have drafts that wait: those ready ones that are
-        # not in this pass, then the drafts made during it.
+        # At most half of the pipelined requests may have drafts that wait: first the ready drafts
+        # that are not in this pass count, then the drafts made during it.
         room = (len(overlapped) + 1) // 2 - len(ready - {*group.members})
         next_members: tuple[int, ...] = ()
         if limit.length and len(overlapped) > 1 and to_draft and room > 0:

@@ -14,13 +14,14 @@ ENOUGH = 4
 # Rounds without drafts until drafting is tried again: at first, and at most; doubled by each trial
 # that does not pay.
 FIRST_WAIT, MAX_WAIT = 256, 4096
-# Part of the time that SSMs may take to read the prompts of all live requests for trials. One such
-# reading takes as long as tens of plain rounds, and the next trial waits until that is paid for.
+# The share of the time in which SSMs may read the prompts of all live requests for trials. One such
+# reading takes as long as tens of plain rounds; the next trial waits until the reading is at most
+# this share.
 OPENING_SHARE = 0.02
 # While drafting is on, every 64th round is plain, so that the measured time of plain rounds stays
-# recent. It costs far less than 1 %.
+# recent. These probes cost far less than 1 %.
 PROBE_EVERY = 64
-# Rounds with drafts before the first of these probes.
+# Rounds with drafts before the first probe.
 FIRST_PROBE = 4
 # A round that takes longer than 3 times the mean counts as 3 times.
 OUTLIER = 3.0
@@ -32,8 +33,8 @@ class PlainGuard:
     `next_may_draft`: whether the next round may have drafts: false also for a probe, a plain round
     while drafting is on.
 
-    Sums are compared, not the time per token of single rounds: of one request one round may commit
-    one token and the next nine, and a mean of ratios would charge that as a loss.
+    Sums are compared, not the time per token of single rounds: one round of a request may commit
+    one token and the next round nine, and a mean of ratios would charge that as a loss.
 
     Times are given in milliseconds. Tokens are compared, not times, since the time of plain rounds
     changes with the texts' lengths; waits are counted in rounds.
@@ -43,7 +44,7 @@ class PlainGuard:
         self.allows_drafts = True
         # Rounds with drafts and probes; plain rounds since drafting was switched off.
         self._drafting_rounds = self._plain_rounds = 0
-        # The wait after a cheap trial, and the present one.
+        # The wait after a trial whose reading of prompts is paid for by then, and the present wait.
         self._base_wait_rounds = self._wait_rounds = FIRST_WAIT
         # Plain rounds that would have fitted into the SSMs' reading of prompts, in this trial.
         self._opening_rounds = 0.0
@@ -88,8 +89,8 @@ class PlainGuard:
         return False
 
     def forbid_like(self, other: PlainGuard) -> None:
-        """No drafts for as many rounds as after the last trial of `other`, the guard of fewer
-        requests: a trial with more requests is not cheaper."""
+        """Switches drafting off for as many rounds as after the last trial of `other`, the guard of
+        fewer requests: a trial with more requests is not cheaper."""
         self._forbid(other._wait_rounds)
 
     def _forbid(self, rounds: int) -> None:
@@ -109,7 +110,8 @@ class PlainGuard:
         return True
 
     def _begin_trial(self) -> None:
-        # Means over rounds with drafts: the tokens that a round committed, those that plain rounds
-        # would have committed in its time, and the latter minus the former.
+        # Means over rounds with drafts: the tokens that a round committed, the tokens that plain
+        # rounds would have committed in its time, and how many more the plain rounds would have
+        # committed.
         self._tokens, self._plain_tokens, self._lost_tokens = Average(), Average(), Average()
         self._opening_rounds = 0.0

@@ -1,4 +1,4 @@
-"""`shared`: one node budget over several live requests; no request drafts while plain rounds are
+"""`shared`: one node budget for all live requests; no request drafts while plain rounds are
 measured to be faster.
 
 After TETRIS and vLLM's adaptive verification, with token trees and several drafters: a node is
@@ -19,8 +19,8 @@ from core.speculation_length.cost_model import TINY_MS, Average, Meter
 
 __all__ = ["Shared", "node_budget"]
 
-# Most records of requests that are alone, one for each kind. The number of kinds has no bound,
-# since a temperature is any number.
+# The most records that are kept of requests decoded alone, one record for each kind of request. The
+# number of kinds has no bound, since a temperature is any number.
 MOST_KINDS = 64
 ALONE = "one request is decoded: it has its own budget"
 
@@ -58,7 +58,8 @@ def _in_turns(count: int, live: int, reason: str) -> str:
 class _SizeRecord:
     """Means of the rounds of one size class of live requests, or of one kind of a request that is
     alone: committed tokens, milliseconds, verified nodes.
-    `notice`: a change of the guard that no plan of this size has reported yet, empty without."""
+    `notice`: a change of the guard that no plan of this size has reported yet, empty if there is
+    none."""
 
     tokens: Average = field(default_factory=Average)
     ms: Average = field(default_factory=Average)
@@ -144,8 +145,8 @@ class Shared:
         return record
 
     def _record(self, count: int) -> _SizeRecord:
-        """The record of a number of live requests. A new one begins without drafts if the next
-        smaller size has none: in a larger batch a node adds more time to the pass."""
+        """The record of a number of live requests. A new record begins with drafting off if it is
+        off at the next smaller size: in a larger batch a node adds more time to the pass."""
         size = size_class(count)
         if size not in self._records:
             self._records[size] = record = _SizeRecord()
@@ -207,9 +208,10 @@ class Shared:
             record.nodes.add(outcome.nodes)
             if record.guard.observe_drafted(
                 outcome.tokens,
-                # The SSMs' prefill serves all tokens of its run, so it is spread over them.
+                # The SSMs' reading of a prompt serves all tokens of that run, so its time is spread
+                # over them.
                 ms=ms + outcome.tokens * self._open_ms.get() / self._run_tokens,
-                # All of the round: SSMs may have read prompts for the next group as well.
+                # The whole round's time: SSMs may have read prompts for the next group as well.
                 total_ms=outcome.wall_ms,
                 plain_ms=self._plain_ms(self._num_live, outcome.context),
                 requests=self._num_live,

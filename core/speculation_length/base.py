@@ -69,9 +69,9 @@ class Stop(Protocol):
 class Choice:
     """The next round: at most `length` steps (0: plain decoding, no drafter runs).
 
-    `drafters`: names of those that draft, None for all. `estimates`: expected tokens and time of
-    each candidate length; `predicted_ms`: of this round (0: no prediction). `reason`: a sentence
-    for the user.
+    `drafters`: names of the drafters that draft, None for all. `estimates`: expected tokens and
+    time of each candidate length; `predicted_ms`: predicted time of the round (0: no prediction).
+    `stop`: ends drafts early; None: nothing does. `reason`: a sentence for the user.
     """
 
     length: int
@@ -170,7 +170,7 @@ class SharesPass(Protocol):
     """A length policy that weighs the LLM's time, which differs if requests share its passes."""
 
     def share(self, load: BatchLoad | None) -> None:
-        """The load of the next rounds; None: this request has the passes for itself."""
+        """Takes the load of the next rounds; None: this request has the passes for itself."""
         ...
 
 

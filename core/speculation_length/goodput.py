@@ -1,10 +1,11 @@
 """`goodput`: each draft takes as many steps as are expected to pay for their time, down to none.
 
 One SSM drafts: the first, until the text has a few tokens and an audition picks one. Under a vote,
-a pool, fused drafts or a router several do. Model-free drafters draft, too. A stop rule ends each
-draft (`StopRule`); nodes not worth verifying are dropped; a drafter that falls behind plain
-decoding is switched off, then probed ever more rarely. `RoundCosts` has the times of rounds and the
-price of a millisecond in tokens. Scores are calibrated: each drafter fits its temperature online.
+a pool, fused drafts or a router several SSMs draft. Model-free drafters draft, too. A stop rule
+ends each draft (`StopRule`); nodes not worth verifying are dropped; a drafter that falls behind
+plain decoding is switched off, then probed ever more rarely. `RoundCosts` has the times of rounds
+and the price of a millisecond in tokens. Scores are calibrated: each drafter fits its temperature
+online.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ class Goodput:
         if self._probe is not None:
             length = max(length, min(PROBE_LENGTH, self._longest([self._probe])))
         names = [name for group in on for name in group.names]
-        # The rate of the SSM while it is on: lookups are later groups.
+        # The rate of the SSM while it is on, since lookups are later groups; else that of a lookup.
         rate = on[0].rate.get() if on else 0.0
         estimates = self._round_costs.estimates(names, rate, most)
         # The cost of each step after the first, in committed tokens.
@@ -173,8 +174,8 @@ class Goodput:
         return max_draft_depth(self._config, names, self._config.max_speculation_length)
 
     def _due(self, group: _DrafterGroup) -> bool:
-        """Whether it may be probed: its wait is over, and all probes together take at most 1 % of
-        the decode time."""
+        """Whether the group may be probed: its wait is over, and all probes together take at most
+        one percent of the decode time."""
         drafter_costs = [self._costs.draft_costs(name) for name in group.names]
         # A drafter that waited has many tokens to catch up on: such a start has its own meter.
         late_ms = sum(one.late.get(one.start.get()) + one.step_ms for one in drafter_costs)
@@ -222,11 +223,12 @@ class Goodput:
             self._choice = None
 
     def _observe_drafts(self, outcome: RoundOutcome) -> None:
-        # SSMs whose draft was not worth starting are left out: they neither gain nor cost anything.
+        # Drafters whose draft was not worth starting are left out: they neither gain nor cost
+        # anything.
         drafts = {n: d for n, d in outcome.drafts.items() if d.ms > 0 or d.depths}
         costs = self._round_costs
         costs.measure(outcome, drafts, self._probe_names)
-        # Time of this round in plain rounds.
+        # Time of this round, in units of a plain round.
         plain_rounds = 1.0
         first = next((one for one in self._groups if one.drafts_of(drafts)), None)
         for group in self._groups:
@@ -249,8 +251,8 @@ class Goodput:
         self, group: _DrafterGroup, own: Sequence[DraftOutcome], rounds: float
     ) -> None:
         """Updates the group's balance by its accepted tokens minus `rounds`, the plain rounds (one
-        token each) that would have fitted in the time it added; switches it off at
-        -MAX_DEFICIT."""
+        token each) that would have fitted in the time that the group added; switches it off at
+        -MAX_DEFICIT. For a probed group, only records the probe's result."""
         if group is self._probe:
             depth = max((max(draft.depths, default=0) for draft in own), default=0)
             # A probe succeeds if the accepted path is as deep as its draft.

@@ -1,8 +1,9 @@
 """Why a draft under `goodput` is as long as it is, from recorded numbers: the worth of one more
 token against its time, and the longest draft that the plan allowed.
 
-The rules are those of core/speculation_length/goodput.py and stop_rule.py. A reason is given only
-where it agrees with the recorded numbers: an audition may have replaced the recorded plan.
+The explanation follows the rules of core/speculation_length/goodput.py and stop_rule.py. A reason
+is given only where it agrees with the recorded numbers: an audition may have replaced the recorded
+plan.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ GRANTED = re.compile(r"(?:^|; )the batch grants (no draft|\d+)$")
 
 
 class PastRound(Protocol):
-    """One recorded round. `length`: the most that its drafts might have; `next_length`,
+    """One recorded round. `length`: the most steps that its drafts might have; `next_length`,
     `length_reason`, `estimates`: the choice that followed it; `depth`: of the verified tree;
     `draft_depths`: how deep each drafter's draft was."""
 
@@ -45,7 +45,7 @@ class PastRound(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LengthHistory:
-    """`rounds`: all up to the one to explain, which is the last; `drafts`: of that one;
+    """`rounds`: all rounds up to the round to explain, which is the last; `drafts`: of that round;
     `speculation`: the fields of the run's SpeculationConfig."""
 
     rounds: Sequence[PastRound]
@@ -59,7 +59,8 @@ class LengthHistory:
 
     @property
     def changed_at(self) -> int:
-        """The index of the first of the last rounds that have one length; 0 if it never changed."""
+        """The index of the round since which the length has been the same; 0 if the length never
+        changed."""
         index = len(self.rounds) - 1
         while index and self.rounds[index - 1].length == self.now.length:
             index -= 1
@@ -88,7 +89,8 @@ class LengthHistory:
         return (int(found[2]), found[1]) if found else None
 
     def draft_words(self, draft: DraftRecord) -> str:
-        """How deep a draft of this round is, and the same drafter's in the round before:
+        """How deep a draft of this round is, and how deep the same drafter's was in the round
+        before:
         `ssm-a drafted 4 deep (11 in round 7)`."""
         words = f"{draft.drafter} drafted {max(draft.depths)} deep"
         if len(self.rounds) < 2:

@@ -17,7 +17,7 @@ from core.speculation_length.cost_model import TINY_MS, Average, Costs, DraftCos
 __all__ = ["DraftOutcomes", "RoundCosts"]
 
 DraftOutcomes = Mapping[str, DraftOutcome]
-"""By drafter."""
+"""The outcome of each drafter's draft, by the drafter's name."""
 
 # Nodes of a tree, assumed before the first was verified.
 USUAL_NODES = 4
@@ -26,12 +26,13 @@ HIDDEN_SHARE = 0.95
 
 
 class RoundCosts:
-    """Times of one request's rounds in milliseconds. `load`: of a pass that others share."""
+    """Times of one request's rounds in milliseconds. `load`: that of the LLM's pass if other
+    requests share the pass, else None."""
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
         self.load: BatchLoad | None = None
-        # Recent rounds: tokens, and time in units of a plain round; of those with drafts: nodes,
+        # Recent rounds: tokens, and time in units of a plain round; of rounds with drafts: nodes,
         # model passes, and the share of a further step that would lengthen the round.
         self._tokens, self._rounds = Average(), Average()
         self._nodes, self._passes = Average(), Average()
@@ -46,15 +47,16 @@ class RoundCosts:
         return self._rounds.weight
 
     def verify_ms(self, nodes: int) -> float:
-        """The LLM's pass over a tree; of a pass that others share, this request's part."""
+        """Time of the LLM's pass over a tree of `nodes` nodes; if other requests share the pass,
+        this request's part of the time."""
         if self.load is not None:
             return self.load.plain_ms + nodes * self.load.node_ms
         return self._costs.verify_ms(nodes, self._context)
 
     @property
     def plain_ms(self) -> float:
-        """A round without drafts. Until one was measured, its overhead is assumed to be that of
-        rounds with drafts; else all of that would be charged to the drafts."""
+        """Time of a round without drafts. Until such a round was measured, its overhead is assumed
+        to be that of rounds with drafts; else the whole overhead would be charged to the drafts."""
         if self.load is not None:
             return max(TINY_MS, self.load.plain_ms)
         # Without this assumption and without `Meter`'s minimum of the first timings, the first run
@@ -98,8 +100,8 @@ class RoundCosts:
 
     def estimates(self, names: Iterable[str], rate: float, most: int) -> tuple[Estimate, ...]:
         """Expected tokens and time of each length from 0 to `most` if the drafters `names` draft.
-        As for a chain, one verified node per level: other nodes are rarely kept. tokens(l) = 1 + r
-        + ... + r^l with the acceptance rate r."""
+        Counts one verified node per level, as for a chain, since other nodes are rarely kept.
+        tokens(l) = 1 + r + ... + r^l with the acceptance rate r."""
         by_length = [Estimate(0, 0, 1.0, self.plain_ms)]
         costs = [self._costs.draft_costs(name) for name in names]
         # Only drafting that does not run during an LLM pass makes a round longer.

@@ -1,5 +1,5 @@
-"""StopRule: ends drafts by limits on their scores and depth; `step_limits`: those of `goodput`,
-under which a draft is continued while its score is worth the time of one more step.
+"""StopRule: ends drafts by limits on their scores and depth; `step_limits`: the limits of
+`goodput`, under which a draft is continued while its score is worth the time of one more step.
 
 After SmartSpec's goodput (arXiv 2406.14066), but decided within the draft, by its scores.
 """
@@ -17,7 +17,7 @@ OFF = StopLimits(longest=0)
 
 
 def step_limits(rate: float, costs: Sequence[float], longest: int) -> StopLimits:
-    """A step to depth d >= 2 is run where
+    """Limits under which a step to depth d, with 2 <= d <= `longest`, is run if
 
         rate x min(1, sum of the frontier's cumulative scores) >= costs[d - 2]
 
@@ -31,11 +31,12 @@ def step_limits(rate: float, costs: Sequence[float], longest: int) -> StopLimits
 
 class StopRule:
     """See Stop. `limits` by drafter, `default` for all others. `min_score`: the time of verifying
-    one more node, in committed tokens; a node whose cumulative score is at least that is verified.
+    one more node, in committed tokens; a node whose cumulative score is at least `min_score` is
+    verified.
 
     Lossless under `mss` and `traversal`: whether a step is run depends on earlier rounds and on the
     scores of tokens that are drawn already, never on what the step would draw. `keeps` reads the
-    score of the drawn token itself, and is not called under these two.
+    score of the drawn token itself, and is not called under these two rules.
     """
 
     def __init__(

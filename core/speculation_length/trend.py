@@ -34,9 +34,9 @@ DECIDED = re.compile(
 
 class Trend:
     """rho(s) = LLM milliseconds per verified token at length s. Each 16 verifications at one s make
-    a point (s, sum t / sum v). The slope of rho against s over the last 4 points decides: negative
-    or only one s: s + 1; positive: s - 2; zero: s stays. s is at least 1, and at most
-    `max_speculation_length` and the depth that the node budget allows."""
+    a point (s, sum of their times / sum of their verified tokens). The slope of rho against s over
+    the last 4 points decides: negative or only one s: s + 1; positive: s - 2; zero: s stays. s is
+    at least 1, and at most `max_speculation_length` and the depth that the node budget allows."""
 
     def __init__(self, config: SpeculationConfig, costs: Costs | None = None) -> None:
         most = config.max_speculation_length

@@ -20,8 +20,8 @@ class Draft:
     `scores`, `qs`, `ranks`: as in `Proposal`. `rows[parent]`: the row of `logits` and `q` that the
     children of `parent` were chosen from. `logits` (rows, V) float32, unprocessed but for the
     request's repetition penalty. `utilities` (rows, V): the scores are their calibrated softmax;
-    None where these are the `logits` (only coupled drafts differ). `q` (rows, V) float64: only for
-    drawn tokens.
+    None where the utilities are the `logits` themselves, as in all but coupled drafts. `q` (rows,
+    V) float64: only for drawn tokens.
     `passes`: model passes in this round, plus 1 for a draft begun ahead, which needed no catch-up
     pass. `passes_ahead`: passes that ran during the last verification; neither `timings` nor
     `passes` contains them.

@@ -30,8 +30,8 @@ Key = tuple[object, ...]
 `Draws` down to the parent, attempt), or ("final", root position, `Draws` down to the node). A round
 begins at a root position of its own, so no key recurs within a run."""
 
-# SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): x = base + i GOLDEN, then two rounds of xor-shift
-# and multiply.
+# SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): x = base + i GOLDEN, then xor-shift and multiply
+# twice, and a last xor-shift.
 GOLDEN = 0x9E3779B97F4A7C15
 MIX_1 = 0xBF58476D1CE4E5B9
 MIX_2 = 0x94D049BB133111EB
@@ -62,7 +62,7 @@ class Noise(Protocol):
 
 
 class SeededNoise:
-    """See Noise. That of real runs: a 53-bit counter-based hash of seed and key."""
+    """See Noise. The noise of real runs: a 53-bit counter-based hash of seed and key."""
 
     def __init__(self, seed: int, vocab_size: int, device: torch.device | str = "cpu") -> None:
         self.seed = seed
@@ -87,7 +87,8 @@ class SeededNoise:
         return min(index, int(weights.nonzero()[-1]))
 
     def gumbel(self, position: int) -> torch.Tensor:
-        # A single `get`: with drafting ahead another thread may change the cache between two.
+        # A single `get`: with drafting ahead another thread may change the cache between two
+        # look-ups.
         noise = self._gumbels.get(position)
         if noise is None:
             bases = [self.base(position + step) for step in range(POSITIONS_PER_CALL)]
@@ -147,8 +148,8 @@ def gumbel_rows(
 
 
 def gumbel_vectors(bases: torch.Tensor, size: int) -> torch.Tensor:
-    """`gumbel_rows` of a tensor of `bases` (...), the bits of unsigned integers in int64:
-    (..., size)."""
+    """As `gumbel_rows`, but `bases` (...) is a tensor: int64 with the bits of unsigned integers.
+    The result is (..., size)."""
     counter = torch.arange(1, size + 1, dtype=torch.int64, device=bases.device)
     # int64 arithmetic wraps modulo 2^64, as the hash needs.
     x = counter * to_int64(GOLDEN) + bases[..., None]

@@ -66,8 +66,9 @@ def process_logits(logits: torch.Tensor, sampling: SamplingParams) -> torch.Tens
 def penalize_repetition(
     logits: torch.Tensor, penalty: float, tokens: Sequence[int], paths: Sequence[Sequence[int]]
 ) -> torch.Tensor:
-    """Logits (n, V) to float32 logits in which tokens of the text are less probable (CTRL,
-    arXiv 1909.05858, equation 2): positive ones divided by `penalty`, negative ones multiplied.
+    """Logits (n, V) to float32 logits in which tokens of the text are less probable if `penalty` is
+    above 1 (CTRL, arXiv 1909.05858, equation 2): their positive logits are divided by `penalty`,
+    their negative logits multiplied by it.
 
     The text of row i is `tokens` (prompt and committed) and `paths[i]` (the draft's tokens down to
     its node). p at a node then depends on the path to it and on nothing else, so every
@@ -128,8 +129,8 @@ def one_hot_residual(p: torch.Tensor, token_id: int) -> torch.Tensor:
 class Target:
     """The LLM's distributions at the root and every node of one tree.
 
-    `logits` (1 + nodes, V): row 0 belongs to the root, row i + 1 to node i. Each form is computed
-    once, when first read: greedy verification needs neither `scores` nor `probabilities`.
+    `logits` (1 + nodes, V): row 0 belongs to the root, row i + 1 to node i. What covers all rows is
+    computed once, when first read: greedy verification needs neither `scores` nor `probabilities`.
     """
 
     def __init__(self, logits: torch.Tensor, sampling: SamplingParams) -> None:

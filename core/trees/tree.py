@@ -83,7 +83,7 @@ def path_of(parents: Sequence[int], node: int) -> tuple[int, ...]:
 
 
 def depths_of(parents: Sequence[int]) -> tuple[int, ...]:
-    """Depth of each node given parents-first `parents`."""
+    """Depth of each node, from `parents`, in which a parent comes before its children."""
     depths: list[int] = []
     for parent in parents:
         # Parents come first, so theirs is known.

@@ -1,13 +1,14 @@
-"""The mechanisms that a SpeculationConfig chooses from, each with its facts (no torch, no model).
+"""The mechanisms that a SpeculationConfig, or an engine's `schedule`, chooses from, each with its
+facts. Imports neither torch nor a model.
 
 One record per combine rule, length policy, draft kind, verification rule, routing rule, schedule
 and pipeline mode. All else is derived from these records: the allowed names, the validity matrix
 (`lossless_rules`), shares of the node budget, which fields matter, the menus of the page, the words
-in its pictures, the guide's tables. A new combine rule or length policy is its own file, a record
-in the registry of its kind (a module of this package), and its test.
+in its pictures, the guide's tables. A new combine rule or length policy needs its own file, a
+record in the registry of its kind (a module of this package), and a test.
 
-`label` is a record's meaning in a menu, which shows the first 33 characters of `name (label)`: for
-combine, length, verification and pipeline rules all of them, which tests/ui/test_menus.py checks.
+`label` is a record's meaning in a menu. A menu shows 33 characters of `name (label)`; the texts of
+combine, length, verification and pipeline rules are no longer, which tests/ui/test_menus.py checks.
 `meaning` says the same in more words, in docs/guide.md.
 `implementation` is `module:name`, imported when first used: configuration never imports torch.
 """
@@ -154,13 +155,13 @@ def weights_stay_even(weights: str, combine: str) -> bool:
 
 
 def token_exact_rules() -> tuple[str, ...]:
-    """Names of the verification rules whose tokens are those of plain decoding, one for one."""
+    """Names of the verification rules that commit exactly the tokens of plain decoding."""
     return tuple(rule.name for rule in VERIFY_RULES.values() if rule.token_exact)
 
 
 def lossless_rules(draft: str, temperature: float, combine: str = "union") -> tuple[str, ...]:
     """The verification rules under which a draft kind and a combine rule are lossless, the default
-    first; empty where they are refused. From their records, in the registry's order.
+    first; empty if this draft kind and combine rule are refused.
     """
     if draft_kind(draft).fused and not combine_rule(combine).keeps_all:
         return ()  # the SSMs make one tree: there is nothing to choose among
@@ -180,7 +181,8 @@ def lossless_rules(draft: str, temperature: float, combine: str = "union") -> tu
 
 
 def fields_that_depend() -> Mapping[str, tuple[str, ...]]:
-    """Fields that only some mechanisms read, each with these mechanisms, as `combine=vote_tree`."""
+    """Fields that only some mechanisms read, each with the mechanisms that read it, as
+    `combine=vote_tree`."""
     readers: dict[str, list[str]] = {}
     registries: Mapping[str, Mapping[str, Any]] = {
         "combine": COMBINE_RULES,

@@ -17,8 +17,8 @@ class PictureWords:
 
     `dropped`: why a node is not in the tree; `dropped_short`: the same in a few words;
     `unverified`: why a proposal was not verified. `legend`: what the marks of a vote mean, or that
-    there is none. `mass`: what the number at a node of the tree is; `proposal_mass`: that at a
-    proposal; `mass_symbol`, `mass_meaning`: how the number is computed.
+    there is no vote. `mass`: what the number at a node of the tree is; `proposal_mass`: what the
+    number at a proposal is; `mass_symbol`, `mass_meaning`: how the number is computed.
     """
 
     dropped: str = "Dropped: not worth the time of verifying it"
@@ -35,13 +35,13 @@ class PictureWords:
 class CombineRule:
     """How the drafts of several drafters become one token tree.
 
-    `label`: in menus. `implementation`: a `Combiner` of core.trees.combine. `node_budget`: each
-    drafter has a share of `max_tree_nodes` (`divided`), all of it (`each`), or the SSMs have one
-    share together (`pooled`: they draft one tree in lock-step). `weighted`: reads the drafters'
-    weights. `chains`: drafts are sequences, of which one wins. `keeps_all`: no drafted node is
-    dropped, so `mss` and `traversal` are lossless. `ahead`: its drafts may begin before the
-    previous verdict. `fields`: of SpeculationConfig, those that only this rule reads. `meaning`:
-    one line for guide and menus. `words`: texts of its pictures.
+    `label`: its words in menus. `implementation`: a `Combiner` of core.trees.combine.
+    `node_budget`: each drafter has a share of `max_tree_nodes` (`divided`), all of it (`each`), or
+    the SSMs have one share together (`pooled`: they draft one tree in lock-step). `weighted`: reads
+    the drafters' weights. `chains`: drafts are sequences, of which one wins. `keeps_all`: no
+    drafted node is dropped, so `mss` and `traversal` are lossless. `ahead`: its drafts may begin
+    before the previous verdict. `fields`: the fields of SpeculationConfig that only this rule
+    reads. `meaning`: one line for guide and menus. `words`: texts of its pictures.
     """
 
     name: str
@@ -63,7 +63,8 @@ class CombineRule:
 
     @property
     def one_draft(self) -> bool:
-        """Whether all drafters together give one draft, so that no single one can be left out."""
+        """Whether all drafters together give one draft, so that no single drafter can be left
+        out."""
         return self.chains or self.is_pooled
 
 

@@ -13,9 +13,10 @@ __all__ = ["DRAFT_KINDS", "DraftKind"]
 @dataclass(frozen=True, slots=True)
 class DraftKind:
     """How a drafter chooses the children of a node. `drawn`: at random, and verified with
-    the q that they were drawn with; `coupled`: with the LLM's own noise; `by_score`: best first
-    within a node budget, without a fixed shape. `fused`: the SSMs draft one trunk together;
-    `by_credit`: each SSM's score is multiplied by its weight."""
+    the q that they were drawn with; `coupled`: by the SSM's log-probabilities plus the LLM's own
+    noise; `by_score`: best first within a node budget, without a fixed shape. `fused`: the SSMs
+    draft one chain together; `by_credit`: in a fused draft each SSM's score is multiplied by its
+    weight."""
 
     name: str
     label: str = ""
@@ -36,7 +37,7 @@ DRAFT_KINDS: Mapping[str, DraftKind] = by_name(
             meaning="`topk` at temperature 0, above it what suits `verify`",
         ),
         DraftKind("topk", "the likeliest tokens", meaning="the SSM's most probable tokens"),
-        # Top-k of log q + G, G the Gumbel noise by which `match` draws the LLM's token.
+        # Top-k of log q + G, where G is the Gumbel noise by which `match` draws the LLM's token.
         DraftKind(
             "coupled",
             "with the LLM's own noise",

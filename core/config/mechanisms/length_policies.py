@@ -14,11 +14,12 @@ __all__ = ["LENGTH_POLICIES", "LengthPolicyRecord"]
 class LengthPolicyRecord:
     """How the speculation length is chosen.
 
-    `label`: in menus. `implementation`: a callable (SpeculationConfig, Costs) -> LengthPolicy.
-    `explain`: a callable (LengthHistory) -> str: why a recorded round's length is what it is.
-    `set_by_user`: the length is the number in the request, else the policy finds it. `predicts`: it
-    predicts each round's time. `chooses_drafters`: it decides each round which drafters draft.
-    `fields`: read by it alone; `ignores`: fields it does not read, with the reason. `meaning`: in
+    `label`: its words in menus. `implementation`: a callable (SpeculationConfig, Costs) ->
+    LengthPolicy. `explain`: a callable (LengthHistory) -> str: why a recorded round's length is
+    what it is. `set_by_user`: the length, or its upper bound, is the number in the request; else
+    the policy finds the length. `predicts`: it predicts each round's time. `chooses_drafters`: it
+    decides in each round which drafters draft. `fields`: fields of SpeculationConfig that only this
+    policy reads; `ignores`: fields that it does not read, with the reason. `meaning`: its words in
     the guide's table.
 
     Sentences next to the page's pictures: `always`, for a length that never changes;

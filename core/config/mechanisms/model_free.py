@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 __all__ = ["MODEL_FREE", "NGRAM", "SUFFIX", "TABLE", "is_model_free", "is_own", "own_among"]
 
-# An SSM of such a name is renamed when it is loaded (`RESERVED_NAMES` of core.models.loading.load).
+# An SSM with one of these names is renamed when it is loaded (`RESERVED_NAMES` of
+# core.models.loading.load).
 NGRAM, SUFFIX, TABLE = "ngram", "suffix", "table"
 MODEL_FREE = (NGRAM, SUFFIX, TABLE)
 """They cost no model pass: they continue as this text did before (`ngram`: prompt lookup), as this

@@ -15,10 +15,10 @@ __all__ = ["VERIFY_RULES", "VerifyRule"]
 class VerifyRule:
     """When the LLM accepts a drafted token. `implementation`: a `Rule` of core.trees.verify.
 
-    Where it is lossless: `temperatures`, at 0 (`zero`), above it (`above`), or both (`all`);
-    `reads_q`: it needs the probabilities that proposals were drawn with, so nothing drawn may be
-    dropped. `token_exact`: it commits exactly the tokens of plain decoding with this seed; other
-    rules keep only the distribution.
+    `temperatures`: where it is lossless, at temperature 0 (`zero`), above 0 (`above`), or both
+    (`all`). `reads_q`: it needs the probabilities that proposals were drawn with, and is lossless
+    only if nothing drawn is dropped. `token_exact`: it commits exactly the tokens of plain decoding
+    with this seed; other rules keep only the distribution.
     """
 
     name: str
@@ -34,8 +34,8 @@ class VerifyRule:
         return self.temperatures in ("all", "above" if temperature > 0 else "zero")
 
 
-# The order decides `auto`: the first lossless rule, those that read q before others where drafts
-# are drawn (`lossless_rules`).
+# The order decides `auto`: it is the first lossless rule; for drawn drafts, rules that read q come
+# before the others (`lossless_rules`).
 VERIFY_RULES: Mapping[str, VerifyRule] = by_name(
     [
         # Without an implementation: `SpeculationConfig.resolve` replaces it, by the temperature.

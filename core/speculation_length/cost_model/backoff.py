@@ -16,7 +16,7 @@ __all__ = ["Backoff", "Backoffs", "RunBackoffs"]
 FIRST_INTERVAL, MAX_INTERVAL = 16, 128
 # The share of the decode time that all probes together may take.
 MAX_PROBE_SHARE = 0.01
-# Runs in a row in which a drafter did not pay, until it is disabled for all.
+# Runs in a row in which a drafter did not pay, until it is disabled for all runs.
 MAX_FAILED_RUNS = 3
 
 
@@ -30,7 +30,7 @@ class Backoff:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has waited long enough."""
+        """Whether the wait for the next probe is over."""
         return self.rounds_waited >= self.interval
 
     def record_failure(self) -> None:
@@ -40,9 +40,9 @@ class Backoff:
 
 @dataclass
 class Backoffs:
-    """State shared by all runs of an engine: drafters that start switched off, by name; the number
-    of runs in a row in which others did not pay (`failed_runs`); decode time and its part spent on
-    probes."""
+    """State shared by all runs of an engine: drafters that start switched off, by name; for other
+    drafters the number of runs in a row in which they did not pay (`failed_runs`); decode time and
+    its part spent on probes."""
 
     disabled_for_all_runs: dict[str, Backoff] = field(default_factory=dict)
     failed_runs: dict[str, int] = field(default_factory=dict)
@@ -51,8 +51,8 @@ class Backoffs:
 
 
 class RunBackoffs:
-    """One run's view: drafters disabled for all runs, shared by concurrent ones, and those that are
-    switched off in this run."""
+    """One run's view: the drafters disabled for all runs, which concurrent runs share, and the
+    drafters switched off in this run only."""
 
     def __init__(self, shared: Backoffs) -> None:
         self._shared = shared
@@ -65,9 +65,9 @@ class RunBackoffs:
         return self._own.get(name) or self._shared.disabled_for_all_runs[name]
 
     def switch_off(self, name: str) -> None:
-        """Switches a drafter off: for this run, for all runs if it did not pay in MAX_FAILED_RUNS
-        runs in a row. Its first probe is due after FIRST_INTERVAL rounds; where a concurrent run
-        has switched it off for all runs, its interval stays."""
+        """Switches a drafter off: for this run, or for all runs if it did not pay in
+        MAX_FAILED_RUNS runs in a row. Its first probe is due after FIRST_INTERVAL rounds; where a
+        concurrent run has switched it off for all runs, its interval stays."""
         failed_runs = self._shared.failed_runs.get(name, 0) + 1
         self._shared.failed_runs[name] = failed_runs
         is_for_all = failed_runs >= MAX_FAILED_RUNS
@@ -86,8 +86,8 @@ class RunBackoffs:
                 self[name].rounds_waited += 1
 
     def due(self, name: str, cost_ms: float) -> bool:
-        """Whether it may be probed at this predicted cost: its wait is over, and all probes of the
-        engine's runs stay within MAX_PROBE_SHARE of their decode time."""
+        """Whether a drafter may be probed at this predicted cost: its wait is over, and all probes
+        of the engine's runs stay within MAX_PROBE_SHARE of their decode time."""
         backoffs = self._shared
         # Over all runs of the engine, so that many short runs do not each pay for probes.
         return (

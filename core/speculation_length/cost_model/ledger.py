@@ -1,8 +1,8 @@
 """Costs: the times that an engine has measured in all its runs, kept until the engine ends.
 
-Written by the length policy `goodput` and by the engine: the times of auditions, and those of
-rounds if a router reads them and the policy is another one. Read by length policies, routers and
-schedulers, and by the engine for node budgets.
+The length policy `goodput` records the times of its rounds. The engine records the times of
+auditions, and those of rounds under other policies if a router reads them. Length policies, routers
+and schedulers read the times, and the engine reads them for node budgets.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class DraftCosts:
     @property
     def step_ms(self) -> float:
         """Cost of a further depth, scaled by the change of the start since a step was last timed;
-        until a step was timed, that of a start, which is also one model pass."""
+        until a step was timed, the cost of a start, which is also one model pass."""
         if self.step.value is None:
             return self.start.get()
         change = self.start.get() / self._start_at_step if self._start_at_step > 0 else 1.0

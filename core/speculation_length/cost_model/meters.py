@@ -8,7 +8,7 @@ from collections import deque
 
 __all__ = ["TINY_MS", "Average", "LinearFit", "Meter"]
 
-# Timings in the median: it is no outlier if at most two of the five are.
+# Timings in the median: the median is no outlier if at most two of the five timings are.
 WINDOW = 5
 # Weight of a new median in the moving average.
 RATE = 0.3
@@ -71,7 +71,7 @@ class Average:
 
 class LinearFit:
     """Least squares of y against x >= 0 over about the last `horizon` points; never falling, and
-    never steeper than a line through the origin. `mean`: the Average of y."""
+    never steeper than the line from the origin to the points' mean. `mean`: the Average of y."""
 
     def __init__(self, horizon: float = HORIZON) -> None:
         self._x, self.mean, self._product = (Average(horizon) for _ in range(3))

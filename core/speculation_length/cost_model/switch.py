@@ -14,11 +14,12 @@ from core.speculation_length.cost_model.meters import TINY_MS, Average, LinearFi
 
 __all__ = ["Switch"]
 
-# Rounds of a trial: before TRIAL it ends only if it is certainly slower, at SHORT at the earliest;
-# from TRIAL on it continues, to LONG at most, while it looks faster but that may be noise.
+# Rounds of a trial: before TRIAL rounds the trial ends only if the tried setting is certainly
+# slower, after SHORT rounds at the earliest. From TRIAL rounds on it continues, to LONG rounds at
+# most, while the tried setting looks faster but the difference may be noise.
 SHORT, TRIAL, LONG = 3, 6, 24
 # A trial wins if its time is below MAX_RATIO of the baseline and below the baseline by
-# STANDARD_ERRORS standard errors. If a trial of the switch on is undecided after LONG rounds, the
+# STANDARD_ERRORS standard errors. If a trial of the setting on is undecided after LONG rounds, the
 # switch goes off, which is no slower than never having tried.
 MAX_RATIO = 0.98
 STANDARD_ERRORS = 2.0
@@ -30,8 +31,8 @@ OUTLIER = 3.0
 
 class Switch:
     """Off at first. Now and then the other setting is tried, for SHORT to LONG rounds, and kept if
-    its rounds are significantly shorter. Off is also kept if after LONG rounds their time is below
-    MAX_RATIO of the baseline, significantly or not.
+    its rounds are significantly shorter. A trial of off is also kept if after LONG rounds their
+    time is below MAX_RATIO of the baseline, significantly or not.
 
     After a lost trial the next one follows in FIRST_WAIT rounds, then in twice as many, up to
     MAX_WAIT. An undecided trial does not change this interval; a win sets it back to FIRST_WAIT.
@@ -46,8 +47,8 @@ class Switch:
         self._rounds, self._wait = 0, TRIAL
 
     def observe(self, ms: float, steps: float = 0.0) -> tuple[float, float] | None:
-        """Adds a round of `steps` drafted steps under the current setting. If it ended a trial:
-        the milliseconds of such a round with the switch on, and off."""
+        """Adds a round of `steps` drafted steps under the current setting. Returns, if the round
+        ended a trial, the milliseconds of such a round with the switch on, and off; else None."""
         if self._skip:  # the first round after a change belongs to neither setting
             self._skip = False
             return None

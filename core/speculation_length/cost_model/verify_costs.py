@@ -17,26 +17,29 @@ __all__ = ["NODE_COUNTS", "VerifyCosts", "measure_verify_costs"]
 # With the root, 3 and 7 nodes are 4 and 8 rows, which a matrix product often multiplies as fast as
 # 3 and 7 rows.
 NODE_COUNTS = (0, 1, 2, 3, 4, 7, 8, 12, 16, 24, 32, 48, 64)
-# `max_tree_nodes=auto` lets a verification take this many times t(0).
+# `max_tree_nodes=auto` lets a verification take this many times t(0), the time of a pass over the
+# root alone.
 AFFORDABLE = 1.5
 REPEATS = 5
-# Cached tokens; cut to a quarter and a half of a short context.
+# Cached tokens in the two measurements; with a short context, at most a quarter and a half of it.
 CONTEXTS = (64, 512)
 # Once a sweep over all sizes has taken SWEEP_LIMIT_S, it ends at the first size that takes more
 # than MAX_SLOWDOWN x t(0): to pay, such passes would have to commit more than MAX_SLOWDOWN tokens
-# each on average. The repeated sweeps may take as long together; there is at least one.
+# each on average. The sweeps that follow may take SWEEP_LIMIT_S together; there is at least one.
 SWEEP_LIMIT_S = 2.0
 MAX_SLOWDOWN = 6.0
-# With streamed layers a pass takes seconds, about equally long up to many nodes: a few sizes are
-# timed once, instead of 54 passes before the first token.
+# If layers are streamed and reading the context takes more than SLOW_S seconds, a pass takes
+# seconds, about equally long up to many nodes: a few sizes are timed once, instead of 54 passes
+# before the first token.
 STREAMED_COUNTS, SLOW_S = (0, 16, 64), 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyCosts:
     """`ms[n]`: milliseconds of a pass over the root and n nodes after `context` cached tokens, the
-    least of several (of a slow streamed LLM: one), since load can only lengthen a pass. `far`: the
-    same at a longer context, None if the model's context is too short."""
+    least of several timings (for a slow streamed LLM, a single timing), since load can only
+    lengthen a pass. `far`: the same at a longer context, None if the model's context is too
+    short."""
 
     ms: Mapping[int, float]
     context: int
@@ -65,8 +68,8 @@ class VerifyCosts:
         ]
 
     def _isotonic(self) -> dict[int, float]:
-        """The measured sizes, ascending, none slower than a larger one: load can only lengthen a
-        pass, so if a larger one was faster, the smaller one's time is noise."""
+        """The measured sizes, ascending, none slower than a larger size: load can only lengthen a
+        pass, so if a larger size was faster, the smaller size's time is noise."""
         counts = sorted(self.ms, reverse=True)
         valid = [
             ms if math.isfinite(ms) and ms > 0 else math.inf for ms in (self.ms[n] for n in counts)

@@ -1,8 +1,8 @@
 """Common part of the combine rules: merges all drafts into one trie and applies a rule's choice.
 
 A node keeps all of its proposals: a token that two drafters proposed is tried twice under `mss` and
-`traversal`. Tried once, the second q would be missing in the residual, and the text would not have
-the LLM's distribution.
+`traversal`. If it were tried once, the second q would be missing in the residual, and the text
+would not have the LLM's distribution.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class MergedTree:
     cumulative_scores: Mapping[int, tuple[float, ...]]
 
     def cumulative_score(self, node: int, drafter: int) -> float:
-        """A drafter's probability of the path to `node`; 0 if it did not propose it."""
+        """A drafter's probability of the path to `node`; 0 if the drafter did not propose the
+        node."""
         # A drafter that draws with repeats may have proposed one node several times.
         scores = [self.cumulative_scores[by][i] for by, i in self.sources[node] if by == drafter]
         return max(scores, default=0.0)
@@ -76,7 +77,7 @@ class Selection:
 @dataclass(frozen=True, slots=True)
 class CombinedTree:
     """The tree to verify. `node_weights`: as in Selection, for the tree's nodes. `dropped`:
-    (drafter index, node of its draft) left out of the tree, in parallel with
+    (drafter index, node of its draft) of each proposal that is not in the tree, in parallel with
     `dropped_node_weights`."""
 
     tree: TokenTree
@@ -129,13 +130,14 @@ def _proposal(drafter: int, draft: Draft, node: int) -> Proposal:
 
 def node_chances(trie: MergedTree, nodes: Sequence[int]) -> list[float]:
     """Estimates of the probability that each of `nodes` is accepted: the product, over the nodes of
-    its path, of the best score that any drafter gave. It never rises from parent to child."""
+    its path, of the best score that any drafter gave. The estimate never rises from parent to
+    child."""
     chances: dict[int, float] = {ROOT: 1.0}
     tree = trie.tree
     for node in range(len(tree)):
         # The best: the node is accepted if any of its proposals is.
         score = max(proposal.score for proposal in tree.proposals[node])
-        # Clamped: a child likelier than its parent could be kept without it.
+        # Clamped: a child likelier than its parent could be kept without its parent.
         chances[node] = chances[tree.parents[node]] * min(1.0, max(0.0, score))
     return [chances[node] for node in nodes]
 

@@ -24,8 +24,8 @@ def log_pool(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
         weights = {drafter: vote_weights.weights[drafter] for drafter in trie.drafters(node)}
         total, node_weight = sum(weights.values()), 1.0
         for drafter, weight in weights.items():
-            # The total is positive: `paper` bounds the weights, `full_information` each token's
-            # logarithm.
+            # The total is positive: `paper` bounds the weights, `full_information` the logarithm of
+            # each token's probability.
             node_weight *= trie.cumulative_score(node, drafter) ** (weight / total)
         node_weights.append(node_weight)
     return Selection(tuple(range(len(trie.tree))), tuple(node_weights))

@@ -59,7 +59,7 @@ def vote_tree(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
         / total
         for node in range(len(trie.tree))
     )
-    # A parent has a lower number than its children, so it also precedes those of equal weight.
+    # A parent has a lower number than its children, so among nodes of equal weight it comes first.
     by_weight = sorted(range(len(node_weights)), key=lambda node: (-node_weights[node], node))
     return Selection(tuple(sorted(by_weight[: vote_weights.vote_nodes])), node_weights)
 

@@ -31,8 +31,8 @@ class VerifyInput:
 
     `target`: row 0 belongs to the root, row i + 1 to node i. `root_position`: position of the root
     token in the text. `draft_distributions[drafter]`: the distributions (rows, V) that the
-    drafter drew from (`Draft.q`), None if it is deterministic; `distinct`: its draws under one
-    parent are without replacement.
+    drafter drew from (`Draft.q`), None if it is deterministic; `distinct`: each drafter drew the
+    children of one parent without replacement.
     """
 
     tree: TokenTree
@@ -57,14 +57,14 @@ class TargetTokens:
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """One decision: whether `node` as `drafter` proposed it was `accepted`, with p and q as they
+    """One decision: whether `drafter`'s proposal of `node` was `accepted`, with p and q as they
     were then.
 
     min(1, p / q) was the probability of acceptance (`greedy` and `match` compare with one token:
     there p is the LLM's probability and q is 1). Under `mss` p is the token's remaining probability
-    after the earlier rejections. Under `traversal` it is that times the parent's remaining
-    acceptance probability, and the decision is on the node's whole branch, after all decisions
-    below it.
+    after the earlier rejections. Under `traversal` p is that probability times the parent's
+    remaining acceptance probability, and the decision is on the node's whole branch, after all
+    decisions below it.
     """
 
     node: int

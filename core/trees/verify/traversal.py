@@ -6,13 +6,13 @@ a good continuation may be accepted although it would have been rejected on its 
 
 Why it is lossless. Each node u has an acceptance probability a and a distribution M of the next
 token. Claim: averaged over the draws below u, its branch is accepted with probability a, and the
-text then continues with M. A leaf satisfies it: it is accepted with probability a and draws from
-p = M. At an inner node the next proposal x ~ q is tried with probability min(1, a M[x] / q[x]), so
-its branch is accepted, as token x, with probability min(q[x], a M[x]). The mass still to be
-distributed is R = max(0, a M - q), S = sum R. The branch is rejected with probability S + 1 - a;
-given that, R / (S + 1 - a) is still to be distributed: a' = S / (S + 1 - a) and M' = R / S. With
-S = 0, a' is 0 (keeping a would bias the text: total variation 0.2), except at the root, whose
-a = 1 stays 1.
+text then continues with M. A leaf satisfies the claim: the leaf is accepted with probability a, and
+the next token is drawn from p = M. At an inner node the next proposal x ~ q is tried with
+probability min(1, a M[x] / q[x]), so its branch is accepted, as token x, with probability
+min(q[x], a M[x]). The mass still to be distributed is R = max(0, a M - q), S = sum R. The branch is
+rejected with probability S + 1 - a; given that, R / (S + 1 - a) is still to be distributed:
+a' = S / (S + 1 - a) and M' = R / S. With S = 0, a' is 0 (keeping a would bias the text: total
+variation 0.2), except at the root, whose a = 1 stays 1.
 
 A rejection carries no information about later proposals, because the probability of x's branch
 does not depend on what is below x. So the proposals of several drafters may follow one another, and
@@ -82,7 +82,7 @@ class _Walk:
             self.trials.append(decision)
             if verdict is not None:
                 return replace(verdict, path=(proposal.child, *verdict.path))
-            # (a', a' M'): the next proposal is tried against what this one left.
+            # (a', a' M'): the next proposal is tried against what this proposal left.
             acceptance, left = _rest(acceptance, left, proposal)
         return self._decide_node(node, acceptance, draws, left)
 

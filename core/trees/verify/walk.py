@@ -78,8 +78,8 @@ def _walk(
     while True:
         target_token = own(node, len(path))
         accepted_node = ROOT
-        # All children are recorded: a greedy walk decides on each at once. A node has one
-        # child a token, so at most one matches.
+        # All children are recorded: a greedy walk decides on each at once. A node has only one
+        # child for each token, so at most one child matches.
         for child in children[node]:
             matches = tree.token_ids[child] == target_token
             first = tree.proposals[child][0].drafter
