@@ -178,7 +178,8 @@ class _LayerPacker:
         count = len(self._kinds)
         fingerprint, outside = Fingerprint(self._module), iter(self._outside_layers.items())
         self.element = self._element() if self._native else None
-        # In the order of the full module: weights before the layers, the layers, those after them.
+        # In the order of the full module: the weights before the layers, the layers, the weights
+        # after them.
         for name, weight in outside:
             if name.startswith("model.norm"):
                 after_layers = [(name, weight), *outside]

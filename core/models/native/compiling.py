@@ -172,8 +172,8 @@ def multiplies_pairs() -> bool:
 @cache
 def multiplies_tiles() -> bool:
     """Whether compiled code may use AMX tiles of bfloat16. Linux grants a process permission on
-    request, unless a thread's alternate signal stack is too small for the tiles' state. Only the
-    rounding of sums depends on it."""
+    request, unless a thread's alternate signal stack is too small for the tiles' state. Of a pass's
+    results, only the rounding of sums depends on tiles."""
     if not {"amx-tile", "amx-bf16", "avx512f"} <= cpu_features() or sys.platform != "linux":
         return False
     status: int = ctypes.CDLL(None).syscall(SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, TILE_DATA)
