@@ -37,7 +37,7 @@ TILE = 16
 @dataclass(frozen=True, slots=True)
 class WeightFormat:
     """`w_type`, `x_type`: LLVM types of an element of w and of x; an element holds the weights, or
-    the values of x, of `inputs` inputs. `align`: an element's bytes. `parts`: the number of
+    the values of x, of `inputs` inputs. `align`: bytes of an element of w. `parts`: the number of
     bfloat16 that x is split into, 0 if it stays float32. `most`: tokens multiplied together; with
     up to `broad` of them a whole block of outputs at once, with more half a block. `vectors`
     (builder, place, lanes, count) loads vectors of weights, `multiply_add` (builder, sums, x, w)

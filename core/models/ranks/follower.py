@@ -148,7 +148,7 @@ class _Follower:
         # The info of the undivided model, as on rank 0.
         info = info_of(module_without_weights(config), source, "llm", dtype, device, "")
         self.model = checked_shard(module, info, split, self.group, self._barrier)
-        self.group.take_traffic()  # discards that of the check
+        self.group.take_traffic()  # discards the check's traffic
         self.leader.send(ShardReady(self.model.weight_bytes))
 
     def _barrier(self) -> None:

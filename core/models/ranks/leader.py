@@ -228,7 +228,7 @@ class _RankStart:
             if rank_error is None or isinstance(error, KeyboardInterrupt):
                 raise
             raise rank_error from error
-        group.take_traffic()  # discards that of the check
+        group.take_traffic()  # discards the check's traffic
         sizes = (own.weight_bytes, *(ready[rank].weight_bytes for rank in sorted(ready)))
         return _RunningRanks(own, module, group, followers, RanksInfo(split.split, sizes))
 

@@ -65,7 +65,7 @@ class SharedMemory:
         return part.is_contiguous() and 0 < part.nbytes <= CAPACITY
 
     def all_reduce(self, part: torch.Tensor) -> None:
-        """Adds up a tensor over all ranks, in place, in the order of the ranks on each of them.
+        """Adds up a tensor over all ranks, in place; every rank adds in the order of the ranks.
         Raises RuntimeError if a rank has ended or times out."""
         slots = self._write(part)
         self._await(self._step)
