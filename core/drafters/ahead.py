@@ -80,7 +80,7 @@ class AheadDrafting:
         self._ssms = ssms
         # By plan index: what the lead SSM predicts serves the other SSMs of that plan too.
         self._outcomes: dict[int, list[PredictedOutcome]] = {}
-        # By SSM: indices of the plans it drafts for; emptied where it fails.
+        # By SSM: indices of the plans it drafts for; empty after it has failed.
         self._members = {
             name: [
                 i for i, plan in enumerate(plans) if name in plan.weights and _has_room(plan, ssm)
@@ -112,7 +112,8 @@ class AheadDrafting:
 
     def _lead_ssms(self) -> dict[int, str]:
         """The SSM that predicts each plan's outcome: that of the greatest weight. A prediction by
-        a second SSM would take one more of the few passes that fit into the time of the LLM's."""
+        a second SSM would take one more of the few passes that fit into the time of the LLM's
+        pass."""
         leads: dict[int, str] = {}
         for name, members in self._members.items():
             for i in members:
@@ -201,7 +202,7 @@ def _has_room(plan: AheadPlan, ssm: SsmDrafter) -> bool:
 
 def _utilities(logits: torch.Tensor, plan: AheadPlan) -> torch.Tensor:
     """Logits that predict the LLM's token after the root and each node, (1 + nodes, V); under
-    `match` with the Gumbel noise of the position, which the LLM's choice shares."""
+    `match` log q plus the Gumbel noise of the position, which the LLM's choice shares."""
     sequence = plan.sequence
     logits = penalize_tree(logits, sequence.sampling, sequence.tokens, plan.tree)
     if sequence.speculation.verify != "match":
