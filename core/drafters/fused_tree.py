@@ -21,10 +21,11 @@ __all__ = ["FusedSsm", "FusedTree"]
 
 @dataclass
 class FusedTree:
-    """All proposals as a trie. `values`: for each node, the product of score and weight of SSM over
-    the tokens of its path; if several SSMs proposed a token, the highest product counts. `origins`:
-    for each node, the drafter index of the SSM whose proposal counts; for a trunk token, of the SSM
-    that won the step. `trunk_scores`: the scores of the trunk's tokens, without weights."""
+    """All proposals as a trie. `values`: for each node, the product over its path of every token's
+    score and the weight of the SSM that proposed it; if several SSMs proposed a token, the highest
+    product counts. `origins`: for each node, the drafter index of the SSM whose proposal counts;
+    for a trunk token, of the SSM that won the step. `trunk_scores`: the scores of the trunk's
+    tokens, without weights."""
 
     token_ids: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
@@ -129,8 +130,8 @@ class FusedSsm:
         self.own_nodes.update(node for node, _ in self.proposed if node != ROOT)
 
     def draft(self, node_ids: list[int]) -> Draft:
-        """The SSM's draft: of `node_ids`, the kept nodes, the trunk and its own proposals, with its
-        own scores."""
+        """The SSM's draft: those of the kept nodes (`node_ids`) that are in the trunk or that it
+        proposed, with its own scores."""
         tree = self.tree
         # The trunk is included: its nodes are ancestors of proposals, and a draft has all
         # ancestors.

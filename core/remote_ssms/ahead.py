@@ -102,8 +102,9 @@ class AheadExchange:
             return []
         del self._pending[node]
         if pending.is_overtaken and not in_round:
-            # The round's report, whose likelihoods follow these, may have come too late and been
-            # dropped: these would then be taken for those of later tokens.
+            # The likelihoods of this answer precede those of the round's report. That may have come
+            # too late and been dropped: then this answer's would be taken for those of later
+            # tokens.
             return []
         busy_s = message.busy_ms / 1000
         pending.clock.stop(busy_s, min(now - pending.sent_at, busy_s + wire_s))
