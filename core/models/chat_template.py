@@ -119,7 +119,7 @@ class TemplateProcess:
             pass
         finally:
             timer.cancel()
-            # Killed also after an interrupt: a late reply would be read as that of the next
+            # Killed also after an interrupt: a late reply would be read as the reply to the next
             # conversation.
             if not reply:
                 self._kill()

@@ -71,8 +71,8 @@ class Detokenizer:
         # If not, an invalid byte has changed the text of a run of bytes that was shown in part.
         continues = text.startswith(self._shown)
         delta = text[len(self._shown) :] if continues else self._decode(newest)
-        # The newest tokens become the window, after those that make their run of bytes invalid:
-        # alone they might decode to a character.
+        # The newest tokens become the window. Tokens that make their run of bytes invalid stay
+        # before them: without these, the newest tokens might decode to a character.
         if held_back:
             self._ids = self._invalid_run + newest
             self._invalid_run = self._invalid_run or newest
@@ -97,7 +97,7 @@ def _is_end(part: str, text: str) -> bool:
 # Models of the package `tokenizers` in which a token stands for no more characters than its
 # vocabulary entry has.
 BOUNDED_MODELS = ("BPE", "Unigram")
-# By tokenizer, since `get_vocab` copies the whole vocabulary.
+# Kept by tokenizer, since `get_vocab` copies the whole vocabulary.
 _LONGEST: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
@@ -115,7 +115,7 @@ def special_texts(tokenizer: Any) -> dict[int, str]:
     """The texts of the tokens that decoding skips, by id: special added tokens and those with a
     role (bos, eos, pad, ...)."""
     tokens = getattr(tokenizer, "added_tokens_decoder", {}).items()
-    # Some tokens with a role are ordinary ones, which decoding shows: excluded below.
+    # Some tokens with a role are ordinary ones, which decoding shows: these are excluded below.
     texts = {token_id: str(token) for token_id, token in tokens if token.special}
     ids = getattr(tokenizer, "all_special_ids", ())
     texts |= zip(ids, getattr(tokenizer, "all_special_tokens", ()), strict=True)

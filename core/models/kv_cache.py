@@ -17,8 +17,8 @@ from transformers.cache_utils import Cache
 from core.errors import OutOfMemoryError
 from core.models.machine import available_bytes, format_bytes
 
-# A cache of at most so many bytes is allocated without reading the free memory: that is a system
-# call.
+# A cache of at most so many bytes is allocated without reading the free memory, since that takes a
+# system call.
 UNCHECKED_BYTES = 1 << 26
 
 __all__ = ["UNCHECKED_BYTES", "ArenaCache", "KVArena", "LayerShape", "ShapeProbe", "SlotPlan"]
@@ -238,7 +238,8 @@ class ArenaCache(_PassCache):
         super().__init__()
         self.arena = arena
         self.plan: SlotPlan | None = None
-        # Layers that share another's cache never call `update`: model index -> arena index.
+        # A layer's index in the arena, by its index in the model: layers that share another's cache
+        # never call `update`.
         self._index = {layer: i for i, layer in enumerate(layers)}
 
     def update(

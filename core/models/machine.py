@@ -147,8 +147,8 @@ WEIGHT_PATTERNS = ("*.safetensors", "*.bin")
 
 
 def weight_bytes(source: str, dtype: torch.dtype | None = None) -> int:
-    """Bytes of a model's weights: in memory as `dtype`, or without it in the files; 0 if they are
-    not local."""
+    """Bytes of a model's weights: in memory as `dtype`; without `dtype`, in the files; 0 if they
+    are not local."""
     if dtype is not None:
         return parameter_count(source) * dtype.itemsize
     return sum(map(_size, weight_files(source)))

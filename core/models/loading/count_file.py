@@ -21,8 +21,8 @@ _NAME = "rows"
 # `core.drafters.count_table`, which `core.models` may not import.
 _ROW, _NUM_IDS, _HASH, _LENGTH = 16, 7, 14, 15
 _LONGEST_CONTEXT = 3
-# A weight is stored times 4, plus its origin. The drafter halves larger weights before they
-# overflow int32.
+# A weight is stored times 4, plus the candidate's origin, 0 to 3. The drafter halves larger weights
+# before they overflow int32.
 _LARGEST_WEIGHT = (1 << 24) * 4 + 3
 # The bytes of 4 million rows, which are more than any table has.
 _LARGEST = 1 << 28

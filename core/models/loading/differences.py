@@ -91,8 +91,8 @@ def _is_position_table(name: str) -> bool:
 
 
 def switch_position(config: Any) -> int | None:
-    """The most tokens for which rotary frequencies stay as they are; None if no layer's are of type
-    SWITCHING_ROPE."""
+    """The most tokens for which rotary frequencies stay as they are; None if they never change at
+    such a switch."""
     limits: list[int] = []
     for rope in _rope_parameters(config):
         # Older configurations say `type`.

@@ -38,10 +38,11 @@ FORMATS: Mapping[int, str] = MappingProxyType(
     | {12: "<d"}
 )
 U32, U64 = "<I", "<Q"
-# The fewest bytes that each takes. An entry: the name's length 8, type 4, value 1. A tensor: the
-# name's length 8, name 1, number of dimensions 4, one dimension 8, type 4, offset 8.
+# The fewest bytes of a metadata entry and of a tensor. An entry: the name's length 8, type 4, value
+# 1. A tensor: the name's length 8, name 1, number of dimensions 4, one dimension 8, type 4, offset
+# 8.
 SMALLEST_ENTRY, SMALLEST_TENSOR = 13, 33
-# transformers makes about a hundred bytes of Python objects for each item. The largest
+# transformers makes about a hundred bytes of Python objects for each item of an array. The largest
 # vocabularies, of 262 thousand tokens, have 1.3 million items with scores, types and merges.
 MOST_ITEMS = 2_000_000
 MOST_TENSORS, MOST_LAYERS = 16_384, 1_024
@@ -49,7 +50,7 @@ MOST_TENSORS, MOST_LAYERS = 16_384, 1_024
 # half for 400 thousand.
 MOST_ENTRIES = 4_096
 # For a vocabulary without merges transformers tries every split of a token, so a token costs the
-# square of its length. Half a million merges of 10 bytes have a twentieth of this.
+# square of its length. Half a million merges of 10 bytes sum to a twentieth of this limit.
 MOST_SQUARED_BYTES = 1 << 30
 LONGEST_NAME, LONGEST_TEXT = 255, 1 << 20
 MOST_DIMENSIONS, LARGEST_ALIGNMENT = 4, 1 << 16

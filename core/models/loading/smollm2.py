@@ -187,7 +187,7 @@ def _run_pip(command: list[str], folder: Path, say: Say) -> None:
 
 def _reason_of(lines: list[str]) -> str:
     """Why pip failed, from what it printed. The last line is the same for an index that has no such
-    package and for one that does not answer, but only without an answer pip retries."""
+    package and for one that does not answer, but pip retries only without an answer."""
     prefix = "no connection to it; " if any("Retrying" in line for line in lines) else ""
     return prefix + one_line(lines[-1], 200) if lines else ""
 

@@ -39,7 +39,7 @@ class SlotRange(NamedTuple):
 
 @intrinsic
 def vector(typing):
-    """float32 lanes of a vector register."""
+    """The number of float32 lanes of a vector register."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return ir.IntType(64)(registers()[0])
@@ -191,8 +191,8 @@ def _sum_vectors(builder: Any, vector: Callable[[int], Any], indices: range) -> 
     each = len(indices) // 2
     two = [_sum_vectors(builder, vector, half) for half in (indices[:each], indices[each:])]
     # Each of the two consists of blocks of `each` partial sums, one for each of its vectors. Pairs
-    # of blocks are added: at first within 128 bits, as moving data from one 128 bits to another
-    # takes longer.
+    # of blocks are added: at first within 128 bits, as moving data between 128-bit lanes takes
+    # longer.
     apart = 2 if each == 1 else 1
     lanes = two[0].type.count
     lower = [block for block in range(lanes // each) if block // apart % 2 == 0]

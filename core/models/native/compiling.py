@@ -115,7 +115,7 @@ class _FallbackCache(FunctionCache):
 
 
 def cached_entry(function: F) -> F:
-    """As `entry`, cached on disk for the next start where a folder can be written."""
+    """As `entry`, cached on disk for the next start, if a folder can be written."""
     compiled: Any = entry(function)
     with suppress(OSError, RuntimeError):  # no folder can be written
         compiled._cache = _FallbackCache(function)
@@ -130,7 +130,7 @@ def inline(function: F) -> F:
 
 def _compile(function: F, math: tuple[str, ...], **options: bool) -> F:
     make: Any = njit
-    # `nogil`: other threads run Python during a pass. `error_model`: as in NumPy a division by 0
+    # `nogil`: other threads run Python during a pass. `error_model`: as in NumPy, a division by 0
     # gives infinity, so that it needs no check.
     compiled = make(fastmath=set(math), nogil=True, error_model="numpy", **UNCOUNTED, **options)
     return cast(F, compiled(function))
@@ -240,7 +240,7 @@ def round_like(typing, like, x):
 
 @intrinsic
 def power_of_two(typing, n):
-    """2^n as float32, for -126 <= n <= 127: n becomes its exponent's bits."""
+    """2^n as float32, for -126 <= n <= 127: n becomes the bits of the exponent."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         bits = ir.IntType(32)

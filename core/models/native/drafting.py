@@ -202,7 +202,8 @@ def next_pass(batch, g, inputs, level, row):
 
 @exact
 def add_children(batch, i, g, level, parent, logits, row, outputs):
-    """Adds the children of a node, or of the root, that this row of logits gives."""
+    """Adds the children of the node `parent`, or of the root, that row `row` of the logits
+    gives."""
     width, count = batch.widths[i, level], batch.requests[i, CANDIDATES]
     noise_at, calibration_temperature = batch.noise_at[i, level], batch.calibration_temperature[i]
     at, utilities_at = row * outputs, row * outputs if g.utilities.shape[0] > outputs else 0
