@@ -122,8 +122,8 @@ def deepest_nodes(
 
 
 def is_batchable(state: RoundState) -> bool:
-    """Whether the request's rule needs only the LLM's token at each node, its noise is a hash, and
-    the LLM's distributions are not recorded."""
+    """Whether the request's rule needs only the LLM's token at each node, the noise is a hash if
+    the rule reads it, and the LLM's distributions are not recorded."""
     sequence = state.request.sequence
     rule = sequence.speculation.verify
     hashed = rule == "greedy" or isinstance(sequence.noise, SeededNoise)

@@ -166,8 +166,8 @@ def draft_spans(
     requests: DraftRequests, row: DraftRow, draft: Draft, span: tuple[float, float]
 ) -> tuple[Timed, Timed]:
     """One SSM's share of a pass, as catching up and drafting; `span`: the pass's start and end (s,
-    time.perf_counter). The boundary between the two is not measured: the model's `draft.passes`
-    count as equally long, and the first of them catches up."""
+    time.perf_counter). The boundary between the two is not measured: the model's passes
+    (`draft.passes`) count as equally long, and the first of them catches up."""
     start, end = span
     middle = start + (end - start) / draft.passes
     share = 1 / len(requests.group.members)

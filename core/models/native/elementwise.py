@@ -96,7 +96,7 @@ def attend(q, keys, values, bases, views, weights, to):
     cache.
     """
     seen, counts, extent = views
-    # `weights` (tokens, stride): a row has a vector more than `extent` elements, see
+    # `weights` (tokens, stride): a row has `extent` elements and room for a vector, see
     # `key_products`.
     tokens, stride, most = bases.shape[0], extent + vector(), np.int64(0)
     size = q.shape[0] // tokens

@@ -30,8 +30,7 @@ HALF_BLOCK = 16
 
 class ModelSizes(NamedTuple):
     """Sizes of one model, or of `members` models of one shape. `size`: head size; `inner`: MLP
-    units; `outputs`: those of the output head; `normed_heads`: whether query and key heads have
-    norms.
+    units; `outputs`: outputs of the head; `normed_heads`: whether query and key heads have norms.
 
     A member's matrices are stored one after another: for each layer QKV, attention output, gate and
     up interleaved, down; then the head. So are its vectors: for each layer both norms, the norms of

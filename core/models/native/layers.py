@@ -291,7 +291,8 @@ def run_members(shape, w, inputs, store, s, logits, steps, workspace, part):
     """See `run` below."""
     n = inputs.tokens.shape[0]
     extent = inputs.full.shape[0] // n
-    # Once a call, for all its layers, but in every thread, which saves a barrier.
+    # The slots are listed once for all layers of a call, but in every thread, which saves a
+    # barrier.
     all_seen = near_seen = list_slots(inputs.full, n, extent, workspace.full)
     if inputs.near.shape[0]:
         near_seen = list_slots(inputs.near, n, extent, workspace.near)

@@ -78,7 +78,7 @@ def pack_weights(
         matrices = empty_aligned(blocks.size, head_type)
         matrices[:] = blocks.reshape(-1)
     else:
-        # All or none: a kernel is compiled for one format of weights.
+        # All matrices or none are in 16 bits: a kernel is compiled for one format of weights.
         layers = [layer for one in members for layer in one.layers]
         half = all(is_half(one.head) for one in members) and all(
             is_half(getattr(layer, name)) for layer in layers for name in MATRICES
@@ -119,7 +119,8 @@ def _pack_matrices(
     """All matrices of all members; packed one at a time, to bound the memory of copies."""
     qkv = round_up((shape.heads + 2 * shape.kv_heads) * shape.size, BLOCK)
     back = round_up(shape.hidden, BLOCK)
-    # Weights of a layer: inputs times padded outputs of QKV, gate and up, attention output, down.
+    # The number of weights of a layer: inputs times padded outputs of QKV, gate and up, attention
+    # output, down.
     layer = shape.hidden * (qkv + 2 * shape.inner)
     layer += (shape.heads * shape.size + shape.inner) * back
     entries = shape.members * (shape.layers * layer + shape.hidden * shape.outputs)

@@ -123,7 +123,8 @@ class _Follower:
                 model.close_row(row)
             case CommitRow(row, nodes, keep):
                 model.commit(row, nodes, keep)
-            # For this rank's part of the sums and of the KV cache: only rank 0 needs the logits.
+            # Run for this rank's part of the sums and of the KV cache; the logits are dropped,
+            # since only rank 0 needs them.
             case RunPass(number, feeds):
                 model.forward([Feed(f.row, f.token_ids, f.parents, f.last_only) for f in feeds])
                 assert self.group is not None

@@ -40,7 +40,7 @@ __all__ = [
 FORMAT = 2
 """Version of these messages; a follower of another version is refused."""
 LONGEST = 1 << 26
-"""Most bytes of a message; a longer one is refused."""
+"""Limit on the bytes of a message; a longer one is refused."""
 
 
 class _RankMessage(msgspec.Struct, array_like=True, forbid_unknown_fields=True):

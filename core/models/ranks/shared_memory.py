@@ -105,7 +105,7 @@ class SharedMemory:
         if key not in self._slots:
             # After the counters come the slots of even steps by rank, then those of odd steps.
             first = self._count * (PADDING + key[0] * CAPACITY)
-            # Reused by later passes: inference tensors could not be written outside that mode.
+            # Reused by later passes: inference tensors could not be written outside inference mode.
             with torch.inference_mode(mode=False):
                 self._slots[key] = [
                     torch.frombuffer(
