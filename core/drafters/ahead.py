@@ -62,7 +62,7 @@ class AheadDraft:
 
 
 AheadDraftsByName = dict[str, AheadDraft]
-"""By SSM."""
+"""One request's AheadDrafts, by SSM."""
 
 
 class AheadDrafting:

@@ -83,8 +83,8 @@ class Drafter(Protocol):
     def commit(
         self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
     ) -> None:
-        """`token_ids` were committed after `draft` (None: it did not draft): keeps the KV that
-        stays valid and updates statistics."""
+        """Called when `token_ids` were committed after `draft` (None: it did not draft). Keeps the
+        KV that stays valid and updates statistics."""
         ...
 
     def close(self, sequence: TokenSequence) -> None:

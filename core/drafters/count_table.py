@@ -31,8 +31,9 @@ __all__ = [
 ]
 
 LONGEST_CONTEXT = 3
-# Candidates of a row, which is 16 numbers (int32): their token ids; their weights times 4, plus
-# their origins; the hash of its context; the context's length, 0 in an empty row.
+# Candidates of a row, which is 16 numbers (int32): the candidates' token ids; each candidate's
+# weight times 4, plus its origin; the hash of the row's context; the context's length, 0 in an
+# empty row.
 CANDIDATES = 7
 _WEIGHT, _HASH, _LENGTH = CANDIDATES, 2 * CANDIDATES, 2 * CANDIDATES + 1
 _ROW = 2 * CANDIDATES + 2
@@ -129,7 +130,8 @@ def _inherit(table: np.ndarray, row: int, shorter: int) -> None:
 
 @jit
 def _count(table: np.ndarray, row: int, token: int, weight: int, length: int) -> None:
-    """Counts a token that was written after a context of this length."""
+    """Adds `weight` to the row's count of a token that was written after a context of this
+    length."""
     least = 0
     for place in range(CANDIDATES):
         entry = table[row, _WEIGHT + place]
@@ -297,7 +299,7 @@ def _likeliest(candidates: _Candidates, count: int) -> int:
 
 @jit
 def _rank(candidates: _Candidates, count: int, node: int) -> int:
-    """How many of its siblings have a place."""
+    """How many siblings of `node` have a place."""
     rank = 0
     for other in range(count):
         if (

@@ -70,22 +70,22 @@ class DrafterWeights(Protocol):
         ...
 
     def observe_wins(self, wins: Sequence[tuple[str, float]]) -> None:
-        """One batched verification: the winner of each request's vote, and the share of its
-        sequence that was accepted."""
+        """Updates by one batched verification: the winner of each request's vote, and the share of
+        the winner's sequence that was accepted."""
         ...
 
     def observe_likelihoods(
         self, probabilities: Mapping[str, Sequence[float]], history: LikelihoodHistory
     ) -> None:
-        """The probabilities that each drafter gave to the tokens committed since its last report;
-        NaN without a prediction. `history`: the positions of these tokens."""
+        """Updates by the probabilities that each drafter gave to the tokens committed since its
+        last report; NaN without a prediction. `history`: the positions of these tokens."""
         ...
 
 
 class MinionsWeights:
     """See DrafterWeights. Minions' rewards (arXiv 2402.15678): the weight of a winner is multiplied
-    by 1 + eta if its accepted share is above the running mean, and divided by it if below; then all
-    weights are scaled to a mean of 1 and clipped.
+    by 1 + eta if its accepted share is above the running mean, and divided by 1 + eta if it is
+    below; then all weights are scaled to a mean of 1 and clipped.
 
     Only winners are updated. The running mean is over the shares of all winners; from the 64th
     share on it is an exponential mean of rate 1/64.

@@ -40,7 +40,7 @@ SCORED_PROMPT = 64
 # Tokens that one pass scores: it computes logits of all of them.
 SCORED_CHUNK = 32
 AUDITION = 24
-"""Tokens of a text that an audition reads."""
+"""How many of a text's last tokens an audition reads."""
 # The draft kind by which an SSM's own choice is found: the likeliest token at temperature 0, the
 # coupled one above 0.
 OWN_KIND = "best_first"

@@ -105,7 +105,8 @@ def _find_matches(
 ) -> int:
     """Finds the latest positions where the end of `tail`, the last tokens of a text, occurs. Writes
     `ends`, the position of each match's last token, and `lengths` from index `found` on; returns
-    their new number. Matches that end at the positions [skipped[0], skipped[1]) are left out."""
+    the number of matches so far. Matches that end at the positions [skipped[0], skipped[1]) are
+    left out."""
     capacity, mask, count = index.tokens.shape[0], index.heads.shape[1] - 1, index.written[0]
     size, before = tail.shape[0], found
     for order in range(len(ORDERS)):

@@ -20,7 +20,8 @@ DEADLINE_TRIPS = 3.0
 RETRY_S = 1.0
 """Time between two hellos to a node that was refused."""
 GIVE_UP_S = 60.0
-"""So long after a round's message no answer to it is expected any more, and a new hello is sent."""
+"""Time after a round's message from which on no answer to it is expected and a new hello is
+sent."""
 MEDIAN_TRIPS = 32
 """The number of last round trips in the median."""
 
