@@ -2,7 +2,8 @@
 
 While the LLM verifies a tree, one SSM scores its nodes and predicts the outcome; then all SSMs
 begin the next round's drafts after the most probable outcomes, all drafts of one SSM in one pass.
-The draft of the outcome that comes true is used at once. Independent of the LLM and the round.
+The draft of the outcome that comes true is used at once. This module is independent of the LLM and
+the round.
 """
 
 from __future__ import annotations

@@ -130,8 +130,7 @@ def _inherit(table: np.ndarray, row: int, shorter: int) -> None:
 
 @jit
 def _count(table: np.ndarray, row: int, token: int, weight: int, length: int) -> None:
-    """Adds `weight` to the row's count of a token that was written after a context of this
-    length."""
+    """Counts `weight` for a token that was written after a context of this length."""
     least = 0
     for place in range(CANDIDATES):
         entry = table[row, _WEIGHT + place]

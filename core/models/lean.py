@@ -2,7 +2,7 @@
 one for gate and up.
 
 Half of a small model's pass through a transformers module is overhead between kernels. This pass
-makes fewer calls: the two products above, one rotation of queries and keys, and no mask if every
+makes fewer calls: the two projections above, one rotation of queries and keys, and no mask if every
 slot is attended to.
 """
 

@@ -1,4 +1,5 @@
-"""From settings to connected nodes. Importable without the packages of requirements-cluster.txt."""
+"""Connects the nodes that settings name. Importable without the packages of
+requirements-cluster.txt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The socket of a node: a ROUTER with CURVE in front of a NodeServer.
+"""The socket of a node: a ROUTER in front of a NodeServer, with CURVE if there are keys.
 
 One thread serves engines. Another one checks their keys, so that an engine can connect while the
 node drafts.

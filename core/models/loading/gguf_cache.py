@@ -3,9 +3,8 @@
 The cache is keyed by a hash of the file and of the versions of the packages that read it. A folder
 is written under a temporary name and renamed when complete; an incomplete one is written again.
 Every tensor is stored in the narrowest of bfloat16, float16 and float32 that holds its values
-exactly, so a float32 load gives the same values as transformers' own load of the file. When a file
-is dequantized, folders of the same file are removed that other versions wrote and that nothing has
-used for a month.
+exactly, so a float32 load gives the same values as transformers' own load of the file. Dequantizing
+a file removes the folders that other versions wrote of it, if nothing has used them for a month.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """CompiledForward: a forward pass on a CPU as one call of native code.
 
-In torch most of a small model's pass is overhead between matrix products. Here the whole pass is
+In torch, most of a small model's pass is overhead between matrix products. Here the whole pass is
 compiled once (`core/models/native/layers.py`): no allocation, launch or check in between, no work
 for padded queries, and weights are read in storage order.
 """
