@@ -1,5 +1,5 @@
-"""`greedy` and `match` acceptance of trees over tensors: in captured rounds, and of several trees
-with one copy to the host.
+"""`greedy` and `match` acceptance of trees over tensors, for captured rounds and, with one copy to
+the host, for several trees of other rounds.
 
 The LLM's own token after a node depends only on the path to that node. So all nodes are compared at
 once with the LLM's token after their parent, and a node is accepted if it and all its ancestors
@@ -57,8 +57,8 @@ class TargetOutputs:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedPaths:
-    """`length` (rows,): accepted nodes; `last` (rows,): the index of the deepest one (see
-    TreeBatch), 0 if none."""
+    """`length` (rows,): number of accepted nodes; `last` (rows,): the index of the deepest accepted
+    node (see TreeBatch), 0 if there is none."""
 
     length: torch.Tensor
     last: torch.Tensor
@@ -67,9 +67,9 @@ class AcceptedPaths:
 def target_outputs(
     logits: torch.Tensor, trees: TreeBatch, sampling: SamplingParams, bases: torch.Tensor | None
 ) -> TargetOutputs:
-    """From the LLM's logits (rows, 1 + n, V), float32. The token is the arg max; with `bases`
-    (rows, 1 + deepest), the noise hashes of the positions after the root, it is the arg max of
-    log p + G, G: Gumbel noise."""
+    """The outputs from the LLM's logits (rows, 1 + n, V), float32. A token is the arg max of the
+    logits or, with `bases` (rows, 1 + deepest), the noise hashes of the positions after the root,
+    the arg max of log p + G, where G is Gumbel noise."""
     # (rows, 1): with an index (rows, n) it selects for each node from its own tree.
     tree_index = torch.arange(len(logits), device=logits.device)[:, None]
     # Greedy needs no processing: p's only token is the arg max of the logits, and the reported
@@ -98,7 +98,8 @@ def accepted_paths(
     (rows, any) are such tokens, padded with a value that is no token."""
     tokens = trees.tokens
     matches = outputs.tokens.gather(1, trees.parents) == tokens
-    # The token of each node's parent; of the root's children -1, since the root may be any token.
+    # The token of each node's parent; -1 for the root's children, so that they never count as below
+    # an end-of-text token.
     parent_tokens = torch.nn.functional.pad(tokens, (1, 0), value=-1).gather(1, trees.parents)
     ended = (parent_tokens[..., None] == ends[:, None]).any(-1) & (parent_tokens >= 0)
     return deepest_nodes(matches & (tokens >= 0) & ~ended, trees.depths, ancestors)
@@ -107,8 +108,8 @@ def accepted_paths(
 def deepest_nodes(
     matches: torch.Tensor, depths: torch.Tensor, ancestors: torch.Tensor
 ) -> AcceptedPaths:
-    """The deepest node that `matches` (rows, n) marks and whose ancestors it all marks; the first
-    of equally deep ones. `depths` (rows or 1, 1 + n)."""
+    """The deepest node for which `matches` (rows, n) marks the node and all its ancestors; the
+    first of equally deep ones. `depths` (rows or 1, 1 + n)."""
     # The root always matches.
     matches = torch.nn.functional.pad(matches, (1, 0), value=True)
     # accepted[u]: each v matches or is not an ancestor of u.
@@ -121,8 +122,8 @@ def deepest_nodes(
 
 
 def is_batchable(state: RoundState) -> bool:
-    """Whether the request's rule needs only the LLM's token at each node, its noise is a hash, and
-    the LLM's distributions are not recorded."""
+    """Whether the request's rule needs only the LLM's token at each node, the noise is a hash if
+    the rule reads it, and the LLM's distributions are not recorded."""
     sequence = state.request.sequence
     rule = sequence.speculation.verify
     hashed = rule == "greedy" or isinstance(sequence.noise, SeededNoise)
@@ -178,7 +179,7 @@ def _on_host(outputs: TargetOutputs, widths: Sequence[int]) -> list[TargetTokens
 
 
 def _send_trees(cases: Sequence[VerifyInput], width: int, *, with_noise: bool) -> HostToDevice:
-    # Of the tokens after the root and after each node.
+    # The number of positions of the tokens after the root and after each node.
     positions = 1 + max(case.tree.depth for case in cases)
     nodes = (len(cases), width - 1)
     shapes = {"tokens": nodes, "parents": nodes, "depths": (len(cases), width)}

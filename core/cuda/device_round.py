@@ -43,7 +43,7 @@ class DeviceRound:
         self._drafting = drafting
         self._pool = GraphPool(capture=capture)
         self._graphs: dict[tuple[object, ...], _RoundGraph] = {}
-        # Launched by `begin`, its results not read yet.
+        # The round that `begin` has launched, while its results are not read.
         self._started: _StartedRound | None = None
         ssm_pool = drafting.ssm_pool
         ssm_pool.batched = DraftGraphs(ssm_pool.ssms, llm.vocab_size, capture=capture)
@@ -51,7 +51,7 @@ class DeviceRound:
     @torch.inference_mode()
     def run(self, states: Sequence[RoundState]) -> RoundResult | None:
         """Runs the round and fills in each state's drafts; verdicts follow with `fill_verdicts`.
-        None, with nothing changed, if the round has to run step by step."""
+        None, with the states unchanged, if the round has to run step by step."""
         plan = self._plan(states)
         # The started round is used if its inputs are this plan's, else dropped: it has written past
         # the committed slots only.
@@ -84,7 +84,7 @@ class DeviceRound:
     def fill_target_tokens(
         self, states: Sequence[RoundState], case_of: Callable[[RoundState], VerifyInput]
     ) -> None:
-        """For rounds that run step by step: the LLM's tokens of all states in one step."""
+        """For rounds that run step by step; see `acceptance.fill_target_tokens`."""
         fill_target_tokens(states, case_of)
 
     def _plan(self, states: Sequence[RoundState]) -> RoundPlan | None:

@@ -46,8 +46,8 @@ class DraftGraphs:
         self._groups: dict[frozenset[str], _GroupGraphs] = {}
 
     def draft(self, by_ssm: Mapping[str, Sequence[DraftRequest]]) -> dict[str, Drafts]:
-        """Drafts by SSM, or its error: in one pass of all SSMs, else in a pass for each; SSMs that
-        are not served are left out."""
+        """Each SSM's drafts, or its error: from one pass of all SSMs if they can share it, else
+        from one pass for each. SSMs whose requests no DraftPass supports are left out."""
         drafts = self._in_one_pass(by_ssm) if by_ssm else {}
         # Without a common stack, or with an SSM that is not supported: a pass for each.
         if drafts or len(by_ssm) < 2:
@@ -110,7 +110,8 @@ class _GroupGraphs:
 def draft_pass_of(
     requests: DraftRequests, extent: int, inputs: HostToDevice | None = None
 ) -> DraftPass:
-    """The pass for requests of this form; `inputs`: a buffer to share, None for its own."""
+    """The pass for requests of this form; `inputs`: a buffer to share; by default the pass has its
+    own."""
     group, layout, device = requests.group, requests.layout, requests.group.forward.device
     return DraftPass(
         KvView.of(group.forward, group.arena, requests.arena_rows, extent, group.num_embeddings),
@@ -165,8 +166,8 @@ def draft_spans(
     requests: DraftRequests, row: DraftRow, draft: Draft, span: tuple[float, float]
 ) -> tuple[Timed, Timed]:
     """One SSM's share of a pass, as catching up and drafting; `span`: the pass's start and end (s,
-    time.perf_counter). The boundary between the two is not measured: the model's `draft.passes`
-    count as equally long, and the first of them catches up."""
+    time.perf_counter). The boundary between the two is not measured: the model's passes
+    (`draft.passes`) count as equally long, and the first of them catches up."""
     start, end = span
     middle = start + (end - start) / draft.passes
     share = 1 / len(requests.group.members)

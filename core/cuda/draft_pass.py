@@ -44,9 +44,9 @@ class ChildChoice:
 
 @dataclass(frozen=True, slots=True)
 class DraftTensors:
-    """Drafts of n nodes, one a row. `tokens` (rows, n), NO_TOKEN for absent nodes; `scores` (rows,
-    n) float64; `logits` and `utilities` (rows, 1 + num_fed, V) at the root and the fed nodes, the
-    same tensor unless coupled; `start` (rows,): the first slot after the text."""
+    """Drafts of n nodes, one draft in each row. `tokens` (rows, n), NO_TOKEN for absent nodes;
+    `scores` (rows, n) float64; `logits` and `utilities` (rows, 1 + num_fed, V) at the root and the
+    fed nodes, the same tensor unless coupled; `start` (rows,): the first slot after the text."""
 
     tokens: torch.Tensor
     scores: torch.Tensor
@@ -56,9 +56,10 @@ class DraftTensors:
 
 
 def draft_input_shapes(rows: int, width: int, depth: int) -> dict[str, tuple[int, ...]]:
-    """Inputs of a DraftPass by row: `count` tokens that the model has not read, after the `first`
-    ones; how deep the draft may be; end-of-text tokens; the calibration temperature (real); noise
-    hashes of `depth` + 1 positions from that of the root's children, read only if `coupled`."""
+    """Shapes of the inputs of a DraftPass by name. `tokens`: the `count` tokens that the model has
+    not read, after the `first` tokens that it has read; `depth`: how deep a row's draft may be;
+    `ends`: end-of-text tokens; `temperature`: the calibration temperature (real); `bases`: noise
+    hashes of successive positions from that of the root's children on, read only if `coupled`."""
     return {
         "tokens": (rows, width),
         "first": (rows,),
@@ -101,7 +102,7 @@ class DraftPass:
             # (rows, parents) to (rows, parents, children).
             families = expands[..., None].expand(-1, -1, layout.shape[depth - 1])
             present = families.flatten(1) & (scores > 0)
-            # Rows may differ in depth: a shallower draft has absent nodes from there on.
+            # Rows may differ in depth: a shallower draft has only absent nodes below its depth.
             present &= (inputs["depth"] >= depth)[:, None]
             levels.append((ids.masked_fill(~present, NO_TOKEN), scores.double(), logits, utilities))
             # The deepest level is not fed: nothing is drafted under it.
@@ -109,8 +110,8 @@ class DraftPass:
                 break
             ended = (ids[..., None] == inputs["ends"][:, None]).any(-1)
             expands = present & ~ended
-            # Absent nodes are fed too, since shapes are fixed; only their descendants see them,
-            # which are absent as well.
+            # Absent nodes are fed too, since shapes are fixed; only their descendants, which are
+            # absent as well, see them.
             logits = self._pad_vocabulary(self._feed(ids, depth, level, start))
         tokens, scores, logits, utilities = (
             torch.cat(part, 1) for part in zip(*levels, strict=True)
@@ -145,7 +146,7 @@ class DraftPass:
         return self.view.node_logits(ids, depths, level, start, ancestors)
 
     def _pad_vocabulary(self, logits: torch.Tensor) -> torch.Tensor:
-        """Padded to the LLM's vocabulary with -inf, or cut to it."""
+        """The logits, padded to the LLM's vocabulary with -inf or cut to it."""
         size = self.choice.vocab_size
         missing = size - logits.shape[-1]
         return (

@@ -30,13 +30,13 @@ from core.trees.tree import ROOT
 
 __all__ = ["DraftRequests", "DraftRow", "expands", "host_draft", "present_nodes", "write_inputs"]
 
-# Most nodes of a full expansion that a pass drafts.
+# Limit on the nodes of a full expansion that a pass drafts.
 MAX_SSM_NODES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class DraftRow:
-    """One row of the pass: an SSM, its draft request, and its state of that sequence."""
+    """One row of the pass: an SSM, its draft request, and its state for the request's sequence."""
 
     name: str
     model: HfModel
@@ -45,7 +45,7 @@ class DraftRow:
 
     @property
     def num_read(self) -> int:
-        """Tokens of the text that the model has read."""
+        """Number of tokens of the text that the model has read."""
         return self.model.length(self.state.row)
 
     @property
@@ -116,7 +116,7 @@ class DraftRequests:
 
     @property
     def num_slots(self) -> int:
-        """Most KV slots that the pass uses in a row."""
+        """The largest number of KV slots that the pass uses in a row."""
         return max(len(row.request.sequence.tokens) for row in self.rows) + self.layout.num_fed
 
     @cached_property
@@ -126,8 +126,9 @@ class DraftRequests:
 
     @property
     def is_supported(self) -> bool:
-        """Whether a DraftPass makes these drafts: `topk` or `coupled` expansions that share one
-        shape and sampling, with hashed noise and no length policy that stops a draft early."""
+        """Whether a DraftPass makes these drafts: `topk` or `coupled` expansions with one sampling,
+        whose shapes are the first levels of one shape, with hashed noise and no length policy that
+        stops a draft early."""
         shape = self.layout.shape
         return (
             0 < len(self.layout) <= MAX_SSM_NODES

@@ -67,9 +67,10 @@ class KvView:
         slots: torch.Tensor,
         visible: torch.Tensor,
     ) -> torch.Tensor:
-        """One pass: float32 logits (rows, width, V) of tokens at positions, stored in slots (all
-        (rows, width)); `visible` (rows, width, extent). Ids without an embedding are
-        replaced by the last id that has one."""
+        """One pass over `tokens` at `positions`, whose keys and values are stored in `slots` (all
+        (rows, width)); `visible` (rows, width, extent): the slots that each token attends to.
+        Returns float32 logits (rows, width, V). Ids without an embedding are replaced by the last
+        id that has one."""
         forward, extent = self.forward, self.extent
         # Built on the device from indices: no mask is copied.
         mask = torch.zeros(visible.shape, dtype=forward.dtype, device=forward.device)
@@ -105,10 +106,10 @@ class KvView:
         first: torch.Tensor,
         ancestors: torch.Tensor,
     ) -> torch.Tensor:
-        """Logits (rows, width, V) of tree nodes (rows, width), stored at offsets `places` from slot
-        `first` (rows,). `depths` (width,) count from the token before slot `first`. `ancestors`
-        (width, n): which of the first n offsets each node attends to; it attends to all slots
-        before `first`, which are committed."""
+        """Logits (rows, width, V) of tree nodes (rows, width), whose keys and values are stored at
+        offsets `places` from slot `first` (rows,). `depths` (width,) count from the token before
+        slot `first`. `ancestors` (width, n): which of the first n offsets each node attends to; it
+        attends to all slots before `first`, which are committed."""
         offsets = torch.arange(places.start, places.stop, device=tokens.device)
         # The token before slot `first` is at position first - 1; a node of depth d is d further.
         positions = first[:, None] - 1 + depths
@@ -177,7 +178,7 @@ TOKEN_ID_LIMIT = 1 << 32
 
 @dataclass(frozen=True)
 class TreeLayout:
-    """The tree of `shape` <k1,...,km>, `copies` of it side by side under one root.
+    """`copies` trees of `shape` <k1,...,km>, side by side under one root.
 
     Nodes of a copy are numbered level by level, siblings together in the order of their parents:
     as in a Draft that leaves no node out.
@@ -235,7 +236,7 @@ class TreeLayout:
         return depths_of(self.parents)
 
     def tensors(self, device: torch.device) -> LayoutTensors:
-        """The same tables on the device."""
+        """The layout's tables on the device."""
         size, depth = len(self), len(self.shape)
         ancestors = torch.zeros((size + 1, size + 1), dtype=torch.bool)
         lineage = torch.zeros((size + 1, depth), dtype=torch.long)
@@ -263,7 +264,7 @@ class LayoutTensors:
     """Tables of n nodes, where row 0 is the root and row i + 1 node i. `parents` (n,): the row of
     each node's parent. `depths` (1 + n,). `ancestors` (1 + n, 1 + n): each row's ancestors and
     itself. `lineage` (1 + n, depth): the node at depth 1, 2, ... on the way to a row; past the
-    row's own depth that row's node. `levels`: the nodes at depth 1, 2, ..."""
+    row's own depth, the row's node. `levels`: the nodes at depth 1, 2, ..."""
 
     parents: torch.Tensor
     depths: torch.Tensor
@@ -273,9 +274,9 @@ class LayoutTensors:
 
 
 def first_equal(tokens: torch.Tensor, tables: LayoutTensors) -> torch.Tensor:
-    """For the root and each node, whose tokens are (rows, n), the first node with the same tokens
-    on its path from the root: (rows, 1 + n), with 0 for the root and i + 1 for node i. Merges the
-    trees of several drafters."""
+    """For the root and each node, the first node with the same tokens on its path from the root:
+    (rows, 1 + n), with 0 for the root and i + 1 for node i. `tokens` (rows, n): the nodes' tokens.
+    Merges the trees of several drafters."""
     rows, size = tokens.shape
     first = torch.arange(size + 1, device=tokens.device).repeat(rows, 1)
     # Level by level: a node is equal to another if their parents are and their tokens are.

@@ -32,7 +32,8 @@ __all__ = ["RoundPass", "round_input_shapes"]
 
 def round_input_shapes(rows: int, depth: int) -> dict[str, tuple[int, ...]]:
     """Shapes of the inputs by name, a row for each request: the root's token, its position,
-    end-of-text tokens, and noise hashes of `depth` + 1 positions from that after the root."""
+    end-of-text tokens, and noise hashes of `depth` + 1 positions, of which the first is the one
+    after the root."""
     return {
         "root": (rows, 1),
         "length": (rows,),
@@ -84,7 +85,8 @@ class RoundPass:
         # Depths count from the last committed slot: the root, not committed yet, is at depth 1.
         depths = tables.depths + 1
         logits = self.view.node_logits(fed, depths, slots, inputs["length"], tables.ancestors)
-        # Equal nodes of several SSMs have equal logits up to rounding: the first one's decide.
+        # Equal nodes of several SSMs have equal logits up to rounding: the logits of the first one
+        # decide.
         parents = first_equal(tokens, tables)[:, tables.parents]
         trees = TreeBatch(tokens, parents, tables.depths.expand(rows, -1))
         bases = inputs["llm_bases"] if self.uses_noise else None
@@ -106,7 +108,7 @@ class RoundPass:
     def _committed_tokens(
         self, tokens: torch.Tensor, paths: AcceptedPaths, own_tokens: torch.Tensor
     ) -> torch.Tensor:
-        """The accepted tokens and, unless they end the text, the LLM's own after them: (rows,
+        """The accepted tokens and, unless they end the text, the LLM's own token after them: (rows,
         depth + 1), padded with NO_TOKEN."""
         path = torch.nn.functional.pad(
             tokens.gather(1, self.tables.lineage[paths.last]), (0, 1), value=NO_TOKEN

@@ -25,7 +25,7 @@ from core.trees.verify import TargetTokens, verdict_of_tokens
 
 __all__ = ["RoundPlan", "RoundResult", "fill_drafts", "plan_round"]
 
-# Most nodes of all SSMs' trees side by side, duplicates included.
+# Limit on the nodes of all SSMs' trees side by side, duplicates included.
 MAX_ROUND_NODES = 64
 
 
@@ -52,7 +52,8 @@ class RoundPlan:
 
     @cached_property
     def extents(self) -> tuple[int, int]:
-        """KV slots that the LLM's pass attends to, and those of the SSMs' pass; 0 without one."""
+        """Number of KV slots that the LLM's pass attends to, and that of the SSMs' pass, 0 if no
+        SSM drafts."""
         longest = max(len(state.request.sequence.tokens) for state in self.states)
         ssm_extent = 0 if self.requests is None else padded_extent(self.requests.num_slots)
         return padded_extent(longest + len(self.layout)), ssm_extent
@@ -86,7 +87,7 @@ def plan_round(
     states: Sequence[RoundState], llm: ModelGroup, drafting: Drafting
 ) -> RoundPlan | None:
     """The plan of a round of these states, none of them pipelined; None if the round has to run
-    step by step. Opens a drafter at its first draft request: it reads the prompt here."""
+    step by step. Opens a drafter at its first draft request: the drafter reads the prompt here."""
     if not states or not all(map(_fits_device_round, states)):
         return None
     rules = {(one.speculation.verify, one.request.sequence.sampling.distribution) for one in states}

@@ -108,7 +108,8 @@ def as_reals(numbers: IntArray) -> npt.NDArray[np.float64]:
 
 
 class DeviceClock:
-    """`mark` between steps, `times` once the last step is known to be done."""
+    """Times the steps of a device: call `mark` before the first step and after each step, and
+    `times` once the last step is known to be done."""
 
     def __init__(self, device: torch.device) -> None:
         self._cuda: Any = torch.cuda if device.type == "cuda" else None

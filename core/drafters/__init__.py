@@ -27,7 +27,7 @@ def make_drafters(
     own: Sequence[str] = (),
 ) -> dict[str, Drafter]:
     """Every drafter that the loaded models allow, by name. `vocab_size`: the LLM's. `counts`: rows
-    for `table` to begin with. `own`: import paths."""
+    for `table` to begin with. `own`: import paths of user-defined drafters."""
     others: tuple[Drafter, ...] = (
         SuffixDrafter(NGRAM),
         SuffixDrafter(SUFFIX, EARLIER_TOKENS),

@@ -2,7 +2,8 @@
 
 While the LLM verifies a tree, one SSM scores its nodes and predicts the outcome; then all SSMs
 begin the next round's drafts after the most probable outcomes, all drafts of one SSM in one pass.
-The draft of the outcome that comes true is used at once. Independent of the LLM and the round.
+The draft of the outcome that comes true is used at once. This module is independent of the LLM and
+the round.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class AheadDraft:
 
 
 AheadDraftsByName = dict[str, AheadDraft]
-"""By SSM."""
+"""One request's AheadDrafts, by SSM."""
 
 
 class AheadDrafting:
@@ -80,7 +81,7 @@ class AheadDrafting:
         self._ssms = ssms
         # By plan index: what the lead SSM predicts serves the other SSMs of that plan too.
         self._outcomes: dict[int, list[PredictedOutcome]] = {}
-        # By SSM: indices of the plans it drafts for; emptied where it fails.
+        # By SSM: indices of the plans it drafts for; empty after it has failed.
         self._members = {
             name: [
                 i for i, plan in enumerate(plans) if name in plan.weights and _has_room(plan, ssm)
@@ -112,7 +113,8 @@ class AheadDrafting:
 
     def _lead_ssms(self) -> dict[int, str]:
         """The SSM that predicts each plan's outcome: that of the greatest weight. A prediction by
-        a second SSM would take one more of the few passes that fit into the time of the LLM's."""
+        a second SSM would take one more of the few passes that fit into the time of the LLM's
+        pass."""
         leads: dict[int, str] = {}
         for name, members in self._members.items():
             for i in members:
@@ -201,7 +203,7 @@ def _has_room(plan: AheadPlan, ssm: SsmDrafter) -> bool:
 
 def _utilities(logits: torch.Tensor, plan: AheadPlan) -> torch.Tensor:
     """Logits that predict the LLM's token after the root and each node, (1 + nodes, V); under
-    `match` with the Gumbel noise of the position, which the LLM's choice shares."""
+    `match` log q plus the Gumbel noise of the position, which the LLM's choice shares."""
     sequence = plan.sequence
     logits = penalize_tree(logits, sequence.sampling, sequence.tokens, plan.tree)
     if sequence.speculation.verify != "match":

@@ -26,9 +26,9 @@ class DraftRequest:
     """Request for one draft of one sequence, by the drafter `index` in the run's fixed order.
 
     `shape` <k1,...,km>: children per frontier node at each step (SpecInfer 3.1), already cut to
-    `budget` nodes unless the kind spends its budget by score; its length bounds the depth. `kind`:
-    a draft kind of `core.config.DRAFTS`. `stop`: may end the draft of the drafter `name` earlier.
-    `beyond`: how many tokens after the end of the text the draft starts (drafting ahead).
+    `budget` nodes unless the kind spends its budget by score; the number of steps bounds the depth.
+    `kind`: a draft kind of `core.config.DRAFTS`. `stop`: may end the draft of the drafter `name`
+    earlier. `beyond`: how many tokens after the end of the text the draft starts (drafting ahead).
     """
 
     sequence: TokenSequence
@@ -83,8 +83,8 @@ class Drafter(Protocol):
     def commit(
         self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
     ) -> None:
-        """`token_ids` were committed after `draft` (None: it did not draft): keeps the KV that
-        stays valid and updates statistics."""
+        """Called when `token_ids` were committed after `draft` (None: it did not draft). Keeps the
+        KV that stays valid and updates statistics."""
         ...
 
     def close(self, sequence: TokenSequence) -> None:

@@ -39,12 +39,13 @@ class Calibration:
         return Calibration(self.temperature)
 
     def scores(self, utilities: torch.Tensor) -> torch.Tensor:
-        """Utilities (..., V) to probabilities of the same shape; -inf stays at 0."""
+        """Utilities (..., V) to probabilities of the same shape; -inf gives 0."""
         scaled = utilities if self.temperature == 1.0 else utilities / self.temperature
         return scaled.softmax(dim=-1)
 
     def observe(self, utilities: Sequence[float], moments: Sequence[tuple[float, float]]) -> None:
-        """Updates by the `utilities` of committed tokens, with the `moments` of each one's row."""
+        """Updates the temperature by the `utilities` of committed tokens and the `moments` of each
+        token's row."""
         # Beta is fitted: the log-likelihood is concave in beta, but not in the temperature.
         beta = 1 / self.temperature
         for one, (mean, variance) in zip(utilities, moments, strict=True):

@@ -3,11 +3,11 @@
 A row belongs to a context of one, two or three tokens and has its likeliest next tokens, the
 candidates. Candidates of shorter contexts are copied in when a row is written, instead of being
 looked up when it is read (compare MicroRec, arXiv 2010.05894, section 3.3). A candidate's origin is
-the length of the longest context it was counted after; its children are looked up with at most one
-token more.
+the length of the longest context it was counted after; its children are looked up by a context of
+at most one token more.
 
-Memory is constant: where a bucket is full the row of least weight is overwritten. Plain loops over
-arrays, compiled by numba where it is installed.
+Memory is constant: if all rows of a hash's bucket are in use, the row of least weight is
+overwritten. Plain loops over arrays, compiled by numba where it is installed.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ __all__ = [
 ]
 
 LONGEST_CONTEXT = 3
-# Candidates of a row, which is 16 numbers (int32): their token ids; their weights times 4, plus
-# their origins; the hash of its context; the context's length, 0 in an empty row.
+# Candidates of a row, which is 16 numbers (int32): the candidates' token ids; each candidate's
+# weight times 4, plus its origin; the hash of the row's context; the context's length, 0 in an
+# empty row.
 CANDIDATES = 7
 _WEIGHT, _HASH, _LENGTH = CANDIDATES, 2 * CANDIDATES, 2 * CANDIDATES + 1
 _ROW = 2 * CANDIDATES + 2
 # _WAYS: rows per bucket. _FADING: when a row is overwritten, the other rows of its bucket lose
 # 1 / 2**_FADING of their weights.
 _WAYS, _FADING = 4, 4
-# ONCE: weight of one occurrence. A row with a heavier candidate than _HEAVIEST is halved.
+# ONCE: weight of one occurrence. A row's weights are halved when one of them exceeds _HEAVIEST.
 ONCE, _HEAVIEST = 64, 1 << 24
 # Weight of the prior from shorter contexts, in occurrences.
 _PRIOR_TOKENS = 3
@@ -129,7 +130,7 @@ def _inherit(table: np.ndarray, row: int, shorter: int) -> None:
 
 @jit
 def _count(table: np.ndarray, row: int, token: int, weight: int, length: int) -> None:
-    """Counts a token that was written after a context of this length."""
+    """Counts `weight` for a token that was written after a context of this length."""
     least = 0
     for place in range(CANDIDATES):
         entry = table[row, _WEIGHT + place]
@@ -145,7 +146,7 @@ def _count(table: np.ndarray, row: int, token: int, weight: int, length: int) ->
             least = place
     entry = table[row, _WEIGHT + least]
     if entry >> 2 > weight:
-        # A token that recurs replaces it eventually (Misra and Gries).
+        # A token that recurs replaces the lightest candidate eventually (Misra and Gries).
         table[row, _WEIGHT + least] = (entry >> 2) - weight << 2 | entry & 3
         return
     table[row, least] = token
@@ -157,8 +158,8 @@ def count_tokens(
     table: np.ndarray, tokens: np.ndarray, first: int, ids: np.ndarray, weights: np.ndarray
 ) -> None:
     """At each position from `first` on, adds tokens `ids` (n, k) with `weights` (n, k) to the rows
-    of its contexts: the token itself, of weight ONCE, or the LLM's likeliest ones, of ONCE times
-    their probabilities."""
+    of the position's contexts: either the position's own token, of weight ONCE, or the LLM's
+    likeliest tokens, of ONCE times their probabilities."""
     for at in range(first, tokens.shape[0]):
         shorter = -1
         # Shorter contexts first: each row inherits from the one before.
@@ -191,7 +192,8 @@ def add_text(table: np.ndarray, tokens: np.ndarray, first: int) -> None:
 
 @jit
 def insert_rows(table: np.ndarray, rows: np.ndarray) -> None:
-    """Adds another table's rows; the tables may differ in size. The heavier of two rows stays."""
+    """Adds another table's rows; the tables may differ in size. Of two rows of one context the
+    heavier one stays."""
     for at in range(rows.shape[0]):
         code, length = rows[at, _HASH], rows[at, _LENGTH]
         row = _find(table, code, length)
@@ -203,7 +205,8 @@ def insert_rows(table: np.ndarray, rows: np.ndarray) -> None:
 
 
 def own_weights(table: np.ndarray) -> np.ndarray:
-    """Each row's weight (rows) of the tokens counted after its own context, in tokens."""
+    """For each row (rows,): the weight of the candidates that were counted after the row's own
+    context, in occurrences."""
     entries = table[:, _WEIGHT:_HASH]
     own = (entries & 3) == table[:, _LENGTH, None]
     return np.asarray(((entries >> 2) * own).sum(1) / ONCE)
@@ -226,9 +229,9 @@ def _longest_context_row(
 
 
 class _Candidates(NamedTuple):
-    """Scratch of a draft, rows (n): of each candidate its token, the candidate above it (-1: the
-    text's end), its depth, the length of the context after which it was counted; its place in the
-    draft, `_WAITING` before it has one; the product of the scores down to it, and its score."""
+    """Scratch arrays (n,) of a draft. For each candidate: its token, the candidate above it (-1:
+    the text's end), its depth, the length of the context after which it was counted; its place in
+    the draft, `_WAITING` before it has one; the product of the scores down to it, and its score."""
 
     tokens: np.ndarray
     parents: np.ndarray
@@ -261,8 +264,8 @@ def _write_path(candidates: _Candidates, node: int, tail: np.ndarray, path: np.n
 def _add_row(
     candidates: _Candidates, count: int, node: int, table: np.ndarray, row: int, rates: np.ndarray
 ) -> int:
-    """Adds a row's tokens as candidates after `node`; returns the number of all candidates. Score:
-    a token's share of its row's weight, times `rates[context length]`."""
+    """Adds a row's tokens as candidates after `node`; returns the number of all candidates. A
+    token's score is its share of its row's weight, times `rates[context length]`."""
     depth, before = 1, 1.0
     if node >= 0:
         depth, before = candidates.depths[node] + 1, candidates.chances[node]
@@ -295,7 +298,7 @@ def _likeliest(candidates: _Candidates, count: int) -> int:
 
 @jit
 def _rank(candidates: _Candidates, count: int, node: int) -> int:
-    """How many of its siblings have a place."""
+    """How many siblings of `node` have a place."""
     rank = 0
     for other in range(count):
         if (

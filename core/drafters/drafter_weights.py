@@ -1,7 +1,8 @@
 """Drafter weights, by rule: how much each drafter counts in a vote, a pool or a `fused_credit`
 draft.
 
-New for each run, unless `carry_over` is set. Plain numbers, independent of models and trees.
+Weights are new for each run, unless `carry_over` is set. They are plain numbers, independent of
+models and trees.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = [
     "needs_likelihoods",
 ]
 
-# From this number of accepted shares on their running mean is exponential.
+# From this number of accepted shares on, their running mean is exponential.
 SLOWEST_MEAN = 64
 # The decay of log-likelihoods with each token, so that a weight follows a change of the text.
 FORGETTING = 0.95
@@ -69,22 +70,22 @@ class DrafterWeights(Protocol):
         ...
 
     def observe_wins(self, wins: Sequence[tuple[str, float]]) -> None:
-        """One batched verification: the winner of each request's vote, and the share of its
-        sequence that was accepted."""
+        """Updates by one batched verification: the winner of each request's vote, and the share of
+        the winner's sequence that was accepted."""
         ...
 
     def observe_likelihoods(
         self, probabilities: Mapping[str, Sequence[float]], history: LikelihoodHistory
     ) -> None:
-        """The probabilities that each drafter gave to the tokens committed since its last report;
-        NaN without a prediction. `history`: the positions of these tokens."""
+        """Updates by the probabilities that each drafter gave to the tokens committed since its
+        last report; NaN without a prediction. `history`: the positions of these tokens."""
         ...
 
 
 class MinionsWeights:
-    """See DrafterWeights. Minions' rewards (arXiv 2402.15678): a winner whose accepted share is
-    above the running mean is multiplied by 1 + eta, one below it divided; then all are scaled to a
-    mean of 1 and clipped.
+    """See DrafterWeights. Minions' rewards (arXiv 2402.15678): the weight of a winner is multiplied
+    by 1 + eta if its accepted share is above the running mean, and divided by 1 + eta if it is
+    below; then all weights are scaled to a mean of 1 and clipped.
 
     Only winners are updated. The running mean is over the shares of all winners; from the 64th
     share on it is an exponential mean of rate 1/64.
@@ -159,8 +160,8 @@ class LikelihoodWeights:
     def observe_likelihoods(
         self, probabilities: Mapping[str, Sequence[float]], history: LikelihoodHistory
     ) -> None:
-        # A report ends at the position that its drafter has read to; one that lags reports older
-        # positions.
+        # A report ends at the position that its drafter has read to; a drafter that lags reports
+        # older positions.
         by_position: dict[int, dict[str, float]] = {}
         for name, likelihoods in probabilities.items():
             for position, probability in enumerate(

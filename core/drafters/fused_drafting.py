@@ -2,10 +2,10 @@
 for all live requests at once.
 
 At each position every SSM proposes one token after each of its two live branches of a request, its
-own chain and the trunk, in one batched pass. The trunk is continued by the proposal of the highest
-calibrated score (ties: drafter order), which every SSM is fed; the other proposals stay as side
-leaves. The most probable paths of the tree are kept, within the node budget and K (m + 1) nodes
-for m SSMs and K steps.
+own chain and the trunk, in one batched pass. The proposal of the highest calibrated score (ties:
+drafter order) continues the trunk, and every SSM is fed it; the other proposals stay as side
+leaves. The most probable paths of the tree are kept, within the node budget and K (m + 1) nodes for
+m SSMs and K steps.
 
 A fused token was not drawn from one SSM's q, so only `greedy` and `match` are lossless. With
 `fused_credit` (not in the paper) a score is multiplied by the ratio of the SSM's weight to the
@@ -78,7 +78,8 @@ class _FusedRequest:
             if score * member.weight > highest:
                 best, best_score, winner = fused, score, member.request.index
                 highest = score * member.weight
-            # Its own chain is continued from its own proposal, also where the trunk took another.
+            # An SSM's own chain is continued by its own proposal, also where the trunk took
+            # another.
             own, own_score = member.proposed[-1]
             ended = own == ROOT or tree.token_ids[own] in member.request.sequence.eos_ids
             ended = ended or not member.request.grows(own_score)
@@ -113,7 +114,7 @@ class _FusedRequest:
 def draft_fused(
     ssms: Mapping[str, SsmDrafter], pools: Sequence[PooledRequest]
 ) -> list[list[Draft] | DrafterError]:
-    """One draft per request and SSM: the trunk and its own side leaves. `ssms`: the loaded
+    """One draft per request and SSM: the trunk and the SSM's own side leaves. `ssms`: the loaded
     ones, by name.
 
     An SSM that fails ends the drafts of every request that it drafts for: instead of them there is

@@ -21,10 +21,11 @@ __all__ = ["FusedSsm", "FusedTree"]
 
 @dataclass
 class FusedTree:
-    """All proposals as a trie. `values`: of each path, the product of its tokens' scores, times the
-    weights of the SSMs that proposed them; of several proposals of a token the highest product
-    counts. `origins`: the drafter index of that proposal; of a trunk token, of the SSM that won the
-    step. `trunk_scores`: of the trunk's tokens, not weighted."""
+    """All proposals as a trie. `values`: for each node, the product over its path of every token's
+    score and the weight of the SSM that proposed it; if several SSMs proposed a token, the highest
+    product counts. `origins`: for each node, the drafter index of the SSM whose proposal counts;
+    for a trunk token, of the SSM that won the step. `trunk_scores`: the scores of the trunk's
+    tokens, without weights."""
 
     token_ids: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
@@ -67,14 +68,14 @@ class FusedTree:
 
 @dataclass
 class FusedSsm:
-    """One SSM's part of one request. `tree`: of all SSMs of the request. `weight`: at most 1.
-    `own`: the tip of its own chain, None once that has ended. `places`: the pending node of its
+    """One SSM's part of one request. `tree`: the tree of all SSMs of the request. `weight`: at most
+    1. `own`: the tip of its own chain, None once that has ended. `places`: the pending node of its
     model by node of the tree; `rows`: the row of its logits after each node that it was fed;
     `own_nodes`: nodes that it proposed.
 
-    In the current step: `tips`, the trunk's tip and that of its own chain, after which it proposes;
-    the `frontier` there; `proposed`, for each tip the proposed node with its score, ROOT and 0
-    without a proposal.
+    In the current step: `tips`, the nodes after which it proposes (the trunk's tip, and its own
+    chain's); `frontier`, the proposer's input at the tips; `proposed`, for each tip the proposed
+    node with its score, or ROOT and 0 without a proposal.
     """
 
     drafter: SsmDrafter
@@ -129,7 +130,8 @@ class FusedSsm:
         self.own_nodes.update(node for node, _ in self.proposed if node != ROOT)
 
     def draft(self, node_ids: list[int]) -> Draft:
-        """The trunk and its own proposals, with its own scores, of the nodes that are kept."""
+        """The SSM's draft: those of the kept nodes (`node_ids`) that are in the trunk or that it
+        proposed, with its own scores."""
         tree = self.tree
         # The trunk is included: its nodes are ancestors of proposals, and a draft has all
         # ancestors.

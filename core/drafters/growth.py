@@ -45,8 +45,8 @@ class Growth(ABC):
         self.depth_of = {ROOT: 0}
         # Cumulative score: the product of scores from the root down.
         self.cumulative_scores = {ROOT: 1.0}
-        # Ranks from the root down. They are the key of a node's noise, so a draft made ahead draws
-        # the tokens that one made in its round would.
+        # Each node's ranks from the root down. They are the key of the node's noise, so a draft
+        # made ahead draws the tokens that one made in its round would.
         self._paths: dict[int, tuple[int, ...]] = {ROOT: ()}
         self.propose = proposer(request.kind, greedy=request.sequence.sampling.greedy)
         self._logits: list[torch.Tensor] = []

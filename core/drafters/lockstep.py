@@ -43,7 +43,7 @@ class StepsRun(Generic[T]):
     """Steps that run in lock-step with others: their result or error.
 
     `charges`: (start, end, share) of the spans in which they ran, in seconds of time.perf_counter;
-    the share of a pass batched for n is 1/n.
+    the share of a pass batched for n models is 1/n.
     """
 
     model: LanguageModel

@@ -76,7 +76,7 @@ class LookupDrafter(ABC, Generic[State]):
 
     def _observe(self, state: State, draft: Draft, path: Sequence[int], *, rejected: bool) -> None:
         """Updates the acceptance statistics. `path`: the accepted nodes; `rejected`: another token
-        was committed after them, so no child of the last one was accepted."""
+        was committed after them, so no child of the last accepted node was accepted."""
 
     def close(self, sequence: TokenSequence) -> None:
         self._states.pop(sequence.run_id, None)
@@ -136,7 +136,8 @@ def has_children(draft: Draft, path: Sequence[int]) -> bool:
 
 def _likelihoods(draft: Draft | None, path: Sequence[int], count: int) -> list[float]:
     """The probabilities that the draft gave to `count` committed tokens, of which it proposed the
-    nodes `path`; 0 for the first token that it predicted wrongly, NaN after it."""
+    nodes `path`; 0 for the first token that it predicted wrongly, NaN for tokens without a
+    prediction."""
     if draft is None:
         return [math.nan] * count
     scores = [draft.scores[node] for node in path]

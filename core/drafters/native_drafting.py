@@ -137,9 +137,9 @@ def native_drafts(slots: Sequence[DraftSlot]) -> list[Draft]:
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """One draft of the kernel. Parallel lists of its nodes; `fed`: nodes that were fed, in order;
-    `logits` (1 + fed, V) after the root and each fed node, with their utilities and moments, see
-    DraftOutputs."""
+    """One draft of the kernel. `token_ids`, `parents`, `scores`, `ranks`: by node; `fed`: nodes
+    that were fed, in order; `logits` (1 + fed, V) after the root and each fed node, with their
+    utilities and moments, see DraftOutputs."""
 
     slot: DraftSlot
     token_ids: list[int]
@@ -205,13 +205,13 @@ def _timings_by_member(
     drafts: Sequence[_Draft], ends: Sequence[float], start: float
 ) -> dict[int, tuple[Timed, Timed]]:
     """Catch-up and drafting span of each SSM (by member index), to the end of the last pass that it
-    took part in. `start`: of the first pass; `ends`: of all passes. A pass of n SSMs counts 1/n for
-    each."""
+    took part in. `start`: start of the first pass; `ends`: the end of each pass. A pass of n SSMs
+    counts 1/n for each."""
     passes: dict[int, int] = {}
     for one in drafts:
         member = one.slot.member
         passes[member] = max(passes.get(member, 0), one.passes)
-    # SSMs that took part in pass i; they divide its time.
+    # The number of SSMs that took part in pass i; they divide its time.
     sharing = [sum(count > i for count in passes.values()) for i in range(len(ends))]
     timings = {}
     for one in drafts:

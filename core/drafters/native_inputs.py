@@ -63,7 +63,7 @@ class DraftSlot:
 
     @property
     def num_read(self) -> int:
-        """Tokens of the text that the model has read."""
+        """Number of tokens of the text that the model has read."""
         return self.models.members[self.member].length(self.state.row)
 
     @property
@@ -141,7 +141,7 @@ def pack(slots: Sequence[DraftSlot], noise: NoiseBuffer) -> DraftBatch:
         assert limits is not None, "checked by can_batch"
         tokens, read = slot.request.sequence.tokens, slot.num_read
         model = slot.models.members[slot.member]
-        # Tokens that both models have: an SSM's padding must not be proposed.
+        # The number of tokens that SSM and LLM both have: an SSM's padding must not be proposed.
         num_tokens = min(model.vocab_size, slot.ssm.vocab_size)
         # member, arena row, text length, tokens read, offset of unread tokens, vocabulary
         positions[i] = slot.member, slot.row, len(tokens), read, len(text), num_tokens
@@ -178,7 +178,8 @@ class NoiseBuffer:
         self._array = np.zeros(0)
 
     def offset(self, slot: DraftSlot, level: int) -> int:
-        """Offset of the noise of a draft's level; a run's drafts share it at each position."""
+        """Offset of the noise of a draft's level; the drafts of a run share the noise of a
+        position."""
         request = slot.request
         position = request.root_position + 1 + level
         key = (request.sequence.run_id, position)

@@ -26,8 +26,8 @@ __all__ = ["PooledRequest", "draft_pooled", "fitting_requests"]
 
 @dataclass(frozen=True, slots=True)
 class PooledRequest:
-    """One sequence's request to several SSMs: a draft request for each, which differ in index and
-    name only, and the SSMs' weights."""
+    """One sequence's request to several SSMs: one draft request for each SSM, all equal but for
+    index and name, and the SSMs' weights."""
 
     requests: tuple[DraftRequest, ...]
     weights: tuple[float, ...]
@@ -49,7 +49,8 @@ class _PooledSsm:
     timings: list[Timed] = field(default_factory=list)
 
     def next_logits(self, growth: Growth | None) -> Steps[torch.Tensor]:
-        """Logits (n, V) after the growth's frontier; without one after the root, by catching up."""
+        """Logits (n, V) after the growth's frontier; without a growth, after the root, by catching
+        up."""
         if growth is None:
             (rows,) = yield from self.drafter.catch_up_steps([self.request])
         else:

@@ -42,7 +42,7 @@ class Child:
 @dataclass(frozen=True, slots=True)
 class Frontier:
     """The nodes to expand: their logits (n, V), the position of their children, and a noise key for
-    each (`draft`, root position, drafter, path of draw indices)."""
+    each node (`draft`, root position, drafter, path of draw indices)."""
 
     logits: torch.Tensor
     position: int
@@ -56,8 +56,8 @@ class Frontier:
 class Proposals:
     """Children of each frontier node, best or first drawn first.
 
-    `utilities` (n, V): the scores are their calibrated softmax; None if they are the logits.
-    `q` (n, V) float64: the distributions drawn from; None for deterministic proposers.
+    `utilities` (n, V): the scores are their calibrated softmax; None if the utilities are the
+    logits. `q` (n, V) float64: the distributions drawn from; None for deterministic proposers.
     """
 
     children: list[list[Child]]
@@ -66,8 +66,8 @@ class Proposals:
 
 
 Proposer = Callable[[Sequence[Frontier], Sequence[int]], list[Proposals]]
-"""(frontiers, widths) -> up to a frontier's width of children for each of its nodes; the children
-of each frontier do not depend on the other frontiers."""
+"""(frontiers, widths) -> for each frontier at most `width` children for each of its nodes; the
+children of a frontier do not depend on the other frontiers."""
 
 
 def top_k(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:

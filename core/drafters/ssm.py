@@ -34,15 +34,15 @@ __all__ = ["AUDITION", "NO_TOKEN", "PREFILL_CHUNK", "SsmDrafter"]
 T = TypeVar("T")
 PREFILL_CHUNK = 512
 """Tokens of a prompt that one pass reads. The worker can cancel a run between two chunks."""
-# Last tokens of a prompt whose likelihoods are recorded. Weights decay by 0.95 a token: earlier
-# tokens would count for less than 4 %.
+# How many of a prompt's last tokens have their likelihoods recorded. Weights decay by 0.95 a token:
+# earlier tokens would count for less than 4 %.
 SCORED_PROMPT = 64
 # Tokens that one pass scores: it computes logits of all of them.
 SCORED_CHUNK = 32
 AUDITION = 24
-"""Tokens of a text that an audition reads."""
-# The draft kind by which an SSM's own choice is found: the likeliest token at temperature 0, above
-# it the coupled one.
+"""How many of a text's last tokens an audition reads."""
+# The draft kind by which an SSM's own choice is found: the likeliest token at temperature 0, the
+# coupled one above 0.
 OWN_KIND = "best_first"
 NO_TOKEN = -1
 """In place of a token that a tree lacks."""
@@ -68,12 +68,12 @@ class SsmDrafter:
 
     @property
     def context_length(self) -> int:
-        """The model's, in tokens."""
+        """The model's context length, in tokens."""
         return self.feeder.model.context_length
 
     @property
     def vocab_size(self) -> int:
-        """The LLM's."""
+        """The LLM's vocabulary size."""
         return self.feeder.vocab_size
 
     def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
@@ -349,7 +349,8 @@ class SsmDrafter:
 
 
 def _update_calibration(calibration: Calibration, draft: Draft, token_ids: tuple[int, ...]) -> None:
-    """Updates the calibration by the committed tokens at the nodes of the draft that they pass."""
+    """Updates the calibration by the committed tokens after the draft's nodes on the committed
+    path."""
     utilities = draft.utilities if draft.utilities is not None else draft.logits
     # The nodes on the committed path that have logits, each with the token committed after it.
     nodes = zip((ROOT, *draft.walk(token_ids)), token_ids, strict=False)
@@ -367,7 +368,7 @@ def _update_calibration(calibration: Calibration, draft: Draft, token_ids: tuple
 
 def _chunk_ends(length: int, num_scored: int) -> list[int]:
     """Ends of the chunks in which a prompt is read; the last `num_scored` tokens come in small
-    ones, see SCORED_CHUNK."""
+    chunks, see SCORED_CHUNK."""
     first = max(0, length - num_scored)
     large = [min(end, first) for end in range(PREFILL_CHUNK, first + PREFILL_CHUNK, PREFILL_CHUNK)]
     return large + [

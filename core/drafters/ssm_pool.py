@@ -23,7 +23,7 @@ from core.trees.draft import Draft
 __all__ = ["MIN_TOKENS", "BatchedDrafting", "SsmPool"]
 
 MIN_TOKENS = 9
-"""A shorter text is no evidence of which SSM predicts it best."""
+"""A text of fewer tokens is no evidence of which SSM predicts it best."""
 
 
 class BatchedDrafting(Protocol):
@@ -36,7 +36,7 @@ class BatchedDrafting(Protocol):
 
 class SsmPool:
     """One SsmDrafter per loaded SSM. `vocab_size` is the LLM's. `batched` is tried first for every
-    draft, and can be replaced before the first one."""
+    draft, and can be replaced before the first draft."""
 
     def __init__(self, models: Mapping[str, LanguageModel], vocab_size: int) -> None:
         self.ssms = {name: SsmDrafter(name, model, vocab_size) for name, model in models.items()}

@@ -113,8 +113,9 @@ class SsmState:
     """State of one sequence. `row`: the model's row. `pending`: nodes fed after the committed text.
 
     `drafts_by_outcome`: drafts begun for the next round, by the outcome (committed tokens) that
-    they assume; `ready`: the one whose outcome came true. `likelihoods`: probabilities of the
-    text's tokens that were not read out yet. `scored_until`: index of the first token without one.
+    they assume; `ready`: the one whose outcome came true. `likelihoods`: the probabilities of
+    tokens of the text that were recorded and not reported yet. `scored_until`: index of the first
+    token without a recorded probability.
     """
 
     row: int
@@ -192,7 +193,8 @@ class Feeder:
     def feed_nodes(
         self, nodes_by_state: Sequence[tuple[SsmState, list[int], list[int]]]
     ) -> Steps[list[tuple[list[int], torch.Tensor]]]:
-        """One pass over (state, token ids, parents' places); places and logits (n, V) of each."""
+        """One pass over (state, token ids, parents' places); returns places and logits (n, V) for
+        each state."""
         feeds = [
             Feed(state.row, self._clip_ids(ids), parents) for state, ids, parents in nodes_by_state
         ]
@@ -290,7 +292,7 @@ class Feeder:
 
     def commit(self, state: SsmState, token_ids: tuple[int, ...]) -> None:
         """Commits `token_ids`: keeps the KV of those that were fed, and the draft that assumed
-        exactly them."""
+        exactly them. Without such a draft the last token's KV is dropped."""
         path, pending = state.pending.walk(token_ids), state.pending
         state.ready, state.drafts_by_outcome = state.drafts_by_outcome.get(token_ids), {}
         if state.ready is None:

@@ -41,7 +41,7 @@ EARLIER_TOKENS = 1 << 18
 # trebled and equal weights gave 2.73, 2.74 and 2.56 tokens per pass (docs/results.md, "Lookup in
 # texts").
 GROWTH, BOUND = 2.0, 12
-# Most nodes of a tree before its likeliest ones are chosen.
+# Limit on the nodes of a tree before its likeliest ones are chosen.
 MOST_NODES = 256
 # Prior of the acceptance rates: 2 tokens, one of them accepted.
 PRIOR_TOKENS = 2.0

@@ -1,5 +1,5 @@
-"""TableDrafter: the likeliest next tokens after the last one to three, by counts over the LLM's
-texts; a tree by best-first search (`count_table`).
+"""TableDrafter: a tree of the likeliest next tokens after a text's last one to three tokens, by
+counts over the LLM's texts, found by best-first search (`count_table`).
 
 The text of each completed run is counted. A family of models may come with counts (`zoo tables`).
 Costs no model pass: 14 to 36 us for a tree of 16 nodes. Proposals are deterministic, so their q is
@@ -30,7 +30,7 @@ from core.trees.tree import ROOT
 
 __all__ = ["FOLDS", "TableDrafter", "fold_of"]
 
-# The number of folds into which prompts are divided by their hash. With four a run reads three
+# The number of folds into which prompts are divided by their hash. With four, a run reads three
 # quarters of the other prompts' texts, which costs 0.2 % of the tokens per pass (docs/results.md,
 # "Drafting without an SSM").
 FOLDS = 4
@@ -40,14 +40,15 @@ NUM_CONTEXTS = 1 << 18
 TEXTS = 1024
 # Prior of both `hits` and `predicted`, in tokens.
 PRIOR_TOKENS = 4.0
-# Most levels of a draft; sizes the scratch for a path.
+# Limit on the levels of a draft; sizes the scratch for a path.
 DEEPEST = 32
 
 
 @dataclass(kw_only=True)
 class _TableState(LookupState):
-    """`table`: of its prompt's fold. `hits` and `predicted`: accepted nodes, and the sum of the
-    verified ones' shares, by length of the context after which they were counted."""
+    """`table`: the table of its prompt's fold. `hits` and `predicted`: the number of accepted
+    nodes, and the sum of the verified nodes' shares, each by the length of the context after which
+    the node was counted."""
 
     table: np.ndarray
     ends: np.ndarray

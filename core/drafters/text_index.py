@@ -3,8 +3,8 @@
 Chains of equal hashes, as in LZ77 compressors: each position links to the last one before it whose
 tokens have the same hash. Memory is constant, since texts are in a ring buffer that overwrites its
 oldest tokens; matches are exact, since candidates are compared token by token. A suffix automaton
-would count all occurrences, not the latest MAX_CANDIDATES only, but takes ten times the memory for
-a token and cannot drop the oldest ones.
+would count all occurrences, not the latest MAX_CANDIDATES only, but takes ten times the memory per
+token and cannot drop the oldest tokens.
 
 Plain loops over arrays: compiled by numba where it is installed.
 """
@@ -48,9 +48,9 @@ NO_POSITIONS = (0, 0)
 
 
 class TextIndex(NamedTuple):
-    """`tokens` (capacity): a ring of token ids. `previous` (orders, capacity): of each position the
-    last one before it in the same hash bucket; `heads` (orders, buckets): the latest position of a
-    bucket; -1: none. `written` (1): tokens so far, which is the next position."""
+    """`tokens` (capacity): a ring of token ids. `previous` (orders, capacity): for each position,
+    the last one before it in the same hash bucket; `heads` (orders, buckets): the latest position
+    of a bucket; -1: none. `written` (1): tokens so far, which is the next position."""
 
     tokens: np.ndarray
     previous: np.ndarray
@@ -105,7 +105,8 @@ def _find_matches(
 ) -> int:
     """Finds the latest positions where the end of `tail`, the last tokens of a text, occurs. Writes
     `ends`, the position of each match's last token, and `lengths` from index `found` on; returns
-    their new number. Matches that end at the positions [skipped[0], skipped[1]) are left out."""
+    the number of matches so far. Matches that end at the positions [skipped[0], skipped[1]) are
+    left out."""
     capacity, mask, count = index.tokens.shape[0], index.heads.shape[1] - 1, index.written[0]
     size, before = tail.shape[0], found
     for order in range(len(ORDERS)):
@@ -146,7 +147,7 @@ def find_tree(
     matches: np.ndarray,
     nodes: np.ndarray,
 ) -> tuple[int, int, float]:
-    """The tree of what followed earlier occurrences of `tail`: in its own text (`own`) and in
+    """The tree of what followed earlier occurrences of `tail`: in the run's own text (`own`) and in
     `earlier` ones, there without the positions `skipped`.
 
     A match counts as `weights[its length]`. Fills `nodes` (rows of token, parent, weight) up to its
@@ -214,7 +215,7 @@ def likeliest_nodes(
     rows: np.ndarray,
 ) -> int:
     """The likeliest of the `count` nodes that `find_tree` found, parents first. `total`, `match`:
-    its sum of weights and its longest match.
+    the sum of weights and the longest match that it returned.
 
     A node's score is `rates[match_class]` of the match that its parent ends, times its share of its
     parent's weight. A token of `ends` gets no children; `chain`: every node at most one.

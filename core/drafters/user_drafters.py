@@ -33,7 +33,7 @@ __all__ = ["GuardedDrafter", "check_drafts", "draft_fault", "import_drafters", "
 
 # A user's code may raise anything, and call sys.exit.
 DRAFTER_FAULTS = (*MODEL_FAULTS, SystemExit)
-# The stages that its spans may have.
+# The stages that a drafter's time spans may have.
 STAGES = ("prefill", "catch_up", "draft")
 # Ranks, contexts and passes are below this: the log stores them, and Python's integers may be of
 # any length.
@@ -223,8 +223,8 @@ class GuardedDrafter:
 
 
 def _place(drafter: Drafter, error: BaseException) -> str:
-    """The file and line of the drafter's module where the error was raised, or where what raised it
-    was called; empty for an error of the checks."""
+    """The file and line of the drafter's module where the error was raised, or where the code that
+    raised it was called; empty for an error of the checks."""
     own = type(drafter).__module__
     places = [
         f"{PurePath(frame.f_code.co_filename).name}:{line}"
@@ -303,7 +303,7 @@ def draft_fault(request: DraftRequest, draft: Draft, vocab_size: int) -> str:
         return f"a token id is not from 0 to {vocab_size - 1}"
     if not all(0 <= score <= 1 for score in (*draft.scores, *draft.shares)):
         return "a score or share is not from 0 to 1"
-    # With a q that is not the one drawn from, `mss` and `traversal` would not be lossless.
+    # If q were not the probability drawn with, `mss` and `traversal` would not be lossless.
     if draft.q is not None or set(draft.qs) - {1.0}:
         return "a q is not 1: its proposals are not drawn"
     if len({*zip(draft.parents, draft.token_ids, strict=True)}) < count:

@@ -23,7 +23,7 @@ from core.plurals import number_of
 __all__ = ["TemplateProcess"]
 
 PROGRAM = Path(__file__).with_name("template_program.py")
-# Time limit for rendering a conversation, which the program also sets on itself.
+# Time limit for rendering a conversation. The program also sets this limit on itself.
 RENDER_TIMEOUT_S = 2.0
 # Time limit for the program to import its libraries.
 START_TIMEOUT_S = 60.0
@@ -34,8 +34,8 @@ GRACE_S = 1.0
 
 class TemplateProcess:
     """A child process that renders conversations. It is started at the first conversation at the
-    latest, and again after it was killed; it ends with this object or, at most a few seconds later,
-    with this process. Thread-safe."""
+    latest, and again after it has ended. It is killed when this object is collected, and ends at
+    most a few seconds after this process. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -45,7 +45,7 @@ class TemplateProcess:
 
     def start(self) -> None:
         """Starts the process unless it runs, without waiting for it."""
-        with self._lock, contextlib.suppress(OSError):  # `render` raises it
+        with self._lock, contextlib.suppress(OSError):  # `render` reports it
             self._ensure_started()
 
     def render(
@@ -55,9 +55,9 @@ class TemplateProcess:
         special_tokens: Mapping[str, Any],
         longest: int,
     ) -> str:
-        """The conversation in the template, with the beginning of an answer. Raises ModelError if
-        the template fails or takes too long, or if the process cannot be started;
-        ContextLengthError if the text has more than `longest` characters."""
+        """The text of the conversation in the template, with the generation prompt at its end.
+        Raises ModelError if the template fails or takes too long, or if the process cannot be
+        started; ContextLengthError if the text has more than `longest` characters."""
         request = {
             "template": template,
             "messages": [dict(message) for message in messages],
@@ -119,7 +119,7 @@ class TemplateProcess:
             pass
         finally:
             timer.cancel()
-            # Killed also after an interrupt: a late reply would be read as that of the next
+            # Killed also after an interrupt: a late reply would be read as the reply to the next
             # conversation.
             if not reply:
                 self._kill()

@@ -1,9 +1,9 @@
 """Streaming detokenization that never splits a UTF-8 character.
 
-The deltas, concatenated with the tail, are the text of `tokenizer.decode` for the continuation:
-decode(prompt + new) without decode(prompt), special tokens skipped. One exception: for tokens of
-single bytes, `decode` replaces a whole run of bytes if one is invalid; characters of the run that
-were already shown stay, and each byte after them is U+FFFD.
+The results of `push` and of `flush`, concatenated, are the text of the new tokens as
+`tokenizer.decode` has it: decode(prompt + new) without its beginning decode(prompt), special tokens
+skipped. One exception: for tokens of single bytes, `decode` replaces a whole run of bytes if one is
+invalid; characters of the run that were already shown stay, and each byte after them is U+FFFD.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from weakref import WeakKeyDictionary
 __all__ = ["Detokenizer", "control_tokens_in", "longest_token", "special_texts", "token_texts"]
 
 REPLACEMENT = "�"
-# Tokens of the prompt in the first window, more if they have no text.
+# Tokens of the prompt in the first window; doubled while the window has no text or begins within a
+# run of invalid bytes.
 CONTEXT_TOKENS = 6
 # Most tokens that one character takes: one for each of its four bytes in UTF-8.
 CHARACTER_TOKENS = 4
@@ -33,10 +34,11 @@ class Detokenizer:
         self.special_texts = special_texts(tokenizer)
         ids = [token_id for token_id in prompt_ids if token_id not in self.special_texts]
         prompt_text, size = self._decode(ids), CONTEXT_TOKENS
-        # Larger if the window has no text, or begins within a run of invalid bytes.
+        # If not, the window has no text or begins within a run of invalid bytes.
         while size < len(ids) and not _is_end(self._decode(ids[-size:]), prompt_text):
             size *= 2
-        # The text of the window's first `_shown_tokens` tokens is `_shown`.
+        # `_shown` is the text of the window's first `_shown_tokens` tokens, without a last
+        # character that is still incomplete.
         self._ids = ids[-size:]
         self._shown_tokens = len(self._ids)
         self._shown = self._decode(self._ids)
@@ -66,11 +68,11 @@ class Detokenizer:
     def _advance(self, text: str, held_back: int = 0) -> str:
         """The text after the shown part, without its last `held_back` characters."""
         newest = self._ids[self._shown_tokens :]
-        # Else an invalid byte has changed the text of a run of bytes that was shown in part.
+        # If not, an invalid byte has changed the text of a run of bytes that was shown in part.
         continues = text.startswith(self._shown)
         delta = text[len(self._shown) :] if continues else self._decode(newest)
-        # The newest tokens become the window, after those that make their run of bytes invalid:
-        # alone they might decode to a character.
+        # The newest tokens become the window. Tokens that make their run of bytes invalid stay
+        # before them: without these, the newest tokens might decode to a character.
         if held_back:
             self._ids = self._invalid_run + newest
             self._invalid_run = self._invalid_run or newest
@@ -92,15 +94,16 @@ def _is_end(part: str, text: str) -> bool:
     return bool(part) and text.endswith(part)
 
 
-# Models of the package `tokenizers` in which no token can replace texts of any length.
+# Models of the package `tokenizers` in which a token stands for no more characters than its
+# vocabulary entry has.
 BOUNDED_MODELS = ("BPE", "Unigram")
-# By tokenizer, since `get_vocab` copies the whole vocabulary.
+# Kept by tokenizer, since `get_vocab` copies the whole vocabulary.
 _LONGEST: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
 def longest_token(tokenizer: Any) -> int:
-    """Most characters of a text in one token: those of the longest vocabulary entry for BPE and
-    Unigram; sys.maxsize for tokenizers whose tokens may be of any length."""
+    """The largest number of characters that one token can stand for: the length of the longest
+    vocabulary entry for BPE and Unigram; sys.maxsize for tokenizers of other models."""
     if tokenizer not in _LONGEST:
         model = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
         bounded = type(model).__name__ in BOUNDED_MODELS
@@ -112,7 +115,7 @@ def special_texts(tokenizer: Any) -> dict[int, str]:
     """The texts of the tokens that decoding skips, by id: special added tokens and those with a
     role (bos, eos, pad, ...)."""
     tokens = getattr(tokenizer, "added_tokens_decoder", {}).items()
-    # Some tokens with a role are ordinary ones, which decoding shows: excluded below.
+    # Some tokens with a role are ordinary ones, which decoding shows: these are excluded below.
     texts = {token_id: str(token) for token_id, token in tokens if token.special}
     ids = getattr(tokenizer, "all_special_ids", ())
     texts |= zip(ids, getattr(tokenizer, "all_special_tokens", ()), strict=True)

@@ -65,8 +65,8 @@ class Forward(Protocol):
         ...
 
     def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
-        """(batch, width, V) in the model's dtype. With `batch.last_only`, from passes that can
-        compute the last query's logits alone: (batch, 1, V)."""
+        """Logits (batch, width, V) in the model's dtype. With `batch.last_only`, a pass that can
+        compute the last query's logits alone returns only these (batch, 1, V)."""
         ...
 
 
@@ -75,8 +75,8 @@ KeysValues = tuple[torch.Tensor, torch.Tensor]
 Write = Callable[[int, torch.Tensor, torch.Tensor], KeysValues]
 """Stores a layer's new keys and values (rows, heads, width, head size); returns KeysValues."""
 Masks = tuple[torch.Tensor | None, torch.Tensor | None]
-"""Added to the attention scores (see `additive`), in layers with full attention and with a sliding
-window; None if every slot is attended to."""
+"""The masks that are added to the attention scores (see `additive`): that of layers with full
+attention and that of layers with a sliding window; None if every slot is attended to."""
 
 
 @runtime_checkable
@@ -118,7 +118,7 @@ def over_batch(forward: TensorForward, batch: Batch, arena: KVArena) -> torch.Te
 
 def _masks(batch: Batch, dtype: torch.dtype, device: torch.device) -> Masks:
     if batch.full.all() and batch.near.all():
-        # Attention without a mask has a faster kernel; usual for a single token.
+        # Attention without a mask has a faster kernel. A single token usually needs no mask.
         return None, None
     full = additive(batch.full, dtype, device)
     return full, full if batch.near is batch.full else additive(batch.near, dtype, device)
@@ -149,10 +149,11 @@ class GeneralForward:
     def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
         if self._cache is None or self._cache.arena is not arena:
             self._cache = ArenaCache(arena, self._layers)
-        # One cache object for all passes; the plan has the slots of this one.
+        # One cache object serves all passes; the plan has the slots of this pass.
         self._cache.plan = batch.plan
         optional: dict[str, Any] = {}
-        # Without the argument the head runs for all tokens of a prompt, of which one is needed.
+        # Without the argument the head runs for all tokens of a prompt, though only the last is
+        # needed.
         if self._keep_argument and batch.last_only:
             optional["logits_to_keep"] = 1
         optional[self._cache_argument] = self._cache

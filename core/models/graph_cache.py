@@ -10,8 +10,8 @@ import torch
 
 __all__ = ["MAX_GRAPHS", "CachedGraph", "GraphPool"]
 
-# Most graphs in a cache, one for each shape, set of rows and extent of the KV cache. A full cache
-# is cleared: a growing text does not return to its old extents.
+# Limit on the graphs in a cache, which has one for each shape, set of rows and extent of the KV
+# cache. A full cache is cleared: a growing text does not return to its old extents.
 MAX_GRAPHS = 48
 
 T = TypeVar("T")

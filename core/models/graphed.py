@@ -22,7 +22,7 @@ __all__ = ["EXTENT", "WIDTHS", "GraphedForward", "in_few_launches", "tensors_of"
 
 # Queries of a row are padded to the next of these: 1 for a root, more for its token tree.
 WIDTHS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
-# Slots are rounded up to a multiple, so that one graph serves many lengths of a text.
+# Slots are rounded up to a multiple of this, so that one graph serves many lengths of a text.
 EXTENT = 256
 
 
@@ -42,7 +42,7 @@ def tensors_of(forward: Forward | TensorForward) -> TensorForward | None:
 
 
 class GraphedForward:
-    """See Forward. Runs `lean`; `capture`: as CUDA graphs, else eagerly. A pass wider than the
+    """See Forward. Runs `lean`: with `capture` as CUDA graphs, else eagerly. A pass wider than the
     widest bucket, as in prefill, is not captured."""
 
     def __init__(self, lean: TensorForward, *, capture: bool) -> None:

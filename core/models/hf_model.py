@@ -57,7 +57,7 @@ class HfModel:
         self.dtype = self._forward.dtype
         self.arena = KVArena(self._forward.shapes, self.dtype, self._forward.device)
         self._rows: list[Row | None] = []
-        # (index in its stack, members of the stack).
+        # (index in its stack, number of members of the stack).
         self._placement = (0, 1)
         self.stack: object | None = None
 
@@ -96,7 +96,7 @@ class HfModel:
     @property
     def own_threads(self) -> bool:
         """Whether the pass runs on threads of its own instead of torch's."""
-        # By attribute, also below: importing the compiled pass needs numba.
+        # Read as an attribute, since importing the class of compiled passes needs numba.
         return bool(getattr(self._forward, "workers", 0))
 
     @property
@@ -107,7 +107,7 @@ class HfModel:
         return compiled is not None and compiled.stream is None
 
     def stream_from_host(self, mbps: float) -> None:
-        """From the next pass on layers are copied from memory at this rate (10^6 bytes/s), as if
+        """From the next pass on, layers are copied from memory at this rate (10^6 bytes/s), as if
         they did not fit; with 0 they are not copied. Raises UnsupportedModelError for a rate above
         0 unless `can_stream_from_host`."""
         resident = self._resident_forward or self._forward
@@ -187,9 +187,9 @@ class HfModel:
         state.keep(len(nodes), keep)
 
     def pass_bytes(self, rows: int, width: int, extent: int) -> int:
-        """Memory that one pass over `width` tokens of each of `rows` rows allocates at most, where
-        the longest row has `extent` slots: its logits, copies of one layer's cache, and a larger
-        cache if the slots do not fit in the present one."""
+        """Bound in bytes on the memory that one pass allocates over `width` tokens of each of
+        `rows` rows, if the longest row has `extent` slots: its logits, copies of one layer's cache,
+        and a larger cache if the slots do not fit in the present one."""
         logits = rows * width * self.vocab_size * (4 + self.dtype.itemsize)
         cache = self.arena.copied_bytes(rows, extent)
         return logits + cache + self.arena.growth_bytes(self.rows_held, extent)
@@ -198,7 +198,8 @@ class HfModel:
 
     @property
     def tensors(self) -> TensorForward | None:
-        """The pass over tensors alone, None if there is none or attention has a window."""
+        """The pass over tensors alone; None if the model has no such pass or attention has a
+        window."""
         return None if self.masks.window else tensors_of(self._forward)
 
     @property
@@ -257,7 +258,7 @@ class HfModel:
     def place(self, row: int) -> int:
         """The arena's row of one of this model's rows."""
         index, members = self._placement
-        # Members alternate, so a pass of all members over one row each reads a contiguous view.
+        # Members alternate, so a pass over one row of each member reads a contiguous view.
         return row * members + index
 
     def add_nodes(self, feeds: Sequence[Feed]) -> list[Row]:

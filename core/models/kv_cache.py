@@ -1,8 +1,9 @@
 """KVArena: the KV cache, addressed by row (one for each active request) and slot.
 
 A slot is not a position: committed tokens have slot = position, and pending tree nodes follow in
-one slot each, although siblings share a position. Committing a path is one gather for all layers.
-Rejected nodes are not zeroed: masks of later passes hide them.
+one slot each, although siblings share a position. Committing a path is one gather of keys and one
+of values for all layers of one shape. Rejected nodes are not zeroed: masks of later passes hide
+them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from transformers.cache_utils import Cache
 from core.errors import OutOfMemoryError
 from core.models.machine import available_bytes, format_bytes
 
-# Bytes up to which a cache is allocated without reading the free memory, which is a system call.
+# A cache of at most so many bytes is allocated without reading the free memory, since that takes a
+# system call.
 UNCHECKED_BYTES = 1 << 26
 
 __all__ = ["UNCHECKED_BYTES", "ArenaCache", "KVArena", "LayerShape", "ShapeProbe", "SlotPlan"]
@@ -123,8 +125,8 @@ class KVArena:
         return rows * slots * cell * self._dtype.itemsize
 
     def _grown_slots(self, slots: int) -> int:
-        # Doubled: a text that grows token by token causes few copies of the whole cache. From 256
-        # on, so that a short text causes none.
+        # Doubled, so that a text that grows token by token causes few copies of the whole cache,
+        # and at least 256, so that a short text causes none.
         return self.slots if slots <= self.slots else max(256, 2 * self.slots, slots)
 
     def _bytes_of(self, cells: int) -> int:
@@ -136,7 +138,8 @@ class KVArena:
 
     def _check_room(self, cells: int) -> None:
         num_bytes = self._bytes_of(cells)
-        # The new cache alone: the old one is still there while its contents are copied.
+        # Counts the new cache alone: the old one stays until its contents are copied, so its memory
+        # is not free.
         free = available_bytes(self._device) if num_bytes > UNCHECKED_BYTES else None
         if free is not None and num_bytes > free:
             raise OutOfMemoryError(
@@ -207,8 +210,8 @@ class KVArena:
             stack[:, row, :, start : start + len(slots)] = stack[:, row].index_select(2, index)
 
     def move_at(self, at: torch.Tensor, slots: torch.Tensor, to: torch.Tensor) -> None:
-        """Copies `slots` to the slots `to`, both (rows, n), in the rows `at` (rows, 1), all layers.
-        Reads everything first, so the ranges may overlap."""
+        """Copies `slots` to the slots `to`, both (rows, n), in the rows `at` (rows, 1), in all
+        layers. Reads everything first, so the ranges may overlap."""
         for stack in self._stacks:
             stack[:, at, :, to] = stack[:, at, :, slots]
 
@@ -235,7 +238,8 @@ class ArenaCache(_PassCache):
         super().__init__()
         self.arena = arena
         self.plan: SlotPlan | None = None
-        # Layers that share another's cache never call `update`: model index -> arena index.
+        # A layer's index in the arena, by its index in the model: layers that share another's cache
+        # never call `update`.
         self._index = {layer: i for i, layer in enumerate(layers)}
 
     def update(

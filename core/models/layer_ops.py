@@ -52,8 +52,8 @@ def row_major(head: torch.Tensor) -> torch.Tensor:
 class Norm:
     """x -> weight x / sqrt(mean(x^2) + eps) over the last dimension.
 
-    In float32 and float64 from the vector norm, since |x|^2 = size mean(x^2): a third of the calls.
-    In half precision by `F.rms_norm`, which sums in float32.
+    In float32 and float64 it is computed from the vector norm, since |x|^2 = size mean(x^2), in a
+    third of the calls; in half precision by `F.rms_norm`, which sums in float32.
     """
 
     def __init__(self, weight: torch.Tensor, eps: float) -> None:
@@ -134,7 +134,7 @@ def grouped_attention(
     query heads that share a KV head are treated as further queries of it."""
     rows, heads, width, size = q.shape
     kv_heads = keys.shape[1]
-    # Heads of one KV head are adjacent: (rows, KV heads, heads / KV heads x width, size).
+    # Query heads of one KV head are adjacent: (rows, KV heads, heads / KV heads x width, size).
     by_kv_head = q.reshape(rows, kv_heads, -1, size)
     if mask is not None:
         mask = mask.repeat(1, 1, heads // kv_heads, 1)

@@ -33,7 +33,8 @@ __all__ = [
 BUFFERS = 2
 # Reads with a shorter gap between them are reported as one.
 GAP_S = 0.002
-# Most reads kept until a round reports them: the passes of a prompt, perhaps many, report none.
+# Limit on the reads that are kept until a round reports them: the passes of a prompt, which may be
+# many, report none.
 MAX_TIMES = 4096
 # Bytes to which O_DIRECT needs memory to be aligned.
 PAGE = 4096
@@ -148,14 +149,15 @@ class CudaBuffer:
 
 
 class LayerStream:
-    """Iterating is one pass: (layer, bytes) in order; the bytes are valid until the next layer is
-    requested. After a pass that ends early, by an error of its own or of the source, the next pass
-    begins with the first layer again."""
+    """One iteration serves one pass: it yields (layer index, bytes) in order; the bytes are valid
+    until the next layer is requested. If a pass ends early, through an error of the pass or of the
+    source, reading begins with the first layer again."""
 
     def __init__(
         self, source: LayerSource, resident: int, mbps: float, mode: str, device: torch.device
     ) -> None:
-        """`resident`: bytes of layers that stay on the device."""
+        """`resident`: memory in bytes for layers that stay on the device. `mbps`: limit on reading
+        in 10^6 bytes/s, 0: none. `mode` is reported in `info`."""
         count, size = source.count, source.size
         num_resident = min(count, resident // size)
         # Spread evenly: the reader would wait for a buffer during a run of resident layers.
@@ -248,8 +250,8 @@ class _LayerReader:
                 self._changed.notify_all()
 
     def take(self) -> HostBuffer | CudaBuffer:
-        """The next layer's buffer, once it is read; on a GPU once its copy is queued and the one
-        before it is complete. Raises the error of reading it."""
+        """The next layer's buffer, once the layer is read; on a GPU, once its copy is queued and
+        the previous layer's copy is complete. Raises the error of the read."""
         with self._changed:
             while self._read == self._taken and self._error is None and not self._ended:
                 self._changed.wait()
@@ -285,7 +287,7 @@ class _LayerReader:
             epoch, number, idle = next_read
             layer = self._layers[number % len(self._layers)]
             error = None
-            if idle:  # otherwise `due` stays, so that the next sleep corrects one that was too long
+            if idle:  # otherwise `due` stays: the next sleep makes up for one that was too long
                 due = max(due, time.perf_counter())
             try:
                 self._buffers[number % len(self._buffers)].fill(self._source, layer)

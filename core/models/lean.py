@@ -2,7 +2,7 @@
 one for gate and up.
 
 Half of a small model's pass through a transformers module is overhead between kernels. This pass
-makes fewer calls: the two products above, one rotation of queries and keys, and no mask if every
+makes fewer calls: the two projections above, one rotation of queries and keys, and no mask if every
 slot is attended to.
 """
 
@@ -55,9 +55,9 @@ class LeanLayer:
 
 @dataclass(frozen=True, slots=True)
 class LeanWeights:
-    """A Llama-like model: `embedding` (V, hidden); `head` (hidden, V), or a narrow one of the first
-    token ids; `inverse` (head size / 2,), float32: rotary frequencies; `rope_scale`: factor of
-    cosines and sines. Stacked models have a leading dimension of members."""
+    """A Llama-like model: `embedding` (V, hidden); `head` (hidden, V), or (hidden, n) for the first
+    n token ids only; `inverse` (head size / 2,), float32: rotary frequencies; `rope_scale`: factor
+    of cosines and sines. Stacked models have a leading dimension of members."""
 
     embedding: torch.Tensor
     layers: tuple[LeanLayer, ...]
@@ -89,8 +89,8 @@ class LeanWeights:
 def map_tensors(
     models: Sequence[LeanWeights], combine: Callable[[list[torch.Tensor]], torch.Tensor]
 ) -> LeanWeights:
-    """Combines each tensor of several models of one shape; other fields are those of the first
-    model. `combine`: called with the same tensor of each model."""
+    """Combines each parameter of several models of one shape; other fields, `inverse` among them,
+    are those of the first model. `combine` is called with the same parameter of each model."""
     first = models[0]
     embedding = combine([one.embedding for one in models])
     # A tied head stays a view of the embedding, in a stack too.

@@ -30,8 +30,8 @@ class _Norms:
 
 
 def _norms(layer: LeanLayer, eps: float) -> _Norms:
-    # (members, 1, hidden) over (members, tokens, hidden), and (members, 1, 1, head size) over
-    # (members, tokens, heads, head size).
+    # Weights (members, 1, hidden) broadcast over (members, tokens, hidden), and (members, 1, 1,
+    # head size) over (members, tokens, heads, head size).
     return _Norms(
         attention=Norm(layer.input_norm[:, None], eps),
         q=None if layer.q_norm is None else Norm(layer.q_norm[:, None, None], eps),

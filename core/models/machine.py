@@ -5,8 +5,8 @@ of the bundled LLM took 3.3 ms on one thread and hundreds of milliseconds on two
 threads took 2.6 ms. So one core is left free by default.
 
 glibc gives each allocating thread its own arena, and `malloc_trim` never returns the free end of
-any but the first: after unloading a model of 85 MB, up to 47 MB stayed allocated. With one arena
-all of it was returned in every trial, at the same speed.
+any arena but the first: after unloading a model of 85 MB, up to 47 MB stayed allocated. With one
+arena all of it was returned in every trial, at the same speed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SWITCH_INTERVAL_S = 0.001
 
 def use_threads(count: int | None = None) -> int:
     """Sets torch's threads for this process: `count`, or all cores but one; returns the number.
-    Raises ConfigError if it is out of range."""
+    Raises ConfigError if `count` is out of range."""
     cores = os.cpu_count() or 1
     if count is not None:
         integer("threads", count, 1, cores)
@@ -94,7 +94,8 @@ class TorchAlone:
         self._before: int | None = None
 
     def take(self) -> None:
-        """Limits torch to one thread; nothing if it has one already. Idempotent."""
+        """Limits torch to one thread, unless a model's passes run on torch's threads.
+        Idempotent."""
         if self._useful and self._before is None and torch.get_num_threads() > 1:
             self._before = torch.get_num_threads()
             torch.set_num_threads(1)
@@ -139,14 +140,15 @@ def _glibc(name: str) -> Any:
     return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
 
 
-# The files that transformers loads, in its order: one file, or those of an index. Other files are
-# ignored.
+# transformers loads the first of WEIGHT_FILES that exists, as one file or as the files of its
+# index. From a folder without them, the files of the first pattern that matches are taken.
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 WEIGHT_PATTERNS = ("*.safetensors", "*.bin")
 
 
 def weight_bytes(source: str, dtype: torch.dtype | None = None) -> int:
-    """Bytes of a model's weights in memory as `dtype`, or as stored; 0 if they are not local."""
+    """Bytes of a model's weights: in memory as `dtype`; without `dtype`, in the files; 0 if they
+    are not local."""
     if dtype is not None:
         return parameter_count(source) * dtype.itemsize
     return sum(map(_size, weight_files(source)))

@@ -2,7 +2,8 @@
 
 A model has rows of its KV cache, one per active request. A row holds committed tokens (slot =
 position) and, after them, pending nodes: a tree of tokens that were fed but not committed.
-`forward` adds pending nodes, `commit` keeps one path of them and drops the rest.
+`forward` adds pending nodes; `commit` commits one path of them and drops the others, unless the
+caller keeps them.
 """
 
 from __future__ import annotations
@@ -60,12 +61,12 @@ class LanguageModel(Protocol):
 
     @property
     def num_embeddings(self) -> int:
-        """Tokens that may be fed: more than `vocab_size` with a narrow head."""
+        """Number of token ids that may be fed: more than `vocab_size` with a narrow head."""
         ...
 
     @property
     def context_length(self) -> int:
-        """Most tokens of a row, the longest path of pending nodes included."""
+        """Limit on the tokens of a row, including the longest path of pending nodes."""
         ...
 
     @property
@@ -88,7 +89,7 @@ class LanguageModel(Protocol):
         ...
 
     def length(self, row: int) -> int:
-        """Committed tokens of the row."""
+        """Number of committed tokens of the row."""
         ...
 
     def pending(self, row: int) -> int:
@@ -118,7 +119,8 @@ class LanguageModel(Protocol):
 
 def ranks_info(model: object) -> RanksInfo | None:
     """The division of a model over ranks; None for a model in one process."""
-    # By attribute: the implementation over ranks needs packages that not every installation has.
+    # Read as an attribute: the implementation over ranks needs packages that not every installation
+    # has.
     info: RanksInfo | None = getattr(model, "ranks", None)
     return info
 

@@ -27,7 +27,7 @@ FIRST_PENDING = 32
 class Row:
     """`length` committed tokens, then `pending` nodes. `depths` (pending,): 1 for nodes that
     follow the committed tokens; `ancestors` (pending, pending): row i marks node i and its
-    ancestors. Both are allocated larger."""
+    ancestors. Both arrays have room for more nodes."""
 
     length: int = 0
     pending: int = 0
@@ -146,9 +146,10 @@ def batch_of(
 
 def _plan(feeds: Sequence[Feed], rows: Sequence[Row], places: Sequence[int]) -> SlotPlan:
     counts = tuple(len(feed.token_ids) for feed in feeds)
-    # The feeds' nodes are already in the rows: they have the last `count` slots of each.
+    # The feeds' nodes are already in the rows: those of a feed have the last slots of their row.
     ends = [row.length + row.pending for row in rows]
     starts = tuple(end - count for end, count in zip(ends, counts, strict=True))
-    # Queries are padded if counts differ: then one slot past every row's end takes what they write.
+    # Queries are padded if counts differ: then one slot past every row's end takes what padded
+    # queries write.
     extent = max(ends) + (1 if min(counts) < max(counts) else 0)
     return SlotPlan(tuple(places), starts, counts, max(counts), extent)

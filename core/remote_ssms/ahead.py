@@ -93,17 +93,19 @@ class AheadExchange:
         *,
         in_round: bool,
     ) -> list[AheadReply]:
-        """Stores the drafts of an answer; returns its replies, none if it does not answer the last
-        message. `wire_s`: the last measured time in transit, since the answer may have waited to be
-        read. `in_round`: a round is pending."""
+        """Stores the drafts of an answer; returns those of its replies that count: none if it does
+        not answer the last message, or if a round overtook it and has ended. `wire_s`: the last
+        measured time in transit, since the answer may have waited to be read. `in_round`: a round
+        is pending."""
         pending = self._pending.get(node)
         # Forgotten, or replaced by a later ahead message.
         if pending is None or pending.number != message.number:
             return []
         del self._pending[node]
         if pending.is_overtaken and not in_round:
-            # The round's report, whose likelihoods follow these, may have come too late and been
-            # dropped: these would then be taken for those of later tokens.
+            # The likelihoods of this answer precede those of the round's report. The report may
+            # have come too late and been dropped: then this answer's likelihoods would be taken for
+            # those of later tokens.
             return []
         busy_s = message.busy_ms / 1000
         pending.clock.stop(busy_s, min(now - pending.sent_at, busy_s + wire_s))

@@ -1,4 +1,4 @@
-"""From a node's reply to a Draft with times on this machine's clock; checks of drafts."""
+"""Converts a node's reply to a Draft with times on this machine's clock; checks drafts."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ LARGEST_PROBABILITY = 1.001  # 1 and a margin for rounding
 @dataclass(slots=True)
 class DraftClock:
     """When a message was sent to a node and its answer received, in seconds of time.perf_counter;
-    `busy_s`: time from its arrival on the node to the answer. `share`: the part of the time that
-    counts where nodes worked in parallel, so that their times add up to the round's. Clocks of two
-    machines are not compared: both directions are assumed to take equally long."""
+    `busy_s`: time from the message's arrival on the node to the answer. `share`: the part of the
+    time that counts where nodes worked in parallel, so that their times add up to the round's.
+    Clocks of two machines are not compared: both directions are assumed to take equally long."""
 
     sent: float = field(default_factory=time.perf_counter)
     received: float = 0.0
@@ -48,8 +48,8 @@ class DraftClock:
         self.busy_s = busy_s
 
     def local_time(self, ms: float) -> float:
-        """From the node's milliseconds since it received the message to time.perf_counter."""
-        # Half of the trip's time that the node did not use.
+        """Converts the node's milliseconds since it received the message to time.perf_counter."""
+        # Half of the trip's time in transit, which is the part in which the node was not busy.
         one_way_s = max(0.0, self.received - self.sent - self.busy_s) / 2
         # Bounded by the trip: the node's clock may run faster than this one.
         return min(self.received, max(self.sent, self.sent + one_way_s + ms / 1000))
@@ -107,8 +107,8 @@ def fitted_draft(
     number = {node: i for i, node in enumerate(tree_nodes)} | {ROOT: ROOT}
     top = {number[node]: row for node, row in draft.top.items() if node in number}
     cut_draft = replace(restrict(draft, tree_nodes), passes_ahead=max(1, draft.passes), top=top)
-    # The request gets the draft's depth: for a deeper one the node would first continue the draft,
-    # then draft ahead.
+    # The request gets the draft's depth: for a deeper request the node would first continue the
+    # draft, then draft ahead.
     return cut_draft, replace(request, shape=request.shape[: max((1, *cut_draft.depths))])
 
 

@@ -30,7 +30,8 @@ __all__ = ["NodeArrivals"]
 
 class NodeArrivals:
     """`links` and `drafters` (by the engine's names) are shared with the pool. `round`: the current
-    one. `open_runs`: ids of runs that have had a round here and have not ended."""
+    round, None between rounds. `open_runs`: ids of runs that have had a round here and have not
+    ended."""
 
     def __init__(
         self,
@@ -56,7 +57,8 @@ class NodeArrivals:
             self._handle(arrival, awaited)
 
     def send_hello(self, node: int) -> None:
-        """Sends a node the hello with the LLM's tokenizer; its welcome comes later."""
+        """Sends a node the hello with the hash of the LLM's tokenizer; the node's welcome comes
+        later."""
         self._links[node].hello_at = self._transport.now()
         self._transport.send(node, encode(self._hello))
 
@@ -92,7 +94,7 @@ class NodeArrivals:
             self._handle_drafts(node, link, message, awaited)
 
     def _handle_welcome(self, link: NodeLink, message: WelcomeMessage) -> None:
-        # By the identity of its process: two addresses may lead to one node.
+        # Nodes are compared by the identity of their processes: two addresses may lead to one node.
         for other in self._links:
             if other is not link and other.process_id == message.process_id:
                 link.mark_lost(f"the same node as {other.address}, name each node once")

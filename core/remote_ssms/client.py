@@ -172,7 +172,7 @@ class RemotePool:
             own_runs, requests = requests_of(link, others, run_request)
             if not requests:
                 continue
-            # Also of a node that is not free: the runs' events report it as absent.
+            # Set also for a node that is not free: the runs' events report it as absent.
             part.runs = tuple(own_runs)
             if link.free:
                 # A draft made ahead that arrives from here on continues an earlier text.

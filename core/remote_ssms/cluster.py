@@ -61,8 +61,8 @@ class NodeActor:
 
 
 def free_port(host: str) -> int:
-    """A port of this machine that is free now. None is fixed: several applications may place nodes
-    on the machine."""
+    """A port of this machine that is free now. No port is fixed: several applications may place
+    nodes on the machine."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, 0), family=family) as server:
         return int(server.getsockname()[1])
@@ -86,9 +86,10 @@ class PlacedNodes:
 
 @cache  # a second LLM in this process drafts with the same nodes
 def place_nodes(cluster: str, ssms: tuple[str, ...], key_file: str | None) -> PlacedNodes:
-    """An actor on each machine of a Ray cluster that offers `drafts`, the SSMs divided among them.
-    The actors run as long as this process. `cluster`: the address for `ray.init`. `key_file`: a
-    file on every machine; None: new keys, which Ray passes on. Raises NodeError."""
+    """Places an actor on each machine that offers `drafts` in a Ray cluster, at most one for each
+    SSM, and divides the SSMs among the actors. The actors run as long as this process. `cluster`:
+    the address for `ray.init`. `key_file`: a file on every machine; None: new keys, which Ray
+    passes on. Raises NodeError."""
     keys = read_keys(key_file) or CurveKeys(zmq.curve_keypair()[1], zmq.curve_keypair()[1])
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Untyped, so that mypy reports the same with Ray and without.

@@ -1,4 +1,5 @@
-"""From settings to connected nodes. Importable without the packages of requirements-cluster.txt."""
+"""Connects the nodes that settings name. Importable without the packages of
+requirements-cluster.txt."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ __all__ = ["connect_nodes"]
 
 
 def _names_of(ssms: Iterable[str]) -> tuple[str, ...]:
-    """`bundled` as the bundled SSMs' names, so that nodes can divide them; not as folders, which
-    differ between machines."""
+    """The SSMs' names; `bundled` is replaced by the names of the bundled SSMs, so that nodes can
+    divide them, and not by their folders, which differ between machines."""
     names: list[str] = []
     for ssm in ssms:
         folders = expand_bundled(ssm) if ssm == BUNDLED else ()

@@ -53,8 +53,8 @@ def write_keys(path: str) -> None:
 
 
 def read_keys(path: str | None, field: str = "node_key_file") -> CurveKeys | None:
-    """The keys of a file; None if `path` is None. Raises ConfigError that names `field` if it is no
-    key file, or one that other users can read."""
+    """The keys of a file; None if `path` is None. Raises ConfigError that names `field` if the file
+    is no key file, or if other users can read it."""
     if path is None:
         return None
     try:

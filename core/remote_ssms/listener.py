@@ -1,4 +1,4 @@
-"""The socket of a node: a ROUTER with CURVE in front of a NodeServer.
+"""The socket of a node: a ROUTER in front of a NodeServer, with CURVE if there are keys.
 
 One thread serves engines. Another one checks their keys, so that an engine can connect while the
 node drafts.
@@ -22,7 +22,7 @@ from core.remote_ssms.zmq_transport import set_limits
 
 __all__ = ["NodeListener", "check_bindable"]
 
-# Answers that wait for an engine.
+# Limit on the answers that wait for an engine.
 QUEUED = 64
 ZAP_ADDRESS, ZAP_VERSION = "inproc://zeromq.zap.01", b"1.0"
 POLL_MS = 500

@@ -65,7 +65,8 @@ LARGEST_FRAME = 8 << 20
 MOST_RUNS, MOST_SSMS, MOST_TEXT, MOST_TOKENS = 64, 16, 300, 1 << 17
 """Limits of a message: runs, SSMs, characters of a reason, tokens of one run's text."""
 MOST_MESSAGE_TOKENS = LARGEST_FRAME // 8
-"""Tokens of all runs in a message: at most 5 bytes each, so that the rest fits into the frame."""
+"""Limit on the tokens of all runs in a message: a token takes at most 5 bytes, so the rest fits
+into the frame."""
 MOST_OUTCOMES = 16
 """Outcomes of one verification for which a node sends drafts made ahead."""
 
@@ -161,7 +162,8 @@ class RunRequest(_Message):
     report for each node."""
 
     run: Name
-    # In every message, although the node usually has it: a gap or another text is noticed.
+    # Sent in every message, although the node usually knows it, so that a gap or another text is
+    # noticed.
     start: Position
     tokens: TokenIds
     settings: RunSettings | None
@@ -181,7 +183,7 @@ class RoundMessage(_Message, tag="round"):
 class AheadRequest(_Message):
     """Drafting ahead for one run. `text`: the tokens that the node may lack; its `drafts` were made
     ahead and are being verified. `token_ids`, `parents`: the tree that the LLM verifies. `drafts`:
-    those to make after it; `room`: how many more tokens the text may get."""
+    the drafts to make after the tree; `room`: how many more tokens the text may get."""
 
     text: RunRequest
     token_ids: Annotated[list[TokenId], Meta(max_length=MAX_TREE_NODES)]
@@ -191,8 +193,8 @@ class AheadRequest(_Message):
 
 
 class AheadMessage(_Message, tag="ahead"):
-    """A round whose trees are being verified. `number` is repeated in the answer; there is none if
-    another message arrives before the drafts are complete."""
+    """A round whose trees are being verified. `number` is repeated in the answer; there is no
+    answer if another message arrives before the drafts are complete."""
 
     number: Count
     runs: Annotated[list[AheadRequest], Meta(max_length=MOST_RUNS)]
@@ -274,8 +276,9 @@ class Audition(_Message):
 
 
 class RunReply(_Message):
-    """One run's drafts. `length`: tokens of its text that the node now has. `need`: -1, or if text
-    is missing, so that nothing was drafted, the position from which the text is to be sent."""
+    """One run's drafts. `length`: the number of tokens of its text that the node now has. `need`:
+    if text is missing, so that nothing was drafted, the position from which the text is to be sent;
+    else -1."""
 
     run: Name
     length: Position
@@ -285,7 +288,7 @@ class RunReply(_Message):
 
 
 class DraftsMessage(_Message, tag="drafts"):
-    """Answer to RoundMessage. `busy_ms`: time from its arrival to this answer."""
+    """Answer to RoundMessage. `busy_ms`: time from the RoundMessage's arrival to this answer."""
 
     number: Count
     busy_ms: Duration
@@ -322,7 +325,7 @@ class AheadReply(_Message):
 
 
 class AheadDraftsMessage(_Message, tag="ahead_drafts"):
-    """Answer to AheadMessage. `busy_ms`: time from its arrival to this answer."""
+    """Answer to AheadMessage. `busy_ms`: time from the AheadMessage's arrival to this answer."""
 
     number: Count
     busy_ms: Duration
@@ -330,7 +333,8 @@ class AheadDraftsMessage(_Message, tag="ahead_drafts"):
 
 
 class RefusedMessage(_Message, tag="refused"):
-    """A message was not served, for this `reason`. `number`: of its round, 0 if it had none."""
+    """A message was not served, for this `reason`. `number`: the number of the refused message, 0
+    if it had none."""
 
     number: Count
     reason: Text
@@ -351,7 +355,7 @@ def encode(message: ToNode | FromNode) -> bytes:
 
 
 def to_node(frame: bytes) -> ToNode:
-    """An engine's message. Raises MessageError, also for one that names a run twice, which is
+    """An engine's message. Raises MessageError, also for a message that names a run twice, which is
     ambiguous."""
     message = _decode(_TO_NODE, frame)
     if isinstance(message, RoundMessage | AheadMessage):

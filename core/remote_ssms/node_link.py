@@ -20,7 +20,8 @@ DEADLINE_TRIPS = 3.0
 RETRY_S = 1.0
 """Time between two hellos to a node that was refused."""
 GIVE_UP_S = 60.0
-"""Time from a round's message, after which no answer is expected and a new hello is sent."""
+"""Time after a round's message from which on no answer to it is expected and a new hello is
+sent."""
 MEDIAN_TRIPS = 32
 """The number of last round trips in the median."""
 
@@ -77,8 +78,8 @@ class NodeLink:
 
     @property
     def deadline_s(self) -> float:
-        """How long a round waits for this node. If it usually takes longer than the longest
-        deadline, the least one: waiting would rarely help."""
+        """How long a round waits for this node. If the node usually takes longer than the longest
+        deadline, this is the least deadline: waiting longer would rarely help."""
         if self.median_s > self.longest_deadline_s:
             return self.least_deadline_s
         # The median, not the mean: one slow answer does not lengthen every later wait.
@@ -96,7 +97,8 @@ class NodeLink:
         return self.ready and not self.pending_number
 
     def on_welcome(self, message: WelcomeMessage) -> None:
-        """Its answer to the hello. A node that comes back with other SSMs is refused."""
+        """Handles the node's answer to the hello. A node that comes back with other SSMs is
+        refused."""
         # Drafters are named once, when the engine connects: none can be added or taken away later.
         before = {one.name: one for one in self.served_ssms}
         if before and before != {one.name: one for one in message.ssms}:
@@ -126,7 +128,8 @@ class NodeLink:
         self.mark_lost()
 
     def mark_lost(self, reason: str = "") -> None:
-        """No rounds until its next welcome, and no answer is expected; `reason`: of a refusal."""
+        """The node gets no rounds until its next welcome, and no answer is expected. `reason`: why
+        it is refused, empty if it is not."""
         # An answer that may never come must not keep `free` False for ever.
         self.ready, self.pending_number = False, 0
         self.refusal = reason or self.refusal
@@ -147,8 +150,8 @@ class NodeLink:
         `busy_s`: the node's time on it.
 
         `awaited`: it was read when it came, so its trip is exact. `late`: it was read in a later
-        round; the median tolerates that its trip is too long. Any other was read after local SSMs
-        had drafted: its trip counts as at most `busy_s` plus the last time in transit.
+        round; the median tolerates that its trip is too long. Any other answer was read after local
+        SSMs had drafted: its trip counts as at most `busy_s` plus the last time in transit.
         """
         # An answer to a round that was given up, or of a process before the last welcome.
         if not number or number != self.pending_number:
@@ -166,7 +169,7 @@ class NodeLink:
     def update_held(self, reply: RunReply | AheadReply, *, is_open: bool) -> None:
         """Records how much of a run's text the node has. `is_open`: the run has not ended; a late
         answer may name one that has."""
-        # The node lacks text before the sent tokens: the next round sends all of it.
+        # The node lacks text before the sent tokens: the next round sends the whole text.
         if reply.need >= 0:
             self.held_tokens.pop(reply.run, None)
         elif is_open:

@@ -24,7 +24,8 @@ from core.remote_ssms.server import NodeServer
 __all__ = ["open_node"]
 
 CLIENT = b"warm-up"
-# Draft kinds with temperatures: both of the presets, and CoSine's, which is not one compiled call.
+# Draft kinds with temperatures: the two of the presets, and CoSine's, which is not one compiled
+# call.
 KINDS = (("topk", 0.0), ("coupled", 0.8), ("fused", 0.8))
 
 

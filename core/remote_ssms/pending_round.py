@@ -54,7 +54,7 @@ class NodeRound:
         if self.message is not None:
             link.end_absence(now)
             return "in_time", ""
-        # `late`: it was sent this round. `absent`: it was not, or the connection ended since.
+        # `late`: the node was sent this round. `absent`: it was not, or its connection ended since.
         state = "late" if link.pending_number == number else "absent"
         link.begin_absence(now)
         return state, link.missing_reason(late=state == "late", why=self.refusal)
@@ -126,7 +126,8 @@ class NodeRound:
             if request is None or request.name != name:
                 continue
             draft = draft_of(one, name, self.clock, len(reply.drafts))
-            # From another process: a malformed tree would fail the LLM's pass of all runs.
+            # Checked, since it is from another process: a malformed tree would fail the LLM's pass
+            # of all runs.
             fault = one.error or fault_of(request, draft, one.likelihoods, requests, vocab_size)
             if fault:
                 answer.errors[one.index] = NodeError(f"node {link.address}: {fault}")

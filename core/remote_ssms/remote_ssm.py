@@ -16,8 +16,9 @@ __all__ = ["RemoteSsm"]
 
 
 class RemoteSsm:
-    """See Drafter. RemotePool requests its drafts, for all SSMs and runs in one message; that
-    message also brings the tokens committed since the last one, so `commit` sends nothing."""
+    """See Drafter. RemotePool requests its drafts, for all SSMs of a node and all runs in one
+    message; that message also brings the tokens committed since the last one, so `commit` sends
+    nothing."""
 
     def __init__(self, info: ModelInfo) -> None:
         self.info = info
@@ -30,7 +31,7 @@ class RemoteSsm:
         return self.info.name
 
     def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
-        """Nothing yet: the node reads the text at the first draft request."""
+        """Sends nothing yet: the node reads the text at the first draft request."""
         self._temperatures[sequence.run_id] = 1.0
         return ()
 

@@ -1,4 +1,4 @@
-"""From a node's drafts and their timings to replies, and from these to a frame."""
+"""Converts a node's drafts and their timings to replies, and replies to a frame."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def ahead_reply(
             probabilities[outcome] = min(1.0, ahead.outcomes.get(outcome, 0.0))
             reply = draft_reply(requests[name], draft, received_at, request.text.top_k)
             drafts.setdefault(outcome, []).append(reply)
-    # Each outcome has a draft of every SSM, so the frame grows with their number.
+    # Each outcome has a draft of every SSM, so the frame grows with the number of outcomes.
     likeliest = sorted(drafts, key=lambda outcome: -probabilities[outcome])[:MOST_OUTCOMES]
     return AheadReply(
         run=request.text.run,

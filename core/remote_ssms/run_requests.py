@@ -1,4 +1,4 @@
-"""From a run's draft requests to its part of a node's message."""
+"""Converts a run's draft requests to the run's part of a message to a node."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """NodeServer: answers messages with drafts of one node's SSMs. One frame in, at most one out.
 
-It keeps the text of each run, so that a round message brings only the tokens committed since. If
-text is missing, `RunReply.need` reports it and the engine sends it again: a restarted node costs
-time, nothing else. The socket is `core.remote_ssms.listener`'s.
+It keeps the text of each run, so that a round message brings only the tokens committed since the
+last message. If text is missing, `RunReply.need` reports it and the engine sends it again: a
+restarted node costs time, nothing else. The socket is `core.remote_ssms.listener`'s.
 """
 
 from __future__ import annotations
@@ -263,9 +263,9 @@ class NodeServer:
         *,
         keep_drafts: bool = False,
     ) -> tuple[list[ServedRun], list[RunReply]]:
-        """The runs of a message with their texts brought up to date, and replies to those without
-        anything to draft. `keep_drafts`: drafts after a text without new tokens are being verified;
-        else they are dropped."""
+        """The runs of a message with their texts brought up to date, and replies to the other runs,
+        whose text is missing or whose request is invalid. `keep_drafts`: drafts after a text
+        without new tokens are kept, since they are being verified; else they are dropped."""
         self.forget_unused()
         in_message = {(client, request.run) for request in requests}
         runs: list[ServedRun] = []
@@ -443,7 +443,8 @@ def _commit(run: ServedRun, pool: SsmPool, token_ids: tuple[int, ...]) -> None:
 
 
 def _report(reply: DraftReply, pool: SsmPool, run: ServedRun) -> None:
-    """Adds the SSM's temperature and likelihoods; it reports each token's likelihood once."""
+    """Adds the SSM's temperature and likelihoods to the reply; an SSM reports each token's
+    likelihood once."""
     ssm = pool.ssms[reply.ssm]
     reply.temperature = ssm.temperature(run.sequence)
     reply.likelihoods = ssm.likelihoods(run.sequence)

@@ -1,4 +1,5 @@
-"""ZmqTransport: one DEALER socket a node, encrypted with CURVE, one poller over all of them."""
+"""ZmqTransport: one DEALER socket for each node, encrypted with CURVE if there are keys, and one
+poller over all of them."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from core.remote_ssms.transport import Arrival
 
 __all__ = ["ZmqTransport", "set_limits"]
 
-# libzmq doubles the time from one attempt to the next, within these bounds.
+# libzmq doubles the time from one attempt to connect to the next, within these bounds.
 RECONNECT_MS, LONGEST_RECONNECT_MS = 100, 1000
 # A silent connection ends after SILENCE_MS; rounds with a stopped node end by their own deadline.
 HEARTBEAT_MS, SILENCE_MS = 1000, 3000

@@ -135,7 +135,8 @@ def ssms_in(family: Path) -> tuple[Path, ...]:
 
 
 def hub_cache() -> Path:
-    """The hub client's cache folder, by the environment variables at its import."""
+    """The hub client's cache folder, as environment variables set it when the client was
+    imported."""
     return Path(constants.HF_HUB_CACHE)
 
 
@@ -238,8 +239,8 @@ def _check_folder(folder: Path, name: str) -> None:
 
 
 def _must_use_cache(hub_id: str) -> bool:
-    """Whether a hub id is read from the local cache, because the hub gives no answer or does not
-    show it. Raises ModelLoadError if it is not in the cache either, or is no valid hub id."""
+    """Whether a hub id is read from the local cache, because the hub gives no answer or shows no
+    such model. Raises ModelLoadError if it is not in the cache either, or is no valid hub id."""
     try:
         HfApi().model_info(hub_id, timeout=HUB_TIMEOUT_S)
     except hub_errors.HFValidationError as error:

@@ -48,7 +48,7 @@ class Checkpoint:
                     # Always a copy: the mapping is closed below.
                     weights[key] = files[file].get_tensor(name).to(self._dtype, copy=True)
                 except OSError as error:
-                    # The caller takes an OSError for one of the layer file that it writes.
+                    # The caller would take an OSError for an error in writing its layer file.
                     raise ModelLoadError.of(
                         "weights file", str(file), f"it cannot be read ({error})"
                     ) from error

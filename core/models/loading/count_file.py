@@ -18,13 +18,13 @@ __all__ = ["FILE", "read_counts", "rows_as_bytes"]
 FILE = "draft_table.counts"
 _NAME = "rows"
 # Numbers of a row: seven token ids, seven weights, a hash, a context's length. As in
-# `core.drafters.count_table`, which this layer may not import.
+# `core.drafters.count_table`, which `core.models` may not import.
 _ROW, _NUM_IDS, _HASH, _LENGTH = 16, 7, 14, 15
 _LONGEST_CONTEXT = 3
-# A weight is stored times 4, plus its origin. The drafter halves larger weights before they
-# overflow int32.
+# A weight is stored times 4, plus the candidate's origin, 0 to 3. The drafter halves larger weights
+# before they overflow int32.
 _LARGEST_WEIGHT = (1 << 24) * 4 + 3
-# Bytes of 4 million rows: more than any table has.
+# The bytes of 4 million rows, which are more than any table has.
 _LARGEST = 1 << 28
 
 

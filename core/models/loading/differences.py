@@ -14,9 +14,10 @@ from core.plurals import number_of
 
 __all__ = ["context_length_of", "load_warnings"]
 
-# Context length without a limit in the configuration, and the largest one accepted.
+# Context length of a model without a limit, and the largest context length of any model.
 UNLIMITED, LARGEST = 1 << 20, (1 << 31) - 1
-# Configuration fields for the number of positions. transformers maps some other names to the first.
+# Configuration fields for the number of positions. transformers maps some other names to the first
+# of these.
 POSITION_FIELDS = (
     "max_position_embeddings",
     "max_target_positions",
@@ -27,9 +28,9 @@ POSITION_FIELDS = (
     "max_seq_len",
     "seq_length",
 )
-# Rotary frequencies that depend on the longest position of a pass: one token past the switch
-# changes the keys of all tokens of all rows. Those of `dynamic` change past
-# max_position_embeddings, where the context ends anyway.
+# Type of rotary embedding whose frequencies depend on the largest position of a pass: one token
+# past the switch changes the keys of all tokens of all rows. The frequencies of type `dynamic`
+# change past max_position_embeddings, where the context ends anyway.
 SWITCHING_ROPE = "longrope"
 # Fields of a generation config that change the tokens of `generate`, with their neutral values.
 # They are ignored here: the request alone has the sampling parameters.
@@ -64,8 +65,8 @@ SETTABLE = ("repetition_penalty", "min_p")
 
 
 def context_length_of(module: Any) -> int:
-    """Most tokens of a transformers module: the least of its configuration, its table of learned
-    positions, and the switch of its rotary frequencies."""
+    """The largest number of tokens for a transformers module: the least of the limits that its
+    configuration, its tables of learned positions and the switch of its rotary frequencies set."""
     configured_length = _configured_context(module)
     switch = switch_position(module.config.get_text_config())
     return configured_length if switch is None else min(configured_length, switch)
@@ -74,7 +75,7 @@ def context_length_of(module: Any) -> int:
 def _configured_context(module: Any) -> int:
     config = module.config.get_text_config()
     fields = (getattr(config, name, None) for name in POSITION_FIELDS)
-    # Only the first field that is set counts, but every position table.
+    # Of the fields only the first one that is set counts, of the position tables each one.
     lengths = [value for value in fields if isinstance(value, int) and value > 0][:1]
     tables = [
         part.num_embeddings
@@ -90,8 +91,8 @@ def _is_position_table(name: str) -> bool:
 
 
 def switch_position(config: Any) -> int | None:
-    """The most tokens for which rotary frequencies stay as they are; None if they do not change
-    before the context ends."""
+    """The most tokens for which rotary frequencies stay as they are; None if they never change at
+    such a switch."""
     limits: list[int] = []
     for rope in _rope_parameters(config):
         # Older configurations say `type`.

@@ -3,9 +3,8 @@
 The cache is keyed by a hash of the file and of the versions of the packages that read it. A folder
 is written under a temporary name and renamed when complete; an incomplete one is written again.
 Every tensor is stored in the narrowest of bfloat16, float16 and float32 that holds its values
-exactly, so a float32 load gives the same values as transformers' own load of the file. When a file
-is dequantized, folders of the same file that other versions wrote and nothing has used for a month
-are removed.
+exactly, so a float32 load gives the same values as transformers' own load of the file. Dequantizing
+a file removes the folders that other versions wrote of it, if nothing has used them for a month.
 """
 
 from __future__ import annotations
@@ -61,10 +60,10 @@ SMALL_FILE = 16 << 20
 NARROW_DTYPES = (torch.bfloat16, torch.float16)
 # Numbers in the largest table that a file's metadata may describe.
 LARGEST_BUFFER = 1 << 26
-# Besides the float32 weights, for each value of the largest tensor: its dequantization and the
-# comparison with narrower copies.
+# Memory that dequantizing takes besides the float32 weights, in bytes for each value of the largest
+# tensor: for its dequantization and for the comparison with narrower copies.
 TEMPORARY_BYTES = 12
-# Factors of the rotary frequencies; see `_warnings`.
+# The tensor of factors of the rotary frequencies; see `_warnings`.
 SCALED_ROPE = "rope_freqs.weight"
 # Seconds between two calls of `say` while another process holds a lock.
 LOCK_POLL_S = 0.5
@@ -152,8 +151,9 @@ def recorded_warnings(name: str) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def hold_lock(lock: Path, say: Say, doing: str) -> Iterator[None]:
-    """Holds the lock file. While another process holds it, `say` is called with what that process
-    is `doing`; an error of `say` ends the wait. Raises OSError."""
+    """Holds the lock file. While another process holds it, `say` is called again and again with a
+    message that says what that process does (`doing`); an error of `say` ends the wait. Raises
+    OSError."""
     file_lock = FileLock(lock)
     while True:
         try:
@@ -246,8 +246,8 @@ def _write(file: Path, header: GgufHeader, entry: Path, say: Say) -> Path:
 
 
 def _remove_unused(entry: Path, digest: str) -> None:
-    """Removes the other entries of a file that nothing has used for UNUSED_S. Errors are
-    ignored."""
+    """Removes those other entries of the file with this digest that nothing has used for UNUSED_S.
+    Errors are ignored."""
     for record in entry.parent.glob(f"*/*/{RECORD}"):
         other = record.parents[1]
         with contextlib.suppress(OSError, NotImplementedError, Timeout):
@@ -307,8 +307,8 @@ def _dequantize(file: Path, header: GgufHeader, folder: Path, say: Say) -> tuple
 
 @contextlib.contextmanager
 def _isolate_file(file: Path, folder: Path) -> Iterator[dict[str, Any]]:
-    """Arguments for transformers to read the file in a folder without other files, since it would
-    also read, for example, tokenizer settings in the file's folder."""
+    """Arguments for transformers to read the file in a folder without other files, since
+    transformers would also read, for example, tokenizer settings in the file's folder."""
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
         (Path(place) / file.name).symlink_to(file.resolve())
         yield {
@@ -353,7 +353,8 @@ def _no_room(file: Path, size: int, free: int, place: str) -> OutOfMemoryError:
 
 def _parameters_described(file: Path, header: GgufHeader, config: Any) -> int:
     """The number of weights in the model that the metadata describe. Raises ModelLoadError if the
-    file has fewer, since metadata may claim any size."""
+    file has fewer values, or if a buffer of the model has more than LARGEST_BUFFER numbers:
+    metadata may claim any size."""
     from transformers import AutoModelForCausalLM
 
     model_class: Any = AutoModelForCausalLM
@@ -373,7 +374,8 @@ def _parameters_described(file: Path, header: GgufHeader, config: Any) -> int:
 
 def _exact_weights(module: Any) -> dict[str, torch.Tensor]:
     """The module's weights by name, tied ones once, each in the narrowest dtype that holds its
-    values. Replaces the module's own one by one: memory may not suffice for a second copy."""
+    values. They replace the module's parameters one by one: memory may not suffice for a second
+    copy."""
     weights: dict[str, torch.Tensor] = {}
     for name, weight in module.named_parameters():  # tied ones under their first name
         weight.data = weights[name] = narrow_exactly(weight.data)

@@ -32,24 +32,25 @@ PACKAGES = ("gguf", "accelerate")
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 STRING, ARRAY = 8, 9
-# Value types of the metadata that have one size, as `struct` reads them.
+# Value types of the metadata that have a fixed size, as `struct` reads them.
 FORMATS: Mapping[int, str] = MappingProxyType(
     {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q"}
     | {12: "<d"}
 )
 U32, U64 = "<I", "<Q"
-# Bytes. An entry: the name's length 8, type 4, value 1. A tensor: the name's length 8, name 1,
-# number of dimensions 4, one dimension 8, type 4, offset 8.
+# The fewest bytes of a metadata entry and of a tensor. An entry: the name's length 8, type 4, value
+# 1. A tensor: the name's length 8, name 1, number of dimensions 4, one dimension 8, type 4, offset
+# 8.
 SMALLEST_ENTRY, SMALLEST_TENSOR = 13, 33
-# transformers makes about a hundred bytes of Python objects for each item. The largest
+# transformers makes about a hundred bytes of Python objects for each item of an array. The largest
 # vocabularies, of 262 thousand tokens, have 1.3 million items with scores, types and merges.
 MOST_ITEMS = 2_000_000
 MOST_TENSORS, MOST_LAYERS = 16_384, 1_024
-# Real files have up to a hundred. The package `gguf` takes quadratic time: a minute and a half for
-# 400 thousand.
+# Real files have up to a hundred entries. The package `gguf` takes quadratic time: a minute and a
+# half for 400 thousand.
 MOST_ENTRIES = 4_096
 # For a vocabulary without merges transformers tries every split of a token, so a token costs the
-# square of its length. Half a million merges of 10 bytes have a twentieth of this.
+# square of its length. Half a million merges of 10 bytes sum to a twentieth of this limit.
 MOST_SQUARED_BYTES = 1 << 30
 LONGEST_NAME, LONGEST_TEXT = 255, 1 << 20
 MOST_DIMENSIONS, LARGEST_ALIGNMENT = 4, 1 << 16
@@ -144,7 +145,8 @@ class _HeaderReader:
         return GgufHeader(architecture, sum(values), max(values), types, names)
 
     def _check_count(self, count: int, noun: str, most: int, smallest: int) -> None:
-        """Refuses a file that claims too many; `smallest`: the least bytes of one in the file."""
+        """Refuses a file that claims more than `most` things, or more than fit in it if each takes
+        at least `smallest` bytes."""
         if count > most:
             self._refuse(f"it claims {count} {noun}; at most {most} are read")
         if count > self.size // smallest:

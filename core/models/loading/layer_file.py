@@ -2,9 +2,9 @@
 
 `KEY.layers` holds each layer's matrices in the layout of the pass, padded to whole blocks of 4 KiB,
 so that O_DIRECT reads a layer in one call and without the page cache. `KEY.safetensors` holds norms
-and biases, which stay in memory; its metadata is a record of the layers' size and SHA-256, and a
-SHA-256 of record, norms and biases. KEY is a hash of the weights' files, the configuration and the
-layout.
+and biases, which stay in memory; its metadata holds a record (a layer's size, each layer's SHA-256,
+and the writer's further entries) and a SHA-256 of record, norms and biases. KEY is a hash of the
+weights' files, the configuration and the layout.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def pad_to_blocks(layer: torch.Tensor) -> torch.Tensor:
 
 
 def read_record(file: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]] | None:
-    """The record of a layer file, and norms and biases by name; None if there is none. Raises
-    ModelLoadError for a record file that has changed."""
+    """The record of a layer file, and norms and biases by name; None if there is no record file.
+    Raises ModelLoadError for a record file that has changed."""
     record_file = file.with_suffix(".safetensors")
     try:
         with safe_open(record_file, framework="pt") as tensors:
@@ -164,7 +164,8 @@ def write_layers(
 
 def rename_durably(partial: Path, target: Path) -> None:
     """Renames a complete file, or a folder with its contents. After a power cut the target exists
-    with all its data or not at all, and the target of a later call exists only if this one does."""
+    with all its data or not at all, and the target of a later call exists only if this target
+    does."""
     for path in (partial, *partial.rglob("*")):
         if path.is_dir():
             _sync_folder(path)

@@ -77,10 +77,11 @@ RESERVED_NAMES = frozenset(
 class LoadedModels:
     """An LLM, its SSMs (small speculative models) by name, and the tokenizer they share.
 
-    `warnings`: differences from transformers' `generate`, repeated in every run. `counts`: rows for
-    the drafter `table` (`core.drafters.count_table`) that come with the LLM. `user_drafters`:
-    import paths. `remote`: SSMs on drafter nodes. `templates`: renders the tokenizer's chat
-    template. `tokenizing`: the tokenizer's lock."""
+    `warnings`: differences from transformers' `generate`, and parts of a GGUF file that were not
+    read; repeated in every run. `counts`: rows for the drafter `table`
+    (`core.drafters.count_table`) that come with the LLM. `user_drafters`: import paths. `remote`:
+    SSMs on drafter nodes. `templates`: renders the tokenizer's chat template. `tokenizing`: the
+    tokenizer's lock."""
 
     llm: LanguageModel
     ssms: dict[str, LanguageModel]
@@ -95,7 +96,7 @@ class LoadedModels:
 
     @property
     def infos(self) -> tuple[ModelInfo, ...]:
-        """The LLM's, then those of the SSMs in their fixed order, those on drafter nodes last."""
+        """The LLM's info, then the SSMs' in their fixed order, with those on drafter nodes last."""
         return (self.llm.info, *(ssm.info for ssm in self.ssms.values()), *self.remote)
 
     @property
@@ -262,13 +263,13 @@ def _device_need(
     device: torch.device,
     ranks: RankSplit | None,
 ) -> Need:
-    """Memory that an LLM takes on the device. Streamed: embedding, head, resident layers and two
-    buffers, and all layers if they are streamed from the same CPU memory. Over ranks: one rank's
-    part on a GPU; on a CPU the parts of all ranks, each with an embedding."""
+    """Memory that an LLM takes on the device. Streamed: embedding, head, two buffers and the
+    resident layers, or all layers if they are streamed from the same CPU memory. Over ranks: one
+    rank's part on a GPU; on a CPU the parts of all ranks, each with an embedding."""
     if (offload is None and ranks is None) or need.bytes == 0:
         return need
     config = read_config(source)
-    # Numbers in the embedding, and in the head where it is not tied to it.
+    # Numbers in the embedding and in the head, which is not counted if it is tied.
     tables = 1 if getattr(config, "tie_word_embeddings", False) else 2
     rows = tables * int(getattr(config, "vocab_size", 0)) * int(getattr(config, "hidden_size", 0))
     outside = min(need.bytes, rows * DTYPES[need.dtype].itemsize)
@@ -289,7 +290,7 @@ def _unique_name(name: str, names: set[str]) -> str:
 
 
 def _eos_ids(model: HfModel, tokenizer: Any) -> tuple[int, ...]:
-    # The generation config's, as in `generate`; without one the tokenizer's.
+    # The generation config's ids, as in `generate`; if it has none, the tokenizer's.
     generation = getattr(model._module, "generation_config", None)
     ids = getattr(generation, "eos_token_id", None)
     if ids is None:

@@ -1,9 +1,10 @@
 """A head over the first token ids only: most of a small model's pass is its head, and BPE numbers
 tokens in the order of merges, so that most tokens of a text have low ids.
 
-`draft_vocab_size` in config.json is their number. The checkpoint is an ordinary one, which
-transformers loads with its full head. For a token without a logit the drafter's q is 0, which
-every verification rule allows. After FR-Spec (arXiv 2502.14856), which takes the most frequent ids.
+`draft_vocab_size` in config.json is the number of these ids. The checkpoint is an ordinary one,
+which transformers loads with its full head. For a token without a logit the drafter's probability q
+is 0, which every verification rule allows. After FR-Spec (arXiv 2502.14856), which takes the most
+frequent ids.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Loads an LLM whose layers do not fit in memory: they are read one at a time, packed for the pass,
 and written into a cache file (`disk`) or host memory (`host`), from which a LayerStream reads them.
 
-transformers reads a small model: embedding, head and one layer for each kind of attention. It is
-checked like any other model, and its layer is the pattern of all layers.
+transformers itself reads only a small model: embedding, head and one layer for each kind of
+attention. This model is checked like any other, and its first layer is the pattern of all layers.
 """
 
 from __future__ import annotations
@@ -178,7 +178,8 @@ class _LayerPacker:
         count = len(self._kinds)
         fingerprint, outside = Fingerprint(self._module), iter(self._outside_layers.items())
         self.element = self._element() if self._native else None
-        # In the order of the full module: weights before the layers, the layers, those after them.
+        # In the order of the full module: the weights before the layers, the layers, the weights
+        # after them.
         for name, weight in outside:
             if name.startswith("model.norm"):
                 after_layers = [(name, weight), *outside]

@@ -69,7 +69,8 @@ class Need:
 
 
 def device_of(name: str) -> torch.device:
-    """The device for `auto`, `cpu` or `cuda`. Raises ModelLoadError if there is none."""
+    """The device for `auto`, `cpu` or `cuda`. Raises ModelLoadError for `cuda` without a CUDA
+    device."""
     cuda = torch.cuda.is_available()
     if name == "cuda" and not cuda:
         raise ModelLoadError("device is 'cuda': no CUDA device is available; choose auto or cpu")

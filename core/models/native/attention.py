@@ -28,7 +28,8 @@ MAX_VECTORS = 8
 
 class SlotRange(NamedTuple):
     """`base`: offset of a head's slot 0 in keys or values; `size`: dimensions of a slot; `begin`:
-    the first dimension to process; `onto`: 0 to overwrite the output, else it is added to."""
+    the first dimension to process; `onto`: 0 to overwrite the output, else the sums are added to
+    it."""
 
     base: int
     size: int
@@ -38,7 +39,7 @@ class SlotRange(NamedTuple):
 
 @intrinsic
 def vector(typing):
-    """float32 lanes of a vector register."""
+    """The number of float32 lanes of a vector register."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return ir.IntType(64)(registers()[0])
@@ -189,8 +190,9 @@ def _sum_vectors(builder: Any, vector: Callable[[int], Any], indices: range) -> 
         return vector(indices[0])
     each = len(indices) // 2
     two = [_sum_vectors(builder, vector, half) for half in (indices[:each], indices[each:])]
-    # Each of the two consists of blocks: one partial sum for each of its `each` vectors. Pairs of
-    # blocks are added: at first within 128 bits, as moving data across these takes longer.
+    # Each of the two consists of blocks of `each` partial sums, one for each of its vectors. Pairs
+    # of blocks are added: at first within 128 bits, as moving data between 128-bit lanes takes
+    # longer.
     apart = 2 if each == 1 else 1
     lanes = two[0].type.count
     lower = [block for block in range(lanes // each) if block // apart % 2 == 0]
@@ -206,7 +208,7 @@ def _blocks(builder: Any, two: list[Any], blocks: list[int], each: int) -> Any:
 
 
 def _emit_value_sums(module: Any, count: int, kind: WeightFormat) -> Any:
-    """The function that `value_sums` calls. With few vectors even and odd slots have separate
+    """The function that `value_sums` calls. With few vectors, even and odd slots have separate
     accumulators, so that a multiply-add does not wait for the one before."""
     name = f"value_sums_{count}_{kind.name}"
     if name in module.globals:
@@ -229,7 +231,8 @@ def _emit_value_sums(module: Any, count: int, kind: WeightFormat) -> Any:
         one, values = broadcast(builder, weight, loop.lanes), loop.vectors(builder, j)
         return [kind.multiply_add(builder, sums[v], one, values[v]) for v in range(count)]
 
-    # Slots of the unrolled loop; with two sides an odd last one remains.
+    # Number of slots in the unrolled loop; with two sides, the last of an odd number of slots
+    # remains.
     even = builder.and_(loop.slots, int64(-sides))
     builder.cbranch(builder.icmp_signed(">", even, int64(0)), body, remainder)
     builder.position_at_end(body)

@@ -115,7 +115,7 @@ class _FallbackCache(FunctionCache):
 
 
 def cached_entry(function: F) -> F:
-    """As `entry`, cached on disk for the next start where a folder can be written."""
+    """As `entry`, cached on disk for the next start, if a folder can be written."""
     compiled: Any = entry(function)
     with suppress(OSError, RuntimeError):  # no folder can be written
         compiled._cache = _FallbackCache(function)
@@ -130,7 +130,7 @@ def inline(function: F) -> F:
 
 def _compile(function: F, math: tuple[str, ...], **options: bool) -> F:
     make: Any = njit
-    # `nogil`: other threads run Python during a pass. `error_model`: as in NumPy a division by 0
+    # `nogil`: other threads run Python during a pass. `error_model`: as in NumPy, a division by 0
     # gives infinity, so that it needs no check.
     compiled = make(fastmath=set(math), nogil=True, error_model="numpy", **UNCOUNTED, **options)
     return cast(F, compiled(function))
@@ -172,8 +172,8 @@ def multiplies_pairs() -> bool:
 @cache
 def multiplies_tiles() -> bool:
     """Whether compiled code may use AMX tiles of bfloat16. Linux grants a process permission on
-    request, unless a thread's alternate signal stack is too small for the tiles' state. Only the
-    rounding of sums depends on it."""
+    request, unless a thread's alternate signal stack is too small for the tiles' state. Of a pass's
+    results, only the rounding of sums depends on tiles."""
     if not {"amx-tile", "amx-bf16", "avx512f"} <= cpu_features() or sys.platform != "linux":
         return False
     status: int = ctypes.CDLL(None).syscall(SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, TILE_DATA)
@@ -240,7 +240,7 @@ def round_like(typing, like, x):
 
 @intrinsic
 def power_of_two(typing, n):
-    """2^n as float32, for -126 <= n <= 127: n becomes its exponent's bits."""
+    """2^n as float32, for -126 <= n <= 127: n becomes the bits of the exponent."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         bits = ir.IntType(32)

@@ -28,8 +28,9 @@ TOKEN, PARENT, RANK = range(3)
 NODES, FED, PASSES = range(3)
 MEAN, VARIANCE, SUM = range(3)
 ROOT = -1
-# A child whose log score is further below the best one's has score 0, in float32 (top-k) and in
-# float64 (coupled). MIN_UTILITY bounds utilities from below, as in `core.drafters.calibration`.
+# A child whose log score is below the best child's by more than this has score 0, in float32
+# (top-k) and in float64 (coupled). MIN_UTILITY bounds utilities from below, as in
+# `core.drafters.calibration`.
 FAR, FAR_COUPLED = 103.0, 745.0
 MIN_UTILITY = -1e4
 
@@ -52,7 +53,7 @@ def empty_batch() -> DraftBatch:
 
 
 def empty_outputs(batch: DraftBatch, limits: DraftLimits, outputs: int) -> DraftOutputs:
-    """Empty drafts with room for `limits`; `outputs`: the padded vocabulary."""
+    """Empty drafts with room for `limits`; `outputs`: the size of the padded vocabulary."""
     n, widest, most = len(batch.requests), int(batch.widths.max(initial=1)), limits.nodes
     kept_rows = limits.rows if len(batch.noise) else 1
     return DraftOutputs(
@@ -167,9 +168,9 @@ def write_frontier(batch, i, g, level, inputs, t, extent):
 
 @exact
 def next_pass(batch, g, inputs, level, row):
-    """Writes the inputs of the next pass: at level 0 the unread text, whose last token's logits are
-    computed, then all frontiers. `row`: rows of logits so far. Returns its sizes, as in
-    `slice_inputs`; no tokens if every draft has ended."""
+    """Writes the inputs of the next pass: at level 0 the unread texts, of which only the last
+    token's logits are computed; at later levels the frontiers. `row`: rows of logits so far.
+    Returns the pass's sizes, as in `slice_inputs`; no tokens if every draft has ended."""
     n, members = batch.requests.shape[0], inputs.first.shape[0] - 1
     total, extent, num_logits, t, i = 0, 0, 0, 0, 0
     for each in range(n):
@@ -201,7 +202,8 @@ def next_pass(batch, g, inputs, level, row):
 
 @exact
 def add_children(batch, i, g, level, parent, logits, row, outputs):
-    """Adds the children of a node, or of the root, that this row of logits gives."""
+    """Adds the children of the node `parent`, or of the root, that row `row` of the logits
+    gives."""
     width, count = batch.widths[i, level], batch.requests[i, CANDIDATES]
     noise_at, calibration_temperature = batch.noise_at[i, level], batch.calibration_temperature[i]
     at, utilities_at = row * outputs, row * outputs if g.utilities.shape[0] > outputs else 0
@@ -217,8 +219,8 @@ def add_children(batch, i, g, level, parent, logits, row, outputs):
     far = FAR if noise_at < 0 else FAR_COUPLED
     path_score = 1.0 if parent == ROOT else g.path_scores[i, parent]
     for k in range(num_children):
-        # log(score_k / score_0), at most 0; `values` are descending, so after the first one that is
-        # too small all are.
+        # log(score_k / score_0), at most 0; `values` are descending, so all after the first that is
+        # too small are too small as well.
         below = (g.values[k] - g.values[0]) / calibration_temperature
         if below < -far:
             break

@@ -54,7 +54,7 @@ def exp(x):
     """e^x to about two units in the last place."""
     x = min(max(x, np.float32(LOWEST)), np.float32(HIGHEST))
     n = np.floor(x * np.float32(LOG2_E) + np.float32(0.5))
-    # ln 2 in two parts, the first with few bits, so that n times it is exact.
+    # ln 2 in two parts, the first with so few bits that its product with n is exact.
     r = x - n * np.float32(LN2_HIGH) - n * np.float32(LN2_LOW)
     p = np.float32(1.9875691500e-4) * r + np.float32(1.3981999507e-3)
     p = p * r + np.float32(8.3334519073e-3)
@@ -96,7 +96,8 @@ def attend(q, keys, values, bases, views, weights, to):
     cache.
     """
     seen, counts, extent = views
-    # `weights` (tokens, stride): a vector more than slots, see `key_products`.
+    # `weights` (tokens, stride): a row has `extent` elements and room for a vector, see
+    # `key_products`.
     tokens, stride, most = bases.shape[0], extent + vector(), np.int64(0)
     size = q.shape[0] // tokens
     for t in range(tokens):
@@ -191,8 +192,8 @@ def barrier_wait(arrived, workers, stage):
 
 @exact
 def list_slots(mask, n, extent, out):
-    """The slots of each token by a mask (n, extent), flat. `out`: arrays for the ascending slots
-    (n, extent) and their counts (n,). Returns both and the extent."""
+    """Lists the slots that each token attends to by a mask (n, extent), flat. `out`: arrays for the
+    ascending slots (n, extent) and their counts (n,). Returns both and the extent."""
     seen, counts = out
     for t in range(n):
         count = 0

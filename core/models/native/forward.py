@@ -1,6 +1,6 @@
 """CompiledForward: a forward pass on a CPU as one call of native code.
 
-In torch most of a small model's pass is overhead between matrix products. Here the whole pass is
+In torch, most of a small model's pass is overhead between matrix products. Here the whole pass is
 compiled once (`core/models/native/layers.py`): no allocation, launch or check in between, no work
 for padded queries, and weights are read in storage order.
 """
@@ -51,7 +51,7 @@ ABANDONED = 1 << 62
 Ready = Callable[[int], None]
 """Called with a level before the children of that level are chosen."""
 Segment = tuple[PackedWeights, tuple[int, int, int]]
-"""One call of a pass: weights and steps of the kernel."""
+"""The arguments of one call of the kernel in a pass: its weights and its `steps`."""
 Reduce = Callable[[torch.Tensor], object]
 """Adds up a tensor over the ranks of an LLM, in place."""
 
@@ -77,8 +77,8 @@ class CompiledForward:
         masks: MaskKind,
         layers: tuple[LayerStream, type[Any]] | None = None,
     ) -> None:
-        """`layers`: of an offloaded model the stream of its layers' matrices, each packed in this
-        element type; those of `weights` are on the device `meta`."""
+        """`layers`: for an offloaded model, the stream of its layers' packed matrices and their
+        element type; the layers' matrices in `weights` are then on the device `meta`."""
         # With one mask for all layers, every layer has the window.
         is_windowed = [
             bool(masks.window) and (layer.sliding or not masks.by_layer_type)
@@ -97,8 +97,8 @@ class CompiledForward:
         self.device, self.dtype = weights.embedding.device, weights.embedding.dtype
         shape = LayerShape(weights.kv_heads, weights.head_size, weights.head_size)
         self.shapes: Sequence[LayerShape] = [shape] * len(weights.layers)
-        # As many as torch has now, if there is work for them; later `TorchAlone` limits torch to
-        # one thread.
+        # As many threads as torch has now, if there is work for them; later `TorchAlone` limits
+        # torch to one thread.
         most = self._packed_bytes // MIN_BYTES_PER_THREAD + 1
         self._pool = _WorkerPool(min(torch.get_num_threads(), most))
         # bfloat16 parts of an activation, for the size of the workspace.
@@ -220,7 +220,7 @@ class CompiledForward:
             return logits[None]
         if places is None:
             return logits.view(rows, width, -1) if rows > 1 else logits[None]
-        # Padded queries are left uninitialized: nothing reads them.
+        # The logits of padded queries are left uninitialized: nothing reads them.
         spread = logits.new_empty(rows * width, self._vocabulary)
         spread[places] = logits
         return spread.view(rows, width, -1)
@@ -229,8 +229,9 @@ class CompiledForward:
         self, draft_batch: DraftBatch, limits: DraftLimits, ready: Ready, arena: KVArena
     ) -> DraftResult:
         """Prefills the text that is not in the KV cache yet and drafts level by level. Between two
-        passes only native code (`core.models.native.drafting`) runs, and `ready(level)` before the
-        children of that level are chosen. The arena has `limits.slots` slots in each row."""
+        passes only native code (`core.models.native.drafting`) and `ready(level)` run; `ready` is
+        called before the children of that level are chosen. The arena has `limits.slots` slots in
+        each row."""
         self._check(draft_batch.text)
         self._reach(limits.slots)
         outputs = self._shape.outputs
@@ -263,8 +264,9 @@ class CompiledForward:
             self._pool.run(task, inputs, arena, logits)
 
     def _segments(self) -> Generator[Segment]:
-        """The calls of a pass; see `steps` of the kernel. One for all layers, one for each streamed
-        layer, or one for each half of a layer that is divided among ranks."""
+        """The calls of a pass; see `steps` of the kernel. Either one call for all layers and the
+        head; or one for each layer, if layers are streamed, or for each half of a layer, if layers
+        are divided among ranks, and then one for the head."""
         layers = self._shape.layers
         if self._reduce is not None:
             yield from self._halves()
@@ -359,7 +361,8 @@ class _WorkerPool:
         workspaces: Sequence[Workspace],
         arrived: Array,
     ) -> None:
-        """Runs the kernel on all threads. One that fails releases the others from the barrier."""
+        """Runs the kernel on all threads. A thread that fails releases the others from the
+        barrier."""
         if self._others is None:
             # The calling thread is the first worker.
             self._others = ThreadPoolExecutor(self.workers - 1, "pass")

@@ -21,17 +21,16 @@ __all__ = [
 ]
 
 BLOCK = 32
-"""Width of a block of weights: the outputs that are contiguous in memory for one input. Two vectors
-of sixteen float32 or four of eight. Blocks of 64 were no faster (docs/results.md, "Passes: tried
-and left out")."""
+"""Width of a block of weights: the outputs that are contiguous in memory for one input. A block is
+two vectors of sixteen float32 or four of eight. Blocks of 64 were no faster (docs/results.md,
+"Passes: tried and left out")."""
 HALF_BLOCK = 16
 """Gate and up outputs alternate by half blocks: a block has the gates and ups of 16 MLP units."""
 
 
 class ModelSizes(NamedTuple):
     """Sizes of one model, or of `members` models of one shape. `size`: head size; `inner`: MLP
-    units; `outputs`: those of the output head; `normed_heads`: whether query and key heads have
-    norms.
+    units; `outputs`: outputs of the head; `normed_heads`: whether query and key heads have norms.
 
     A member's matrices are stored one after another: for each layer QKV, attention output, gate and
     up interleaved, down; then the head. So are its vectors: for each layer both norms, the norms of
@@ -70,10 +69,10 @@ class PackedWeights(NamedTuple):
 
 
 class LayerOffsets(NamedTuple):
-    """Offsets of one layer's matrices (`w`, QKV, to `w_end`) and vectors (`norm` before attention;
-    `after`: the norm between attention and MLP; to `v_end`). Row lengths: `width` of attended
-    values; `qkv` of QKV outputs, and `back` of the outputs of attention and down, both padded to
-    blocks."""
+    """Offsets of one layer's matrices, from `w` (QKV) to `w_end`, and of its vectors, from `norm`
+    (the norm before attention) to `v_end`; `after`: the norm between attention and MLP. Lengths of
+    rows: `width` of attended values, `qkv` of QKV outputs, `back` of the outputs of attention and
+    MLP; `qkv` and `back` are padded to blocks."""
 
     width: int
     qkv: int
@@ -98,9 +97,10 @@ class BatchInputs(NamedTuple):
     """The n tokens of one pass, grouped by member.
 
     `tokens`, `positions` (n,); `rows`, `slots` (n,): each token's place in the KV arena; `first`
-    (members + 1,): where each member's tokens begin; `full`, `near` (n, extent), flat: the slots
-    each token attends to, in layers with full attention and with a sliding window, `near` empty
-    without one; `logits_indices`: ascending indices of the tokens whose logits are computed.
+    (members + 1,): where each member's tokens begin; `full`, `near` (n, extent), flat: masks of the
+    slots that each token attends to, in layers with full attention and in layers with a sliding
+    window; `near` is empty if no layer has a window; `logits_indices`: ascending indices of the
+    tokens whose logits are computed.
     """
 
     # int64, but `full` and `near` bool. Here and below numba compiles the kernels for these element

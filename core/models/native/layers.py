@@ -46,7 +46,7 @@ __all__ = [
 
 
 MAX_HEAD_TOKENS = 16
-"""Tokens for which one head's attention is computed together."""
+"""The largest number of tokens for which one head's attention is computed together."""
 WHOLE_LAYERS, ATTENTION_HALF, GATED_HALF = 0, 1, 2
 """What one call of the kernel runs; see `run`."""
 
@@ -183,7 +183,7 @@ def attention_half(shape, w, at, inputs, span, s, rows, store, views, workspace,
         h, np.int64(0), shape.hidden, w.matrices, at.w,
         s.projected, first * at.qkv, at.qkv, count, part, x_bf16,
     )  # fmt: skip
-    # Every thread reads the QKV outputs of all.
+    # Every thread reads the QKV outputs of all threads.
     stage = barrier_wait(s.arrived, part[1], stage)
     store_kv(shape, w, at, inputs, span, s, rows, store, workspace.head)
     attend_heads(shape, w, at, inputs, span, s, rows, store, views, workspace, part)
@@ -291,7 +291,8 @@ def run_members(shape, w, inputs, store, s, logits, steps, workspace, part):
     """See `run` below."""
     n = inputs.tokens.shape[0]
     extent = inputs.full.shape[0] // n
-    # Once a call, for all its layers, but in every thread, which saves a barrier.
+    # The slots are listed once for all layers of a call, but in every thread, which saves a
+    # barrier.
     all_seen = near_seen = list_slots(inputs.full, n, extent, workspace.full)
     if inputs.near.shape[0]:
         near_seen = list_slots(inputs.near, n, extent, workspace.near)
@@ -325,7 +326,8 @@ def kernel() -> Callable[..., None]:
 
 def source_hash_of(folder: Path) -> int:
     """A hash of all compiled sources. numba's disk cache checks the file of the cached function and
-    the values that it closes over, but no other file: this hash, closed over, covers them."""
+    the values that it closes over, but no other file: this hash, closed over, covers the other
+    files."""
     return zlib.crc32(b"".join(file.read_bytes() for file in sorted(folder.glob("*.py"))))
 
 

@@ -1,8 +1,8 @@
 """Packing: LeanWeights to the native pass's memory layout.
 
 Weights whose values are all exact in bfloat16 are stored in 16 bits, whatever their dtype: half the
-memory traffic, no rounding. Where the processor multiplies pairs of bfloat16 (AVX512_BF16, AMX) the
-weights of two inputs are adjacent.
+memory traffic, no rounding. Where the processor multiplies pairs of bfloat16 (AVX512_BF16, AMX),
+the weights of two inputs are adjacent.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def pack_weights(
 ) -> PackedWeights:
     """Packs one model, or stacked ones. `windowed`: for each layer, whether it has the sliding
     window; `positions`: length of the rotary tables. With `head_type` only the head's matrix is
-    packed, in this element type: those of the layers are streamed."""
+    packed, in this element type: the matrices of the layers are streamed."""
     shape, members = shape_of(weights), _members(weights)
     cos, sin = rotation_tables(weights, positions)
     if head_type is not None:
@@ -78,7 +78,7 @@ def pack_weights(
         matrices = empty_aligned(blocks.size, head_type)
         matrices[:] = blocks.reshape(-1)
     else:
-        # All or none: a kernel is compiled for one format of weights.
+        # All matrices or none are in 16 bits: a kernel is compiled for one format of weights.
         layers = [layer for one in members for layer in one.layers]
         half = all(is_half(one.head) for one in members) and all(
             is_half(getattr(layer, name)) for layer in layers for name in MATRICES
@@ -97,8 +97,9 @@ def pack_weights(
 
 def storage_type_of(weights: LeanWeights, half: bool) -> type[Any]:
     """Element type of weights (see `weight_formats`). `half`: whether all are exact in bfloat16.
-    Then tiles or pairs if the processor has them and they divide the numbers of inputs; pairs only
-    for bfloat16 models, since they round activations to bfloat16."""
+    If so, tiles or pairs are used if the processor multiplies them and the numbers of inputs are
+    multiples of a tile's or a pair's; pairs only for bfloat16 models, since products of pairs round
+    activations to bfloat16."""
     if not half:
         return np.float32
     shape, is_bfloat16 = shape_of(weights), weights.embedding.dtype == torch.bfloat16
@@ -118,7 +119,8 @@ def _pack_matrices(
     """All matrices of all members; packed one at a time, to bound the memory of copies."""
     qkv = round_up((shape.heads + 2 * shape.kv_heads) * shape.size, BLOCK)
     back = round_up(shape.hidden, BLOCK)
-    # Weights of a layer: inputs times padded outputs of QKV, gate and up, attention output, down.
+    # The number of weights of a layer: inputs times padded outputs of QKV, gate and up, attention
+    # output, down.
     layer = shape.hidden * (qkv + 2 * shape.inner)
     layer += (shape.heads * shape.size + shape.inner) * back
     entries = shape.members * (shape.layers * layer + shape.hidden * shape.outputs)
@@ -256,5 +258,5 @@ def _as_float32(tensor: torch.Tensor) -> Array:
 
 
 def round_up(size: int, to: int) -> int:
-    """The next multiple of `to`."""
+    """The smallest multiple of `to` that is not below `size`."""
     return -(-size // to) * to

@@ -64,7 +64,8 @@ def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part, x_bf16):
     for b in range(blocks * part[0] // part[1], blocks * (part[0] + 1) // part[1]):
         for i in range(0, inputs, STRETCH // each):
             size, from_w = min(STRETCH // each, inputs - i), w_at + (b * inputs + i) * BLOCK
-            # Each call of `multiply` on this stretch (a walk) prefetches one share of the next.
+            # Each call of `multiply` on this stretch (a walk) prefetches one share of the next
+            # stretch.
             walks = (n + most(w) - 1) // most(w) * (BLOCK // width_of(next_token_count(n, w), w))
             ahead, pace = from_w + size * BLOCK, BLOCK // walks
             # The first stretch overwrites y, later ones add to it.

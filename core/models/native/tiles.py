@@ -1,7 +1,7 @@
 """Products of a few vectors with a block of weights in AMX tiles, as LLVM IR: one instruction
 multiplies 16 rows of 32 bfloat16 with 32 x 16 weights and accumulates in float32.
 
-A float32 input is split into three bfloat16 with 8 bits of mantissa each, one row of a tile each;
+A float32 input is split into three bfloat16 with 8 bits of mantissa each, in three rows of a tile;
 their products with a bfloat16 are exact in float32. (Subnormal numbers count as 0, and the first
 part of the largest float32 would be infinite.) A row's order of summation does not depend on the
 other rows of its tile.
@@ -24,8 +24,8 @@ from core.models.native.weight_formats import TILE, WeightFormat, kind_of
 
 __all__ = ["release_tiles", "configure_tiles", "multiply_tiles"]
 
-# The eight tile registers of a core: sums, by tile of tokens and half of a block's outputs; x, by
-# tile of tokens; weights, by half.
+# Uses of a core's eight tile registers: sums, for each tile of tokens and each half of a block's
+# outputs; x, for each tile of tokens; weights, for each half of a block's outputs.
 SUM_REGISTERS, ROW_REGISTERS, HALF_REGISTERS = ((0, 1), (2, 3)), (4, 5), (6, 7)
 ROW = BLOCK * 4
 """Bytes of a block's outputs, and of its weights for two inputs; half of that is a tile's row."""
@@ -145,8 +145,8 @@ def _product_of_tiles(module: Any, kind: WeightFormat, num_tiles: int) -> Any:
 def _sum_parts(
     builder: Any, kind: WeightFormat, begin: Any, to: Any, tokens: Any, first: Any
 ) -> None:
-    """Adds up each token's outputs over its bfloat16 parts, the largest part first, and writes them
-    (`first`), or adds them, to y."""
+    """Adds up each token's outputs over its bfloat16 parts, the largest part first; writes the
+    totals to y if `first`, else adds them to it."""
     y, y_step = to
     vector = ir.VectorType(ir.FloatType(), TILE)
     zero = ir.Constant(vector, [0.0] * TILE)

@@ -1,8 +1,8 @@
 """Storage formats of weights and how each is multiplied: a `WeightFormat` for each element type.
 
 Formats: float32; bfloat16 (the upper 16 bits of a float32); bfloat16 interleaved, so that one load
-gives two vectors of outputs by a shift and a mask; pairs of bfloat16, of two successive inputs of
-one output, which AVX512_BF16 multiplies directly and AMX in tiles (`tiles`).
+gives two vectors of outputs by a shift and a mask; bfloat16 in pairs, the weights of two successive
+inputs for one output, which AVX512_BF16 multiplies directly and AMX in tiles (`tiles`).
 
 All pairs have the same memory layout; the array's type selects the instruction: uint32 AVX512_BF16,
 int32 AMX with float32 activations, int64 AMX with bfloat16 ones. An int64 holds the pairs of two
@@ -29,18 +29,19 @@ __all__ = ["TILE", "WeightFormat", "kind_of", "kind_of_array", "broadcast", "int
 
 Array = npt.NDArray[Any]
 
-# Rows of 64 bytes: 16 float32 sums, or 32 bfloat16 weights.
+# A tile's row has 64 bytes: 16 float32 sums, or 32 bfloat16 weights.
 TILE = 16
 """Rows of a tile."""
 
 
 @dataclass(frozen=True, slots=True)
 class WeightFormat:
-    """`w_type`, `x_type`: LLVM types of an element of w and of x; each holds `inputs` weights or
-    inputs. `align`: bytes. `parts`: the number of bfloat16 that x is split into, 0 if it stays
-    float32. `most`: tokens multiplied together; with up to `broad` of them a whole block of
-    outputs at once, with more half a block. `vectors` (builder, place, lanes, count) loads vectors
-    of weights, `multiply_add` (builder, sums, x, w) accumulates; tiles have neither."""
+    """`w_type`, `x_type`: LLVM types of an element of w and of x; an element holds the weights, or
+    the values of x, of `inputs` inputs. `align`: bytes of an element of w. `parts`: the number of
+    bfloat16 that x is split into, 0 if it stays float32. `most`: tokens multiplied together; with
+    up to `broad` of them a whole block of outputs at once, with more half a block. `vectors`
+    (builder, place, lanes, count) loads vectors of weights, `multiply_add` (builder, sums, x, w)
+    accumulates; tiles have neither."""
 
     name: str
     w_type: Any
@@ -127,7 +128,7 @@ def _load_widened(builder: Any, place: Any, lanes: int, count: int) -> list[Any]
 
 def _load_interleaved(builder: Any, place: Any, lanes: int, count: int) -> list[Any]:
     """Two interleaved vectors from one load, by a shift and a mask, as float32. `_load_widened`
-    takes a load, a shuffle and a shift for each."""
+    takes a load, a shuffle and a shift for each vector."""
     bits, float32s = (ir.VectorType(one, lanes) for one in (ir.IntType(32), ir.FloatType()))
     vectors = []
     for v in range(0, count, 2):

@@ -94,7 +94,8 @@ def _workspace(shape: ModelSizes, parts: int, tokens: int, extent: int) -> Works
     widest = max(shape.hidden, shape.heads * shape.size, shape.inner)
     # Full tiles are loaded, also past the last token.
     x_bf16 = empty_aligned((tokens + TILE) * widest * parts, np.uint16)
-    # `key_products` writes whole vectors, hence a vector more attention weights than slots.
+    # `key_products` writes whole vectors, so `weights` has room for one vector more than for the
+    # slots.
     head_tokens = min(MAX_HEAD_TOKENS, tokens)
     full, near = (
         (np.empty(tokens * extent, np.int32), np.empty(tokens, np.int64)) for _ in range(2)
@@ -126,7 +127,7 @@ def pack_inputs(batch: Batch, members: int) -> tuple[BatchInputs, torch.Tensor |
     rows, width = batch.tokens.shape
     if rows == 1:
         return _pack_single(batch), None
-    # Row r is of member r modulo their number.
+    # Row r is of member r modulo the number of members.
     order = [row for member in range(members) for row in range(member, rows, members)]
     counts = np.array([batch.plan.counts[row] for row in order])
     ends = np.cumsum(counts)

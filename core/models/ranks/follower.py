@@ -123,7 +123,8 @@ class _Follower:
                 model.close_row(row)
             case CommitRow(row, nodes, keep):
                 model.commit(row, nodes, keep)
-            # For this rank's part of the sums and of the KV cache: only rank 0 needs the logits.
+            # Run for this rank's part of the sums and of the KV cache; the logits are dropped,
+            # since only rank 0 needs them.
             case RunPass(number, feeds):
                 model.forward([Feed(f.row, f.token_ids, f.parents, f.last_only) for f in feeds])
                 assert self.group is not None
@@ -148,7 +149,7 @@ class _Follower:
         # The info of the undivided model, as on rank 0.
         info = info_of(module_without_weights(config), source, "llm", dtype, device, "")
         self.model = checked_shard(module, info, split, self.group, self._barrier)
-        self.group.take_traffic()  # discards that of the check
+        self.group.take_traffic()  # discards the check's traffic
         self.leader.send(ShardReady(self.model.weight_bytes))
 
     def _barrier(self) -> None:

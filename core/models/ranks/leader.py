@@ -64,9 +64,9 @@ def _end_ranks(followers: Followers, group: RankGroup | None, *, at_once: bool) 
 
 
 class RankedModel(HfModel):
-    """See LanguageModel. After an error of a rank every call raises RankError until all rows are
-    closed; opening the next row restarts the ranks, if they are local, which takes as long as
-    loading."""
+    """See LanguageModel. After an error of a rank every call that needs the ranks raises RankError
+    until all rows are closed; opening the next row restarts the ranks, if they are local, which
+    takes as long as loading."""
 
     def __init__(self, start: Callable[[], _RunningRanks]) -> None:
         """`start`: starts the ranks and reads the model; its errors are raised here."""
@@ -228,7 +228,7 @@ class _RankStart:
             if rank_error is None or isinstance(error, KeyboardInterrupt):
                 raise
             raise rank_error from error
-        group.take_traffic()  # discards that of the check
+        group.take_traffic()  # discards the check's traffic
         sizes = (own.weight_bytes, *(ready[rank].weight_bytes for rank in sorted(ready)))
         return _RunningRanks(own, module, group, followers, RanksInfo(split.split, sizes))
 

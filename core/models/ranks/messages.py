@@ -1,8 +1,8 @@
 """Messages between the leader of a model's ranks and its followers: msgspec, tagged unions of
 arrays.
 
-No message holds a tensor, nothing in one is executed, and one of unknown form is refused, although
-all processes are of one user or one trusted network.
+No message holds a tensor, nothing in a message is executed, and a message of unknown form is
+refused, although all processes are of one user or one trusted network.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 FORMAT = 2
 """Version of these messages; a follower of another version is refused."""
 LONGEST = 1 << 26
-"""Most bytes of a message; a longer one is refused."""
+"""Limit on the bytes of a message; a longer one is refused."""
 
 
 class _RankMessage(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -142,7 +142,7 @@ class RankFailed(_RankMessage, tag="failed"):
 
 
 class ExchangeFailed(_RankMessage, tag="exchange"):
-    """The rank ends by an ExchangeError: another one has failed, ended or not answered."""
+    """The rank ends by an ExchangeError: another rank has failed, ended or not answered."""
 
     error: str
 

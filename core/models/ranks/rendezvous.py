@@ -70,7 +70,7 @@ def env_rendezvous(split: RankSplit | None = None) -> Rendezvous | None:
     """The rendezvous that the environment describes, None if it describes none; waits for all
     ranks. Raises ConfigError if the variables are wrong or contradict `split`, RankError if the
     ranks do not meet."""
-    # The leader sets it for the ranks that it starts.
+    # The leader sets STORE_VARIABLE for the ranks that it starts.
     if STORE_VARIABLE in os.environ:
         rank, count = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
         return file_rendezvous(Path(os.environ[STORE_VARIABLE]), rank, count)
@@ -129,5 +129,6 @@ def _check_address(*, must_be_local: bool) -> None:
 
 
 def device_of_rank(device: torch.device, local_rank: int) -> torch.device:
-    """The device of a rank: on GPUs the one with the rank's number on its machine."""
+    """The device of a rank: for CUDA the GPU of the number that the rank has on its machine, else
+    `device`."""
     return torch.device("cuda", local_rank) if device.type == "cuda" else device

@@ -74,7 +74,7 @@ def check_split(config: Any, name: str, split: RankSplit) -> None:
             "without --llm-ranks, or a Llama, Mistral, Qwen 2 or Qwen 3 is allowed"
         )
     heads, kv_heads = int(config.num_attention_heads), int(config.num_key_value_heads)
-    # No head is divided, of queries or of KV: n divides both numbers.
+    # No query head and no KV head is divided, so n divides both numbers.
     sizes = [n for n in range(2, heads + 1) if heads % n == 0 and kv_heads % n == 0]
     if split.count not in sizes:
         allowed = " or ".join(f"tp={n}" for n in sizes) or "pp=N alone"
@@ -87,7 +87,8 @@ def check_split(config: Any, name: str, split: RankSplit) -> None:
 
 
 def read_shard(source: ModelSource, config: Any, dtype: torch.dtype, split: RankSplit) -> Any:
-    """This rank's module, in eval mode; every rank reads at once. Raises ModelLoadError."""
+    """This rank's module, in eval mode. All ranks call this at the same time. Raises
+    ModelLoadError."""
     from transformers.distributed.configuration_utils import DistributedConfig
 
     tensor = split.split == "tp"
@@ -214,7 +215,7 @@ def _forward(
     group: RankGroup,
     compiled: CompiledForward | None,
 ) -> RankForward:
-    """The compiled pass if every rank has one, else that of torch calls."""
+    """The compiled pass if every rank has one, else the pass in torch calls."""
     # The two make different collectives: ranks with different passes would deadlock.
     num_compiled = group.all_reduce(
         torch.tensor([float(compiled is not None)], device=group.device)

@@ -65,7 +65,7 @@ class SharedMemory:
         return part.is_contiguous() and 0 < part.nbytes <= CAPACITY
 
     def all_reduce(self, part: torch.Tensor) -> None:
-        """Adds up a tensor over all ranks, in place, in the order of the ranks on each of them.
+        """Adds up a tensor over all ranks, in place; every rank adds in the order of the ranks.
         Raises RuntimeError if a rank has ended or times out."""
         slots = self._write(part)
         self._await(self._step)
@@ -105,7 +105,7 @@ class SharedMemory:
         if key not in self._slots:
             # After the counters come the slots of even steps by rank, then those of odd steps.
             first = self._count * (PADDING + key[0] * CAPACITY)
-            # Reused by later passes: inference tensors could not be written outside that mode.
+            # Reused by later passes: inference tensors could not be written outside inference mode.
             with torch.inference_mode(mode=False):
                 self._slots[key] = [
                     torch.frombuffer(
