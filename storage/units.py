@@ -58,7 +58,8 @@ class RoundRecord:
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """At least `num_lost` events of a run are missing; it can be read up to the first of them."""
+    """At least `num_lost` events of a run are missing; the run can be read up to the first of
+    them."""
 
     run_id: str
     num_lost: int
@@ -67,7 +68,7 @@ class Hole:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of a run."""
+    """The end of a run; `num_lost`: as in Hole, 0 if no event is missing."""
 
     event: EndEvent
     num_lost: int
@@ -99,7 +100,7 @@ class RegretRecord:
 Measurement = BaselineRecord | RegretRecord
 """A measurement of a run, recorded in addition to its events."""
 Unit = RunStart | RoundRecord | Hole | End | Measurement
-# What completes a unit.
+# An event or measurement of these types completes a unit.
 BOUNDARIES = RunStarted | RoundCompleted | EndEvent | Measurement
 
 
