@@ -137,8 +137,8 @@ def learn(
     evaluation: Evaluation | None = None,
 ) -> TrainedModel:
     """Trains a model until its budget is spent, from the checkpoint of this `identity` if there is
-    one; saves it in the folder `kind` and evaluates the saved weights. `evaluation`: during
-    training, by default on held-out text."""
+    one; saves it in the folder `kind` and evaluates the saved weights. `evaluation`: made several
+    times during training, by default the scores on held-out text."""
     folder = run.store.folder / kind / trainer.recipe.name
     checkpoint = TrainingCheckpoint(run.folder(kind, trainer.recipe) / "checkpoint.pt", identity)
     in_parts = run.device.type == "cpu"
