@@ -22,9 +22,9 @@ from core.models.loading.load import LoadedModels, load_models
 class Context:
     """`prompts`: those chosen by the settings; `all_prompts`: all in the file.
 
-    `load(dtype)`: the family on the CPU; `say`: reports progress. `grown`: the folder of grown
-    models, None to grow them in memory each time. `family`: a folder of `llm` and `ssm-*`; None:
-    the bundled one.
+    `load(dtype)`: loads the family on the CPU; `say`: reports progress. `grown`: the folder of
+    grown models, None to grow them in memory each time. `family`: a folder of `llm` and `ssm-*`;
+    None: the bundled one.
     """
 
     settings: Settings
