@@ -98,8 +98,10 @@ BEFORE_RUN_MS = 400
 
 
 def token_delays(tab: Tab, site: Site) -> dict[str, Any]:
-    """Milliseconds from each token's round until the page shows it, updates per second, layout
-    shifts."""
+    """Figures of a replayed run. `late_ms`: from the end of each token's round until the page shows
+    the token; `tokens`: their number; `updates_per_second`: of the text during the run, None with
+    fewer than two updates; `shift`, `shift_all`: layout shifts without and with those that follow a
+    visitor's input."""
     page = open_page(tab, site.url)
     page.evaluate(SEEN_SCRIPT.read_text(encoding="utf-8"))
     page.click("#live-run")

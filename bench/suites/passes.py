@@ -86,7 +86,7 @@ def _general(model: LanguageModel, folder: Path) -> HfModel:
 
 
 def _rows(models: Sequence[LanguageModel], cleanup: ExitStack) -> list[int]:
-    """An open row of each model, in which the text is committed."""
+    """An open row of each model, in which a text of CONTEXT tokens is committed."""
     rows = []
     for model in models:
         row = model.open_row()
