@@ -29,7 +29,7 @@ def of_domains(
     prompts: Sequence[StudyPrompt], wanted_domains: Sequence[str], count: int
 ) -> tuple[StudyPrompt, ...]:
     """The first `count` prompts of each chosen domain. Raises ConfigError for an unknown domain, or
-    for none."""
+    if no domain is chosen."""
     integer("prompts of each domain", count, 1, len(prompts))
     domains = domains_of(prompts)
     unknown = [name for name in wanted_domains if name not in domains]

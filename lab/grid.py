@@ -53,7 +53,7 @@ FIELDS = (
     *(field.name for field in dataclasses.fields(SpeculationConfig) if field.name not in NOT_TUNED),
     TEMPERATURE,
 )
-# The fields in a point's name, for older studies; values have no space after a comma.
+# Finds the fields in a point's name, for older studies; values have no space after a comma.
 _AXIS_FIELD = re.compile(rf"(?:^|, )({'|'.join(FIELDS)})=")
 LEFT_OUT = "it was left out when the study began"
 

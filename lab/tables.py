@@ -39,9 +39,9 @@ DISTRIBUTION_RULES = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """Texts compared with plain decoding's in the same block. `kind`: `identical`, `differs`,
-    `distribution` (the rule keeps the distribution, not the tokens), `base` (plain decoding's own),
-    or `unknown` (nothing to compare with).
+    """The comparison of texts with plain decoding's in the same block. `kind`: `identical`,
+    `differs`, `distribution` (the rule keeps the distribution, not the tokens), `base` (plain
+    decoding's own), or `unknown` (nothing to compare with).
 
     `cells`: how many were compared; `first`: the first cell whose text differs, with the index of
     the first different token.

@@ -129,7 +129,8 @@ def m002_rounds(db: Database) -> None:
             PRIMARY KEY (run, round)
         """,
     )
-    # Deleting a run's row in `runs` also deletes its rounds, and with each round its rows below.
+    # Deleting a run's row in `runs` also deletes its rounds, and with each round its rows in the
+    # tables below.
     key = "run INTEGER NOT NULL, round INTEGER NOT NULL, ordinal INTEGER NOT NULL"
     of_round = "FOREIGN KEY (run, round) REFERENCES rounds(run, round) ON DELETE CASCADE"
     _create(
@@ -181,7 +182,7 @@ def m004_views(db: Database) -> None:
 
 @migrations()
 def m005_minions(db: Database) -> None:
-    """Votes, length controllers and drafting ahead; NULL in the rounds of older runs."""
+    """Votes, length policies and drafting ahead; NULL in the rounds of older runs."""
     texts = "combine_rule combine_weights_json masses_json dropped_masses_json winner"
     # Columns added later allow NULL or have a default: rows of older runs are not rewritten.
     for column in f"{texts} length_reason estimates_json ahead_json notes_json".split():

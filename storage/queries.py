@@ -40,12 +40,12 @@ ORDERS = {
 class RunQuery:
     """Which runs, in which order, which page of them.
 
-    `text`: words that prompt, output or note contain. `status`: one of STATUSES, empty for all.
-    `owner`: a visitor's key, None for all. `order`: a name in ORDERS (`passes`: fewest first).
-    `llm`, `drafter`: names as in the runs, empty for all; the drafter NO_DRAFTER means plain
-    decoding. `since_utc`, `until_utc`: only runs created at or after the first time and before the
-    second; ISO dates or times, UTC if they have no offset. `noted`: only runs with a note; `alone`:
-    only runs that belong to no study. Raises ConfigError.
+    `text`: words, each of which prompt, output or note contains. `status`: one of STATUSES, empty
+    for all. `owner`: a visitor's key, None for all. `order`: a name in ORDERS (`passes`: fewest
+    first). `llm`, `drafter`: names as in the runs, empty for all; the drafter NO_DRAFTER means
+    plain decoding. `since_utc`, `until_utc`: only runs created at or after the first time and
+    before the second; ISO dates or times, UTC if they have no offset. `noted`: only runs with a
+    note; `alone`: only runs that belong to no study. Raises ConfigError.
     """
 
     text: str = ""
@@ -102,10 +102,10 @@ def _moment(field: str, value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PlainSpeed:
-    """The speed of plain decoding that a run is compared with; `run_id`: the run that measured it.
-    `blocks`: the speeds of plain decoding and of the run in each block, if the two were measured in
-    turns; `same_text`: plain decoding wrote the run's text (False also if the texts were not
-    compared)."""
+    """The speed of plain decoding that a run is compared with; `run_id`: the run that measured it;
+    `note`: a remark on the measurement. `blocks`: the speeds of plain decoding and of the run in
+    each block, if the two were measured in turns; `same_text`: plain decoding wrote the run's text
+    (False also if the texts were not compared)."""
 
     tokens_per_second: float
     run_id: str
@@ -122,10 +122,10 @@ class RunSummary:
     loaded SSMs in order, whether they drafted or not. `stats`: None while it runs.
     `num_lost_events` above 0: the log lacks events; the run can be read up to the first missing
     one. `thinned`: only the accepted paths of its trees are stored; figures and texts are complete.
-    `elsewhere`: it is running in another process. `baseline`: what its speed-up was measured
-    against, or None. `regret`: what another choice of SSMs would have cost, None where it was not
-    counted. `schedules`: the rules that scheduled its rounds, empty if it had its own budget;
-    `num_others`: the largest number of other requests served at the same time.
+    `elsewhere`: it is running in another process. `baseline`: the speed of plain decoding that its
+    speed-up is relative to, or None. `regret`: what another choice of SSMs would have cost, None
+    where it was not counted. `schedules`: the rules that scheduled its rounds, empty if it had its
+    own budget; `num_others`: the largest number of other requests served at the same time.
     """
 
     run_id: str

@@ -159,7 +159,7 @@ class RunStore:
     def set_retention(self, keep: int | None) -> None:
         """From now on keeps complete trees only of the newest `keep` runs; None keeps all.
 
-        Older ones are thinned in the background, see `thin`. Raises ConfigError, StoreError.
+        Older runs are thinned in the background, see `thin`. Raises ConfigError, StoreError.
         """
         if keep is not None:
             integer("keep", keep, 0, MOST_KEPT)

@@ -112,8 +112,8 @@ class StudyLog:
             connection.execute(query, (time.time(), encode_text(study_id)))
 
     def keep(self, study_id: str, cell: CellKey, result: dict[str, Any]) -> None:
-        """Stores a cell's result, with `run_id` naming its run. If the cell already has a result,
-        that one stays. Raises UnknownStudyError."""
+        """Stores a cell's result, and the id of its run (the result's `run_id`). If the cell
+        already has a result, that one stays. Raises UnknownStudyError."""
         run_id = encode_text(str(result.get("run_id", "")))
         with self._transaction() as connection:
             study = _key(connection, study_id)
@@ -256,7 +256,7 @@ def mark_studies_interrupted(connection: sqlite3.Connection) -> None:
     for row in connection.execute(RUNNING).fetchall():
         if _is_orphaned(row):
             connection.execute(
-                # Unless another process has resumed it since it was read.
+                # Unless another process has resumed the study since its row was read.
                 "UPDATE studies SET state = 'interrupted'"
                 " WHERE id = ? AND state = 'running' AND pid = ? AND process_start = ?",
                 (row["id"], row["pid"], row["process_start"]),

@@ -23,8 +23,8 @@ __all__ = [
 ]
 
 # SQL for the schedule and `num_live` of the Scheduled in a row of `rounds`. m020_schedules indexes
-# these expressions, so like a migration they are never edited. JSON with NaN is not valid for
-# SQLite: NULL.
+# these expressions, so like a migration they are never edited. For JSON with NaN, which is not
+# valid for SQLite, they give NULL.
 SCHEDULED_PARTS = tuple(
     f"CASE WHEN json_valid(scheduled_json) THEN json_extract(scheduled_json, '$[{index}]') END"
     for index in (0, 1)
@@ -108,7 +108,7 @@ TOP_K = _table(
 TOKENS = _table("tokens", "run round ordinal position token_id text text_delta source", keys=3)
 SPANS = _table("spans", "run round ordinal lane name start_ms end_ms share", keys=3)
 
-# A table comes after those its foreign keys point to.
+# A table comes after the tables that its foreign keys point to.
 ROUND_TABLES = (ROUNDS, DRAFTS, NODES, PROPOSALS, TRIALS, TOP_K, TOKENS, SPANS)
 
 

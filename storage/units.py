@@ -1,7 +1,7 @@
 """Turns events into units of writing: a run's start, a round, a run's end. Uses no database.
 
 A missing event (`seq` has a gap) makes a hole: later events of that run are counted, not written,
-except for its end.
+except for the run's end.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ BOUNDARIES = RunStarted | RoundCompleted | EndEvent | Measurement
 
 @dataclass(slots=True)
 class _Run:
-    """An open run. `next_seq`: `seq` of the next event; `unwritten_seq`: that of the first event
+    """An open run. `next_seq`: `seq` of the next event; `unwritten_seq`: `seq` of the first event
     that is in no unit yet; `pending`: the events of the round so far."""
 
     next_seq: int

@@ -1,6 +1,6 @@
 """The SQL of the log's views. Names are those of vLLM and llama.cpp, as in core.metrics.
 
-A released view is never edited: a new migration drops it and creates the next.
+A released view is never edited: a new migration drops it and creates its replacement.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ from core.models.machine import available_bytes, without_cudnn_attention
 __all__ = ["TOP", "BatchGenerator", "Generated", "BatchLimits"]
 
 TOP = 32
-"""How many probabilities of each distribution are kept, and how many tokens are sampled from."""
+"""How many of the largest probabilities of each distribution are kept; tokens are sampled from
+these only."""
 # The most texts of a batch; its KV cache takes at most half of the free memory. Larger batches are
 # no faster.
 LARGEST_BATCH, LARGEST_BATCH_ON_CPU = 3072, 64
@@ -179,7 +180,8 @@ class BatchGenerator:
         self, ids: Tensor, positions: Tensor, kv: Tensor, first: int, visible: Tensor
     ) -> Tensor:
         """Logits (texts, V), float32, after the last of the tokens `ids` (texts, width), which are
-        in the slots from `first` on; `visible` (texts, width, extent): the slots that each sees."""
+        in the slots from `first` on; `visible` (texts, width, extent): the slots that each token
+        sees."""
         width, extent = visible.shape[1:]
 
         def write(layer: int, keys: Tensor, values: Tensor) -> KeysValues:

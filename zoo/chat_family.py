@@ -67,7 +67,7 @@ CHAIN = 4  # tokens of a draft
 EVALUATIONS = 5
 MAX_MINUTES = 60.0 * 24
 TRAINING = "training"
-"""The name of the training's checkpoint; those of the answers have other names."""
+"""The name of the training's checkpoint; the answers' checkpoints have other names."""
 
 
 @dataclass(frozen=True, slots=True)

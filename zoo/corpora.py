@@ -105,8 +105,7 @@ def library_corpora(
     """A small corpus that comes with every interpreter: `code` from `library`, and as `docs` the
     docstrings of the same files.
 
-    Files are taken in a seeded order, up to the first with which they would have more than
-    `max_bytes`.
+    Files are taken in a seeded order, as long as they have at most `max_bytes` together.
     """
     files = list(_up_to(max_bytes, _in_random_order(python_files(library), seed)))
     return [

@@ -42,8 +42,8 @@ from zoo.trainer import Trainer
 __all__ = ["Distilled", "Teaching", "Tuning", "distil", "accuracy_by_domain", "table"]
 
 OWN = "own/"
-"""Before a domain's name, this names the row with the LLM's own continuations of the domain's
-text."""
+"""A prefix for a domain's name: together they name the row with the LLM's own continuations of the
+domain's text."""
 _HELD_OUT_BATCHES = 2  # of each domain: one greedy, one sampled
 _PROMPTS, _MEASURED_TOKENS = 6, 48  # of each domain, when the engine measures
 
@@ -96,8 +96,8 @@ class Teaching:
         return OwnTexts(self.teacher, run.store.train, folder, TRAIN_FORM, run.seed, first)
 
     def rows(self, keep: TextFilter | None = None) -> dict[str, np.ndarray]:
-        """The corpora's training tokens, and those of the LLM's own texts that `keep` selects;
-        texts that are not stored yet are generated."""
+        """The corpora's training tokens by domain, and the tokens of the LLM's own texts that
+        `keep` selects (None: of all); texts that are not stored yet are generated."""
         rows = dict(self.run.store.train)
         if self.remembered:
             rows = {domain: row[: self.corpus_tokens] for domain, row in rows.items()}

@@ -27,7 +27,7 @@ OWN_QUESTIONS = "own"
 """The kind of the questions that the LLM writes itself."""
 # One is drawn for each answer: drafters are used for greedy and for sampled texts.
 TEMPERATURES = (0.0, 0.0, 0.0, 0.6, 0.8, 0.8, 1.0)
-# A batch ends when this share of its texts has; the rest, its longest texts, are cut off.
+# A batch ends when this share of its texts has ended; the rest, its longest texts, are cut off.
 ENDED_ANSWERS, ENDED_QUESTIONS = 0.94, 0.9
 SHORTEST_QUESTION = 4  # characters
 # In place of a question, to find what the chat template puts before one.

@@ -26,8 +26,8 @@ class ProgressLine:
         return spent - self._shown_at >= self._every or spent >= self._budget
 
     def show(self, spent: float, step: int, num_tokens: int, loss: float) -> None:
-        """Shows the line. `spent`: seconds of training so far; `num_tokens`: trained on in
-        these."""
+        """Shows the line. `spent`: seconds of training so far; `num_tokens`: the tokens trained on
+        in this time."""
         self._shown_at = spent
         fraction = min(spent / self._budget, 1.0)
         num_filled = round(fraction * _BAR_CELLS)

@@ -79,7 +79,8 @@ class TrainingRun:
         return self.store.folder / "runs" / name
 
     def identity(self, recipe: ModelRecipe) -> dict[str, Any]:
-        """What a checkpoint must agree in with a run that resumes it; the minutes may differ."""
+        """What a checkpoint and a run that resumes it must have in common; the minutes may
+        differ."""
         return {
             "recipe": asdict(recipe),
             "schedule": asdict(self.preset.schedule),

@@ -18,7 +18,7 @@ from core.errors import ConfigError, UnsupportedModelError
 from core.plurals import number_of
 
 # The largest allowed difference of logits: absolute in FULL_PRECISION; in 16-bit dtypes relative to
-# the largest absolute logit, or to 1 if that is larger. The grown model adds in another order and
+# the largest absolute logit, or to 1 if 1 is larger. The grown model adds in another order and
 # rounds differently.
 FULL_ALLOWED = 1e-3
 HALF_ALLOWED = 0.06

@@ -48,8 +48,8 @@ class EventClock:
 
 @dataclass(frozen=True)
 class Site:
-    """`clock`: observes the events of the page's runs; `worker`: the worker under the page's, whose
-    runs are observed only if the page submits them."""
+    """`clock`: observes the events of the page's runs; `worker`: the worker that the page uses; a
+    run that is submitted to it directly is not observed."""
 
     url: str
     context: Context

@@ -1,8 +1,8 @@
 """The tables of the `acceptance` suite, from its samples.
 
 Tokens per pass are pooled over prompts, 1 + accepted tokens / rounds, with a bootstrap interval
-over prompts. Continuations that repeat themselves are easy to draft, so they are left out of all
-figures except a column `looping` and the table of distinct 4-grams.
+over prompts. Continuations that repeat themselves are easy to draft, so tokens per pass leave them
+out, except in the column `looping`.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def _by_length(by_row: PromptsByRow, names: Iterable[str]) -> str:
 
 
 def _combine_table(by_row: PromptsByRow, names: Iterable[str]) -> str:
-    """The combine rules, and `log_pool` against the union with as many nodes."""
+    """The combine rules, each compared with the union whose number of nodes is nearest."""
     columns: dict[str, Column] = {
         "T": lambda row, _: f"{row.kind.temperature:g}",
         "combine rule": lambda row, _: row.name,

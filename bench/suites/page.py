@@ -88,7 +88,7 @@ def _measure_fact(fact: str, browser: Any, context: Context) -> dict[str, Any]:
 
 
 def tables(results: Results) -> Report:
-    """A row for each figure with its bound, and a failure for each bound that is exceeded."""
+    """A row for each figure with its target, and a failure for each target that is missed."""
     rows = [*_rows(results), *_problems(results)]
     loads = [sample["load"] for sample in results.samples]
     note = f"{NOTE} Load average {min(loads)} to {max(loads)}." if loads else NOTE

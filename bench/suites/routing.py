@@ -51,7 +51,7 @@ from core.routing.regret import regret_of
 from lab.figures import Estimate
 from lab.order import Block
 
-# Names of configurations; the number: how many SSMs the router lets draft.
+# Names of configurations; the number in a name: how many SSMs the router lets draft.
 ALL, CREDIT, CREDIT_ONE, COSINE = "all SSMs", "credit, 2", "credit, 1", "cosine, 2"
 ALONE = "alone: "
 ROUTED = {CREDIT: 2, CREDIT_ONE: 1, COSINE: 2}
@@ -386,8 +386,9 @@ def _never_changes(one: SearchCounts) -> str:
 
 
 def _search_claims(kind: str, counts: Mapping[str, SearchCounts]) -> list[list[str]]:
-    """In spliced texts only those changes count at which no good SSM was routed. Of other texts all
-    count; but the claim is not made if a set that never changes finds a good SSM as often."""
+    """In spliced texts only those changes count at which no good SSM was routed. In other texts
+    every search counts, but the verdict is `says nothing` if a set that never changes finds a good
+    SSM as often."""
     limit, lines = FOUND_WITHIN[kind], []
     for name in (CREDIT, CREDIT_ONE):
         one = counts[name]

@@ -1,4 +1,4 @@
-"""`sessions`: the time of lists, searches and exports with thousands of past runs.
+"""`sessions`: the times of lists, searches and exports with thousands of past runs.
 
 They are measured on a log that the suite makes in a temporary folder, with runs labelled SYNTHETIC.
 Each figure is the wall time of one call of RunStore, as the page makes it.

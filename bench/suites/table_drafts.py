@@ -67,8 +67,9 @@ def draft_figures(models: LoadedModels, texts: Texts) -> dict[str, float]:
 
 
 def _contexts(draft: Draft, ends: Collection[int]) -> list[int]:
-    """For each node that was extended (the last of a full tree was not) the length of its longest
-    possible context: one token longer than that of the node itself."""
+    """The length of the longest possible context of each node that was extended (the last node of a
+    full tree was not): one token longer than the context in which the node itself was found, at
+    most LONGEST_CONTEXT."""
     columns = zip(draft.token_ids, draft.depths, draft.contexts, strict=True)
     return [
         min(length + 1, LONGEST_CONTEXT)
