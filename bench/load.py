@@ -118,7 +118,7 @@ def arrivals(count: int, per_second: float, seed: int) -> list[float]:
 def open_loop(
     engine: Engine, requests: Sequence[Request], moments: Sequence[float], live: int
 ) -> tuple[float, list[ServedRequest]]:
-    """Requests that arrive at the given `moments` (seconds), whatever is running; at most `live`
+    """Submits the requests at the given `moments` (seconds), whatever is running; at most `live`
     run at once. Returns tokens per second from the first arrival to the last token, and every
     request."""
     load = _Clients(engine, live)

@@ -115,9 +115,9 @@ def grid(
 ) -> Grid:
     """Every combination of the axes' values over `base`; the last axis varies fastest.
 
-    `drafters`: the loaded ones, to refuse points that name others; None: all are allowed. Raises
-    ConfigError if no combination can run, if there are more than MAX_POINTS, or if an axis occurs
-    twice or there is none.
+    `drafters`: the loaded drafters (points that name others are refused); None: all are allowed.
+    Raises ConfigError if no combination can run, if there are more than MAX_POINTS, or if an axis
+    occurs twice or there is none.
     """
     fields = [axis.field for axis in axes]
     if not axes or len(set(fields)) != len(fields):

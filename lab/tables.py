@@ -57,9 +57,9 @@ class ConfigurationRow:
     """A configuration over all its cells. Tokens per pass and acceptance are of the pooled rounds;
     `rounds` and `ttft_ms` are medians over cells.
 
-    `speed`: median tokens per second, with the `slowest` and `fastest` cell; `ratio`: to plain
-    decoding, the median of the ratios within blocks with its bootstrap 95 % interval over prompts
-    (over repeats if there is one prompt).
+    `speed`: median tokens per second, with the `slowest` and `fastest` cell; `ratio`: the median,
+    over blocks, of the ratio to plain decoding's speed in the same block, with its bootstrap 95 %
+    interval over prompts (over repeats if there is one prompt).
     """
 
     name: str

@@ -1,4 +1,5 @@
-"""The result of a grid: each point's figures with their spread, the best point, and its equals.
+"""The result of a grid: each point's figures with their spread, the best point, and the points that
+are as good.
 
 Pure: a Study of a grid and the results so far in, plain values out.
 """

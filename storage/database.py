@@ -1,4 +1,4 @@
-"""Opens the log's file: its location, its checks, and connections for its writer and readers.
+"""Locates, checks and opens the log's file, and makes connections for its writer and readers.
 
 SQLite's errors are raised as StoreError, which names the file; an error of `open_database` also
 says what can be done.

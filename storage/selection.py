@@ -149,7 +149,7 @@ def _model_id(connection: sqlite3.Connection, name: str) -> int:
 def _fill_found(connection: sqlite3.Connection, words: list[str]) -> None:
     """Fills the temporary table `found` with the runs whose texts contain all the words."""
     for_index = [word for word in words if _is_indexed(word)]
-    # In quotation marks, so that no word is an operator of FTS5; `*`: by prefix.
+    # Each word is quoted, so that none is an operator of FTS5; `*` makes it a prefix.
     phrases = " ".join('"' + word.replace('"', '""') + '"*' for word in for_index)
     # The index first, if it applies: it leaves few texts to search for the substring.
     for_substring = [_strip_punctuation(word) for word in words]

@@ -2,8 +2,8 @@
 
 The thread commits one transaction every INTERVAL_S, or one per round if rounds are slower. While
 the disk is full or the file is locked the log is paused: the thread retries with a growing delay,
-and events wait in memory up to a limit, beyond which they are dropped and counted. After a run has
-ended, the thread does the log's upkeep in short steps.
+and events wait in memory up to a limit, beyond which they are dropped and counted. At the start,
+after a run's end and on request (`tidy`), the thread does the log's upkeep in short steps.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Converts a Llama-like model to llama.cpp's format: its names, order of rows and header; written
+"""Converts a Llama-like model to llama.cpp's format (names, order of rows, header), and writes it
 as a GGUF file with the package `gguf`."""
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ PERCENTILES = (0.5, 0.95, 0.99)
 PRIMES = (7, 11, 13, 17)
 # Offset of the first prompt from one repeat to the next, so that repeats differ.
 REPEAT_OFFSET = 11
-# By measure: what it is, and decimals where all percentiles are in one cell.
+# By measure: its title, and its decimals where all percentiles are in one cell.
 MEASURES = {"ttft_ms": ("first token", 0), "tpot_ms": ("per token", 1)}
 RATIO_NOTE = "after the comma: divided by plain decoding's in the same block"
 # CoSine's throughput and latency divided by those of the best of SpecInfer and others, as its paper

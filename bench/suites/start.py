@@ -1,7 +1,7 @@
 """`start`: seconds until the page is open, resident memory, whether runs make it grow, and how fast
-the first run of a fresh process is, compared with later ones (`first_runs`).
-`visitors`: several clients of one application at once: their tokens per second together, and
-whether each gets the text that it gets as the only client.
+the first run of a fresh process is, compared with later ones (`first_runs`). `visitors`: several
+clients of one application at once: their total tokens per second, and whether each gets the same
+text as a lone client.
 
 Both call the real application with the bundled models through its API. In `start`, `--repeats` are
 processes started, `--tokens` new tokens of a request, `runs` the requests to one further process;
