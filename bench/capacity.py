@@ -70,7 +70,7 @@ def client_ratio(
 ) -> float:
     """The number of clients that can be served with `nodes` nodes, divided by `clients_alone`, at
     the rate that `clients_alone` clients have without nodes. The number is interpolated between two
-    whole numbers of clients; it is 0 if over this network not even one client has that rate."""
+    whole numbers of clients, and is 0 if over this network not even one client has that rate."""
     target = rate_of(clients_alone, 0, draft_ms, verify_ms, 0.0)
     count, previous_rate = 1, 0.0
     rate = rate_of(count, nodes, draft_ms, verify_ms, network_ms)

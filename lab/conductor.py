@@ -61,9 +61,9 @@ class Conductor:
 
     def begin(self, study: Study, owner: str = "") -> None:
         """Stores a new study and starts to measure it. Raises StudyError while another study is
-        measured (if by another server, the new study is stored as stopped) and for models that are
-        not loaded; ConfigError if a prompt or a configuration cannot be run: then nothing is
-        stored."""
+        measured (if by another server, the new study is stored as stopped) or if the study's models
+        are not the loaded ones; ConfigError if a prompt or a configuration cannot be run: then
+        nothing is stored."""
         # Reserved before the checks, which take a while: a second study is refused from here on.
         self._reserve(study, owner)
         with self._report_failure():

@@ -20,7 +20,7 @@ UNKNOWN = ""
 PROC = Path("/proc")
 HEARTBEAT_TIMEOUT_S = 300.0
 """Seconds without a heartbeat after which a process of another host counts as ended: only that host
-could check it, and a container's host may never run again. This time must be longer than the
+could check it, and a container, for example, may never run again. This time must be longer than the
 difference between two hosts' clocks."""
 START_FIELD = 19  # field 22 of /proc/<pid>/stat (proc(5)), counted from the state, field 3
 ENDED_STATES = ("Z", "X")  # zombie and dead: the process has ended

@@ -31,7 +31,7 @@ these only."""
 # The most texts of a batch; its KV cache takes at most half of the free memory. Larger batches are
 # no faster.
 LARGEST_BATCH, LARGEST_BATCH_ON_CPU = 3072, 64
-PREFILL_TEXTS = 512  # in one pass over prompts, which is hundreds of tokens wide
+PREFILL_TEXTS = 512  # texts in one pass over prompts, which is hundreds of tokens wide
 # The number of slots is rounded up to a multiple of this: attention kernels need aligned masks, and
 # memory is allocated in few sizes.
 EXTENT = 64

@@ -42,8 +42,7 @@ from zoo.trainer import Trainer
 __all__ = ["Distilled", "Teaching", "Tuning", "distil", "accuracy_by_domain", "table"]
 
 OWN = "own/"
-"""A prefix for a domain's name: together they name the row with the LLM's own continuations of the
-domain's text."""
+"""A prefix: the row `own/DOMAIN` has the LLM's own continuations of the domain's text."""
 _HELD_OUT_BATCHES = 2  # of each domain: one greedy, one sampled
 _PROMPTS, _MEASURED_TOKENS = 6, 48  # of each domain, when the engine measures
 

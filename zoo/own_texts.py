@@ -1,7 +1,7 @@
 """The LLM's own continuations of corpus prefixes: the tokens that an SSM has to predict.
 
-Generated in batches of one shape, each a file, so that an interruption loses at most one. They are
-a pure function of seed, teacher and tokens.
+They are generated in batches of one shape, each a file, so that an interruption loses at most one
+batch. They are a pure function of seed, teacher and tokens.
 """
 
 from __future__ import annotations

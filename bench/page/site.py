@@ -48,8 +48,8 @@ class EventClock:
 
 @dataclass(frozen=True)
 class Site:
-    """`clock`: observes the events of the page's runs; `worker`: the worker that the page uses; a
-    run that is submitted to it directly is not observed."""
+    """`clock`: observes the events of the page's runs; `worker`: the worker that the page uses;
+    `clock` does not observe runs that are submitted to it directly."""
 
     url: str
     context: Context

@@ -232,8 +232,8 @@ def limited_reads(mbps: float) -> Iterator[None]:
 
 
 def _seconds(timed_pass: Pass, block: Block) -> float:
-    """The mean of PASSES consecutive passes, after an uncounted one: its time leaves out the layers
-    that were read ahead before it began."""
+    """The mean of PASSES consecutive passes. A pass before them is not counted, since its time
+    leaves out the layers that were read ahead before it began."""
     tokens = int(block.item)
     timed_pass(tokens)
     return round(sum(timed_pass(tokens) for _ in range(PASSES)) / PASSES, 5)
