@@ -19,8 +19,9 @@ from core.errors import SpecScopeError
 
 ROOT = Path(__file__).resolve().parents[1]
 TIMEOUT_S = 120.0  # from starting the process until the page is served
-# The child process runs the file named after `folder`, with the arguments that follow. Its stdin
-# ends when the parent ends; a killed parent has not deleted `folder`, so the child does, and exits.
+# The child process has the arguments `folder`, a Python file to run, and that file's arguments. The
+# child's stdin ends when the parent ends; a killed parent has not deleted `folder`, so the child
+# deletes it and exits.
 CHILD_CODE = """
 import os, runpy, shutil, sys, threading
 _, folder, *sys.argv = sys.argv

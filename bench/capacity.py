@@ -19,7 +19,7 @@ ROUNDS, SEED = 60, 0  # simulated rounds of each client
 
 
 def upper_bound(draft_ms: Sequence[float], verify_ms: Sequence[float]) -> float:
-    """1 + t_d / t_v, of the means."""
+    """1 + t_d / t_v, where t_d and t_v are the means."""
     return 1 + (sum(draft_ms) / len(draft_ms)) / (sum(verify_ms) / len(verify_ms))
 
 
@@ -32,7 +32,8 @@ def rate_of(
 ) -> float:
     """Rounds per second of each of `clients` clients. Each has one round at a time, drafted by the
     first free node and then verified; the LLM verifies one round at a time, in order of arrival.
-    Costs are drawn at random from those measured. Without nodes the LLM's machine drafts too."""
+    Costs are drawn at random from `draft_ms` and `verify_ms`. Without nodes the LLM's machine
+    drafts too."""
     # A fixed seed: simulations that are compared use the same random sequence.
     rng = random.Random(SEED)
     # Times in ms at which the LLM and each node are free; the latter is a heap.
@@ -67,9 +68,9 @@ def client_ratio(
     network_ms: float,
     clients_alone: int,
 ) -> float:
-    """The ratio of clients served with `nodes` nodes to `clients_alone`, those served without
-    nodes, at the same rate; interpolated between two whole numbers of clients. 0: over this network
-    not even one client has that rate."""
+    """The number of clients that can be served with `nodes` nodes, divided by `clients_alone`, at
+    the rate that `clients_alone` clients have without nodes. The number is interpolated between two
+    whole numbers of clients, and is 0 if over this network not even one client has that rate."""
     target = rate_of(clients_alone, 0, draft_ms, verify_ms, 0.0)
     count, previous_rate = 1, 0.0
     rate = rate_of(count, nodes, draft_ms, verify_ms, network_ms)

@@ -27,7 +27,7 @@ from bench.results import Results, write_file
 from core.errors import SpecScopeError
 from lab.figures import Estimate
 
-# 1.52x (1.47 to 1.60); 877.3 (739.0 to 1095.7); 0.75 (1.36x); 38.0 %
+# For example: 1.52x (1.47 to 1.60); 877.3 (739.0 to 1095.7); 0.75 (1.36x); 38.0 %
 FIGURE = re.compile(
     r"^(?P<value>-?[\d,]*\.?\d+)(?P<ratio>x?)"
     r"(?: \((?P<low>-?[\d.]+)x? to (?P<high>-?[\d.]+)x?\))?(?=$|[ ,%(])"
@@ -38,13 +38,14 @@ body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem; }
 th, td { text-align: left; padding: 3px 14px 3px 0; border-bottom: 1px solid #ddd; }
 p, li { max-width: 60rem; }
 """
-MOST_ROWS = 60  # tables with more are not drawn
+MOST_ROWS = 60  # a table with more rows gets no bars
 ROW_PX, MARGINS_PX = 24, 90  # height of a row, and of both margins together
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A cell's figure: a value with its interval, if it has one; `ratio`: relative to 1."""
+    """A cell's figure: a value with the ends of its interval (the value itself if it has none);
+    `ratio`: whether it is a ratio, such as `1.52x`."""
 
     value: float
     low: float

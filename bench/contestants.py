@@ -127,8 +127,8 @@ def load_module(folder: Path, dtype: torch.dtype) -> Any:
 
 
 class TransformersLlm:
-    """The LLM in a `folder`, the bundled one by default, or another `module` with its tokenizer, in
-    transformers' own generation loop."""
+    """The LLM in `folder` (None: the bundled LLM), in transformers' own generation loop. If
+    `module` is given, it is used with the folder's tokenizer instead of the folder's model."""
 
     def __init__(
         self, dtype: str = "float32", module: Any = None, folder: Path | None = None
@@ -179,8 +179,8 @@ class TransformersLlm:
 
     @staticmethod
     def assistant(module: Any, schedule: str, count: int) -> Any:
-        """A new copy of an SSM: transformers stores schedule and threshold in an assistant, which
-        would carry them from run to run."""
+        """A new copy of an SSM: transformers stores the schedule and the threshold in its assistant
+        model, so a shared one would carry them from run to run."""
         assistant = copy.deepcopy(module)
         assistant.generation_config.num_assistant_tokens = count
         assistant.generation_config.num_assistant_tokens_schedule = schedule

@@ -20,11 +20,11 @@ from core.models.loading.load import LoadedModels, load_models
 
 @dataclass(frozen=True)
 class Context:
-    """`prompts`: those chosen by the settings; `all_prompts`: all in the file.
+    """`prompts`: the prompts that the settings choose; `all_prompts`: all prompts of the file.
 
-    `load(dtype)`: the family on the CPU; `say`: reports progress. `grown`: the folder of grown
-    models, None to grow them in memory each time. `family`: a folder of `llm` and `ssm-*`; None:
-    the bundled one.
+    `load(dtype)`: loads the family on the CPU; `say`: reports progress. `grown`: the folder of
+    grown models, None to grow them in memory each time. `family`: a folder of `llm` and `ssm-*`;
+    None: the bundled one.
     """
 
     settings: Settings

@@ -1,9 +1,9 @@
 """The picture of a family: tokens per LLM pass by domain, before and after its SSMs were tuned.
 
 `python -m bench.family_chart BEFORE.json AFTER.json [PICTURE.svg]`: results of the `acceptance`
-suite of two families with the same LLM and settings. A panel for each temperature; a pair of bars
-for the domain's best single SSM and for each combine rule, pale before and full after, with 95 %
-intervals.
+suite of two families with the same LLM and settings. Each temperature has a panel. In it, each
+domain has a pair of bars (pale: before, full: after) for its best single SSM and a pair for each
+combine rule, with 95 % intervals.
 """
 
 from __future__ import annotations

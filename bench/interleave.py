@@ -1,4 +1,4 @@
-"""Blocks of a contest in the lab's order: one item, measured once with every contestant.
+"""Blocks of a contest in the lab's order; a block is one item, measured once with every contestant.
 
 An interruption leaves only complete blocks, since ratios are taken within blocks.
 """
@@ -18,9 +18,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Blocks:
-    """A suite's blocks with the fields `key`: one per item and repeat (`repeats` None: as in the
-    settings). `item`: the sample's field for the block's item (as a number if it is one);
-    `figures`: the field for what the contestants returned."""
+    """The blocks of a suite whose samples have the fields `key`: one block per item and repeat
+    (`repeats` None: as in the settings). `item`: the name of a sample's field for the block's item
+    (stored as a number if it is one); `figures`: the name of the field for what the contestants
+    returned."""
 
     context: Context
     key: Mapping[str, Any]
@@ -49,7 +50,7 @@ class Blocks:
     ) -> None:
         """Measures the missing blocks: one sample per block, with the machine's load and the fields
         of `more`. `keep_row` turns what the contestants returned into what is stored. `warm`: a
-        block every contestant runs first, not counted."""
+        block that every contestant runs first, uncounted."""
         todo = self.missing_blocks
         if todo and warm is not None:
             for run in contestants.values():

@@ -24,7 +24,8 @@ __all__ = ["ServedRequest", "arrivals", "closed_loop", "open_loop", "percentile"
 
 @dataclass
 class ServedRequest:
-    """One request under load; seconds on one clock. `arrived`: when it was submitted."""
+    """One request under load; its times are seconds on one clock. `arrived`: when it was
+    submitted."""
 
     arrived: float
     token_times: list[float] = field(default_factory=list)
@@ -81,7 +82,8 @@ def closed_loop(
 ) -> tuple[float, list[ServedRequest]]:
     """`clients` clients; each sends its next request when its last one has ended. Returns tokens
     per second while all clients are busy, and every request. The first `clients` requests start at
-    once, so the measurement begins when that many have ended and the clients are out of step."""
+    once, so the measurement begins when `clients` requests have ended and the clients are out of
+    step."""
     load = _Clients(engine, clients)
     start = 0.0
     try:
@@ -116,7 +118,7 @@ def arrivals(count: int, per_second: float, seed: int) -> list[float]:
 def open_loop(
     engine: Engine, requests: Sequence[Request], moments: Sequence[float], live: int
 ) -> tuple[float, list[ServedRequest]]:
-    """Requests that arrive at the given `moments` (seconds), whatever is running; at most `live`
+    """Submits the requests at the given `moments` (seconds), whatever is running; at most `live`
     run at once. Returns tokens per second from the first arrival to the last token, and every
     request."""
     load = _Clients(engine, live)

@@ -21,13 +21,14 @@ from core.trees.tree import depths_of
 
 __all__ = ["RecordedLlm", "SplicedText", "splice"]
 
-# A logit; all others are 0, so that its probability is 1 in float32.
+# The recorded token's logit; all other logits are 0, so that its probability is 1 in float32.
 LIKELY = 100.0
 
 
 @dataclass(frozen=True)
 class SplicedText:
-    """A prompt, and a continuation made of segments; `domains` and `starts` of the segments."""
+    """A prompt, and a continuation made of segments; `domains`: of the segments; `starts`: the
+    index in `token_ids` at which each segment starts."""
 
     name: str
     prompt_ids: tuple[int, ...]

@@ -17,7 +17,7 @@ CHUNK = 1 << 16
 async def forward(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seconds: float
 ) -> None:
-    """Writes what is read in order, each piece `seconds` after it was read. Delays overlap: the
+    """Writes what it reads, in order, each piece `seconds` after it was read. Delays overlap: the
     relay adds latency and does not limit the rate."""
     pieces: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
 

@@ -1,8 +1,9 @@
 """Results: a suite's samples in one JSON file, rewritten after each sample, so that a rerun
 resumes.
 
-Nothing here depends on a sample's fields. A file made with other settings, on another machine or
-with other code is not continued, since its samples could not be compared.
+Nothing here depends on a sample's fields. A file of another suite, or one that was made with other
+settings, versions or code or on another machine, is not continued, since its samples could not be
+compared.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ FORMAT = 1
 
 
 class Results:
-    """The samples so far; `add` writes them to disk. `header`: settings, machine and code.
-    `found`: how many samples the file had when it was opened."""
+    """The samples so far; `add` writes them to disk. `header`: suite, settings, machine, versions
+    and code. `found`: how many samples the file had when it was opened."""
 
     def __init__(self, path: Path, header: dict[str, Any], samples: list[dict[str, Any]]) -> None:
         self.path = path

@@ -1,6 +1,6 @@
-"""Times random row reads from tables: the first 8 bytes of one row of each table per token, each
-token's rows depending on the previous token's, as in a draft. Compiled by numba where it is
-installed.
+"""Times random row reads from tables. For each token, the first 8 bytes of one row of each table
+are read; which rows these are depends on the rows of the token before, as in a draft. The loop is
+compiled by numba where that is installed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ PARTS = 5
 
 
 def new_memory(size: int) -> np.ndarray:
-    """`size` bytes for tables, as int64 (size / 8,), aligned to a cache line. They are written:
-    untouched pages all map to the zero page."""
+    """`size` bytes for tables, as int64 (size / 8,), aligned to a cache line. The bytes are
+    written, since untouched pages all map to the zero page."""
     memory = np.ones((size + CACHE_LINE) // INT64, np.int64)
     first = -memory.ctypes.data % CACHE_LINE // INT64
     return memory[first : first + size // INT64]

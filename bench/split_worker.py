@@ -1,5 +1,6 @@
 """`python -m bench.split_worker LLM DTYPE RANKS THREADS`: one contestant of suite `split` in a
-process of its own, since a process has one group of ranks. RANKS is `-` for one process.
+process of its own, since a process can have only one group of ranks. RANKS `-`: the LLM is not
+divided.
 
 Writes `{}` once the LLM is loaded. Then reads numbers of tokens from standard input, a line each,
 and writes for each a JSON line: `value`, the mean seconds of a pass over so many tokens, and

@@ -102,7 +102,7 @@ class TableModel:
         for node, parent in zip(nodes, [ROOT, *nodes], strict=False):
             assert state.pending[node][1] == parent, "commit keeps one path from the root down"
         state.tokens.extend(state.pending[node][0] for node in nodes)
-        # Nodes that stay pending are renumbered; children of the last committed one become roots.
+        # Nodes that stay pending are renumbered; children of the last committed node become roots.
         number = {nodes[-1] if nodes else ROOT: ROOT} | {node: i for i, node in enumerate(keep)}
         assert list(keep) == sorted(keep), "what is kept keeps its order"
         state.pending = [(state.pending[node][0], number[state.pending[node][1]]) for node in keep]
@@ -114,9 +114,10 @@ class TableModel:
 def table_family(
     models: LoadedModels, vocab_size: int | None = None, seed: int = 0
 ) -> LoadedModels:
-    """Tables in place of `models`, with their tokenizer and names, and their vocabulary or one of
-    `vocab_size`. Logits depend on the last token and its position, so that texts do not loop; ids
-    above the tokenizer's are never likely, so that every token has a text.
+    """`models` with a TableModel in place of each model, named `synthetic-` and the model's name;
+    the tokenizer stays. The vocabulary has `vocab_size` tokens, by default as many as the LLM's.
+    Logits depend on the last token and its position, so that texts do not loop; ids above the
+    tokenizer's are never likely, so that every token has a text.
     """
     size = vocab_size or models.llm.vocab_size
     num_known = min(models.llm.vocab_size, size)

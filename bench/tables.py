@@ -45,7 +45,7 @@ def speed(row: Row) -> float:
 
 
 def per_pass(row: Row) -> float:
-    """Tokens per LLM pass; a round has one."""
+    """Tokens per LLM pass; a round has one pass."""
     return float(row["tokens"] / row["rounds"])
 
 
@@ -72,7 +72,7 @@ class Group:
         return self.rows[0][field]
 
     def of(self, **fields: Any) -> Group:
-        """The rows with these values."""
+        """The rows whose fields have these values."""
         rows = [row for row in self.rows if _has(row, fields)]
         return Group(rows, self.among or self.rows, self.block, self.over)
 

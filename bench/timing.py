@@ -72,6 +72,6 @@ def _seconds_of_passes(drafted: Any) -> float:
     return float(sum(end - start for start, end in drafted.passes))
 
 
-# The timed methods: a pass over feeds, all of which counts, and a compiled draft, of which only its
-# passes count.
+# The timed methods: a pass over feeds, whose whole time counts, and a compiled draft, of which only
+# its passes' time counts.
 METHODS = MappingProxyType({"forward": None, "drafts": _seconds_of_passes})

@@ -18,8 +18,9 @@ __all__ = ["depends_on_timings", "stored_nodes", "resolved_nodes", "with_nodes"]
 
 
 def depends_on_timings(speculation: SpeculationConfig) -> bool:
-    """Whether its node budget depends on measured times. A policy that chooses the length while
-    running weighs the cost of nodes itself and always has the same bound."""
+    """Whether the configuration's node budget depends on measured times. A length policy that
+    chooses the length while running weighs the cost of nodes itself and always has the same
+    bound."""
     auto = speculation.max_tree_nodes == "auto" and not speculation.never_drafts
     return auto and length_policy(speculation.length).set_by_user
 

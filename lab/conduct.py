@@ -41,7 +41,7 @@ def conduct(
     measure: Callable[[Cell], T],
     go: Callable[[], bool] = always,
 ) -> Generator[StudyEvent[T], None, None]:
-    """Measure the cells that are not in `store`, in order.
+    """Measures the cells that are not in `store`, in order.
 
     `go` is called before each cell; it may wait (for a visitor's run) and returns False to stop.
     `measure` raises CellInterruptedError if the cell has to be measured again. Other errors are

@@ -38,8 +38,8 @@ measured."""
 END_TIMEOUT_S = 10.0
 """Seconds that a cancelled run may take to end."""
 MAX_WARMED = 8
-"""This many configurations, the first ones, are run for WARMING_TOKENS tokens each before the first
-cell; see `Conductor._warm`."""
+"""At most so many configurations, the first ones, are run for WARMING_TOKENS tokens each before the
+first cell; see `Conductor._warm`."""
 WARMING_TOKENS = 8
 
 
@@ -60,9 +60,10 @@ class Conductor:
         self._prompts: dict[str, tuple[int, ...]] = {}
 
     def begin(self, study: Study, owner: str = "") -> None:
-        """Store a new study and measure it. StudyError while another study is measured; if another
-        server measures it, the new study is stored as stopped. ConfigError, and nothing is stored,
-        if a prompt or a configuration cannot be run."""
+        """Stores a new study and starts to measure it. Raises StudyError while another study is
+        measured (if by another server, the new study is stored as stopped) or if the study's models
+        are not the loaded ones; ConfigError if a prompt or a configuration cannot be run: then
+        nothing is stored."""
         # Reserved before the checks, which take a while: a second study is refused from here on.
         self._reserve(study, owner)
         with self._report_failure():
@@ -72,8 +73,8 @@ class Conductor:
         self._start_thread(study, owner)
 
     def resume(self, study: Study, owner: str = "") -> None:
-        """Continue a stored study. StudyError while another is measured, or if other models are
-        loaded than those it was begun with; ConfigError as `begin`."""
+        """Continues a stored study. Raises StudyError while another study is measured, or if the
+        models with which the study was begun are not loaded; ConfigError as `begin`."""
         stored_cells = {Cell(*key) for key in self._store.cells(study.study_id)}
         self._reserve(study, owner, sum(cell in stored_cells for cell in study.cells()))
         with self._report_failure():
@@ -82,7 +83,8 @@ class Conductor:
         self._start_thread(study, owner)
 
     def stop(self, study_id: str = "") -> None:
-        """Stop between two cells, interrupting a running one; no result is lost."""
+        """Stops the study with this id, or any study if it is empty. A running cell is interrupted
+        and has no result; stored results stay."""
         with self._lock:
             if study_id in ("", self._progress.study_id) and self._progress.is_active:
                 self._progress = replace(self._progress, state="stopping")
@@ -94,11 +96,12 @@ class Conductor:
             return self._progress
 
     def unsaved_state(self, study_id: str) -> tuple[str, str] | None:
-        """Final state and reason of a study, if they could not be written to the log yet."""
+        """Final state and reason of a study if they could not be written to the log yet, else
+        None."""
         return self._unsaved_states.state_of(study_id)
 
     def models(self) -> tuple[str, ...]:
-        """The loaded models, the LLM first, with format and device: those of a new study."""
+        """The loaded models, the LLM first, as a new study records them (`Study.models`)."""
         return self._runs.models()
 
     def wait(self, timeout: float) -> bool:
@@ -109,7 +112,7 @@ class Conductor:
         return thread is None or not thread.is_alive()
 
     def close(self) -> None:
-        """Stop and wait; the study can be resumed by the next server."""
+        """Stops the study and waits for its thread; the next server can resume the study."""
         self.stop()
         if self._thread is not None:
             self._thread.join()
@@ -202,8 +205,9 @@ class Conductor:
             self._end(study, state, reason)
 
     def _warm(self, study: Study) -> None:
-        """An uncounted short run of each of the first configurations: an engine's first passes are
-        slower, a length policy has no measured times yet, and `auto` is not resolved yet."""
+        """Makes an uncounted short run of each of the first configurations: an engine's first
+        passes are slower, a length policy has no measured times yet, and `auto` is not resolved
+        yet."""
         warmed, others = study.configurations[:MAX_WARMED], study.configurations[MAX_WARMED:]
         # One configuration with `auto` must run, since its run fixes the study's node count.
         with_auto = [one for one in others if depends_on_timings(one.speculation)]
@@ -280,7 +284,8 @@ class Conductor:
                 self._store.beat(self.progress().study_id)
 
     def _measure_cell(self, study: Study, cell: Cell, owner: str) -> Measured:
-        # A count, not `busy`: a run or a loading that has ended by now took CPU time, too.
+        # A count, not `busy`: a visitor's run or a model load that has ended by now took CPU time,
+        # too.
         num_before = self._runs.num_begun()
         request = replace(study.request(cell), prompt_token_ids=self._prompts.get(cell.item, ()))
         run = self._run_to_end(request, owner)
@@ -305,8 +310,9 @@ class Conductor:
             self._runs.forget(self._lost.pop())
 
     def _run_to_end(self, request: Request, owner: str, in_log: bool = True) -> ActiveRun:
-        """One run to its end; interrupted if a visitor's run begins meanwhile. The first run that
-        resolves `max_tree_nodes=auto` fixes the number for the study."""
+        """Runs a request to its end, or cancels it if a visitor's run begins or the study is
+        stopped meanwhile. The first run that resolves `max_tree_nodes=auto` fixes the number for
+        the study."""
         run = self._runs.start(with_nodes(request, self._nodes), owner, in_log)
         try:
             # `busy` counts this run, too: above 1 a visitor's run waits or runs as well.

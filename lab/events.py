@@ -52,7 +52,7 @@ class CellLost:
 
 @dataclass(frozen=True, slots=True)
 class StudyEnded:
-    """`complete`: every cell is stored. Else `reason` says why the study ended before."""
+    """`complete`: every cell is stored. Else `reason` says why the study ended before that."""
 
     complete: bool
     reason: str

@@ -1,4 +1,4 @@
-"""The bundled prompts, by domain: the ones that the benchmarks measure too."""
+"""The bundled prompts, by domain; the benchmarks measure the same ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lab.prompts import StudyPrompt, prompts_from_file
 
 __all__ = ["domains_of", "example_prompts", "of_domains"]
 
-# One file for both: what a visitor tunes on is what the tables of the benchmarks were measured on.
+# One file for both: a visitor tunes on the prompts of the benchmarks' tables.
 PROMPTS = Path(__file__).resolve().parent.parent / "bench" / "prompts.jsonl"
 
 
@@ -21,14 +21,15 @@ def example_prompts(path: Path = PROMPTS) -> tuple[StudyPrompt, ...]:
 
 
 def domains_of(prompts: Sequence[StudyPrompt]) -> tuple[str, ...]:
-    """Their domains, in order of appearance."""
+    """The domains of these prompts, in order of appearance."""
     return tuple(dict.fromkeys(prompt.domain for prompt in prompts))
 
 
 def of_domains(
     prompts: Sequence[StudyPrompt], wanted_domains: Sequence[str], count: int
 ) -> tuple[StudyPrompt, ...]:
-    """The first `count` prompts of each chosen domain. ConfigError names an unknown one."""
+    """The first `count` prompts of each chosen domain. Raises ConfigError for an unknown domain, or
+    if no domain is chosen."""
     integer("prompts of each domain", count, 1, len(prompts))
     domains = domains_of(prompts)
     unknown = [name for name in wanted_domains if name not in domains]

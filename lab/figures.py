@@ -23,18 +23,19 @@ __all__ = [
 
 Rows = npt.NDArray[np.float64]
 Statistic = Callable[[Rows], Rows]
-"""Values (..., n, d) -> a figure for each, (...), for many resamples at once; NaN rows are
-skipped."""
+"""Values (..., n, d) -> figures (...): one figure for each n rows of d numbers, so for many
+resamples at once; rows of NaN are skipped."""
 RESAMPLES = 2000
 LEVEL = 95.0
 FEW = 6
-"""With fewer values, more than 2.5 % of the resampled medians are the lowest value itself."""
+"""With fewer values than this, more than 2.5 % of the resampled medians are the lowest value
+itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A figure with its bootstrap 95 % interval; `groups`: the number of resampled groups. `ends`:
-    the interval is the range from the lowest to the highest group, which happens with few
+    the interval is the range from the lowest to the highest group's figure, which happens with few
     groups."""
 
     value: float

@@ -1,4 +1,5 @@
-"""A grid: chosen values of chosen fields of SpeculationConfig, every combination a configuration.
+"""A grid: chosen values of chosen fields of SpeculationConfig; every combination is a
+configuration.
 
 Combinations that cannot run (not lossless, a number out of range) are left out and listed, so that
 the rest can be measured.
@@ -52,7 +53,7 @@ FIELDS = (
     *(field.name for field in dataclasses.fields(SpeculationConfig) if field.name not in NOT_TUNED),
     TEMPERATURE,
 )
-# The fields in a point's name, for older studies; values have no space after a comma.
+# Finds the fields in a point's name, for older studies; values have no space after a comma.
 _AXIS_FIELD = re.compile(rf"(?:^|, )({'|'.join(FIELDS)})=")
 LEFT_OUT = "it was left out when the study began"
 
@@ -85,7 +86,8 @@ class Grid:
 
 
 def axis_from_text(field: str, typed: str) -> Axis:
-    """`4, 8, 12`, or `1,1,3 | 1,2,2` where values have commas. ConfigError names the field."""
+    """An axis from its values as typed: `4, 8, 12`, or `1,1,3 | 1,2,2` if values have commas.
+    Raises ConfigError, which names the field."""
     _check_field(field)
     separator = "|" if "|" in typed or field in LISTS else ","
     parts = [part.strip() for part in typed.split(separator)]
@@ -93,7 +95,8 @@ def axis_from_text(field: str, typed: str) -> Axis:
 
 
 def axis_of(field: str, values: Sequence[Any]) -> Axis:
-    """An axis of plain values (a list for a list), each once. ConfigError names the field."""
+    """An axis of plain values, each once; a value that is a list becomes a tuple. Raises
+    ConfigError, which names the field."""
     _check_field(field)
     try:
         each = _each_once(field, [_hashable(value) for value in values])
@@ -112,8 +115,9 @@ def grid(
 ) -> Grid:
     """Every combination of the axes' values over `base`; the last axis varies fastest.
 
-    `drafters`: the loaded ones, to refuse points that name others; None: all are allowed.
-    ConfigError if no combination can run, or an axis occurs twice.
+    `drafters`: the loaded drafters (points that name others are refused); None: all are allowed.
+    Raises ConfigError if no combination can run, if there are more than MAX_POINTS, or if an axis
+    occurs twice or there is none.
     """
     fields = [axis.field for axis in axes]
     if not axes or len(set(fields)) != len(fields):
@@ -237,8 +241,8 @@ def value_text(value: Any) -> str:
 
 
 def _each_once(field: str, values: Iterable[Any]) -> tuple[Any, ...]:
-    """The values without repetition: the first of equal ones (2.0 and 2, true and 1) that the field
-    allows."""
+    """The values without repetition: of equal values (2.0 and 2, true and 1), the first that the
+    field allows."""
     by_key: dict[Any, Any] = {}
     for value in values:
         # Equal values have one hash: 2.0 in place of 2 would be refused by an integer field.

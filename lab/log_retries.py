@@ -93,7 +93,7 @@ class UnsavedStates:
 
     def close(self) -> None:
         """Ends the thread after one more try. States that cannot be written then are lost; the next
-        server marks studies whose process has ended."""
+        server marks studies whose process has ended as interrupted."""
         self._closing.set()
         thread = self._thread
         if thread is not None:

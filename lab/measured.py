@@ -34,13 +34,14 @@ class Measured:
     """One finished run of a cell.
 
     `accepted_by`: (drafter, accepted tokens that it proposed), in drafter order; a token that two
-    proposed counts for both, one of a fused draft for the SSM that it is from. `rejected_at[d]`:
-    rounds whose path ended with a rejection after d accepted tokens. `accepted_per_round` in order
-    of the rounds, `drafted_per_round` the depth of each tree. `auto_nodes`: what
-    `max_tree_nodes=auto` resolved to (lab.budgets), None if it was not used. `idle`: why nothing
-    was drafted although there were drafters; empty if something was. `schedule`: the rule that
-    scheduled its rounds, empty if it had its own budget; `num_others`: the most other requests
-    served at the same time.
+    drafters proposed counts for both; a token of a fused draft counts for the SSM that it is from.
+    `rejected_at[d]`: the number of rounds whose path ended with a rejection after d accepted
+    tokens. `accepted_per_round`: in order of the rounds; `drafted_per_round`: the depth of each
+    round's tree. `auto_nodes`: what `max_tree_nodes=auto` resolved to (lab.budgets), None if it was
+    not used. `idle`: why nothing was drafted although there were drafters; empty if something was
+    drafted. `schedule`: the rule that scheduled its rounds (several are joined by `and`), empty if
+    it had its own budget; `num_others`: the largest number of other requests served at the same
+    time.
     """
 
     run_id: str
@@ -81,11 +82,11 @@ def measure_run(events: Iterable[Event]) -> Measured:
 
 
 _LENGTH_CHANGE = re.compile(r"^\d+ (stays|-> \d+): ")
-"""The beginning of a length policy's reason: lengths, which a run without drafts did not use."""
+"""The beginning of a length policy's reason, with lengths that a run without drafts did not use."""
 
 
 class _Fold:
-    """The events of one run so far."""
+    """Collects the events of one run."""
 
     def __init__(self) -> None:
         self._started: RunStarted | None = None
@@ -127,7 +128,7 @@ class _Fold:
         tree, verdict = self._tree, self._verdict
         if tree is None or verdict is None:
             return
-        # The accepted path as far as no stop cut it off.
+        # The accepted path up to where a stop cut it off.
         for node in verdict.path[: event.num_accepted]:
             self._accepted_by.update(tree.drafters_of(node))
         if verdict.own_kind == "recovered" and len(event.token_ids) > len(verdict.path):

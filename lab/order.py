@@ -39,8 +39,8 @@ class Cell:
 
 
 def blocks(items: Sequence[str], repeats: int) -> list[Block]:
-    """Repeats outermost, so that an interrupted measurement has covered as many items as
-    possible."""
+    """The blocks of all repeats. All items come before the next repeat, so that an interrupted
+    measurement has covered as many items as possible."""
     return [Block(item, repeat) for repeat in range(repeats) for item in items]
 
 

@@ -103,7 +103,7 @@ def prompts_from_file(name: str, content: bytes) -> tuple[StudyPrompt, ...]:
 def unique_prompts(prompts: Iterable[StudyPrompt]) -> tuple[StudyPrompt, ...]:
     """The prompts with unique ids: a second `x` becomes `x-2`. Raises ConfigError if there are none
     or too many, or for the domain NO_DOMAIN."""
-    # By id: the last number for it, 1 for the id itself.
+    # By id: the last number given to it, 1 for the id itself.
     numbers: dict[str, int] = {}
     results: list[StudyPrompt] = []
     for prompt in prompts:
@@ -135,7 +135,8 @@ def _numbered(prompt_id: str, number: int) -> str:
 
 
 def _blocks(lines: list[str]) -> list[str]:
-    """The texts between lines of SEPARATOR that are not blank, without empty lines around them."""
+    """The texts between lines of SEPARATOR, without blank texts, and without empty lines around
+    each."""
     blocks: list[list[str]] = [[]]
     for line in lines:
         if line.strip() == SEPARATOR:
@@ -147,7 +148,7 @@ def _blocks(lines: list[str]) -> list[str]:
 
 
 def _from_line(number: int, line: str) -> StudyPrompt:
-    """The prompt of a line of a `.jsonl`; `number`: of the line, from 1."""
+    """The prompt of a line of a `.jsonl`; `number`: the line's number, from 1."""
     allowed = 'an object like {"prompt": "...", "domain": "..."}'
     try:
         entry: Any = json.loads(line)

@@ -12,8 +12,8 @@ __all__ = ["ActiveRun", "RunHost", "StudyStore"]
 
 
 class ActiveRun(Protocol):
-    """A request that `RunHost.start` has begun. `count`: its events so far; `events`: those with
-    indices from `first` to `end` - 1."""
+    """A request that `RunHost.start` has begun. `count`: the number of its events so far; `events`:
+    those with indices from `first` to `end` - 1."""
 
     @property
     def is_done(self) -> bool: ...
@@ -26,10 +26,10 @@ class ActiveRun(Protocol):
 
 class RunHost(Protocol):
     """Decodes requests. `busy`: the number of waiting and running requests of all visitors, plus 1
-    while models are being loaded; `num_begun`: the number of such activities since the start.
-    `models`: the loaded ones, the LLM first. `check` raises ConfigError for a request that cannot
-    be run. A run that is not `in_log` is not recorded; `forget` deletes a recorded run that is not
-    used for any cell."""
+    while models are being loaded; `num_begun`: the number of requests and model loads that have
+    begun since the host started. `models`: the loaded models, the LLM first. `check` raises
+    ConfigError for a request that cannot be run. A run that is not `in_log` is not recorded;
+    `forget` deletes a recorded run that is not used for any cell."""
 
     def check(self, request: Request) -> None: ...
     def start(self, request: Request, owner: str = "", in_log: bool = True) -> ActiveRun: ...

@@ -134,7 +134,7 @@ class Study:
         return self.sampling_of(self._configuration(name)).greedy
 
     def to_plain(self) -> dict[str, Any]:
-        """Only JSON's own types."""
+        """The study in JSON's own types only."""
         return {
             "study_id": self.study_id,
             "kind": self.kind,

@@ -16,7 +16,8 @@ __all__ = ["check", "naming_cell"]
 
 
 def check(study: Study, runs: RunHost) -> None:
-    """ConfigError naming the prompt or the configuration, and what is allowed; runs nothing.
+    """Raises ConfigError, which names the prompt or the configuration and what is allowed. Runs
+    nothing.
 
     Whether a prompt fits does not depend on the configuration, and whether drafters are loaded does
     not depend on the prompt, so each is checked once.

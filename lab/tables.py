@@ -1,4 +1,5 @@
-"""The results of a study: a row per configuration, a row per prompt, ratios within blocks.
+"""The results of a study: a row per configuration, a row per prompt and configuration, ratios
+within blocks.
 
 Pure: a Study and the results so far in, plain rows out. A figure that was not measured is None.
 """
@@ -38,12 +39,12 @@ DISTRIBUTION_RULES = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """Texts compared with plain decoding's in the same block. `kind`: `identical`, `differs`,
-    `distribution` (the rule keeps the distribution, not the tokens), `base` (plain decoding's own),
-    or `unknown` (nothing to compare with).
+    """The comparison of texts with plain decoding's in the same block. `kind`: `identical`,
+    `differs`, `distribution` (the rule keeps the distribution, not the tokens), `base` (plain
+    decoding's own), or `unknown` (nothing to compare with).
 
-    `cells`: how many were compared; `first`: the first cell that differs, with the index of its
-    first token that does.
+    `cells`: how many were compared; `first`: the first cell whose text differs, with the index of
+    the first different token.
     """
 
     kind: str
@@ -53,11 +54,12 @@ class Same:
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationRow:
-    """A configuration over all its cells. Tokens per pass and acceptance are of the pooled rounds.
+    """A configuration over all its cells. Tokens per pass and acceptance are of the pooled rounds;
+    `rounds` and `ttft_ms` are medians over cells.
 
-    `speed`: median tokens per second, with the `slowest` and `fastest` cell; `ratio`: to plain
-    decoding, the median of the ratios within blocks with its bootstrap 95 % interval over prompts
-    (over repeats if there is one prompt).
+    `speed`: median tokens per second, with the `slowest` and `fastest` cell; `ratio`: the median,
+    over blocks, of the ratio to plain decoding's speed in the same block, with its bootstrap 95 %
+    interval over prompts (over repeats if there is one prompt).
     """
 
     name: str
@@ -79,7 +81,8 @@ class ConfigurationRow:
 
 @dataclass(frozen=True, slots=True)
 class PromptRow:
-    """One prompt under one configuration; figures over its repeats. `runs`: their ids, in order."""
+    """One prompt under one configuration, with figures over all repeats. `runs`: the ids of the
+    runs, in order of the repeats."""
 
     prompt: str
     domain: str
@@ -162,7 +165,7 @@ def same_text(study: Study, results: Results, cells: Iterable[Cell]) -> Same:
 
 
 def configuration_row(study: Study, results: Results, name: str) -> ConfigurationRow:
-    """One configuration; `results` may hold others too."""
+    """The row of one configuration; `results` may have cells of other configurations too."""
     own = {cell: result for cell, result in results.items() if cell.contestant == name}
     speeds = [result.stats.tokens_per_second for result in own.values()]
     return ConfigurationRow(
@@ -190,7 +193,8 @@ def prompt_row(
     bases: Sequence[tuple[Measured, Measured]] = (),
     same: Same | None = None,
 ) -> PromptRow:
-    """The row of one prompt's runs `measured`; `bases`: each with plain decoding's in its block."""
+    """The row of one prompt's runs `measured`; `bases`: pairs of such a run and plain decoding's
+    run in the same block."""
     ratios = [
         own.stats.tokens_per_second / plain.stats.tokens_per_second
         for own, plain in bases

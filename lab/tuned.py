@@ -1,4 +1,5 @@
-"""The result of a grid: each point's figures with their spread, the best point, and its equals.
+"""The result of a grid: each point's figures with their spread, the best point, and the points that
+are as good.
 
 Pure: a Study of a grid and the results so far in, plain values out.
 """
@@ -23,12 +24,13 @@ __all__ = ["Tuned", "as_good", "tuning_result"]
 @dataclass(frozen=True, slots=True)
 class Tuned:
     """Figures of a grid. `rows[i]` and `lengths[i]` (tokens per pass) belong to
-    `grid.configurations[i]`; `plains`: plain decoding's rows by their temperature, None where that
-    is no axis; `bests`: indices into `rows`, of the best point at each temperature, since another
-    temperature is another text, not another speed; empty before anything is measured; `alike`:
-    groups of points that drafted the same in every run, so that they differ by noise only;
-    `as_good`: points whose interval of the speed-up overlaps that of the best at their temperature,
-    or that are `alike` with it; `over`: the intervals' groups, `prompt` or `repeat`."""
+    `grid.configurations[i]`; the other fields refer to points by the same indices. `plains`: plain
+    decoding's rows by temperature; the only key is None if the temperature is no axis. `bests`: the
+    best point at each temperature (speeds at different temperatures are not compared, since the
+    texts differ); empty before anything is measured. `alike`: groups of points that drafted the
+    same in every run, so that they differ by noise only. `as_good`: points whose interval of the
+    speed-up overlaps that of the best point at their temperature, or that are `alike` with it.
+    `over`: the groups of the intervals, `prompt` or `repeat`."""
 
     grid: Grid
     plains: Mapping[float | None, ConfigurationRow]
@@ -41,7 +43,7 @@ class Tuned:
 
     @property
     def temperatures(self) -> tuple[float | None, ...]:
-        """Those of the points, each once; None alone where the temperature is no axis."""
+        """The temperatures of the points, each once; only None if the temperature is no axis."""
         return tuple(dict.fromkeys(point.get(TEMPERATURE) for point in self.grid.points))
 
     def beside(self, point: int) -> tuple[int, ...]:
@@ -95,8 +97,8 @@ def _beside(grid: Grid, point: int) -> tuple[int, ...]:
 def as_good(
     rows: Sequence[ConfigurationRow], best: int, alike: Sequence[Sequence[int]] = ()
 ) -> tuple[int, ...]:
-    """Indices of the points whose interval of the ratio overlaps the best's, and of those that are
-    `alike` with it. With a single group there are no intervals."""
+    """Indices of the points, without `best` itself, whose interval of the ratio overlaps that of
+    `best`, or that are `alike` with it. With a single group there are no intervals."""
     top = rows[best].ratio
     # Points with the same drafts are as good by definition, whatever their times.
     equal = {i for group in alike if best in group for i in group}

@@ -1,8 +1,8 @@
 """Events to rows and back: pure functions that open no database.
 
-Decoding gives equal events. Text is stored unchanged, NUL included, with two exceptions, stored as
-JSON: a string that UTF-8 cannot encode (with a lone surrogate, as in some file names), and one that
-begins with ESCAPE. NaN is stored as NULL.
+Decoded events equal the encoded ones. Text is stored unchanged, NUL included. Two kinds of text are
+stored as ESCAPE and JSON: text that UTF-8 cannot encode (it has a lone surrogate, as some file
+names do), and text that begins with ESCAPE. In a REAL column, NaN is stored as NULL.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def decode_start(
 
 
 def _model(row: Fields, name: str) -> dict[str, Any]:
-    # From `role` on the columns are the fields of ModelInfo.
+    # The columns from `role` on are the fields of ModelInfo.
     columns = RUN_MODELS.columns[RUN_MODELS.columns.index("role") :]
     values = {column: row[column] for column in columns}
     return {

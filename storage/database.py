@@ -1,6 +1,7 @@
-"""Opens the log's file: its location, its checks, and connections for its writer and readers.
+"""Locates, checks and opens the log's file, and makes connections for its writer and readers.
 
-An error becomes a StoreError that names the file and, while the file is opened, what can be done.
+SQLite's errors are raised as StoreError, which names the file; an error of `open_database` also
+says what can be done.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def open_database(path: Path) -> None:
     try:
         with closing(connect(path, create=True, timeout=OPEN_TIMEOUT_S)) as connection:
             _check_is_log(connection, path)
-            # Takes effect on an empty file only; older files need RunStore.compact.
+            # Takes effect on an empty file only; a file that was made without it needs
+            # RunStore.compact.
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             _use_wal(connection)
             _migrate(connection)
@@ -57,7 +59,7 @@ def connect(
     """A connection with its pragmas set; `timeout`: seconds to wait for a lock."""
     # A reader or the writer must not create an empty file in place of one that was deleted.
     mode = "rwc" if create else "ro" if read_only else "rw"
-    # No isolation level: sqlite3 begins no transaction implicitly, only our BEGIN does.
+    # Without an isolation level, sqlite3 begins no transaction by itself: only our BEGIN does.
     connection = sqlite3.connect(
         f"{path.as_uri()}?mode={mode}", uri=True, timeout=timeout, isolation_level=None
     )

@@ -20,9 +20,9 @@ FIRST_LINE = (
 def datasette_command(path: Path) -> str:
     """The command that opens the log at `path`.
 
-    Datasette names databases by their files: for a log with another name than the default, a
-    description is written next to it, never over another program's file. If it cannot be written,
-    the command omits it.
+    Datasette names a database after its file. So for a log whose file does not have the default
+    name, a description file is written next to the log; a file of another program is never
+    overwritten. If no description can be written, the command has none.
     """
     metadata = METADATA if path.stem == DEFAULT_NAME else _renamed_metadata(path)
     command = ["uvx", "datasette", str(path)]
@@ -33,7 +33,7 @@ def datasette_command(path: Path) -> str:
 
 def _renamed_metadata(path: Path) -> Path | None:
     text = METADATA.read_text(encoding="utf-8")
-    # A JSON string is a key in YAML, whatever the file's name contains.
+    # A JSON string is a valid key in YAML, whatever characters the file's name has.
     renamed = text.replace(f"\n  {DEFAULT_NAME}:\n", f"\n  {json.dumps(path.stem)}:\n", 1)
     names = (f"{path.stem}.metadata.yaml", f"{path.stem}.{DEFAULT_NAME}.metadata.yaml")
     candidates = (path.with_name(name) for name in names)
@@ -41,8 +41,8 @@ def _renamed_metadata(path: Path) -> Path | None:
 
 
 def _is_written(file: Path, text: str) -> bool:
-    """Writes `text` to the file unless it is another program's; returns whether the file has it
-    now."""
+    """Writes `text` to `file` unless another program wrote that file. Returns whether `file` then
+    contains `text`."""
     try:
         present = file.read_text(encoding="utf-8") if file.exists() else FIRST_LINE
         if present != text and present.startswith(FIRST_LINE):

@@ -1,5 +1,5 @@
-"""A run's rounds as a table, one row for each, for spreadsheets and data frames. Rounds count from
-1, as in all output for people; in events they count from 0."""
+"""A run's rounds as a table with one row for each round, for spreadsheets and data frames. Rounds
+are numbered from 1, as in all output for people; events number them from 0."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ __all__ = ["FinishedRound", "csv_cell", "finished_rounds", "fused_drafters", "ro
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
 KEPT_CONTROLS = "\t\n"
-# Embeddings, overrides and isolates reverse the text that follows them.
+# Embeddings, overrides and isolates can reverse the text that follows them.
 BIDI_CONTROLS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 # Controls, lone surrogates, separators of lines and paragraphs.
 ESCAPED = ("Cc", "Cs", "Zl", "Zp")
 FIXED_LANES = ("combine", "llm", "verify", "commit")
 STAGES = ("draft", *FIXED_LANES, "prefill")
-# A column for each field of a grant; two get longer names, to be clear among the other columns.
+# One column for each field of Scheduled; two get longer names, to be clear among the other columns.
 SCHEDULED = tuple(field.name for field in dataclasses.fields(Scheduled))
 SCHEDULED_AS = {"decision": "schedule_decision", "reason": "schedule_reason"}
 
 
 def rounds_csv(events: Sequence[Event]) -> str:
-    """One row for each finished round, with a header; of a thinned run the `tree` column has
-    `accepted paths only`, and columns that need complete trees are empty.
+    """A header and one row for each finished round. For a thinned run, the `tree` column has
+    `accepted paths only`, and the columns that need complete trees are empty.
 
     A text that a spreadsheet would take for a formula gets an apostrophe in front; controls other
-    than tab and line feed, characters that change the direction of writing, and lone surrogates are
-    written as escapes.
+    than tab and line feed, separators of lines and paragraphs, characters that change the direction
+    of writing, and lone surrogates are written as escapes.
     """
     start = events[0] if events else None
     drafters = start.drafters if isinstance(start, RunStarted) else ()
@@ -61,7 +61,8 @@ def rounds_csv(events: Sequence[Event]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRound:
-    """The events of one finished round, and the end of the previous one (ms)."""
+    """The events of one finished round; `begin_ms`: when the previous round ended, 0 for the first
+    round."""
 
     drafted: Drafted | None
     combined: Combined | None
@@ -141,7 +142,8 @@ def _row(one: FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[s
 
 
 def _schedule(completed: RoundCompleted) -> dict[str, Any]:
-    """The scheduler's grant to the request; empty if each request had its own budget."""
+    """What the scheduler granted the request in this round; empty if each request had its own
+    budget."""
     part = completed.scheduled
     values = dict.fromkeys(SCHEDULED, "") if part is None else dataclasses.asdict(part)
     columns = {SCHEDULED_AS.get(name, name): values[name] for name in SCHEDULED}
@@ -149,7 +151,8 @@ def _schedule(completed: RoundCompleted) -> dict[str, Any]:
 
 
 def fused_drafters(one: FinishedRound) -> list[str] | None:
-    """For fused drafts: the drafter of each drafted token that was emitted; None for others."""
+    """The drafter of each accepted token of a fused draft; None for a round without fused
+    drafts."""
     tree, verdict = one.combined, one.verified
     if tree is None or verdict is None or not tree.origins:
         return None
@@ -167,9 +170,10 @@ def _stages(completed: RoundCompleted) -> dict[str, float]:
 
 
 def _by_drafter(one: FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any]:
-    """For each drafter: tokens drafted, nodes of the tree that it proposed, the emitted ones of
-    these, its vote weight, its score for the router, its time. Of a fused draft only a drafter's
-    own tokens count (rank 0), not those of the trunk that it was fed."""
+    """For each drafter: the number of tokens that it drafted, of tree nodes that it proposed, and
+    of its proposed nodes that were accepted; its vote weight, its score for the router, its time
+    (ms). In a fused draft only a drafter's own tokens (rank 0) count, not the trunk's tokens that
+    it was fed."""
     drafted, proposed, accepted, spent_ms = (Counter[str]() for _ in range(4))
     fused = one.combined is not None and bool(one.combined.origins)
     for draft in one.drafted.drafts if one.drafted else ():
@@ -198,12 +202,12 @@ def csv_cell(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     text = "".join(character if _harmless(character) else _escape(character) for character in value)
-    # Blanks in front do not keep every spreadsheet from calculating.
+    # Some spreadsheets take a text for a formula even with blanks in front.
     return f"'{text}" if text.lstrip(" \n").startswith(FORMULA) else text
 
 
 def _harmless(character: str) -> bool:
-    # Joiners and variation selectors make one letter of several: they are no controls.
+    # Joiners and variation selectors are kept: they combine several characters into one symbol.
     if character in KEPT_CONTROLS:
         return True
     return character not in BIDI_CONTROLS and unicodedata.category(character) not in ESCAPED

@@ -29,7 +29,7 @@ def events_json(
     events: Sequence[Event], status: str = INTERRUPTED, regret: Mapping[str, Any] | None = None
 ) -> str:
     """One object: `format`, `run_id`, `thinned`, `summary`, and all `events` as they were recorded.
-    The summary has the `regret` of a routed run, where it was counted.
+    `regret`: a routed run's regret, which is then part of the summary.
 
     ASCII only; lone surrogates are escaped, NaN and infinities are null. It is safe inside an HTML
     script element.
@@ -91,8 +91,8 @@ def _script_safe_json(plain: Any) -> str:
 
 
 def _to_plain(value: Any) -> Any:
-    """Dataclasses as dicts, NaN and infinities as None; plain values, such as most of an event's
-    long rows, are returned unchanged."""
+    """`value` with dataclasses as dicts, and NaN and infinities as None. Plain values, such as most
+    of an event's long tuples, are returned unchanged."""
     if isinstance(value, (str, int)) or value is None:
         return value
     if isinstance(value, float):

@@ -1,10 +1,10 @@
 """A run as a Chrome trace, for ui.perfetto.dev, chrome://tracing and Speedscope.
 
-The run is one process; its threads are lanes: rounds, each drafter, combine, LLM pass, verdict,
-commit. A slice's category is the lane's key in the events, such as `llm` and `verify`.
-Rounds count from 1. In Perfetto, slices of one thread must be disjoint or nested: if two of a lane
-overlap, the later one goes to a second thread of that lane. The slices of SSMs in a batched pass
-all have its full length; `share` is the part that counts for each.
+The run is one process; its threads are lanes: rounds, each drafter, combine, LLM pass, layers,
+verdict, commit, each node. A slice's category is the lane's key in the events, such as `llm` and
+`verify`. Rounds count from 1. In Perfetto, slices of one thread must be disjoint or nested: if two
+of a lane overlap, the later one goes to a second thread of that lane. The SSMs of a batched pass
+all have slices of the pass's full length; `share` is the part that counts for the slice's SSM.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ NS_PER_MS = 1_000_000
 LONGEST_MS = 1e10  # four months: a larger value is an error, and is left out
 ROUNDS = "rounds"
 LAST_LANES = ("combine", "llm", "layers", "verify", "commit")
-# The page's words (ui/components/assets): the pass is the LLM's, `verify` is the decision after it.
+# The page's words for two lanes (ui/components/assets): `verify` is the decision after the LLM's
+# pass.
 TITLES = {"llm": "LLM pass", "verify": "verdict"}
 
 Slice = tuple[int, int, str, dict[str, Any]]  # start, end (ns), name, arguments
@@ -43,8 +44,8 @@ Entry = dict[str, Any]
 
 def chrome_trace(events: Sequence[Event], status: str = INTERRUPTED) -> str:
     """The trace as JSON: complete events (`X`) in microseconds from the run's start, counters of
-    tokens and of the speculation length, marks at start and end, and the run's summary under
-    `otherData`."""
+    tokens and of the speculation length, marks at start and end, and under `otherData` the run's
+    summary without text and token ids."""
     start = events[0] if events else None
     drafters = start.drafters if isinstance(start, RunStarted) else ()
     lanes = _lanes(events, drafters)
@@ -86,7 +87,8 @@ def _lanes(events: Sequence[Event], drafters: tuple[str, ...]) -> dict[str, list
 
 
 def _trip_span(trip: NodeTrip) -> Span:
-    """A node's round trip, on a lane for the node; its length is 0 where no request was sent."""
+    """A node's round trip as a span on the node's own lane; its length is 0 if no request was
+    sent."""
     name = {"in_time": "round trip", "ahead": "drafted ahead"}.get(trip.state, trip.state)
     return Span(trip.node, name, trip.start_ms, trip.end_ms)
 
@@ -98,7 +100,8 @@ def _append_slice(slices: dict[str, list[Slice]], span: Span, args: dict[str, An
 
 
 def _ns(ms: float) -> int | None:
-    """Whole nanoseconds, Perfetto's unit; rounded once, so that adjacent slices stay adjacent."""
+    """Whole nanoseconds, Perfetto's unit; rounded once, so that adjacent slices stay adjacent. None
+    for a time that is not finite or is longer than LONGEST_MS."""
     fits = math.isfinite(ms) and abs(ms) <= LONGEST_MS
     return round(ms * NS_PER_MS) if fits else None
 
@@ -145,7 +148,7 @@ def _schedule_args(part: Scheduled | None) -> dict[str, Any]:
 def _threads_without_overlap(slices: Iterable[Slice]) -> list[list[Slice]]:
     """Divides the slices among as few threads as possible, without overlap within a thread."""
     threads: list[list[Slice]] = []
-    # Each in the first free thread, by start: no division takes fewer threads.
+    # In order of start, each slice goes to the first free thread: no division takes fewer threads.
     for one in sorted(slices, key=lambda slice_: slice_[:2]):
         for thread in threads:
             if thread[-1][1] <= one[0]:
@@ -178,8 +181,8 @@ def _name(kind: str, thread: int, **args: Any) -> Entry:
 
 
 def _counters(events: Sequence[Event]) -> Iterator[Entry]:
-    """Accepted tokens of each round, the speculation length, and the tokens so far. Perfetto names
-    a counter's lane by both its name and that of its value: "accepted tokens"."""
+    """Accepted tokens of each round, the speculation length, and the tokens so far. Perfetto labels
+    a counter with its name and the name of its value, as in "accepted tokens"."""
     total = 0
     for event in events:
         at = _ns(event.at_ms)

@@ -21,10 +21,10 @@ __all__ = ["EXPORTS", "Export", "chrome_trace", "events_json", "rounds_csv"]
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """One file format: the ending of the name (without a dot), the media type, and the function
-    (events, status, regret) -> text. `status`: of a run whose events have no end, by
-    default `interrupted`; not in the table of rounds. `regret`: see `events_json`, the only format
-    with it."""
+    """One file format: the ending of the file's name (after the dot), the media type, and the
+    function (events, status, regret) -> text. `status`: the status of a run whose events have no
+    end, by default `interrupted`; the table of rounds does not show it. `regret`: see
+    `events_json`, the only format that shows it."""
 
     extension: str
     media_type: str

@@ -25,14 +25,14 @@ def figures_of(stats: RunStats) -> dict[str, Any]:
 
 
 def write_drafters(connection: sqlite3.Connection, run: int, keys: Iterable[int]) -> None:
-    """The rows of table `run_drafters`: the keys of a run's drafters, in their order."""
+    """Writes the rows of table `run_drafters`: the keys of a run's drafters, in their order."""
     rows = [RUN_DRAFTERS.row({"run": run, "ordinal": i, "model": k}) for i, k in enumerate(keys)]
     connection.executemany(RUN_DRAFTERS.insert(), rows)
 
 
 def fill(connection: sqlite3.Connection) -> None:
-    """Fills the columns of runs that were recorded before the columns existed. m009_lists calls it:
-    it may use no column of a later migration."""
+    """Fills the columns of runs that were recorded before the columns existed. Since m009_lists
+    calls this function, it may use no column of a later migration."""
     keys = {row[1]: row[0] for row in connection.execute("SELECT id, name FROM models")}
     runs = connection.execute("SELECT id, stats_json, drafters_json FROM runs").fetchall()
     for run, stats, drafters in runs:

@@ -1,4 +1,5 @@
-"""Reads past runs back as events, and marks runs whose process ended before they did."""
+"""Reads past runs back as events, and marks the unfinished runs of ended processes as
+interrupted."""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ def read_events(connection: sqlite3.Connection, run_id: str) -> tuple[Event, ...
 
 
 def mark_interrupted(connection: sqlite3.Connection) -> None:
-    """Sets status, text and figures of runs whose process has ended.
+    """Sets the status `interrupted`, text and figures of running runs whose process has ended.
 
     If another process records the end of such a run meanwhile, that end is kept.
     """

@@ -27,7 +27,7 @@ migrations = Migrations("specscope")
 
 def _create(db: Database, *, without_rowid: bool = False, **tables: str) -> None:
     """Creates each table, STRICT if this version of SQLite supports it. `without_rowid`: for tables
-    of narrow rows, which then are stored in their primary key alone."""
+    of narrow rows, which are then stored in the index of the primary key alone."""
     strict = ["STRICT"] if sqlite3.sqlite_version_info >= STRICT_SINCE else []
     options = ", ".join(strict + ["WITHOUT ROWID"] * without_rowid)
     for name, columns in tables.items():
@@ -96,7 +96,7 @@ def m001_runs(db: Database) -> None:
             PRIMARY KEY (run, ordinal)
         """,
     )
-    # Replaced in m009 by indexes from which a list is read without its runs.
+    # m009 replaces these with indexes that contain every column that a list needs.
     db.execute("CREATE INDEX runs_created ON runs(created_utc, id)")
     db.execute("CREATE INDEX runs_status ON runs(status)")
     db.execute("CREATE INDEX runs_owner ON runs(owner)")
@@ -106,7 +106,8 @@ def m001_runs(db: Database) -> None:
 def m002_rounds(db: Database) -> None:
     """The data of each round. `completed_seq` is NULL in a round that the run's end cut off.
 
-    `node` numbers the tree, -1 is its root; `ordinal` is the position in the event's own order.
+    `node` numbers the nodes of a tree (-1: the root); `ordinal` is the position in the event's own
+    order.
     """
     _create(
         db,
@@ -128,7 +129,8 @@ def m002_rounds(db: Database) -> None:
             PRIMARY KEY (run, round)
         """,
     )
-    # Rows of a round are deleted with it, and a round with its run: a run is deleted by one row.
+    # Deleting a run's row in `runs` also deletes its rounds, and with each round its rows in the
+    # tables below.
     key = "run INTEGER NOT NULL, round INTEGER NOT NULL, ordinal INTEGER NOT NULL"
     of_round = "FOREIGN KEY (run, round) REFERENCES rounds(run, round) ON DELETE CASCADE"
     _create(
@@ -180,7 +182,7 @@ def m004_views(db: Database) -> None:
 
 @migrations()
 def m005_minions(db: Database) -> None:
-    """Votes, length controllers and drafting ahead; NULL in the rounds of older runs."""
+    """Votes, length policies and drafting ahead; NULL in the rounds of older runs."""
     texts = "combine_rule combine_weights_json masses_json dropped_masses_json winner"
     # Columns added later allow NULL or have a default: rows of older runs are not rewritten.
     for column in f"{texts} length_reason estimates_json ahead_json notes_json".split():
@@ -237,8 +239,8 @@ def m008_notes(db: Database) -> None:
     # A partial index: for lists of only the runs that have a note.
     db.execute("CREATE INDEX runs_noted ON runs(created_utc, id) WHERE note <> ''")
     create_index(db, ("prompt", "output", "note"))
-    # For pieces of words, which full-text search does not find: a scan of the index reads the texts
-    # alone, a scan of the table all columns.
+    # For pieces of words, which full-text search does not find: a scan of this index reads only the
+    # texts, a scan of the table would read all columns.
     db.execute("CREATE INDEX runs_texts ON runs(prompt, output, note)")
 
 
@@ -287,7 +289,8 @@ def m009_lists(db: Database) -> None:
 def m010_thinning(db: Database) -> None:
     """Thinning of old runs to their accepted paths, if that is set.
 
-    A thinned round's drafts store how many nodes were theirs, since its rows no longer show it.
+    Each draft of a thinned round stores how many nodes of the tree it proposed, how many of these
+    had a score, and the sum of the scores: the round's other rows no longer show it.
     """
     _create(db, settings="name TEXT PRIMARY KEY, value_json TEXT NOT NULL")
     # Of a run: 0 whole, 1 thinned in part, 2 thinned. Of a round: 0 or 1.
@@ -328,7 +331,7 @@ def m013_shares(db: Database) -> None:
 
 @migrations()
 def m014_between(db: Database) -> None:
-    """The part of the time between a round's stages that counts for it; 0 in older rounds."""
+    """The part of the time between a round's stages that counts for this run; 0 in older rounds."""
     db.execute("ALTER TABLE rounds ADD COLUMN between_ms REAL DEFAULT 0.0")
 
 
@@ -406,15 +409,15 @@ def m023_ranks(db: Database) -> None:
 
 @migrations()
 def m024_blocks(db: Database) -> None:
-    """The speeds of plain decoding and of a run in each block, where both ran in turns; NULL where
-    they were measured once, as for older runs."""
+    """The speeds of plain decoding and of a run in each block, if the two were measured in turns,
+    block by block; NULL if each was measured once, as for older runs."""
     db.execute("ALTER TABLE runs ADD COLUMN baseline_blocks_json TEXT")
 
 
 @migrations()
 def m025_same_text(db: Database) -> None:
-    """Whether plain decoding, measured for a run, wrote the same text; 0 where that was not
-    compared, as for older runs."""
+    """1 if plain decoding, measured for a run, wrote the run's text; 0 if it wrote another one, or
+    if the texts were not compared, as for older runs."""
     db.execute("ALTER TABLE runs ADD COLUMN baseline_same_text INTEGER NOT NULL DEFAULT 0")
 
 

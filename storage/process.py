@@ -19,9 +19,9 @@ __all__ = ["HEARTBEAT_TIMEOUT_S", "Process", "start_mark"]
 UNKNOWN = ""
 PROC = Path("/proc")
 HEARTBEAT_TIMEOUT_S = 300.0
-"""Seconds without a heartbeat after which a process of another host counts as ended: only its host
-could check it, and a container's host name may never be used again. Longer than the difference
-between two hosts' clocks."""
+"""Seconds without a heartbeat after which a process of another host counts as ended: only that host
+could check it, and a container, for example, may never run again. This time must be longer than the
+difference between two hosts' clocks."""
 START_FIELD = 19  # field 22 of /proc/<pid>/stat (proc(5)), counted from the state, field 3
 ENDED_STATES = ("Z", "X")  # zombie and dead: the process has ended
 
@@ -94,7 +94,7 @@ def _exists(pid: int) -> bool:
 def _posix_mark(pid: int) -> str | None:
     """The start time that `ps` prints, on macOS and other POSIX systems without /proc."""
     command = ["ps", "-o", "stat=", "-o", "lstart=", "-p", str(pid)]
-    # The same mark from processes with other languages and time zones.
+    # So that the mark does not depend on the language and time zone of this process.
     environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
     answer = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     state, _, start_time = answer.stdout.strip().partition(" ")

@@ -40,12 +40,12 @@ ORDERS = {
 class RunQuery:
     """Which runs, in which order, which page of them.
 
-    `text`: words that prompt, output or note contain. `status`: one of STATUSES, empty for all.
-    `owner`: a visitor's key, None for all. `order`: a name in ORDERS (`passes`: fewest first).
-    `llm`, `drafter`: names as in the runs, empty for all; the drafter NO_DRAFTER means plain
-    decoding. `since_utc`, `until_utc`: runs made from then on, before then; ISO dates or times, UTC
-    without an offset. `noted`: only runs with a note; `alone`: only runs that belong to no study.
-    Raises ConfigError.
+    `text`: words, each of which prompt, output or note contains. `status`: one of STATUSES, empty
+    for all. `owner`: a visitor's key, None for all. `order`: a name in ORDERS (`passes`: fewest
+    first). `llm`, `drafter`: names as in the runs, empty for all; the drafter NO_DRAFTER means
+    plain decoding. `since_utc`, `until_utc`: only runs created at or after the first time and
+    before the second; ISO dates or times, UTC if they have no offset. `noted`: only runs with a
+    note; `alone`: only runs that belong to no study. Raises ConfigError.
     """
 
     text: str = ""
@@ -95,16 +95,17 @@ def _moment(field: str, value: object) -> str:
         allowed = "empty, or a date or time such as 2026-01-31 or 2026-01-31T18:30"
         raise ConfigError.must_be(field, value, allowed) from error
     text = moment.replace(tzinfo=None).isoformat()
-    # Times in the log have three decimals or none: without trailing zeros, no time sorts after an
-    # equal one of the log.
+    # Times in the log have three decimals or none: without its trailing zeros, this text never
+    # sorts after an equal time of the log.
     return text.rstrip("0") if "." in text else text
 
 
 @dataclass(frozen=True, slots=True)
 class PlainSpeed:
-    """The speed of plain decoding measured for a run: the `run_id` that measured it, and a note.
-    `blocks`: the speeds of plain decoding and of the run in each block, if both ran in turns;
-    `same_text`: plain decoding wrote the run's text; False also where this was not compared."""
+    """The speed of plain decoding that a run is compared with; `run_id`: the run that measured it;
+    `note`: a remark on the measurement. `blocks`: the speeds of plain decoding and of the run in
+    each block, if the two were measured in turns; `same_text`: plain decoding wrote the run's text
+    (False also if the texts were not compared)."""
 
     tokens_per_second: float
     run_id: str
@@ -117,15 +118,14 @@ class PlainSpeed:
 class RunSummary:
     """One run without its rounds.
 
-    `config`: the request with every `auto` resolved, `asked`: as it was submitted; `ssms`: the
-    loaded ones in order, whether they drafted or not. `stats`: None while it runs.
+    `config`: the request with every `auto` resolved, `asked`: as it was submitted; `ssms`: its
+    loaded SSMs in order, whether they drafted or not. `stats`: None while it runs.
     `num_lost_events` above 0: the log lacks events; the run can be read up to the first missing
     one. `thinned`: only the accepted paths of its trees are stored; figures and texts are complete.
-    `elsewhere`: it is running in another process. `baseline`: what its speed-up was measured
-    against, or None. `regret`: what another choice of SSMs would have cost, None where it was not
-    counted.
-    `schedules`: the rules that scheduled its rounds, empty if it had its own budget; `num_others`:
-    the most other requests served at the same time.
+    `elsewhere`: it is running in another process. `baseline`: the speed of plain decoding that its
+    speed-up is relative to, or None. `regret`: what another choice of SSMs would have cost, None
+    where it was not counted. `schedules`: the rules that scheduled its rounds, empty if it had its
+    own budget; `num_others`: the largest number of other requests served at the same time.
     """
 
     run_id: str
@@ -165,7 +165,8 @@ class RunPage:
 
 @dataclass(frozen=True, slots=True)
 class RunChoices:
-    """Names that runs in the log have, sorted: what a filter can be set to."""
+    """The names of the models in the log's runs, sorted: the values to which a filter can be
+    set."""
 
     llms: tuple[str, ...]
     drafters: tuple[str, ...]

@@ -1,7 +1,7 @@
 """Encodes one round's events to rows (no I/O). The inverse is round_decoder.py.
 
 A round is written as a whole, at its RoundCompleted. If the run ends mid-round, the round's events
-are written with the run's last one, and the columns of missing events are NULL.
+are written with the run's last event, and the columns of missing events are NULL.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOOKUP_FIELDS = ("contexts", "shares")
 
 def encode_round(run: int, events: Sequence[RoundEvent], model_id: Callable[[str], int]) -> Rows:
     """The rows of one round by table. `run`: the key of its run; `model_id`: gives the key of a
-    name.
+    model's or drafter's name.
 
     Raises ValueError for events of several rounds or two of one kind, for parallel tuples of
     different lengths, and for a Verified with outcomes if no Combined has nodes.

@@ -1,9 +1,10 @@
 """From a RunQuery to rows and summaries: the SQL of lists. Search text is never part of the SQL.
 
-A word with letters or digits is looked up in the full-text index, as a prefix of a word; any other
-(punctuation, scripts such as Chinese, Hebrew or Arabic) is searched as a substring. The index
-contains letters and digits only, so the results for a word with other characters (`C++`) are also
-checked for the substring. Punctuation around a word is ignored. A run must contain all words.
+A word with letters or digits is looked up in the full-text index, as a prefix; a word of
+punctuation, or with letters of a script without capitals (Chinese, Hebrew, Arabic), is searched as
+a substring. The index contains letters and digits only, so the results for a word with other
+characters (`C++`) are also checked for the substring. Punctuation around a word is ignored. A run
+must contain all words.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ SCHEDULES = """SELECT {rule}, max({live}) FROM rounds
     rule=SCHEDULED_PARTS[0], live=SCHEDULED_PARTS[1]
 )
 
-# Filled once, used for the count and for the page. `+` keeps SQLite from using the index on id:
-# it then scans in the order of the list, and sorts nothing.
+# Table `found` is filled once, and used for the count and for the page. `+` keeps SQLite from using
+# the index on id: so it scans in the order of the list, and sorts nothing.
 CREATE_FOUND = "CREATE TEMP TABLE found(id INTEGER PRIMARY KEY)"
 IN_FOUND = "+id IN (SELECT id FROM found)"
 IN_INDEX = "SELECT rowid FROM runs_fts WHERE runs_fts MATCH ?"
@@ -112,8 +113,8 @@ def _all_of(conditions: list[Condition]) -> Condition:
 
 
 def _field_conditions(connection: sqlite3.Connection, query: RunQuery) -> list[Condition]:
-    # Sorted by a figure, SQLite should scan that figure's index, which has these columns too: the
-    # `+` keeps it from using another index for the condition.
+    # For a list sorted by a figure, SQLite should scan that figure's index, which has the columns
+    # of these conditions too: the `+` keeps SQLite from using another index for a condition.
     no_index = "" if query.order in ("newest", "oldest") else "+"
     conditions: list[Condition] = []
     if query.status:
@@ -148,7 +149,7 @@ def _model_id(connection: sqlite3.Connection, name: str) -> int:
 def _fill_found(connection: sqlite3.Connection, words: list[str]) -> None:
     """Fills the temporary table `found` with the runs whose texts contain all the words."""
     for_index = [word for word in words if _is_indexed(word)]
-    # In quotation marks, so that no word is an operator of FTS5; `*`: by prefix.
+    # Each word is quoted, so that none is an operator of FTS5; `*` makes it a prefix.
     phrases = " ".join('"' + word.replace('"', '""') + '"*' for word in for_index)
     # The index first, if it applies: it leaves few texts to search for the substring.
     for_substring = [_strip_punctuation(word) for word in words]
@@ -177,8 +178,9 @@ def _strip_punctuation(word: str) -> str:
 
 
 def _is_plain(word: str) -> bool:
-    """True if the index's answer is final: the word has no separator, or has non-ASCII letters,
-    whose case SQLite's lower() cannot fold for a substring search."""
+    """True if the index's answer is final: the index can look the word up, and the word has no
+    separator or has non-ASCII letters, whose case SQLite's lower() cannot fold for a substring
+    search."""
     has_separator = any(unicodedata.category(character)[0] not in "LNM" for character in word)
     return _is_indexed(word) and not (has_separator and word.isascii())
 
@@ -224,7 +226,7 @@ def _summary(connection: sqlite3.Connection, row: sqlite3.Row) -> RunSummary:
 
 
 def _schedules(connection: sqlite3.Connection, run: int) -> dict[str, Any]:
-    """The schedules of a run's rounds, and how many other requests were served with it at most."""
+    """The schedules of a run's rounds, and the largest number of other requests served with it."""
     rows = connection.execute(SCHEDULES, (run,)).fetchall()
     names = tuple(decode_text(name) for name, _ in rows if isinstance(name, str))
     live = max((most for _, most in rows if isinstance(most, int)), default=1)

@@ -1,7 +1,7 @@
 """The connection of the log's writing thread: writes a list of units in one transaction. Starts no
 thread and reads no clock.
 
-After an SQLite error the transaction is rolled back, and the next call reopens the file.
+If a lock or a full disk stops a transaction, it is rolled back, and the next call reopens the file.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ __all__ = ["Sink", "run_output", "update_run"]
 # How long a transaction waits for another program's lock; then the log counts as paused.
 LOCK_TIMEOUT_S = 1.0
 
-# Times the columns of the widest table (`rounds`, 49) this must be at most 999: the most values
-# that a statement may have in SQLite before 3.32.
+# This times 49 (the columns of `rounds`, the widest table) must be at most 999: the largest number
+# of values that a statement may have in SQLite before 3.32.
 ROWS_A_STATEMENT = 16
 
-# What is wrong with the values themselves: trying again would not help.
+# Errors in the values themselves: trying again would not help.
 BAD_VALUES = (
     sqlite3.IntegrityError,
     sqlite3.ProgrammingError,
@@ -71,8 +71,8 @@ class Sink:
         self._models: dict[str, int] = {}
 
     def write(self, units: Sequence[Unit]) -> list[tuple[Unit, bool]]:
-        """Writes all units in one transaction; returns those that were refused, with whether their
-        run exists.
+        """Writes all units in one transaction; returns each unit that was refused, with False if
+        its run was deleted, else True.
 
         Raises sqlite3.Error for temporary problems (a lock, a full disk); then nothing was written.
         """

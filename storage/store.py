@@ -57,9 +57,9 @@ MAX_NOTE = 4_000
 class RunStore:
     """The run log at `path`, else at the path in SPECSCOPE_DB, else in the user's data directory.
 
-    Opening creates or migrates the file, and sets the status of runs whose process has ended to
-    `interrupted`. Raises StoreError. `max_waiting` bounds the events kept in memory while the disk
-    cannot be written to.
+    Opening creates or migrates the file, and sets the status of runs and studies whose process has
+    ended to `interrupted`. Raises StoreError. `max_waiting` bounds the events kept in memory while
+    the disk cannot be written to.
     """
 
     def __init__(
@@ -111,8 +111,8 @@ class RunStore:
         self._writer.enqueue(BaselineRecord(run_id, plain), "")
 
     def keep_regret(self, run_id: str, regret: Mapping[str, Any]) -> None:
-        """Stores a recorded run's regret, JSON's own types. Never waits for the disk, never
-        raises."""
+        """Stores a recorded run's regret, given in JSON's own types. Never waits for the disk,
+        never raises."""
         self._writer.enqueue(RegretRecord(run_id, regret), "")
 
     def flush(self, timeout: float = FLUSH_TIMEOUT_S) -> bool:
@@ -132,8 +132,8 @@ class RunStore:
         with self._write_connection() as connection:
             query = "DELETE FROM runs WHERE run_id = ?"
             num_deleted = connection.execute(query, (encode_text(run_id),)).rowcount
-            # The index keeps the words of a deleted row until its segments are merged, the
-            # write-ahead log until it is copied back and cut off.
+            # The index keeps the words of a deleted row until its segments are merged; the
+            # write-ahead log keeps them until it is copied back and cut off.
             connection.execute("INSERT INTO runs_fts(runs_fts) VALUES ('optimize')")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._writer.tidy()
@@ -159,7 +159,7 @@ class RunStore:
     def set_retention(self, keep: int | None) -> None:
         """From now on keeps complete trees only of the newest `keep` runs; None keeps all.
 
-        Older ones are thinned in the background, see `thin`. Raises ConfigError, StoreError.
+        Older runs are thinned in the background, see `thin`. Raises ConfigError, StoreError.
         """
         if keep is not None:
             integer("keep", keep, 0, MOST_KEPT)
@@ -168,11 +168,11 @@ class RunStore:
         self._writer.tidy()
 
     def thin(self, keep: int) -> int:
-        """Thins all but the newest `keep` runs; returns their number.
+        """Thins all but the newest `keep` runs; returns how many it thinned.
 
-        Of a thinned run the accepted paths remain, and all figures, text, tokens and times. Runs
-        that are running, have no recorded end or lost events are skipped. Other writers may write
-        in between. Raises ConfigError, StoreError.
+        A thinned run keeps its accepted paths and all figures, text, tokens and times. Runs that
+        are running, have no recorded end or lost events are skipped. Other writers may write in
+        between. Raises ConfigError, StoreError.
         """
         integer("keep", keep, 0, MOST_KEPT)
         self._catch_up()
@@ -188,10 +188,10 @@ class RunStore:
     def compact(self) -> None:
         """Rewrites the file without its free space. Raises StoreError.
 
-        Needed once for a file of an early SpecScope, which shrinks only after that, else hardly
-        ever. It takes as long as copying the file, needs as much disk space again, and blocks all
-        writes meanwhile
-        (recorded events wait in memory, see `LogStatus`).
+        A file of an early SpecScope needs this once, since it shrinks by itself only afterwards;
+        other files hardly ever need it. It takes as long as copying the file, needs as much disk
+        space again, and blocks all writes meanwhile (recorded events wait in memory, see
+        `LogStatus`).
         """
         self._catch_up()
         with self._write_connection() as connection:
@@ -238,10 +238,10 @@ class RunStore:
             return select_choices(connection)
 
     def events(self, run_id: str) -> tuple[Event, ...]:
-        """A run's events, equal to those that were recorded. Raises StoreError.
+        """A run's events, equal to those that were recorded. Raises StoreError, UnknownRunError.
 
-        Of a running or interrupted run, the events of its complete rounds; if the log has lost
-        events, those before the first lost one.
+        For a running or interrupted run: the events of its complete rounds; if the log has lost
+        events: those before the first lost one.
         """
         self._catch_up()
         with read_connection(self.path) as connection:

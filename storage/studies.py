@@ -1,7 +1,7 @@
 """Studies in the log's file: their definition, their state, and the results so far.
 
 Plain values in and out; their meaning is defined in the package lab. Each call opens its own
-connection and is on disk when it returns; several processes may use one file.
+connection; what it writes is on disk when it returns; several processes may use one file.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class StudyRow:
 
 
 class StudyLog:
-    """The studies of one database file, which must be open (`RunStore`)."""
+    """The studies of one database file, which a RunStore must have opened."""
 
     def __init__(self, path: Path, process: Process) -> None:
         self._path, self._process = path, process
@@ -79,8 +79,8 @@ class StudyLog:
             )
 
     def set_state(self, study_id: str, state: str, reason: str = "") -> None:
-        """Sets a study's state, with this process as its owner. Raises StoreError for another state
-        than STUDY_STATES, UnknownStudyError."""
+        """Sets a study's state, with this process as its owner. Raises StoreError for a state that
+        is not in STUDY_STATES, and UnknownStudyError."""
         values = {"state": state, "reason": encode_text(reason), **self._owner_values()}
         if state not in STUDY_STATES:
             raise StoreError.must_be("state", state, f"one of {', '.join(STUDY_STATES)}")
@@ -92,7 +92,7 @@ class StudyLog:
 
     def claim(self, study_id: str) -> bool:
         """Sets a study's state to `running`, with this process as its owner. Returns False, without
-        a change, while another live process measures this or any study of the log. Raises
+        a change, while another live process measures this or any other study of the log. Raises
         UnknownStudyError."""
         with self._transaction() as connection:
             key = _key(connection, study_id)
@@ -112,8 +112,8 @@ class StudyLog:
             connection.execute(query, (time.time(), encode_text(study_id)))
 
     def keep(self, study_id: str, cell: CellKey, result: dict[str, Any]) -> None:
-        """Stores a cell's result, with `run_id` naming its run. An earlier result of the cell
-        stays. Raises UnknownStudyError."""
+        """Stores a cell's result, and the id of its run (the result's `run_id`). If the cell
+        already has a result, that one stays. Raises UnknownStudyError."""
         run_id = encode_text(str(result.get("run_id", "")))
         with self._transaction() as connection:
             study = _key(connection, study_id)
@@ -167,7 +167,7 @@ class StudyLog:
     def cell_of(self, run_id: str) -> tuple[str, CellKey] | None:
         """Study and cell of a run; None if it belongs to none."""
         query = (
-            # An empty `run_id` is that of a result without one (`keep`), and no run's.
+            # A result without a run has an empty `run_id` (see `keep`), which is no run's id.
             "SELECT study_id, contestant, item, repeat FROM study_cells"
             " JOIN studies ON study_cells.study = studies.id WHERE run_id = ? AND run_id <> ''"
         )
@@ -210,7 +210,7 @@ class StudyLog:
     # -- both --
 
     def _elsewhere(self, row: sqlite3.Row) -> bool:
-        """Whether another live process measures it."""
+        """Whether another live process measures the study of this row."""
         return decode_process(row) != self._process and not _is_orphaned(row)
 
     def _owner_values(self) -> dict[str, Any]:
@@ -256,7 +256,7 @@ def mark_studies_interrupted(connection: sqlite3.Connection) -> None:
     for row in connection.execute(RUNNING).fetchall():
         if _is_orphaned(row):
             connection.execute(
-                # Unless another process has resumed it since it was read.
+                # Unless another process has resumed the study since its row was read.
                 "UPDATE studies SET state = 'interrupted'"
                 " WHERE id = ? AND state = 'running' AND pid = ? AND process_start = ?",
                 (row["id"], row["pid"], row["process_start"]),

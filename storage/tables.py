@@ -22,8 +22,9 @@ __all__ = [
     "merge_rows",
 ]
 
-# Schedule and `num_live` of a Scheduled in table `rounds`, as m020_schedules has indexed them:
-# never edited, like a migration. A value with NaN is no valid JSON and is skipped.
+# SQL for the schedule and `num_live` of the Scheduled in a row of `rounds`. m020_schedules indexes
+# these expressions, so like a migration they are never edited. For JSON with NaN, which is not
+# valid for SQLite, they give NULL.
 SCHEDULED_PARTS = tuple(
     f"CASE WHEN json_valid(scheduled_json) THEN json_extract(scheduled_json, '$[{index}]') END"
     for index in (0, 1)
@@ -35,9 +36,9 @@ Rows = dict[str, list[Row]]  # table name -> rows in that table's column order
 
 @dataclass(frozen=True, slots=True)
 class TableColumns:
-    """A table whose columns named here are filled by codec.py or round_encoder.py, in this order.
+    """A table, and those of its columns that an insertion fills, in the order of their values.
 
-    Its first `keys` columns are a row's position within its run.
+    The first `keys` columns identify a row; rows are read in their order.
     """
 
     name: str
@@ -52,7 +53,7 @@ class TableColumns:
 
     @property
     def select(self) -> str:
-        """All rows of the run with a given key, in order."""
+        """The statement that reads all rows of the run with a given key, in order."""
         order = ", ".join(self.columns[: self.keys])
         return f"SELECT * FROM {self.name} WHERE {self.columns[0]} = ? ORDER BY {order}"
 
@@ -107,7 +108,7 @@ TOP_K = _table(
 TOKENS = _table("tokens", "run round ordinal position token_id text text_delta source", keys=3)
 SPANS = _table("spans", "run round ordinal lane name start_ms end_ms share", keys=3)
 
-# A table comes after those its foreign keys point to.
+# A table comes after the tables that its foreign keys point to.
 ROUND_TABLES = (ROUNDS, DRAFTS, NODES, PROPOSALS, TRIALS, TOP_K, TOKENS, SPANS)
 
 

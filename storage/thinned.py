@@ -108,7 +108,7 @@ def _path(row: Fields, number: Mapping[int, int]) -> Fields:
 
 
 def _origins(row: Fields, number: Mapping[int, int]) -> str:
-    """The origins of the remaining nodes; the column still has those of all nodes."""
+    """The origins of the remaining nodes; the stored column still has the origins of all nodes."""
     origins = from_json(row["origins_json"] or "[]")
     return to_json([origins[node] for node in number if node < len(origins)])
 

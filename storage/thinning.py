@@ -1,8 +1,9 @@
 """Retention: thins all but the newest runs to their accepted paths, in portions.
 
 Each call is one short transaction, so that other writers wait only a moment. Progress is stored in
-the rows, so that any process can continue. Not thinned: runs in progress, runs without a recorded
-end, whose figures are counted from their trees, and runs that lost events.
+the rows, so that any process can continue. Three kinds of runs are not thinned: runs in progress;
+runs without a recorded end, since their figures are counted from their trees; runs that lost
+events.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def write_retention(connection: sqlite3.Connection, keep: int | None) -> None:
 
 
 def thin_some(connection: sqlite3.Connection, keep: int) -> int | None:
-    """Thins for PORTION_S; returns the number of runs that this completed, None if there was
+    """Thins for PORTION_S; returns the number of runs that this call finished; None if there was
     nothing to do."""
     num_thinned = 0
     with connection:
@@ -80,7 +81,7 @@ def _oldest_run(connection: sqlite3.Connection, keep: int) -> int | None:
     older, values = "1", tuple[object, ...]()
     if keep:
         query = "SELECT created_utc, id FROM runs ORDER BY created_utc DESC, id DESC"
-        # The oldest run that is not thinned.
+        # The oldest of the `keep` newest runs, which are not thinned.
         oldest_kept = connection.execute(f"{query} LIMIT 1 OFFSET ?", (keep - 1,)).fetchone()
         # Fewer than `keep` runs.
         if oldest_kept is None:
@@ -118,7 +119,8 @@ WITHIN = "run = ? AND round BETWEEN ? AND ?"
 
 
 def _replace_tokens_by_counts(connection: sqlite3.Connection, rounds: RoundRange) -> None:
-    """Replaces each draft's tokens by counts: its nodes, those with a score, the sum of scores.
+    """Replaces each draft's tokens by three numbers: its nodes, its nodes with a score, and the sum
+    of the scores.
 
     The rows are deleted and inserted, since SQLite does not shrink the pages of updated rows.
     """
@@ -174,7 +176,7 @@ def _masses(row: sqlite3.Row) -> str | None:
     if row["masses_json"] is None:
         return None
     masses, path = from_json(row["masses_json"]), from_json(row["path_json"] or "[]")
-    # `masses` is indexed by node; only those on the accepted path stay, in node order.
+    # `masses` is indexed by node; only the masses of accepted nodes stay, in node order.
     return to_json([masses[node] for node in sorted(path) if node < len(masses)])
 
 

@@ -1,7 +1,7 @@
 """Turns events into units of writing: a run's start, a round, a run's end. Uses no database.
 
 A missing event (`seq` has a gap) makes a hole: later events of that run are counted, not written,
-except for its end.
+except for the run's end.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class RoundRecord:
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """At least `num_lost` events of a run are missing; it can be read up to the first of them."""
+    """At least `num_lost` events of a run are missing; the run can be read up to the first of
+    them."""
 
     run_id: str
     num_lost: int
@@ -67,7 +68,7 @@ class Hole:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of a run."""
+    """The end of a run; `num_lost`: as in Hole, 0 if no event is missing."""
 
     event: EndEvent
     num_lost: int
@@ -99,13 +100,13 @@ class RegretRecord:
 Measurement = BaselineRecord | RegretRecord
 """A measurement of a run, recorded in addition to its events."""
 Unit = RunStart | RoundRecord | Hole | End | Measurement
-# What completes a unit.
+# An event or measurement of these types completes a unit.
 BOUNDARIES = RunStarted | RoundCompleted | EndEvent | Measurement
 
 
 @dataclass(slots=True)
 class _Run:
-    """An open run. `next_seq`: `seq` of the next event; `unwritten_seq`: that of the first event
+    """An open run. `next_seq`: `seq` of the next event; `unwritten_seq`: `seq` of the first event
     that is in no unit yet; `pending`: the events of the round so far."""
 
     next_seq: int

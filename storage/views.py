@@ -1,6 +1,6 @@
 """The SQL of the log's views. Names are those of vLLM and llama.cpp, as in core.metrics.
 
-A released view is never edited: a new migration drops it and creates the next.
+A released view is never edited: a new migration drops it and creates its replacement.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ __all__ = [
 ]
 
 # Time covered by the spans of a run, by kind; where spans of one round overlap (threads), the time
-# counts once in `busy_ms` and twice in `sum_ms`. `both`: the LLM or a drafter was busy.
-# `reached`: the latest end of the spans that began before; only time beyond it is new.
+# counts once in `busy_ms` and twice in `sum_ms`. `both`: the LLM or a drafter was busy. `reached`:
+# the latest end of the spans before this one; only the span's time after it is new.
 SPAN_TIMES = """
 WITH labelled AS (
     SELECT run, round, start_ms, end_ms,
@@ -102,9 +102,9 @@ SUMMARY_RATES = """    coalesce((llm_busy_ms + coalesce(draft_busy_ms, 0.0) - bo
 
 RUN_SUMMARY = f"{SUMMARY_HEAD}{SUMMARY_RATES}{SUMMARY_REST}"
 
-# As `core.metrics` counts: `overlap_ratio` includes drafting during LLM passes for other requests;
-# `tokens_per_second` (below) counts from the end of the first round's prefill, since a drafter that
-# first drafts in a later round has its prefill then, in the time of decoding.
+# The figures are counted as in `core.metrics`: `overlap_ratio` includes drafting during LLM passes
+# for other requests; `tokens_per_second` (below) counts from the end of the first round's prefill,
+# since a drafter that first drafts in a later round has its prefill then, in the time of decoding.
 # `$[1]`, `$[3]`, `$[4]`: `outcomes`, `hit` and `saved_ms` of an Ahead (core/events/parts.py).
 OVERLAP = """
 WITH early AS (
@@ -149,8 +149,8 @@ JOIN rounds ON rounds.run = places.run AND rounds.completed_seq IS NOT NULL
 GROUP BY places.run, place ORDER BY places.run, place
 """
 
-# `num_accepted`: emitted tokens that this drafter proposed; `num_accepted_alone`: those that no
-# other drafter proposed.
+# `num_accepted`: emitted tokens that this drafter proposed; `num_accepted_alone`: emitted tokens
+# that only this drafter proposed.
 SSM_SCOREBOARD = """
 WITH told AS (
     SELECT proposals.run, proposals.model, proposals.score,
@@ -212,7 +212,8 @@ M006 = (
     ("run_summary", RUN_SUMMARY_006.strip()),
 )
 
-# Columns of `runs` are listed, not `runs.*`: since m009 some have names of figures counted here.
+# Columns of `runs` are listed, not `runs.*`: since m009 some of them have the names of figures that
+# this view counts.
 SUMMARY_OF_ALL_009 = """    SELECT runs.id, run_id, created_utc, status, prompt, output, note,
         drafters_json, dtype, device, seed, finish_reason, error, num_lost_events, queue_ms,
         counted.*, timed.*,
@@ -226,8 +227,8 @@ RUN_SUMMARY_009 = f"{SUMMARY_HEAD_009}{SUMMARY_RATES_006}{SUMMARY_REST}"
 
 M009 = (("run_summary", RUN_SUMMARY_009.strip()),)
 
-# Of a thinned round the tables have only the accepted nodes; its rows of `drafts` have the counts
-# of all its nodes.
+# For a thinned round, `nodes` and `proposals` have only the accepted nodes; its rows of `drafts`
+# have the counts of all its nodes.
 SCOREBOARD_COUNTED_010 = """
 WITH told AS (
     SELECT proposals.run, proposals.model, proposals.score, rounds.thinned,

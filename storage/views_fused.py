@@ -13,7 +13,7 @@ __all__ = ["M019", "NUM_OWN_TOKENS", "OWN_PROPOSAL"]
 
 OWN_PROPOSAL = "({proposals}.rank = 0 OR coalesce(rounds.origins_json, '[]') = '[]')"
 
-# For a row of `drafts` in a round with fused drafts. A NaN score is not valid JSON.
+# For a row of `drafts` in a round with fused drafts. JSON with a NaN score is not valid for SQLite.
 NUM_OWN_TOKENS = """CASE WHEN json_valid(tokens_json)
     THEN (SELECT count(*) FROM json_each(tokens_json, '$.ranks') WHERE value = 0)
     ELSE num_tokens END"""

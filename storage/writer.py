@@ -2,8 +2,8 @@
 
 The thread commits one transaction every INTERVAL_S, or one per round if rounds are slower. While
 the disk is full or the file is locked the log is paused: the thread retries with a growing delay,
-and events wait in memory up to a limit, beyond which they are dropped and counted. Between runs the
-thread does the log's upkeep in short steps.
+and events wait in memory up to a limit, beyond which they are dropped and counted. At the start,
+after a run's end and on request (`tidy`), the thread does the log's upkeep in short steps.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ INTERVAL_S = 0.1
 FIRST_RETRY_S = 0.1
 LAST_RETRY_S = 2.0
 UPKEEP_RETRY_S = 2.0
-# A lock, a full disk; or what another program wrote into the file.
+# A lock, a full disk, or values that another program wrote into the file.
 UPKEEP_FAULTS = (sqlite3.Error, LookupError, TypeError, ValueError)
 UNITS_A_TRANSACTION = 64
 
@@ -74,7 +74,8 @@ class LogWriter:
     # -- any thread --
 
     def enqueue(self, event: Event | Measurement, owner: str) -> None:
-        """Queue an event, or drop and count it if too many wait. Never waits for the disk."""
+        """Queues an event. If too many events wait, it drops and counts the event instead, unless
+        that is a run's end or a measurement. Never waits for the disk."""
         with self._change:
             # A run's last event is always queued: without it the run's outcome would be lost.
             full = self._put - self._settled >= self._max_waiting
@@ -130,8 +131,8 @@ class LogWriter:
         self._sink.close()
 
     def _wait(self) -> bool:
-        """Blocks until there is work that may be done; False when closed and nothing can be
-        done."""
+        """Blocks until there is work to do; False if the writer is closing and has nothing left to
+        write or cannot write now."""
         with self._change:
             # Upkeep is tried again after a while; else only an event, a flush or the end wakes the
             # thread.

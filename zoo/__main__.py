@@ -1,8 +1,8 @@
 """The command line of the zoo: `python -m zoo prepare|answers|train|distil|boost|tables|
 chat-family|evaluate|samples`.
 
-Exit status 0: success. 2: a one-line message with the field, its value and what is allowed. 130:
-interrupted; the same command resumes from what is stored under --out.
+Exit status 0: success. 2: an error, printed on one line with the field, its value and what is
+allowed. 130: interrupted; the same command resumes from what is stored under --out.
 """
 
 from __future__ import annotations
@@ -236,8 +236,8 @@ def _teaching_of(arguments: argparse.Namespace) -> tuple[list[Student], Teaching
 def _result_cache(
     arguments: argparse.Namespace, work: str, engine: Engine, run_identity: Mapping[str, Any]
 ) -> ResultCache:
-    """The cache of results of this work with these models and settings, which an interrupted
-    command left under --out; NO_CACHE without --out."""
+    """The cache under --out in which an interrupted command left the results of `work` with these
+    models and settings; NO_CACHE without --out."""
     if arguments.out is None:
         return NO_CACHE
     ssms = [name for each in arguments.ssm for name in ssms_named(each)]

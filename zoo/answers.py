@@ -1,6 +1,6 @@
 """`python -m zoo answers`: a chat LLM's answers to many questions, as corpora to distil from.
 
-A document is a conversation in the LLM's own chat template, so that `zoo prepare` with its
+A document is a conversation in the LLM's own chat template, so that `zoo prepare` with the LLM's
 tokenizer reads back the tokens that the LLM was fed and wrote. Documents are written file by file:
 a kill loses only the files that were not finished, at most FILES_AT_ONCE + 1.
 """
@@ -24,10 +24,10 @@ __all__ = ["CHAT_PROMPTS", "write_answers"]
 
 CHAT_PROMPTS = Path(__file__).resolve().parent.parent / "bench" / "prompts-chat.jsonl"
 
-# Of successive prompts, in turn: drafters are used for greedy and for sampled texts.
+# Successive prompts take these in turn: drafters are used for greedy and for sampled texts.
 TEMPERATURES = (0.0, 0.8, 0.0, 1.0)
 PROMPTS_OF_A_FILE = 64
-# Rows of one LLM pass; the next files' requests keep them all busy while a file is finished.
+# The most requests in one LLM pass; the next files' requests fill it while a file is finished.
 MAX_LIVE = 48
 FILES_AT_ONCE = 2
 
@@ -40,7 +40,7 @@ def write_answers(
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Writes `folder/KIND/answers-NNNN.txt` for the prompts of each kind, the kinds in turn.
-    Existing files are kept. Raises ConfigError where the LLM has no chat template."""
+    Existing files are kept. Raises ConfigError if the LLM has no chat template."""
     checks.integer("tokens", max_new_tokens, 1, 4096)
     worker = Worker(engine, max_live=MAX_LIVE, threads=None)
     with closing(worker):
@@ -60,8 +60,8 @@ def write_answers(
 def _files(
     prompts: Mapping[str, Sequence[str]], folder: Path
 ) -> Iterator[tuple[Path, list[tuple[int, str]]]]:
-    """Each file with its numbered prompts; one of each kind after another, so that what is written
-    so far is always of every kind."""
+    """Each file's path with the file's numbered prompts. The kinds take turns, so that the files
+    written so far are always of every kind."""
     longest = max(map(len, prompts.values()))
     for start in range(0, longest, PROMPTS_OF_A_FILE):
         for kind, texts in prompts.items():

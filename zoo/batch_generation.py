@@ -1,5 +1,5 @@
-"""A chat LLM's texts in large batches: each token is one lean torch pass of `core.models` over all
-texts, and its TOP largest probabilities are kept.
+"""Generates a chat LLM's texts in large batches: one lean torch pass of `core.models` gives the
+next token of all texts, and the TOP largest probabilities of each token's distribution are kept.
 
 The engine serves requests that come and go; here thousands of texts begin at once, and what counts
 is how many tokens a GPU makes in a minute.
@@ -26,13 +26,14 @@ from core.models.machine import available_bytes, without_cudnn_attention
 __all__ = ["TOP", "BatchGenerator", "Generated", "BatchLimits"]
 
 TOP = 32
-"""How many probabilities of each distribution are kept, and how many tokens are sampled from."""
+"""How many of the largest probabilities of each distribution are kept; tokens are sampled from
+these only."""
 # The most texts of a batch; its KV cache takes at most half of the free memory. Larger batches are
 # no faster.
 LARGEST_BATCH, LARGEST_BATCH_ON_CPU = 3072, 64
-PREFILL_TEXTS = 512  # of one pass over prompts, which is hundreds of tokens wide
-# The number of slots is rounded up to a multiple: attention kernels need aligned masks, and memory
-# is allocated in few sizes.
+PREFILL_TEXTS = 512  # texts in one pass over prompts, which is hundreds of tokens wide
+# The number of slots is rounded up to a multiple of this: attention kernels need aligned masks, and
+# memory is allocated in few sizes.
 EXTENT = 64
 CHECKED_EVERY = 16  # tokens; reading which texts have ended waits for the device
 
@@ -51,10 +52,10 @@ class BatchLimits:
 class Generated(NamedTuple):
     """Texts of a batch, padded on the left so that all new tokens begin in the column `first_new`.
 
-    `ids` (texts, columns): a text is in the columns `starts` to `ends` (both (texts,), the latter
-    exclusive), including its end token. `top_ids` int32 and `top_probs` float16 (texts, new
-    columns, TOP): the largest probabilities of the distribution that the token of a column was
-    drawn from, at temperature 1, descending.
+    `ids` (texts, columns): a text, with its end token, is in the columns from `starts` to before
+    `ends`, both (texts,). `top_ids` int32 and `top_probs` float16 (texts, new columns, TOP): the
+    largest probabilities of the distribution that the token of a column was drawn from, at
+    temperature 1, descending.
     """
 
     ids: Tensor
@@ -149,7 +150,7 @@ class BatchGenerator:
     def _left_padded(
         self, prompts: Sequence[Sequence[int]], columns: int, width: int
     ) -> tuple[Tensor, Tensor]:
-        """Ids (texts, columns), and the column in which each begins (texts,)."""
+        """Ids (texts, columns), and the column in which each text begins (texts,)."""
         ids = torch.zeros(len(prompts), columns, dtype=torch.int64)
         for row, prompt in zip(ids, prompts, strict=True):
             row[width - len(prompt) : width] = torch.tensor(prompt)
@@ -179,7 +180,8 @@ class BatchGenerator:
         self, ids: Tensor, positions: Tensor, kv: Tensor, first: int, visible: Tensor
     ) -> Tensor:
         """Logits (texts, V), float32, after the last of the tokens `ids` (texts, width), which are
-        in the slots from `first` on; `visible` (texts, width, extent): the slots that each sees."""
+        in the slots from `first` on; `visible` (texts, width, extent): the slots that each token
+        sees."""
         width, extent = visible.shape[1:]
 
         def write(layer: int, keys: Tensor, values: Tensor) -> KeysValues:

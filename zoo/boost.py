@@ -1,11 +1,11 @@
 """`python -m zoo boost`: collective boost-tuning of a pool of SSMs (SpecInfer 3.1).
 
-Each SSM is tuned where the SSMs before it fail to predict the LLM, so that together they cover its
-tokens.
+Each SSM is tuned where the SSMs before it fail to predict the LLM, so that together they cover the
+LLM's tokens.
 
-`prompts`, as published: a text that an SSM continues exactly as the LLM does is dropped for the
-SSMs after it. `positions`: single positions that an SSM predicts get a small weight for those after
-it (docs/family.md, "Boosting").
+There are two ways. `prompts`, as published: a text that an SSM continues exactly as the LLM does is
+dropped for the SSMs after it. `positions`: a position at which an SSM predicts the LLM's token gets
+a small weight for the SSMs after it (docs/family.md, "Boosting").
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ KINDS = MappingProxyType({"positions": "boosted", "prompts": "boosted-by-prompts
 
 @dataclass(frozen=True, slots=True)
 class Boosted:
-    """The result for one SSM of the pool. `before` and `after` its tuning: the `coverage` by the
-    complete pool, mean over held-out domains; SSMs not tuned yet have their old weights. `dropped`
-    of `texts`: those that SSMs before it continued like the LLM. `kept`: whether the tuned SSM is
-    used; tuning ends at the first that is not.
+    """The result for one SSM of the pool. `before`, `after`: the `coverage` by the complete pool
+    before and after this SSM's tuning, mean over the domains' held-out texts; SSMs that are not
+    tuned yet have their old weights. `texts`: the number of texts that were checked by the way
+    `prompts`, else 0; `dropped`: how many of them an SSM before it continued like the LLM. `kept`:
+    whether the tuned SSM is used; if not, tuning ends.
     """
 
     name: str
@@ -113,7 +114,8 @@ def line(one: Boosted) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """An SSM of the pool; `continued`: cached results of which texts it continues like the LLM."""
+    """An SSM of the pool; `weights`: their hash; `continued`: the cache of which texts it continues
+    like the LLM."""
 
     model: nn.Module
     weights: str
@@ -127,7 +129,7 @@ class _Member:
 
 
 def _mean_coverage(teaching: Teaching, members: Mapping[str, _Member]) -> dict[str, float]:
-    """Means over the domains."""
+    """The `coverage` by all `members`, mean over the domains."""
     weights = {name: one.weights for name, one in members.items()}
     models = {name: one.model for name, one in members.items()}
     prefix, held_out = HELD_OUT_FORM.prefixes[0], teaching.held_out()
@@ -142,7 +144,7 @@ def _mean_coverage(teaching: Teaching, members: Mapping[str, _Member]) -> dict[s
 @dataclass
 class _Drops:
     """Selects the texts that none of the `earlier` SSMs continues like the LLM. `seen`: the number
-    of texts, `dropped`: of those not selected."""
+    of all texts so far; `dropped`: the number of texts not selected."""
 
     earlier: Sequence[_Member]
     seen: int = 0

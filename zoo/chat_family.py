@@ -3,7 +3,8 @@
 The LLM writes conversations for a part of the time; then students of one shape with one shared
 embedding learn its distributions together, each with the most weight on its own kinds of question.
 All of them are measured and written several times during the training. An interrupted run can be
-resumed: it repeats only the batch of answers, or the training steps since the last checkpoint.
+resumed: it repeats only the unfinished batch of answers, or the training steps since the last
+checkpoint.
 """
 
 from __future__ import annotations
@@ -55,8 +56,10 @@ FAMILY: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "ssm-text": ("text",),
     }
 )
-"""The students, each with its own kinds of question; without any, all kinds have equal weight."""
-# Weights of kinds that are not a student's own; the LLM's own questions are of any kind.
+"""The students, each with its own kinds of question; for a student without any, all kinds have
+equal weight."""
+# Weights for a student with kinds of its own: of questions of other kinds, and of questions that
+# the LLM wrote, which may be of any kind.
 OTHER_KIND, ANY_KIND = 0.25, 0.4
 
 DEVELOPMENT_TOKENS = 160  # of each answer that the students are measured on
@@ -64,14 +67,14 @@ CHAIN = 4  # tokens of a draft
 EVALUATIONS = 5
 MAX_MINUTES = 60.0 * 24
 TRAINING = "training"
-"""The name of the training's checkpoint; those of the answers have other names."""
+"""The name of the training's checkpoint; the answers' checkpoints have other names."""
 
 
 @dataclass(frozen=True, slots=True)
 class FamilyPlan:
     """`minutes` in all, `generation_minutes` of them for the LLM's answers to the `questions` (by
-    kind) and to its own. `development`: prompts that are left out, for measurements.
-    `checkpoint_seconds`: seconds of training between two checkpoints."""
+    kind) and to questions that it writes itself. `development`: prompts that are left out, for
+    measurements. `checkpoint_seconds`: seconds of training between two checkpoints."""
 
     minutes: float
     generation_minutes: float
@@ -107,9 +110,9 @@ class FamilyPlan:
 @dataclass(frozen=True, slots=True)
 class StudentAccuracy:
     """A student's accuracy on the LLM's greedy answers. `agreement`: how often its most probable
-    token is the LLM's. `in_three`: how often the LLM's is among its first three.
-    `acceptance_length`: tokens per LLM pass with greedy drafts of CHAIN tokens, the LLM's own token
-    included."""
+    token is the LLM's. `in_three`: how often the LLM's token is among its three most probable
+    tokens. `acceptance_length`: tokens per LLM pass with greedy drafts of CHAIN tokens, the LLM's
+    own token included."""
 
     agreement: float
     in_three: float
@@ -117,7 +120,8 @@ class StudentAccuracy:
 
 
 def kind_weights(kinds: Sequence[str]) -> list[list[float]]:
-    """(students, kinds): what a token of an answer counts, by the kind of its question."""
+    """The weight of an answer's token for each student, by the kind of the answer's question:
+    (students, kinds)."""
 
     def weight(own: Sequence[str], kind: str) -> float:
         if not own or kind in own:
@@ -184,8 +188,8 @@ def _check_folder(folder: Path) -> None:
 
 @torch.inference_mode()
 def accuracy(students: LeanWeights, texts: Generated) -> dict[str, Any]:
-    """`students`: the accuracy of each by name; `union`: how often one of them has the LLM's token
-    first."""
+    """`students`: the accuracy of each student by name; `union`: how often the LLM's token is the
+    most probable token of at least one student."""
     hits = []  # of each text (students, tokens, 3)
     for ids, start, end in zip(texts.ids, texts.starts.tolist(), texts.ends.tolist(), strict=True):
         new = texts.first_new - start

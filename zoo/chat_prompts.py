@@ -1,7 +1,7 @@
 """Questions for a chat LLM, of several kinds, from which its drafters are distilled.
 
-Templates with each of their topics (`chat_prompts.json`), and templates with passages of the
-corpora.
+A question is a template filled in with one of its topics (`chat_prompts.json`), or with a passage
+of the corpora.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def chat_prompts(
     domains: Sequence[Domain], left_out: Sequence[str], seed: int
 ) -> dict[str, list[str]]:
     """By kind, in a random order: each template with each of its topics, or with passages of the
-    `domains`; without the texts in `left_out`."""
+    `domains`; without the texts in `left_out`. Raises ConfigError if there are none."""
     texts_left_out = {text.casefold() for text in left_out}
     documents = {domain.name: domain.documents for domain in domains}
     by_kind = {}

@@ -32,8 +32,8 @@ class TrainingCheckpoint:
     def save(self, trainer: Trainer, spent: float, *, evaluation_due: bool = False) -> None:
         """Replaces the file.
 
-        `spent`: seconds of the budget. `evaluation_due`: this step is still to be evaluated.
-        Raises ModelError if the loss is not finite; the old file stays.
+        `spent`: seconds of the budget so far. `evaluation_due`: the model of this step is still to
+        be evaluated. Raises ModelError if the loss is not finite; the old file stays.
         """
         loss = trainer.loss()
         if not math.isfinite(loss):
@@ -50,7 +50,9 @@ class TrainingCheckpoint:
         replace_file(self._path, lambda file: torch.save(state, file))
 
     def load(self, trainer: Trainer) -> tuple[float, bool]:
-        """Loads the saved state, if there is one, into `trainer`: (`spent`, `evaluation_due`)."""
+        """Loads the saved state into `trainer` and returns its (`spent`, `evaluation_due`); (0.0,
+        False) if there is no file. Raises ConfigError for an unreadable file or another
+        identity."""
         if not self._path.is_file():
             return 0.0, False
         state = self._read(trainer.device)

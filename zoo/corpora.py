@@ -50,8 +50,9 @@ _FOREIGN_FOLDERS = frozenset({"site-packages", "dist-packages"})
 
 @dataclass(frozen=True, slots=True)
 class CorpusFile:
-    """One file of a domain, or the standard library as one file. `name`: `domain/file`. Counts of
-    documents that were collected, that quote a prompt, and that are duplicates.
+    """One file of a domain, or the standard library as one file. `name`: `domain/file`. The last
+    three fields count the documents that were collected, that quote a prompt, and that are
+    duplicates.
     """
 
     name: str
@@ -79,8 +80,8 @@ def standard_library() -> Path:
 def read_corpora(
     folder: Path, library: Path, refused_lines: Sequence[str], seed: int
 ) -> list[Domain]:
-    """Every domain under `folder` (a folder of `.txt` files each); if `code` is not among them, it
-    is read from `library`.
+    """Every domain under `folder` (each is a folder of `.txt` files); if `code` is not among them,
+    it is read from `library`.
 
     Documents are shuffled by `seed`, so that a domain's last tokens are a sample of all its files.
     """
@@ -104,7 +105,7 @@ def library_corpora(
     """A small corpus that comes with every interpreter: `code` from `library`, and as `docs` the
     docstrings of the same files.
 
-    Files are taken in a seeded order until `max_bytes` of source are read.
+    Files are taken in a seeded order, as long as they have at most `max_bytes` together.
     """
     files = list(_up_to(max_bytes, _in_random_order(python_files(library), seed)))
     return [
@@ -172,8 +173,8 @@ def _python_domain(
 
 
 def _python_text(path: Path) -> str:
-    """A source file decoded by its encoding cookie; empty if that fails (some files test exactly
-    that).
+    """A source file decoded by its encoding cookie; empty if that fails (some files of the library
+    have a wrong encoding on purpose).
     """
     try:
         with tokenize.open(path) as file:

@@ -46,7 +46,8 @@ def write_counts(teaching: Teaching, out: Path, num_rows: int) -> str:
 def count_texts(
     texts: Mapping[str, np.ndarray], memory: TeacherCache, length: int
 ) -> tuple[np.ndarray, int]:
-    """The rows (n, 16) of the texts' windows of `length`, and how many tokens were counted."""
+    """The rows (n, 16) counted over the texts' windows of `length` tokens, and how many tokens were
+    counted."""
     table, num_tokens = new_table(WORKING_ROWS), 0
     for window in _windows(texts, length):
         top = memory.top_tokens(torch.from_numpy(window[None]))

@@ -1,8 +1,8 @@
-"""The windows of tokens that training steps use: a mixture of domains, each shuffled anew in every
-epoch.
+"""The windows of tokens that training steps use: a mixture of domains, whose windows are shuffled
+anew in every epoch.
 
-A pure function of seed and position, so that a resumed run continues with the next batch.
-Independent of models.
+The order is a pure function of seed and position, so that a resumed run continues with the next
+batch. It is independent of models.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class DataOrder:
         return {"num_batches": self._num_batches, "num_drawn": dict(self._num_drawn)}
 
     def load_state(self, state: Mapping[str, object]) -> None:
-        """Resumes at the position of another order of the same tokens, mixture and seed."""
+        """Resumes at the position that `state` returned, of an order of the same tokens, mixture
+        and seed."""
         num_batches, num_drawn = state["num_batches"], state["num_drawn"]
         assert isinstance(num_batches, int) and isinstance(num_drawn, dict)
         self._num_batches, self._num_drawn = num_batches, dict(num_drawn)

@@ -42,7 +42,7 @@ from zoo.trainer import Trainer
 __all__ = ["Distilled", "Teaching", "Tuning", "distil", "accuracy_by_domain", "table"]
 
 OWN = "own/"
-"""Prefix of a row's name: the LLM's own continuations of that domain's text."""
+"""A prefix: the row `own/DOMAIN` has the LLM's own continuations of the domain's text."""
 _HELD_OUT_BATCHES = 2  # of each domain: one greedy, one sampled
 _PROMPTS, _MEASURED_TOKENS = 6, 48  # of each domain, when the engine measures
 
@@ -54,9 +54,10 @@ TextFilter = Callable[[np.ndarray, int], np.ndarray]
 @dataclass(frozen=True, slots=True)
 class Teaching:
     """The settings of a distilling run besides its recipes. `own_share`: the fraction of windows
-    taken from the LLM's own texts, of which each domain has `own_batches`. `remembered`: the number
-    of most probable tokens that are cached for each position of the own texts and of
-    `corpus_tokens` of each domain; 0: the LLM runs in every step, on all corpus tokens."""
+    taken from the LLM's own texts, of which each domain has `own_batches` batches. `remembered`:
+    the number of most probable tokens that are cached for each position of the own texts and of the
+    first `corpus_tokens` tokens of each domain; 0: the LLM runs in every step, on all corpus
+    tokens."""
 
     run: TrainingRun
     llm: Path
@@ -79,8 +80,8 @@ class Teaching:
         object.__setattr__(self, "teacher_id", weights_id(self.llm))
 
     def open_model(self, folder: Path, field: str = "ssm") -> Any:
-        """The model in this folder, over the tokens that the tokenizer has, or that its narrow head
-        has."""
+        """The model in this folder; its logits are those of the tokenizer's tokens, or of the
+        tokens of its narrow head."""
         model = open_model(folder, field, self.run.store.manifest.vocab_size)
         narrow_head(model)
         return model
@@ -94,8 +95,8 @@ class Teaching:
         return OwnTexts(self.teacher, run.store.train, folder, TRAIN_FORM, run.seed, first)
 
     def rows(self, keep: TextFilter | None = None) -> dict[str, np.ndarray]:
-        """The corpora's training tokens, and those of the LLM's own texts that `keep` selects;
-        texts that are not stored yet are generated."""
+        """The corpora's training tokens by domain, and the tokens of the LLM's own texts that
+        `keep` selects (None: of all); texts that are not stored yet are generated."""
         rows = dict(self.run.store.train)
         if self.remembered:
             rows = {domain: row[: self.corpus_tokens] for domain, row in rows.items()}
@@ -182,7 +183,7 @@ class Teaching:
 class Distilled:
     """The result for one SSM, by domain, on held-out texts that the LLM wrote: accuracy `before`
     and `after`; `measured`: tokens per LLM pass afterwards, see `engine_tokens_per_pass`; `curve`:
-    both during training, with the step."""
+    accuracy and tokens per LLM pass during training, each line with its step."""
 
     trained: TrainedModel
     before: dict[str, DraftAccuracy]
@@ -194,7 +195,7 @@ class Distilled:
 @dataclass(frozen=True, slots=True)
 class Tuning:
     """How one SSM is tuned: its `recipe`, the folder it starts from, the loss, and which of the
-    LLM's own texts are used. `kind`: the folder that it is saved in. `further`: more of the
+    LLM's own texts are used. `kind`: the folder that it is saved in. `further`: more fields of the
     checkpoint's identity. `start` None: new weights, with the LLM's embeddings narrowed to the
     SSM's width."""
 
@@ -217,7 +218,7 @@ class Tuning:
         }
 
     def initial_weights(self, teaching: Teaching) -> InitialWeights:
-        """The weights that it starts from."""
+        """The weights from which the SSM starts."""
         return InitialWeights(self.start, teaching.llm, "ssm")
 
 
@@ -271,7 +272,7 @@ def distil(tuning: Tuning, teaching: Teaching) -> Distilled:
 def accuracy_by_domain(
     teacher: nn.Module, drafter: nn.Module, held_out: Texts
 ) -> dict[str, DraftAccuracy]:
-    """On the LLM's own held-out texts, by domain."""
+    """The drafter's accuracy on the LLM's own held-out texts, by domain."""
     prefix = HELD_OUT_FORM.prefixes[0]
     return {
         domain: draft_accuracy(teacher, drafter, texts, prefix)

@@ -25,9 +25,10 @@ LONGEST = 8
 @dataclass(frozen=True, slots=True)
 class DraftAccuracy:
     """One SSM's accuracy over the positions after the prefixes. `agreement`: how often its most
-    probable token is the LLM's. `overlap`: sum over v of min(p(v), q(v)), the rate at which its
-    sampled tokens are accepted. `tokens_per_pass`: 1 + the accepted tokens of a greedy chain
-    of LONGEST, on texts that the LLM wrote greedily."""
+    probable token is the LLM's. `overlap`: sum over v of min(p(v), q(v)), p the LLM's and q the
+    SSM's distribution: the rate at which tokens sampled from q are accepted. `tokens_per_pass`: 1 +
+    the mean number of accepted tokens of a greedy chain of LONGEST tokens, on texts that the LLM
+    wrote greedily."""
 
     agreement: float
     overlap: float
@@ -37,7 +38,8 @@ class DraftAccuracy:
 def draft_accuracy(
     teacher: nn.Module, drafter: nn.Module, texts: Sequence[np.ndarray], prefix: int
 ) -> DraftAccuracy:
-    """On batches of texts (n, length); batches 0, 2, 4, ... were written greedily."""
+    """The drafter's accuracy on batches of texts (n, length); batches 0, 2, 4, ... were written
+    greedily."""
     agreements, overlaps, per_pass = [], [], []
     for number, batch in enumerate(texts):
         agrees, overlap = _agreement_and_overlap(teacher, drafter, batch, prefix)
@@ -52,7 +54,8 @@ def coverage(
     teacher: nn.Module, drafters: Mapping[str, nn.Module], texts: Sequence[np.ndarray], prefix: int
 ) -> dict[str, float]:
     """How often the LLM's most probable token is among n proposals, where n is the number of
-    drafters. `union`: one proposal of each drafter; under a drafter's name: its own n best."""
+    drafters. `union`: one proposal of each drafter; under a drafter's name: its own n most probable
+    tokens."""
     count, hits = len(drafters), dict.fromkeys(("union", *drafters), 0.0)
     for batch in texts:
         inputs = _inputs(batch, teacher)

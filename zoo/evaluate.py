@@ -188,7 +188,7 @@ def _row(model: str, scores: Scores, domains: Sequence[str], width: int) -> str:
 
 
 def as_json(scores: Mapping[str, Scores], context: int) -> dict[str, Any]:
-    """The same figures as plain values."""
+    """The scores and the `context` they were measured with, as plain values."""
     models = {
         model: {domain: asdict(each) for domain, each in domains.items()}
         for model, domains in scores.items()

@@ -62,6 +62,6 @@ def remove_folder(path: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """`value` as indented JSON at `path`."""
+    """Writes `value` as indented JSON to `path`."""
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
     replace_file(path, lambda file: file.write(text.encode("utf-8")))

@@ -56,7 +56,8 @@ def initial_model(
     recipe: ModelRecipe, preset: Preset, store: TokenStore, seed: int, start: InitialWeights = FRESH
 ) -> Any:
     """The recipe's model in float32 on the CPU; `seed` determines random weights. Raises
-    ConfigError if the folder's sizes differ from the recipe's."""
+    ConfigError if the folder's sizes differ from the recipe's, VocabMismatchError if a folder has
+    another tokenizer than `store`."""
     size = store.manifest.vocab_size
     if start.folder is None:
         fresh: Any = new_model(recipe, preset, size, seed)
@@ -83,8 +84,8 @@ def initial_model(
 
 def narrow_embeddings(wide: torch.Tensor, fresh: torch.Tensor) -> torch.Tensor:
     """Embeddings of the shape of `fresh` (tokens, width) that approximate the dot products between
-    rows of `wide` (tokens, its width) best: its principal components, not centred. If `wide` is
-    narrower, all of it is used and the remaining columns are those of `fresh`."""
+    rows of `wide` (tokens, wide width) best: the principal components of `wide`, not centred. If
+    `wide` is narrower, all of it is used and the remaining columns are those of `fresh`."""
     squares = wide.T @ wide  # (width, width): independent of the number of tokens
     directions = torch.linalg.eigh(squares).eigenvectors.flip(-1)[:, : fresh.shape[1]]
     narrow = wide @ directions

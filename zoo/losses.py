@@ -19,8 +19,8 @@ __all__ = ["Distillation", "Loss", "Total", "next_token"]
 
 
 class Total(NamedTuple):
-    """The summed cost of positions in nats, and the sum of their weights, both scalars: sums of
-    parts add up to those of the whole step. `weight` needs no gradient."""
+    """The summed cost of positions in nats, and the sum of their weights, both scalars: the sums of
+    a step's parts add up to the sums of the step. `weight` needs no gradient."""
 
     cost: Tensor
     weight: Tensor
@@ -31,7 +31,7 @@ class Total(NamedTuple):
         return self.cost / self.weight
 
 
-_LEAST_REST = 1e-6  # of a probability: sums in float32 may be slightly above 1
+_LEAST_REST = 1e-6  # of a probability: a sum in float32 may be slightly above 1
 Loss = Callable[[nn.Module, Tensor], Total]
 
 
@@ -51,8 +51,8 @@ class Distillation:
     """Forward KL, sum over v of p(v) (log p(v) - log q(v)) in nats, p the `teacher`'s and q the
     model's distribution of the next token (SpecInfer 3, learning-based speculator).
 
-    With `memory`, the cached tokens of the teacher, all other tokens count as one token: that can
-    only make the divergence smaller.
+    With `memory` (the teacher's cached most probable tokens), all other tokens count as one token:
+    that can only make the divergence smaller.
 
     A position at which one of the `earlier` models has the same most probable token as the teacher
     has the weight `covered`, any other 1: collective boost-tuning (SpecInfer 3.1) by positions

@@ -27,7 +27,7 @@ OWN_QUESTIONS = "own"
 """The kind of the questions that the LLM writes itself."""
 # One is drawn for each answer: drafters are used for greedy and for sampled texts.
 TEMPERATURES = (0.0, 0.0, 0.0, 0.6, 0.8, 0.8, 1.0)
-# A batch ends when this share of its texts has; the rest, its longest texts, are cut off.
+# A batch ends when this share of its texts has ended; the rest, its longest texts, are cut off.
 ENDED_ANSWERS, ENDED_QUESTIONS = 0.94, 0.9
 SHORTEST_QUESTION = 4  # characters
 # In place of a question, to find what the chat template puts before one.
@@ -36,8 +36,8 @@ MARK = "@@"
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Most tokens of a prompt in its template, of an answer, and of a question that the LLM
-    writes."""
+    """The largest numbers of tokens: of a prompt in the chat template, of an answer, and of a
+    question that the LLM writes."""
 
     prompt: int = 224
     answer: int = 400
@@ -47,8 +47,8 @@ class Lengths:
 class TrainingTokens(NamedTuple):
     """Texts one after another. For each token (n,): `ids` int32; `kinds` int8, its question's kind
     as an index into `Questions.kinds`; `top_ids` int32 and `top_probs` float16 (n, TOP), the LLM's
-    distribution of the next token: `top_probs` is 0 where that is not part of an answer. `starts`
-    (texts,): where each text begins."""
+    distribution of the next token: `top_probs` is 0 where the next token is not part of an answer.
+    `starts` (texts,): where each text begins."""
 
     ids: Tensor
     kinds: Tensor
@@ -58,8 +58,9 @@ class TrainingTokens(NamedTuple):
 
 
 class Questions:
-    """Prompts in the LLM's chat template with the index of their kind; half are written by the LLM.
-    Texts in `left_out` are skipped. Raises ConfigError if the LLM has no template."""
+    """Prompts in the LLM's chat template, each with the index of its kind; the LLM writes half of
+    the questions. Texts in `left_out` are skipped. Raises ConfigError if the LLM has no
+    template."""
 
     def __init__(
         self,
@@ -100,8 +101,8 @@ class Questions:
         return [one for one in prompts if len(one[1]) <= self._lengths.prompt]
 
     def own_questions(self, count: int) -> list[str]:
-        """Samples `count` turns of the user; returns those that end with an end-of-text token, are
-        long enough and are not left out."""
+        """Samples `count` user turns from the LLM; returns those that end with an end-of-text
+        token, are long enough and are not left out."""
         stop = BatchLimits(self._lengths.question, ENDED_QUESTIONS)
         turns = self._generator.generate([self._before_question] * count, [1.0] * count, stop)
         results = []
@@ -122,7 +123,8 @@ class Questions:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Continues after the batches that came before `state()`."""
+        """Restores what `state` returned; the next batch is the one that would have followed
+        then."""
         self._num_taken, self._own = state["taken"], list(state["own"])
         self._noise.setstate(state["noise"])
 

@@ -1,7 +1,7 @@
 """The LLM's own continuations of corpus prefixes: the tokens that an SSM has to predict.
 
-Generated in batches of one shape, each a file, so that an interruption loses at most one. A pure
-function of seed, teacher and tokens.
+They are generated in batches of one shape, each a file, so that an interruption loses at most one
+batch. They are a pure function of seed, teacher and tokens.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ __all__ = ["HELD_OUT_FORM", "TRAIN_FORM", "BatchShape", "OwnTexts", "continue_pr
 
 @dataclass(frozen=True, slots=True)
 class BatchShape:
-    """How many texts a batch has, of how many tokens, and the prefix lengths and temperatures that
-    they take in turn."""
+    """The shape of a batch: the number of its texts, the tokens of each, and the prefix lengths and
+    temperatures that successive batches take in turn."""
 
     texts: int = 64
     length: int = 257

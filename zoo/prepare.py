@@ -74,7 +74,8 @@ def prepare(preset: Preset, inputs: Inputs, out: Path, seed: int = 0) -> Manifes
 
 
 def report(manifest: Manifest) -> Iterator[str]:
-    """Lines to print: one for each source, with what was refused, and one for each domain."""
+    """Lines to print: one for each source, with what was refused, one for each domain, and one with
+    totals."""
     for name, domain in manifest.domains.items():
         for source in domain.sources:
             yield (

@@ -40,7 +40,7 @@ class Schedule:
     late_context: int = 512  # the window length of the last `late_fraction`
     late_fraction: float = 0.25
     warmup_fraction: float = 0.02
-    final_rate: float = 0.05  # of the peak learning rate, where the cosine ends
+    final_rate: float = 0.05  # fraction of the peak learning rate at which the cosine ends
     weight_decay: float = 0.1
     max_gradient_norm: float = 1.0
     checkpoint_seconds: float = 30.0  # a kill may cost at most a minute of training
@@ -68,8 +68,8 @@ def preset(name: str) -> Preset:
 
 
 def only(preset: Preset, names: Sequence[str]) -> Preset:
-    """The preset with only its models of these `names`, with all if there are no names. Raises
-    ConfigError for a name that it does not have."""
+    """The preset with only the models that have these `names`; with all its models if `names` is
+    empty. Raises ConfigError for a name that no model of the preset has."""
     all_names = tuple(recipe.name for recipe in preset.models)
     for name in names:
         checks.choice("only", name, all_names)

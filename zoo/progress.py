@@ -21,11 +21,13 @@ class ProgressLine:
         self._is_open = False  # whether the line that is rewritten has not been ended
 
     def is_due(self, spent: float) -> bool:
-        """Whether enough time has passed. `show` needs the loss, which waits for the device."""
+        """Whether the line should be shown now. Ask before `show`, which needs the loss: reading it
+        waits for the device."""
         return spent - self._shown_at >= self._every or spent >= self._budget
 
     def show(self, spent: float, step: int, num_tokens: int, loss: float) -> None:
-        """Times in seconds; `num_tokens` since the run began."""
+        """Shows the line. `spent`: seconds of training so far; `num_tokens`: the tokens trained on
+        in this time."""
         self._shown_at = spent
         fraction = min(spent / self._budget, 1.0)
         num_filled = round(fraction * _BAR_CELLS)

@@ -11,7 +11,8 @@ __all__ = ["rows_of"]
 
 
 def rows_of(path: Path, *fields: str) -> list[dict[str, str]]:
-    """These fields of every line, as text. Raises ConfigError if a line lacks one."""
+    """The `fields` of every line, as text. Raises ConfigError if the file cannot be read or a line
+    lacks a field."""
     try:
         lines = [line for line in path.read_text("utf-8").splitlines() if line.strip()]
         rows = [json.loads(line) for line in lines]

@@ -1,6 +1,6 @@
 """Times the rounds of an engine's runs; on each prompt all configurations run in turn.
 
-Each run is one cached result; resumed work is warmed up again.
+Each run is one cached result; a resumed measurement is warmed up again.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def time_runs(
     repeats: int = 1,
     cache: ResultCache = NO_CACHE,
 ) -> dict[str, RoundTimes]:
-    """The times of each configuration. `cache`: earlier results of the same work."""
+    """The times of each configuration of the `contest`, by name. `cache`: earlier results of the
+    same work."""
     times = {name: RoundTimes() for name in contest}
     runs = {
         f"{repeat}-{number}-{turn}": (name, _request(workload, repeat, number, speculation))

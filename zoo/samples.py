@@ -64,7 +64,8 @@ class Sample:
 
 def prompts_of(path: Path, domains: Sequence[str], count: int) -> list[SamplePrompt]:
     """The first `count` prompts of each of these domains, or of all if `domains` is empty, from a
-    file of JSON lines with `prompt` and `domain`. Raises ConfigError for another file or domain."""
+    file of JSON lines with `prompt` and `domain`. Raises ConfigError for a file of another kind or
+    an unknown domain."""
     checks.integer("count", count, 1, 10_000)
     prompts = [
         SamplePrompt(row["domain"], row["prompt"]) for row in rows_of(path, "prompt", "domain")
@@ -104,9 +105,9 @@ def _generate_sample(engine: Engine, prompt: str, sampling: SamplingParams) -> d
 
 
 def parse_verdict(prompt: str, continuation: str, cut: bool) -> str:
-    """Whether prompt and continuation are Python: one of VERDICTS. If the text was `cut` by the
-    token limit, lines are removed from its end while it is merely incomplete, but at most half of
-    the continuation's: the lines within an open string or bracket have not been parsed.
+    """Whether prompt and continuation are Python: one of VERDICTS. If the token limit `cut` the
+    text, lines are removed from its end as long as it is merely incomplete, but at most half of the
+    continuation's lines: removed lines, within an open string or bracket, have not been parsed.
     """
     num_prompt_lines = prompt.count("\n")
     lines = (prompt + continuation).split("\n")

@@ -1,5 +1,6 @@
-"""Models of one shape with one embedding, as ordinary folders for transformers. The embedding, most
-of their bytes, is stored once, in a file next to them that the index of each names.
+"""Writes models of one shape that share one embedding as ordinary folders for transformers. The
+embedding, which is most of their bytes, is stored once, in a file next to the folders; the index in
+each folder names that file.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ __all__ = [
     "new_students",
 ]
 
-# Standard deviations of new weights; those of what is added to the residual stream are divided by
-# the root of the number of additions (GPT-2).
+# Standard deviations of new weights. A matrix whose product is added to the residual stream has its
+# deviation divided by the square root of the number of these additions, as in GPT-2.
 EMBEDDING, MATRIX, DOWN = 0.03, 0.03, 0.02
 EPS, ROPE_THETA = 1e-5, 10_000.0
 SCHEDULE = Schedule(warmup_fraction=0.05, final_rate=0.03, weight_decay=0.05, max_gradient_norm=2.0)
@@ -45,7 +45,7 @@ CHUNK = 16_384
 
 @dataclass(frozen=True, slots=True)
 class StudentShape:
-    """The shape of each student. `head`: how many token ids, the first ones, have logits
+    """The shape of each student. `head`: only the token ids below it have logits
     (`narrow_head`)."""
 
     layers: int = 4
@@ -64,8 +64,9 @@ class StudentBatch:
 
 
 def new_students(shape: StudentShape, count: int, wide: Tensor, seed: int) -> LeanWeights:
-    """Random students, stacked: matrices (count, inputs, outputs), norms (count, hidden). Their one
-    embedding (V, hidden) is that of the LLM, `wide` (V, its width), by its principal components."""
+    """Random students, stacked: matrices (count, inputs, outputs), norms (count, hidden). They
+    share one embedding (V, hidden), the principal components of the LLM's embedding `wide` (V, the
+    LLM's width)."""
     noise = torch.Generator(wide.device).manual_seed(seed)
 
     def normal(*size: int, scale: float) -> Tensor:
@@ -126,7 +127,8 @@ def hidden_states(w: LeanWeights, ids: Tensor) -> Tensor:
     x = F.embedding(ids.reshape(-1), w.embedding).expand(students, -1, -1)
     for layer in w.layers:
         qkv = torch.bmm(_rms_norm(x, layer.input_norm, w.eps), layer.qkv)
-        # Attention is by window, whichever student's it is: (windows of all, heads, length, size).
+        # Attention stays within a window: the windows of all students are one dimension, (students
+        # x windows, heads, length, size).
         qkv = qkv.view(students * windows, length, -1, w.head_size)
         both = rotate(qkv[:, :, : 2 * w.heads], (cos_sin[0], cos_sin[1]))
         parts = both[:, :, : w.heads], both[:, :, w.heads :], qkv[:, :, 2 * w.heads :]
@@ -143,11 +145,12 @@ def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 class SoftCrossEntropy(torch.autograd.Function):
-    """The mean over positions, weighted, of - sum over v of p(v) log q(v), in nats: p the LLM's
+    """The weighted mean over positions of - sum over v of p(v) log q(v), in nats: p is the LLM's
     kept probabilities of tokens that the head has, q the softmax of hidden x head.
 
     The gradient is computed in the forward pass, chunk by chunk, so that no logits are kept or
-    computed twice: with respect to the logits it is w (m q - p), with m = sum of p.
+    computed twice. The gradient with respect to the logits is w (m q - p), with m = sum of p and w
+    the position's weight.
     """
 
     @staticmethod
@@ -180,8 +183,9 @@ class SoftCrossEntropy(torch.autograd.Function):
 
 
 class SharedTrainer:
-    """Takes training steps. `kind_weights` (students, kinds); `dtype`: of the products, the weights
-    themselves are float32. Raises ConfigError if there are fewer tokens than a window has."""
+    """Takes training steps. `kind_weights` (students, kinds): how much a token counts; `dtype`:
+    that of the matrix products (the weights themselves are float32). Raises ConfigError if there
+    are fewer tokens than a window has."""
 
     def __init__(
         self,

@@ -32,17 +32,19 @@ __all__ = [
 
 TOGETHER = "all, `best`"
 RatioInterval = tuple[float, float | None, float | None]
-"""A ratio, and the ends of its interval."""
+"""A ratio, and the ends of its interval, None for a single prompt."""
 NOTICEABLE = 1.05  # an SSM with a smaller speedup is hardly worth using
 
 
 @dataclass(frozen=True, slots=True)
 class Speedup:
-    """One SSM's speed-up, or that of all together (then `length` is 0: it adapts). `acceptance`:
-    the share of first drafted tokens that the LLM accepts. `tokens_per_pass`: of chains of LONGEST,
-    for all together with `best`. `cost`: the time of an SSM's pass over that of the LLM's.
-    `predicted` and `measured`: speed over the LLM's alone; `low` and `high`: the 95 % interval over
-    prompts, None for a single prompt.
+    """One SSM's speed-up, or that of all SSMs together. `acceptance`: the share of first drafted
+    tokens that the LLM accepts. `tokens_per_pass`: with chains of LONGEST tokens, for all SSMs
+    together with the preset `best`. `cost`: the time of the SSM's pass divided by that of the
+    LLM's. `length`: the best chain length, 0 for all SSMs together, whose length adapts.
+    `predicted`, `measured`: the speed divided by that of the LLM alone; `low`, `high`: the ends of
+    its 95 % interval over prompts, None for a single prompt. `acceptance`, `cost` and `predicted`
+    are None for all SSMs together.
     """
 
     name: str
@@ -152,7 +154,7 @@ def _chain(plain: SpeculationConfig, name: str, length: int) -> SpeculationConfi
 
 
 def _ratio(own: RoundTimes, alone: RoundTimes, num_prompts: int) -> RatioInterval:
-    """The median of the ratio of rates over prompts and repeats."""
+    """The median, over prompts and repeats, of the ratio of the two rates, with its interval."""
     # Rates are in order of repeats, then prompts: every `num_prompts`-th is of one prompt.
     ratios = [a / max(b, 1e-9) for a, b in zip(own.rates, alone.rates, strict=True)]
     result = estimate([ratios[number::num_prompts] for number in range(num_prompts)], middle)
@@ -167,7 +169,7 @@ def _ratio(own: RoundTimes, alone: RoundTimes, num_prompts: int) -> RatioInterva
 
 def prompts_of(path: Path, count: int) -> list[str]:
     """`count` prompts, evenly spread over a file of JSON lines that each have a `prompt`. Raises
-    ConfigError for another file."""
+    ConfigError for a file of another kind."""
     checks.integer("count", count, 1, 10_000)
     prompts = [row["prompt"] for row in rows_of(path, "prompt")]
     step = max(1, len(prompts) // count)

@@ -31,7 +31,7 @@ WINDOWS_A_PASS = 4
 
 class TopTokens(NamedTuple):
     """The teacher's most probable tokens at each position, in descending order: `ids` int64 and
-    log-probabilities float32, both (batch, length, count)."""
+    log-probabilities `log_p` float32, both (batch, length, count)."""
 
     ids: Tensor
     log_p: Tensor
@@ -39,7 +39,7 @@ class TopTokens(NamedTuple):
 
 class TeacherCache:
     """Each of the `rows` is divided into windows of `length` inputs; `count` tokens are stored for
-    each position. `folder`: of this teacher alone, since file names do not depend on the teacher.
+    each position. `folder`: for this teacher alone, since file names do not depend on the teacher.
     Safe to use from several threads."""
 
     def __init__(

@@ -69,7 +69,8 @@ def long_lines(texts: Iterable[str], at_least: int) -> tuple[str, ...]:
 
 
 def quotes_any(text: str, folded_lines: Iterable[str]) -> bool:
-    """Whether `text` contains one of the lines, ignoring line breaks and the style of quotes."""
+    """Whether `text` contains one of the lines, ignoring line breaks, runs of blanks and
+    typographic punctuation."""
     plain_text = _fold(text)
     return any(line in plain_text for line in folded_lines)
 

@@ -102,7 +102,8 @@ def _separator_token(tokenizer: PreTrainedTokenizerBase) -> int | None:
 
 
 def _leading_token(tokenizer: PreTrainedTokenizerBase) -> int | None:
-    """The special token that the tokenizer itself adds before each text, if any."""
+    """The id of the special token that the tokenizer itself adds before each text; None if there is
+    none."""
     first: int = tokenizer("a")["input_ids"][0]
     return first if first in tokenizer.all_special_ids else None
 

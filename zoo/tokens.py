@@ -86,8 +86,9 @@ class TokenStore:
 
 
 def held_out_start(num_tokens: int) -> int:
-    """The index of a domain's first held-out token. Held out are its last 0.5 %, or HELD_OUT_LEAST
-    tokens if they are more, but of these at most a tenth of the domain; at least one token."""
+    """The index of a domain's first held-out token. Its last tokens are held out, as many as the
+    largest of three numbers: 1, HELD_OUT_FRACTION of the domain, and HELD_OUT_LEAST (but at most a
+    tenth of the domain)."""
     least = min(HELD_OUT_LEAST, num_tokens // 10)
     return num_tokens - max(1, least, round(num_tokens * HELD_OUT_FRACTION))
 

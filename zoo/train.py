@@ -79,7 +79,8 @@ class TrainingRun:
         return self.store.folder / "runs" / name
 
     def identity(self, recipe: ModelRecipe) -> dict[str, Any]:
-        """What a checkpoint must agree in with a run that resumes it; the minutes may differ."""
+        """What a checkpoint and a run that resumes it must have in common; the minutes may
+        differ."""
         return {
             "recipe": asdict(recipe),
             "schedule": asdict(self.preset.schedule),
@@ -137,8 +138,8 @@ def learn(
     evaluation: Evaluation | None = None,
 ) -> TrainedModel:
     """Trains a model until its budget is spent, from the checkpoint of this `identity` if there is
-    one; saves it in the folder `kind` and evaluates the saved weights. `evaluation`: during
-    training, by default on held-out text."""
+    one; saves it in the folder `kind` and evaluates the saved weights. `evaluation`: made several
+    times during training, by default the scores on held-out text."""
     folder = run.store.folder / kind / trainer.recipe.name
     checkpoint = TrainingCheckpoint(run.folder(kind, trainer.recipe) / "checkpoint.pt", identity)
     in_parts = run.device.type == "cpu"

@@ -49,8 +49,8 @@ def new_model(recipe: ModelRecipe, preset: Preset, vocab_size: int, seed: int) -
 
 
 def learning_rate(schedule: Schedule, peak: float, fraction: float) -> float:
-    """Linear warm-up to `peak`, then a cosine down to `peak` x `final_rate`; `fraction` of the
-    budget is spent.
+    """Linear warm-up from a tenth of `peak` to `peak`, then a cosine down to `peak` x `final_rate`;
+    `fraction` of the budget is spent.
     """
     warmup = schedule.warmup_fraction
     if fraction < warmup:

@@ -1,4 +1,4 @@
-"""Converts a Llama-like model to llama.cpp's format: its names, order of rows and header; written
+"""Converts a Llama-like model to llama.cpp's format (names, order of rows, header), and writes it
 as a GGUF file with the package `gguf`."""
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def tensors_of(module: Any, header: dict[str, Any]) -> Iterator[tuple[str, torch
 
 
 def interleaved_rows(weight: torch.Tensor, heads: int) -> torch.Tensor:
-    """Rows [heads * size, hidden] in the order of llama.cpp's rotary embedding: it rotates a head's
-    channels 2 i and 2 i + 1 as a pair, transformers i and i + size / 2."""
+    """Rows [heads * size, hidden] in the order of llama.cpp's rotary embedding: llama.cpp rotates a
+    head's channels 2 i and 2 i + 1 as a pair, transformers rotates i and i + size / 2."""
     halves = weight.reshape(heads, 2, len(weight) // heads // 2, -1)
     return halves.transpose(1, 2).reshape(weight.shape)
 
@@ -114,7 +114,8 @@ def write_gguf(module: Any, path: Path) -> dict[str, Any]:
     """Writes a transformers module of float32 or bfloat16 with unchanged weights (`tensors_of`).
     Token ids are fed and read as numbers, so the file has no vocabulary but its size.
 
-    Raises ImportError without the package, UnsupportedModelError for another model, OSError.
+    Raises ImportError without the package, UnsupportedModelError for a model that is no plain
+    Llama, OSError if the file cannot be written.
     """
     gguf: Any = importlib.import_module("gguf")
     header = header_of(module)

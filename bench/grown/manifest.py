@@ -17,8 +17,9 @@ from bench.grown.shape import GrowthPlan
 from core.errors import ConfigError, UnsupportedModelError
 from core.plurals import number_of
 
-# The largest allowed difference of logits: absolute in FULL_PRECISION, in 16-bit dtypes relative to
-# the largest logit (at least 1). The grown model adds in another order and rounds differently.
+# The largest allowed difference of logits: absolute in FULL_PRECISION; in 16-bit dtypes relative to
+# the largest absolute logit, or to 1 if 1 is larger. The grown model adds in another order and
+# rounds differently.
 FULL_ALLOWED = 1e-3
 HALF_ALLOWED = 0.06
 FULL_PRECISION = (torch.float32, torch.float64)
@@ -151,7 +152,8 @@ part; all other weights are dense.
 
 
 def digest_of(folder: Path) -> str:
-    """Of the names and contents of a model's weight files and config.json: 32 hex digits."""
+    """A digest of the names and contents of a model's weight files and config.json: 32 hex
+    digits."""
     digest = hashlib.sha256()
     files = [*folder.glob("*.safetensors"), *folder.glob("*.bin"), folder / "config.json"]
     for path in sorted(files):

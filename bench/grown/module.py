@@ -91,7 +91,8 @@ ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "
 def model_shape(module: Any) -> ModelShape:
     """The shape of a transformers module, which may be on the device `meta`.
 
-    Raises UnsupportedModelError for another architecture, or one with further parts.
+    Raises UnsupportedModelError for an architecture that is not in ARCHITECTURES, or a parameter of
+    a module that is not in OWNERS.
     """
     kind = type(module).__name__
     strange = sorted(name for name, _ in module.named_parameters() if not _is_handled(name))
@@ -159,8 +160,8 @@ def parameter_shapes(large: Any) -> dict[str, torch.Size]:
 def tensors(
     module: Any, large: Any, plan: GrowthPlan, seed: int, dtype: torch.dtype
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every parameter of the meta module `large`, made from `module`'s one at a time, so that
-    writing needs memory for one file of them."""
+    """Every parameter of the meta module `large`, made from those of `module` one at a time, so
+    that writing needs memory for the parameters of one file only."""
     spread = float(module.config.initializer_range)
     filler = Filler(plan, seed, spread, dtype, next(module.parameters()).device)
     small = dict(module.named_parameters())
@@ -173,7 +174,7 @@ def grow_module(
     module: Any, plan: GrowthPlan, seed: int = 0, dtype: torch.dtype | None = None
 ) -> Any:
     """A module of the plan's large shape with `module`'s logits, on the same device. `module` is
-    not changed; `dtype` None: its dtype."""
+    not changed; `dtype` None: that of `module`."""
     dtype = dtype or next(module.parameters()).dtype
     large = meta_module(module, plan, dtype)
     for name, weight in tensors(module, large, plan, seed, dtype):

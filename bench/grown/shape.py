@@ -1,5 +1,5 @@
-"""ModelShape: the sizes of a Llama-like model and its number of parameters, and choosing a larger
-one for a given number of parameters. Arithmetic only, no weights."""
+"""The shape of a Llama-like model with its number of parameters (ModelShape), and the choice of a
+larger shape for a given number of parameters. Arithmetic only, no weights."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from core.errors import ConfigError
 from core.plurals import number_of
 
-# How far the number of parameters may be from the requested one, relative to it.
+# How far the number of parameters may be from the requested number, relative to the latter.
 TOLERANCE = 0.1
-# The feed-forward size is a multiple of it, for which matrix kernels are fastest.
+# The feed-forward size is a multiple of this, for which matrix kernels are fastest.
 FFN_MULTIPLE = 32
 # Feed-forward against hidden size: no known dense model is much above Qwen2.5's 5.4.
 MAX_FFN_RATIO, MIN_FFN_RATIO = 5.5, 0.5
-# They bound the search: more layers, and a larger hidden size, than any known dense model has.
+# Bounds of the search (added layers, factor of the hidden size), above all known dense models.
 MAX_EXTRA_LAYERS = 128
 MAX_FACTOR = 256
 
@@ -109,8 +109,8 @@ def plan_growth(small: ModelShape, params: int, field: str = "params") -> Growth
 
 
 def _best(small: ModelShape, params: int, factors: Iterable[int]) -> ModelShape | None:
-    """The shape that is nearest to `params` and most similar to the small one, in its layers and in
-    the ratio of feed-forward to hidden size."""
+    """Of the shapes within TOLERANCE of `params`, the one with the least `_dissimilarity` to the
+    small shape; None if there is none."""
     fitting = [
         shape
         for shape in _candidates(small, params, factors)

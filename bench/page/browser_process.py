@@ -13,7 +13,7 @@ from bench.application import BenchError
 from bench.page.browser import Tab, choose, chromium, open_page, wait_for_end
 from core.errors import SpecScopeError
 
-# From typing to the click on Run, so that the server has received the text.
+# Milliseconds between typing and the click on Run, in which the server receives the text.
 TYPED_MS = 300
 CLOSE_TIMEOUT_S = 10.0  # for the browser to close
 
@@ -25,8 +25,8 @@ class BrowserClient:
         self._pipe = pipe
 
     def call(self, method: str, *values: Any) -> Any:
-        """Calls a method of `_PageActions` there and returns its result. Raises the SpecScopeError
-        that was raised there, or BenchError if the process has ended."""
+        """Calls a method of `_PageActions` in that process and returns its result. Raises the
+        SpecScopeError that was raised in it, or BenchError if the process has ended."""
         try:
             with suppress(OSError):  # if the process has ended, its error may still be in the pipe
                 self._pipe.send((method, values))

@@ -37,8 +37,9 @@ def playback_worker(models: LoadedModels, rounds: int, rounds_a_second: float) -
 
 
 def measure(browser: Any, rounds: int, speed: float) -> dict[str, float]:
-    """Milliseconds between frames (median, 95th and 99th percentile, largest), their number, the
-    share of at most 50 ms, the seconds, and the browser's long tasks."""
+    """The gaps between frames in milliseconds (median, 95th and 99th percentile, largest), their
+    number, the share of gaps of at most 50 ms, the seconds in all, the number of the browser's long
+    tasks and the milliseconds of the longest."""
     tab = Tab(browser)
     models = load_models(dtype="float32", device="cpu")
     with open_site(playback_worker(models, rounds, ROUNDS_A_SECOND / speed)) as site:
@@ -97,8 +98,10 @@ BEFORE_RUN_MS = 400
 
 
 def token_delays(tab: Tab, site: Site) -> dict[str, Any]:
-    """Milliseconds from each token's round until the page shows it, updates per second, layout
-    shifts."""
+    """Figures of a replayed run. `late_ms`: from the end of each token's round until the page shows
+    the token; `tokens`: their number; `updates_per_second`: of the text during the run, None with
+    fewer than two updates; `shift`, `shift_all`: layout shifts without and with those that follow a
+    visitor's input."""
     page = open_page(tab, site.url)
     page.evaluate(SEEN_SCRIPT.read_text(encoding="utf-8"))
     page.click("#live-run")
@@ -120,8 +123,8 @@ def token_delays(tab: Tab, site: Site) -> dict[str, Any]:
 
 def measure_stop(tab: Tab, site: Site, tokens: int) -> dict[str, Any]:
     """Stops a real run of plain decoding after its first words. Milliseconds to the run's last
-    event, from the click (`ms`) and from the server's request to stop (`ms_in_the_engine`); the
-    number of `rounds` after that request, and `of` all."""
+    event, from the click (`ms`) and from the server's request to stop (`ms_in_the_engine`);
+    `rounds`: the number of rounds after that request; `of`: the number of all rounds."""
     page = open_page(tab, site.url)
     page.evaluate(SEEN_SCRIPT.read_text(encoding="utf-8"))
     choose(page, "autoregressive", tokens)

@@ -48,7 +48,8 @@ class EventClock:
 
 @dataclass(frozen=True)
 class Site:
-    """`clock`: gets each event as the page's store does; `worker`: the page's worker."""
+    """`clock`: observes the events of the page's runs; `worker`: the worker that the page uses;
+    `clock` does not observe runs that are submitted to it directly."""
 
     url: str
     context: Context

@@ -1,7 +1,8 @@
 """The tables of the `acceptance` suite, from its samples.
 
 Tokens per pass are pooled over prompts, 1 + accepted tokens / rounds, with a bootstrap interval
-over prompts. Continuations that repeat themselves are easy to draft and get tables of their own.
+over prompts. Continuations that repeat themselves are easy to draft, so tokens per pass leave them
+out, except in the column `looping`.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def of_domain(domain: str) -> Selection:
 
 
 def length_of(prompts: Prompts, wanted: Selection = is_not_looping) -> Estimate | None:
-    """Tokens per LLM pass of the wanted continuations, each prompt a group."""
+    """Tokens per LLM pass of the wanted continuations; the interval is over prompts."""
     groups: dict[str, list[tuple[int, int]]] = {}
     for prompt in filter(wanted, prompts):
         groups.setdefault(prompt["id"], []).append((prompt["accepted"], prompt["rounds"]))
@@ -61,7 +62,8 @@ def value_of(prompts: Prompts, wanted: Selection = is_not_looping) -> float:
 
 
 def paired_ratio(one: Prompts, other: Prompts) -> Estimate | None:
-    """The ratio of two rows, paired by prompt, over continuations that repeat in neither."""
+    """The ratio of two rows' tokens per pass, paired by prompt and seed, over continuations that
+    repeat themselves in neither row."""
     base = {(p["id"], p["seed"]): p for p in other if is_not_looping(p)}
     groups: dict[str, list[tuple[int, ...]]] = {}
     for prompt in filter(is_not_looping, one):
@@ -156,7 +158,7 @@ def _by_length(by_row: PromptsByRow, names: Iterable[str]) -> str:
 
 
 def _combine_table(by_row: PromptsByRow, names: Iterable[str]) -> str:
-    """The combine rules, and `log_pool` against the union with as many nodes."""
+    """The combine rules, each compared with the union whose number of nodes is nearest."""
     columns: dict[str, Column] = {
         "T": lambda row, _: f"{row.kind.temperature:g}",
         "combine rule": lambda row, _: row.name,

@@ -66,7 +66,8 @@ class BatchSizes(Suite):
 def _decode_batches(
     engine: Engine, cases: Sequence[DecodeCase], size: int, block: Block
 ) -> dict[str, Any]:
-    """All requests, `size` at a time: their number of tokens, the seconds, their ids."""
+    """Decodes all requests, `size` at a time; returns their number of tokens, the seconds and their
+    ids."""
     config = SpeculationConfig.preset(block.item)
     outcomes, seconds = time_call(lambda: decode(engine, cases, config, together=size))
     ids = [outcome["token_ids"] for outcome in outcomes]
@@ -109,7 +110,7 @@ def failures(results: Results, what: str = OTHER_IDS) -> tuple[str, ...]:
 
 def totals(title: str, rows: Sequence[Row], head: Callable[[str], str], note: str) -> str:
     """A row for each preset: tokens per second for each batch size, and relative to the first one
-    within each repeat. `note`: a format with places for what the figures are and how many
+    within each repeat. `note`: a format with places for what the figures are and how many requests
     differ."""
     repeats = len({row["repeat"] for row in rows})
     num_changed = sum(len(row["differ"]) for row in rows)

@@ -1,8 +1,8 @@
 """`cpu-bundled`: tokens per second on the CPU with the bundled family: this engine, transformers
 and, if it is installed, llama.cpp.
 
-All in one process with one set of threads, interleaved: a block is one prompt, decoded once by each
-contestant. Times are from the prompt to the last token, prefill included.
+All contestants run in one process with one set of threads, interleaved: a block is one prompt,
+decoded once by each contestant. Times are from the prompt to the last token, prefill included.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ Contestant = Callable[[Block], dict[str, float]]
 
 @dataclass(frozen=True)
 class CpuBundled(Suite):
-    """See Suite. `variants`: settings of the other libraries' own speculation to try on
-    SWEEP_PROMPTS prompts, the sweep; the fastest of each family is measured; None: all settings.
-    `settings_kept`: how many of each drafter's settings, the fastest on the first sweep prompt, are
-    run on the other ones; None: all. `alone`: each drafter is measured alone too, under the preset
-    `best`. `title` and `note` begin each table's title and note."""
+    """See Suite. `variants`: the settings of the other libraries' own speculation that are tried on
+    SWEEP_PROMPTS prompts (the sweep), so that the fastest of each family competes; None: all
+    settings. `settings_kept`: how many settings of each drafter, the fastest on the sweep's first
+    prompt, are run on its other prompts; None: all. `alone`: each drafter is measured alone too,
+    under the preset `best`. `title` and `note` begin each table's title and note."""
 
     name: str = "cpu-bundled"
     about: str = (
         "tokens per second: plain decoding, every preset, transformers and llama.cpp (if there)"
     )
-    # One dtype: sweeping five SSMs in both would take half an hour.
+    # One dtype: sweeping five SSMs in two dtypes would take half an hour.
     defaults: Settings = Settings(prompts=12, tokens=64, repeats=5, dtypes=("float32",))
     temperatures: tuple[float, ...] = (0.0, 0.8)
     variants: tuple[Variant, ...] | None = None
@@ -88,8 +88,8 @@ class CpuContest:
         return self._blocks("block", temperature, self._context.prompts)
 
     def sweep(self, temperature: float) -> None:
-        """Runs each variant once on the sweep's prompts; with `settings_kept`, after the first one
-        only the fastest variants."""
+        """Runs each variant once on the sweep's prompts; with `settings_kept`, after the first
+        prompt only the fastest variants."""
         num_kept, prompts = self._suite.settings_kept, self._sweep_prompts()
         sweep_blocks = self._blocks("sweep", temperature, prompts)
         todo = sweep_blocks.missing_blocks

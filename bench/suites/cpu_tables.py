@@ -61,7 +61,8 @@ def all_variants(
     ssms: Iterable[str], llama_ssms: Iterable[str] | None = None
 ) -> tuple[Variant, ...]:
     """Each SSM with each schedule and count, and prompt lookup with each of its counts.
-    `llama_ssms`: the same for llama.cpp, which has no schedules; None: it does not compete."""
+    `llama_ssms`: the SSMs of llama.cpp, which has no schedules; None: llama.cpp does not
+    compete."""
     combinations = itertools.product(ssms, SCHEDULES, COUNTS)
     variants = [Variant(ASSISTED, count, ssm, schedule) for ssm, schedule, count in combinations]
     variants += [Variant(LOOKUP, count) for count in LOOKUP_COUNTS]
@@ -76,7 +77,7 @@ def fastest_of_each_drafter(
 ) -> tuple[Variant, ...]:
     """For each family and SSM the `count` fastest settings by the `figures` of one prompt. One
     prompt is enough: a drafter's best settings vary less from text to text than the best drafter
-    does. All settings of a drafter that has no figures (not installed then)."""
+    does. For a drafter without figures (its library was not installed then), all its settings."""
     groups: dict[tuple[str, str], list[Variant]] = {}
     for variant in variants:
         groups.setdefault((variant.family, variant.ssm), []).append(variant)
@@ -158,7 +159,7 @@ def contest_table(
         return ""
 
     def against(base: str, group: Group) -> str:
-        """Over the blocks that have both: not every contestant was always installed."""
+        """The ratio over the blocks that have both: not every contestant was always installed."""
         return ratio(group.ratio(contestant=base))
 
     columns: dict[str, Callable[[Group], object]] = {
@@ -190,9 +191,9 @@ def _tokens_a_pass(group: Group) -> object:
 
 
 def _bases(rows: Sequence[Row]) -> Iterable[str]:
-    """The contestants with which all are compared: plain decoding of transformers, of this engine
-    and of llama.cpp, the fastest of transformers' speculation and the fastest of all of llama.cpp's
-    contestants; those of the latter two libraries only if they competed."""
+    """The contestants with which all are compared: plain decoding of transformers and of this
+    engine; then, as far as they competed, the fastest of transformers' speculation, llama.cpp's
+    plain decoding, and the fastest of llama.cpp's contestants."""
     speeds = {
         group["contestant"]: group.middle(speed) for group in group_rows(rows, ("contestant",))
     }

@@ -51,8 +51,8 @@ FUSION: Mapping[str, SpeculationConfig] = MappingProxyType(
             draft="best_first",
             routing="credit",
         ),
-        # Its nodes are divided among the SSMs, so that no draft is deep: not comparable as an
-        # ablation of fusion.
+        # `union` divides its nodes among the SSMs, so that no draft is deep: it is no ablation of
+        # fusion.
         "union": SpeculationConfig(max_tree_nodes=8),
         "union, routed": SpeculationConfig(max_tree_nodes=8, routing="cosine"),
         "fused, routed (as published)": SpeculationConfig(

@@ -184,8 +184,9 @@ NO_KERNELS = ("Memcpy", "Memset")  # a trace lists these among the kernels
 def gaps(
     engine: Engine, case: DecodeCase, speculation: SpeculationConfig
 ) -> dict[str, float] | None:
-    """The number of `rounds` that were traced, of their `kernels`, and the `idle` fraction of the
-    time (`idle_share`); None if no kernel ran, as on a CPU, or the text ended before the trace."""
+    """The number of `rounds` that were traced, the number of `kernels` in them, and the `idle`
+    fraction of the time (`idle_share`); None if no kernel ran, as on a CPU, or the text ended
+    before the trace."""
     from torch.profiler import ProfilerActivity, profile
 
     events = engine.generate(request(case, speculation))

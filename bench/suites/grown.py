@@ -1,6 +1,7 @@
 """`cpu-grown`, `gpu-grown-1b`, `gpu-grown-7b`, `gpu-grown-1b-ssms`, `gpu-grown-7b-ssms`: the
 contests of `cpu-bundled` and `gpu-bundled` with grown models: an LLM with the cost of half a
-billion parameters or more, and SSMs that are not grown, or grown to a hundredth of it."""
+billion parameters or more, and SSMs that are not grown, or grown to a hundredth of the LLM's
+parameters."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ SETTINGS_KEPT = 2  # settings of each drafter that are run on all sweep prompts
 
 @dataclass(frozen=True, slots=True)
 class GrownContestants:
-    """Loads the contestants, with the bundled family grown to `params` parameters."""
+    """Loads the contestants, with the bundled LLM grown to `params` parameters and its SSMs to
+    `ssm_params`."""
 
     params: int = PARAMS
     ssm_params: int = SSM_PARAMS
@@ -119,7 +121,8 @@ class FamilyInMemory:
         self._family, self._small, self._say, self._device = family, small, say, device
 
     def loaded_models(self, llm: Any = None) -> LoadedModels:
-        """The grown models for this engine, with their own weights, or with the module `llm`."""
+        """The grown models for this engine; the LLM is the module `llm`, if given, else it has
+        weights of its own."""
         family, small = self._family, self._small
         large = self._model(family.llm, small.llm.info, llm)
         ssms: dict[str, LanguageModel] = {

@@ -24,7 +24,7 @@ from core.trees.noise import SeededNoise
 from lab.texts import first_difference
 
 Comparisons = Sequence[dict[str, Any]]
-"""A row's comparisons, one for each prompt; empty if the row was not run."""
+"""A row's comparisons, one for each prompt and seed; empty if the row was not run."""
 Reference = dict[tuple[str, int], list[int]]
 """New token ids by prompt and seed."""
 

@@ -6,7 +6,7 @@ Products, each at temperature 0 and above, with one request and with several at 
 3. combine rules x length policies x pipeline modes
 4. draft kinds x verification rules x drafters x shapes, for `union`
 5. presets x schedules; with several requests only
-6. routing rules x draft kinds, also fused ones, but no drawn ones: their tokens cannot be compared
+6. routing rules x draft kinds, fused ones included; not drawn ones, whose tokens cannot be compared
 7. prompt lookup without an SSM
 
 Rows that equal others are left out; rows that cannot be compared token by token are listed once.
@@ -14,7 +14,8 @@ Rows that equal others are left out; rows that cannot be compared token by token
 Fields not crossed in products 2, 3 and 6 are filled pairwise: every valid pair of values occurs at
 each temperature.
 
-Built from the lists of `core.config`, so that a new rule is included without a change here.
+The rows are built from the lists of `core.config`, so that a new rule is included without a change
+here.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ ROUTED_FIELDS: Mapping[str, Sequence[Any]] = MappingProxyType(
 @dataclass(frozen=True, slots=True)
 class LawRow:
     """One configuration to compare with the reference. `together`: concurrent requests, scheduled
-    by the engine's `schedule`; each that ends lets the next one join.
+    by the engine's `schedule`; when one ends, the next one joins.
 
     `speculation` has `draft` and `verify` resolved. `is_compared` is false for rules that keep the
     distribution but not the tokens, which cannot be compared one by one.

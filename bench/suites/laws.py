@@ -1,7 +1,8 @@
 """`laws`: the text is the LLM's own, token for token (laws 1 and 2 of tests/laws).
 
-At temperature 0 against transformers' `generate`, above it against plain decoding with the same
-seed. Where two texts differ, the LLM's logits in float64 distinguish near ties from errors.
+The text is compared, at temperature 0, with that of transformers' `generate`; above 0, with that of
+plain decoding with the same seed. Where two texts differ, the LLM's logits in float64 distinguish
+near ties from errors.
 """
 
 from __future__ import annotations

@@ -42,7 +42,8 @@ class Length(Suite):
     hopeless_prompts: int = 60
 
     def check(self, settings: Settings) -> None:
-        """The best fixed length is chosen on one half of the prompts for the other."""
+        """Raises ConfigError for fewer than two prompts: the best fixed length is chosen on one
+        half of the prompts for the other half."""
         super().check(settings)
         if settings.prompts < 2:
             raise ConfigError.of("prompts", settings.prompts, "at least 2: half choose, half test")
@@ -63,8 +64,9 @@ class Length(Suite):
         return Report(tables(context))
 
     def _measure_hopeless(self, context: Context, dtype: str, repeat: int) -> None:
-        """All prompts in one engine, since the part measures how fast its policy stops drafting
-        with the SSM. It is stored as one sample, so after an interruption it is measured anew."""
+        """Measures all prompts with one engine, since this part is about how fast the engine's
+        policy stops drafting with the hopeless SSM. A repeat is stored as one sample, so after an
+        interruption it is measured anew."""
         key = {"part": "hopeless", "dtype": dtype, "repeat": repeat}
         if context.results.has(**key):
             return
@@ -89,8 +91,8 @@ def _runners(
 
 
 def _measure_contest(blocks: Blocks, engine: Engine) -> None:
-    """Measures the blocks, after an uncounted warm-up on a prompt that is not among them where
-    there is one."""
+    """Measures the blocks, after an uncounted warm-up, if possible on a prompt that is not among
+    them."""
     context = blocks.context
     runs = _runners(context, engine, blocks.key["temperature"], contestants())
     names = [prompt.id for prompt in context.all_prompts]
@@ -122,8 +124,9 @@ def with_hopeless_ssm(models: LoadedModels) -> LoadedModels:
 
 
 def trace_run(engine: Engine, case: DecodeCase, speculation: SpeculationConfig) -> dict[str, Any]:
-    """Runs a case to its end. `tokens` and `seconds` (prefill included); `accepted` drafted tokens;
-    round by round the chosen `lengths`, and the `depths` and `nodes` of the trees verified."""
+    """Runs a case to its end. Returns the number of `tokens`, the `seconds` (prefill included), the
+    number of `accepted` drafted tokens and, round by round, the chosen `lengths` and the `depths`
+    and `nodes` of the verified trees."""
     tokens = accepted = 0
     rounds: dict[str, list[int]] = {"lengths": [], "depths": [], "nodes": []}
     start = time.perf_counter()

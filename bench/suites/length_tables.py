@@ -81,9 +81,10 @@ def hopeless_contestants() -> Mapping[str, SpeculationConfig]:
 BEST, OWN = "best fixed", "the domain's own best fixed"
 RIVALS = (BEST, OWN, *OTHERS, PLAIN)
 OVERALL = "over all"
-# Least ratios: to the best fixed length by domain and over all; with a hopeless SSM to plain.
+# The least ratios wanted: to the best fixed length, by domain and over all; with a hopeless SSM, to
+# plain decoding.
 EACH_DOMAIN, ALL_DOMAINS, HOPELESS = 0.97, 1.03, 0.97
-BASE = "base"  # a rival's name among the rows that it is compared with
+BASE = "base"  # the name that a rival's rows get in a comparison
 LEARNING_PROMPTS = 5  # after these an engine has measured that an SSM is hopeless
 
 
@@ -170,8 +171,8 @@ def tables(context: Context) -> tuple[str, ...]:
 
 
 def _halves(prompts: Sequence[Prompt]) -> dict[str, int]:
-    """0 or 1 for each prompt: alternating within each domain, whose first prompt is in the other
-    half than the previous domain's, so that domains of one prompt are divided too."""
+    """0 or 1 for each prompt, alternating within each domain. The first prompts of successive
+    domains alternate too, so that domains of one prompt are divided as well."""
     halves: dict[str, int] = {}
     for number, domain in enumerate(domains(tuple(prompts))):
         of_domain = [prompt.id for prompt in prompts if prompt.domain == domain]

@@ -45,7 +45,8 @@ CONTESTANTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "specinfer, each": ("specinfer", "each"),
         "specinfer, shared": ("specinfer", "shared"),
         "minions, each": ("minions", "each"),
-        # `shared` with presets that are pipelined across requests: half of the requests in a pass.
+        # `shared` with presets that are pipelined across requests: each pass has half of the
+        # requests.
         "minions, shared": ("minions", "shared"),
         "cosine, shared": ("cosine", "shared"),
         "cosine, cosine": ("cosine", "cosine"),
@@ -62,7 +63,7 @@ PERCENTILES = (0.5, 0.95, 0.99)
 PRIMES = (7, 11, 13, 17)
 # Offset of the first prompt from one repeat to the next, so that repeats differ.
 REPEAT_OFFSET = 11
-# By measure: what it is, and decimals where all percentiles are in one cell.
+# By measure: its title, and its decimals where all percentiles are in one cell.
 MEASURES = {"ttft_ms": ("first token", 0), "tpot_ms": ("per token", 1)}
 RATIO_NOTE = "after the comma: divided by plain decoding's in the same block"
 # CoSine's throughput and latency divided by those of the best of SpecInfer and others, as its paper
@@ -72,7 +73,8 @@ PUBLISHED_THROUGHPUT, PUBLISHED_LATENCY = 1.325, 1 - 0.232
 
 @dataclass(frozen=True)
 class Load(Suite):
-    """See Suite. `clients`: loads of the closed loops; `rates`: of the open ones, in capacities."""
+    """See Suite. `clients`: the closed loops' numbers of clients; `rates`: the open loops' rates of
+    arrival, as multiples of the capacity."""
 
     one_dtype: ClassVar[bool] = True
 
@@ -118,7 +120,7 @@ class Load(Suite):
 
 
 def load_requests(context: Context, name: str, count: int, first: int) -> list[Request]:
-    """`count` requests over the prompts of all domains, from the `first` one on."""
+    """`count` requests over the prompts of all domains; `first`: the first prompt's index."""
     speculation = SpeculationConfig.preset(CONTESTANTS[name][0])
     sampling = SamplingParams(context.settings.tokens, seed=1, ignore_eos=True)
     prompts = context.prompts
@@ -128,8 +130,9 @@ def load_requests(context: Context, name: str, count: int, first: int) -> list[R
 
 
 def _prompt_step(num_prompts: int) -> int:
-    """Distance from one prompt to the next. Prompts are in order of their domains, so it skips
-    some; it is a prime that does not divide their number, so that every prompt is reached."""
+    """Distance from one prompt to the next. Prompts are in order of their domains, so the distance
+    is more than 1; it is a prime that does not divide the number of prompts, so that every prompt
+    is reached."""
     return next(step for step in PRIMES if num_prompts % step)
 
 

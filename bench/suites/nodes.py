@@ -1,6 +1,6 @@
 """`nodes`: SSMs in other processes against SSMs in this one, over loopback and over a relay that
-adds latency, with and without drafting ahead; predicted tokens a second; how many clients nodes
-allow for, simulated and served."""
+adds latency, with and without drafting ahead; predicted tokens a second; the number of clients that
+can be served with nodes, simulated and measured."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ RELAYS_MS = (1, 5, 20)  # added to a round trip
 TREE_NODES = 16  # the node budget of a tree
 PARTS = 2  # processes among which the SSMs are divided
 # Criteria, as shares: the most that loopback adds to a local round, the largest error of a
-# prediction, and the least of the clients' bound that is reached.
+# prediction, and the share of the bound on clients that must at least be reached.
 MOST_ADDED, MOST_ERROR, LEAST_OF_BOUND = 0.10, 0.20, 0.9
 CAPACITY_NODES, CLIENTS = (1, 2, 4), (4, 16)  # of the simulation
 SERVED_CLIENTS = (4, 8)
@@ -152,8 +152,9 @@ def _process(command: Sequence[str], prefix: str) -> Iterator[str]:
 def _text(
     context: Context, engine: Engine, block: Block, preset: str = PRESET, pipeline: str = "off"
 ) -> dict[str, Any]:
-    """Decodes one text: its ids and speed, and of its rounds after the first the mean time, the
-    times of verifying and drafting, and the nodes' round trips."""
+    """Decodes one text. Returns its ids, its speed and its tokens per round and, for the rounds
+    after the first: the mean time of a round, the times of verifying and drafting, and the times,
+    the number and the outcomes of the nodes' round trips."""
     case = context.case(block.item, block.repeat, 0.0, ignore_eos=True)
     outcome, rounds = Outcome(), list[RoundCompleted]()
     # A fixed node budget: `auto` depends on measured times, and so may differ between engines.
@@ -187,8 +188,8 @@ def _text(
 def _serve_texts(
     context: Context, engine: Engine, block: Block, *, pipeline: str
 ) -> dict[str, Any]:
-    """`block.item` texts at once: tokens a second of all of them, and milliseconds of verifying and
-    of drafting, each pass counted once."""
+    """Decodes `block.item` texts at once. Returns the tokens per second of all texts together, and
+    the milliseconds of verifying and of drafting, with each pass counted once."""
     speculation = replace(
         SpeculationConfig.preset(PRESET), max_tree_nodes=TREE_NODES, pipeline=pipeline
     )

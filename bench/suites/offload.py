@@ -1,6 +1,6 @@
 """`offload`: an LLM whose layers are streamed from a file: passes against their bound, max(bytes /
 rate, compute), and against accelerate's; speed-up of whole texts against tokens per pass; memory of
-a fresh process. With `--grown` also for a grown LLM of 0.45 B.
+a fresh process. With `--grown` also for a grown LLM of 0.45 B parameters.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ Pass = Callable[[int], float]
 
 @dataclass(frozen=True)
 class OffloadSuite(Suite):
-    """See Suite. `rates`: MB/s at which passes stream; `widths`: their numbers of tokens."""
+    """See Suite. `rates`: MB/s at which passes stream; `widths`: the numbers of tokens of a
+    pass."""
 
     name: str = "offload"
     about: str = "an LLM with streamed layers: passes against the bound, texts, memory; accelerate"
@@ -180,8 +181,9 @@ def _our_pass(model: LanguageModel, cleanup: ExitStack) -> Pass:
 def _accelerate_passes(
     folder: Path, dtype: str, mbps: float, cleanup: ExitStack
 ) -> tuple[Pass, Pass]:
-    """Passes of transformers with the same weights, all of them on the disk; read without the page
-    cache, as this engine reads them. The first has no limit, the second reads at `mbps`."""
+    """Two kinds of passes of transformers with the same weights. All weights are on the disk and
+    are read without the page cache, as this engine reads them; in the first kind without a limit,
+    in the second at `mbps` MB/s at most."""
     from accelerate import disk_offload
 
     weights_folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory()))
@@ -207,7 +209,7 @@ def _accelerate_passes(
 
 @contextmanager
 def limited_reads(mbps: float) -> Iterator[None]:
-    """accelerate reads at most `mbps` x 10^6 bytes a second from its files."""
+    """Within the block, accelerate reads at most `mbps` x 10^6 bytes a second from its files."""
     from accelerate.utils import offload
 
     read, free_at = offload.load_offloaded_weight, 0.0
@@ -230,8 +232,8 @@ def limited_reads(mbps: float) -> Iterator[None]:
 
 
 def _seconds(timed_pass: Pass, block: Block) -> float:
-    """The mean of PASSES consecutive passes, after an uncounted one, whose time leaves out layers
-    that were read ahead before it began."""
+    """The mean of PASSES consecutive passes. A pass before them is not counted, since its time
+    leaves out the layers that were read ahead before it began."""
     tokens = int(block.item)
     timed_pass(tokens)
     return round(sum(timed_pass(tokens) for _ in range(PASSES)) / PASSES, 5)

@@ -98,7 +98,7 @@ def _round_times(
     blocks: Blocks, engine: Engine, clock: PassClock, config: SpeculationConfig, block: Block
 ) -> list[list[float]]:
     """A list for each round but the first, which includes prefill: [nodes, milliseconds outside
-    passes, then those of each of STAGES, and of the round]."""
+    passes, the part of these in each of STAGES, milliseconds of the whole round]."""
     temperature = blocks.key["temperature"]
     case = blocks.context.case(block.item, block.repeat, temperature, ignore_eos=True)
     times, nodes, previous_ms = [], 0, 0.0

@@ -1,5 +1,5 @@
 """`page`: how fast the page is in a real Chromium: delays of tokens, gaps between frames, Stop.
-`--repeats`: how often each is measured; `--tokens`: of the run that is stopped.
+`--repeats`: how often each fact is measured; `--tokens`: the length of the run that is stopped.
 
 Needs playwright and a Chromium (requirements-dev.txt). bench/page/ measures; this suite decides
 what and in which order: every fact once, then the next repeat.
@@ -61,8 +61,8 @@ class Page(Suite):
 
 
 def _measure_fact(fact: str, browser: Any, context: Context) -> dict[str, Any]:
-    """The figures of one fact and the page's problems; with a worker that replays a SYNTHETIC run,
-    for Stop with the real engine and the bundled models."""
+    """The figures of one fact and the page's problems. A worker replays a SYNTHETIC run; for Stop,
+    the real engine runs the bundled models."""
     from bench.page import gaps
     from bench.page.browser import Tab
     from bench.page.site import open_site
@@ -88,7 +88,7 @@ def _measure_fact(fact: str, browser: Any, context: Context) -> dict[str, Any]:
 
 
 def tables(results: Results) -> Report:
-    """A row for each figure with its bound, and a failure for each bound that is exceeded."""
+    """A row for each figure with its target, and a failure for each target that is missed."""
     rows = [*_rows(results), *_problems(results)]
     loads = [sample["load"] for sample in results.samples]
     note = f"{NOTE} Load average {min(loads)} to {max(loads)}." if loads else NOTE

@@ -1,5 +1,5 @@
-"""`passes`: milliseconds of one model pass by number of tokens: for the LLM and an SSM the pass
-that the engine uses and the general one, and all SSMs one by one and batched.
+"""`passes`: milliseconds of one model pass by number of tokens: for the LLM and for one SSM, the
+pass that the engine uses and transformers' own; for all SSMs, one by one and batched.
 
 `--prompts` and `--tokens` are not used: the passes are over a text of `CONTEXT` tokens.
 """
@@ -86,7 +86,7 @@ def _general(model: LanguageModel, folder: Path) -> HfModel:
 
 
 def _rows(models: Sequence[LanguageModel], cleanup: ExitStack) -> list[int]:
-    """An open row of each model, in which the text is committed."""
+    """An open row of each model, in which a text of CONTEXT tokens is committed."""
     rows = []
     for model in models:
         row = model.open_row()

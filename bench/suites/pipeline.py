@@ -1,7 +1,7 @@
 """`pipeline`: pipelined against serial decoding, for one request and for eight.
 
-Contestants are interleaved: a block is one prompt, or one group of prompts, once with each pipeline
-mode. Times are from the prompts to the last token, prefills included.
+Contestants are interleaved: a block is one prompt, or one group of prompts, decoded once with each
+pipeline mode. Times are from the prompts to the last token, prefills included.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from core.metrics import NOT_DRAFTING
 from lab.order import Block
 
 WARM_UP_TOKENS = 8
-NOTES = 4  # of each run that are kept
+NOTES = 4  # notes of each run that are kept
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ def _measure(blocks: Blocks, engine: Engine, row: PipelineRow) -> None:
 @dataclass
 class _RoundSums:
     """One run's rounds. `sums` leaves out the first round, which includes prefill and cannot use a
-    draft made ahead; `token_ids` and `notes` include it. `drafts`: their number in the current
-    round; `previous_end_ms`: when the round before it ended."""
+    draft made ahead; `token_ids` and `notes` include it. `drafts`: the number of drafts in the
+    current round; `previous_end_ms`: when the round before it ended."""
 
     token_ids: list[int] = field(default_factory=list)
     notes: list[tuple[int, str]] = field(default_factory=list)
@@ -131,8 +131,8 @@ def run_together(
     all runs, except each run's first:
 
     `rounds`, `round_ms`, `draft_ms`; `drafts`: per round the recorded drafts, or the drafters with
-    drafts ahead if more; `hits`: drafts ahead that were used; `saved_ms`, `wasted_ms`; `on_ms`: of
-    the rounds with drafts ahead.
+    drafts ahead if these are more; `hits`: drafts ahead that were used; `saved_ms`, `wasted_ms`: as
+    in Ahead; `on_ms`: the time of the rounds with drafts ahead.
     """
     runs: dict[str, _RoundSums] = {}
 

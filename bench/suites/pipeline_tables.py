@@ -80,13 +80,13 @@ def _contestants(names: tuple[str, ...], work: SpeculationConfig) -> dict[str, S
 
 # Targets: gain / bound; the gain where drafting is at least SHARE of a round; `auto` / serial.
 OF_BOUND, GAIN, SHARE, NEVER_BELOW = 0.9, 1.15, 0.4, 0.97
-SENTENCES = 12  # the most frequent notes that are listed
+SENTENCES = 12  # how many notes are listed, the most frequent ones
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One pipeline mode in one row's blocks; `own`: its rows, `serial`: those of serial
-    decoding."""
+    """One pipeline mode in the blocks of a PipelineRow; `own`: the mode's figures, `serial`: those
+    of serial decoding."""
 
     own: Group
     serial: Group
@@ -111,7 +111,7 @@ class Contender:
 
     @property
     def gain(self) -> Estimate | None:
-        """Against serial decoding, within blocks."""
+        """The speed divided by that of serial decoding, within blocks."""
         return self.own.ratio(contestant=SERIAL)
 
     @property

@@ -1,6 +1,7 @@
-"""`routing`: which SSMs draft. On the LLM's own continuations, also of prompts that end in another
-domain than they begin in, and on spliced texts that change their domain; at an equal node budget,
-against all SSMs, each one alone, and the best in hindsight.
+"""`routing`: routers, which choose the SSMs that draft, against all SSMs, against each SSM alone,
+and against the best choice in hindsight, at an equal node budget. The texts are the LLM's own
+continuations, also of prompts that end in another domain than they begin in, and spliced texts that
+change their domain.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from core.routing.regret import regret_of
 from lab.figures import Estimate
 from lab.order import Block
 
-# Names of configurations; the number is that of the SSMs which a router lets draft.
+# Names of configurations; the number in a name: how many SSMs the router lets draft.
 ALL, CREDIT, CREDIT_ONE, COSINE = "all SSMs", "credit, 2", "credit, 1", "cosine, 2"
 ALONE = "alone: "
 ROUTED = {CREDIT: 2, CREDIT_ONE: 1, COSINE: 2}
@@ -67,10 +68,11 @@ ORDERS = (
     ("math", "stories", "dialogue", "code"),
 )
 SEGMENT = 48
-# Tokens within which a good SSM is to be found, by kind of text, in at least SHARE of all cases.
+# Tokens within which a good SSM is to be found, by kind of text; at least SHARE of all searches
+# must succeed.
 FOUND_WITHIN = {"own": 16, "turning": 24, "spliced": 24}
 SHARE = 0.9
-# The largest allowed regret of texts that change their domain, by its field.
+# The largest allowed regrets on texts that change their domain, by the figure's name.
 MOST_REGRET = {"to_fixed": ("the best fixed SSM", 0.0), "to_oracle": ("the oracle", 0.1)}
 # Development prompts, with the same ids, in other words.
 REWORDED = Path(__file__).parent.parent / "prompts-reworded.jsonl"
@@ -274,7 +276,8 @@ def _wording_claim(results: Results, name: str) -> list[str]:
 
 
 def _count_row(claim: str, count: int, total: int) -> list[str]:
-    """A row of the table of claims: a count out of `total`, at least 1, against SHARE of it."""
+    """A row of the table of claims: `count` out of `total`, against SHARE of it; `total` is 1 or
+    more."""
     share, target = 100 * count / total, 100 * SHARE
     verdict = "reached" if share >= target else f"not reached, by {max(1, target - share):.0f} %"
     return [claim, f"at least {target:.0f} %", f"{count} of {total} ({share:.0f} %)", verdict]
@@ -330,7 +333,8 @@ def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:
 
 
 def _best_fixed_claim(group: Group) -> list[str]:
-    """In how many texts the SSM with the fewest passes, if it drafts alone, was routed in time."""
+    """The claim on the number of texts in which the best single SSM in hindsight (alone it takes
+    the fewest passes) was routed within the limit."""
     limit, firsts = FOUND_WITHIN["own"], [row["best_fixed_after"] for row in group.rows]
     found = sum(first is not None and first <= limit for first in firsts)
     claim = f"own: `{group['contestant']}`: the best fixed SSM drafts by token {limit}"
@@ -382,8 +386,9 @@ def _never_changes(one: SearchCounts) -> str:
 
 
 def _search_claims(kind: str, counts: Mapping[str, SearchCounts]) -> list[list[str]]:
-    """In spliced texts only those changes count at which no good SSM was routed. Other texts all
-    count; but the claim is not made if a set that never changes finds a good SSM as often."""
+    """In spliced texts only those changes count at which no good SSM was routed. In other texts
+    every search counts, but the verdict is `says nothing` if a set that never changes finds a good
+    SSM as often."""
     limit, lines = FOUND_WITHIN[kind], []
     for name in (CREDIT, CREDIT_ONE):
         one = counts[name]
@@ -404,7 +409,8 @@ def _search_claims(kind: str, counts: Mapping[str, SearchCounts]) -> list[list[s
 
 
 def _best_alone(rows: Sequence[Row]) -> list[Row]:
-    """For each text the rows of the SSM that was fastest alone, as one contestant."""
+    """For each text and repeat the row of the SSM that was fastest alone, all under one
+    contestant's name."""
     best: dict[tuple[Any, Any], Row] = {}
     for row in rows:
         key = row["prompt"], row["repeat"]

@@ -16,15 +16,17 @@ from typing import Any
 NEAR_BEST = 0.95
 
 Search = Mapping[str, Any]
-"""A part of a text. `good`: its good SSMs; `after`, the tokens of the part until one of them
-drafts. 0: one drafts the first token, before anything of the part is known; None: none drafts."""
+"""A part of a text. `good`: its good SSMs; `after`: how many of its tokens come before the first
+that a good SSM drafts. 0: a good SSM drafts the first token, before anything of the part is known;
+None: no good SSM drafts."""
 
 
 def search_good_ssm(
     routes: Sequence[frozenset[str]], hits: Mapping[str, Sequence[bool]], start: int, end: int
 ) -> Search:
-    """The search in tokens `start` to `end`, not empty. `routes`: for each token the SSMs that were
-    routed; `hits`: for each SSM and token, whether the SSM's own token is right."""
+    """The search in the tokens from `start` to before `end`, at least one. `routes`: for each token
+    the SSMs that were routed; `hits`: for each SSM and token, whether the SSM's own token is
+    right."""
     right = {name: sum(own[start:end]) for name, own in hits.items()}
     good = {name for name, count in right.items() if count >= NEAR_BEST * max(right.values())}
     return {"good": sorted(good), "after": first_routed(routes[start:end], good)}
@@ -38,9 +40,9 @@ def first_routed(routes: Sequence[frozenset[str]], names: Collection[str]) -> in
 @dataclass(frozen=True, slots=True)
 class SearchCounts:
     """Of `parts` parts of texts: in `at_once` a good SSM drafts the first token; of the `late`
-    others, `followed` have a good SSM within the limit. `fixed`: the set of as many SSMs that,
-    never changed, has a good one in the most parts, `fixed_parts`; `mean_parts`: the mean of that
-    number over all such sets."""
+    others, `followed` have a good SSM within the limit. `fixed`: of all sets of as many SSMs as the
+    router routes, the one with a good SSM in the most parts, if a set never changes; `fixed_parts`:
+    the number of these parts; `mean_parts`: the mean of that number over all such sets."""
 
     parts: int
     at_once: int

@@ -1,7 +1,7 @@
-"""`sessions`: the time of lists, searches and exports with thousands of past runs.
+"""`sessions`: the times of lists, searches and exports with thousands of past runs.
 
-Measured on a log that the suite makes in a temporary folder, with runs labelled SYNTHETIC. Each
-figure is the wall time of one call of RunStore, as the page makes it.
+They are measured on a log that the suite makes in a temporary folder, with runs labelled SYNTHETIC.
+Each figure is the wall time of one call of RunStore, as the page makes it.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ class Calls:
     whole: int  # runs that are not thinned
 
     def run_id(self, repeat: int, *, large: bool = False) -> str:
-        """A run of usual size, or one of the longest; a different one for each repeat."""
+        """The id of a run of usual size, or of one of the longest; a different run for each
+        repeat."""
         run_ids = self.log.large if large else self.log.usual[::-1]
         return run_ids[repeat % len(run_ids)]
 

@@ -1,9 +1,10 @@
 """`smollm2` and `smollm2-laws`: SmolLM2 answering chat prompts, its speed and its texts.
 
-The contest of `cpu-bundled` with a real LLM, and with each drafter alone too; llama.cpp reads the
-GGUF file that the model came from, if it came from one. The laws of suite `laws` under every
-preset: in float32 against transformers' `generate` and, above temperature 0, plain decoding; in
-bfloat16, where sums are rounded differently by transformers, against plain decoding alone.
+`smollm2` is the contest of `cpu-bundled` with a real LLM, and with each drafter alone too;
+llama.cpp reads the GGUF file that the model came from, if it came from one. `smollm2-laws` checks
+the laws of suite `laws` under every preset: in float32 against transformers' `generate` at
+temperature 0 and against plain decoding above; in bfloat16, where transformers rounds sums
+differently, against plain decoding alone.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ class SmolLm2(ChatPrompts, CpuBundled):
 
 @dataclass(frozen=True)
 class SmolLm2Laws(ChatPrompts, Laws):
-    """See Laws. Its models are not a family in a folder, so other processes cannot load them."""
+    """See Laws. Its models are not a family in a folder, so other processes cannot load them and
+    the work is not divided."""
 
     measures_time: ClassVar[bool] = True
     one_dtype: ClassVar[bool] = True
@@ -88,7 +90,7 @@ class SmolLm2Laws(ChatPrompts, Laws):
         )
 
     def check(self, settings: Settings) -> None:
-        """bfloat16 is compared with itself, so either dtype is allowed."""
+        """Allows bfloat16 too, since it is compared with plain decoding in bfloat16."""
         Suite.check(self, settings)
 
     def transformers_llm(self) -> TransformersLlm:

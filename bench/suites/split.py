@@ -1,5 +1,5 @@
 """`split`: passes of an LLM over ranks against one process, each contestant in processes of its own
-that wait while another one is measured. With `--grown` also for a grown LLM of 0.43 B.
+that wait while another one is measured. With `--grown` also for a grown LLM of 0.43 B parameters.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["SplitSuite", "tables"]
 
 GROWN_PARAMS = 430_000_000
 ONE = "one process"
-# What an LLM of 0.4 B over two ranks is to reach, in passes over a tree.
+# The speed-up that the grown LLM is to reach over two ranks, for passes over a tree of 16 tokens.
 TARGET, TREE = 1.4, 16
 
 

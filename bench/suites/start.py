@@ -1,9 +1,9 @@
 """`start`: seconds until the page is open, resident memory, whether runs make it grow, and how fast
-the first run of a fresh process is, compared with later ones (`first_runs`).
-`visitors`: several clients of one application at once: their tokens per second together, and
-whether each gets the text that it gets as the only client.
+the first run of a fresh process is, compared with later ones (`first_runs`). `visitors`: several
+clients of one application at once: their total tokens per second, and whether each gets the same
+text as a lone client.
 
-The real application with the bundled models, called through its API. In `start`, `--repeats` are
+Both call the real application with the bundled models through its API. In `start`, `--repeats` are
 processes started, `--tokens` new tokens of a request, `runs` the requests to one further process;
 in `visitors`, `--prompts` are the requests of each visitor, one after another. Only the first-run
 measurement uses `--threads`."""
@@ -32,7 +32,8 @@ from lab.order import Block
 PRESETS = ("autoregressive", "specinfer", "best", "sequence")
 NUM_SAMPLES = 10
 OPEN_S, RESIDENT_MB = 10.0, 1200.0  # bounds
-# Allowed growth from a fifth of the runs on: runs are stored in the log, but the allocator grows.
+# Allowed growth from a fifth of the runs on: runs are stored in the log, not in memory, but the
+# allocator's arenas grow.
 GROWTH_MB = 40.0
 
 
@@ -145,7 +146,7 @@ class Visitors(Suite):
 
 
 def _visit(clients: Sequence[Any], context: Context, block: Block) -> dict[str, Any]:
-    """All visitors at once, each with all prompts, starting at a different one."""
+    """Runs all visitors at once; each sends all prompts, starting at a different one."""
     visit = partial(_visitor_texts, context, block.item)
     with ThreadPoolExecutor(len(clients)) as pool:
         by_visitor, seconds = time_call(lambda: list(pool.map(visit, clients, range(len(clients)))))

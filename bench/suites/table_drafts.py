@@ -28,14 +28,16 @@ Texts = Sequence[Sequence[int]]
 
 
 def draft_figures(models: LoadedModels, texts: Texts) -> dict[str, float]:
-    """Look-ups of drafts in texts that the drafter has not counted; and the median time, `us`, of
-    drafts of NODES nodes, or of the largest that occur, when it has counted all texts.
+    """Figures of drafts in texts that the drafter has not counted, and times of drafts when it has
+    counted all texts.
 
-    A look-up searches one hashed context. `looked`: the look-ups; `contexts`: those of all nodes
-    that were extended; `in_turn`: the look-ups that these contexts would take if each length of
-    context had a table of its own instead of one row joined for all lengths. In `agreed` of the
-    `drafts` the first token is the LLM's; in `covered` any token of depth 1 is. `rows`: contexts in
-    a table of `table_bytes`, after all texts but those of one fold were counted."""
+    A look-up searches one hashed context. `looked`: the number of look-ups; `contexts`: the number
+    of contexts of the roots and of all nodes that were extended; `in_turn`: the look-ups that these
+    contexts would take if each length of context had a table of its own instead of one row joined
+    for all lengths; `nodes`, `drafts`: their numbers. In `agreed` of the drafts the first token is
+    the LLM's; in `covered`, one of the tokens of depth 1. `rows`: the contexts in a table of
+    `table_bytes`, after all texts but those of one fold were counted. `us`: the median time of the
+    `timed` drafts, which have `draft_nodes` nodes, the largest number that occurs."""
     names = ("looked", "contexts", "in_turn", "nodes", "drafts", "agreed", "covered")
     total = dict.fromkeys(names, 0)
     rows = table_bytes = 0
@@ -65,8 +67,9 @@ def draft_figures(models: LoadedModels, texts: Texts) -> dict[str, float]:
 
 
 def _contexts(draft: Draft, ends: Collection[int]) -> list[int]:
-    """For each node that was extended (the last of a full tree was not) the length of its longest
-    possible context: one token longer than that of the node itself."""
+    """The length of the longest possible context of each node that was extended (the last node of a
+    full tree was not): one token longer than the context in which the node itself was found, at
+    most LONGEST_CONTEXT."""
     columns = zip(draft.token_ids, draft.depths, draft.contexts, strict=True)
     return [
         min(length + 1, LONGEST_CONTEXT)
@@ -82,8 +85,8 @@ def _first_level(draft: Draft) -> list[int]:
 
 
 class _Drafts:
-    """A drafter that has counted `texts`, and drafts for a prompt of another fold, whose table has
-    all of them."""
+    """A drafter that has counted `texts`. It drafts for a prompt that is in another fold than these
+    texts, so that this prompt's table has counted all of them."""
 
     def __init__(self, models: LoadedModels, texts: Texts) -> None:
         self._drafter = TableDrafter(TABLE, models.counts)

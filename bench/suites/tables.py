@@ -1,6 +1,6 @@
 """`tables`: the time that joined tables save in look-ups (MicroRec, arXiv 2010.05894), and tokens
-per pass of the drafters that look up: `ngram`, `table` and `suffix`, without SSMs, and the latter
-two together with them.
+per pass of the drafters that look up: `ngram`, `table` and `suffix` without SSMs, and `table` and
+`suffix` together with all SSMs.
 
 SmolLM2 is measured only if it is on this machine. `--repeats` is how often times are measured.
 """
@@ -128,7 +128,8 @@ class Tables(Suite):
         return Report(lookup_tables(context.results))
 
     def _read(self, memory: np.ndarray, count: int, dependent: bool, block: Block) -> float:
-        """`count` tables whose total size is the block's item, in KB."""
+        """Nanoseconds to read a row of each of `count` tables; their total size in KB is the
+        block's item."""
         rows = int(block.item) * 1024 // 64 // count
         tables = [FeatureTable((), rows, 64)] * count
         return row_read_ns(memory, tables, self.reads, dependent=dependent)
@@ -141,8 +142,9 @@ class Tables(Suite):
         most_bytes: int,
         block: Block,
     ) -> dict[str, Any]:
-        """Rows have 32 bytes; a row of two joined tables fills a cache line. Equal plans of a block
-        are measured once."""
+        """Plans and times the look-ups of the block's features, within `most_bytes`. Rows have 32
+        bytes; a row of two joined tables fills a cache line. Equal plans of a block are measured
+        once."""
         count, vocabulary = map(int, block.item.split(" of "))
         tables = [
             FeatureTable((name,), values or vocabulary, 32) for name, values in FEATURES[:count]

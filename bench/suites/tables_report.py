@@ -58,7 +58,8 @@ def times_of(results: Results) -> AccessTimes:
     sizes = group_rows(list(results.where(part="reads")), ("kb",))
     reads = {1024 * one["kb"]: partial(_median_read, one.rows) for one in sizes}
     alone = {size: read("1") for size, read in reads.items()}
-    # Eight independent reads of a token cost `alone` for the first and `beside` for each of seven.
+    # Eight independent reads of a token cost `alone` for the first and `beside` for each of the
+    # seven others.
     beside = {size: max(0.0, (read("8") - alone[size]) / 7) for size, read in reads.items()}
     return AccessTimes(alone, beside)
 

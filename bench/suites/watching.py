@@ -1,7 +1,7 @@
-"""`watching`: the cost of a page for the engine: its speed with the log on and a page streaming in
-a Chromium, against log off and headless. Once with the engine on a core of its own and server and
-browser on the others, once with all of them on all cores. The browser and its driver have processes
-of their own, as a visitor's browser has.
+"""`watching`: what a page costs the engine: the engine's speed with the log on and a page streaming
+in a Chromium, against its speed headless and without the log. It is measured once with the engine
+on a core of its own and server and browser on the others, and once with all of them on all cores.
+The browser and its driver have processes of their own, as a visitor's browser has.
 
 Needs playwright and a Chromium (requirements-dev.txt). `--tokens`: new tokens of a run.
 """
@@ -31,7 +31,7 @@ TOP_K = 5
 
 @dataclass(frozen=True)
 class Watching(Suite):
-    """See Suite. `presets`: those that are measured."""
+    """See Suite. `presets`: the presets that are measured."""
 
     one_dtype: ClassVar[bool] = True
 
