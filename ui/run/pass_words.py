@@ -11,7 +11,7 @@ from ui.run.view import RoundView
 
 __all__ = ["LEAST_PASSES", "division_words", "offload_words", "ranks_words"]
 
-LEAST_PASSES = 5  # of fewer one outlier can be the lower quartile
+LEAST_PASSES = 5  # among fewer passes the lower quartile can be an outlier
 
 
 def offload_words(info: OffloadInfo | None) -> str:
@@ -107,7 +107,7 @@ def _lower_quartile(values: Sequence[float]) -> float:
 
 
 def _widths(rounds: Sequence[RoundView]) -> str:
-    """How many tokens are in a pass: the text's last one, and the tree's."""
+    """How many tokens are in each round's pass: the text's last token, and the tree's nodes."""
     widths = [round_.nodes + 1 for round_ in rounds]
     least, most = min(widths), max(widths)
     if least < most:

@@ -1,7 +1,7 @@
 """The engine's notes on pipelining in words for visitors: results of `auto`'s trials, and that
 `across` had no other request to overlap with.
 
-Notes are recognised by their wording; others are returned unchanged.
+Notes are recognised by their wording; all other notes are returned unchanged.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Player:
         self._view = View()
         self._at = 0  # events reduced
         self._stored_views: dict[int, View] = {0: View()}
-        # Seconds of the last `advance`; None: the next one counts no time.
+        # Time of the last `advance`, in seconds; None: the next `advance` counts no time.
         self._clock: float | None = None
         # In slow motion the part of the next stage that is due already.
         self._due_stages = 0.0
@@ -221,8 +221,8 @@ class Player:
     def select_next(self, by: int) -> None:
         """Select the round `by` rounds after the selected one (before it, if negative).
 
-        If that round has not been shown, the player moves to its end, as far as it is recorded. At
-        full speed, and where no further event is recorded, the last round shown is selected.
+        If that round has not been shown, the player moves to its end, as far as it is recorded; at
+        full speed, or if all recorded events are shown, it selects the last round shown instead.
         """
         with self._lock:
             last = self._num_shown_rounds() - 1
@@ -236,8 +236,8 @@ class Player:
         """Clear the selection and show the latest round. In stepping mode this moves to the last
         event first, since `advance` does not.
 
-        After a run's end `_final_detail` may be an earlier round. The visitor wants the latest one,
-        even if nothing was drafted in it, so that one is then selected.
+        After a run's end the followed round is `_final_detail`, which may be an earlier round. The
+        visitor wants the latest round, even if nothing was drafted in it: it is then selected.
         """
         with self._lock:
             self._pinned = self._node = None
@@ -306,8 +306,8 @@ class Player:
 
     @property
     def place(self) -> int:
-        """The visitor's place, in stages from the beginning: of the selected round, else of the
-        one that is followed."""
+        """The visitor's place, in stages from the beginning: the displayed stage of the selected
+        round, else of the followed round."""
         with self._lock:
             detail = self._selected_detail()
             if detail is None:

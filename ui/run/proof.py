@@ -39,8 +39,9 @@ SHARE_OF_NOISE = 0.999
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`kind` is `identical`, `tie`, `bug` or `distribution`, or of same_text.py or
-    ui/compare/study_text.py; `at`: the index of the first token that differs."""
+    """`kind` is `identical`, `tie`, `bug` or `distribution`, or one of the further kinds of
+    ui/run/same_text.py and ui/compare/study_text.py; `at`: the index of the first token that
+    differs, if one does."""
 
     kind: str
     sentence: str
@@ -183,7 +184,7 @@ def _noise(view: View, at: int, token_id: int) -> float:
 def _rounding_bound(
     view: View, plain: View, at: int, tops: tuple[dict[int, TopK], dict[int, TopK]]
 ) -> tuple[float, str]:
-    """The largest margin that rounding explains, and where it comes from (laws 1 and 4)."""
+    """The largest margin that rounding explains (laws 1 and 4), and the reason for this bound."""
     started = view.started
     if started is None or started.dtype in ("float32", "float64"):
         return FLOAT32_TIE, f"in {started.dtype if started else 'float32'} a tie is under 0.0001"
@@ -220,7 +221,7 @@ def _logp_differences(
 
 
 def _tops(events: Iterable[Event]) -> dict[int, TopK]:
-    """Number of a new token -> the LLM's top-k at the place it was chosen from."""
+    """Number of a new token -> the LLM's top-k list from which the token was chosen."""
     top_k: dict[int, TopK] = {}
     count = 0
     verdict: Verified | None = None

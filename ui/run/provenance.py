@@ -2,7 +2,7 @@
 
 Pure: a round's events in. In a fused draft (core/drafters/fused_drafting.py) every SSM is fed the
 trunk and proposes a token after it and after its own chain; proposals that do not join the trunk
-stay as side leaves. A lookup's counts are those of core/drafters: `suffix` and `ngram` find earlier
+stay as side leaves. A lookup's counts come from core/drafters: `suffix` and `ngram` find earlier
 occurrences of the text's end, `table` has counted what the LLM wrote.
 """
 

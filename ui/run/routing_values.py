@@ -34,9 +34,9 @@ class _History:
     """Routing over a whole run, computed in one scan: the page recomputes it at every update.
 
     `scores`: round -> the score of each SSM, by which that round's SSMs were chosen; `switches`:
-    rounds whose routed SSMs differ from those of the previous routed round; `auditions`: round
-    -> milliseconds of its audition; `explored`: how many rounds had an SSM draft only to be
-    measured.
+    rounds whose drafting SSMs differ from those of the previous round with routing; `auditions`:
+    round -> milliseconds of its audition, in which all SSMs score the text's last tokens;
+    `explored`: in how many rounds an SSM drafted only to be measured.
     """
 
     scores: Mapping[int, Mapping[str, float]]
@@ -125,9 +125,9 @@ def _ssms(view: View) -> list[str]:
 
 
 def _history(view: View, rule: RoutingRule | None) -> _History:
-    """The routing of the rounds so far. The scores of a rule that judges drafts (`cosine`) are
-    recorded after a round, so those of the previous round chose this one's SSMs; an audition scores
-    before the round that records it."""
+    """The routing of the rounds so far. A rule that judges drafts (`cosine`) records its scores
+    after a round, so a round's SSMs were chosen by the scores that the previous round recorded; an
+    audition scores before the round that records it."""
     scores: dict[int, dict[str, float]] = {}
     before = dict.fromkeys(_ssms(view), START)
     drafting: frozenset[str] | None = None

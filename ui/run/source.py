@@ -88,7 +88,7 @@ class Source(Protocol):
 
     @property
     def place(self) -> int:
-        """The place in the queue, 0 once it runs."""
+        """The run's place in the queue, 0 if it does not wait."""
         ...
 
     def events(self, first: int, end: int) -> tuple[Event, ...]:
@@ -114,8 +114,8 @@ def ends(event: Event) -> bool:
 
 
 def last_event(source: Source, count: int | None = None) -> Event | None:
-    """The last of the first `count` events, of all if left out; None if there is none yet, or if it
-    is lost."""
+    """The last of the first `count` events (default: of all events); None if there is none yet, or
+    if it is lost."""
     count = source.count if count is None else count
     return next(iter(source.events(count - 1, count)), None) if count > 0 else None
 
@@ -153,7 +153,7 @@ class LiveSource:
         # Recorded before it is counted: what a page has drawn is in the store's queue already.
         if self._store is not None:
             self._store.record(event, self.owner)
-        # After the start is recorded: a baseline is stored in the run's row.
+        # `_begun` is called after the start is recorded: it may store a baseline in the run's row.
         if self._begun is not None and isinstance(event, RunStarted):
             self._begun(event.run_id)
         with self._news:

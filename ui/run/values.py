@@ -217,7 +217,8 @@ def figures_value(
     values["slower"] = ratio is not None and is_slower(ratio)
     values["offer"] = SIMPLER if values["slower"] and _has_simpler(view) else ""
     values["scores"] = _scores_value(view)
-    # Without its speed-up: one sample cannot be compared with blocks of this run.
+    # The previous run's speed-up is left out: one sample cannot be compared with blocks of this
+    # run.
     values["before"] = {name: getattr(before.stats, name) for name in FIGURES} if before else {}
     return {**values, **race_value(frame, baseline)}
 
@@ -287,11 +288,13 @@ FIGURES = (
 
 
 def tree_value(frame: Frame) -> Value:
-    """The displayed round's tree at its present `stage`. `nodes`: of the tree, or of the drafts'
-    union until it is made; `drafts`: until then each drafter's own tree; `own`: the LLM's own
-    token; `dropped`: drafted tokens that are not in the tree; `committed`: the number of tokens
-    that the round committed; `why`: the end of the accepted path, and the vote, in words; `words`:
-    the combine rule's; `rest`: no other round follows at full speed."""
+    """The displayed round's tree at its present `stage`. `root`: the last committed token; `nodes`:
+    the nodes of the tree or, before the drafts are combined, of their union; `drafts`: before that
+    also each drafter's own tree; `own`: the LLM's own token; `dropped`: drafted tokens that are not
+    in the tree; `node`: the selected node; `committed`: the number of tokens that the round
+    committed; `why`: the end of the accepted path, and the vote, in words; `words`: the combine
+    rule's words; `rest`: whether the displayed round stays, since the run is not being played at
+    full speed."""
     view, detail = frame.view, frame.detail
     value: Value = {
         "run": view.run_id,

@@ -23,8 +23,8 @@ TIE = "a tie, which goes to the heavier single drafter, then to the one named fi
 
 
 def winner_reasons(tree: Combined, drafts: Sequence[DraftRecord]) -> list[str]:
-    """Why the winning sequence was taken, and, if several drafted it, which of them is the winner;
-    empty with one drafter."""
+    """Why the winning sequence was taken, and, if several drafters drafted it, which of them is the
+    winner; empty if a single drafter drafted."""
     drafting = {draft.drafter: draft for draft in drafts if draft.token_ids}
     winner = drafting.get(tree.winner)
     if winner is None or len(drafting) < 2:
@@ -96,8 +96,8 @@ def draft_paths(draft: DraftRecord) -> list[tuple[int, ...]]:
 def _split_words(
     tree: Combined, drafting: Mapping[str, DraftRecord], winner: DraftRecord, i: int
 ) -> str:
-    """The weight of each token that drafts have after the winner's first `i`; empty if all have the
-    same."""
+    """The weight of each token that drafts have after the winner's first `i` tokens; empty if all
+    these drafts have the same token there."""
     weights: dict[int, float] = {}
     counts: Counter[int] = Counter()
     texts: dict[int, str] = {}
