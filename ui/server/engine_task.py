@@ -56,7 +56,7 @@ class EngineTask(Generic[T]):
 
     @property
     def place(self) -> int:
-        """The place in the queue, 0 once it runs."""
+        """The request's place in the queue, 0 once it runs."""
         return self._run.place
 
     def wait(self, timeout: float) -> bool:

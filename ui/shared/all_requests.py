@@ -43,7 +43,7 @@ NOT_YOURS = (
 # Milliseconds between updates: while requests run or wait, while a past run is shown, otherwise.
 BUSY_MS, PAST_MS, REST_MS = 300, 500, 1500
 PROMPT_CHARACTERS = 60
-# Whose request it is, in words. One without a visitor measures a finished run's regret
+# Whose request it is, in words. A request without a visitor measures a finished run's regret
 # (EngineTask).
 OWN, ANOTHER, MEASUREMENT = "your request", "another visitor's request", "a measurement of the page"
 

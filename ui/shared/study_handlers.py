@@ -34,16 +34,16 @@ __all__ = [
 ]
 
 PAUSE_FACTOR = 20
-"""After a drawing that took t seconds, one for a change in the number of measured runs alone waits
-PAUSE_FACTOR x t: drawing slows the engine, and so changes the figures."""
+"""After a drawing that took t seconds, a change in the number of measured runs alone is drawn only
+PAUSE_FACTOR x t later: drawing slows the engine, and so changes the figures."""
 PAST_TITLE = "Past runs are on view"
 GONE = "This study was deleted, in another tab perhaps."
 
 
 @dataclass(frozen=True, slots=True)
 class StudyBoard:
-    """The components of one board. `page` names it in ids and sessions; `kind`: of its studies, as
-    in lab.study."""
+    """The components of one board. `page` names it in ids and sessions; `kind`: the kind of its
+    studies, as in lab.study."""
 
     context: Context
     page: str
@@ -215,7 +215,7 @@ def _values(
     ids = _listed_ids(board, session, studies)
     state = (place.study_id, place.page, ids, progress.study_id, progress.is_active, progress.done)
     rest: list[Any] = [gr.skip() for _ in (board.studies, *drawn.outputs)]
-    # A change in `done` alone may have to wait, any other is drawn at once.
+    # A change in `done` alone may have to wait; any other change is drawn at once.
     if state != place.drawn_state and (
         state[:-1] != place.drawn_state[:-1] or time.monotonic() > place.no_redraw_before
     ):
@@ -308,8 +308,8 @@ def _list_value(board: StudyBoard, session: TabSession, studies: Studies) -> dic
 
 
 def page_value(place: StudyPlace, studies: Studies, kind: str, opened: str = "") -> dict[str, Any]:
-    """The list's value at `place.page`, or at the last page if there are fewer. `kind`: of its
-    studies, empty for all kinds; `opened`: the study that is shown."""
+    """The list's value at `place.page`, or at the last page if the list has fewer pages. `kind`:
+    the kind of its studies, empty for all kinds; `opened`: the id of the study that is shown."""
     rows = studies.page(kind, place.page)
     while not rows and place.page:
         # The last row of the page was deleted.
