@@ -110,7 +110,7 @@ def _attempt_words(lesson: Lesson, reason: str) -> str:
 
 def _answers(lesson: Lesson, names: Sequence[str]) -> Values:
     """The two controls for an answer, both empty: a number box, and radio buttons with names. The
-    one that the question does not need is hidden."""
+    control that the question does not need is hidden."""
     numeric, unit = lesson.question.numeric, lesson.question.unit
     label = f"Your answer ({unit})" if unit else "Your answer"
     return [

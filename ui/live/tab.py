@@ -112,8 +112,8 @@ def _with_stops(button: str) -> str:
 
 def _wire_form(live: Live, own: gr.BrowserState) -> None:
     form = live.form
-    # No preprocessing: Gradio would refuse the name of a model that is no longer loaded in its own
-    # words; core.config checks all values.
+    # No preprocessing: Gradio would refuse, in its own words, the name of a model that is no longer
+    # loaded; core.config checks all values.
     quick: dict[str, Any] = {"preprocess": False, **LATEST}
     fields = list(form.fields.values())
     menus = [live.validity, live.run, *(form.fields[name] for name in FOLLOWED)]
@@ -271,7 +271,8 @@ def _preset_handler(live: Live) -> Callable[..., list[Any]]:
 
 
 def _offer_handler(live: Live) -> Callable[..., list[Any]]:
-    """Puts a preset that the Length card or the race offers into the menu and the fields."""
+    """The handler that puts a preset which the Length card or the race offers into the menu and the
+    fields."""
     choose = _preset_handler(live)
 
     def take(

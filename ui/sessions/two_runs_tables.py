@@ -33,8 +33,8 @@ FIGURES = (
     "total_ms",
 )
 TIMES = {"tokens_per_second", "overlap_ratio", "ttft_ms", "draft_ms", "verify_ms", "total_ms"}
-"""Of FIGURES, those that are times or computed from times, so that they differ from run to run of
-the same request."""
+"""The FIGURES that are times or computed from times; they differ between runs of the same
+request."""
 
 
 def figures_of(one: RunStats | None, two: RunStats | None) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def settings_apart(one: Any, two: Any, schedules: tuple[str, str] = ("", "")) ->
     rows += [
         (f"{name} (as run)", *(side.get(name) for side in resolved))
         for name in _names(*resolved)
-        # One row is enough for a setting that differs as requested; a drawn seed has its own below.
+        # One row is enough for a setting that differs as requested; a drawn seed has its own row.
         if requests[0].get(name) == requests[1].get(name) and name != "seed"
     ]
     first, second = (words.removeprefix("schedule ") or "each" for words in schedules)

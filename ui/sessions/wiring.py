@@ -130,7 +130,7 @@ def _wire_opening(
     toggled.then(None, None, None, js=LIST_INTO_SIGHT)
     two_runs.close.click(lambda: gr.Column(visible=False), None, two_runs.section, **LATEST)
     wire_two_runs(two_runs, board.context)
-    # The confirmation is for the opened run: it is hidden when another one is opened.
+    # The confirmation is for the opened run: it is hidden when another run is opened.
     confirm = controls.confirm_delete
     controls.delete.click(
         lambda run_id: gr.Button(visible=bool(run_id)), sessions.opened_id, confirm, **LATEST
@@ -182,7 +182,7 @@ def _wire_again(
     sessions: Sessions, visitor: gr.BrowserState, refresh_list: Callable[[Any], None]
 ) -> None:
     board, controls = sessions.board, sessions.controls
-    # `once`: a second click while the run is under way is dropped, and starts no other.
+    # `once`: a second click while the run is under way is dropped and starts no other run.
     click = controls.again.click(
         again_handler(sessions),
         [visitor, sessions.opened_id],
