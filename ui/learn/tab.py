@@ -145,8 +145,8 @@ def _turn_handler(learn: Learn, choose: ChooseLesson) -> Callable[..., Values]:
 
 
 def _load_handler(learn: Learn) -> Callable[..., Values]:
-    """Opens a lesson; if a link to a lesson also names a run, shows that run at the place that the
-    link names."""
+    """The handler that opens a lesson; if a link to a lesson also names a run, it shows that run at
+    the place that the link names."""
     open_lesson_of = _turn_handler(learn, _wanted_lesson)
     board_at = 1 + learn.lesson_outputs.index(learn.board.outputs[0])
 

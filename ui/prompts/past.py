@@ -17,7 +17,7 @@ from ui.server.context import Context, StoreApi
 __all__ = ["MOST_RUNS", "FoundPrompts", "PastSearch", "read_past_runs"]
 
 MOST_RUNS = 200
-"""Runs that a search reads at first, and that `PastSearch.more` adds; reading one takes
+"""How many runs a search reads at first, and how many `PastSearch.more` adds; reading a run takes
 milliseconds."""
 MOST_PLAIN = 1000
 """The latest plain runs among which baselines are searched."""
@@ -27,9 +27,9 @@ SHOWN_EVERY = 25
 
 @dataclass(frozen=True, slots=True)
 class PastSearch:
-    """A search for runs. `owner`: whose, None for all; `search`: words of prompt, text or note;
-    `drafter`: one that they have, empty for any; `taken`: how many of the latest matches are
-    read."""
+    """A search for runs. `owner`: the owner of the runs, None for all owners; `search`: words of
+    prompt, text or note; `drafter`: a drafter that the runs have, empty for any; `taken`: how many
+    of the latest matches are read."""
 
     owner: str | None
     search: str = ""

@@ -18,7 +18,8 @@ from ui.words.settings import OWN, Settings, settings_of
 __all__ = ["RowSettings", "labels_of", "settings_of_run"]
 
 MOST_DIFFERENCES = 3
-"""The most differences from the defaults in a name, unless it takes more to make it unique."""
+"""The most differences from the defaults in a name, unless more are needed to make the name
+unique."""
 
 
 @dataclass(frozen=True, slots=True)
