@@ -56,9 +56,9 @@ STAGES = ("draft", "combine", "llm", "verify", "commit", "prefill")
 
 
 def configurations_of(chosen: Sequence[tuple[str, SpeculationConfig]]) -> tuple[Configuration, ...]:
-    """Plain decoding and the chosen ones, each with alternatives recorded. A chosen one that never
-    drafts is dropped, since it is plain decoding. ConfigError unless 1 to MOST_CONFIGURATIONS are
-    left."""
+    """Plain decoding and the chosen configurations, each with alternatives recorded. A chosen
+    configuration that never drafts is dropped, since it is plain decoding. ConfigError unless 1 to
+    MOST_CONFIGURATIONS are left."""
     drafting = [(name, one) for name, one in chosen if not one.never_drafts]
     if not 1 <= len(drafting) <= MOST_CONFIGURATIONS:
         allowed = f"1 to {MOST_CONFIGURATIONS} configurations that draft, beside plain decoding"
@@ -116,8 +116,8 @@ def _runs_of(results: Results, name: str) -> list[Measured]:
 
 
 def _nearest_median_first(own_runs: Sequence[Measured]) -> list[Measured]:
-    """The runs: first the one of median speed (of two the slower), which a click on the row opens,
-    then the others by how many places they are from it in the order of speeds."""
+    """The runs, sorted by their distance from the run of median speed, in places of the order of
+    speeds. The first is that run (the slower of two), which a click on the row opens."""
     in_order = sorted(own_runs, key=lambda result: result.stats.tokens_per_second)
     middle = (len(in_order) - 1) // 2
     places = sorted(range(len(in_order)), key=lambda place: abs(place - middle))
@@ -262,9 +262,9 @@ def _rates(study: Study, results: Results, name: str) -> dict[str, float]:
 
 
 def _median_view(results: Results, name: str, events: Events) -> View | None:
-    """Of a configuration's runs in the log the one nearest to its median speed; None if there is
-    none. Not the run of a given repeat: if the machine was busy then, it could contradict the
-    medians in the table."""
+    """The run nearest to a configuration's median speed, of its runs in the log; None if there is
+    none. The run of a given repeat is not used: if the machine was busy during that run, it could
+    contradict the medians in the table."""
     for result in _nearest_median_first(_runs_of(results, name)):
         try:
             return reduce_all(events(result.run_id))

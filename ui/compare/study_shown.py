@@ -50,9 +50,10 @@ class ShownRuns:
 
 
 def shown_of(study: Study, results: Results, events: Events) -> ShownRuns:
-    """The runs to show: of a repeat whose runs are all in the log, preferably the first in which a
-    text differs; without such a repeat, of one that still has plain decoding's run. Where a
-    configuration's run of that repeat is not in the log, one of another repeat is shown."""
+    """The runs to show: the runs of a repeat whose runs are all in the log, preferably the first
+    repeat in which a text differs; if there is none, of a repeat that still has plain decoding's
+    run. If a configuration's run of that repeat is not in the log, its run of another repeat is
+    shown."""
     prompt = study.prompts[0].id
     measured = {cell.contestant for cell in results}
     names = [one.name for one in study.configurations if one.name in measured]
@@ -82,8 +83,8 @@ def shown_of(study: Study, results: Results, events: Events) -> ShownRuns:
 
 
 def _order(study: Study, results: Results) -> list[int]:
-    """The repeats in order, but the first in which the configurations' texts differ, if any, at the
-    beginning. Repeats that are not completely measured do not count as different."""
+    """The repeats in order, except that the first repeat in which the configurations' texts differ
+    comes first. Repeats that are not completely measured do not count as different."""
     prompt = study.prompts[0].id
     names = [one.name for one in study.configurations]
     for repeat in range(study.repeats):

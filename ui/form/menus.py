@@ -154,7 +154,7 @@ def pipeline_choices(combine: str = DEFAULT_COMBINE, draft: str = "auto") -> Cho
 
 
 def why_pipeline_is_idle(pipeline: str, combine: str, draft: str) -> str:
-    """Why this choice of `pipeline` has no effect; empty if it has one.
+    """Why this choice of `pipeline` has no effect; empty if it has an effect.
 
     The control is not greyed, since another choice may have an effect.
     """
@@ -171,7 +171,7 @@ def _starts_late(combine: str, draft: str) -> str:
 
 
 def _conditions(temperature: float, combine: str) -> str:
-    """With which combine rule, unless it is the default, and at which temperature."""
+    """The words for the combine rule, unless it is the default, and for the temperature."""
     rule = "" if combine == DEFAULT_COMBINE else f" and combine {combine}"
     return f"{rule} at temperature {temperature:g}"
 

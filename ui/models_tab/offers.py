@@ -78,7 +78,7 @@ class Offer:
 
     @property
     def bytes(self) -> int:
-        """The sum over all models; 0 if one of them is unknown."""
+        """The sum of the sizes of all models; 0 if one size is unknown."""
         each = [part.bytes for part in self.parts]
         return sum(each) if all(each) else 0
 
@@ -103,8 +103,8 @@ class MemoryNeed:
 
     @property
     def fits(self) -> bool | None:
-        """Whether the pair fits; None if that is unknown. If a size is unknown, it is False if
-        the known ones already exceed the free memory."""
+        """Whether the pair fits; None if that is unknown. If only some sizes are known and these
+        already exceed the free memory, the pair does not fit."""
         if self.free is None or not all(part.bytes for part in self.parts):
             return False if self.free is not None and self.bytes > self.free else None
         return self.bytes <= self.free
@@ -195,8 +195,8 @@ def offers(
 def _loaded_offer(model_host: ModelHost) -> Offer:
     parts = tuple(_loaded_part(info) for info in model_host.infos)
     if (ranks := model_host.ranks) is not None:
-        # The sum over the LLM's processes: a part of which each has a copy, such as the embedding,
-        # counts once for each.
+        # The sum over the LLM's processes: weights that each process has a copy of, such as the
+        # embedding, count once for each process.
         place = f"{LOADED} in {division_words(ranks)}"
         parts = (replace(parts[0], bytes=sum(ranks.weight_bytes), place=place), *parts[1:])
     return Offer(LOADED, model_host.pair.llm, model_host.pair.ssms, parts, "what runs use now")

@@ -175,7 +175,7 @@ def _state_sentence(frame: Frame) -> str:
 
 
 def _speed(frame: Frame, baseline: Baseline) -> list[Line]:
-    """That the run was slower than plain decoding, and why; empty if it was not."""
+    """The line that the run was slower than plain decoding, and why; none if that is not shown."""
     view, stats = frame.view, frame.view.stats
     ratio = baseline.speed_up(stats.tokens_per_second)
     # Nothing is said while further blocks are being measured, or of an incomplete run without
