@@ -65,7 +65,7 @@ def configurations_of(chosen: Sequence[tuple[str, SpeculationConfig]]) -> tuple[
         raise ConfigError.must_be("configurations", [name for name, _ in chosen], allowed)
     configurations = [Configuration(name, _with_alternatives(one)) for name, one in drafting]
     # Alternatives distinguish a rounding tie from a bug. Recording them takes time, so plain
-    # decoding, whose speed the others' are compared with, records them too.
+    # decoding records them too: all speeds are compared with its speed.
     return (plain_configuration(RECORD_TOP_K), *configurations)
 
 
@@ -116,8 +116,8 @@ def _runs_of(results: Results, name: str) -> list[Measured]:
 
 
 def _nearest_median_first(own_runs: Sequence[Measured]) -> list[Measured]:
-    """The runs, sorted by their distance from the run of median speed, in places of the order of
-    speeds. The first is that run (the slower of two), which a click on the row opens."""
+    """The runs: first the run of median speed (of two middle runs the slower), then the others by
+    their distance from it in the order of speeds. A click on the table's row opens the first."""
     in_order = sorted(own_runs, key=lambda result: result.stats.tokens_per_second)
     middle = (len(in_order) - 1) // 2
     places = sorted(range(len(in_order)), key=lambda place: abs(place - middle))
@@ -296,7 +296,7 @@ def _texts(
     study: Study, results: Results, rows: list[dict[str, Any]], shown: ShownRuns
 ) -> dict[str, Any]:
     """The texts by the configuration's number, each compared with plain decoding's text of the same
-    repeat, whose token ids the study keeps even if that run was deleted."""
+    repeat. The study keeps the token ids of plain decoding's text even if its run was deleted."""
     texts: dict[str, Text] = {}
     for name, view in shown.views.items():
         base = results.get(Cell(study.base, study.prompts[0].id, shown.repeat_of(name)))

@@ -1,6 +1,6 @@
-"""Selects the recorded runs of a comparison that are shown: those of one repeat; where one of them
-was deleted from the log, a run of the same configuration from another repeat. The log is read
-through the argument `events`."""
+"""Selects the recorded runs of a comparison that are shown: the runs of one repeat. If one of them
+was deleted from the log, a run of the same configuration from another repeat takes its place. The
+log is read through the argument `events`."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Reader = Callable[[str, int], View | None]
 
 @dataclass(frozen=True, slots=True)
 class ShownRuns:
-    """The runs to show. `views`: by configuration, of `repeat` or, for configurations in `others`,
-    of the repeat given there. `gone`: configurations that were measured but have no run in the
-    log."""
+    """The runs to show. `views`: by configuration, the view of its run in `repeat` or, for a
+    configuration in `others`, in the repeat given there. `gone`: configurations that were measured
+    but have no run in the log."""
 
     repeat: int
     views: Mapping[str, View]

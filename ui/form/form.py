@@ -201,8 +201,8 @@ def build_settings(
 
 def temperature_control() -> gr.Number:
     """The temperature, 0 at first."""
-    # Not a slider: its box replaces an empty value and one out of range. A number box keeps what
-    # was typed, so that core.config's error names it.
+    # Not a slider, whose box replaces an empty value or a value out of range. A number box keeps
+    # what was typed, so that core.config's error names it.
     return gr.Number(
         value=0,
         step=0.1,
@@ -241,7 +241,7 @@ def sampling_controls(
         ),
         "temperature": temperature or temperature_control(),
         **processor_controls(),
-        # Not gr.Number: an empty one shows 0 once the accordion is opened.
+        # Not gr.Number: an empty gr.Number shows 0 once the accordion is opened.
         "seed": gr.Textbox(
             value="", max_lines=1, label="Seed", info="Empty: a new one is drawn and recorded."
         ),

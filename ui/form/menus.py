@@ -165,7 +165,7 @@ def why_pipeline_is_idle(pipeline: str, combine: str, draft: str) -> str:
 
 
 def _starts_late(combine: str, draft: str) -> str:
-    """Which of the two rules makes drafting ahead impossible, and how."""
+    """Whether the draft kind or the combine rule makes drafting ahead impossible, and how."""
     rule = f"draft {draft}" if combine_rule(combine).ahead else f"combine {combine}"
     return f"{rule} starts its tree only after the previous verdict"
 

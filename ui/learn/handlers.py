@@ -174,8 +174,8 @@ def show_run(learn: Learn, session: TabSession, number: float | None, label: str
 
 def past_requests(session: TabSession) -> dict[str, Any] | None:
     """The view of all requests that was kept for the selected round of the displayed run, once that
-    run has ended; at its end also how many of its drafted nodes were verified in all. None while it
-    runs, or if no view was kept."""
+    run has ended. If the run is shown to its end, also how many of its drafted nodes were verified
+    in all. None while the run continues, or if no view was kept."""
     player = session.player
     if player is None or not player.source.is_done:
         return None

@@ -26,8 +26,8 @@ def lesson_view(value: dict[str, Any]) -> gr.HTML:
 
 
 def runs_view() -> gr.HTML:
-    """The table of a lesson's runs; triggers `select` with {"label": the run's, "press": time of
-    the click}."""
+    """The table of a lesson's runs; triggers `select` with {"label": the run's label, "press": time
+    of the click}."""
     return part("measured.js", "learn-rows")
 
 

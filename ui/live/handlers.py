@@ -101,8 +101,8 @@ def header_now(live: Live, session: TabSession) -> dict[str, Any]:
         elif session.side is not None:
             state = "racing"
         context = live.board.context
-        # If the run's models are not the loaded ones, its counts are not theirs, even if the names
-        # are equal.
+        # Counts of a run with other models are not shown, even if the loaded models have the same
+        # names.
         run = frame.view.started
         is_of_loaded = run is not None and _identities(run.models) == _identities(context.models)
         scores = frame.view.scoreboard if is_of_loaded else {}
@@ -110,8 +110,8 @@ def header_now(live: Live, session: TabSession) -> dict[str, Any]:
             *(context.models, state, frame.place, context.offer, scores), context.model_host.ranks
         )
         differs, player = session.form_differs, session.player
-        # Not for a run in progress: its last event may be in the log only, which must not be read
-        # for every frame.
+        # None for a run in progress: `_is_finished` reads its last event, which may be in the log
+        # only, and the log must not be read for every frame.
         ended = player if player is not None and player.source.is_done else None
         preset_runs = not differs and ended is not None and _is_finished(session, ended)
         value = {**chips, **_at_work(context, state)}
@@ -125,8 +125,8 @@ def _identities(models: Iterable[ModelInfo]) -> set[tuple[str, int]]:
 
 def _at_work(context: Context, state: str) -> dict[str, Any]:
     """What the engine does while this tab has no run of its own (`state` is `ready`). `at_work`: in
-    words, empty for nothing; `measured`: how many runs a study has measured, which the header omits
-    next to the study's own progress bar; `ask_ms`: milliseconds until the header's next update."""
+    words, empty for nothing; `measured`: how many runs a study has measured (the header omits this
+    beside the study's own progress bar); `ask_ms`: milliseconds until the header's next update."""
     progress, loading = context.conductor.progress(), context.model_host.swap.is_loading
     words = measured = ""
     if state == "ready" and loading:
@@ -247,7 +247,7 @@ def _differs(session: TabSession, values: Sequence[Any]) -> bool:
 
 
 def _differs_in_preset(session: TabSession, values: Sequence[Any]) -> bool:
-    """Whether the session shows a finished run, from whose request the form differs in the
+    """Whether the session shows a finished run, and the form differs from its request in the
     SpeculationConfig and in nothing else: choosing a preset does not run a prompt that has been
     changed since."""
     asked, player = session.asked, session.player

@@ -1,7 +1,7 @@
 """Models that can be loaded and the memory they need: the loaded ones, bundled ones, SmolLM2, those
 in the local cache, known pairs.
 
-Everything is read anew at each call, since caches and free memory change, and without a network:
+Everything is read anew at each call, since caches and free memory change. No network is used:
 models that are not downloaded yet have the catalog's figures. torch is imported at the first call.
 """
 
@@ -98,7 +98,7 @@ class MemoryNeed:
 
     @property
     def smaller(self) -> int:
-        """The same with bfloat16 in place of float32."""
+        """The same sum if bfloat16 replaced float32."""
         return sum(part.bytes // (2 if part.dtype == "float32" else 1) for part in self.parts)
 
     @property
@@ -174,8 +174,8 @@ def offers(
     model_host: ModelHost, dtype: str, device: str, may_load: bool
 ) -> tuple[tuple[Offer, ...], MemoryNeed]:
     """Every offer with its memory as `dtype` on `device`, and the memory that is free without
-    unloading anything. The names from which the loaded models were loaded, which may be paths, and
-    the cache are listed only for visitors who may load."""
+    unloading anything. Only visitors who may load models get the models in the cache, and the names
+    from which the loaded models were loaded: these names may be paths."""
     from core.models.loading.placing import device_of, free_bytes
 
     place = device_of(device)

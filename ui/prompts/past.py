@@ -62,8 +62,8 @@ class FoundPrompts:
 def read_past_runs(
     context: Context, figures: RunFigures, domain_of: Mapping[str, str], past_search: PastSearch
 ) -> Iterator[FoundPrompts]:
-    """Yields the result so far after every SHOWN_EVERY runs; the last one is complete and has the
-    speed-ups. `domain_of`: domains of prompts, by their text."""
+    """Yields the result so far after every SHOWN_EVERY runs; the last result is complete and has
+    the speed-ups. `domain_of`: domains of prompts, by their text."""
     owner = past_search.owner
     filters = {"text": past_search.search, "drafter": past_search.drafter}
     page = _completed_runs(context, owner, past_search.taken, **filters)

@@ -1,8 +1,8 @@
 """The files that a report contains: the pictures' scripts and styles, fonts, plotly.js.
 
-The scripts are modules that import each other by path; in the report an import map has a name for
-each, which replaces the path. Of the page's modules only `place.js`, which locates files, is
-replaced by one of the report's own.
+The scripts are modules that import each other by path; the report's import map has a name for each
+module, which replaces its path. Of the page's modules only `place.js`, which locates files, is
+replaced by a module of the report.
 """
 
 from __future__ import annotations

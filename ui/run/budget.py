@@ -1,7 +1,7 @@
 """A run's node budget in words: what `max_tree_nodes` resolved to, the draft depth that it allows,
 and the drafters that get no node.
 
-Pure: a View in, words and numbers out. core.config.budget has the rule that divides it.
+Pure: a View in, words and numbers out. core.config.budget has the rule that divides the budget.
 """
 
 from __future__ import annotations

@@ -260,7 +260,7 @@ def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
                 "start": round(span.start_ms, 3),
                 "end": round(span.end_ms, 3),
                 "a": _ahead_outcome(round_, later, span),
-                # SSMs of one batched pass have the same start and end; `ms` is the share of each.
+                # SSMs of one batched pass have the same start and end; `ms` is each SSM's share.
                 **({"own": round(span.ms, 3)} if span.share < 1 else {}),
             }
             for k, span in enumerate((*round_.spans, *round_.loads, *trip_spans(round_)))

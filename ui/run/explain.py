@@ -105,9 +105,9 @@ def bars(
     detail: Detail | None, explanation: Explanation, drafters: tuple[str, ...]
 ) -> dict[str, dict[str, Any]]:
     """Source (`llm` or a drafter's number) -> its most probable tokens after `explanation.parent`.
-    The explained token is always in the LLM's list and in that of each drafter that proposed it,
-    without a probability if none was recorded. Before the LLM's pass the tokens are each drafter's
-    own drafts after that node, with their scores."""
+    The explained token is always in the LLM's list and in the list of each drafter that proposed
+    it, without a probability if none was recorded. Before the LLM's pass the tokens are each
+    drafter's own drafts after that node, with their scores."""
     if detail is None:
         return {}
     if detail.verified is None:

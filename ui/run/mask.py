@@ -51,7 +51,7 @@ def mask_value(frame: Frame) -> dict[str, Any]:
             "t": tree.texts[node],
             "parent": tree.parents[node],
             "ancestors": ",".join(str(one) for one in _ancestors(tree.parents, node)),
-            # The root has slot `cached`, node i the one i + 1 after it.
+            # The root has slot `cached`, node i has slot `cached` + 1 + i.
             "slot": value["cached"] + 1 + node,
             "after": value["cached"] + 1 + path.index(node) if node in path else None,
         }

@@ -15,7 +15,7 @@ from ui.run.source import LiveSource, MemorySource
 __all__ = ["OPENING", "ROUNDS_A_SECOND", "Opening"]
 
 OPENING = "opening"
-"""Its run id."""
+"""The run id of the opening run."""
 ROUNDS_A_SECOND = 1.0
 # A page that plays the run occupies a thread of the server.
 MOST_AT_ONCE = 16

@@ -67,8 +67,8 @@ def _worth(info: RanksInfo, rounds: Sequence[RoundView]) -> str:
         return f"{LEAST_PASSES} passes of about one width tell whether the ranks are worth it."
     pass_ms = statistics.median(map(_pass_ms, passes))
     # The time in which the system interrupts a rank counts as computing. On a busy machine most
-    # passes have such a rank; the lower quartile leaves them out, since an interruption of a single
-    # process would keep no other one waiting.
+    # passes have such a rank. The lower quartile leaves these passes out, since an interruption of
+    # a single process would keep no other process waiting.
     computed_ms = [
         _lower_quartile([max(0.0, _pass_ms(round_) - round_.traffic[rank].ms) for round_ in passes])
         for rank in range(info.count)

@@ -237,7 +237,8 @@ class Player:
         event first, since `advance` does not.
 
         After a run's end the followed round is `_final_detail`, which may be an earlier round. The
-        visitor wants the latest round, even if nothing was drafted in it: it is then selected.
+        visitor wants the latest round, even if nothing was drafted in it, so the latest round is
+        then selected.
         """
         with self._lock:
             self._pinned = self._node = None
@@ -269,9 +270,9 @@ class Player:
         """The round to show at the end of a run; None if no round has a tree. The last round often
         has none, since the text's end left no room for a draft.
 
-        In a completed run the round with the highest `RoundView.story`; of several the one with
-        the most accepted tokens, then the smallest tree, then the latest. In a run that was stopped
-        or failed the last round with a tree.
+        In a completed run it is the round with the highest `RoundView.story`; if several rounds
+        have it, the round with the most accepted tokens, then the smallest tree, then the latest.
+        In a run that was stopped or failed it is the last round with a tree.
         """
         drafting = [round_ for round_ in self._view.rounds if round_.nodes]
         if not drafting:

@@ -26,8 +26,8 @@ def rounded_probability(probability: float) -> float:
 
 
 def probability_words(config: Mapping[str, Any]) -> str:
-    """The meaning of bars, scores and the sentence's p and q in a run of this request; empty if
-    `config` has no sampling or no speculation."""
+    """The meaning of bars, of scores, and of p and q in the verdict's sentence, in a run of this
+    request; empty if `config` has no sampling or no speculation."""
     sampling, speculation = config.get("sampling", {}), config.get("speculation", {})
     if not sampling or not speculation:
         return ""

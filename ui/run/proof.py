@@ -56,7 +56,7 @@ def llm_of(models: Iterable[ModelInfo]) -> ModelInfo | None:
 def with_plain_decoding(view: View, record_top_k: int) -> Request:
     """The view's request as plain decoding: same prompt tokens, sampling and seed, nothing drafted.
 
-    For a run that did not complete, as many tokens as it wrote.
+    For a run that did not complete, it requests as many tokens as the run wrote.
     """
     assert view.started is not None
     request = Request.from_plain(view.started.asked)
@@ -121,7 +121,8 @@ def tie_or_bug(
     """Whether runs that should be equal differ at token `at` by rounding alone: a `tie`, or a
     `bug`. None if the `other` run did not record the probabilities of both tokens.
 
-    `events`: of both runs. `names`: how the answer names them; the first begins a sentence.
+    `events`: the events of both runs. `names`: how the answer names the runs; the first name begins
+    a sentence.
     """
     tops, other_tops = (_tops(some) for some in events)
     margin = _margin(view, other, at, other_tops)
@@ -155,8 +156,9 @@ def _dispute(view: View, other: View, at: int, names: tuple[str, str]) -> str:
 def _margin(view: View, plain: View, at: int, tops: dict[int, TopK]) -> float | None:
     """By how much plain decoding preferred its own token to the run's, in nats; None if unknown.
 
-    At temperature 0 the difference of their log probabilities; above, of those plus the noise
-    that both runs share (`match`: argmax of log p + G, see core/trees/verify/walk.py).
+    At temperature 0 this is the difference of the two tokens' log probabilities; above 0 the noise
+    G, which both runs share, is added to each log probability (`match`: argmax of log p + G, see
+    core/trees/verify/walk.py).
     """
     if at >= min(len(view.tokens), len(plain.tokens)) or at not in tops:
         return None

@@ -27,11 +27,12 @@ def race_value(frame: Frame, baseline: Baseline | None) -> Value:
     """`rounds`: the run's rounds, each with its tokens (`n`) and its end (`ms`); `words`: the
     text's tokens; `alike`: how many of them plain decoding writes too; `plain_ms`: the end of each
     plain pass, once measured; `repeat`: which measured repeat (block) the times are from, empty
-    while they are from the run itself and are not compared with repeats; `sel` and `whole`: the
-    visitor's place; `pinned`: whether a visitor has selected it; `plain`: the number of tokens of
-    plain decoding while it runs, else -1; `drafts`: whether the run has drafters; `verdict`,
-    `speed`, `text`: the passes, the speed-up and whether plain decoding wrote the same text, in
-    words; `text_why`: the full sentence for `text`; `blocks`: the number of measured blocks."""
+    until all repeats are measured, or if there is only the run itself or the texts differ; `sel`
+    and `whole`: the visitor's place; `pinned`: whether a visitor has selected it; `plain`: the
+    number of tokens of plain decoding while it runs, else -1; `drafts`: whether the run has
+    drafters; `verdict`, `speed`, `text`: the passes, the speed-up and whether plain decoding wrote
+    the same text, in words; `text_why`: the full sentence for `text`; `blocks`: the number of
+    measured blocks."""
     view = frame.view
     plain_ends, ends, repeat = _lane_times(frame, baseline)
     words = view.tokens if len(view.tokens) <= TEXT_TOKENS else ()
@@ -49,7 +50,7 @@ def race_value(frame: Frame, baseline: Baseline | None) -> Value:
         "plain": frame.plain_so_far,
         "drafts": bool(view.drafters),
         "verdict": verdict(frame),
-        # No sentence before all repeats are measured: a single one is too noisy.
+        # No sentence before all repeats are measured: a single repeat is too noisy.
         "speed": "" if frame.measuring else speed_sentence(view, baseline),
         "text": _text_answer(frame),
         "text_why": frame.answer.sentence if frame.answer else "",

@@ -46,7 +46,7 @@ class _History:
 
 
 def routing_value(frame: Frame) -> Value:
-    """Each SSM's part and score in each round, where and why the routed set changed; sentences
+    """Each SSM's role and score in each round, where and why the routed set changed; sentences
     about the selected round and the cost of auditions; for a complete run, which drafter served
     which part of the text. `rule` is empty if all SSMs draft."""
     view = frame.view
@@ -148,8 +148,8 @@ def _history(view: View, rule: RoutingRule | None) -> _History:
 
 
 def _cells(round_: RoundView, scores: Mapping[str, float], index: dict[str, str]) -> Value:
-    """Part and score of each SSM; the part is CHOSEN for a chosen SSM if nothing was drafted in the
-    round."""
+    """Role (`r`) and score (`s`) of each SSM; the role of a chosen SSM is CHOSEN if nothing was
+    drafted in the round."""
     return {
         index[one.drafter]: {
             "r": CHOSEN if one.role in DRAFTING and not round_.nodes else one.role,

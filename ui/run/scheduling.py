@@ -1,7 +1,7 @@
 """What a scheduler granted a request that shared the LLM with others, and why, in words; the rounds
 in which its decision changed.
 
-Pure: a request's part in each round in, words out. core/scheduling has the rules.
+Pure: the request's `Scheduled` records in, words out. core/scheduling has the rules.
 """
 
 from __future__ import annotations

@@ -68,8 +68,8 @@ class MeanRound:
 
     @property
     def rest_in_tokens(self) -> str:
-        """`rest` as `tokens` writes times, but rounded so that the printed parts add up to the
-        printed whole."""
+        """The time `rest` in the same unit as `tokens`, rounded so that the printed parts add up to
+        the printed whole."""
         whole, *parts = (float(self.tokens(ms)) for ms in (self.ms, self.draft, self.verify))
         return f"{max(0.0, whole - sum(parts)):.1f}"
 
@@ -149,8 +149,8 @@ def _mean_round(stats: RunStats, ratio: float, beside_others_ms: float) -> MeanR
 
 
 def _few_drafted_words(mean: MeanRound, stats: RunStats, fields: Mapping[str, Any]) -> str:
-    """For a run that drafted almost nothing: that drafting is not the reason, and why there are so
-    few drafts."""
+    """Says of a run that drafted almost nothing that drafting is not the reason, and why there are
+    so few drafts."""
     drafted = stats.num_draft_tokens
     tokens = f"{drafted or 'no'} {noun_of(drafted, 'token')}"
     rounds = number_of(stats.num_rounds, "round")
@@ -182,8 +182,8 @@ def _why_few_drafts(fields: Mapping[str, Any]) -> str:
 
 
 def _costs_most(rounds: Sequence[tuple[float, float, float]], part: int) -> bool:
-    """Whether the lower quartile of the part's times is at least the upper quartiles of the other
-    two. `part`: its index in each of `rounds`."""
+    """Whether the lower quartile of a part's times is at least the upper quartiles of the other two
+    parts. `part`: the part's index in each of `rounds`."""
     low, high = np.percentile(np.array(rounds), [25, 75], axis=0)
     return bool(low[part] >= np.delete(high, part).max())
 

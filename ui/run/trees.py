@@ -177,7 +177,8 @@ def picture_words(view: View, tree: Combined) -> PictureWords:
 
 
 def dropped_after(detail: Detail, node: int, token_id: int) -> tuple[str, ...]:
-    """The drafters whose draft of the token after the node (-1: the root) was dropped."""
+    """The drafters that drafted token `token_id` after `node` (-1: the root) in vain, since it was
+    dropped."""
     drafts = detail.drafted.drafts if detail.combined and detail.drafted else ()
     dropped = detail.combined.dropped if detail.combined else ()
     return tuple(

@@ -293,8 +293,8 @@ def tree_value(frame: Frame) -> Value:
     also each drafter's own tree; `own`: the LLM's own token; `dropped`: drafted tokens that are not
     in the tree; `node`: the selected node; `committed`: the number of tokens that the round
     committed; `why`: the end of the accepted path, and the vote, in words; `words`: the combine
-    rule's words; `rest`: whether the displayed round stays, since the run is not being played at
-    full speed."""
+    rule's words; `rest`: whether no other round will follow at full speed, since the run is
+    complete or is not played at full speed."""
     view, detail = frame.view, frame.detail
     value: Value = {
         "run": view.run_id,
@@ -341,7 +341,7 @@ def tree_value(frame: Frame) -> Value:
 
 def _root(view: View, detail: Detail | None) -> Value:
     """The last committed token. Before the tree exists it is looked up among the tokens; before the
-    first round it is the prompt's last; empty without a run."""
+    first round it is the prompt's last token; without a run its text is None."""
     if detail and detail.combined:
         return {"t": detail.combined.root_text, "id": detail.combined.root_token_id}
     number = detail.round if detail else 0
@@ -366,8 +366,8 @@ def _template(view: View) -> Value:
 @lru_cache(maxsize=64)
 def _around(prompt: str, texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """The items of `_template`. If the prompt occurs in several places, a place of whole tokens
-    (white space around it aside) is preferred, then one with text after it (which begins the
-    answer), then the last one."""
+    (white space around it aside) is preferred, then a place with text after it (which begins the
+    answer), then the last place."""
     text = "".join(texts)
     if prompt not in text:
         prompt = prompt.strip()  # as some templates do

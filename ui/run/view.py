@@ -90,11 +90,10 @@ class RoundView:
     what a scheduler granted. `routing`: each SSM's role, if a rule chose the SSMs that draft;
     `asking_ms`: the time of auditions. `at_ms`: the round's end. `next_length`, `length_reason`,
     `estimates`: the length policy's choice after the round; `draft_depths`: how deep each drafter's
-    draft was.
-    `tally`: of each drafter that drafted, how many of its tokens were accepted, and how many it
-    drafted; in fused drafts the nodes whose token the fusion took from it. `struck`: the number of
-    rejected nodes; `split`: at a place where the LLM chose, drafters' first choices differed;
-    `stopped`: the round ended in a rejection.
+    draft was. `tally`: of each drafter that drafted, how many of its tokens were accepted, and how
+    many it drafted (in fused drafts: how many nodes have a token that the fusion took from it).
+    `struck`: the number of rejected nodes; `split`: at a place where the LLM chose, drafters' first
+    choices differed; `stopped`: the round ended in a rejection.
     """
 
     number: int
@@ -210,13 +209,13 @@ class View:
 
     @property
     def speculation(self) -> Mapping[str, Any]:
-        """The fields of its SpeculationConfig."""
+        """The fields of the run's SpeculationConfig."""
         fields: Mapping[str, Any] = self.config.get("speculation", {})
         return fields
 
     @property
     def sampling(self) -> Mapping[str, Any]:
-        """The fields of its SamplingParams."""
+        """The fields of the run's SamplingParams."""
         fields: Mapping[str, Any] = self.config.get("sampling", {})
         return fields
 
@@ -412,11 +411,12 @@ def _vote(last: RoundView | None, detail: Detail) -> dict[str, Any]:
     with which Minions' rule compares the share."""
     votes, mean = 0, 0.0
     if last is not None:
-        # A vote is compared with the mean of those before it: the last round's share is added here.
+        # A vote is compared with the mean of the votes before it: the last round's share is added
+        # here.
         votes, mean = last.votes, last.mean_share
         if last.winner:
             votes += 1
-            # A running mean; from SLOWEST_MEAN votes on an exponential one, as in the weights.
+            # A running mean; from SLOWEST_MEAN votes on an exponential mean, as in the weights.
             mean += (last.share - mean) / min(votes, SLOWEST_MEAN)
     vote: dict[str, Any] = {"votes": votes, "mean_share": mean}
     tree, verdict = detail.combined, detail.verified

@@ -2,7 +2,7 @@
 
 Pure: the drafts and the weights of one round in, sentences out. The rule is `vote`'s
 (core/trees/combine/vote.py): from the root on, the heaviest token is taken; a tie goes to the token
-of the heavier single drafter, then to the one that is named first.
+of the heavier single drafter, then to the token of the drafter that is named first.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def deciding_split(tree: Combined, drafts: Sequence[DraftRecord]) -> str:
 
 
 def dropped_choice(tree: Combined, drafts: Sequence[DraftRecord], verdict: Verified | None) -> str:
-    """That the LLM's own token had been drafted too, and was dropped; empty where it was not."""
+    """The sentence that the LLM's own token had been drafted too, but was dropped; empty if it had
+    not been drafted or was not dropped."""
     if verdict is None or verdict.own_token_id is None:
         return ""
     accepted = tuple(tree.token_ids[node] for node in verdict.path)

@@ -167,8 +167,8 @@ def _node_weights(tree: Combined, drafter: str, nodes: Mapping[int, int]) -> dic
 
 
 def _means(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> dict[tuple[int, ...], float]:
-    """For a pool: tokens from the root -> the weighted geometric mean of the last one's scores; a
-    node weight is the product of these along the path. Empty for other rules."""
+    """For a pool: tokens from the root -> the weighted geometric mean of the last token's scores; a
+    node weight is the product of these means along the path. Empty for other rules."""
     if tree is None or not combine_rule(tree.rule).is_pooled:
         return {}
     logs: dict[tuple[int, ...], dict[str, float]] = {}

@@ -246,7 +246,7 @@ def _build_retention() -> Retention:
         "What the run log keeps", open=False, visible=False, elem_id="sessions-retention"
     ) as section:
         with gr.Row(equal_height=False, elem_classes="sp-beside"):
-            # Not gr.Number: an empty one shows 0 once the accordion is opened.
+            # Not gr.Number: an empty gr.Number shows 0 once the accordion is opened.
             keep = gr.Textbox(
                 label="Keep full trees for the last … runs",
                 info=THINNING,

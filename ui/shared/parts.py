@@ -128,9 +128,9 @@ def header_value(
 ) -> dict[str, Any]:
     """The header's value. `ranks`: how the LLM is divided among processes. `offer`: the model that
     one click loads. `scores`: for each drafter that drafted, how many of its tokens were accepted
-    and how many it proposed; a drafter without a model has a chip only if `scores` contains it.
-    A chip's `slot`: the number of a drafter's colour; -1 for the LLM. An SSM's `short` name omits
-    the prefix, up to a hyphen, that the names of all SSMs share."""
+    and how many it proposed; a drafter without a model has a chip only if `scores` contains it. A
+    chip's `slot`: the number of a drafter's colour; -1 for the LLM. An SSM's `short` name omits the
+    prefix, up to a hyphen, that the names of all SSMs share."""
     infos = tuple(models)
     names = [model.name for model in infos if model.role == "ssm"]
     prefix = os.path.commonprefix(names) if len(names) > 1 else ""
@@ -217,7 +217,8 @@ def log_line(status: Any) -> Line:
 
 def page_css() -> str:
     """CSS of these components, of the layout, and of each tab's own components."""
-    # Sorted, so that the order is the same on every machine: of equal rules the later file's wins.
+    # Sorted, so that the order is the same on every machine: of equally specific rules the later
+    # file's rule applies.
     return "\n".join(
         path.read_text(encoding="utf-8") for path in sorted(SHARED_ASSETS.glob("*.css"))
     )

@@ -107,9 +107,9 @@ def sample_words(study: Study) -> str:
 
 
 def found_lines(study: Study, tuned: Tuned, num_done: int) -> list[Line]:
-    """The best point at each temperature, the points within noise of it, whether it is faster than
-    plain decoding, points that drafted alike, acceptance by temperature, and whether the texts are
-    the same."""
+    """The best point at each temperature, the points within noise of it, whether the best point is
+    faster than plain decoding, points that drafted alike, acceptance by temperature, and whether
+    the texts are the same."""
     if not tuned.bests:
         return [Line("info", "Nothing is measured yet."), *_refused_lines(tuned.grid.refused)]
     lines: list[Line] = []
