@@ -309,7 +309,7 @@ def _seed(typed: Any) -> Any:
 def preset_config(
     name: str, temperature: float, own: dict[str, Any] | None = None
 ) -> SpeculationConfig:
-    """The visitor's `own` preset of that name, else the built-in one as the page runs it, with
+    """The visitor's `own` preset of that name, else the built-in preset as the page runs it, with
     alternatives recorded."""
     if own and name in own:
         return SpeculationConfig.from_plain(own[name])

@@ -91,8 +91,8 @@ def _completed_runs(context: Context, owner: str | None, limit: int, **filters: 
 
 
 class _Domains:
-    """The domain of a run's prompt: the one in the run's study, else the one known for the text.
-    Each study is read once."""
+    """The domain of a run's prompt: the domain in the run's study, else the domain known for the
+    text. Each study is read once."""
 
     def __init__(self, store: StoreApi, domain_of: Mapping[str, str]) -> None:
         self._store = store

@@ -358,7 +358,7 @@ class Player:
     def _round(self, number: int, stages: int = EVENTS_A_ROUND) -> Detail:
         """As much of the round as is shown, at most its first `stages` stages."""
         first = 1 + EVENTS_A_ROUND * number
-        # The two latest rounds are in the View; others are reduced again from their events.
+        # The two latest rounds are in the View; other rounds are reduced again from their events.
         if stages == EVENTS_A_ROUND:
             for latest in (self._view.current, self._view.last):
                 if latest and latest.round == number:

@@ -74,8 +74,8 @@ def _trial(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
     """The meaning of p and q in a verdict's sentence; empty for rules that read no q."""
     if not verify_rule(speculation.get("verify", "")).reads_q:
         return ""
-    # Siblings are drawn without replacement: a later one's q is its probability among the tokens
-    # that the earlier ones left.
+    # Siblings are drawn without replacement: a later sibling's q is its probability among the
+    # tokens that the earlier siblings left.
     is_sampled = speculation.get("draft") == "sampled"
     without = ", with its earlier draws taken out" if is_sampled else ""
     branch = ""

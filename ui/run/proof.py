@@ -164,7 +164,7 @@ def _margin(view: View, plain: View, at: int, tops: dict[int, TopK]) -> float | 
         return None
     probabilities = dict(zip(tops[at].token_ids, tops[at].probabilities, strict=True))
     own_id, plain_id = view.tokens[at].token_id, plain.tokens[at].token_id
-    # One of the two is not among the recorded top k, or its probability was rounded to 0.
+    # One of the two tokens is not in the recorded top k, or its probability was rounded to 0.
     if not probabilities.get(own_id) or not probabilities.get(plain_id):
         return None
     margin = math.log(probabilities[plain_id]) - math.log(probabilities[own_id])

@@ -66,7 +66,7 @@ def _scores_after_parent(tree: Combined, node: int) -> list[float]:
 
 
 def lookup_reasons(detail: Detail, node: int, names: Mapping[str, str]) -> str:
-    """A sentence for each lookup that proposed the node; empty without one. `names`: each drafter's
+    """A sentence for each lookup that proposed the node; empty if none did. `names`: each drafter's
     label in the sentence."""
     sentences = []
     for draft in detail.drafted.drafts if detail.drafted else ():

@@ -3,8 +3,8 @@
 A LiveSource is the worker's tap on a run: in the engine's thread it passes every event to the
 store's queue and to the visitor's buffer, before a page can draw it. The tab's generator only reads
 the buffer. So a run is recorded completely whatever the tab does (slow motion, hidden, closed) and
-needs no thread of its own. Memory is bounded: the buffer has the latest events, older ones are read
-from the store.
+needs no thread of its own. Memory is bounded: the buffer has the latest events, older events are
+read from the store.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ __all__ = [
 
 def tree_nodes(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
     """Node number -> text, token id, parent, depth, outcome, LLM probability, proposers and, once
-    combined, node weight; for fused drafts also the drafter that the token is from (`origin`) and
-    whether the node is in the trunk."""
+    the drafts are combined, node weight (None without a vote); for fused drafts also the drafter
+    that the token is from (`origin`) and whether the node is in the trunk."""
     index = {name: str(i) for i, name in enumerate(drafters)}
     if detail.combined:
         nodes, trunk = _node_values(detail.combined, detail.verified, index), trunk_of(detail)
@@ -177,8 +177,7 @@ def picture_words(view: View, tree: Combined) -> PictureWords:
 
 
 def dropped_after(detail: Detail, node: int, token_id: int) -> tuple[str, ...]:
-    """The drafters that drafted token `token_id` after `node` (-1: the root) in vain, since it was
-    dropped."""
+    """The drafters whose draft of token `token_id` after `node` (-1: the root) was dropped."""
     drafts = detail.drafted.drafts if detail.combined and detail.drafted else ()
     dropped = detail.combined.dropped if detail.combined else ()
     return tuple(

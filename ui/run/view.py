@@ -3,7 +3,7 @@
 Pure: live play, replay of a stored run and a report reduce the same events by the same function
 (tests/ui/test_law6_report.py); a View depends neither on time nor on the selection. It has every
 token and a RoundView of every round, but only the two latest rounds in full: trees and top-k lists
-are most of a run's data, and older ones are read again from the events on demand
+are most of a run's data, and older rounds are read again from the events on demand
 (ui/run/source.py).
 """
 

@@ -188,9 +188,9 @@ def _geometric_mean(logs: Mapping[str, float], weights: Mapping[str, float]) -> 
 
 
 def _kept_counts(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> Value:
-    """Numbers of nodes: `nodes` in the tree; `all` distinct drafted ones; `longest`, the depth of
-    the deepest draft, the most that a vote over sequences keeps. Empty for rules without
-    weights."""
+    """Numbers of nodes: `nodes` in the tree; `all` distinct drafted nodes; `longest`, the depth of
+    the deepest draft, which is the most nodes that a vote over sequences keeps. Empty for rules
+    without weights."""
     if tree is None or not combine_rule(tree.rule).weighted:
         return {}
     drafted = {path for draft in drafts for path in draft_paths(draft)}

@@ -81,7 +81,7 @@ class Hub:
 
     @property
     def worker(self) -> WorkerLike:
-        """The worker of the loaded models; another one after the models were swapped."""
+        """The worker of the loaded models; after a swap of models this is another worker."""
         return self.model_host.worker
 
     def start(
@@ -128,7 +128,7 @@ class Hub:
         return source if source is not None and not source.is_done else None
 
     def source_of(self, run_id: str) -> LiveSource | None:
-        """The run with that id, of any visitor; also an ended one that is still referred to."""
+        """The run with that id, of any visitor; also an ended run that is still referred to."""
         with self._lock:
             return next((one for one in self._live if one.run_id == run_id), None)
 
@@ -244,8 +244,8 @@ class TabSession:
 
 
 class TabSessions:
-    """All tab sessions, by browser session and page; beyond `limit` those used longest ago are
-    dropped."""
+    """All tab sessions, by browser session and page; beyond `limit` the sessions used longest ago
+    are dropped."""
 
     def __init__(self, limit: int = MAX_SESSIONS) -> None:
         self._sessions: OrderedDict[tuple[str, str], TabSession] = OrderedDict()
@@ -342,8 +342,9 @@ def run_to_end(
 
 
 def seldom(frames: Iterator[object]) -> Iterator[object]:
-    """Those of `frames` that come at least MEASURING_FRAME_S after the last one yielded, then None,
-    for one more drawing: while speeds are measured, drawing must not take the processor."""
+    """Yields only those of `frames` that come at least MEASURING_FRAME_S after the last frame
+    yielded, then None, for one more drawing: while speeds are measured, drawing must not take the
+    processor."""
     last_drawn = float("-inf")
     for frame in frames:
         if time.monotonic() - last_drawn >= MEASURING_FRAME_S:

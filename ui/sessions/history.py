@@ -185,7 +185,7 @@ def parse_whole_number(field: str, typed: float) -> int:
 
 
 def menu(choices: list[tuple[str, str]], chosen: str) -> Any:
-    """A menu's new choices; if the chosen one is not among them, "all" is chosen."""
+    """A menu's new choices; if `chosen` is not among them, "all" is chosen."""
     if chosen in (value for _, value in choices):
         return gr.update(choices=choices)
     return gr.update(choices=choices, value="")

@@ -1,6 +1,6 @@
 """The Sessions tab: past runs are found, opened and replayed on a board like Live's.
 
-Functions for the opened run and for a second one to compare with; ui/sessions/wiring.py connects
+Functions for the opened run and for a second run to compare with; ui/sessions/wiring.py connects
 them.
 """
 

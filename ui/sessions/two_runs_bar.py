@@ -1,5 +1,5 @@
 """The playback bar of two runs side by side: both show the same stage of the same round, and the
-shorter one waits at its end."""
+shorter run waits at its end."""
 
 from __future__ import annotations
 

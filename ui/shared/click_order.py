@@ -1,5 +1,5 @@
-"""Clicks in quick succession: the page shows the answer to the last one, in whichever order clicks
-and answers arrive.
+"""Clicks in quick succession: the page shows the answer to the last click, in whichever order
+clicks and answers arrive.
 
 Gradio's own "always_last" does not work for events that carry data: it repeats the handler with the
 data of the first click.

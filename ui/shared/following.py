@@ -31,7 +31,8 @@ LoadedKey = tuple[int, tuple[str, ...]]
 
 def opening_preset(context: Context, before: Sequence[str], chosen: str) -> str:
     """The preset after a swap, in place of `chosen`: plain decoding for a built-in preset if no SSM
-    is loaded; a drafting preset for plain decoding if there are SSMs now but none `before`."""
+    is loaded; a drafting preset for plain decoding if there are SSMs now but none `before`; else
+    `chosen` itself."""
     names = context.drafter_names
     if not names and chosen in PRESETS:
         return PLAIN

@@ -139,7 +139,7 @@ class Studies:
         return self._find(study_id)[0]
 
     def of_run(self, run_id: str) -> Any | None:
-        """The line of a run's study; None for a run of no study, or of another visitor's."""
+        """The line of a run's study; None if it has no study, or another visitor's study."""
         study_id = self.context.store.studies.of_run(run_id)
         try:
             return self.line(study_id) if study_id else None

@@ -72,9 +72,9 @@ def look_at_study(
     drawn: StudyPictures,
     opening: bool = False,
 ) -> list[Any]:
-    """The present values of board and pictures; unchanged ones are skipped. `opening`: the tab is
+    """The present values of board and pictures; unchanged values are skipped. `opening`: the tab is
     being opened, so it shows what is being measured, else the study that it showed before, else the
-    newest one."""
+    newest study."""
 
     def work() -> None:
         if opening:
@@ -191,7 +191,7 @@ def show_when_opened(session: TabSession, study_id: str) -> None:
 
 
 def _select(session: TabSession, study_id: str) -> None:
-    """Show this study, "" for none, instead of another one or of past runs."""
+    """Show this study, "" for none, instead of another study or of past runs."""
     session.study.study_id, session.study.row, session.study.drawn_state = study_id, None, ()
     session.study.past = None
 

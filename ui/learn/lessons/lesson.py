@@ -104,9 +104,9 @@ class Question:
     sentence `needs` asks for have been made.
 
     A number must equal the answer if `within` is 0; else it may differ by `within` as a fraction of
-    the answer, or by one in the last of `places` decimals. Without `numeric` the answer is an SSM's
-    name or one of `besides`. `point`: the part of the page that shows the answer; `where`: how to
-    find it there; `explain`: the answer in words, with the run's own numbers.
+    the answer, or by one in the last of `places` decimals. If `numeric` is false, the answer is an
+    SSM's name or one of `besides`. `point`: the part of the page that shows the answer; `where`:
+    how to find it there; `explain`: the answer in words, with the run's own numbers.
     """
 
     words: str
