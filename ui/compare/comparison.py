@@ -280,7 +280,7 @@ def _stages(view: View | None) -> dict[str, float]:
     if view is None or not view.tokens or not view.stats.tokens_per_second:
         return {}
     sums, count = dict(view.share), len(view.tokens)
-    # Tokens per second leave out the first round's prefill, for which the table has a column.
+    # Tokens per second leave out the first round's prefill; the table shows it in its own column.
     first_prefill = [span for span in view.rounds[0].spans if span.name == "prefill"]
     prefill_ms = union_ms((span.start_ms, span.end_ms) for span in first_prefill)
     # `busy`: the time in which any stage ran; the rest of `wall` is `other`.

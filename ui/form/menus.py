@@ -1,5 +1,5 @@
-"""What each setting allows for the others: menus that mark what would not be lossless, and controls
-that have no effect with the chosen rules.
+"""What each setting allows for the other settings: menus that mark what would not be lossless, and
+controls that have no effect with the chosen rules.
 
 Plain values from core's validity matrix; no component.
 """

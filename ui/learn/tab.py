@@ -114,7 +114,7 @@ ChooseLesson = Callable[[gr.Request, float, dict[str, Any]], float]
 
 
 def _wanted_lesson(request: gr.Request, _at: float, progress: dict[str, Any]) -> float:
-    """The lesson that the link names; else the one that the visitor had open last; else the
+    """The lesson that the link names; else the lesson that the visitor had open last; else the
     first."""
     number = wanted_lesson(request.query_params)
     return number or int(_lesson_number(progress.get("at"))) or 1

@@ -226,9 +226,9 @@ def _is_finished(session: TabSession, player: Player) -> bool:
 
 
 def run_on_change(live: Live, session: TabSession, press: Press) -> Iterator[Values]:
-    """With `press.compare` (Run on change): runs if the form's request differs from the last one.
-    Without it (a preset was chosen): runs only if a finished run is shown and the form differs from
-    that run's request in the SpeculationConfig alone.
+    """With `press.compare` (Run on change): runs if the form's request differs from the displayed
+    run's. Without it (a preset was chosen): runs only if a finished run is shown and the form
+    differs from that run's request in the SpeculationConfig alone.
 
     Settings that cannot run change nothing; the reason is shown next to Run.
     """

@@ -265,8 +265,8 @@ def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
             }
             for k, span in enumerate((*round_.spans, *round_.loads, *trip_spans(round_)))
         }
-        # The next round records the results of drafts made ahead in this one; the last shown round
-        # has no next one.
+        # The next round records the results of drafts made ahead in this round; the last shown
+        # round has no next round.
         for round_, later in zip_longest(shown, shown[1:])
     }
 

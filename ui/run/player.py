@@ -64,7 +64,7 @@ class Player:
 
     def take_turn(self) -> int:
         """Claim the player: a generator continues only while `turn` is what this call returned, so
-        only the one that called last plays."""
+        only the generator that called last plays."""
         with self._lock:
             self.turn += 1
             return self.turn

@@ -140,7 +140,7 @@ def tie_or_bug(
 
 def weighable(view: View, plain: View, plain_events: Iterable[Event]) -> bool:
     """Whether `compare` can distinguish a rounding tie from a bug: the plain run has recorded both
-    differing tokens. True if one text ends before the other, since then there is no such pair."""
+    differing tokens. True if one text ends before the other, since then no two tokens differ."""
     at = first_difference(view.token_ids, plain.token_ids)
     if at is None or at >= min(len(view.tokens), len(plain.tokens)):
         return True

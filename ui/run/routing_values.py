@@ -165,7 +165,7 @@ def _drafting_names(routing: Iterable[RoutedDrafter]) -> frozenset[str]:
 
 
 def _reasons(routed: Sequence[RoundView]) -> Value:
-    """The reason of each round whose reason differs from the previous one's."""
+    """The reasons by round, without the rounds that have the previous round's reason."""
     reasons: Value = {}
     before = ""
     for round_ in routed:

@@ -66,7 +66,7 @@ def proposals_value(frame: Frame) -> Value:
         "after": _by_index(completed.weights if completed and weighed else {}, index),
         "winner": index.get(tree.winner, "") if tree else "",
         "kept": _kept_counts(tree, drafts),
-        # Why a row is empty; of several reasons the last one counts.
+        # Why a row is empty; if there are several reasons, the last counts.
         "nodeless": _without_draft(view, detail, index)
         | _nodeless(view, drafts, index)
         | _left_out(detail, index),
@@ -242,7 +242,7 @@ def vote_in_short(detail: Detail | None) -> str:
     dropped = len(tree.dropped)
     lost = f"{number_of(dropped, 'token')} of the others {_was(dropped)}"
     split = deciding_split(tree, drafts)
-    # Only the first split: a later one weighs only the drafters that agreed until there.
+    # Only the first split: a later split weighs only the drafters that agreed until there.
     won = f"at {split}" if split else "no draft disagrees"
     words = f"{tree.winner}'s draft won the vote ({won}); {lost} dropped."
     return " ".join(filter(None, (words, dropped_choice(tree, drafts, detail.verified))))

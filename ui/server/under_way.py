@@ -28,7 +28,7 @@ WAIT_STEP_S = 0.05
 
 class FollowedSource:
     """A run of this server. `logged`: the events that the log already had; `live` keeps only the
-    latest ones in memory."""
+    latest events in memory."""
 
     def __init__(self, live: LiveSource, logged: Sequence[Event]) -> None:
         self._live, self._logged = live, tuple(logged)

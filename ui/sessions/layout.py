@@ -34,8 +34,8 @@ TOGGLE_TOOLS = """() => {
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """The list's filters, order and page. `inputs`: those of `list_handler`, at the end the fields
-    of RunFilters."""
+    """The list's filters, order and page. `inputs`: the inputs of the handlers that `list_handler`
+    makes, without the first two; the last are the fields of RunFilters."""
 
     text: gr.Textbox
     status: gr.Dropdown

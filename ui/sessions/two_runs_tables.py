@@ -39,7 +39,8 @@ request."""
 
 def figures_of(one: RunStats | None, two: RunStats | None) -> dict[str, Any]:
     """A row for each figure: both values and, unless it is in TIMES, the second divided by the
-    first. Of a time there is one sample, whose ratio would say nothing about the settings."""
+    first. Each time is a single sample, so a ratio of times would say nothing about the
+    settings."""
     first, second = one or RunStats(), two or RunStats()
     rows: dict[str, Any] = {}
     for i, name in enumerate(FIGURES):
@@ -84,7 +85,7 @@ def settings_apart(one: Any, two: Any, schedules: tuple[str, str] = ("", "")) ->
 
 
 def _flat(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a request or configuration by name; those of nested mappings are among them."""
+    """The fields of a request or configuration by name, including the fields of nested mappings."""
     flat: dict[str, Any] = {}
     for name, value in request.items():
         flat.update(_flat(value) if isinstance(value, Mapping) else {name: value})

@@ -87,7 +87,7 @@ def requests_value(context: Context, owner: str, may_schedule: bool = True) -> d
     ]
     most_nodes = max((max(row["drafted"], row["granted"]) for row in rows), default=0)
     return {
-        # Microseconds: the browser ignores an answer with a lower number than the one that it
+        # Microseconds: the browser ignores an answer with a lower number than the answer that it
         # shows.
         "n": time.monotonic_ns() // 1000,
         "pool": _pool(snapshot),

@@ -44,7 +44,7 @@ class LatestClicks:
 
 class Stamps:
     """Version numbers of the values that a tab gets: its browser ignores a value with a lower
-    number than the one it shows. Not thread-safe."""
+    number than the value that it shows. Not thread-safe."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[dict[str, Any], int]] = {}

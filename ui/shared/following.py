@@ -53,7 +53,7 @@ def fields_after_swap(
 
     A preset whose values the fields have is applied again for the loaded models. The visitor's own
     values stay, without drafters that are no longer loaded; if none of the chosen SSMs is left, all
-    loaded ones are chosen.
+    loaded SSMs are chosen.
     """
     names, drafters_at = context.drafter_names, FIELD_NAMES.index("drafters")
     if preset != OWN and has_preset_values(preset, own, before, values):

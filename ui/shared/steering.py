@@ -104,7 +104,7 @@ def refresh_notice(board: Board, session: TabSession) -> Any:
 
 
 def set_pace(board: Board, session: TabSession, mode: str, rate: float | None) -> Iterator[Values]:
-    """Sets the speed that was chosen, for this run and later ones. A paused run plays on, unless
+    """Sets the speed that was chosen, for this run and later runs. A paused run plays on, unless
     the mode is `step`. `rate`: rounds per second, None to keep it."""
 
     def frames() -> Iterator[object]:

@@ -86,7 +86,7 @@ def _routing_lines(frame: Frame) -> list[Line]:
 
 
 def _final_round_note(frame: Frame) -> list[Line]:
-    """Why a completed run, played at full speed, shows an earlier round than its last one."""
+    """Why a completed run, played at full speed, shows a round before its last."""
     rounds, number = frame.view.rounds, frame.selected_round
     is_followed = frame.is_complete and frame.mode == "full" and not frame.pinned
     is_earlier = frame.view.state == "completed" and 0 <= number < len(rounds) - 1
@@ -97,7 +97,7 @@ def _final_round_note(frame: Frame) -> list[Line]:
 
 
 def _notes(frame: Frame) -> list[Line]:
-    """The engine's latest notes up to the displayed position, in order, and how many earlier ones
+    """The engine's latest notes up to the displayed position, in order, and how many earlier notes
     are left out. Faults are warnings, results of `auto`'s trials are not."""
     lines = [
         Line("warn" if is_fault(note) else "info", f"Round {round_.number + 1}: {in_words(note)}.")

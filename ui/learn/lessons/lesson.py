@@ -34,7 +34,7 @@ class DrafterChoice:
     """Which drafters a run uses, before the loaded ones are known.
 
     `kind`: `none`, `all` (every SSM), `all_and_ngram` (every SSM and the n-gram lookup) or `one`
-    (the first SSM whose name contains `hint`, else the first of all).
+    (the first SSM whose name contains `hint`, else the first SSM).
     """
 
     kind: str
