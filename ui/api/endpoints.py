@@ -29,8 +29,8 @@ def add_endpoints(context: Context) -> None:
 
 
 def _with_gradio_errors(endpoint: Callable[..., Any]) -> Callable[..., Any]:
-    """The endpoint, raising gr.Error with the text of a SpecScopeError. Other exceptions are bugs
-    and pass through."""
+    """The endpoint, but with a gr.Error, which has the same text, in place of each SpecScopeError.
+    Other exceptions are bugs and pass through."""
 
     @contextmanager
     def gradio_errors() -> Iterator[None]:

@@ -63,8 +63,8 @@ async def in_thread(
 
 @cache
 def _start_threads() -> ThreadPoolExecutor:
-    """A pool of its own: the event loop's default pool gives each stream a thread for every read of
-    events, and a few slow starts would occupy all of its threads."""
+    """The threads for slow starts. The event loop's default pool is not used: each stream reads its
+    events in it, and a few slow starts would occupy all of its threads."""
     return ThreadPoolExecutor(START_THREADS, thread_name_prefix="start")
 
 

@@ -138,7 +138,7 @@ def _study_prompt(number: str, entry: Any) -> StudyPrompt:
 
 
 def _prompt_rows(context: Context) -> Callable[..., Any]:
-    # The same for all calls, since it caches figures.
+    # One object for all calls, since it caches figures.
     figures = RunFigures(context.store)
 
     def prompt_rows(

@@ -56,16 +56,16 @@ STAGES = ("draft", "combine", "llm", "verify", "commit", "prefill")
 
 
 def configurations_of(chosen: Sequence[tuple[str, SpeculationConfig]]) -> tuple[Configuration, ...]:
-    """Plain decoding and the chosen ones, each with alternatives recorded. A chosen one that never
-    drafts is dropped, since it is plain decoding. ConfigError unless 1 to MOST_CONFIGURATIONS are
-    left."""
+    """Plain decoding and the chosen configurations, each with alternatives recorded. A chosen
+    configuration that never drafts is dropped, since it is plain decoding. ConfigError unless 1 to
+    MOST_CONFIGURATIONS are left."""
     drafting = [(name, one) for name, one in chosen if not one.never_drafts]
     if not 1 <= len(drafting) <= MOST_CONFIGURATIONS:
         allowed = f"1 to {MOST_CONFIGURATIONS} configurations that draft, beside plain decoding"
         raise ConfigError.must_be("configurations", [name for name, _ in chosen], allowed)
     configurations = [Configuration(name, _with_alternatives(one)) for name, one in drafting]
     # Alternatives distinguish a rounding tie from a bug. Recording them takes time, so plain
-    # decoding, whose speed the others' are compared with, records them too.
+    # decoding records them too: all speeds are compared with its speed.
     return (plain_configuration(RECORD_TOP_K), *configurations)
 
 
@@ -116,8 +116,8 @@ def _runs_of(results: Results, name: str) -> list[Measured]:
 
 
 def _nearest_median_first(own_runs: Sequence[Measured]) -> list[Measured]:
-    """The runs: first the one of median speed (of two the slower), which a click on the row opens,
-    then the others by how many places they are from it in the order of speeds."""
+    """The runs: first the run of median speed (of two middle runs the slower), then the others by
+    their distance from it in the order of speeds. A click on the table's row opens the first."""
     in_order = sorted(own_runs, key=lambda result: result.stats.tokens_per_second)
     middle = (len(in_order) - 1) // 2
     places = sorted(range(len(in_order)), key=lambda place: abs(place - middle))
@@ -262,9 +262,9 @@ def _rates(study: Study, results: Results, name: str) -> dict[str, float]:
 
 
 def _median_view(results: Results, name: str, events: Events) -> View | None:
-    """Of a configuration's runs in the log the one nearest to its median speed; None if there is
-    none. Not the run of a given repeat: if the machine was busy then, it could contradict the
-    medians in the table."""
+    """The run nearest to a configuration's median speed, of its runs in the log; None if there is
+    none. The run of a given repeat is not used: if the machine was busy during that run, it could
+    contradict the medians in the table."""
     for result in _nearest_median_first(_runs_of(results, name)):
         try:
             return reduce_all(events(result.run_id))
@@ -280,7 +280,7 @@ def _stages(view: View | None) -> dict[str, float]:
     if view is None or not view.tokens or not view.stats.tokens_per_second:
         return {}
     sums, count = dict(view.share), len(view.tokens)
-    # Tokens per second leave out the first round's prefill, for which the table has a column.
+    # Tokens per second leave out the first round's prefill; the table shows it in its own column.
     first_prefill = [span for span in view.rounds[0].spans if span.name == "prefill"]
     prefill_ms = union_ms((span.start_ms, span.end_ms) for span in first_prefill)
     # `busy`: the time in which any stage ran; the rest of `wall` is `other`.
@@ -296,7 +296,7 @@ def _texts(
     study: Study, results: Results, rows: list[dict[str, Any]], shown: ShownRuns
 ) -> dict[str, Any]:
     """The texts by the configuration's number, each compared with plain decoding's text of the same
-    repeat, whose token ids the study keeps even if that run was deleted."""
+    repeat. The study keeps the token ids of plain decoding's text even if its run was deleted."""
     texts: dict[str, Text] = {}
     for name, view in shown.views.items():
         base = results.get(Cell(study.base, study.prompts[0].id, shown.repeat_of(name)))

@@ -1,6 +1,6 @@
-"""Selects the recorded runs of a comparison that are shown: those of one repeat; where one of them
-was deleted from the log, a run of the same configuration from another repeat. The log is read
-through the argument `events`."""
+"""Selects the recorded runs of a comparison that are shown: the runs of one repeat. If one of them
+was deleted from the log, a run of the same configuration from another repeat takes its place. The
+log is read through the argument `events`."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Reader = Callable[[str, int], View | None]
 
 @dataclass(frozen=True, slots=True)
 class ShownRuns:
-    """The runs to show. `views`: by configuration, of `repeat` or, for configurations in `others`,
-    of the repeat given there. `gone`: configurations that were measured but have no run in the
-    log."""
+    """The runs to show. `views`: by configuration, the view of its run in `repeat` or, for a
+    configuration in `others`, in the repeat given there. `gone`: configurations that were measured
+    but have no run in the log."""
 
     repeat: int
     views: Mapping[str, View]
@@ -50,9 +50,10 @@ class ShownRuns:
 
 
 def shown_of(study: Study, results: Results, events: Events) -> ShownRuns:
-    """The runs to show: of a repeat whose runs are all in the log, preferably the first in which a
-    text differs; without such a repeat, of one that still has plain decoding's run. Where a
-    configuration's run of that repeat is not in the log, one of another repeat is shown."""
+    """The runs to show: the runs of a repeat whose runs are all in the log, preferably the first
+    repeat in which a text differs; if there is none, of a repeat that still has plain decoding's
+    run. If a configuration's run of that repeat is not in the log, its run of another repeat is
+    shown."""
     prompt = study.prompts[0].id
     measured = {cell.contestant for cell in results}
     names = [one.name for one in study.configurations if one.name in measured]
@@ -82,8 +83,8 @@ def shown_of(study: Study, results: Results, events: Events) -> ShownRuns:
 
 
 def _order(study: Study, results: Results) -> list[int]:
-    """The repeats in order, but the first in which the configurations' texts differ, if any, at the
-    beginning. Repeats that are not completely measured do not count as different."""
+    """The repeats in order, except that the first repeat in which the configurations' texts differ
+    comes first. Repeats that are not completely measured do not count as different."""
     prompt = study.prompts[0].id
     names = [one.name for one in study.configurations]
     for repeat in range(study.repeats):

@@ -58,7 +58,7 @@ SAMPLING = SAMPLING_NAMES[:7]  # up to the seed
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """The tab's components. `pictures` by the names of their values in ui.compare.comparison."""
+    """The tab's components. The keys of `pictures` are those of `comparison_values`."""
 
     context: Context
     board: StudyBoard
@@ -171,8 +171,8 @@ def compare_choices(own: dict[str, Any] | None) -> list[str]:
 
 
 def study_of(context: Context, values: Sequence[Any]) -> Study:
-    """The study that Compare measures. `values`: those of `Compare.inputs`, the visitor's presets,
-    the fields of Live's form. Raises ConfigError that names the field."""
+    """The study that Compare measures. `values`: the values of `Compare.inputs`, then the visitor's
+    presets and the fields of Live's form. Raises ConfigError, which names the field."""
     prompt, chosen, repeats = values[:3]
     sampling_values = values[3 : 3 + len(SAMPLING)]
     own, live = values[3 + len(SAMPLING)], values[4 + len(SAMPLING) :]
@@ -206,8 +206,8 @@ def picture_values(context: Context, opened: OpenedStudy | None) -> list[Any]:
 
 
 def request_of(studies: Studies, study_id: str, name: str) -> Request:
-    """The request of a configuration's first repeat. Raises ConfigError if the comparison has none
-    of this name."""
+    """The request of a configuration's first repeat. Raises ConfigError if the comparison has no
+    configuration of this name."""
     study = studies.open(study_id).study
     cell = next((cell for cell in study.cells() if cell.contestant == name), None)
     if cell is None:
@@ -249,8 +249,8 @@ def wire_compare(
 
 
 def choices_shown(own: dict[str, Any] | None, chosen: list[str] | None) -> gr.CheckboxGroup:
-    """The choices when the tab opens. The selection is sent back only if a selected preset of the
-    visitor's was deleted, since it would overwrite a selection made in the meantime."""
+    """The choices when the tab opens. The selection is sent back only if one of the visitor's
+    presets in it was deleted: sending it overwrites a selection made in the meantime."""
     choices = compare_choices(own)
     remaining = [name for name in chosen or () if name in choices]
     if remaining == list(chosen or ()):

@@ -22,8 +22,9 @@ MARK = "~"
 
 
 def pack(value: Mapping[str, Any]) -> dict[str, Any]:
-    """The value with every dict in it as `{"~": text}`; a large one with numbers as keys as `{"~0":
-    text, "~1": text, ...}`, at most CHUNK keys in each. Other values are unchanged."""
+    """The value with every dict in it replaced by `{"~": text}`, and every dict with more than
+    CHUNK keys, all of them numbers, by `{"~0": text, "~1": text, ...}`, with at most CHUNK keys in
+    each text. Other values are unchanged."""
     return {key: _pack(inner) if isinstance(inner, dict) else inner for key, inner in value.items()}
 
 

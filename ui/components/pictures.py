@@ -57,8 +57,8 @@ class Picture:
     """One kind of picture: `name` is its script in `assets/`, `label` its title on the page.
 
     `min_height`: pixels reserved until the script has run, so that the layout does not shift.
-    `asks`: it has controls that trigger `submit`, to compute something about the run or to play
-    it. `part`: its `data-part` attribute, which only pictures of Live get.
+    `asks`: whether it has controls that trigger `submit`, to compute something about the run or to
+    play it. `part`: its `data-part` attribute, which only pictures of Live get.
     """
 
     name: str
@@ -76,8 +76,8 @@ class Picture:
         part: str = "",
         **options: Any,
     ) -> gr.HTML:
-        """The component; `options` go to `gr.HTML`. It triggers `select`, in a run's picture with
-        round and node."""
+        """The component; `options` go to `gr.HTML`. It triggers `select`; a run's picture does so
+        with the round and the node that were clicked."""
         asks = ", asks: 'submit'" if self.asks else ""
         return gr.HTML(
             value=value or {},

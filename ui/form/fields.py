@@ -79,8 +79,8 @@ def field_controls(
 
 
 def _control(name: str, values: Mapping[str, Any], drafters: Sequence[str], idle: str) -> Component:
-    """The control of one field. `values`: of all fields; `idle`: why the field has no effect when
-    the page opens, empty if it has one."""
+    """The control of one field. `values`: the values of all fields; `idle`: why the field has no
+    effect when the page opens, empty if it has an effect."""
     value, combine, draft = values[name], str(values["combine"]), str(values["draft"])
     integer_box = (gr.Number, {"step": 1})
     kinds: dict[str, tuple[type[Component], dict[str, Any]]] = {
@@ -143,7 +143,7 @@ def whole_number(value: Any) -> Any:
 
 def values_of(config: SpeculationConfig, drafter_names: Sequence[str]) -> list[Any]:
     """The controls' values for a configuration, without names of SSMs that are not loaded.
-    `drafter_names`: the loaded ones."""
+    `drafter_names`: the loaded SSMs."""
     values: list[Any] = []
     for name in FIELD_NAMES:
         value = getattr(config, name)

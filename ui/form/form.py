@@ -141,8 +141,8 @@ class Command:
 
 
 def build_command(preset: str, answers: bool = False) -> Command:
-    """The prompt, a button for each domain's example, which runs it, the preset, the temperature.
-    `answers`: see `examples`."""
+    """The prompt, a button for each domain's example, the preset, the temperature. A button runs
+    its example. `answers`: see `examples`."""
     first = examples(answers)[0][1]
     prompt = gr.Textbox(
         value=first, label="Prompt", lines=2, max_lines=2, elem_id="prompt", scale=4
@@ -190,8 +190,8 @@ def build_settings(
     answers: bool = False,
     own: Sequence[str] = (),
 ) -> Form:
-    """Every other setting; returns the whole form. `chat`: the LLM has a chat template; `answers`:
-    it is used by default. `own`: user-defined drafters."""
+    """Every other setting; returns the whole form. `chat`: whether the LLM has a chat template;
+    `answers`: whether the template is used by default. `own`: user-defined drafters."""
     with gr.Accordion("Sampling", open=True):
         sampling = sampling_controls(chat, ticked=answers, temperature=command.temperature)
     with gr.Accordion("Every setting of the engine", open=False, elem_id="all-fields"):
@@ -201,8 +201,8 @@ def build_settings(
 
 def temperature_control() -> gr.Number:
     """The temperature, 0 at first."""
-    # Not a slider: its box replaces an empty value and one out of range. A number box keeps what
-    # was typed, so that core.config's error names it.
+    # Not a slider, whose box replaces an empty value or a value out of range. A number box keeps
+    # what was typed, so that core.config's error names it.
     return gr.Number(
         value=0,
         step=0.1,
@@ -232,16 +232,16 @@ def processor_controls() -> dict[str, Component]:
 def sampling_controls(
     chat: bool, page: str = "", ticked: bool = False, temperature: Component | None = None
 ) -> dict[str, Component]:
-    """A control for each of SAMPLING_NAMES. `chat`: the LLM has a chat template; `ticked`: it is
-    used; `temperature`: a control that exists already. Ids begin with `page`, or with `sampling` if
-    it is empty (on Live)."""
+    """A control for each of SAMPLING_NAMES. `chat`: whether the LLM has a chat template; `ticked`:
+    whether the template is used at first; `temperature`: a control that exists already. Ids begin
+    with `page`, or with `sampling` if `page` is empty (on Live)."""
     controls: dict[str, Component] = {
         "max_new_tokens": gr.Number(
             value=128, step=1, label="Max new tokens", info="Tokens to write at most."
         ),
         "temperature": temperature or temperature_control(),
         **processor_controls(),
-        # Not gr.Number: an empty one shows 0 once the accordion is opened.
+        # Not gr.Number: an empty gr.Number shows 0 once the accordion is opened.
         "seed": gr.Textbox(
             value="", max_lines=1, label="Seed", info="Empty: a new one is drawn and recorded."
         ),
@@ -278,7 +278,8 @@ def request_of(values: Sequence[Any]) -> Request:
 
 @contextmanager
 def empty_box_errors() -> Iterator[None]:
-    """In the message of a ConfigError, calls the None of an empty number box empty."""
+    """Changes the message of a ConfigError about an empty number box from "is None" to "is
+    empty"."""
     try:
         yield
     except ConfigError as error:
@@ -286,8 +287,8 @@ def empty_box_errors() -> Iterator[None]:
 
 
 def sampling_of(values: Sequence[Any]) -> tuple[SamplingParams, bool]:
-    """Values of `sampling_controls` -> sampling, and whether as a chat. ConfigError names the
-    field."""
+    """Values of `sampling_controls` -> sampling, and whether the prompt is sent as a chat message.
+    ConfigError names the field."""
     by_name = dict(zip(SAMPLING_NAMES, values, strict=True))
     chat = by_name.pop("chat")
     by_name["stop"] = tuple(line for line in str(by_name["stop"] or "").split("\n") if line)
@@ -308,7 +309,7 @@ def _seed(typed: Any) -> Any:
 def preset_config(
     name: str, temperature: float, own: dict[str, Any] | None = None
 ) -> SpeculationConfig:
-    """The visitor's `own` preset of that name, else the built-in one as the page runs it, with
+    """The visitor's `own` preset of that name, else the built-in preset as the page runs it, with
     alternatives recorded."""
     if own and name in own:
         return SpeculationConfig.from_plain(own[name])

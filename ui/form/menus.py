@@ -1,5 +1,5 @@
-"""What each setting allows for the others: menus that mark what would not be lossless, and controls
-that have no effect with the chosen rules.
+"""What each setting allows for the other settings: menus that mark what would not be lossless, and
+controls that have no effect with the chosen rules.
 
 Plain values from core's validity matrix; no component.
 """
@@ -154,7 +154,7 @@ def pipeline_choices(combine: str = DEFAULT_COMBINE, draft: str = "auto") -> Cho
 
 
 def why_pipeline_is_idle(pipeline: str, combine: str, draft: str) -> str:
-    """Why this choice of `pipeline` has no effect; empty if it has one.
+    """Why this choice of `pipeline` has no effect; empty if it has an effect.
 
     The control is not greyed, since another choice may have an effect.
     """
@@ -165,13 +165,13 @@ def why_pipeline_is_idle(pipeline: str, combine: str, draft: str) -> str:
 
 
 def _starts_late(combine: str, draft: str) -> str:
-    """Which of the two rules makes drafting ahead impossible, and how."""
+    """Whether the draft kind or the combine rule makes drafting ahead impossible, and how."""
     rule = f"draft {draft}" if combine_rule(combine).ahead else f"combine {combine}"
     return f"{rule} starts its tree only after the previous verdict"
 
 
 def _conditions(temperature: float, combine: str) -> str:
-    """With which combine rule, unless it is the default, and at which temperature."""
+    """The words for the combine rule, unless it is the default, and for the temperature."""
     rule = "" if combine == DEFAULT_COMBINE else f" and combine {combine}"
     return f"{rule} at temperature {temperature:g}"
 

@@ -110,7 +110,7 @@ def _attempt_words(lesson: Lesson, reason: str) -> str:
 
 def _answers(lesson: Lesson, names: Sequence[str]) -> Values:
     """The two controls for an answer, both empty: a number box, and radio buttons with names. The
-    one that the question does not need is hidden."""
+    control that the question does not need is hidden."""
     numeric, unit = lesson.question.numeric, lesson.question.unit
     label = f"Your answer ({unit})" if unit else "Your answer"
     return [
@@ -174,8 +174,8 @@ def show_run(learn: Learn, session: TabSession, number: float | None, label: str
 
 def past_requests(session: TabSession) -> dict[str, Any] | None:
     """The view of all requests that was kept for the selected round of the displayed run, once that
-    run has ended; at its end also how many of its drafted nodes were verified in all. None while it
-    runs, or if no view was kept."""
+    run has ended. If the run is shown to its end, also how many of its drafted nodes were verified
+    in all. None while the run continues, or if no view was kept."""
     player = session.player
     if player is None or not player.source.is_done:
         return None

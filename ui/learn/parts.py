@@ -26,8 +26,8 @@ def lesson_view(value: dict[str, Any]) -> gr.HTML:
 
 
 def runs_view() -> gr.HTML:
-    """The table of a lesson's runs; triggers `select` with {"label": the run's, "press": time of
-    the click}."""
+    """The table of a lesson's runs; triggers `select` with {"label": the run's label, "press": time
+    of the click}."""
     return part("measured.js", "learn-rows")
 
 
@@ -52,8 +52,8 @@ def lesson_value(number: int, progress: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dock_of(lesson: Lesson) -> str:
-    """The dock's tab to open: the one of the last picture of the lesson that has one; empty if none
-    has, and the dock is closed."""
+    """The dock's tab to open: the tab of the last of the lesson's pictures that are in the dock. If
+    none is, empty: the dock is closed."""
     panes = {one.name: name for name, some in DOCK for one in some} | {"requests": "requests"}
     return next((panes[name] for name in reversed(lesson.pictures) if name in panes), "")
 

@@ -206,7 +206,7 @@ def _environment(learn: Learn, session: TabSession, setup: Setup, owner: str) ->
 
 
 def _watch(learn: Learn, session: TabSession, player: Player, owner: str) -> Iterator[Frame]:
-    """Plays a run and keeps the view of all requests in each round, which no log has."""
+    """Plays a run and keeps the view of all requests in each round; no log contains these views."""
     for frame in play(session):
         if not player.source.is_done:
             value = requests_value(learn.board.context, owner)

@@ -114,7 +114,7 @@ ChooseLesson = Callable[[gr.Request, float, dict[str, Any]], float]
 
 
 def _wanted_lesson(request: gr.Request, _at: float, progress: dict[str, Any]) -> float:
-    """The lesson that the link names; else the one that the visitor had open last; else the
+    """The lesson that the link names; else the lesson that the visitor had open last; else the
     first."""
     number = wanted_lesson(request.query_params)
     return number or int(_lesson_number(progress.get("at"))) or 1
@@ -145,8 +145,8 @@ def _turn_handler(learn: Learn, choose: ChooseLesson) -> Callable[..., Values]:
 
 
 def _load_handler(learn: Learn) -> Callable[..., Values]:
-    """Opens a lesson; if a link to a lesson also names a run, shows that run at the place that the
-    link names."""
+    """The handler that opens a lesson; if a link to a lesson also names a run, it shows that run at
+    the place that the link names."""
     open_lesson_of = _turn_handler(learn, _wanted_lesson)
     board_at = 1 + learn.lesson_outputs.index(learn.board.outputs[0])
 

@@ -101,7 +101,8 @@ def header_now(live: Live, session: TabSession) -> dict[str, Any]:
         elif session.side is not None:
             state = "racing"
         context = live.board.context
-        # A run of other models with the same names has no counts for these.
+        # Counts of a run with other models are not shown, even if the loaded models have the same
+        # names.
         run = frame.view.started
         is_of_loaded = run is not None and _identities(run.models) == _identities(context.models)
         scores = frame.view.scoreboard if is_of_loaded else {}
@@ -109,8 +110,8 @@ def header_now(live: Live, session: TabSession) -> dict[str, Any]:
             *(context.models, state, frame.place, context.offer, scores), context.model_host.ranks
         )
         differs, player = session.form_differs, session.player
-        # Not for a run in progress: its last event may be in the log only, which must not be read
-        # for every frame.
+        # None for a run in progress: `_is_finished` reads its last event, which may be in the log
+        # only, and the log must not be read for every frame.
         ended = player if player is not None and player.source.is_done else None
         preset_runs = not differs and ended is not None and _is_finished(session, ended)
         value = {**chips, **_at_work(context, state)}
@@ -124,8 +125,8 @@ def _identities(models: Iterable[ModelInfo]) -> set[tuple[str, int]]:
 
 def _at_work(context: Context, state: str) -> dict[str, Any]:
     """What the engine does while this tab has no run of its own (`state` is `ready`). `at_work`: in
-    words, empty for nothing; `measured`: how many runs a study has measured, which the header omits
-    next to the study's own progress bar; `ask_ms`: milliseconds until the header's next update."""
+    words, empty for nothing; `measured`: how many runs a study has measured (the header omits this
+    beside the study's own progress bar); `ask_ms`: milliseconds until the header's next update."""
     progress, loading = context.conductor.progress(), context.model_host.swap.is_loading
     words = measured = ""
     if state == "ready" and loading:
@@ -173,7 +174,8 @@ def play_opening(live: Live, session: TabSession) -> Iterator[Values]:
     its visitor did."""
     opening = live.board.context.opening
     source = opening_run(live.board.context)
-    # A playing run occupies a server thread: beyond a number of pages the run is shown at its end.
+    # A playing run occupies a server thread: if MOST_AT_ONCE pages play it, this page shows its
+    # end.
     plays = opening.players.acquire(blocking=False)
     try:
         with session.drawing:  # a Run clicked meanwhile must not be replaced
@@ -224,8 +226,9 @@ def _is_finished(session: TabSession, player: Player) -> bool:
 
 
 def run_on_change(live: Live, session: TabSession, press: Press) -> Iterator[Values]:
-    """With `press.compare` (Run on change): runs if the request differs. Without it (a preset was
-    chosen): runs only if a finished run is shown that differs in its SpeculationConfig alone.
+    """With `press.compare` (Run on change): runs if the form's request differs from the displayed
+    run's. Without it (a preset was chosen): runs only if a finished run is shown and the form
+    differs from that run's request in the SpeculationConfig alone.
 
     Settings that cannot run change nothing; the reason is shown next to Run.
     """
@@ -237,14 +240,14 @@ def run_on_change(live: Live, session: TabSession, press: Press) -> Iterator[Val
 
 
 def _differs(session: TabSession, values: Sequence[Any]) -> bool:
-    """Whether the form differs from the last request. An empty prompt counts as different, so that
-    `start_run` refuses it."""
+    """Whether the form differs from the displayed run's request. An empty prompt counts as
+    different, so that `start_run` refuses it."""
     prompt = values[0] or ""
     return not prompt.strip() or session.asked != request_of(values)
 
 
 def _differs_in_preset(session: TabSession, values: Sequence[Any]) -> bool:
-    """Whether the session shows a finished run, from whose request the form differs in the
+    """Whether the session shows a finished run, and the form differs from its request in the
     SpeculationConfig and in nothing else: choosing a preset does not run a prompt that has been
     changed since."""
     asked, player = session.asked, session.player
@@ -324,7 +327,7 @@ def left_notice(live: Live, session: TabSession, left: str | None, linked: str =
     """The notice of a tab that was just opened: what became of its run, if one was running or
     queued when it was `left`. `linked`: the run that the page's address names."""
     run_id = session.player.source.run_id if session.player is not None else ""
-    # Any other run: the visitor has pressed Run meanwhile.
+    # If another run is shown, the visitor has pressed Run meanwhile.
     if left not in LEFT_NOTICES or run_id not in ("", OPENING, linked):
         return gr.skip()
     shown_words = session.doing if run_id == linked else ""

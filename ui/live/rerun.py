@@ -59,7 +59,8 @@ def settled_script() -> str:
 
 
 def after_settled_script() -> str:
-    """JavaScript for a button whose answer a check must not overwrite: waits until it has ended."""
+    """JavaScript for a button whose answer a check must not overwrite: waits until the check has
+    ended."""
     return _script("after_settled")
 
 
@@ -90,10 +91,10 @@ def wire_changes(form: Form, preset_chosen: Any) -> None:
 
 
 def before_of(session: TabSession) -> Before | None:
-    """The run to compare this session's next run with: the displayed one, if it was completed.
+    """The run to compare this session's next run with: the displayed run, if it was completed.
 
-    One that was cut short is used only if it has a round and the session has no other run to
-    compare with.
+    A displayed run that was cut short is used only if it has a round and the session has no other
+    run to compare with.
     """
     player = session.player
     if player is None:

@@ -84,7 +84,7 @@ def wire_live(
         _race_handler(live), [visitor, live.stops], js=_with_stops("race"), **stream
     )
     # No `cancels`: a cancelled generator may leave a frame on its way, which would arrive after the
-    # last one. The stream of a stopped run ends within a round and shows its end.
+    # last frame. The stream of a stopped run ends within a round and shows the run's end.
     live.stop.click(
         _stop_handler(live),
         [live.stops],
@@ -95,7 +95,7 @@ def wire_live(
     _wire_form(live, own)
     live.header.tick(_header_handler(live), None, live.header, **LATEST)
     blocks.load(_opening_handler(live), **stream)
-    # On a page that was opened before the opening run was recorded, the notice polls for it.
+    # On a page that was opened before the opening run was recorded, the notice polls for that run.
     board.notice.tick(_opening_handler(live), **stream)
     blocks.load(preset_menu, own, live.form.preset, **QUICK)
 
@@ -112,8 +112,8 @@ def _with_stops(button: str) -> str:
 
 def _wire_form(live: Live, own: gr.BrowserState) -> None:
     form = live.form
-    # No preprocessing: Gradio would refuse the name of a model that is no longer loaded in its own
-    # words; core.config checks all values.
+    # No preprocessing: Gradio would refuse, in its own words, the name of a model that is no longer
+    # loaded; core.config checks all values.
     quick: dict[str, Any] = {"preprocess": False, **LATEST}
     fields = list(form.fields.values())
     menus = [live.validity, live.run, *(form.fields[name] for name in FOLLOWED)]
@@ -271,7 +271,8 @@ def _preset_handler(live: Live) -> Callable[..., list[Any]]:
 
 
 def _offer_handler(live: Live) -> Callable[..., list[Any]]:
-    """Puts a preset that the Length card or the race offers into the menu and the fields."""
+    """The handler that puts a preset which the Length card or the race offers into the menu and the
+    fields."""
     choose = _preset_handler(live)
 
     def take(

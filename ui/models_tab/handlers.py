@@ -90,8 +90,8 @@ def table(context: Context, may_load: bool, dtype: str, device: str) -> Values:
 
 
 def need_value(context: Context, may_load: bool, *form: Any) -> dict[str, Any]:
-    """The memory that the form's pair needs, or why that cannot be determined: a notice apart from
-    the one with the state of a loading, which would overwrite it."""
+    """The notice of the memory that the form's pair needs, or why that cannot be determined. The
+    state of a loading is in another notice, since it would overwrite this one."""
 
     def work() -> dict[str, Any]:
         _require_may_load(may_load)
@@ -147,8 +147,8 @@ def _require_may_load(may_load: bool) -> None:
 def pick_values(
     context: Context, may_load: bool, data: Any, form: Sequence[Any]
 ) -> Iterator[Values]:
-    """The form's LLM and SSMs after an offer was chosen, then the state; if the offer is to be
-    loaded at once, until it is loaded or has failed."""
+    """Yields the form's LLM and SSMs after an offer was chosen, and the values of `state_values`;
+    if the offer is to be loaded at once, it does so until the offer is loaded or has failed."""
     offer = pick_offer(data, *form[:2])
     if not (isinstance(data, dict) and data.get("load")):
         yield [*offer, *[gr.skip()] * 4]  # notice, stages and buttons do not change
@@ -167,8 +167,8 @@ def quick_values(context: Context, may_load: bool, *form: Any) -> Iterator[Value
 def pick_offer(data: Any, llm: str, ssms: str) -> tuple[str, str]:
     """The form's LLM and SSMs after an offer was chosen; `data` comes from the browser.
 
-    A pair replaces both fields, an LLM alone only the first; SSMs without an LLM are added to those
-    in the second.
+    A pair replaces both fields, an LLM alone only the LLM's field; SSMs without an LLM are added to
+    the SSMs in the form.
     """
     offer = data if isinstance(data, dict) else {}
     names = offer.get("ssms")

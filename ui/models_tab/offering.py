@@ -52,8 +52,8 @@ def _offer(offer: Offer, free: int | None) -> dict[str, Any]:
 
 
 def _marks(offer: Offer) -> list[dict[str, Any]]:
-    """For each model of the offer a dict: of a loaded SSM its letter and colour slot, the same
-    everywhere on the page; of other models empty."""
+    """For each model of the offer a dict: for a loaded SSM its letter and colour slot, which are
+    the same everywhere on the page; for other models empty."""
     ssms = itertools.count()
     return [
         {"slot": (slot := next(ssms)), "letter": letter(slot)}

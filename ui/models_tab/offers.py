@@ -1,7 +1,7 @@
-"""Models that can be loaded and the memory they need: the loaded ones, bundled ones, SmolLM2, those
-in the local cache, known pairs.
+"""Models that can be loaded and the memory they need: the loaded models, the bundled models,
+SmolLM2, models in the local cache, known pairs.
 
-Everything is read anew at each call, since caches and free memory change, and without a network:
+Everything is read anew at each call, since caches and free memory change. No network is used:
 models that are not downloaded yet have the catalog's figures. torch is imported at the first call.
 """
 
@@ -78,7 +78,7 @@ class Offer:
 
     @property
     def bytes(self) -> int:
-        """The sum over all models; 0 if one of them is unknown."""
+        """The sum of the sizes of all models; 0 if one size is unknown."""
         each = [part.bytes for part in self.parts]
         return sum(each) if all(each) else 0
 
@@ -98,13 +98,13 @@ class MemoryNeed:
 
     @property
     def smaller(self) -> int:
-        """The same with bfloat16 in place of float32."""
+        """The same sum if bfloat16 replaced float32."""
         return sum(part.bytes // (2 if part.dtype == "float32" else 1) for part in self.parts)
 
     @property
     def fits(self) -> bool | None:
-        """Whether the pair fits; None if that is unknown. If a size is unknown, it is False if
-        the known ones already exceed the free memory."""
+        """Whether the pair fits; None if that is unknown. If only some sizes are known and these
+        already exceed the free memory, the pair does not fit."""
         if self.free is None or not all(part.bytes for part in self.parts):
             return False if self.free is not None and self.bytes > self.free else None
         return self.bytes <= self.free
@@ -174,8 +174,8 @@ def offers(
     model_host: ModelHost, dtype: str, device: str, may_load: bool
 ) -> tuple[tuple[Offer, ...], MemoryNeed]:
     """Every offer with its memory as `dtype` on `device`, and the memory that is free without
-    unloading anything. The names from which the loaded models were loaded, which may be paths, and
-    the cache are listed only for visitors who may load."""
+    unloading anything. Only visitors who may load models get the models in the cache, and the names
+    from which the loaded models were loaded: these names may be paths."""
     from core.models.loading.placing import device_of, free_bytes
 
     place = device_of(device)
@@ -195,8 +195,8 @@ def offers(
 def _loaded_offer(model_host: ModelHost) -> Offer:
     parts = tuple(_loaded_part(info) for info in model_host.infos)
     if (ranks := model_host.ranks) is not None:
-        # The sum over the LLM's processes: a part of which each has a copy, such as the embedding,
-        # counts once for each.
+        # The sum over the LLM's processes: weights that each process has a copy of, such as the
+        # embedding, count once for each process.
         place = f"{LOADED} in {division_words(ranks)}"
         parts = (replace(parts[0], bytes=sum(ranks.weight_bytes), place=place), *parts[1:])
     return Offer(LOADED, model_host.pair.llm, model_host.pair.ssms, parts, "what runs use now")

@@ -147,8 +147,8 @@ def wire_models(
     table_inputs = [models.dtype, models.device]
     state, state_outputs = _handler(models, state_values), models.state_outputs
     # Registered before the table's handler: Gradio runs a tab's handlers one after another, and the
-    # table's first call takes long. A state that arrives after it could overwrite the result of a
-    # click made meanwhile.
+    # table's first call takes long. A state that arrives after the table could overwrite the result
+    # of a click made meanwhile.
     opened = tabs["models"].select(_handler(models, opened_values), None, state_outputs, **LATEST)
     for trigger in (tabs["models"].select, models.dtype.change, models.device.change):
         trigger(_handler(models, table), table_inputs, table_outputs, **LATEST)

@@ -91,7 +91,7 @@ class StopCut:
 
     def _unsure(self, text: str) -> int:
         """The length of the longest suffix of the text that is a proper prefix of a stop string."""
-        # A complete stop string would have been found.
+        # A proper prefix only: `push` would have found a complete stop string.
         longest = max(map(len, self._stops), default=1) - 1
         lengths = range(min(longest, len(text)), 0, -1)
         return next((n for n in lengths if any(s.startswith(text[-n:]) for s in self._stops)), 0)
@@ -222,7 +222,7 @@ class Completion:
         }
 
     def _speculative_decoding(self) -> Json | None:
-        """None for plain decoding."""
+        """vLLM's figures of the run's drafts; None for plain decoding and before the run starts."""
         if self._started is None:
             return None
         config = SpeculationConfig.from_plain(self._started.config["speculation"])

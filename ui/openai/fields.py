@@ -124,8 +124,8 @@ def _fields(context: Context, body: Any, prompt: str) -> dict[str, Any]:
 def _refuse_unless_neutral(name: str, value: Any) -> None:
     if name not in NEUTRAL:
         raise ApiError(f"{name} is not a field of this endpoint", param=name)
-    # By type too, since False == 0: `logprobs` false requests no log-probabilities, 0 those of the
-    # sampled tokens.
+    # Compared by type too, since False == 0: `logprobs` false requests no log-probabilities, but 0
+    # requests those of the sampled tokens.
     if not any(
         value == one and isinstance(value, bool) == isinstance(one, bool) for one in NEUTRAL[name]
     ):

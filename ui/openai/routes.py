@@ -34,7 +34,7 @@ from ui.server.visitors import new_key
 
 __all__ = ["openai_routes"]
 
-# Seconds between two polls for events of a run that is decoded, and of one in the queue.
+# Seconds between two polls for events of a run that is decoded, and of a run in the queue.
 RUNNING_S, QUEUED_S = 0.005, 0.05
 LOST = "events of this run were lost: its end is in the log"
 CLIENT_LEFT = 499

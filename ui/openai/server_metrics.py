@@ -36,7 +36,7 @@ def finish_reason(event: RunCompleted | RunCancelled | RunFailed) -> str:
 
 @dataclass(slots=True)
 class _Histogram:
-    """Observations in seconds. `counts`: one for each bucket, the last for what is above all
+    """Observations in seconds. `counts`: one for each bucket, the last for values above all
     bounds."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))

@@ -17,7 +17,7 @@ from ui.server.context import Context, StoreApi
 __all__ = ["MOST_RUNS", "FoundPrompts", "PastSearch", "read_past_runs"]
 
 MOST_RUNS = 200
-"""Runs that a search reads at first, and that `PastSearch.more` adds; reading one takes
+"""How many runs a search reads at first, and how many `PastSearch.more` adds; reading a run takes
 milliseconds."""
 MOST_PLAIN = 1000
 """The latest plain runs among which baselines are searched."""
@@ -27,9 +27,9 @@ SHOWN_EVERY = 25
 
 @dataclass(frozen=True, slots=True)
 class PastSearch:
-    """A search for runs. `owner`: whose, None for all; `search`: words of prompt, text or note;
-    `drafter`: one that they have, empty for any; `taken`: how many of the latest matches are
-    read."""
+    """A search for runs. `owner`: the owner of the runs, None for all owners; `search`: words of
+    prompt, text or note; `drafter`: a drafter that the runs have, empty for any; `taken`: how many
+    of the latest matches are read."""
 
     owner: str | None
     search: str = ""
@@ -62,8 +62,8 @@ class FoundPrompts:
 def read_past_runs(
     context: Context, figures: RunFigures, domain_of: Mapping[str, str], past_search: PastSearch
 ) -> Iterator[FoundPrompts]:
-    """Yields the result so far after every SHOWN_EVERY runs; the last one is complete and has the
-    speed-ups. `domain_of`: domains of prompts, by their text."""
+    """Yields the result so far after every SHOWN_EVERY runs; the last result is complete and has
+    the speed-ups. `domain_of`: domains of prompts, by their text."""
     owner = past_search.owner
     filters = {"text": past_search.search, "drafter": past_search.drafter}
     page = _completed_runs(context, owner, past_search.taken, **filters)
@@ -91,8 +91,8 @@ def _completed_runs(context: Context, owner: str | None, limit: int, **filters: 
 
 
 class _Domains:
-    """The domain of a run's prompt: the one in the run's study, else the one known for the text.
-    Each study is read once."""
+    """The domain of a run's prompt: the domain in the run's study, else the domain known for the
+    text. Each study is read once."""
 
     def __init__(self, store: StoreApi, domain_of: Mapping[str, str]) -> None:
         self._store = store

@@ -18,7 +18,8 @@ from ui.words.settings import OWN, Settings, settings_of
 __all__ = ["RowSettings", "labels_of", "settings_of_run"]
 
 MOST_DIFFERENCES = 3
-"""The most differences from the defaults in a name, unless it takes more to make it unique."""
+"""The most differences from the defaults in a name, unless more are needed to make the name
+unique."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class RowSettings:
 
 def settings_of_run(started: RunStarted, schedule: str = "", num_others: int = 0) -> RowSettings:
     """The settings of a run as it was requested. `schedule`, `num_others`: as in Measured; a run
-    that shared the LLM with others has another row and another baseline than one that did not."""
+    that shared the LLM with others has another row and another baseline than a run that did not."""
     request_fields = started.asked
     ssms = [model.name for model in started.models if model.role == "ssm"]
     llm = [_model(model) for model in started.models if model.role == "llm"]

@@ -1,7 +1,7 @@
 """Acceptance prompt by prompt: the rows of the Prompts tab, from a study or from past runs.
 
 Pure: measurements in, plain values out. A row is one prompt with one kind of settings; its figures
-are over its runs.
+cover all its runs.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class PromptLine:
 
 
 def of_study(study: Study, results: Results) -> tuple[PromptLine, ...]:
-    """The rows of every configuration of a study; those of plain decoding, which accepts nothing,
-    come last."""
+    """The rows of every configuration of a study; the rows of plain decoding, which accepts
+    nothing, come last."""
     texts = {prompt.id: prompt.text for prompt in study.prompts}
     drafters: dict[str, dict[str, None]] = {}
     for cell, measured in results.items():
@@ -127,8 +127,8 @@ def profit_words(lines: Sequence[PromptLine]) -> str:
 
 
 def _time_words(lines: Sequence[PromptLine]) -> str:
-    """Which prompt gains most in time, or that the repeats show none; empty with fewer than two
-    speed-ups."""
+    """Which prompt gains most in time, or why the measurements do not show one; empty with fewer
+    than two prompts with speed-ups."""
     by_time = sorted(
         (line for line in lines if line.row.ratios), key=lambda line: -(line.row.ratio or 0.0)
     )
@@ -166,8 +166,9 @@ def _gain_words(line: PromptLine, lines: Sequence[PromptLine]) -> str:
 def prompts_table_value(
     of: str, lines: Sequence[PromptLine], drafters: Sequence[str], chosen: str = "", words: str = ""
 ) -> dict[str, Any]:
-    """The table `of` a study or of past runs: rows by number. `drafters`: in the order of their
-    colours; `chosen`: the settings to show first, empty for all."""
+    """The table of a study or of past runs, which `of` identifies: rows by number. `drafters`: in
+    the order of their colours; `chosen`: the settings to show at first, empty for all; `words`: the
+    sentence about the speed-ups."""
     shown = [line for line in lines if chosen in ("", line.row.configuration)]
     return {
         "of": of,
@@ -211,7 +212,8 @@ def _row(line: PromptLine, drafters: Sequence[str]) -> dict[str, Any]:
 
 def _speed_up_notes(row: PromptRow) -> dict[str, str]:
     """`spread`: the lowest and the highest of the row's speed-ups, or that there is just one;
-    `noise`: which part of them its tokens per pass cannot explain, or that they differ too much."""
+    `noise`: which part of the speed-ups the row's tokens per pass cannot explain, or that the
+    speed-ups differ too much."""
     if row.ratio is None:
         return {"spread": "", "noise": ""}
     ratio = Estimate(row.ratio, min(row.ratios), max(row.ratios), len(row.ratios), ends=True)

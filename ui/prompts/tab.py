@@ -151,7 +151,7 @@ def _settings(context: Context) -> dict[str, Any]:
 
 def study_of(context: Context, values: Sequence[Any]) -> Study:
     """The study that the button Measure begins: plain decoding and the preset on every prompt.
-    `values`: those of `Prompts.inputs`. ConfigError names the field."""
+    `values`: the values of `Prompts.inputs`. ConfigError names the field."""
     preset, tokens, shown_temperature, repeats, *source_values = values
     temperature = 0.0 if shown_temperature is None else shown_temperature
     sampling = SamplingParams(max_new_tokens=whole_number(tokens), temperature=temperature)

@@ -43,10 +43,10 @@ def report_html(
 
     `events`: all events of one run, from RunStarted on; a run that was cut short may lack its end.
     `baseline`: plain decoding of the same request, where it was measured, for the speed-up;
-    `regret`: of a routed run, where it was counted. `limits`: how much of a long run is kept
-    (ui/report/recording.py). `on_progress` is called with the fraction done, once per stage. The
-    same events, baseline, regret and limits give the same text.
-    Raises ConfigError if `events` are not those of one run.
+    `regret`: the regret of a routed run, where it was counted. `limits`: how much of a long run is
+    kept (ui/report/recording.py). `on_progress` is called with the fraction done, once per stage.
+    The same events, baseline, regret and limits give the same text. Raises ConfigError if `events`
+    are not those of one run.
     """
     recording = record(events, baseline, limits, on_progress, regret)
     view = recording.view

@@ -1,8 +1,8 @@
 """The files that a report contains: the pictures' scripts and styles, fonts, plotly.js.
 
-The scripts are modules that import each other by path; in the report an import map has a name for
-each, which replaces the path. Of the page's modules only `place.js`, which locates files, is
-replaced by one of the report's own.
+The scripts are modules that import each other by path; the report's import map has a name for each
+module, which replaces its path. Of the page's modules only `place.js`, which locates files, is
+replaced by a module of the report.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def scripts_data() -> str:
 
 
 def _mapped_imports(script: str) -> str:
-    """Replaces `./dom.js` by a name of the import map: a module without a URL cannot resolve
-    `./`."""
+    """Replaces paths such as `./dom.js` by names in the import map: a module without a URL cannot
+    resolve `./`."""
     return re.sub(IMPORTED, r'\1"specscope/\2"', script)
 
 

@@ -1,15 +1,17 @@
 """All that a visitor can see of one run, as plain JSON for a browser without Python.
 
 A Player steps through the run as on the page, and the same functions give the pictures' values. A
-stop is a position in the run at which the reader can be. What depends on it is separate from what
-depends on the selected round and node, so that each is stored once:
+stop is a position in the run at which the reader can be. Values that depend on the stop are
+separate from values that depend on the selected round and node, so that each value is stored once:
 
-- `base`: a delta for each stop, of all values except those of the selection;
-- `rounds`: all values of a selected round at its first recorded stage, then a delta for each other
-  one;
-- `nodes`: the inspector's values of a selected node, a delta for each recorded stage.
+- `base`: for each stop, a delta of all values that do not depend on the selection;
+- `rounds`: for each round, the values for its selection at the first recorded stage, then a delta
+  for each further recorded stage;
+- `nodes`: for each node of each round, the inspector's values for its selection, as a delta for
+  each recorded stage.
 
-`assets/recording.js` combines them again. A long run is stored in part, with a note that says so.
+`assets/recording.js` combines the three again. A long run is stored in part, with a note that says
+so.
 """
 
 from __future__ import annotations
@@ -41,9 +43,9 @@ Value = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much of a run is stored. `bytes`: of the JSON of rounds and nodes, before compression.
-    `rounds`: a run of up to this many rounds is stored stage by stage; of a longer one, the ends of
-    at most this many rounds."""
+    """How much of a run is stored. `bytes`: the most bytes of the JSON of rounds and nodes, before
+    compression. `rounds`: a run of up to this many rounds is stored stage by stage; a longer run
+    has stops only at the ends of at most this many rounds."""
 
     bytes: int = 40_000_000
     rounds: int = 1500
@@ -108,9 +110,10 @@ def _first_view(source: MemorySource, baseline: Baseline | None, answer: Answer 
 
 @dataclass(slots=True)
 class _Tape:
-    """The data collected so far. `values`, `last`, `by_round`, `inspected`: of the latest recorded
-    frame; `stops`: round and stage of each stop; `ends[n]`: the stop at which n rounds are
-    complete; `blank`: a selected round's values before the first round."""
+    """The data collected so far. `last`: the latest recorded frame; `by_round`, `inspected`: its
+    `round_values` and `inspector_values`; `values`: the position's values at the latest stop;
+    `stops`: round and stage of each stop; `ends[n]`: the first stop at which at least n rounds are
+    complete; `blank`: the `round_values` before the first round."""
 
     baseline: Baseline | None
     limits: Limits
@@ -177,7 +180,7 @@ class _Tape:
         before, self.inspected = self.inspected if len(chain) > 1 else {}, inspector_values(frame)
         for node, inspector in self.inspected.items():
             old = before.get(node, chain[0]["inspector"])
-            # A node that first exists at a later stage has empty deltas for the earlier ones.
+            # A node that first exists at a later stage has empty deltas for the earlier stages.
             deltas = nodes.setdefault(node, [[]] * (len(chain) - 1))
             deltas.append(delta(old, inspector))
         self.by_round = by_round
@@ -194,7 +197,7 @@ class _Tape:
             "base": self.base,
             "stops": self.stops,
             "ends": self.ends,
-            # Every round is a column from the beginning, so that a reader can go to any of them.
+            # Every round is a column from the beginning, so that a reader can go to any round.
             "columns": columns_value(self.last.view),
             "blank": self.blank,
             "absent": {**self.blank["inspector"], "sentence": ABSENT},
@@ -208,8 +211,8 @@ ABSENT = "This round's tree is not in this report, which would be too large with
 
 
 def _kept_rounds(tape: _Tape, lines: Sequence[RoundView]) -> tuple[list[int], tuple[str, ...]]:
-    """The numbers of the rounds whose trees are stored, and a note if not all are: as many as fit,
-    those with most accepted tokens first, at least one."""
+    """The numbers of the rounds whose trees are stored, and a note if not all are. Rounds with more
+    accepted tokens come first; as many are stored as fit, at least one."""
     rank = {line.number: (line.accepted, line.nodes) for line in lines}
     order = sorted(
         tape.round_chains, key=lambda number: (*rank.get(number, (0, 0)), number), reverse=True

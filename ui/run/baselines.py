@@ -1,5 +1,5 @@
-"""Baselines of speed-ups: for which requests one is valid, and how a run's baseline is logged and
-found again.
+"""Baselines of speed-ups: for which requests a baseline is valid, and how a run's baseline is
+logged and found again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 
 def speed_key(request: Request, models: Iterable[ModelInfo]) -> tuple[object, ...]:
     """The key of a measured speed: the LLM, and all of the request except speculation and seed.
-    `models`: the loaded ones."""
+    `models`: the loaded models."""
     sampling = request.sampling
     return (
         llm_of(models) or (),
@@ -66,7 +66,7 @@ def still_valid(
     baseline: Baseline | None, request: Request, models: Iterable[ModelInfo]
 ) -> Baseline | None:
     """The baseline without `blocks`, `ends` and `same_text`, which are about another run; None if
-    it was measured for another `speed_key`."""
+    there is no baseline, or if it was measured for another `speed_key`."""
     if baseline is None or baseline.request != speed_key(request, models):
         return None
     return replace(baseline, blocks=(), ends=(), same_text=False)
@@ -87,8 +87,8 @@ def keep_baseline(log: BaselineLog, run_id: str, baseline: Baseline) -> None:
 
 
 def baseline_of(store: Any, run: Any) -> Baseline | None:
-    """The baseline of `run` (a RunSummary of `store`): the one logged with it, else plain decoding
-    of the same prompt and repeat in its study; None if neither was measured."""
+    """The baseline of `run` (a RunSummary of `store`): the baseline logged with it, else plain
+    decoding of the same prompt and repeat in its study; None if neither was measured."""
     if run.baseline is not None:
         plain = run.baseline
         return Baseline(

@@ -1,7 +1,7 @@
 """A run's node budget in words: what `max_tree_nodes` resolved to, the draft depth that it allows,
 and the drafters that get no node.
 
-Pure: a View in, words and numbers out. core.config.budget has the rule that divides it.
+Pure: a View in, words and numbers out. core.config.budget has the rule that divides the budget.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ core/speculation_length/cost_model/verify_costs.py)."""
 
 
 def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
-    """Adds to `lengths`, a value with the `rounds` of `lengths_value`, `budget`, the words of
-    `budget_words` without depths, and `deep`, those of `depth_words` for the selected round.
+    """`lengths` with two more keys: `budget` (`budget_words` without depths) and `deep`
+    (`depth_words` for the selected round). `lengths` has the `rounds` of `lengths_value`.
 
-    If the user sets the length, each round whose configured length is out of reach also has `m`,
+    If the user sets the length, each round whose configured length is out of reach also gets `m`,
     the longest draft that the node budget and the end of the text allowed, and `b`, the reason,
-    unless that is the node budget."""
+    unless the reason is the node budget."""
     config = _config(view)
     if config is None or not length_policy(config.length).set_by_user:
         return {**lengths, "budget": budget_words(view, depth=False), "deep": ""}
@@ -130,8 +130,8 @@ def _budget_drafters(view: View, config: SpeculationConfig) -> tuple[str, ...]:
 
 
 def _config(view: View) -> SpeculationConfig | None:
-    """The run's resolved configuration; None without drafters, and for a run of a version whose
-    fields this one does not know."""
+    """The run's resolved configuration; None if the run has not started or has no drafters, or if
+    another version of SpecScope, with fields unknown here, made it."""
     if view.started is None or not view.drafters:
         return None
     try:

@@ -1,6 +1,7 @@
 """Values of the two charts, lengths and timeline, and of the drafters that every picture names.
 
-Plain JSON in dicts, as described in ui/run/values.py; of a live run only the latest rounds.
+They are plain JSON in dicts, as described in ui/run/values.py. During a run they contain only its
+latest rounds.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ Value = dict[str, Any]
 # Reasons of `Ahead` for a draft that no round used although no guess was wrong.
 UNUSED = ("unused", "ended")
 SHOWN_MS = 0.05
-"""Shorter parts of a round are left out of the sentence about it."""
+"""Shorter parts of a round are left out of the sentence about the round (`took_words`)."""
 LEAST_SAVED_MS = 0.005
 """A shorter time saved by drafting ahead is shown as 0.00 ms."""
 RECENT_ROUNDS = 32  # the length policy's averages reach about as far back
@@ -61,11 +62,12 @@ def drafters_value(view: View) -> Value:
 
 
 def lengths_value(frame: Frame, before: Before | None = None) -> Value:
-    """By round accepted tokens (`a`), depth of the tree (`d`) and speculation length (`s`); the
-    histogram and the rates of accepted tokens.
+    """`rounds`: accepted tokens (`a`), depth of the tree (`d`) and speculation length (`s`) of each
+    round. `histogram`: the number of rounds by accepted tokens; `per_position`: acceptance rates.
 
     `before` and `before_rates`: accepted tokens and rates of the previous run, drawn as a pale
-    line. `decisions`: the scheduler's, by round.
+    line. `decisions`: the scheduler's decisions, by round. `sel`: the selected round. The other
+    keys are those of `choice_value`.
     """
     view = frame.view
     rounds = view.rounds if frame.is_complete else view.rounds[-LIVE_ROUNDS:]
@@ -88,10 +90,13 @@ def lengths_value(frame: Frame, before: Before | None = None) -> Value:
 
 
 def choice_value(frame: Frame) -> Value:
-    """The selected round's length: why it was chosen (`why`), the policy's choice after the round
-    (`next`, `reason`) and its `estimates` for each length, the speed `lately` that these are
-    compared with, what the scheduler `granted`. `offers`: presets whose length adapts, for a run
-    whose length never changes."""
+    """The choice of the selected round's length.
+
+    `policy`: the length policy's name; `predicts`, `always`, `no_estimates`: fields of its record.
+    `why`: why the round had its length; `next`, `reason`: the policy's choice after the round, and
+    why; `estimates`: the policy's estimates for each length; `lately`: the recent speed that they
+    are compared with; `granted`: what the scheduler allowed, in words. `offers`: presets whose
+    length adapts, for a run whose length never changes."""
     completed = frame.detail.completed if frame.detail else None
     policy = length_policy(frame.view.speculation.get("length", ""))
     why, reason = _length_words(frame), ""
@@ -144,8 +149,8 @@ def _length_words(frame: Frame) -> str:
 
 
 def _lately(frame: Frame) -> float:
-    """Tokens per second over the last RECENT_ROUNDS rounds up to the selected one, from the times
-    that the policy's estimates predict (`RoundTime.ms`)."""
+    """Tokens per second over the last RECENT_ROUNDS rounds up to the selected one. A round's time
+    is `RoundTime.ms`, the measured time that the policy's estimates predict."""
     end = frame.selected_round + 1
     rounds = frame.view.rounds[max(0, end - RECENT_ROUNDS) : end]
     ms = sum(round_.time.ms for round_ in rounds)
@@ -167,8 +172,8 @@ def _rates(stats: RunStats) -> Value:
 
 
 def timeline_value(frame: Frame) -> Value:
-    """Every stage as a bar over the run's milliseconds, and the time spent in each; results of
-    drafts made ahead; predicted and measured round times."""
+    """Every stage as a bar over the run's milliseconds, and the time spent in each kind of stage;
+    results of drafts made ahead; predicted and measured round times."""
     view = frame.view
     rounds = view.rounds if frame.is_complete else view.rounds[-LIVE_BARS:]
     combine, policy = view.speculation.get("combine", ""), view.speculation.get("length", "")
@@ -202,8 +207,9 @@ def timeline_value(frame: Frame) -> Value:
 
 
 def _times(round_: RoundView) -> Value:
-    """Measured (`ms`) and predicted (`p`) time of a round; `hid`: its drafting during other
-    requests' passes; `all`: from the start of its first stage to the end of its last."""
+    """Times of a round in milliseconds: measured (`ms`) and predicted (`p`); `hid`: its drafting
+    during other requests' passes; `all`: from the start of its first stage to the end of its
+    last."""
     measured = round_.time
     return {
         "ms": round(measured.ms, 3),
@@ -214,7 +220,8 @@ def _times(round_: RoundView) -> Value:
 
 
 def _trials(view: View) -> Value:
-    """The results of `auto`'s trials of the other mode, by round.
+    """By round, the results of the trials in which `pipeline=auto` compares a way of drafting
+    (`kind`) with rounds without it.
 
     `asked`: rounds of this run so far for which drafts were made after a guessed outcome; `used`:
     how many of those drafts were used. A trial may have begun in an earlier run.
@@ -253,20 +260,20 @@ def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
                 "start": round(span.start_ms, 3),
                 "end": round(span.end_ms, 3),
                 "a": _ahead_outcome(round_, later, span),
-                # SSMs of one batched pass have the same start and end; `ms` is the share of each.
+                # SSMs of one batched pass have the same start and end; `ms` is each SSM's share.
                 **({"own": round(span.ms, 3)} if span.share < 1 else {}),
             }
             for k, span in enumerate((*round_.spans, *round_.loads, *trip_spans(round_)))
         }
-        # The next round records the results of drafts made ahead in this one; the last shown round
-        # has no next one.
+        # The next round records the results of drafts made ahead in this round; the last shown
+        # round has no next round.
         for round_, later in zip_longest(shown, shown[1:])
     }
 
 
 def _ahead_outcome(round_: RoundView, later: RoundView | None, span: Span) -> str:
-    """The result of drafting ahead: `hit`, `miss`, or `open` if no round has used it or found its
-    guesses wrong; empty for other stages.
+    """The result of the draft that a stage made ahead: `hit`, `miss`, or `open` if no round has
+    used the draft or found its guesses wrong; empty for other stages.
 
     A span `ahead` drafted for the next round, so its result is in `later`. With `across` the text
     before a draft is known, so a draft that was made before its round began is always a hit.

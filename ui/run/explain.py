@@ -25,7 +25,7 @@ from ui.words.glossary import TOKEN_KINDS
 __all__ = ["RECORD_TOP_K", "Explanation", "bars", "explain", "quote"]
 
 MAX_QUOTED = 40
-MAX_NAMED = 2  # proposers with letter and name; of more proposers only the letters are shown
+MAX_NAMED = 2  # up to this many proposers have letter and name; if there are more, only letters
 # `percent` and `probability` write `<` or `>` for values closer to 0 or 1 than these: rounding
 # would show most of them as 0, 1 or 100 %.
 SMALLEST, SMALL = 0.0001, 0.0005
@@ -42,8 +42,8 @@ RECORD_TOP_K = 5
 class Explanation:
     """The inspector's content.
 
-    `llm_probability`: of the token. `parent`: the node whose continuations `bars` shows (-1: root);
-    None if there are none.
+    `llm_probability`: the LLM's probability of the token. `parent`: the node whose continuations
+    `bars` shows (-1: root); None if there are no bars.
     """
 
     title: str = ""
@@ -71,8 +71,8 @@ def explain(
     letters: Mapping[str, str],
     sampling: Mapping[str, Any],
 ) -> Explanation:
-    """The verdict on `node` of the round. -1: the root; None: the LLM's own token. `letters`: of
-    the drafters, by name. `sampling`: the run's."""
+    """The verdict on `node` of the round's tree. `node` is -1 for the root and None for the LLM's
+    own token. `letters`: each drafter's letter, by name. `sampling`: the run's sampling fields."""
     if detail is None:
         return Explanation(
             sentence="Select a token or a node to see why it was accepted or rejected."
@@ -105,9 +105,9 @@ def bars(
     detail: Detail | None, explanation: Explanation, drafters: tuple[str, ...]
 ) -> dict[str, dict[str, Any]]:
     """Source (`llm` or a drafter's number) -> its most probable tokens after `explanation.parent`.
-    The explained token is always in the LLM's list and in that of each drafter that proposed it,
-    without a probability if none was recorded. Before the LLM's pass: each drafter's own drafts
-    there, with their scores."""
+    The explained token is always in the LLM's list and in the list of each drafter that proposed
+    it, without a probability if none was recorded. Before the LLM's pass the tokens are each
+    drafter's own drafts after that node, with their scores."""
     if detail is None:
         return {}
     if detail.verified is None:

@@ -1,7 +1,7 @@
 """Regret of a routed run: each SSM reads the recorded text once, to see what it would have drafted.
 
-A generator like `race_plain` (ui/run/plain_run.py): it yields while the SSMs read, and stores its
-result in the session.
+`measure_regret` is a generator like `race_plain` (ui/run/plain_run.py): it yields while the SSMs
+read, and stores its result in the session.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
 
     # Runs in the engine's thread, between two rounds (ui/server/engine_task.py).
     def first_choices(engine: Any) -> dict[str, list[int]]:
-        """Each SSM's own token at every position of the text."""
+        """Each SSM's most probable token at every position of the text."""
         sequence = engine.prepare(with_plain_decoding(view, 0))
         text = [*sequence.prompt_ids, *view.token_ids]
         tokens: dict[str, list[int]] = engine.first_choice_tokens(
@@ -113,8 +113,8 @@ def _ssms_to_read(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
 
 
 def find_regret(view: View, tokens: Mapping[str, Sequence[int]]) -> Regret:
-    """The regret of a run's routes. `tokens`: each SSM's own token at every position of the text,
-    as far as its context goes. ConfigError if no SSM could read the text."""
+    """The regret of a run's routes. `tokens`: each SSM's most probable token at every position of
+    the text, as far as its context goes. ConfigError if no SSM could read the text."""
     text = view.token_ids
     hits = {
         name: [i < len(own) and own[i] == token for i, token in enumerate(text)]
@@ -127,8 +127,8 @@ def find_regret(view: View, tokens: Mapping[str, Sequence[int]]) -> Regret:
         route = frozenset(
             one.drafter for one in round_.routing if one.role in ("routed", "explored")
         )
-        # A round without a draft has no route of its own: the previous one is kept, at the start
-        # that of all SSMs.
+        # A round without a draft has no route of its own: it gets the previous round's route, or
+        # all SSMs if no round before it has a route.
         routes += [route or (routes[-1] if routes else frozenset(hits))] * round_.emitted
     depths = [round_.depth for round_ in view.rounds if round_.depth]
     # `median_high` is the depth of some round, so a whole number.

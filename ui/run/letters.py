@@ -13,7 +13,7 @@ __all__ = ["letter", "letters_of", "slots_of"]
 
 
 def letter(index: int) -> str:
-    """The drafter's letter: A, B, ... Z, then AA."""
+    """The letter of slot `index`: A, B, ... Z, then AA."""
     first = letter(index // 26 - 1) if index >= 26 else ""
     return first + chr(ord("A") + index % 26)
 
@@ -28,5 +28,5 @@ def slots_of(drafters: Sequence[str], models: Iterable[ModelInfo]) -> dict[str, 
 
 
 def letters_of(slots: dict[str, int]) -> dict[str, str]:
-    """The letter of each drafter, in their order."""
+    """The letter of each drafter, in the order of `slots`."""
     return {name: letter(slot) for name, slot in slots.items()}

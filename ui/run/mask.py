@@ -1,5 +1,5 @@
-"""Inside an LLM pass: which tokens each node of the selected round's tree attends to, and where the
-keys and values of each are kept, before and after the commit.
+"""Inside an LLM pass: which tokens each node of the selected round's tree attends to, and in which
+slots of the KV cache its keys and values are, before and after the commit.
 
 No I/O. The pass is fed the root, then the nodes in their order; each gets the next slot of the KV
 cache, siblings too, although they share a position. Committing moves the accepted path next to the
@@ -21,11 +21,12 @@ MOST_NODES = 64
 
 
 def mask_value(frame: Frame) -> dict[str, Any]:
-    """`run`, `round`, `stage`, `node`: the selected ones. `drafters`: see `drafters_value`. `root`:
-    the root token's text. `cached`: the number of tokens in the cache before the pass, which is
-    also the root's slot; each node attends to all of them (within a layer's window). `nodes`: text,
-    parent, `ancestors` (nodes, without the root), slot, and the slot `after` the commit, None if it
-    is not kept. `more`: how many nodes are left out."""
+    """`run`: the run's id. `round`, `stage`, `node`: the selected ones. `drafters`: see
+    `drafters_value`. `root`: the root token's text. `cached`: the number of tokens in the cache
+    before the pass, which is also the root's slot; each node attends to all these tokens (within a
+    layer's window). `nodes`: for each node its text, parent, `ancestors` (nodes, without the root),
+    slot, and its slot `after` the commit, None if the node is not kept. `more`: how many nodes are
+    left out."""
     view, detail = frame.view, frame.detail
     tree = detail.combined if detail else None
     value: dict[str, Any] = {
@@ -50,7 +51,7 @@ def mask_value(frame: Frame) -> dict[str, Any]:
             "t": tree.texts[node],
             "parent": tree.parents[node],
             "ancestors": ",".join(str(one) for one in _ancestors(tree.parents, node)),
-            # The root has slot `cached`, node i the one i + 1 after it.
+            # The root has slot `cached`, node i has slot `cached` + 1 + i.
             "slot": value["cached"] + 1 + node,
             "after": value["cached"] + 1 + path.index(node) if node in path else None,
         }
@@ -58,7 +59,8 @@ def mask_value(frame: Frame) -> dict[str, Any]:
 
 
 def _num_cached(view: View, number: int) -> int:
-    """Tokens of the prompt and of the rounds before, without the last one, which is the root."""
+    """The number of tokens of the prompt and of the rounds before round `number`, without the last
+    token, which is the root."""
     started = view.started
     if started is None or number < 0:
         return 0

@@ -15,7 +15,8 @@ __all__ = ["nodes_of", "nodes_value", "trip_spans"]
 Value = dict[str, Any]
 
 RECENT_TRIPS = 64
-"""How many of the latest round trips the times are from: the network may change within a run."""
+"""The times are medians over this many of the latest round trips: the network may change within a
+run."""
 # The states with a round trip to measure: late and absent nodes sent no answer in time.
 ANSWERED = ("in_time", "ahead")
 TRIP_NAMES = {"in_time": "round trip", "ahead": "drafted ahead", "late": "late", "absent": "absent"}
@@ -38,12 +39,12 @@ def trip_spans(round_: RoundView) -> tuple[Span, ...]:
 
 
 def nodes_value(view: View) -> Value:
-    """By node: address, SSMs, its state in the latest round that needed it, in how many rounds it
-    was in time, had drafted ahead, was late or absent, how often it was started, and the latest
-    deadline in ms.
+    """For each node: its address, its SSMs, its state in the latest round that needed it, in how
+    many rounds it was in time, had drafted ahead, was late or absent, how often it was started, and
+    the latest deadline in ms.
 
     Medians over the latest trips, in ms: round trip (`trip`) and its network part (`wire`). `even`:
-    see `_break_even`. None where it is unknown.
+    see `_break_even`. An unknown time is None.
     """
     models = view.started.models if view.started else ()
     return {
@@ -84,10 +85,10 @@ def _figures(view: View, address: str) -> Value:
 
 def _break_even(answered: list[tuple[RoundView, NodeTrip]]) -> float | None:
     """Predicted network time, in milliseconds, at which a round with the node takes as long per
-    token as plain decoding: tokens x plain = round - network + this; below 0 plain decoding is
-    faster even without a network. From the means of the rounds, whose tokens and times vary
-    together. A round whose drafts were made ahead has not waited for the network. None before an
-    answer, and while the time of plain decoding is unknown."""
+    token as plain decoding: tokens x plain = round - network + (this time). Below 0 plain decoding
+    is faster even without a network. It is computed from means over rounds, since a round's tokens
+    and its time vary together. A round whose drafts were made ahead has not waited for the network.
+    None before the first answer, and while the time of plain decoding is unknown."""
     plain_ms = answered[-1][1].plain_ms if answered else 0.0
     if not plain_ms:
         return None

@@ -15,15 +15,15 @@ from ui.run.source import LiveSource, MemorySource
 __all__ = ["OPENING", "ROUNDS_A_SECOND", "Opening"]
 
 OPENING = "opening"
-"""Its run id."""
+"""The run id of the opening run."""
 ROUNDS_A_SECOND = 1.0
 # A page that plays the run occupies a thread of the server.
 MOST_AT_ONCE = 16
 
 
 class Opening:
-    """The recording; none before `record`. `players`: one for each page that may play it at the
-    same time."""
+    """The recording; there is none before `record`. `players`: a semaphore that a page holds while
+    it plays the recording."""
 
     def __init__(self) -> None:
         self._source: LiveSource | None = None
@@ -34,7 +34,7 @@ class Opening:
         self._source = start(request)
 
     def source(self) -> MemorySource | None:
-        """The recorded run; None if there is none, or not yet."""
+        """The recorded run; None if it has not been recorded to its end."""
         events = self._events()
         if not events or not isinstance(events[-1], RunCompleted):
             return None
@@ -52,6 +52,6 @@ class Opening:
         return self._source is not None and (not self._source.is_done or self.was_stopped)
 
     def _events(self) -> tuple[Event, ...]:
-        """The events of the recording; empty before its end."""
+        """The events of the recording once it has ended, else none."""
         source = self._source
         return source.events(0, source.count) if source is not None and source.is_done else ()

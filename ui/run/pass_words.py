@@ -11,7 +11,7 @@ from ui.run.view import RoundView
 
 __all__ = ["LEAST_PASSES", "division_words", "offload_words", "ranks_words"]
 
-LEAST_PASSES = 5  # of fewer one outlier can be the lower quartile
+LEAST_PASSES = 5  # among fewer passes the lower quartile can be an outlier
 
 
 def offload_words(info: OffloadInfo | None) -> str:
@@ -67,8 +67,8 @@ def _worth(info: RanksInfo, rounds: Sequence[RoundView]) -> str:
         return f"{LEAST_PASSES} passes of about one width tell whether the ranks are worth it."
     pass_ms = statistics.median(map(_pass_ms, passes))
     # The time in which the system interrupts a rank counts as computing. On a busy machine most
-    # passes have such a rank; the lower quartile leaves them out, since an interruption of a single
-    # process would keep no other one waiting.
+    # passes have such a rank. The lower quartile leaves these passes out, since an interruption of
+    # a single process would keep no other process waiting.
     computed_ms = [
         _lower_quartile([max(0.0, _pass_ms(round_) - round_.traffic[rank].ms) for round_ in passes])
         for rank in range(info.count)
@@ -107,7 +107,7 @@ def _lower_quartile(values: Sequence[float]) -> float:
 
 
 def _widths(rounds: Sequence[RoundView]) -> str:
-    """How many tokens are in a pass: the text's last one, and the tree's."""
+    """How many tokens are in each round's pass: the text's last token, and the tree's nodes."""
     widths = [round_.nodes + 1 for round_ in rounds]
     least, most = min(widths), max(widths)
     if least < most:

@@ -1,7 +1,7 @@
 """The engine's notes on pipelining in words for visitors: results of `auto`'s trials, and that
 `across` had no other request to overlap with.
 
-Notes are recognised by their wording; others are returned unchanged.
+Notes are recognised by their wording; all other notes are returned unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ALONE = (
     "No overlap: only one request was running. Run in a second tab at the same "
     "time, or choose pipeline=ahead, which overlaps within one request."
 )
-"""Replaces the note of a run that was the only one; not shown if a later round drafted ahead."""
+"""Replaces the note of a run that was the only one; not shown if a round drafted ahead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
-"""Plain decoding of a run's request as a second run: how much faster the run was, and whether it
-wrote the same text.
+"""Plain decoding of a run's request: how much faster the run was, and whether plain decoding writes
+the same text.
 
-A generator: it yields while plain decoding runs, and stores its results in the session. One plain
-run answers both questions; if the texts differ, another one records more alternatives.
+`race_plain` is a generator: it yields while plain decoding runs, and stores its results in the
+session. One plain run answers both questions; if the texts differ, a second plain run records more
+alternatives.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ __all__ = ["BLOCKS", "check_same_llm", "finished_view", "fits", "race_plain"]
 # tokens are among them.
 DISPUTE_TOP_K = 50
 BLOCKS = 3
-"""How often each of the runs whose speeds are compared is measured, in turn with the others."""
+"""How often each of the compared runs is measured; the runs take turns."""
 MOST_S = 30.0
 """Seconds that all blocks together may take."""
 
@@ -44,13 +45,13 @@ def fits(number: int, began: float) -> bool:
 def race_plain(
     hub: Hub, session: TabSession, owner: str, blocks: int = 1, log: bool = True
 ) -> Iterator[None]:
-    """Decode the request of the session's run without drafts. Sets `session.baseline`, how fast
-    that is, and `session.answer`, whether it writes the same text.
+    """Decode the request of the session's run without drafts. Sets `session.baseline`, the speed of
+    plain decoding, and `session.answer`, whether plain decoding writes the same text.
 
-    With more `blocks` plain decoding and the run are repeated in turn, while the time so far
-    predicts at most MOST_S in all, so that a speed is more than one sample. The repeats are in no
-    log, nor is the first plain run without `log`. If another run is opened in the session
-    meanwhile, the rest is dropped.
+    If `blocks` is more than 1, plain decoding and the run are repeated in turn, so that a speed is
+    the median of several samples. A further block is run only if the time so far predicts at most
+    MOST_S for all blocks up to it. The repeats are not logged; the first plain run is logged if
+    `log` is set. If another run is opened in the session meanwhile, the rest is dropped.
     """
     player, session.measuring = session.player, True
     try:
@@ -166,8 +167,8 @@ def _answer(player: Player | None, view: View, plain: LiveSource) -> Answer | No
 
 
 def finished_view(hub: Hub, session: TabSession) -> View:
-    """The View of the session's whole run; ConfigError if there is none, it is still running, wrote
-    no token, or was written by another LLM than the loaded one."""
+    """The View of the session's whole run; ConfigError if there is no run, or if it is still
+    running, has no tokens, or is from another LLM than the loaded one."""
     player = session.player
     if player is None:
         raise ConfigError("there is no run yet: press Run first")
@@ -193,7 +194,7 @@ def _run_plain(
     log: bool = True,
 ) -> Iterator[None]:
     """Run plain decoding unless this session has done so already; sets `session.plain`. `top_k`:
-    alternatives to record, as many as the run's own by default."""
+    the number of alternatives to record, by default that of the run."""
     if session.plain is not None:
         return
     if session.side is not None:
@@ -219,8 +220,8 @@ def _run_plain(
 
 
 def _set_baseline(hub: Hub, session: TabSession, view: View) -> None:
-    """Sets `session.baseline` by `session.plain` and logs it; without a completed plain run sets
-    `session.trouble`."""
+    """If both runs completed, sets `session.baseline` from `session.plain` and logs it; if the
+    plain run did not complete, sets `session.trouble`."""
     plain = _view_of(session.plain)
     if plain.state != "completed" or view.started is None:
         session.plain = None

@@ -50,7 +50,7 @@ class Player:
         self._view = View()
         self._at = 0  # events reduced
         self._stored_views: dict[int, View] = {0: View()}
-        # Seconds of the last `advance`; None: the next one counts no time.
+        # Time of the last `advance`, in seconds; None: the next `advance` counts no time.
         self._clock: float | None = None
         # In slow motion the part of the next stage that is due already.
         self._due_stages = 0.0
@@ -64,7 +64,7 @@ class Player:
 
     def take_turn(self) -> int:
         """Claim the player: a generator continues only while `turn` is what this call returned, so
-        only the one that called last plays."""
+        only the generator that called last plays."""
         with self._lock:
             self.turn += 1
             return self.turn
@@ -221,8 +221,8 @@ class Player:
     def select_next(self, by: int) -> None:
         """Select the round `by` rounds after the selected one (before it, if negative).
 
-        If that round has not been shown, the player moves to its end, as far as it is recorded. At
-        full speed, and where no further event is recorded, the last round shown is selected.
+        If that round has not been shown, the player moves to its end, as far as it is recorded; at
+        full speed, or if all recorded events are shown, it selects the last round shown instead.
         """
         with self._lock:
             last = self._num_shown_rounds() - 1
@@ -236,8 +236,9 @@ class Player:
         """Clear the selection and show the latest round. In stepping mode this moves to the last
         event first, since `advance` does not.
 
-        After a run's end `_final_detail` may be an earlier round. The visitor wants the latest one,
-        even if nothing was drafted in it, so that one is then selected.
+        After a run's end the followed round is `_final_detail`, which may be an earlier round. The
+        visitor wants the latest round, even if nothing was drafted in it, so the latest round is
+        then selected.
         """
         with self._lock:
             self._pinned = self._node = None
@@ -269,9 +270,9 @@ class Player:
         """The round to show at the end of a run; None if no round has a tree. The last round often
         has none, since the text's end left no room for a draft.
 
-        In a completed run the round with the highest `RoundView.story`; of several the one with
-        the most accepted tokens, then the smallest tree, then the latest. In a run that was stopped
-        or failed the last round with a tree.
+        In a completed run it is the round with the highest `RoundView.story`; if several rounds
+        have it, the round with the most accepted tokens, then the smallest tree, then the latest.
+        In a run that was stopped or failed it is the last round with a tree.
         """
         drafting = [round_ for round_ in self._view.rounds if round_.nodes]
         if not drafting:
@@ -306,8 +307,8 @@ class Player:
 
     @property
     def place(self) -> int:
-        """The visitor's place, in stages from the beginning: of the selected round, else of the
-        one that is followed."""
+        """The visitor's place, in stages from the beginning: the displayed stage of the selected
+        round, else of the followed round."""
         with self._lock:
             detail = self._selected_detail()
             if detail is None:
@@ -357,7 +358,7 @@ class Player:
     def _round(self, number: int, stages: int = EVENTS_A_ROUND) -> Detail:
         """As much of the round as is shown, at most its first `stages` stages."""
         first = 1 + EVENTS_A_ROUND * number
-        # The two latest rounds are in the View; others are reduced again from their events.
+        # The two latest rounds are in the View; other rounds are reduced again from their events.
         if stages == EVENTS_A_ROUND:
             for latest in (self._view.current, self._view.last):
                 if latest and latest.round == number:

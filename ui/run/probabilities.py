@@ -18,15 +18,16 @@ DIGITS = 4
 
 
 def rounded_probability(probability: float) -> float:
-    """To four decimals. A probability between 0 and 1 is never rounded to either, so that the
-    pictures can write "<0.001" and ">0.999"."""
+    """The probability, rounded to four decimals. If it lies between 0 and 1, it is never rounded to
+    0 or 1, so that the pictures can write "<0.001" and ">0.999"."""
     least = 10.0**-DIGITS
     rounded = round(probability, DIGITS)
     return min(max(rounded, least), 1 - least) if 0 < probability < 1 else rounded
 
 
 def probability_words(config: Mapping[str, Any]) -> str:
-    """The meaning of bars, scores and the sentence's p and q in a run of this request."""
+    """The meaning of bars, of scores, and of p and q in the verdict's sentence, in a run of this
+    request; empty if `config` has no sampling or no speculation."""
     sampling, speculation = config.get("sampling", {}), config.get("speculation", {})
     if not sampling or not speculation:
         return ""
@@ -73,8 +74,8 @@ def _trial(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
     """The meaning of p and q in a verdict's sentence; empty for rules that read no q."""
     if not verify_rule(speculation.get("verify", "")).reads_q:
         return ""
-    # Siblings are drawn without replacement: a later one's q is its probability among the tokens
-    # that the earlier ones left.
+    # Siblings are drawn without replacement: a later sibling's q is its probability among the
+    # tokens that the earlier siblings left.
     is_sampled = speculation.get("draft") == "sampled"
     without = ", with its earlier draws taken out" if is_sampled else ""
     branch = ""

@@ -39,8 +39,9 @@ SHARE_OF_NOISE = 0.999
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`kind` is `identical`, `tie`, `bug` or `distribution`, or of same_text.py or
-    ui/compare/study_text.py; `at`: the index of the first token that differs."""
+    """`kind` is `identical`, `tie`, `bug` or `distribution`, or one of the further kinds of
+    ui/run/same_text.py and ui/compare/study_text.py; `at`: the index of the first token that
+    differs, if one does."""
 
     kind: str
     sentence: str
@@ -55,7 +56,7 @@ def llm_of(models: Iterable[ModelInfo]) -> ModelInfo | None:
 def with_plain_decoding(view: View, record_top_k: int) -> Request:
     """The view's request as plain decoding: same prompt tokens, sampling and seed, nothing drafted.
 
-    For a run that did not complete, as many tokens as it wrote.
+    For a run that did not complete, it requests as many tokens as the run wrote.
     """
     assert view.started is not None
     request = Request.from_plain(view.started.asked)
@@ -120,7 +121,8 @@ def tie_or_bug(
     """Whether runs that should be equal differ at token `at` by rounding alone: a `tie`, or a
     `bug`. None if the `other` run did not record the probabilities of both tokens.
 
-    `events`: of both runs. `names`: how the answer names them; the first begins a sentence.
+    `events`: the events of both runs. `names`: how the answer names the runs; the first name begins
+    a sentence.
     """
     tops, other_tops = (_tops(some) for some in events)
     margin = _margin(view, other, at, other_tops)
@@ -138,7 +140,7 @@ def tie_or_bug(
 
 def weighable(view: View, plain: View, plain_events: Iterable[Event]) -> bool:
     """Whether `compare` can distinguish a rounding tie from a bug: the plain run has recorded both
-    differing tokens. True if one text ends before the other, since then there is no such pair."""
+    differing tokens. True if one text ends before the other, since then no two tokens differ."""
     at = first_difference(view.token_ids, plain.token_ids)
     if at is None or at >= min(len(view.tokens), len(plain.tokens)):
         return True
@@ -154,14 +156,15 @@ def _dispute(view: View, other: View, at: int, names: tuple[str, str]) -> str:
 def _margin(view: View, plain: View, at: int, tops: dict[int, TopK]) -> float | None:
     """By how much plain decoding preferred its own token to the run's, in nats; None if unknown.
 
-    At temperature 0 the difference of their log probabilities; above, of those plus the noise
-    that both runs share (`match`: argmax of log p + G, see core/trees/verify/walk.py).
+    At temperature 0 this is the difference of the two tokens' log probabilities; above 0 the noise
+    G, which both runs share, is added to each log probability (`match`: argmax of log p + G, see
+    core/trees/verify/walk.py).
     """
     if at >= min(len(view.tokens), len(plain.tokens)) or at not in tops:
         return None
     probabilities = dict(zip(tops[at].token_ids, tops[at].probabilities, strict=True))
     own_id, plain_id = view.tokens[at].token_id, plain.tokens[at].token_id
-    # One of the two is not among the recorded top k, or its probability was rounded to 0.
+    # One of the two tokens is not in the recorded top k, or its probability was rounded to 0.
     if not probabilities.get(own_id) or not probabilities.get(plain_id):
         return None
     margin = math.log(probabilities[plain_id]) - math.log(probabilities[own_id])
@@ -183,7 +186,7 @@ def _noise(view: View, at: int, token_id: int) -> float:
 def _rounding_bound(
     view: View, plain: View, at: int, tops: tuple[dict[int, TopK], dict[int, TopK]]
 ) -> tuple[float, str]:
-    """The largest margin that rounding explains, and where it comes from (laws 1 and 4)."""
+    """The largest margin that rounding explains (laws 1 and 4), and the reason for this bound."""
     started = view.started
     if started is None or started.dtype in ("float32", "float64"):
         return FLOAT32_TIE, f"in {started.dtype if started else 'float32'} a tie is under 0.0001"
@@ -220,7 +223,7 @@ def _logp_differences(
 
 
 def _tops(events: Iterable[Event]) -> dict[int, TopK]:
-    """Number of a new token -> the LLM's top-k at the place it was chosen from."""
+    """Number of a new token -> the LLM's top-k list from which the token was chosen."""
     top_k: dict[int, TopK] = {}
     count = 0
     verdict: Verified | None = None

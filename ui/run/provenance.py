@@ -2,7 +2,7 @@
 
 Pure: a round's events in. In a fused draft (core/drafters/fused_drafting.py) every SSM is fed the
 trunk and proposes a token after it and after its own chain; proposals that do not join the trunk
-stay as side leaves. A lookup's counts are those of core/drafters: `suffix` and `ngram` find earlier
+stay as side leaves. A lookup's counts come from core/drafters: `suffix` and `ngram` find earlier
 occurrences of the text's end, `table` has counted what the LLM wrote.
 """
 
@@ -66,7 +66,7 @@ def _scores_after_parent(tree: Combined, node: int) -> list[float]:
 
 
 def lookup_reasons(detail: Detail, node: int, names: Mapping[str, str]) -> str:
-    """A sentence for each lookup that proposed the node; empty without one. `names`: each drafter's
+    """A sentence for each lookup that proposed the node; empty if none did. `names`: each drafter's
     label in the sentence."""
     sentences = []
     for draft in detail.drafted.drafts if detail.drafted else ():

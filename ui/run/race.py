@@ -20,16 +20,19 @@ __all__ = ["place_value", "race_value", "speed_sentence", "verdict"]
 Value = dict[str, Any]
 
 TEXT_TOKENS = 600
-"""The lanes show no words of a longer text."""
+"""The lanes show the words of a text only if it has at most this many tokens."""
 
 
 def race_value(frame: Frame, baseline: Baseline | None) -> Value:
-    """`rounds`: of the run, each with its tokens and its end in ms; `words`: the text's tokens;
-    `alike`: how many of them plain decoding writes too; `plain_ms`: the end of each plain pass,
-    once measured; `repeat`: the repeat that all these times are from; `sel` and `whole`: the
-    visitor's place; `pinned`: whether a visitor has selected it; `plain`: the number of tokens of
-    plain decoding while it runs, else -1; `verdict`, `speed`, `text`: the passes, the speed-up and
-    whether plain decoding wrote the same, in words."""
+    """`rounds`: the run's rounds, each with its tokens (`n`) and its end (`ms`); `words`: the
+    text's tokens; `alike`: how many of them plain decoding writes too; `plain_ms`: the end of each
+    plain pass, once measured; `repeat`: which measured repeat (block) the times are from, empty
+    until all repeats are measured, or if there is only the run itself or the texts differ; `sel`
+    and `whole`: the visitor's place; `pinned`: whether a visitor has selected it; `plain`: the
+    number of tokens of plain decoding while it runs, else -1; `drafts`: whether the run has
+    drafters; `verdict`, `speed`, `text`: the passes, the speed-up and whether plain decoding wrote
+    the same text, in words; `text_why`: the full sentence for `text`; `blocks`: the number of
+    measured blocks."""
     view = frame.view
     plain_ends, ends, repeat = _lane_times(frame, baseline)
     words = view.tokens if len(view.tokens) <= TEXT_TOKENS else ()
@@ -47,7 +50,7 @@ def race_value(frame: Frame, baseline: Baseline | None) -> Value:
         "plain": frame.plain_so_far,
         "drafts": bool(view.drafters),
         "verdict": verdict(frame),
-        # No sentence before all repeats are measured: a single one is too noisy.
+        # No sentence before all repeats are measured: a single repeat is too noisy.
         "speed": "" if frame.measuring else speed_sentence(view, baseline),
         "text": _text_answer(frame),
         "text_why": frame.answer.sentence if frame.answer else "",
@@ -59,9 +62,9 @@ def _lane_times(
     frame: Frame, baseline: Baseline | None
 ) -> tuple[tuple[float, ...], tuple[float, ...], Value]:
     """When each plain pass and each round of the run ended, in milliseconds from the end of the
-    prefill, and which repeat these times are from: the one with the median speed-up, so that the
-    lanes agree with the sentence about the speed-up. Until all repeats are measured, and if no
-    single one is the median, it is the first, which is the run itself."""
+    prefill, and which repeat these times are from: the repeat with the median speed-up, so that the
+    lanes agree with the sentence about the speed-up. The first repeat, which is the run itself, is
+    used until all repeats are measured, or if no single repeat is the median."""
     own = round_ends_ms(frame.view)
     # Plain passes only for the same text: both lanes are drawn over the same words.
     if baseline is None or not baseline.ends or not _is_identical(frame):
@@ -77,14 +80,15 @@ def _lane_times(
 
 
 def place_value(frame: Frame) -> Value:
-    """The selected round, -1 for none, and whether it is shown to its end."""
+    """The selected round (`sel`), -1 for none, and whether it is shown to its end (`whole`)."""
     # A round without detail (an old one of a long run, or one left out of a report) has no stages.
     whole = frame.detail is None or frame.detail.completed is not None
     return {"sel": frame.selected_round, "whole": whole}
 
 
 def verdict(frame: Frame) -> str:
-    """The passes with drafts and without; empty before the run's end."""
+    """The number of LLM passes with drafts and without; empty before the run's end, and for a run
+    without drafters or rounds."""
     view, stats = frame.view, frame.view.stats
     if not frame.is_complete or not view.drafters or not stats.num_rounds:
         return ""
@@ -96,8 +100,8 @@ def verdict(frame: Frame) -> str:
 
 
 def speed_sentence(view: View, baseline: Baseline | None) -> str:
-    """How many times as fast as plain decoding, with its range; empty if that was not measured, and
-    for a run without drafters or one that did not complete."""
+    """How many times as fast as plain decoding the run was, with the range; empty if that was not
+    measured, and for a run that has no drafters or did not complete."""
     ratio = baseline.speed_up(view.stats.tokens_per_second) if baseline else None
     if baseline is None or ratio is None or not view.drafters or view.state != "completed":
         return ""

@@ -57,8 +57,8 @@ def length_reason(recorded: str, length: int) -> str:
 
 
 def _goes_on_words(match: re.Match[str]) -> str:
-    """Gives the least score as a chance too: that is what the explanation of a round's length
-    compares (core/speculation_length/goodput_explanation.py)."""
+    """The reason in words, with the least score as a chance too: the explanation of a round's
+    length (core/speculation_length/goodput_explanation.py) compares chances."""
     step, token, score = match.groups()
     chance = float(step) / float(token) if float(token) else 0.0
     reached = "which no score reaches" if chance > 1 else f"which is a score of {score}"

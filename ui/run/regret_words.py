@@ -40,7 +40,7 @@ def regret_value(regret: Regret, letters: Mapping[str, str]) -> Value:
 
 
 def regret_plain(regret: Regret) -> Value:
-    """The endpoint's value. A regret is a fraction of the other choice's passes."""
+    """The endpoint's value. A regret is a fraction of the passes that the other choice needs."""
     names = {name: name for one in regret.alone for name in one.drafters}
     group = regret.group
     return {

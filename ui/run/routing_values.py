@@ -34,9 +34,9 @@ class _History:
     """Routing over a whole run, computed in one scan: the page recomputes it at every update.
 
     `scores`: round -> the score of each SSM, by which that round's SSMs were chosen; `switches`:
-    rounds whose routed SSMs differ from those of the previous routed round; `auditions`: round
-    -> milliseconds of its audition; `explored`: how many rounds had an SSM draft only to be
-    measured.
+    rounds whose drafting SSMs differ from those of the previous round with routing; `auditions`:
+    round -> milliseconds of its audition, in which all SSMs score the text's last tokens;
+    `explored`: in how many rounds an SSM drafted only to be measured.
     """
 
     scores: Mapping[int, Mapping[str, float]]
@@ -46,7 +46,7 @@ class _History:
 
 
 def routing_value(frame: Frame) -> Value:
-    """Each SSM's part and score in each round, where and why the routed set changed; sentences
+    """Each SSM's role and score in each round, where and why the routed set changed; sentences
     about the selected round and the cost of auditions; for a complete run, which drafter served
     which part of the text. `rule` is empty if all SSMs draft."""
     view = frame.view
@@ -125,9 +125,9 @@ def _ssms(view: View) -> list[str]:
 
 
 def _history(view: View, rule: RoutingRule | None) -> _History:
-    """The routing of the rounds so far. The scores of a rule that judges drafts (`cosine`) are
-    recorded after a round, so those of the previous round chose this one's SSMs; an audition scores
-    before the round that records it."""
+    """The routing of the rounds so far. A rule that judges drafts (`cosine`) records its scores
+    after a round, so a round's SSMs were chosen by the scores that the previous round recorded; an
+    audition scores before the round that records it."""
     scores: dict[int, dict[str, float]] = {}
     before = dict.fromkeys(_ssms(view), START)
     drafting: frozenset[str] | None = None
@@ -148,8 +148,8 @@ def _history(view: View, rule: RoutingRule | None) -> _History:
 
 
 def _cells(round_: RoundView, scores: Mapping[str, float], index: dict[str, str]) -> Value:
-    """Part and score of each SSM; the part is CHOSEN for a chosen SSM if nothing was drafted in the
-    round."""
+    """Role (`r`) and score (`s`) of each SSM; the role of a chosen SSM is CHOSEN if nothing was
+    drafted in the round."""
     return {
         index[one.drafter]: {
             "r": CHOSEN if one.role in DRAFTING and not round_.nodes else one.role,
@@ -165,7 +165,7 @@ def _drafting_names(routing: Iterable[RoutedDrafter]) -> frozenset[str]:
 
 
 def _reasons(routed: Sequence[RoundView]) -> Value:
-    """The reason of each round whose reason differs from the previous one's."""
+    """The reasons by round, without the rounds that have the previous round's reason."""
     reasons: Value = {}
     before = ""
     for round_ in routed:

@@ -3,7 +3,8 @@ proof.py).
 
 Pure: the events of two runs in, an Answer out. Its `kind` is `identical`, `tie`, `bug` or
 `distribution` as in proof.py; `unweighed` if a bug cannot be distinguished from a rounding tie;
-`other` if the requests differ, a context was full, or a run wrote no token.
+`other` if the texts differ because the requests do or a context was full, or if a run wrote no
+token.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ DRAWING = ("top_k", "top_p", "min_p")
 def same_text(
     events: Sequence[Event], other_events: Sequence[Event], names: tuple[str, str] = NAMES
 ) -> Answer:
-    """Whether both wrote the same tokens; if their limits or stop strings differ, or a run did not
-    complete, up to the end of the shorter text.
+    """Whether both runs wrote the same tokens. If their ENDINGS differ or a run did not complete,
+    they are compared up to the end of the shorter text.
 
-    `names`: how the answer names the runs; the first begins a sentence.
+    `names`: how the answer names the runs; the first name begins a sentence.
     """
     one, two = reduce_all(events), reduce_all(other_events)
     if one.started is None or two.started is None or not one.tokens or not two.tokens:
@@ -61,8 +62,8 @@ def same_text(
 
 
 def _as_far_as_both(one: View, two: View) -> tuple[View, View, bool]:
-    """Both views, cut to the shorter text if their limits or stop strings differ or a run did not
-    complete; and whether one was cut."""
+    """Both views, cut to the shorter text if their ENDINGS differ or a run did not complete; and
+    whether one was cut."""
     assert one.started is not None and two.started is not None
     limits = [_sampling(view.started) for view in (one, two)]
     alike = all(limits[0].get(name) == limits[1].get(name) for name in ENDINGS)

@@ -1,7 +1,7 @@
 """What a scheduler granted a request that shared the LLM with others, and why, in words; the rounds
 in which its decision changed.
 
-Pure: a request's part in a round in. core/scheduling has the rules.
+Pure: the request's `Scheduled` records in, words out. core/scheduling has the rules.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ DECISIONS = {
 
 
 def nodes_words(part: Scheduled | None, verified: int, budget: int | None) -> str:
-    """A short reason for the number of a request's nodes that were verified. `budget`: its own
-    `max_tree_nodes`, None for none; `verified`: that number, read only where no schedule was
-    recorded (`part` is None)."""
+    """A short reason for the number of a request's nodes that were verified. `part`: the schedule's
+    record; `verified`: the number of verified nodes, used only if there is no record (`part` is
+    None); `budget`: the request's own `max_tree_nodes`, None if it has none."""
     # Without a scheduler every drafted node of the budget is verified.
     drafted = part.num_drafted if part else verified
     if not drafted:
@@ -66,8 +66,8 @@ def granted_words(detail: Detail | None) -> str:
 
 
 def schedule_words(rounds: Sequence[RoundView]) -> str:
-    """How a whole run shared the LLM: the schedule, with how many other requests, how many passes
-    were shared and how many drafted nodes verified; empty if no round had a scheduler."""
+    """How a whole run shared the LLM: the schedule, the number of other requests, how many passes
+    were shared and how many drafted nodes were verified; empty if no round had a scheduler."""
     parts = [round_.scheduled for round_ in rounds if round_.scheduled is not None]
     if not parts:
         return ""

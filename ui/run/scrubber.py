@@ -15,9 +15,9 @@ __all__ = ["columns_value", "scrubber_value"]
 
 def scrubber_value(frame: Frame, pace: Pace, moving: bool) -> dict[str, Any]:
     """`rounds`: see `columns_value`; `sel` and `stage`: the visitor's place. `known`: the number of
-    rounds that the engine has completed. `mode` and `rate`: of `pace`; `moving`: whether the run
-    plays. `untouched`: it is the opening run, and the visitor has neither paused it nor selected
-    anything: the plain page shows the same."""
+    rounds that the engine has completed. `mode` and `rate`: the mode of `pace` and its rounds per
+    second; `moving`: whether the run plays. `untouched`: whether this is the opening run and the
+    visitor has neither paused it nor selected anything."""
     opening = frame.run_id == OPENING
     return {
         "run": frame.run_id,

@@ -44,11 +44,11 @@ NOISE = 1.25
 
 @dataclass(frozen=True, slots=True)
 class MeanRound:
-    """Mean milliseconds of a round: `ms` in all; of drafting outside (`draft`) and during
-    (`hidden`) LLM passes; of `verify`; `plain`: of a round of plain decoding.
+    """Mean milliseconds of a round: `ms` in all; `draft` and `hidden`: drafting outside and during
+    LLM passes; `verify`: the LLM pass; `plain`: a round of plain decoding.
 
-    `plain` follows from the speed-up, a median over repeats, and the other times are of the run
-    itself: only their ratios are shown, since the run may be faster or slower than the median."""
+    `plain` is computed from the speed-up, a median over repeats; the other times are those of the
+    run, which may be faster or slower than the median. So the page shows only ratios to `plain`."""
 
     ms: float
     draft: float
@@ -68,7 +68,8 @@ class MeanRound:
 
     @property
     def rest_in_tokens(self) -> str:
-        """`rest` in such tokens, so that the parts as they are printed add up to the whole."""
+        """The time `rest` in the same unit as `tokens`, rounded so that the printed parts add up to
+        the printed whole."""
         whole, *parts = (float(self.tokens(ms)) for ms in (self.ms, self.draft, self.verify))
         return f"{max(0.0, whole - sum(parts)):.1f}"
 
@@ -81,14 +82,15 @@ def slower_because(
     schedule: str = "",
     rounds: Sequence[tuple[float, float, float]] = (),
 ) -> str:
-    """That a run is below 1x, one sentence on where the time went, one on what to change.
+    """Says that a run is below 1x, where the time went, and what to change; empty for a run without
+    rounds.
 
-    `ratio`: its speed-up, from which a plain round's time follows. `speculation`: the run's, from
-    its RunStarted; missing fields have their defaults. `beside_others_ms`: its drafting during the
-    LLM's passes for other requests. `schedule`: the rule by which it shared the LLM with other
-    requests; empty if it did not. `rounds`: of each round the milliseconds of drafting, the LLM's
-    pass and the rest; the part that costs most is named only if the parts differ more than their
-    spread over the rounds.
+    `ratio`: the run's speed-up, from which a plain round's time follows. `speculation`: the run's
+    fields, from its RunStarted; missing fields have their defaults. `beside_others_ms`: the run's
+    drafting during the LLM's passes for other requests. `schedule`: the rule by which the run
+    shared the LLM with other requests; empty if it did not. `rounds`: for each round the
+    milliseconds of drafting, of the LLM's pass and of the rest; the part that costs most is named
+    only if the parts differ more than their spread over the rounds.
     """
     if not stats.num_rounds:
         return ""
@@ -118,7 +120,8 @@ def slower_because(
 
 
 def pool_stats(runs: Sequence[RunStats]) -> RunStats:
-    """The figures used here, summed over all rounds of several runs."""
+    """The figures used here, for all rounds of several runs together: SUMMED, and the speed and the
+    ratios that follow from the sums."""
     total = {name: sum(getattr(one, name) for one in runs) for name in SUMMED}
     seconds = sum(one.num_new_tokens / max(one.tokens_per_second, 1e-9) for one in runs)
     hidden = sum(one.overlap_ratio * one.verify_ms for one in runs)
@@ -146,8 +149,8 @@ def _mean_round(stats: RunStats, ratio: float, beside_others_ms: float) -> MeanR
 
 
 def _few_drafted_words(mean: MeanRound, stats: RunStats, fields: Mapping[str, Any]) -> str:
-    """For a run that drafted almost nothing: that drafting is not the reason, and why there are so
-    few drafts."""
+    """Says of a run that drafted almost nothing that drafting is not the reason, and why there are
+    so few drafts."""
     drafted = stats.num_draft_tokens
     tokens = f"{drafted or 'no'} {noun_of(drafted, 'token')}"
     rounds = number_of(stats.num_rounds, "round")
@@ -179,8 +182,8 @@ def _why_few_drafts(fields: Mapping[str, Any]) -> str:
 
 
 def _costs_most(rounds: Sequence[tuple[float, float, float]], part: int) -> bool:
-    """Whether the lower quartile of the part's times is at least the upper quartiles of the other
-    two. `part`: its index in each of `rounds`."""
+    """Whether the lower quartile of a part's times is at least the upper quartiles of the other two
+    parts. `part`: the part's index in each of `rounds`."""
     low, high = np.percentile(np.array(rounds), [25, 75], axis=0)
     return bool(low[part] >= np.delete(high, part).max())
 
@@ -197,7 +200,7 @@ def _remedy(
     largest = max(mean.draft, mean.verify, mean.rest)
     pass_is_slow = mean.verify == largest and mean.verify >= 1.5 * mean.plain
     part = (mean.draft, mean.verify, mean.rest).index(largest)
-    # Drafting during the LLM's pass counts in both parts, so the check is skipped.
+    # Drafting during the LLM's pass counts in both parts: then the check is skipped.
     if len(rounds) > 1 and mean.hidden <= NEGLIGIBLE_MS and not _costs_most(rounds, part):
         return ""
     if mean.draft == largest or (mean.draft >= LARGE_SHARE * mean.ms and not pass_is_slow):
@@ -244,8 +247,8 @@ def _length_field(fields: Mapping[str, Any]) -> str:
 
 
 def _budget_limits(fields: Mapping[str, Any]) -> bool:
-    """Whether the node budget limits the depth of drafts, or may do so, since the length policy
-    chooses it."""
+    """Whether the node budget limits the depth of drafts, or may limit it because the length policy
+    chooses the depth."""
     length = int(fields["speculation_length"])
     return (
         not length_policy(fields["length"]).set_by_user or _possible_depth(fields, length) < length

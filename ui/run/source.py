@@ -3,8 +3,8 @@
 A LiveSource is the worker's tap on a run: in the engine's thread it passes every event to the
 store's queue and to the visitor's buffer, before a page can draw it. The tab's generator only reads
 the buffer. So a run is recorded completely whatever the tab does (slow motion, hidden, closed) and
-needs no thread of its own. Memory is bounded: the buffer has the latest events, older ones are read
-from the store.
+needs no thread of its own. Memory is bounded: the buffer has the latest events, older events are
+read from the store.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Source(Protocol):
 
     @property
     def place(self) -> int:
-        """The place in the queue, 0 once it runs."""
+        """The run's place in the queue, 0 if it does not wait."""
         ...
 
     def events(self, first: int, end: int) -> tuple[Event, ...]:
@@ -114,8 +114,8 @@ def ends(event: Event) -> bool:
 
 
 def last_event(source: Source, count: int | None = None) -> Event | None:
-    """The last of the first `count` events, of all if left out; None if there is none yet, or if it
-    is lost."""
+    """The last of the first `count` events (default: of all events); None if there is none yet, or
+    if it is lost."""
     count = source.count if count is None else count
     return next(iter(source.events(count - 1, count)), None) if count > 0 else None
 
@@ -153,7 +153,7 @@ class LiveSource:
         # Recorded before it is counted: what a page has drawn is in the store's queue already.
         if self._store is not None:
             self._store.record(event, self.owner)
-        # After the start is recorded: a baseline is stored in the run's row.
+        # `_begun` is called after the start is recorded: it may store a baseline in the run's row.
         if self._begun is not None and isinstance(event, RunStarted):
             self._begun(event.run_id)
         with self._news:

@@ -1,4 +1,5 @@
-"""What the temperature did to acceptance: the shares accepted in runs that differ in it alone.
+"""What the temperature did to acceptance: the accepted shares of runs that differ only in the
+temperature.
 
 Pure: requests and rates in, a sentence out.
 """
@@ -19,17 +20,17 @@ __all__ = ["TEMPERATURE_INFO", "AcceptanceByTemperature"]
 
 TEMPERATURE_INFO = f"0 always takes the best token. {TEMPERATURE_MEANS}"
 MOST = 4
-"""Temperatures that are named at once."""
+"""The most temperatures that one sentence names."""
 CHANCE = "Above 0 each run draws other tokens: one run does not compare temperatures, Tune does."
 TRY, OTHER = 0.8, 1.5
-"""The temperature to compare with, and another one where it is the run's own."""
+"""The temperature to compare with: TRY, or OTHER if the run's own temperature is TRY."""
 
 
 @dataclass(slots=True)
 class AcceptanceByTemperature:
     """The accepted share of the drafts' depth by temperature, from the latest run at each. All
     these runs have the same prompt, models, and preset (or settings); a run that differs in one of
-    them removes the others."""
+    these replaces all earlier runs."""
 
     _key: object = None
     _rates: dict[float, float] = field(default_factory=dict)

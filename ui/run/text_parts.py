@@ -67,7 +67,8 @@ def served_in_short(parts: Value, letters: Mapping[str, str]) -> str:
 
 
 def _shares(token: TokenView, numbers: Sequence[int]) -> list[float]:
-    """The part of an accepted token that counts for each of these drafters."""
+    """The part of a token that counts for each of these drafters; 0 for all if the token is not an
+    accepted draft of one of them."""
     proposers = [i for i, _ in token.scores if i in numbers]
     if token.kind != "accepted" or not proposers:
         return [0.0] * len(numbers)
@@ -122,8 +123,9 @@ def _part(view: View, tokens: Sequence[TokenView], number: int) -> Value:
 
 
 def _why(view: View, tokens: Sequence[TokenView], number: int, sentence: str) -> str:
-    """`sentence`, then, for an SSM, in how many of the part's rounds it was chosen to draft, in how
-    many the most frequent other SSM was, its mean score, and the highest mean score of another."""
+    """`sentence`; for a drafter that is an SSM also in how many of the part's rounds it was chosen
+    to draft, in how many the most frequent other SSM was chosen, the drafter's mean score, and the
+    highest mean score of another SSM."""
     rounds = view.rounds[tokens[0].round : tokens[-1].round + 1]
     name = view.drafters[number]
     routed = [one for round_ in rounds for one in round_.routing if one.drafter == name]
@@ -160,5 +162,5 @@ def _mean_scores(rounds: Sequence[RoundView]) -> dict[str, float]:
 
 
 def _score(score: float) -> str:
-    """With as many digits as the picture of scores."""
+    """The score as text, with as many digits as in the picture of scores."""
     return f"{score:.0f}" if score >= 100 else f"{score:.1f}" if score >= 10 else f"{score:.2f}"

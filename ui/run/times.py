@@ -22,8 +22,9 @@ NOT_OF_THE_ROUND = ("prefill", "ahead")
 @dataclass(frozen=True, slots=True)
 class RoundTime:
     """`ms`: the round's own stages and its part of the gaps between them, minus `hidden_ms`, its
-    drafting during the LLM's passes for other requests. `predicted_ms` predicts this, and length
-    policies learn from it. `whole_ms`: from the start of the first stage to the end of the last."""
+    drafting during the LLM's passes for other requests. `RoundCompleted.predicted_ms` predicts
+    `ms`, and length policies learn from `ms`. `whole_ms`: from the start of the first stage to the
+    end of the last."""
 
     ms: float = 0.0
     hidden_ms: float = 0.0

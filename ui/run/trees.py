@@ -27,8 +27,9 @@ __all__ = [
 
 
 def tree_nodes(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
-    """Node number -> text, parent, depth, outcome, LLM probability and proposers; for fused drafts
-    also the drafter that it is from (`origin`) and whether it is in the trunk."""
+    """Node number -> text, token id, parent, depth, outcome, LLM probability, proposers and, once
+    the drafts are combined, node weight (None without a vote); for fused drafts also the drafter
+    that the token is from (`origin`) and whether the node is in the trunk."""
     index = {name: str(i) for i, name in enumerate(drafters)}
     if detail.combined:
         nodes, trunk = _node_values(detail.combined, detail.verified, index), trunk_of(detail)
@@ -157,8 +158,8 @@ def drafts_apart(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
 
 
 def picture_words(view: View, tree: Combined) -> PictureWords:
-    """The combine rule's words for this tree; where it was not the rule or the node budget that
-    dropped nodes, with another reason for them."""
+    """The combine rule's words for this tree. If the schedule or the length policy dropped nodes,
+    not the rule or the node budget, the words give that reason."""
     rule, most = combine_rule(tree.rule), view.speculation.get("max_tree_nodes")
     below = isinstance(most, int) and len(tree.token_ids) < most
     if not rule.keeps_all:
@@ -176,7 +177,7 @@ def picture_words(view: View, tree: Combined) -> PictureWords:
 
 
 def dropped_after(detail: Detail, node: int, token_id: int) -> tuple[str, ...]:
-    """The drafters whose draft of the token after the node (-1: the root) was dropped."""
+    """The drafters whose draft of token `token_id` after `node` (-1: the root) was dropped."""
     drafts = detail.drafted.drafts if detail.combined and detail.drafted else ()
     dropped = detail.combined.dropped if detail.combined else ()
     return tuple(

@@ -217,7 +217,8 @@ def figures_value(
     values["slower"] = ratio is not None and is_slower(ratio)
     values["offer"] = SIMPLER if values["slower"] and _has_simpler(view) else ""
     values["scores"] = _scores_value(view)
-    # Without its speed-up: one sample cannot be compared with blocks of this run.
+    # The previous run's speed-up is left out: one sample cannot be compared with blocks of this
+    # run.
     values["before"] = {name: getattr(before.stats, name) for name in FIGURES} if before else {}
     return {**values, **race_value(frame, baseline)}
 
@@ -287,11 +288,13 @@ FIGURES = (
 
 
 def tree_value(frame: Frame) -> Value:
-    """The displayed round's tree at its present `stage`. `nodes`: of the tree, or of the drafts'
-    union until it is made; `drafts`: until then each drafter's own tree; `own`: the LLM's own
-    token; `dropped`: drafted tokens that are not in the tree; `committed`: the number of tokens
-    that the round committed; `why`: the end of the accepted path, and the vote, in words; `words`:
-    the combine rule's; `rest`: no other round follows at full speed."""
+    """The displayed round's tree at its present `stage`. `root`: the last committed token; `nodes`:
+    the nodes of the tree or, before the drafts are combined, of their union; `drafts`: before that
+    also each drafter's own tree; `own`: the LLM's own token; `dropped`: drafted tokens that are not
+    in the tree; `node`: the selected node; `committed`: the number of tokens that the round
+    committed; `why`: the end of the accepted path, and the vote, in words; `words`: the combine
+    rule's words; `rest`: whether no other round will follow at full speed, since the run is
+    complete or is not played at full speed."""
     view, detail = frame.view, frame.detail
     value: Value = {
         "run": view.run_id,
@@ -338,7 +341,7 @@ def tree_value(frame: Frame) -> Value:
 
 def _root(view: View, detail: Detail | None) -> Value:
     """The last committed token. Before the tree exists it is looked up among the tokens; before the
-    first round it is the prompt's last; empty without a run."""
+    first round it is the prompt's last token; without a run its text is None."""
     if detail and detail.combined:
         return {"t": detail.combined.root_text, "id": detail.combined.root_token_id}
     number = detail.round if detail else 0
@@ -363,8 +366,8 @@ def _template(view: View) -> Value:
 @lru_cache(maxsize=64)
 def _around(prompt: str, texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """The items of `_template`. If the prompt occurs in several places, a place of whole tokens
-    (white space around it aside) is preferred, then one with text after it (which begins the
-    answer), then the last one."""
+    (white space around it aside) is preferred, then a place with text after it (which begins the
+    answer), then the last place."""
     text = "".join(texts)
     if prompt not in text:
         prompt = prompt.strip()  # as some templates do

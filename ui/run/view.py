@@ -3,7 +3,7 @@
 Pure: live play, replay of a stored run and a report reduce the same events by the same function
 (tests/ui/test_law6_report.py); a View depends neither on time nor on the selection. It has every
 token and a RoundView of every round, but only the two latest rounds in full: trees and top-k lists
-are most of a run's data, and older ones are read again from the events on demand
+are most of a run's data, and older rounds are read again from the events on demand
 (ui/run/source.py).
 """
 
@@ -63,7 +63,8 @@ class TokenView:
     """One new token: `text` is its contribution to the output, `token` its text decoded alone;
     `scores`: the number in the run and the score of each drafter that proposed it.
 
-    `kind` is `accepted`, `recovered`, `bonus` or `plain`; `probability`: the LLM's.
+    `kind` is `accepted`, `recovered`, `bonus` or `plain`; `probability`: the LLM's probability of
+    the token.
     """
 
     token_id: int
@@ -77,21 +78,22 @@ class TokenView:
 
 @dataclass(frozen=True, slots=True)
 class RoundView:
-    """Summary of one round: `accepted` drafted tokens and all `emitted` ones, `depth` and number of
-    `nodes` of its tree, configured `length` of drafts.
+    """Summary of one round: the numbers of `accepted` drafted tokens and of all `emitted` tokens,
+    `depth` and number of `nodes` of its tree, configured `length` of drafts.
 
-    `weights`: those that the combine rule used, empty if it uses none. `winner`: of a vote;
-    `share`: the accepted share of the winner's sequence; `mean_share`: the mean share of the
-    `votes` earlier votes. `begin_ms`: the end of the previous round; `time`: of this round;
-    `predicted_ms`: the length policy's prediction of `time.ms` (0: none). `loads`: when an
-    offloaded LLM's layers were read. `trips`: of the drafter nodes; `traffic`: what the ranks of a
-    divided LLM exchanged. `routing`: each SSM's part if a rule chose which draft; `asking_ms`: the
-    time of auditions. `at_ms`: the round's end. `next_length`, `length_reason`, `estimates`: the
-    length policy's choice after the round; `draft_depths`: how deep each drafter's draft was.
-    `tally`: of each drafter that drafted, how many of its tokens were accepted, and how many it
-    drafted; in fused drafts the nodes whose token the fusion took from it. `struck`: the number of
-    rejected nodes; `split`: at a place where the LLM chose, drafters' first choices differed;
-    `stopped`: the round ended in a rejection.
+    `weights`: the drafter weights that the combine rule used, empty if it uses none. `winner`: the
+    drafter that won a vote; `share`: the accepted share of its sequence; `mean_share`: the mean
+    share of the `votes` earlier votes. `begin_ms`: the end of the previous round; `time`: the time
+    of this round; `predicted_ms`: the length policy's prediction of `time.ms` (0: none). `loads`:
+    when an offloaded LLM's layers were read. `trips`: the round trips of the drafter nodes;
+    `traffic`: what the ranks of a divided LLM exchanged. `ahead`: drafts made ahead; `scheduled`:
+    what a scheduler granted. `routing`: each SSM's role, if a rule chose the SSMs that draft;
+    `asking_ms`: the time of auditions. `at_ms`: the round's end. `next_length`, `length_reason`,
+    `estimates`: the length policy's choice after the round; `draft_depths`: how deep each drafter's
+    draft was. `tally`: of each drafter that drafted, how many of its tokens were accepted, and how
+    many it drafted (in fused drafts: how many nodes have a token that the fusion took from it).
+    `struck`: the number of rejected nodes; `split`: at a place where the LLM chose, drafters' first
+    choices differed; `stopped`: the round ended in a rejection.
     """
 
     number: int
@@ -141,7 +143,8 @@ class RoundView:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """The events of one round so far; `stage`: the last one's, `draft` before any."""
+    """The events of one round so far; `stage`: the stage of the last event, `draft` before the
+    first."""
 
     round: int
     drafted: Drafted | None = None
@@ -206,13 +209,13 @@ class View:
 
     @property
     def speculation(self) -> Mapping[str, Any]:
-        """The fields of its SpeculationConfig."""
+        """The fields of the run's SpeculationConfig."""
         fields: Mapping[str, Any] = self.config.get("speculation", {})
         return fields
 
     @property
     def sampling(self) -> Mapping[str, Any]:
-        """The fields of its SamplingParams."""
+        """The fields of the run's SamplingParams."""
         fields: Mapping[str, Any] = self.config.get("sampling", {})
         return fields
 
@@ -389,7 +392,7 @@ def _tally(detail: Detail, event: RoundCompleted) -> tuple[tuple[str, int, int],
 
 def _is_split(detail: Detail) -> bool:
     """Whether two drafters' first choices differ after the root or an accepted node, where the LLM
-    chose between them; of a vote, whether it dropped a draft."""
+    chose between them; for a vote, whether it dropped drafted tokens."""
     tree, verdict = detail.combined, detail.verified
     if tree is None or verdict is None:
         return False
@@ -404,14 +407,16 @@ def _is_split(detail: Detail) -> bool:
 
 
 def _vote(last: RoundView | None, detail: Detail) -> dict[str, Any]:
-    """Winner and share of this round's vote, and the mean with which Minions' rule compares it."""
+    """Winner and share of this round's vote, and the number and mean share of the earlier votes,
+    with which Minions' rule compares the share."""
     votes, mean = 0, 0.0
     if last is not None:
-        # A vote is compared with the mean of those before it: the last round's share is added here.
+        # A vote is compared with the mean of the votes before it: the last round's share is added
+        # here.
         votes, mean = last.votes, last.mean_share
         if last.winner:
             votes += 1
-            # A running mean; from SLOWEST_MEAN votes on an exponential one, as in the weights.
+            # A running mean; from SLOWEST_MEAN votes on an exponential mean, as in the weights.
             mean += (last.share - mean) / min(votes, SLOWEST_MEAN)
     vote: dict[str, Any] = {"votes": votes, "mean_share": mean}
     tree, verdict = detail.combined, detail.verified

@@ -2,7 +2,7 @@
 
 Pure: the drafts and the weights of one round in, sentences out. The rule is `vote`'s
 (core/trees/combine/vote.py): from the root on, the heaviest token is taken; a tie goes to the token
-of the heavier single drafter, then to the one that is named first.
+of the heavier single drafter, then to the token of the drafter that is named first.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ TIE = "a tie, which goes to the heavier single drafter, then to the one named fi
 
 
 def winner_reasons(tree: Combined, drafts: Sequence[DraftRecord]) -> list[str]:
-    """Why the winning sequence was taken, and, if several drafted it, which of them is the winner;
-    empty with one drafter."""
+    """Why the winning sequence was taken, and, if several drafters drafted it, which of them is the
+    winner; empty if a single drafter drafted."""
     drafting = {draft.drafter: draft for draft in drafts if draft.token_ids}
     winner = drafting.get(tree.winner)
     if winner is None or len(drafting) < 2:
@@ -55,8 +55,8 @@ def _later_words(splits: Sequence[tuple[int, str]]) -> str:
 
 
 def deciding_split(tree: Combined, drafts: Sequence[DraftRecord]) -> str:
-    """The first split of the drafts with the weight of each branch, which decides the vote: later
-    ones only divide the drafters that are left. Empty if no draft disagrees with the winner's."""
+    """The first split of the drafts with the weight of each branch. It decides the vote: later
+    splits only divide the drafters that are left. Empty if no draft disagrees with the winner's."""
     drafting = {draft.drafter: draft for draft in drafts if draft.token_ids}
     winner = drafting.get(tree.winner)
     if winner is None:
@@ -66,7 +66,8 @@ def deciding_split(tree: Combined, drafts: Sequence[DraftRecord]) -> str:
 
 
 def dropped_choice(tree: Combined, drafts: Sequence[DraftRecord], verdict: Verified | None) -> str:
-    """That the LLM's own token had been drafted too, and was dropped; empty where it was not."""
+    """The sentence that the LLM's own token had been drafted too, but was dropped; empty if it had
+    not been drafted or was not dropped."""
     if verdict is None or verdict.own_token_id is None:
         return ""
     accepted = tuple(tree.token_ids[node] for node in verdict.path)
@@ -96,8 +97,8 @@ def draft_paths(draft: DraftRecord) -> list[tuple[int, ...]]:
 def _split_words(
     tree: Combined, drafting: Mapping[str, DraftRecord], winner: DraftRecord, i: int
 ) -> str:
-    """The weight of each token that drafts have after the winner's first `i`; empty if all have the
-    same."""
+    """The weight of each token that drafts have after the winner's first `i` tokens; empty if all
+    these drafts have the same token there."""
     weights: dict[int, float] = {}
     counts: Counter[int] = Counter()
     texts: dict[int, str] = {}

@@ -66,7 +66,7 @@ def proposals_value(frame: Frame) -> Value:
         "after": _by_index(completed.weights if completed and weighed else {}, index),
         "winner": index.get(tree.winner, "") if tree else "",
         "kept": _kept_counts(tree, drafts),
-        # Why a row is empty; of several reasons the last one counts.
+        # Why a row is empty; if there are several reasons, the last counts.
         "nodeless": _without_draft(view, detail, index)
         | _nodeless(view, drafts, index)
         | _left_out(detail, index),
@@ -167,8 +167,8 @@ def _node_weights(tree: Combined, drafter: str, nodes: Mapping[int, int]) -> dic
 
 
 def _means(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> dict[tuple[int, ...], float]:
-    """For a pool: tokens from the root -> the weighted geometric mean of the last one's scores; a
-    node weight is the product of these along the path. Empty for other rules."""
+    """For a pool: tokens from the root -> the weighted geometric mean of the last token's scores; a
+    node weight is the product of these means along the path. Empty for other rules."""
     if tree is None or not combine_rule(tree.rule).is_pooled:
         return {}
     logs: dict[tuple[int, ...], dict[str, float]] = {}
@@ -188,9 +188,9 @@ def _geometric_mean(logs: Mapping[str, float], weights: Mapping[str, float]) -> 
 
 
 def _kept_counts(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> Value:
-    """Numbers of nodes: `nodes` in the tree; `all` distinct drafted ones; `longest`, the depth of
-    the deepest draft, the most that a vote over sequences keeps. Empty for rules without
-    weights."""
+    """Numbers of nodes: `nodes` in the tree; `all` distinct drafted nodes; `longest`, the depth of
+    the deepest draft, which is the most nodes that a vote over sequences keeps. Empty for rules
+    without weights."""
     if tree is None or not combine_rule(tree.rule).weighted:
         return {}
     drafted = {path for draft in drafts for path in draft_paths(draft)}
@@ -242,7 +242,7 @@ def vote_in_short(detail: Detail | None) -> str:
     dropped = len(tree.dropped)
     lost = f"{number_of(dropped, 'token')} of the others {_was(dropped)}"
     split = deciding_split(tree, drafts)
-    # Only the first split: a later one weighs only the drafters that agreed until there.
+    # Only the first split: a later split weighs only the drafters that agreed until there.
     won = f"at {split}" if split else "no draft disagrees"
     words = f"{tree.winner}'s draft won the vote ({won}); {lost} dropped."
     return " ".join(filter(None, (words, dropped_choice(tree, drafts, detail.verified))))

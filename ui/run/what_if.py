@@ -1,9 +1,9 @@
 """What if: the speed-up that another acceptance, drafting cost, LLM or connection would give.
 
 Pure, and a model, so the page says "predicted". A draft of k tokens, each accepted with probability
-a if all before it were, gives 1 + a + ... + a^k tokens a pass (Leviathan et al. 2023, equation 1),
-for k drafting steps, one pass of the LLM, one round trip, and what the round costs besides.
-The formula is in ui/components/assets/what_if.js; a test compares it with one in Python.
+a if all before it were, gives 1 + a + ... + a^k tokens a pass (Leviathan et al. 2023, equation 1).
+It costs k drafting steps, one pass of the LLM, one round trip, and the other time of the round. The
+formula is in ui/components/assets/what_if.js; a test compares it with the same formula in Python.
 
 A prediction has a range, as a measured speed-up has: the rounds are resampled, and each resample
 takes the speed-up of one of the blocks (`Baseline.blocks`).
@@ -32,12 +32,14 @@ DIGITS = 4
 def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
     """The measured run, from which the sliders start; {} before drafts were measured.
 
-    `length`: mean drafted depth of a round; `tokens`: mean tokens written in one; `speedup`: the
-    measured one, the median of `blocks` from `low` to `high`; None without a baseline and while it
-    is `measuring`: then a plain pass is assumed to last as long as one over a tree. `most`: the
-    deepest draft that the node budget allows. Of a complete run also `takes`, the `max_tree_nodes`
-    that deeper drafts need, and `samples`: each resample's times relative to the run's, and the
-    difference between its acceptance and the run's (`a`).
+    `acceptance`: a drafted token's chance of being accepted; `step_ms`, `pass_ms`, `plain_ms`,
+    `other_ms`: times of a drafting step, an LLM pass, a plain pass and the rest of a round;
+    `length`: mean drafted depth of a round; `tokens`: mean number of tokens written in a round;
+    `speedup`: the measured speed-up, the median of `blocks` blocks, with their range `low` to
+    `high`. It is None without a baseline and while the blocks are being measured (`measuring`):
+    then a plain pass is assumed to last as long as a pass over a tree. `most`: the deepest draft
+    that the node budget allows. For a complete run also `takes`, the `max_tree_nodes` that deeper
+    drafts need, and `samples` (see `_samples`).
     """
     stats, rounds = frame.view.stats, frame.view.stats.num_rounds
     if not rounds or not stats.num_draft_tokens or not stats.tokens_per_second:
@@ -74,8 +76,9 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
 
 
 def _samples(rounds: tuple[RoundView, ...], speedups: tuple[float, ...]) -> dict[str, Any]:
-    """Resamples of the rounds, each with one block's speed-up: `d`rafting, LLM `p`ass, `o`ther
-    time and `l`, plain decoding's, as factors of the run's; `a`cceptance as a difference."""
+    """Resamples of the rounds, each with the speed-up of one block. Relative to the run: `d`, `p`,
+    `o` and `l` are the factors of the times of a drafting step, of the LLM's pass, of the rest and
+    of a plain pass; `a` is the difference in acceptance."""
     drafted = [round_ for round_ in rounds if round_.depth and round_.spans]
     if len(drafted) < 2:
         return {}

@@ -62,7 +62,7 @@ def _login(value: str) -> tuple[str, str]:
 
 
 def _preset(args: argparse.Namespace) -> str:
-    """The preset given; by default plain decoding if there will be no SSM."""
+    """The given preset; by default `specinfer`, or plain decoding if there will be no SSM."""
     if args.preset is None:
         has_ssms = ssms_of(args) or args.node or args.cluster
         return "specinfer" if has_ssms else "autoregressive"

@@ -1,8 +1,8 @@
 """Runs a function in the engine's thread between two rounds, so that it can use the models that
 runs use too.
 
-A worker has no such call, so a request for one token is queued like any other, and the function is
-called at its first event. The request is not recorded.
+A worker has no method for this, so a request for one token is queued like any other, and the
+function is called at the request's first event. The request is not recorded.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class EngineTask(Generic[T]):
 
     @property
     def place(self) -> int:
-        """The place in the queue, 0 once it runs."""
+        """The request's place in the queue, 0 once it runs."""
         return self._run.place
 
     def wait(self, timeout: float) -> bool:

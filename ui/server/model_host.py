@@ -126,8 +126,8 @@ class ModelHost:
 
     @contextmanager
     def temporary_schedule(self, name: str) -> Iterator[None]:
-        """Sets a schedule. When the last of overlapping temporary schedules ends, the one chosen
-        with `schedule` returns. ConfigError for an unknown name."""
+        """Sets a schedule. When the last of overlapping temporary schedules ends, the schedule that
+        was chosen with `schedule` is set again. ConfigError for an unknown name."""
         with self._changed:
             before = self.schedule
             self._served.worker.engine.schedule = name
@@ -303,9 +303,9 @@ class ModelHost:
             cancelled = self._swap.cancel_requested or self._closed
             if not cancelled:
                 old, self._served = self._served, new
+                new.worker.engine.schedule = old.worker.engine.schedule
                 # SSMs of all earlier models stay refused by name, except those that the new models
                 # have too.
-                new.worker.engine.schedule = old.worker.engine.schedule
                 self._past_drafters = (self._past_drafters | {*old.drafter_names}) - {
                     *new.drafter_names
                 }

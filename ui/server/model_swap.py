@@ -64,7 +64,8 @@ class ModelSwap:
         return self.state == "loading"
 
     def at(self, words: str, now: float) -> ModelSwap:
-        """With a stage that begins at `now`, or, within the present stage, with its new text."""
+        """The swap with a new stage, which begins at `now`; if `words` are about the present stage,
+        the swap with this stage's new text."""
         *before, last = self.stages or (None,)
         if last is not None and same_stage(last.words, words):
             return replace(self, stages=(*before, replace(last, words=words)))
@@ -74,6 +75,6 @@ class ModelSwap:
         return replace(self, cancel_requested=True)
 
     def end_with(self, reason: str, now: float) -> ModelSwap:
-        """Ended at `now`; successfully if `reason` is empty."""
+        """The swap, ended at `now`: successfully if `reason` is empty."""
         state = CANCELLED if reason == CANCELLED else "failed" if reason else "done"
         return replace(self, state=state, reason=reason, end=now)

@@ -82,7 +82,7 @@ def build_page(context: Context) -> gr.Blocks:
         _wire(pages, visitor, own_presets, blocks)
         wire_links(context, pages.live, pages.sessions, (link_notice, pages.tabs, blocks), visitor)
         blocks.load(
-            # A new key at the browser's first visit, which keeps it.
+            # At its first visit a browser gets a new key, which it keeps.
             lambda key: key or new_key(),
             visitor,
             visitor,

@@ -51,8 +51,8 @@ __all__ = [
     "seldom",
 ]
 
-# Seconds: the least from frame to frame; the same while speeds are measured; the shortest pause
-# after a frame; the longest wait for a run's next event.
+# Seconds: the shortest time from frame to frame, and that time while speeds are measured; the
+# shortest pause after a frame; the longest wait for a run's next event.
 FRAME_S = 1 / 20
 MEASURING_FRAME_S = 0.2
 SHORTEST_PAUSE_S = 0.02
@@ -81,7 +81,7 @@ class Hub:
 
     @property
     def worker(self) -> WorkerLike:
-        """The worker of the loaded models; another one after the models were swapped."""
+        """The worker of the loaded models; after a swap of models this is another worker."""
         return self.model_host.worker
 
     def start(
@@ -94,9 +94,10 @@ class Hub:
     ) -> LiveSource:
         """Queue a request. Raises what `ModelHost.submit` raises (ConfigError, EngineClosedError).
 
-        `baseline`: what the run is compared with from its first round on; stored with it. Without
-        `log` the run is a repetition for a measurement, which Sessions does not list. A
-        `background` run is stopped by the next run that is not one, which it would slow down.
+        `baseline`: what the run is compared with from its first round on; stored with the run.
+        Without `log` the run is a repetition for a measurement, which Sessions does not list. A
+        `background` run is stopped by the next run that is not a background run, since it would
+        slow that run down.
         """
         store_baseline = partial(keep_baseline, self.store, baseline=baseline) if baseline else None
         source = LiveSource(self.store if log else None, owner, store_baseline)
@@ -127,7 +128,7 @@ class Hub:
         return source if source is not None and not source.is_done else None
 
     def source_of(self, run_id: str) -> LiveSource | None:
-        """The run with that id, of any visitor; also an ended one that is still referred to."""
+        """The run with that id, of any visitor; also an ended run that is still referred to."""
         with self._lock:
             return next((one for one in self._live if one.run_id == run_id), None)
 
@@ -179,7 +180,7 @@ class TabSession:
         self.clicks = LatestClicks(self.drawing)
 
     def look_at(self, player: Player | None) -> None:
-        """Show another run, None for none. Removes the results about the run before, but not its
+        """Show another run, None for none. Removes the results about the previous run, but not its
         `baseline`, which may be valid for the new run."""
         # First: `cancel` stops the run of the player that is replaced.
         self.cancel()
@@ -208,12 +209,12 @@ class TabSession:
 
     @property
     def shows_opening_run(self) -> bool:
-        """Whether it shows the run that the page opens with."""
+        """Whether the session shows the run that the page opens with."""
         return self.player is not None and self.player.source.run_id == OPENING
 
     @property
     def form_differs(self) -> bool:
-        """Whether the form's request is another than the shown run's; False if either is None."""
+        """Whether the form's request differs from the shown run's; False if either is None."""
         return None not in (self.asked, self.form) and self.form != self.asked
 
     @property
@@ -243,8 +244,8 @@ class TabSession:
 
 
 class TabSessions:
-    """All tab sessions, by browser session and page; beyond `limit` those used longest ago are
-    dropped."""
+    """All tab sessions, by browser session and page; beyond `limit` the sessions used longest ago
+    are dropped."""
 
     def __init__(self, limit: int = MAX_SESSIONS) -> None:
         self._sessions: OrderedDict[tuple[str, str], TabSession] = OrderedDict()
@@ -281,7 +282,8 @@ def play(session: TabSession, clock: Callable[[], float] = time.monotonic) -> It
     """Frames of the session's run until nothing changes any more. Closing the generator stops the
     run; closing a tab closes the generator (Gradio raises GeneratorExit in it).
 
-    If the session shows another run meanwhile, or a later call plays this one, the generator ends.
+    If the session shows another run meanwhile, or a later call plays the same run, the generator
+    ends.
     """
     player = session.player
     if player is None:
@@ -340,8 +342,9 @@ def run_to_end(
 
 
 def seldom(frames: Iterator[object]) -> Iterator[object]:
-    """Those of `frames` that come at least MEASURING_FRAME_S after the last one yielded, then None,
-    for one more drawing: while speeds are measured, drawing must not take the processor."""
+    """Yields only those of `frames` that come at least MEASURING_FRAME_S after the last frame
+    yielded, then None, for one more drawing: while speeds are measured, drawing must not take the
+    processor."""
     last_drawn = float("-inf")
     for frame in frames:
         if time.monotonic() - last_drawn >= MEASURING_FRAME_S:

@@ -1,4 +1,4 @@
-"""StudyRuns: a study's runs on the page's own worker, recorded like those of a visitor."""
+"""StudyRuns: a study's runs on the page's own worker, recorded like a visitor's runs."""
 
 from __future__ import annotations
 

@@ -17,9 +17,9 @@ from ui.run.source import LiveSource, Source, StoredSource
 
 __all__ = ["FollowedSource", "LogSource", "source_of", "stop", "under_way"]
 
-# Seconds between two reads of a run's log: at least READ_INTERVAL_S, and PAUSE_FACTOR times what
-# the first read took, since a long log takes seconds. `settle` checks every running process, so it
-# is called less often, after SETTLE_S.
+# Seconds from one read of a run's log to the next: at least READ_INTERVAL_S, and at least
+# PAUSE_FACTOR times the duration of the first of the two, since reading a long log takes seconds.
+# `settle` checks every running process, so it is called less often, after SETTLE_S.
 READ_INTERVAL_S = 1.0
 PAUSE_FACTOR = 4
 SETTLE_S = 10.0
@@ -28,7 +28,7 @@ WAIT_STEP_S = 0.05
 
 class FollowedSource:
     """A run of this server. `logged`: the events that the log already had; `live` keeps only the
-    latest ones in memory."""
+    latest events in memory."""
 
     def __init__(self, live: LiveSource, logged: Sequence[Event]) -> None:
         self._live, self._logged = live, tuple(logged)

@@ -41,8 +41,8 @@ class Access:
     auth: bool = False
 
     def key(self, request: Any, browser_key: str = "") -> str:
-        """The owner key of the caller's runs: with `auth` the user's, else that of the browser, or
-        of the session of a client without one."""
+        """The owner key of the caller's runs: with `auth` the user's key, else the browser's key;
+        for a client without a browser key, a key made of its session's id."""
         username = getattr(request, "username", None)
         if self.auth and username:
             return f"user-{username}"
@@ -67,8 +67,8 @@ class Access:
 
     @property
     def anyone_may_load(self) -> bool:
-        """Whether there may be visitors who may swap the models. This knows the server's address
-        and login only; `may_change` also finds out if a proxy forwarded the request."""
+        """Whether there may be visitors who may swap the models. This property uses only the
+        server's address and login; `may_change` also finds out if a proxy forwarded the request."""
         return self.auth or is_loopback(self.host)
 
     def may_change(self, request: Any) -> bool:

@@ -73,8 +73,8 @@ def write_export(
     FORMATS. `on_progress` is called with the share that is written (0 to 1), for the HTML report
     only.
 
-    Raises ConfigError for an unknown format, StoreError without a run, for a deleted one and for
-    another visitor's."""
+    Raises ConfigError for an unknown format, StoreError without a run, for a deleted run and for
+    another visitor's run."""
     choice("format", name, tuple(FORMATS))
     if not run_id:
         raise StoreError("no run is opened: open one from the list first")

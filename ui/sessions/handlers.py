@@ -1,5 +1,6 @@
-"""Event handlers of the Sessions tab. Each `..._handler` function makes the handler of one event,
-which finds the caller and the tab session and calls a plain function without Gradio's request."""
+"""Event handlers of the Sessions tab. Each `..._handler` function makes the handler of one event.
+The handler finds the caller and the tab session, and calls a plain function, which does not get
+Gradio's request."""
 
 from __future__ import annotations
 
@@ -59,8 +60,8 @@ def with_rights(context: Context, work: Callable[..., Any]) -> Callable[..., Any
 
 
 def list_handler(context: Context, turn: int | None) -> Callable[..., list[Any]]:
-    """The handler that shows the list `turn` pages further, back if negative; None: at its first
-    page."""
+    """The handler that shows the list `turn` pages further (back if negative), or at its first page
+    if `turn` is None."""
 
     def show(context: Context, rights: CallerRights, opened: str, *values: Any) -> list[Any]:
         text, status, order, page, *further = values
@@ -104,7 +105,7 @@ def choose_handler(sessions: Sessions) -> Callable[..., Any]:
 
 
 def facts_and_study(context: Context, rights: CallerRights, run_id: str) -> list[Any]:
-    """The facts about the opened run and the link to its study, without its note."""
+    """Updates of the opened run's facts and of its study button, not of its note."""
     _, facts, _, _, study = about_run(context, rights, run_id)
     return [facts, study]
 

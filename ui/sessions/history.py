@@ -60,7 +60,7 @@ SINCE = MappingProxyType(
         "the last 30 days": 24 * 30,
     }
 )
-"""Menu entry -> hours, 0 for all."""
+"""Menu entry -> hours, 0 for no limit."""
 
 HOW_TO_END = MappingProxyType(
     {
@@ -162,14 +162,16 @@ def list_values(
 
 
 def llm_choices(context: Context, rights: CallerRights) -> list[tuple[str, str]]:
-    """The menu of LLMs: all in the log, or the loaded one if the visitor may not see all runs."""
+    """The menu of LLMs: all LLMs in the log, or the loaded LLM if the visitor may not see all
+    runs."""
     if rights.owner is None:
         return [ANY_MODEL, *((name, name) for name in context.store.choices().llms)]
     return [ANY_MODEL, *((model.name, model.name) for model in context.models[:1])]
 
 
 def drafter_choices(context: Context, rights: CallerRights) -> list[tuple[str, str]]:
-    """The menu of drafters: all in the log, or those of this server now, as in `llm_choices`."""
+    """The menu of drafters: all drafters in the log, or the present drafters of this server if the
+    visitor may not see all runs."""
     loaded = (*context.drafter_names, *context.model_free)
     names = context.store.choices().drafters if rights.owner is None else loaded
     return [ANY_MODEL, NO_DRAFTER, *((name, name) for name in names)]
@@ -183,7 +185,7 @@ def parse_whole_number(field: str, typed: float) -> int:
 
 
 def menu(choices: list[tuple[str, str]], chosen: str) -> Any:
-    """A menu's new choices; if the chosen one is not among them, "all" is chosen."""
+    """A menu's new choices; if `chosen` is not among them, "all" is chosen."""
     if chosen in (value for _, value in choices):
         return gr.update(choices=choices)
     return gr.update(choices=choices, value="")
@@ -194,7 +196,7 @@ def run_row_value(
 ) -> dict[str, Any]:
     """A run's row in the list, from its RunSummary. `cell`: the id of its study and its place there
     (contestant, item, repeat); the contestant's name says how the run differs from the study's
-    others."""
+    other runs."""
     stats = summary.stats
     settings = settings_of(summary.asked, summary.ssms)
     point = point_words(cell[1][0]) if cell else ""
@@ -219,7 +221,7 @@ def run_row_value(
 
 def _schedule_words(summary: Any) -> list[str]:
     """The schedules of a run that shared the LLM, and the most other requests at the same time;
-    empty for another run."""
+    empty for a run without a schedule."""
     if not summary.schedules:
         return []
     others = summary.num_others

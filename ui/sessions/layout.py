@@ -34,8 +34,8 @@ TOGGLE_TOOLS = """() => {
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """The list's filters, order and page. `inputs`: those of `list_handler`, at the end the fields
-    of RunFilters."""
+    """The list's filters, order and page. `inputs`: the inputs of the handlers that `list_handler`
+    makes, without the first two; the last are the fields of RunFilters."""
 
     text: gr.Textbox
     status: gr.Dropdown
@@ -89,8 +89,8 @@ class OpenedRun:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The setting for how many runs full trees are kept, and where the log is; visible to visitors
-    who may change it. `logged`: the setting as last read from the log."""
+    """The setting of how many runs keep their full trees, and where the log is; visible to visitors
+    who may change the setting. `logged`: the setting as last read from the log."""
 
     section: gr.Accordion
     keep: gr.Textbox
@@ -103,8 +103,8 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """The tab's components. `controls`, `opened_id`: of the opened run; `comparing`: the id of the
-    run that is compared with the next one pressed in the list, or empty."""
+    """The tab's components. `controls`, `opened_id`: the opened run's controls and id; `comparing`:
+    the id of the run that is compared with the next run pressed in the list, or empty."""
 
     board: Board
     filters: Filters
@@ -196,8 +196,8 @@ def _build_filters() -> Filters:
 
 
 def _build_opened() -> OpenedRun:
-    """One line: the run's summary and the most used buttons. The button ⋯ shows the others over the
-    board, which so keeps its height."""
+    """One line: the run's summary and the most used buttons. The button ⋯ shows the other controls
+    over the board, so that the board keeps its height."""
     small: dict[str, Any] = {"size": "sm", "min_width": 40}
     with gr.Column(visible=False, elem_id="sessions-opened", elem_classes="sp-opened") as section:
         with gr.Row(elem_classes="sp-buttons", elem_id="sessions-head"):
@@ -246,7 +246,7 @@ def _build_retention() -> Retention:
         "What the run log keeps", open=False, visible=False, elem_id="sessions-retention"
     ) as section:
         with gr.Row(equal_height=False, elem_classes="sp-beside"):
-            # Not gr.Number: an empty one shows 0 once the accordion is opened.
+            # Not gr.Number: an empty gr.Number shows 0 once the accordion is opened.
             keep = gr.Textbox(
                 label="Keep full trees for the last … runs",
                 info=THINNING,

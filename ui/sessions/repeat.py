@@ -58,7 +58,7 @@ def repeat_run(
         request = _with_recorded_tokens(request, old_events, board.context.models)
         player = Player(board.context.hub.start(request, owner), Pace("full"))
         session.look_at(player)
-        session.baseline = None  # measured when the machine's load may have been another
+        session.baseline = None  # it was measured earlier, perhaps under a different load
         session.before = Before.of(reduce_all(old_events))
         session.doing = "Running again, with the seed that was recorded."
         yield from play(session)

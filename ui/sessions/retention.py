@@ -1,4 +1,4 @@
-"""The opened run's facts and note, and for how many runs full trees are kept."""
+"""The opened run's facts and note, and the setting of how many runs keep their full trees."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def retention_view(
     """Updates of the control's visibility and value, and the log's value for the next call.
 
     `typed`: the value in the box; `last`: the log's value at the last call. A value in the box that
-    is neither this nor the log's present value was typed by the visitor, and is not changed.
+    is neither `last` nor the log's present value was typed by the visitor, and is not changed.
     """
     hidden = [gr.Accordion(visible=False), gr.skip(), gr.skip()]
 

@@ -1,6 +1,6 @@
 """The Sessions tab: past runs are found, opened and replayed on a board like Live's.
 
-Functions for the opened run and for a second one to compare with; ui/sessions/wiring.py connects
+Functions for the opened run and for a second run to compare with; ui/sessions/wiring.py connects
 them.
 """
 
@@ -55,7 +55,7 @@ def opened_run(
         # At full speed one `advance` moves to the last recorded event.
         player.advance(0.0)
         session.look_at(player)
-        # After `look_at`, which clears the results about the run before.
+        # After `look_at`, which clears the results about the previous run.
         session.baseline = baseline_of(board.context.store, run)
         session.regret = stored_regret(run)
         if session.baseline is not None and session.baseline.same_text:
@@ -125,9 +125,9 @@ def choose_run(
 ) -> list[Any]:
     """A run was clicked in the list: open it, or compare it with the run whose id is `comparing`.
 
-    `tab_sessions`: of the board and of the two halves of a comparison. Returns the values of
-    `Sessions.opened_outputs`, `OpenedRun.about_outputs` and `TwoRuns.outputs`, then those that
-    `toggle_comparing` returns.
+    `tab_sessions`: the tab sessions of the board and of the two halves of a comparison. Returns the
+    values of `Sessions.opened_outputs`, `OpenedRun.about_outputs` and `TwoRuns.outputs`, then
+    updates of the same components as `toggle_comparing`.
     """
     board, two_runs = sessions.board, sessions.two_runs
     if not comparing:

@@ -1,6 +1,7 @@
-"""Two past runs side by side: the same pictures of each under one playback bar, one table of both,
-and whether they wrote the same text. Built with the page but hidden, so that it costs nothing until
-it is used. Layout and plain functions; ui/sessions/two_runs_wiring.py connects them."""
+"""Two past runs side by side: the same pictures of each under one playback bar, tables of both, and
+whether they wrote the same text. The section is built with the page but hidden, so that it costs
+nothing until it is used. Layout and plain functions; ui/sessions/two_runs_wiring.py connects
+them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The playback bar of two runs side by side: both show the same stage of the same round, and the
-shorter one waits at its end."""
+shorter run waits at its end."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ __all__ = [
 ]
 
 FRAME_S = 1 / 10
-"""Seconds from frame to frame, each of all pictures of both runs: with less they would queue up in
-the browser."""
+"""Seconds from frame to frame. A frame has all pictures of both runs: frames at shorter intervals
+would queue up in the browser."""
 SLOWEST, FASTEST = 0.25, 100.0  # rounds per second
 BUTTONS = (
     ("rewind", "|◂ Restart"),
@@ -111,8 +111,8 @@ def place_of(players: Sequence[Player]) -> Any:
 
 
 def _stage_of(players: Sequence[Player]) -> int:
-    """The place of both, in stages from the beginning: that of the run that is further, since the
-    shorter one waits at its end."""
+    """The place of both runs, in stages from the beginning: the place of the run that is further,
+    since the shorter run waits at its end."""
     return max((one.place for one in players), default=0)
 
 

@@ -33,13 +33,14 @@ FIGURES = (
     "total_ms",
 )
 TIMES = {"tokens_per_second", "overlap_ratio", "ttft_ms", "draft_ms", "verify_ms", "total_ms"}
-"""Of FIGURES, those that are times or computed from times, so that they differ from run to run of
-the same request."""
+"""The FIGURES that are times or computed from times; they differ between runs of the same
+request."""
 
 
 def figures_of(one: RunStats | None, two: RunStats | None) -> dict[str, Any]:
     """A row for each figure: both values and, unless it is in TIMES, the second divided by the
-    first. Of a time there is one sample, whose ratio would say nothing about the settings."""
+    first. Each time is a single sample, so a ratio of times would say nothing about the
+    settings."""
     first, second = one or RunStats(), two or RunStats()
     rows: dict[str, Any] = {}
     for i, name in enumerate(FIGURES):
@@ -68,7 +69,7 @@ def settings_apart(one: Any, two: Any, schedules: tuple[str, str] = ("", "")) ->
     rows += [
         (f"{name} (as run)", *(side.get(name) for side in resolved))
         for name in _names(*resolved)
-        # One row is enough for a setting that differs as requested; a drawn seed has its own below.
+        # One row is enough for a setting that differs as requested; a drawn seed has its own row.
         if requests[0].get(name) == requests[1].get(name) and name != "seed"
     ]
     first, second = (words.removeprefix("schedule ") or "each" for words in schedules)
@@ -84,7 +85,7 @@ def settings_apart(one: Any, two: Any, schedules: tuple[str, str] = ("", "")) ->
 
 
 def _flat(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a request or configuration by name; those of nested mappings are among them."""
+    """The fields of a request or configuration by name, including the fields of nested mappings."""
     flat: dict[str, Any] = {}
     for name, value in request.items():
         flat.update(_flat(value) if isinstance(value, Mapping) else {name: value})

@@ -58,7 +58,7 @@ CHOOSING = """(label) => {
   document.querySelector("#sessions-runs .sp-selected")?.toggleAttribute("inert", choosing);
 }"""
 """JavaScript for after the button's label has changed: while a second run is being chosen, the
-first one cannot be pressed in the list."""
+first run cannot be pressed in the list."""
 
 
 def wire_sessions(
@@ -88,7 +88,7 @@ def _wire_list(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> Cal
     filters, context = sessions.filters, sessions.board.context
     inputs = [visitor, sessions.opened_id, *filters.inputs]
     outputs = [sessions.runs, sessions.notice, filters.page]
-    # One event for all triggers of a kind, so that the latest one is answered last.
+    # One event for all triggers of a kind, so that the latest trigger is answered last.
     again = [tab.select, sessions.refresh.click, sessions.notice.tick]
     changes = [one.change for one in filters.restarting_filters]
     kinds: list[tuple[list[Any], int | None]] = [
@@ -130,7 +130,7 @@ def _wire_opening(
     toggled.then(None, None, None, js=LIST_INTO_SIGHT)
     two_runs.close.click(lambda: gr.Column(visible=False), None, two_runs.section, **LATEST)
     wire_two_runs(two_runs, board.context)
-    # The confirmation is for the opened run: it is hidden when another one is opened.
+    # The confirmation is for the opened run: it is hidden when another run is opened.
     confirm = controls.confirm_delete
     controls.delete.click(
         lambda run_id: gr.Button(visible=bool(run_id)), sessions.opened_id, confirm, **LATEST
@@ -182,7 +182,7 @@ def _wire_again(
     sessions: Sessions, visitor: gr.BrowserState, refresh_list: Callable[[Any], None]
 ) -> None:
     board, controls = sessions.board, sessions.controls
-    # `once`: a second click while the run is under way is dropped, and starts no other.
+    # `once`: a second click while the run is under way is dropped and starts no other run.
     click = controls.again.click(
         again_handler(sessions),
         [visitor, sessions.opened_id],

@@ -43,7 +43,7 @@ NOT_YOURS = (
 # Milliseconds between updates: while requests run or wait, while a past run is shown, otherwise.
 BUSY_MS, PAST_MS, REST_MS = 300, 500, 1500
 PROMPT_CHARACTERS = 60
-# Whose request it is, in words. One without a visitor measures a finished run's regret
+# Whose request it is, in words. A request without a visitor measures a finished run's regret
 # (EngineTask).
 OWN, ANOTHER, MEASUREMENT = "your request", "another visitor's request", "a measurement of the page"
 
@@ -87,7 +87,7 @@ def requests_value(context: Context, owner: str, may_schedule: bool = True) -> d
     ]
     most_nodes = max((max(row["drafted"], row["granted"]) for row in rows), default=0)
     return {
-        # Microseconds: the browser ignores an answer with a lower number than the one that it
+        # Microseconds: the browser ignores an answer with a lower number than the answer that it
         # shows.
         "n": time.monotonic_ns() // 1000,
         "pool": _pool(snapshot),

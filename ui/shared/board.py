@@ -87,7 +87,8 @@ class Board:
         if not frame.run_id:
             first = Line("info", session.no_run_words or self.welcome)
         if session.shows_opening_run:
-            # Said at its end too: below a refused prompt it would be taken for that prompt's run.
+            # At the recording's end too: below a refused prompt the recording would be taken for
+            # that prompt's run.
             at_rest = f"A recording, not a run of yours. {first.text}"
             first = Line("info", session.doing if session.is_playing else at_rest)
         # The box has a fixed height: short messages come before long explanations.

@@ -1,5 +1,5 @@
-"""Clicks in quick succession: the page shows the answer to the last one, in whichever order clicks
-and answers arrive.
+"""Clicks in quick succession: the page shows the answer to the last click, in whichever order
+clicks and answers arrive.
 
 Gradio's own "always_last" does not work for events that carry data: it repeats the handler with the
 data of the first click.
@@ -30,7 +30,7 @@ class LatestClicks:
     def last(self, kind: str, event_data: Mapping[str, Any], work: Callable[[], Any]) -> Any:
         """The result of `work`, or `gr.skip()` if a later click of this kind has arrived.
         `event_data` comes from the browser; its `press` is the time of the click by the browser's
-        clock. A click without it, as a client's, is always answered."""
+        clock. A click without `press`, such as an API client's, is always answered."""
         pressed = event_data.get("press")
         pressed = pressed if isinstance(pressed, (int, float)) else math.inf
         # Not under `drawing`: a click is noted while another handler draws, so that an older click
@@ -44,7 +44,7 @@ class LatestClicks:
 
 class Stamps:
     """Version numbers of the values that a tab gets: its browser ignores a value with a lower
-    number than the one it shows. Not thread-safe."""
+    number than the value that it shows. Not thread-safe."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[dict[str, Any], int]] = {}

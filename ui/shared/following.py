@@ -31,7 +31,8 @@ LoadedKey = tuple[int, tuple[str, ...]]
 
 def opening_preset(context: Context, before: Sequence[str], chosen: str) -> str:
     """The preset after a swap, in place of `chosen`: plain decoding for a built-in preset if no SSM
-    is loaded; a drafting preset for plain decoding if there are SSMs now but none `before`."""
+    is loaded; a drafting preset for plain decoding if there are SSMs now but none `before`; else
+    `chosen` itself."""
     names = context.drafter_names
     if not names and chosen in PRESETS:
         return PLAIN
@@ -52,7 +53,7 @@ def fields_after_swap(
 
     A preset whose values the fields have is applied again for the loaded models. The visitor's own
     values stay, without drafters that are no longer loaded; if none of the chosen SSMs is left, all
-    loaded ones are chosen.
+    loaded SSMs are chosen.
     """
     names, drafters_at = context.drafter_names, FIELD_NAMES.index("drafters")
     if preset != OWN and has_preset_values(preset, own, before, values):

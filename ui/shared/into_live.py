@@ -54,7 +54,7 @@ def into_live(
 
     `handler` may have parameters of the types `gr.Request` and `gr.EventData`, like any handler.
     Its error, or the reason why the form cannot hold the request, is shown in `message_box`, a
-    notice beside the trigger; without one the Live tab opens and shows it.
+    notice beside the trigger; without `message_box` the Live tab opens and shows it.
     """
     notice_outputs = [message_box] if message_box is not None else []
 
@@ -172,7 +172,7 @@ def _check_loaded(request: Request, context: Context) -> None:
             "chat", True, "false, since the LLM that is loaded has no chat template"
         )
     if request.chat and request.prompt_token_ids:
-        # A conversation's prompt is its last message; the form would drop those before it.
+        # A conversation's prompt is its last message; the form would drop the earlier messages.
         message = {"role": "user", "content": request.prompt}
         if context.model_host.worker.chat_tokens((message,)) != request.prompt_token_ids:
             allowed = "one message: this run's prompt has more, as a conversation has"

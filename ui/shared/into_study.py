@@ -1,5 +1,5 @@
-"""Opens a study from Sessions in its own tab: that of the opened run, or one in the list of
-studies."""
+"""Opens a study from Sessions in the study's own tab: the study of the opened run, or a study in
+the list."""
 
 from __future__ import annotations
 

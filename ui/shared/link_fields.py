@@ -1,7 +1,7 @@
 """The fields of a link, and messages about wrong ones; links.py opens what the fields name.
 
-The other fields of a link with a wrong one still apply; a message says what is wrong and what is
-shown instead.
+If one field of a link is wrong, the other fields still apply; a message says what is wrong and what
+is shown instead.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ def go_to(player: Player, query: Mapping[str, str]) -> tuple[dict[str, Any] | No
     if shown:
         least, count = max(0, number - 1), _integer(shown)
         if count is not None and count in range(least, rounds):
-            # If the link's round is not among the complete ones: its stages up to the link's.
+            # If the link's round is not among the `count` complete rounds, its stages up to the
+            # link's stage are shown too.
             stages = STAGES.index(stage or STAGES[-1]) + 1 if count < number else 0
             player.seek_stage(EVENTS_A_ROUND * count + stages)
         else:

@@ -178,8 +178,8 @@ def wire_links(
 
 
 def follow_linked(live: Live, session: TabSession, run_id: str) -> Iterator[list[Any]]:
-    """The header and the board while the run that a link has opened on Live is under way, started
-    by another tab or server."""
+    """Yields values of the header and the board while the run that a link has opened on Live plays.
+    Another tab or server has started the run."""
     player = session.player
     # A run that was started in this tab is being played already.
     followed = player is not None and not isinstance(player.source, LiveSource)
@@ -218,8 +218,8 @@ def _open_handler(live: Live, sessions: Sessions, tabs: gr.Tabs) -> Callable[...
 def _awaiting_handler(
     live: Live, sessions: Sessions, tabs: gr.Tabs, num_outputs: int
 ) -> Callable[..., list[Any]]:
-    """The handler that opens a link to the opening run once that is recorded, or says that it will
-    not be; it does nothing if the visitor has begun a run."""
+    """The handler that opens a link to the opening run once that run is recorded, or says that it
+    will not be recorded; it does nothing if the visitor has begun a run."""
     open_link, context = _open_handler(live, sessions, tabs), live.board.context
 
     def open_when_ready(request: gr.Request, visitor: str, on_change: bool) -> list[Any]:

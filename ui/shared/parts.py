@@ -48,7 +48,8 @@ SHELL = '<div class="sp-shell"></div>'
 
 def header(value: dict[str, Any]) -> gr.HTML:
     """Chips of the loaded models, the engine's state, the place in the queue, and a button that
-    offers to load a model; triggers `select` when that is clicked, and `tick` for an update."""
+    offers to load a model; triggers `select` when the button is clicked, and `tick` for an
+    update."""
     return part("header.js", "header", value)
 
 
@@ -127,9 +128,9 @@ def header_value(
 ) -> dict[str, Any]:
     """The header's value. `ranks`: how the LLM is divided among processes. `offer`: the model that
     one click loads. `scores`: for each drafter that drafted, how many of its tokens were accepted
-    and how many it proposed; a drafter without a model has a chip only if it is among them.
-    A chip's `slot`: the number of a drafter's colour; -1 for the LLM. An SSM's `short` name omits
-    the prefix, up to a hyphen, that the names of all SSMs share."""
+    and how many it proposed; a drafter without a model has a chip only if `scores` contains it. A
+    chip's `slot`: the number of a drafter's colour; -1 for the LLM. An SSM's `short` name omits the
+    prefix, up to a hyphen, that the names of all SSMs share."""
     infos = tuple(models)
     names = [model.name for model in infos if model.role == "ssm"]
     prefix = os.path.commonprefix(names) if len(names) > 1 else ""
@@ -158,7 +159,8 @@ def header_value(
 
 
 def _score(scores: Mapping[str, tuple[int, int]], name: str) -> dict[str, int]:
-    """Empty before a run's first draft; later zeros for a drafter that has drafted nothing."""
+    """The drafter's score for its chip: empty before a run's first draft; later zeros for a drafter
+    that has drafted nothing."""
     accepted, proposed = scores.get(name, (0, 0))
     return {"accepted": accepted, "proposed": proposed} if scores else {}
 
@@ -215,7 +217,8 @@ def log_line(status: Any) -> Line:
 
 def page_css() -> str:
     """CSS of these components, of the layout, and of each tab's own components."""
-    # Sorted, so that the order is the same on every machine: of equal rules the later file's wins.
+    # Sorted, so that the order is the same on every machine: of equally specific rules the later
+    # file's rule applies.
     return "\n".join(
         path.read_text(encoding="utf-8") for path in sorted(SHARED_ASSETS.glob("*.css"))
     )
@@ -225,5 +228,5 @@ def page_js() -> str:
     """JavaScript that runs once in each browser tab: keyboard, list of keys, counts of clicks."""
     names = ("keys.js", "key_list.js", "presses.js")
     scripts = [(SHARED_ASSETS / name).read_text(encoding="utf-8") for name in names]
-    # Each script is a function, so that their names do not collide.
+    # Each script is a function, so that names in different scripts do not collide.
     return "() => {" + "\n".join(f"({script.strip()})();" for script in scripts) + "}"

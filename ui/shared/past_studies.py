@@ -40,7 +40,8 @@ def build_past_studies() -> PastStudies:
 
 
 def listed_studies(session: TabSession, studies: Studies) -> list[Any]:
-    """The list at the session's page of it, at most the last one, and an empty notice."""
+    """The list at the session's page, or at the last page if the list has fewer pages; and an empty
+    notice."""
 
     def work() -> list[Any]:
         return [_list_value(session, studies), notice_value([])]

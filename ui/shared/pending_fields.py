@@ -30,15 +30,15 @@ class PendingFields:
     def of(
         cls, preset: str, before: Sequence[Any], values: Sequence[Any], at: float
     ) -> PendingFields:
-        """`values` in the order of `before`."""
+        """The arguments as PendingFields; `values` are in the order of `before`."""
         return cls(preset, tuple(before), tuple(values), at)
 
     def has_arrived(self, shown: Sequence[Any], now: float) -> bool:
         """Whether every field that gets another value shows something else than before, or LAPSE_S
         have passed.
 
-        A field that the visitor has edited meanwhile counts as arrived. One that the visitor has
-        set back to its old value counts as late, hence LAPSE_S.
+        A field that the visitor has edited meanwhile counts as arrived. A field that the visitor
+        has set back to its old value counts as late, hence LAPSE_S.
         """
         return now - self.at > LAPSE_S or not any(self._late(shown))
 

@@ -1,8 +1,8 @@
 """A slider, for the speed and the round of a playback.
 
 Gradio's own slider answers a typed number beyond its ends with an HTTP error that names no field;
-only then does the browser replace the number by the nearest end. This one passes the number on to
-the handler. A request's numbers have number boxes instead (ui/form), which keep what was typed.
+only then does the browser replace the number by the nearest end. This slider passes the number on
+to the handler. A request's numbers have number boxes instead (ui/form), which keep what was typed.
 """
 
 from __future__ import annotations

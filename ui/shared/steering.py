@@ -95,8 +95,8 @@ def play_on(board: Board, session: TabSession, rewind: bool) -> Iterator[Values]
 
 
 def refresh_notice(board: Board, session: TabSession) -> Any:
-    """Answers a poll of the notice with its present value; skipped while a run plays, whose next
-    frame has it."""
+    """Answers a poll of the notice with its present value; skipped while a run plays, since the
+    next frame contains the notice."""
     player = session.player
     if player is not None and not player.is_paused and player.pace.mode != "step":
         return gr.skip()
@@ -104,7 +104,7 @@ def refresh_notice(board: Board, session: TabSession) -> Any:
 
 
 def set_pace(board: Board, session: TabSession, mode: str, rate: float | None) -> Iterator[Values]:
-    """Sets the speed that was chosen, for this run and later ones. A paused run plays on, unless
+    """Sets the speed that was chosen, for this run and later runs. A paused run plays on, unless
     the mode is `step`. `rate`: rounds per second, None to keep it."""
 
     def frames() -> Iterator[object]:

@@ -29,7 +29,7 @@ from ui.server.context import Context
 
 __all__ = ["STUDIES_A_PAGE", "OpenedStudy", "Studies", "new_study", "title_of"]
 
-# In characters: of a title, and of the configurations' names in it.
+# The most characters of a title, and of the configurations' names in it.
 LONGEST_TITLE = 120
 LONGEST_NAMES = 60
 STUDIES_A_PAGE = 8
@@ -56,8 +56,8 @@ def new_study(
     title: str = "",
     axes: Sequence[Axis] = (),
 ) -> Study:
-    """A study of the loaded models with a new id and time; without a seed one is drawn, so that the
-    study records it. `axes`: of a grid. Raises ConfigError."""
+    """A study of the loaded models with a new id and time; if `sampling` has no seed, a seed is
+    drawn, so that the study records it. `axes`: the axes of a grid. Raises ConfigError."""
     seed = secrets.randbits(31) if sampling.seed is None else sampling.seed
     return Study(
         study_id=f"study-{uuid.uuid4().hex[:12]}",
@@ -99,7 +99,7 @@ class Studies:
 
     def begin(self, study: Study) -> None:
         """Store a new study and measure it, whether or not a tab shows it. Raises StudyError while
-        another is measured, or if it is for other models than the loaded ones."""
+        another study is measured, or if `study` is for other models than the loaded ones."""
         self.context.conductor.begin(study, self.key)
 
     def resume(self, study_id: str) -> None:
@@ -139,7 +139,7 @@ class Studies:
         return self._find(study_id)[0]
 
     def of_run(self, run_id: str) -> Any | None:
-        """The line of a run's study; None for a run of no study, or of another visitor's."""
+        """The line of a run's study; None if it has no study, or another visitor's study."""
         study_id = self.context.store.studies.of_run(run_id)
         try:
             return self.line(study_id) if study_id else None

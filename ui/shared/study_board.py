@@ -1,9 +1,9 @@
 """The part that Compare, Tune and Prompts share: a study's state, Stop and Go on, past studies.
 
-Studies belong to the server; this board only shows them. It shows what is being measured in every
-browser tab, also after a reload or a restart, and passes the results so far to its own tab's
-pictures. While it is visible the browser polls (assets/progress.js), more often while something is
-being measured. The study that a tab shows is in its session's `study`.
+Studies belong to the server; this board only shows them. In every browser tab, also after a reload
+or a restart, the board shows what is being measured, and it passes the results so far to its own
+tab's pictures. While it is visible the browser polls (assets/progress.js), more often while
+something is being measured. The study that a tab shows is in its session's `study`.
 
 A tab uses it so:
 

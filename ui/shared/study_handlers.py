@@ -34,16 +34,16 @@ __all__ = [
 ]
 
 PAUSE_FACTOR = 20
-"""After a drawing that took t seconds, one for a change in the number of measured runs alone waits
-PAUSE_FACTOR x t: drawing slows the engine, and so changes the figures."""
+"""After a drawing that took t seconds, a change in the number of measured runs alone is drawn only
+PAUSE_FACTOR x t later: drawing slows the engine, and so changes the figures."""
 PAST_TITLE = "Past runs are on view"
 GONE = "This study was deleted, in another tab perhaps."
 
 
 @dataclass(frozen=True, slots=True)
 class StudyBoard:
-    """The components of one board. `page` names it in ids and sessions; `kind`: of its studies, as
-    in lab.study."""
+    """The components of one board. `page` names it in ids and sessions; `kind`: the kind of its
+    studies, as in lab.study."""
 
     context: Context
     page: str
@@ -72,9 +72,9 @@ def look_at_study(
     drawn: StudyPictures,
     opening: bool = False,
 ) -> list[Any]:
-    """The present values of board and pictures; unchanged ones are skipped. `opening`: the tab is
+    """The present values of board and pictures; unchanged values are skipped. `opening`: the tab is
     being opened, so it shows what is being measured, else the study that it showed before, else the
-    newest one."""
+    newest study."""
 
     def work() -> None:
         if opening:
@@ -191,7 +191,7 @@ def show_when_opened(session: TabSession, study_id: str) -> None:
 
 
 def _select(session: TabSession, study_id: str) -> None:
-    """Show this study, "" for none, instead of another one or of past runs."""
+    """Show this study, "" for none, instead of another study or of past runs."""
     session.study.study_id, session.study.row, session.study.drawn_state = study_id, None, ()
     session.study.past = None
 
@@ -215,7 +215,7 @@ def _values(
     ids = _listed_ids(board, session, studies)
     state = (place.study_id, place.page, ids, progress.study_id, progress.is_active, progress.done)
     rest: list[Any] = [gr.skip() for _ in (board.studies, *drawn.outputs)]
-    # A change in `done` alone may have to wait, any other is drawn at once.
+    # A change in `done` alone may have to wait; any other change is drawn at once.
     if state != place.drawn_state and (
         state[:-1] != place.drawn_state[:-1] or time.monotonic() > place.no_redraw_before
     ):
@@ -308,8 +308,8 @@ def _list_value(board: StudyBoard, session: TabSession, studies: Studies) -> dic
 
 
 def page_value(place: StudyPlace, studies: Studies, kind: str, opened: str = "") -> dict[str, Any]:
-    """The list's value at `place.page`, or at the last page if there are fewer. `kind`: of its
-    studies, empty for all kinds; `opened`: the study that is shown."""
+    """The list's value at `place.page`, or at the last page if the list has fewer pages. `kind`:
+    the kind of its studies, empty for all kinds; `opened`: the id of the study that is shown."""
     rows = studies.page(kind, place.page)
     while not rows and place.page:
         # The last row of the page was deleted.

@@ -25,7 +25,7 @@ class StudyPlace:
     chosen_elsewhere: bool = False
     # The study that the notice (`TabSession.trouble`) is about, and its progress at that time: the
     # notice disappears when the progress changes. "": an update failed, and the notice disappears
-    # with the next one that succeeds. None: it stays until the next click.
+    # with the next update that succeeds. None: the notice stays until the next click.
     trouble_study: str | None = None
     trouble_state: tuple[object, ...] = ()
     # The search (PastSearch) for past runs that are shown instead of a study; None for a study.

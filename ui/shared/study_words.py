@@ -50,8 +50,8 @@ LIVE_MS, REST_MS = 1000, 5000
 
 
 def limit_words(study: Study) -> str:
-    """How many tokens a study's runs write at most, and, since a longer text has other figures, the
-    limit with which Live's form begins if that is another."""
+    """How many tokens a study's runs write at most, and Live's initial limit if it is another: the
+    figures of a longer text differ."""
     own, initial = study.sampling.max_new_tokens, SamplingParams().max_new_tokens
     in_live = "" if own == initial else f", in Live {initial} unless changed"
     return f"Runs of at most {number_of(own, 'token')}{in_live}."
@@ -171,9 +171,9 @@ def _other_study_notice(progress: Progress, kind: str) -> dict[str, Any]:
 
 
 def study_row_value(row: Any, progress: Progress, *, with_kind: bool = False) -> dict[str, Any]:
-    """A line of the list of studies; `with_kind`: of a list of all kinds. In a list of one kind the
-    line of the study that is being measured has no count, which the bar above the list shows and
-    updates more often."""
+    """A line of the list of studies; `with_kind`: whether the list has studies of all kinds. In a
+    list of one kind the line of the study that is being measured has no count, since the bar above
+    the list shows the count and updates it more often."""
     live = progress.measures(row.study_id)
     state = progress.state if live else row.state
     kind = KINDS.get(row.kind, row.kind)

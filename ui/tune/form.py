@@ -68,8 +68,8 @@ INITIAL_AXES = (
     (TEMPERATURE, "0, 0.8"),
     ("max_tree_nodes", "64"),
 )
-"""The axes of a new form, which measure how acceptance falls with length and temperature. 64 nodes
-cut no draft, so that different lengths give different trees."""
+"""The axes of a new form, which measure how acceptance falls with length and temperature. A budget
+of 64 nodes cuts no draft, so that different lengths give different trees."""
 INITIAL_TOKENS, INITIAL_REPEATS = 64, 1
 SEED_INFO = "Of the first repeat; each later repeat adds 1. Empty: one is drawn and recorded."
 

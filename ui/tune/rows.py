@@ -25,8 +25,8 @@ Row = dict[str, Any]
 
 
 def summary_rows(tuned: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
-    """Rows for plain decoding at each temperature, then for each point, then for the refused ones.
-    `found` marks the best point at each temperature and those within noise of it.
+    """Rows for plain decoding at each temperature, then for each point, then for the refused
+    points. `found` marks the best point at each temperature and the points within noise of it.
 
     `refused`: all points that cannot run, if known; a stored study implies only those whose values
     occur in points that can run.
@@ -40,7 +40,7 @@ def summary_rows(tuned: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
         figures = _figures(row, tuned.lengths[i], tuned.over)
         rows.append({"configuration": row.name, **_fields(tuned, point), **figures, "found": mark})
     for one in refused or tuned.grid.refused:
-        # Every row has the same figures, here None: any `row` gives their names.
+        # All rows have the same columns, so those of the last `row` are used; here each is None.
         no_figures = dict.fromkeys(_figures(row, None, tuned.over))
         fields = {**_fields(tuned, one.point), **no_figures}
         rows.append({"configuration": one.name, **fields, "found": f"refused: {one.reason}"})

@@ -178,8 +178,9 @@ def _run_line(study: Study, results: Results) -> Line:
 
 
 def point_reset(opened: OpenedStudy | None) -> list[Any]:
-    """Updates of the chosen point's panel, the choice and the button that uses it: emptied without
-    a study. With one nothing changes: the table's script requests its point (assets/points.js)."""
+    """Updates of the chosen point's panel, the choice and the button that uses it. Without a study
+    they are emptied; with a study nothing changes, since the table's script then requests a point
+    (assets/points.js)."""
     if opened is not None:
         return [gr.skip(), gr.skip(), gr.skip()]
     return [gr.update(value={}), None, gr.Button(interactive=False)]

@@ -48,8 +48,8 @@ class _Figure:
 
 
 def axes_to_draw(grid: Grid) -> tuple[Axis, ...]:
-    """The axes to draw: rows, columns, layers. Those with a single value are left out; if all have
-    one, the first is drawn."""
+    """The axes to draw: rows, columns, layers. Axes with a single value are left out; if all have a
+    single value, the first is drawn."""
     several = tuple(axis for axis in grid.axes if len(axis.values) > 1)
     return several[:AXES] or grid.axes[:1]
 
@@ -90,9 +90,9 @@ def grid_value(study: Study, tuned: Tuned, measure: str) -> dict[str, Any]:
 
 
 def _scale(values: list[float], measure: str) -> dict[str, float | None]:
-    """The ends of the colour scale, not of the values, so that a small difference looks small.
-    The scale of ratios has 1, plain decoding, in the middle unless a ratio is above 2; that of
-    tokens per pass begins at 1, which plain decoding has; that of speeds at 0."""
+    """The ends of the colour scale, not of the values, so that a small difference looks small. The
+    scale of ratios has 1, plain decoding, in the middle unless a ratio is above 2. The scale of
+    tokens per pass begins at 1, the value of plain decoding; the scale of speeds begins at 0."""
     if not values:
         return {"low": None, "high": None}
     distance = max(0.5, *(abs(value - 1) for value in values))
@@ -139,7 +139,7 @@ def _place(axes: tuple[Axis, ...], point: dict[str, Any]) -> int:
 
 def _mark(tuned: Tuned, i: int) -> str:
     """`best`, `near` (within noise of the best) or empty. If there are several temperatures, the
-    only point of one has no mark."""
+    only point at a temperature has no mark."""
     if len(tuned.temperatures) > 1 and len(tuned.beside(i)) == 1:
         return ""
     return "best" if i in tuned.bests else "near" if i in tuned.as_good else ""
@@ -170,8 +170,8 @@ def _figure(tuned: Tuned, i: int, measure: str) -> _Figure:
 
 
 def _with_interval(value: float | None, estimate: Estimate | None, over: str) -> _Figure:
-    """The value with its interval; without one for a single group, whose interval would be a point,
-    as if the value were certain."""
+    """The value with its interval. A single group has none here: its interval would be a point, as
+    if the value were certain."""
     if estimate is None or estimate.groups < 2:
         return _Figure(value, None, None)
     return _Figure(value, estimate.low, estimate.high, spread_words(estimate, over))

@@ -107,9 +107,9 @@ def sample_words(study: Study) -> str:
 
 
 def found_lines(study: Study, tuned: Tuned, num_done: int) -> list[Line]:
-    """The best point at each temperature, those within noise of it, whether it is faster than plain
-    decoding, points that drafted alike, acceptance by temperature, and whether the texts are the
-    same."""
+    """The best point at each temperature, the points within noise of it, whether the best point is
+    faster than plain decoding, points that drafted alike, acceptance by temperature, and whether
+    the texts are the same."""
     if not tuned.bests:
         return [Line("info", "Nothing is measured yet."), *_refused_lines(tuned.grid.refused)]
     lines: list[Line] = []
@@ -139,7 +139,7 @@ def no_gain_words(tuned: Tuned, best: int) -> str:
 
 def _best_line(tuned: Tuned, best: int, is_complete: bool) -> Line:
     """The best point at its temperature: a `good` line if it is shown to beat plain decoding, a
-    warning if no point is shown to, else an `info` line."""
+    warning if repeats show that no point does or leave it open, else an `info` line."""
     row, at = tuned.rows[best], _at_words(tuned, best)
     figures = _best_figures(row, tuned.over)
     if at and len(tuned.beside(best)) == 1:
@@ -221,8 +221,8 @@ def _elsewhere_words(study: Study, tuned: Tuned) -> str:
 
 
 def _as_good_words(tuned: Tuned, best: int, good: Sequence[int]) -> str:
-    """Why points are within noise of the best: their intervals overlap its own, or they drafted and
-    accepted the same numbers of tokens."""
+    """Why points are within noise of the best point: their intervals overlap the best point's, or
+    they drafted and accepted the same numbers of tokens."""
     twins = {i for group in tuned.alike if best in group for i in group}
     unclear = "these measurements cannot tell which is faster"
     if twins.issuperset(good):

@@ -86,7 +86,7 @@ def _routing_lines(frame: Frame) -> list[Line]:
 
 
 def _final_round_note(frame: Frame) -> list[Line]:
-    """Why a completed run, played at full speed, shows an earlier round than its last one."""
+    """Why a completed run, played at full speed, shows a round before its last."""
     rounds, number = frame.view.rounds, frame.selected_round
     is_followed = frame.is_complete and frame.mode == "full" and not frame.pinned
     is_earlier = frame.view.state == "completed" and 0 <= number < len(rounds) - 1
@@ -97,7 +97,7 @@ def _final_round_note(frame: Frame) -> list[Line]:
 
 
 def _notes(frame: Frame) -> list[Line]:
-    """The engine's latest notes up to the displayed position, in order, and how many earlier ones
+    """The engine's latest notes up to the displayed position, in order, and how many earlier notes
     are left out. Faults are warnings, results of `auto`'s trials are not."""
     lines = [
         Line("warn" if is_fault(note) else "info", f"Round {round_.number + 1}: {in_words(note)}.")
@@ -147,7 +147,7 @@ def _waiting_sentence(frame: Frame) -> str:
 def _earlier_position_sentence(frame: Frame) -> str:
     shown = frame.detail if frame.pinned else frame.view.current
     number = shown.round + 1 if shown else 0
-    # `known_rounds` counts complete rounds; the displayed one may have only begun.
+    # `known_rounds` counts complete rounds; the displayed round may have only begun.
     position = f"are at round {number} of {max(number, frame.known_rounds)}"
     if shown and shown.stage != "commit":
         position += f", {STAGE_WORDS[shown.stage]}"
@@ -175,7 +175,7 @@ def _state_sentence(frame: Frame) -> str:
 
 
 def _speed(frame: Frame, baseline: Baseline) -> list[Line]:
-    """That the run was slower than plain decoding, and why; empty if it was not."""
+    """The line that the run was slower than plain decoding, and why; none if that is not shown."""
     view, stats = frame.view, frame.view.stats
     ratio = baseline.speed_up(stats.tokens_per_second)
     # Nothing is said while further blocks are being measured, or of an incomplete run without

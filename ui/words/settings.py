@@ -63,9 +63,9 @@ def page_preset(name: str, temperature: float) -> SpeculationConfig:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`name`: the preset's, OWN, or that the settings are of another version. `differ`: with OWN
-    the fields that differ from the defaults, as `field=value`; with `specinfer` as the page runs
-    it, its node budget. `sampling`: the sampling parameters, the temperature first."""
+    """`name`: the preset's name, OWN, or that the settings are of another version. `differ`: for
+    OWN the fields that differ from the defaults, as `field=value`; for `specinfer` as the page runs
+    it, the node budget; else empty. `sampling`: the sampling parameters, the temperature first."""
 
     name: str
     differ: tuple[str, ...]

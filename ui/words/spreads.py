@@ -77,10 +77,9 @@ def noise_words(ratio: Estimate, tokens_per_pass: float | None) -> str:
 
 
 def apart_words(ratio: Estimate, noun: str = "repeat") -> str:
-    """That samples of one request differ too much to tell whether it or plain decoding is faster;
-    empty where they do not, where all were slower or all faster, and for prompts, whose speed-ups
-    differ anyway.
-    `noun`: as in `speed_up_words`."""
+    """The words that samples of one request differ too much to tell whether the request or plain
+    decoding is faster; empty if they do not, if all were slower or all faster, and for prompts,
+    whose speed-ups differ anyway. `noun`: as in `speed_up_words`."""
     if noun == "prompt" or not is_unsure(ratio) or ratio.high < FAR_APART * ratio.low:
         return ""
     return f"the {noun}s differ too much to tell"
@@ -103,8 +102,8 @@ def spread_words(estimate: Estimate | None, noun: str) -> str:
 
 
 def where_words(estimate: Estimate, noun: str) -> str:
-    """For what a result holds, since a few repeats or prompts say nothing about others: `in this
-    one prompt`, `in these 3 repeats`; `here` from FEW on."""
+    """What a result holds for: `in this one prompt`, `in these 3 repeats`, or from FEW groups on
+    `here`. A few repeats or prompts say nothing about others."""
     if estimate.groups < 2:
         return f"in this one {noun}"
     return f"in these {estimate.groups} {noun}s" if estimate.groups < FEW else "here"

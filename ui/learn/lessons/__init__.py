@@ -23,5 +23,5 @@ LESSONS = (
 
 
 def lesson_of(number: float | None) -> Lesson:
-    """Lesson `number`, counted from 1; numbers out of range give the first or the last one."""
+    """Lesson `number`, counted from 1; numbers out of range give the first or the last lesson."""
     return LESSONS[min(len(LESSONS), max(1, int(number or 1))) - 1]

@@ -12,8 +12,9 @@ from ui.learn.lessons.runs import ALL, CODE, DIALOGUE, DRAFT_8, FORK_4, ONE, STO
 
 __all__ = ["ACCEPTANCE", "LENGTH", "VOTE"]
 
-# `full_information`: every token updates the weight of every SSM, so that the one that predicts the
-# text best leads after a few tokens. If only winners were judged, chance would decide which leads.
+# `full_information`: every token updates the weight of every SSM, so that the SSM that predicts the
+# text best leads after a few tokens. If only winners were judged, chance would decide which SSM
+# leads.
 VOTING = SpeculationConfig(
     expansion=(1,),
     speculation_length=4,
@@ -144,7 +145,7 @@ ACCEPTANCE = Lesson(
 )
 
 ALWAYS, CHOSEN = "always 8", "goodput"
-"""Labels of the runs with the fixed length and with the one that goodput chooses."""
+"""Labels of the runs with the fixed length and with the length that goodput chooses."""
 PLACE = 3
 
 
@@ -166,7 +167,8 @@ def explain_places(evidence: Evidence) -> str:
 
 
 def slower_choice(evidence: Evidence) -> str:
-    """That the fixed length was faster than goodput's, if it was in each repeat; else empty."""
+    """A sentence that the fixed length was faster than goodput's, if it was in each repeat; else
+    empty."""
     rows = evidence.of(ALWAYS, CHOSEN)
     if rows is None:
         return ""

@@ -12,7 +12,8 @@ from ui.learn.lessons.measured import Evidence, Measured
 __all__ = ["MOST_WATCHED", "Lecture"]
 
 MOST_WATCHED = 4
-"""Runs whose views of all requests are kept; a lesson about several requests has three."""
+"""The most runs whose views of all requests are kept; a lesson about several requests has three
+runs."""
 
 
 @dataclass(slots=True)
@@ -26,7 +27,7 @@ class Runs:
 @dataclass(slots=True)
 class Lecture:
     """The results of all lessons. `evidence` of a lesson is empty before its first run; a run with
-    the label of an earlier one takes its place.
+    the label of an earlier run replaces that run.
 
     `models`: any value that identifies a set of models; the last call of `follow` sets it. Only
     runs made with them are visible, since runs of different models cannot be compared. `at`: the
@@ -42,7 +43,7 @@ class Lecture:
     _runs: dict[tuple[str, Hashable], Runs] = field(default_factory=dict)
 
     def follow(self, models: Hashable) -> bool:
-        """Uses these models from now on; returns whether they differ from the last ones."""
+        """Uses these models from now on; returns whether they differ from the models before."""
         is_new = self.models != models
         self.models = models
         return is_new
@@ -74,10 +75,10 @@ class Lecture:
     def requests_at(
         self, run_id: str, number: int, chosen: bool
     ) -> tuple[int, dict[str, Any]] | None:
-        """(round, view of all requests): of round `number` or, if that has none, of the last round
-        before it that has one, else of the first; None if no round has one. Unless the visitor has
-        `chosen` the round, only rounds with the highest number of requests and with drafted nodes
-        count, if there are any."""
+        """A round and the view of all requests that was kept for it: for round `number`, else for
+        the last round before it that has a view, else for the first round that has one; None if no
+        round has a view. If the visitor has not `chosen` the round, and if there are rounds with
+        drafted nodes among those with the most requests, only these are considered."""
         seen = self.requests.get(run_id, {})
         most = max((len(value["rows"]) for value in seen.values()), default=0)
         full = [n for n, one in seen.items() if len(one["rows"]) == most and one["most"]]
@@ -103,7 +104,7 @@ class Lecture:
             rows[label] = replace(rows[label], repeats=tuple(measured))
 
     def keep(self, lesson: str, row: Measured, models: Hashable = None) -> None:
-        """Adds a finished run of `models` and makes it the displayed one."""
+        """Adds a finished run of `models` and makes it the displayed run."""
         runs = self._runs.setdefault((lesson, models), Runs())
         runs.rows[row.label] = row
         runs.latest = row.label

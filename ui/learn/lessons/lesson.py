@@ -34,14 +34,14 @@ class DrafterChoice:
     """Which drafters a run uses, before the loaded ones are known.
 
     `kind`: `none`, `all` (every SSM), `all_and_ngram` (every SSM and the n-gram lookup) or `one`
-    (the first SSM whose name contains `hint`, else the first of all).
+    (the first SSM whose name contains `hint`, else the first SSM).
     """
 
     kind: str
     hint: str = ""
 
     def names(self, loaded: Sequence[str]) -> tuple[str, ...]:
-        """The drafters' names; `loaded`: those of the loaded SSMs."""
+        """The drafters' names; `loaded`: the names of the loaded SSMs."""
         if self.kind == "none":
             return ()
         if self.kind in ("all", "all_and_ngram"):
@@ -52,11 +52,11 @@ class DrafterChoice:
 @dataclass(frozen=True, slots=True)
 class Setup:
     """One run of a lesson. `label`: the name of its row in the table of runs; `drafters` replaces
-    those of `speculation`; without any the run is plain decoding. `beside`: prompts of requests
-    that run at the same time; `schedule`: the schedule of all of them, empty to keep the present
-    one. `stream_mbps`: the rate, in MB/s, at which the LLM's layers are copied from memory in each
-    pass, as if they did not fit; `wire_ms`: the round-trip time to the SSMs, as if they were on
-    another machine; 0 turns either off."""
+    the drafters of `speculation`; without drafters the run is plain decoding. `beside`: prompts of
+    requests that run at the same time; `schedule`: the schedule of all requests, empty to keep the
+    present one. `stream_mbps`: the rate, in MB/s, at which the LLM's layers are copied from memory
+    in each pass, as if they did not fit; `wire_ms`: the round-trip time to the SSMs, as if they
+    were on another machine; 0 turns either off."""
 
     label: str
     prompt: str
@@ -100,13 +100,13 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about the visitor's own runs. `answer` is None until the runs are made that the
-    sentence `needs` names.
+    """A question about the visitor's own runs. `answer` returns None until the runs that the
+    sentence `needs` asks for have been made.
 
     A number must equal the answer if `within` is 0; else it may differ by `within` as a fraction of
-    the answer, or by one in the last of `places` decimals. Without `numeric` the answer is an SSM's
-    name or one of `besides`. `point`: the part of the page that shows the answer; `where`: how to
-    find it there; `explain`: the answer in words, with the run's own numbers.
+    the answer, or by one in the last of `places` decimals. If `numeric` is false, the answer is an
+    SSM's name or one of `besides`. `point`: the part of the page that shows the answer; `where`:
+    how to find it there; `explain`: the answer in words, with the run's own numbers.
     """
 
     words: str
@@ -133,11 +133,11 @@ class Term:
 @dataclass(frozen=True, slots=True)
 class Lesson:
     """A lesson. `short`: its title in the list of lessons. `example`: its runs in order; the last
-    stays on the board. `pictures`: the relevant ones of the board; `columns`: the columns of the
-    table of runs. `ssms`: how many SSMs it needs; `ranks`: into how many parts each layer of the
-    LLM must be divided. `timed`: it compares times, so that its runs are repeated in turns.
-    `outcome`: a sentence on the result of the runs, where it can differ from what the text says;
-    else empty."""
+    stays on the board. `pictures`: the board's pictures that it is about; `columns`: the columns of
+    the table of runs. `ssms`: how many SSMs it needs; `ranks`: into how many parts each layer of
+    the LLM must be divided. `timed`: it compares times, so that its runs are repeated in turns.
+    `outcome`: a sentence on the result of the runs, if the result can differ from what the text
+    says; else empty."""
 
     key: str
     title: str

@@ -53,7 +53,7 @@ class Measured:
     process.
 
     `repeats`: the same run in each block, measured in turns with the lesson's other runs. The table
-    shows the medians of their times; without repeats the run's own times, one sample.
+    shows the medians of their times; without repeats it shows the run's own times, one sample.
     """
 
     label: str
@@ -132,7 +132,7 @@ class Evidence:
 
 
 def leader(values: Mapping[str, float], within: float) -> str | None:
-    """The name of the largest value; None if another one is less than `within` below it."""
+    """The name of the largest value; None if another value is less than `within` below it."""
     top = max(values.values())
     first, *more = (name for name, value in values.items() if top - value < within)
     return None if more else first
@@ -156,8 +156,9 @@ def times(row: Measured, column: str) -> tuple[float, ...]:
 def compared(
     rows: tuple[Measured, ...], column: str, by: Callable[[float, float], float]
 ) -> Estimate:
-    """`by(second, first)` of a column of TIMES in two rows, for example their ratio: of the
-    medians, as the table shows them, with the lowest and the highest value within one repeat."""
+    """Compares a column of TIMES in two rows by `by(second, first)`, for example their ratio. The
+    estimate's value compares the medians, as the table shows them; its ends are the lowest and the
+    highest value that a single repeat gives."""
     pairs = list(zip(*(times(row, column) for row in rows), strict=False))
     values = [by(second, first) for first, second in pairs]
     first, second = (cell(row, column) for row in rows)

@@ -103,8 +103,8 @@ PIPELINE = Lesson(
 )
 
 KNOWS_TEXT_FROM = 0.3
-"""From this acceptance rate of drafts of 12 tokens on, a win is explained by the SSM's knowledge of
-the text."""
+"""If drafts of 12 tokens have at least this acceptance rate, a win is explained by the SSM's
+knowledge of the text."""
 PLAIN, LONG, BEST = "LLM alone", "drafts of 12", "goodput decides"
 
 
