@@ -251,11 +251,12 @@ def _connection_table(dtype: str, samples: Sequence[Row]) -> str:
     ]
     note = (
         f"Preset {PRESET}, greedy; {PARTS} nodes with the family's SSMs. Criteria: a round over "
-        f"loopback takes at most {1 + MOST_ADDED:.2f} of a local one; over a relay tokens a second "
-        f"are within {MOST_ERROR:.0%} of those predicted, tokens of a round by the time of a round "
-        f"over loopback and the relay's. `{AHEAD[2:]}`: with pipeline=ahead; {PRESET} as it is has "
-        "off. CoSine's paper has 23.2 % less latency and 32.5 % more throughput than other systems "
-        "at equal cost, with drafters on 16 GPUs and an LLM on 4."
+        f"loopback takes at most {1 + MOST_ADDED:.2f} times as long as a local one; over a relay "
+        f"the tokens per second are within {MOST_ERROR:.0%} of the prediction, which divides a "
+        "round's tokens by the time of a round over loopback plus the relay's delay. "
+        f"`{AHEAD[2:]}`: {PRESET} with pipeline=ahead instead of off. CoSine's paper has 23.2 % "
+        "less latency and 32.5 % more throughput than other systems at equal cost, with drafters "
+        "on 16 GPUs and an LLM on 4."
     )
     columns: dict[str, Callable[[Group], object]] = {
         "SSMs": lambda group: group["contestant"],
@@ -317,10 +318,10 @@ def _capacity_table(dtype: str, samples: Sequence[Row]) -> str:
         for nodes in CAPACITY_NODES
     ]
     note = (
-        f"Simulated with rounds of local SSMs: clients for each one without nodes, at the "
-        f"same rate. Bound: 1 + drafting / verifying = {bound:.2f} (arXiv 2606.25091). Criterion: "
-        f"{LEAST_OF_BOUND} of it. The first wire is loopback's. 0: over that wire not even one "
-        "client has the rate."
+        "Simulated from rounds with local SSMs: the number of clients with nodes for each client "
+        f"without, at the same rate. Bound: 1 + drafting / verifying = {bound:.2f} (arXiv "
+        f"2606.25091). Criterion: {LEAST_OF_BOUND} of it. The first delay is loopback's. 0: with "
+        "that delay not even one client has the rate."
     )
     columns: dict[str, Callable[[Group], object]] = {
         "clients without nodes": lambda group: group["clients"],

@@ -69,10 +69,10 @@ def _prove(context: Context) -> Callable[..., Any]:
 
 def _regret(context: Context) -> Callable[..., Any]:
     async def regret(gradio_request: gr.Request, run_id: str) -> dict[str, Any]:
-        """What the choice of SSMs of a routed run cost: each SSM reads the recorded text once.
-        Then the LLM passes are counted that the text takes with each SSM alone, with the best fixed
-        choice in hindsight and with the best choice in each round; `words` is the result as a
-        sentence. A client that cancels stops it."""
+        """What the choice of SSMs of a routed run cost: each SSM reads the recorded text once. The
+        result counts the LLM passes that the text takes with each SSM alone (the best is
+        `best_fixed`), with the best fixed group (`best_group`) and with the best SSM in each round
+        (`oracle`); `words` is the result as a sentence. A client that cancels stops it."""
         session, _ = await _run_question(context, gradio_request, run_id, measure_regret)
         if session.regret is None:
             raise ConfigError(session.trouble or UNFINISHED_REGRET)
