@@ -1,4 +1,4 @@
-"""The table of counts: against dictionaries, bounded memory, trees."""
+"""The count table: its counts are those of dictionaries, its memory is bounded, its trees."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_row_is_read_once_a_node() -> None:
     text = np.random.default_rng(0).integers(0, 50, 4000).tolist()
     table = table_of(text, 1 << 14)
     tree, lookups = tree_of(table, text[1000:1003], depth=6, budget=32)
-    # The root is looked up by length; a node's row is known from the origin of its candidate.
+    # Below the root, a candidate's origin says which context length to look up: one row a node.
     assert len(tree) == 32 and lookups <= len(tree) + LONGEST_CONTEXT
 
 

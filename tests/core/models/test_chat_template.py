@@ -194,7 +194,7 @@ def test_the_process_ends_soon_after_a_killed_parent() -> None:
     parent.communicate()
     deadline = time.monotonic() + 10
     while child.exists() and "State:\tZ" not in _status(child):
-        assert time.monotonic() < deadline, "the child's own time limit ends it"
+        assert time.monotonic() < deadline, "the child must end by its own time limit"
         time.sleep(0.05)
 
 

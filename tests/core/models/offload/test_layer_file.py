@@ -152,7 +152,7 @@ def test_a_record_is_written_after_its_layer_file(
 def test_only_without_o_direct_layers_are_read_through_the_page_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, direct: bool
 ) -> None:
-    """A disk error is raised instead."""
+    """EINVAL: O_DIRECT is not possible. A disk error, as EIO, is raised."""
     layer = pad_to_blocks(torch.ones(5, dtype=torch.uint8))
     write_layers(tmp_path / "key.layers", [(layer, {"0.norm": torch.ones(3)})], dict)
     result = read_record(tmp_path / "key.layers")
