@@ -1,4 +1,4 @@
-"""Before the first round `goodput` observes which SSM predicts the prompt best: that one drafts."""
+"""Before the first round `goodput` observes which SSM predicts the prompt best: that SSM drafts."""
 
 import dataclasses
 import math

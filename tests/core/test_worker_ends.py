@@ -25,7 +25,7 @@ class Mistake(BaseException):
 
 
 class Fault(Exception):
-    """An error of a model's own."""
+    """An error whose class a model defines."""
 
 
 def test_a_stop_frees_the_engine_within_a_round(worker: Worker, llm: GatedModel) -> None:

@@ -1,4 +1,4 @@
-"""Nodes that Ray places. Ray takes 240 MB: where it is not installed, its absence is tested."""
+"""Nodes that Ray places. Ray takes 240 MB: tests that need it run only where it is installed."""
 
 import os
 import secrets
@@ -174,8 +174,8 @@ def listens() -> bool:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("how", ["actor", "raylet"])
 def test_ray_places_a_node_and_starts_it_again(cluster: Cluster, bundled: Engine, how: str) -> None:
-    """Killed in mid-run: the text is unchanged, rounds end at their deadlines, and the node drafts
-    again within ten seconds plus three times what its first start took."""
+    """The node is killed in mid-run: the text is unchanged, rounds end at their deadlines, and the
+    node drafts again within ten seconds plus three times the duration of its first start."""
     import ray
 
     ssms = ("ssm-code", "ssm-stories")

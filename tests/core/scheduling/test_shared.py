@@ -26,7 +26,7 @@ def closed_sets(parents: Sequence[int]) -> list[frozenset[int]]:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_the_budget_is_the_optimum_over_all_ancestor_closed_choices(seed: int) -> None:
-    """Up to 4 requests with 12 nodes in all, times that grow in steps."""
+    """Up to 4 requests with 3 nodes each; the time of a pass grows in steps."""
     rng = random.Random(seed)
     parents: list[int] = []
     chances: list[float] = []
@@ -49,7 +49,7 @@ def test_the_budget_is_the_optimum_over_all_ancestor_closed_choices(seed: int) -
 
 
 def test_of_equally_likely_nodes_a_parent_is_kept_before_its_child() -> None:
-    """An SSM may be sure of a token: then its node is as likely as the one before it."""
+    """An SSM may be sure of a token: then its node is as likely as its parent."""
     chances = [[0.5, 0.5, 0.5], [0.5, 0.2]]
     assert _likeliest(chances, 1) == [[0], []]
     assert _likeliest(chances, 2) == [[0, 1], []]
@@ -82,10 +82,11 @@ TABLE = VerifyCosts({0: 1.0, 1: 1.2, 8: 3.0, 64: 18.0}, 64)
 
 
 class Machine:
-    """A simulated batch. A round takes 1 ms, 0.9 ms a request and 0.2 ms a verified node; a draft
-    has 4 nodes and takes `draft_ms`, and `accepted` of them are right. With `turns` requests are
-    pipelined: half of them are drafted while the others are verified. Before the first of several
-    rounds with drafts SSMs read all prompts, `open_ms` each."""
+    """A simulated batch. A round takes 1 ms, plus 0.9 ms for each request and 0.2 ms for each
+    verified node. A draft has 4 nodes, of which `accepted` are accepted, and takes `draft_ms`. With
+    `turns` requests are pipelined: SSMs draft for half of them while the others are verified. In
+    the first round with drafts after FIRST_WAIT rounds without any, SSMs also read each prompt, in
+    `open_ms`."""
 
     def __init__(
         self,
@@ -219,13 +220,13 @@ def test_a_new_trial_is_reported_by_a_round_with_drafts(num_drafted: int) -> Non
 def observe_drafted(
     guard: PlainGuard, ms: float, tokens: float = 1.0, total_ms: float = 0.0, requests: int = 1
 ) -> bool:
-    """A round with drafts, where a token takes 1 ms in plain rounds."""
+    """Observes a round with drafts, where a token takes 1 ms in plain rounds."""
     return guard.observe_drafted(tokens, ms=ms, total_ms=total_ms, plain_ms=1.0, requests=requests)
 
 
 def trial_wait(guard: PlainGuard, *, cost: float, opening: float = 0.0, requests: int = 1) -> int:
-    """Rounds without drafts after a trial; in its first round SSMs read prompts for as long as
-    `opening` plain rounds take."""
+    """Rounds without drafts after a trial. `cost`: milliseconds per token in the trial, in whose
+    first round SSMs read prompts for as long as `opening` plain rounds take."""
     while not observe_drafted(
         guard, cost * requests, requests, (cost + opening) * requests, requests
     ):
@@ -293,7 +294,7 @@ def test_a_node_worth_less_than_plain_decoding_is_not_verified() -> None:
 
 
 def test_a_plain_round_that_verifies_earlier_drafts_decides_nothing() -> None:
-    """Drafts of pipelined requests may still wait. That drafting ends is reported once."""
+    """Drafts of pipelined requests may still wait when drafting ends. Its end is reported once."""
     machine = Machine(8, draft_ms=5.0, accepted=1.0, turns=True)
     has_drafts = []
     for _ in range(FIRST_WAIT):
@@ -332,7 +333,8 @@ def test_one_request_alone_keeps_its_own_budget() -> None:
 
 
 def test_predicted_pass_times_follow_the_measured_ones() -> None:
-    """A pass over several rows of the KV cache costs time that the table, of one row, lacks."""
+    """A pass over several rows of the KV cache takes time that the table, which was measured with
+    one row, does not contain."""
     times = BatchTimes(Costs(cast(Any, None), TABLE))
     before = times.verify_ms(8, 0, 64)
     for nodes in [0, 8, 16, 24] * 30:
@@ -359,8 +361,8 @@ def test_a_pass_takes_longer_over_longer_texts() -> None:
 
 
 class Alone:
-    """One request: a plain round takes 1 ms, one with drafts `draft_ms`, and commits a number of
-    tokens drawn from `tokens`."""
+    """One request: a plain round takes 1 ms; a round with drafts takes `draft_ms` and commits a
+    number of tokens drawn from `tokens`."""
 
     def __init__(self, shared: Shared, kind: str | None, draft_ms: float, tokens: Sequence[int]):
         self.shared, self.live = shared, [LiveRequest(64, 4, kind=kind)]
