@@ -45,8 +45,8 @@ class Reference:
         self.shares: list[float] = []
 
     def observe(self, wins: list[Win]) -> None:
-        """Observes a batch: compares each winner's mean share with the mean of all earlier
-        batches."""
+        """Observes a batch: compares each winner's mean share with that of all
+        earlier wins."""
         # The engine's mean forgets wins gradually after the 64th: these runs have at most 64.
         assert len(self.shares) + len(wins) <= 64
         if wins and self.shares:
