@@ -324,7 +324,7 @@ def test_a_prompt_that_the_pass_cannot_read_ends_only_its_request() -> None:
     [("<|im_end|>", 1), ("im_end", 1), ("|><|", 2), ("<x>", GREEDY.max_new_tokens)],
 )
 def test_a_special_token_may_be_a_stop_string(stop: str, after: int, role: str) -> None:
-    """Whether or not the token has a role in the tokenizer."""
+    """This holds whether or not the token has a role in the tokenizer."""
     tokenizer = word_tokenizer(7)
     tokenizer.add_tokens([AddedToken("<|im_end|>", special=True)])
     if role:

@@ -63,7 +63,8 @@ def test_groups_take_turns() -> None:
 
 
 def test_drafting_pauses_while_the_pool_has_drafts_for_a_full_pass() -> None:
-    """Also where many join at once: drafts are made only for requests that fit the next pass."""
+    """This also holds where many requests join at once: drafts are made only for requests that fit
+    the next pass."""
     engine = engine_of(*tables())
     long = SamplingParams(30, seed=1)
 

@@ -104,8 +104,8 @@ class SwitchStats:
 
 
 def serve(world: World, factor: float, noise: float, *, observes_steps: bool = True) -> SwitchStats:
-    """With the switch on, rounds take `factor` times as long. `observes_steps`: whether the switch
-    observes the drafted steps."""
+    """Serves rounds of a world; with the switch on they take `factor` times as long.
+    `observes_steps`: whether the switch observes the drafted steps."""
     on = flips = 0
     spent = always_off = 0.0
     for seed in range(SEEDS):
@@ -134,7 +134,8 @@ def short_or_long(rng: random.Random, on: bool) -> tuple[float, float]:
 
 
 def longer_when_on(rng: random.Random, on: bool) -> tuple[float, float]:
-    """As `goodput` does: with drafting hidden (on), drafts are longer, and so are rounds."""
+    """With the switch on, drafts and rounds are longer, as with `goodput` when drafting is
+    hidden."""
     steps = rng.choice((5.0, 6.0, 7.0) if on else (2.0, 3.0, 4.0))
     return 4.0 + steps, steps
 

@@ -1,6 +1,6 @@
 """The cases of law 3: small tables, and configurations whose whole rounds can be enumerated.
 
-Each is a partial of `case` that still takes the verification rule, as `verify=`.
+Each case is a partial of `case` that still takes the verification rule, as `verify=`.
 """
 
 from collections.abc import Callable

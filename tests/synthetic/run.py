@@ -192,8 +192,8 @@ def _tape(
 
 class ScriptedLength:
     """A LengthPolicy by which every seventh round is plain, so that runs have such rounds. If
-    `kind` is a policy that chooses the length, it has invented estimates, since real ones depend on
-    the clock."""
+    `kind` is a policy that chooses the length, choices have invented estimates, since real
+    estimates depend on the clock."""
 
     def __init__(self, length: int, kind: str) -> None:
         self._length, self._has_estimates = length, not length_policy(kind).set_by_user

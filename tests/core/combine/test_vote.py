@@ -150,7 +150,7 @@ def test_log_pool_node_weights_are_weighted_geometric_means() -> None:
     result = combine("log_pool", parts, VoteWeights({0: 3.0, 1: 1.0, 2: 4.0}))
     assert result.tree.token_ids == (1, 2, 3) and result.winner is None
     one = 0.8 ** (3 / 4) * 0.2 ** (1 / 4)
-    assert result.node_weights == pytest.approx((one, one**2, 0.5)), "of its drafters only"
+    assert result.node_weights == pytest.approx((one, one**2, 0.5)), "mean over a node's drafters"
     alone = combine("log_pool", {0: chain(1, 2, score=0.8)}, VoteWeights({0: 7.0}))
     assert alone.node_weights == pytest.approx((0.8, 0.64)), (
         "one drafter's node weights are its probabilities"

@@ -1,4 +1,4 @@
-"""The count table: its counts are those of dictionaries, its memory is bounded, its trees."""
+"""The count table: counts, compared with dictionaries; bounded memory; trees."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_own_counts_are_those_of_a_dictionary(text: list[int]) -> None:
     for row in rows.tolist():
         for token, entry in zip(row[:CANDIDATES], row[CANDIDATES : 2 * CANDIDATES], strict=True):
             if entry and entry & 3 == row[-1]:
-                # A token that was inherited before it was counted keeps the prior's weight.
+                # A token inherited before it was counted has the prior's weight as well.
                 ours[row[-1], token, (entry >> 2) // ONCE] += 1
     theirs = Counter[tuple[int, int, int]]()
     for context, tokens in counted.items():

@@ -76,8 +76,8 @@ def scores(drafter: SsmDrafter, path: Sequence[int], request: DraftRequest) -> t
 
 
 def by_the_rule(drafters: Mapping[str, SsmDrafter], asked: PooledRequest, *, weighted: bool):
-    """(trunk tokens, index of the SSM that proposed each, value of each path): CoSine's rule,
-    implemented a second time."""
+    """CoSine's rule, implemented a second time. Returns (trunk tokens, index of the SSM that
+    proposed each of them, value of each path)."""
     trunk: tuple[int, ...] = ()
     winners: list[int] = []
     values: dict[tuple[int, ...], float] = {(): 1.0}
@@ -211,7 +211,8 @@ def test_a_trunk_ends_with_the_text() -> None:
 
 
 def test_an_ssms_own_chain_ends_with_the_text() -> None:
-    """Even where the trunk continues: a token after the end would cost a node and a pass."""
+    """The chain ends even where the trunk continues: a token after the end would cost a node and a
+    pass."""
     drafters = ssms()
     trunk, _, values = by_the_rule(drafters, pool(drafters), weighted=False)
     # Tokens that are only in SSMs' own chains, and that other tokens follow there.

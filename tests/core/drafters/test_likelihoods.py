@@ -243,4 +243,4 @@ def test_tokens_without_logits_have_unknown_likelihoods() -> None:
     expected = logits.softmax(-1)[[0, 1], [1, 0]].tolist()
     assert math.isnan(state.likelihoods[0]) and state.likelihoods[1:] == pytest.approx(expected)
     state.record_likelihoods(logits, [1, 0, 1, 1, 0], first=3)
-    assert (state.scored_until, len(state.likelihoods)) == (5, 3), "each once"
+    assert (state.scored_until, len(state.likelihoods)) == (5, 3), "each likelihood is kept once"

@@ -53,7 +53,7 @@ def sequences(draft: str, verify: str, combine: str) -> list[TokenSequence]:
 def drafts_of(
     pool: SsmPool, several: list[TokenSequence], kind: str, shape: tuple[int, ...]
 ) -> Any:
-    """Each SSM's drafts, one a sequence."""
+    """Each SSM's drafts, one for each sequence."""
     if several[0].speculation.combine == "log_pool":
         by_sequence = pool.draft_together(
             [

@@ -53,7 +53,7 @@ def draft(
 
 def by_hand(own: Sequence[int], earlier: Sequence[int], depth: int) -> Paths:
     """The weight of every path that follows a match. In each text the latest MAX_CANDIDATES matches
-    of three tokens or more count; without any, those of one token or more."""
+    of three tokens or more count; if there is none, those of one token or more."""
     weights: Counter[tuple[int, ...]] = Counter()
     for text, is_own in ((own, True), (earlier, False)):
         for order in ORDERS:
@@ -99,8 +99,8 @@ texts = st.lists(st.integers(0, 3), min_size=1, max_size=60)
 def test_the_tree_is_what_followed_every_match(
     own: list[int], one: list[int], other: list[int], depth: int, buckets: int
 ) -> None:
-    # With one bucket its chain holds all positions, so MAX_CANDIDATES may cut off matches: short
-    # texts only.
+    # The only bucket's chain holds all positions, so MAX_CANDIDATES would cut off matches of
+    # long texts.
     earlier = [*one[:15], SEPARATOR, *other[:15]] if buckets == 1 else [*one, SEPARATOR, *other]
     own = own[:30] if buckets == 1 else own
     expected = by_hand(own, earlier, depth)
@@ -202,7 +202,7 @@ def test_ngram_reads_only_the_runs_own_text() -> None:
 def test_a_score_is_the_acceptance_rate_after_matches_of_its_length() -> None:
     drafter, sequence = open_drafter([5, 6, 7, 8, 5])
     first = draft(drafter, sequence, (1,) * 3)
-    assert first.scores == [0.5] * 3, "one of two before anything was seen, never 1"
+    assert first.scores == [0.5] * 3, "before any verification it is one of two, never 1"
     drafter.commit(sequence, first, (6, 7, 1))  # two accepted, the third rejected
     # After the root the match has one token, after the first node two, after the second three.
     assert draft(drafter, sequence, (1,) * 3).scores == [2 / 3, 2 / 3, 1 / 3]

@@ -58,7 +58,7 @@ def forked_ranks() -> Iterator[None]:
 
 
 def _fork(command: list[str], *, env: Mapping[str, str], **options: Any) -> ForkedRank:
-    """In place of Popen, for the one command of `processes._start`."""
+    """Replaces Popen for the one command that `processes._start` runs."""
     assert command == [sys.executable, "-m", MODULE]
     assert options == {
         "stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "start_new_session": True

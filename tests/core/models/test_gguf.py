@@ -394,7 +394,8 @@ def test_a_file_too_large_for_memory_is_not_hashed(
 def test_dequantizing_needs_memory_besides_the_weights(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """12 bytes for each value of the largest tensor, while it is dequantized and narrowed."""
+    """It needs 12 bytes for each value of the largest tensor, while this is dequantized and
+    narrowed."""
     file = write_model(tmp_path / "tiny.gguf", kind)
     sizes = [weight.numel() for weight in module_of().parameters()]
     enough = 4 * sum(sizes) + 12 * max(sizes)

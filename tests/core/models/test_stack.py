@@ -174,7 +174,7 @@ def test_bfloat16_stacks_give_float32_logits() -> None:
 
 @pytest.mark.parametrize("members", [1, 2])
 def test_last_only_is_each_rows_last_query(members: int) -> None:
-    """Two rows of each member, in one pass."""
+    """One pass has two rows of each member."""
     weights = [small("llama", seed).lean_weights for seed in range(members)]
     lean = [one for one in weights if one is not None]
     stacked = lean[0] if members == 1 else map_tensors(lean, torch.stack)

@@ -214,7 +214,7 @@ def test_ray_places_a_node_and_starts_it_again(cluster: Cluster, bundled: Engine
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("cluster", [2], indirect=True)
 def test_two_applications_share_a_cluster(cluster: Cluster, bundled: Engine) -> None:
-    """Each has a node of its own on the one machine, at another port."""
+    """Each application has a node of its own on the one machine, at another port."""
     code = f"""
 from core.remote_ssms.cluster import place_nodes
 print(place_nodes({ADDRESS!r}, ("ssm-stories",), None).addresses[0], flush=True)

@@ -37,7 +37,7 @@ def test_the_text_is_that_of_one_process(models, name: str, sampling: SamplingPa
 
 @pytest.mark.parametrize("name", ["specinfer", "minions", "best_first", "weighted"])
 def test_drafts_are_those_of_one_process(models, name: str) -> None:
-    """Not only the text: what a node drafts is what the SSM would have drafted in the engine's
+    """Not only the text is the same: a node drafts what the SSM would have drafted in the engine's
     process."""
     engine, _ = engine_over(models, PARTS)
     # A given limit of tree nodes, since `auto` measures.

@@ -365,8 +365,8 @@ def test_a_node_process_may_end_in_mid_run(bundled: Engine, how: signal.Signals)
 
 @pytest.mark.nightly
 def test_a_link_may_go_down_in_mid_run(bundled: Engine, tmp_path: Path) -> None:
-    """As where a node's process ends, but both nodes are in network namespaces and the link to the
-    first one goes down and up again: neither end is notified."""
+    """Like test_a_node_process_may_end_in_mid_run, but both nodes are in network namespaces, and
+    the link to the first node goes down and up again: neither end is notified."""
     key = str(tmp_path / "key")
     write_keys(key)
     with (

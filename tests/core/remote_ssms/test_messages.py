@@ -292,7 +292,7 @@ def test_an_error_in_a_round_drops_only_that_clients_runs(
 
 
 def test_the_clients_that_are_forgotten_are_the_idle_ones(server: NodeServer) -> None:
-    """An engine that sends rounds all the time, among many that only say hello."""
+    """One engine sends rounds all the time; many others only say hello."""
     say_hello(server)
     for number in range(2 * MOST_CLIENTS):
         assert isinstance(answer(server, run_request()), DraftsMessage)

@@ -87,7 +87,7 @@ def test_the_deadline_follows_the_round_trips(models) -> None:
 
 
 def test_the_deadline_grows_for_a_slow_node(models) -> None:
-    """Late at first: late answers show how long the node takes, and the deadline grows."""
+    """The node is late at first; late answers show how long it takes, and the deadline grows."""
     engine, transport = engine_over(models, [("same",)])
     transport.delay(0, 0.2)
     events = rounds_while(

@@ -150,7 +150,7 @@ def test_scores_on_an_earlier_text_are_no_baseline_when_their_ssm_returns() -> N
 
 
 def test_without_a_change_of_domain_one_ssm_is_replaced_in_16_rounds() -> None:
-    """Also where two others are better by more than any noise."""
+    """This also holds where two other SSMs are better by more than any noise."""
 
     def likelihoods(good: str) -> dict[str, list[float]]:
         return {name: [math.log(0.8 if name in good else 0.3)] * WINDOW for name in NAMES}

@@ -322,7 +322,7 @@ def limits_of(requested: Sequence[SpeculationLimit]) -> list[SpeculationLimit]:
 @pytest.mark.parametrize("short", [0, 1])
 @pytest.mark.parametrize("place", range(PATIENCE))
 def test_a_round_with_a_short_draft_ends_drafting_no_sooner(short: int, place: int) -> None:
-    """As with `goodput`, whose length changes from round to round."""
+    """Such rounds occur with `goodput`, whose length changes from round to round."""
     requested_limits = [
         SpeculationLimit(short, 2) if i % PATIENCE == place else REQUESTED for i in range(40)
     ]
@@ -359,7 +359,7 @@ def test_plain_decoding_ends_with_the_queue_even_if_the_llm_is_busy() -> None:
 
 
 def test_a_limit_ends_some_time_after_the_queue() -> None:
-    """Also while the LLM is busy: the limit was set because of the queue."""
+    """It ends also while the LLM is busy, since it was set because of the queue."""
     control = SpeculationControl()
     for queue in range(1, 14):
         control.observe(0.9, queue, REQUESTED)

@@ -279,8 +279,8 @@ def test_the_time_of_reading_a_prompt_is_divided_among_its_runs_tokens(
 
 
 def test_a_node_worth_less_than_plain_decoding_is_not_verified() -> None:
-    """Also while drafting loses: at the low rate of such rounds the node would pay, but its price
-    is at least that of plain rounds."""
+    """This also holds while drafting loses: at the low rate of such rounds the node would pay, but
+    the price of a node is at least its price in plain rounds."""
     shared = new_shared()
     for _ in range(2):
         assert shared.plan(LIVE, 0).grants == (FREE,) * 4
@@ -294,7 +294,8 @@ def test_a_node_worth_less_than_plain_decoding_is_not_verified() -> None:
 
 
 def test_a_plain_round_that_verifies_earlier_drafts_decides_nothing() -> None:
-    """Drafts of pipelined requests may still wait when drafting ends. Its end is reported once."""
+    """Drafts of pipelined requests may still wait when drafting ends. The end of drafting is
+    reported once."""
     machine = Machine(8, draft_ms=5.0, accepted=1.0, turns=True)
     has_drafts = []
     for _ in range(FIRST_WAIT):
@@ -348,7 +349,7 @@ def test_predicted_pass_times_follow_the_measured_ones() -> None:
 
 
 def test_a_pass_takes_longer_over_longer_texts() -> None:
-    """Also after passes were measured, here over texts of one length only."""
+    """This also holds after passes were measured over texts of one length only."""
     long_contexts = VerifyCosts({n: ms + 0.4 * (n + 1) for n, ms in TABLE.ms.items()}, 464)
     times = BatchTimes(Costs(cast(Any, None), VerifyCosts(TABLE.ms, 64, long_contexts)))
     for nodes in [0, 8, 16, 24] * 30:
@@ -409,7 +410,8 @@ def test_one_request_is_soon_no_slower_than_plain(draft_ms: float, tokens: Seque
 
 @pytest.mark.parametrize("tokens", [(1, 9), (4, 5, 6), (1, 5, 9)])
 def test_drafts_of_one_request_that_pay_are_kept(tokens: Sequence[int]) -> None:
-    """Also where half of the rounds lose time: at most one trial is lost, by chance."""
+    """They are kept also where half of the rounds lose time: at most one trial is lost, by
+    chance."""
     draft_ms = 0.7 * sum(tokens) / len(tokens)
     for seed in range(5):
         alone = Alone(new_shared(), "specinfer", draft_ms, tokens)

@@ -134,7 +134,8 @@ def test_several_threads_make_the_same_bits(threads, dtype: torch.dtype, changes
     ],
 )
 def test_a_node_has_the_same_bits_in_every_pass(family, changes, dtype):
-    """Alone after its ancestors, in a tree with others, and in a batch of several requests."""
+    """The node is fed alone after its ancestors, in a tree with others, and in a batch of several
+    requests."""
     model, _ = native_and_general(family, dtype, **changes)
     text, path, others = list(range(3, 20)), [5, 9, 4, 7, 11], [6, 8, 30]
     alone = []

@@ -1,5 +1,5 @@
-"""Products in tiles (AMX): those of a float32 model are exact up to float32 sums, those of a
-bfloat16 model round vectors to bfloat16."""
+"""Products in tiles (AMX): for a float32 model they are exact but for the rounding of
+float32 sums; for a bfloat16 model vectors are rounded to bfloat16."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -78,7 +78,7 @@ def test_vectors_of_a_bfloat16_model_are_rounded_to_bfloat16() -> None:
 
 
 def test_three_parts_add_up_to_the_number() -> None:
-    """For numbers of all magnitudes but the smallest."""
+    """This holds for numbers of all magnitudes but the smallest."""
     from core.models.native.compiling import entry
     from core.models.native.products import split_bfloat16
 
