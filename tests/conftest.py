@@ -1,7 +1,7 @@
 """Shared by all tests: one torch thread, full float32 precision, no network, a limit on CPU time.
 
-Tests without a tier marker are the first tier, which a person runs while working. One that takes
-more than CPU_LIMIT_S fails: make it smaller, or mark it `nightly`.
+Tests without a tier marker are the first tier, which a person runs while working. A test of
+this tier that takes more CPU time than CPU_LIMIT_S fails: make it smaller, or mark it `nightly`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 
 OTHER_TIERS = ("browser", "nightly", "gpu", "slow")
-# Three seconds of a quiet machine. CPU time leaves out unrelated processes, but caches and
-# memory that are shared with them make the same work take up to 1.6 times as much of it.
+# For work that takes three seconds on a quiet machine. CPU time leaves out unrelated processes, but
+# since caches and memory are shared with them, the same work takes up to 1.6 times as much CPU
+# time.
 CPU_LIMIT_S = 5.0
 
 
@@ -49,9 +50,9 @@ def _pinned_arithmetic() -> None:
 
 @pytest.fixture(scope="session")
 def bundled(_pinned_arithmetic: None) -> Iterator[Engine]:
-    """An engine of the bundled models in float32, loaded once a worker, before the first
-    test that uses it: no test's time includes it. Other engines over the same LLM do not time its
-    passes again."""
+    """An engine of the bundled models in float32, loaded once a worker and before the first test
+    that uses it, so that no test's time includes the loading. Other engines over the same LLM do
+    not time its passes again."""
     from core.speculation_length.cost_model import ledger
     from tests.laws.runs import bundled_engine
 
@@ -66,8 +67,8 @@ def bundled(_pinned_arithmetic: None) -> Iterator[Engine]:
 
 @pytest.fixture(scope="session")
 def trees() -> None:
-    """Parses all source files once a worker, before the first test that reads all of them:
-    no test's time includes it."""
+    """Parses all source files once a worker and before the first test that reads all of them, so
+    that no test's time includes the parsing."""
     from tests.source import sources, tree_of
 
     for path in sources():
@@ -79,7 +80,7 @@ def _no_drafter_is_lost(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
     """A run continues without a drafter that failed, with the same text, so faults in drafters
-    would go unnoticed. A test in which one is meant to fail is marked `loses_drafters`; in a
+    would go unnoticed. A test in which a drafter is meant to fail is marked `loses_drafters`; in a
     SYNTHETIC run the error has a type of its own."""
     from core.engine.round_state import ActiveRequest
     from tests.synthetic import SyntheticFailure
@@ -112,14 +113,14 @@ def marks_tier(tier: str, file: Path) -> bool:
 
 
 def tiers_of(config: pytest.Config) -> list[str]:
-    """The tiers that `-m` names, joined by `or`; none of them: another expression."""
+    """The tiers that `-m` names, joined by `or`; an empty list for any other expression."""
     names = config.getoption("markexpr").split(" or ")
     return names if {*names} <= {*TIERS} else []
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """In the second and third tier only files that mark such tests are imported: all files take a
-    worker 16 s of CPU time."""
+    """In the second and third tier only files that mark such tests are imported: importing all
+    files takes a worker 16 s of CPU time."""
     tiers = tiers_of(config)
     if not tiers or collection_path.suffix != ".py":
         return None
@@ -141,7 +142,7 @@ def check_tiers(items: Iterable[pytest.Item]) -> None:
 # -- order --
 
 # The first file compiles every variant of the model pass, which takes a minute where nothing is
-# cached. Those after it need none of them: else several workers would compile the same ones.
+# cached. The others here need no variant: else several workers would compile the same variants.
 FIRST = ("core/models/native/test_forward.py", "storage", "lab")
 # One worker runs a whole file: if a long one began last, the other workers would wait for it.
 LONGEST = (
@@ -164,7 +165,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     def rank(item: pytest.Item) -> tuple[int, int]:
         within = (i for i, at in enumerate(places) if item.path.is_relative_to(at))
-        # The longer a file of the second and third tier, the longer it runs.
+        # In the second and third tier larger files tend to run longer, so they begin first.
         return next(within, len(places)), -item.path.stat().st_size if tiers else 0
 
     items.sort(key=rank)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 
 def has_ended(pid: int, within_s: float = 10.0) -> bool:
-    """Waits up to `within_s` seconds for its end, on Linux; then kills it."""
+    """Waits up to `within_s` seconds until the process has ended (on Linux), else kills it; returns
+    whether it ended by itself."""
     end = time.monotonic() + within_s
     while time.monotonic() < end:
         if not _lives(pid):

@@ -167,7 +167,7 @@ def note_results(
 
 
 class NoText:
-    """See core.models.detokenize.Detokenizer: for tests of token ids alone."""
+    """A Detokenizer (core.models.detokenize) without texts, for tests of token ids alone."""
 
     def push(self, token_id: int) -> str:
         return ""
@@ -183,7 +183,7 @@ def sequence_of(
     noise: Noise | None = None,
     **fields: Any,
 ) -> TokenSequence:
-    """A sequence as `Engine.prepare` makes it, `auto` resolved; `fields`: others of its fields."""
+    """A sequence as `Engine.prepare` makes it, with `auto` resolved; `fields`: its other fields."""
     sampling = sampling or SamplingParams(50, seed=0)
     settings = {"eos_ids": frozenset(), "context_length": CONTEXT, "detokenizer": NoText()}
     return TokenSequence(
@@ -218,7 +218,8 @@ def _logarithms_of(entry: tuple[float, ...]) -> torch.Tensor:
 
 
 class TableModel(Tables):
-    """See LanguageModel: next-token distributions from a function of the whole context."""
+    """A LanguageModel whose next-token distributions are given by a function of the whole
+    context."""
 
     def __init__(
         self,
@@ -246,7 +247,7 @@ def loaded_tables(
     eos_ids: tuple[int, ...] = (),
     counts: np.ndarray | None = None,
 ) -> LoadedModels:
-    """Tables in the place of loaded models; the drafters are named after them."""
+    """Tables in place of loaded models; each SSM has the name of its table."""
     small: dict[str, LanguageModel] = {ssm.info.name: ssm for ssm in ssms}
     tokenizer = word_tokenizer(llm.vocab_size)
     return LoadedModels(llm, small, tokenizer, eos_ids, counts=counts, templates=shared_templates())

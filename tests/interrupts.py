@@ -4,6 +4,6 @@ import signal
 
 
 def hear_interrupts() -> None:
-    """For `preexec_fn`: a test run in the background of a shell inherits SIGINT ignored, and so
-    would its children; an interrupt sent to them would then do nothing."""
+    """For `preexec_fn`. Tests that a shell starts in the background ignore SIGINT, as would their
+    child processes: an interrupt that is sent to them would do nothing."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)

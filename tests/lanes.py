@@ -7,7 +7,7 @@ from core.engine.overlap import DraftThread, Job
 
 
 class DoneAfter:
-    """See Done: `is_set` is false in the first `checks` calls."""
+    """A CancelSignal whose `is_set` is false in the first `checks` calls."""
 
     def __init__(self, checks: int) -> None:
         self._left = checks

@@ -1,5 +1,5 @@
 """SmolLM2 for tests: downloaded once into this machine's cache. Without a network its tests are
-skipped with the reason; with REQUIRE_SMOLLM2=1 that is a failure."""
+skipped with the reason; with REQUIRE_SMOLLM2=1 they fail."""
 
 from __future__ import annotations
 

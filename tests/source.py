@@ -10,7 +10,7 @@ PACKAGES = ("core", "storage", "ui", "lab", "bench", "zoo")
 
 
 def sources(*packages: str) -> list[Path]:
-    """Every Python file of the packages, all of ours by default."""
+    """Every Python file of the packages, by default of PACKAGES."""
     return [p for name in packages or PACKAGES for p in sorted((ROOT / name).rglob("*.py"))]
 
 
@@ -31,7 +31,8 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
 
 @cache
 def imports_of(path: Path) -> frozenset[str]:
-    """Every module a file imports, wherever in it; `from core.trees import verify` is both.
+    """Every module that is imported anywhere in a file. `from core.trees import verify` gives both
+    `core.trees` and `core.trees.verify`.
 
     A relative import is given as it is written, with its dots.
     """
@@ -69,7 +70,7 @@ def module_name(path: Path) -> str:
 
 
 def offenders(paths: Iterable[Path], rule: Callable[[Path], Iterator[str]]) -> list[str]:
-    """All that breaks a rule, each with its file, so that one run of a test names everything."""
+    """Every offence against a rule, with its file, so that one run of a test names all of them."""
     return [f"{relative(path)}: {why}" for path in paths for why in rule(path)]
 
 

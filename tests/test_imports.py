@@ -104,7 +104,7 @@ def changed_state(tree: ast.Module) -> Iterator[str]:
 
 
 def mutable_constants(tree: ast.Module) -> Iterator[str]:
-    """In core, which many callers share, even a constant cannot be changed."""
+    """In core, which many callers share, even a constant must be immutable."""
     yield from (f"{name} can be changed" for name in sorted(mutable_names(tree)))
 
 

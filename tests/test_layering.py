@@ -28,7 +28,7 @@ OURS = ("core", "storage", "ui", "lab", "bench", "zoo", "bundled", "tests", "app
 
 pytestmark = pytest.mark.usefixtures("trees")
 
-# What each package may import of ours, besides itself. `app.py` imports everything.
+# Which of our packages each package may import, besides itself. `app.py` imports everything.
 ALLOWED: dict[str, tuple[str, ...]] = {
     "core": (),
     "storage": ("core.events", "core.config", "core.metrics", "core.errors"),
@@ -37,7 +37,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "bench": ("core", "lab"),
     "zoo": ("core", "lab.figures"),
 }
-# Of bench, only this folder imports the page, and only it and the suite `sessions` the run log.
+# In bench, only this folder may import the page, and only this folder and SESSIONS the run log.
 PAGE = "bench/page/"
 SESSIONS = ("bench/sessions_log", "bench/suites/sessions")
 FORBIDDEN: dict[str, tuple[str, ...]] = {
@@ -215,7 +215,7 @@ def test_modules_with_public_names_have_a_valid_dunder_all(modules: dict[Path, M
 
 
 def test_modules_of_core_import_only_public_names(modules: dict[Path, ModuleType]) -> None:
-    """No module of core imports from another what its `__all__` does not name."""
+    """A module of core imports from another one only names in that one's `__all__`."""
     public = {module.__name__: getattr(module, "__all__", ()) for module in modules.values()}
 
     def rule(path: Path) -> Iterator[str]:

@@ -1,4 +1,5 @@
-"""A gated model, an engine over it, and a worker that must leave no thread and no open row."""
+"""A gated model, an engine over it, a worker that must leave no thread and no open row, and a list
+of calls of the compiled function."""
 
 import threading
 from collections.abc import Iterator
@@ -36,7 +37,7 @@ def worker(engine: Engine, llm: GatedModel) -> Iterator[Worker]:
 
 @pytest.fixture
 def native_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of drafts of each call of the compiled function."""
+    """For each call of the compiled drafting function, the number of drafts that it makes."""
     from core.drafters.native_drafting import native_drafts
 
     counts: list[int] = []

@@ -39,8 +39,8 @@ def rounds_of(events: Iterable[Event]) -> list[RoundCompleted]:
 
 
 def tokens_by_drafter(events: Iterable[Event]) -> tuple[Counter[str], Counter[str]]:
-    """By drafter: the tokens that it drafted, and the accepted nodes that it proposed. A node
-    counts for each drafter that proposed it."""
+    """Two counters by drafter: the tokens that it drafted, and the accepted nodes that it proposed.
+    A node counts for each drafter that proposed it."""
     drafted, accepted = Counter[str](), Counter[str]()
     for run in by_run(events):
         tree: Combined | None = None

@@ -26,7 +26,7 @@ class GatedModel(TableModel):
         self.open = threading.Event()
         self.open.set()
         self.failure: BaseException | None = None
-        self.fails_at: tuple[int, Exception] | None = None  # a root token, and what it raises
+        self.fails_at: tuple[int, Exception] | None = None  # root token and error
         self.narrow_at: int | None = None  # a root token that gets too few logits, once
 
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:

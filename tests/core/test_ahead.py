@@ -90,7 +90,7 @@ def test_a_draft_that_was_ready_took_no_pass() -> None:
 
 
 def test_a_drafter_that_is_the_llm_always_guesses_right() -> None:
-    """An SSM that is the LLM itself at temperature 0 predicts every outcome."""
+    """At temperature 0 an SSM that is the LLM itself predicts every outcome."""
     events = run(engine_ahead(count=1))
     hits = [one.hit for event in rounds_of(events) for one in event.ahead]
     # After the last outcomes there is no room for a draft.
@@ -100,8 +100,8 @@ def test_a_drafter_that_is_the_llm_always_guesses_right() -> None:
 @pytest.mark.parametrize("draft", ["coupled", "topk"])
 def test_under_match_the_drawn_token_is_guessed(draft: str) -> None:
     """An SSM that is the LLM itself also shares its noise, and guesses the token that is drawn.
-    From the distribution alone about six guesses in ten would be right. A guess may still be wrong
-    where the text has no room for a draft after the right one."""
+    From the distribution alone about six guesses in ten would be right. A right guess is
+    no hit where the text has no room for a draft after it."""
     hits: list[bool] = []
     for seed in range(3):
         sampling = SamplingParams(40, temperature=0.8, seed=seed)

@@ -34,7 +34,8 @@ WARM = SamplingParams(40, temperature=0.8, seed=1)
 
 
 class Hiding(TableModel):
-    """An LLM that runs the jobs within its pass, which hides all of their time."""
+    """An LLM that runs the jobs of drafting ahead within its pass, which hides all of their
+    time."""
 
     def __init__(self) -> None:
         super().__init__("llm", 8, random_table(8, 1, sharpness=2.5), 64)
@@ -96,7 +97,8 @@ def reported_ms(events: Sequence[Event]) -> dict[tuple[int, str], float]:
 
 
 def choose_in_turn(monkeypatch: pytest.MonkeyPatch, *choices: Choice) -> None:
-    """`fixed` chooses these in turn. `choose` is called twice a round: for event and plan."""
+    """`fixed` chooses these in turn. `choose` is called twice a round: for the event and for
+    the plan."""
     turns = itertools.cycle([one for one in choices for _ in range(2)])
     monkeypatch.setattr(Fixed, "choose", lambda _: next(turns))
 

@@ -1,4 +1,4 @@
-"""Before the first round `goodput` observes which SSM predicts the prompt best: that one drafts."""
+"""Before the first round `goodput` observes which SSM predicts the prompt best: that SSM drafts."""
 
 import dataclasses
 import math
@@ -80,7 +80,7 @@ def test_a_prompt_that_is_too_short_has_no_audition() -> None:
 def test_there_is_no_audition_if_nothing_can_be_drafted(
     fields: dict[str, Any], tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also in later rounds, and where a router wants an audition in every round."""
+    """This also holds in later rounds, and where a router wants an audition in every round."""
     auditions = note_results(monkeypatch, SsmPool, "audition", lambda result: result)
     monkeypatch.setattr(CreditRouter, "wants_audition", True)
     engine = engine_of(*tables(3))
@@ -200,7 +200,7 @@ def test_an_ssm_that_fails_has_no_score() -> None:
 
 @pytest.mark.parametrize("routing", ["credit", "cosine", "all"])
 def test_the_time_of_auditions_is_in_the_events(routing: str) -> None:
-    """Also the time of the prompt's audition, which is part of the prefill."""
+    """So is the time of the prompt's audition, which is part of the prefill."""
     engine = engine_of(*tables(3, context=128))
     config = SpeculationConfig(routing=routing, routed_drafters=1, max_tree_nodes=8)
     prompt = " ".join(["w1 w5 w3 w2"] * 8)

@@ -1,5 +1,5 @@
 """The budget of nodes: no combine rule lets more nodes be verified, and the recorded length of a
-policy that chooses lengths is the one that was drafted."""
+policy that chooses lengths is the length that was drafted."""
 
 from functools import cache
 from itertools import pairwise

@@ -1,4 +1,5 @@
-"""Configuration: only lossless pairs pass; presets, text and JSON to fields and back."""
+"""Configuration: only lossless pairs of `draft` and `verify` are accepted; presets; fields are read
+from text; requests become JSON and back."""
 
 import dataclasses
 import json

@@ -161,7 +161,7 @@ def test_lists_become_tuples_and_values_are_frozen() -> None:
 
 def handwritten_refusals(path: Path) -> Iterator[str]:
     """Calls of error classes of `core.errors` with a hand-written `field is value: allowed`, which
-    `of` would make."""
+    their method `of` would write."""
     for node in ast.walk(tree_of(path)):
         is_error = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         if not is_error or not hasattr(core.errors, node.func.id) or not node.args:

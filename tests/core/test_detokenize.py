@@ -1,4 +1,5 @@
-"""Text token by token: the joined deltas are what `decode` gives; no character is ever split."""
+"""Text token by token: the joined deltas are what `decode` gives, but characters that were shown
+are not taken back for a later invalid byte; no character is ever split."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def byte_level() -> Any:
 
 @cache
 def metaspace() -> Any:
-    """As LLaMA's: words begin with ▁, unknown characters fall back to bytes <0x..>."""
+    """A tokenizer like LLaMA's: words begin with ▁, unknown characters fall back to bytes
+    <0x..>."""
     words = ["▁", "▁hello", "▁world", "hello", "a", "▁a", "b", "é", "▁日", "本", ".", "▁."]
     vocab = {"<unk>": 0, "<s>": 1, "</s>": 2}
     for token in [f"<0x{i:02X}>" for i in range(256)] + words:
@@ -116,7 +118,7 @@ def byte_tokens(characters: str) -> list[int]:
 
 def text_of_bytes(tokenizer: Any, prompt: list[int], new: list[int]) -> tuple[str, bool]:
     """The expected text, computed from the bytes, and whether `decode` would take back characters
-    that were shown: in a run of byte tokens, the characters before an invalid byte stay."""
+    that were shown. In the expected text, the characters before an invalid byte stay."""
     tokens = [(i, number >= len(prompt)) for number, i in enumerate(prompt + new) if i >= 3]
     text, taken_back = "", False
     for is_byte, group in groupby(tokens, lambda token: token[0] < 259):
@@ -159,7 +161,7 @@ def test_random_ids_of_a_metaspace_tokenizer_give_the_expected_text(
 
 
 def test_a_character_that_was_shown_stays_shown() -> None:
-    """For one invalid byte `decode` replaces a whole run of byte tokens. Only here do the deltas
+    """For one invalid byte `decode` replaces a whole run of byte tokens. Only then do the deltas
     differ from `decode`, since text that was shown is not taken back."""
     tokenizer = metaspace()
     new = [*byte_tokens("🙂"), 3 + 0x80]

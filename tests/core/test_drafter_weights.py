@@ -26,7 +26,7 @@ def full() -> LikelihoodWeights:
 
 
 def observe(weights: LikelihoodWeights, likelihoods: dict[str, list[float]]) -> None:
-    """The likelihoods of a text's first tokens, by drafters that have read all of it."""
+    """Reports the likelihoods of a text's first tokens; each drafter has read the whole text."""
     history = LikelihoodHistory({name: len(result) for name, result in likelihoods.items()})
     weights.observe_likelihoods(likelihoods, history)
 
@@ -72,7 +72,7 @@ def test_the_mean_follows_recent_wins(share: float, gains: bool) -> None:
 
 
 def test_at_first_the_mean_is_that_of_all_wins() -> None:
-    """50 wins of 0 and 10 of 1: a sixth."""
+    """The mean of 50 wins of 0 and 10 of 1 is a sixth."""
     for share, gains in ((0.16, False), (0.17, True)):
         weights = paper()
         weights.observe_wins([("a", 0.0)] * 50 + [("a", 1.0)] * 10)

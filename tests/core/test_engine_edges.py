@@ -44,7 +44,7 @@ def test_a_second_call_at_the_same_time_is_refused() -> None:
 
 
 def test_a_request_that_is_not_admitted_leaves_no_row_and_no_thread() -> None:
-    """`goodput` begins by timing passes of the LLM, and those may fail."""
+    """`goodput` begins by timing passes of the LLM, and these passes may fail."""
     llm, ssms = tables()
     engine = engine_of(llm, ssms)
     forward, llm.forward = llm.forward, lambda feeds: memory_is_out()  # type: ignore[method-assign]
@@ -276,8 +276,8 @@ def test_a_chat_template_that_renders_nothing_is_named(template: str) -> None:
 def test_control_tokens_in_a_chat_message_are_reported(
     message: str, chat: bool, reported: tuple[str, ...]
 ) -> None:
-    """In a chat message the model reads them as the template's; in a prompt without a template the
-    user means them."""
+    """The model reads control tokens in a chat message as the template's; in a prompt without a
+    template the user means them."""
     engine = engine_of(*tables())
     tokenizer = word_tokenizer(8)
     tokenizer.add_tokens(["w3", "w6"], special_tokens=True)
@@ -324,7 +324,7 @@ def test_a_prompt_that_the_pass_cannot_read_ends_only_its_request() -> None:
     [("<|im_end|>", 1), ("im_end", 1), ("|><|", 2), ("<x>", GREEDY.max_new_tokens)],
 )
 def test_a_special_token_may_be_a_stop_string(stop: str, after: int, role: str) -> None:
-    """Whether or not the token has a role in the tokenizer."""
+    """This holds whether or not the token has a role in the tokenizer."""
     tokenizer = word_tokenizer(7)
     tokenizer.add_tokens([AddedToken("<|im_end|>", special=True)])
     if role:
@@ -420,8 +420,8 @@ def test_slow_passes_do_not_raise_a_sizes_cost(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_torch_has_one_thread_while_costs_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch has one thread then, as while requests are live: more threads would slow down those of
-    the passes."""
+    """Torch has one thread then, as while requests are live: more torch threads would slow down the
+    passes' own threads."""
     llm, _ = tables(context=100)
     forward, thread_counts, before = llm.forward, set(), torch.get_num_threads()
 
@@ -441,7 +441,7 @@ def test_torch_has_one_thread_while_costs_are_measured(monkeypatch: pytest.Monke
 
 def test_a_slow_model_is_measured_at_fewer_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sweep over the sizes that takes more than two seconds is repeated only once, and ends at
-    the first size that takes more than 6 t(0)."""
+    the first size whose pass takes more than six times as long as a pass without nodes."""
     llm, _ = tables(context=100)
     now, forward, calls = [0.0], llm.forward, Counter[int]()
 

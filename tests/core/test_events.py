@@ -1,5 +1,5 @@
-"""Events: plain, frozen, the same after JSON and back; and the object that a run's events fold
-to, which `--json` and the page's endpoints give."""
+"""Events: plain, frozen, the same after JSON and back; and the Outcome of a run's events, which
+`--json` and the page's endpoints return."""
 
 import dataclasses
 import json

@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROMPT = "Once upon a time"
 SHORT = ["--prompt", PROMPT, "--max-new-tokens", "12"]
 LONG = ["--prompt", PROMPT, "--max-new-tokens", "1000", "--ignore-eos", "--events"]
-LONG += ["--set", "max_tree_nodes=9"]  # a given number is not measured
+LONG += ["--set", "max_tree_nodes=9"]  # with a given number nothing is measured
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Noise: a pure function of seed and key, uniform, and no key read twice by mistake."""
+"""Noise is a pure function of the seed and of every part of the key, and it is uniform."""
 
 import hashlib
 import math
@@ -15,7 +15,7 @@ FALSE_ALARM = 1e-6
 
 
 def uniformity(values: list[float], cells: int = 20) -> float:
-    """The p-value of values being uniform in [0, 1)."""
+    """The p-value of a chi-square test of whether the values are uniform in [0, 1)."""
     counts = Counter(min(int(value * cells), cells - 1) for value in values)
     return pooled_chi_square(counts, dict.fromkeys(range(cells), 1 / cells))[0]
 

@@ -56,14 +56,15 @@ def test_groups_take_turns() -> None:
     runs = list(dict.fromkeys(event.run_id for event in events))
     order = [runs.index(event.run_id) for event in rounds_of(events)]
     assert order[:8] == [0, 1, 2, 3, 0, 1, 2, 3]
-    # Half of the requests are verified in a pass; the first group alone was drafted on time.
+    # A pass verifies half of the requests; only the first group was not drafted during a pass.
     first = [event for event in rounds_of(events) if not event.ahead]
     assert {runs.index(event.run_id) for event in first} == {0, 1}
     assert [event.round for event in first] == [0, 0]
 
 
 def test_drafting_pauses_while_the_pool_has_drafts_for_a_full_pass() -> None:
-    """Also where many join at once: drafts are made only for requests that fit the next pass."""
+    """This also holds where many requests join at once: drafts are made only for requests that fit
+    the next pass."""
     engine = engine_of(*tables())
     long = SamplingParams(30, seed=1)
 

@@ -1,4 +1,4 @@
-"""The paper's weights in complete runs: computed a second time from the recorded events."""
+"""`weights=paper` in complete runs: the weights are computed a second time from recorded events."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,8 @@ Win = tuple[str, float]
 
 
 def half(llm: Table, other: Table, low: bool) -> Table:
-    """The LLM's probabilities after the lower half of the tokens (`low`) or the higher half."""
+    """The LLM's probabilities after a token of the lower half (`low`) or of the higher half, and
+    those of `other` after the other tokens."""
     return lambda context: (llm if (context[-1] < VOCAB // 2) == low else other)(context)
 
 
@@ -44,7 +45,8 @@ class Reference:
         self.shares: list[float] = []
 
     def observe(self, wins: list[Win]) -> None:
-        """A batch: each winner's mean against the running mean before the batch."""
+        """Observes a batch: compares each winner's mean share with that of all
+        earlier wins."""
         # The engine's mean forgets wins gradually after the 64th: these runs have at most 64.
         assert len(self.shares) + len(wins) <= 64
         if wins and self.shares:

@@ -1,5 +1,5 @@
-"""What a round with made-up times reports to a length policy, without the time that the LLM's pass
-for another request hid, and to the switch of `pipeline=auto`. Also a combine rule's node limit."""
+"""What a round with made-up times reports to a length policy (without drafting time that an LLM
+pass for another request hid) and to the switch of `pipeline=auto`; and the node limit of a vote."""
 
 from collections.abc import Iterator, Mapping
 

@@ -143,7 +143,8 @@ def test_the_residual_of_a_certain_proposal_excludes_its_token() -> None:
 
 
 def test_acceptance_and_residual_add_up_to_p() -> None:
-    """min(p, q) accepted, else the residual: the identity that all of `mss` rests on."""
+    """A token is accepted with probability min(p, q), else drawn from the residual: the identity
+    that all of `mss` rests on."""
     generator = torch.Generator().manual_seed(11)
     for _ in range(50):
         p, q = torch.rand(2, 6, generator=generator, dtype=torch.float64) ** 3

@@ -1,4 +1,5 @@
-"""Worker.snapshot: the pool, the queue, each request's last round, the busy share of each lane."""
+"""Worker.snapshot: the schedule and its last decision, the queue, and each request's last round;
+and the busy share of each lane."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -46,7 +47,7 @@ def test_a_snapshot_agrees_with_the_events(worker: Worker, engine: Engine, llm: 
 
 
 class OneByOne:
-    """See Scheduler: one request a pass, in turn; the third plan has a decision."""
+    """A Scheduler that verifies one request per pass, in turn; its third plan has a decision."""
 
     def __init__(self) -> None:
         self.plans = 0

@@ -64,7 +64,8 @@ def test_one_outlier_decides_nothing() -> None:
 
 
 def test_a_negative_prediction_does_not_stop_comparisons() -> None:
-    """The line through the times off, 10 ms a step less 5, is negative at the 0 steps tried."""
+    """The line through the times with the switch off, 10 ms a step less 5 ms, is negative at 0
+    steps, which the rounds with the switch on have."""
     switch, steps = Switch(), 0.0
     while not switch.on:
         steps = 3.0 - steps if steps else 1.0
@@ -94,7 +95,8 @@ def test_each_set_of_drafters_has_its_own_switch() -> None:
 @dataclass(frozen=True)
 class SwitchStats:
     """`on`: the share of rounds with the switch on; `flips`: changes of its decision in a thousand
-    rounds; `lost`: the time spent beyond that with it always off, as a share of the latter."""
+    rounds; `lost`: how much longer all rounds take than with the switch always off, as a share of
+    the latter time."""
 
     on: float
     flips: float
@@ -102,8 +104,8 @@ class SwitchStats:
 
 
 def serve(world: World, factor: float, noise: float, *, observes_steps: bool = True) -> SwitchStats:
-    """With the switch on, rounds take `factor` times as long. `observes_steps`: whether the switch
-    observes the drafted steps."""
+    """Serves rounds of a world; with the switch on they take `factor` times as long.
+    `observes_steps`: whether the switch observes the drafted steps."""
     on = flips = 0
     spent = always_off = 0.0
     for seed in range(SEEDS):
@@ -132,7 +134,8 @@ def short_or_long(rng: random.Random, on: bool) -> tuple[float, float]:
 
 
 def longer_when_on(rng: random.Random, on: bool) -> tuple[float, float]:
-    """As `goodput` does: with drafting hidden (on), drafts are longer, and so are rounds."""
+    """With the switch on, drafts and rounds are longer, as with `goodput` when drafting is
+    hidden."""
     steps = rng.choice((5.0, 6.0, 7.0) if on else (2.0, 3.0, 4.0))
     return 4.0 + steps, steps
 
@@ -161,7 +164,8 @@ def test_the_switch_turns_on_in_noise_where_it_pays(factor: float, noise: float,
 
 
 def test_a_switch_that_no_longer_pays_is_turned_off() -> None:
-    """As after a text with which it paid: on is 10 % slower, in rounds that vary by a quarter."""
+    """The switch is on from a text with which it paid; now rounds with it on are 10 % slower, and
+    all rounds vary by a quarter."""
     on = 0
     for seed in range(40):
         rng, switch = random.Random(seed), Switch()

@@ -21,8 +21,8 @@ SLOW_READER = 0.02
 def state(
     run: str, *stages: tuple[float, float], reading: tuple[float, float] | None = None
 ) -> Any:
-    """The fields of a RoundState that are read. `stages`: (start, end) of each, in seconds;
-    `reading`: the same of a drafter's prefill."""
+    """The fields of a RoundState that TimeBetweenStages reads. `stages`: (start, end) of each
+    stage, in seconds; `reading`: (start, end) of a drafter's prefill."""
     timings = [Timed("llm", "forward", *stage) for stage in stages]
     read = [Timed("ssm", "prefill", *reading)] if reading else []
     live = SimpleNamespace(run_id=run, timings=read)
@@ -30,7 +30,7 @@ def state(
 
 
 def measure(between: TimeBetweenStages, state: RoundState, began: float) -> None:
-    """One round of a single request, up to its commit."""
+    """Measures one round of a single request, up to its commit."""
     between.begin([state.request], [state], began)
     between.fill()
 
@@ -123,7 +123,7 @@ def test_with_several_requests_no_time_between_stages_is_measured(pipeline: str)
 
 
 def test_a_failing_request_does_not_change_one_that_has_finished() -> None:
-    """A request's last events come before the next one's commit."""
+    """A request's last events come before the commit of the next request."""
     engine = engine_of(*tables(1))
     commit, commits = engine.models.llm.commit, [0]
     results: list[Event] = []

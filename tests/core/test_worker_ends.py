@@ -25,7 +25,7 @@ class Mistake(BaseException):
 
 
 class Fault(Exception):
-    """An error of a model's own."""
+    """An error whose class a model defines."""
 
 
 def test_a_stop_frees_the_engine_within_a_round(worker: Worker, llm: GatedModel) -> None:
@@ -147,7 +147,8 @@ def test_an_error_in_the_pass_of_one_request_ends_only_this_request(worker, llm,
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 @pytest.mark.parametrize("part", ["logits", "text"])
 def test_other_errors_of_one_request_end_only_this_request(worker, llm, part, temperature):
-    """Logits of another size than the vocabulary; a tokenizer that cannot spell a token."""
+    """The errors: logits of another size than the vocabulary, and a tokenizer that cannot spell a
+    token."""
     sampling = SamplingParams(30, temperature=temperature, seed=3)
     requests = [Request(text, sampling, CONFIG) for text in ("w1", "w7")]
     alone = ids(all_of(worker.submit(requests[0])))

@@ -1,4 +1,4 @@
-"""The page's endpoints over an engine of tables: what each call answers, measured values left out.
+"""The page's endpoints over an engine of tables: what each call answers, without measured values.
 
 `python -m tests.golden.api` writes `api.json` anew.
 """
@@ -36,7 +36,7 @@ SETTINGS = [
     {"preset": "sequence", "fields": {"max_tree_nodes": 4}},
     {"preset": "specinfer", "fields": {"max_tree_nodes": 8}},
 ]
-# Numbers under these names are times, or ratios and intervals of times.
+# Values under these names are measured, depend on measurements, or depend on the machine.
 MEASURED = re.compile(
     "(_ms|_utc|_s|_bytes|per_second|speed.*|ratio|interval|low|high|overlap.*|versions|created"
     "|updated|started|ended|seconds|memory|share|saved.*|wasted.*|slowest|fastest|ts|dur|limits"
@@ -57,7 +57,7 @@ def api_answers() -> dict[str, Any]:
     ):
         worker = Worker(Engine(loaded_tables(llm, ssms)))
         context = make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery, EXPORTS)
-        # The endpoints without the page: building it takes half of a test's time.
+        # The endpoints without the page: building the page takes half of the test's time.
         with gr.Blocks() as page:
             add_endpoints(context)
         with serve(page) as url:
@@ -125,7 +125,7 @@ def _answers(client: Client) -> list[dict[str, Any]]:
 
 
 def _without_measured(value: Any, names: dict[str, str], name: str = "") -> Any:
-    """A value with identifiers numbered in order of appearance, and with MEASURED numbers 0."""
+    """A value with 0 for what is MEASURED, and identifiers numbered in order of appearance."""
     if name == "versions" and isinstance(value, dict):
         return dict.fromkeys(value, 0)
     if isinstance(value, dict):

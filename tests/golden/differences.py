@@ -1,5 +1,5 @@
-"""Compares plain values. Floats may differ by `CLOSE`, relative above 1: processors add in
-different orders."""
+"""Compares plain values. Floats may differ by `CLOSE`, and those above 1 by `CLOSE` times their
+size, since processors add in different orders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a golden case and turns its events into lines of JSON, one an event, times set to 0.
+"""Runs a golden case and turns its events into lines of JSON, one line per event, with times 0.
 
 `python -m tests.golden.record` writes all files anew; on one machine they stay equal byte by byte
 while the engine behaves the same.

@@ -21,7 +21,8 @@ from tests.golden.record import FOLDER, bundled_models, golden_lines, recorded_l
 
 @pytest.fixture(scope="module")
 def _loaded() -> None:
-    """Loads the bundled models before the first test that runs them: no test's time includes it."""
+    """Loads the bundled models before the first test that runs them, so that no test's time
+    includes the loading."""
     bundled_models()
 
 

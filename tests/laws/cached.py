@@ -1,8 +1,8 @@
 """The bundled models after one prefix, their logits computed once.
 
 A `CachedModel` gives the logits after the prefix, and after the prefix and any one token. A longer
-context gets the logits of its first token after the prefix: only the first two tokens of a round
-are compared.
+context gets the logits after the prefix and its first further token, since only the first two
+tokens of a round are compared.
 """
 
 from collections.abc import Sequence

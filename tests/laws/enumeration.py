@@ -19,8 +19,8 @@ class KeyAskedTwiceError(BaseException):
 
 
 class WalkNoise:
-    """See Noise. Follows `script`, then takes each first answer; `branches` holds the (index taken,
-    number possible) of each answer."""
+    """A Noise that follows `script` and then always takes the first possible answer; `branches`
+    holds (index taken, number possible) for each answer."""
 
     def __init__(self, script: Sequence[int] = ()) -> None:
         self.script = tuple(script)

@@ -1,6 +1,6 @@
 """The cases of law 3: small tables, and configurations whose whole rounds can be enumerated.
 
-Each is a partial of `case` that still takes the verification rule, as `verify=`.
+Each case is a partial of `case` that still takes the verification rule, as `verify=`.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def tables(count: int, seed: int = 0, vocab: int = 3, narrow: int = 0) -> list[T
 
 
 def counts_of(text: tuple[int, ...]) -> np.ndarray:
-    """Rows for the drafter `table`."""
+    """Rows with the counts of `text`, for the drafter `table`."""
     table = new_table(64)
     add_text(table, np.array(text, np.int64), 1)
     return table[table.any(1)]
@@ -43,8 +43,8 @@ def case(
     count: int, draft: str, shape: tuple[int, ...], seed: int = 0, **fields: Any
 ) -> EnumeratedCase:
     """`count` drafters with random tables; `fields` set the configuration, the case, the tables or
-    the sampling; `counted`: the text whose counts the drafter `table` has, made when a test asks
-    for the case."""
+    the sampling; `counted`: the text that the drafter `table` has counted (the counts are made when
+    a test asks for the case)."""
     llm, *ssms = tables(count, seed, fields.pop("vocab", 3), fields.pop("narrow", 0))
     of_case = {k: fields.pop(k) for k in ("eos_ids", "prompt_ids") if k in fields}
     if "counted" in fields:
@@ -59,7 +59,7 @@ def case(
 
 
 def deviation(enumerated: EnumeratedCase, rounds: int, count: int) -> float:
-    """Total variation of the first `count` tokens from plain sampling's."""
+    """Total variation distance between the first `count` tokens and those of plain sampling."""
     joint = joint_of_rounds(enumerated, rounds, count)
     assert sum(joint.values()) == pytest.approx(1.0, abs=EXACT)
     return total_variation(joint, plain_joint(enumerated, count))
@@ -127,7 +127,8 @@ ONE_ROUND: Cases = {
         case, 2, "sampled", (1,), drafters=("model-1", "ngram", "model-2"), prompt_ids=LOOKUP_PROMPT
     ),
 }
-# Several proposals after an acceptance below 1: there `traversal` differs from `mss`.
+# Several proposals after one that is accepted with a probability below 1: there `traversal` differs
+# from `mss`.
 DEEP: Cases = {
     "two draws below a draw": partial(case, 1, "sampled_iid", (1, 2), 1),
     "three draws below a draw": partial(case, 1, "sampled_iid", (1, 3), 2),

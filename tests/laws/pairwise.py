@@ -14,7 +14,7 @@ import pytest
 from core.config import COMBINES, DRAFTS, LENGTHS, PIPELINES, ROUTINGS, WEIGHTS
 from core.config.mechanisms import SCHEDULES, combine_rule, draft_kind
 
-# The fields that laws 1 and 2 pair on the bundled models, with drafts and rules of their own.
+# Fields that laws 1 and 2 pair on the bundled models; each law adds its own `draft` and `verify`.
 TREES: dict[str, Sequence[Any]] = {
     "expansion": ((4,), (2,), (1, 1, 3, 1, 1, 1, 1, 1), (3, 1, 2)),
     "max_tree_nodes": (7, 1, "auto", 24, "uncut"),

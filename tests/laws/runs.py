@@ -30,14 +30,15 @@ def prompts(count: int) -> tuple[str, ...]:
 
 
 def some(texts: tuple[str, ...], index: int, count: int = 2) -> tuple[str, ...]:
-    """`count` of the texts, starting at `index`: for rows that run one text at a time."""
+    """`count` of the texts, starting at `index`: for settings that are tested one text at a
+    time."""
     return tuple(texts[(index + i) % len(texts)] for i in range(count))
 
 
 @contextmanager
 def scheduled(engine: Engine, name: str) -> Iterator[None]:
-    """Requests are planned by schedule `name`, without earlier measurements: on these models it
-    soon finds that drafts do not pay."""
+    """Requests are planned by schedule `name`, without earlier measurements, since on these
+    models a schedule soon finds that drafts do not pay."""
     engine._schedules.pop(name, None)
     engine.schedule = name
     try:
@@ -47,7 +48,7 @@ def scheduled(engine: Engine, name: str) -> Iterator[None]:
 
 
 def outcomes(events: Iterable[Event]) -> dict[str, Outcome]:
-    """Each run of a stream of events, folded, in order of first appearance."""
+    """The Outcome of each run of a stream of events, by run id, in order of first appearance."""
     runs: dict[str, Outcome] = {}
     for event in events:
         runs.setdefault(event.run_id, Outcome()).observe(event)

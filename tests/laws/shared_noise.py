@@ -1,7 +1,7 @@
 """Noise keyed by position alone: the mistake that the engine's noise keys prevent.
 
 The verifier looks at a position more than once: a branch that fails leaves its deeper positions to
-the next round. With keys that leave out the round those decisions would share one uniform number.
+the next round. With keys that leave out the round, these decisions would share one uniform number.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ Part = tuple[Any, float, float]
 
 
 def by_position(key: Key) -> Key:
-    """(kind, position decided) of an engine key: its path begins after the root's position."""
+    """(kind, position decided) of an engine key, whose path begins after the root's position."""
     kind, root = key[0], key[1]
     path = key[3] if kind == "draft" else key[2]
     # "accept" and "draft" keys name the parent's path, "final" the last node's.
@@ -25,8 +25,9 @@ def by_position(key: Key) -> Key:
 
 
 class SharedNoise(WalkNoise):
-    """See WalkNoise. Decisions of one kind at one position read one uniform number, as
-    `SeededNoise` would under such keys; the interval that earlier answers leave for it is kept."""
+    """A WalkNoise in which decisions of one kind at one position read one uniform number, as they
+    would with SeededNoise and such keys; the interval that earlier answers leave for this number is
+    kept."""
 
     shared = staticmethod(by_position)
 
@@ -59,7 +60,7 @@ class SharedNoise(WalkNoise):
 
 
 class RepeatedNoise(SharedNoise):
-    """See WalkNoise; a key that is asked again reads the same uniform number, as in the engine:
-    a draft made ahead draws with the keys that its round has if the guess comes true."""
+    """A WalkNoise in which a key that is asked again reads the same uniform number, as in the
+    engine: a draft made ahead draws with the keys that its round has if the guess comes true."""
 
     shared = staticmethod(lambda key: key)

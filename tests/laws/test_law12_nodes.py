@@ -1,6 +1,6 @@
 """Laws 1 and 2 with the bundled SSMs on two nodes: the text is plain decoding's, greedy and under
-`match`, alone and with several requests at once under three schedules while a node is killed and
-comes back."""
+`match`: for a request alone, and for several requests under three schedules while a node is killed
+and comes back."""
 
 from dataclasses import replace
 from functools import cache

@@ -1,6 +1,7 @@
 """Law 1(b): the bundled models in float32 write what transformers' greedy `generate` writes.
 
-Every pair of values of two fields; requests alone, batched, and in a batch with other settings.
+Tested with every pair of values of two fields; requests run alone, batched, and in a batch with
+other settings.
 """
 
 import copy
@@ -62,7 +63,8 @@ def expected_ids(prompt: str) -> list[int]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _expected(bundled: Engine) -> None:
-    """Gets the texts of transformers before the first test: they are no part of a test's time."""
+    """Gets the texts of transformers before the first test, so that no test's time includes
+    them."""
     for prompt in PROMPTS:
         expected_ids(prompt)
 

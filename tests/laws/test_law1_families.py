@@ -49,7 +49,7 @@ FIELDS = {
     "pipeline": PIPELINES,
     "mode": ("batched", "mixed", "alone"),
 }
-# Families whose second SSM has no logits for the last tokens, which occur in the texts.
+# Families whose second SSM has no logits for the last token ids, which occur in the texts.
 NARROW = ("llama", "gemma2", "gpt2", "gpt_neox")
 ROWS = pairwise(FIELDS, of_effect)
 # Each preset with two families, and every family with at least one preset.
@@ -83,7 +83,7 @@ def test_greedy_is_transformers_greedy(index: int) -> None:
         request = Request(TEXTS[one], SAMPLING, config)
         assert ids_of(engine_of(family), request) == expected_ids(family)[one]
         return
-    # In a mixed batch the middle one has other settings: requests must not disturb each other.
+    # In a mixed batch the middle request has other settings: requests must not disturb each other.
     other = SpeculationConfig.preset("sequence") if mode == "mixed" else config
     configs = (config, other, config)
     requests = [Request(text, SAMPLING, each) for text, each in zip(TEXTS, configs, strict=True)]

@@ -1,5 +1,6 @@
 """Law 1(b): SmolLM2 in float32 writes what transformers writes after loading the same file, under
-every preset. Law 2 at a temperature. In bfloat16 every preset writes what plain decoding writes.
+every preset. Law 2 is tested at temperature 0.8. In bfloat16 every preset writes what plain
+decoding writes.
 
 SSMs: the four bundled ones; or SmolLM2 itself, whose drafts are accepted, and a random model, whose
 drafts are rejected. The nightly tier divides the forty prompts among the presets of both families,
@@ -51,14 +52,15 @@ def random_ssm(smollm2_engine: Engine, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="module")
 def engine(smollm2_engine: Engine, random_ssm: Path) -> Engine:
-    """The same LLM, with itself and the random model as SSMs."""
+    """SmolLM2 with SmolLM2 itself and the random model as SSMs."""
     ssms, _ = load_ssms([SMOLLM2, str(random_ssm)], "float32")
     return Engine(replace(smollm2_engine.models, ssms=ssms))
 
 
 @pytest.fixture(scope="module")
 def smollm2_engine() -> Iterator[Engine]:
-    """With the bundled SSMs and counts; the LLM's passes are timed once for all."""
+    """SmolLM2 with the bundled SSMs and counts; its passes are timed once for all engines over
+    it."""
     smollm2()
     engine = Engine(load_models(SMOLLM2, [*map(str, bundled_ssms(SMOLLM2))], "float32"))
     assert len(engine.models.ssms) == 4 and engine.models.counts is not None

@@ -1,6 +1,6 @@
 """Law 2: under `match` the ids are plain decoding's with the same seed, at any temperature.
 
-For every tree rule, coupled or not, with top-k and top-p, alone and batched.
+Tested for every tree rule, coupled or not, with top-k and top-p, alone and batched.
 """
 
 import dataclasses
@@ -54,7 +54,7 @@ FIELDS = {
 
 
 def is_allowed(row: Row) -> bool:
-    """`auto` chooses `mss` for drawn trees: law 3 covers it."""
+    """Leaves out drawn drafts with `verify=auto`, which chooses `mss`: law 3 covers it."""
     drawn = row.get("verify") == "auto" and "sampled" in row.get("draft", "")
     return affordable(row) and of_effect(row) and not drawn
 
@@ -65,7 +65,7 @@ ROWS = [*PAIRS, *({**PAIRS[0], **row} for row in NEVER)]
 
 @cache
 def plain(index: int) -> list[list[int]]:
-    """Plain decoding of every prompt; rows without drafters repeat it one request at a time."""
+    """The texts of plain decoding, all prompts in one batch."""
     requests = [Request(prompt, SAMPLINGS[index], PLAIN) for prompt in PROMPTS]
     return ids_of_many(bundled_engine(), requests)
 

@@ -20,7 +20,7 @@ from tests.laws.whole_rounds import EnumeratedCase, joint_of_walks, plain_joint,
 
 
 class FirstRoundLane(PunctualLane):
-    """Drafts ahead in every other round: drafts for a third would only add branches."""
+    """Drafts ahead in every other round: drafts for a third round would only add branches."""
 
     def __init__(self, checks: int) -> None:
         super().__init__(checks)

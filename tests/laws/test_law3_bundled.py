@@ -1,7 +1,8 @@
-"""Law 3 on the bundled models: the first two tokens of many rounds have plain sampling's joint.
+"""Law 3 on the bundled models: the first two tokens of many rounds have plain sampling's joint
+distribution.
 
-Logits are cached, the noise is drawn anew for every round. Chi-square at a false alarm of 1e-6; the
-control that tries a token proposed twice only once must fail it.
+Logits are cached, the noise is drawn anew for every round. A chi-square test has a false alarm
+rate of 1e-6; the control that tries a token proposed twice only once must fail the test.
 """
 
 import time
@@ -151,7 +152,7 @@ def test_control_duplicates_are_noticed(prefix: int, rule: str, monkeypatch: pyt
     duplicates_merged(monkeypatch)
     with rounds_from(PREFIXES[prefix]) as rounds:
         # Where the next tokens are nearly certain and all SSMs propose them, the trap changes
-        # little: there it takes as many rounds as above.
+        # little: there noticing it takes as many rounds as the test above runs.
         counts = (5_000, 20_000)
         assert any(p_value(rounds, SAMPLINGS[1], config, n) < FALSE_ALARM for n in counts)
 

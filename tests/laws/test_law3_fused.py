@@ -1,4 +1,5 @@
-"""Fused drafts under `match`, on every outcome of a noise with few values: the LLM's text, exactly.
+"""Fused drafts under `match` have exactly the LLM's texts, on every outcome of a noise of few
+values.
 
 No single SSM's q is a fused token's distribution: a fused token that is drawn, and verified with
 the winner's q, does not keep the LLM's distribution. The trap `fused_with_the_winners_q` shows the
@@ -49,7 +50,7 @@ class FewGumbels(WalkNoise):
 
 
 def joint(enumerated: EnumeratedCase) -> tuple[dict[tuple[int, ...], float], set[int]]:
-    """The probability of each text, and the numbers of tokens that a round committed."""
+    """The probability of each text, and the numbers of tokens that rounds committed."""
     results: dict[tuple[int, ...], float] = defaultdict(float)
     lengths: set[int] = set()
     for noise, end in every_walk(lambda walk: enumerated.rounds(walk, TOKENS), kind=FewGumbels):

@@ -1,5 +1,5 @@
-"""Law 3, what only `traversal` has: acceptances below 1 before several proposals, noise keys of
-two rounds, and no fewer accepted tokens than `mss` on average. Every figure is by enumeration.
+"""Law 3, what only `traversal` has: acceptances below 1 before several proposals, noise keys of two
+rounds, and no fewer accepted tokens than `mss` on average. Every figure is computed by enumeration.
 """
 
 from importlib import import_module

@@ -1,7 +1,8 @@
 """Law 5: a node attends to the committed prefix, its ancestors and itself, and to nothing else.
 
-Changing a token that a node does not attend to leaves its logits equal; changing one it attends to
-changes them (the control). For full attention, one window for all layers, and layers of both kinds.
+Changing a token that a node does not attend to leaves its logits equal; changing a token that
+it attends to changes them (the control). Tested for full attention, for one window for all layers,
+and for layers of both kinds.
 """
 
 from functools import cache
@@ -66,7 +67,7 @@ def test_a_changed_token_changes_only_its_descendants(
     for other in range(len(tree)):
         if node not in ancestors(tree, other):
             assert change[other] <= UNCHANGED_BELOW
-        elif depths[other] - depths[node] < WINDOW:  # `node` is within its window
+        elif depths[other] - depths[node] < WINDOW:  # `node` is in the window of `other`
             assert change[other] > CHANGED_ABOVE
 
 

@@ -22,7 +22,7 @@ SHAPES = ((1,), (2, 2), (3, 1, 1), (1, 1, 3, 1, 1))
 
 
 def story_table(sure: float = 0.97, confused_at: int = -1) -> TableModel:
-    """A table that repeats STORY; at position `confused_at` it gives another token."""
+    """A table that repeats STORY, with another token at position `confused_at` of STORY."""
 
     def table(context: tuple[int, ...]) -> list[float]:
         index = len(context) % len(STORY)

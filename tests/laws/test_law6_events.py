@@ -1,5 +1,5 @@
-"""Law 6 on real runs, and a synthetic one that drafts ahead: JSON, the database and a replay give
-back the engine's events.
+"""Law 6 on real runs, and on a synthetic run that drafts ahead: JSON, the database and a replay
+give back the engine's events.
 
 The control: a change of any column of the log changes what is read back, except for the columns of
 REPEATED.

@@ -1,8 +1,8 @@
 """Law 4: in bfloat16 every emitted token is within the measured rounding gap of the arg max.
 
 The gap is measured in the run: twice the 99.9th percentile of the differences that the number of
-tokens in a pass makes to a logit. The same tests run on CUDA under `-m gpu`, with laws 1 and 2 in
-float32 there.
+tokens in a pass makes to a logit. With `-m gpu` the test of torch's passes runs on CUDA, and
+so do laws 1 and 2 in float32.
 """
 
 import dataclasses
@@ -84,7 +84,7 @@ def test_every_bfloat16_token_is_within_the_rounding_gap_of_the_argmax(
     torch_engine: Engine,
 ) -> None:
     gap, margin, last = measure(torch_engine)
-    if torch_engine.models.llm.device.type == "cpu":  # an H200's kernels rounded both alike
+    if torch_engine.models.llm.device.type == "cpu":  # on an H200 both kinds of pass rounded alike
         assert gap > 0, "a pass of 12 tokens should round differently from 12 passes"
     assert float(margin.max()) <= gap
     assert float((margin > 0).float().mean()) <= 0.01

@@ -1,4 +1,5 @@
-"""Laws 1 and 2 under every schedule: requests with other presets, lengths and starts, together."""
+"""Laws 1 and 2 under every schedule: requests with different presets, lengths and start times
+run together."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -47,7 +48,8 @@ def alone(engine: Engine, request: Request) -> list[int]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _written_alone(bundled: Engine) -> None:
-    """Gets the texts of plain decoding before the first test: they are no part of a test's time."""
+    """Gets the texts of plain decoding before the first test, so that no test's time includes
+    them."""
     for temperature in (0.0, 0.8):
         for request in requests(temperature):
             alone(bundled, request)
@@ -135,8 +137,9 @@ def test_shared_leaves_nodes_out(new_engine: Engine) -> None:
 def test_shared_leaves_no_drawn_node_out_where_the_rule_reads_q(
     new_engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`mss` and `traversal` together with `match`: to drop a node after its token was drawn would
-    bias their texts. The budget is one node for all, so `match` loses nearly all of its nodes."""
+    """Requests with `mss`, `traversal` and `match` share a batch. To drop a node after its token
+    was drawn would bias the texts of `mss` and `traversal`. The budget is one node for all
+    requests, so `match` loses nearly all of its nodes."""
     monkeypatch.setattr(Shared, "budget", lambda *_: 1)
     new_engine.schedule = "shared"
     rules = ("match", "mss", "match", "traversal")
@@ -169,7 +172,7 @@ LOAD = BatchLoad(4, 1.0, 0.1, 0.1, 2.0)
 
 
 class PricedSchedule:
-    """See Scheduler: all requests share a pass of a known price."""
+    """A Scheduler by which all requests share a pass, whose price is known."""
 
     def plan(self, live: Sequence[LiveRequest], num_queued: int) -> Plan:
         return Plan(tuple(range(len(live))), (FREE,) * len(live), LOAD)

@@ -148,17 +148,17 @@ def _ordering(patch: Patch, key: Callable[[VerifyInput, Proposal, int], object])
 
 
 def by_token_id(patch: Patch) -> None:
-    """Proposals in the order of their token ids."""
+    """Proposals are tried in the order of their token ids."""
     _ordering(patch, lambda case, proposal, child: case.tree.token_ids[child])
 
 
 def by_descending_q(patch: Patch) -> None:
-    """The likeliest proposals first."""
+    """The likeliest proposals are tried first."""
     _ordering(patch, lambda case, proposal, child: -proposal.q)
 
 
 def confident_drafter_first(patch: Patch) -> None:
-    """Proposals of the drafter whose best proposal has the highest score go first."""
+    """Proposals of the drafter whose best proposal has the highest score are tried first."""
     ordered = offers._order_proposals
 
     def by_highest_score(case: VerifyInput, children: Sequence[int]) -> Order:

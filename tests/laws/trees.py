@@ -15,7 +15,7 @@ LAW = settings(derandomize=True, max_examples=40)
 
 @st.composite
 def parents(draw: st.DrawFn, max_size: int = 12) -> list[int]:
-    """A parents-first list."""
+    """The parent of each node of a random tree; parents come before their children."""
     size = draw(st.integers(1, max_size))
     return [draw(st.integers(ROOT, i - 1)) for i in range(size)]
 

@@ -1,8 +1,8 @@
 """Every outcome of whole rounds of the engine, with its exact probability.
 
 Of two rounds in a row, the first round's outcomes are enumerated, then the second round from each
-state of the text and the models' rows that they lead to. The drafts of the last round are made once
-and verified in every way.
+state of the text and the models' rows that they lead to. In the last round each possible draft is
+made once and verified in every way.
 """
 
 import copy
@@ -31,7 +31,7 @@ END = -1
 @dataclass(frozen=True)
 class _Way:
     """One way to verify a round's drafts: its probability given the drafts, all new tokens after
-    it, and how many drafted ones were accepted."""
+    it, and how many drafted tokens it accepted."""
 
     probability: float
     tokens: tuple[int, ...]
@@ -42,7 +42,7 @@ class _Thorough(Engine):
     """Verifies the drafts of a `last` round in every way; the round itself continues with
     the first outcome.
 
-    So one draft and one pass of the LLM serve all outcomes of the round.
+    So one draft and one pass of the LLM serve all outcomes of their verification.
     """
 
     last = False
@@ -139,8 +139,8 @@ class EnumeratedCase:
 
 @dataclass(frozen=True)
 class _End:
-    """How some rounds ended: the new tokens, how many of each round, and what every model's rows
-    hold. Equal states have equal futures. `ways`: every outcome of the last round."""
+    """How some rounds ended: the new tokens, how many tokens each round gave, and what every
+    model's rows hold. Equal states have equal futures. `ways`: every outcome of the last round."""
 
     tokens: tuple[int, ...]
     finished: bool
@@ -183,7 +183,8 @@ def joint_of_rounds(case: EnumeratedCase, rounds: int, count: int) -> Joint:
 def joint_of_walks(
     case: EnumeratedCase, rounds: int, count: int, kind: Callable[[Sequence[int]], WalkNoise]
 ) -> Joint:
-    """See joint_of_rounds; each walk goes through all rounds, as noises with a state need."""
+    """The same as joint_of_rounds, but each walk goes through all rounds: a noise with a state
+    needs this."""
     emitted: dict[tuple[int, ...], float] = defaultdict(float)
     for noise, end in every_walk(lambda noise: case.rounds(noise, rounds, ways=True), kind=kind):
         for way in end.ways:

@@ -191,8 +191,9 @@ def _tape(
 
 
 class ScriptedLength:
-    """See LengthPolicy. Every seventh round is plain, so that runs have such rounds; a length that
-    the user does not set has invented estimates; real ones depend on the clock."""
+    """A LengthPolicy by which every seventh round is plain, so that runs have such rounds. If
+    `kind` is a policy that chooses the length, choices have invented estimates, since real
+    estimates depend on the clock."""
 
     def __init__(self, length: int, kind: str) -> None:
         self._length, self._has_estimates = length, not length_policy(kind).set_by_user
@@ -232,7 +233,7 @@ class FailingModel(TableModel):
 
 
 def model_infos(drafters: Sequence[str] = DRAFTERS, hostile: bool = False) -> tuple[ModelInfo, ...]:
-    """Of an invented LLM, then of an invented SSM for each of `drafters`."""
+    """ModelInfos of an invented LLM, then of an invented SSM for each of `drafters`."""
     shared = ("None", len(vocabulary(hostile)), CONTEXT, "float32", "cpu")
     ssms = (ModelInfo(name, "ssm", 1_000, *shared) for name in drafters)
     return ModelInfo("synthetic-llm", "llm", 31_000, *shared), *ssms
@@ -259,7 +260,8 @@ def _speculation(drafters: tuple[str, ...], uses: Mechanisms) -> SpeculationConf
 def _request(
     seed: int, drafters: tuple[str, ...], hostile: bool, uses: Mechanisms, stop: tuple[str, ...]
 ) -> Request:
-    """Without pipelining, which `on_a_clock` adds, and with a token limit that no run reaches."""
+    """A request without pipelining, which `on_a_clock` adds, and with a token limit that no run
+    reaches."""
     prompt = (
         f"SYNTHETIC prompt {seed}: Once upon a time — a fox" + " ".join(HOSTILE_TEXTS) * hostile
     )
@@ -296,7 +298,8 @@ def _hostile_text(hostile: bool) -> str:
 def _end_event(
     events: Sequence[Event], hostile: bool, end: str, failure: str = ""
 ) -> Iterator[Event]:
-    """The last event, none for `cut`: the figures of `events`, and the text that they held back."""
+    """The last event, with the figures of `events` and the text that they held back; none for
+    `cut`."""
     started = events[0]
     text, fold = Detokenizer(tokenizer(hostile), started.prompt_token_ids), StatsFold()
     for event in events:

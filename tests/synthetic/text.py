@@ -102,7 +102,7 @@ class Language:
         return _likeliest(self.seed, self.hostile, len(context), context[-1])
 
     def guesses(self, number: int, context: Context) -> tuple[int, ...]:
-        """The same tokens, likeliest first for SSM number `number`. SSMs share the rivals, so
+        """The tokens of `likeliest`, in the order of SSM number `number`. SSMs share the rivals, so
         that they often agree on a wrong token too."""
         own, *rivals = self.likeliest(context)
         draw = hash((self.seed, number, len(context), context[-1]))
@@ -114,11 +114,11 @@ class Language:
         return tuple(wrong)
 
     def llm(self, context: Context) -> torch.Tensor:
-        """Logits, see TableModel."""
+        """The LLM's logits (V,) after a context."""
         return self._row(self.likeliest(context), LLM_SCORES, context)
 
     def ssm(self, number: int) -> Callable[[Context], torch.Tensor]:
-        """Logits of SSM number `number`."""
+        """The function from a context to the logits of SSM number `number`."""
         return lambda context: self._row(self.guesses(number, context), SSM_SCORES, context)
 
     def _row(

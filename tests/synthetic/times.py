@@ -17,11 +17,11 @@ from core.events import (
 )
 from core.metrics import LLM_LANE
 
-# Typical milliseconds of a stage; each is within 20 % of it. Without drafting ahead, a round of the
-# three DRAFTERS in turn takes about 17 ms, a round of one drafter 10 ms.
+# Typical milliseconds of a stage; invented times differ from them by up to 20 %. Without drafting
+# ahead, a round of the three DRAFTERS in turn takes about 17 ms, a round of one drafter 10 ms.
 TYPICAL_MS = {"prefill": 8.0, "catch_up": 0.4, "draft": 3.0, "combine": 0.1, "forward": 6.0}
 TYPICAL_MS |= {"verify": 0.3, "commit": 0.2, "use": 0.2, "read": 1.0}
-OUTCOMES, PROBABILITY = 3, 0.625  # of each drafting ahead, see Ahead
+OUTCOMES, PROBABILITY = 3, 0.625  # of each Ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def on_a_clock(events: Sequence[Event], uses: Mechanisms, seed: int) -> list[Eve
 
 
 class _Clock:
-    """Milliseconds since the run began, and those spent drafting ahead, by drafter."""
+    """The milliseconds since the run began, and each drafter's milliseconds of drafting ahead."""
 
     def __init__(self, uses: Mechanisms, rng: random.Random) -> None:
         self.now = 0.0
@@ -101,7 +101,7 @@ class _Clock:
             stages, ahead = self._stages(draft.drafter)
             spans += stages
             results.append(replace(draft, spans=stages, drafted_ahead=ahead))
-        # Drafted ahead for a plain round, or by a drafter that has failed.
+        # The rest was drafted ahead for a plain round, or by a drafter that has failed.
         self.count_unused()
         self._drafters = [draft.drafter for draft in drafts] or self._drafters
         return tuple(results)
@@ -109,7 +109,7 @@ class _Clock:
     def _stages(self, name: str) -> tuple[tuple[Span, ...], bool]:
         """The spans of a drafter's stages, and whether its draft was made ahead."""
         if self._uses.pipeline == "across" and self._forward.ms:
-            # During the pass for another request; nothing is guessed.
+            # It drafted during the pass for another request; nothing is guessed.
             start, end = self._forward.start_ms, self._forward.end_ms
             early = Span(name, "draft", start, round(start + 0.6 * (end - start), 6))
             self._ahead.append(Ahead(name, 0, 1.0, True, round(early.ms, 6), 0.0))

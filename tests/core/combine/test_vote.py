@@ -29,13 +29,13 @@ def test_the_majority_wins_against_the_heaviest() -> None:
     assert result.tree.token_ids == (4, 5, 6)
     assert result.node_weights == (1.9, 1.9, 1.0)
     assert result.winner == 1
-    # Everything else is dropped, with the weight of its drafters.
+    # All other nodes are dropped, each with the weight of its drafters.
     assert result.dropped == ((0, 0), (0, 1), (0, 2), (2, 2))
     assert result.dropped_node_weights == (1.5, 1.5, 1.5, 0.9)
 
 
 def test_the_winner_is_a_sequence_that_one_drafter_drafted() -> None:
-    # The heaviest token of each position would be 1, 5, 9: no drafter drafted that.
+    # The heaviest token of each position would be 1, 5, 9: no drafter drafted this sequence.
     result = vote([chain(1, 2, 9), chain(1, 3, 9), chain(4, 5, 9), chain(6, 5, 9)], [1.0] * 4)
     assert result.tree.token_ids == (1, 2, 9)
     assert result.winner == 0
@@ -52,12 +52,12 @@ def test_a_tie_of_equals_goes_to_the_lower_index() -> None:
 
 
 def test_weights_that_differ_only_by_rounding_are_equal() -> None:
-    """As after gains and losses that cancel."""
+    """Gains and losses that cancel leave such weights."""
     weight = (0.1 + 0.2) / 0.3
     assert weight > 1.0
     result = vote([chain(3), chain(2), chain(1)], [1.0, weight, 1 / weight])
     assert result.tree.token_ids == (3,) and result.winner == 0
-    # Two drafters of weight w weigh as much as one of 2 w: a tie, which the single one wins.
+    # Two drafters of weight w weigh as much as one of 2 w: a tie, which the single drafter wins.
     result = vote([chain(1), chain(1), chain(2)], [weight, weight, 2.0])
     assert result.tree.token_ids == (2,) and result.winner == 2
 
@@ -99,7 +99,7 @@ def vote_tree(sequences: list[Draft], weights: list[float], nodes: int) -> Combi
 def test_vote_tree_keeps_the_heaviest_nodes() -> None:
     sequences = [chain(1, 2, score=0.9), chain(3, 4, score=0.5), chain(1, 5, score=0.8)]
     result = vote_tree(sequences, [1.0, 2.0, 3.0], 3)
-    # Kept: (0.9 + 3 x 0.8) / 6, 3 x 0.64 / 6, 2 x 0.5 / 6; dropped: 0.81 / 6, 2 x 0.25 / 6.
+    # Weights kept: (0.9 + 3 x 0.8) / 6, 3 x 0.64 / 6, 2 x 0.5 / 6; dropped: 0.81 / 6, 2 x 0.25 / 6.
     assert result.tree.token_ids == (1, 3, 5)
     assert result.node_weights == pytest.approx(((0.9 + 2.4) / 6, 1.0 / 6, 1.92 / 6))
     assert result.dropped == ((0, 1), (1, 1))
@@ -150,7 +150,7 @@ def test_log_pool_node_weights_are_weighted_geometric_means() -> None:
     result = combine("log_pool", parts, VoteWeights({0: 3.0, 1: 1.0, 2: 4.0}))
     assert result.tree.token_ids == (1, 2, 3) and result.winner is None
     one = 0.8 ** (3 / 4) * 0.2 ** (1 / 4)
-    assert result.node_weights == pytest.approx((one, one**2, 0.5)), "of the drafters that hold it"
+    assert result.node_weights == pytest.approx((one, one**2, 0.5)), "mean over a node's drafters"
     alone = combine("log_pool", {0: chain(1, 2, score=0.8)}, VoteWeights({0: 7.0}))
     assert alone.node_weights == pytest.approx((0.8, 0.64)), (
         "one drafter's node weights are its probabilities"

@@ -1,4 +1,5 @@
-"""Batched verification gives the verdicts of the walk, for any tree, noise and sampling."""
+"""Batched verification by `greedy` and `match` gives the verdicts of `verify`, which walks one tree
+at a time, for random trees, noise and samplings."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Device rounds give the same events as rounds step by step."""
+"""Device rounds give the same events as rounds that run step by step."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -32,7 +32,7 @@ PROMPTS = ("w3 w5 w7 w9", "w11 w2 w4 w4 w8 w1 w6", "w1")
 def models(
     count: int = 3, eos: tuple[int, ...] = (), context: int = CONTEXT, device: str = "cpu"
 ) -> LoadedModels:
-    """An LLM and SSMs that are right some of the time."""
+    """An LLM, and SSMs whose tokens are accepted some of the time."""
     llm = tiny_module("llama", seed=5, dtype=torch.float32)
     ssms = [perturb(llm, 0.2 + 0.1 * seed, seed).to(device) for seed in range(count)]
     result = loaded_modules(llm.to(device), ssms, eos, context)
@@ -45,12 +45,12 @@ def events(loaded: LoadedModels, requests: Sequence[Request], *, on_device: bool
         return list(engine.generate_many(requests))
 
 
-# Rounds step by step leave nothing in their models that another run would notice.
+# Rounds that run step by step leave no state in their models that changes a later run.
 reference_models = cache(models)
 
 
 def in_both_ways(requests: Sequence[Request], **changes: Any) -> list[list[Event]]:
-    """The events of device rounds, over new models, and of rounds step by step."""
+    """The events of device rounds, over new models, then those of rounds that run step by step."""
     on_device = events(models(**changes), requests, on_device=True)
     return [on_device, events(reference_models(**changes), requests, on_device=False)]
 
@@ -62,7 +62,8 @@ def requests(
 
 
 def check_same(one: object, other: object, where: str = "") -> None:
-    """Compares all fields but times; floats to 2e-5: passes of other shapes round differently."""
+    """Compares all fields but TIMES and `..._ms`; floats to 2e-5, since passes over tensors of
+    different shapes round differently."""
     assert type(one) is type(other), where
     if is_dataclass(one):
         for field in fields(one):
@@ -85,14 +86,15 @@ def check_same(one: object, other: object, where: str = "") -> None:
 
 @pytest.fixture
 def device_rounds(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each round that was tried ran on the device."""
+    """For each call of `DeviceRound.run`, whether the round ran on the device."""
     return note_results(monkeypatch, DeviceRound, "run", lambda result: result is not None)
 
 
 def check_both_ways(
     sampling: SamplingParams, config: SpeculationConfig, num_requests: int = 1, **changes: Any
 ) -> list[Event]:
-    """Compares the events of the same runs in both ways; returns those of device rounds."""
+    """Runs the requests with device rounds and step by step, and compares the events; returns those
+    of device rounds."""
     both_runs = in_both_ways(requests(sampling, config, num_requests), **changes)
     ids = [list(dict.fromkeys(event.run_id for event in each)) for each in both_runs]
     renamed = dict(zip(*ids, strict=True))
@@ -156,7 +158,7 @@ def test_rounds_after_an_audition_run_on_the_device(device_rounds: list[bool]) -
 def test_these_settings_run_step_by_step(
     config: SpeculationConfig, device_rounds: list[bool]
 ) -> None:
-    """Of these only rounds without room for a draft run on the device."""
+    """With these settings only rounds without room for a draft run on the device."""
     check_both_ways(WARM, config)
     assert sum(device_rounds) <= 1 and len(device_rounds) > 8
 
@@ -205,8 +207,8 @@ def test_pipelined_runs_have_the_same_text(pipeline: str) -> None:
 def test_texts_that_outgrow_the_cache_are_the_same(
     shape: tuple[int, ...], device_rounds: list[bool]
 ) -> None:
-    """Arenas move when they grow: their graphs are dropped. Padded tokens write to slots that
-    exist."""
+    """A KV cache that grows has another address, so graphs that read it are dropped. Padding tokens
+    are written to slots that exist."""
     config = replace(FIXED, expansion=shape, speculation_length=len(shape))
     two_requests = requests(replace(WARM, max_new_tokens=300), config, 2)
     results = [*map(texts_of, in_both_ways(two_requests, context=700))]
@@ -283,7 +285,7 @@ def test_the_next_round_runs_while_events_are_consumed(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("config", [FIXED, SpeculationConfig.preset("autoregressive")])
 def test_a_discarded_round_does_not_change_the_texts(config: SpeculationConfig) -> None:
-    """A request is cancelled, and one joins, while a round is running."""
+    """A request is cancelled, and another joins, while a round is running."""
     first, second, third = requests(WARM, config, 3)
     three_requests = (first, second, third)
     alone = [

@@ -1,4 +1,5 @@
-"""Drafts of one pass over tensors equal drafts made pass by pass."""
+"""Drafts that DraftGraphs computes in one graph equal drafts that SSMs make step by step, in one
+forward pass per step."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,7 +28,7 @@ TRUNCATED = SamplingParams(60, temperature=1.3, top_k=12, top_p=0.8, seed=5)
 COLD = SamplingParams(60, seed=1)
 TEXTS = ((1, 2, 3), (4, 5, 6, 7, 8, 9))
 ROUNDS: Sequence[Sequence[tuple[int, ...]]] = (
-    # What is committed to each text, round by round: tokens, or see `_following` for ("own", n).
+    # For each round, what is committed to each text: tokens, or ("own", n) as in `_following`.
     (("own", 0), ("own", 2)),
     ((7,), ("own", 1)),
     (("own", 3), (9, 9, 9)),
@@ -36,7 +37,8 @@ ROUNDS: Sequence[Sequence[tuple[int, ...]]] = (
 
 
 def make_pool(models: Sequence[HfModel], *, graphs: bool, vocab: int = VOCAB) -> SsmPool:
-    """The SSMs, stacked if they have one shape; with `graphs`, DraftGraphs make their drafts."""
+    """A pool of these SSMs; those of one shape are stacked. With `graphs`, DraftGraphs makes their
+    drafts."""
     stack_alike(list(models))
     pool = SsmPool(dict(zip(NAMES, models, strict=False)), vocab)
     if graphs:
@@ -75,7 +77,7 @@ def open_all(pool: SsmPool, several: Sequence[TokenSequence]) -> None:
 
 
 class Endless:
-    """A stop that ends no draft."""
+    """A stop rule that ends no draft."""
 
     def grows(self, score: float) -> bool:
         return True
@@ -107,7 +109,7 @@ def draft_requests(
 
 
 def check_equal(one: Draft, other: Draft) -> None:
-    """Drafts are equal in all fields; rows are compared by their contents."""
+    """Compares the drafts, but not their times; logits and utilities node by node."""
     for name in ("token_ids", "parents", "ranks", "qs", "passes", "passes_ahead"):
         assert getattr(one, name) == getattr(other, name), name
     assert one.scores == pytest.approx(other.scores, abs=1e-5)
@@ -126,7 +128,8 @@ def decode(
     several: Sequence[Sequence[TokenSequence]],
     shapes: Sequence[tuple[int, ...]],
 ) -> list[Draft]:
-    """Runs the same rounds in each pool; returns the first pool's drafts."""
+    """Runs the same rounds in both pools and compares their drafts and states; returns the first
+    pool's drafts."""
     for pool, own in zip(pools, several, strict=True):
         open_all(pool, own)
     first_drafts = []
@@ -150,7 +153,8 @@ def decode(
 
 
 def _following(draft: Draft, expected: tuple[Any, ...]) -> tuple[int, ...]:
-    """`expected`; for ("own", n): n tokens of this draft, by first children, then token 11."""
+    """What is committed: `expected` itself, or for ("own", n) at most n tokens of this draft, along
+    first children, then token 11."""
     if expected[0] != "own":
         return expected
     path, node = [], -1
@@ -179,7 +183,7 @@ def _same_states(pools: Sequence[SsmPool], several: Sequence[Sequence[TokenSeque
 
 @pytest.fixture
 def graph_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of SSMs in each DraftGraphs pass."""
+    """For each call of `DraftGraphs._in_one_pass`, how many SSMs it drafted for."""
     return note_results(monkeypatch, DraftGraphs, "_in_one_pass", len)
 
 
@@ -212,7 +216,7 @@ def test_ssms_of_different_shapes_draft_one_after_another(graph_calls: list[int]
 
 @pytest.mark.parametrize("shape", [(2, 2, 2), (1, 1, 1)])
 def test_an_end_of_text_has_no_children(shape: tuple[int, ...]) -> None:
-    # Every ninth token ends a text: most drafts have one.
+    # Every ninth token id ends a text: most drafts contain such a token.
     eos = tuple(range(0, VOCAB, VOCAB // 7))[:8]
     results = decode(pools_both_ways(), [texts(WARM, eos), texts(WARM, eos)], [shape] * 2)
     assert {len(draft) for draft in results} - {14, 3}

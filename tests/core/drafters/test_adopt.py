@@ -28,7 +28,8 @@ def draft_request(kind: str, shape: tuple[int, ...], budget: int = 64) -> DraftR
 
 
 def feed(growth: Growth, passes: int) -> Growth:
-    """Absorbs the logits of its frontier `passes` times, or until the frontier is empty."""
+    """Feeds the growth the logits of its frontier `passes` times, or until the frontier is
+    empty."""
     for _ in range(passes):
         if not growth.frontier:
             break

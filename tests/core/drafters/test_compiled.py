@@ -1,5 +1,5 @@
-"""Drafts by the compiled kernel equal drafts made pass by pass over feeds: the same nodes, and
-scores to float32's precision."""
+"""Drafts that the compiled kernel makes equal those made "over feeds", in one forward pass per
+step: the same nodes, and scores to float32's precision."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -40,7 +40,8 @@ NOT_SERVED = [
     ("best_first", COLD), ("best_first", WARM), ("coupled", TRUNCATED), ("sampled", WARM),
     ("sampled_iid", TRUNCATED),
 ]  # fmt: skip
-# What each text continues with: a number of tokens of SSM `one`'s draft, then these tokens.
+# For each round, what is committed to each text: this many first children of SSM `one`'s draft,
+# then these tokens.
 FOLLOWING: Sequence[Sequence[tuple[int, tuple[int, ...]]]] = (
     ((2, (4,)), (0, (5, 6))),
     ((1, (7, 8, 9)), (3, (1,))),
@@ -49,7 +50,7 @@ FOLLOWING: Sequence[Sequence[tuple[int, tuple[int, ...]]]] = (
 
 
 class ServesNothing(NativeDrafting):
-    """Drafts nothing: passes over feeds make the drafts."""
+    """Drafts nothing, so that the pool drafts over feeds."""
 
     def draft(self, asked: Mapping[str, Sequence[DraftRequest]]) -> dict[str, list[Draft]]:
         return {}
@@ -58,7 +59,8 @@ class ServesNothing(NativeDrafting):
 def two_pools(
     count: int = 3, *, alike: bool = True, vocab: int = VOCAB, **changes: Any
 ) -> list[SsmPool]:
-    """Two pools of the same SSMs: drafts by the compiled kernel, and by passes over feeds."""
+    """Two pools of the same SSMs: the first drafts with the compiled kernel, the second over
+    feeds."""
     results = []
     for serving in (NativeDrafting, ServesNothing):
         models = [small("llama" if alike or i else "qwen2", i, **changes) for i in range(count)]
@@ -81,7 +83,8 @@ def run_rounds(
     shapes: Sequence[tuple[int, ...]],
     **options: Any,
 ) -> list[Draft]:
-    """Runs the same rounds in both pools and compares all states and drafts; returns the latter."""
+    """Runs the same rounds in both pools and compares all states and drafts; returns the first
+    pool's drafts."""
     stop, eos, kind = options.pop("stop", None), options.pop("eos", ()), options.pop("kind", "auto")
     several = [texts(sampling, eos, draft=kind, **options) for _ in pools]
     for pool, own in zip(pools, several, strict=True):
@@ -141,7 +144,7 @@ def _requests_of_kind(
 
 def check_same(one: Draft, other: Draft) -> None:
     """Compares drafts without their times. The compiled kernel's scores have float32's precision,
-    and its utilities differ from the others by a constant for each row."""
+    and in each row its utilities differ from the other pool's by a constant."""
     for name in ("token_ids", "parents", "qs", "ranks", "rows", "passes", "passes_ahead"):
         assert getattr(one, name) == getattr(other, name), name
     assert one.scores == pytest.approx(other.scores, rel=1e-5)
@@ -218,8 +221,8 @@ def test_drafts_by_several_threads_are_the_same() -> None:
 
 
 def test_no_drafter_waits_for_a_pass_that_is_over() -> None:
-    """Each pass counts arrivals of its own. With one count for all passes of a draft, this test
-    hangs after a few drafts."""
+    """Each pass has its own count of the threads that have arrived. With one count for all passes
+    of a draft, this test hangs after a few drafts."""
     pool = two_pools()[0]
     by_two_threads(pool)
     for i in range(40):
@@ -256,7 +259,8 @@ def test_drafts_with_nan_logits_equal_those_over_feeds(native_calls: list[int]) 
 
 @pytest.mark.parametrize("kinds", [("topk", "coupled"), ("coupled", "coupled")])
 def test_a_batched_ssm_drafts_as_alone(kinds: tuple[str, str]) -> None:
-    """Requests of other shapes, kinds and samplings have the same drafts in a batch as alone."""
+    """Requests of different shapes, kinds and samplings have the same drafts in a batch as
+    alone."""
     drafts_by_way: list[list[Draft]] = []
     for groups in ([(0, 1)], [(0,), (1,)]):
         own = [texts(WARM)[0], texts(TRUNCATED)[1]]
@@ -302,7 +306,8 @@ def test_an_end_of_text_has_no_children() -> None:
 
 
 class EndsAtImprobable(Endless):
-    """Ends drafts below improbable nodes, and `three` at improbable levels; `two` never drafts."""
+    """No node follows an improbable node, no level of `three` follows an improbable level, and
+    `two` never drafts."""
 
     def grows(self, score: float) -> bool:
         return score > 0.13
@@ -314,7 +319,7 @@ class EndsAtImprobable(Endless):
 
 
 class GivesLimits(EndsAtImprobable):
-    """The same rule, given as limits."""
+    """The rule of EndsAtImprobable, given as limits."""
 
     def limits(self, drafter: str) -> StopLimits | None:
         if drafter == "two":

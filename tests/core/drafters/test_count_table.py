@@ -1,4 +1,4 @@
-"""The table of counts: against dictionaries, bounded memory, trees."""
+"""The count table: counts, compared with dictionaries; bounded memory; trees."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_own_counts_are_those_of_a_dictionary(text: list[int]) -> None:
     for row in rows.tolist():
         for token, entry in zip(row[:CANDIDATES], row[CANDIDATES : 2 * CANDIDATES], strict=True):
             if entry and entry & 3 == row[-1]:
-                # A token that was inherited before it was counted keeps the prior's weight.
+                # A token inherited before it was counted has the prior's weight as well.
                 ours[row[-1], token, (entry >> 2) // ONCE] += 1
     theirs = Counter[tuple[int, int, int]]()
     for context, tokens in counted.items():
@@ -90,7 +90,7 @@ def test_a_row_is_read_once_a_node() -> None:
     text = np.random.default_rng(0).integers(0, 50, 4000).tolist()
     table = table_of(text, 1 << 14)
     tree, lookups = tree_of(table, text[1000:1003], depth=6, budget=32)
-    # The root is looked up by length; a node's row is known from the origin of its candidate.
+    # Below the root, a candidate's origin says which context length to look up: one row a node.
     assert len(tree) == 32 and lookups <= len(tree) + LONGEST_CONTEXT
 
 

@@ -59,7 +59,7 @@ def test_nothing_is_learned_before_a_lookup_drafts(
     assert "tables" not in vars(counts), "no table of 64 MiB is allocated"
     events = engine.generate(request((2, 2, 2), "suffix"))
     next(event for event in events if isinstance(event, Drafted))
-    assert [s.prompt_ids for s in learned] == prompts[2:], "the latest texts"
+    assert [s.prompt_ids for s in learned] == prompts[2:], "the latest texts are learned"
     assert not engine._drafting._unlearned_texts
 
 
@@ -76,7 +76,7 @@ def test_nothing_is_learned_from_a_stopped_run(num_events: int) -> None:
         list(each.generate(request(LEARNED, "suffix", "table")))
         suffixes, counts = each._drafting.by_names(("suffix", "table"))
         (positions,) = suffixes._texts.values()  # type: ignore[attr-defined]
-        assert positions == (0, len(LEARNED) + 24 + 1), "its full text"
+        assert positions == (0, len(LEARNED) + 24 + 1), "the full text"
         learned.append(counts.tables)  # type: ignore[attr-defined]
     assert all(np.array_equal(*both) for both in zip(*learned, strict=True)), "counted once"
 

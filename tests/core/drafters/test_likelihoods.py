@@ -1,4 +1,5 @@
-"""Likelihoods of committed tokens: each token once, with the drafter's unprocessed probability."""
+"""Likelihoods of committed tokens: each is reported once, as the drafter's unprocessed
+probability."""
 
 import itertools
 import math
@@ -168,7 +169,7 @@ def test_a_drafter_without_likelihoods_begins_with_the_others_mean(combine, temp
 
 
 def with_time_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Verification takes 10 ms more, in which SSMs draft ahead."""
+    """Makes verification 10 ms longer, so that SSMs can draft ahead in that time."""
     verify = round_module.verify
 
     def slowly(rule: str, case: VerifyInput) -> Verdict:
@@ -189,8 +190,8 @@ def test_drafters_that_draft_seldom_are_weighted_by_the_same_tokens(
     pipeline: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """`drafts_in`: whether a drafter drafts in a round. With drafting ahead, one that does not may
-    still have read the whole text."""
+    """`drafts_in(i, n)`: whether drafter i drafts in round n. With drafting ahead, a drafter that
+    does not draft may still have read the whole text."""
 
     def drafters_for(self: ActiveRequest, choice: object) -> list[int]:
         return [i for i in range(3) if drafts_in(i, self.sequence.round)]
@@ -228,18 +229,18 @@ def test_after_a_pooled_ssm_is_lost_the_others_likelihoods_are_reported(observat
     assert lost and 0 < lost[0] < 8
     for name in ("ssm-0", "ssm-1"):
         assert len(observations[name]) >= len(PROMPT) - 1 + len(committed) - 6, (
-            "all but those of the last rounds"
+            "all likelihoods but those of the last rounds"
         )
         unknown = sum(map(math.isnan, observations[name]))
-        assert unknown <= 3, "those of the round in which it failed"
+        assert unknown <= 3, "only likelihoods of the round in which the SSM failed"
 
 
 def test_tokens_without_logits_have_unknown_likelihoods() -> None:
-    """As in a run that changes mode while its draft waits in the pool."""
+    """Tokens 0 and 1 have likelihoods; the logits are of tokens 3 and 4, so none are of token 2."""
     state = SsmState(0, Calibration(), scored_until=2)
     logits = torch.tensor([[0.0, 1.0], [2.0, 0.0]])
     state.record_likelihoods(logits, [1, 0, 1, 1, 0], first=3)
     expected = logits.softmax(-1)[[0, 1], [1, 0]].tolist()
     assert math.isnan(state.likelihoods[0]) and state.likelihoods[1:] == pytest.approx(expected)
     state.record_likelihoods(logits, [1, 0, 1, 1, 0], first=3)
-    assert (state.scored_until, len(state.likelihoods)) == (5, 3), "each once"
+    assert (state.scored_until, len(state.likelihoods)) == (5, 3), "each likelihood is kept once"

@@ -29,7 +29,7 @@ CASES = [
 
 
 def pools() -> tuple[SsmPool, SsmPool]:
-    """The same SSMs, apart and stacked."""
+    """Two pools of the same SSMs: not stacked, and stacked."""
     models = [small("llama", seed) for seed in range(3)]
     others = [small("llama", seed) for seed in range(3)]
     stack_alike(others)
@@ -53,7 +53,7 @@ def sequences(draft: str, verify: str, combine: str) -> list[TokenSequence]:
 def drafts_of(
     pool: SsmPool, several: list[TokenSequence], kind: str, shape: tuple[int, ...]
 ) -> Any:
-    """Each SSM's drafts, one a sequence."""
+    """Each SSM's drafts, one for each sequence."""
     if several[0].speculation.combine == "log_pool":
         by_sequence = pool.draft_together(
             [
@@ -102,7 +102,7 @@ def test_stacked_ssms_draft_what_each_drafts_alone(draft, verify, combine, compi
 def test_time_of_shared_passes_is_counted_once(
     combine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # In torch's calls: a compiled pass of so small a model is shorter than its bookkeeping.
+    # With torch's passes: a compiled pass of so small a model is shorter than its bookkeeping.
     monkeypatch.setattr(fastest, "find_spec", lambda _: None)
     _, pool = pools()
     ratios = []
@@ -119,7 +119,7 @@ def test_time_of_shared_passes_is_counted_once(
 
 
 def test_an_ssm_that_fails_does_not_end_the_others_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
-    # In torch's calls: a compiled draft has no pass that could fail.
+    # With torch's passes: a compiled draft has no pass that could fail.
     monkeypatch.setattr(fastest, "find_spec", lambda _: None)
     _, pool = pools()
     (sequence, _) = sequences("topk", "greedy", "union")

@@ -1,4 +1,4 @@
-"""The likeliest outcomes of a verification, against an enumeration of all outcomes."""
+"""The likeliest outcomes of a verification, compared with an enumeration of all outcomes."""
 
 import itertools
 

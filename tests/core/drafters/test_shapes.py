@@ -1,4 +1,4 @@
-"""Shapes, budgets and names of draft requests, fixed before anything is drawn."""
+"""Shapes, budgets and drafter names of draft requests; walks along a draft; the fixed length."""
 
 import pytest
 from hypothesis import given

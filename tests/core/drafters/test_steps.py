@@ -1,4 +1,5 @@
-"""Models in lock-step: the same results as one after another, and each one's share of the time."""
+"""Models in lock-step: the same results as one after another, and each model's share of the
+time."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""SuffixDrafter: matches and counts against a plain search, trees, rates, bounded memory."""
+"""SuffixDrafter: matches and counts compared with a plain search, trees, rates, bounded memory."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def draft(
 
 def by_hand(own: Sequence[int], earlier: Sequence[int], depth: int) -> Paths:
     """The weight of every path that follows a match. In each text the latest MAX_CANDIDATES matches
-    of three tokens or more count; without any, those of one token or more."""
+    of three tokens or more count; if there is none, those of one token or more."""
     weights: Counter[tuple[int, ...]] = Counter()
     for text, is_own in ((own, True), (earlier, False)):
         for order in ORDERS:
@@ -99,8 +99,8 @@ texts = st.lists(st.integers(0, 3), min_size=1, max_size=60)
 def test_the_tree_is_what_followed_every_match(
     own: list[int], one: list[int], other: list[int], depth: int, buckets: int
 ) -> None:
-    # With one bucket its chain holds all positions, so MAX_CANDIDATES may cut off matches: short
-    # texts only.
+    # The only bucket's chain holds all positions, so MAX_CANDIDATES would cut off matches of
+    # long texts.
     earlier = [*one[:15], SEPARATOR, *other[:15]] if buckets == 1 else [*one, SEPARATOR, *other]
     own = own[:30] if buckets == 1 else own
     expected = by_hand(own, earlier, depth)
@@ -124,7 +124,7 @@ def test_overwritten_tokens_of_the_ring_are_not_found() -> None:
 def test_the_likeliest_nodes_come_parents_first_within_the_budget() -> None:
     drafter, sequence = open_drafter([1, 2, 3, 4, 1, 2, 3, 5, 6, 1, 2, 3, 5, 7, 1, 2, 3])
     drafted = draft(drafter, sequence, budget=3)
-    # 5 followed twice, the second time as the later and longer match; 4 once.
+    # After 1 2 3 came 5 twice and 4 once.
     assert drafted.token_ids[0] == 5 and len(drafted) == 3
     assert all(parent < node for node, parent in enumerate(drafted.parents))
     roots = [node for node, parent in enumerate(drafted.parents) if parent == ROOT]
@@ -202,7 +202,7 @@ def test_ngram_reads_only_the_runs_own_text() -> None:
 def test_a_score_is_the_acceptance_rate_after_matches_of_its_length() -> None:
     drafter, sequence = open_drafter([5, 6, 7, 8, 5])
     first = draft(drafter, sequence, (1,) * 3)
-    assert first.scores == [0.5] * 3, "one of two before anything was seen, never 1"
+    assert first.scores == [0.5] * 3, "before any verification it is one of two, never 1"
     drafter.commit(sequence, first, (6, 7, 1))  # two accepted, the third rejected
     # After the root the match has one token, after the first node two, after the second three.
     assert draft(drafter, sequence, (1,) * 3).scores == [2 / 3, 2 / 3, 1 / 3]

@@ -1,4 +1,5 @@
-"""TableDrafter: learns from ended texts, reads no earlier text of the run's prompt, calibrates."""
+"""TableDrafter: learns from ended texts, reads no earlier text with the run's prompt,
+calibrates."""
 
 from __future__ import annotations
 
@@ -77,7 +78,7 @@ def test_the_prompt_is_context_and_is_not_counted() -> None:
 
 
 def rows_of(drafter: TableDrafter, prompt: list[int]) -> np.ndarray:
-    """What a run of this prompt reads."""
+    """The table that a run of this prompt reads."""
     open_sequence(drafter, prompt)
     return drafter._states["run"].table.copy()
 

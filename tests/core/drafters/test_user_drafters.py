@@ -1,4 +1,5 @@
-"""User-defined drafters: the guide's example under the laws, faulty ones, and refusals."""
+"""User-defined drafters: texts with the guide's example equal those of plain decoding, a faulty
+drafter is dropped, and a path that names no drafter is refused."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ EXAMPLE = re.compile(r"<!-- own drafter -->\n```python\n(.*?)```", re.DOTALL)
 
 @pytest.fixture
 def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The guide's drafter, in a file that Python finds."""
+    """The guide's drafter, in a module that Python can import."""
     (code,) = EXAMPLE.findall((ROOT / "docs" / "guide.md").read_text(encoding="utf-8"))
     assert len(code.splitlines()) <= 32
     (tmp_path / "my_drafters.py").write_text(code, encoding="utf-8")
@@ -247,7 +248,7 @@ def test_only_the_misbehaving_drafter_is_lost(name: str, monkeypatch: pytest.Mon
     own_request = request(path, "ngram", combine="vote", weights="full_information")
     worker = Worker(engine_with(path))
     try:
-        # With two runs at the same time that do not use the drafter.
+        # Two other runs at the same time do not use the drafter.
         runs = [worker.submit(each) for each in (plain(), own_request, request("ngram"))]
         results = [list(run.events()) for run in runs]
         after = list(worker.submit(plain()).events())
@@ -308,7 +309,7 @@ def test_the_noise_of_the_run_is_not_changed(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_user_drafter_learns_complete_texts(
     name: str, error: BaseException | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also those of runs that it did not draft for, and it cannot change them."""
+    """It also learns the texts of runs that it did not draft for, and it cannot change a text."""
     learned: list[tuple[int, ...]] = []
 
     def learn(self: Any, sequence: TokenSequence) -> None:

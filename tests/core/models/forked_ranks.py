@@ -1,5 +1,5 @@
 """Ranks forked from a process that has imported what a rank needs: a start takes a fraction of the
-CPU time. They work and end like any rank.
+CPU time. Forked ranks work and end like any rank.
 """
 
 import multiprocessing
@@ -31,11 +31,13 @@ class ForkedRank:
         self._process, self.pid, self.stdin = process, process.pid, stdin
 
     def poll(self) -> int | None:
-        """Minus the signal that ended it, as for Popen."""
+        """As for Popen: None while the rank runs, then its exit code, or minus the signal that
+        ended it."""
         return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Raises TimeoutExpired if the rank has not ended by then."""
+        """The exit code, as for `poll`. Raises TimeoutExpired if the rank has not ended after
+        `timeout` seconds."""
         self._process.join(timeout)
         if self._process.exitcode is None:
             raise subprocess.TimeoutExpired(MODULE, timeout or 0.0)
@@ -56,7 +58,7 @@ def forked_ranks() -> Iterator[None]:
 
 
 def _fork(command: list[str], *, env: Mapping[str, str], **options: Any) -> ForkedRank:
-    """In place of Popen, for the one command of `processes._start`."""
+    """Replaces Popen for the one command that `processes._start` runs."""
     assert command == [sys.executable, "-m", MODULE]
     assert options == {
         "stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "start_new_session": True
@@ -71,7 +73,8 @@ def _fork(command: list[str], *, env: Mapping[str, str], **options: Any) -> Fork
 
 
 def _run_rank(env: Mapping[str, str], stdin: Connection) -> None:
-    """Ends this process, as the module does."""
+    """Runs the rank's module in this process, which ends with it. `stdin`: the rank's standard
+    input."""
     os.setsid()
     os.environ.clear()
     os.environ.update(env)

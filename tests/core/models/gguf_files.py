@@ -21,7 +21,8 @@ TOKENS = (*SPECIAL, *LETTERS, *(merge.replace(" ", "") for merge in MERGES))
 
 
 def module_of(seed: int = 3, **changes: Any) -> Any:
-    """A Llama whose widths are whole blocks of every simple type."""
+    """A Llama whose row lengths are multiples of 32, the block size of the GGUF types that the
+    tests use."""
     sizes = {"hidden_size": 64, "intermediate_size": 96, "vocab_size": len(TOKENS)}
     return tiny_module("llama", seed, torch.float32, eos_token_id=2, **{**sizes, **changes})
 
@@ -34,8 +35,8 @@ def write_model(
     extra: dict[str, Any] | None = None,
     architecture: str = "llama",
 ) -> Path:
-    """Writes the file. `kind`: how its matrices are stored; `header`: entries that differ from the
-    module's; `extra`: tensors that no Llama has."""
+    """Writes the file. `kind`: the GGUF type of its matrices (vectors are F32); `header`: entries
+    that replace those of the module; `extra`: further tensors, by name."""
     module = module or module_of()
     shape = header_of(module)
     writer: Any = gguf.GGUFWriter(path, architecture)

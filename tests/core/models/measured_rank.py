@@ -1,5 +1,5 @@
-"""A follower that writes its process's bytes into a file when its shard is loaded: `python -m
-tests.core.models.measured_rank FOLDER`."""
+"""A rank other than 0, started by `python -m tests.core.models.measured_rank FOLDER`. When its
+shard is loaded, it writes `held_bytes()` into a file that is named after the rank."""
 
 import gc
 import os
@@ -44,7 +44,8 @@ def _memory_of(one: object) -> tuple[int, int]:
 
 
 def _objects() -> Iterator[object]:
-    """All objects: the collector leaves out arrays, and tuples and dicts of untracked objects."""
+    """All objects of this process, also those that `gc.get_objects` leaves out: arrays, and tuples
+    and dicts of untracked objects."""
     objects: list[object] = gc.get_objects()
     yield from objects
     while objects:

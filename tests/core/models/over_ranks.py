@@ -27,7 +27,8 @@ def over_ranks(name: str, split: str, dtype: str = "float32") -> Iterator[Ranked
 
 
 def logits_of_trees(model: HfModel) -> torch.Tensor:
-    """Logits of three trees, each with a path committed before it."""
+    """Logits of three trees after a text of 40 tokens; a path of each tree is committed before the
+    next tree."""
     row, results = model.open_row(), []
     model.forward([chain(row, range(10, 50), last_only=True)])
     model.commit(row, range(40))
@@ -48,7 +49,7 @@ def pids_of(model: RankedModel) -> list[int]:
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is a process that is no zombie."""
+    """Whether there is a process with this id that is no zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

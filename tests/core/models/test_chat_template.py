@@ -124,7 +124,7 @@ def test_what_a_template_raises_is_one_line(engine: Engine) -> None:
 def test_a_long_conversation_is_refused_by_its_beginning(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However short each message is, and whatever the template adds."""
+    """It is refused however short each message is, and whatever the template adds."""
     engine.models.tokenizer.chat_template = "{% for i in range(50000) %}w1 {% endfor %}"
     tokenizer: Any = type(engine.models.tokenizer)
     lengths: list[int] = []
@@ -194,7 +194,7 @@ def test_the_process_ends_soon_after_a_killed_parent() -> None:
     parent.communicate()
     deadline = time.monotonic() + 10
     while child.exists() and "State:\tZ" not in _status(child):
-        assert time.monotonic() < deadline, "the child's own time limit ends it"
+        assert time.monotonic() < deadline, "the child must end by its own time limit"
         time.sleep(0.05)
 
 

@@ -42,7 +42,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="module")
 def q8(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = write_model(tmp_path_factory.mktemp("gguf") / "tiny.Q8_0.gguf", "Q8_0")
-    by_transformers(file)  # imports here, so that the first test does not take longer
+    by_transformers(file)  # transformers imports here, and not in the first test
     return file
 
 
@@ -157,7 +157,7 @@ def test_a_file_is_dequantized_once(
     shares = [stage for stage in messages if stage.startswith("dequantizing ")]
     assert len(shares) > 5 and "reading the GGUF file's tokenizer" in messages
     monkeypatch.setattr(gguf_cache, "_dequantize", None)
-    # The same file by another name has the same entry. Hashing is reported: it may take long.
+    # The same file under another name has the same entry. Hashing is reported, as it may take long.
     messages.clear()
     assert dequantize_file(Path(shutil.copy(q8, tmp_path / "other")), messages.append) == folder
     assert messages == ["hashing the GGUF file"]
@@ -394,7 +394,8 @@ def test_a_file_too_large_for_memory_is_not_hashed(
 def test_dequantizing_needs_memory_besides_the_weights(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """12 bytes for each value of the largest tensor, while it is dequantized and narrowed."""
+    """It needs 12 bytes for each value of the largest tensor, while this is dequantized and
+    narrowed."""
     file = write_model(tmp_path / "tiny.gguf", kind)
     sizes = [weight.numel() for weight in module_of().parameters()]
     enough = 4 * sum(sizes) + 12 * max(sizes)

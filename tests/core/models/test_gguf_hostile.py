@@ -325,7 +325,7 @@ def test_an_architecture_with_control_sequences_is_refused_in_one_line(tmp_path:
 
 
 def test_the_largest_vocabularies_are_within_the_limits(tmp_path: Path) -> None:
-    """As many tokens as the largest real vocabularies have, and more bytes of merges."""
+    """The file has as many tokens as the largest real vocabularies, and more bytes of merges."""
     file = tmp_path / "large.gguf"
     tokens = texts("tokenizer.ggml.tokens", *[16] * 262_144)
     merges = texts("tokenizer.ggml.merges", *[48] * 128_000)

@@ -22,7 +22,8 @@ FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "qwen2-sliding")
 def fixed_and_plain(
     family: str, device: str = "cpu", dtype: torch.dtype = torch.float32, capture: bool = False
 ) -> tuple[HfModel, HfModel]:
-    """Two models of the same weights: passes in fixed shapes, and lean passes."""
+    """Two models of the same weights: the first runs passes in fixed shapes, the second lean
+    ones."""
     module = tiny_module(family, seed=3, dtype=dtype).to(device)
     plain = checked_model(module, info_of(module, family, role="ssm", context=4000))
     fixed = HfModel(None, plain.info, plain.masks, plain.lean_weights)
@@ -103,7 +104,8 @@ def test_shapes_are_few_and_dropped_when_the_arena_moves() -> None:
 
 @pytest.mark.parametrize("start", [10, EXTENT - 3])
 def test_padded_queries_write_only_to_an_unused_slot(start: int) -> None:
-    """A pass of 3 queries has 4: the fourth writes to the last slot, which no row has reached."""
+    """A pass of 3 queries is padded to 4: the fourth writes to the last slot, which no row has
+    reached."""
     fixed, plain = fixed_and_plain("llama")
     end = start + 3
     for model in (fixed, plain):

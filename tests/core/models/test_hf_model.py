@@ -85,7 +85,7 @@ def test_the_context_is_counted_in_positions_not_slots() -> None:
     row = llm.open_row()
     llm.forward([chain(row, [1] * 10)])
     llm.commit(row, range(10))
-    # Twenty siblings share one position; three in a chain would need a thirteenth.
+    # Twenty siblings share one position; a chain of three would need a thirteenth position.
     llm.forward([Feed(row, [2] * 20, [CACHED] * 20)])
     llm.commit(row, [])
     llm.forward([chain(row, [1, 2])])
@@ -137,7 +137,8 @@ def test_nodes_that_are_kept_stay_pending(row: int) -> None:
 
 
 class RenamedCache(torch.nn.Module):
-    """A module whose argument for keys and values has another name than in this transformers."""
+    """A module whose argument for keys and values has another name than in the installed
+    transformers."""
 
     def __init__(self, module: Any) -> None:
         super().__init__()

@@ -154,7 +154,8 @@ def test_the_catalog_names_the_bundled_models() -> None:
 
 @pytest.fixture
 def hub_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Sets variables of the hub's client, `{}` being the test's folder, and unsets the others."""
+    """A function that sets these variables of the hub's client and unsets its other ones; `{}` in a
+    value becomes the test's folder."""
     names = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME")
 
     def set_variables(**variables: str) -> None:

@@ -1,4 +1,5 @@
-"""Long stages of loading as lines: on a terminal one that is rewritten, elsewhere one for each."""
+"""Long stages of loading are printed: on a terminal in one line that is rewritten, elsewhere in one
+line for each stage."""
 
 import io
 

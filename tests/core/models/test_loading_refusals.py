@@ -104,7 +104,8 @@ def test_a_missing_tokenizer_is_refused(copy: Path) -> None:
 
 
 def test_pickled_weights_run_no_command(copy: Path, tmp_path: Path) -> None:
-    """A pickle whose loading would run a command: refused, and the command did not run."""
+    """A pickle that would run a command when it is loaded is refused, and the command is not
+    run."""
     mark = tmp_path / "it-ran"
 
     class Evil:

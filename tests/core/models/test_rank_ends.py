@@ -38,14 +38,15 @@ BUSY_S = 8.0  # additional time for a busy machine
 
 @pytest.fixture(scope="module")
 def llm_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A tiny LLM. Made before TMPDIR is replaced: imports of transformers leave a folder there."""
+    """The folder of a tiny LLM. It is made before TMPDIR is replaced, since imports of transformers
+    leave a folder there."""
     folder = str(tmp_path_factory.mktemp("llm"))
     tiny_module("llama", 3, torch.float32, num_key_value_heads=2).save_pretrained(folder)
     word_tokenizer(64).save_pretrained(folder)
     return folder
 
 
-# -- ranks that do not start, before `tiny` is there --
+# -- ranks that do not start: tests that run before the fixture `tiny` is made --
 
 
 def test_a_rank_that_stops_while_it_loads_is_an_error(
@@ -84,8 +85,8 @@ def test_ranks_that_cannot_be_started_leave_no_files(
 
 @pytest.fixture(scope="module")
 def tiny(llm_folder: str) -> Iterator[LoadedModels]:
-    """A tiny LLM over two ranks, the second forked, which tests share. While it exists this process
-    may have no other model over ranks."""
+    """A tiny LLM over two ranks, of which the second is forked; tests share it. While it exists,
+    this process may have no other model over ranks."""
     with pytest.MonkeyPatch.context() as patch, forked_ranks():
         short = partial(leader.load_ranked, timeout_s=TIMEOUT_S)
         patch.setattr(leader, "load_ranked", short)

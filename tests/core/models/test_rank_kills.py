@@ -27,7 +27,7 @@ from tests.laws.runs import bundled_engine, prompts
 
 pytestmark = pytest.mark.nightly
 TIMEOUT_S = 3.0
-# As docs/scale.md says: a kill within 2 s, a stop within a second after the timeout.
+# For each signal, the seconds within which the run ends (docs/scale.md), and its error.
 ENDS = {
     signal.SIGKILL: (2.0, r"rank {} of the LLM \(process \d+\) has ended by signal 9"),
     signal.SIGSTOP: (TIMEOUT_S + 1.0, "a rank of the LLM among {} did not answer in time"),
@@ -57,8 +57,8 @@ def short_timeout() -> Iterator[None]:
 
 @pytest.fixture(scope="module", params=["tp=2", "pp=2", "tp=4", "pp=3"])
 def ranks(request: pytest.FixtureRequest, llm_folder: str) -> Iterator[RankedModel]:
-    """A tiny LLM over ranks; with a name before the split (`bundled tp=2`) that LLM. The ranks are
-    forked; tests/core/models/test_rank_ends.py starts them as for users."""
+    """A tiny LLM over ranks, or the LLM that is named before the split (`bundled tp=2`). The ranks
+    are forked; tests/core/models/test_rank_ends.py starts ranks in the way that users do."""
     name, _, split = request.param.rpartition(" ")
     with forked_ranks(), over_ranks(name or llm_folder, split) as model:
         yield model
@@ -126,7 +126,7 @@ def test_the_run_ends_with_the_rank(
 
 @pytest.mark.parametrize("ranks", ["bundled tp=2", "bundled pp=2"], indirect=True)
 def test_runs_of_the_bundled_llm_with_ssms_end_with_the_rank(ranks: RankedModel) -> None:
-    """After the kill: new ranks, then another engine with another LLM over ranks."""
+    """After the kill the run works over new ranks, then with another engine and LLM over ranks."""
     one = bundled_engine()
     speculation = replace(SpeculationConfig.preset("specinfer"), max_tree_nodes=NODES)
     run = Request(prompts(1)[0], SamplingParams(16), speculation)

@@ -1,4 +1,4 @@
-"""Memory of the processes of a divided LLM: the tensors and arrays of each are measured,
+"""Memory of the processes of a divided LLM: the tensors and arrays of each process are measured,
 instead of relying on the bytes that its rank reports."""
 
 import subprocess

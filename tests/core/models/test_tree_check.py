@@ -1,4 +1,4 @@
-"""The load-time check accepts what it can serve exactly and refuses everything else by name."""
+"""The load-time check accepts models that can be served exactly and refuses all others by name."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "falcon": {**SMALL, "num_attention_heads": 4, "alibi": True},
     "mamba": {**SMALL, "state_size": 4},  # state space
     "rwkv": {**SMALL, "attention_hidden_size": 32, "intermediate_size": 32},  # linear attention
-    "gpt_neo": {  # local by slot, which no mask from outside can correct
+    "gpt_neo": {  # its local attention counts slots, which no mask can correct
         "hidden_size": 32,
         "num_layers": 2,
         "num_heads": 4,

@@ -1,4 +1,5 @@
-"""An LLM and three SSMs, all tables, the first SSM the LLM itself; keys of engine and nodes."""
+"""An LLM and three SSMs, all of them tables, of which the first SSM has the LLM's table; keys of
+the engine and nodes; shorter times of silence and polling."""
 
 from pathlib import Path
 

@@ -9,8 +9,8 @@ __all__ = ["FakeTransport"]
 
 
 class FakeTransport:
-    """Servers in this process, on a clock that moves only while `poll` waits. Nothing here
-    takes real time, and every order of events can be made."""
+    """Servers in this process, on a clock that only `poll` and `pass_time` move. Nothing here takes
+    real time, and every order of events can be made."""
 
     CLIENT = b"engine"
 
@@ -29,7 +29,8 @@ class FakeTransport:
         self._delays[node] = seconds
 
     def cut(self, node: int, *, cut: bool = True) -> None:
-        """Frames in both directions are lost, without a report, as on a link that is down."""
+        """Frames in both directions are lost, without a report, as on a link that is down, until
+        `cut=False`."""
         self._is_cut[node] = cut
         if cut:
             self._drop(node)

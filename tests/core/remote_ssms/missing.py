@@ -20,7 +20,7 @@ __all__ = ["LONG", "RunWithout", "missing_node", "until_rounds"]
 LONG = Request(
     "Once upon a time",
     SamplingParams(900, temperature=0.8, seed=3, ignore_eos=True),
-    # A given node limit: `auto` measures, and on a busy machine may leave an SSM without nodes.
+    # A given limit of tree nodes: `auto` measures, and on a busy machine may leave an SSM none.
     replace(SpeculationConfig.preset("specinfer"), max_tree_nodes=24),
 )
 AFTER_MS = 50
@@ -61,8 +61,8 @@ class RunWithout:
 
 
 def in_next_round(pool: RemotePool, act: Callable[[], None]) -> None:
-    """`act` is called once, in the middle of a round: after its request was sent to the first
-    node."""
+    """`act` is called once, in the middle of a round: after the round's request was sent to the
+    first node."""
     transport = pool._transport
     send = transport.send
 
@@ -77,7 +77,8 @@ def in_next_round(pool: RemotePool, act: Callable[[], None]) -> None:
 
 @cache
 def long_text(engine: Engine) -> list[int]:
-    """The text of LONG with all SSMs in the engine's process, once for all tests of a worker."""
+    """The text of LONG with all SSMs in the engine's process, decoded once in each pytest
+    worker."""
     return ids_of_events(engine.generate(LONG))
 
 
@@ -88,7 +89,7 @@ def missing_node(
     end: Callable[[], None],
     has_ended: Callable[[], None] = lambda: None,
 ) -> Iterator[RunWithout]:
-    """A run over the nodes. `end` is called in mid-round and makes the first one missing;
+    """A run over the nodes. `end` is called in mid-round and makes the first node missing;
     `has_ended` returns once it is missing. The block must bring it back."""
     models = bundled.models
     without_ssms = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)

@@ -63,7 +63,7 @@ def pool_over(
 def engine_over(
     models: LoadedModels, parts: Sequence[Sequence[str]], **settings: str
 ) -> tuple[Engine, FakeTransport]:
-    """An engine whose SSMs are all on nodes; `parts` names those of each node."""
+    """An engine whose SSMs are all on nodes; `parts`: for each node, the names of its SSMs."""
     pool, transport = pool_over(models, [server_of(models, part) for part in parts])
     without_ssms = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
     return Engine(without_ssms, nodes=pool, **settings), transport
@@ -89,7 +89,8 @@ def listening(
 def start_node(
     address: str, *ssms: str, within: Sequence[str] = (), key_file: str = ""
 ) -> subprocess.Popen[str]:
-    """`python -m core.nodes` after the command `within`; it listens seconds later."""
+    """Starts `python -m core.nodes`, with the words `within` before it; the node listens some
+    seconds later."""
     command = [*within, sys.executable, "-m", "core.nodes", "--listen", address]
     command += ["--dtype", "float32", *(["--key-file", key_file] if key_file else [])]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -89,7 +89,7 @@ def test_the_text_is_that_of_one_process(
     expected = ids_of_events(Engine(models).generate(plain))
     events = list(engine.generate(request(sampling=sampling, config=SETTINGS[name])))
     assert ids_of_events(events) == expected
-    # Whether an outcome is foreseen depends on the text; a tree of all SSMs is not drafted ahead.
+    # Whether an outcome is foreseen depends on the text; `log_pool` does not draft ahead.
     if name in ("specinfer", "best_first"):
         assert "ahead" in states(events)
     if name == "log_pool":
@@ -147,8 +147,8 @@ def test_several_requests_have_the_texts_of_one_process(models: LoadedModels) ->
 
 
 def run_with_times(pass_s: float, trip_s: float) -> tuple[float, list[Event]]:
-    """A run with one node and these times of a pass and a round trip: the seconds for which its
-    rounds waited for the node, and its events."""
+    """Runs with one node, whose round trips take `trip_s`, and LLM passes of `pass_s`; returns the
+    seconds for which rounds waited for the node, and the run's events."""
     llm, ssms = tables(3)
     engine, transport = engine_over(loaded_tables(llm, ssms), ONE)
     transport.delay(0, trip_s)
@@ -237,8 +237,8 @@ class Interrupting(FakeTransport):
 def test_every_likelihood_is_reported_once_at_its_position(
     models: LoadedModels, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However answers with reports arrive: each token's probability by each SSM is observed once,
-    but not those of the last tokens, for which no later answer comes."""
+    """Each token's probability by each SSM is observed once, however the answers that report it
+    arrive; those of the last tokens are not observed, since no later answer comes."""
     observed: dict[tuple[str, int], float] = {}
     observe = LikelihoodWeights.observe_likelihoods
 
@@ -497,8 +497,8 @@ def test_drafts_are_made_ahead_over_sockets(models: LoadedModels) -> None:
 
 
 def test_drafts_made_ahead_keep_to_the_budget_of_their_round(models: LoadedModels) -> None:
-    """A node that answers with eight branches: as many nodes as the request made ahead allows, but
-    too many for a round with a smaller budget."""
+    """The draft of a node has eight branches: as many tree nodes as the request allowed, but too
+    many for a round with a smaller budget."""
     exchange = AheadExchange(8)
     engine = Engine(models)
     sequence = engine.prepare(request(config=SPECINFER))

@@ -1,4 +1,4 @@
-"""Nodes that Ray places. Ray takes 240 MB: where it is not installed, its absence is tested."""
+"""Nodes that Ray places. Ray takes 240 MB: tests that need it run only where it is installed."""
 
 import os
 import secrets
@@ -174,8 +174,8 @@ def listens() -> bool:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("how", ["actor", "raylet"])
 def test_ray_places_a_node_and_starts_it_again(cluster: Cluster, bundled: Engine, how: str) -> None:
-    """Killed in mid-run: the text is unchanged, rounds end at their deadlines, and the node drafts
-    again within ten seconds plus three times what its first start took."""
+    """The node is killed in mid-run: the text is unchanged, rounds end at their deadlines, and the
+    node drafts again within ten seconds plus three times the duration of its first start."""
     import ray
 
     ssms = ("ssm-code", "ssm-stories")
@@ -214,7 +214,7 @@ def test_ray_places_a_node_and_starts_it_again(cluster: Cluster, bundled: Engine
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("cluster", [2], indirect=True)
 def test_two_applications_share_a_cluster(cluster: Cluster, bundled: Engine) -> None:
-    """Each has a node of its own on the one machine, at another port."""
+    """Each application has a node of its own on the one machine, at another port."""
     code = f"""
 from core.remote_ssms.cluster import place_nodes
 print(place_nodes({ADDRESS!r}, ("ssm-stories",), None).addresses[0], flush=True)

@@ -37,10 +37,10 @@ def test_the_text_is_that_of_one_process(models, name: str, sampling: SamplingPa
 
 @pytest.mark.parametrize("name", ["specinfer", "minions", "best_first", "weighted"])
 def test_drafts_are_those_of_one_process(models, name: str) -> None:
-    """Not only the text: what a node drafts is what the SSM would have drafted in the engine's
+    """Not only the text is the same: a node drafts what the SSM would have drafted in the engine's
     process."""
     engine, _ = engine_over(models, PARTS)
-    # A given node limit: `auto` measures.
+    # A given limit of tree nodes, since `auto` measures.
     run_request = request(sampling=WARM, config=replace(SETTINGS[name], max_tree_nodes=24))
 
     def drafts(events: Iterator[Event]) -> list[list[tuple]]:
@@ -70,7 +70,7 @@ def test_local_ssms_and_ssms_on_nodes_draft_together(models) -> None:
     local_models = loaded_tables(models.llm, [models.ssms["same"]])
     engine = Engine(local_models, nodes=pool)
     for name in ("specinfer", "cosine", "credit"):
-        # A given node limit: `auto` measures, and a limit of 1 or 2 leaves some drafters nothing.
+        # A given limit of tree nodes: `auto` measures, and a limit of 1 or 2 leaves some SSMs none.
         run_request = request(sampling=WARM, config=replace(SETTINGS[name], max_tree_nodes=12))
         events = list(engine.generate(run_request))
         assert ids_of_events(events) == ids_of_events(Engine(models).generate(run_request))

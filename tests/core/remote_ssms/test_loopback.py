@@ -87,7 +87,7 @@ def test_another_key_is_refused(models: LoadedModels, keys: CurveKeys, tmp_path:
     assert other is not None
     mixed = [
         other,
-        CurveKeys(keys.node_secret, other.engine_secret),  # the node does not have its key
+        CurveKeys(keys.node_secret, other.engine_secret),  # the node does not know this key
         None,
     ]
     server = server_of(models)
@@ -112,8 +112,8 @@ def test_a_wrong_key_is_named_in_the_error(models: LoadedModels, keys: CurveKeys
 
 
 def test_unrelated_keys_are_named_in_the_error(models: LoadedModels, keys: CurveKeys) -> None:
-    """Such a node ends the connection without a reason, and so does a server that is no node: the
-    error names both, and while the engine waits it says that it may be the key."""
+    """A node with unrelated keys ends the connection without a reason, as does a server that is no
+    node: the error names both causes; the message while the engine waits names the key."""
     other, messages = CurveKeys(*(zmq.curve_keypair()[1] for _ in range(2))), []
     with (
         listening(server_of(models), keys) as address,
@@ -247,8 +247,8 @@ def test_a_frame_above_the_limit_ends_only_its_connection(
 def test_an_engine_that_fills_a_nodes_queue_and_disconnects_does_not_end_the_node(
     models: LoadedModels,
 ) -> None:
-    """A heartbeat after a frame for which the queue has no room, on a connection that is then
-    reset: libzmq would end the process."""
+    """A heartbeat follows a frame for which the queue has no room, and then the connection is
+    reset: libzmq alone would end the process."""
     server, busy = server_of(models), threading.Event()
     handle = server.handle
 
@@ -281,8 +281,8 @@ def test_an_engine_that_fills_a_nodes_queue_and_disconnects_does_not_end_the_nod
 def test_a_node_that_refuses_an_engine_repeatedly_blocks_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """While nothing reads its events, ZeroMQ's thread connects again and again: it must not wait
-    for room in the monitor's queue, neither then nor when the engine closes."""
+    """ZeroMQ's thread connects again and again while nothing reads the monitor's events: it must
+    not wait for room in the monitor's queue, neither then nor when the engine closes."""
     monkeypatch.setattr(zmq_transport, "RECONNECT_MS", 1)
     monkeypatch.setattr(zmq_transport, "LONGEST_RECONNECT_MS", 1)
     context = zmq.Context()
@@ -347,7 +347,7 @@ def test_the_command_line_prints_once_that_a_node_is_missing(
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["kill", "stop"])
 def test_a_node_process_may_end_in_mid_run(bundled: Engine, how: signal.Signals) -> None:
     """The text is unchanged, the round ends at its deadline, the other node's drafts are used, and
-    the node drafts again within ten seconds of its return."""
+    the node that was away drafts again within ten seconds of its return."""
     first = start_node("127.0.0.1:0", "ssm-code", "ssm-stories")
     with (
         opened_nodes(first, start_node("127.0.0.1:0", "ssm-docs")) as (one, two),
@@ -365,8 +365,8 @@ def test_a_node_process_may_end_in_mid_run(bundled: Engine, how: signal.Signals)
 
 @pytest.mark.nightly
 def test_a_link_may_go_down_in_mid_run(bundled: Engine, tmp_path: Path) -> None:
-    """The same with both nodes in network namespaces and a link that goes down and up again:
-    neither end is notified."""
+    """Like test_a_node_process_may_end_in_mid_run, but both nodes are in network namespaces, and
+    the link to the first node goes down and up again: neither end is notified."""
     key = str(tmp_path / "key")
     write_keys(key)
     with (
@@ -423,6 +423,6 @@ def test_two_machines_write_the_texts_of_one(
             events = list(engine.generate_many(group))
             assert texts_of(events) == texts_of(bundled.generate_many(group))
             accepted += tokens_by_drafter(events)[1]
-    # There is no SSM here: what an SSM drafted came from its node.
+    # The engine has no SSM of its own: what an SSM drafted came from its node.
     for part in parts:
         assert sum(accepted[name] for name in part) > 100

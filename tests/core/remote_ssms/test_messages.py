@@ -1,4 +1,4 @@
-"""What a node receives is data within bounds or refused, and its memory does not grow."""
+"""A node refuses messages that are not data within its bounds, and its memory does not grow."""
 
 import math
 import random
@@ -101,7 +101,8 @@ def test_messages_arrive_as_they_were_sent() -> None:
 
 def test_random_and_truncated_messages_are_refused(server: NodeServer) -> None:
     """1,000 random byte strings, every beginning of each message, and messages with random bytes
-    changed: each is answered or dropped, and nothing of them is kept."""
+    changed: each is answered or dropped, and the node keeps no more runs and clients than its
+    bounds."""
     rng = random.Random(1)
     say_hello(server)
     bad = [rng.randbytes(rng.randrange(200)) for _ in range(1000)]
@@ -272,7 +273,8 @@ def test_a_run_is_named_once_in_a_message(server: NodeServer) -> None:
 def test_an_error_in_a_round_drops_only_that_clients_runs(
     server: NodeServer, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
-    """That client's runs are dropped, and its answer says so; another client's runs stay."""
+    """The runs of the client whose round failed are dropped, and its answer says so; another
+    client's runs stay."""
     server.handle(b"other", encode(HelloMessage(VERSION, HASH, 8)))
     server.handle(b"other", encode(RoundMessage(1, [run_request("theirs")])))
     text = run_request(audition=8, to_score=["same"])
@@ -290,7 +292,7 @@ def test_an_error_in_a_round_drops_only_that_clients_runs(
 
 
 def test_the_clients_that_are_forgotten_are_the_idle_ones(server: NodeServer) -> None:
-    """An engine that sends rounds all the time, among many that only say hello."""
+    """One engine sends rounds all the time; many others only say hello."""
     say_hello(server)
     for number in range(2 * MOST_CLIENTS):
         assert isinstance(answer(server, run_request()), DraftsMessage)
@@ -362,7 +364,7 @@ def test_deep_and_large_messages_are_refused() -> None:
     ],
 )
 def test_requests_that_no_engine_sends_are_refused_by_name(server: NodeServer, changes) -> None:
-    """Each draft of that run is refused; the other run of the message is drafted for."""
+    """Each draft of the wrong run is refused; the other run of the message gets its draft."""
     wrong = run_request(**changes)
     reply = answer(say_hello(server), wrong, run_request("other"))
     refused, other = reply.runs if reply.runs[0].run == "run" else reply.runs[::-1]
@@ -411,7 +413,7 @@ def test_large_vocabularies_and_contexts_are_accepted(server: NodeServer) -> Non
 
 @pytest.mark.parametrize("device", ["", "cpu of node x", "cuda:0\n", "c" * 201])
 def test_a_device_is_one_word(server: NodeServer, device: str) -> None:
-    """The engine writes the node's address after it."""
+    """The engine writes the node's address after the device."""
     welcome = from_node(server.handle(CLIENT, encode(HelloMessage(VERSION, HASH, 8))) or b"")
     assert isinstance(welcome, WelcomeMessage)
     for allowed in ("cpu", "cuda:0", "mps"):
@@ -435,7 +437,8 @@ def test_a_client_without_hello_is_not_served(server: NodeServer) -> None:
 
 
 def test_runs_clients_and_pools_are_bounded() -> None:
-    """Runs, and with each run its row of the SSM, whether runs come one by one or at once."""
+    """Runs and their rows of the SSM are bounded, whether runs come one by one or at once; so are
+    clients and their pools."""
     llm, ssms = tables(2)
     server = say_hello(server_of(loaded_tables(llm, ssms)))
     for number in range(MOST_RUNS + 10):
@@ -494,7 +497,7 @@ def test_after_a_gap_or_another_text_the_text_is_sent_again(server: NodeServer) 
     say_hello(server)
     assert answer(server, run_request(start=3, settings=None)).runs[0].need == 0
     assert answer(server, run_request()).runs[0].length == 3
-    # Sent twice: the second time the node has it already.
+    # The first three tokens are sent a second time: the node has them already.
     assert answer(server, run_request(tokens=(1, 2, 3, 4))).runs[0].length == 4
     assert answer(server, run_request(start=5, tokens=(6,), settings=None)).runs[0].need == 0
     assert answer(server, run_request()).runs[0].need == -1

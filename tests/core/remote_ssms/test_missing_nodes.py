@@ -24,7 +24,7 @@ from tests.fakes import loaded_tables
 @pytest.mark.parametrize("how", ["kill", "cut", "slow"])
 def test_a_missing_node_changes_no_text(models, name: str, how: str) -> None:
     engine, transport = engine_over(models, PARTS)
-    # A given node limit: `auto` measures, and on a busy machine some SSMs would have no share.
+    # A given limit of tree nodes: `auto` measures, and on a busy machine may leave an SSM none.
     config = replace(SETTINGS[name], max_tree_nodes=24)
     sampling = SamplingParams(40, temperature=0.8, seed=4)
     expected = ids_of_events(Engine(models).generate(request(sampling=sampling, config=config)))
@@ -87,7 +87,7 @@ def test_the_deadline_follows_the_round_trips(models) -> None:
 
 
 def test_the_deadline_grows_for_a_slow_node(models) -> None:
-    """Late at first: late answers show how long the node takes, and the deadline grows."""
+    """The node is late at first; late answers show how long it takes, and the deadline grows."""
     engine, transport = engine_over(models, [("same",)])
     transport.delay(0, 0.2)
     events = rounds_while(

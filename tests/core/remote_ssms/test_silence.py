@@ -31,7 +31,7 @@ def test_a_node_that_drafts_for_long_is_not_disconnected(
     models: LoadedModels, keys: CurveKeys, has_key: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The node drafts for longer than the heartbeats' timeout: its engine stays connected; another
-    one connects and says that it waits for an answer, not for a node or a key."""
+    engine connects and says that it waits for an answer, not for a node or a key."""
     monkeypatch.setattr(client, "PROGRESS_S", 0.4)
     key, server, drafted = keys if has_key else None, server_of(models), threading.Event()
     handle = server.handle

@@ -1,4 +1,4 @@
-"""The router of one SSM for a whole run."""
+"""The router that chooses one SSM for a whole run."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ def router(count: int = 2, names: tuple[str, ...] = NAMES) -> CosineRouter:
 def evidence(
     accepted: int, routed: tuple[str, ...] | None = None, **drafts: tuple[float, float]
 ) -> RoundEvidence:
-    """`drafts`: confidence and similarity of one drafted token by name; `routed`: by default those
-    that drafted."""
+    """`drafts`: confidence and similarity of one drafted token, by SSM; `routed`: the routed SSMs,
+    by default those in `drafts`."""
     evidence_by_name = {n: DraftEvidence((c,), (s,)) for n, (c, s) in drafts.items()}
     return RoundEvidence(accepted, accepted + 1, 1.0, routed or tuple(drafts), evidence_by_name)
 
@@ -65,7 +65,7 @@ def test_while_little_is_accepted_half_of_the_places_go_to_those_tried_least() -
 def test_two_accepted_tokens_are_enough_to_explore_nothing(
     accepted: int, explored: set[str]
 ) -> None:
-    """CoSine explores while fewer than two are accepted."""
+    """CoSine explores while fewer than two tokens are accepted."""
     one = router(count=1, names=("a", "b"))
     one.observe(evidence(accepted, a=(0.9, 0.9)))
     assert one.route().explored == explored
@@ -109,8 +109,8 @@ def routes_where_one_is_right(one: CosineRouter, right: str, rounds: int) -> lis
 
 
 def test_a_change_of_domain_is_followed() -> None:
-    """Rounds in which nothing is accepted try those that drafted least; the one that is right
-    stays."""
+    """After rounds in which nothing is accepted, the SSMs that drafted least are tried; the SSM
+    that is right stays routed."""
     one = router()
     before = routes_where_one_is_right(one, "b", 12)
     assert all("b" in names for names in before)

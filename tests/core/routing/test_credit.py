@@ -26,8 +26,8 @@ WINDOW = 48
 
 
 class Text:
-    """Log-probabilities of every token by every SSM: `good` ones give it a probability of 0.7, the
-    others of 0.2, both with noise."""
+    """Log-probabilities of every token by every SSM. On average `good` SSMs give a token
+    probability 0.7 and the others 0.2, or the probability in `means`; all with noise."""
 
     def __init__(self, seed: int = 0) -> None:
         self.rng = random.Random(seed)
@@ -46,7 +46,8 @@ class Text:
 def follow(
     text: Text, router: CreditRouter, until: int, start: int, audition_ms: float = 0.05
 ) -> list[int]:
-    """Runs rounds of 4 tokens up to token `until`; returns the positions at which it switched."""
+    """Runs rounds of 4 tokens up to token `until`; returns the positions at which the
+    route changed."""
     switches, at = [], start
     before = {*router.route().drafters}
     while at < until:
@@ -123,12 +124,13 @@ def test_soon_after_a_switch_a_clear_change_is_followed() -> None:
 
 
 def test_scores_on_an_earlier_text_are_no_baseline_when_their_ssm_returns() -> None:
-    """`a` drafts an easy text, `b` another one, then `a` a hard one. Its audition already gave the
-    lower scores, so they are no fall from the easy text's, and no audition is due."""
+    """`a` drafts an easy text, `b` another one, then `a` a hard one. The audition that
+    brought `a` back already gave the lower scores, so they are no fall from those of the easy text,
+    and no audition is due."""
     one = CreditRouter(("a", "b"), 1, lambda name: RoundTime(2.0, 2.0))
 
     def audition_due(drafter: str, log_prob: float, count: int) -> list[bool]:
-        """After each of `count` rounds of `drafter`."""
+        """Whether an audition is due after each of `count` rounds in which `drafter` drafts."""
         assert one.route().drafters == (drafter,)
         due = []
         for _ in range(count):
@@ -148,7 +150,7 @@ def test_scores_on_an_earlier_text_are_no_baseline_when_their_ssm_returns() -> N
 
 
 def test_without_a_change_of_domain_one_ssm_is_replaced_in_16_rounds() -> None:
-    """Also where two others are better by more than any noise."""
+    """This also holds where two other SSMs are better by more than any noise."""
 
     def likelihoods(good: str) -> dict[str, list[float]]:
         return {name: [math.log(0.8 if name in good else 0.3)] * WINDOW for name in NAMES}
@@ -241,8 +243,8 @@ def test_a_drop_is_distinguished_from_noise() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_noise_of_a_busy_machine_does_not_change_the_choice(seed: int) -> None:
-    """SSMs predict alike, with noise and with phases in which all take three times as long. Only
-    `a`, which is really slower, is replaced."""
+    """SSMs predict alike; their times have noise, and phases in which all take three times as long.
+    Only `a`, which is really slower, is left out."""
     rng, load = random.Random(seed), 1.0
     likelihoods = {name: [math.log(0.6)] * WINDOW for name in NAMES}
 
@@ -293,7 +295,7 @@ def test_where_all_draft_the_reason_names_no_audition() -> None:
 
 
 def test_times_that_are_known_later_change_the_choice_without_an_audition() -> None:
-    """Once, after 16 rounds, and with its reason."""
+    """The choice changes once, after 16 rounds, and has its reason."""
     known = False
     ms = {"a": 8.0, "b": 2.0, "c": 8.0}
     one = CreditRouter(tuple(ms), 1, lambda name: RoundTime(4.0, ms[name] if known else 0.0))

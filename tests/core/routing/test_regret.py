@@ -15,7 +15,7 @@ DEPTH = 3
 
 
 def trace(text: str) -> list[bool]:
-    """`x` where the SSM's token is the text's."""
+    """`text` has an `x` for each token that the SSM predicts."""
     return [one == "x" for one in text]
 
 

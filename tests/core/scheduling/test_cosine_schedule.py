@@ -34,7 +34,7 @@ REQUESTED = SpeculationLimit(4, 2)
 
 
 class Fixed:
-    """See BatchCosts."""
+    """BatchCosts with given numbers."""
 
     memory = math.inf
 
@@ -89,7 +89,7 @@ def test_the_group_is_the_best_of_those_with_the_longest_waiting_request(seed: i
 @pytest.mark.parametrize("memory", [500, 1500, 3000, 6000])
 @pytest.mark.parametrize("seed", range(6))
 def test_of_the_groups_that_fit_into_memory_the_best_is_chosen(seed: int, memory: int) -> None:
-    """Against every window of requests with every choice of shorter drafts."""
+    """The group is compared with every window of requests with every choice of shorter drafts."""
     rng = random.Random(seed)
     costs = Fixed(rng.random(), 0.5, 0.2, 0.01)
     costs.memory = memory
@@ -135,7 +135,7 @@ def test_of_the_groups_that_fit_into_memory_the_best_is_chosen(seed: int, memory
 
 @pytest.mark.parametrize("seed", range(30))
 def test_drafts_are_trimmed_as_if_for_their_group_alone(seed: int) -> None:
-    """Against every window of up to ten requests, each of them trimmed from its full lengths."""
+    """The group is compared with every window of requests, each trimmed from its full lengths."""
     rng = random.Random(seed)
     costs = Fixed(rng.random() / 8, rng.random(), 0.02, rng.choice([0.0, 0.001]))
     costs.memory = rng.choice([math.inf, 2000, 5000, 10000])
@@ -199,8 +199,8 @@ def test_a_request_shares_no_pass_that_saves_no_time() -> None:
 
 @pytest.mark.parametrize(("draft", "size"), [(2.0, 4), (2.7, 3), (2.95, 2), (10.0, 1)])
 def test_a_round_takes_at_most_as_long_as_eight_plain_ones(draft: float, size: int) -> None:
-    """Although the time for each request falls with the size of the group: SSMs draft for all in
-    one pass. A group of one is verified however long that takes."""
+    """The limit holds although the time per request falls as the group grows, since SSMs draft for
+    all requests in one pass. A group of one is verified however long that takes."""
     costs = Fixed(draft, 0.25, 0.0, 0.0)
     live = [LiveRequest(64, 4)] * 4
     result = best_group(live, [4] * 4, 4, costs)
@@ -263,7 +263,7 @@ def test_a_finished_draft_is_not_cut() -> None:
 
 
 def test_no_request_waits_for_ever() -> None:
-    """Contexts so different that each request is best verified alone."""
+    """Contexts differ so much that each request is best verified alone."""
     scheduler = Cosine(BatchTimes(Costs(cast(Any, None), TABLE)))
     waited = [0] * 6
     for _ in range(60):
@@ -322,7 +322,7 @@ def limits_of(requested: Sequence[SpeculationLimit]) -> list[SpeculationLimit]:
 @pytest.mark.parametrize("short", [0, 1])
 @pytest.mark.parametrize("place", range(PATIENCE))
 def test_a_round_with_a_short_draft_ends_drafting_no_sooner(short: int, place: int) -> None:
-    """As with `goodput`, whose length changes from round to round."""
+    """Such rounds occur with `goodput`, whose length changes from round to round."""
     requested_limits = [
         SpeculationLimit(short, 2) if i % PATIENCE == place else REQUESTED for i in range(40)
     ]
@@ -359,7 +359,7 @@ def test_plain_decoding_ends_with_the_queue_even_if_the_llm_is_busy() -> None:
 
 
 def test_a_limit_ends_some_time_after_the_queue() -> None:
-    """Also while the LLM is busy: the limit was set because of the queue."""
+    """It ends also while the LLM is busy, since it was set because of the queue."""
     control = SpeculationControl()
     for queue in range(1, 14):
         control.observe(0.9, queue, REQUESTED)
@@ -385,7 +385,7 @@ def test_limits_do_not_alternate() -> None:
 
 
 def test_a_burst_is_answered_however_many_came_before() -> None:
-    """Also where a request joins the batch, so that the queue shrinks, in every eighth round."""
+    """In every eighth round of a burst a request joins the batch, so that the queue shrinks."""
     control = SpeculationControl()
     for _ in range(8):
         burst = [
@@ -399,8 +399,8 @@ def test_a_burst_is_answered_however_many_came_before() -> None:
 
 
 def plans_with(live: Sequence[LiveRequest], queue: Sequence[int]) -> list[Plan]:
-    """A plan for each entry of `queue`, the number of waiting requests; drafts are ready as the
-    previous plan says."""
+    """A plan for each entry of `queue`, the number of waiting requests. In each plan those drafts
+    are ready that the plan before it asked for."""
     scheduler = Cosine(BatchTimes(Costs(cast(Any, None), TABLE)))
     ready, plans = dict.fromkeys(range(len(live)), False), []
     for waiting in queue:
@@ -418,14 +418,15 @@ def plans_with(live: Sequence[LiveRequest], queue: Sequence[int]) -> list[Plan]:
 def test_where_no_request_drafts_none_waits_for_its_turn() -> None:
     live = [LiveRequest(64, 4, 2, overlapped=True)] * 4
     plans = plans_with(live, [*range(1, 60)])
-    assert max(len(plan.group) for plan in plans[:20]) == 2, "half are drafted meanwhile"
+    assert max(len(plan.group) for plan in plans[:20]) == 2, "SSMs draft for the other half"
     assert {grant.length for grant in plans[-1].grants} == {0}
     assert {plan.group for plan in plans[-20:]} == {(0, 1, 2, 3)}
     assert {plan.next_group for plan in plans[-20:]} == {()}
 
 
 def test_a_request_that_drafts_nothing_waits_for_no_turn() -> None:
-    """Its length policy found that drafts do not pay; the other ones are pipelined."""
+    """The length policy of the last request found that drafts do not pay; the others are
+    pipelined."""
     live = [*[LiveRequest(64, 4, overlapped=True)] * 4, LiveRequest(64, 0, overlapped=True)]
     # Before the first pass no draft is ready: that pass may leave the request out.
     assert all(4 in plan.group for plan in plans_with(live, [0] * 30)[1:])

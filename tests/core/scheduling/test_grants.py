@@ -21,7 +21,8 @@ PROMPT = " ".join(["w1 w5 w3 w2"] * 4)
 
 @dataclass
 class SameGrant:
-    """See Scheduler: the same grant for all."""
+    """A Scheduler that gives every request the same grant. `live`: the requests of the last
+    plan."""
 
     grant: Grant = FREE
     live: Sequence[LiveRequest] = ()
@@ -108,7 +109,7 @@ def test_the_scheduler_counts_the_ssms_that_draft(
     live = admit(engine, **fields)
     assert len(drafts_within(engine, live, FREE)) == count
     assert request_of(engine).drafters == max(1, count)
-    # Under the grant of one SSM the request wants as many as before.
+    # Under the grant of one SSM the request wants as many SSMs as before.
     for _ in range(2):
         drafts_within(engine, live, Grant(drafters=1))
         assert request_of(engine).drafters == max(1, count)

@@ -138,7 +138,7 @@ def test_where_plain_rounds_are_faster_no_request_drafts_or_waits() -> None:
 
 
 class DecidingScheduler:
-    """See Scheduler: verifies the first request and drafts for the second one; each plan has a
+    """A Scheduler that verifies the first request and drafts for the second one; each plan has a
     decision."""
 
     def plan(self, live: Sequence[LiveRequest], num_queued: int) -> Plan:
@@ -154,7 +154,8 @@ class DecidingScheduler:
 
 @pytest.mark.parametrize("schedule", ["shared", "each"])
 def test_a_decision_ends_with_its_schedule(schedule: str) -> None:
-    """For a request whose draft was made under the decision and waits, and for one without."""
+    """This holds for a request whose draft was made under the decision and waits, and for one
+    without a draft."""
     engine = Engine(loaded_tables(*tables(2)), schedule="cosine")
     engine._schedule._scheduler = DecidingScheduler()
     live = admit_all(engine, requests(("across",) * 7)[:3])
@@ -172,33 +173,35 @@ def test_a_decision_ends_with_its_schedule(schedule: str) -> None:
 
 
 def test_a_past_queue_limits_nothing_after_a_change_of_schedule() -> None:
-    """Nor is the decision that the queue caused reported then: its reason no longer holds."""
+    """The decision that the queue caused is not reported either: its reason no longer holds."""
     engine = Engine(loaded_tables(*tables(2, context=256)), schedule="cosine")
     shape = SpeculationConfig(expansion=(1,), speculation_length=3)
     sampling = SamplingParams(160, seed=1, ignore_eos=True)
     live = admit_all(engine, [Request(PROMPTS[0], sampling, shape)])
 
     def limits(queue: Iterable[int]) -> list[tuple[int | None, int | None, str]]:
-        """(length limit, drafter limit, decision) of rounds with these numbers in the queue."""
+        """(length limit, drafter limit, decision) of rounds with these numbers of waiting
+        requests."""
         events = [event for waiting in queue for event in engine.round(live, waiting)]
         parts = [one.scheduled for one in events if isinstance(one, RoundCompleted)]
         return [(part.length_limit, part.drafter_limit, part.decision) for part in parts if part]
 
-    # In the twelfth round a growing queue shortens drafts once more: for the next plan to report.
+    # In the twelfth round a growing queue shortens drafts once more; the next plan would report it.
     assert limits(range(1, 13))[-1] == (2, 1, "")
     assert engine.schedule_decision is not None
     engine.schedule = "shared"
     assert engine.schedule_decision is None
     limits([0] * 3)
     engine.schedule = "cosine"
-    assert engine.schedule_decision is None, "the last one was about another load"
+    assert engine.schedule_decision is None, "the last decision was about another load"
     assert limits([0] * 3) == [(3, 2, "")] * 3
     assert engine.schedule_decision is None
     engine.close()
 
 
 class TimeOfLongestText:
-    """See BatchCosts: a pass takes as long as its longest text, for however many requests."""
+    """BatchCosts by which a pass takes as many milliseconds as its longest text has tokens, however
+    many requests it has."""
 
     def verify_ms(self, requests: int, nodes: int, context: int) -> float:
         return float(context)
@@ -214,8 +217,8 @@ class TimeOfLongestText:
 
 
 def test_no_request_waits_for_ever() -> None:
-    """`cosine`: the short texts take least time a request in a pass without the long one, so its
-    request is verified only because it has waited."""
+    """`cosine`: without the long text a pass takes the least time per request, so the request with
+    the long text is verified only because it has waited."""
     engine = Engine(loaded_tables(*tables(1, context=128)), schedule="cosine")
     scheduler = engine._schedule._scheduler
     assert isinstance(scheduler, Cosine)
@@ -233,7 +236,7 @@ def test_no_request_waits_for_ever() -> None:
         group_sizes.add(len(verified))
         waited = {run: 0 if run in verified else 1 + rounds for run, rounds in waited.items()}
         assert [one.rounds_waited for one in live] == [*waited.values()]
-        # A group holds the longest waiting request: each other one goes before it at most once.
+        # A group includes the request that waited longest: each other one precedes it at most once.
         assert max(waited.values()) < len(live)
     assert group_sizes == {2, 3}, "the short texts alone, and all"
     engine.close()

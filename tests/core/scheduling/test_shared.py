@@ -26,7 +26,7 @@ def closed_sets(parents: Sequence[int]) -> list[frozenset[int]]:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_the_budget_is_the_optimum_over_all_ancestor_closed_choices(seed: int) -> None:
-    """Up to 4 requests with 12 nodes in all, times that grow in steps."""
+    """Up to 4 requests with 3 nodes each; the time of a pass grows in steps."""
     rng = random.Random(seed)
     parents: list[int] = []
     chances: list[float] = []
@@ -49,7 +49,7 @@ def test_the_budget_is_the_optimum_over_all_ancestor_closed_choices(seed: int) -
 
 
 def test_of_equally_likely_nodes_a_parent_is_kept_before_its_child() -> None:
-    """An SSM may be sure of a token: then its node is as likely as the one before it."""
+    """An SSM may be sure of a token: then its node is as likely as its parent."""
     chances = [[0.5, 0.5, 0.5], [0.5, 0.2]]
     assert _likeliest(chances, 1) == [[0], []]
     assert _likeliest(chances, 2) == [[0, 1], []]
@@ -82,10 +82,11 @@ TABLE = VerifyCosts({0: 1.0, 1: 1.2, 8: 3.0, 64: 18.0}, 64)
 
 
 class Machine:
-    """A simulated batch. A round takes 1 ms, 0.9 ms a request and 0.2 ms a verified node; a draft
-    has 4 nodes and takes `draft_ms`, and `accepted` of them are right. With `turns` requests are
-    pipelined: half of them are drafted while the others are verified. Before the first of several
-    rounds with drafts SSMs read all prompts, `open_ms` each."""
+    """A simulated batch. A round takes 1 ms, plus 0.9 ms for each request and 0.2 ms for each
+    verified node. A draft has 4 nodes, of which `accepted` are accepted, and takes `draft_ms`. With
+    `turns` requests are pipelined: SSMs draft for half of them while the others are verified. In
+    the first round with drafts after FIRST_WAIT rounds without any, SSMs also read each prompt, in
+    `open_ms`."""
 
     def __init__(
         self,
@@ -219,13 +220,13 @@ def test_a_new_trial_is_reported_by_a_round_with_drafts(num_drafted: int) -> Non
 def observe_drafted(
     guard: PlainGuard, ms: float, tokens: float = 1.0, total_ms: float = 0.0, requests: int = 1
 ) -> bool:
-    """A round with drafts, where a token takes 1 ms in plain rounds."""
+    """Observes a round with drafts, where a token takes 1 ms in plain rounds."""
     return guard.observe_drafted(tokens, ms=ms, total_ms=total_ms, plain_ms=1.0, requests=requests)
 
 
 def trial_wait(guard: PlainGuard, *, cost: float, opening: float = 0.0, requests: int = 1) -> int:
-    """Rounds without drafts after a trial; in its first round SSMs read prompts for as long as
-    `opening` plain rounds take."""
+    """Rounds without drafts after a trial. `cost`: milliseconds per token in the trial, in whose
+    first round SSMs read prompts for as long as `opening` plain rounds take."""
     while not observe_drafted(
         guard, cost * requests, requests, (cost + opening) * requests, requests
     ):
@@ -278,8 +279,8 @@ def test_the_time_of_reading_a_prompt_is_divided_among_its_runs_tokens(
 
 
 def test_a_node_worth_less_than_plain_decoding_is_not_verified() -> None:
-    """Also while drafting loses: at the low rate of such rounds the node would pay, but its price
-    is at least that of plain rounds."""
+    """This also holds while drafting loses: at the low rate of such rounds the node would pay, but
+    the price of a node is at least its price in plain rounds."""
     shared = new_shared()
     for _ in range(2):
         assert shared.plan(LIVE, 0).grants == (FREE,) * 4
@@ -293,7 +294,8 @@ def test_a_node_worth_less_than_plain_decoding_is_not_verified() -> None:
 
 
 def test_a_plain_round_that_verifies_earlier_drafts_decides_nothing() -> None:
-    """Drafts of pipelined requests may still wait. That drafting ends is reported once."""
+    """Drafts of pipelined requests may still wait when drafting ends. The end of drafting is
+    reported once."""
     machine = Machine(8, draft_ms=5.0, accepted=1.0, turns=True)
     has_drafts = []
     for _ in range(FIRST_WAIT):
@@ -332,7 +334,8 @@ def test_one_request_alone_keeps_its_own_budget() -> None:
 
 
 def test_predicted_pass_times_follow_the_measured_ones() -> None:
-    """A pass over several rows of the KV cache costs time that the table, of one row, lacks."""
+    """A pass over several rows of the KV cache takes time that the table, which was measured with
+    one row, does not contain."""
     times = BatchTimes(Costs(cast(Any, None), TABLE))
     before = times.verify_ms(8, 0, 64)
     for nodes in [0, 8, 16, 24] * 30:
@@ -346,7 +349,7 @@ def test_predicted_pass_times_follow_the_measured_ones() -> None:
 
 
 def test_a_pass_takes_longer_over_longer_texts() -> None:
-    """Also after passes were measured, here over texts of one length only."""
+    """This also holds after passes were measured over texts of one length only."""
     long_contexts = VerifyCosts({n: ms + 0.4 * (n + 1) for n, ms in TABLE.ms.items()}, 464)
     times = BatchTimes(Costs(cast(Any, None), VerifyCosts(TABLE.ms, 64, long_contexts)))
     for nodes in [0, 8, 16, 24] * 30:
@@ -359,8 +362,8 @@ def test_a_pass_takes_longer_over_longer_texts() -> None:
 
 
 class Alone:
-    """One request: a plain round takes 1 ms, one with drafts `draft_ms`, and commits a number of
-    tokens drawn from `tokens`."""
+    """One request: a plain round takes 1 ms; a round with drafts takes `draft_ms` and commits a
+    number of tokens drawn from `tokens`."""
 
     def __init__(self, shared: Shared, kind: str | None, draft_ms: float, tokens: Sequence[int]):
         self.shared, self.live = shared, [LiveRequest(64, 4, kind=kind)]
@@ -407,7 +410,8 @@ def test_one_request_is_soon_no_slower_than_plain(draft_ms: float, tokens: Seque
 
 @pytest.mark.parametrize("tokens", [(1, 9), (4, 5, 6), (1, 5, 9)])
 def test_drafts_of_one_request_that_pay_are_kept(tokens: Sequence[int]) -> None:
-    """Also where half of the rounds lose time: at most one trial is lost, by chance."""
+    """They are kept also where half of the rounds lose time: at most one trial is lost, by
+    chance."""
     draft_ms = 0.7 * sum(tokens) / len(tokens)
     for seed in range(5):
         alone = Alone(new_shared(), "specinfer", draft_ms, tokens)

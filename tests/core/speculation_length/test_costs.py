@@ -114,7 +114,7 @@ def test_the_wait_doubles_up_to_128_rounds_and_a_success_ends_it() -> None:
     backoffs.switch_off("a")
     for _ in range(16):
         backoffs.record_round(5.0, ("a",))
-    assert backoffs.due("a", 1.0), "after a success it begins with 16 again"
+    assert backoffs.due("a", 1.0), "after a success the wait begins with 16 again"
 
 
 def test_all_probes_share_one_hundredth_of_the_time() -> None:
@@ -149,7 +149,7 @@ def test_a_second_run_that_switches_a_drafter_off_keeps_its_wait() -> None:
 
 
 def after_failed_runs(shared: Backoffs, name: str, runs: int) -> RunBackoffs:
-    """The last run, after `runs` runs in which the drafter did not pay."""
+    """The last of `runs` runs in which the drafter did not pay."""
     for _ in range(runs):
         one = RunBackoffs(shared)
         one.switch_off(name)

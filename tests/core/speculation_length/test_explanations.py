@@ -23,7 +23,7 @@ LLM_MS, SSM_MS = (10.0, 0.5), (1.0, 0.1)
 
 @dataclass
 class RoundLine:
-    """See PastRound; by default without reason, estimates and drafts."""
+    """A PastRound, by default without reason, estimates and drafts."""
 
     number: int
     length: int
@@ -35,7 +35,7 @@ class RoundLine:
 
 
 def rounds_of(*records: tuple[int, str]) -> list[RoundLine]:
-    """(length, the reason for the next one) of each round."""
+    """Rounds from (length, reason of the next round's length)."""
     lengths = [length for length, _ in records]
     followed = zip(records, [*lengths[1:], lengths[-1]], strict=True)
     return [
@@ -131,7 +131,7 @@ def test_a_change_of_the_length_is_explained_by_its_recorded_reason(case: str) -
 
 
 def test_a_choice_that_was_changed_after_it_was_recorded_has_no_reason() -> None:
-    """By an audition, or by another grant of the scheduler."""
+    """An audition, or another grant of the scheduler, may change a choice."""
     rounds = rounds_of((8, FIRST), (9, ""))
     rounds[0] = dataclasses.replace(rounds[0], next_length=8)
     text = explain("trend", LengthHistory(rounds))
@@ -159,13 +159,13 @@ def test_confidence_names_the_token_and_its_score() -> None:
 
 def test_goodput_compares_the_next_tokens_worth_with_its_time() -> None:
     reason = "4 -> 10: a second step takes 0.50 ms, a token 4.00 ms, so a draft goes on while"
-    # 80 % of drafted tokens are accepted; each step after the first takes 0.50 ms.
+    # 80 % of drafted tokens are accepted; each step takes 0.50 ms.
     times = [Estimate(0, 0, 1.0, 4.0)]
     times += [Estimate(n, n, 1 + 0.8 * n, 4 + 0.5 * n) for n in (1, 2, 3)]
     rounds = rounds_of((4, reason), (10, ""))
     rounds[0].estimates, rounds[0].depth = tuple(times), 2
     rounds[0].draft_depths = (("ssm-a", 3),)
-    draft = chain("ssm-a", 0.5, 0.2)  # so token 3 is right with 0.8 * 0.5 * 0.2
+    draft = chain("ssm-a", 0.5, 0.2)  # token 3 is right with probability 0.8 * 0.5 * 0.2
     assert explain("goodput", LengthHistory(rounds, (draft,))) == (
         "ssm-a drafted 2 deep (3 in round 1): token 3 would be right with a chance of 8.0 %, worth "
         "0.32 ms at 4.00 ms a token, and would cost 0.50 ms. At most 10, up from 4 in round 1: the "
@@ -239,7 +239,7 @@ def test_every_round_is_explained_by_its_events(run: tuple[str, list[Event]]) ->
 
 
 def check_worth(found: re.Match[str], before: RoundLine, drafts: tuple[DraftRecord, ...]) -> None:
-    """The numbers are the recorded ones, and they decide as the draft did."""
+    """The numbers are the recorded ones, and by them the draft had to end where it ended."""
     depth, following, percent, worth_ms, token_ms, cost_ms = (float(one) for one in found.groups())
     assert following == depth + 1
     assert f"a token {found[5]} ms" in before.length_reason

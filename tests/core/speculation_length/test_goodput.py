@@ -68,7 +68,7 @@ WORLDS = {
 LONGEST = {"sure": 16, "hopeless": 2, "expensive": 4, "steep": 6}
 
 
-# Rounds within which a change is followed: of drafters that draft, of those that are probed.
+# Rounds after which a change is followed: of a drafter that drafts, and of one that is probed.
 FOLLOWS = 50
 PROBED = 128 + FOLLOWS
 
@@ -240,7 +240,7 @@ def test_probes_stay_within_a_hundredth_of_the_decode_time() -> None:
     assert probes
     spent = 0.0
     for i in probes:
-        spent += result.true_ms[i] - expensive.verify(0) - expensive.books
+        spent += result.true_ms[i] - expensive.verify(0) - expensive.overhead
         assert spent <= 0.0101 * sum(result.true_ms[:i])
 
 
@@ -352,7 +352,7 @@ def test_estimates_agree_with_the_worlds_averages(name: str) -> None:
     estimates = [choice.estimates for choice in long_choices]
     for length in (1, 2, 4):
         tokens = sum(only.chance(0) ** depth for depth in range(length + 1))
-        ms = world.verify(length) + world.books + only.start(0) + (length - 1) * only.step(0)
+        ms = world.verify(length) + world.overhead + only.start(0) + (length - 1) * only.step(0)
         results = [one[length] for one in estimates]
         assert sum(e.tokens for e in results) / len(results) == pytest.approx(tokens, rel=0.1)
         assert sum(e.ms for e in results) / len(results) == pytest.approx(ms, rel=0.1)
@@ -417,7 +417,8 @@ def test_a_node_is_kept_if_its_score_is_worth_its_time() -> None:
 
 
 def test_a_steps_worth_is_scaled_by_the_acceptance_rate() -> None:
-    """A step costs 0.4 tokens; of 0.5 tokens reached only the rate's share is expected."""
+    """A step costs as much time as 0.4 tokens. It would bring 0.5 tokens by the scores, of which
+    only the acceptance rate's share is expected."""
     assert StopRule({"a": step_limits(0.9, (0.4,), 2)}, 0.1).continues("a", 2, [0.5])
     assert not StopRule({"a": step_limits(0.7, (0.4,), 2)}, 0.1).continues("a", 2, [0.5])
     assert not StopRule({"a": step_limits(0.0, (0.4,), 2)}, 0.1).continues("a", 2, [1.0])

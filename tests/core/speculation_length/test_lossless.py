@@ -1,5 +1,5 @@
-"""Stopping a draft because of drawn tokens keeps the LLM's distribution exactly: whole production
-rounds under the enumerating noise, with the stops of `confidence` and `goodput`."""
+"""Stopping a draft because of drawn tokens keeps the LLM's distribution exactly: every outcome of
+the engine's rounds is enumerated, with the stops of `confidence` and `goodput`."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,8 @@ from tests.laws.law3_cases import EXACT, NOTICED, case, deviation
 
 
 class GivenStop:
-    """A policy with a given stop, which learns nothing: every branch must see the same one."""
+    """A policy with a given stop, which learns nothing: every branch of the enumeration must see
+    the same stop."""
 
     def __init__(self, length: int, stop: Stop) -> None:
         self._choice = Choice(length, stop=stop)

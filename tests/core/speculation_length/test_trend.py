@@ -61,7 +61,7 @@ def test_the_slope_against_the_length_decides(times: Iterable[float], lengths: l
 
 def test_only_the_last_four_points_count() -> None:
     policy = trend()
-    # The first point, (4, 10), would turn the slope of the others, which rises.
+    # The slope over all five points falls; without the first one, (4, 10), it rises.
     assert [feed(policy, ms) for ms in (20.0, 2.0, 4.0)] == [5, 6, 7]
     assert feed(policy, 6.0) == 8, "with (4, 10) it still falls"
     assert feed(policy, 8.0) == 6, "(5, 1) (6, 2) (7, 3) (8, 4) rises"
@@ -134,9 +134,9 @@ def test_choosing_twice_changes_nothing() -> None:
 
 
 def test_where_drafting_is_hidden_trend_is_near_the_best_fixed_length() -> None:
-    """With SSM time 0 only the LLM's time a token counts; the length varies about the best."""
+    """With SSM time 0 only the LLM's time per token counts; the length varies about the best."""
     drafter = Simulated("a", constant(0.8), constant(0.0), constant(0.0))
-    world = World((drafter,), lambda n: 5 + 0.6 * n, noise=0.0, books=0.0)
+    world = World((drafter,), lambda n: 5 + 0.6 * n, noise=0.0, overhead=0.0)
     _, goodput = best_fixed(world, 2000, longest=8)
     config = config_of(world, length="trend")
     assert simulate(world, 4000, make_policy(config, world.costs())).goodput() > 0.85 * goodput

@@ -1,7 +1,7 @@
 """A world of plain numbers for length policies: drafters with known acceptance, scores and costs.
 
 Each drafter drafts a chain. Whether its token at a text position is right is fixed beforehand, so
-that every policy meets the same text; the best fixed length is then found by trying them all.
+that every policy meets the same text; the best fixed length is then found by trying every length.
 """
 
 import random
@@ -25,9 +25,9 @@ def constant(value: float) -> Callable[[int], float]:
 
 @dataclass(frozen=True)
 class Simulated:
-    """A drafter. `chance(position)`: that its token there is right if those before it are;
-    `start`, `step`: milliseconds by round; drafters of one `source` make the same mistakes; a score
-    is chance ** `error`."""
+    """A drafter. `chance(position)`: the probability that its token there is right, given that its
+    tokens before it are; `start(round)`, `step(round)`: milliseconds of its first step and of each
+    further one; drafters of one `source` make the same mistakes; a score is chance ** `error`."""
 
     name: str
     chance: Chance
@@ -39,14 +39,15 @@ class Simulated:
 
 @dataclass
 class Result:
-    """The rounds of a run, one entry for each. `true_ms`: without the noise of timing."""
+    """The rounds of a run, one entry for each. `true_ms`: milliseconds without the noise of
+    timing."""
 
     outcomes: list[RoundOutcome] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)
     true_ms: list[float] = field(default_factory=list)
 
     def goodput(self, first: int = 0, last: int | None = None) -> float:
-        """Tokens a millisecond over rounds `first` to `last`, without noise."""
+        """Tokens per millisecond of rounds `first` to `last` (exclusive), without noise."""
         tokens = sum(o.num_tokens for o in self.outcomes[first:last])
         return tokens / sum(self.true_ms[first:last])
 
@@ -57,15 +58,15 @@ class Result:
 
 @dataclass
 class World:
-    """`verify(n)`: milliseconds of a pass over n nodes; `books`: those of a round outside passes;
-    `pace(round)` multiplies every cost; `noise`: the standard deviation of a timing's logarithm,
-    where one timing in 50 is also five times as long."""
+    """`verify(n)`: milliseconds of a pass over n nodes; `overhead`: milliseconds of a round outside
+    passes; `pace(round)` multiplies every cost; `noise`: the standard deviation of a timing's
+    logarithm. If `noise` is not 0, one timing in 50 is also five times as long."""
 
     drafters: tuple[Simulated, ...]
     verify: Callable[[int], float]
     noise: float = 0.1
     seed: int = 1
-    books: float = 0.2
+    overhead: float = 0.2
     pace: Clock = constant(1.0)
 
     def __post_init__(self) -> None:
@@ -120,13 +121,13 @@ class World:
             before = max(before, min(reached, accepted))
         verify_ms = timed(self.verify(nodes))
         drafting = sum(o.ms for o in outcomes.values())
-        books_ms = timed(self.books)
+        overhead_ms = timed(self.overhead)
         outcome = RoundOutcome(
             length=choice.length,
             num_tokens=accepted + 1,
             num_nodes=nodes,
             verify_ms=verify_ms,
-            round_ms=verify_ms + drafting + books_ms,
+            round_ms=verify_ms + drafting + overhead_ms,
             drafts=outcomes,
             context=64 + position,
             widths=tuple(widths[depth + 1] for depth in range(len(widths))),
@@ -158,8 +159,8 @@ class World:
         stop: Stop | None,
     ) -> tuple[Counter[str], set[tuple[str, int, int]], int]:
         """The number of verified nodes by drafter, the nodes of the merged tree, and the accepted
-        depth. Right nodes of one depth are one node; so are wrong ones of drafters that make the
-        same mistakes."""
+        depth. Right nodes of one depth are one node; so are wrong nodes of drafters that
+        make the same mistakes."""
         kept: set[tuple[str, int, int]] = set()
         own: Counter[str] = Counter()
         for name, (drafter, scores) in drafts.items():
@@ -182,7 +183,8 @@ def _products(scores: Iterable[float]) -> list[float]:
 
 
 def config_of(world: World, **fields: Any) -> SpeculationConfig:
-    """One child a step, no node limit; `fields` change other fields."""
+    """`goodput` with the world's drafters, one child a step and no node limit; `fields` override
+    these settings and set others."""
     names = tuple(drafter.name for drafter in world.drafters)
     defaults = {
         "drafters": names,

@@ -58,7 +58,7 @@ def test_leaves_are_tried_before_their_parents() -> None:
 
 
 class Recording(Refusing):
-    """Refuses, and records the keys that are read (`choose` does already)."""
+    """Refuses, and records the keys of all coins (WalkNoise records those of `choose`)."""
 
     def coin(self, prob: float, key: Key) -> bool:
         assert key not in self.asked
@@ -112,8 +112,9 @@ def test_a_rejected_leaf_passes_its_chance_to_its_parent() -> None:
 
 
 def test_a_repeated_proposal_is_rejected_and_its_q_is_subtracted() -> None:
-    """Token 1 by drafters 0 and 1, from q and q': first accepted with 0.2 / 0.6. Then M =
-    (0.75, 0, 0.25): norm(max(0, p - q)) for p = (0.5, 0.2, 0.3) and q = (0.2, 0.6, 0.2)."""
+    """Drafters 0 and 1 propose token 1, from q and q'. The first proposal is accepted with
+    probability 0.2 / 0.6; after its rejection M = (0.75, 0, 0.25) = norm(max(0, p - q)) for
+    p = (0.5, 0.2, 0.3) and q = (0.2, 0.6, 0.2)."""
     q = torch.tensor([[0.2, 0.6, 0.2], [0.3, 0.3, 0.4]], dtype=torch.float64)
     tree = tree_of((1, ROOT, [drawn_proposal(0, 0, 1), drawn_proposal(1, 0, 1, 1)]))
     target = Target(logits([0.5, 0.2, 0.3], P), DRAWN)
@@ -155,7 +156,7 @@ def test_the_roots_chance_stays_exactly_1(epsilon: float) -> None:
 
 
 def test_a_node_is_tried_once_whoever_drafted_below_it() -> None:
-    """Drafter 1 also proposed token 1, and it alone proposed the child below."""
+    """Drafter 1 also proposed token 1, and only drafter 1 proposed the child below."""
     tree = tree_of(
         (1, ROOT, [drawn_proposal(0, 0, 1), drawn_proposal(1, 0, 1)]),
         (0, 0, [drawn_proposal(1, 0, 0)]),

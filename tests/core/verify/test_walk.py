@@ -1,4 +1,5 @@
-"""The walk of `greedy` and `match` on small trees made by hand, and the registry."""
+"""The walk of `greedy` and `match` on small trees made by hand, and an empty tree under every
+rule."""
 
 import pytest
 

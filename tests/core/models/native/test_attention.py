@@ -25,12 +25,13 @@ for size in SIZES:
     check(size, halved=True)
 check_together()
 """
-# Less than a vector, whole vectors, vectors and a remainder, more than are processed together.
+# Head sizes: less than a vector register holds, whole registers, registers and a remainder, more
+# registers than are processed together.
 SIZES = (2, 16, 40, 64, 72, 128, 200)
 
 
 def head_of(size: int, halved: bool) -> tuple[Any, Any, Any, Any]:
-    """Query, keys and values of 30 slots, and which of them are seen."""
+    """A query, keys and values of 30 slots, and the slots that are read."""
     rng = np.random.default_rng(size)
     q, keys, values = (
         rng.standard_normal(shape).astype(np.float32) for shape in ((size,), (30, size), (30, size))
@@ -78,7 +79,7 @@ def batched_attention(
 
 
 def reference(q: Any, keys: Any, values: Any, slots_read: Any) -> Any:
-    """The same in double precision."""
+    """Attention of one token, in double precision."""
     if keys.dtype == np.uint16:
         keys, values = from_upper_halves(keys), from_upper_halves(values)
     scores = keys[slots_read].astype(np.float64) @ q / np.sqrt(len(q))
@@ -100,8 +101,8 @@ def check(size: int, halved: bool) -> None:
 
 
 def check_together() -> None:
-    """Several tokens in one call, over more slots than are processed at a time: each token has the
-    same bits as alone."""
+    """Several tokens in one call, over more slots than are processed at a time: each token's
+    result has the same bits as alone."""
     size, slots = 72, 200
     rng = np.random.default_rng(1)
     keys, values = (rng.standard_normal((slots, size)).astype(np.float32) for _ in range(2))

@@ -59,7 +59,7 @@ def test_on_a_full_disk_functions_are_compiled_without_a_cache(
 
     monkeypatch.setattr(caching.IndexDataCacheFile, function, full)
     assert hits_of(new_function()) == 0
-    assert not list(cache.rglob("*.nbi")), "it would name data that are not there"
+    assert not list(cache.rglob("*.nbi")), "an index would name data that were not written"
 
 
 def test_without_a_writable_folder_functions_are_compiled(

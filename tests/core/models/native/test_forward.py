@@ -1,4 +1,5 @@
-"""The compiled pass gives the general one's logits, and a node has the same bits in every pass."""
+"""The compiled pass gives the logits of the general pass, which is the module's own; a node's
+logits have the same bits in every compiled pass."""
 
 import copy
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ from tests.core.models.test_lean import LEAN, all_logits
 from tests.core.models.test_stack import alike, commit_all, feeds_of
 from tests.fakes import VOCAB, info_of, tiny_module
 
-# A product over more than two stretches of inputs, not a whole number of them.
+# Products over more than two stretches (STRETCH inputs each), the last one incomplete.
 LONG_SUMS = {"intermediate_size": 2 * STRETCH + 90}
 # Sizes for which weights are stored in tiles, if their values are exact in bfloat16.
 TILED: dict[str, Any] = {"intermediate_size": 64, "head_dim": 8, "halved": True}
@@ -45,7 +46,7 @@ def native_and_general(
     family: str, dtype: torch.dtype = torch.float32, halved: bool = False, **changes: Any
 ) -> tuple[HfModel, HfModel]:
     """A model with the compiled pass and one with the general pass, of the same weights; `halved`:
-    these are exact in bfloat16."""
+    the weights are exact in bfloat16."""
     module = tiny_module(family, seed=3, dtype=dtype, halved=halved, **changes)
     unchanged = copy.deepcopy(module)
     result = checked_model(module, info_of(module, family, role="llm"))
@@ -76,8 +77,8 @@ def test_compiled_logits_agree_with_general_ones(
 
 
 def test_the_bundled_models_run_compiled(bundled: Engine) -> None:
-    """In this file, so that the pytest worker that compiles the other variants compiles these too.
-    Elsewhere two workers would compile at the same time."""
+    """The test is in this file, so that the pytest worker that compiles the other variants compiles
+    these too. Elsewhere two workers would compile at the same time."""
     for model in (bundled.models.llm, *bundled.models.ssms.values()):
         assert isinstance(model._forward, CompiledForward)  # type: ignore[attr-defined]
 
@@ -98,7 +99,8 @@ def test_weights_that_are_exact_in_bfloat16_take_half_the_memory() -> None:
 
 @pytest.mark.parametrize(("dtype", "kept"), [(torch.float32, np.int32), (torch.bfloat16, np.int64)])
 def test_weights_of_whole_tiles_are_stored_in_tiles(dtype: torch.dtype, kept: type[Any]) -> None:
-    """On a processor with tiles. Otherwise tests with TILED would not test them."""
+    """They are stored so on a processor that multiplies tiles (AMX). If they were not, the tests
+    with TILED would not test tiles."""
     matrices = [
         native_and_general("llama", dtype, **changes)[0]._forward._weights.matrices  # type: ignore[attr-defined]
         for changes in (TILED, {"halved": True})
@@ -132,7 +134,8 @@ def test_several_threads_make_the_same_bits(threads, dtype: torch.dtype, changes
     ],
 )
 def test_a_node_has_the_same_bits_in_every_pass(family, changes, dtype):
-    """Alone after its ancestors, in a tree with others, and in a batch of several requests."""
+    """The node is fed alone after its ancestors, in a tree with others, and in a batch of several
+    requests."""
     model, _ = native_and_general(family, dtype, **changes)
     text, path, others = list(range(3, 20)), [5, 9, 4, 7, 11], [6, 8, 30]
     alone = []
@@ -284,7 +287,7 @@ def test_a_failing_thread_releases_the_others(failing_thread: int, monkeypatch: 
     buffers = forward._pool._buffers
     with pytest.raises(Broken, match=f"part {failing_thread}"):
         model.forward([chain(row, [3, 4, 5])])
-    assert forward._pool._buffers is not buffers, "a thread may still write to the old ones"
+    assert forward._pool._buffers is not buffers, "a thread may still write to the old buffers"
     forward._pool.kernel = real
     model.commit(row, [])
     other, _ = native_and_general("llama")

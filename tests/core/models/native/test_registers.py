@@ -56,7 +56,7 @@ def runner() -> Any:
 
 
 def multiply(x: Any, w: Any, halved: Any = None) -> Any:
-    """Products of n vectors (n, inputs) with blocks of weights, 32 outputs each, (n, outputs)."""
+    """Products (n, outputs) of n vectors (n, inputs) with blocks of weights, each of 32 outputs."""
     n, inputs = x.shape
     y = np.empty((n, 32 * len(w)), dtype=np.float32)
     scratch = np.empty(x.size, np.uint16) if halved is None else halved
@@ -80,7 +80,7 @@ def vectors() -> Iterator[Any]:
 
 
 def from_upper_halves(upper: Any) -> Any:
-    """The float32 whose upper halves these are."""
+    """The float32 values with these upper 16 bits; the lower 16 bits are 0."""
     return (upper.astype(np.uint32) << 16).view(np.float32)
 
 
@@ -90,7 +90,8 @@ def as_matrix(blocks: Any) -> Any:
 
 def digest() -> str:
     """A hash of the products of 1 to 26 vectors with weights of 32 and of 16 bits. Asserts that
-    they are numpy's except for the order of sums, and the same bits with interleaved weights."""
+    the products equal numpy's up to rounding, and have the same bits with interleaved weights and
+    with other vectors in the same call."""
     from core.models.native.compiling import interleaves_weights, registers
     from core.models.native.weight_formats import interleave
 
@@ -106,7 +107,7 @@ def digest() -> str:
             y = multiply(x, w)
             np.testing.assert_allclose(y, x @ matrix, rtol=1e-3, atol=0.05)
             first = y[0] if first is None else first
-            assert np.array_equal(y[0], first), "no other vector changes it"
+            assert np.array_equal(y[0], first), "the other vectors do not change the product"
             digest_of_products.update(y.tobytes())
             if w is upper and interleaved is not None:
                 assert np.array_equal(multiply(x, interleaved), y)
@@ -121,14 +122,15 @@ def test_products_agree_with_numpy() -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("older", OLDER)
 def test_products_have_the_same_bits_with_all_registers(older: str, tmp_path: Path) -> None:
-    """With AVX-512 and for older processors; on a machine without AVX-512 both are the same."""
+    """Products of this process, with AVX-512, equal those of a process that compiles for an older
+    processor; on a machine without AVX-512 both use the same registers."""
     output = in_child(CHILD, older, tmp_path).split()
     assert output == ["8", "6", digest()]
     result = Path("/proc/cpuinfo")
     if result.exists() and "avx512f" in result.read_text():
         from core.models.native.compiling import registers
 
-        assert registers() == (16, 12), "else the same was compared with itself"
+        assert registers() == (16, 12), "otherwise both processes used the same registers"
 
 
 def in_child(code: str, older: str, cache: Path) -> str:
@@ -141,7 +143,8 @@ def in_child(code: str, older: str, cache: Path) -> str:
 
 
 def test_pairs_are_multiplied_in_bfloat16() -> None:
-    """Both factors rounded to bfloat16, sums in float32; no other vector changes the bits."""
+    """Both factors are rounded to bfloat16, and sums are float32. The bits of a product do not
+    depend on the other vectors."""
     from core.models.native.compiling import multiplies_pairs
 
     if not multiplies_pairs():

@@ -1,4 +1,5 @@
-"""Products in tiles multiply float32 values as they are, to the last digit."""
+"""Products in tiles (AMX): for a float32 model they are exact but for the rounding of
+float32 sums; for a bfloat16 model vectors are rounded to bfloat16."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,13 +25,13 @@ needs_tiles = pytest.mark.skipif(
 
 
 def in_tiles(x: Any, w: Any) -> Any:
-    """Products with NaN in all unused parts of tiles: if they were read, results would be NaN."""
+    """Products with NaN in all unused parts of tiles: if these were read, results would be NaN."""
     return multiply(x, w, np.full((len(x) + TILE) * INPUTS * 3, 0x7FC0, np.uint16))
 
 
 def weights() -> tuple[Any, Any]:
-    """Two bfloat16 in each of (OUTPUTS / 32, INPUTS / 2, 32) elements; and their matrix (INPUTS,
-    OUTPUTS) float64."""
+    """Weights (OUTPUTS / 32, INPUTS / 2, 32), each element with two bfloat16 values; and the matrix
+    (INPUTS, OUTPUTS) of these values, float64."""
     rng = np.random.default_rng(3)
     upper = (rng.standard_normal((3, INPUTS, 32)).astype(np.float32).view(np.uint32)) >> 16
     values = (upper << np.uint32(16)).view(np.float32).astype(np.float64)
@@ -65,19 +66,19 @@ def check(view: type[Any], factor: Callable[[Any], Any]) -> float:
 
 @needs_tiles
 def test_float32_is_multiplied_exactly() -> None:
-    """In three bfloat16 parts; two would round by 2 ** -16."""
+    """Each value is split into three bfloat16 parts; two would round by 2 ** -16."""
     assert check(np.int32, lambda x: x.astype(np.float64)) <= 1
 
 
 @needs_tiles
 def test_vectors_of_a_bfloat16_model_are_rounded_to_bfloat16() -> None:
-    """Both factors rounded, sums in float32."""
+    """Both factors are bfloat16, and sums are float32."""
     largest = check(np.int64, lambda x: torch.from_numpy(x).bfloat16().double().numpy())
     assert largest > 1, "not the product of unrounded vectors"
 
 
 def test_three_parts_add_up_to_the_number() -> None:
-    """For numbers of all magnitudes but the smallest."""
+    """This holds for numbers of all magnitudes but the smallest."""
     from core.models.native.compiling import entry
     from core.models.native.products import split_bfloat16
 

@@ -1,4 +1,5 @@
-"""A cache of its own for every test, and a small LLM in a folder of several weight files."""
+"""A cache folder for every test, a small LLM in a folder with several weight files, and `way`:
+tests run with the compiled and with the lean pass."""
 
 from pathlib import Path
 from typing import Any

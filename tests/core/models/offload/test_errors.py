@@ -1,4 +1,5 @@
-"""What cannot be streamed is refused by name; an error while a layer is read ends only one run."""
+"""An LLM that cannot be streamed is refused, with the reason; an error while a layer is read ends
+only one run."""
 
 import errno
 import gc
@@ -26,7 +27,8 @@ from tests.fakes import tiny_module, word_tokenizer
 def test_only_what_stays_in_memory_must_fit(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Embedding and head, two buffers, and the layers of the budget."""
+    """In memory are the embedding, the head and two layer buffers; with `disk` also the resident
+    layers, with `host` all layers."""
     path = folder()
     all_bytes = need_of(str(path), "float32", torch.device("cpu")).bytes
     config = tiny_module("llama", 3, torch.float32, vocab_size=72).config
@@ -156,7 +158,8 @@ def test_a_disk_error_ends_only_its_run(
 
 
 def test_a_disk_error_ends_only_one_of_several_runs(folder: Folder, failing: type[Failing]) -> None:
-    """The pass of both fails, then that of the first alone: the second run continues."""
+    """The pass of both runs fails, then the pass of the first run alone: the second run
+    continues."""
     engine = Engine(load_models(str(folder()), [], offload=Offload("disk")))
     requests = [plain_request(PROMPT), plain_request((5, 6))]
     expected = texts_of(engine.generate_many(requests))

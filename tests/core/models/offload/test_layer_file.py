@@ -112,8 +112,9 @@ def test_a_record_that_cannot_be_written_is_refused(
 def test_a_record_is_written_after_its_layer_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also on the disk, so that after a power cut no record names missing data: the layer file is
-    synced, renamed, and its folder synced, before the same is done with the record."""
+    """This order also holds on the disk, so that after a power cut no record names missing data:
+    the layer file is synced, renamed, and its folder synced, before the same is done with the
+    record."""
     file = tmp_path / "key.layers"
     record_file = file.with_suffix(".safetensors")
     record_file.write_bytes(b"of a layer file that is gone")
@@ -152,7 +153,7 @@ def test_a_record_is_written_after_its_layer_file(
 def test_only_without_o_direct_layers_are_read_through_the_page_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, direct: bool
 ) -> None:
-    """A disk error is raised instead."""
+    """EINVAL means that O_DIRECT is not possible here; a disk error such as EIO is raised."""
     layer = pad_to_blocks(torch.ones(5, dtype=torch.uint8))
     write_layers(tmp_path / "key.layers", [(layer, {"0.norm": torch.ones(3)})], dict)
     result = read_record(tmp_path / "key.layers")

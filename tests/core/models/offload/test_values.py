@@ -1,4 +1,4 @@
-"""An offloaded LLM has the logits and texts of the resident one, bit for bit."""
+"""An offloaded LLM has the logits and texts of the resident one, on a CPU bit for bit."""
 
 import time
 from collections.abc import Sequence
@@ -119,7 +119,7 @@ def texts(
 def test_laws_1_and_2_hold_for_an_offloaded_llm(
     folder: Folder, dtype: str, temperature: float, verify: str
 ) -> None:
-    """The resident model's texts: with drafters under every schedule, and without drafters."""
+    """Texts are the resident model's, with drafters under every schedule and without drafters."""
     path = str(folder(halved=True))
     ssm = [path]
     resident = texts(load_models(path, ssm, dtype), temperature, verify)
@@ -172,8 +172,8 @@ def test_slow_streamed_passes_are_timed_at_few_sizes(
 def test_budgets_and_lengths_follow_the_measured_costs(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each token takes the same computation, resident or streamed at 2 MB/s. Next to the transfer
-    it is cheap, so a streamed LLM's tree may be large."""
+    """A token takes the same computation, whether the LLM is resident or streamed at 2 MB/s.
+    Compared with the transfer this is cheap, so a streamed LLM's tree may be large."""
     path = str(folder())
     monkeypatch.setattr(verify_costs, "SLOW_S", 0.0)
     engines = [
@@ -200,14 +200,15 @@ def test_budgets_and_lengths_follow_the_measured_costs(
 
 
 def world_of(costs: Costs) -> World:
-    """An SSM that is right four times of five and drafts a token a millisecond, and an LLM of these
-    costs."""
+    """A world of an LLM with these costs and an SSM that takes 1 ms for each token, which is right
+    with probability 0.8."""
     ssm = Simulated("a", constant(0.8), constant(1.0), constant(1.0))
     return World((ssm,), partial(costs.table_ms, context=64), noise=0.0)
 
 
 def compute_for(llms: Sequence[Any], token_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the measurement, passes of these LLMs take `token_s` longer for each token."""
+    """The measurement reads a clock on which passes of these LLMs take `token_s` seconds longer for
+    each token."""
     added_s = [0.0]
 
     def slower(forward: Any, feeds: Sequence[Feed]) -> list[torch.Tensor]:
