@@ -183,6 +183,7 @@ ANSWERS = {
         "#live-lengths .ss-plot",
         "#live-lengths .ss-choice-said",
         "#live-lengths .ss-choice > .ss-mini",
+        "#live-lengths .ss-choice-offers button:last-child",
     ),
     "inside": ("#live-mask .ss-mask-svg", "#live-mask .ss-mask-said"),
     "whatif": ("#live-what_if .ss-what-if-plot", "#live-what_if .ss-what-if-said"),
