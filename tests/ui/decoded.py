@@ -91,13 +91,6 @@ def prepare(
         close_drawer(page)
 
 
-def decode(page: Any, preset: str, **fields: str) -> None:
-    """`prepare`, press Run, and wait until the run has ended and every picture is drawn."""
-    prepare(page, preset, **fields)
-    page.click("#live-run")
-    wait_finished(page)
-
-
 def wait_finished(page: Any) -> None:
     wait_run(page)
     wait_drawn(page)

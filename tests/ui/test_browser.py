@@ -108,6 +108,7 @@ def replay_and_delete(page: Any, context: Context, board: list[str]) -> None:
     sites.wait_notice(page, "Finished: ", "sessions")
     page.click("#sessions-rewind")
     sites.wait_notice(page, "Engine finished, you are at round", "sessions")
+    sites.speed(page, "full", "sessions")
     sites.wait_notice(page, "Finished: ", "sessions")
     sites.run_tools(page).click("#sessions-delete")
     page.locator("#sessions-sure").wait_for()
@@ -190,7 +191,7 @@ def test_the_log_is_said_to_be_paused_as_long_as_it_is(
 def test_two_visitors_at_once_see_each_their_own_run(
     site: OpenSite, browser_page: OpenPage
 ) -> None:
-    url, context = site(recorded(60), max_live=1, speed=10.0)
+    url, context = site(recorded(20), max_live=1, speed=20.0)
     one, two = sites.wait_ready(browser_page(url)), sites.wait_ready(browser_page(url))
     one.fill("#prompt textarea", "The first visitor")
     two.fill("#prompt textarea", "The second visitor")
@@ -198,7 +199,7 @@ def test_two_visitors_at_once_see_each_their_own_run(
     sites.wait_notice(one, "Writing: ")
     two.click("#live-run")
     sites.wait_notice(two, "In the queue: 1st in line.")
-    context.hub.worker.speed = 0.1
+    context.hub.worker.speed = 0.0
     for page in (one, two):
         sites.wait_notice(page, "Finished: ")
         sites.wait_drawn(page)

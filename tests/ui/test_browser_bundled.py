@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from core import Request, SamplingParams
-from core.config import PIPELINES, SpeculationConfig
+from core.config import SpeculationConfig
 from core.events import RoundCompleted
 from storage import RunQuery
 from tests.ui import decoded, sites
-from tests.ui.browser import looks
 from tests.ui.browser.looks import turn_to
 from tests.ui.decoded import check_columns, check_curve, check_lanes, check_lengths, round_times
-from tests.ui.reading import becomes, in_looks, read
+from tests.ui.reading import becomes, read
 from ui.form.menus import pipeline_choices
 from ui.run.charts import choice_value
 from ui.run.frame import Frame
@@ -25,7 +25,7 @@ from ui.server.context import Context
 
 pytestmark = pytest.mark.browser
 
-TABS = ("sessions", "learn")
+TABS = ("learn",)
 
 LABELS = {name: label for label, name in pipeline_choices()}
 GLYPHS = str.maketrans({" ": "␣", "\n": "↵", "\t": "⇥"})
@@ -60,30 +60,13 @@ ROUND = """() => {
     predicted: one("#live-timeline .ss-ahead-predicted"),
   };
 }"""
-# The sentence of the vote and the grid of all that was proposed.
-VOTE = """(where) => [".ss-vote-said", ".ss-votes"].map((css) =>
-  document.querySelector(`#${where}-proposals ${css}`).innerText)"""
 
 
-def decode(page: Any, context: Context, preset: str, **fields: str) -> decoded.Recorded:
-    """A run with a preset and some changed fields, until every picture is drawn. The first run of a
-    page is made with `decoded.prepare` and `run_form` instead."""
-    sites.choose(
-        sites.open_drawer(page), "preset", preset
-    )  # with the drawer closed it would run at once
-    meant = SpeculationConfig.preset(preset)
-    for name in ("combine", "length", "pipeline"):  # the server fills in the fields
-        sites.shows(page, name, getattr(meant, name))
-    for name, value in fields.items():
-        sites.choose(page, f"field-{name}", value)
-    sites.close_drawer(page)
-    return run_form(page, context)
-
-
-def run_form(page: Any, context: Context) -> decoded.Recorded:
-    """Runs the form to the end; the figures on the page are that run's."""
+def run_by(page: Any, context: Context, press: Callable[[], object]) -> decoded.Recorded:
+    """The run that `press` begins, once it has ended and every picture is drawn; the figures on the
+    page are that run's."""
     before = count_completed(context)
-    page.click("#live-run")
+    press()
     sites.until(page, lambda: count_completed(context) > before)
     events = decoded.latest_run(context)
     stats = events.stats
@@ -108,6 +91,7 @@ def round_of(page: Any, number: int) -> dict[str, Any]:
 def check_grid(shown: dict[str, Any], run: decoded.Recorded, number: int) -> None:
     """Every chip against the events: token, score, mass, and what was dropped."""
     tree, drafted = run.combined[number], run.drafted[number]
+    assert tree.rule == "vote"
     names, rows = run.started.drafters, shown["chips"]
     lost = dict(zip(tree.dropped, tree.dropped_masses, strict=True))
     assert sum(map(len, rows)) == sum(len(draft.token_ids) for draft in drafted.drafts)
@@ -118,7 +102,7 @@ def check_grid(shown: dict[str, Any], run: decoded.Recorded, number: int) -> Non
             assert chip["text"].startswith(draft.texts[j].translate(GLYPHS)[:3])
             assert decoded.close(chip["score"].split()[-1], draft.scores[j])
             assert chip["dropped"] == ((draft.drafter, j) in tree.dropped)
-            if (draft.drafter, j) in lost and tree.rule != "log_pool":
+            if (draft.drafter, j) in lost:
                 assert decoded.close(chip["mass"], lost[draft.drafter, j])
     won = [chip for row in rows for chip in row if chip["won"]]
     assert len(won) == (len(tree.token_ids) if tree.winner else 0)
@@ -169,53 +153,6 @@ def check_vote(shown: dict[str, Any], run: decoded.Recorded, number: int) -> Non
     else:
         assert f" {tree.masses[0]:.2f}" in shown["vote"]
     assert told_reason(run.completed[number]) in shown["choice"]
-
-
-def test_votes_and_weights_are_recorded_and_replayed(
-    real: sites.Served, browser_page: sites.OpenPage
-) -> None:
-    url, context = real
-    page = sites.wait_ready(browser_page(url))
-    decoded.prepare(page, "minions")
-    minions = run_form(page, context)
-    assert minions.started.config["speculation"]["combine"] == "vote"
-    check_weights_line(page, minions)
-    check_lengths(page, minions)
-    live = page.evaluate(VOTE, "live")
-    for number in (
-        *decoded.with_draft(minions, dropping=True)[:2],
-        decoded.with_draft(minions)[-1],
-    ):
-        shown = round_of(page, number)
-        check_grid(shown, minions, number)
-        check_dropped(shown, minions, number)
-        check_vote(shown, minions, number)
-    check_lanes(page, minions, number)
-    sites.shot(page, "minions-1280-light")
-    sites.open_latest_run(page)
-    decoded.wait_all_drawn(page)
-    becomes(page, VOTE, live, "sessions")
-
-    turn_to(page, "Live")
-    page.set_viewport_size({"width": 1920, "height": 1000})
-    tree = decode(page, context, "specinfer-paper", combine="vote_tree")
-    number = decoded.with_draft(tree, dropping=True)[0]
-    shown = round_of(page, number)
-    check_grid(shown, tree, number)
-    check_dropped(shown, tree, number)
-    assert shown["dial"].startswith(f"{len(tree.combined[number].token_ids)} of ")
-    sites.shot(page, "vote-tree-1920-light")
-
-    even = "paper (stays even: log_pool has no winner to reward)"
-    pool = decode(page, context, "specinfer", combine="log_pool", weights=even)
-    for look in in_looks(page, (1280, True)):
-        number = decoded.with_draft(pool)[0]
-        shown = round_of(page, number)
-        check_grid(shown, pool, number)
-        first = [row[0]["mass"] for row in shown["chips"]]
-        pooled = pool.combined[number].masses[0]
-        assert all("∏" in mass and decoded.close(mass, pooled) for mass in first)
-        sites.shot(page, f"log-pool-{look}")
 
 
 def check_sums(page: Any, run: decoded.Recorded) -> None:
@@ -300,54 +237,99 @@ def check_estimates(page: Any, shown: dict[str, Any], run: decoded.Recorded, num
     check_columns(page, "#live-lengths", speeds)
 
 
-def test_lengths_lanes_and_drafts_ahead_are_recorded(
+# What the Length card says of the selected round, and what it offers, as far as it is in sight.
+LENGTH_SAID = """() => [".ss-choice-why", ".ss-choice-offers button"].map((css) => {
+  const all = [...document.querySelectorAll(`#live-lengths ${css}`)];
+  return all.filter((one) => one.checkVisibility()).map((one) => one.textContent).join(", ");
+})"""
+
+
+def length_said(context: Context, board: str = "live") -> str:
+    """Why the drafts of the selected round are so long, from the recorded events of its run."""
+    frame = sites.desk_of(context, board).frame()
+    context.store.flush()
+    events = context.store.events(frame.run_id)
+    detail = detail_of(events, frame.selected_round)
+    return str(choice_value(Frame(view=reduce_all(events), detail=detail))["why"])
+
+
+def test_lengths_votes_lanes_and_drafts_ahead_are_those_of_the_events(
     real: sites.Served, browser_page: sites.OpenPage
 ) -> None:
     url, context = real
     page = sites.wait_ready(browser_page(url))
-    decoded.prepare(page, "best")
-    best = run_form(page, context)
+    decoded.prepare(page, "specinfer", pipeline=LABELS["ahead"])
+    ahead = run_by(page, context, lambda: page.click("#live-run"))
+    assert ahead.started.config["speculation"]["pipeline"] == "ahead"
+    fixed = length_said(context)
+    assert ", fixed: speculation_length is 8 in every round" in fixed
+    becomes(page, LENGTH_SAID, [fixed, "Run minions, Run best"])
+    drafts_ahead_are_those_of_the_events(page, ahead)
+
+    offer = page.get_by_role("button", name="Run best", exact=True)
+    best = run_by(page, context, lambda: offer.press("Enter"))
     assert best.started.config["speculation"]["length"] == "goodput"
-    number = max(range(len(best.completed)), key=lambda r: len(best.completed[r].estimates))
+    assert page.input_value("#preset input").startswith("best (")
+    assert re.match(r"Round \d+, goodput: ssm-.* drafted \d+ deep", length_said(context))
+    becomes(page, LENGTH_SAID, [length_said(context), ""])
+    lengths_and_times_are_those_of_the_events(page, best)
+
+    # It runs at once: a run of the prompt has ended.
+    minions = run_by(page, context, lambda: sites.choose(page, "preset", "minions"))
+    assert minions.started.config["speculation"]["combine"] == "vote"
+    assert ", trend: " in length_said(context)
+    becomes(page, LENGTH_SAID, [length_said(context), ""])
+    votes_are_those_of_the_events(page, minions)
+    drafts_beside_other_requests_are_those_of_the_events(page, context)
+
+
+def drafts_ahead_are_those_of_the_events(page: Any, run: decoded.Recorded) -> None:
+    check_sums(page, run)
+    number = next((c.round for c in run.completed if c.ahead), len(run.completed) - 2)
     shown = round_of(page, number)
-    check_estimates(page, shown, best, number)
-    check_sums(page, best)
-    check_lengths(page, best)
-    check_times(page, shown, best, number)
-    check_lanes(page, best, number)
+    if run.completed[number].ahead:
+        check_ahead(shown, run, number)
+    check_lanes(page, run, number)
+    sites.shot(page, "ahead-1280-light")
+
+
+def lengths_and_times_are_those_of_the_events(page: Any, run: decoded.Recorded) -> None:
+    number = max(range(len(run.completed)), key=lambda r: len(run.completed[r].estimates))
+    shown = round_of(page, number)
+    check_estimates(page, shown, run, number)
+    check_sums(page, run)
+    check_lengths(page, run)
+    check_times(page, shown, run, number)
+    check_lanes(page, run, number)
     sites.shot(page, "best-1280-light")
 
-    for pipeline in (name for name in PIPELINES if name != "off"):
-        alone = decode(page, context, "specinfer", pipeline=LABELS[pipeline])
-        assert alone.started.config["speculation"]["pipeline"] == pipeline
-        check_sums(page, alone)
-        number = next((c.round for c in alone.completed if c.ahead), len(alone.completed) - 2)
-        shown = round_of(page, number)
-        if alone.completed[number].ahead:
-            check_ahead(shown, alone, number)
-        check_lanes(page, alone, number)
-        sites.shot(page, f"pipeline-{pipeline}-1280-light")
 
-    # Several requests at once: the others are long, and begin before the page's own.
+def votes_are_those_of_the_events(page: Any, run: decoded.Recorded) -> None:
+    check_weights_line(page, run)
+    for number in (decoded.with_draft(run, dropping=True)[0], decoded.with_draft(run)[-1]):
+        shown = round_of(page, number)
+        check_grid(shown, run, number)
+        check_dropped(shown, run, number)
+        check_vote(shown, run, number)
+    sites.shot(page, "minions-1280-light")
+
+
+def drafts_beside_other_requests_are_those_of_the_events(page: Any, context: Context) -> None:
+    """The other requests are long, and begin before the page's own."""
     long = Request(
         "The old lighthouse keeper",
         SamplingParams(200, ignore_eos=True),
         SpeculationConfig.preset("minions"),
     )
-    other = sites.wait_ready(browser_page(url, width=390))
-    decoded.prepare(other, "minions", tokens=20)
     others = [context.hub.start(long, "") for _ in range(3)]
-    other.click("#live-run")
-    decoded.wait_finished(other)
-    both = decoded.latest_run(context)  # the one that began last
+    both = run_by(page, context, lambda: page.click("#live-run"))
     for source in others:
         source.cancel()
     ahead = [completed.round for completed in both.completed if completed.ahead]
     assert ahead, "some drafts were made while another request was verified"
-    check_sums(other, both)
-    check_ahead(round_of(other, ahead[-1]), both, ahead[-1])
-    assert not sites.overflows(other)
-    sites.shot(other, "across-390-light")
+    check_sums(page, both)
+    check_ahead(round_of(page, ahead[-1]), both, ahead[-1])
+    sites.shot(page, "across-1280-light")
 
 
 # The cells of the runs in the lesson's table, once their times are measured.
@@ -373,67 +355,3 @@ def test_a_newcomer_goes_through_lesson_1(real: sites.Served, browser_page: site
     assert read(page, ROWS, 3)[2][1] == "16"
     page.locator("#learn-strip .ss-tok").first.wait_for()
     sites.shot(page, "learn-bundled")
-    all_ssms_are_seen_at_once(page)
-
-
-# How many rows Who has, and how many of them are not wholly in sight.
-HIDDEN_ROWS = """() => {
-  const { bottom } = document.querySelector("#live-proposals .ss-scroll").getBoundingClientRect();
-  const rows = [...document.querySelectorAll("#live-proposals tbody tr")];
-  const below = rows.filter((row) => row.getBoundingClientRect().bottom > bottom + 2);
-  return [rows.length, below.length];
-}"""
-
-
-def all_ssms_are_seen_at_once(page: Any) -> None:
-    """On Live at 1280x800 five SSMs have a row each in Who and a lane each in When."""
-    page.set_viewport_size({"width": 1280, "height": 800})
-    turn_to(page, "Live")
-    sites.ran(page)
-    sites.dock(page, "who").locator("#live-proposals tbody tr").nth(4).wait_for()
-    becomes(page, HIDDEN_ROWS, [5, 0])
-    sites.dock(page, "when").locator("#live-timeline g.ytick").nth(8).wait_for()
-    looks.at_rest(page)
-    assert looks.overlaps(page) == []
-
-
-# What the Length card says of the selected round, and what it offers, as far as it is in sight.
-LENGTH_SAID = """() => [".ss-choice-why", ".ss-choice-offers button"].map((css) => {
-  const all = [...document.querySelectorAll(`#live-lengths ${css}`)];
-  return all.filter((one) => one.checkVisibility()).map((one) => one.textContent).join(", ");
-})"""
-
-
-def length_said(context: Context, board: str = "live") -> str:
-    """Why the drafts of the selected round are so long, from the recorded events of its run."""
-    frame = sites.desk_of(context, board).frame()
-    context.store.flush()
-    events = context.store.events(frame.run_id)
-    detail = detail_of(events, frame.selected_round)
-    return str(choice_value(Frame(view=reduce_all(events), detail=detail))["why"])
-
-
-def test_why_the_length_changed_is_two_clicks_from_the_opening_preset(
-    real: sites.Served, browser_page: sites.OpenPage
-) -> None:
-    url, context = real
-    page = sites.ran(sites.wait_ready(browser_page(url)))
-    sites.dock(page, "length")
-    fixed = length_said(context)
-    assert ", fixed: speculation_length is 8 in every round" in fixed
-    becomes(page, LENGTH_SAID, [fixed, "Run minions, Run best"])
-    before = count_completed(context)
-    page.get_by_role("button", name="Run best", exact=True).click()
-    sites.until(page, lambda: count_completed(context) > before)
-    decoded.wait_finished(page)
-    assert decoded.latest_run(context).started.config["speculation"]["length"] == "goodput"
-    assert page.input_value("#preset input").startswith("best (")
-    said = length_said(context)
-    assert re.match(r"Round \d+, goodput: ssm-.* drafted \d+ deep", said)
-    becomes(page, LENGTH_SAID, [said, ""])
-    before = count_completed(context)
-    sites.choose(page, "preset", "minions")  # it runs at once: a run of the prompt has ended
-    sites.until(page, lambda: count_completed(context) > before)
-    decoded.wait_finished(page)
-    assert ", trend: " in length_said(context)
-    becomes(page, LENGTH_SAID, [length_said(context), ""])

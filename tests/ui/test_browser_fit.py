@@ -14,7 +14,7 @@ from tests.ui.browser import looks
 from tests.ui.browser.looks import turn_to
 from tests.ui.fakes import recorded
 from tests.ui.live_screen import FIVE, PARTS, ROUNDS, SEEN, SIZES, live_stage, race
-from tests.ui.past import open_run, record_run
+from tests.ui.past import record_run
 from tests.ui.reading import becomes
 from tests.ui.sites import OpenPage, Stage
 from ui.run.baselines import keep_baseline
@@ -86,31 +86,28 @@ def large_type_takes_no_height_from_the_tree_and_the_text_says_that_it_goes_on(p
     assert page.evaluate(PRESET_CUT) <= 1
 
 
-def test_live_is_one_screen_before_and_after_a_run(live: Stage, browser_page: OpenPage) -> None:
-    page = sites.wait_ready(browser_page(live.url))
-    expected = [*PARTS, "still"]
-    for after in (False, True):
-        if after:
-            race(page)
+def test_live_is_one_screen_whose_panes_answer_in_sight(
+    live: Stage, browser_page: OpenPage
+) -> None:
+    live.play(recorded(ROUNDS, mechanisms=VOTE_AHEAD))
+    page = sites.wait_ready(browser_page(live.url, still=True))
+    live_is_one_screen(page, "before")
+    live_is_one_screen(race(page), "after")
+    every_pane_answers_in_sight(page)
+    tables_are_in_sight_and_move_nothing(page)
+    large_type_takes_no_height_from_the_tree_and_the_text_says_that_it_goes_on(page)
+    the_longest_words_of_why_are_in_sight(page)
+    beside_why_all_words_of_when_are_in_sight(page)
+
+
+def live_is_one_screen(page: Any, when: str) -> None:
+    for large in (True, False):
+        looks.large_type(page, large)
         for width, height in SIZES:
             page.set_viewport_size({"width": width, "height": height})
             looks.at_rest(page)
-            becomes(page, SEEN, expected, list(PARTS))
-            for large in (True, False):
-                looks.large_type(page, large)
-                becomes(page, SEEN, expected, list(PARTS))
-            sites.shot(page, f"screen-{width}-{'after' if after else 'before'}")
-    for width, height in reversed(SIZES):
-        page.set_viewport_size({"width": width, "height": height})
-        for name in ("who", "when", "length", "inside", "whatif", "requests", "why"):
-            sites.dock(page, name)
-            looks.at_rest(page)
-            becomes(page, SEEN, expected, list(PARTS))
-            for faults in (looks.overlaps, looks.tiny_texts, looks.covered):
-                assert faults(page) == [], (width, name)
-    large_type_takes_no_height_from_the_tree_and_the_text_says_that_it_goes_on(page)
-    page.emulate_media(reduced_motion="reduce")
-    beside_why_all_words_of_when_are_in_sight(page)
+            becomes(page, SEEN, [*PARTS, "still"], list(PARTS))
+            sites.shot(page, f"screen-{width}-{when}{'-large' * large}")
 
 
 LONG = "0.80x the speed of plain decoding (0.90 to 13.35 in 3 repeats): no difference is shown"
@@ -133,13 +130,31 @@ BOXES = """(parts) => parts.map((part) => {
 })"""
 
 
-def test_six_drafters_are_in_sight_and_a_longer_sentence_moves_nothing(
+def test_runs_of_five_and_six_drafters_are_whole_in_sight(
     live: Stage, browser_page: OpenPage
 ) -> None:
+    live.play(playback(synthetic_run(24, seed=5, drafters=FIVE, mechanisms=VOTE_AHEAD)))
+    page = sites.wait_ready(browser_page(live.url, still=True, width=1280, height=800))
+    sites.ran(sites.dock(page, "who"))
+    legend_table_and_chips_are_whole_at_the_smaller_size(page, "minions")
+    other_type_or_another_screen_keeps_the_selected_round_in_sight(page)
+    live.play(playback(synthetic_run(24, seed=5, drafters=FIVE)))
+    sites.ran_again(page, live.context)
+    legend_table_and_chips_are_whole_at_the_smaller_size(page, "specinfer")
     live.play(playback(synthetic_run(ROUNDS, seed=5, drafters=SIX)))
-    page = sites.ran(sites.wait_ready(browser_page(live.url, still=True)))
+    sites.ran_again(page, live.context)
+    six_drafters_are_in_sight_and_a_longer_sentence_moves_nothing(page)
+    live.play(playback(synthetic_run(24, seed=2, drafters=FIVE)))
+    sites.ran_again(page, live.context)
+    large_type_enlarges_a_tree_that_fills_its_pane(page)
+
+
+def six_drafters_are_in_sight_and_a_longer_sentence_moves_nothing(page: Any) -> None:
     words, letters = page.evaluate(VERDICT, "")
     assert int(letters) == len(words), "the type of the sentence depends on its length"
+    sites.dock(page, "when").locator("#live-timeline g.ytick").nth(len(SIX) + 3).wait_for()
+    looks.at_rest(page)
+    assert looks.overlaps(page) == [], "a lane each, and no text on another"
     sites.dock(page, "who")
     for width, height in SIZES:
         page.set_viewport_size({"width": width, "height": height})
@@ -168,11 +183,12 @@ ANSWERS = {
         "#live-lengths .ss-plot",
         "#live-lengths .ss-choice-said",
         "#live-lengths .ss-choice > .ss-mini",
+        "#live-lengths .ss-choice-offers button:last-child",
     ),
     "inside": ("#live-mask .ss-mask-svg", "#live-mask .ss-mask-said"),
     "whatif": ("#live-what_if .ss-what-if-plot", "#live-what_if .ss-what-if-said"),
-    "why": ("#live-inspector .ss-sentence", "#live-inspector .ss-meant"),
     "requests": ("#requests .sp-all-pool", "#requests-schedule label:last-child"),
+    "why": ("#live-inspector .ss-sentence", "#live-inspector .ss-meant"),
 }
 # Which of these parts are not whole in sight.
 HIDDEN = """([name, parts]) => {
@@ -206,16 +222,10 @@ SHOWN_YET = """() => {
 }"""
 
 
-def test_other_type_or_another_screen_keeps_the_selected_round_in_sight(
-    live: Stage, browser_page: OpenPage
-) -> None:
-    live.play(playback(synthetic_run(24, seed=5, drafters=FIVE, mechanisms=VOTE_AHEAD)))
-    page = sites.wait_ready(browser_page(live.url, still=True))
-    page.set_viewport_size({"width": 1280, "height": 800})
-    sites.ran(page)
-    for number in (4, 20):
+def other_type_or_another_screen_keeps_the_selected_round_in_sight(page: Any) -> None:
+    for number, sizes in ((4, SIZES), (20, (*SIZES, SIZES[0]))):
         page.locator(f"#live-scrubber [data-r='{number - 1}']").click()
-        for width, height in (*SIZES, *SIZES):
+        for width, height in sizes:
             page.set_viewport_size({"width": width, "height": height})
             looks.at_rest(page)
             becomes(page, SHOWN_YET, [True, True])
@@ -247,24 +257,18 @@ HEADS_CUT = """() => {
 }"""
 
 
-def test_legend_table_and_chips_are_whole_at_the_smaller_size(
-    live: Stage, browser_page: OpenPage
-) -> None:
-    page = sites.dock(sites.wait_ready(browser_page(live.url, width=1280, height=800)), "who")
-    for uses in (VOTE_AHEAD, None):
-        live.play(playback(synthetic_run(24, seed=5, drafters=FIVE, mechanisms=uses)))
-        sites.ran_again(page, live.context) if uses is None else sites.ran(page)
-        becomes(page, LINES, 1)
-        assert page.evaluate(BELOW_LEGEND) < 16, "no height is left empty below the legend"
-        page.locator("#live-proposals .ss-chip").first.wait_for()
-        becomes(page, TOUCHING, [])
-        tools = page.locator("#live-strip .ss-tools")
-        tools.hover()
-        tools.get_by_text("Table").click()
-        page.locator("#live-strip .ss-table td").first.wait_for()
-        becomes(page, HEADS_CUT, [])
-        tools.get_by_text("Table").click()
-        sites.shot(page, f"whole-1280-{'minions' if uses else 'specinfer'}")
+def legend_table_and_chips_are_whole_at_the_smaller_size(page: Any, preset: str) -> None:
+    becomes(page, LINES, 1)
+    assert page.evaluate(BELOW_LEGEND) < 16, "no height is left empty below the legend"
+    page.locator("#live-proposals .ss-chip").first.wait_for()
+    becomes(page, TOUCHING, [])
+    tools = page.locator("#live-strip .ss-tools")
+    tools.hover()
+    tools.get_by_text("Table").click()
+    page.locator("#live-strip .ss-table td").first.wait_for()
+    becomes(page, HEADS_CUT, [])
+    tools.get_by_text("Table").click()
+    sites.shot(page, f"whole-1280-{preset}")
 
 
 # The largest letters of the tree's tokens, in pixels of the screen.
@@ -279,12 +283,8 @@ ZOOM_IN = """() => [...document.querySelectorAll("#live-tree button")]
   .find((one) => one.getAttribute("aria-label") === "Zoom in" || one.title === "Zoom in").click()"""
 
 
-def test_large_type_enlarges_a_tree_that_fills_its_pane(
-    live: Stage, browser_page: OpenPage
-) -> None:
-    live.play(playback(synthetic_run(24, seed=2, drafters=FIVE)))
-    page = sites.wait_ready(browser_page(live.url, still=True, width=1920, height=1080))
-    sites.ran(page)
+def large_type_enlarges_a_tree_that_fills_its_pane(page: Any) -> None:
+    """At 1920x1080."""
     looks.at_rest(page)
     before = page.evaluate(LETTERS)
     looks.large_type(page, True)
@@ -333,18 +333,21 @@ def beside_why_all_words_of_when_are_in_sight(page: Any) -> None:
     becomes(page, HIDDEN, [], ["when", list(ANSWERS["when"])])
 
 
-def test_every_pane_answers_in_sight_at_the_smaller_size(
-    live: Stage, browser_page: OpenPage
-) -> None:
-    live.play(recorded(ROUNDS, mechanisms=VOTE_AHEAD))
-    page = race(sites.wait_ready(browser_page(live.url)))
-    for width, height in SIZES:
+def every_pane_answers_in_sight(page: Any) -> None:
+    for width, height in reversed(SIZES):
         page.set_viewport_size({"width": width, "height": height})
         for name, parts in ANSWERS.items():
             sites.dock(page, name)
             looks.at_rest(page)
+            becomes(page, SEEN, [*PARTS, "still"], list(PARTS))
             becomes(page, HIDDEN, [], [name, list(parts)])
-    page.set_viewport_size({"width": 1280, "height": 800})
+            for faults in (looks.overlaps, looks.tiny_texts, looks.covered):
+                assert faults(page) == [], (width, name)
+
+
+def tables_are_in_sight_and_move_nothing(page: Any) -> None:
+    """At 1280x800 the figures' table is drawn over the parts below it; the button that closes it is
+    in sight."""
     sites.dock(page, "when")
     high = page.locator("#live-figures").bounding_box()
     for name, least in (("timeline", 2), ("figures", 7)):
@@ -353,10 +356,10 @@ def test_every_pane_answers_in_sight_at_the_smaller_size(
         tools.get_by_text("Table").click()
         looks.at_rest(page)
         assert page.evaluate(ROWS, name) >= least
-    # The figures' table is drawn over the parts below it; the button that closes it is in sight.
-    assert page.locator("#live-figures").bounding_box() == high
-    tools.get_by_text("Table").click()
-    assert page.locator("#live-figures .ss-table").is_hidden()
+        assert page.locator("#live-figures").bounding_box() == high
+        tools.get_by_text("Table").click()
+        assert page.locator(f"#live-{name} .ss-table").is_hidden()
+    sites.dock(page, "why")
 
 
 # Each model's five most probable tokens, and below them one that is explained.
@@ -382,10 +385,8 @@ DROPPED = (
 )
 
 
-def test_the_longest_words_of_why_are_in_sight(live: Stage, browser_page: OpenPage) -> None:
-    page = race(sites.wait_ready(browser_page(live.url, still=True)))
-    page.set_viewport_size({"width": 1280, "height": 800})  # the dock is on Why
-    looks.at_rest(page)
+def the_longest_words_of_why_are_in_sight(page: Any) -> None:
+    """At 1280x800, with the dock on Why."""
     page.evaluate(SIX_BARS)
     page.evaluate(WHY_WORDS, [".ss-meant", MEANT])
     hit = "#live-inspector .ss-bar[data-hit]"
@@ -424,8 +425,15 @@ def scores_of(live: Stage, where: str) -> list[str]:
     return [f"{got} of {of}" if of else "–" for got, of in counts]
 
 
-def test_sessions_are_a_list_beside_the_opened_run(live: Stage, browser_page: OpenPage) -> None:
-    page = sites.wait_ready(browser_page(live.url))
+def test_sessions_are_a_list_beside_the_opened_run_whatever_the_run(
+    live: Stage, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = sites.wait_ready(browser_page(live.url, still=True))
+    the_list_is_beside_the_opened_run(page, live)
+    of_an_opened_run_the_tree_is_seen_whatever_the_run(page, live, monkeypatch)
+
+
+def the_list_is_beside_the_opened_run(page: Any, live: Stage) -> None:
     turn_to(page, "Sessions")
     page.locator("#sessions-runs").get_by_text("No runs yet").wait_for()
     page.get_by_text("Runs open here").wait_for()  # with an empty list too: no half stays empty
@@ -473,10 +481,10 @@ def what_to_press_in_sessions_is_a_line_and_not_a_column(page: Any) -> None:
 
 
 KINDS: tuple[tuple[tuple[str, ...], Mechanisms | None], ...] = (
-    (FIVE, VOTE_AHEAD),
-    (FIVE, Mechanisms(routing="cosine", draft="fused")),
-    (FIVE[:2], None),
     (SIX, None),
+    (FIVE[:2], None),
+    (FIVE, Mechanisms(routing="cosine", draft="fused")),
+    (FIVE, VOTE_AHEAD),
 )
 # Whether the tree's window is at least 220 px high, else its height; how many lines about the run
 # are in sight, and whether they have a run's id.
@@ -519,42 +527,58 @@ HITS = """() => [...document.querySelectorAll("#sessions-inspector .ss-bar[data-
   .filter((one) => one.checkVisibility()).length"""
 
 
-def test_of_an_opened_run_the_tree_is_seen_whatever_the_run(
-    live: Stage, browser_page: OpenPage
+def of_an_opened_run_the_tree_is_seen_whatever_the_run(
+    page: Any, live: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    turn_to(page, "Live")
     for drafters, uses in KINDS:
         live.play(playback(synthetic_run(24, seed=5, drafters=drafters, mechanisms=uses)))
         run_id = record_run(live.context)
         # The longest note that a baseline has.
         note = "plain decoding in the same study, same prompt and repeat"
         keep_baseline(live.context.store, run_id, Baseline(100.0, "", note))
-    page = sites.wait_ready(browser_page(live.url))
     page.set_viewport_size({"width": 1280, "height": 800})
-    for place in range(len(KINDS)):
-        sites.sessions(page)
-        page.locator(".sp-open").nth(place).click()
-        page.locator(".sp-selected .sp-open").and_(page.locator(".sp-open").nth(place)).wait_for()
-        sites.wait_notice(page, "Finished: ", "sessions")
-        sites.wait_drawn(page, "sessions")
-        for width, height in reversed(SIZES):
-            page.set_viewport_size({"width": width, "height": height})
-            looks.at_rest(page)
-            becomes(page, CUT, ["still"], list(OPENED))
-            becomes(page, SEEN_RUN, [True, 2, False])
-            why = page.locator("#sessions-docked [data-name=why]")
-            if why.get_attribute("aria-pressed") != "true":  # a routed run opens on Who
-                why.click()
-            page.locator("#sessions-inspector .ss-bar").first.wait_for()
-            becomes(page, WHY_BELOW, [])
-            assert page.evaluate(HITS), "the token that is explained is among the bars"
-            for faults in (looks.overlaps, looks.covered):
-                assert faults(page) == [], (place, width)
-            sites.dock(page, "who", "sessions")
-            becomes(page, WHO_BELOW, [], "sessions")
-        sites.shot(page, f"sessions-1280-{place}")
+    sites.sessions(page)
+    page.locator(".sp-open").nth(len(KINDS)).wait_for()  # and the run of Live
+    open_run_at(page, 0)
+    page.locator("#sessions-dock[data-at=who]").wait_for()  # a run with votes opens on it
+    an_opened_run_is_whole(page, 0)
+    page.set_viewport_size({"width": 1920, "height": 1080})
+    an_opened_run_is_whole(page, 0)
+    page.set_viewport_size({"width": 1280, "height": 800})
+    with monkeypatch.context() as patch:
+        patch.setattr("ui.run.values.proposals_value", decided_late)
+        a_vote_that_is_decided_late_is_seen_where_it_is_decided(page)
+    for place in range(1, len(KINDS)):
+        open_run_at(page, place)
+        an_opened_run_is_whole(page, place)
     assert not page.locator("#sessions-delete").is_visible()
     sites.run_tools(page).keyboard.press("Escape")
     page.locator("#sessions-delete").wait_for(state="hidden")
+
+
+def open_run_at(page: Any, place: int) -> None:
+    page.locator(".sp-open").nth(place).click()
+    page.locator(".sp-selected .sp-open").and_(page.locator(".sp-open").nth(place)).wait_for()
+    sites.wait_notice(page, "Finished: ", "sessions")
+    sites.wait_drawn(page, "sessions")
+
+
+def an_opened_run_is_whole(page: Any, place: int) -> None:
+    looks.at_rest(page)
+    becomes(page, CUT, ["still"], list(OPENED))
+    becomes(page, SEEN_RUN, [True, 2, False])
+    why = page.locator("#sessions-docked [data-name=why]")
+    if why.get_attribute("aria-pressed") != "true":  # a run with votes or routing opens on Who
+        why.click()
+    page.locator("#sessions-inspector .ss-bar").first.wait_for()
+    becomes(page, WHY_BELOW, [])
+    assert page.evaluate(HITS), "the token that is explained is among the bars"
+    for faults in (looks.overlaps, looks.covered):
+        assert faults(page) == [], place
+    sites.dock(page, "who", "sessions")
+    becomes(page, WHO_BELOW, [], "sessions")
+    sites.shot(page, f"sessions-opened-{place}")
 
 
 # A vote that is decided late: the depth at which the drafters differ, and the vote's sentence.
@@ -600,17 +624,8 @@ def decided_late(frame: Frame) -> dict[str, Any]:
     return value | {"rows": rows, "winner": "4", "sentence": LATE}
 
 
-def test_a_vote_that_is_decided_late_is_seen_where_it_is_decided(
-    live: Stage, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ui.run.values.proposals_value", decided_late)
-    live.play(playback(synthetic_run(12, seed=5, drafters=FIVE, mechanisms=VOTE_AHEAD)))
-    run_id = record_run(live.context)
-    page = sites.wait_ready(browser_page(live.url, still=True))
-    page.set_viewport_size({"width": 1280, "height": 800})
-    open_run(page, run_id)
-    sites.wait_drawn(page, "sessions")
-    page.locator("#sessions-dock[data-at=who]").wait_for()  # a run with votes opens on it
+def a_vote_that_is_decided_late_is_seen_where_it_is_decided(page: Any) -> None:
+    """At 1280x800, of an opened run with votes, with the dock on Who."""
     page.locator("#sessions-scrubber [data-r='3']").click()
     expected = {"last": SPLIT, "isWhole": True, "said": LATE}
     for large in (False, True):

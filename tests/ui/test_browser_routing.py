@@ -20,11 +20,13 @@ REGRET = """() => [...document.querySelectorAll("#live-routing .ss-regret-rows t
   .map((row) => row.innerText.split("\\t"))"""
 
 
-def test_strip_and_provenance_are_the_recorded_ones_live_and_in_sessions(
+def test_strip_and_provenance_are_the_recorded_ones_in_learn_live_and_sessions(
     real: sites.Served, browser_page: sites.OpenPage
 ) -> None:
     url, context = real
     page = sites.wait_ready(browser_page(url))
+    the_lesson_shows_who_drafts(page, context)
+    turn_to(page, "Live")
     assert not page.locator("#live-routing .ss-panel").is_visible(), "no run yet, nothing chosen"
     decoded.prepare(page, "specinfer", routing="credit", draft="fused_credit")
     page.click("#live-run")
@@ -37,11 +39,9 @@ def test_strip_and_provenance_are_the_recorded_ones_live_and_in_sessions(
     routed.check_round(page, run, number, "live")
     the_inspector_says_whose(page, run, number)
     regret_is_counted(page, context, run)
-    for look in in_looks(page, (1280, True), (390, False), (1280, False)):
+    for look in in_looks(page, (390, False), (1280, False)):
         sites.shot(page, f"routed-{look}")
         assert not sites.overflows(page), look
-    page.set_viewport_size({"width": 1920, "height": 1000})
-    sites.shot(page, "routed-1920-light")
     sites.open_latest_run(page)
     decoded.wait_all_drawn(page)
     routed.check_strip(page, run, "sessions")
@@ -78,9 +78,7 @@ CHART_SEEN = """() => {
 }"""
 
 
-def test_the_lesson_shows_who_drafts(real: sites.Served, browser_page: sites.OpenPage) -> None:
-    url, context = real
-    page = sites.wait_ready(browser_page(url))
+def the_lesson_shows_who_drafts(page: Any, context: Context) -> None:
     turn_to(page, "Learn")
     page.locator(".sp-step").nth(8).click()
     page.locator(".sp-lesson-title").get_by_text("Who drafts what").wait_for()

@@ -29,7 +29,7 @@ def values_of(scene: str) -> dict[str, Any]:
 
 def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
     """A scene's name -> a function that makes the values of all pictures."""
-    run, voted = synthetic_run(rounds=30, seed=5), minions_run("vote")
+    run, voted = common_run(), minions_run("vote")
     return {
         "verify": lambda: values_at(run, 4, "verify", node=8, baseline=BASELINE),
         "draft": lambda: values_at(run, 4, "draft"),
@@ -77,11 +77,19 @@ def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
     }
 
 
+@cache
+def common_run() -> list[Event]:
+    """A SYNTHETIC run without the rarer mechanisms."""
+    return synthetic_run(rounds=30, seed=5)
+
+
+@cache
 def minions_run(combine: str) -> list[Event]:
     """A SYNTHETIC run with every mechanism at once, one of its drafters lost at the end."""
     return synthetic_run(30, seed=5, mechanisms=replace(VOTE_AHEAD, combine=combine, loses=26))
 
 
+@cache
 def routed_run(routing: str, loses: int = -1) -> list[Event]:
     """A SYNTHETIC run in which two of five SSMs draft one trunk together."""
     uses = Mechanisms(routing=routing, draft="fused", loses=loses)
@@ -89,6 +97,7 @@ def routed_run(routing: str, loses: int = -1) -> list[Event]:
     return synthetic_run(30, seed=5, drafters=names, mechanisms=uses)
 
 
+@cache
 def pipelined_run(pipeline: str) -> list[Event]:
     """A SYNTHETIC run of trees, drafted while the LLM verifies."""
     uses = Mechanisms("union", "goodput" if pipeline == "ahead" else "fixed", pipeline)

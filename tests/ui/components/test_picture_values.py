@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.ui.components.bare import Pictures
+from tests.ui.components.bare import HEIGHT, Pictures
 from tests.ui.components.gallery import ORDER, values_of
 from tests.ui.components.samples import HOSTILE, deep_tree
 
@@ -302,7 +302,7 @@ WORDS = (
 
 
 def test_no_token_and_no_word_is_torn_at_a_lines_end(pictures: Pictures) -> None:
-    whole = values_of("verify")
+    strip = values_of("verify")["strip"]
     tokens = {
         str(i): {
             "t": WORDS[i % len(WORDS)],
@@ -314,14 +314,14 @@ def test_no_token_and_no_word_is_torn_at_a_lines_end(pictures: Pictures) -> None
     }
     page = pictures.show("verify", "strip")
     for width in range(280, 440, 9):
-        page.set_viewport_size({"width": width, "height": 900})
-        pictures.give({**whole, "strip": {**whole["strip"], "run": str(width), "tokens": tokens}})
+        page.set_viewport_size({"width": width, "height": HEIGHT})
+        pictures.give({"strip": {**strip, "run": str(width), "tokens": tokens}})
         pictures.rest()
         assert page.evaluate(TORN) == [], width
     giant = {"0": {"t": " short", "r": 0, "k": "plain", "by": ""}}
     giant |= {str(i): {"t": "x" * 7, "r": i, "k": "bonus", "by": ""} for i in range(1, 90)}
     giant["90"] = {"t": "y" * 500, "r": 90, "k": "bonus", "by": ""}
-    pictures.give({**whole, "strip": {**whole["strip"], "run": "giant", "tokens": giant}})
+    pictures.give({"strip": {**strip, "run": "giant", "tokens": giant}})
     pictures.rest()
     inside = "(one) => one.scrollWidth <= one.clientWidth"
     assert page.locator("#picture-strip .ss-scroll").evaluate(inside), (
@@ -334,7 +334,7 @@ SIDES = """() => [...document.querySelectorAll("#picture-strip .ss-tok")].map((n
 
 
 def test_text_is_laid_out_in_its_own_direction_whatever_the_prompts_is(pictures: Pictures) -> None:
-    whole = values_of("verify")
+    strip = values_of("verify")["strip"]
     page = pictures.page
     for prompt, before in (("שלום עולם.", ""), ("שלום עולם.", "."), ("Hello.", "")):
         words = [before, "\n", "The", " answer", " is", " 36", "."] if before else []
@@ -342,8 +342,8 @@ def test_text_is_laid_out_in_its_own_direction_whatever_the_prompts_is(pictures:
         tokens = {
             str(i): {"t": word, "r": i, "k": "bonus", "by": ""} for i, word in enumerate(words)
         }
-        value = {**whole["strip"], "run": prompt + before, "prompt": prompt, "tokens": tokens}
-        pictures.give({**whole, "strip": value})
+        value = {**strip, "run": prompt + before, "prompt": prompt, "tokens": tokens}
+        pictures.give({"strip": value})
         pictures.rest()
         sides = page.evaluate(SIDES)[-5:]
         assert sides == sorted(sides), (prompt, before)

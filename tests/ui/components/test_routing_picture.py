@@ -86,7 +86,7 @@ def test_it_has_a_table_is_accessible_and_there_only_where_a_rule_chooses(
     pictures: Pictures, axe: Callable[..., list[str]]
 ) -> None:
     value = values_of("switched")["routing"]
-    page = pictures.show("switched")
+    page = pictures.show("switched", "routing")
     panel = page.locator("#picture-routing")
     for dark in (False, True):
         pictures.look(dark=dark)
@@ -103,9 +103,9 @@ def test_it_has_a_table_is_accessible_and_there_only_where_a_rule_chooses(
         assert cells[0] == str(int(number) + 1) and cells[1:6] == expected
         assert cells[6] == ("changed" if number in value["switches"] else "")
     assert rows[10].split("\t")[7] == value["reasons"]["10"]
-    pictures.show("verify")
+    pictures.show("verify", "routing")
     assert not panel.locator(".ss-panel").is_visible()
-    assert pictures.show("routed").locator("#picture-routing .ss-panel").is_visible()
+    assert pictures.show("routed", "routing").locator("#picture-routing .ss-panel").is_visible()
 
 
 TREE = """() => Object.fromEntries([...document.querySelectorAll("#picture-tree .ss-node")]
