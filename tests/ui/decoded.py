@@ -73,12 +73,18 @@ def recorded(context: Context, run_id: str) -> Recorded:
 
 
 def prepare(
-    page: Any, preset: str, tokens: int = TOKENS, example: str = "story", **fields: str
+    page: Any,
+    preset: str,
+    tokens: int = TOKENS,
+    example: str = "story",
+    panes: bool = True,
+    **fields: str,
 ) -> None:
-    """Fill in an example prompt, a preset and further fields; Run is not pressed."""
+    """Fill in an example prompt, a preset and further fields; Run is not pressed. `panes`: show all
+    panes of the dock, which all are drawn then as the run goes on."""
     text = next(text for name, text in EXAMPLES if name.lower() == example)
     page.fill("#prompt textarea", text)
-    open_drawer(all_panes(page))
+    open_drawer(all_panes(page) if panes else page)
     wait_usable(page, number_box(page, "sampling-max_new_tokens")).fill(str(tokens))
     page.get_by_text("Every setting of the engine").click()
     choose(close_drawer(page), "preset", preset)

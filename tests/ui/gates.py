@@ -15,9 +15,10 @@ import pytest
 # By how many seconds each LLM pass is delayed, so that a page on a busy machine can draw a request
 # before the request ends.
 PASS_S = 0.04
-# How many passes are let through one by one, fewer than the longest request has (about seventy),
-# and how long the page has to draw after each.
-MAX_STEPS, STEP_MS = 25, 2000
+# How many passes are let through one by one, fewer than the longest request has (about seventy).
+MAX_STEPS = 25
+# How long the page has to draw what the first pass led to, and at most a later one.
+FIRST_STEP_MS, STEP_MS = 250, 2000
 POLL_S = 0.04
 
 
@@ -40,10 +41,11 @@ class PassGate:
         """Let one pass through at a time, until the page shows the element."""
         from playwright.sync_api import TimeoutError as NotInTime
 
-        for _ in range(MAX_STEPS):
+        for step in range(MAX_STEPS):
             self.passes.release()
             try:
-                page.locator(selector).first.wait_for(timeout=STEP_MS)
+                patience_ms = min(FIRST_STEP_MS * 2**step, STEP_MS)
+                page.locator(selector).first.wait_for(timeout=patience_ms)
                 return
             except NotInTime:
                 continue

@@ -13,7 +13,8 @@ from tests.ui import decoded, sites
 from tests.ui.fakes import script_of
 from tests.ui.past import about, open_run, record_run
 from tests.ui.reading import becomes, in_looks
-from tests.ui.sites import Axe, OpenPage, OpenSite, Served
+from tests.ui.sites import Axe, OpenPage, OpenSite
+from ui.server.context import Context
 
 pytestmark = pytest.mark.browser
 
@@ -25,7 +26,7 @@ TOPS = """() => ["one", "two"].map((half) =>
 NUMBER = "() => document.querySelector('#pair-scrub input[type=number]').value"
 
 
-def test_two_runs_stand_side_by_side_and_are_moved_together(
+def test_two_runs_stand_side_by_side_are_moved_together_and_one_is_thinned(
     site: OpenSite, browser_page: OpenPage, axe: Axe
 ) -> None:
     url, context = site(script_of(8))
@@ -53,18 +54,18 @@ def test_two_runs_stand_side_by_side_and_are_moved_together(
     assert ratios and all(re.fullmatch(r"[\d.]+x|–", ratio) for ratio in ratios)
     assert times.locator("caption").inner_text() == "Times, of one run each"
     assert "Tokens / s" in times.inner_text() and not times.locator(".sp-pair-ratio").count()
-    for look in in_looks(page):
+    for look in in_looks(page, (390, True), (1280, False)):
         sites.shot(page, f"sessions-pair-{look}")
         one, two = page.evaluate(TOPS)
         assert (one == two) == look.startswith("1280"), "below each other where it is narrow"
         assert not sites.overflows(page), look
-        if look in ("390-dark", "1280-light"):
-            assert axe(page, "#sessions-pair", "#sessions-opened", "#sessions-runs") == [], look
+        assert axe(page, "#sessions-pair", "#sessions-opened", "#sessions-runs") == [], look
     both_are_moved(page)
     sites.shot(page, "sessions-pair-moved")
     page.click("#pair-close")
     page.locator("#sessions-pair").wait_for(state="hidden")
     sites.wait_notice(page, "Finished: ", "sessions")
+    how_many_runs_stay_is_asked_twice(page, context, axe)
 
 
 def choosing_can_be_left(page: Any, other: str, newest: str) -> None:
@@ -117,12 +118,7 @@ def both_are_moved(page: Any) -> None:
     page.locator("#pair-one-tree").get_by_text("Round 2", exact=True).wait_for()
 
 
-def test_how_many_runs_stay_is_asked_twice(short: Served, browser_page: OpenPage, axe: Axe) -> None:
-    url, context = short
-    record_run(context)
-    newest = record_run(context)
-    page = sites.wait_ready(browser_page(url))
-    open_run(page, newest)
+def how_many_runs_stay_is_asked_twice(page: Any, context: Context, axe: Axe) -> None:
     page.get_by_text("What the run log keeps").click()
     page.locator("#sessions-keep-set").wait_for()
     sites.text_box(page, "sessions-keep").fill("1")

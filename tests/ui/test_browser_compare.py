@@ -125,11 +125,11 @@ def test_a_comparison_from_form_to_live(whole: Stage, browser_page: OpenPage, ax
     for name in ("compared", "ratios", "portions", "texts"):
         picture = page.locator(f"#compare-{name}")
         caption = " ".join(picture.locator(".ss-words").text_content().split())
-        for kind in ("svg", "png"):
-            button = picture.get_by_role("button", name=kind.upper())
-            file, content = saved_file(page, button.click)
-            assert file == f"specscope-{name}.{kind}"
-            assert kind == "png" or caption and caption in words_of(content), name
+        file, content = saved_file(page, picture.get_by_role("button", name="SVG").click)
+        assert file == f"specscope-{name}.svg"
+        assert caption and caption in words_of(content), name
+    file, content = saved_file(page, picture.get_by_role("button", name="PNG").click)
+    assert file == "specscope-texts.png" and content.startswith(b"\x89PNG")
     page.locator("#compare-rounds").get_by_role("button", name="as a table").click()
     page.locator("#compare-rounds .ss-table").get_by_text("specinfer").first.wait_for()
     page.reload()  # the address names the tab
@@ -231,11 +231,11 @@ def test_tabs_follow_a_comparison_a_live_run_goes_first(
     lab: Stage, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def script(request: Request, run_id: str) -> list[Event]:
-        """Live's run takes seconds, a study's none."""
+        """Live's run goes on until it is stopped, a study's runs are short."""
         lives = request.sampling.max_new_tokens > 100
-        return script_of(150 if lives else 8)(request, run_id)
+        return (endless if lives else script_of(4))(request, run_id)
 
-    url, context = lab.play(endless, speed=5.0)
+    url, context = lab.play(endless, speed=20.0)
     one = compare_tab(sites.wait_ready(browser_page(url, forgiven=sites.LEAVING)))
     one.click("#compare-begin")
     bar_says(one, "Running")
@@ -253,20 +253,22 @@ def test_tabs_follow_a_comparison_a_live_run_goes_first(
     sites.until(one, lambda: not context.conductor.progress().is_active)
     for page in (one, two):
         page.locator("#header .sp-state-ready", has_text="ready").wait_for()
-    lab.worker.set_script(script, speed=2.0)
+    lab.worker.set_script(script_of(4), speed=0.0)
     press(one, "Go on")
     bar_says(one, "Complete")
     bar_says(two, "Complete")  # at rest it polls seldom, but it polls
     two.locator("#compare-compared tbody tr").nth(3).wait_for()
     becomes(two, "() => document.querySelectorAll('#compare-compared tbody tr').length", 4)
 
+    lab.worker.set_script(script, speed=10.0)
     sites.wait_usable(one, one.locator("#compare-repeats input")).fill("50")
     one.click("#compare-begin")
     bar_says(one, "Running")
     turn_to(two, "Live")
     two.click("#live-run")
     bar_says(one, "a visitor's run goes first")
-    sites.wait_notice(two, "Finished: ")
+    two.locator("#live-stop").press("Enter")
+    sites.wait_notice(two, "Stopped: ")
     bar_says(one, "Running")
     assert context.conductor.progress().is_active
     header_and_bar_agree(one, context.conductor, monkeypatch)

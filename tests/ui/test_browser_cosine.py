@@ -48,13 +48,13 @@ def test_two_requests_are_drawn_as_they_were_recorded(
     real: sites.Served, gate: PassGate, browser_page: sites.OpenPage
 ) -> None:
     url, context = real
-    pages = [sites.wait_ready(browser_page(url, width=1920, height=1080)) for _ in EXAMPLES]
+    pages = [sites.wait_ready(browser_page(url)) for _ in EXAMPLES]
     for page, example in zip(pages, EXAMPLES, strict=True):
-        decoded.prepare(page, "cosine", TOKENS, example)
+        decoded.prepare(page, "cosine", TOKENS, example, panes=False)
         sites.open_drawer(page).get_by_label("Ignore EOS").check()
         sites.close_drawer(sites.wait_form_settled(page))
-        page.locator("#requests .sp-all-pool").get_by_text("No request is decoded now").wait_for()
         sites.dock(page, "requests")  # a pane that is not open is not drawn
+        page.locator("#requests .sp-all-pool").get_by_text("No request is decoded now").wait_for()
         page.evaluate(WATCH)
     schedule = pages[0].locator("#requests-schedule").get_by_label("cosine: like lengths together")
     schedule.focus()
@@ -77,9 +77,10 @@ def test_two_requests_are_drawn_as_they_were_recorded(
             "the requests were not decoded at once"
         )
         check_panel(seen, own, other)
-    for page, run in zip(pages, runs, strict=True):
-        check_pictures(page, run)
-    sites.shot(pages[0], "cosine-two-requests-1920")
+    for page, run, kinds in zip(pages, runs, ([*KINDS], [BESIDE_ANOTHER]), strict=True):
+        decoded.wait_all_drawn(sites.all_panes(page))
+        check_pictures(page, run, kinds)
+    sites.shot(pages[0], "cosine-two-requests")
     check_sessions(pages[0], context, runs[0])
 
 
@@ -184,15 +185,17 @@ def chips_stay_beside_the_tabs(page: Any) -> None:
     becomes(page, BESIDE, True)
 
 
-def check_pictures(page: Any, run: decoded.Recorded, where: str = "live") -> None:
-    """The strip of all rounds; sentence, nodes and grant of one round of each kind."""
+def check_pictures(
+    page: Any, run: decoded.Recorded, kinds: Sequence[str], where: str = "live"
+) -> None:
+    """The strip of all rounds; sentence, nodes and grant of one round of each of these kinds."""
     routed.check_strip(page, run, where)
     sites.wait_notice(page, "Which drafter served which part of the text: ", where)
     meant = page.locator(f"#{where}-routing .ss-parts-meant")
     meant.get_by_text("In each round the SSMs with the highest scores draft").wait_for()
     results = {
-        name: [number for number in decoded.with_draft(run) if is_of_kind(run, number)]
-        for name, is_of_kind in KINDS.items()
+        name: [number for number in decoded.with_draft(run) if KINDS[name](run, number)]
+        for name in kinds
     }
     assert all(results.values()), results
     for number in sorted({numbers[len(numbers) // 2] for numbers in results.values()}):
@@ -211,11 +214,12 @@ def tries_an_ssm(run: decoded.Recorded, number: int) -> bool:
     return any(one.role == "explored" for one in run.completed[number].routing)
 
 
+BESIDE_ANOTHER = "another request beside it"
 KINDS: dict[str, Callable[[decoded.Recorded, int], bool]] = {
     "tokens of two SSMs on the trunk": lambda run, n: num_trunk_owners(run, n) == 2,
     "side leaves": lambda run, n: not all(routed.trunk_of(run, n)),
     "an SSM that is tried": tries_an_ssm,
-    "another request beside it": lambda run, n: grant_of(run.completed[n]).num_live == 2,
+    BESIDE_ANOTHER: lambda run, n: grant_of(run.completed[n]).num_live == 2,
 }
 
 
@@ -240,4 +244,4 @@ def check_sessions(page: Any, context: Context, run: decoded.Recorded) -> None:
     row.locator(".sp-open").click()
     sites.wait_notice(page, "Finished: ", "sessions")
     decoded.wait_all_drawn(page)
-    check_pictures(page, run, "sessions")
+    check_pictures(page, run, [BESIDE_ANOTHER], "sessions")

@@ -1,8 +1,7 @@
-"""Every tab in a real Chromium: every width, both themes, large type, files; a run that goes on."""
+"""Every tab in a real Chromium: widths, both themes, large type, keys; a run that goes on."""
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -11,13 +10,12 @@ import pytest
 
 from tests.ui.browser import looks
 from tests.ui.fakes import recorded
-from tests.ui.reading import becomes, in_looks, saved_file, steady
+from tests.ui.reading import becomes, in_looks, steady
 from tests.ui.sites import (
     LEAVING,
     Axe,
     OpenPage,
     Stage,
-    all_panes,
     dock,
     every_setting,
     open_drawer,
@@ -105,9 +103,11 @@ OVERRULED = """() => {
   }
   return [count, [...found]];
 }"""
-# Wide and narrow, light and dark. At 1280 axe and the contrast of drawings are checked.
-WIDTHS = ((390, False), (1920, False), (1920, True), (1280, True), (1280, False))
-LARGE = ("1280-light", "1920-dark")
+# Narrow, wide and usual, dark and light. Only colours depend on the theme, so that each check of
+# contrast needs one width of either theme; axe checks the first and the last look.
+LOOKS = ((390, True), (1920, True), (1280, False))
+CONTRAST = ("1920-dark", "1280-light")
+LARGE = CONTRAST
 
 
 GRADIOS = """() => ["#tabs .overflow-menu", "footer"].map((css) =>
@@ -159,14 +159,12 @@ def what_large_type_sets_is_what_is_seen(page: Any) -> None:
         assert [told for told in looks.cut_texts(page) if "models-" in told] == []
 
 
-# The ids of our own parts in sight. Most pictures of a run are left out, since they are checked in
-# tests/ui/components; the tree and the pipeline are checked here too.
+# The ids of our own parts in sight, without the pictures of a run that tests/ui/components checks.
 OWN = """() => [...new Set([...document.querySelectorAll(".ss-shell, .sp-shell")]
   .filter((node) => node.checkVisibility() && node.children.length)
   .map((node) => `#${node.closest("[id]:not([id^=html-])").id}`))]
   .filter((id) => !/-(strip|figures|inspector|proposals|lengths|scrubber)$/.test(id))"""
 LIVE = {"#header", "#live-notice", "#live-tree", "#live-docked"}
-SESSIONS = {"#sessions-runs", "#sessions-said", "#sessions-tree", "#sessions-about"}
 
 
 # Elements that a mouse can press and keys cannot reach; without a race's lane, which leads to
@@ -182,19 +180,15 @@ MOUSE_ONLY = """() => {
 }"""
 
 
-def check_own_parts(page: Any, axe: Axe, name: str, look: str) -> set[str]:
-    """Axe finds nothing in our own parts of a tab; return which ones they are."""
+def check_live_without_drawer(page: Any, axe: Axe, look: str) -> None:
+    """Axe finds nothing in our own parts of Live, which the drawer of settings would cover."""
     own = page.evaluate(OWN)
-    if name == "Live":
-        own += ["#live-scrubber", "#live-figures"]
-    if name == "Sessions":
-        own.append("#sessions-opened")
-    assert axe(page, *own) == [], (name, look)
-    assert looks.overflow(page) <= 1, (name, look)
-    return set(own)
+    assert {*own} >= LIVE
+    assert axe(page, *own, "#live-scrubber", "#live-figures") == [], look
+    assert looks.overflow(page) <= 1, look
 
 
-CONTRAST = looks.SCRIPT.with_name("contrast.js")
+CONTRAST_JS = looks.SCRIPT.with_name("contrast.js")
 
 # Sets which of Run and Stop is in sight: Run becomes Stop while a run goes on.
 STATE = "(state) => { document.documentElement.dataset.liveState = state; }"
@@ -215,7 +209,6 @@ def check_run_and_stop(page: Any, axe: Axe, look: str) -> None:
 def check_contrast(page: Any, axe: Axe, name: str, look: str) -> Counter[str]:
     """Texts of drawings and checkboxes have enough contrast, and keys reach what a mouse does;
     return how many texts and boxes there are."""
-    assert axe(page, "body") == [], (name, look)
     assert page.evaluate(MOUSE_ONLY) == [], (name, look)
     if name == "Live":
         check_run_and_stop(page, axe, look)
@@ -232,10 +225,6 @@ def check_contrast(page: Any, axe: Axe, name: str, look: str) -> Counter[str]:
     return counts
 
 
-# The look in which axe checks our own parts alone; those of Live also at 1280 in light.
-OWN_LOOK = (390, True)
-
-
 def test_every_tab_fits_and_is_accessible_at_every_width_theme_and_type_size(
     whole: Stage, browser_page: OpenPage, axe: Axe
 ) -> None:
@@ -244,49 +233,22 @@ def test_every_tab_fits_and_is_accessible_at_every_width_theme_and_type_size(
     page = ran(wait_ready(browser_page(whole.url)))
     (run,) = whole.context.store.runs(whole.context.query()).rows
     whole.context.store.annotate(run.run_id, "A good one for the lecture on votes")
-    page.evaluate(CONTRAST.read_text(encoding="utf-8"))
-    looked_at: set[str] = set()
+    page.evaluate(CONTRAST_JS.read_text(encoding="utf-8"))
     counts = Counter[str]()
     for name in each_tab(page):
         if name == "Live":
-            for look in in_looks(page, OWN_LOOK, (1280, False)):
-                looked_at |= check_own_parts(page, axe, name, look)
+            for look in in_looks(page, (390, True), (1280, False)):
+                check_live_without_drawer(page, axe, look)
             every_setting(page)
             page.get_by_text("A preset of your own").click()
-        else:
-            for look in in_looks(page, OWN_LOOK):
-                looked_at |= check_own_parts(page, axe, name, look)
-        for look in in_looks(page, *WIDTHS):
-            if look != "1280-dark":
-                check_fit(page, name, look)
-            if look.startswith("1280"):
+        for look in in_looks(page, *LOOKS):
+            check_fit(page, name, look)
+            if look in CONTRAST:
                 counts += check_contrast(page, axe, name, look)
-    assert looked_at >= LIVE | SESSIONS
+            if look != "1920-dark":
+                assert axe(page, "body") == [], (name, look)
     assert counts["drawn"] > 500 and counts["boxes"] > 50, "there is something to look at"
     what_large_type_sets_is_what_is_seen(page)
-
-
-def test_every_picture_becomes_a_file_for_white_paper(whole: Stage, browser_page: OpenPage) -> None:
-    # As high as a whole tab: all is in sight, and so drawn at once.
-    page = all_panes(ran(wait_ready(browser_page(whole.url, dark=True, height=5000))))
-    count = 0
-    for name in each_tab(page):
-        # A picture that is empty before a study has no tools.
-        for panel in page.locator(".ss-panel:has(.ss-tools:visible)").filter(visible=True).all():
-            title = f"{name}: {panel.locator('.ss-title').inner_text()}"
-            panel.locator(".ss-tools").hover()  # a board's buttons fold into one
-            svg, png = (
-                saved_file(page, panel.get_by_role("button", name=f"as {form}").click)[1]
-                for form in ("SVG", "PNG")
-            )
-            assert png.startswith(b"\x89PNG") and len(png) > 2000, title
-            root = ET.fromstring(svg)
-            paper = next(node for node in root.iter() if node.tag.endswith("}rect"))
-            assert paper.get("fill") == "rgb(255, 255, 255)", title
-            assert len("".join(root.itertext()).strip()) > 10, title
-            assert b"href=" not in svg and b"url(http" not in svg and b"<image" not in svg, title
-            count += 1
-    assert count >= 16, "eight pictures of a board, in Live and in Sessions"
 
 
 LARGE_NOW = """() => [document.documentElement.classList.contains("ss-large"),
@@ -355,7 +317,7 @@ def test_large_type_by_button_key_and_function_is_kept(live: Stage, browser_page
     told = [line.rpartition(": ")[2] for line in looks.cut_texts(page)]
     assert told == ["Step forward", "dialogue", "hidden in part"], "a control of cut_texts"
     page.evaluate(BAD_DRAWING)
-    page.evaluate(CONTRAST.read_text(encoding="utf-8"))
+    page.evaluate(CONTRAST_JS.read_text(encoding="utf-8"))
     drawn = page.evaluate("() => specscopeContrast.drawn(4.5)")
     faint = [line.split(" ", 1)[1] for line in drawn["found"]]
     assert drawn["count"] == 3, "a control of contrast.js"
@@ -373,26 +335,30 @@ KEYS_SHOWN = """() => {
 def test_the_question_mark_shows_the_keys_on_every_tab(
     whole: Stage, browser_page: OpenPage, axe: Axe
 ) -> None:
-    page = wait_ready(browser_page(whole.url))
-    for size in ((1280, 800), (390, 844)):
-        page.set_viewport_size(dict(zip(("width", "height"), size, strict=True)))
-        for name in looks.tabs(page):
-            looks.turn_to(page, name)
-            page.locator(".sp-large").focus()
-            page.keyboard.press("?")
-            becomes(page, KEYS_SHOWN, True)
-            page.keyboard.press("t")
-            is_large(page, False)  # no other key is taken meanwhile
-            page.keyboard.press("Escape")
-            becomes(page, KEYS_SHOWN, False)
-            assert page.evaluate("() => document.activeElement.matches('.sp-large')"), name
+    page = wait_ready(browser_page(whole.url, height=800))
+    for name in looks.tabs(page):
+        looks.turn_to(page, name)
+        keys_are_shown_and_put_away(page, name)
+    page.set_viewport_size({"width": 390, "height": 844})
     looks.turn_to(page, "Live")
+    keys_are_shown_and_put_away(page, "Live at 390")
     page.fill("#prompt textarea", "")
     page.locator("#prompt textarea").press_sequentially("?")
     assert page.input_value("#prompt textarea") == "?" and not page.evaluate(KEYS_SHOWN)
     open_drawer(page).get_by_role("button", name="Keys (press ?)").click()
     becomes(page, KEYS_SHOWN, True)
     assert axe(page, "dialog.sp-keys") == []
+
+
+def keys_are_shown_and_put_away(page: Any, name: str) -> None:
+    page.locator(".sp-large").focus()
+    page.keyboard.press("?")
+    becomes(page, KEYS_SHOWN, True)
+    page.keyboard.press("t")
+    is_large(page, False)  # no other key is taken meanwhile
+    page.keyboard.press("Escape")
+    becomes(page, KEYS_SHOWN, False)
+    assert page.evaluate("() => document.activeElement.matches('.sp-large')"), name
 
 
 PLACES = """() => [...document.querySelectorAll(".sp-bar, .sp-chip, .sp-state, .sp-large")]
@@ -420,18 +386,18 @@ NEWEST = "Number([...document.querySelectorAll('#live-strip .ss-tok')].at(-1)?.d
 def test_as_a_run_goes_on_whoever_scrolls_up_stays_there_and_chips_stay(
     live: Stage, browser_page: OpenPage
 ) -> None:
-    live.play(recorded(600), speed=25.0)  # four minutes, for a busy machine
+    live.play(recorded(240), speed=25.0)  # one and a half minutes, for a busy machine
     page = wait_ready(browser_page(live.url, forgiven=LEAVING, height=640))
     page.click("#live-run")
     page.wait_for_function(f"() => {SCROLL}.scrollTop > 150")
     # Larger type moves the lines; the newest text is still followed.
     for large in (True, False):
         page.evaluate(f"(on) => {{ specscopeLargeType(on); window.newest = {NEWEST}; }}", large)
-        page.wait_for_function(f"() => {NEWEST} > newest + 30 && ({IS_AT_END})()")
+        page.wait_for_function(f"() => {NEWEST} > newest + 12 && ({IS_AT_END})()")
     # When a frame finds the text at its top, the scroll event of the frame before was dispatched.
     page.wait_for_function(AT_TOP)
     page.evaluate(f"() => {{ window.newest = {NEWEST}; }}")
-    page.wait_for_function(f"() => {NEWEST} > newest + 60")
+    page.wait_for_function(f"() => {NEWEST} > newest + 24")
     assert page.evaluate(f"() => {SCROLL}.scrollTop") == 0, "a visitor who scrolls up stays there"
     page.locator("#live-stop").press("Enter")
     wait_notice(page, "Stopped: ")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.synthetic import synthetic_run
 from tests.ui import sites
-from tests.ui.fakes import recorded, request, with_request
+from tests.ui.fakes import endless, recorded, request, with_request
 from tests.ui.live_screen import ROUNDS, race
 from tests.ui.reading import becomes
 from tests.ui.sites import OpenPage, Stage
@@ -82,7 +82,6 @@ def test_a_link_to_the_opening_run_shows_it_paused_at_its_place(
     seen = page.evaluate(SHOWN, "live")
     assert seen[1:3] == [["verify"], ["1"]] and len(seen[4]) == 1
     assert copy_link(page, "#live-copy") == place
-    link = f"{whole.url}?{urlencode(THEME | place)}"
     sites.shot(page, "link-opening")
     page.reload()
     becomes(page, SHOWN, seen, arg="live")
@@ -94,17 +93,15 @@ def test_a_link_to_the_opening_run_shows_it_paused_at_its_place(
     page.go_back()
     becomes(page, SHOWN, seen, arg="live")
     query_is(page, **place)
-    page.goto(f"{whole.url}?__theme=light")
-    sites.wait_notice(page, "This is a recorded run")
     opening.is_done = False
-    page.goto(link)
+    page.reload()
     sites.wait_notice(page, "The recorded run of this link is still being made.")
     query_is(page, **place)
     opening.is_done = True
     becomes(page, SHOWN, seen, arg="live")
     query_is(page, **place)
     whole.context.opening._source = None
-    page.goto(link)
+    page.reload()
     page.locator("#link-said").get_by_text("this server has no opening run").wait_for()
     query_is(page)
 
@@ -114,17 +111,19 @@ LEFT_RUNNING = """Your run was stopped when this page was left or loaded anew; i
 LEFT_QUEUED = "Your run was taken out of the queue when this page was left or loaded anew."
 
 
-def test_a_page_that_is_loaded_anew_in_mid_run_shows_the_stopped_run_and_its_request(
+def test_a_page_that_is_loaded_anew_says_what_became_of_its_run(
     whole: Stage, opening: SimpleNamespace, browser_page: OpenPage
 ) -> None:
-    """The rounds come faster than the address settles."""
-    whole.play(recorded(400), speed=2.0)
+    """One page's run is stopped, another's leaves the queue. The rounds come faster than the
+    address settles."""
+    whole.play(endless, max_live=1, speed=10.0)
     page = sites.wait_ready(browser_page(whole.url, forgiven=sites.LEAVING))
     page.locator("#prompt textarea").fill("w1 w2 w3")
     page.click("#live-run")
     sites.wait_notice(page, "Writing: ")
     run = sites.desk_of(whole.context).frame().run_id
     query_is(page, tab="live", run=run)
+    queued_run_is_gone(sites.wait_ready(browser_page(whole.url, forgiven=sites.LEAVING)))
     page.reload()
     sites.wait_notice(page, LEFT_RUNNING)
     sites.wait_notice(page, "Stopped: ")
@@ -137,21 +136,12 @@ def test_a_page_that_is_loaded_anew_in_mid_run_shows_the_stopped_run_and_its_req
     assert not page.locator("#live-notice").get_by_text("left or loaded anew").count()
 
 
-def test_a_page_that_is_loaded_anew_in_the_queue_says_that_its_run_is_gone(
-    whole: Stage, browser_page: OpenPage
-) -> None:
-    whole.play(recorded(400), max_live=1, speed=20.0)
-    other = sites.wait_ready(browser_page(whole.url))
-    other.click("#live-run")
-    sites.wait_notice(other, "Writing: ")
-    page = sites.wait_ready(browser_page(whole.url, forgiven=sites.LEAVING))
+def queued_run_is_gone(page: Any) -> None:
     page.click("#live-run")
     sites.wait_notice(page, "In the queue: ")
     page.locator(".sp-state-queued").wait_for()
     page.reload()
     sites.wait_notice(page, LEFT_QUEUED)
-    other.click("#live-stop")
-    sites.wait_notice(other, "Stopped: ")
 
 
 CHOSEN_CLOCK = "() => document.querySelector('#live-figures .ss-clock').dataset.chosen ?? null"

@@ -12,7 +12,7 @@ from core.config import Request, SamplingParams, SpeculationConfig
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.ui.browser.looks import at_rest, large_type, turn_to
 from tests.ui.fakes import script_of
-from tests.ui.reading import becomes, read, saved_file, words_of
+from tests.ui.reading import becomes, in_looks, read, saved_file, words_of
 from tests.ui.sites import Axe, OpenPage, Stage, overflows, shot, text_box, wait_usable
 from ui.form.form import EXAMPLES
 
@@ -139,14 +139,12 @@ def test_prompts_are_measured_sorted_saved_and_open_their_runs(
     rows = measure_typed(page, "Thrice\nOnce\nTwice")
     page.locator("#prompts-counted").get_by_text("3 prompts: each line is one.").wait_for()
     assert all(float(row[1]) >= 1 for row in rows)
-    other = prompts_tab(browser_page(lab.url, width=390, dark=True))
-    other.locator("#prompts-progress").get_by_text("6 of 6").wait_for()
-    becomes(other, PROMPTS, ["Thrice", "Once", "Twice"])
-    for one, name in ((page, "1280-light"), (other, "390-dark")):
-        at_rest(one)
-        assert not overflows(one)
-        assert not axe(one, *PARTS), name
-        shot(one, f"prompts-{name}")
+    page.locator("#prompts-progress").get_by_text("6 of 6").wait_for()
+    becomes(page, PROMPTS, ["Thrice", "Once", "Twice"])
+    for name in in_looks(page, (390, True), (1280, False)):
+        assert not overflows(page)
+        assert not axe(page, *PARTS), name
+        shot(page, f"prompts-{name}")
 
     sort = page.locator("#prompts-table thead button").first
     for way, expected in (("ascending", "Once Thrice Twice"), ("descending", "Twice Thrice Once")):
@@ -177,8 +175,20 @@ def test_prompts_are_measured_sorted_saved_and_open_their_runs(
         assert page.evaluate(SPEEDS_CUT) == []
 
 
-def test_past_runs_and_a_study_take_turns(lab: Stage, browser_page: OpenPage) -> None:
+def test_past_runs_take_turns_with_a_study_are_filtered_grouped_and_sorted(
+    lab: Stage, browser_page: OpenPage
+) -> None:
     page = prompts_tab(browser_page(lab.url))
+    past_runs_and_a_study_take_turns(lab, page)
+    lab.clear()
+    past_runs_are_filtered_and_grouped(lab, page)
+    lab.clear()
+    groups_are_sorted_by_their_means(lab, page)
+    lab.clear()
+    more_than_the_latest_two_hundred_are_searched_on_request(lab, page)
+
+
+def past_runs_and_a_study_take_turns(lab: Stage, page: Any) -> None:
     measure_typed(page, "Once\nTwice")
     page.locator("#prompts-studies .sp-selected").wait_for()
     record(lab, "Thrice", SpeculationConfig.preset("specinfer"), max_new_tokens=64)
@@ -205,8 +215,7 @@ def test_past_runs_and_a_study_take_turns(lab: Stage, browser_page: OpenPage) ->
     page.locator("#prompts-table").get_by_text("measured in the same study").wait_for()
 
 
-def test_past_runs_are_filtered_grouped_and_sorted(lab: Stage, browser_page: OpenPage) -> None:
-    page = prompts_tab(browser_page(lab.url))
+def past_runs_are_filtered_and_grouped(lab: Stage, page: Any) -> None:
     table = page.locator("#prompts-table")
     minions = SpeculationConfig.preset("minions")
     record(lab, "Once", SpeculationConfig.preset("specinfer"))
@@ -230,7 +239,9 @@ def test_past_runs_are_filtered_grouped_and_sorted(lab: Stage, browser_page: Ope
     shot(page, "prompts-past")
     table.get_by_label("Group by").select_option("domain")
 
-    lab.clear()
+
+def groups_are_sorted_by_their_means(lab: Stage, page: Any) -> None:
+    table = page.locator("#prompts-table")
     for prompt in EXAMPLES[0][1], EXAMPLES[2][1], "Once":
         for length in (1, 2, 3):
             record(lab, prompt, SpeculationConfig(speculation_length=length))
@@ -250,13 +261,14 @@ def test_past_runs_are_filtered_grouped_and_sorted(lab: Stage, browser_page: Ope
         firsts = [part[0] for part in speeds]
         assert firsts == sorted(firsts, key=lambda one: sign * one), way
 
-    lab.clear()
+
+def more_than_the_latest_two_hundred_are_searched_on_request(lab: Stage, page: Any) -> None:
     for i in range(203):
         for event in synthetic_run(2, run_id=f"r{i}"):
             lab.context.store.record(event)
     lab.context.store.flush(30)
     look(page, "1 prompt of 200 completed runs that drafted; searched the latest 200 of 203")
-    table.get_by_text("200 runs").wait_for()
+    page.locator("#prompts-table").get_by_text("200 runs").wait_for()
     page.click("#prompts-more")
     said = page.locator("#prompts-said")
     said.get_by_text("1 prompt of 203 completed runs that drafted.").wait_for()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from tests.ui import sites
 from tests.ui.gates import PASS_S, PassGate, gated_passes
 from tests.ui.reading import becomes, in_looks
 from tests.ui.sites import Axe, OpenPage, Served
+from ui.server.context import Context
 
 pytestmark = pytest.mark.browser
 PROMPTS = (
@@ -96,11 +97,11 @@ def request_of(number: int, tokens: int = 300) -> Request:
     return Request(PROMPTS[number % len(PROMPTS)], sampling, config)
 
 
-def test_grants_are_the_events(
+def test_grants_are_the_events_and_six_requests_fit(
     scheduled_site: Served, gate: PassGate, browser_page: OpenPage, axe: Axe
 ) -> None:
     url, context = scheduled_site
-    page = open_panel(browser_page(url, width=1920, height=1080))
+    page = open_panel(browser_page(url))
     page.locator("#requests-schedule").get_by_text("cosine: like lengths together").click()
     sites.until(page, lambda: context.model_host.schedule == "cosine")
     page.evaluate(WATCH)
@@ -119,9 +120,9 @@ def test_grants_are_the_events(
     gate.closed = False
     sources = [own, mine, *others]
     page.locator("#requests .sp-lane").first.wait_for()
-    sites.shot_in_motion(page, "requests-light-1920")
+    sites.shot_in_motion(page, "requests-light")
     assert not axe(page, "#requests-box")
-    sites.until(page, lambda: all(source.is_done for source in sources))
+    all_end(page, sources)
     page.locator("#requests .sp-all-pool").get_by_text("No request is decoded now").wait_for()
     seen = rows_of(page)
     expected = {source.run_id: by_round(source) for source in (own, mine)}
@@ -142,6 +143,29 @@ def test_grants_are_the_events(
             compared[document["run"]] += 1
     assert all(compared.values()), compared
     assert any("another visitor's request" in text for text in seen.values())
+    six_requests_fit(page, context, gate)
+
+
+def six_requests_fit(page: Any, context: Context, gate: PassGate) -> None:
+    context.model_host.schedule = "shared"
+    sources = [context.hub.start(request_of(i), f"visitor-{i}") for i in range(6)]
+    page.locator("#requests .sp-all-pool").get_by_text("requests wait in the queue").wait_for()
+    page.locator("#requests .sp-lane").first.wait_for()
+    gate.closed = True  # no request ends while the page is checked
+    for look in in_looks(page, (390, False), (1280, False)):
+        sites.shot_in_motion(page, f"requests-{look}")
+        assert not sites.overflows(page), look
+        if not look.startswith("390"):
+            scrolls = "(one) => one.scrollWidth > one.clientWidth"
+            assert not page.locator("#requests .sp-scroll").evaluate(scrolls), look
+    gate.closed = False
+    all_end(page, sources)
+
+
+def all_end(page: Any, sources: Sequence[Any]) -> None:
+    for source in sources:
+        source.cancel()
+    sites.until(page, lambda: all(source.is_done for source in sources))
 
 
 def test_the_lesson_shows_the_pool(scheduled_site: Served, browser_page: OpenPage) -> None:
@@ -180,23 +204,3 @@ def rows_of(page: Any) -> dict[str, str]:
 def by_round(source: Any) -> dict[int, RoundCompleted]:
     events = source.events(0, source.count)
     return {event.round: event for event in events if isinstance(event, RoundCompleted)}
-
-
-def test_it_fits(scheduled_site: Served, gate: PassGate, browser_page: OpenPage) -> None:
-    url, context = scheduled_site
-    context.model_host.schedule = "shared"
-    page = open_panel(browser_page(url, width=1280, height=900))
-    sources = [context.hub.start(request_of(i, 400), f"visitor-{i}") for i in range(6)]
-    page.locator("#requests .sp-all-pool").get_by_text("requests wait in the queue").wait_for()
-    page.locator("#requests .sp-lane").first.wait_for()
-    gate.closed = True  # no request ends while the page is checked
-    for look in in_looks(page, (1280, False), (1280, True), (390, False)):
-        sites.shot_in_motion(page, f"requests-{look}")
-        assert not sites.overflows(page), look
-        if not look.startswith("390"):
-            scrolls = "(one) => one.scrollWidth > one.clientWidth"
-            assert not page.locator("#requests .sp-scroll").evaluate(scrolls), look
-    gate.closed = False
-    for source in sources:
-        source.cancel()
-    sites.until(page, lambda: all(source.is_done for source in sources))

@@ -133,10 +133,9 @@ def another_run_has_another_note(page: Any, context: Context, run_id: str, note:
 
 
 def files_are_saved(page: Any, run_id: str) -> None:
-    for name in ("json", "csv", "trace", "html"):
-        for _ in range(2):  # also the same file once more
-            file, content = saved_file(page, lambda name=name: page.click(f"#sessions-save-{name}"))
-            assert file.startswith(f"{run_id}.")
+    for name in ("json", "json", "csv", "trace", "html"):  # one file twice
+        file, content = saved_file(page, lambda name=name: page.click(f"#sessions-save-{name}"))
+        assert file.startswith(f"{run_id}.")
         about(page, f"Saved as {file}.")
         assert json.loads(content) if name in ("json", "trace") else len(content) > 100
 
@@ -198,6 +197,7 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
     row = page.locator("table.sp-runs tbody tr").first
     row.locator(".sp-note").get_by_text("✎ a ⟨RLO⟩note⟨PDF⟩ of mine").wait_for()
     a_row_opens_but_text_in_it_can_be_marked(page, row, run_id)
+    a_picture_becomes_files(page)
     a_column_leads_to_its_round(page)
     buttons_step_round_by_round(page)
     player = stopped_while_it_plays(page, context, run_id)
@@ -226,6 +226,15 @@ def a_row_opens_but_text_in_it_can_be_marked(page: Any, row: Any, run_id: str) -
     about(page, run_id)
     assert any(run_id in ask for ask in asks)
     page.remove_listener("request", note_ask)
+
+
+def a_picture_becomes_files(page: Any) -> None:
+    tree = page.locator("#sessions-tree")
+    tree.locator(".ss-tools").hover()  # a board's buttons fold into one
+    _, svg = saved_file(page, tree.get_by_role("button", name="as SVG").click)
+    assert b"LLM" in svg and not any(mark in svg for mark in (b"href=", b"url(http", b"<image"))
+    _, png = saved_file(page, tree.get_by_role("button", name="as PNG").click)
+    assert png.startswith(b"\x89PNG") and len(png) > 2000
 
 
 def a_column_leads_to_its_round(page: Any) -> None:
