@@ -82,7 +82,8 @@ def _count_rows(path: Path) -> int:
 
 
 def _plan(sizes: dict[int, int], runs: int, nodes: int, rng: random.Random) -> list[int]:
-    """The number of rounds of each run: mostly few, with as many long runs as `nodes` needs.
+    """The number of rounds of each run: mostly few; every LARGE_EVERY-th run has
+    the most, and so have as many others as `nodes` needs.
     `sizes`: nodes by number of rounds. Raises ValueError if `nodes` is too large for `runs`."""
     counts = list(sizes)
     last = len(counts) - 1

@@ -92,8 +92,9 @@ class RoundPass:
         bases = inputs["llm_bases"] if self.uses_noise else None
         outputs = target_outputs(logits, trees, self.sampling, bases)
         paths = accepted_paths(outputs, trees, tables.ancestors[None], inputs["llm_ends"])
-        # Commit in the LLM's KV cache: the root stays, the path moves up to it. `path` is padded;
-        # what is copied beyond its end is beyond the committed length and is overwritten later.
+        # Commit in the LLM's KV cache: the root (the 0 in front) stays, the path moves up to it.
+        # Past its end a row of `lineage` repeats the path's last node: what is copied for that lies
+        # beyond the committed length and is overwritten later.
         path = torch.nn.functional.pad(1 + tables.lineage[paths.last], (1, 0))
         self.view.move(inputs["length"], path)
         parts = (outputs.tokens, outputs.token_probs, outputs.node_probs, paths.length)

@@ -31,9 +31,9 @@ __all__ = [
 ]
 
 LONGEST_CONTEXT = 3
-# Candidates of a row, which is 16 numbers (int32): the candidates' token ids; each candidate's
-# weight times 4, plus its origin; the hash of the row's context; the context's length, 0 in an
-# empty row.
+# CANDIDATES: how many a row has. A row is 16 numbers (int32): the candidates' token ids; each
+# candidate's weight times 4, plus its origin; the hash of the row's context; the context's length,
+# 0 in an empty row.
 CANDIDATES = 7
 _WEIGHT, _HASH, _LENGTH = CANDIDATES, 2 * CANDIDATES, 2 * CANDIDATES + 1
 _ROW = 2 * CANDIDATES + 2

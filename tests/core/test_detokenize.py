@@ -1,5 +1,6 @@
-"""Text token by token: the joined deltas are what `decode` gives, but characters that were shown
-are not taken back for a later invalid byte; no character is ever split."""
+"""Text token by token: the joined deltas are what `decode` gives, with one exception: where a later
+invalid byte makes `decode` replace characters before it, those already shown stay. No character is
+ever split."""
 
 from __future__ import annotations
 

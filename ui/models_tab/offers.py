@@ -67,7 +67,8 @@ class Part:
 class Offer:
     """Models that can be loaded together. `llm` and `ssms`: what to enter in the form.
 
-    `group`: loaded, bundled, smollm2, cached or known; `note`: why it is listed.
+    `group`: loaded, bundled, smollm2, cached or known; `note`: why it is listed or
+    cannot be loaded, often empty.
     """
 
     group: str
@@ -173,9 +174,10 @@ def _ssm_names(llm: str) -> tuple[str, ...]:
 def offers(
     model_host: ModelHost, dtype: str, device: str, may_load: bool
 ) -> tuple[tuple[Offer, ...], MemoryNeed]:
-    """Every offer with its memory as `dtype` on `device`, and the memory that is free without
-    unloading anything. Only visitors who may load models get the models in the cache, and the names
-    from which the loaded models were loaded: these names may be paths."""
+    """Every offer with its memory on `device`, as `dtype` unless it is loaded already, and the
+    memory that is free without unloading anything. Only visitors who may load models get the models
+    in the cache, and the names from which the loaded models were loaded: these names may be
+    paths."""
     from core.models.loading.placing import device_of, free_bytes
 
     place = device_of(device)

@@ -1,9 +1,10 @@
 """What if: the speed-up that another acceptance, drafting cost, LLM or connection would give.
 
-Pure, and a model, so the page says "predicted". A draft of k tokens, each accepted with probability
-a if all before it were, gives 1 + a + ... + a^k tokens a pass (Leviathan et al. 2023, equation 1).
-It costs k drafting steps, one pass of the LLM, one round trip, and the other time of the round. The
-formula is in ui/components/assets/what_if.js; a test compares it with the same formula in Python.
+The figures come from a formula, so the page calls them "predicted". A draft of k tokens, each
+accepted with probability a if all before it were, gives 1 + a + ... + a^k tokens a pass (Leviathan
+et al. 2023, equation 1). It costs k drafting steps, one pass of the LLM, one round trip, and the
+other time of the round. The formula is in ui/components/assets/what_if.js; a test compares it with
+the same formula in Python.
 
 A prediction has a range, as a measured speed-up has: the rounds are resampled, and each resample
 takes the speed-up of one of the blocks (`Baseline.blocks`).

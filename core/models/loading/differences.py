@@ -30,7 +30,7 @@ POSITION_FIELDS = (
 )
 # Type of rotary embedding whose frequencies depend on the largest position of a pass: one token
 # past the switch changes the keys of all tokens of all rows. The frequencies of type `dynamic`
-# change past max_position_embeddings, where the context ends anyway.
+# change past max_position_embeddings, where the context ends anyway. See `switch_position`.
 SWITCHING_ROPE = "longrope"
 # Fields of a generation config that change the tokens of `generate`, with their neutral values.
 # They are ignored here: the request alone has the sampling parameters.
@@ -65,8 +65,8 @@ SETTABLE = ("repetition_penalty", "min_p")
 
 
 def context_length_of(module: Any) -> int:
-    """The largest number of tokens for a transformers module: the least of the limits that its
-    configuration, its tables of learned positions and the switch of its rotary frequencies set."""
+    """The largest number of tokens for a transformers module: the least of three limits, those of
+    its configuration, of its tables of learned positions and of `switch_position`."""
     configured_length = _configured_context(module)
     switch = switch_position(module.config.get_text_config())
     return configured_length if switch is None else min(configured_length, switch)

@@ -1,8 +1,8 @@
 """From names to loaded models: dtype, device, memory, tokenizer and vocabulary checks.
 
 Names are `bundled`, `smollm2`, a local folder, a GGUF file, or a hub id (read from the local cache
-without a network). Never `trust_remote_code`; pickled weights only through torch's weights-only
-loader.
+if the hub does not answer). Never `trust_remote_code`; pickled weights only through torch's
+weights-only loader.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from core.models.stacking import stack_alike
 
 __all__ = ["RESERVED_NAMES", "LoadedModels", "load_models", "load_ssms"]
 
-# No drafter may have these names: they are choices, filters of the run log, or lanes of a timeline
+# No SSM may have these names: they are choices, filters of the run log, or lanes of a timeline
 # or trace.
 RESERVED_NAMES = frozenset(
     {*MODEL_FREE, "llm", "all", "first", "combine", "verify", "commit", "layers", "none", "rounds"}
@@ -114,9 +114,9 @@ def load_models(
     offload: Offload | None = None,
     ranks: RankSplit | None = None,
 ) -> LoadedModels:
-    """Loads and checks everything; `ssms` may be empty, `bundled` among them means all bundled
-    SSMs. With `offload` the LLM's layers are streamed in each pass; with `ranks` it is divided
-    among processes, of which this one is the first.
+    """Loads and checks everything; `ssms` may be empty, `bundled` among them means all SSMs that
+    are bundled for this LLM. With `offload` the LLM's layers are streamed in each pass; with
+    `ranks` it is divided among processes, of which this one is the first.
 
     Tokenizers and memory are checked before weights are read. Raises ModelLoadError,
     UnsupportedModelError, VocabMismatchError, OutOfMemoryError, ConfigError, and errors of `say`.
@@ -263,20 +263,25 @@ def _device_need(
     device: torch.device,
     ranks: RankSplit | None,
 ) -> Need:
-    """Memory that an LLM takes on the device. Streamed: embedding, head, two buffers and the
-    resident layers, or all layers if they are streamed from the same CPU memory. Over ranks: one
-    rank's part on a GPU; on a CPU the parts of all ranks, each with an embedding."""
+    """Memory that an LLM takes on the device. Streamed: embedding, head, two buffers, and the
+    resident layers (all layers where the device is the CPU from whose memory they are streamed).
+    Over ranks: one rank's part on a GPU; on a CPU the parts of all ranks, each with an
+    embedding."""
     if (offload is None and ranks is None) or need.bytes == 0:
         return need
     config = read_config(source)
-    # Numbers in the embedding and in the head, which is not counted if it is tied.
-    tables = 1 if getattr(config, "tie_word_embeddings", False) else 2
-    rows = tables * int(getattr(config, "vocab_size", 0)) * int(getattr(config, "hidden_size", 0))
-    outside = min(need.bytes, rows * DTYPES[need.dtype].itemsize)
+    # Elements of the embedding and of the head; a tied head is not counted.
+    matrices = 1 if getattr(config, "tie_word_embeddings", False) else 2
+    elements = (
+        matrices * int(getattr(config, "vocab_size", 0)) * int(getattr(config, "hidden_size", 0))
+    )
+    outside = min(need.bytes, elements * DTYPES[need.dtype].itemsize)
     all_layers = need.bytes - outside
     if ranks is not None:
-        rank = rows // tables * DTYPES[need.dtype].itemsize + need.bytes // ranks.count
-        return replace(need, bytes=rank if device.type == "cuda" else rank * ranks.count)
+        rank_bytes = elements // matrices * DTYPES[need.dtype].itemsize + need.bytes // ranks.count
+        return replace(
+            need, bytes=rank_bytes if device.type == "cuda" else rank_bytes * ranks.count
+        )
     assert offload is not None
     layer = all_layers // max(1, int(getattr(config, "num_hidden_layers", 1)))
     on_host = offload.mode == "host" and device.type == "cpu"

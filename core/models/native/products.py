@@ -79,8 +79,8 @@ def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part, x_bf16):
 
 @exact
 def split_bfloat16(x, inputs, parts, to):
-    """Rounds x (n, inputs), flat, to bfloat16; with three parts also the remainder, twice, so that
-    the parts sum to x. `to` (n, parts, inputs)."""
+    """Rounds x (n, inputs), flat, to bfloat16; with three parts also what the first rounding
+    leaves, and what the second one leaves: the three parts sum to x. `to` (n, parts, inputs)."""
     for begin in range(0, x.shape[0], inputs):
         row, split = x[begin : begin + inputs], to[begin * parts : (begin + inputs) * parts]
         high, middle, low = split[:inputs], split[inputs : 2 * inputs], split[2 * inputs :]
@@ -130,7 +130,7 @@ def width_of(count, w):
 
 
 MAX_UNROLLED = 16
-"""Accumulators up to which two unrolled steps fit the registers."""
+"""With at most so many accumulators, a loop that is unrolled twice fits the registers."""
 
 
 def _format_field(name: str) -> Any:
@@ -168,9 +168,9 @@ def select_operand(typing, w, x, x_bf16):
 
 @intrinsic
 def multiply(typing, tokens, x, w, y, at):
-    """y[t] += sum over i of x[t, i] w[i] for `tokens` rows, 1 to `most`, and a block's outputs, or
-    half a block's above `broad` tokens; = instead of += if `at.first`. Sums are in registers or
-    tiles. `at`: a ProductArgs."""
+    """y[t] += sum over i of x[t, i] w[i], for `tokens` rows (1 to `most`) and the outputs of one
+    block, of half a block with more than `broad` rows; with `at.first` = instead of +=. Sums are in
+    registers or tiles. `at`: a ProductArgs."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = kind_of(signature.args[2].dtype)
@@ -272,7 +272,8 @@ def _add_products(
 
 
 def _fetch_share(builder: Any, kind: WeightFormat, ahead: Any, at: Any, outputs: int) -> None:
-    """Prefetches one share of the next stretch, a cache line at a time."""
+    """Prefetches, for one input, its part of this walk's share of the next stretch, a cache line at
+    a time."""
     for step in range(0, outputs, LINE // kind.align):
         _fetch(builder, builder.gep(ahead, [builder.add(at, ir.IntType(64)(step))]))
 
