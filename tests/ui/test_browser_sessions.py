@@ -169,7 +169,7 @@ def player_of(context: Context, run_id: str) -> Player:
 def test_pages_that_do_not_exist_are_not_offered(
     short: Served, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ui.sessions.history.PAGE", 1)
+    monkeypatch.setattr("ui.sessions.history.ROWS_A_PAGE", 1)
     url, context = short
     for _ in range(2):
         record_run(context)
