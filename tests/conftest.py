@@ -99,7 +99,9 @@ def _no_drafter_is_lost(
 
 # -- files of a tier --
 
-TIERS = ("browser", "nightly")  # run by `-m NAME` or `-m "NAME or NAME"`
+# Run by `-m NAME`, one after the other: nightly tests add network interfaces, and Chromium then
+# ends all its requests.
+TIERS = ("browser", "nightly")
 
 
 @cache
@@ -112,19 +114,13 @@ def marks_tier(tier: str, file: Path) -> bool:
     return any(mark.search(one.read_text("utf-8")) for one in files)
 
 
-def tiers_of(config: pytest.Config) -> list[str]:
-    """The tiers that `-m` names, joined by `or`; an empty list for any other expression."""
-    names = config.getoption("markexpr").split(" or ")
-    return names if {*names} <= {*TIERS} else []
-
-
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """In the second and third tier only files that mark such tests are imported: importing all
     files takes a worker 16 s of CPU time."""
-    tiers = tiers_of(config)
-    if not tiers or collection_path.suffix != ".py":
+    tier = config.getoption("markexpr")
+    if tier not in TIERS or collection_path.suffix != ".py":
         return None
-    return None if any(marks_tier(tier, collection_path) for tier in tiers) else True
+    return None if marks_tier(tier, collection_path) else True
 
 
 def check_tiers(items: Iterable[pytest.Item]) -> None:
@@ -145,28 +141,29 @@ def check_tiers(items: Iterable[pytest.Item]) -> None:
 # cached. The others here need no variant: else several workers would compile the same variants.
 FIRST = ("core/models/native/test_forward.py", "storage", "lab")
 # One worker runs a whole file: if a long one began last, the other workers would wait for it.
-LONGEST = (
-    "bench/test_suites.py",
-    "bench/test_start.py",
-    "laws/test_law1_smollm2.py",
-    "core/models/test_rank_kills.py",
-    "core/models/test_rank_ends.py",
-    "ui/test_browser_smollm2.py",
-    "ui/test_browser_bundled.py",
-)
+LONGEST = {
+    "nightly": (
+        "bench/test_suites.py",
+        "bench/test_start.py",
+        "laws/test_law1_smollm2.py",
+        "core/models/test_rank_kills.py",
+        "core/models/test_rank_ends.py",
+    ),
+    "browser": ("ui/test_browser_smollm2.py", "ui/test_browser_bundled.py"),
+}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     check_tiers(items)
-    tiers, here = tiers_of(config), Path(__file__).parent
-    places = [here / name for name in (LONGEST if tiers else FIRST)]
+    tier, here = config.getoption("markexpr"), Path(__file__).parent
+    places = [here / name for name in LONGEST.get(tier, FIRST)]
     if gone := [str(place) for place in places if not place.exists()]:
         raise pytest.UsageError(f"tests/conftest.py orders what is not there: {', '.join(gone)}")
 
     def rank(item: pytest.Item) -> tuple[int, int]:
         within = (i for i, at in enumerate(places) if item.path.is_relative_to(at))
         # In the second and third tier larger files tend to run longer, so they begin first.
-        return next(within, len(places)), -item.path.stat().st_size if tiers else 0
+        return next(within, len(places)), -item.path.stat().st_size if tier in TIERS else 0
 
     items.sort(key=rank)
 
