@@ -16,7 +16,7 @@ from tests.ui import decoded
 from tests.ui.browser.looks import at_rest
 from tests.ui.fakes import recorded
 from tests.ui.past import about
-from tests.ui.reading import becomes, saved_file
+from tests.ui.reading import becomes, read, saved_file
 from tests.ui.reports import Place, Report
 from tests.ui.sites import (
     LEAVING,
@@ -300,7 +300,7 @@ def test_embedded_in_a_slide_it_has_no_chrome_and_opens_at_a_round(
     frame.wait_for_function(f"() => ({SLIDE})().length === 0 && !({SCROLLS})()")
     assert frame.evaluate(SLIDE) == [] and not frame.evaluate(SCROLLS)
     at = frame.locator("#report-scrubber .ss-at")
-    assert frame.evaluate(PLACE) == ["Round 3 of 8", "verify", "1"]
+    becomes(frame, PLACE, ["Round 3 of 8", "verify", "1"])
     frame.locator("#report-tree").get_by_text("Round 3").wait_for()
     at.click()  # the keys go to the slide's frame
     page.keyboard.press("ArrowRight")
@@ -337,7 +337,7 @@ def test_its_address_names_round_stage_and_node_and_leads_back_to_them(
 
     page = browser_page(file.as_uri())
     page.locator("body[data-ready]").wait_for()
-    usual = page.evaluate(PLACE)[0].split()[1]
+    usual = read(page, PLACE)[0].split()[1]
     assert not opens(place, "3", "verify", "1").count()
     becomes(page, QUERY, place)
     page.keyboard.press(",")
