@@ -44,8 +44,8 @@ class PassGate:
         for step in range(MAX_STEPS):
             self.passes.release()
             try:
-                patience_ms = min(FIRST_STEP_MS * 2**step, STEP_MS)
-                page.locator(selector).first.wait_for(timeout=patience_ms)
+                timeout_ms = min(FIRST_STEP_MS * 2**step, STEP_MS)
+                page.locator(selector).first.wait_for(timeout=timeout_ms)
                 return
             except NotInTime:
                 continue
