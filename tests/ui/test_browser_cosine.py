@@ -20,7 +20,7 @@ from ui.server.context import Context
 
 pytestmark = pytest.mark.browser
 
-TOKENS = 240
+TOKENS = 120
 EXAMPLES = ("story", "code")
 # Every state of the panel that the page has shown: the scheduler's sentence, and its rows.
 WATCH = """() => { window.seen = {}; setInterval(() => {

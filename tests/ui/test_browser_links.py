@@ -117,13 +117,15 @@ def test_a_page_that_is_loaded_anew_says_what_became_of_its_run(
     """One page's run is stopped, another's leaves the queue. The rounds come faster than the
     address settles."""
     whole.play(endless, max_live=1, speed=10.0)
-    page = sites.wait_ready(browser_page(whole.url, forgiven=sites.LEAVING))
+    other, page = (
+        sites.wait_ready(browser_page(whole.url, forgiven=sites.LEAVING)) for _ in range(2)
+    )
     page.locator("#prompt textarea").fill("w1 w2 w3")
     page.click("#live-run")
     sites.wait_notice(page, "Writing: ")
     run = sites.desk_of(whole.context).frame().run_id
     query_is(page, tab="live", run=run)
-    queued_run_is_gone(sites.wait_ready(browser_page(whole.url, forgiven=sites.LEAVING)))
+    queued_run_is_gone(other)
     page.reload()
     sites.wait_notice(page, LEFT_RUNNING)
     sites.wait_notice(page, "Stopped: ")
