@@ -1,4 +1,5 @@
-"""What a rank of a tiny Llama imports, and what numba registers before it loads compiled code."""
+"""Makes the imports of a rank that has a tiny Llama, and the registrations that numba makes before
+it loads compiled code. Ranks are forked from a process that has imported this module."""
 
 import transformers.models.llama.modeling_llama  # noqa: F401
 from numba.core.registry import cpu_target
