@@ -130,7 +130,7 @@ def test_the_likeliest_nodes_come_parents_first_within_the_budget() -> None:
     assert all(parent < node for node, parent in enumerate(drafted.parents))
     roots = [node for node, parent in enumerate(drafted.parents) if parent == ROOT]
     assert [drafted.ranks[node] for node in roots] == list(range(len(roots)))
-    assert sum(drafted.scores[node] for node in roots) <= 0.5 + 1e-9, "the prior acceptance rate is 0.5"
+    assert sum(drafted.scores[node] for node in roots) <= 0.5 + 1e-9, "a rate of 0.5 at first"
     assert drafted.qs == [1.0] * 3 and drafted.q is None and drafted.logits is None
 
 

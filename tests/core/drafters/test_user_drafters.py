@@ -414,7 +414,7 @@ def test_only_bad_results_of_nodes_for_are_reported(
     """The note about a refused value holds the reason. For an exception, it also holds the line
     number."""
     returned, reason = RETURNED[name]
-    module = f"returns_{list(RETURNED).index(name)}"  # not one name for all: Python imports a module once
+    module = f"returns_{list(RETURNED).index(name)}"  # a new module for each case
     (tmp_path / f"{module}.py").write_text(
         "import numpy as np\nfrom core.drafters.lookup_base import LookupDrafter\n\n"
         "class Own(LookupDrafter):\n    def nodes_for(self, request):\n"
