@@ -99,9 +99,9 @@ def test_a_drafter_that_is_the_llm_always_guesses_right() -> None:
 
 @pytest.mark.parametrize("draft", ["coupled", "topk"])
 def test_under_match_the_drawn_token_is_guessed(draft: str) -> None:
-    """An SSM that is the LLM itself also shares its noise, and guesses the token that is drawn.
-    From the distribution alone about six guesses in ten would be right. A right guess is
-    no hit where the text has no room for a draft after it."""
+    """An SSM that is the LLM itself also has the LLM's noise, and guesses the token that is drawn.
+    From the distribution alone, about six guesses in ten would be right. A right guess is no hit if
+    the text has no room for another draft."""
     hits: list[bool] = []
     for seed in range(3):
         sampling = SamplingParams(40, temperature=0.8, seed=seed)
@@ -151,7 +151,8 @@ def test_requests_of_a_batch_share_the_passes() -> None:
 
 
 class FailsAhead(TableModel):
-    """Fails after `limit` passes made while `counting` is set."""
+    """While `counting` is set, passes are counted, and all counted passes after the first `limit`
+    fail."""
 
     def __init__(self, limit: int) -> None:
         super().__init__("broken", 8, random_table(8, 5), 64)
@@ -191,7 +192,7 @@ def test_a_drafter_that_fails_while_drafting_ahead_does_not_change_the_text(limi
 
 
 def test_auto_notes_its_decision() -> None:
-    # Long enough for the longest trial, 24 rounds, which noisy round times need.
+    # The run is long enough for the longest trial (24 rounds), which noisy round times need.
     engine = engine_of(*tables(context=512))
     events = run(engine, SamplingParams(400, seed=1), pipeline="auto")
     notes = [note for event in rounds_of(events) for note in event.notes]
