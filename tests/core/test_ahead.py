@@ -90,10 +90,10 @@ def test_a_draft_that_was_ready_took_no_pass() -> None:
 
 
 def test_a_drafter_that_is_the_llm_always_guesses_right() -> None:
-    """At temperature 0 an SSM that is the LLM itself predicts every outcome."""
+    """At temperature 0, an SSM that is the LLM itself predicts every outcome."""
     events = run(engine_ahead(count=1))
     hits = [one.hit for event in rounds_of(events) for one in event.ahead]
-    # After the last outcomes there is no room for a draft.
+    # After the last outcomes, there is no room for a draft.
     assert len(hits) > 5 and all(hits[:-1])
 
 

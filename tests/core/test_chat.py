@@ -1,4 +1,4 @@
-"""Conversations in a terminal: each prompt holds all turns so far, and errors end no
+"""Conversations in a terminal: each prompt holds all turns so far, and errors do not end the
 conversation."""
 
 import io

@@ -1,5 +1,5 @@
-"""Configuration: lossless pairs of `draft` and `verify`, presets, fields from text, and requests to
-JSON and back."""
+"""Configuration: lossless pairs of `draft` and `verify`, presets, fields that are read from text,
+and requests that become JSON and back."""
 
 import dataclasses
 import json

@@ -161,7 +161,7 @@ def test_lists_become_tuples_and_values_are_frozen() -> None:
 
 def handwritten_refusals(path: Path) -> Iterator[str]:
     """Calls of error classes of `core.errors` whose message has a hand-written `field is value:
-    allowed`. Such messages are made by the method `of` of these classes."""
+    allowed`. The method `of` of these classes should make such messages."""
     for node in ast.walk(tree_of(path)):
         is_error = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         if not is_error or not hasattr(core.errors, node.func.id) or not node.args:

@@ -163,7 +163,7 @@ def test_random_ids_of_a_metaspace_tokenizer_give_the_expected_text(
 
 def test_a_character_that_was_shown_stays_shown() -> None:
     """Because of one invalid byte, `decode` replaces a whole run of byte tokens. Only in this case
-    the deltas differ from `decode`, since shown text is not taken back."""
+    do the deltas differ from `decode`, since shown text is not taken back."""
     tokenizer = metaspace()
     new = [*byte_tokens("🙂"), 3 + 0x80]
     assert continuation(tokenizer, [260], new) == REPLACEMENT * 5

@@ -125,8 +125,9 @@ Report = tuple[dict[str, list[float]], int]
 
 
 def weights_after(*reports: Report) -> dict[str, float]:
-    """The weights after these reports, (likelihoods by drafter, length of the text). At its first
-    report, a drafter has read the whole text; later reports continue from its last position."""
+    """The weights after these reports; a report is (likelihoods by drafter, length of the text). At
+    its first report, a drafter has read the whole text; later reports continue from its last
+    position."""
     weights, history = full(), LikelihoodHistory()
     for probabilities, length in reports:
         for name, result in probabilities.items():

@@ -374,7 +374,7 @@ def test_costs_are_measured_once_for_every_size_that_fits() -> None:
 
 def owners_of_costs(owner: Any, visited: dict[int, Any]) -> Iterator[tuple[str, Costs]]:
     """The class name and the Costs of each object that has Costs, among `owner` and the objects of
-    `core` that it refers to."""
+    `core` to which `owner` refers."""
     if isinstance(owner, Mapping):
         values = list(owner.values())
     elif isinstance(owner, (list, tuple, set)):
@@ -440,8 +440,9 @@ def test_torch_has_one_thread_while_costs_are_measured(monkeypatch: pytest.Monke
 
 
 def test_a_slow_model_is_measured_at_fewer_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a sweep over the sizes takes more than two seconds, it is repeated only once. It ends at
-    the first size whose pass takes more than six times as long as a pass without nodes."""
+    """If the first sweep over the sizes takes more than two seconds, it ends at the first size
+    whose pass takes more than six times as long as a pass without nodes. Then only one more sweep
+    follows."""
     llm, _ = tables(context=100)
     now, forward, calls = [0.0], llm.forward, Counter[int]()
 

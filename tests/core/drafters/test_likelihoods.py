@@ -213,7 +213,7 @@ def test_drafters_that_draft_seldom_are_weighted_by_the_same_tokens(
 
 @pytest.mark.loses_drafters
 def test_after_a_pooled_ssm_is_lost_the_others_likelihoods_are_reported(observations, monkeypatch):
-    """The pool's draft of the round in which the SSM fails is dropped."""
+    """If one SSM of a pool fails in a round, the pool's draft of this round is dropped."""
     calls = itertools.count()
     forward = TableModel.forward
 

@@ -1,4 +1,5 @@
-"""Stacked SSMs draft what each drafts alone, and the time of their shared passes counts once."""
+"""Stacked SSMs draft what each SSM drafts alone, and the time of their shared passes counts
+once."""
 
 from dataclasses import replace
 from typing import Any

@@ -125,7 +125,7 @@ def test_overwritten_tokens_of_the_ring_are_not_found() -> None:
 def test_the_likeliest_nodes_come_parents_first_within_the_budget() -> None:
     drafter, sequence = open_drafter([1, 2, 3, 4, 1, 2, 3, 5, 6, 1, 2, 3, 5, 7, 1, 2, 3])
     drafted = draft(drafter, sequence, budget=3)
-    # After 1 2 3 came 5 twice and 4 once.
+    # In the text, 1 2 3 is followed twice by 5 and once by 4.
     assert drafted.token_ids[0] == 5 and len(drafted) == 3
     assert all(parent < node for node, parent in enumerate(drafted.parents))
     roots = [node for node, parent in enumerate(drafted.parents) if parent == ROOT]

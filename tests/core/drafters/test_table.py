@@ -144,7 +144,7 @@ def test_an_unverified_level_is_not_counted_as_wrong() -> None:
     sequence = open_sequence(drafter, FOLDS[1])
     sequence.tokens.append(2)
     before = draft(drafter, sequence, (1, 1)).scores
-    # The run ended with the first drafted token: the second was not verified.
+    # The run ended with the first drafted token: the second token was not verified.
     drafter.commit(sequence, draft(drafter, sequence, (1, 1)), (3,))
     assert draft(drafter, sequence, (1, 1)).scores == pytest.approx(before)
 

@@ -1,5 +1,6 @@
-"""Makes the imports of a rank that has a tiny Llama, and the registrations that numba makes before
-it loads compiled code. Ranks are forked from a process that has imported this module."""
+"""Imports the modules that a rank with a tiny Llama needs, and makes the registrations that numba
+makes before it loads compiled code. Ranks are forked from a process that has imported this
+module."""
 
 import transformers.models.llama.modeling_llama  # noqa: F401
 from numba.core.registry import cpu_target

@@ -157,7 +157,8 @@ def test_a_file_is_dequantized_once(
     shares = [stage for stage in messages if stage.startswith("dequantizing ")]
     assert len(shares) > 5 and "reading the GGUF file's tokenizer" in messages
     monkeypatch.setattr(gguf_cache, "_dequantize", None)
-    # The same file under another name has the same entry. Hashing is reported, as it may take long.
+    # The same file under another name has the same entry. Hashing is reported, since it may take
+    # long.
     messages.clear()
     assert dequantize_file(Path(shutil.copy(q8, tmp_path / "other")), messages.append) == folder
     assert messages == ["hashing the GGUF file"]
@@ -394,8 +395,8 @@ def test_a_file_too_large_for_memory_is_not_hashed(
 def test_dequantizing_needs_memory_besides_the_weights(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The largest tensor takes 12 additional bytes for each value while it is dequantized and
-    narrowed."""
+    """While the largest tensor is dequantized and narrowed, each of its values takes 12 additional
+    bytes."""
     file = write_model(tmp_path / "tiny.gguf", kind)
     sizes = [weight.numel() for weight in module_of().parameters()]
     enough = 4 * sum(sizes) + 12 * max(sizes)

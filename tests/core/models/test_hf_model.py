@@ -137,8 +137,8 @@ def test_nodes_that_are_kept_stay_pending(row: int) -> None:
 
 
 class RenamedCache(torch.nn.Module):
-    """A module whose argument for the KV cache has a fixed name; the name may differ from that in
-    the installed transformers."""
+    """A module whose argument for the KV cache may have another name than in the installed
+    transformers."""
 
     def __init__(self, module: Any) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
-"""Placing: device, dtype, needed memory and free memory are known before anything is loaded. Also
-the messages during loading."""
+"""Device, dtype, needed memory and free memory are determined before anything is loaded, and every
+stage of loading is reported."""
 
 from pathlib import Path
 

@@ -38,8 +38,8 @@ BUSY_S = 8.0  # additional time for a busy machine
 
 @pytest.fixture(scope="module")
 def llm_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The folder of a tiny LLM. It is made before tests replace the folder for temporary files,
-    since importing transformers leaves a folder in that folder."""
+    """The folder of a tiny LLM. It is made before a test replaces the folder for temporary files,
+    since importing transformers leaves files there."""
     folder = str(tmp_path_factory.mktemp("llm"))
     tiny_module("llama", 3, torch.float32, num_key_value_heads=2).save_pretrained(folder)
     word_tokenizer(64).save_pretrained(folder)
@@ -170,7 +170,8 @@ def test_after_an_interrupt_the_next_texts_are_right(
 
     def interrupt() -> None:
         calls[0] += 1
-        # The third call is interrupted; of OpenRow and CloseRow, a run makes only one call.
+        # The third call of a kind is interrupted. A run makes only one call of OpenRow and of
+        # CloseRow, so the first is interrupted.
         if calls[0] == (1 if call in ("OpenRow", "CloseRow") else 3):
             raise KeyboardInterrupt
 

@@ -103,8 +103,8 @@ def check_end(events: Iterator[Any], since: Callable[[], float], sent: int, rank
 
 
 def has_ended(pids: list[int], folder: Path | None) -> bool:
-    """Whether all processes are gone (no zombie is left), and the folder of sockets and shared
-    memory too."""
+    """Whether no process (not even a zombie) is left, and no folder of sockets and shared
+    memory."""
     processes = [pid for pid in pids if Path(f"/proc/{pid}").exists()]
     return not processes and folder is not None and not folder.exists()
 

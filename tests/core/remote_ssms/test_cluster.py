@@ -96,8 +96,8 @@ def end_ray(process: subprocess.Popen[bytes]) -> None:
 
 @dataclass
 class Cluster:
-    """Two raylets on this machine: a head that has no resource `drafts`, and a simulated machine
-    that has it."""
+    """Two raylets on this machine: a head without the resource `drafts`, and a simulated machine
+    with this resource."""
 
     machine: subprocess.Popen[bytes] | None = None
 
@@ -119,7 +119,7 @@ class Cluster:
 def head() -> Iterator[None]:
     """The cluster's head, which takes ten seconds to start. It has its own token and folder; the
     user's token and folder are untouched."""
-    # A short path: it begins the paths of Ray's sockets, which may have at most 107 characters.
+    # The path is short, since Ray's socket paths begin with it and may have at most 107 characters.
     folder = tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "token")

@@ -173,7 +173,7 @@ def test_a_node_still_serves_after_a_replaced_connection(
     models: LoadedModels,
 ) -> None:
     """A frame arrives on the old connection, and then this connection is closed. If the node itself
-    sent heartbeats, libzmq would now end the node's process."""
+    sent heartbeats, libzmq would then end the node's process."""
     with listening(server_of(models), None) as address:
         hello = encode(HelloMessage(VERSION, HASH, 8))
         contexts = [zmq.Context(), zmq.Context()]
@@ -218,8 +218,8 @@ def test_a_node_that_floods_an_idle_engine_and_disconnects_does_not_end_the_engi
 def test_a_frame_above_the_limit_ends_only_its_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No node of this version sends such a frame. After it, libzmq by itself would never connect
-    again."""
+    """No node of this version sends such a frame. After such a frame, libzmq by itself would never
+    connect again."""
     monkeypatch.setattr(zmq_transport, "LARGEST_FRAME", 1000)
     monkeypatch.setattr(zmq_transport, "REOPEN_S", 0.1)
     context = zmq.Context()
@@ -250,8 +250,8 @@ def test_a_frame_above_the_limit_ends_only_its_connection(
 def test_an_engine_that_fills_a_nodes_queue_and_disconnects_does_not_end_the_node(
     models: LoadedModels,
 ) -> None:
-    """A heartbeat follows a frame for which the queue has no room, and then the connection is
-    reset: libzmq alone would end the process."""
+    """The engine sends more than QUEUED frames, then a heartbeat, and then resets the connection.
+    If the node's queue were limited, libzmq would end the node's process."""
     server, busy = server_of(models), threading.Event()
     handle = server.handle
 
@@ -358,7 +358,7 @@ def test_a_node_process_may_end_in_mid_run(bundled: Engine, how: signal.Signals)
         opened_nodes(first, start_node("127.0.0.1:0", "ssm-docs")) as (one, two),
         missing_node(bundled, NodeSettings((one, two)), lambda: first.send_signal(how)) as run,
     ):
-        assert run.first_missed.end_ms > run.first_missed.start_ms, "its request was sent"
+        assert run.first_missed.end_ms > run.first_missed.start_ms, "a request had been sent"
         if how == signal.SIGSTOP:
             first.send_signal(signal.SIGCONT)
             run.come_back()
@@ -385,7 +385,7 @@ def test_a_link_may_go_down_in_mid_run(bundled: Engine, tmp_path: Path) -> None:
         ) as (one, two),
         missing_node(bundled, NodeSettings((one, two), key), lambda: far.set_link("down")) as run,
     ):
-        assert run.first_missed.end_ms > run.first_missed.start_ms, "its request was sent"
+        assert run.first_missed.end_ms > run.first_missed.start_ms, "a request had been sent"
         far.set_link("up")
         run.come_back()
 

@@ -154,7 +154,8 @@ KINDS = ("topk", "coupled", "fused", "best_first", *DRAFT_KINDS)
 
 
 class RandomMessages:
-    """Random messages. As from an engine, most messages continue the texts of earlier messages."""
+    """Random messages. Like an engine's messages, most of them continue the texts of earlier
+    messages."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -316,7 +317,7 @@ def test_an_answer_above_the_limit_is_sent_without_what_is_only_displayed(
     assert isinstance(refusal, RefusedMessage) and refusal.number == 1
     assert "bytes: at most 10 are sent" in refusal.reason
     monkeypatch.undo()
-    # The report of likelihoods is lost, so later ones would be at wrong positions: the run is
+    # A report of likelihoods is lost, so later reports would be at wrong positions: the run is
     # dropped.
     assert not server._runs and answer(server, text).runs[0].drafts[0].top
 

@@ -230,7 +230,7 @@ def test_a_pass_too_large_for_memory_is_trimmed_at_its_longest_draft() -> None:
 
 
 def test_a_pass_fits_into_the_memory_that_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Free memory is read once a round, and only for a large pass."""
+    """Free memory is read at most once in a round, and only for a large pass."""
     llm = SimpleNamespace(device=None, pass_bytes=lambda rows, width, extent: rows * width * extent)
     times, reads = BatchTimes(Costs(cast(Any, llm), TABLE)), []
 

@@ -84,10 +84,10 @@ TABLE = VerifyCosts({0: 1.0, 1: 1.2, 8: 3.0, 64: 18.0}, 64)
 
 class Machine:
     """A simulated batch. A round takes 1 ms, plus 0.9 ms for each request and 0.2 ms for each
-    verified node. A draft takes `draft_ms` and has 4 nodes; on average, `accepted` of the 4 are
-    accepted. With `turns`, requests are pipelined: SSMs draft for one half of them while the other
-    half is verified. SSMs also read each prompt, in `open_ms`, in the first round with drafts and
-    in each round with drafts after FIRST_WAIT rounds without drafts."""
+    verified node. A draft takes `draft_ms` and has 4 nodes; `accepted` of the 4 are accepted. With
+    `turns`, requests are pipelined: SSMs draft for one half of them while the other half is
+    verified. In the first round with drafts, and in each round with drafts after FIRST_WAIT rounds
+    without drafts, SSMs also read each prompt, in `open_ms`."""
 
     def __init__(
         self,
@@ -283,7 +283,7 @@ def test_the_time_of_reading_a_prompt_is_divided_among_its_runs_tokens(
 
 def test_a_node_worth_less_than_plain_decoding_is_not_verified() -> None:
     """This also holds while drafting loses. By the low token rate of such rounds, the node would
-    pay; but its time is valued at least at the token rate of plain rounds."""
+    pay; but the node's time is valued at least at the token rate of plain rounds."""
     shared = new_shared()
     for _ in range(2):
         assert shared.plan(LIVE, 0).grants == (FREE,) * 4
@@ -413,7 +413,7 @@ def test_one_request_is_soon_no_slower_than_plain(draft_ms: float, tokens: Seque
 
 @pytest.mark.parametrize("tokens", [(1, 9), (4, 5, 6), (1, 5, 9)])
 def test_drafts_of_one_request_that_pay_are_kept(tokens: Sequence[int]) -> None:
-    """They are kept even if half of the rounds lose time. At most one trial is lost by chance."""
+    """Drafts are kept even if half of the rounds lose time. At most one trial is lost by chance."""
     draft_ms = 0.7 * sum(tokens) / len(tokens)
     for seed in range(5):
         alone = Alone(new_shared(), "specinfer", draft_ms, tokens)

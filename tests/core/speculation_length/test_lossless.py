@@ -40,8 +40,8 @@ class DropsImprobable(StopRule):
 
 
 def use_stop(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> list[bool]:
-    """Makes every run use `stop`. Returns a list, which gets all answers of `grows` and
-    `continues`."""
+    """Makes every run use `stop`. Returns the list of the answers of `grows` and `continues`, which
+    grows during the runs."""
     answers: list[bool] = []
 
     class RecordingStop:

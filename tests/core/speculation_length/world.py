@@ -1,7 +1,8 @@
 """A world of plain numbers for length policies: drafters with known acceptance, scores and costs.
 
-Each drafter drafts a chain. Whether its token at a text position is right is fixed beforehand, so
-that every policy meets the same text; the best fixed length is then found by trying every length.
+Each drafter drafts a chain. It is fixed beforehand at which text positions a drafter's token is
+right, so that every policy meets the same text. The best fixed length is found by trying every
+length.
 """
 
 import random
@@ -25,10 +26,10 @@ def constant(value: float) -> Callable[[int], float]:
 
 @dataclass(frozen=True)
 class Simulated:
-    """A drafter. `chance(position)`: the probability that its token at the position is right, given
-    that its earlier tokens are right; `start(round)`, `step(round)`: milliseconds of its first step
-    and of each further step. Drafters of one `source` make the same mistakes. A score is chance **
-    `error`."""
+    """A drafter. `chance(position)`: the probability that the drafter's token at this position is
+    right, given that the tokens before it in the draft are right; `start(round)`, `step(round)`:
+    milliseconds of its first step and of each further step. Drafters of one `source` make the same
+    mistakes. A score is chance ** `error`."""
 
     name: str
     chance: Chance

@@ -64,7 +64,7 @@ def batched_attention(
     q: Sequence[Any], keys: Any, values: Any, slots_read: Sequence[Any], base: int = 0
 ) -> Any:
     """Attention of several tokens, (tokens, size). Token i reads the slots `slots_read[i]`. `base`:
-    the index of the head's first key."""
+    the offset of the head in the flattened `keys` and `values`."""
     size, extent = len(q[0]), max(map(len, slots_read)) + 3
     slots_of_tokens = np.full((len(q), extent), 1 << 20, np.int32)
     for row, own in zip(slots_of_tokens, slots_read, strict=True):

@@ -1,5 +1,5 @@
-"""The compiled pass gives the logits of the general pass, which calls the transformers module, up
-to rounding. A node's logits have the same bits in every compiled pass."""
+"""Up to rounding, the compiled pass gives the logits of the general pass, which calls the
+transformers module. A node's logits have the same bits in every compiled pass."""
 
 import copy
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from tests.fakes import VOCAB, info_of, tiny_module
 
 # Products over more than two stretches (STRETCH inputs each), the last one incomplete.
 LONG_SUMS = {"intermediate_size": 2 * STRETCH + 90}
-# Weights of these sizes are stored in tiles, since their values are exact in bfloat16 (`halved`).
+# With these sizes and values that are exact in bfloat16 (`halved`), weights are stored in tiles.
 TILED: dict[str, Any] = {"intermediate_size": 64, "head_dim": 8, "halved": True}
 SHAPES: list[tuple[str, dict[str, Any]]] = [
     *((family, {}) for family in LEAN),
@@ -324,8 +324,8 @@ def test_a_pass_that_does_not_compile_runs_in_torch(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("parent", [-2, 1, 1400])
 def test_a_parent_that_is_not_there_is_refused(parent: int) -> None:
-    """If it were not refused, the node's depth would be a stale value, and its position could lie
-    past the end of the rotary table."""
+    """Without the refusal, the node's depth would be a stale value, and its position could lie past
+    the end of the rotary table."""
     model, _ = native_and_general("llama")
     row = model.open_row()
     with pytest.raises(EngineError, match=f"parent of node 1 is {parent}: -1 to 0 are there"):

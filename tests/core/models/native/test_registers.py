@@ -56,7 +56,8 @@ def runner() -> Any:
 
 
 def multiply(x: Any, w: Any, halved: Any = None) -> Any:
-    """Products (n, outputs) of n vectors (n, inputs) with blocks of weights, each of 32 outputs."""
+    """Products (n, outputs) of n vectors (n, inputs) with blocks of weights, each of 32 outputs.
+    `halved`: the buffer for the vectors in bfloat16."""
     n, inputs = x.shape
     y = np.empty((n, 32 * len(w)), dtype=np.float32)
     scratch = np.empty(x.size, np.uint16) if halved is None else halved
@@ -90,8 +91,8 @@ def as_matrix(blocks: Any) -> Any:
 
 def digest() -> str:
     """A hash of the products of 1 to 26 vectors with weights of 32 and of 16 bits. Asserts that the
-    products equal numpy's up to rounding, and that their bits do not depend on whether weights are
-    interleaved or on the other vectors of the call."""
+    products equal numpy's up to rounding. Asserts also that their bits depend neither on
+    interleaving of the weights nor on the other vectors of the call."""
     from core.models.native.compiling import interleaves_weights, registers
     from core.models.native.weight_formats import interleave
 

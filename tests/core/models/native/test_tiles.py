@@ -50,9 +50,9 @@ def vectors() -> Iterator[Any]:
 
 def check(view: type[Any], factor: Callable[[Any], Any]) -> float:
     """Asserts, for weights viewed as `view`, that the products of x equal the products of
-    `factor(x)` up to the rounding of float32 sums, and that the bits of a vector's products do not
-    depend on the other vectors. Returns the largest difference from the exact products of x, as a
-    multiple of that rounding."""
+    `factor(x)` up to the rounding of float32 sums. Asserts also that the bits of a vector's
+    products do not depend on the other vectors. Returns the largest difference from the exact
+    products of x, as a multiple of that rounding."""
     pairs, matrix = weights()
     alone: list[Any] = []
     largest = 0.0
