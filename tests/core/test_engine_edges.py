@@ -440,9 +440,8 @@ def test_torch_has_one_thread_while_costs_are_measured(monkeypatch: pytest.Monke
 
 
 def test_a_slow_model_is_measured_at_fewer_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the first sweep over the sizes takes more than two seconds, it ends at the first size
-    whose pass takes more than six times as long as a pass without nodes. Then only one more sweep
-    follows."""
+    """After two seconds, the first sweep over the sizes ends at the first size whose pass takes
+    more than six times as long as a pass without nodes. Only one more sweep follows."""
     llm, _ = tables(context=100)
     now, forward, calls = [0.0], llm.forward, Counter[int]()
 

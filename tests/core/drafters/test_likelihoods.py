@@ -229,7 +229,7 @@ def test_after_a_pooled_ssm_is_lost_the_others_likelihoods_are_reported(observat
     assert lost and 0 < lost[0] < 8
     for name in ("ssm-0", "ssm-1"):
         assert len(observations[name]) >= len(PROMPT) - 1 + len(committed) - 6, (
-            "all likelihoods but those of the last rounds"
+            "all likelihoods, except in the last rounds"
         )
         unknown = sum(map(math.isnan, observations[name]))
         assert unknown <= 3, "only likelihoods of the round in which the SSM failed"

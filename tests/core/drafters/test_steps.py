@@ -1,4 +1,4 @@
-"""Models in lock-step have the same results as models that run one after another, and each is
+"""Models in lock-step have the same results as models that run one after another. Each model is
 charged its share of the time."""
 
 from collections.abc import Sequence

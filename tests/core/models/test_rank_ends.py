@@ -170,8 +170,8 @@ def test_after_an_interrupt_the_next_texts_are_right(
 
     def interrupt() -> None:
         calls[0] += 1
-        # The third call of a kind is interrupted. A run makes only one call of OpenRow and of
-        # CloseRow, so the first is interrupted.
+        # The third call of a kind is interrupted. A run makes only one call of OpenRow and one of
+        # CloseRow, so the first call is interrupted.
         if calls[0] == (1 if call in ("OpenRow", "CloseRow") else 3):
             raise KeyboardInterrupt
 

@@ -489,7 +489,7 @@ def test_drafts_are_made_ahead_over_sockets(models: LoadedModels) -> None:
             for sampling in (GREEDY, WARM):
                 run_request = request(sampling=sampling, config=SPECINFER)
                 events = list(engine.generate(run_request))
-                # At T = 0.8 these SSMs seldom foresee what the LLM draws.
+                # At T = 0.8, these SSMs seldom foresee the tokens that the LLM draws.
                 assert "ahead" in states(events) or sampling is WARM
                 models.llm.forward = forward
                 assert ids_of_events(events) == ids_of_events(Engine(models).generate(run_request))

@@ -140,7 +140,8 @@ def test_scores_on_an_earlier_text_are_no_baseline_when_their_ssm_returns() -> N
             due.append(one.wants_audition)
         return due
 
-    # Auditions are so expensive that after the prompt's audition only a fall of scores causes one.
+    # Auditions are so expensive that, after the prompt's audition, only a fall of scores causes
+    # another.
     one.observe_audition({"a": [-0.1] * WINDOW, "b": [-2.0] * WINDOW}, 1000.0)
     assert not any(audition_due("a", -0.1, 6)) and audition_due("a", -0.4, 2)[-1]
     one.observe_audition({"a": [-0.4] * CHANGED_WINDOW, "b": [-0.2] * CHANGED_WINDOW}, 1000.0)
