@@ -39,8 +39,8 @@ def rounds_of(events: Iterable[Event]) -> list[RoundCompleted]:
 
 
 def tokens_by_drafter(events: Iterable[Event]) -> tuple[Counter[str], Counter[str]]:
-    """Two counters by drafter: the tokens that it drafted, and the accepted nodes that it proposed.
-    A node counts for each drafter that proposed it."""
+    """Two counters by drafter: drafted tokens and accepted nodes. An accepted node counts for each
+    drafter that proposed it."""
     drafted, accepted = Counter[str](), Counter[str]()
     for run in by_run(events):
         tree: Combined | None = None
@@ -57,7 +57,7 @@ def tokens_by_drafter(events: Iterable[Event]) -> tuple[Counter[str], Counter[st
 
 
 def by_run(events: Iterable[Event]) -> list[list[Event]]:
-    """The events of each run, in order of first appearance."""
+    """The events of each run; the runs are in the order of their first events."""
     runs: dict[str, list[Event]] = {}
     for event in events:
         runs.setdefault(event.run_id, []).append(event)
@@ -77,7 +77,7 @@ def outcome_of(engine: Engine, request: Request) -> Outcome:
 
 
 def admit_all(engine: Engine, requests: Iterable[Request]) -> list[ActiveRequest]:
-    """Live requests whose prompts were read."""
+    """Admits the requests and reads their prompts."""
     live = [engine.admit(engine.prepare(each)) for each in requests]
     for one in live:
         list(engine.prefill(one))
@@ -85,7 +85,7 @@ def admit_all(engine: Engine, requests: Iterable[Request]) -> list[ActiveRequest
 
 
 def failing_from(model: TableModel, passes: int, error: Exception) -> None:
-    """From pass number `passes` on, counted from 0, the model raises the error."""
+    """Makes the model raise `error` in each pass after its first `passes` passes."""
     forward = model.forward
 
     def failing(feeds: Sequence[Feed]) -> list[torch.Tensor]:

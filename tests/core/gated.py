@@ -18,7 +18,8 @@ TIMEOUT_S = 60.0
 
 
 class GatedModel(TableModel):
-    """A table whose passes wait at a gate while `open` is unset; it can be set to fail."""
+    """A TableModel whose passes wait at `gate` while `open` is unset. `failure` (once), `fails_at`
+    and `narrow_at` (once) make passes fail."""
 
     def __init__(self) -> None:
         super().__init__("llm", VOCAB, random_table(VOCAB, 1, sharpness=2.5), CONTEXT)

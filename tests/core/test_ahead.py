@@ -90,18 +90,18 @@ def test_a_draft_that_was_ready_took_no_pass() -> None:
 
 
 def test_a_drafter_that_is_the_llm_always_guesses_right() -> None:
-    """At temperature 0 an SSM that is the LLM itself predicts every outcome."""
+    """At temperature 0, an SSM that is the LLM itself predicts every outcome."""
     events = run(engine_ahead(count=1))
     hits = [one.hit for event in rounds_of(events) for one in event.ahead]
-    # After the last outcomes there is no room for a draft.
+    # After the last outcomes, there is no room for a draft.
     assert len(hits) > 5 and all(hits[:-1])
 
 
 @pytest.mark.parametrize("draft", ["coupled", "topk"])
 def test_under_match_the_drawn_token_is_guessed(draft: str) -> None:
-    """An SSM that is the LLM itself also shares its noise, and guesses the token that is drawn.
-    From the distribution alone about six guesses in ten would be right. A right guess is
-    no hit where the text has no room for a draft after it."""
+    """An SSM that is the LLM itself also has the LLM's noise, and guesses the token that is drawn.
+    From the distribution alone, about six guesses in ten would be right. A right guess is no hit if
+    the text has no room for another draft."""
     hits: list[bool] = []
     for seed in range(3):
         sampling = SamplingParams(40, temperature=0.8, seed=seed)
@@ -151,7 +151,8 @@ def test_requests_of_a_batch_share_the_passes() -> None:
 
 
 class FailsAhead(TableModel):
-    """Fails after `limit` passes made while `counting` is set."""
+    """While `counting` is set, passes are counted, and all counted passes after the first `limit`
+    fail."""
 
     def __init__(self, limit: int) -> None:
         super().__init__("broken", 8, random_table(8, 5), 64)
@@ -191,7 +192,7 @@ def test_a_drafter_that_fails_while_drafting_ahead_does_not_change_the_text(limi
 
 
 def test_auto_notes_its_decision() -> None:
-    # Long enough for the longest trial, 24 rounds, which noisy round times need.
+    # The run is long enough for the longest trial (24 rounds), which noisy round times need.
     engine = engine_of(*tables(context=512))
     events = run(engine, SamplingParams(400, seed=1), pipeline="auto")
     notes = [note for event in rounds_of(events) for note in event.notes]

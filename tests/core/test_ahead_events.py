@@ -1,5 +1,5 @@
-"""Events of drafting ahead: a hit is a draft that was used, and every millisecond of work made
-ahead is saved (hidden by the LLM's pass), waited for or wasted.
+"""Events of drafting ahead. A hit is a draft that was used. Every millisecond of work ahead is
+saved (hidden by the LLM's pass), waited for, or wasted.
 """
 
 import itertools
@@ -34,8 +34,8 @@ WARM = SamplingParams(40, temperature=0.8, seed=1)
 
 
 class Hiding(TableModel):
-    """An LLM that runs the jobs of drafting ahead within its pass, which hides all of their
-    time."""
+    """An LLM that runs the jobs of drafting ahead within its pass, so that the pass hides all of
+    their time."""
 
     def __init__(self) -> None:
         super().__init__("llm", 8, random_table(8, 1, sharpness=2.5), 64)
@@ -86,8 +86,9 @@ def work_ms(events: Sequence[Event]) -> dict[tuple[int, str], float]:
 
 
 def reported_ms(events: Sequence[Event]) -> dict[tuple[int, str], float]:
-    """The milliseconds that events report, by the round of the work and by drafter: an event
-    reports work of the round before it, or, with reason `ended`, of its own round."""
+    """The saved and wasted milliseconds that events report, by the round of the work and by
+    drafter. An event reports the work of the round before its own; with reason `ended`, it reports
+    the work of its own round."""
     return {
         (e.round - (one.reason != "ended"), one.drafter): one.saved_ms + one.wasted_ms
         for e in rounds_of(events)
@@ -97,7 +98,7 @@ def reported_ms(events: Sequence[Event]) -> dict[tuple[int, str], float]:
 
 
 def choose_in_turn(monkeypatch: pytest.MonkeyPatch, *choices: Choice) -> None:
-    """`fixed` chooses these in turn. `choose` is called twice a round: for the event and for
+    """`fixed` chooses these in turn. `choose` is called twice in each round: for the event and for
     the plan."""
     turns = itertools.cycle([one for one in choices for _ in range(2)])
     monkeypatch.setattr(Fixed, "choose", lambda _: next(turns))
@@ -194,7 +195,7 @@ def test_a_request_is_not_charged_for_anothers_longer_draft() -> None:
     runs = dict.fromkeys(event.run_id for event in events)
     short, long = [[e for e in rounds_of(events) if e.run_id == run] for run in runs]
     passes = [[sum(s.name == "ahead" for s in e.spans) for e in run] for run in (short, long)]
-    assert max(passes[0]) == 2 < 5 == max(passes[1])  # one to score, one for each step
+    assert max(passes[0]) == 2 < 5 == max(passes[1])  # one pass to score, and one for each step
     assert reported_ms(short) == pytest.approx(work_ms(short))
     assert reported_ms(long) == pytest.approx(work_ms(long))
 

@@ -1,4 +1,5 @@
-"""Before the first round `goodput` observes which SSM predicts the prompt best: that SSM drafts."""
+"""Before the first round, `goodput` observes which SSM predicts the prompt best; that SSM
+drafts."""
 
 import dataclasses
 import math
@@ -33,7 +34,7 @@ NAMES = ("same", "ssm-2", "ssm-3")
 
 
 def greedy_text(model: TableModel, count: int) -> list[int]:
-    """`count` tokens: token 1, then each time the model's most probable one other than token 0."""
+    """`count` tokens: token 1, then always the model's most probable token other than token 0."""
     ids = [1]
     while len(ids) < count:
         row = list(model._table(tuple(ids)))
@@ -80,7 +81,7 @@ def test_a_prompt_that_is_too_short_has_no_audition() -> None:
 def test_there_is_no_audition_if_nothing_can_be_drafted(
     fields: dict[str, Any], tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This also holds in later rounds, and where a router wants an audition in every round."""
+    """This also holds in later rounds, and if a router wants an audition in every round."""
     auditions = note_results(monkeypatch, SsmPool, "audition", lambda result: result)
     monkeypatch.setattr(CreditRouter, "wants_audition", True)
     engine = engine_of(*tables(3))
@@ -160,7 +161,7 @@ def test_stacked_ssms_are_auditioned_in_one_pass(monkeypatch: pytest.MonkeyPatch
     assert passes == [3]
     for name in NAMES:
         assert pool.audition([name], ids)[0][name] == pytest.approx(fits[name], abs=1e-5)
-    assert passes == [3], "an SSM auditioned alone makes a pass of its own"
+    assert passes == [3], "an SSM that is auditioned alone makes no stacked pass"
     assert len({tuple(result) for result in fits.values()}) == 3
     start, end = min(one.start for one in timings), max(one.end for one in timings)
     assert 0 < sum(one.seconds for one in timings) <= end - start
@@ -200,7 +201,7 @@ def test_an_ssm_that_fails_has_no_score() -> None:
 
 @pytest.mark.parametrize("routing", ["credit", "cosine", "all"])
 def test_the_time_of_auditions_is_in_the_events(routing: str) -> None:
-    """So is the time of the prompt's audition, which is part of the prefill."""
+    """The events also hold the time of the prompt's audition, which is part of the prefill."""
     engine = engine_of(*tables(3, context=128))
     config = SpeculationConfig(routing=routing, routed_drafters=1, max_tree_nodes=8)
     prompt = " ".join(["w1 w5 w3 w2"] * 8)

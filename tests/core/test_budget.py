@@ -1,5 +1,5 @@
-"""The budget of nodes: no combine rule lets more nodes be verified, and the recorded length of a
-policy that chooses lengths is the length that was drafted."""
+"""No combine rule verifies more nodes than the budget allows. The recorded length of a policy that
+chooses lengths is the drafted length."""
 
 from functools import cache
 from itertools import pairwise
@@ -61,7 +61,7 @@ def deepest(events: list[Event]) -> list[int]:
         ("union", 5, (), []),
         ("vote", 8, ("a", "b", "ngram"), [8, 8, 8]),
         ("vote_tree", 8, ("a", "b"), [8, 8]),
-        # The SSMs' shares make one tree; `ngram` drafts a chain next to it.
+        # The SSMs draft one tree together; `ngram` drafts a chain next to this tree.
         ("log_pool", 8, ("a", "b", "ngram"), [6, 6, 2]),
         ("log_pool", 8, ("ngram", "a", "b"), [3, 5, 5]),
         ("log_pool", 8, ("a", "b"), [8, 8]),
@@ -119,7 +119,8 @@ def test_the_budget_is_used_where_there_is_enough_to_draft(combine: str) -> None
     drafted = [[len(d.token_ids) for d in e.drafts] for e in events if isinstance(e, Drafted)]
     assert drafted[0] == node_shares(combine, 6, ("ssm-1", "ssm-2", "ssm-3")), "each share is used"
     sizes = [len(e.token_ids) for e in events if isinstance(e, Combined)]
-    # A union's drafts have nodes in common; a rule that is not named here may keep fewer.
+    # The drafts of a union have nodes in common. A rule that is not named here may keep fewer
+    # nodes.
     assert max(sizes) >= {"union": 4, "vote": 6, "vote_tree": 6, "log_pool": 6}.get(combine, 1)
 
 

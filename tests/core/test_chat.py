@@ -1,4 +1,5 @@
-"""A conversation in a terminal: each prompt holds all turns so far; errors do not end it."""
+"""Conversations in a terminal: each prompt holds all turns so far, and errors do not end the
+conversation."""
 
 import io
 import sys
@@ -41,7 +42,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
 
 
 def renderings_of(engine: Engine) -> list[list[tuple[str, str]]]:
-    """The messages of each rendering, without the trial before the first message."""
+    """The messages of each rendering, except for the trial rendering before the first message."""
     rendered: Any = engine.models.templates
     return list(rendered.rendered)[1:]
 

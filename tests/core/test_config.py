@@ -1,5 +1,5 @@
-"""Configuration: only lossless pairs of `draft` and `verify` are accepted; presets; fields are read
-from text; requests become JSON and back."""
+"""Configuration: lossless pairs of `draft` and `verify`, presets, fields that are read from text,
+and requests that become JSON and back."""
 
 import dataclasses
 import json
@@ -36,7 +36,7 @@ VERIFY_SETTINGS = ("auto", "greedy", "match", "mss", "traversal")
 def test_only_lossless_settings_are_resolved(
     draft: str, combine: str, verify: str, temperature: float
 ) -> None:
-    """`lossless_rules`, implemented a second time."""
+    """The test implements `lossless_rules` a second time."""
     config = SpeculationConfig(draft=draft, combine=combine, verify=verify)
     keeps_all = combine_rule(combine).keeps_all
     if draft in FUSED and combine != "union":

@@ -1,4 +1,4 @@
-"""Configuration: every refusal names field, value and what is allowed."""
+"""Every refusal of a configuration names the field, its value and the allowed values."""
 
 import ast
 import dataclasses
@@ -160,8 +160,8 @@ def test_lists_become_tuples_and_values_are_frozen() -> None:
 
 
 def handwritten_refusals(path: Path) -> Iterator[str]:
-    """Calls of error classes of `core.errors` with a hand-written `field is value: allowed`, which
-    their method `of` would write."""
+    """Calls of error classes of `core.errors` whose message has a hand-written `field is value:
+    allowed`. The method `of` of these classes should make such messages."""
     for node in ast.walk(tree_of(path)):
         is_error = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         if not is_error or not hasattr(core.errors, node.func.id) or not node.args:
@@ -176,7 +176,7 @@ def handwritten_refusals(path: Path) -> Iterator[str]:
 
 
 def is_count(part: ast.expr) -> bool:
-    """Whether a part of an f-string is a number with its noun."""
+    """Whether this part of an f-string is a number with its noun, made by `number_of`."""
     return "number_of" in ast.unparse(part)
 
 

@@ -1,6 +1,6 @@
-"""Text token by token: the joined deltas are what `decode` gives, with one exception: where a later
-invalid byte makes `decode` replace characters before it, those already shown stay. No character is
-ever split."""
+"""Text token by token: the joined deltas equal the text of `decode`, with one exception. If an
+invalid byte makes `decode` replace earlier characters, the characters that were already shown stay.
+No character is ever split."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def byte_level() -> Any:
 
 @cache
 def metaspace() -> Any:
-    """A tokenizer like LLaMA's: words begin with ▁, unknown characters fall back to bytes
+    """A tokenizer like LLaMA's: words begin with ▁, and unknown characters fall back to bytes
     <0x..>."""
     words = ["▁", "▁hello", "▁world", "hello", "a", "▁a", "b", "é", "▁日", "本", ".", "▁."]
     vocab = {"<unk>": 0, "<s>": 1, "</s>": 2}
@@ -59,7 +59,7 @@ def deltas(tokenizer: Any, prompt: list[int], new: list[int]) -> list[str]:
 
 
 def continuation(tokenizer: Any, prompt: list[int], new: list[int]) -> str:
-    """decode(prompt + new) without decode(prompt)."""
+    """The text that decode(prompt + new) adds to decode(prompt)."""
     before, full = decode(tokenizer, prompt), decode(tokenizer, prompt + new)
     assert full.startswith(before)
     return full[len(before) :]
@@ -113,7 +113,7 @@ def test_random_ids_of_the_bundled_tokenizer_give_the_decoded_text(
 
 
 def byte_tokens(characters: str) -> list[int]:
-    """The metaspace tokenizer's tokens of single bytes."""
+    """The metaspace tokenizer's byte tokens of these characters."""
     return [3 + byte for byte in characters.encode()]
 
 
@@ -162,8 +162,8 @@ def test_random_ids_of_a_metaspace_tokenizer_give_the_expected_text(
 
 
 def test_a_character_that_was_shown_stays_shown() -> None:
-    """For one invalid byte `decode` replaces a whole run of byte tokens. Only then do the deltas
-    differ from `decode`, since text that was shown is not taken back."""
+    """Because of one invalid byte, `decode` replaces a whole run of byte tokens. Only in this case
+    do the deltas differ from `decode`, since shown text is not taken back."""
     tokenizer = metaspace()
     new = [*byte_tokens("🙂"), 3 + 0x80]
     assert continuation(tokenizer, [260], new) == REPLACEMENT * 5

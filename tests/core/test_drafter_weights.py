@@ -1,4 +1,4 @@
-"""Drafter weights on traces in which the right answer is known beforehand."""
+"""Drafter weights on traces with known results."""
 
 import math
 
@@ -33,7 +33,7 @@ def observe(weights: LikelihoodWeights, likelihoods: dict[str, list[float]]) -> 
 
 def test_a_winner_above_the_mean_gains_and_below_it_loses_by_one_tenth() -> None:
     weights = paper()
-    weights.observe_wins([("a", 0.5)])  # the first sets the mean: none is compared with itself
+    weights.observe_wins([("a", 0.5)])  # the first win sets the mean, and changes no weight
     assert weights.values() == dict.fromkeys(NAMES, 1.0)
     weights.observe_wins([("b", 0.8)])
     raised = (1.1, 1.0, 1.0)
@@ -49,7 +49,7 @@ def test_a_winner_above_the_mean_gains_and_below_it_loses_by_one_tenth() -> None
 def test_only_winners_change_and_their_requests_are_averaged() -> None:
     weights = paper(eta=0.5)
     weights.observe_wins([("a", 0.5), ("b", 0.5)])
-    # a: 0.4 on average, below the mean; b above it; c did not win.
+    # a: 0.4 on average, below the mean; b: 0.9, above the mean; c did not win.
     weights.observe_wins([("a", 0.7), ("a", 0.1), ("b", 0.9)])
     moved = {"a": 1 / 1.5, "b": 1.5, "c": 1.0}
     mean = sum(moved.values()) / 3
@@ -58,8 +58,9 @@ def test_only_winners_change_and_their_requests_are_averaged() -> None:
 
 @pytest.mark.parametrize(("share", "gains"), [(0.143, False), (0.149, True)])
 def test_the_mean_follows_recent_wins(share: float, gains: bool) -> None:
-    """Ten wins of 1 after 200 of 0: with rate 1 / 64 the mean is 1 - (63 / 64)^10 = 0.146; over all
-    wins it would be 0.05, with rate 1 / 16 it would be 0.48."""
+    """Ten wins with share 1 follow 200 wins with share 0. With rate 1 / 64, the mean is 1 - (63 /
+    64)^10 = 0.146. Over all wins, the mean would be 0.05; with rate 1 / 16, the mean would be
+    0.48."""
     weights = paper()
     for _ in range(200):
         weights.observe_wins([("a", 0.0)])
@@ -72,7 +73,7 @@ def test_the_mean_follows_recent_wins(share: float, gains: bool) -> None:
 
 
 def test_at_first_the_mean_is_that_of_all_wins() -> None:
-    """The mean of 50 wins of 0 and 10 of 1 is a sixth."""
+    """The mean of 50 wins with share 0 and 10 wins with share 1 is 1 / 6."""
     for share, gains in ((0.16, False), (0.17, True)):
         weights = paper()
         weights.observe_wins([("a", 0.0)] * 50 + [("a", 1.0)] * 10)
@@ -99,7 +100,7 @@ def test_no_win_and_an_equal_one_change_nothing() -> None:
 
 def test_a_share_equal_to_the_mean_except_for_rounding_changes_nothing() -> None:
     weights = paper()
-    # The mean, found step by step, is 0.6666666666666667; two thirds are 0.6666666666666666.
+    # The running mean is 0.6666666666666667, but 2 / 3 is 0.6666666666666666.
     weights.observe_wins([("a", share) for share in (1.0, 1.0, 1 / 3, 1.0, 0.0)])
     weights.observe_wins([("b", 2 / 3)])
     assert weights.values() == dict.fromkeys(NAMES, 1.0)
@@ -124,8 +125,9 @@ Report = tuple[dict[str, list[float]], int]
 
 
 def weights_after(*reports: Report) -> dict[str, float]:
-    """The weights after these reports, (likelihoods by drafter, length of the text). A drafter
-    continues from its last position; at its first report it has read the whole text."""
+    """The weights after these reports; a report is (likelihoods by drafter, length of the text). At
+    its first report, a drafter has read the whole text; later reports continue from its last
+    position."""
     weights, history = full(), LikelihoodHistory()
     for probabilities, length in reports:
         for name, result in probabilities.items():

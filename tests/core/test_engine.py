@@ -1,4 +1,4 @@
-"""Engine: the order of events, what they add up to, and many runs at once."""
+"""Engine: the order and the contents of events, and several runs at once."""
 
 import dataclasses
 
@@ -195,7 +195,7 @@ def test_one_pass_of_the_llm_serves_all_of_a_round() -> None:
     before, drafted = llm.passes, ssms[0].passes
     list(engine.round(lives))
     assert llm.passes - before == 1
-    # Each drafter reads three prompts, a pass each, then drafts three steps in lock-step.
+    # Each drafter reads three prompts in a pass each, then drafts three steps in lock-step.
     assert ssms[0].passes - drafted == 3 + 3
     for live in lives:
         engine.release(live)

@@ -1,4 +1,4 @@
-"""Engine: one call at a time, closed rows, which prompts are accepted, costs of verification."""
+"""Engine: one call at a time, closed rows, accepted and refused prompts, costs of verification."""
 
 import dataclasses
 import threading
@@ -185,7 +185,7 @@ def test_a_prompt_that_cannot_fit_is_refused_before_it_is_tokenized(count: int) 
 def test_of_a_prompt_that_cannot_fit_only_the_beginning_is_tokenized(
     word: str, chat: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tokenizer of words: a token may be of any length."""
+    """The tokenizer splits a text into words, so a token may have any length."""
     engine = engine_of(*tables())
     tokenizer = engine.models.tokenizer
     tokenizer.chat_template = "{{ messages[0].content }}"
@@ -276,8 +276,8 @@ def test_a_chat_template_that_renders_nothing_is_named(template: str) -> None:
 def test_control_tokens_in_a_chat_message_are_reported(
     message: str, chat: bool, reported: tuple[str, ...]
 ) -> None:
-    """The model reads control tokens in a chat message as the template's; in a prompt without a
-    template the user means them."""
+    """The model cannot distinguish control tokens in a chat message from the template's control
+    tokens. In a prompt without a template, the user intends them."""
     engine = engine_of(*tables())
     tokenizer = word_tokenizer(8)
     tokenizer.add_tokens(["w3", "w6"], special_tokens=True)
@@ -374,7 +374,7 @@ def test_costs_are_measured_once_for_every_size_that_fits() -> None:
 
 def owners_of_costs(owner: Any, visited: dict[int, Any]) -> Iterator[tuple[str, Costs]]:
     """The class name and the Costs of each object that has Costs, among `owner` and the objects of
-    `core` that it refers to."""
+    `core` to which `owner` refers."""
     if isinstance(owner, Mapping):
         values = list(owner.values())
     elif isinstance(owner, (list, tuple, set)):
@@ -420,8 +420,8 @@ def test_slow_passes_do_not_raise_a_sizes_cost(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_torch_has_one_thread_while_costs_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch has one thread then, as while requests are live: more torch threads would slow down the
-    passes' own threads."""
+    """While requests are live, torch also has only one thread. More torch threads would slow down
+    the passes' own threads."""
     llm, _ = tables(context=100)
     forward, thread_counts, before = llm.forward, set(), torch.get_num_threads()
 
@@ -440,15 +440,15 @@ def test_torch_has_one_thread_while_costs_are_measured(monkeypatch: pytest.Monke
 
 
 def test_a_slow_model_is_measured_at_fewer_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sweep over the sizes that takes more than two seconds is repeated only once, and ends at
-    the first size whose pass takes more than six times as long as a pass without nodes."""
+    """After two seconds, the first sweep over the sizes ends at the first size whose pass takes
+    more than six times as long as a pass without nodes. Only one more sweep follows."""
     llm, _ = tables(context=100)
     now, forward, calls = [0.0], llm.forward, Counter[int]()
 
     def timed(feeds: Sequence[Feed]) -> list[torch.Tensor]:
         size = len(feeds[0].token_ids)
         calls[size] += not feeds[0].last_only
-        # In the second sweep large sizes are slower by chance: they are measured all the same.
+        # In the second sweep, large sizes are slower by chance, but they are still measured.
         now[0] += (0.1 + 0.1 * size) * (1.5 if calls[size] % 2 == 0 and size > 8 else 1.0)
         return forward(feeds)
 

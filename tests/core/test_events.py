@@ -1,5 +1,5 @@
-"""Events: plain, frozen, the same after JSON and back; and the Outcome of a run's events, which
-`--json` and the page's endpoints return."""
+"""Events are plain, frozen, and unchanged after JSON and back. An Outcome has the values of a run's
+events; `--json` and the page's endpoints return it."""
 
 import dataclasses
 import json
@@ -30,7 +30,7 @@ PLAIN = {
 
 
 def values_of(hint: Any) -> st.SearchStrategy[Any]:
-    """Random values of a field's annotation."""
+    """Random values of the type `hint`, the annotation of a field."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if hint in PLAIN:
         return PLAIN[hint]

@@ -1,4 +1,4 @@
-"""`python -m core`: what it prints, its exit codes, its one-line errors."""
+"""`python -m core`: its output, its exit codes and its one-line errors."""
 
 import io
 import json
@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROMPT = "Once upon a time"
 SHORT = ["--prompt", PROMPT, "--max-new-tokens", "12"]
 LONG = ["--prompt", PROMPT, "--max-new-tokens", "1000", "--ignore-eos", "--events"]
-LONG += ["--set", "max_tree_nodes=9"]  # with a given number nothing is measured
+LONG += ["--set", "max_tree_nodes=9"]  # with a given number, no costs are measured
 
 
 @pytest.fixture(autouse=True)
@@ -44,8 +44,8 @@ def _same_threads() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _loaded_once() -> Iterator[None]:
-    """The bundled models are loaded, and their passes timed, once for all tests of this file,
-    before the first of them begins."""
+    """The bundled models are loaded and their passes are timed only once, before the first test of
+    this file."""
     loaded_models: dict[tuple[Any, ...], Any] = {}
     load = loading.load_models
 
@@ -78,7 +78,7 @@ def result(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any
 
 @pytest.fixture(scope="module")
 def tiny_llm(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A folder of a tiny model for which there are no SSMs."""
+    """A folder with a tiny model that has no SSMs."""
     folder = tmp_path_factory.mktemp("models") / "tiny"
     tiny_module("llama", seed=1, dtype=torch.float32).save_pretrained(folder)
     word_tokenizer().save_pretrained(folder)

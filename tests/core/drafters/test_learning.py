@@ -1,4 +1,4 @@
-"""`suffix` and `table` learn from each text that came to its end, whichever drafter drafted it."""
+"""`suffix` and `table` learn from texts that ended regularly, whichever drafters drafted them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Likelihoods of committed tokens: each is reported once, as the drafter's unprocessed
-probability."""
+"""Likelihoods of committed tokens: each is reported once. It is the drafter's probability before
+the request's sampling parameters are applied."""
 
 import itertools
 import math
@@ -58,7 +58,7 @@ def tables() -> tuple[TableModel, list[TableModel]]:
 
 
 def own_probabilities(ssm: TableModel, tokens: Sequence[int]) -> list[float]:
-    """The table's own probability of every token but the first."""
+    """The SSM's probability of each token but the first, given the tokens before it."""
     distributions = (ssm.logits(tuple(tokens[:i])).softmax(-1) for i in range(1, len(tokens)))
     return [float(p[token]) for p, token in zip(distributions, tokens[1:], strict=True)]
 
@@ -77,7 +77,7 @@ def test_each_likelihood_is_reported_once_with_its_true_value(
     for ssm in ssms:
         expected = own_probabilities(ssm, tokens)
         got = observations[ssm.info.name]
-        # The last round's tokens would be reported with the next draft, and there is none.
+        # A round's likelihoods are reported with the next draft; no draft follows the last round.
         assert len(expected) - 6 <= len(got) <= len(expected)
         assert got == pytest.approx(expected[: len(got)], rel=1e-4)
 
@@ -137,7 +137,7 @@ def by_hand(ssms: Sequence[TableModel], text: Sequence[int]) -> dict[str, float]
 def rounds_with_texts(
     events: Sequence[Event], prompt: Sequence[int]
 ) -> Iterator[tuple[RoundCompleted, list[int]]]:
-    """Each round with the text that it began with."""
+    """Each round, with the text (prompt and new tokens) at the start of the round."""
     text = list(prompt)
     for event in events:
         if isinstance(event, RoundCompleted):
@@ -213,7 +213,7 @@ def test_drafters_that_draft_seldom_are_weighted_by_the_same_tokens(
 
 @pytest.mark.loses_drafters
 def test_after_a_pooled_ssm_is_lost_the_others_likelihoods_are_reported(observations, monkeypatch):
-    """The draft of the pool is dropped with the SSM that failed."""
+    """If one SSM of a pool fails in a round, the pool's draft of this round is dropped."""
     calls = itertools.count()
     forward = TableModel.forward
 
@@ -229,14 +229,14 @@ def test_after_a_pooled_ssm_is_lost_the_others_likelihoods_are_reported(observat
     assert lost and 0 < lost[0] < 8
     for name in ("ssm-0", "ssm-1"):
         assert len(observations[name]) >= len(PROMPT) - 1 + len(committed) - 6, (
-            "all likelihoods but those of the last rounds"
+            "all likelihoods, except in the last rounds"
         )
         unknown = sum(map(math.isnan, observations[name]))
         assert unknown <= 3, "only likelihoods of the round in which the SSM failed"
 
 
 def test_tokens_without_logits_have_unknown_likelihoods() -> None:
-    """Tokens 0 and 1 have likelihoods; the logits are of tokens 3 and 4, so none are of token 2."""
+    """Tokens 0 and 1 are already scored. The logits predict tokens 3 and 4, so token 2 has none."""
     state = SsmState(0, Calibration(), scored_until=2)
     logits = torch.tensor([[0.0, 1.0], [2.0, 0.0]])
     state.record_likelihoods(logits, [1, 0, 1, 1, 0], first=3)

@@ -1,4 +1,5 @@
-"""Stacked SSMs draft what each drafts alone, and the time of their shared passes counts once."""
+"""Stacked SSMs draft what each SSM drafts alone, and the time of their shared passes counts
+once."""
 
 from dataclasses import replace
 from typing import Any
@@ -29,7 +30,7 @@ CASES = [
 
 
 def pools() -> tuple[SsmPool, SsmPool]:
-    """Two pools of the same SSMs: not stacked, and stacked."""
+    """Two pools of the same SSMs: first not stacked, then stacked."""
     models = [small("llama", seed) for seed in range(3)]
     others = [small("llama", seed) for seed in range(3)]
     stack_alike(others)
@@ -102,7 +103,8 @@ def test_stacked_ssms_draft_what_each_drafts_alone(draft, verify, combine, compi
 def test_time_of_shared_passes_is_counted_once(
     combine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # With torch's passes: a compiled pass of so small a model is shorter than its bookkeeping.
+    # Passes run in torch: a compiled pass of such a small model takes less time than the
+    # bookkeeping.
     monkeypatch.setattr(fastest, "find_spec", lambda _: None)
     _, pool = pools()
     ratios = []
@@ -119,7 +121,7 @@ def test_time_of_shared_passes_is_counted_once(
 
 
 def test_an_ssm_that_fails_does_not_end_the_others_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
-    # With torch's passes: a compiled draft has no pass that could fail.
+    # Passes run in torch: a compiled draft has no separate pass that could fail.
     monkeypatch.setattr(fastest, "find_spec", lambda _: None)
     _, pool = pools()
     (sequence, _) = sequences("topk", "greedy", "union")
@@ -152,7 +154,8 @@ def test_while_one_ssm_does_not_draft_the_others_share_no_pass() -> None:
 
 
 def test_an_ssm_whose_context_ends_stops_alone() -> None:
-    """The request to an SSM with a short context is cut; the others' are not."""
+    """The request to the SSM with a short context is cut; the requests to the other SSMs are
+    not."""
     models = [small("llama", seed) for seed in range(3)]
     stack_alike(models)
     models[1]._info = replace(models[1].info, context_length=5)

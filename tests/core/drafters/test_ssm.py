@@ -236,7 +236,7 @@ def test_calibration_is_fresh_for_each_run_unless_carried_over() -> None:
                     worst = int(model.logits(tuple(sequence.tokens)).argmin())
                     run_round(drafter, sequence, (worst,))
                 learnt = drafter.temperature(sequence)
-                assert learnt > 1.0, "improbable tokens flatten its scores"
+                assert learnt > 1.0, "improbable tokens flatten the drafter's scores"
             else:
                 assert drafter.temperature(sequence) == (learnt if carry_over else 1.0)
             drafter.close(sequence)

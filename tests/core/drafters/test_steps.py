@@ -1,5 +1,5 @@
-"""Models in lock-step: the same results as one after another, and each model's share of the
-time."""
+"""Models in lock-step have the same results as models that run one after another. Each model is
+charged its share of the time."""
 
 from collections.abc import Sequence
 

@@ -52,8 +52,9 @@ def draft(
 
 
 def by_hand(own: Sequence[int], earlier: Sequence[int], depth: int) -> Paths:
-    """The weight of every path that follows a match. In each text the latest MAX_CANDIDATES matches
-    of three tokens or more count; if there is none, those of one token or more."""
+    """The weight of every path that follows a match. In each text, the latest MAX_CANDIDATES
+    matches of at least three tokens count. If there is no such match, the latest MAX_CANDIDATES
+    matches of at least one token count."""
     weights: Counter[tuple[int, ...]] = Counter()
     for text, is_own in ((own, True), (earlier, False)):
         for order in ORDERS:
@@ -99,8 +100,8 @@ texts = st.lists(st.integers(0, 3), min_size=1, max_size=60)
 def test_the_tree_is_what_followed_every_match(
     own: list[int], one: list[int], other: list[int], depth: int, buckets: int
 ) -> None:
-    # The only bucket's chain holds all positions, so MAX_CANDIDATES would cut off matches of
-    # long texts.
+    # With one bucket, its chain holds all positions: in longer texts, MAX_CANDIDATES would cut off
+    # matches.
     earlier = [*one[:15], SEPARATOR, *other[:15]] if buckets == 1 else [*one, SEPARATOR, *other]
     own = own[:30] if buckets == 1 else own
     expected = by_hand(own, earlier, depth)
@@ -124,12 +125,12 @@ def test_overwritten_tokens_of_the_ring_are_not_found() -> None:
 def test_the_likeliest_nodes_come_parents_first_within_the_budget() -> None:
     drafter, sequence = open_drafter([1, 2, 3, 4, 1, 2, 3, 5, 6, 1, 2, 3, 5, 7, 1, 2, 3])
     drafted = draft(drafter, sequence, budget=3)
-    # After 1 2 3 came 5 twice and 4 once.
+    # In the text, 1 2 3 is followed twice by 5 and once by 4.
     assert drafted.token_ids[0] == 5 and len(drafted) == 3
     assert all(parent < node for node, parent in enumerate(drafted.parents))
     roots = [node for node, parent in enumerate(drafted.parents) if parent == ROOT]
     assert [drafted.ranks[node] for node in roots] == list(range(len(roots)))
-    assert sum(drafted.scores[node] for node in roots) <= 0.5 + 1e-9, "the prior: half are accepted"
+    assert sum(drafted.scores[node] for node in roots) <= 0.5 + 1e-9, "a rate of 0.5 at first"
     assert drafted.qs == [1.0] * 3 and drafted.q is None and drafted.logits is None
 
 
@@ -162,7 +163,7 @@ def test_earlier_texts_are_continued_once_they_have_ended() -> None:
     second, again = sequence_of([7, 1, 2, 3], CONFIG), sequence_of([1, 2, 3, 4, 5], CONFIG)
     second.run_id, again.run_id = "second", "again"
     drafter.open(second)
-    assert not len(draft(drafter, second)), "the first one still runs"
+    assert not len(draft(drafter, second)), "the first text still runs"
     first.tokens += [6, 1, 2]
     drafter.learn(first)
     drafter.close(first)
@@ -202,11 +203,11 @@ def test_ngram_reads_only_the_runs_own_text() -> None:
 def test_a_score_is_the_acceptance_rate_after_matches_of_its_length() -> None:
     drafter, sequence = open_drafter([5, 6, 7, 8, 5])
     first = draft(drafter, sequence, (1,) * 3)
-    assert first.scores == [0.5] * 3, "before any verification it is one of two, never 1"
+    assert first.scores == [0.5] * 3, "before any verification the rate is 1/2, never 1"
     drafter.commit(sequence, first, (6, 7, 1))  # two accepted, the third rejected
-    # After the root the match has one token, after the first node two, after the second three.
+    # The match has one token after the root, two after the first node, three after the second.
     assert draft(drafter, sequence, (1,) * 3).scores == [2 / 3, 2 / 3, 1 / 3]
-    drafter.commit(sequence, first, (1,))  # none accepted: only the first was tried
+    drafter.commit(sequence, first, (1,))  # none accepted: only the first token was tried
     assert draft(drafter, sequence, (1,) * 3).scores == [2 / 4, 2 / 3, 1 / 3]
     drafter.commit(sequence, first, (6,))  # cut off by the end of the run: nothing was rejected
     assert draft(drafter, sequence, (1,) * 3).scores == [3 / 5, 2 / 3, 1 / 3]
@@ -223,7 +224,7 @@ def test_memory_does_not_grow_with_the_runs() -> None:
         drafter.close(sequence)
         if number == 1000:
             bytes_then = held_bytes(drafter)
-    # Pickled, larger hashes and positions take some bytes more.
+    # `held_bytes` pickles the drafter: larger hashes and positions take a few more bytes.
     assert held_bytes(drafter) < bytes_then + 256
     assert drafter._states == {} and len(drafter._earlier.tokens) == 64
     assert len(drafter._texts) <= 64 // 6 + 1
@@ -242,5 +243,5 @@ def test_long_prompts_are_kept_only_in_the_ring() -> None:
         traced_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    # One prompt, as a list of numbers, takes 32,000 bytes and more.
+    # One prompt, as a list of numbers, takes at least 32,000 bytes.
     assert traced_bytes < 20_000 and len(drafter._texts) <= 3

@@ -1,5 +1,5 @@
-"""TableDrafter: learns from ended texts, reads no earlier text with the run's prompt,
-calibrates."""
+"""TableDrafter learns from ended texts, reads no earlier text of the same prompt, and calibrates
+its scores."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FOLDS = tuple(
     next([number, 5] for number in count() if fold_of((number, 5)) == fold)
     for fold in range(module.FOLDS)
 )
-"""A prompt of each fold."""
+"""One prompt for each fold."""
 
 
 def open_sequence(drafter: TableDrafter, prompt: list[int], run: str = "run") -> TokenSequence:
@@ -144,7 +144,7 @@ def test_an_unverified_level_is_not_counted_as_wrong() -> None:
     sequence = open_sequence(drafter, FOLDS[1])
     sequence.tokens.append(2)
     before = draft(drafter, sequence, (1, 1)).scores
-    # The run ended with the first node: its child was not verified.
+    # The run ended with the first drafted token: the second token was not verified.
     drafter.commit(sequence, draft(drafter, sequence, (1, 1)), (3,))
     assert draft(drafter, sequence, (1, 1)).scores == pytest.approx(before)
 
@@ -163,7 +163,7 @@ def test_memory_does_not_grow_with_the_runs(monkeypatch: pytest.MonkeyPatch) -> 
         drafter.close(sequence)
         if run == full:
             bytes_then = held_bytes(drafter)
-    # Pickled, a hash takes eight bytes, or nine.
+    # `held_bytes` pickles the drafter: one hash takes eight or nine bytes.
     assert held_bytes(drafter) < bytes_then + module.TEXTS
     assert len(drafter._text_hashes) == module.TEXTS and drafter._states == {}
     drafted = draft(drafter, open_sequence(drafter, [3]))
@@ -181,5 +181,5 @@ def test_no_memory_is_kept_for_long_prompts(monkeypatch: pytest.MonkeyPatch) -> 
         traced_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    # A prompt alone, as a list of numbers, takes 32,000 bytes and more.
+    # One prompt, as a list of numbers, takes at least 32,000 bytes.
     assert traced_bytes < 30_000

@@ -1,5 +1,5 @@
-"""User-defined drafters: texts with the guide's example equal those of plain decoding, a faulty
-drafter is dropped, and a path that names no drafter is refused."""
+"""User-defined drafters: the guide's example does not change any text, a faulty drafter is dropped,
+and a path that names no drafter is refused."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_the_text_is_that_of_plain_decoding(
 
 @pytest.fixture(scope="module")
 def expected_texts(bundled: Engine) -> dict[str, list[int]]:
-    """What transformers' greedy `generate` writes, by prompt."""
+    """The token ids that transformers' greedy `generate` writes, by prompt."""
     models = bundled.models
     return {
         prompt: transformers_ids(
@@ -141,7 +141,7 @@ FAULTS: dict[str, tuple[Rows, str]] = {
 
 
 def load_class(monkeypatch: pytest.MonkeyPatch, name: str, rows: Rows) -> str:
-    """The path of a class that drafts these rows, whatever is requested."""
+    """The path of a class that drafts `rows` for every request."""
 
     def nodes_for(self: LookupDrafter[Any], request: DraftRequest) -> np.ndarray:
         return np.array(rows)
@@ -248,7 +248,7 @@ def test_only_the_misbehaving_drafter_is_lost(name: str, monkeypatch: pytest.Mon
     own_request = request(path, "ngram", combine="vote", weights="full_information")
     worker = Worker(engine_with(path))
     try:
-        # Two other runs at the same time do not use the drafter.
+        # The first and the last run do not use the drafter; all three run at the same time.
         runs = [worker.submit(each) for each in (plain(), own_request, request("ngram"))]
         results = [list(run.events()) for run in runs]
         after = list(worker.submit(plain()).events())
@@ -309,7 +309,8 @@ def test_the_noise_of_the_run_is_not_changed(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_user_drafter_learns_complete_texts(
     name: str, error: BaseException | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It also learns the texts of runs that it did not draft for, and it cannot change a text."""
+    """The drafter also learns texts of runs for which it did not draft, and it cannot change a
+    text."""
     learned: list[tuple[int, ...]] = []
 
     def learn(self: Any, sequence: TokenSequence) -> None:
@@ -410,9 +411,10 @@ RETURNED = {
 def test_only_bad_results_of_nodes_for_are_reported(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A refused value is reported with the reason and, for an exception, the line."""
+    """The note about a refused value holds the reason. For an exception, it also holds the line
+    number."""
     returned, reason = RETURNED[name]
-    module = f"returns_{list(RETURNED).index(name)}"  # a name of its own: a module is imported once
+    module = f"returns_{list(RETURNED).index(name)}"  # a new module for each case
     (tmp_path / f"{module}.py").write_text(
         "import numpy as np\nfrom core.drafters.lookup_base import LookupDrafter\n\n"
         "class Own(LookupDrafter):\n    def nodes_for(self, request):\n"

@@ -23,7 +23,7 @@ FUNCTIONS = (
 
 @pytest.fixture
 def signatures(monkeypatch: pytest.MonkeyPatch) -> set[tuple[Any, ...]]:
-    """Each compiled function with the types that it was called with."""
+    """The calls of compiled functions: (function's name, *argument types)."""
     seen: set[tuple[Any, ...]] = set()
 
     def note(module: Any, name: str) -> None:

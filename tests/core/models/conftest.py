@@ -1,4 +1,4 @@
-"""Fixtures of the tests of loading: a complete folder, and a copy of it to damage."""
+"""Fixtures for the tests of loading: a complete model folder, and a copy that a test can damage."""
 
 import shutil
 from pathlib import Path
@@ -16,5 +16,5 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(whole: Path, tmp_path: Path) -> Path:
-    """A copy of `whole` to damage."""
+    """A copy of `whole` that a test can damage."""
     return Path(shutil.copytree(whole, tmp_path / "mine"))

@@ -1,4 +1,4 @@
-"""Writes tiny model folders; `refusal_of` returns the error message of loading a bad one."""
+"""Writes tiny model folders, and returns the error message of loading a bad folder."""
 
 from pathlib import Path
 from typing import Any

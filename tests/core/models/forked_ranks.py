@@ -1,5 +1,5 @@
-"""Ranks forked from a process that has imported what a rank needs: a start takes a fraction of the
-CPU time. Forked ranks work and end like any rank.
+"""Forks ranks from a process that has already imported a rank's modules, so that a start takes less
+CPU time. Forked ranks work and end like other ranks.
 """
 
 import multiprocessing
@@ -24,19 +24,19 @@ MODULE = "core.models.ranks"
 
 
 class ForkedRank:
-    """What `Followers` uses of a `subprocess.Popen`. `stdin`: closing it ends the rank."""
+    """The part of `subprocess.Popen` that `Followers` uses. Closing `stdin` ends the rank."""
 
     def __init__(self, process: ForkServerProcess, stdin: Connection) -> None:
         assert process.pid is not None
         self._process, self.pid, self.stdin = process, process.pid, stdin
 
     def poll(self) -> int | None:
-        """As for Popen: None while the rank runs, then its exit code, or minus the signal that
-        ended it."""
+        """As in Popen: None while the rank runs. Afterwards: the exit code, or the negative number
+        of the signal that ended the rank."""
         return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code, as for `poll`. Raises TimeoutExpired if the rank has not ended after
+        """The exit code, as in `poll`. Raises TimeoutExpired if the rank has not ended after
         `timeout` seconds."""
         self._process.join(timeout)
         if self._process.exitcode is None:
@@ -49,8 +49,8 @@ class ForkedRank:
 
 @contextmanager
 def forked_ranks() -> Iterator[None]:
-    """Ranks that start in the block are forked. The process that they are forked from starts with
-    the first one and ends with this process."""
+    """Ranks that start in the block are forked. The process that forks them starts with the first
+    rank and ends with this process."""
     calls = {name: getattr(subprocess, name) for name in ("PIPE", "DEVNULL", "TimeoutExpired")}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes, "subprocess", SimpleNamespace(Popen=_fork, **calls))
@@ -73,12 +73,11 @@ def _fork(command: list[str], *, env: Mapping[str, str], **options: Any) -> Fork
 
 
 def _run_rank(env: Mapping[str, str], stdin: Connection) -> None:
-    """Runs the rank's module in this process, which ends with it. `stdin`: the rank's standard
-    input."""
+    """Runs the rank's module in this forked process. `stdin`: becomes the rank's standard input."""
     os.setsid()
     os.environ.clear()
     os.environ.update(env)
     os.dup2(stdin.fileno(), 0)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    sys.stdin = os.fdopen(0)  # multiprocessing had replaced it
+    sys.stdin = os.fdopen(0)  # multiprocessing has replaced sys.stdin
     runpy.run_module(MODULE, run_name="__main__")

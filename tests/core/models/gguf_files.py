@@ -35,8 +35,9 @@ def write_model(
     extra: dict[str, Any] | None = None,
     architecture: str = "llama",
 ) -> Path:
-    """Writes the file. `kind`: the GGUF type of its matrices (vectors are F32); `header`: entries
-    that replace those of the module; `extra`: further tensors, by name."""
+    """Writes the file. `kind`: the GGUF type of the matrices (vectors are F32); `module`: by
+    default `module_of()`; `header`: entries that replace the module's header entries; `extra`:
+    additional tensors, by name."""
     module = module or module_of()
     shape = header_of(module)
     writer: Any = gguf.GGUFWriter(path, architecture)

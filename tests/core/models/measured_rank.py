@@ -1,5 +1,5 @@
 """A rank other than 0, started by `python -m tests.core.models.measured_rank FOLDER`. When its
-shard is loaded, it writes `held_bytes()` into a file that is named after the rank."""
+shard is loaded, the rank writes `held_bytes()` to the file FOLDER/RANK."""
 
 import gc
 import os
@@ -18,7 +18,8 @@ __all__ = ["held_bytes"]
 
 
 def held_bytes() -> int:
-    """Bytes of all tensors and arrays of this process; memory that several share counts once."""
+    """Bytes of all CPU tensors and numpy arrays of this process. Memory that several of them share
+    counts once."""
     gc.collect()
     ranges = sorted({_memory_of(one) for one in _objects()})
     total = reached = 0
@@ -29,7 +30,8 @@ def held_bytes() -> int:
 
 
 def _memory_of(one: object) -> tuple[int, int]:
-    """The first address of a tensor or array and its end, exclusive; (0, 0) for other objects."""
+    """The address range (end exclusive) of a CPU tensor's storage or of an array's base; (0, 0) for
+    other objects."""
     if issubclass(type(one), torch.Tensor):
         assert isinstance(one, torch.Tensor)
         if one.device.type != "cpu" or one.layout != torch.strided:
@@ -44,8 +46,8 @@ def _memory_of(one: object) -> tuple[int, int]:
 
 
 def _objects() -> Iterator[object]:
-    """All objects of this process, also those that `gc.get_objects` leaves out: arrays, and tuples
-    and dicts of untracked objects."""
+    """All objects of this process, including objects that `gc.get_objects` does not list: arrays,
+    and tuples and dicts that hold only untracked objects."""
     objects: list[object] = gc.get_objects()
     yield from objects
     while objects:

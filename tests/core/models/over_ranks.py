@@ -1,4 +1,4 @@
-"""Models over ranks, for tests of their logits and processes."""
+"""Models that run over several ranks, for tests of their logits and processes."""
 
 import time
 from collections.abc import Iterator
@@ -27,8 +27,8 @@ def over_ranks(name: str, split: str, dtype: str = "float32") -> Iterator[Ranked
 
 
 def logits_of_trees(model: HfModel) -> torch.Tensor:
-    """Logits of three trees after a text of 40 tokens; a path of each tree is committed before the
-    next tree."""
+    """Logits of three trees after a text of 40 tokens. A path of each tree is committed before the
+    next tree is fed."""
     row, results = model.open_row(), []
     model.forward([chain(row, range(10, 50), last_only=True)])
     model.commit(row, range(40))
@@ -49,7 +49,7 @@ def pids_of(model: RankedModel) -> list[int]:
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is a process with this id that is no zombie."""
+    """Whether a process with this id exists and is not a zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

@@ -1,4 +1,6 @@
-"""What a rank of a tiny Llama imports, and what numba registers before it loads compiled code."""
+"""Imports the modules that a rank with a tiny Llama needs, and makes the registrations that numba
+makes before it loads compiled code. Ranks are forked from a process that has imported this
+module."""
 
 import transformers.models.llama.modeling_llama  # noqa: F401
 from numba.core.registry import cpu_target

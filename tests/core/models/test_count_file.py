@@ -1,4 +1,4 @@
-"""Counts in an LLM's folder: read with the LLM, refused in one line if they are damaged."""
+"""Counts in an LLM's folder are read with the LLM, and refused in one line if they are damaged."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ for number in range(1000):
     config = SpeculationConfig(drafters=("table", "suffix"))
     run = worker.submit(Request(f"{number} once", sampling, config))
     for event in run.events():
-        # From the third run on, the texts of others have been counted.
+        # From the third run on, texts of earlier runs have been counted.
         if number >= 2 and isinstance(event, RoundCompleted):
             print("round", flush=True)
 """

@@ -1,4 +1,4 @@
-"""Unusual or faulty model folders: each is served as by transformers, or refused in one line."""
+"""Unusual or faulty model folders: each works as in transformers, or is refused in one line."""
 
 import json
 from pathlib import Path
@@ -32,14 +32,14 @@ LONGROPE = {
 
 
 def change_config(folder: Path, **fields: Any) -> Path:
-    """The folder with these fields in its config.json."""
+    """Writes these fields into the folder's config.json; returns the folder."""
     path = folder / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
     return folder
 
 
 def tiny(folder: Path, kind: str, **fields: Any) -> Any:
-    """Saves a random model of a kind; returns the module."""
+    """Saves a random model of the transformers type `kind` and a tokenizer; returns the module."""
     config = CONFIG_MAPPING[kind](
         vocab_size=VOCAB, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
         num_attention_heads=4, pad_token_id=0, bos_token_id=1, eos_token_id=2, **fields,
@@ -56,7 +56,7 @@ def prompt(count: int) -> str:
 
 
 def decode(models: LoadedModels, *requests: Request) -> list[list[int]]:
-    """The new tokens of each request, decoded together."""
+    """The new tokens of each request; the requests are decoded together."""
     return texts_of(Engine(models).generate_many(requests))
 
 
@@ -246,7 +246,7 @@ def test_pickled_weights_are_counted_in_their_own_format(dtype: Any, tmp_path: P
 
 
 def split_in_two(folder: Path) -> Path:
-    """The same weights in two files that an index names."""
+    """Splits the folder's weights into two files, which an index names; returns the folder."""
     weights = load_file(folder / "model.safetensors")
     names = sorted(weights)
     parts = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}

@@ -1,5 +1,5 @@
-"""GGUF files as models: values and tokenizer are those that transformers reads from the file; an
-incomplete cache entry is written anew."""
+"""GGUF files as models: weights and tokenizer equal those that transformers reads from the file,
+and an incomplete cache entry is written again."""
 
 import errno
 import json
@@ -42,7 +42,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="module")
 def q8(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = write_model(tmp_path_factory.mktemp("gguf") / "tiny.Q8_0.gguf", "Q8_0")
-    by_transformers(file)  # transformers imports here, and not in the first test
+    by_transformers(file)  # so that transformers imports its modules here, not in the first test
     return file
 
 
@@ -157,7 +157,8 @@ def test_a_file_is_dequantized_once(
     shares = [stage for stage in messages if stage.startswith("dequantizing ")]
     assert len(shares) > 5 and "reading the GGUF file's tokenizer" in messages
     monkeypatch.setattr(gguf_cache, "_dequantize", None)
-    # The same file under another name has the same entry. Hashing is reported, as it may take long.
+    # The same file under another name has the same entry. Hashing is reported, since it may take
+    # long.
     messages.clear()
     assert dequantize_file(Path(shutil.copy(q8, tmp_path / "other")), messages.append) == folder
     assert messages == ["hashing the GGUF file"]
@@ -335,7 +336,7 @@ def test_a_file_system_without_locks_is_refused(
     q8: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def acquire(*_: object, **__: object) -> None:
-        raise NotImplementedError("use SoftFileLock instead")  # as versions 3 of filelock do
+        raise NotImplementedError("use SoftFileLock instead")  # as version 3 of filelock does
 
     monkeypatch.setattr(gguf_cache.FileLock, "acquire", acquire)
     (cache / "gguf" / "left.part").mkdir(parents=True)
@@ -380,8 +381,8 @@ def test_too_little_memory_is_refused(q8: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_file_too_large_for_memory_is_not_hashed(
     q8: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hashing a large file takes minutes. A file that was dequantized before is served from the
-    cache, however little memory is free."""
+    """Hashing a large file takes minutes. A file that is already in the cache needs no free
+    memory."""
     folder, messages = dequantize_file(q8, ignore), list[str]()
     monkeypatch.setattr(gguf_cache, "available_bytes", lambda _: 10_240)
     assert dequantize_file(q8, ignore) == folder
@@ -394,8 +395,8 @@ def test_a_file_too_large_for_memory_is_not_hashed(
 def test_dequantizing_needs_memory_besides_the_weights(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It needs 12 bytes for each value of the largest tensor, while this is dequantized and
-    narrowed."""
+    """While the largest tensor is dequantized and narrowed, each of its values takes 12 additional
+    bytes."""
     file = write_model(tmp_path / "tiny.gguf", kind)
     sizes = [weight.numel() for weight in module_of().parameters()]
     enough = 4 * sum(sizes) + 12 * max(sizes)

@@ -1,5 +1,5 @@
-"""GGUF files that are broken or malicious: refused in one line, before anything large is allocated.
-No number in the header is trusted."""
+"""Broken or malicious GGUF files are refused in one line, before anything large is allocated. No
+number in the header is trusted."""
 
 import io
 import os
@@ -60,13 +60,13 @@ LINES = "x\n\x1b[2J" * 20_000
 
 
 def texts(name: str, *lengths: int) -> bytes:
-    """An array of texts of these lengths."""
+    """A metadata entry whose value is an array of texts of these lengths."""
     packed = b"".join(struct.pack("<Q", length) + b"a" * length for length in lengths)
     return entry(name, 9, struct.pack("<IQ", 8, len(lengths)) + packed)
 
 
 def array(name: str, count: int) -> bytes:
-    """An array of `count` bytes."""
+    """A metadata entry whose value is an array of `count` bytes."""
     return entry(name, 9, struct.pack("<IQ", 0, count) + bytes(count))
 
 
@@ -86,7 +86,8 @@ def file_of(
     counts: tuple[int, int] | None = None,
     data: int = 4096,
 ) -> bytes:
-    """A file with this header, followed by `data` zero bytes."""
+    """A file with this header, followed by `data` zero bytes. `counts`: the numbers of tensors and
+    of entries that the header claims; None: the true numbers."""
     numbers = counts or (len(tensors), len(entries))
     header = b"GGUF" + struct.pack("<IQQ", version, *numbers) + b"".join((*entries, *tensors))
     return header + bytes(data)
@@ -318,14 +319,15 @@ def test_an_architecture_that_transformers_does_not_read_is_refused(
 
 
 def test_an_architecture_with_control_sequences_is_refused_in_one_line(tmp_path: Path) -> None:
-    """transformers repeats the name in its error."""
+    """transformers repeats the architecture's name in its error message."""
     file = write_model(tmp_path / "evil.gguf", architecture=EVIL * 8)
     message = refusal_of(UnsupportedModelError, file)
     assert f"({EVIL_SHOWN}" in message and "transformers cannot load it (" in message
 
 
 def test_the_largest_vocabularies_are_within_the_limits(tmp_path: Path) -> None:
-    """The file has as many tokens as the largest real vocabularies, and more bytes of merges."""
+    """The file has as many tokens as the largest real vocabularies. Its merges take more bytes than
+    theirs."""
     file = tmp_path / "large.gguf"
     tokens = texts("tokenizer.ggml.tokens", *[16] * 262_144)
     merges = texts("tokenizer.ggml.merges", *[48] * 128_000)
@@ -360,7 +362,7 @@ def test_a_long_context_takes_no_memory(tmp_path: Path) -> None:
 
 
 def test_a_missing_weight_is_refused(tmp_path: Path) -> None:
-    """The file has more values than the metadata describes, but none for one of the weights."""
+    """The file has more values than the metadata describes, but one of the weights is missing."""
     module = module_of()
     spare = {"spare.weight": torch.ones(64)}
     module.model.layers[1].input_layernorm = torch.nn.Identity()

@@ -1,4 +1,4 @@
-"""The pass in fixed shapes gives the logits of the lean pass; so do captured graphs on a GPU."""
+"""Passes in fixed shapes, and graphs captured on a GPU, give the logits of the lean pass."""
 
 from typing import Any
 
@@ -22,8 +22,8 @@ FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "qwen2-sliding")
 def fixed_and_plain(
     family: str, device: str = "cpu", dtype: torch.dtype = torch.float32, capture: bool = False
 ) -> tuple[HfModel, HfModel]:
-    """Two models of the same weights: the first runs passes in fixed shapes, the second lean
-    ones."""
+    """Two models with the same weights: the first runs passes in fixed shapes, the second runs lean
+    passes."""
     module = tiny_module(family, seed=3, dtype=dtype).to(device)
     plain = checked_model(module, info_of(module, family, role="ssm", context=4000))
     fixed = HfModel(None, plain.info, plain.masks, plain.lean_weights)
@@ -33,7 +33,7 @@ def fixed_and_plain(
 
 
 def _lean(model: HfModel) -> TensorForward:
-    """A model's lean pass, in torch's calls."""
+    """The model's lean pass in torch."""
     return torch_forward(model.lean_weights, model.masks)
 
 
@@ -104,8 +104,8 @@ def test_shapes_are_few_and_dropped_when_the_arena_moves() -> None:
 
 @pytest.mark.parametrize("start", [10, EXTENT - 3])
 def test_padded_queries_write_only_to_an_unused_slot(start: int) -> None:
-    """A pass of 3 queries is padded to 4: the fourth writes to the last slot, which no row has
-    reached."""
+    """A pass of 3 queries is padded to 4 queries. The fourth query writes to the last slot, which
+    no row has reached."""
     fixed, plain = fixed_and_plain("llama")
     end = start + 3
     for model in (fixed, plain):
@@ -161,7 +161,7 @@ def test_passes_that_cannot_be_captured_run_eagerly(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("family", FAMILIES)
 def test_captured_graphs_give_the_lean_passs_logits(family: str) -> None:
     fixed, plain = fixed_and_plain(family, "cuda", capture=True)
-    for _ in range(2):  # the second replays what the first captured
+    for _ in range(2):  # the second iteration replays the graphs of the first
         for one, other in zip(all_logits(fixed), all_logits(plain), strict=True):
             check_close(one, other)
     forward: Any = fixed._forward
@@ -170,7 +170,7 @@ def test_captured_graphs_give_the_lean_passs_logits(family: str) -> None:
 
 @pytest.mark.gpu
 def test_passes_are_captured_again_after_the_arena_has_grown() -> None:
-    """All graphs are dropped when the arena grows; their memory must outlive the last of them."""
+    """All graphs are dropped when the arena grows. The memory that they share must outlive them."""
     fixed, plain = fixed_and_plain("llama", "cuda", capture=True)
     row, other = fixed.open_row(), plain.open_row()
     forward: Any = fixed._forward

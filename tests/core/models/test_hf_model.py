@@ -1,4 +1,4 @@
-"""HfModel's interface: rows, feeds, commits, and what it refuses."""
+"""HfModel's interface: rows, feeds, commits and refusals."""
 
 from functools import cache
 from typing import Any
@@ -119,7 +119,7 @@ def test_nodes_that_are_kept_stay_pending(row: int) -> None:
     llm = model()
     llm.forward([chain(row, [1, 2])])
     llm.commit(row, [0, 1])
-    # Tokens root - 3 - 4 - 5 - 8; also 6 under the root and 7 under 4.
+    # The tree's tokens: 3 - 4 - 5 - 8 and 6 below the root, and 7 below 4.
     llm.forward([Feed(row, [3, 6, 4, 7, 5, 8], [CACHED, CACHED, 0, 2, 2, 4])])
     llm.commit(row, [0, 2], [3, 4, 5])
     assert (llm.length(row), llm.pending(row)) == (4, 3)
@@ -137,7 +137,7 @@ def test_nodes_that_are_kept_stay_pending(row: int) -> None:
 
 
 class RenamedCache(torch.nn.Module):
-    """A module whose argument for keys and values has another name than in the installed
+    """A module whose argument for the KV cache may have another name than in the installed
     transformers."""
 
     def __init__(self, module: Any) -> None:

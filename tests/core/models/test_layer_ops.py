@@ -1,5 +1,5 @@
-"""RMSNorm equals torch's, also for tiny, huge and zero vectors; products with and without a bias,
-and added to a residual."""
+"""RMSNorm equals torch's RMSNorm, also for tiny, large and zero vectors. Projections add a bias and
+a residual."""
 
 import pytest
 import torch

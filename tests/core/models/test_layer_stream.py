@@ -17,7 +17,7 @@ COUNT, SIZE = 6, 1000
 
 
 class RecordingLayers(HostLayers):
-    """All bytes of layer i are i; `reads` records which layers were read."""
+    """All bytes of layer i are i. `reads`: the layers that were read, in order."""
 
     def __init__(self) -> None:
         super().__init__([torch.full((SIZE,), i, dtype=torch.uint8) for i in range(COUNT)])
@@ -84,13 +84,14 @@ def test_a_pass_takes_as_long_as_its_bytes_at_the_rate() -> None:
     assert (ends[-1] - ends[0]) / 3 > 0.115
     assert min(after - before for before, after in pairwise(ends)) < 0.16
     intervals = stream.take_times()
-    # The reader also reads between two passes: only a busy machine makes it idle.
+    # The reader also reads between two passes, so it is idle only on a busy machine.
     assert sum(end - start for start, end in intervals) > 0.4
     assert all(start >= intervals[-1][1] for start, _ in stream.take_times())
 
 
 def test_layers_are_read_while_others_are_computed() -> None:
-    """Where reading and computing take equally long, a pass takes at most 1 / 1.6 of their sum."""
+    """Reading and computing take equally long. The fastest pass takes less than the sum of both
+    times divided by 1.6."""
     mbps, layer_s = 0.025, 0.04  # 1,000 bytes take 40 ms
     stream = LayerStream(RecordingLayers(), 0, mbps, "host", CPU)
     ends = []
@@ -160,8 +161,8 @@ class GpuEvent:
 def test_on_a_gpu_events_order_copies_and_passes(
     staged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A copy waits until the pass has read the buffer, and the pass until the copy is complete. The
-    host waits for a copy in order to time it, and before it overwrites the staged data."""
+    """A copy waits until the pass has read the buffer. The pass waits until the copy is complete.
+    The host waits for each copy to time it, and also before it overwrites staged data."""
     gpu, source = Gpu(), RecordingLayers()
     monkeypatch.setattr(layer_stream.torch, "cuda", gpu)
     monkeypatch.setattr(layer_stream, "page_aligned", lambda size, _: torch.empty(size).byte())

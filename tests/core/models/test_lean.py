@@ -1,5 +1,5 @@
-"""Which pass a model takes: compiled if possible, else written in torch calls (lean), else
-transformers' module (general). The lean pass gives the logits of the general one."""
+"""A model takes the compiled pass if possible, else the pass in torch calls (lean), else
+transformers' module (general). The lean pass gives the logits of the general pass."""
 
 import builtins
 import copy
@@ -30,7 +30,8 @@ BRANCHED = [CACHED, CACHED, 0, 1, 3, 2]
 def lean_and_general(
     family: str, dtype: torch.dtype = torch.float32, **changes: Any
 ) -> tuple[HfModel, HfModel]:
-    """Two models of the same weights: with the lean or compiled pass, and with the general one."""
+    """Two models with the same weights: the first has the compiled or lean pass, the second has the
+    general pass."""
     module = tiny_module(family, seed=3, dtype=dtype, **changes)
     unchanged = copy.deepcopy(module)
     lean = checked_model(module, info_of(module, family))
@@ -39,7 +40,7 @@ def lean_and_general(
 
 
 def all_logits(model: HfModel) -> list[torch.Tensor]:
-    """Logits of prefill, of a tree and a chain in one pass, and of tokens after a commit."""
+    """Logits of a prefill, of a tree and a chain in one pass, and of tokens after a commit."""
     one, two = model.open_row(), model.open_row()
     logits = model.forward([chain(one, range(3, 20), last_only=True)])
     logits += model.forward([chain(two, range(30, 36))])

@@ -42,7 +42,8 @@ def test_names_of_drafters_are_distinguished(whole: Path, tmp_path: Path) -> Non
 
 @pytest.fixture(scope="module")
 def family() -> LoadedModels:
-    """The models loaded by default, in a fixture: on a slow machine this takes seconds."""
+    """The default models, loaded once for all tests, since loading takes seconds on a slow
+    machine."""
     return load_models()
 
 
@@ -154,8 +155,8 @@ def test_the_catalog_names_the_bundled_models() -> None:
 
 @pytest.fixture
 def hub_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """A function that sets these variables of the hub's client and unsets its other ones; `{}` in a
-    value becomes the test's folder."""
+    """A function that sets the given environment variables of the hub's client and unsets the
+    client's other variables. `{}` in a value is replaced by `tmp_path`."""
     names = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME")
 
     def set_variables(**variables: str) -> None:

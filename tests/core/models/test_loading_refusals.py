@@ -1,5 +1,5 @@
-"""Loading: each fault of a folder has its error, which names the folder and what is allowed; code
-that comes with a model never runs."""
+"""Each fault of a model folder raises an error that names the folder and what is allowed. Code that
+comes with a model never runs."""
 
 import json
 import os
@@ -152,7 +152,8 @@ def test_an_ssm_of_an_unsupported_architecture_is_refused(whole: Path, tmp_path:
 
 
 def tiny_with(folder: Path, vocab_size: int) -> str:
-    """A random Llama with the bundled tokenizer and this many embedding rows."""
+    """Saves a random Llama with the bundled tokenizer and `vocab_size` embedding rows; returns the
+    folder."""
     torch.manual_seed(3)
     config = LlamaConfig(
         vocab_size=vocab_size, hidden_size=32, intermediate_size=64, num_hidden_layers=2,

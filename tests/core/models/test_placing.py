@@ -1,5 +1,5 @@
-"""Placing: device, dtype, memory needed and free, before anything is loaded; and the messages while
-models are loaded."""
+"""Device, dtype, needed memory and free memory are determined before anything is loaded, and every
+stage of loading is reported."""
 
 from pathlib import Path
 
@@ -111,7 +111,7 @@ def test_several_models_must_fit_together(monkeypatch: pytest.MonkeyPatch) -> No
         "choose a smaller model, dtype=bfloat16 or another device"
     )
     monkeypatch.setattr(placing, "available_bytes", lambda device: None)
-    check_memory(needs, CPU)  # unknown memory is not refused
+    check_memory(needs, CPU)  # if the free memory is unknown, nothing is refused
 
 
 def test_every_stage_is_reported_before_it_begins(whole: Path) -> None:

@@ -1,4 +1,4 @@
-"""If a rank or the leader ends or does not answer, nothing hangs and no process stays."""
+"""If a rank or the leader ends or does not answer, nothing hangs and no process is left."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ from tests.interrupts import hear_interrupts
 
 pytestmark = pytest.mark.nightly
 ROOT = Path(__file__).resolve().parents[3]
-# An LLM over ranks; with a given node limit nothing is measured.
+# Arguments for an LLM over ranks. With a given node limit, no costs are measured.
 SPLIT = ("--llm-ranks", "tp=2", "--ssm", "ssm-stories", "--set", "max_tree_nodes=8")
 TIMEOUT_S = 3.0
 BUSY_S = 8.0  # additional time for a busy machine
@@ -38,8 +38,8 @@ BUSY_S = 8.0  # additional time for a busy machine
 
 @pytest.fixture(scope="module")
 def llm_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The folder of a tiny LLM. It is made before TMPDIR is replaced, since imports of transformers
-    leave a folder there."""
+    """The folder of a tiny LLM. It is made before a test replaces the folder for temporary files,
+    since importing transformers leaves files there."""
     folder = str(tmp_path_factory.mktemp("llm"))
     tiny_module("llama", 3, torch.float32, num_key_value_heads=2).save_pretrained(folder)
     word_tokenizer(64).save_pretrained(folder)
@@ -85,8 +85,8 @@ def test_ranks_that_cannot_be_started_leave_no_files(
 
 @pytest.fixture(scope="module")
 def tiny(llm_folder: str) -> Iterator[LoadedModels]:
-    """A tiny LLM over two ranks, of which the second is forked; tests share it. While it exists,
-    this process may have no other model over ranks."""
+    """A tiny LLM over two ranks, shared by the tests. Rank 1 is forked. While this LLM exists, this
+    process may have no other LLM over ranks."""
     with pytest.MonkeyPatch.context() as patch, forked_ranks():
         short = partial(leader.load_ranked, timeout_s=TIMEOUT_S)
         patch.setattr(leader, "load_ranked", short)
@@ -161,8 +161,8 @@ def children_of(pid: int) -> list[int]:
 def test_after_an_interrupt_the_next_texts_are_right(
     tiny: LoadedModels, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """Ctrl-C in the middle of a call, in a process that continues: unless the ranks are ended,
-    later texts are wrong without an error."""
+    """Ctrl-C interrupts a call, and the process continues. If the ranks were not ended, later texts
+    would be wrong without an error."""
     engine, model = Engine(tiny), tiny.llm
     assert isinstance(model, RankedModel)
     expected = ids_of_events(engine.generate(request()))
@@ -170,7 +170,8 @@ def test_after_an_interrupt_the_next_texts_are_right(
 
     def interrupt() -> None:
         calls[0] += 1
-        # In the third call, during the run; a run opens and closes only one row.
+        # The third call of a kind is interrupted. A run makes only one call of OpenRow and one of
+        # CloseRow, so the first call is interrupted.
         if calls[0] == (1 if call in ("OpenRow", "CloseRow") else 3):
             raise KeyboardInterrupt
 
@@ -197,7 +198,7 @@ def test_after_an_interrupt_the_next_texts_are_right(
     assert all(row is None for row in model._rows)
 
 
-@pytest.mark.parametrize("sent", [None, signal.SIGKILL, signal.SIGINT])  # SIGTERM: as SIGKILL
+@pytest.mark.parametrize("sent", [None, signal.SIGKILL, signal.SIGINT])  # SIGTERM acts like SIGKILL
 def test_no_rank_outlives_the_leader(sent: int | None, tmp_path: Path) -> None:
     tokens = "8" if sent is None else "700"
     command = [sys.executable, "-m", "core", *SPLIT, "--prompt", "Once", "--events"]
@@ -316,7 +317,7 @@ def test_a_wrong_variable_of_a_rank_is_refused(
 
 
 def test_a_port_in_use_is_reported_in_one_line() -> None:
-    """The error of the command that a person starts on each machine."""
+    """The command that a person starts on each machine reports the error."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -1,5 +1,5 @@
-"""A rank that is killed or stopped in the middle of a pass: the run ends in time with one error
-that names the rank, no process or file of the ranks is left, and the next run has new ranks."""
+"""If a rank is killed or stopped during a pass, the run ends in time with one error that names the
+rank. No process or file of the ranks is left, and the next run has new ranks."""
 
 import os
 import signal
@@ -27,13 +27,13 @@ from tests.laws.runs import bundled_engine, prompts
 
 pytestmark = pytest.mark.nightly
 TIMEOUT_S = 3.0
-# For each signal, the seconds within which the run ends (docs/scale.md), and its error.
+# For each signal: the seconds within which the run ends (docs/scale.md), and the error message.
 ENDS = {
     signal.SIGKILL: (2.0, r"rank {} of the LLM \(process \d+\) has ended by signal 9"),
     signal.SIGSTOP: (TIMEOUT_S + 1.0, "a rank of the LLM among {} did not answer in time"),
 }
 LOOP = (3, 9, 27, 17, 3, 9, 27, 17, 3, 9)
-NODES = 12  # given: measuring takes seconds over ranks
+NODES = 12  # given, since measuring costs over ranks takes seconds
 DRAFTS = SpeculationConfig(drafters=("ngram",), max_tree_nodes=NODES)
 TREES = Request("w", SamplingParams(12), DRAFTS, False, LOOP)
 
@@ -58,15 +58,15 @@ def short_timeout() -> Iterator[None]:
 @pytest.fixture(scope="module", params=["tp=2", "pp=2", "tp=4", "pp=3"])
 def ranks(request: pytest.FixtureRequest, llm_folder: str) -> Iterator[RankedModel]:
     """A tiny LLM over ranks, or the LLM that is named before the split (`bundled tp=2`). The ranks
-    are forked; tests/core/models/test_rank_ends.py starts ranks in the way that users do."""
+    are forked; tests/core/models/test_rank_ends.py starts ranks as users do."""
     name, _, split = request.param.rpartition(" ")
     with forked_ranks(), over_ranks(name or llm_folder, split) as model:
         yield model
 
 
 def in_pass(model: RankedModel, number: int, act: Callable[[], None]) -> None:
-    """Rank 0 calls `act` after the first collective of its `number`th pass from now on, while the
-    other ranks are in that pass."""
+    """Rank 0 calls `act` after the first collective of its `number`th pass, counted from now, while
+    the other ranks are in the same pass."""
     group: Any = model._running.group
     count_collective, first, passes = group.count_collective, [True], model._passes
 
@@ -80,7 +80,8 @@ def in_pass(model: RankedModel, number: int, act: Callable[[], None]) -> None:
 
 
 def kill_in_pass(model: RankedModel, number: int, rank: int, sent: int) -> Callable[[], float]:
-    """Sends the signal to a rank in a pass; returns a function for the seconds since then."""
+    """Sends the signal `sent` to a rank during the model's `number`th pass, counted from now.
+    Returns a function that returns the seconds since the signal."""
     pid, began = pids_of(model)[rank - 1], list[float]()
 
     def kill() -> None:
@@ -102,7 +103,8 @@ def check_end(events: Iterator[Any], since: Callable[[], float], sent: int, rank
 
 
 def has_ended(pids: list[int], folder: Path | None) -> bool:
-    """Whether no process is left, not even a zombie, and no folder of sockets and shared memory."""
+    """Whether no process (not even a zombie) is left, and no folder of sockets and shared
+    memory."""
     processes = [pid for pid in pids if Path(f"/proc/{pid}").exists()]
     return not processes and folder is not None and not folder.exists()
 
@@ -111,7 +113,7 @@ def has_ended(pids: list[int], folder: Path | None) -> bool:
 def test_the_run_ends_with_the_rank(
     ranks: RankedModel, llm_folder: str, sent: signal.Signals
 ) -> None:
-    rank = max(1, ranks.ranks.count - 2)  # with several followers, one that others wait for
+    rank = max(1, ranks.ranks.count - 2)  # with several followers, a rank that other ranks wait for
     tokenizer = AutoTokenizer.from_pretrained(llm_folder)
     engine = Engine(LoadedModels(ranks, {}, tokenizer, ()))
     expected = ids_of_events(engine.generate(TREES))
@@ -126,7 +128,8 @@ def test_the_run_ends_with_the_rank(
 
 @pytest.mark.parametrize("ranks", ["bundled tp=2", "bundled pp=2"], indirect=True)
 def test_runs_of_the_bundled_llm_with_ssms_end_with_the_rank(ranks: RankedModel) -> None:
-    """After the kill the run works over new ranks, then with another engine and LLM over ranks."""
+    """After the kill, the run works over new ranks. Later, it works with another engine and another
+    LLM over ranks."""
     one = bundled_engine()
     speculation = replace(SpeculationConfig.preset("specinfer"), max_tree_nodes=NODES)
     run = Request(prompts(1)[0], SamplingParams(16), speculation)

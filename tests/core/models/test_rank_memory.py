@@ -1,5 +1,5 @@
-"""Memory of the processes of a divided LLM: the tensors and arrays of each process are measured,
-instead of relying on the bytes that its rank reports."""
+"""Memory of the processes of a divided LLM. The test measures the tensors and arrays of each
+process, because the bytes that a rank reports could be wrong."""
 
 import subprocess
 import sys
@@ -20,7 +20,8 @@ pytestmark = pytest.mark.nightly
 def test_each_process_has_only_its_part_of_the_weights(
     split: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Weights as transformers read them are not kept: a compiled pass has packed copies."""
+    """The weights that transformers has read are not kept: a compiled pass has packed copies of
+    them."""
 
     def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
         measured = "tests.core.models.measured_rank"
@@ -32,6 +33,6 @@ def test_each_process_has_only_its_part_of_the_weights(
     with over_ranks("bundled", split) as model:
         sizes = [held_bytes() - before, int((tmp_path / "1").read_text())]
         all_weights, embedding = 4 * model.info.parameters, 4 * model.vocab_size * 256
-        cache = 4 * 2 * 16 * 256 * 128  # a row of half the layers or heads, keys and values
+        cache = 4 * 2 * 16 * 256 * 128  # keys and values of one row, for half the layers or heads
         for size, weights in zip(sizes, model.ranks.weight_bytes, strict=True):
             assert weights <= size <= all_weights / 2 + embedding + cache

@@ -1,4 +1,4 @@
-"""The bundled LLM over real processes: its logits and texts are those of one process."""
+"""The bundled LLM over several processes has the logits and texts of one process."""
 
 import re
 from collections.abc import Iterator
@@ -34,8 +34,8 @@ TREE = SpeculationConfig.preset("specinfer")
 
 @pytest.fixture(scope="module", autouse=True)
 def _timed_once() -> Iterator[None]:
-    """An LLM's passes are timed once for all engines over it, since timing takes seconds over
-    ranks."""
+    """The passes of an LLM are timed once for all its engines, since timing over ranks takes
+    seconds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledger, "measure_verify_costs", cache(ledger.measure_verify_costs))
         yield
@@ -61,7 +61,7 @@ def test_logits_are_those_of_one_process(rank_models: LoadedModels) -> None:
 
 @pytest.mark.parametrize("rank_models", ["pp=2"], indirect=True)
 def test_stages_give_the_bits_of_transformers_in_one_process(rank_models: LoadedModels) -> None:
-    """Stages do not split a matrix product, so logits equal one process's bit for bit."""
+    """Stages do not split a matrix product, so the logits have the same bits as in one process."""
     model: Any = rank_models.llm
     module = AutoModelForCausalLM.from_pretrained(bundled_llm(), dtype=torch.float32).eval()
     one = HfModel(module, model.info, model.masks)
@@ -120,7 +120,7 @@ def ids_of_one_process(request: Request) -> list[int]:
 def test_ssms_on_nodes_draft_while_the_ranks_verify(
     rank_models: LoadedModels, sampling: SamplingParams, schedule: str, pipeline: str
 ) -> None:
-    """Rank 0 has no SSM: two nodes have all of them, and draft while the ranks verify."""
+    """Rank 0 has no SSM. Two nodes have all SSMs and draft while the ranks verify."""
     names = [*rank_models.ssms]
     parts, without_ssms = (names[:2], names[2:]), replace(rank_models, ssms={})
     speculation = replace(TREE, pipeline=pipeline)
@@ -136,7 +136,7 @@ def test_ssms_on_nodes_draft_while_the_ranks_verify(
         events += engine.generate_many(requests[1:])
     assert texts_of(events) == plain_token_ids(requests)[schedule != "each" :]
     rounds = rounds_of(events)
-    # A rank's report of a pass may be late on a busy machine, and is not waited for long.
+    # On a busy machine, a rank's report of a pass may come too late for its round.
     assert {one.rank for each in rounds for one in each.traffic} == {0, 1}
     assert {trip.state for each in rounds for trip in each.nodes} <= {"in_time", "ahead"}
     accepted = tokens_by_drafter(events)[1]

@@ -60,8 +60,8 @@ def test_values_that_are_no_split_are_refused(text: str) -> None:
 def test_a_rank_reaches_its_leader_at_an_address_or_a_name(
     host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """MASTER_ADDR: an IPv6 address without brackets, or a host name, which must be resolved before
-    ZeroMQ can bind it."""
+    """MASTER_ADDR may be an IPv6 address without brackets or a host name. A host name must be
+    resolved before ZeroMQ can bind to it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.create_server((host, 0), family=family):
@@ -79,7 +79,8 @@ def test_a_rank_reaches_its_leader_at_an_address_or_a_name(
 def linked_ranks(
     host: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[processes.Followers, LeaderLink]]:
-    """A leader of two ranks that were started elsewhere, and the connection of rank 1 to it."""
+    """The leader's `Followers` for two ranks that were started elsewhere, and rank 1's connection
+    to the leader."""
     monkeypatch.setenv("MASTER_ADDR", host)
     store = torch.distributed.HashStore()
     monkeypatch.setattr(processes, "env_rendezvous", lambda _: Rendezvous(store, 0, 2))
@@ -93,7 +94,7 @@ def linked_ranks(
 
 
 def test_an_address_in_brackets_is_refused_at_every_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With brackets torch would look for a host of that name for ten minutes."""
+    """With brackets, torch would look up a host of that name for ten minutes."""
     variables = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "[::1]", "MASTER_PORT": "1"}
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -154,7 +155,7 @@ def test_other_architectures_are_refused(tmp_path: Path, text: str) -> None:
 def test_more_memory_than_is_free_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a CPU all ranks share the machine's memory, and each holds the embedding."""
+    """On a CPU, all ranks share the machine's memory, and each rank holds the embedding."""
     path = model_folder(tmp_path, "llama")
     one = load.need_of(path, "float32", torch.device("cpu")).bytes
     config = tiny_module("llama").config
@@ -201,8 +202,8 @@ def test_invalid_bytes_are_refused(decode: Callable[[bytes], object]) -> None:
 def test_a_follower_of_another_version_is_refused(
     version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No call is sent to such a follower: messages are arrays without field names, which it would
-    misread."""
+    """No call is sent to such a follower: messages are arrays without field names, so the follower
+    would misread them."""
     with linked_ranks("127.0.0.1", monkeypatch) as (followers, link):
         link.send(RankJoined(1, version, "elsewhere"))
         refusal = f"rank 1 .*its messages have format {version}, here {FORMAT}"
@@ -248,7 +249,8 @@ class _ThreadRank:
 
 
 def slice_of(weights: LeanWeights, rank: int, count: int) -> LeanWeights:
-    """A rank's shard; a reference that does not use `sharding.py`, except for `outputs_of`."""
+    """The shard of one of `count` ranks, computed without `sharding.py`, except for
+    `outputs_of`."""
 
     def part_of(matrix: torch.Tensor, sizes: list[int], dim: int) -> torch.Tensor:
         parts = matrix.split(sizes, dim)
@@ -327,7 +329,8 @@ def test_parts_of_two_ranks_add_up_to_the_full_pass(
 def test_a_pass_in_halves_gives_the_same_bits(
     dtype: torch.dtype, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One rank: layers run as attention half and MLP half; results must be bit-identical."""
+    """With one rank, each layer runs as an attention half and an MLP half. The logits must have the
+    same bits as in a full pass."""
     monkeypatch.setattr("core.models.native.forward.MIN_BYTES_PER_THREAD", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: workers)
     module = tiny_module("llama", 3, dtype, attention_bias=True, mlp_bias=True)

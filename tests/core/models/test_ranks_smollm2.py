@@ -1,4 +1,4 @@
-"""SmolLM2, whose nine heads go to three ranks."""
+"""SmolLM2 over three ranks, since it has nine heads."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +14,7 @@ from tests.core.models.over_ranks import all_end, error_of, logits_of_trees, ove
 from tests.smollm2 import chat_prompts, smollm2
 
 pytestmark = pytest.mark.nightly
-# With a given node limit nothing is measured.
+# With a given node limit, no costs are measured.
 DRAFTS = SpeculationConfig(drafters=("ngram",), max_tree_nodes=12)
 REQUESTS = [
     Request(prompt, SamplingParams(12, temperature, seed=5), DRAFTS, chat=True)

@@ -22,7 +22,7 @@ SHAPES = ((1,), (16, 24), (3, 5, 7), (1000,))
 def over_ranks(
     folder: Path, count: int, work: Callable[[SharedMemory, int], object], timeout_s: float = 20.0
 ) -> list:
-    """What each rank's `work` returns; all ranks open the memory before any of them works."""
+    """The result of each rank's `work`. All ranks open the memory before any rank works."""
     opened = [SharedMemory(folder, rank, count, timeout_s) for rank in range(count)]
     with ThreadPoolExecutor(count) as pool:
         results = list(pool.map(work, opened, range(count)))
@@ -87,7 +87,7 @@ def test_passes_in_inference_mode_and_others_may_alternate(
 ) -> None:
     def work(memory: SharedMemory, rank: int) -> list[float]:
         results = []
-        # Twice each: the two slots take turns.
+        # Two sums in each mode, since the memory's two slots take turns.
         for mode in (*[torch.inference_mode] * 2, *[second] * 2, *[torch.inference_mode] * 2):
             with mode():
                 part = torch.tensor([rank + 1.0])
@@ -99,7 +99,8 @@ def test_passes_in_inference_mode_and_others_may_alternate(
 
 
 def test_the_memory_is_allocated_at_the_start(tmp_path: Path) -> None:
-    """A full disk is then an error at the start, and does not kill the process in a pass."""
+    """So a full disk is an error at the start. Otherwise, a full disk would kill the process during
+    a pass."""
     memory = SharedMemory(tmp_path, 0, 2, 1.0)
     assert 512 * (tmp_path / "exchange").stat().st_blocks >= 2 * 2 * CAPACITY
     memory.close()
@@ -143,7 +144,8 @@ def test_a_tensor_that_is_not_contiguous_is_summed(tmp_path: Path) -> None:
     was_contiguous = []
 
     def doubled(tensor: torch.Tensor) -> None:
-        """Like gloo between two ranks with the same values: assumes contiguous memory."""
+        """Acts like gloo's sum over two ranks with equal values. Like gloo, it assumes contiguous
+        memory."""
         was_contiguous.append(tensor.is_contiguous())
         tensor.as_strided((tensor.numel(),), (1,)).mul_(2)
 

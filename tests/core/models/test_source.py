@@ -17,7 +17,8 @@ from tests.core.models.folders import save_tiny_model
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, reply: Exception | None) -> list[str]:
-    """The hub raises `reply`, or knows every model if None; returns the ids that are requested."""
+    """Makes the hub raise `reply`, or know every model if `reply` is None. Returns the list of
+    requested ids, which grows with each request."""
     calls: list[str] = []
 
     def model_info(_: HfApi, hub_id: str, **__: Any) -> None:
@@ -35,7 +36,7 @@ def unknown() -> RepositoryNotFoundError:
 
 
 def cache_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Puts a tiny model where the hub's client keeps its downloads."""
+    """Puts a tiny model into a cache of the hub's client; returns the model's hub id."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder))
     monkeypatch.setattr("transformers.utils.hub.constants.HF_HUB_CACHE", str(folder))
     repository = folder / "models--some--tiny"
@@ -93,7 +94,7 @@ def test_a_cached_id_loads_without_a_network(tmp_path: Path, monkeypatch: pytest
     start = time.monotonic()
     models = load_models(llm=hub_id, ssms=[])
     assert models.llm.info.name == hub_id
-    # The hub's client would have tried for 23 s and more.
+    # The hub's client would have tried for at least 23 s.
     assert time.monotonic() - start < 20
 
 

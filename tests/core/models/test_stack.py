@@ -1,4 +1,4 @@
-"""Stacked models give the logits that each gives alone, in every kind of pass."""
+"""Stacked models give the logits that each model gives alone, in every kind of pass."""
 
 from typing import Any
 
@@ -32,7 +32,8 @@ def alike(
 
 
 def feeds_of(models: list[HfModel]) -> list[list[list[Feed]]]:
-    """Three passes of each model: prompts of several lengths, a tree and a chain, one token."""
+    """The feeds of three passes, for each model: prompts of several lengths; a tree and a chain;
+    one token."""
     rows = [(model.open_row(), model.open_row()) for model in models]
     prompts = [
         [chain(a, range(3, 20 + m)), chain(b, range(30, 36))] for m, (a, b) in enumerate(rows)
@@ -91,7 +92,7 @@ def test_members_may_make_passes_alone_between_shared_ones() -> None:
 
 
 def test_members_may_have_texts_of_different_lengths() -> None:
-    """Members have rows, text lengths and feeds of their own."""
+    """Members have different rows, text lengths and feeds."""
     apart = [small("llama", seed) for seed in range(2)]
     members = [small("llama", seed) for seed in range(len(apart))]
     stack = build_stack(members)
@@ -121,7 +122,7 @@ def test_only_models_of_one_shape_are_stacked() -> None:
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_weights_are_in_memory_once(tied: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fastest, "find_spec", lambda _: None)  # with torch's passes
+    monkeypatch.setattr(fastest, "find_spec", lambda _: None)  # passes run in torch
     module = tiny_module("llama", seed=1, dtype=torch.float32, tie_word_embeddings=tied)
     model = checked_model(module, info_of(module, "one"))
     stack = build_stack([model, small("llama", 2, tie_word_embeddings=tied)])

@@ -1,5 +1,5 @@
-"""An LLM and three SSMs, all of them tables, of which the first SSM has the LLM's table; keys of
-the engine and nodes; shorter times of silence and polling."""
+"""Fixtures: an LLM and three SSMs as tables (the first SSM has the LLM's table); keys of the engine
+and nodes; shorter times of silence and polling."""
 
 from pathlib import Path
 
@@ -28,12 +28,14 @@ def keys(tmp_path: Path) -> CurveKeys:
 
 @pytest.fixture
 def soon_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Heartbeats are twenty times as frequent, and silence ends a connection ten times as soon."""
+    """Heartbeats are 20 times as frequent, and a connection ends after a tenth of the usual
+    silence."""
     monkeypatch.setattr(zmq_transport, "HEARTBEAT_MS", 50)
     monkeypatch.setattr(zmq_transport, "SILENCE_MS", 300)
 
 
 @pytest.fixture(autouse=True)
 def _listeners_end_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Listeners of this process check often whether they are to end, since tests wait for them."""
+    """Listeners in this process check more often whether they should end: tests wait for their
+    end."""
     monkeypatch.setattr(listener, "POLL_MS", 25)

@@ -9,8 +9,8 @@ __all__ = ["FakeTransport"]
 
 
 class FakeTransport:
-    """Servers in this process, on a clock that only `poll` and `pass_time` move. Nothing here takes
-    real time, and every order of events can be made."""
+    """A transport whose clock is moved only by `poll` and `pass_time`. So no real time passes, and
+    a test can produce any order of events."""
 
     CLIENT = b"engine"
 
@@ -25,18 +25,18 @@ class FakeTransport:
             self._schedule(node, Arrival(node, change="up"))
 
     def delay(self, node: int, seconds: float) -> None:
-        """From now on a round trip to a node takes so many seconds."""
+        """From now on, a round trip to the node takes `seconds`."""
         self._delays[node] = seconds
 
     def cut(self, node: int, *, cut: bool = True) -> None:
-        """Frames in both directions are lost, without a report, as on a link that is down, until
-        `cut=False`."""
+        """Frames in both directions are lost without a report, as on a broken link, until a call
+        with `cut=False`."""
         self._is_cut[node] = cut
         if cut:
             self._drop(node)
 
     def kill(self, node: int) -> None:
-        """The node's process is gone: with it all texts, and the connection."""
+        """The node's process is gone, with all its texts and the connection."""
         self._servers[node] = None
         # A node whose "up" was not polled yet is not reported down.
         unreported = Arrival(node, change="up") in [arrival for _, arrival in self._coming]
@@ -57,7 +57,7 @@ class FakeTransport:
             self._schedule(node, Arrival(node, change="up"))
 
     def pass_time(self, seconds: float) -> None:
-        """Time without a poll."""
+        """Moves the clock without a poll."""
         self._clock += seconds
 
     def now(self) -> float:
@@ -73,7 +73,7 @@ class FakeTransport:
             self._schedule(node, Arrival(node, reply), self._delays[node])
 
     def poll(self, until: float) -> list[Arrival]:
-        self._coming.sort(key=lambda one: one[0])  # stable: what was sent first comes first
+        self._coming.sort(key=lambda one: one[0])  # stable: equal times keep their order
         first = self._coming[0][0] if self._coming else until
         self._clock = max(self._clock, min(first, until))
         due = [arrival for at, arrival in self._coming if at <= self._clock]

@@ -1,4 +1,4 @@
-"""A long run over real nodes, of which the first is missing for a while."""
+"""A long run over real nodes. The first node is missing for a while."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -20,15 +20,16 @@ __all__ = ["LONG", "RunWithout", "missing_node", "until_rounds"]
 LONG = Request(
     "Once upon a time",
     SamplingParams(900, temperature=0.8, seed=3, ignore_eos=True),
-    # A given limit of tree nodes: `auto` measures, and on a busy machine may leave an SSM none.
+    # The limit of tree nodes is given: `auto` measures costs, and on a busy machine an SSM might
+    # get no nodes.
     replace(SpeculationConfig.preset("specinfer"), max_tree_nodes=24),
 )
 AFTER_MS = 50
-"""A round may end this much after its deadline."""
+"""A round may end this many milliseconds after its deadline."""
 
 
 def until_rounds(stream: Iterator[Event], count: int) -> list[Event]:
-    """The events of the next `count` rounds, fewer where the run ends."""
+    """The events of the next `count` rounds, or of fewer rounds if the run ends."""
     events: list[Event] = []
     for event in stream:
         events.append(event)
@@ -40,8 +41,8 @@ def until_rounds(stream: Iterator[Event], count: int) -> list[Event]:
 
 @dataclass
 class RunWithout:
-    """A run whose first node is missing; `first_missed`: the node's trip in the first round that
-    went on without it."""
+    """A run whose first node is missing. `first_missed`: the node's trip in the first round that
+    went on without the node."""
 
     stream: Iterator[Event]
     events: list[Event]
@@ -61,8 +62,8 @@ class RunWithout:
 
 
 def in_next_round(pool: RemotePool, act: Callable[[], None]) -> None:
-    """`act` is called once, in the middle of a round: after the round's request was sent to the
-    first node."""
+    """Calls `act` once, during the next round, after the round's request was sent to the first
+    node."""
     transport = pool._transport
     send = transport.send
 
@@ -77,7 +78,7 @@ def in_next_round(pool: RemotePool, act: Callable[[], None]) -> None:
 
 @cache
 def long_text(engine: Engine) -> list[int]:
-    """The text of LONG with all SSMs in the engine's process, decoded once in each pytest
+    """The text of LONG with all SSMs in the engine's process. It is decoded once in each pytest
     worker."""
     return ids_of_events(engine.generate(LONG))
 
@@ -89,8 +90,8 @@ def missing_node(
     end: Callable[[], None],
     has_ended: Callable[[], None] = lambda: None,
 ) -> Iterator[RunWithout]:
-    """A run over the nodes. `end` is called in mid-round and makes the first node missing;
-    `has_ended` returns once it is missing. The block must bring it back."""
+    """A run over the nodes. `end` is called during a round and makes the first node missing.
+    `has_ended` returns once the node is missing. The block must bring the node back."""
     models = bundled.models
     without_ssms = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
     expected = long_text(bundled)
@@ -117,7 +118,7 @@ def missing_node(
         notes = [note for one in rounds_of(run.events) for note in one.notes]
         ours = [note for note in notes if note.startswith(f"node {pool.links[0].address} ")]
         changes = ["gone" if "rounds go on" in note else "back" for note in ours]
-        # The two kinds of notes alternate; on a busy machine the node may also be late later on.
+        # The two kinds of notes alternate. On a busy machine, the node may be late again later.
         assert changes[:2] == ["gone", "back"], notes
         assert all(one != other for one, other in pairwise(changes)), notes
         assert ids_of_events(run.events) == expected

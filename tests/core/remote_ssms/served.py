@@ -1,4 +1,4 @@
-"""Nodes for tests: in this process without a socket, on a thread with one, and as a process."""
+"""Nodes for tests: in this process without a socket, on a thread with a socket, or as processes."""
 
 import itertools
 import os
@@ -29,7 +29,7 @@ Message = TypeVar("Message")
 
 
 def server_of(models: LoadedModels, names: Sequence[str] | None = None) -> NodeServer:
-    """A node with the named SSMs, by default all."""
+    """A node with the named SSMs, by default with all SSMs."""
     ssms = {name: models.ssms[name] for name in names or models.ssms}
     return NodeServer(ssms, models.tokenizer, HASH)
 
@@ -37,7 +37,7 @@ def server_of(models: LoadedModels, names: Sequence[str] | None = None) -> NodeS
 def change_answers(
     server: NodeServer, kind: type[Message], change: Callable[[Message], Message]
 ) -> None:
-    """The node's answers of one kind are changed before they are sent."""
+    """Makes the node apply `change` to its answers of type `kind` before it sends them."""
     original = server.handle
 
     def handle(client: bytes, frame: bytes, *interrupt: threading.Event) -> bytes | None:
@@ -89,8 +89,8 @@ def listening(
 def start_node(
     address: str, *ssms: str, within: Sequence[str] = (), key_file: str = ""
 ) -> subprocess.Popen[str]:
-    """Starts `python -m core.nodes`, with the words `within` before it; the node listens some
-    seconds later."""
+    """Starts `python -m core.nodes`; the node listens some seconds later. `within`: words that
+    precede the command."""
     command = [*within, sys.executable, "-m", "core.nodes", "--listen", address]
     command += ["--dtype", "float32", *(["--key-file", key_file] if key_file else [])]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -101,7 +101,7 @@ def start_node(
 
 @contextmanager
 def opened_nodes(*processes: subprocess.Popen[str]) -> Iterator[tuple[str, ...]]:
-    """The addresses of nodes that start at the same time, once all listen; they are killed at the
+    """Waits until all these nodes listen, and yields their addresses. Kills the nodes at the
     end."""
     try:
         yield tuple(map(_address_of, processes))
@@ -125,7 +125,7 @@ def _address_of(process: subprocess.Popen[str]) -> str:
 def node_process(
     address: str, *ssms: str, within: Sequence[str] = (), key_file: str = ""
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """One node, as in `start_node`, once it listens; yields the process and its address."""
+    """Starts one node as `start_node` does. Once it listens, yields the process and its address."""
     process = start_node(address, *ssms, within=within, key_file=key_file)
     with opened_nodes(process) as (opened,):
         yield process, opened
@@ -133,8 +133,8 @@ def node_process(
 
 @dataclass(frozen=True)
 class Namespace:
-    """Another machine, as far as the network is concerned: `host` is its address, `within` the
-    start of a command that runs there."""
+    """A network namespace, which acts as another machine. `link`: the local end of the link to it;
+    `host`: its address."""
 
     name: str
     link: str
@@ -145,7 +145,7 @@ class Namespace:
         return ["ip", "netns", "exec", self.name]
 
     def set_link(self, state: str) -> None:
-        """`down`, as if the cable were pulled, or `up`."""
+        """`state`: `down` (as if the cable were pulled) or `up`."""
         _ip("link", "set", self.link, state)
 
 
@@ -154,8 +154,8 @@ _NAMESPACES = itertools.count()
 
 @contextmanager
 def namespace(number: int = 1) -> Iterator[Namespace]:
-    """A network namespace and a link to it. Skips the test where none can be made."""
-    # Another name each time: a link is removed some time after its namespace.
+    """A network namespace and a link to it. Skips the test if no namespace can be made."""
+    # The name is new each time, since a link is removed some time after its namespace.
     own = f"{os.getpid() % 10_000}-{next(_NAMESPACES)}"
     subnet = f"10.{os.getpid() % 250}.{number}"
     result = Namespace(f"nodes-{own}", f"sc{own}", f"{subnet}.2")
@@ -175,7 +175,7 @@ def namespace(number: int = 1) -> Iterator[Namespace]:
         result.set_link("up")
         yield result
     finally:
-        _ip("netns", "del", result.name)  # the link goes with it
+        _ip("netns", "del", result.name)  # this also removes the link
 
 
 def _ip(*arguments: str) -> None:
@@ -183,5 +183,5 @@ def _ip(*arguments: str) -> None:
 
 
 def pool_to(addresses: list[str], keys: CurveKeys | None, vocab: int = 8) -> RemotePool:
-    # A long deadline, since the machine may be busy: other tests test late answers.
+    # The deadline is long, since the machine may be busy. Other tests are about late answers.
     return RemotePool(ZmqTransport(addresses, keys), addresses, HASH, vocab, 10.0)

@@ -1,5 +1,5 @@
-"""Drafting ahead on nodes (`pipeline=ahead`): texts, which drafts are used, and what becomes of
-drafts that come too late, are wrong, or are interrupted."""
+"""Drafting ahead on nodes (`pipeline=ahead`): texts, used drafts, and drafts that are late, wrong
+or interrupted."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -126,7 +126,7 @@ def test_a_round_whose_drafts_were_made_ahead_sends_no_request(models: LoadedMod
     result = states(events)
     assert len(messages(transport, 0, RoundMessage)) == result.count("in_time")
     assert result.count("ahead") > 2
-    # The commit of such a round and its draft requests are sent with the next tree.
+    # The commit and the draft requests of a round with state `ahead` are sent with the next tree.
     sent_texts = [run.text for m in messages(transport, 0, AheadMessage) for run in m.runs]
     assert (
         sum(bool(text.tokens and text.drafts) for text in sent_texts) >= result.count("ahead") - 1
@@ -147,8 +147,8 @@ def test_several_requests_have_the_texts_of_one_process(models: LoadedModels) ->
 
 
 def run_with_times(pass_s: float, trip_s: float) -> tuple[float, list[Event]]:
-    """Runs with one node, whose round trips take `trip_s`, and LLM passes of `pass_s`; returns the
-    seconds for which rounds waited for the node, and the run's events."""
+    """A run with one node: round trips take `trip_s` seconds, and LLM passes take `pass_s` seconds.
+    Returns the seconds for which rounds waited for the node, and the run's events."""
     llm, ssms = tables(3)
     engine, transport = engine_over(loaded_tables(llm, ssms), ONE)
     transport.delay(0, trip_s)
@@ -167,8 +167,8 @@ def run_with_times(pass_s: float, trip_s: float) -> tuple[float, list[Event]]:
 
 
 def test_a_round_trip_shorter_than_the_pass_is_hidden() -> None:
-    """A round trip of 20 ms costs nothing during a pass of 30 ms if the outcome was foreseen; with
-    a pass of 10 ms it is waited for, and the text is the same."""
+    """During a pass of 30 ms, a round trip of 20 ms costs nothing if the outcome was foreseen. With
+    passes of 10 ms, rounds wait for the node. The text is the same."""
     hidden, ahead = run_with_times(0.03, 0.02)
     waited, late = run_with_times(0.01, 0.02)
     assert ids_of_events(ahead) == ids_of_events(late)
@@ -213,14 +213,14 @@ def test_a_run_that_ended_before_its_answer_came_is_forgotten(models: LoadedMode
     list(engine.generate(run_request))
     pool = engine.nodes
     (link,), exchange = pool.links, pool._arrivals.ahead
-    assert exchange._pending  # no pass takes time here: the last answer is under way
+    assert exchange._pending  # passes take no time here, so the last answer is under way
     transport.pass_time(1.0)
     pool._arrivals.poll()
     assert not (exchange._drafts or exchange._pending or link.held_tokens)
 
 
 class Interrupting(FakeTransport):
-    """In every second exchange the node is interrupted as soon as it drafts ahead."""
+    """In every second exchange, the node is interrupted as soon as it drafts ahead."""
 
     def send(self, node: int, frame: bytes) -> None:
         server = self._servers[node]
@@ -237,8 +237,8 @@ class Interrupting(FakeTransport):
 def test_every_likelihood_is_reported_once_at_its_position(
     models: LoadedModels, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each token's probability by each SSM is observed once, however the answers that report it
-    arrive; those of the last tokens are not observed, since no later answer comes."""
+    """Each SSM's probability of each token is observed once, whenever answers arrive. The
+    probabilities of the last tokens are not observed, since no later answer reports them."""
     observed: dict[tuple[str, int], float] = {}
     observe = LikelihoodWeights.observe_likelihoods
 
@@ -276,7 +276,7 @@ def test_every_likelihood_is_reported_once_at_its_position(
     assert observed == pytest.approx({key: expected[key] for key in places}, nan_ok=True)
     assert len(expected) - len(observed) <= 3 * 2 * len(
         last
-    )  # two rounds of at most 3 tokens an SSM
+    )  # for each SSM, two rounds of at most 3 tokens
 
 
 def test_likelihoods_kept_of_a_node_are_bounded(models: LoadedModels) -> None:
@@ -378,8 +378,8 @@ def draft_tokens(server: NodeServer, run: RunRequest) -> tuple[list[int], list[i
 
 
 def test_an_interrupted_draft_is_completed_in_its_round(models: LoadedModels) -> None:
-    """Wherever drafting ahead is interrupted, the next round's drafts are those of a node that
-    drafted nothing ahead."""
+    """Wherever drafting ahead is interrupted, the next round's drafts equal the drafts of a node
+    that drafted nothing ahead."""
     for passes in range(16):
         server, plain = node(models), node(models)
         tokens, parents = draft_tokens(server, text(0, [1, 2, 3], [DRAFT_REQUEST]))
@@ -395,7 +395,7 @@ def test_an_interrupted_draft_is_completed_in_its_round(models: LoadedModels) ->
         ahead_request = AheadRequest(text(3, [], []), tokens, parents, [DRAFT_REQUEST], 20)
         answer = server.handle(CLIENT, encode(AheadMessage(2, [ahead_request])), Interrupted())
         assert answer is None or isinstance(from_node(answer), AheadDraftsMessage)
-        # The whole draft and the SSM's own next token: an outcome that it foresees.
+        # The whole draft and the SSM's own next token: an outcome that the SSM foresees.
         committed = [
             *tokens,
             draft_tokens(node(models), text(0, [1, 2, 3, *tokens], [DRAFT_REQUEST]))[0][0],
@@ -479,7 +479,7 @@ def test_drafts_are_made_ahead_over_sockets(models: LoadedModels) -> None:
             forward, arrivals = models.llm.forward, pool._arrivals
 
             def slow(feeds):
-                # Lasts until the node has drafted ahead, however busy the machine is.
+                # Lasts until the node has drafted ahead, at most 2 s.
                 until = transport.now() + 2
                 while arrivals.ahead._pending and transport.now() < until:
                     arrivals.poll(transport.now() + 0.02)
@@ -489,7 +489,7 @@ def test_drafts_are_made_ahead_over_sockets(models: LoadedModels) -> None:
             for sampling in (GREEDY, WARM):
                 run_request = request(sampling=sampling, config=SPECINFER)
                 events = list(engine.generate(run_request))
-                # At T = 0.8 these SSMs seldom foresee what the LLM draws.
+                # At T = 0.8, these SSMs seldom foresee the tokens that the LLM draws.
                 assert "ahead" in states(events) or sampling is WARM
                 models.llm.forward = forward
                 assert ids_of_events(events) == ids_of_events(Engine(models).generate(run_request))
@@ -497,8 +497,8 @@ def test_drafts_are_made_ahead_over_sockets(models: LoadedModels) -> None:
 
 
 def test_drafts_made_ahead_keep_to_the_budget_of_their_round(models: LoadedModels) -> None:
-    """The draft of a node has eight branches: as many tree nodes as the request allowed, but too
-    many for a round with a smaller budget."""
+    """The remote draft has eight tree nodes. The request allowed eight, so a round with the same
+    budget uses the draft; a round with a smaller budget does not."""
     exchange = AheadExchange(8)
     engine = Engine(models)
     sequence = engine.prepare(request(config=SPECINFER))

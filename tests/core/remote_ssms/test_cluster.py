@@ -1,4 +1,4 @@
-"""Nodes that Ray places. Ray takes 240 MB: tests that need it run only where it is installed."""
+"""Nodes that Ray places. Ray takes 240 MB: tests that need it run only if it is installed."""
 
 import os
 import secrets
@@ -41,7 +41,8 @@ def test_without_ray_placing_is_refused_by_name(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_missing_cluster_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray would try for minutes and print lines of its own. It is not called, nor needed here."""
+    """Ray would try for minutes and print its own lines. The cluster is checked before Ray is
+    called, so this test does not need Ray."""
     monkeypatch.setattr("core.remote_ssms.checking.find_spec", lambda name: object())
     llm, ssms = tables(2)
     with create_server(("127.0.0.1", 0)) as listener:
@@ -95,7 +96,8 @@ def end_ray(process: subprocess.Popen[bytes]) -> None:
 
 @dataclass
 class Cluster:
-    """A head that may not draft, and a simulated machine that may: two raylets on this machine."""
+    """Two raylets on this machine: a head without the resource `drafts`, and a simulated machine
+    with this resource."""
 
     machine: subprocess.Popen[bytes] | None = None
 
@@ -104,7 +106,7 @@ class Cluster:
         self.machine = start_ray(f"--address={ADDRESS}", "--num-cpus=1", resources)
 
     def raylet(self) -> int:
-        """The process id of the machine's raylet, with which its workers end."""
+        """The process id of the simulated machine's raylet. The workers end with their raylet."""
         assert self.machine is not None
         for status in Path("/proc").glob("[0-9]*/stat"):
             name, _, rest = status.read_text().partition("(")[2].rpartition(")")
@@ -115,9 +117,9 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def head() -> Iterator[None]:
-    """The cluster's head, which takes ten seconds to start. It has its own token and folder: the
-    user's are untouched."""
-    # A short path: it is part of the paths of Ray's sockets, which have at most 107 characters.
+    """The cluster's head, which takes ten seconds to start. It has its own token and folder; the
+    user's token and folder are untouched."""
+    # The path is short, since Ray's socket paths begin with it and may have at most 107 characters.
     folder = tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "token")
@@ -143,7 +145,7 @@ def cluster(request: pytest.FixtureRequest, head: None) -> Iterator[Cluster]:
     result = Cluster()
     try:
         ray.init(address=ADDRESS, log_to_driver=False)
-        # Until the previous test's machine is gone.
+        # Wait until the previous test's machine is gone.
         wait_until(lambda: "drafts" not in ray.cluster_resources(), 60)
         result.start_machine(request.param)
         wait_until(lambda: "drafts" in ray.cluster_resources(), 60)
@@ -163,7 +165,7 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> None:
 
 
 def listens() -> bool:
-    """Whether the head takes connections."""
+    """Whether the head accepts connections."""
     host, _, port = ADDRESS.partition(":")
     with socket.socket() as probe:
         return probe.connect_ex((host, int(port))) == 0
@@ -174,8 +176,8 @@ def listens() -> bool:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("how", ["actor", "raylet"])
 def test_ray_places_a_node_and_starts_it_again(cluster: Cluster, bundled: Engine, how: str) -> None:
-    """The node is killed in mid-run: the text is unchanged, rounds end at their deadlines, and the
-    node drafts again within ten seconds plus three times the duration of its first start."""
+    """The node is killed during a run. The text is unchanged, and rounds end at their deadlines.
+    The node drafts again within ten seconds plus three times the duration of its first start."""
     import ray
 
     ssms = ("ssm-code", "ssm-stories")
@@ -214,7 +216,7 @@ def test_ray_places_a_node_and_starts_it_again(cluster: Cluster, bundled: Engine
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("cluster", [2], indirect=True)
 def test_two_applications_share_a_cluster(cluster: Cluster, bundled: Engine) -> None:
-    """Each application has a node of its own on the one machine, at another port."""
+    """Each application has its own node on the one machine. The nodes have different addresses."""
     code = f"""
 from core.remote_ssms.cluster import place_nodes
 print(place_nodes({ADDRESS!r}, ("ssm-stories",), None).addresses[0], flush=True)

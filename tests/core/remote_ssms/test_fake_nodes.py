@@ -1,4 +1,4 @@
-"""Nodes in this process, with the test's own clock: texts, messages, and what is refused."""
+"""Nodes in this process, with the test's own clock: texts, messages and refusals."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -37,10 +37,10 @@ def test_the_text_is_that_of_one_process(models, name: str, sampling: SamplingPa
 
 @pytest.mark.parametrize("name", ["specinfer", "minions", "best_first", "weighted"])
 def test_drafts_are_those_of_one_process(models, name: str) -> None:
-    """Not only the text is the same: a node drafts what the SSM would have drafted in the engine's
+    """Not only the text is the same: a node makes the drafts that the SSM makes in the engine's
     process."""
     engine, _ = engine_over(models, PARTS)
-    # A given limit of tree nodes, since `auto` measures.
+    # The limit of tree nodes is given, since `auto` measures costs.
     run_request = request(sampling=WARM, config=replace(SETTINGS[name], max_tree_nodes=24))
 
     def drafts(events: Iterator[Event]) -> list[list[tuple]]:
@@ -70,7 +70,8 @@ def test_local_ssms_and_ssms_on_nodes_draft_together(models) -> None:
     local_models = loaded_tables(models.llm, [models.ssms["same"]])
     engine = Engine(local_models, nodes=pool)
     for name in ("specinfer", "cosine", "credit"):
-        # A given limit of tree nodes: `auto` measures, and a limit of 1 or 2 leaves some SSMs none.
+        # The limit of tree nodes is given: `auto` measures costs, and a limit of 1 or 2 would leave
+        # some SSMs without nodes.
         run_request = request(sampling=WARM, config=replace(SETTINGS[name], max_tree_nodes=12))
         events = list(engine.generate(run_request))
         assert ids_of_events(events) == ids_of_events(Engine(models).generate(run_request))
@@ -104,7 +105,7 @@ def test_likeliest_tokens_of_a_node_are_those_of_its_ssm(models) -> None:
 
 
 def test_a_round_sends_each_node_one_message(models) -> None:
-    """A round's request also has the previous round's commit; the first one opens the text."""
+    """A round's request also has the previous round's commit. The first request opens the text."""
     engine, transport = engine_over(models, PARTS)
     for name in ("specinfer", "minions"):
         before = [len(sent_rounds(transport, node)) for node in range(2)]
@@ -136,7 +137,7 @@ def test_a_failing_ssm_is_dropped_by_name(models) -> None:
     engine, _ = engine_over(models, PARTS)
 
     def fail(feeds: object) -> None:
-        raise RuntimeError("out of memory reading caf\udce9.bin")  # a path that is no UTF-8
+        raise RuntimeError("out of memory reading caf\udce9.bin")  # a path that is not UTF-8
 
     models.ssms["ssm-3"].forward = fail
     events = list(engine.generate(request(config=SETTINGS["specinfer"])))

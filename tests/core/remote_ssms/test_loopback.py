@@ -1,4 +1,5 @@
-"""Nodes over real sockets on loopback: CURVE, wrong keys, processes that are killed and stopped."""
+"""Nodes over real sockets: CURVE, wrong keys, broken connections, and processes that are killed or
+stopped."""
 
 import faulthandler
 import signal
@@ -76,7 +77,7 @@ def test_the_text_over_sockets_is_that_of_one_process(
                 assert {trip.state for trip in trips} == {"in_time"}
                 assert all(trip.round_trip_ms >= trip.busy_ms > 0 for trip in trips)
         engine.close()
-        # Closed and used again: the connections are opened anew.
+        # After `close`, the pool can connect again.
         assert pool.connect(()).links[0].ready
         pool.close()
 
@@ -112,8 +113,9 @@ def test_a_wrong_key_is_named_in_the_error(models: LoadedModels, keys: CurveKeys
 
 
 def test_unrelated_keys_are_named_in_the_error(models: LoadedModels, keys: CurveKeys) -> None:
-    """A node with unrelated keys ends the connection without a reason, as does a server that is no
-    node: the error names both causes; the message while the engine waits names the key."""
+    """A node with unrelated keys ends the connection without a reason; so does a server that is not
+    a node. Therefore the error names both causes. The message while the engine waits names only the
+    key."""
     other, messages = CurveKeys(*(zmq.curve_keypair()[1] for _ in range(2))), []
     with (
         listening(server_of(models), keys) as address,
@@ -170,8 +172,8 @@ def test_a_node_still_serves_after_invalid_frames(models: LoadedModels) -> None:
 def test_a_node_still_serves_after_a_replaced_connection(
     models: LoadedModels,
 ) -> None:
-    """A frame arrives on the old connection, which is then closed: if the node sent heartbeats of
-    its own, libzmq would end the process."""
+    """A frame arrives on the old connection, and then this connection is closed. If the node itself
+    sent heartbeats, libzmq would then end the node's process."""
     with listening(server_of(models), None) as address:
         hello = encode(HelloMessage(VERSION, HASH, 8))
         contexts = [zmq.Context(), zmq.Context()]
@@ -216,7 +218,8 @@ def test_a_node_that_floods_an_idle_engine_and_disconnects_does_not_end_the_engi
 def test_a_frame_above_the_limit_ends_only_its_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No node of this version sends such a frame. libzmq itself would never connect again."""
+    """No node of this version sends such a frame. After such a frame, libzmq by itself would never
+    connect again."""
     monkeypatch.setattr(zmq_transport, "LARGEST_FRAME", 1000)
     monkeypatch.setattr(zmq_transport, "REOPEN_S", 0.1)
     context = zmq.Context()
@@ -247,8 +250,8 @@ def test_a_frame_above_the_limit_ends_only_its_connection(
 def test_an_engine_that_fills_a_nodes_queue_and_disconnects_does_not_end_the_node(
     models: LoadedModels,
 ) -> None:
-    """A heartbeat follows a frame for which the queue has no room, and then the connection is
-    reset: libzmq alone would end the process."""
+    """The engine sends more than QUEUED frames, then a heartbeat, and then resets the connection.
+    If the node's queue were limited, libzmq would end the node's process."""
     server, busy = server_of(models), threading.Event()
     handle = server.handle
 
@@ -258,7 +261,7 @@ def test_an_engine_that_fills_a_nodes_queue_and_disconnects_does_not_end_the_nod
 
     server.handle = handle_late  # type: ignore[method-assign]
     with listening(server, None) as address, closing(pool_to([address], None)) as pool:
-        # Raw bytes: with a real engine it is chance which of them are read at once.
+        # Raw bytes are sent, since it is chance which frames of a real engine are read at once.
         host, _, port = address.partition(":")
         with create_connection((host, int(port))) as raw:
             raw.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
@@ -271,7 +274,7 @@ def test_an_engine_that_fills_a_nodes_queue_and_disconnects_does_not_end_the_nod
                 time.sleep(0.003)
             raw.sendall(3 * frame + heartbeat + frame)
             time.sleep(0.2)
-            # Not the end of a stream but a reset, which is noticed also where nothing is read.
+            # The connection is reset, not ended: a reset is noticed even if nothing is read.
             raw.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
         time.sleep(0.2)
         busy.set()
@@ -281,8 +284,9 @@ def test_an_engine_that_fills_a_nodes_queue_and_disconnects_does_not_end_the_nod
 def test_a_node_that_refuses_an_engine_repeatedly_blocks_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """ZeroMQ's thread connects again and again while nothing reads the monitor's events: it must
-    not wait for room in the monitor's queue, neither then nor when the engine closes."""
+    """ZeroMQ's thread connects again and again while nothing reads the monitor's events. The thread
+    must not wait for room in the monitor's queue, neither while it connects nor when the engine
+    closes."""
     monkeypatch.setattr(zmq_transport, "RECONNECT_MS", 1)
     monkeypatch.setattr(zmq_transport, "LONGEST_RECONNECT_MS", 1)
     context = zmq.Context()
@@ -294,7 +298,8 @@ def test_a_node_that_refuses_an_engine_repeatedly_blocks_nothing(
         transport.poll(transport.now())
         for _ in range(1_200):
             other.accept()[0].close()
-        # If ZeroMQ's thread waits, `close` does too: then this ends the process after 10 s.
+        # If ZeroMQ's thread waits, `close` waits too. Then faulthandler ends the process after 10
+        # s.
         faulthandler.dump_traceback_later(10, exit=True)
         transport.close()
         faulthandler.cancel_dump_traceback_later()
@@ -346,14 +351,14 @@ def test_the_command_line_prints_once_that_a_node_is_missing(
 @pytest.mark.nightly
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["kill", "stop"])
 def test_a_node_process_may_end_in_mid_run(bundled: Engine, how: signal.Signals) -> None:
-    """The text is unchanged, the round ends at its deadline, the other node's drafts are used, and
-    the node that was away drafts again within ten seconds of its return."""
+    """The text is unchanged, rounds end at their deadlines, and the other node's drafts are used.
+    The missing node drafts again within ten seconds of its return."""
     first = start_node("127.0.0.1:0", "ssm-code", "ssm-stories")
     with (
         opened_nodes(first, start_node("127.0.0.1:0", "ssm-docs")) as (one, two),
         missing_node(bundled, NodeSettings((one, two)), lambda: first.send_signal(how)) as run,
     ):
-        assert run.first_missed.end_ms > run.first_missed.start_ms, "its request had been sent"
+        assert run.first_missed.end_ms > run.first_missed.start_ms, "a request had been sent"
         if how == signal.SIGSTOP:
             first.send_signal(signal.SIGCONT)
             run.come_back()
@@ -365,8 +370,8 @@ def test_a_node_process_may_end_in_mid_run(bundled: Engine, how: signal.Signals)
 
 @pytest.mark.nightly
 def test_a_link_may_go_down_in_mid_run(bundled: Engine, tmp_path: Path) -> None:
-    """Like test_a_node_process_may_end_in_mid_run, but both nodes are in network namespaces, and
-    the link to the first node goes down and up again: neither end is notified."""
+    """Like test_a_node_process_may_end_in_mid_run, but both nodes are in network namespaces. The
+    link to the first node goes down and up again, and neither end is notified."""
     key = str(tmp_path / "key")
     write_keys(key)
     with (
@@ -380,7 +385,7 @@ def test_a_link_may_go_down_in_mid_run(bundled: Engine, tmp_path: Path) -> None:
         ) as (one, two),
         missing_node(bundled, NodeSettings((one, two), key), lambda: far.set_link("down")) as run,
     ):
-        assert run.first_missed.end_ms > run.first_missed.start_ms, "its request had been sent"
+        assert run.first_missed.end_ms > run.first_missed.start_ms, "a request had been sent"
         far.set_link("up")
         run.come_back()
 
@@ -389,8 +394,8 @@ def test_a_link_may_go_down_in_mid_run(bundled: Engine, tmp_path: Path) -> None:
 def two_machines(
     bundled: Engine, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[NodeSettings, list[list[str]]]]:
-    """Two nodes in network namespaces with five SSMs, and the SSMs of each. They take seconds to
-    start: one engine after another is connected to them."""
+    """The settings of two nodes in network namespaces, and the names of each node's SSMs (five in
+    all). The nodes take seconds to start, so engines use them one after another."""
     key = str(tmp_path_factory.mktemp("keys") / "key")
     write_keys(key)
     parts = [[*bundled.models.ssms][number::2] for number in range(2)]
@@ -423,6 +428,6 @@ def test_two_machines_write_the_texts_of_one(
             events = list(engine.generate_many(group))
             assert texts_of(events) == texts_of(bundled.generate_many(group))
             accepted += tokens_by_drafter(events)[1]
-    # The engine has no SSM of its own: what an SSM drafted came from its node.
+    # The engine's process has no SSM: all drafts of SSMs came from the nodes.
     for part in parts:
         assert sum(accepted[name] for name in part) > 100

@@ -1,4 +1,4 @@
-"""A node refuses messages that are not data within its bounds, and its memory does not grow."""
+"""A node refuses messages that are invalid or out of bounds, and its memory does not grow."""
 
 import math
 import random
@@ -80,7 +80,7 @@ def say_hello(server: NodeServer) -> NodeServer:
 
 
 def frames() -> list[bytes]:
-    """One of each message that an engine sends."""
+    """One message of each type that an engine sends, encoded."""
     later = run_request("later", 3, (4,), settings=None, audition=8, to_score=["same"], top_k=5)
     ahead = AheadRequest(run_request(drafts=[]), [4, 5, 6], [-1, 0, 0], [DRAFT_REQUEST], 20)
     messages: list[ToNode] = [
@@ -100,9 +100,8 @@ def test_messages_arrive_as_they_were_sent() -> None:
 
 
 def test_random_and_truncated_messages_are_refused(server: NodeServer) -> None:
-    """1,000 random byte strings, every beginning of each message, and messages with random bytes
-    changed: each is answered or dropped, and the node keeps no more runs and clients than its
-    bounds."""
+    """Random byte strings and all truncated messages are refused. Messages with random changes are
+    answered or dropped. The node's runs and clients stay within their bounds."""
     rng = random.Random(1)
     say_hello(server)
     bad = [rng.randbytes(rng.randrange(200)) for _ in range(1000)]
@@ -129,8 +128,8 @@ def test_random_and_truncated_messages_are_refused(server: NodeServer) -> None:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_random_valid_messages_end_no_server_and_nothing_grows(seed: int) -> None:
-    """Messages within all bounds that no engine would send: each has an answer that an engine can
-    read, or is dropped."""
+    """The messages are valid, but no engine would send them. Each message gets an answer that an
+    engine can read, or is dropped."""
     llm, ssms = tables(3)
     server = say_hello(server_of(loaded_tables(llm, ssms)))
     random_messages, drafted = RandomMessages(random.Random(seed)), 0
@@ -155,7 +154,8 @@ KINDS = ("topk", "coupled", "fused", "best_first", *DRAFT_KINDS)
 
 
 class RandomMessages:
-    """Random messages; most continue the texts of the ones before, as an engine's do."""
+    """Random messages. Like an engine's messages, most of them continue the texts of earlier
+    messages."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -255,7 +255,7 @@ class RandomMessages:
 
 
 def test_a_run_is_named_once_in_a_message(server: NodeServer) -> None:
-    """Otherwise the drafts for one request would be taken for the other's."""
+    """Otherwise, the drafts for one request would be taken for drafts for the other request."""
     say_hello(server)
     two = [DRAFT_REQUEST, msgspec.structs.replace(DRAFT_REQUEST, ssm="ssm-2", index=1)]
     answer(server, run_request(drafts=two))
@@ -273,7 +273,7 @@ def test_a_run_is_named_once_in_a_message(server: NodeServer) -> None:
 def test_an_error_in_a_round_drops_only_that_clients_runs(
     server: NodeServer, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
-    """The runs of the client whose round failed are dropped, and its answer says so; another
+    """A client whose round fails gets the error as its answer, and its runs are dropped. Another
     client's runs stay."""
     server.handle(b"other", encode(HelloMessage(VERSION, HASH, 8)))
     server.handle(b"other", encode(RoundMessage(1, [run_request("theirs")])))
@@ -292,7 +292,7 @@ def test_an_error_in_a_round_drops_only_that_clients_runs(
 
 
 def test_the_clients_that_are_forgotten_are_the_idle_ones(server: NodeServer) -> None:
-    """One engine sends rounds all the time; many others only say hello."""
+    """One engine sends rounds all the time; many other engines only say hello."""
     say_hello(server)
     for number in range(2 * MOST_CLIENTS):
         assert isinstance(answer(server, run_request()), DraftsMessage)
@@ -303,7 +303,7 @@ def test_the_clients_that_are_forgotten_are_the_idle_ones(server: NodeServer) ->
 def test_an_answer_above_the_limit_is_sent_without_what_is_only_displayed(
     server: NodeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A larger frame would end the connection at the engine, in each round anew."""
+    """A larger frame would end the engine's connection, again in each round."""
     say_hello(server)
     text = run_request(top_k=5)
     full = answer(server, text)
@@ -317,7 +317,8 @@ def test_an_answer_above_the_limit_is_sent_without_what_is_only_displayed(
     assert isinstance(refusal, RefusedMessage) and refusal.number == 1
     assert "bytes: at most 10 are sent" in refusal.reason
     monkeypatch.undo()
-    # Later likelihoods would be at wrong positions, since a report is lost: the run is dropped.
+    # A report of likelihoods is lost, so later reports would be at wrong positions: the run is
+    # dropped.
     assert not server._runs and answer(server, text).runs[0].drafts[0].top
 
 
@@ -393,7 +394,7 @@ def test_fields_out_of_bounds_are_refused(change) -> None:
 
 
 def test_large_vocabularies_and_contexts_are_accepted(server: NodeServer) -> None:
-    """Qwen 2 has 151,936 tokens, some models contexts of a million."""
+    """Qwen 2 has a vocabulary of 151,936 tokens; some models have contexts of a million tokens."""
     frame = server.handle(CLIENT, encode(HelloMessage(VERSION, HASH, 151_936)))
     welcome = from_node(frame or b"")
     assert isinstance(welcome, WelcomeMessage)
@@ -425,7 +426,7 @@ def test_a_device_is_one_word(server: NodeServer, device: str) -> None:
 
 
 def test_a_message_with_an_additional_field_is_refused() -> None:
-    """A field more than this version has is refused, not ignored."""
+    """A field that this version does not have is refused, not ignored."""
     fields = msgspec.msgpack.decode(encode(HelloMessage(VERSION, HASH, 8)))
     with pytest.raises(MessageError, match=f"version {VERSION}"):
         to_node(msgspec.msgpack.encode([*fields, 1]))
@@ -437,8 +438,8 @@ def test_a_client_without_hello_is_not_served(server: NodeServer) -> None:
 
 
 def test_runs_clients_and_pools_are_bounded() -> None:
-    """Runs and their rows of the SSM are bounded, whether runs come one by one or at once; so are
-    clients and their pools."""
+    """The numbers of runs and of their rows in the SSM are bounded, whether runs come one by one or
+    at once. The numbers of clients and of their pools are bounded too."""
     llm, ssms = tables(2)
     server = say_hello(server_of(loaded_tables(llm, ssms)))
     for number in range(MOST_RUNS + 10):

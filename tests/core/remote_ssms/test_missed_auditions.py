@@ -77,7 +77,7 @@ def test_every_open_run_has_one_note_that_a_node_is_missing_and_one_that_it_is_b
 
 
 def test_a_node_that_is_connected_and_silent_is_not_reported_missing() -> None:
-    """Its connection was made again while it drafts for another engine."""
+    """The node's connection was made again while the node drafts for another engine."""
     llm, ssms = tables(2)
     models = loaded_tables(llm, ssms)
     server = server_of(models)
@@ -120,8 +120,8 @@ def test_the_tokens_in_one_message_are_limited(monkeypatch: pytest.MonkeyPatch) 
     models = loaded_tables(llm, ssms)
     pool, _ = pool_over(models, [server_of(models)])
     runs = [run_of(name, 20) for name in "abcd"]
-    for expected in (2, 4):  # the second time the node has the text of the first two
+    for expected in (2, 4):  # the second time, the node has the texts of the first two runs
         pool.begin(runs)
         assert sum(bool(answer.trips) for answer in pool.finish().values()) == expected
     pool.begin([run_of("long", 60)])
-    assert pool.finish()["long"].trips, "a single text is sent, however long"
+    assert pool.finish()["long"].trips, "a single text is sent, whatever its length"

@@ -24,7 +24,8 @@ from tests.fakes import loaded_tables
 @pytest.mark.parametrize("how", ["kill", "cut", "slow"])
 def test_a_missing_node_changes_no_text(models, name: str, how: str) -> None:
     engine, transport = engine_over(models, PARTS)
-    # A given limit of tree nodes: `auto` measures, and on a busy machine may leave an SSM none.
+    # The limit of tree nodes is given: `auto` measures costs, and on a busy machine an SSM might
+    # get no nodes.
     config = replace(SETTINGS[name], max_tree_nodes=24)
     sampling = SamplingParams(40, temperature=0.8, seed=4)
     expected = ids_of_events(Engine(models).generate(request(sampling=sampling, config=config)))
@@ -70,7 +71,7 @@ def test_a_round_ends_at_the_deadline_of_a_silent_node(models) -> None:
     changes[3] = lambda: (note(), transport.cut(0))
     rounds_while(engine, config, changes)
     waits_s = [after - before for before, after in zip(times, times[1:], strict=False)]
-    # One round waits, until the deadline; then the node gets no request until it answers.
+    # One round waits until the deadline. Afterwards, the node gets no request until it answers.
     assert max(waits_s) == pytest.approx(0.05) and sum(one > 0 for one in waits_s) == 1
 
 
@@ -87,7 +88,8 @@ def test_the_deadline_follows_the_round_trips(models) -> None:
 
 
 def test_the_deadline_grows_for_a_slow_node(models) -> None:
-    """The node is late at first; late answers show how long it takes, and the deadline grows."""
+    """At first, the node is late. Its late answers show how long it takes, so its deadline
+    grows."""
     engine, transport = engine_over(models, [("same",)])
     transport.delay(0, 0.2)
     events = rounds_while(
@@ -159,11 +161,11 @@ def test_random_failures_of_nodes_change_no_text(models) -> None:
 
 
 def test_rounds_hardly_wait_for_a_late_node(models) -> None:
-    """However late a node is, a round waits for it at most a second, and few rounds wait."""
+    """However late a node is, a round waits for the node at most a second, and few rounds wait."""
     engine, transport = engine_over(models, PARTS)
     transport.delay(0, 5.0)
     times = [transport.now()]
-    pause = 6.0  # by then the previous answer is there
+    pause = 6.0  # by then, the previous answer has arrived
 
     def next_round() -> None:
         times.append(transport.now())
@@ -176,7 +178,8 @@ def test_rounds_hardly_wait_for_a_late_node(models) -> None:
 
 
 def test_local_drafting_is_no_part_of_a_round_trip(models) -> None:
-    """The answer arrived before it was read: its round trip is the node's work and the transfer."""
+    """The node's answer arrives before the engine reads it. The round trip consists of the node's
+    work and the transfer."""
     server = server_of(models, ["ssm-2", "ssm-3"])
     change_answers(server, DraftsMessage, lambda message: replace_fields(message, busy_ms=5.0))
     pool, transport = pool_over(models, [server])

@@ -1,4 +1,4 @@
-"""Engines and nodes that go silent on loopback: which are disconnected, and which are only slow."""
+"""Engines and nodes that go silent are disconnected; a node that is only slow is not."""
 
 import select
 import threading
@@ -30,8 +30,8 @@ def silent_in_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_node_that_drafts_for_long_is_not_disconnected(
     models: LoadedModels, keys: CurveKeys, has_key: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The node drafts for longer than the heartbeats' timeout: its engine stays connected; another
-    engine connects and says that it waits for an answer, not for a node or a key."""
+    """The node drafts for longer than the heartbeats' timeout. Its engine stays connected. Another
+    engine connects and reports that the node may be busy."""
     monkeypatch.setattr(client, "PROGRESS_S", 0.4)
     key, server, drafted = keys if has_key else None, server_of(models), threading.Event()
     handle = server.handle
@@ -98,7 +98,8 @@ def test_a_node_disconnects_an_engine_that_goes_silent(models: LoadedModels) -> 
 
 @contextmanager
 def relay_to(address: str) -> Iterator[tuple[str, threading.Event]]:
-    """An address from which all bytes go to a node and back, until the event is set."""
+    """Relays bytes between an address and a node until an event is set. Yields the address and the
+    event."""
     host, _, port = address.partition(":")
     cut, ended = threading.Event(), threading.Event()
     with (

@@ -1,4 +1,4 @@
-"""Nodes in this process whose answers are wrong, refused or too large: no text changes."""
+"""Answers of nodes that are wrong or too large do not change any text."""
 
 import itertools
 import json
@@ -63,7 +63,8 @@ OUT_OF_BOUNDS = (float("nan"), float("inf"), -float("inf"), 1e300)
 @pytest.mark.parametrize("value", OUT_OF_BOUNDS, ids=str)
 @pytest.mark.parametrize("field", ["busy_ms", "temperature", "share", "log_probs", "ms"])
 def test_numbers_out_of_bounds_make_a_message_invalid(models, field: str, value: float) -> None:
-    """Such a number makes its message invalid: the node is left out, no event has the number."""
+    """A message with such a number is invalid: its node is left out, and no event has the
+    number."""
     server = server_of(models, ["ssm-3"])
 
     def with_value(message: DraftsMessage) -> DraftsMessage:
@@ -101,7 +102,8 @@ def test_numbers_out_of_bounds_make_a_message_invalid(models, field: str, value:
 @pytest.mark.parametrize("name", ["same", "ssm-3"])
 @pytest.mark.parametrize("tokens", [3, 500])
 def test_an_audition_of_other_tokens_ends_no_run(models, name: str, tokens: int) -> None:
-    """A router compares scores of the same tokens. `same` is not a drafter of the run."""
+    """A router compares the scores of all SSMs for the same tokens. `same` is not a drafter of the
+    run."""
     server = server_of(models)
     fits = itertools.cycle([-6.0, 0.0])
 
@@ -124,7 +126,8 @@ def test_an_audition_of_other_tokens_ends_no_run(models, name: str, tokens: int)
 
 
 def server_with_one_other_answer(models, number: int, frame: bytes | None) -> NodeServer:
-    """A node whose answer number `number` with drafts is `frame`; None: that answer never comes."""
+    """A node whose `number`th answer with drafts is replaced by `frame`. None: the answer never
+    comes."""
     server = server_of(models, ["ssm-3"])
     original, rounds = server.handle, itertools.count(1)
 
@@ -157,7 +160,7 @@ def test_an_answer_that_never_comes_is_given_up(models) -> None:
 def test_answers_above_the_limit_change_no_text_and_are_reported(
     models, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each node sends a refusal instead; the run continues, with one note for each node."""
+    """Each node sends a refusal instead. The run continues and has one note for each node."""
     engine, _ = engine_over(models, PARTS)
     monkeypatch.setattr(replies, "LARGEST_FRAME", 10)
     run_request = request(sampling=WARM, config=SETTINGS["specinfer"])

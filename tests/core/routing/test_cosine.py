@@ -20,8 +20,8 @@ def router(count: int = 2, names: tuple[str, ...] = NAMES) -> CosineRouter:
 def evidence(
     accepted: int, routed: tuple[str, ...] | None = None, **drafts: tuple[float, float]
 ) -> RoundEvidence:
-    """`drafts`: confidence and similarity of one drafted token, by SSM; `routed`: the routed SSMs,
-    by default those in `drafts`."""
+    """`accepted`: the number of accepted tokens; `drafts`: confidence and similarity of one drafted
+    token, by SSM; `routed`: the routed SSMs, by default the SSMs in `drafts`."""
     evidence_by_name = {n: DraftEvidence((c,), (s,)) for n, (c, s) in drafts.items()}
     return RoundEvidence(accepted, accepted + 1, 1.0, routed or tuple(drafts), evidence_by_name)
 
@@ -47,7 +47,7 @@ def test_a_score_moves_towards_what_a_round_showed() -> None:
     one.observe(evidence(3, a=(0.8, 0.8), b=(0.0, 0.0)))
     assert one.drafter_scores()["a"] == pytest.approx(START + RATE * (0.8 - START))
     assert one.drafter_scores()["b"] == pytest.approx(START * (1 - RATE))
-    assert one.drafter_scores()["c"] == START, "it did not draft"
+    assert one.drafter_scores()["c"] == START, "c did not draft"
 
 
 def test_while_little_is_accepted_half_of_the_places_go_to_those_tried_least() -> None:
@@ -58,7 +58,7 @@ def test_while_little_is_accepted_half_of_the_places_go_to_those_tried_least() -
         drafted.append(set(route.drafters))
         assert len(route.drafters) == 2 and len(route.explored) == 1
         one.observe(evidence(0, **dict.fromkeys(route.drafters, (0.5, 0.5))))
-    assert set.union(*drafted) == {*NAMES}, "all were tried"
+    assert set.union(*drafted) == {*NAMES}, "all SSMs were tried"
 
 
 @pytest.mark.parametrize(("accepted", "explored"), [(1, {"b"}), (2, set())])
@@ -73,7 +73,8 @@ def test_two_accepted_tokens_are_enough_to_explore_nothing(
 
 
 def test_an_ssm_that_has_not_drafted_replaces_one_that_scores_under_a_half() -> None:
-    """Every score M begins at 0.5, so a bad SSM loses its place even while enough is accepted."""
+    """Every score begins at 0.5, so a bad SSM loses its place even while enough tokens are
+    accepted."""
     for score, drafter in ((0.6, "tried"), (0.4, "untried")):
         one = router(count=1, names=("tried", "untried"))
         one.observe(evidence(3, tried=(score, score)))
@@ -109,8 +110,8 @@ def routes_where_one_is_right(one: CosineRouter, right: str, rounds: int) -> lis
 
 
 def test_a_change_of_domain_is_followed() -> None:
-    """After rounds in which nothing is accepted, the SSMs that drafted least are tried; the SSM
-    that is right stays routed."""
+    """After rounds in which nothing is accepted, the SSMs that drafted least are tried. The SSM
+    whose drafts are right then stays routed."""
     one = router()
     before = routes_where_one_is_right(one, "b", 12)
     assert all("b" in names for names in before)
@@ -121,7 +122,7 @@ def test_a_change_of_domain_is_followed() -> None:
 
 
 def test_equal_ssms_do_not_alternate() -> None:
-    """The first in order stay, whether their scores rise or not."""
+    """The first two SSMs in order stay routed, whether their scores rise or not."""
     for score in (0.5, 0.8):
         one, routes = router(), []
         for _ in range(30):
@@ -159,7 +160,7 @@ def test_a_round_without_drafts_does_not_change_the_route() -> None:
     for _ in range(20):
         one.observe(evidence(0))
     assert one.route().reason == "nothing drafted yet: the first in order"
-    assert one.route().drafters == ("a", "b"), "none counts as tried"
+    assert one.route().drafters == ("a", "b"), "no SSM counts as tried"
     one.observe(evidence(5, a=(0.9, 0.9), b=(0.9, 0.9)))
     best = one.route()
     one.observe(evidence(0))
@@ -185,7 +186,7 @@ def test_an_ssm_whose_context_is_full_does_not_keep_the_others_from_drafting() -
 
 
 def test_rounds_without_ssm_drafts_do_not_change_the_route() -> None:
-    """`speculation_length=0`: the router routes, no SSM drafts."""
+    """With `speculation_length=0`, the router chooses SSMs, but no SSM drafts."""
     llm = TableModel("llm", VOCAB, random_table(VOCAB, 1, sharpness=2.5), 64)
     ssms = [TableModel(name, VOCAB, llm._table, 64) for name in ("a", "b", "c")]
     engine = Engine(loaded_tables(llm, ssms))

@@ -1,5 +1,5 @@
 """Credit routing on random log-probabilities with known answers: changes of domain, SSMs that
-predict nothing, and equally good SSMs, between which the route must not alternate."""
+predict nothing, and equally good SSMs. Between equally good SSMs, the route must not alternate."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ WINDOW = 48
 
 
 class Text:
-    """Log-probabilities of every token by every SSM. On average `good` SSMs give a token
-    probability 0.7 and the others 0.2, or the probability in `means`; all with noise."""
+    """Log-probabilities of every token by every SSM. On average, SSMs in `good` give a token
+    probability 0.7, and other SSMs give it 0.2; `means` replaces these averages, by SSM. All
+    probabilities have noise."""
 
     def __init__(self, seed: int = 0) -> None:
         self.rng = random.Random(seed)
@@ -46,7 +47,7 @@ class Text:
 def follow(
     text: Text, router: CreditRouter, until: int, start: int, audition_ms: float = 0.05
 ) -> list[int]:
-    """Runs rounds of 4 tokens up to token `until`; returns the positions at which the
+    """Runs rounds of 4 tokens from position `start` to `until`; returns the positions at which the
     route changed."""
     switches, at = [], start
     before = {*router.route().drafters}
@@ -98,13 +99,14 @@ def test_equally_good_ssms_rarely_alternate(count: int, seed: int) -> None:
     switches = follow(text, one, 1200, 40)
     rounds = [at // 4 for at in switches]
     assert all(b - a >= STEADY_ROUNDS for a, b in zip(rounds, rounds[1:], strict=False))
-    assert len(switches) <= 1 + 290 // 48, "in 290 rounds; one more after the prompt"
+    assert len(switches) <= 1 + 290 // 48, "in 290 rounds, and once after the prompt"
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("count", [1, 2])
 def test_rare_surprises_do_not_bring_switches_closer_together(count: int, seed: int) -> None:
-    """Most tokens are certain, a tenth surprises all SSMs: one rare token looks like a change."""
+    """Most tokens are certain, and a tenth of the tokens surprises all SSMs. A single surprising
+    token looks like a change of domain."""
     text, one = Text(seed), router(count)
     for _ in range(2400):
         surprise = text.rng.expovariate(0.5) if text.rng.random() < 0.1 else 0.01
@@ -124,9 +126,9 @@ def test_soon_after_a_switch_a_clear_change_is_followed() -> None:
 
 
 def test_scores_on_an_earlier_text_are_no_baseline_when_their_ssm_returns() -> None:
-    """`a` drafts an easy text, `b` another one, then `a` a hard one. The audition that
-    brought `a` back already gave the lower scores, so they are no fall from those of the easy text,
-    and no audition is due."""
+    """`a` drafts an easy text, then `b` drafts another text, then `a` drafts a hard text. The
+    audition that brought `a` back already gave the lower scores. So these scores are no fall from
+    the scores on the easy text, and no audition is due."""
     one = CreditRouter(("a", "b"), 1, lambda name: RoundTime(2.0, 2.0))
 
     def audition_due(drafter: str, log_prob: float, count: int) -> list[bool]:
@@ -138,19 +140,20 @@ def test_scores_on_an_earlier_text_are_no_baseline_when_their_ssm_returns() -> N
             due.append(one.wants_audition)
         return due
 
-    # Auditions are so expensive that after the prompt's only a fall causes one.
+    # Auditions are so expensive that, after the prompt's audition, only a fall of scores causes
+    # another.
     one.observe_audition({"a": [-0.1] * WINDOW, "b": [-2.0] * WINDOW}, 1000.0)
     assert not any(audition_due("a", -0.1, 6)) and audition_due("a", -0.4, 2)[-1]
     one.observe_audition({"a": [-0.4] * CHANGED_WINDOW, "b": [-0.2] * CHANGED_WINDOW}, 1000.0)
     assert not any(audition_due("b", -0.2, 6)) and audition_due("b", -1.5, 2)[-1]
     one.observe_audition({"a": [-1.0] * CHANGED_WINDOW, "b": [-1.5] * CHANGED_WINDOW}, 1000.0)
     assert not any(audition_due("a", -1.0, 6))
-    # From here on scores are compared with those of the hard text.
+    # From here on, scores are compared with the scores on the hard text.
     assert audition_due("a", -2.0, 2)[-1]
 
 
 def test_without_a_change_of_domain_one_ssm_is_replaced_in_16_rounds() -> None:
-    """This also holds where two other SSMs are better by more than any noise."""
+    """This also holds if two other SSMs are better by more than any noise."""
 
     def likelihoods(good: str) -> dict[str, list[float]]:
         return {name: [math.log(0.8 if name in good else 0.3)] * WINDOW for name in NAMES}
@@ -193,7 +196,7 @@ def test_a_slower_drafter_must_predict_better() -> None:
     assert slow.route().drafters == ("b",)
     noisy = router(count=1, ms={"a": 4.0, "b": 4.4, "c": 3.6})
     follow(text, noisy, 44, 40)
-    assert noisy.route().drafters == quick.route().drafters, "noise of timings does not choose"
+    assert noisy.route().drafters == quick.route().drafters, "noise of timings does not decide"
 
 
 def test_a_drafter_that_failed_is_replaced_by_the_best_of_the_rest() -> None:
@@ -238,13 +241,13 @@ def test_a_drop_is_distinguished_from_noise() -> None:
     usual = [math.log(max(0.01, rng.gauss(0.7, 0.15))) for _ in range(48)]
     assert not has_dropped(usual)
     assert has_dropped([*usual, *[math.log(0.1)] * 8])
-    assert not has_dropped([math.log(0.1)] * 10), "there are no scores before"
+    assert not has_dropped([math.log(0.1)] * 10), "there are no earlier scores"
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_noise_of_a_busy_machine_does_not_change_the_choice(seed: int) -> None:
-    """SSMs predict alike; their times have noise, and phases in which all take three times as long.
-    Only `a`, which is really slower, is left out."""
+    """All SSMs predict equally well. Their times have noise, and in some phases all SSMs take three
+    times as long. `a` is really slower, so the next two SSMs in order are always routed."""
     rng, load = random.Random(seed), 1.0
     likelihoods = {name: [math.log(0.6)] * WINDOW for name in NAMES}
 
@@ -264,7 +267,7 @@ def test_noise_of_a_busy_machine_does_not_change_the_choice(seed: int) -> None:
 
 @pytest.mark.parametrize("factor", [1.3, 1.4, 1.5])
 def test_times_near_a_bound_cause_few_switches(factor: float) -> None:
-    """`a` predicts better, by about as much as it is slower."""
+    """`a` predicts better than `b`, but is slower than `b` by about as much."""
     likelihoods = {"a": [math.log(0.8)] * WINDOW, "b": [math.log(0.62)] * WINDOW}
     rng = random.Random(1)
 
@@ -295,12 +298,12 @@ def test_where_all_draft_the_reason_names_no_audition() -> None:
 
 
 def test_times_that_are_known_later_change_the_choice_without_an_audition() -> None:
-    """The choice changes once, after 16 rounds, and has its reason."""
+    """The choice changes once, after 16 rounds, and its reason names the speed."""
     known = False
     ms = {"a": 8.0, "b": 2.0, "c": 8.0}
     one = CreditRouter(tuple(ms), 1, lambda name: RoundTime(4.0, ms[name] if known else 0.0))
     one.observe_audition({name: [-0.5] * WINDOW for name in ms}, 1.0)
-    assert one.route().drafters == ("a",), "equals: the first in order"
+    assert one.route().drafters == ("a",), "of equal SSMs, the first in order"
     known, routes = True, []
     for _ in range(60):
         one.observe(RoundEvidence(3, 4, 1.0))
@@ -322,7 +325,7 @@ def test_regular_auditions_take_a_share_of_the_time_and_a_drop_causes_one_at_onc
         if one.wants_audition:
             window = one.audition_window
             logs = {n: values[at - window + 1 : at] for n, values in text.log_probs.items()}
-            ms = 0.05 * window  # for the prompt 60 % of a round of 4 ms
+            ms = 0.05 * window  # for the prompt's audition, 60 % of a round of 4 ms
             one.observe_audition(logs, ms)
             spent += ms
             windows.append(window)
@@ -332,7 +335,7 @@ def test_regular_auditions_take_a_share_of_the_time_and_a_drop_causes_one_at_onc
         decoded += 4.0
     assert (CHANGED_WINDOW in windows) == (len(domains) > 1)
     if len(domains) == 1:
-        # The debt was largest at the prompt's audition, before which nothing was decoded.
+        # The debt was largest at the prompt's audition: nothing had been decoded yet.
         assert max_debt == pytest.approx(0.05 * AUDITION_WINDOW)
         assert 0.5 * SHARE * decoded < spent <= SHARE * decoded
     else:

@@ -1,4 +1,4 @@
-"""Regret on synthetic traces whose answers are known."""
+"""Regret on synthetic traces with known results."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_where_the_domain_changes_the_oracle_beats_every_fixed_drafter() -> None
 def test_a_routed_group_is_compared_with_the_best_group_of_its_size() -> None:
     hits = {"a": trace("xx......"), "b": trace("...xxxxx"), "c": trace("xxx.....")}
     regret = regret_of(hits, [{"a", "b"}] * 8, DEPTH)
-    # a, b: 3 + 4 + 1 tokens; b, c: 4 + 4.
+    # Tokens of each pass: 3, 4, 1 with a and b; 4, 4 with b and c.
     assert regret.routed.passes == 3 and regret.routed.drafters == ("a", "b")
     assert regret.group is not None and regret.group.drafters == ("b", "c")
     assert regret.group.passes == regret.oracle.passes == 2
@@ -76,7 +76,7 @@ def test_the_oracle_is_the_best_of_all_sequences_of_choices(
 
     @cache
     def fewest(place: int) -> int:
-        """The fewest passes from `place` on, over every choice of SSM and of a shorter draft."""
+        """The fewest passes from `place` on, over all choices of an SSM and of a draft length."""
         if place >= size:
             return 0
         longest = max(chains[name][place] for name in names)

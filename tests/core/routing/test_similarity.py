@@ -1,4 +1,4 @@
-"""The similarity of drafted tokens to the LLM's, which a router observes."""
+"""The similarity of drafted tokens to the LLM's tokens; a router observes this similarity."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def test_without_embeddings_only_equal_tokens_are_similar() -> None:
 
 
 def test_a_router_observes_the_similarities(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`opposite` always drafts token 3 where the LLM writes 0: their embeddings are opposite."""
+    """`opposite` always drafts token 3, and the LLM writes 0: the two embeddings are opposite."""
     observed: list[Any] = []
     observe = CosineRouter.observe
     monkeypatch.setattr(

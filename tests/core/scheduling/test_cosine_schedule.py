@@ -1,4 +1,4 @@
-"""CoSine's scheduler against brute force, and its limits of drafting: they do not alternate, and no
+"""CoSine's scheduler is compared with brute force. Its limits of drafting do not alternate, and no
 request waits for ever."""
 
 import itertools
@@ -89,7 +89,7 @@ def test_the_group_is_the_best_of_those_with_the_longest_waiting_request(seed: i
 @pytest.mark.parametrize("memory", [500, 1500, 3000, 6000])
 @pytest.mark.parametrize("seed", range(6))
 def test_of_the_groups_that_fit_into_memory_the_best_is_chosen(seed: int, memory: int) -> None:
-    """The group is compared with every window of requests with every choice of shorter drafts."""
+    """The group is compared with every window of requests and every choice of shorter drafts."""
     rng = random.Random(seed)
     costs = Fixed(rng.random(), 0.5, 0.2, 0.01)
     costs.memory = memory
@@ -124,7 +124,7 @@ def test_of_the_groups_that_fit_into_memory_the_best_is_chosen(seed: int, memory
             trimmed = tuple(min(lengths[i], longest) for i in members)
             assert fits(members, trimmed)
             best[tuple(members)] = trimmed
-    if not best:  # not even one request fits: the one that waited longest is verified alone
+    if not best:  # no request fits: the request that waited longest is verified alone
         assert result.members == (first,)
         return
     drafts = best[result.members]
@@ -135,7 +135,8 @@ def test_of_the_groups_that_fit_into_memory_the_best_is_chosen(seed: int, memory
 
 @pytest.mark.parametrize("seed", range(30))
 def test_drafts_are_trimmed_as_if_for_their_group_alone(seed: int) -> None:
-    """The group is compared with every window of requests, each trimmed from its full lengths."""
+    """The group is compared with every window of requests. Each window is trimmed from its full
+    draft lengths."""
     rng = random.Random(seed)
     costs = Fixed(rng.random() / 8, rng.random(), 0.02, rng.choice([0.0, 0.001]))
     costs.memory = rng.choice([math.inf, 2000, 5000, 10000])
@@ -177,7 +178,7 @@ def test_drafts_are_trimmed_as_if_for_their_group_alone(seed: int) -> None:
 
 @pytest.mark.parametrize("wide", [0, 2])
 def test_of_groups_that_take_equally_long_that_of_fewer_nodes_is_verified(wide: int) -> None:
-    """More nodes are more chances of a wrong prediction of the time."""
+    """With more nodes, the predicted time is more likely to be wrong."""
     costs = Fixed(0.0, 1.0, 0.0, 0.0)
     live = [LiveRequest(50 + i, 4, width=4.0 if i == wide else 1.0) for i in range(3)]
     live[1] = replace(live[1], rounds_waited=1)
@@ -185,7 +186,7 @@ def test_of_groups_that_take_equally_long_that_of_fewer_nodes_is_verified(wide: 
 
 
 class TimeOfEachRequest(Fixed):
-    """A pass takes 1 ms a request."""
+    """A pass takes 1 ms for each request."""
 
     def verify_ms(self, requests: int, nodes: int, context: int) -> float:
         return float(requests)
@@ -199,8 +200,9 @@ def test_a_request_shares_no_pass_that_saves_no_time() -> None:
 
 @pytest.mark.parametrize(("draft", "size"), [(2.0, 4), (2.7, 3), (2.95, 2), (10.0, 1)])
 def test_a_round_takes_at_most_as_long_as_eight_plain_ones(draft: float, size: int) -> None:
-    """The limit holds although the time per request falls as the group grows, since SSMs draft for
-    all requests in one pass. A group of one is verified however long that takes."""
+    """The time per request falls as the group grows, since SSMs draft for all requests in one pass.
+    The limit holds nevertheless. A group of one request is verified however long its round
+    takes."""
     costs = Fixed(draft, 0.25, 0.0, 0.0)
     live = [LiveRequest(64, 4)] * 4
     result = best_group(live, [4] * 4, 4, costs)
@@ -228,7 +230,7 @@ def test_a_pass_too_large_for_memory_is_trimmed_at_its_longest_draft() -> None:
 
 
 def test_a_pass_fits_into_the_memory_that_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Free memory is read once a round, and only for a large pass."""
+    """Free memory is read at most once in a round, and only for a large pass."""
     llm = SimpleNamespace(device=None, pass_bytes=lambda rows, width, extent: rows * width * extent)
     times, reads = BatchTimes(Costs(cast(Any, llm), TABLE)), []
 
@@ -270,7 +272,7 @@ def test_no_request_waits_for_ever() -> None:
         live = [LiveRequest(50 * 4**i, 4, rounds_waited=waited[i]) for i in range(6)]
         group = scheduler.plan(live, 0).group
         waited = [0 if i in group else waited[i] + 1 for i in range(6)]
-        assert max(waited) <= 5, "at most until each of the others has had a pass"
+        assert max(waited) <= 5, "at most one pass for each other request"
 
 
 def decisions_of(signals: list[tuple[float, int]]) -> list[str]:
@@ -299,7 +301,7 @@ def test_a_growing_queue_ends_drafting_and_an_idle_llm_brings_it_back() -> None:
 
 @pytest.mark.parametrize("rounds", [2 * PATIENCE, 1000])
 def test_a_queue_that_does_not_shrink_ends_drafting(rounds: int) -> None:
-    """The queue grows only by one request in every `rounds` rounds."""
+    """The queue grows by only one request in `rounds` rounds."""
     control = SpeculationControl()
     for place in range(12 * PATIENCE):
         control.observe(0.9, 1 + place // rounds, REQUESTED)
@@ -309,8 +311,8 @@ def test_a_queue_that_does_not_shrink_ends_drafting(rounds: int) -> None:
 
 
 def limits_of(requested: Sequence[SpeculationLimit]) -> list[SpeculationLimit]:
-    """The limits set one after another while the queue grows. `requested`: the longest and the
-    widest draft of each round."""
+    """The limits that are set while the queue grows, in order. `requested`: for each round, the
+    length of its longest draft and the number of SSMs of its widest draft."""
     control, limits = SpeculationControl(), []
     for queue, limit in enumerate(requested, start=1):
         if control.observe(0.9, queue, limit):
@@ -322,7 +324,7 @@ def limits_of(requested: Sequence[SpeculationLimit]) -> list[SpeculationLimit]:
 @pytest.mark.parametrize("short", [0, 1])
 @pytest.mark.parametrize("place", range(PATIENCE))
 def test_a_round_with_a_short_draft_ends_drafting_no_sooner(short: int, place: int) -> None:
-    """Such rounds occur with `goodput`, whose length changes from round to round."""
+    """Such rounds occur with `goodput`, which changes the draft length from round to round."""
     requested_limits = [
         SpeculationLimit(short, 2) if i % PATIENCE == place else REQUESTED for i in range(40)
     ]
@@ -344,7 +346,7 @@ def test_a_round_with_a_short_draft_brings_drafting_back_no_later() -> None:
         assert not decision and control.limit == before, "no request drafts"
     for i in range(2 * LONGEST):
         control.observe(0.3, 0, SpeculationLimit(1, 1) if i % PATIENCE else REQUESTED)
-        assert control.limit_within(4, 2).length >= before.length, "`more` never lowers it"
+        assert control.limit_within(4, 2).length >= before.length, "`more` never lowers the limit"
     assert control.limit == REQUESTED
 
 
@@ -359,7 +361,7 @@ def test_plain_decoding_ends_with_the_queue_even_if_the_llm_is_busy() -> None:
 
 
 def test_a_limit_ends_some_time_after_the_queue() -> None:
-    """It ends also while the LLM is busy, since it was set because of the queue."""
+    """The limit also ends while the LLM is busy, since the queue was the reason for the limit."""
     control = SpeculationControl()
     for queue in range(1, 14):
         control.observe(0.9, queue, REQUESTED)
@@ -374,7 +376,8 @@ def test_a_limit_ends_some_time_after_the_queue() -> None:
 def test_limits_do_not_alternate() -> None:
     assert not any(decisions_of([(0.3, 0), (0.9, 1)] * 100)), "signals that change each round"
     assert not any(decisions_of([(0.8, 0)] * 100)), "an LLM that is busy, and no request waits"
-    # A load on the edge: every step down empties the queue, every step up fills it again.
+    # A load on the edge: every stricter limit empties the queue, and every looser limit fills it
+    # again.
     control, results, queue = SpeculationControl(), [], 0
     for _ in range(4000):
         queue = queue + 1 if control.limit_within(4, 2) == REQUESTED else 0
@@ -385,7 +388,7 @@ def test_limits_do_not_alternate() -> None:
 
 
 def test_a_burst_is_answered_however_many_came_before() -> None:
-    """In every eighth round of a burst a request joins the batch, so that the queue shrinks."""
+    """In every eighth round of a burst, a request joins the batch, so that the queue shrinks."""
     control = SpeculationControl()
     for _ in range(8):
         burst = [
@@ -399,8 +402,8 @@ def test_a_burst_is_answered_however_many_came_before() -> None:
 
 
 def plans_with(live: Sequence[LiveRequest], queue: Sequence[int]) -> list[Plan]:
-    """A plan for each entry of `queue`, the number of waiting requests. In each plan those drafts
-    are ready that the plan before it asked for."""
+    """One plan for each entry of `queue` (the number of waiting requests). The drafts that a plan
+    asks for are ready in the next plan."""
     scheduler = Cosine(BatchTimes(Costs(cast(Any, None), TABLE)))
     ready, plans = dict.fromkeys(range(len(live)), False), []
     for waiting in queue:
@@ -425,10 +428,10 @@ def test_where_no_request_drafts_none_waits_for_its_turn() -> None:
 
 
 def test_a_request_that_drafts_nothing_waits_for_no_turn() -> None:
-    """The length policy of the last request found that drafts do not pay; the others are
+    """The length policy of the last request found that drafts do not pay. The other requests are
     pipelined."""
     live = [*[LiveRequest(64, 4, overlapped=True)] * 4, LiveRequest(64, 0, overlapped=True)]
-    # Before the first pass no draft is ready: that pass may leave the request out.
+    # Before the first pass, no draft is ready, so the first pass may leave the request out.
     assert all(4 in plan.group for plan in plans_with(live, [0] * 30)[1:])
 
 
@@ -443,7 +446,7 @@ def test_a_rounds_outcome_reaches_the_next_plan() -> None:
             assert plan.reason.endswith(f" from now on: {_waits(waiting - 1)} in the queue")
             steps.append(plan.grants[0])
         scheduler.observe(BatchOutcome(4, 64, 8, 8, 5.0, 1.0, 8.0, steps=4, num_queued=waiting))
-    # First an SSM less, then a token less at a time, down to none.
+    # First one SSM less, then one token less at a time, down to no token.
     assert steps == [Grant(4, 1), Grant(3, 1), Grant(2, 1), Grant(1, 1), Grant(0, 1)]
     assert set(plan.grants) == {Grant(0, 1)} and not plan.decision
 

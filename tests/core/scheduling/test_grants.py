@@ -1,4 +1,4 @@
-"""A request drafts what a scheduler grants it: how deep, by how many SSMs, or nothing."""
+"""A request drafts within its scheduler's grant, which limits the depth and the number of SSMs."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -73,7 +73,7 @@ def test_no_draft_is_deeper_than_granted(engine: Engine, routing: str) -> None:
     for granted in (3, 1, 0, 2):
         result = drafts_within(engine, live, Grant(length=granted))
         assert {*result.values()} == ({granted} if granted else set())
-    assert {*drafts_within(engine, live, Grant(length=9)).values()} == {4}, "its own length"
+    assert {*drafts_within(engine, live, Grant(length=9)).values()} == {4}, "the requested length"
 
 
 def test_the_reason_names_the_grant(engine: Engine) -> None:
@@ -109,7 +109,7 @@ def test_the_scheduler_counts_the_ssms_that_draft(
     live = admit(engine, **fields)
     assert len(drafts_within(engine, live, FREE)) == count
     assert request_of(engine).drafters == max(1, count)
-    # Under the grant of one SSM the request wants as many SSMs as before.
+    # Under a grant of one SSM, the request still wants as many SSMs as before.
     for _ in range(2):
         drafts_within(engine, live, Grant(drafters=1))
         assert request_of(engine).drafters == max(1, count)
@@ -132,7 +132,7 @@ def test_there_is_no_audition_before_a_draft_is_granted(
     for _ in range(3):
         assert not drafts_within(engine, live, Grant(length=0))
     assert not auditions and not live.had_audition
-    # A router that wants an audition in every round has to wait, too.
+    # A router that wants an audition in every round also has to wait.
     with monkeypatch.context() as patched:
         patched.setattr(CreditRouter, "wants_audition", True)
         assert not drafts_within(engine, live, Grant(length=0)) and not auditions

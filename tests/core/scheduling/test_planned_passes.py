@@ -1,5 +1,5 @@
-"""Schedules with pipelining: the planned group is verified, and a round's event agrees with its
-pass."""
+"""Schedules with pipelining: the planned group is verified, and the events of rounds agree with the
+passes."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ QUEUE = (0, 0, 0, *range(1, 18), *(0,) * 200)
 
 @dataclass
 class RecordingScheduler:
-    """A Scheduler that wraps another one and records its plans."""
+    """A Scheduler that wraps another Scheduler and records its plans."""
 
     inner: Scheduler
     plans: list[Plan] = field(default_factory=list)
@@ -82,7 +82,7 @@ def test_the_planned_group_is_verified(
         assert {*round_event} == {names[i] for i in plan.group}
         pooled += len(round_event.keys() & drafted.keys())
         across = [name for name in names if mode[name] == "across"]
-        if drafted and len(across) > 1:  # the LLM waits for no draft that a pass could hide
+        if drafted and len(across) > 1:  # the LLM never waits for a draft that a pass could hide
             assert {*across} & round_event.keys() <= drafted.keys()
         if plan.decision:
             unreported |= dict.fromkeys(names, plan.decision)
@@ -111,8 +111,8 @@ def test_the_planned_group_is_verified(
 
 
 def test_where_plain_rounds_are_faster_no_request_drafts_or_waits() -> None:
-    """`shared`, pipelined: plain rounds verify all live requests in one pass, and with them
-    what was drafted before."""
+    """With `shared` and pipelining, a plain round verifies all live requests in one pass, together
+    with earlier drafts."""
     engine, plain = (Engine(loaded_tables(*tables(2)), schedule=s) for s in ("shared", "each"))
     scheduler = engine._schedule._scheduler
     assert isinstance(scheduler, Shared)
@@ -138,8 +138,8 @@ def test_where_plain_rounds_are_faster_no_request_drafts_or_waits() -> None:
 
 
 class DecidingScheduler:
-    """A Scheduler that verifies the first request and drafts for the second one; each plan has a
-    decision."""
+    """A Scheduler that verifies the first request and drafts for the second request. Each of its
+    plans has a decision."""
 
     def plan(self, live: Sequence[LiveRequest], num_queued: int) -> Plan:
         grants = (Grant(1, 1),) * len(live)
@@ -154,8 +154,8 @@ class DecidingScheduler:
 
 @pytest.mark.parametrize("schedule", ["shared", "each"])
 def test_a_decision_ends_with_its_schedule(schedule: str) -> None:
-    """This holds for a request whose draft was made under the decision and waits, and for one
-    without a draft."""
+    """This holds for a request whose draft was made under the decision and still waits, and also
+    for a request without a draft."""
     engine = Engine(loaded_tables(*tables(2)), schedule="cosine")
     engine._schedule._scheduler = DecidingScheduler()
     live = admit_all(engine, requests(("across",) * 7)[:3])
@@ -186,7 +186,8 @@ def test_a_past_queue_limits_nothing_after_a_change_of_schedule() -> None:
         parts = [one.scheduled for one in events if isinstance(one, RoundCompleted)]
         return [(part.length_limit, part.drafter_limit, part.decision) for part in parts if part]
 
-    # In the twelfth round a growing queue shortens drafts once more; the next plan would report it.
+    # In the twelfth round, the growing queue shortens drafts once more; the next plan would report
+    # this decision.
     assert limits(range(1, 13))[-1] == (2, 1, "")
     assert engine.schedule_decision is not None
     engine.schedule = "shared"
@@ -200,8 +201,8 @@ def test_a_past_queue_limits_nothing_after_a_change_of_schedule() -> None:
 
 
 class TimeOfLongestText:
-    """BatchCosts by which a pass takes as many milliseconds as its longest text has tokens, however
-    many requests it has."""
+    """BatchCosts by which a pass takes 1 ms for each token of its longest text, whatever the number
+    of requests."""
 
     def verify_ms(self, requests: int, nodes: int, context: int) -> float:
         return float(context)
@@ -217,8 +218,8 @@ class TimeOfLongestText:
 
 
 def test_no_request_waits_for_ever() -> None:
-    """`cosine`: without the long text a pass takes the least time per request, so the request with
-    the long text is verified only because it has waited."""
+    """With `cosine`, a pass without the long text takes the least time per request. So the request
+    with the long text is verified only because it has waited."""
     engine = Engine(loaded_tables(*tables(1, context=128)), schedule="cosine")
     scheduler = engine._schedule._scheduler
     assert isinstance(scheduler, Cosine)
@@ -236,14 +237,15 @@ def test_no_request_waits_for_ever() -> None:
         group_sizes.add(len(verified))
         waited = {run: 0 if run in verified else 1 + rounds for run, rounds in waited.items()}
         assert [one.rounds_waited for one in live] == [*waited.values()]
-        # A group includes the request that waited longest: each other one precedes it at most once.
+        # A group includes the request that waited longest: each other request precedes it at most
+        # once.
         assert max(waited.values()) < len(live)
-    assert group_sizes == {2, 3}, "the short texts alone, and all"
+    assert group_sizes == {2, 3}, "the two short texts, or all three"
     engine.close()
 
 
 def test_the_width_of_a_request_is_its_nodes_per_step() -> None:
-    """One request drafts trees of three nodes, two deep; the other drafts chains."""
+    """One request drafts trees of three nodes and depth 2; the other request drafts chains."""
     engine = Engine(loaded_tables(*tables(1)), schedule="cosine")
     recorded = RecordingScheduler(engine._schedule._scheduler)
     engine._schedule._scheduler = recorded

@@ -1,4 +1,5 @@
-"""`shared`: the node budget against brute force; batches are soon no slower than plain decoding."""
+"""`shared`: the node budget equals brute force, and batches soon are no slower than plain
+decoding."""
 
 import itertools
 import random
@@ -18,7 +19,7 @@ LIVE = [LiveRequest(64, 8)] * 4
 
 
 def closed_sets(parents: Sequence[int]) -> list[frozenset[int]]:
-    """Every set of nodes that holds the parent of each of its nodes."""
+    """All sets of nodes that contain the parent of each of their nodes."""
     nodes = range(len(parents))
     sets = (frozenset(c) for n in range(len(parents) + 1) for c in itertools.combinations(nodes, n))
     return [s for s in sets if all(parents[node] < 0 or parents[node] in s for node in s)]
@@ -49,7 +50,7 @@ def test_the_budget_is_the_optimum_over_all_ancestor_closed_choices(seed: int) -
 
 
 def test_of_equally_likely_nodes_a_parent_is_kept_before_its_child() -> None:
-    """An SSM may be sure of a token: then its node is as likely as its parent."""
+    """If an SSM is sure of a token, the token's node is as likely as its parent."""
     chances = [[0.5, 0.5, 0.5], [0.5, 0.2]]
     assert _likeliest(chances, 1) == [[0], []]
     assert _likeliest(chances, 2) == [[0, 1], []]
@@ -83,10 +84,10 @@ TABLE = VerifyCosts({0: 1.0, 1: 1.2, 8: 3.0, 64: 18.0}, 64)
 
 class Machine:
     """A simulated batch. A round takes 1 ms, plus 0.9 ms for each request and 0.2 ms for each
-    verified node. A draft has 4 nodes, of which `accepted` are accepted, and takes `draft_ms`. With
-    `turns` requests are pipelined: SSMs draft for half of them while the others are verified. In
-    the first round with drafts after FIRST_WAIT rounds without any, SSMs also read each prompt, in
-    `open_ms`."""
+    verified node. A draft takes `draft_ms` and has 4 nodes; `accepted` of the 4 are accepted. With
+    `turns`, requests are pipelined: SSMs draft for one half of them while the other half is
+    verified. In the first round with drafts, and in each round with drafts after FIRST_WAIT rounds
+    without drafts, SSMs also read each prompt, in `open_ms`."""
 
     def __init__(
         self,
@@ -137,7 +138,7 @@ class Machine:
 
     @property
     def speedup(self) -> float:
-        """Tokens per millisecond, divided by those of rounds without drafts."""
+        """Tokens per millisecond, divided by the tokens per millisecond of plain rounds."""
         count = len(self.live)
         return (self.tokens / self.ms) / (count / (1.0 + 0.9 * count))
 
@@ -183,14 +184,14 @@ def test_a_larger_batch_begins_without_drafts_where_a_smaller_one_has_none() -> 
     assert machine.kinds[-1], "then drafting is tried"
     machine.live, machine.kinds = [LiveRequest(64, 8)] * 2, []
     machine.run(3)
-    assert any(machine.kinds), "a smaller batch does not follow a larger one"
+    assert any(machine.kinds), "a smaller batch does not follow a larger batch"
 
 
 def test_a_decision_is_reported_with_the_number_of_requests_that_it_is_about() -> None:
     machine = Machine(4, draft_ms=5.0, accepted=1.0)
     while machine.shared._record(4).guard.allows_drafts:
         machine.run(1)
-    for fewer in (machine.live[:2], machine.live[:1]):  # the others ended in the same round
+    for fewer in (machine.live[:2], machine.live[:1]):  # the other requests ended
         plan = machine.shared.plan(fewer, 0)
         assert plan.decision == "" and "no request drafts" not in plan.reason
     plan = machine.shared.plan(machine.live, 0)
@@ -201,7 +202,8 @@ def test_a_decision_is_reported_with_the_number_of_requests_that_it_is_about() -
 
 @pytest.mark.parametrize("num_drafted", [4, 5])
 def test_a_new_trial_is_reported_by_a_round_with_drafts(num_drafted: int) -> None:
-    """After four rounds with drafts the first round of the trial is a probe."""
+    """After four rounds with drafts, the first round of the trial is a probe, which has no
+    drafts."""
     machine = Machine(4, draft_ms=0.5, accepted=1.0)
     record = machine.shared._record(4)
     for _ in range(num_drafted):
@@ -220,13 +222,14 @@ def test_a_new_trial_is_reported_by_a_round_with_drafts(num_drafted: int) -> Non
 def observe_drafted(
     guard: PlainGuard, ms: float, tokens: float = 1.0, total_ms: float = 0.0, requests: int = 1
 ) -> bool:
-    """Observes a round with drafts, where a token takes 1 ms in plain rounds."""
+    """Observes a round with drafts. In plain rounds, a token takes 1 ms."""
     return guard.observe_drafted(tokens, ms=ms, total_ms=total_ms, plain_ms=1.0, requests=requests)
 
 
 def trial_wait(guard: PlainGuard, *, cost: float, opening: float = 0.0, requests: int = 1) -> int:
-    """Rounds without drafts after a trial. `cost`: milliseconds per token in the trial, in whose
-    first round SSMs read prompts for as long as `opening` plain rounds take."""
+    """The number of rounds without drafts after a trial. `cost`: milliseconds per token in the
+    trial; `opening`: the time for which SSMs read prompts in the trial's first round, as a number
+    of plain rounds."""
     while not observe_drafted(
         guard, cost * requests, requests, (cost + opening) * requests, requests
     ):
@@ -261,8 +264,8 @@ def test_the_guards_wait_doubles_and_drafts_that_pay_reset_it() -> None:
 def test_the_time_of_reading_a_prompt_is_divided_among_its_runs_tokens(
     run_tokens: int, pays: bool
 ) -> None:
-    """In each round four requests join, whose prompts SSMs read in 20 ms each. A token takes
-    0.75 ms in plain rounds, and 0.48 ms with drafts, without this reading."""
+    """In each round, four requests join, and SSMs read each of the four prompts in 20 ms. Without
+    this reading, a token takes 0.75 ms in plain rounds and 0.48 ms in rounds with drafts."""
     shared, live = new_shared(), [LiveRequest(64, 4, tokens=run_tokens)] * 8
     for _ in range(12):
         plan = shared.plan(live, 0)
@@ -279,15 +282,15 @@ def test_the_time_of_reading_a_prompt_is_divided_among_its_runs_tokens(
 
 
 def test_a_node_worth_less_than_plain_decoding_is_not_verified() -> None:
-    """This also holds while drafting loses: at the low rate of such rounds the node would pay, but
-    the price of a node is at least its price in plain rounds."""
+    """This also holds while drafting loses. By the low token rate of such rounds, the node would
+    pay; but the node's time is valued at least at the token rate of plain rounds."""
     shared = new_shared()
     for _ in range(2):
         assert shared.plan(LIVE, 0).grants == (FREE,) * 4
         shared.observe(BatchOutcome(4, 64, 16, 4, 6.2, 90.0, 100.0, between_ms=1.6, steps=4))
     load = shared.plan(LIVE, 0).load
     assert load is not None and load.price == pytest.approx(1 / load.plain_ms)
-    # By the batch's own rate a node of probability 0.1 would pay.
+    # By the batch's own token rate, a node of probability 0.1 would pay.
     assert load.node_ms * 4 / 100 < 0.1 < load.node_ms * load.price
     assert shared.budget([[0.1] * 4] * 4, 64) == 0
     assert shared.budget([[0.9] * 4] * 4, 64) == 16
@@ -334,8 +337,8 @@ def test_one_request_alone_keeps_its_own_budget() -> None:
 
 
 def test_predicted_pass_times_follow_the_measured_ones() -> None:
-    """A pass over several rows of the KV cache takes time that the table, which was measured with
-    one row, does not contain."""
+    """The table was measured with one row of the KV cache. A pass over several rows takes longer
+    than the table says."""
     times = BatchTimes(Costs(cast(Any, None), TABLE))
     before = times.verify_ms(8, 0, 64)
     for nodes in [0, 8, 16, 24] * 30:
@@ -345,7 +348,7 @@ def test_predicted_pass_times_follow_the_measured_ones() -> None:
     assert times.verify_ms(8, 16, 64) == pytest.approx(10.8, rel=0.1)
     assert times.verify_ms(8, 200, 64) > times.verify_ms(8, 100, 64)
     times.observe(BatchOutcome(8, 64, 8, 8, 5000.0, 0.0, 5000.0))
-    assert times.verify_ms(8, 8, 64) < 10.0, "one outlier moves the line by little"
+    assert times.verify_ms(8, 8, 64) < 10.0, "one outlier changes the prediction little"
 
 
 def test_a_pass_takes_longer_over_longer_texts() -> None:
@@ -362,8 +365,8 @@ def test_a_pass_takes_longer_over_longer_texts() -> None:
 
 
 class Alone:
-    """One request: a plain round takes 1 ms; a round with drafts takes `draft_ms` and commits a
-    number of tokens drawn from `tokens`."""
+    """A simulated request. A plain round takes 1 ms and commits 1 token. A round with drafts takes
+    `draft_ms` and commits a number of tokens that is drawn from `tokens`."""
 
     def __init__(self, shared: Shared, kind: str | None, draft_ms: float, tokens: Sequence[int]):
         self.shared, self.live = shared, [LiveRequest(64, 4, kind=kind)]
@@ -371,7 +374,7 @@ class Alone:
         self.kinds: list[bool] = []
 
     def run(self, rounds: int) -> float:
-        """Tokens per millisecond."""
+        """Runs rounds; returns the tokens per millisecond."""
         total_ms = total = 0.0
         for _ in range(rounds):
             plan = self.shared.plan(self.live, 0)
@@ -405,13 +408,12 @@ def test_one_request_is_soon_no_slower_than_plain(draft_ms: float, tokens: Seque
     assert alone.run(4000) > 0.97
     assert sum(alone.kinds[1000:]) > 4, "drafting is tried again"
     trials = sum(after and not before for before, after in itertools.pairwise(alone.kinds))
-    assert trials < 10, "only in trials"
+    assert trials < 10, "drafts only in trials"
 
 
 @pytest.mark.parametrize("tokens", [(1, 9), (4, 5, 6), (1, 5, 9)])
 def test_drafts_of_one_request_that_pay_are_kept(tokens: Sequence[int]) -> None:
-    """They are kept also where half of the rounds lose time: at most one trial is lost, by
-    chance."""
+    """Drafts are kept even if half of the rounds lose time. At most one trial is lost by chance."""
     draft_ms = 0.7 * sum(tokens) / len(tokens)
     for seed in range(5):
         alone = Alone(new_shared(), "specinfer", draft_ms, tokens)

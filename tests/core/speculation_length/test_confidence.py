@@ -1,4 +1,4 @@
-"""`confidence`: where a draft ends, and that the unsure token is kept."""
+"""`confidence`: a draft ends after its first unsure token."""
 
 from core.config import SpeculationConfig
 from core.speculation_length import make_policy
@@ -11,7 +11,7 @@ def test_a_node_under_the_threshold_has_no_children() -> None:
     assert [stop.grows(score) for score in (1.0, 0.41, 0.4, 0.39, 0.0)] == [True] * 3 + [False] * 2
     assert not stop.grows(float("nan"))
     assert stop.continues("a", 3, [0.001])
-    assert stop.keeps(0.001), "the token that triggered it is kept"
+    assert stop.keeps(0.001), "the unsure token is kept"
 
 
 def test_the_configured_length_bounds_the_draft() -> None:

@@ -1,4 +1,4 @@
-"""The parts that learn costs and acceptance, each on traces with known answers."""
+"""The parts that learn costs and acceptance, each on traces with known results."""
 
 import math
 
@@ -129,8 +129,8 @@ def test_all_probes_share_one_hundredth_of_the_time() -> None:
 
 
 def test_concurrent_runs_may_probe_the_same_drafter() -> None:
-    """Two runs share the engine's back-offs: once one run's probe ended a back-off, the other run's
-    probe only adds its time."""
+    """Two runs share the engine's back-offs. After one run's probe has ended a back-off, the other
+    run's probe only adds its time."""
     for second in (True, False):
         shared = Backoffs()
         one, other = RunBackoffs(shared), RunBackoffs(shared)
@@ -159,7 +159,7 @@ def after_failed_runs(shared: Backoffs, name: str, runs: int) -> RunBackoffs:
 def test_a_drafter_that_did_not_pay_in_several_runs_is_off_in_all() -> None:
     shared = Backoffs()
     one = after_failed_runs(shared, "a", MAX_FAILED_RUNS - 1)
-    assert "a" in one and "a" not in RunBackoffs(shared), "another text may suit it"
+    assert "a" in one and "a" not in RunBackoffs(shared), "another text may suit the drafter"
     RunBackoffs(shared).record_success("a")
     assert "a" not in RunBackoffs(shared) and "a" in after_failed_runs(
         shared, "a", MAX_FAILED_RUNS - 1

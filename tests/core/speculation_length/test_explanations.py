@@ -35,7 +35,7 @@ class RoundLine:
 
 
 def rounds_of(*records: tuple[int, str]) -> list[RoundLine]:
-    """Rounds from (length, reason of the next round's length)."""
+    """Rounds from pairs (length, reason of the next round's length)."""
     lengths = [length for length, _ in records]
     followed = zip(records, [*lengths[1:], lengths[-1]], strict=True)
     return [
@@ -186,7 +186,7 @@ ROSE = re.compile(r"up from \d+(?: in round \d+)?: the tree of round (\d+) was (
 
 @pytest.fixture(scope="module", params=LENGTHS)
 def run(request: pytest.FixtureRequest) -> tuple[str, list[Event]]:
-    """A run of each policy on models whose passes take given times."""
+    """Each policy, with the events of a run on models whose passes take given times."""
     clock, table = PassClock(), VerifyCosts({n: 10.5 + 0.5 * n for n in NODE_COUNTS}, 64)
     with pytest.MonkeyPatch.context() as patch:
         measure = "core.speculation_length.cost_model.ledger.measure_verify_costs"
@@ -235,11 +235,12 @@ def test_every_round_is_explained_by_its_events(run: tuple[str, list[Event]]) ->
             assert max(trees[int(found[1]) - 1].depths) == int(found[2])
             assert record.length <= int(found[2]) + DEEPER
     if policy == "goodput":
-        assert num_worth > len(records) / 3 and num_rises, "else nothing was checked"
+        assert num_worth > len(records) / 3 and num_rises, "otherwise nothing was checked"
 
 
 def check_worth(found: re.Match[str], before: RoundLine, drafts: tuple[DraftRecord, ...]) -> None:
-    """The numbers are the recorded ones, and by them the draft had to end where it ended."""
+    """The numbers equal the recorded numbers, and according to them the draft had to end where it
+    ended."""
     depth, following, percent, worth_ms, token_ms, cost_ms = (float(one) for one in found.groups())
     assert following == depth + 1
     assert f"a token {found[5]} ms" in before.length_reason

@@ -1,7 +1,7 @@
-"""`goodput` in worlds whose best length is known beforehand, and its stop rule by hand.
+"""`goodput` in simulated worlds whose best fixed length is known, and its stop rule.
 
-The comparison with the best fixed length leaves out two worlds: in `independent` two drafters
-together are best, but `goodput` lets one SSM draft; in `uncalibrated` a drafter reports wrong
+The comparison with the best fixed length leaves out two worlds. In `independent`, two drafters
+together are best, but `goodput` lets only one SSM draft. In `uncalibrated`, a drafter reports wrong
 scores, which a real drafter would calibrate.
 """
 
@@ -64,11 +64,12 @@ WORLDS = {
     "cheap": CHEAP, "sure": SURE, "expensive": EXPENSIVE, "steep": STEEP,
     "uncalibrated": UNCALIBRATED, "independent": INDEPENDENT, "twins": TWINS, "hopeless": HOPELESS,
 }  # fmt: skip
-# The longest fixed length to try, by world; in other worlds 8.
+# The longest fixed length that is tried, by world (8 in other worlds).
 LONGEST = {"sure": 16, "hopeless": 2, "expensive": 4, "steep": 6}
 
 
-# Rounds after which a change is followed: of a drafter that drafts, and of one that is probed.
+# Rounds after which a change is followed: for a drafter that drafts, and for a drafter that is only
+# probed.
 FOLLOWS = 50
 PROBED = 128 + FOLLOWS
 
@@ -78,7 +79,7 @@ def jump(before: float, after: float, change: int) -> Callable[[int], float]:
 
 
 def first_round_at(result: Result, position: int) -> int:
-    """The first round whose root is at this position of the text, or after it."""
+    """The first round whose root is at or after this position of the text."""
     positions = accumulate(outcome.num_tokens for outcome in result.outcomes)
     return next(i for i, reached in enumerate(positions, 1) if reached >= position)
 
@@ -88,7 +89,8 @@ DRAFTING = [(0.4, 4.0), (0.7, 5.0), (0.7, 3.0), (0.5, 8.0), (0.8, 2.0)]
 
 
 class Across(World):
-    """A pass over other requests, as long as the request's own, hides the drafting."""
+    """A pass over other requests, which takes as long as the request's own pass, hides the
+    drafting."""
 
     def round(
         self, number: int, position: int, choice: Choice, timing: random.Random
@@ -100,7 +102,7 @@ class Across(World):
 
 
 class Ahead(World):
-    """Seven in ten drafts were made ahead by a right guess, and take no time in the round."""
+    """In seven of ten rounds, the drafts were made ahead after a right guess and take no time."""
 
     def round(
         self, number: int, position: int, choice: Choice, timing: random.Random
@@ -193,7 +195,7 @@ def test_goodput_follows_drafts_that_become_good() -> None:
 
 
 def test_a_slower_machine_changes_no_decision() -> None:
-    """Everything takes four times as long: what pays, pays as before."""
+    """From round 200 on, everything takes four times as long. What paid before still pays."""
     world = World(CHEAP.drafters, CHEAP.verify, pace=jump(1.0, 4.0, 200))
     result = run(world, 2500)
     assert min(result.lengths[200:]) > 0
@@ -205,7 +207,7 @@ def test_a_slower_machine_changes_no_decision() -> None:
 def test_a_hopeless_drafter_hardly_slows_decoding() -> None:
     result = run(HOPELESS, TOKENS)
     assert result.goodput() >= 0.97 * run_fixed(HOPELESS, TOKENS, 0).goodput()
-    # Each draft loses 0.1 to 0.2 tokens here.
+    # Here, each draft loses 0.1 to 0.2 tokens.
     first = result.lengths.index(0)
     assert MAX_DEFICIT / 0.2 <= first <= MAX_DEFICIT / 0.1
     assert "a stops drafting: it is 4 tokens behind" in result.choices[first].reason
@@ -226,7 +228,7 @@ def test_probes_are_short_and_their_wait_doubles() -> None:
     probes = [i for i, choice in enumerate(result.choices) if "tried again" in choice.reason]
     gaps = [after - before for before, after in pairwise(probes)]
     assert len(probes) >= 8
-    # A success by chance resets the wait; else it doubles at least, up to 128.
+    # A success by chance resets the wait. Otherwise the wait at least doubles, up to 128 rounds.
     assert sum(gap < 32 for gap in gaps) <= 3
     assert all(gap >= 16 for gap in gaps)
     assert sum(128 <= gap <= 128 + 2 * ROUNDS_PER_PLAN for gap in gaps) >= len(gaps) / 2
@@ -279,7 +281,7 @@ def test_another_runs_success_brings_a_drafter_back() -> None:
         for policy in policies:
             policy.observe(HOPELESS.round(number, 3 * number, policy.choose(), rng)[0])
     assert [policy.choose().length for policy in policies] == [0, 0]
-    costs.backoffs.disabled_for_all_runs.clear()  # as a third run's successful probe would
+    costs.backoffs.disabled_for_all_runs.clear()  # as a third run's successful probe would do
     for number in range(ROUNDS_PER_PLAN):
         policies[0].observe(HOPELESS.round(number, 180 + number, policies[0].choose(), rng)[0])
     assert policies[0].choose().length > 0
@@ -318,7 +320,8 @@ def test_drafters_of_a_vote_or_pool_are_one_group(combine: str) -> None:
 
 
 def test_the_reason_reports_the_stop_of_the_drafter_that_drafts() -> None:
-    """The SSM is switched off: its rate says nothing about where the lookup stops."""
+    """The SSM is switched off, so the reason reports where the lookup stops, not where the SSM
+    stops."""
     ssm, lookup = drafter("a", 0.02, 3.0, 3.0), drafter("ngram", 0.85, 0.1, 0.1)
     late = run(World((ssm, lookup), linear(5, 0.1)), 600).choices[-40:]
     lookups = [choice for choice in late if choice.drafters == {"ngram"} and choice.length > 1]
@@ -343,7 +346,8 @@ def test_without_drafters_goodput_is_plain_decoding() -> None:
 
 @pytest.mark.parametrize("name", ["cheap", "expensive", "steep"])
 def test_estimates_agree_with_the_worlds_averages(name: str) -> None:
-    """Tokens and milliseconds of each length, on average over a run, within a tenth."""
+    """The estimated tokens and milliseconds of each length, averaged over a run, are right within
+    10 %."""
     world = WORLDS[name]
     (only,) = world.drafters
     long_choices = [
@@ -395,9 +399,7 @@ def test_a_step_is_run_while_its_tokens_are_worth_its_time() -> None:
     rule = StopRule({"a": step_limits(1.0, (0.4, 0.8), 3)}, 0.1)
     assert rule.continues("a", 1, [0.0]), "the back-off decides whether there is a draft"
     assert rule.continues("a", 2, [0.41]) and not rule.continues("a", 2, [0.39])
-    assert rule.continues("a", 2, [0.21, 0.21]), (
-        "a frontier is reached as often as its nodes together"
-    )
+    assert rule.continues("a", 2, [0.21, 0.21]), "the chances of a frontier's nodes are added up"
     assert rule.continues("a", 3, [0.9, 0.9]) and not rule.continues("a", 3, [0.79])
     assert not StopRule({"a": step_limits(1.0, (1.1,), 2)}, 0.1).continues("a", 2, [0.9, 0.9])
     assert not rule.continues("a", 4, [1.0]), "beyond the bound"
@@ -417,8 +419,8 @@ def test_a_node_is_kept_if_its_score_is_worth_its_time() -> None:
 
 
 def test_a_steps_worth_is_scaled_by_the_acceptance_rate() -> None:
-    """A step costs as much time as 0.4 tokens. It would bring 0.5 tokens by the scores, of which
-    only the acceptance rate's share is expected."""
+    """A step costs as much time as 0.4 tokens. By the scores, the step would bring 0.5 tokens; the
+    rule multiplies this number by the acceptance rate."""
     assert StopRule({"a": step_limits(0.9, (0.4,), 2)}, 0.1).continues("a", 2, [0.5])
     assert not StopRule({"a": step_limits(0.7, (0.4,), 2)}, 0.1).continues("a", 2, [0.5])
     assert not StopRule({"a": step_limits(0.0, (0.4,), 2)}, 0.1).continues("a", 2, [1.0])
@@ -429,7 +431,7 @@ def test_a_steps_worth_is_scaled_by_the_acceptance_rate() -> None:
 def test_the_native_kernel_stops_where_the_rule_does(
     cost: float, kind: str, native_calls: list[int]
 ):
-    """`run_rounds` compares the kernel's drafts with those of passes that use the rule itself."""
+    """`run_rounds` compares the kernel's drafts with drafts of passes that use the rule itself."""
     # "three" is not chosen: it drafts nothing. "two" is probed: it drafts two steps in any case.
     limits = step_limits(0.9, (cost, 1.5 * cost, 2 * cost), 4)
     stop = StopRule({"one": limits, "two": StopLimits(longest=2)}, 0.0)
@@ -438,4 +440,4 @@ def test_the_native_kernel_stops_where_the_rule_does(
     assert native_calls == [4] * len(FOLLOWING)
     deepest = [max(draft.depths, default=0) for draft in drafts]
     assert 0 in deepest and 2 in deepest
-    assert (max(deepest) > 2) == (cost == 0.02), "the lower the cost, the deeper"
+    assert (max(deepest) > 2) == (cost == 0.02), "at the lower cost, drafts are deeper"

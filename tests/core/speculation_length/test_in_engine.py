@@ -1,4 +1,5 @@
-"""The policies in the engine: the text is plain decoding's, and events report what was chosen."""
+"""The length policies in the engine: drafts keep to the chosen length, and events report
+choices."""
 
 import dataclasses
 import time
@@ -24,7 +25,7 @@ TREE = SpeculationConfig(expansion=(2, 1), max_speculation_length=6, speculation
 
 @pytest.fixture(autouse=True)
 def given_costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A given cost table: passes of a TableModel are too short to be measured."""
+    """Replaces the measured cost table: passes of a TableModel are too short to be measured."""
     table = VerifyCosts({n: 1.0 + 0.01 * n for n in NODE_COUNTS}, 64)
     monkeypatch.setattr(
         "core.speculation_length.cost_model.ledger.measure_verify_costs", lambda llm: table
@@ -56,7 +57,7 @@ def test_the_chosen_length_bounds_every_draft_and_is_reported(length: str) -> No
 def test_an_audition_comes_before_the_event_that_reports_the_next_length(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Three tokens are too few for an audition; in some round the text is long enough."""
+    """Three tokens are too few for an audition. After some rounds, the text is long enough."""
     completed: list[RoundCompleted] = []
     rounds_before: list[int] = []
     monkeypatch.setattr(

@@ -1,5 +1,5 @@
-"""Stopping a draft because of drawn tokens keeps the LLM's distribution exactly: every outcome of
-the engine's rounds is enumerated, with the stops of `confidence` and `goodput`."""
+"""Stopping a draft because of drawn tokens does not change the LLM's distribution. With the stops
+of `confidence` and `goodput`, every outcome of the engine's rounds is enumerated."""
 
 from collections.abc import Sequence
 
@@ -16,8 +16,8 @@ from tests.laws.law3_cases import EXACT, NOTICED, case, deviation
 
 
 class GivenStop:
-    """A policy with a given stop, which learns nothing: every branch of the enumeration must see
-    the same stop."""
+    """A policy with a given stop. The policy learns nothing, since every branch of the enumeration
+    must see the same stop."""
 
     def __init__(self, length: int, stop: Stop) -> None:
         self._choice = Choice(length, stop=stop)
@@ -33,14 +33,15 @@ LIMITS = {f"model-{i}": step_limits(0.9, (0.36, 0.36), 3) for i in range(4)}
 
 
 class DropsImprobable(StopRule):
-    """The control: it drops drawn tokens by their scores before they are verified."""
+    """The negative control, which drops drawn tokens by their scores before they are verified."""
 
     def keeps(self, score: float) -> bool:
         return score > 0.4
 
 
 def use_stop(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> list[bool]:
-    """Every run gets this stop; returns the answers of its `grows` and `continues` so far."""
+    """Makes every run use `stop`. Returns the list of the answers of `grows` and `continues`, which
+    grows during the runs."""
     answers: list[bool] = []
 
     class RecordingStop:
@@ -80,7 +81,7 @@ SHAPES = {"chain": (1, "sampled_iid", (1, 1, 1)), "siblings": (1, "sampled", (2,
 def test_a_stopped_draft_is_plain_sampling(stop: str, shape: str, verify: str, monkeypatch):
     answers = use_stop(monkeypatch, STOPS[stop])
     assert deviation(case(*SHAPES[shape], verify=verify), rounds=1, count=4) <= EXACT
-    assert {True, False} <= set(answers), "it must have stopped some drafts, and not all"
+    assert {True, False} <= set(answers), "the stop ended some drafts, but not all"
 
 
 def test_stopped_drafts_of_two_drafters_and_two_rounds_are_plain_sampling(

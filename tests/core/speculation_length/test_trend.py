@@ -1,4 +1,4 @@
-"""Minions' rule on traces made by hand, step by step, and in a world that shows its flaw."""
+"""Minions' rule on traces made by hand, and in a simulated world that shows the rule's flaw."""
 
 from collections.abc import Iterable
 
@@ -22,7 +22,8 @@ def outcome(length: int, verify_ms: float, tokens: int = 2) -> RoundOutcome:
 
 
 def feed(policy: Trend, verify_ms: float, tokens: int = 2, times: int = 16) -> int:
-    """Observes `times` verifications with the current length; returns the length chosen then."""
+    """Observes `times` verifications with the current length; returns the length chosen
+    afterwards."""
     length = policy.choose().length
     for _ in range(times):
         policy.observe(outcome(length, verify_ms, tokens))
@@ -61,16 +62,16 @@ def test_the_slope_against_the_length_decides(times: Iterable[float], lengths: l
 
 def test_only_the_last_four_points_count() -> None:
     policy = trend()
-    # The slope over all five points falls; without the first one, (4, 10), it rises.
+    # Over all five points, the slope is negative; without the first point, (4, 10), it is positive.
     assert [feed(policy, ms) for ms in (20.0, 2.0, 4.0)] == [5, 6, 7]
-    assert feed(policy, 6.0) == 8, "with (4, 10) it still falls"
-    assert feed(policy, 8.0) == 6, "(5, 1) (6, 2) (7, 3) (8, 4) rises"
+    assert feed(policy, 6.0) == 8, "with (4, 10), the slope is negative"
+    assert feed(policy, 8.0) == 6, "(5, 1) (6, 2) (7, 3) (8, 4): positive"
 
 
 def test_times_are_divided_by_tokens() -> None:
     policy = trend()
     feed(policy, 6.0, tokens=2)
-    assert feed(policy, 8.0, tokens=4) == 6, "2 ms a token after 3"
+    assert feed(policy, 8.0, tokens=4) == 6, "2 ms per token, after 3 ms"
     policy = trend()
     feed(policy, 4.5, tokens=2)
     for _ in range(8):
@@ -108,7 +109,7 @@ def test_lengths_stay_within_the_node_budget(drafters, fields, max_length):
     policy = Trend(SpeculationConfig(drafters=drafters, **settings))
     lengths = [feed(policy, ms) for ms in range(60, 30, -1)]
     assert lengths == [min(length, max_length) for length in range(2, 32)]
-    # Points at the bound alone leave nothing to compare with.
+    # If all points are at the bound, there is nothing to compare with.
     assert policy.choose().reason.startswith(f"{max_length} stays: nothing to compare with yet")
     assert policy.choose().reason.endswith(f"; {max_length} is the most")
     settings["speculation_length"] = 16
@@ -122,7 +123,7 @@ def test_verifications_made_with_another_length_are_ignored() -> None:
         policy.observe(outcome(8, 1.0))
     assert policy.choose().length == 4
     assert feed(policy, 6.0) == 5
-    # Drafts made with length 4 say nothing about 5.
+    # Drafts made with length 4 say nothing about length 5.
     for _ in range(3):
         policy.observe(outcome(4, 1000.0))
     assert feed(policy, 5.0) == 6
@@ -134,7 +135,8 @@ def test_choosing_twice_changes_nothing() -> None:
 
 
 def test_where_drafting_is_hidden_trend_is_near_the_best_fixed_length() -> None:
-    """With SSM time 0 only the LLM's time per token counts; the length varies about the best."""
+    """With SSM time 0, only the LLM's time per token counts. The length varies around the best
+    length."""
     drafter = Simulated("a", constant(0.8), constant(0.0), constant(0.0))
     world = World((drafter,), lambda n: 5 + 0.6 * n, noise=0.0, overhead=0.0)
     _, goodput = best_fixed(world, 2000, longest=8)

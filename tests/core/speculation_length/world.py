@@ -1,7 +1,8 @@
 """A world of plain numbers for length policies: drafters with known acceptance, scores and costs.
 
-Each drafter drafts a chain. Whether its token at a text position is right is fixed beforehand, so
-that every policy meets the same text; the best fixed length is then found by trying every length.
+Each drafter drafts a chain. It is fixed beforehand at which text positions a drafter's token is
+right, so that every policy meets the same text. The best fixed length is found by trying every
+length.
 """
 
 import random
@@ -25,9 +26,10 @@ def constant(value: float) -> Callable[[int], float]:
 
 @dataclass(frozen=True)
 class Simulated:
-    """A drafter. `chance(position)`: the probability that its token there is right, given that its
-    tokens before it are; `start(round)`, `step(round)`: milliseconds of its first step and of each
-    further one; drafters of one `source` make the same mistakes; a score is chance ** `error`."""
+    """A drafter. `chance(position)`: the probability that the drafter's token at this position is
+    right, given that the tokens before it in the draft are right; `start(round)`, `step(round)`:
+    milliseconds of its first step and of each further step. Drafters of one `source` make the same
+    mistakes. A score is chance ** `error`."""
 
     name: str
     chance: Chance
@@ -39,8 +41,8 @@ class Simulated:
 
 @dataclass
 class Result:
-    """The rounds of a run, one entry for each. `true_ms`: milliseconds without the noise of
-    timing."""
+    """The rounds of a run: each list has one entry for each round. `true_ms`: milliseconds without
+    the noise of timing."""
 
     outcomes: list[RoundOutcome] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)
@@ -88,7 +90,7 @@ class World:
     def round(
         self, number: int, position: int, choice: Choice, timing: random.Random
     ) -> tuple[RoundOutcome, float]:
-        """The round's outcome, and the milliseconds that it took, without noise."""
+        """The round's outcome, and the round's milliseconds without noise."""
         spent: list[float] = []
         expected = [
             d for d in self.drafters if choice.drafters is None or d.name in choice.drafters
@@ -159,8 +161,8 @@ class World:
         stop: Stop | None,
     ) -> tuple[Counter[str], set[tuple[str, int, int]], int]:
         """The number of verified nodes by drafter, the nodes of the merged tree, and the accepted
-        depth. Right nodes of one depth are one node; so are wrong nodes of drafters that
-        make the same mistakes."""
+        depth. Right nodes of one depth are one node. Wrong nodes of one depth are one node if their
+        drafters make the same mistakes."""
         kept: set[tuple[str, int, int]] = set()
         own: Counter[str] = Counter()
         for name, (drafter, scores) in drafts.items():
@@ -183,7 +185,7 @@ def _products(scores: Iterable[float]) -> list[float]:
 
 
 def config_of(world: World, **fields: Any) -> SpeculationConfig:
-    """`goodput` with the world's drafters, one child a step and no node limit; `fields` override
+    """`goodput` with the world's drafters, one child per step and no node limit; `fields` override
     these settings and set others."""
     names = tuple(drafter.name for drafter in world.drafters)
     defaults = {

@@ -25,13 +25,14 @@ for size in SIZES:
     check(size, halved=True)
 check_together()
 """
-# Head sizes: less than a vector register holds, whole registers, registers and a remainder, more
+# Head sizes: less than one vector register; whole registers; whole registers and a remainder; more
 # registers than are processed together.
 SIZES = (2, 16, 40, 64, 72, 128, 200)
 
 
 def head_of(size: int, halved: bool) -> tuple[Any, Any, Any, Any]:
-    """A query, keys and values of 30 slots, and the slots that are read."""
+    """A query, keys and values of 30 slots, and the slots that are read. `halved`: keys and values
+    are the upper 16 bits of float32 numbers."""
     rng = np.random.default_rng(size)
     q, keys, values = (
         rng.standard_normal(shape).astype(np.float32) for shape in ((size,), (30, size), (30, size))
@@ -42,7 +43,7 @@ def head_of(size: int, halved: bool) -> tuple[Any, Any, Any, Any]:
 
 
 def attention(q: Any, keys: Any, values: Any, slots_read: Any, base: int = 0) -> Any:
-    """Attention of one token."""
+    """Attention of one token, (size,)."""
     return batched_attention([q], keys, values, [slots_read], base)[0]
 
 
@@ -62,7 +63,8 @@ def compiled_attend() -> Any:
 def batched_attention(
     q: Sequence[Any], keys: Any, values: Any, slots_read: Sequence[Any], base: int = 0
 ) -> Any:
-    """Attention of several tokens, (tokens, size); each token sees slots of its own."""
+    """Attention of several tokens, (tokens, size). Token i reads the slots `slots_read[i]`. `base`:
+    the offset of the head in the flattened `keys` and `values`."""
     size, extent = len(q[0]), max(map(len, slots_read)) + 3
     slots_of_tokens = np.full((len(q), extent), 1 << 20, np.int32)
     for row, own in zip(slots_of_tokens, slots_read, strict=True):
@@ -93,7 +95,7 @@ def check(size: int, halved: bool) -> None:
     np.testing.assert_allclose(result, reference(q, keys, values, slots_read), atol=2e-6)
     # Negative control: without the last slot the result differs.
     assert np.abs(result - reference(q, keys, values, slots_read[:-1])).max() > 1e-3
-    # `base` is where the head begins: here 5 slots later.
+    # With this `base`, the head begins 5 slots later.
     later = attention(q, keys, values, slots_read[:3], base=5 * size)
     np.testing.assert_allclose(later, reference(q, keys, values, slots_read[:3] + 5), atol=2e-6)
     one = attention(q, keys, values, slots_read[3:4])
@@ -101,8 +103,8 @@ def check(size: int, halved: bool) -> None:
 
 
 def check_together() -> None:
-    """Several tokens in one call, over more slots than are processed at a time: each token's
-    result has the same bits as alone."""
+    """Several tokens in one call, over more slots than are processed at a time. Each token's result
+    has the same bits as in a call of its own."""
     size, slots = 72, 200
     rng = np.random.default_rng(1)
     keys, values = (rng.standard_normal((slots, size)).astype(np.float32) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Compiled functions are cached on disk, and work where the cache cannot be used."""
+"""Compiled functions are cached on disk. They also work if the cache cannot be used."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def new_function() -> Any:
-    """A compiled function that was not called yet, as after the start of a process."""
+    """A compiled function that was not called yet, as at the start of a process."""
 
     @cached_entry
     def double(x: int) -> int:
@@ -31,7 +31,7 @@ def new_function() -> Any:
 
 
 def hits_of(function: Any) -> int:
-    """How often the function is loaded from the cache when it is called."""
+    """Calls the function; returns how often it was loaded from the cache."""
     assert function(21) == 42
     return sum(function.stats.cache_hits.values())
 

@@ -1,5 +1,5 @@
-"""The compiled pass gives the logits of the general pass, which is the module's own; a node's
-logits have the same bits in every compiled pass."""
+"""Up to rounding, the compiled pass gives the logits of the general pass, which calls the
+transformers module. A node's logits have the same bits in every compiled pass."""
 
 import copy
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from tests.fakes import VOCAB, info_of, tiny_module
 
 # Products over more than two stretches (STRETCH inputs each), the last one incomplete.
 LONG_SUMS = {"intermediate_size": 2 * STRETCH + 90}
-# Sizes for which weights are stored in tiles, if their values are exact in bfloat16.
+# With these sizes and values that are exact in bfloat16 (`halved`), weights are stored in tiles.
 TILED: dict[str, Any] = {"intermediate_size": 64, "head_dim": 8, "halved": True}
 SHAPES: list[tuple[str, dict[str, Any]]] = [
     *((family, {}) for family in LEAN),
@@ -45,8 +45,8 @@ SHAPES: list[tuple[str, dict[str, Any]]] = [
 def native_and_general(
     family: str, dtype: torch.dtype = torch.float32, halved: bool = False, **changes: Any
 ) -> tuple[HfModel, HfModel]:
-    """A model with the compiled pass and one with the general pass, of the same weights; `halved`:
-    the weights are exact in bfloat16."""
+    """Two models with the same weights: the first has the compiled pass, the second the general
+    pass. `halved`: the weights are exact in bfloat16."""
     module = tiny_module(family, seed=3, dtype=dtype, halved=halved, **changes)
     unchanged = copy.deepcopy(module)
     result = checked_model(module, info_of(module, family, role="llm"))
@@ -77,8 +77,8 @@ def test_compiled_logits_agree_with_general_ones(
 
 
 def test_the_bundled_models_run_compiled(bundled: Engine) -> None:
-    """The test is in this file, so that the pytest worker that compiles the other variants compiles
-    these too. Elsewhere two workers would compile at the same time."""
+    """This test is in this file so that one pytest worker compiles all variants. In another file,
+    two workers could compile at the same time."""
     for model in (bundled.models.llm, *bundled.models.ssms.values()):
         assert isinstance(model._forward, CompiledForward)  # type: ignore[attr-defined]
 
@@ -99,8 +99,8 @@ def test_weights_that_are_exact_in_bfloat16_take_half_the_memory() -> None:
 
 @pytest.mark.parametrize(("dtype", "kept"), [(torch.float32, np.int32), (torch.bfloat16, np.int64)])
 def test_weights_of_whole_tiles_are_stored_in_tiles(dtype: torch.dtype, kept: type[Any]) -> None:
-    """They are stored so on a processor that multiplies tiles (AMX). If they were not, the tests
-    with TILED would not test tiles."""
+    """This holds on a processor that multiplies tiles (AMX). The test ensures that the tests with
+    TILED do test tiles there."""
     matrices = [
         native_and_general("llama", dtype, **changes)[0]._forward._weights.matrices  # type: ignore[attr-defined]
         for changes in (TILED, {"halved": True})
@@ -134,8 +134,8 @@ def test_several_threads_make_the_same_bits(threads, dtype: torch.dtype, changes
     ],
 )
 def test_a_node_has_the_same_bits_in_every_pass(family, changes, dtype):
-    """The node is fed alone after its ancestors, in a tree with others, and in a batch of several
-    requests."""
+    """The node is fed alone after its ancestors, in a tree with other nodes, and in a batch of two
+    rows."""
     model, _ = native_and_general(family, dtype, **changes)
     text, path, others = list(range(3, 20)), [5, 9, 4, 7, 11], [6, 8, 30]
     alone = []
@@ -235,7 +235,7 @@ def test_passes_reuse_their_buffers_until_these_are_too_small(monkeypatch):
     compiled, general = native_and_general("llama")
     rows = compiled.open_row(), general.open_row()
     shapes.clear()
-    # Small passes with a large one between them; after the 16th slot there is too little room.
+    # Small passes, and one large pass between them; the 17th slot needs larger buffers.
     for text in ([3, 4], [5], [6, 7, 8], [9] * 6, [5, 6], [7, 8], [3], [4, 5], [6]):
         results = []
         for model, row in zip((compiled, general), rows, strict=True):
@@ -270,7 +270,7 @@ class Broken(Exception):
 
 @pytest.mark.parametrize("failing_thread", [0, 1])
 def test_a_failing_thread_releases_the_others(failing_thread: int, monkeypatch: pytest.MonkeyPatch):
-    """The threads of a pass wait for each other; if one fails, the others stop waiting."""
+    """The threads of a pass wait for each other. If one thread fails, the others stop waiting."""
     monkeypatch.setattr("core.models.native.forward.MIN_BYTES_PER_THREAD", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     model, _ = native_and_general("llama")
@@ -304,7 +304,7 @@ def test_without_a_cache_the_pass_is_compiled(monkeypatch: pytest.MonkeyPatch):
         raise RuntimeError("cannot cache function 'run': no locator available")
 
     monkeypatch.setattr(compiling, "_FallbackCache", nowhere)
-    # Without the kernels that were compiled before in this process.
+    # `__wrapped__` bypasses the cache of kernels that this process has already compiled.
     monkeypatch.setattr(forward_module, "kernel", forward_module.kernel.__wrapped__)
     native, general = native_and_general("llama")
     for got, expected in zip(all_logits(native), all_logits(general), strict=True):
@@ -324,7 +324,8 @@ def test_a_pass_that_does_not_compile_runs_in_torch(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("parent", [-2, 1, 1400])
 def test_a_parent_that_is_not_there_is_refused(parent: int) -> None:
-    """The node's depth would be a stale value, and its position past the rotary table."""
+    """Without the refusal, the node's depth would be a stale value, and its position could lie past
+    the end of the rotary table."""
     model, _ = native_and_general("llama")
     row = model.open_row()
     with pytest.raises(EngineError, match=f"parent of node 1 is {parent}: -1 to 0 are there"):

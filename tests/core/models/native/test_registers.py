@@ -22,7 +22,7 @@ from core.models.native.products import products  # noqa: E402
 
 ROOT = Path(__file__).parents[4]
 COMPILED = Path(layers.__file__).parent
-# Settings with which numba compiles for an older processor.
+# Environment variables with which numba compiles for an older processor.
 OLDER = {
     "haswell": {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+avx,+fma"},
     "no avx": {"NUMBA_ENABLE_AVX": "0"},
@@ -56,7 +56,8 @@ def runner() -> Any:
 
 
 def multiply(x: Any, w: Any, halved: Any = None) -> Any:
-    """Products (n, outputs) of n vectors (n, inputs) with blocks of weights, each of 32 outputs."""
+    """Products (n, outputs) of n vectors (n, inputs) with blocks of weights, each of 32 outputs.
+    `halved`: the buffer for the vectors in bfloat16."""
     n, inputs = x.shape
     y = np.empty((n, 32 * len(w)), dtype=np.float32)
     scratch = np.empty(x.size, np.uint16) if halved is None else halved
@@ -89,9 +90,9 @@ def as_matrix(blocks: Any) -> Any:
 
 
 def digest() -> str:
-    """A hash of the products of 1 to 26 vectors with weights of 32 and of 16 bits. Asserts that
-    the products equal numpy's up to rounding, and have the same bits with interleaved weights and
-    with other vectors in the same call."""
+    """A hash of the products of 1 to 26 vectors with weights of 32 and of 16 bits. Asserts that the
+    products equal numpy's up to rounding. Asserts also that their bits depend neither on
+    interleaving of the weights nor on the other vectors of the call."""
     from core.models.native.compiling import interleaves_weights, registers
     from core.models.native.weight_formats import interleave
 
@@ -122,8 +123,8 @@ def test_products_agree_with_numpy() -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("older", OLDER)
 def test_products_have_the_same_bits_with_all_registers(older: str, tmp_path: Path) -> None:
-    """Products of this process, with AVX-512, equal those of a process that compiles for an older
-    processor; on a machine without AVX-512 both use the same registers."""
+    """This process and a process that compiles for an older processor compute the same products. On
+    a machine without AVX-512, both processes use the same registers."""
     output = in_child(CHILD, older, tmp_path).split()
     assert output == ["8", "6", digest()]
     result = Path("/proc/cpuinfo")
@@ -134,7 +135,8 @@ def test_products_have_the_same_bits_with_all_registers(older: str, tmp_path: Pa
 
 
 def in_child(code: str, older: str, cache: Path) -> str:
-    """The output of a process that compiles for an older processor, with a cache of its own."""
+    """The output of `code` in a process that compiles for the processor `older` and caches in
+    `cache`."""
     path = {"PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(cache)}
     return subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **path, **OLDER[older]},
@@ -156,7 +158,7 @@ def test_pairs_are_multiplied_in_bfloat16() -> None:
         y = multiply(x, pairs)
         halved = torch.from_numpy(x).bfloat16().double().numpy()
         np.testing.assert_allclose(y, halved @ matrix, rtol=1e-5, atol=5e-3)
-        # Negative control: it is not the product of vectors that were not rounded.
+        # Negative control: the products of unrounded vectors differ.
         assert np.abs(y - x.astype(np.float64) @ matrix).max() > 0.02
         first = y[0] if first is None else first
         assert np.array_equal(y[0], first)

@@ -1,5 +1,5 @@
-"""Products in tiles (AMX): for a float32 model they are exact but for the rounding of
-float32 sums; for a bfloat16 model vectors are rounded to bfloat16."""
+"""Products in tiles (AMX). For a float32 model, only the float32 sums are rounded. For a bfloat16
+model, the vectors are also rounded to bfloat16."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,7 +25,8 @@ needs_tiles = pytest.mark.skipif(
 
 
 def in_tiles(x: Any, w: Any) -> Any:
-    """Products with NaN in all unused parts of tiles: if these were read, results would be NaN."""
+    """Products with NaN in all unused parts of tiles: if unused parts were read, results would be
+    NaN."""
     return multiply(x, w, np.full((len(x) + TILE) * INPUTS * 3, 0x7FC0, np.uint16))
 
 
@@ -41,16 +42,17 @@ def weights() -> tuple[Any, Any]:
 
 
 def vectors() -> Iterator[Any]:
-    """1 to 70 vectors, always the first ones of the same array."""
+    """Arrays of 1 to 70 vectors; each is the beginning of the same array."""
     every = np.random.default_rng(4).standard_normal((70, INPUTS)).astype(np.float32)
     for n in (*range(1, 34), 47, 70):
         yield every[:n]
 
 
 def check(view: type[Any], factor: Callable[[Any], Any]) -> float:
-    """With weights viewed as `view`, products are those of `factor(x)` to the rounding of float32
-    sums of this length, and a vector's bits do not depend on the others. Returns the largest
-    difference to the products of x itself, as a multiple of that rounding."""
+    """Asserts, for weights viewed as `view`, that the products of x equal the products of
+    `factor(x)` up to the rounding of float32 sums. Asserts also that the bits of a vector's
+    products do not depend on the other vectors. Returns the largest difference from the exact
+    products of x, as a multiple of that rounding."""
     pairs, matrix = weights()
     alone: list[Any] = []
     largest = 0.0
@@ -66,7 +68,8 @@ def check(view: type[Any], factor: Callable[[Any], Any]) -> float:
 
 @needs_tiles
 def test_float32_is_multiplied_exactly() -> None:
-    """Each value is split into three bfloat16 parts; two would round by 2 ** -16."""
+    """Each value is split into three bfloat16 parts. Two parts would leave a relative error of 2 **
+    -16."""
     assert check(np.int32, lambda x: x.astype(np.float64)) <= 1
 
 
@@ -78,7 +81,7 @@ def test_vectors_of_a_bfloat16_model_are_rounded_to_bfloat16() -> None:
 
 
 def test_three_parts_add_up_to_the_number() -> None:
-    """This holds for numbers of all magnitudes but the smallest."""
+    """This holds for float32 numbers of all magnitudes except the smallest."""
     from core.models.native.compiling import entry
     from core.models.native.products import split_bfloat16
 

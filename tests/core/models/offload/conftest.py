@@ -1,5 +1,5 @@
-"""A cache folder for every test, a small LLM in a folder with several weight files, and `way`:
-tests run with the compiled and with the lean pass."""
+"""Fixtures: a cache folder for every test; a function that saves a small LLM in several weight
+files; `way`, which runs a test with the compiled pass and with the lean pass."""
 
 from pathlib import Path
 from typing import Any

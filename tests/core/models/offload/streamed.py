@@ -1,4 +1,4 @@
-"""An LLM in a folder, loaded with its layers streamed."""
+"""Loads an LLM from a folder with streamed layers; compares the logits of two LLMs."""
 
 from collections.abc import Callable
 from pathlib import Path

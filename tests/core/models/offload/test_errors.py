@@ -1,5 +1,5 @@
-"""An LLM that cannot be streamed is refused, with the reason; an error while a layer is read ends
-only one run."""
+"""An LLM that cannot be streamed is refused with the reason. An error during the reading of a layer
+ends only one run."""
 
 import errno
 import gc
@@ -27,8 +27,8 @@ from tests.fakes import tiny_module, word_tokenizer
 def test_only_what_stays_in_memory_must_fit(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In memory are the embedding, the head and two layer buffers; with `disk` also the resident
-    layers, with `host` all layers."""
+    """The embedding, the head and two layer buffers are always in memory. With `disk`, the resident
+    layers are added; with `host`, all layers are added."""
     path = folder()
     all_bytes = need_of(str(path), "float32", torch.device("cpu")).bytes
     config = tiny_module("llama", 3, torch.float32, vocab_size=72).config
@@ -114,7 +114,7 @@ def test_values_out_of_range_are_refused(mode: str | None, resident: Any, mbps: 
         offload_of(mode, resident, mbps)
 
 
-# -- errors in mid-pass --
+# -- errors during a pass --
 
 
 class Failing(FileLayers):
@@ -158,7 +158,7 @@ def test_a_disk_error_ends_only_its_run(
 
 
 def test_a_disk_error_ends_only_one_of_several_runs(folder: Folder, failing: type[Failing]) -> None:
-    """The pass of both runs fails, then the pass of the first run alone: the second run
+    """The shared pass of both runs fails, then the pass of the first run alone. The second run
     continues."""
     engine = Engine(load_models(str(folder()), [], offload=Offload("disk")))
     requests = [plain_request(PROMPT), plain_request((5, 6))]

@@ -112,9 +112,9 @@ def test_a_record_that_cannot_be_written_is_refused(
 def test_a_record_is_written_after_its_layer_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This order also holds on the disk, so that after a power cut no record names missing data:
-    the layer file is synced, renamed, and its folder synced, before the same is done with the
-    record."""
+    """The order also holds on the disk, so that no record names missing data after a power cut.
+    First the layer file is synced and renamed, and its folder is synced. Then the same steps follow
+    for the record."""
     file = tmp_path / "key.layers"
     record_file = file.with_suffix(".safetensors")
     record_file.write_bytes(b"of a layer file that is gone")
@@ -153,13 +153,13 @@ def test_a_record_is_written_after_its_layer_file(
 def test_only_without_o_direct_layers_are_read_through_the_page_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, direct: bool
 ) -> None:
-    """EINVAL means that O_DIRECT is not possible here; a disk error such as EIO is raised."""
+    """EINVAL means that O_DIRECT is not supported here; a disk error such as EIO is raised."""
     layer = pad_to_blocks(torch.ones(5, dtype=torch.uint8))
     write_layers(tmp_path / "key.layers", [(layer, {"0.norm": torch.ones(3)})], dict)
     result = read_record(tmp_path / "key.layers")
     assert result is not None
     layers = FileLayers(tmp_path / "key.layers", result[0])
-    layers.direct = True  # on any file system
+    layers.direct = True  # also if the file system does not support O_DIRECT
     real, errors = os.preadv, [OSError(number, "no")]
 
     def preadv(*arguments: Any) -> int:

@@ -1,4 +1,4 @@
-"""An offloaded LLM has the logits and texts of the resident one, on a CPU bit for bit."""
+"""An offloaded LLM has the logits and texts of the resident LLM; on a CPU, the bits are equal."""
 
 import time
 from collections.abc import Sequence
@@ -119,7 +119,8 @@ def texts(
 def test_laws_1_and_2_hold_for_an_offloaded_llm(
     folder: Folder, dtype: str, temperature: float, verify: str
 ) -> None:
-    """Texts are the resident model's, with drafters under every schedule and without drafters."""
+    """Texts equal the resident LLM's texts, with drafters under every schedule and without
+    drafters."""
     path = str(folder(halved=True))
     ssm = [path]
     resident = texts(load_models(path, ssm, dtype), temperature, verify)
@@ -172,8 +173,9 @@ def test_slow_streamed_passes_are_timed_at_few_sizes(
 def test_budgets_and_lengths_follow_the_measured_costs(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A token takes the same computation, whether the LLM is resident or streamed at 2 MB/s.
-    Compared with the transfer this is cheap, so a streamed LLM's tree may be large."""
+    """Computing a token takes equally long for the resident LLM and for the LLM that is streamed at
+    2 MB/s. Compared with the transfer, this computation is cheap, so the streamed LLM's tree may be
+    large."""
     path = str(folder())
     monkeypatch.setattr(verify_costs, "SLOW_S", 0.0)
     engines = [
@@ -200,15 +202,15 @@ def test_budgets_and_lengths_follow_the_measured_costs(
 
 
 def world_of(costs: Costs) -> World:
-    """A world of an LLM with these costs and an SSM that takes 1 ms for each token, which is right
-    with probability 0.8."""
+    """A simulated LLM with these costs, and a simulated SSM. The SSM takes 1 ms for each token, and
+    each token is right with probability 0.8."""
     ssm = Simulated("a", constant(0.8), constant(1.0), constant(1.0))
     return World((ssm,), partial(costs.table_ms, context=64), noise=0.0)
 
 
 def compute_for(llms: Sequence[Any], token_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The measurement reads a clock on which passes of these LLMs take `token_s` seconds longer for
-    each token."""
+    """Replaces the clock of `measure_verify_costs`. By the new clock, passes of these LLMs take
+    `token_s` seconds longer for each token."""
     added_s = [0.0]
 
     def slower(forward: Any, feeds: Sequence[Feed]) -> list[torch.Tensor]:
