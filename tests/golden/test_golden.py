@@ -1,4 +1,4 @@
-"""The engine's events and the log's rows equal the recorded ones.
+"""The engine's events and the log's rows equal the recorded events and rows.
 
 After an intended change, record them anew: run the modules `tests.golden.record`,
 `tests.golden.database` and `tests.golden.api`. tests/ui/api/test_api_docs.py compares the file of

@@ -66,7 +66,7 @@ def every_walk(
     kind: Callable[[Sequence[int]], WalkNoise] | None = None,
 ) -> Iterator[tuple[WalkNoise, Any]]:
     """Runs `run` once for each sequence of answers that begins with `prefix`. `kind` makes the
-    noise from a script; by default it is WalkNoise."""
+    noise from a script; the default is WalkNoise."""
     script: tuple[int, ...] | None = tuple(prefix)
     while script is not None:
         noise = (kind or WalkNoise)(script)

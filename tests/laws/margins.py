@@ -1,7 +1,7 @@
-"""Two texts may differ only from a token on at which two tokens nearly tie.
+"""Two texts may differ only if the two tokens at their first difference nearly tie.
 
-The margin between the two tokens, computed in float64 with teacher forcing, must be under 1e-4. Of
-the prompts that one `Divergences` checks, at most one may have texts that differ.
+The margin between these two tokens, computed in float64 with teacher forcing, must be under 1e-4.
+Of the prompts that one `Divergences` checks, at most one may have texts that differ.
 """
 
 import copy
@@ -33,8 +33,8 @@ class Divergences:
         expected: Sequence[int],
         sampling: SamplingParams,
     ) -> None:
-        """Asserts that the texts are equal or differ from a near tie on, and that texts of at most
-        one prompt differ."""
+        """Asserts that the texts are equal or first differ at a near tie, and that the texts of at
+        most one prompt differ."""
         position = first_difference(got, expected)
         if position is None:
             return

@@ -117,7 +117,7 @@ def test_control_drawn_fused_tokens_with_the_winners_q_are_noticed(
         return drafts
 
     def winner_of(drafts: Iterable[Draft]) -> int:
-        # A draft holds the trunk's token and the SSM's own token; for the winner they are one node.
+        # A draft holds the trunk's token and the SSM's own token; the winner's are one node.
         return next(draft.origins[0] for draft in drafts if len(draft) == 1)
 
     def winners_alone(name: str, drafts: Mapping[int, Draft], *_: object) -> CombinedTree:

@@ -1,8 +1,8 @@
 """Law 5: a node attends to the committed prefix, its ancestors and itself, and to nothing else.
 
-Changing a token that a node does not attend to leaves its logits equal; changing a token that it
-attends to changes them (the control). Tested with full attention, with one window for all layers,
-and with layers of both kinds in one model.
+Changing a token that a node does not attend to leaves the node's logits equal. Changing a token
+that the node attends to changes the logits (the control). Tested with full attention, with one
+window for all layers, and with layers of both kinds in one model.
 """
 
 from functools import cache

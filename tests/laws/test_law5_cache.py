@@ -63,8 +63,8 @@ def kv_of(model: HfModel, row: int) -> torch.Tensor:
 
 
 def deviation(model: HfModel, row: int, tokens: list[int]) -> float:
-    """The largest difference between a row's cache and that of a fresh prefill, relative to the
-    largest entry."""
+    """The largest difference between a row's cache and the cache of a fresh prefill, relative to
+    the largest entry."""
     length = model.length(row)
     fresh = model.open_row()
     try:

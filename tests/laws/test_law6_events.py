@@ -255,8 +255,8 @@ def columns(path: Path, table: str) -> list[str]:
 
 
 def change_one(path: Path, table: str, column: str) -> bool:
-    """Changes the column in one row in which it is not empty. Returns False if there is no such
-    row."""
+    """Changes the column in one row where the column is not empty. Returns False if there is no
+    such row."""
     with closing(sqlite3.connect(path)) as connection, connection:
         result = connection.execute(
             f"SELECT * FROM {table} WHERE {column} != '' ORDER BY {column} DESC LIMIT 1"
@@ -282,8 +282,8 @@ def reads_back(path: Path, events: tuple[Event, ...]) -> bool:
 
 @pytest.fixture(scope="module")
 def databases(folder: Path) -> dict[Path, tuple[Event, ...]]:
-    """Databases of one run each, with the run's events. The last database's run has a note, a
-    measured speed-up and a regret, and its trees are thinned."""
+    """Maps each database, of one run, to the run's events. The run of the last database has a note,
+    a measured speed-up and a regret, and its trees are thinned."""
     paths = {database(folder, name): events_of(name) for name in NAMES}
     thin = folder / "thin.db"
     newest, events = events_of("coupled"), events_of("union")

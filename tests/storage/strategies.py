@@ -1,6 +1,6 @@
 """Coherent events with arbitrary values, for hypothesis.
 
-Each strategy is built once. The run, number and round of an event are set after it is drawn.
+Each strategy is built once. The run, number and round of an event are set after the event is drawn.
 """
 
 from dataclasses import replace

@@ -183,7 +183,7 @@ def test_a_killed_process_that_was_not_waited_for_counts_as_ended(path: Path) ->
     with recorder(path, "zombie") as process:
         lines_until(process, 30)
         process.kill()
-        process.stdout.read()  # returns when the process has ended; it is a zombie until wait()
+        process.stdout.read()  # returns at the process's end; the process is a zombie until wait()
         time.sleep(0.05)
         with RunStore(path) as store:
             assert store.run("zombie").status == "interrupted"

@@ -274,8 +274,8 @@ def _request(
 
 
 def _label(event: Event, seed: int, pipeline: str, limit: int) -> RunStarted:
-    """RunStarted with a warning that the run is synthetic, an invented date and versions, and this
-    pipeline and token limit."""
+    """RunStarted with this pipeline and token limit, an invented date and versions, and a warning
+    that the run is synthetic."""
     config, asked = (_claim(plain, pipeline, limit) for plain in (event.config, event.asked))
     asked["sampling"]["seed"] = None
     return replace(

@@ -22,7 +22,7 @@ from core.metrics import LLM_LANE
 # with one drafter about 10 ms.
 TYPICAL_MS = {"prefill": 8.0, "catch_up": 0.4, "draft": 3.0, "combine": 0.1, "forward": 6.0}
 TYPICAL_MS |= {"verify": 0.3, "commit": 0.2, "use": 0.2, "read": 1.0}
-OUTCOMES, PROBABILITY = 3, 0.625  # of each Ahead
+OUTCOMES, PROBABILITY = 3, 0.625  # fields of each Ahead
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ def _certificates_are_read_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _events_lag() -> Iterator[None]:
-    """Delays the beginning of each event of a page by BROWSER_LAG_MS, if it is set."""
+    """Delays the beginning of each event of a page by BROWSER_LAG_MS (default 0)."""
     lag_s = float(os.environ.get("BROWSER_LAG_MS", 0)) / 1000.0
     if not lag_s:
         yield
@@ -138,7 +138,7 @@ def tabs(chromium: Any) -> Tabs:
 def browser_page(tabs: Tabs) -> Iterator[Callable[..., Any]]:
     """`browser_page(url, width=1280, height=900, dark=False, still=False)` opens a watched page.
 
-    `forgiven`: texts; an error that contains one of them does not fail the test.
+    `forgiven`: an error that contains one of these texts does not fail the test.
     """
     opened: list[tuple[Tab, tuple[str, ...]]] = []
 

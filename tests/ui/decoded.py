@@ -121,7 +121,8 @@ def wait_all_drawn(page: Any) -> None:
 
 def click_round(page: Any, number: int, where: str = "live") -> None:
     """Click a round in the text after the text has stopped moving. A scroll ends at the start of a
-    line, and a mouse button that is pressed on one line and released on another makes no click."""
+    line, and a mouse button that is pressed on one line and released on another line makes no
+    click."""
     css = f"#{where}-strip .ss-round[data-r='{number}']"
     page.locator(css).first.scroll_into_view_if_needed()
     steady(page, f"() => document.querySelector(`{css}`).getBoundingClientRect().top")
@@ -208,8 +209,8 @@ def check_curve(page: Any, chart: str, series: list[list[tuple[int, float]]]) ->
 
 
 def check_columns(page: Any, chart: str, values: list[float]) -> None:
-    """Asserts that the columns of a small chart have these values as heights, or one pixel if that
-    is more."""
+    """Asserts that the heights of a small chart's columns are these values. A column is at least
+    one pixel high."""
     drawn, axis = mini(page, chart)
     for (y, height), value in zip(drawn["columns"], values, strict=True):
         assert axis.value(y) == pytest.approx(value, abs=axis.step)

@@ -102,8 +102,8 @@ class Pictures:
         self.page.emulate_media(reduced_motion="no-preference" if expected else "reduce")
 
     def rest(self) -> Any:
-        """Wait twice until all pictures are drawn, since drawing one may resize others; return the
-        page."""
+        """Wait twice until all pictures are drawn, since drawing a picture may resize others.
+        Return the page."""
         for _ in range(2):
             frames(self.page)
             self.page.wait_for_function(DRAWN)

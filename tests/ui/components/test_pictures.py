@@ -109,7 +109,8 @@ def test_a_configuration_has_no_colour_of_a_drafter():
         in_order = [luminance(one) + 0.05 for one in (ink[1], *configs)]
         pairs = zip(in_order, in_order[1:], strict=False)
         assert min(max(pair) / min(pair) for pair in pairs) > 1.4, theme[:20]
-        # No hue is near the hue of one of a round's stages, which another picture shows nearby.
+        # No configuration's hue is near the hue of a stage, since another picture shows stages
+        # nearby.
         stages = re.findall(r"--ss-stage-\w+: (#\w+);", theme)
         apart = [abs(hue(one) - hue(other)) for one in configs for other in stages]
         assert min(apart) > 10
