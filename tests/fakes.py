@@ -135,7 +135,7 @@ def with_narrow_head(module: Any, size: int = 40) -> Any:
 def loaded_modules(
     llm: Any, ssms: Sequence[Any] = (), eos_ids: tuple[int, ...] = (), context: int = CONTEXT
 ) -> LoadedModels:
-    """Modules as the loader returns them, after its check that a model can read trees."""
+    """Modules as the loader returns them, after its check that tree passes are exact."""
     small: dict[str, LanguageModel] = {
         f"ssm-{i}": checked_model(ssm, info_of(ssm, f"ssm-{i}", "ssm", context))
         for i, ssm in enumerate(ssms)
