@@ -1,4 +1,4 @@
-"""Whether a process that no parent waits for has ended."""
+"""Waits for the end of a process for which no parent waits."""
 
 import os
 import signal
@@ -7,8 +7,8 @@ from pathlib import Path
 
 
 def has_ended(pid: int, within_s: float = 10.0) -> bool:
-    """Waits up to `within_s` seconds until the process has ended (on Linux), else kills it; returns
-    whether it ended by itself."""
+    """Waits up to `within_s` seconds for the process to end by itself, and returns whether it did.
+    Kills a process that is then still running. Needs Linux's /proc."""
     end = time.monotonic() + within_s
     while time.monotonic() < end:
         if not _lives(pid):
@@ -19,7 +19,8 @@ def has_ended(pid: int, within_s: float = 10.0) -> bool:
 
 
 def _lives(pid: int) -> bool:
-    """A zombie has ended too: its parent did not wait for it."""
+    """Whether the process is running. A zombie is not: only its parent has not yet waited for
+    it."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

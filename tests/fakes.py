@@ -1,7 +1,7 @@
-"""Small stand-ins for tests: tiny random models, tokenizers made here, and models that are tables.
+"""Small stand-ins for tests: tiny random models, a word tokenizer, and models that are tables.
 
-A `TableModel` is a LanguageModel whose distributions a function gives, so that the production
-drafters, rules and engine run unchanged on a vocabulary of three.
+A `TableModel` is a LanguageModel that takes its distributions from a function. With it the
+production drafters, rules and engine run unchanged on a vocabulary of a few tokens.
 """
 
 from collections.abc import Callable, Sequence
@@ -76,9 +76,10 @@ def tiny_module(
     halved: bool = False,
     **changes: Any,
 ) -> Any:
-    """A tiny random causal LM of one of FAMILIES, or any model type of transformers, in eval mode.
+    """A tiny random causal LM in eval mode, without an end-of-text token.
 
-    It has no end-of-text token. `halved`: weights are rounded to bfloat16, but stored in `dtype`.
+    `family`: a key of FAMILIES or a model type of transformers. `halved`: weights are rounded to
+    bfloat16, but stored in `dtype`. `changes` override fields of the model's config.
     """
     settings = {
         "vocab_size": VOCAB,
@@ -101,7 +102,8 @@ def tiny_module(
 
 
 def perturb(module: Any, scale: float, seed: int = 0) -> Any:
-    """A copy of a model with noise on every weight: a drafter that is right some of the time."""
+    """A copy of a model with noise on every weight, as a drafter whose tokens are sometimes
+    right."""
     generator = torch.Generator().manual_seed(seed)
     copy = type(module)(module.config).to(next(module.parameters()).dtype)
     copy.load_state_dict(module.state_dict())
@@ -124,7 +126,7 @@ def info_of(module: Any, name: str, role: str = "llm", context: int = CONTEXT) -
 
 
 def with_narrow_head(module: Any, size: int = 40) -> Any:
-    """Changes the model's head to the first `size` tokens; returns the model."""
+    """Narrows the model's head to the first `size` tokens, in place. Returns the model."""
     module.config.draft_vocab_size = size
     narrow_head(module)
     return module
@@ -133,7 +135,7 @@ def with_narrow_head(module: Any, size: int = 40) -> Any:
 def loaded_modules(
     llm: Any, ssms: Sequence[Any] = (), eos_ids: tuple[int, ...] = (), context: int = CONTEXT
 ) -> LoadedModels:
-    """Modules as the loader would hand them over, tree check included."""
+    """Modules as the loader returns them, after its check that tree passes are exact."""
     small: dict[str, LanguageModel] = {
         f"ssm-{i}": checked_model(ssm, info_of(ssm, f"ssm-{i}", "ssm", context))
         for i, ssm in enumerate(ssms)
@@ -183,7 +185,8 @@ def sequence_of(
     noise: Noise | None = None,
     **fields: Any,
 ) -> TokenSequence:
-    """A sequence as `Engine.prepare` makes it, with `auto` resolved; `fields`: its other fields."""
+    """A sequence as `Engine.prepare` makes it, with `auto` resolved. `fields` set or override the
+    sequence's other fields."""
     sampling = sampling or SamplingParams(50, seed=0)
     settings = {"eos_ids": frozenset(), "context_length": CONTEXT, "detokenizer": NoText()}
     return TokenSequence(
@@ -194,7 +197,7 @@ def sequence_of(
 
 
 Table = Callable[[tuple[int, ...]], Sequence[float]]
-"""Context (all tokens) to the probabilities of the next token."""
+"""Maps the context (all token ids) to the probabilities of the next token."""
 
 
 def random_table(vocab: int, seed: int, sharpness: float = 1.5, memory: int = 3) -> Table:
@@ -202,7 +205,7 @@ def random_table(vocab: int, seed: int, sharpness: float = 1.5, memory: int = 3)
     return lambda context: _random_entry(vocab, seed, sharpness, context[-memory:])
 
 
-# Most tests make tables of the same few seeds.
+# Cached, because most tests make tables of the same few seeds.
 @lru_cache(maxsize=1 << 16)
 def _random_entry(
     vocab: int, seed: int, sharpness: float, last: tuple[int, ...]
@@ -218,8 +221,7 @@ def _logarithms_of(entry: tuple[float, ...]) -> torch.Tensor:
 
 
 class TableModel(Tables):
-    """A LanguageModel whose next-token distributions are given by a function of the whole
-    context."""
+    """A LanguageModel whose next-token distributions are a function of the whole context."""
 
     def __init__(
         self,
@@ -255,5 +257,6 @@ def loaded_tables(
 
 @cache
 def shared_templates() -> TemplateProcess:
-    """One process for all tests that only render: it takes a second to start."""
+    """One process for all tests that only render chat templates, since it takes a second to
+    start."""
     return TemplateProcess()

@@ -7,7 +7,7 @@ from core.engine.overlap import DraftThread, Job
 
 
 class DoneAfter:
-    """A CancelSignal whose `is_set` is false in the first `checks` calls."""
+    """A CancelSignal whose `is_set` is false in the first `checks` calls, then true."""
 
     def __init__(self, checks: int) -> None:
         self._left = checks
@@ -18,8 +18,8 @@ class DoneAfter:
 
 
 class PunctualLane(DraftThread):
-    """Does its jobs before the LLM's pass, in the caller's thread, until they
-    have checked `checks` times in all whether the pass has ended."""
+    """Runs its jobs in the caller's thread, before the LLM's pass. All jobs together may check
+    `checks` times whether the pass has ended; later checks answer that it has."""
 
     def __init__(self, checks: int = 999) -> None:
         super().__init__()

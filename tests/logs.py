@@ -1,5 +1,5 @@
-"""Run logs. A new file is migrated step by step, which takes longer than most tests; so tests of
-what is in a log copy a migrated one. Tests of migrations make their own."""
+"""Empty run logs. Migrating a new file step by step takes longer than most tests, so tests of a
+log's content copy a migrated file. Tests of migrations make their own files."""
 
 from functools import cache
 from pathlib import Path

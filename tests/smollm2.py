@@ -1,5 +1,5 @@
-"""SmolLM2 for tests: downloaded once into this machine's cache. Without a network its tests are
-skipped with the reason; with REQUIRE_SMOLLM2=1 they fail."""
+"""SmolLM2 for tests, downloaded once into this machine's cache. If SmolLM2 can be neither found nor
+downloaded, its tests are skipped with the reason; with REQUIRE_SMOLLM2=1 they fail."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def smollm2() -> ModelSource:
     if isinstance(result, ModelLoadError):
         _missing(str(result))
     if is_gguf(result.name):
-        dequantize_file(Path(result.name), lambda _: None)  # here, and not in the first test's time
+        dequantize_file(Path(result.name), lambda _: None)  # not within the first test's time
     return result
 
 
@@ -46,6 +46,6 @@ def _missing(reason: str) -> NoReturn:
 
 
 def chat_prompts() -> tuple[str, ...]:
-    """The forty development prompts of chats, domains in turn."""
+    """The forty development prompts of chats, ordered so that the domains alternate."""
     texts = [json.loads(line)["prompt"] for line in PROMPTS.read_text("utf-8").splitlines()]
     return tuple(texts[i * 8 % 40 + i // 5] for i in range(len(texts)))

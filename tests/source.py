@@ -20,7 +20,7 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Every statement below `node`, without the expressions, which are most of a tree."""
+    """Every statement below `node`. Expressions, which are most of a tree, are skipped."""
     for field in ("body", "orelse", "finalbody", "handlers", "cases"):
         inner = getattr(node, field, ())
         # The `body` of a conditional expression or a lambda is not a list of statements.

@@ -1,7 +1,7 @@
 """Importing a file has no side effect, and no file keeps mutable state at module level.
 
-Checked by syntax alone: at module level a file calls only what makes a value, and it binds no
-list or dict that is filled later. Each test reports every offender.
+The tests read only the syntax: at module level a file calls only functions that make a value, and
+it binds no list or dict that it changes later. Each test reports every offender.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ BROAD = ("", "Exception", "BaseException")
 
 
 def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Module-level statements, those of `if` and `try` included, those under a guard left out."""
+    """Module-level statements, including those within `if` and `try`. Those in `except` blocks and
+    those under a guard (`is_guard`) are left out."""
     for node in body:
         if isinstance(node, ast.If):
             if not is_guard(node.test):
@@ -79,7 +80,7 @@ def unknown_calls(value: ast.expr, local: frozenset[str]) -> Iterator[str]:
 
 
 def mutable_names(tree: ast.Module) -> set[str]:
-    """Lists, dicts and sets bound at module level, `__all__` left out."""
+    """The names of lists, dicts and sets that are bound at module level, except `__all__`."""
     names: set[str] = set()
     for node in statements(tree.body):
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, MUTABLE):

@@ -1,6 +1,7 @@
-"""Which packages and which parts of core may import which; `__all__` names what a module offers.
+"""Which imports are allowed between packages and between parts of core. `__all__` names the public
+names of a module.
 
-Checked by reading the source. Each test reports every offender.
+Most tests only read the source. Each test reports every offender.
 """
 
 import ast
@@ -28,7 +29,7 @@ OURS = ("core", "storage", "ui", "lab", "bench", "zoo", "bundled", "tests", "app
 
 pytestmark = pytest.mark.usefixtures("trees")
 
-# Which of our packages each package may import, besides itself. `app.py` imports everything.
+# Which of our packages each package may import, in addition to itself. `app.py` imports everything.
 ALLOWED: dict[str, tuple[str, ...]] = {
     "core": (),
     "storage": ("core.events", "core.config", "core.metrics", "core.errors"),
@@ -37,7 +38,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "bench": ("core", "lab"),
     "zoo": ("core", "lab.figures"),
 }
-# In bench, only this folder may import the page, and only this folder and SESSIONS the run log.
+# In bench, only the folder PAGE may import `ui`, and only PAGE and SESSIONS may import `storage`.
 PAGE = "bench/page/"
 SESSIONS = ("bench/sessions_log", "bench/suites/sessions")
 FORBIDDEN: dict[str, tuple[str, ...]] = {
@@ -47,7 +48,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
     "storage": ("gradio", "plotly", "torch", "transformers"),
     "ui": ("sqlite_utils", "sqlite3"),
 }
-# Inside core: a module imports its own layer and those before it.
+# A module of core may import only its own layer and earlier layers.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "plurals"),
     ("config", "events", "metrics"),
@@ -93,7 +94,7 @@ def forbidden_imports(path: Path) -> Iterator[str]:
 
 
 def test_packages_import_only_what_is_allowed() -> None:
-    """All packages but the tests and app.py; imports are absolute."""
+    """Checks all packages except the tests and app.py. Imports must be absolute."""
     faults = offenders(sources(*ALLOWED), forbidden_imports)
     assert not faults, report(faults)
 
@@ -139,7 +140,7 @@ def test_parts_of_core_do_not_import_what_is_forbidden_to_them() -> None:
 
 
 def test_core_cuda_is_imported_by_the_engine_alone() -> None:
-    """The engine builds the DeviceRound; no other module imports the folder."""
+    """The engine builds the DeviceRound. No other module outside core/cuda imports core.cuda."""
     importers = {
         relative(path)
         for package in ALLOWED
@@ -151,7 +152,7 @@ def test_core_cuda_is_imported_by_the_engine_alone() -> None:
 
 
 def cycles(graph: Mapping[str, frozenset[str]]) -> list[str]:
-    """Cycles found by depth-first walks from every module: at least one if there is any."""
+    """Cycles found by depth-first walks from every module: at least one cycle if there is any."""
     done: set[str] = set()
     results: list[str] = []
 
@@ -186,7 +187,7 @@ def test_modules_of_core_do_not_import_each_other_in_a_cycle() -> None:
 
 @pytest.fixture(scope="module")
 def modules() -> dict[Path, ModuleType]:
-    """Every module of core, imported; `__main__` would run."""
+    """Every module of core, imported, except `__main__`, which would run."""
     paths = [path for path in sources("core") if path.name != "__main__.py"]
     return {path: importlib.import_module(module_name(path)) for path in paths}
 
@@ -215,7 +216,8 @@ def test_modules_with_public_names_have_a_valid_dunder_all(modules: dict[Path, M
 
 
 def test_modules_of_core_import_only_public_names(modules: dict[Path, ModuleType]) -> None:
-    """A module of core imports from another one only names in that one's `__all__`."""
+    """From another module or package of core, a module imports only modules and names in
+    `__all__`."""
     public = {module.__name__: getattr(module, "__all__", ()) for module in modules.values()}
 
     def rule(path: Path) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Runs whose SSMs drafted in one pass, made of SYNTHETIC runs where they drafted in turn."""
+"""Makes runs whose SSMs draft in one pass from SYNTHETIC runs whose SSMs draft in turn."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,8 +9,9 @@ MADE_AT_ONCE = ("catch_up", "draft")
 
 
 def share_passes(events: Sequence[Event]) -> list[Event]:
-    """The same run with passes made for all of its SSMs at once: their spans overlap fully, each
-    of n SSMs has a share of 1 / n, and the passes take as long as they took one after another."""
+    """The same run, except that in each round all n SSMs draft in the same passes. Their spans
+    overlap fully, each with a share of 1 / n. The shared passes take as long as the separate passes
+    took one after another."""
     return [_share_pass(event) for event in events]
 
 

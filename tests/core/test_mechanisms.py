@@ -1,6 +1,6 @@
-"""Every mechanism has what its record says, and a new one needs only its record.
+"""The records of mechanisms: a new rule or length policy needs only its record.
 
-tests/ui/test_new_mechanisms.py looks for the same new rule and policy on the page."""
+tests/ui/test_new_mechanisms.py tests the same new combine rule and length policy on the page."""
 
 import pytest
 
@@ -40,7 +40,7 @@ TWO = LengthPolicyRecord("two", "always two", f"{HERE}:Two", fields=("confidence
 
 
 def deepest(trie: MergedTree, weights: VoteWeights) -> Selection:
-    """A combine rule: the path to the deepest node."""
+    """A combine rule that keeps only the path to the deepest node."""
     depths = trie.tree.depths
     node = max(range(len(depths)), key=lambda i: (depths[i], -i), default=-1)
     path = []
@@ -51,7 +51,7 @@ def deepest(trie: MergedTree, weights: VoteWeights) -> Selection:
 
 
 class Two:
-    """A length policy: two steps, always."""
+    """A length policy that always chooses two steps."""
 
     def __init__(self, config: SpeculationConfig, costs: Costs) -> None: ...
 

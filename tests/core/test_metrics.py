@@ -138,7 +138,9 @@ def test_no_drafting_is_counted_twice() -> None:
     assert overlap(AT_ONCE, hidden("a", 4.0), hidden("b", 4.0)) == pytest.approx(4 / 10)
     assert overlap(AT_ONCE, hidden("a", 2.0), hidden("b", 2.0)) == pytest.approx(2 / 10)
     own = (Span("a", "draft", 22.0, 26.0), FORWARD)
-    assert overlap(own, hidden("a", 4.0)) == pytest.approx(4 / 10), "it overlapped its own pass"
+    assert overlap(own, hidden("a", 4.0)) == pytest.approx(4 / 10), (
+        "it already overlapped its own run's pass"
+    )
 
 
 def test_the_overlap_is_at_most_all_of_the_llms_time() -> None:

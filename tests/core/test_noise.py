@@ -21,7 +21,7 @@ def uniformity(values: list[float], cells: int = 20) -> float:
 
 
 def by_hand(seed: int, position: int, token_id: int) -> float:
-    """The target's Gumbel noise in Python's own integers."""
+    """The Gumbel noise of a token at a position, computed with Python integers."""
     mask = (1 << 64) - 1
     key = repr((seed, "target", position)).encode()
     base = int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big")
@@ -80,7 +80,8 @@ def test_coins_are_fair_and_strict() -> None:
 
 
 def test_a_coin_is_monotonic_in_its_probability() -> None:
-    """One key, one u: what is accepted at a probability is accepted at every higher one."""
+    """With the same key, a coin that is true at one probability is true at every higher
+    probability."""
     noise = SeededNoise(4, 3)
     for i in range(200):
         answers = [noise.coin(prob / 20, ("accept", i)) for prob in range(21)]

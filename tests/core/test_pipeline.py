@@ -1,4 +1,5 @@
-"""Pipelining across requests: which are verified, what overlaps, and that texts stay the same."""
+"""Pipelining across requests: which requests a pass verifies, which stages overlap, and that texts
+stay the same."""
 
 import threading
 from collections.abc import Sequence
@@ -56,15 +57,16 @@ def test_groups_take_turns() -> None:
     runs = list(dict.fromkeys(event.run_id for event in events))
     order = [runs.index(event.run_id) for event in rounds_of(events)]
     assert order[:8] == [0, 1, 2, 3, 0, 1, 2, 3]
-    # A pass verifies half of the requests; only the first group was not drafted during a pass.
+    # Each pass verifies half of the requests. Only the first round of the first half is not drafted
+    # during a pass.
     first = [event for event in rounds_of(events) if not event.ahead]
     assert {runs.index(event.run_id) for event in first} == {0, 1}
     assert [event.round for event in first] == [0, 0]
 
 
 def test_drafting_pauses_while_the_pool_has_drafts_for_a_full_pass() -> None:
-    """This also holds where many requests join at once: drafts are made only for requests that fit
-    the next pass."""
+    """Drafting also pauses when many requests join at once: drafts are made only for requests that
+    fit into the next pass."""
     engine = engine_of(*tables())
     long = SamplingParams(30, seed=1)
 
@@ -96,7 +98,7 @@ def test_a_single_request_is_decoded_as_in_the_plain_loop() -> None:
 
 
 class WaitingLlm(TableModel):
-    """An LLM whose pass waits until the drafters work for another request."""
+    """While `wait` is set, each pass of this LLM waits up to 5 s for the SSM to draft."""
 
     def __init__(self) -> None:
         super().__init__("llm", 8, random_table(8, 1), 64)
@@ -127,7 +129,7 @@ def test_drafters_draft_during_the_llms_pass() -> None:
     llm.wait = False
     live = admit_all(engine, requests(2, pipeline="across"))
     events: list[Event] = []
-    events += engine.round(live)  # verifies the first group; the second is drafted meanwhile
+    events += engine.round(live)  # the first request is verified, the second is drafted
     llm.drafting.clear()
     llm.wait = True
     for _ in range(3):

@@ -1,4 +1,5 @@
-"""Runs whose pipelining changes from round to round, and runs of several modes at the same time."""
+"""Runs whose `pipeline` mode changes from round to round, and concurrent runs of different
+modes."""
 
 from collections.abc import Callable
 from functools import cache
@@ -72,7 +73,8 @@ def test_requests_of_all_modes_may_run_together(temperature: float, combine: str
 
 
 def test_where_no_ssm_drafts_none_drafts_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So it is where `goodput` found that SSMs do not pay: no SSM has read the text."""
+    """The policy chooses as `goodput` does after finding that SSMs do not pay: only `ngram` drafts,
+    and no SSM has read the text."""
     ran: list[AheadDrafting] = []
     monkeypatch.setattr(AheadDrafting, "run", lambda self, _: ran.append(self))
     monkeypatch.setattr(Fixed, "choose", lambda _: Choice(3, "", frozenset({"ngram"})))

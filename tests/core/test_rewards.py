@@ -1,4 +1,4 @@
-"""`weights=paper` in complete runs: the weights are computed a second time from recorded events."""
+"""`weights=paper` in complete runs: a second implementation computes the weights from events."""
 
 from collections.abc import Iterator
 
@@ -19,8 +19,8 @@ Win = tuple[str, float]
 
 
 def half(llm: Table, other: Table, low: bool) -> Table:
-    """The LLM's probabilities after a token of the lower half (`low`) or of the higher half, and
-    those of `other` after the other tokens."""
+    """A table that equals `llm` after tokens of one half of the vocabulary (the lower half if
+    `low`), and `other` after tokens of the other half."""
     return lambda context: (llm if (context[-1] < VOCAB // 2) == low else other)(context)
 
 
@@ -38,16 +38,16 @@ def rounds(run: list[Event]) -> Iterator[tuple[Combined, Verified, RoundComplete
 
 
 class Reference:
-    """Minions' rewards (arXiv 2402.15678), implemented a second time."""
+    """A second implementation of Minions' rewards (arXiv 2402.15678)."""
 
     def __init__(self) -> None:
         self.weights = dict.fromkeys(NAMES, 1.0)
         self.shares: list[float] = []
 
     def observe(self, wins: list[Win]) -> None:
-        """Observes a batch: compares each winner's mean share with that of all
-        earlier wins."""
-        # The engine's mean forgets wins gradually after the 64th: these runs have at most 64.
+        """Observes a batch's wins: compares each winner's mean share in the batch with the mean
+        share of all earlier wins."""
+        # The engine's mean gradually forgets wins after the 64th. These runs have at most 64 wins.
         assert len(self.shares) + len(wins) <= 64
         if wins and self.shares:
             theta = sum(self.shares) / len(self.shares)
@@ -63,6 +63,8 @@ class Reference:
 
 
 def win(combined: Combined, verified: Verified) -> list[Win]:
+    """[(winner of the round, share of the tree's nodes that were accepted)]; [] for an empty
+    tree."""
     if not combined.token_ids:
         return []
     return [(combined.winner, len(verified.path) / len(combined.token_ids))]
@@ -99,7 +101,7 @@ def test_requests_that_share_their_weights_are_one_batch() -> None:
         reference.observe(wins)
         for _, _, completed in together:
             assert completed.weights == pytest.approx(reference.weights)
-    assert shared_wins, "in a round one SSM won for both requests"
+    assert shared_wins, "in some round the same SSM wins for both requests"
 
 
 @pytest.mark.parametrize("other", [{"eta": 0.7}, {"weight_bounds": [0.8, 1.2]}], ids=str)

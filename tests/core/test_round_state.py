@@ -1,5 +1,7 @@
-"""What a round with made-up times reports to a length policy (without drafting time that an LLM
-pass for another request hid) and to the switch of `pipeline=auto`; and the node limit of a vote."""
+"""What a round with made-up times reports to a length policy and to the switch of `pipeline=auto`,
+and the node limit of a vote.
+
+The round time for a length policy excludes drafting during an LLM pass for another request."""
 
 from collections.abc import Iterator, Mapping
 
@@ -41,7 +43,7 @@ def test_drafting_hidden_by_a_pass_is_no_part_of_the_round(drafting, round_ms):
     (result,) = pools.take(live[1:], {second.request.sequence.run_id: "across"}).states
     assert result is second
     result.timings += [Timed("combine", "combine", 2.0, 2.03), Timed("llm", "forward", 2.1, 2.6)]
-    result.timings.append(Timed("same", "ahead", 2.1, 2.5))  # made for the next round
+    result.timings.append(Timed("same", "ahead", 2.1, 2.5))  # drafting for the next round
     result.verdict = Verdict((), 3, "recovered", ())
     outcome = round_outcome(result, (3,), 1)
     assert outcome.round_ms == pytest.approx(round_ms)
@@ -103,7 +105,7 @@ def llm_span(start: float, end: float) -> Timed:
 def observations(
     monkeypatch: pytest.MonkeyPatch, engine: Engine, batch: RoundBatch, live: list[ActiveRequest]
 ) -> Mapping[str, Observed]:
-    """By kind of pipelining: the (milliseconds, steps) that its switch observed."""
+    """For each kind of pipelining, the (milliseconds, drafted steps) that its switch observed."""
     observed: dict[str, Observed] = {"across": [], "ahead": []}
     for kind, one in observed.items():
         switch = engine.costs.pipeline_switch(kind, ["same"])
@@ -124,8 +126,8 @@ def test_a_rounds_time_is_divided_by_its_requests(monkeypatch, engine, live):
 
 
 def test_work_of_an_earlier_round_is_not_counted_again(monkeypatch, engine, live):
-    """The request from the pool was drafted during an earlier pass. Drafting during this pass
-    lengthens the round only by the time it continues after the pass."""
+    """The first request comes from the pool: it was drafted during an earlier pass. Drafting for
+    the second request lengthens the round only by its part after the end of the pass."""
     drafted = state_of(live[0], draft_span(-0.5, -0.4), llm_span(0.0, 0.1))
     meanwhile = state_of(live[1], draft_span(0.01, 0.12), depth=6)
     groups = observations(monkeypatch, engine, RoundBatch((drafted,), (), (meanwhile,)), live[:2])

@@ -1,4 +1,4 @@
-"""Sequence: what ends a text, and where; how much room a draft has."""
+"""TokenSequence: what ends a text, where the text is cut, and how much room a draft has."""
 
 import pytest
 
@@ -11,8 +11,8 @@ PLAIN = SpeculationConfig.preset("autoregressive")
 
 
 class Letters:
-    """Token i is the i-th letter, from 0. Token 25 is half a character: its text comes with that
-    of the next token."""
+    """A detokenizer: token i is the i-th letter, counted from 0. Token 25 is half a character: its
+    "z" comes with the text of the next token."""
 
     def __init__(self) -> None:
         self.pending = ""

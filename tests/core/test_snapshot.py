@@ -1,5 +1,5 @@
-"""Worker.snapshot: the schedule and its last decision, the queue, and each request's last round;
-and the busy share of each lane."""
+"""Worker.snapshot: the schedule and its last decision, the queue, each request's last round, and
+the busy share of each lane."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -87,7 +87,7 @@ def test_the_last_decision_stays_and_every_live_request_records_it(
 
 
 def rounds_of(*spans: tuple[Span, ...]) -> list[RoundFacts]:
-    """Rounds of 10 ms each, of a run that starts 5 ms before the first of them."""
+    """One round of 10 ms for each argument. The run starts 5 ms before its first round."""
     round_event = next(e for e in synthetic_run(1) if isinstance(e, RoundCompleted))
     events = [replace(round_event, round=i, spans=result) for i, result in enumerate(spans)]
     starts = {round_event.run_id: -0.005}

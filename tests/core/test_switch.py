@@ -1,6 +1,6 @@
-"""The switch of `pipeline=auto` on made-up rounds for which the right setting is known: steady
-rounds, and rounds that vary by chance or with the drafted steps, where the cost of trials
-is bounded."""
+"""The switch of `pipeline=auto` on made-up rounds for which the right setting is known.
+
+The rounds are steady, or vary by chance or with the drafted steps. Trials must cost little."""
 
 import random
 from collections.abc import Callable
@@ -15,12 +15,12 @@ from tests.core.engines import engine_of, tables
 
 SEEDS, ROUNDS = 12, 1000
 World = Callable[[random.Random, bool], tuple[float, float]]
-"""From a random generator and whether the switch is on: a round's milliseconds, without noise and
-with the switch off, and its drafted steps."""
+"""`world(rng, on)`: one round's (milliseconds, drafted steps), where `on` is whether the switch is
+on. `serve` multiplies the milliseconds by noise and, if the switch is on, by `factor`."""
 
 
 def feed(switch: Switch, on_ms: float, off_ms: float, count: int, noise: float = 0.0) -> list:
-    """Feeds rounds; returns whether the switch was on in each."""
+    """Feeds `count` rounds. Returns, for each round, whether the switch was on."""
     random.seed(7)
     was_on = []
     for _ in range(count):
@@ -41,7 +41,7 @@ def test_a_switch_that_does_not_pay_is_tried_less_and_less_often() -> None:
     starts = [i for i in range(1, 1000) if was_on[i] and not was_on[i - 1]]
     gaps = [b - a for a, b in zip(starts, starts[1:], strict=False)]
     assert gaps == sorted(gaps) and gaps[-1] > 128
-    # So the trials cost 30 % of less than a tenth of the rounds.
+    # The trial rounds, each 30 % slower, are less than a tenth of the rounds.
     assert sum(was_on) < 0.08 * len(was_on)
 
 
@@ -64,8 +64,8 @@ def test_one_outlier_decides_nothing() -> None:
 
 
 def test_a_negative_prediction_does_not_stop_comparisons() -> None:
-    """The line through the times with the switch off, 10 ms a step less 5 ms, is negative at 0
-    steps, which the rounds with the switch on have."""
+    """With the switch off, a round takes 10 ms per step, minus 5 ms. The line through these times
+    is negative at 0 steps, and rounds with the switch on have 0 steps."""
     switch, steps = Switch(), 0.0
     while not switch.on:
         steps = 3.0 - steps if steps else 1.0
@@ -94,9 +94,9 @@ def test_each_set_of_drafters_has_its_own_switch() -> None:
 
 @dataclass(frozen=True)
 class SwitchStats:
-    """`on`: the share of rounds with the switch on; `flips`: changes of its decision in a thousand
-    rounds; `lost`: how much longer all rounds take than with the switch always off, as a share of
-    the latter time."""
+    """`on`: the share of rounds with the switch on. `flips`: changes of the switch's decision per
+    thousand rounds. `lost`: the mean over all rounds of the round's time relative to the switch
+    off, minus 1."""
 
     on: float
     flips: float
@@ -104,7 +104,7 @@ class SwitchStats:
 
 
 def serve(world: World, factor: float, noise: float, *, observes_steps: bool = True) -> SwitchStats:
-    """Serves rounds of a world; with the switch on they take `factor` times as long.
+    """Serves rounds of a world. With the switch on, a round takes `factor` times as long.
     `observes_steps`: whether the switch observes the drafted steps."""
     on = flips = 0
     spent = always_off = 0.0
@@ -128,7 +128,7 @@ def steady(rng: random.Random, on: bool) -> tuple[float, float]:
 
 
 def short_or_long(rng: random.Random, on: bool) -> tuple[float, float]:
-    """4 ms without a draft, or 12 ms with one of 8 steps."""
+    """4 ms without a draft, or 12 ms with a draft of 8 steps."""
     steps = rng.choice((0.0, 0.0, 8.0))
     return 4.0 + steps, steps
 
@@ -164,8 +164,8 @@ def test_the_switch_turns_on_in_noise_where_it_pays(factor: float, noise: float,
 
 
 def test_a_switch_that_no_longer_pays_is_turned_off() -> None:
-    """The switch is on from a text with which it paid; now rounds with it on are 10 % slower, and
-    all rounds vary by a quarter."""
+    """The switch starts on, as after a text for which it paid. Now rounds with the switch on take
+    10 % longer, and all rounds vary by a quarter."""
     on = 0
     for seed in range(40):
         rng, switch = random.Random(seed), Switch()

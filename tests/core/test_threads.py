@@ -49,7 +49,7 @@ def test_the_switch_interval_is_shortened() -> None:
 
 
 class PassThreads:
-    """A model that says whether its pass has threads of its own."""
+    """A model of which only `own_threads` is read: whether its passes have their own threads."""
 
     def __init__(self, own_threads: bool) -> None:
         self.own_threads = own_threads
@@ -118,7 +118,8 @@ print(peaks[0] - before, resident() - before)
 
 
 def free_memory(arenas: str) -> tuple[int, int]:
-    """Additional resident memory while a thread held 30 MB, and afterwards; kB."""
+    """Returns the additional resident memory in kB, first while a thread holds 30 MB, then after
+    the thread has freed this memory."""
     process = subprocess.run(
         [sys.executable, "-c", FREED, arenas], cwd=Path(__file__).parents[2], capture_output=True,
         text=True, check=True,

@@ -1,4 +1,5 @@
-"""Worker: stops, failures, and the end; every waiting reader gets its last event."""
+"""Worker: stopped runs, failed runs, and closing. Every waiting reader gets its run's last
+event."""
 
 import threading
 
@@ -21,7 +22,7 @@ from tests.core.gated import (
 
 
 class Mistake(BaseException):
-    """An error that no model raises."""
+    """An unforeseen error: a BaseException that is no Exception."""
 
 
 class Fault(Exception):
@@ -119,7 +120,7 @@ def test_a_failing_run_reports_its_error_and_the_next_one_works(
 def test_a_pass_that_fails_once_changes_no_text(worker: Worker, llm: GatedModel) -> None:
     alone = ids(all_of(worker.submit(request("w1", tokens=30))))
     llm.open.clear()
-    # Prompts of one token have no prefill: what waits at the gate is a round.
+    # Prompts of one token have no prefill, so a round waits at the gate.
     runs = [worker.submit(request("w1", tokens=30)) for _ in range(2)]
     until(lambda: both_running(worker, llm))
     llm.failure = RuntimeError("the device was busy")
@@ -147,8 +148,8 @@ def test_an_error_in_the_pass_of_one_request_ends_only_this_request(worker, llm,
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 @pytest.mark.parametrize("part", ["logits", "text"])
 def test_other_errors_of_one_request_end_only_this_request(worker, llm, part, temperature):
-    """The errors: logits of another size than the vocabulary, and a tokenizer that cannot spell a
-    token."""
+    """`logits`: the LLM returns fewer logits than the vocabulary has tokens. `text`: the
+    detokenizer fails."""
     sampling = SamplingParams(30, temperature=temperature, seed=3)
     requests = [Request(text, sampling, CONFIG) for text in ("w1", "w7")]
     alone = ids(all_of(worker.submit(requests[0])))

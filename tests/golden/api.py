@@ -1,4 +1,4 @@
-"""The page's endpoints over an engine of tables: what each call answers, without measured values.
+"""The answers of the page's endpoints over an engine of tables, without measured values.
 
 `python -m tests.golden.api` writes `api.json` anew.
 """
@@ -47,7 +47,7 @@ MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}T[\d:.+Z]*")
 
 
 def api_answers() -> dict[str, Any]:
-    """Each endpoint's parameters, then what a fixed sequence of calls answers, in order."""
+    """Each endpoint's parameters, and the answers to a fixed sequence of calls, in order."""
     ssms = [TableModel(f"ssm-{i}", VOCAB, random_table(VOCAB, i, 2.5), 64) for i in (1, 2)]
     llm = TableModel("llm", VOCAB, random_table(VOCAB, 1, 2.5), 64)
     with (
@@ -57,7 +57,7 @@ def api_answers() -> dict[str, Any]:
     ):
         worker = Worker(Engine(loaded_tables(llm, ssms)))
         context = make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery, EXPORTS)
-        # The endpoints without the page: building the page takes half of the test's time.
+        # Only the endpoints: building the whole page would take half of the test's time.
         with gr.Blocks() as page:
             add_endpoints(context)
         with serve(page) as url:
@@ -76,7 +76,8 @@ def _answers(client: Client) -> list[dict[str, Any]]:
     answers: list[dict[str, Any]] = []
 
     def call(endpoint: str, sort_by: tuple[str, ...] = (), **values: Any) -> Any:
-        """`sort_by`: fields to order `rows` and `prompts` by, instead of measurements."""
+        """Calls an endpoint and records its answer. `sort_by`: the fields by which to sort `rows`
+        and `prompts`, which the endpoint sorts by measurements."""
         try:
             answer = client.predict(**values, api_name=f"/{endpoint}")
         except AppError as error:
@@ -125,7 +126,8 @@ def _answers(client: Client) -> list[dict[str, Any]]:
 
 
 def _without_measured(value: Any, names: dict[str, str], name: str = "") -> Any:
-    """A value with 0 for what is MEASURED, and identifiers numbered in order of appearance."""
+    """`value` with measured values as 0, a list of runs as its length, and identifiers numbered in
+    order of appearance."""
     if name == "versions" and isinstance(value, dict):
         return dict.fromkeys(value, 0)
     if isinstance(value, dict):
@@ -148,7 +150,7 @@ def _text(text: str, names: dict[str, str]) -> str:
         document = None
     if isinstance(document, dict | list):
         return json.dumps(_without_measured(document, names), ensure_ascii=False)
-    if text.startswith("round,"):  # a table: only its columns; its values repeat the events'
+    if text.startswith("round,"):  # a CSV export: its values repeat the events
         text = text.splitlines()[0]
     text = MOMENT.sub("TIME", text)
     return IDENTIFIER.sub(lambda result: names.setdefault(result[0], f"id-{len(names)}"), text)

@@ -1,11 +1,12 @@
 """The runs whose events are in `runs/`: presets, combine rules, draft kinds, length policies.
 
-The names are listed here, not taken from the registries: a new rule needs no new recording.
+The names are listed here and not taken from the registries, so that a new rule needs no new
+recording.
 
-`tables`: small float64 tables in place of models, under a clock that only model passes advance, so
-that policies which depend on time (`trend`, `goodput`, automatic node budgets) decide the same on
-every machine. `bundled`: the bundled family with the native passes; settings that
-would depend on a clock are fixed.
+`tables`: small float64 tables in place of models, with a clock that only model passes advance.
+Policies that depend on time (`trend`, `goodput`, automatic node budgets) therefore decide the same
+on every machine. `bundled`: the bundled models with the native passes. Settings that would depend
+on a clock are fixed.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ PRESETS = (
 TEMPERATURES = (0.0, 0.8)
 WORDS = ("w1 w2 w3", "w4 w2 w6 w1 w4 w2", "w7 w0")
 TEXTS = ("The old lighthouse keeper looked at the sea and", "def fibonacci(n):\n")
-# After "def fibonacci" an SSM's third and fourth choices are so close that processors order them
-# differently, and this preset drafts the third.
+# The preset specinfer-paper drafts an SSM's third choice. After "def fibonacci" the third and the
+# fourth choice are so close that their order depends on the processor.
 PAPER_TEXTS = (TEXTS[0], "def add(a, b):\n")
 NODES = 24
 
@@ -56,7 +57,7 @@ def _requests(
 
 
 def _settings() -> Mapping[str, SpeculationConfig]:
-    """The settings of the table runs, except presets, which depend on the temperature."""
+    """The settings of the `tables` cases without the presets, which depend on the temperature."""
     base = SpeculationConfig(expansion=(2, 1, 2), speculation_length=4, max_tree_nodes=NODES)
     with_lookup = replace(base, drafters=("all", "ngram"))
     changes = {f"combine-{name}": replace(with_lookup, combine=name) for name in COMBINES}

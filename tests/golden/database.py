@@ -23,12 +23,12 @@ DATABASE, ROWS = FOLDER / "database.db.gz", FOLDER / "database.json.gz"
 NAMES = ("preset-best-T0.8", "combine-vote-T0", "iid-mss-T0.8", "top-k-T0")
 # Columns that depend on the process that wrote the log, or on the time.
 LOCAL = ("host", "pid", "process_start", "applied_at")
-# The tables of a search index hold SQLite's own bytes.
+# Without the tables of the search index, which hold SQLite's own bytes.
 TABLES = "select name from sqlite_master where type = 'table' and name not like 'runs_fts_%'"
 
 
 def golden_events() -> list[Event]:
-    """The recorded events of a few cases, each run under a name of its own."""
+    """The recorded events of the cases in NAMES, with a different id for each run."""
     events = []
     for name in NAMES:
         for line in golden_lines(name):
@@ -39,7 +39,7 @@ def golden_events() -> list[Event]:
 
 
 def write_log(path: Path) -> None:
-    """A new log of these events."""
+    """Writes a new log of the golden events."""
     with RunStore(path) as store:
         for event in golden_events():
             store.record(event)
@@ -47,7 +47,8 @@ def write_log(path: Path) -> None:
 
 
 def rows_of(path: Path) -> dict[str, list[Any]]:
-    """Every table's columns, then its rows in order, as JSON has them."""
+    """For each table, its column names, then its rows in order, as JSON values. Values in the
+    columns of LOCAL are 0."""
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
         tables = sorted(name for (name,) in connection.execute(TABLES))
         results = {name: _rows(connection, name) for name in tables}

@@ -1,5 +1,5 @@
-"""Compares plain values. Floats may differ by `CLOSE`, and those above 1 by `CLOSE` times their
-size, since processors add in different orders."""
+"""Compares plain values. Since processors add in different orders, floats up to 1 may differ by
+`CLOSE`, and larger floats by `CLOSE` times their size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NUMBER = re.compile(r"-?\d+(\.\d+)?(e-?\d+)?")
 
 
 def differences(golden: Any, now: Any, at: str = "") -> Iterator[str]:
-    """Where two plain values differ, the order of fields included."""
+    """Yields a message for each place where two plain values differ. The order of fields counts."""
     if isinstance(golden, float) and isinstance(now, float):
         if abs(golden - now) > CLOSE * max(1.0, abs(golden)):
             yield f"{at}: {golden} became {now}"
@@ -39,5 +39,5 @@ def _is_object(value: Any) -> bool:
 
 
 def _skeleton(text: Any) -> str:
-    """A text without the digits of its numbers: its fields and spaces."""
+    """The text with "#" in place of each number."""
     return NUMBER.sub("#", str(text))

@@ -1,7 +1,7 @@
 """Runs a golden case and turns its events into lines of JSON, one line per event, with times 0.
 
-`python -m tests.golden.record` writes all files anew; on one machine they stay equal byte by byte
-while the engine behaves the same.
+`python -m tests.golden.record` writes all files anew. If the engine behaves the same, the same
+machine writes the same bytes.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class TimedTable(TableModel):
 
 
 def _in_caller(_: ThreadPoolExecutor, work: Callable[..., Any], *args: Any) -> Future[Any]:
-    """Runs a pool's work at once: two threads would advance the clock in any order."""
+    """Runs a pool's work in the calling thread, because two threads would advance the clock in an
+    undefined order."""
     future: Future[Any] = Future()
     try:
         future.set_result(work(*args))
@@ -79,7 +80,7 @@ def _in_caller(_: ThreadPoolExecutor, work: Callable[..., Any], *args: Any) -> F
 def _table_engine() -> Iterator[Engine]:
     clock = PassClock()
     llm = TimedTable("llm", 1, clock, LLM_MS)
-    # The first SSM is the LLM itself, the others agree with it by chance.
+    # The first SSM has the LLM's own table; the others agree with the LLM only by chance.
     ssms = [TimedTable(f"ssm-{seed}", seed, clock, SSM_MS) for seed in (1, 2, 3)]
     with (
         mock.patch.object(time, "perf_counter", clock),
@@ -92,7 +93,7 @@ def _table_engine() -> Iterator[Engine]:
 
 @cache
 def bundled_models() -> Any:
-    """The bundled models in float32, loaded once a process."""
+    """The bundled models in float32, loaded once per process."""
     return load_models(dtype="float32")
 
 
@@ -119,7 +120,7 @@ def _lines(engine: Engine, case: GoldenCase) -> list[str]:
 
 
 def without_times(value: Any) -> Any:
-    """Plain values of events with every time 0 (texts of times empty), and no versions."""
+    """Plain values of events with 0 for each measured number, "" for each date, and no versions."""
     if isinstance(value, dict):
         return {name: _without_time(name, item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -134,7 +135,7 @@ def _without_time(name: str, value: Any) -> Any:
 
 
 def golden_lines(name: str) -> list[str]:
-    """What was recorded of a case."""
+    """The recorded lines of a case."""
     return gzip.decompress((FOLDER / f"{name}.jsonl.gz").read_bytes()).decode().splitlines()
 
 
@@ -144,7 +145,7 @@ def write_all() -> None:
     FOLDER.mkdir(exist_ok=True)
     for name, case in CASES.items():
         text = "\n".join(recorded_lines(case)) + "\n"
-        # No time in the file's head: the same events are the same bytes.
+        # Without a time in the gzip header, the same events give the same bytes.
         (FOLDER / f"{name}.jsonl.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
 
 

@@ -1,7 +1,8 @@
-"""The events of the engine and the rows of the log are those that were recorded.
+"""The engine's events and the log's rows equal the recorded events and rows.
 
-After an intended change, record anew: run the modules `tests.golden.record`,
-`tests.golden.database` and `tests.golden.api`, whose file tests/ui/api/test_api_docs.py compares.
+After an intended change, record them anew: run the modules `tests.golden.record`,
+`tests.golden.database` and `tests.golden.api`. tests/ui/api/test_api_docs.py compares the file of
+`tests.golden.api`.
 """
 
 from __future__ import annotations

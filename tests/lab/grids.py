@@ -1,4 +1,4 @@
-"""Studies of grids with results whose figures a test chooses; no run is made."""
+"""Studies of grids, with results whose figures a test chooses instead of running the study."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,4 +1,5 @@
-"""In a study `auto` resolves to one number of nodes, also if the study is stopped and resumed."""
+"""In a study, `max_tree_nodes=auto` resolves to one number of nodes, also if the study is stopped
+and resumed."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -40,7 +41,7 @@ def set_auto_nodes(lab: Lab, nodes: int) -> None:
 
 
 def requested_budgets(lab: Lab) -> list[object]:
-    """The budget that each run with drafters requested, in order."""
+    """The `max_tree_nodes` that each run with drafters requested, in order."""
     specs = [request.speculation for request in lab.worker.requests]
     return [one.max_tree_nodes for one in specs if not one.never_drafts]
 

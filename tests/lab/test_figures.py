@@ -57,11 +57,13 @@ def test_of_few_values_the_interval_is_from_the_lowest_to_the_highest(count: int
     if result.ends:
         assert (result.low, result.high) == (values[0], values[-1])
     pooled = estimate([[(value, 1.0)] for value in values], pooled_length)
-    assert pooled is not None and pooled.ends == (count < 4), "of four values it is narrower"
+    assert pooled is not None and pooled.ends == (count < 4), (
+        "from four values on, the interval is narrower"
+    )
 
 
 def test_intervals_cover_the_true_value_about_as_often_as_nominal() -> None:
-    """95 % nominal; a percentile bootstrap of 30 values covers a little less."""
+    """Intervals are nominally of 95 %; a percentile bootstrap of 30 values covers a little less."""
     random = np.random.default_rng(5)
     covered = 0
     for _ in range(200):
@@ -72,7 +74,7 @@ def test_intervals_cover_the_true_value_about_as_often_as_nominal() -> None:
 
 
 def test_repeating_a_group_s_values_does_not_narrow_the_interval() -> None:
-    """The negative control: as separate groups, repeated values do narrow it."""
+    """Negative control: if each repeated value is a group of its own, the interval does narrow."""
     values = np.random.default_rng(7).normal(size=12).tolist()
     once = estimate([[v] for v in values], mean)
     thrice = estimate([[v] * 3 for v in values], mean)
@@ -84,8 +86,8 @@ def test_repeating_a_group_s_values_does_not_narrow_the_interval() -> None:
 
 
 def test_groups_of_equal_and_unequal_size_give_the_same_interval() -> None:
-    """The fast path for equal sizes against the slow one: a row of zeros makes the sizes unequal
-    and does not change ratios of sums."""
+    """Groups of equal size take a fast path. Here a row of zeros makes the sizes unequal, which
+    needs the slow path; the zeros do not change ratios of sums."""
     rows = [[[1.0, 4.0]], [[6.0, 3.0]], [[2.0, 2.0]]]
     uneven = [[*rows[0], [0.0, 0.0]], *rows[1:]]
     fast, slow = estimate(rows, pooled_length), estimate(uneven, pooled_length)
@@ -94,7 +96,8 @@ def test_groups_of_equal_and_unequal_size_give_the_same_interval() -> None:
 
 
 def test_pooled_figures_count_rounds_not_prompts() -> None:
-    """9 accepted in 3 rounds and 1 in 7: 2 tokens per pass, not the mean of 4 and 1.14."""
+    """9 tokens accepted in 3 rounds and 1 in 7 rounds give 2 tokens per pass, not the mean of 4 and
+    1.14."""
     rows = np.array([[6.0, 2.0, 1.0, 1.0], [2.0, 2.0, 1.0, 1.0]])
     assert pooled_ratio(rows) == pytest.approx((1 + 8 / 4) / (1 + 2 / 2))
     assert pooled_length(np.array([[9.0, 3.0], [1.0, 7.0]])) == 2.0

@@ -34,7 +34,7 @@ def reasons(tuned: Grid) -> dict[str, str]:
 
 
 def through_log(study: Study) -> Study:
-    """The study after it was written to JSON, as in the log, and read again."""
+    """The study, written to JSON as in the log and read back."""
     return Study.from_plain(json.loads(json.dumps(study.to_plain())))
 
 

@@ -1,4 +1,4 @@
-"""A grid's result: figures with intervals, the best point, the points as good as the best, the
+"""A grid's result: figures with intervals, the best point, the points as good as the best, and the
 points that drafted identically."""
 
 from dataclasses import replace
@@ -33,7 +33,7 @@ def test_the_best_is_the_fastest_against_plain_decoding() -> None:
     result = tuning_result(study, grid_results(study, steady))
     assert result.bests == (2,) and result.rows[2].name == "speculation_length=4, expansion=1"
     assert [round(row.ratio.value, 3) for row in result.rows if row.ratio] == [1.5, 1.9, 2.0, 0.5]
-    assert result.as_good == (), "intervals of equal ratios do not overlap"
+    assert result.as_good == (), "intervals of zero width do not overlap"
     plain = result.plains[None]
     assert plain.speed == 11.0 and plain.ratio is None
 
@@ -110,13 +110,13 @@ def test_points_that_drafted_identically_are_reported() -> None:
     }
     result = tuning_result(study, quick)
     assert result.bests == (2,) and result.as_good == (0,), (
-        "identical drafts are as good, though slow"
+        "a slower point with identical drafts is as good"
     )
     ratio = result.rows[0].ratio
     assert ratio is not None and ratio.high < 2 < 3 < result.rows[2].ratio.low  # type: ignore[union-attr]
     last = next(cell for cell in reversed(list(same)) if cell.contestant == third)
     same[last] = replace(same[last], accepted_per_round=(1,))
-    assert tuning_result(study, same).alike == (), "they differ in one run"
+    assert tuning_result(study, same).alike == (), "the two points differ in one run"
 
 
 def test_a_point_may_be_plain_decoding_itself() -> None:
@@ -128,7 +128,8 @@ def test_a_point_may_be_plain_decoding_itself() -> None:
 
 
 def test_each_temperature_has_a_best_point_of_its_own() -> None:
-    """A faster point at another temperature writes another text: neither replaces the other."""
+    """Different temperatures give different texts, so a faster point at one temperature does not
+    replace the best point at another."""
     axes = [axis_from_text("temperature", "0, 0.8"), axis_from_text("speculation_length", "2, 4")]
     study = grid_study(axes)
     speeds = {"plain": 10.0, "temperature=0, ": 14.0, "temperature=0.8, ": 15.0}
@@ -140,5 +141,5 @@ def test_each_temperature_has_a_best_point_of_its_own() -> None:
     result = tuning_result(study, grid_results(study, speed))
     assert result.temperatures == (0, 0.8) and result.beside(3) == (2, 3)
     assert result.bests == (0, 2)
-    assert result.as_good == (), "what overlaps has another temperature"
+    assert result.as_good == (), "points whose intervals overlap have different temperatures"
     assert tuning_result(study, grid_results(study, speed, done=3)).bests == (0,)

@@ -1,5 +1,5 @@
-"""A log that another program locks while a study is measured: no cell is lost, and no study that
-has ended stays shown as running.
+"""Another program locks the log while a study is measured. No cell is lost, and a study that has
+ended is not shown as running forever.
 """
 
 import sqlite3
@@ -73,7 +73,7 @@ def test_a_study_whose_end_cannot_be_written_has_ended_and_can_be_resumed(lab, m
     lab.conductor.resume(Study.from_plain(lab.store.studies.study("s1")[1]))
     assert lab.conductor.wait(30)
     assert lab.conductor.progress().state == "completed" and len(lab.results()) == 8
-    # The test waits, because a retry writes the state if another write takes 20 ms.
+    # A write that finds the log locked for 20 ms is retried, so the state may be written later.
     wait_until(lambda: lab.store.studies.study("s1")[0].state == "completed")
 
 
@@ -88,8 +88,8 @@ def test_stop_ends_the_waiting_for_the_log(lab: Lab) -> None:
 
 
 class LockedStore:
-    """A store that is locked until `free` is set; `written`: the writes. `gone`: its studies were
-    deleted."""
+    """A store that is locked until `free` is set. `written`: the states that were written. `gone`:
+    whether the studies were deleted."""
 
     def __init__(self) -> None:
         self.free = threading.Event()

@@ -1,4 +1,5 @@
-"""`conduct`, the generator of every study: its order, kept cells, interrupted cells, its ends."""
+"""`conduct`, the generator of a study's events: the order of the cells, kept cells, interrupted
+cells, and the ways in which a study ends."""
 
 from collections.abc import Collection
 
@@ -13,7 +14,7 @@ CELLS = plan(["A", "B"], blocks(["x", "y"], 2))
 
 
 class StoredCells:
-    """Kept cells, in memory."""
+    """A store, in memory, of kept cells and their results."""
 
     def __init__(self, *cells: Cell) -> None:
         self.results: dict[Cell, int] = dict.fromkeys(cells, -1)

@@ -1,4 +1,5 @@
-"""Studies on a fake worker and a real log: to their end, stopped, resumed, with visitors' runs."""
+"""Studies on a fake worker and a real log: completed, stopped, resumed, and interrupted by a
+visitor's run."""
 
 import threading
 from collections.abc import Iterator
@@ -78,7 +79,7 @@ def test_a_study_is_measured_to_its_end(lab: Lab) -> None:
     assert (row.state, row.done, row.owner) == ("completed", 8, "me")
     assert Study.from_plain(plain) == study()
     lab.store.flush()
-    rows = lab.store.runs(RunQuery()).rows  # and no warm-up run
+    rows = lab.store.runs(RunQuery()).rows  # without the warm-up runs
     assert {row.run_id for row in rows} == {one.run_id for one in lab.results().values()}
     assert {row.owner for row in rows} == {"me"}
 
@@ -124,7 +125,7 @@ def test_a_stopped_study_continues_after_its_kept_cells(tmp_path: Path) -> None:
 
 
 def test_a_resumed_study_reports_its_kept_cells_at_once(tmp_path: Path) -> None:
-    """It also reports its warm-up runs, which take seconds with a large LLM."""
+    """A study also reports that it is warming up, which takes seconds with a large LLM."""
     lab = Lab(tmp_path / "log.db", speed=0.3)
     lab.conductor.begin(study())
     assert lab.conductor.progress().is_warming_up
@@ -173,7 +174,7 @@ def test_a_visitors_run_goes_first(tmp_path: Path) -> None:
     [
         ("llm (float32, cpu, 1a)", "llm (float32, cpu, 1a)", True),
         ("llm (float32, cpu, 1a)", "llm (float32, cpu, 2b)", False),
-        ("llm (float32, cpu)", "llm (float32, cpu, 2b)", True),  # of a log without fingerprints
+        ("llm (float32, cpu)", "llm (float32, cpu, 2b)", True),  # from a log without fingerprints
         ("llm (float32, cpu)", "llm (float32, cuda, 2b)", False),
         ("llm", "llm (float32, cpu, 2b)", False),
     ],
@@ -219,7 +220,7 @@ def test_what_cannot_be_run_is_refused_before_a_study_is_stored(lab: Lab) -> Non
 
 
 def test_a_configuration_is_checked_at_its_own_temperature(lab: Lab) -> None:
-    """`mss` cannot run at temperature 0, which is the study's."""
+    """The study's temperature is 0, at which `mss` cannot run; the configuration's is 0.8."""
     sampled = SpeculationConfig(draft="sampled", verify="mss")
     lab.conductor.begin(
         study(configurations=(plain_configuration(), Configuration("warm", sampled, 0.8)))
@@ -262,7 +263,7 @@ def test_a_change_of_the_loaded_models_ends_the_study(tmp_path: Path) -> None:
 
 
 def test_a_short_run_during_a_cell_interrupts_it_too(tmp_path: Path) -> None:
-    """A run that begins and ends between two polls of the number of runs that have begun."""
+    """The other run begins and ends between two polls, so that only `num_begun` shows it."""
     lab = Lab(tmp_path / "log.db", speed=0.3)
     counts = iter([0, 2])
     begun = lab.runs.num_begun

@@ -1,8 +1,7 @@
-"""The bundled models after one prefix, their logits computed once.
+"""The bundled models after one prefix, with all logits computed only once.
 
-A `CachedModel` gives the logits after the prefix, and after the prefix and any one token. A longer
-context gets the logits after the prefix and its first further token, since only the first two
-tokens of a round are compared.
+A `CachedModel` gives the logits after the prefix, and after the prefix plus any one token. It cuts
+a longer context after that one token, since tests compare only the first two tokens of a round.
 """
 
 from collections.abc import Sequence
@@ -35,14 +34,14 @@ class CachedModel(TableModel):
     def _logarithms(self, context: tuple[int, ...]) -> torch.Tensor:
         size = len(self._prefix)
         if len(context) < size:
-            return self._logits[self._prefix]  # of the prefill: not read
+            return self._logits[self._prefix]  # in the prefill, whose logits are not read
         key = context[: size + 1]
         if key not in self._logits:
             self._add([key[-1]])
         return self._logits[key]
 
     def forget(self) -> None:
-        """Gives the loaded model's row back."""
+        """Closes the row in the loaded model."""
         self._model.close_row(self._row)
 
     def _add(self, token_ids: Sequence[int]) -> None:

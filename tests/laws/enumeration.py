@@ -1,7 +1,7 @@
-"""Noise whose possible sequences of answers are enumerated, one after another.
+"""Noise for which all possible sequences of answers can be enumerated. It does not use the engine.
 
-`WalkNoise` takes its answers from a script of branches and notes how many were possible;
-`every_walk` goes through all scripts. Independent of the engine.
+`WalkNoise` takes its answers from a script and notes how many answers were possible each time.
+`every_walk` goes through all scripts.
 """
 
 import copy
@@ -14,13 +14,16 @@ from core.trees.noise import Key
 
 
 class KeyAskedTwiceError(BaseException):
-    """Two decisions would share one random number. A BaseException, which the engine's
-    `except MODEL_FAULTS` does not catch."""
+    """Two decisions would share one random number. As a BaseException it passes through the
+    engine's `except MODEL_FAULTS`."""
 
 
 class WalkNoise:
-    """A Noise that follows `script` and then always takes the first possible answer; `branches`
-    holds (index taken, number possible) for each answer."""
+    """A Noise that follows `script` and then always takes the first possible answer.
+
+    `branches` holds (index taken, number possible) for each answer; `probability` is the
+    probability of all answers so far.
+    """
 
     def __init__(self, script: Sequence[int] = ()) -> None:
         self.script = tuple(script)
@@ -62,7 +65,8 @@ def every_walk(
     prefix: Sequence[int] = (),
     kind: Callable[[Sequence[int]], WalkNoise] | None = None,
 ) -> Iterator[tuple[WalkNoise, Any]]:
-    """Runs `run` once for each sequence of answers that begins with `prefix`."""
+    """Runs `run` once for each sequence of answers that begins with `prefix`. `kind` makes the
+    noise from a script; the default is WalkNoise."""
     script: tuple[int, ...] | None = tuple(prefix)
     while script is not None:
         noise = (kind or WalkNoise)(script)

@@ -1,7 +1,7 @@
-"""Two texts may differ only where two tokens nearly tie in exact arithmetic.
+"""Two texts may differ only if the two tokens at their first difference nearly tie.
 
-At a first divergence the float64, teacher-forced margin between the two tokens must be under 1e-4,
-and at most one prompt of a law's prompts may diverge at all (laws 1 and 2).
+The margin between these two tokens, computed in float64 with teacher forcing, must be under 1e-4.
+Of the prompts that one `Divergences` checks, at most one may have texts that differ.
 """
 
 import copy
@@ -33,7 +33,8 @@ class Divergences:
         expected: Sequence[int],
         sampling: SamplingParams,
     ) -> None:
-        """Asserts that the texts are equal, or differ by a near tie on the only prompt that may."""
+        """Asserts that the texts are equal or first differ at a near tie, and that the texts of at
+        most one prompt differ."""
         position = first_difference(got, expected)
         if position is None:
             return
@@ -53,7 +54,8 @@ class Divergences:
     def margin(
         self, context: Sequence[int], one: int, other: int, sampling: SamplingParams
     ) -> float:
-        """How far apart the two tokens' deciding scores are in float64."""
+        """The difference, in float64, between the two tokens' scores: their logits if greedy, else
+        their processed logits plus noise."""
         with torch.inference_mode():
             logits = _double(self._module)(input_ids=torch.tensor([list(context)])).logits[0, -1]
         scores = logits

@@ -1,4 +1,4 @@
-"""Shared by the laws: running requests, and the tokens that transformers writes."""
+"""Helpers of the laws that run requests, and that generate tokens with transformers."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +24,7 @@ def bundled_engine() -> Engine:
 
 
 def prompts(count: int) -> tuple[str, ...]:
-    """`count` development prompts, evenly from all domains."""
+    """`count` development prompts, taken evenly from all domains."""
     texts = [json.loads(line)["prompt"] for line in PROMPTS.read_text("utf-8").splitlines()]
     return tuple(texts[i * len(texts) // count] for i in range(count))
 
@@ -37,8 +37,8 @@ def some(texts: tuple[str, ...], index: int, count: int = 2) -> tuple[str, ...]:
 
 @contextmanager
 def scheduled(engine: Engine, name: str) -> Iterator[None]:
-    """Requests are planned by schedule `name`, without earlier measurements, since on these
-    models a schedule soon finds that drafts do not pay."""
+    """In this context, schedule `name` plans the engine's requests. It starts without earlier
+    measurements, since on these models a schedule soon finds that drafts do not pay."""
     engine._schedules.pop(name, None)
     engine.schedule = name
     try:
@@ -48,7 +48,8 @@ def scheduled(engine: Engine, name: str) -> Iterator[None]:
 
 
 def outcomes(events: Iterable[Event]) -> dict[str, Outcome]:
-    """The Outcome of each run of a stream of events, by run id, in order of first appearance."""
+    """The Outcome of each run in a stream of events, by run id, in the order of the runs' first
+    events."""
     runs: dict[str, Outcome] = {}
     for event in events:
         runs.setdefault(event.run_id, Outcome()).observe(event)
@@ -56,12 +57,13 @@ def outcomes(events: Iterable[Event]) -> dict[str, Outcome]:
 
 
 def ids_of(engine: Engine, request: Request) -> list[int]:
-    """The new token ids of one request run alone."""
+    """The new token ids of one request that runs alone."""
     return ids_of_many(engine, [request])[0]
 
 
 def ids_of_many(engine: Engine, requests: Sequence[Request]) -> list[list[int]]:
-    """The new token ids of requests run together, in their order."""
+    """The new token ids of each of several requests that run together, in the order of the runs'
+    first events."""
     return [run.token_ids for run in outcomes(engine.generate_many(requests)).values()]
 
 
@@ -80,7 +82,7 @@ def transformers_ids(
     eos_ids: Sequence[int] = (),
     **options: Any,
 ) -> list[int]:
-    """What transformers' own greedy `generate` continues with; `options` are passed to it."""
+    """The new token ids of transformers' greedy `generate`, which gets `options`."""
     return transformers_ids_of_many(module, [prompt_ids], sampling, eos_ids, **options)[0]
 
 
@@ -92,8 +94,8 @@ def transformers_ids_of_many(
     eos_ids: Sequence[int] = (),
     **options: Any,
 ) -> list[list[int]]:
-    """The same for several prompts of equal length in one batch; each text ends with its first
-    end token."""
+    """`transformers_ids` for several prompts of equal length in one batch. Each text is cut after
+    its first end token."""
     ids = torch.tensor([list(one) for one in prompts_ids])
     out = module.generate(
         ids, attention_mask=torch.ones_like(ids), do_sample=False,

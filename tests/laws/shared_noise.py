@@ -1,7 +1,8 @@
 """Noise keyed by position alone: the mistake that the engine's noise keys prevent.
 
-The verifier looks at a position more than once: a branch that fails leaves its deeper positions to
-the next round. With keys that leave out the round, these decisions would share one uniform number.
+The verifier may decide about a position more than once: if a branch is rejected, the next round
+decides about its deeper positions again. With keys that contain only the position, these decisions
+would share one uniform number.
 """
 
 from collections.abc import Sequence
@@ -13,21 +14,21 @@ from core.trees.noise import Key
 from tests.laws.enumeration import WalkNoise
 
 Part = tuple[Any, float, float]
-"""An answer, and the interval of the uniform number that gives it."""
+"""(answer, start, end): uniform numbers from `start` to `end` give this answer."""
 
 
 def by_position(key: Key) -> Key:
-    """(kind, position decided) of an engine key, whose path begins after the root's position."""
+    """Reduces an engine key to (kind, decided position). The key's path begins after the root."""
     kind, root = key[0], key[1]
     path = key[3] if kind == "draft" else key[2]
-    # "accept" and "draft" keys name the parent's path, "final" the last node's.
+    # "accept" and "draft" keys contain the parent's path, "final" keys the last node's path.
     return kind, root + len(path) + 1
 
 
 class SharedNoise(WalkNoise):
-    """A WalkNoise in which decisions of one kind at one position read one uniform number, as they
-    would with SeededNoise and such keys; the interval that earlier answers leave for this number is
-    kept."""
+    """A WalkNoise in which all decisions of one kind at one position read the same uniform number,
+    as in SeededNoise with keys from `by_position`. `_known` holds the interval that earlier answers
+    leave for each number."""
 
     shared = staticmethod(by_position)
 
@@ -61,6 +62,6 @@ class SharedNoise(WalkNoise):
 
 class RepeatedNoise(SharedNoise):
     """A WalkNoise in which a key that is asked again reads the same uniform number, as in the
-    engine: a draft made ahead draws with the keys that its round has if the guess comes true."""
+    engine. Keys repeat, because a draft made ahead for a round uses that round's keys."""
 
     shared = staticmethod(lambda key: key)

@@ -1,7 +1,7 @@
 """Law 1(b): the bundled models in float32 write what transformers' greedy `generate` writes.
 
-Tested with every pair of values of two fields; requests run alone, batched, and in a batch with
-other settings.
+Every allowed pair of values of two fields is tested. Requests run alone, in a batch, and in a batch
+with requests that have other settings.
 """
 
 import copy
@@ -63,8 +63,7 @@ def expected_ids(prompt: str) -> list[int]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _expected(bundled: Engine) -> None:
-    """Gets the texts of transformers before the first test, so that no test's time includes
-    them."""
+    """Generates transformers' texts before the first test, so that no test's time includes them."""
     for prompt in PROMPTS:
         expected_ids(prompt)
 
@@ -117,7 +116,8 @@ def test_presets_write_what_transformers_writes(divergences: Divergences, name: 
 def test_pipelined_presets_write_what_transformers_writes(
     divergences: Divergences, pipeline: str
 ) -> None:
-    """All presets in one batch, so that every pipeline has requests to overlap."""
+    """All presets run in one batch, so that every pipeline mode has other requests to overlap
+    with."""
     own = [PROMPTS[(i + PIPELINES.index(pipeline)) % len(PROMPTS)] for i in range(len(PRESETS))]
     configs = [replace(SpeculationConfig.preset(name), pipeline=pipeline) for name in PRESETS]
     requests = [Request(p, SAMPLING, c) for p, c in zip(own, configs, strict=True)]

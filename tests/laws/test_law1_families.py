@@ -1,7 +1,8 @@
-"""Law 1(a): in float64, on tiny random models of every family, `greedy` is transformers' greedy.
+"""Law 1(a): in float64, tiny random models of every family write what transformers' greedy
+`generate` writes.
 
-No exception is allowed. The texts are longer than the sliding windows of the families that have
-one, and the drafters are right some of the time, so tokens are accepted and rejected.
+No exception is allowed. The texts are longer than any model's sliding window. The drafters are
+sometimes right, so that tokens are accepted and rejected.
 """
 
 import itertools

@@ -1,10 +1,12 @@
-"""Law 1(b): SmolLM2 in float32 writes what transformers writes after loading the same file, under
-every preset. Law 2 is tested at temperature 0.8. In bfloat16 every preset writes what plain
-decoding writes.
+"""Laws 1(b) and 2 on SmolLM2.
 
-SSMs: the four bundled ones; or SmolLM2 itself, whose drafts are accepted, and a random model, whose
-drafts are rejected. The nightly tier divides the forty prompts among the presets of both families,
-the slow one gives each preset all of them.
+In float32, every preset writes what transformers writes with the same model file. In float32 at
+temperature 0.8, and in bfloat16, presets write what plain decoding writes.
+
+There are two families of SSMs. One family is the four bundled SSMs. The other is SmolLM2 itself,
+whose drafts are accepted, and a random model, whose drafts are rejected. The nightly tests divide
+the prompts among the presets of both families. The slow tests run each preset of the second family
+on all prompts.
 """
 
 from collections import defaultdict
@@ -31,7 +33,7 @@ from tests.smollm2 import chat_prompts, smollm2
 nightly = pytest.mark.nightly
 SAMPLING = SamplingParams(max_new_tokens=16)
 SAMPLED_PARAMS = SamplingParams(max_new_tokens=16, temperature=0.8, seed=5)
-NODES = 12  # a number, since `auto` would be measured
+NODES = 12  # fixed, since `auto` depends on measured times
 PROMPTS = chat_prompts()
 DRAFTING_PRESETS = [name for name in PRESETS if name != "autoregressive"]
 FAMILIES = ("SmolLM2 and a random model", "bundled")
@@ -59,7 +61,7 @@ def engine(smollm2_engine: Engine, random_ssm: Path) -> Engine:
 
 @pytest.fixture(scope="module")
 def smollm2_engine() -> Iterator[Engine]:
-    """SmolLM2 with the bundled SSMs and counts; its passes are timed once for all engines over
+    """SmolLM2 with the bundled SSMs and counts. Its passes are timed once for all engines over
     it."""
     smollm2()
     engine = Engine(load_models(SMOLLM2, [*map(str, bundled_ssms(SMOLLM2))], "float32"))
@@ -100,8 +102,8 @@ def prompt_ids(engine: Engine, prompt: str) -> tuple[int, ...]:
 def expected_ids(
     reference_model: Any, prompts: tuple[tuple[int, ...], ...], eos_ids: tuple[int, ...]
 ) -> dict[tuple[int, ...], list[int]]:
-    """What transformers writes, by the prompt's tokens. Prompts of equal length are one batch, in
-    which nothing is padded: the weights are read once for all of them."""
+    """For each prompt's ids, the ids that transformers writes. Prompts of equal length form a batch
+    without padding, so that each pass reads the weights once for the whole batch."""
     batches = defaultdict[int, list[tuple[int, ...]]](list)
     for prompt in prompts:
         batches[len(prompt)].append(prompt)
@@ -113,13 +115,14 @@ def expected_ids(
 
 
 def share(preset: str, family: str) -> list[str]:
-    """The prompts of one drafting preset with the SSMs of one family."""
+    """The part of PROMPTS on which a preset is tested with one family of SSMs."""
     pairs = [(name, ssms) for ssms in FAMILIES for name in DRAFTING_PRESETS]
     return PROMPTS[pairs.index((preset, family)) :: len(pairs)]
 
 
 def check(engine: Engine, reference_model: Any, config: SpeculationConfig, prompts: Any) -> None:
-    """Drafting requests run one at a time, those of plain decoding in one batch."""
+    """Compares texts with transformers' texts. Requests that draft run one at a time; requests of
+    plain decoding run in one batch."""
     every = tuple(prompt_ids(engine, prompt) for prompt in PROMPTS)
     expected = expected_ids(reference_model, every, tuple(engine.models.eos_ids))
     requests = [request(prompt, config) for prompt in prompts]
@@ -132,7 +135,8 @@ def check(engine: Engine, reference_model: Any, config: SpeculationConfig, promp
 
 
 def check_match(engine: Engine, config: SpeculationConfig, prompts: Any) -> None:
-    """Drafting requests run one at a time, those of plain decoding in one batch."""
+    """Compares texts with plain decoding's texts at the same temperature and seed. Requests that
+    draft run one at a time; requests of plain decoding run in one batch."""
     plain = ids_of_many(engine, [request(prompt, PLAIN, SAMPLED_PARAMS) for prompt in prompts])
     for prompt, expected in zip(prompts, plain, strict=True):
         assert ids_of(engine, request(prompt, config, SAMPLED_PARAMS)) == expected, prompt
@@ -205,7 +209,7 @@ def test_match_with_the_bundled_ssms_writes_what_plain_decoding_writes(
     smollm2_engine: Engine, preset: str
 ) -> None:
     config, part = config_of(preset, SAMPLED_PARAMS.temperature), DRAFTING_PRESETS.index(preset)
-    # Only `match` takes the LLM's own draws: its tokens can be compared with plain decoding.
+    # Only `match` uses the same draws as plain decoding, and so writes the same tokens.
     assert config.resolve(SAMPLED_PARAMS.temperature).verify == "match"
     check_match(smollm2_engine, config, PROMPTS[part :: 2 * len(DRAFTING_PRESETS)])
 

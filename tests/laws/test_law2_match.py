@@ -1,6 +1,7 @@
-"""Law 2: under `match` the ids are plain decoding's with the same seed, at any temperature.
+"""Law 2: at any temperature, `match` writes the token ids of plain decoding with the same seed.
 
-Tested for every tree rule, coupled or not, with top-k and top-p, alone and batched.
+Tested for every combine rule, every kind of draft and several sampling parameters, alone and in
+batches.
 """
 
 import dataclasses
@@ -54,7 +55,8 @@ FIELDS = {
 
 
 def is_allowed(row: Row) -> bool:
-    """Leaves out drawn drafts with `verify=auto`, which chooses `mss`: law 3 covers it."""
+    """Leaves out sampled drafts with `verify=auto`, which then chooses `mss`. Law 3 covers
+    `mss`."""
     drawn = row.get("verify") == "auto" and "sampled" in row.get("draft", "")
     return affordable(row) and of_effect(row) and not drawn
 

@@ -1,5 +1,7 @@
-"""Law 3 for drafts made ahead, after guesses of a round's outcome, and used where a guess comes
-true: they leave the distribution of whole rounds unchanged. Two rounds are enumerated.
+"""Law 3 for drafts made ahead: they leave the distribution of whole rounds unchanged.
+
+A draft made ahead continues a guess of the round's outcome, and is used if the guess comes true.
+The tests enumerate two rounds.
 """
 
 import itertools
@@ -20,7 +22,8 @@ from tests.laws.whole_rounds import EnumeratedCase, joint_of_walks, plain_joint,
 
 
 class FirstRoundLane(PunctualLane):
-    """Drafts ahead in every other round: drafts for a third round would only add branches."""
+    """Drafts ahead only in the first of two rounds, since drafts for a third round would only add
+    branches to the enumeration."""
 
     def __init__(self, checks: int) -> None:
         super().__init__(checks)
@@ -53,7 +56,7 @@ def deviation(enumerated: EnumeratedCase) -> float:
     )
 
 
-# Two draws and two coins a round: four times the branches of the other cases.
+# This case has two draws and two coins per round, and four times the branches of other cases.
 LONG = "a chain, traversal"
 
 
@@ -89,7 +92,7 @@ def test_guesses_come_true_in_these_cases() -> None:
 
 
 def test_control_a_draft_changed_by_its_drawn_token_is_noticed(monkeypatch: pytest.MonkeyPatch):
-    """A first token 1 of a draft made ahead is replaced by token 0."""
+    """If the first token of a draft made ahead is token 1, token 0 replaces it."""
     growth_ahead = SsmDrafter._growth_ahead
 
     def changed(drafter: SsmDrafter, ask: Any) -> Growth | None:

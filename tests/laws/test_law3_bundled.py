@@ -1,8 +1,9 @@
 """Law 3 on the bundled models: the first two tokens of many rounds have plain sampling's joint
 distribution.
 
-Logits are cached, the noise is drawn anew for every round. A chi-square test has a false alarm
-rate of 1e-6; the control that tries a token proposed twice only once must fail the test.
+Logits are cached; the noise is drawn anew for every round. The chi-square test has a false alarm
+rate of 1e-6. In the control, a token that is proposed twice is tried only once: the chi-square test
+must notice this.
 """
 
 import time
@@ -61,7 +62,8 @@ class Rounds:
     def pair(
         self, seed: int, sampling: SamplingParams, config: SpeculationConfig
     ) -> tuple[int, ...]:
-        """The first two tokens of a round; where it gave one, plain sampling adds the second."""
+        """The first two tokens of a round. If a round gives only one token and the text goes on,
+        plain sampling adds the second token."""
         request = Request(self.prompt, sampling_with(sampling, seed), config)
         sequence = self.engine.prepare(request)
         live = self.engine.admit(sequence)
@@ -81,7 +83,8 @@ class Rounds:
         return to_probabilities(process_logits(logits[None], sampling))[0]
 
     def joint(self, sampling: SamplingParams, smallest: float) -> dict[tuple[int, ...], float]:
-        """Plain sampling's probability of each pair that has at least `smallest`."""
+        """Plain sampling's probability of each pair of tokens, and of each end-of-text token alone,
+        if the probability is at least `smallest`."""
         cells: dict[tuple[int, ...], float] = {}
         first = self.target(sampling, ())
         for one in (first >= smallest).nonzero().flatten().tolist():
@@ -151,8 +154,8 @@ def test_control_duplicates_are_noticed(prefix: int, rule: str, monkeypatch: pyt
     config = replace(DRAFTS[1], expansion=(10, 1), verify=rule)
     duplicates_merged(monkeypatch)
     with rounds_from(PREFIXES[prefix]) as rounds:
-        # Where the next tokens are nearly certain and all SSMs propose them, the trap changes
-        # little: there noticing it takes as many rounds as the test above runs.
+        # If the next tokens are nearly certain and all SSMs propose them, the trap changes little,
+        # and noticing the trap takes as many rounds as the test above runs.
         counts = (5_000, 20_000)
         assert any(p_value(rounds, SAMPLINGS[1], config, n) < FALSE_ALARM for n in counts)
 

@@ -1,8 +1,9 @@
-"""Law 3: `mss` and `traversal` keep the LLM's distribution exactly, shown on every outcome of whole
-rounds.
+"""Law 3: `mss` and `traversal` keep the LLM's distribution exactly. The tests enumerate every
+outcome of whole rounds.
 
-The production engine (draft, combine, verify, commit) runs under the enumerating noise on tables of
-three tokens; the joint of the first tokens is compared with plain sampling's. Cases: law3_cases.
+The production engine (draft, combine, verify, commit) runs with enumerated noise on tables of a few
+tokens. The joint distribution of the first tokens must equal that of plain sampling. law3_cases has
+the cases.
 """
 
 import pytest

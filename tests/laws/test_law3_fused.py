@@ -1,9 +1,9 @@
-"""Fused drafts under `match` have exactly the LLM's texts, on every outcome of a noise of few
-values.
+"""With fused drafts, texts under `match` have exactly plain decoding's distribution. The tests
+enumerate every outcome of a noise that takes few values.
 
-No single SSM's q is a fused token's distribution: a fused token that is drawn, and verified with
-the winner's q, does not keep the LLM's distribution. The trap `fused_with_the_winners_q` shows the
-same without fused drafts.
+No single SSM's q is the distribution of a fused token. If fused tokens are drawn and then verified
+with the winner's q, the LLM's distribution is not kept. The trap `fused_with_the_winners_q` shows
+the same without fused drafts.
 """
 
 from collections import defaultdict
@@ -28,7 +28,7 @@ from tests.laws.enumeration import WalkNoise, every_walk
 from tests.laws.law3_cases import EXACT, NOTICED, deviation, tables
 from tests.laws.whole_rounds import EnumeratedCase, total_variation
 
-# Each favours another token, so that the texts differ.
+# Each noise favours a different token, so that the texts differ.
 NOISES = ((2.5, 0.0, 0.3), (0.2, 2.5, 0.0), (0.0, 0.4, 2.5))
 TOKENS = 3
 SAMPLING = SamplingParams(TOKENS, temperature=1.0, seed=0)
@@ -68,7 +68,7 @@ def test_a_fused_text_is_that_of_plain_decoding(fields: dict[str, str], seed: in
     routed = {"routed_drafters": 1} if "routing" in fields else {}
     config = replace(FUSED, **fields, **routed)  # type: ignore[arg-type]
     fused, lengths = joint(EnumeratedCase(llm, ssms, config, SAMPLING))
-    assert len(plain) > len(NOISES) and {1, 2} <= lengths, "drafts are accepted, and rejected"
+    assert len(plain) > len(NOISES) and {1, 2} <= lengths, "drafts are accepted and rejected"
     assert total_variation(fused, plain) <= EXACT
 
 
@@ -85,11 +85,12 @@ def test_control_another_noise_for_the_llm_is_noticed(
 
 
 def drawn(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
-    """Draws the proposals of fused drafting, which under `match` the LLM's noise chooses."""
+    """Draws the proposals of fused drafting at random. Under `match` the LLM's noise chooses
+    them."""
     proposals = []
     for one, width in zip(frontiers, widths, strict=True):
         assert isinstance(one.noise, WalkNoise)
-        num_keys = len(one.noise.asked)  # the number so far: no two keys are equal
+        num_keys = len(one.noise.asked)  # grows with each key, so no two keys are equal
         keys = [("fused", num_keys, row) for row in range(len(one.logits))]
         proposals += draw_independent([replace(one, keys=keys)], [width])
     return proposals
@@ -99,7 +100,8 @@ def drawn(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposal
 def test_control_drawn_fused_tokens_with_the_winners_q_are_noticed(
     rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A single SSM is the winner whatever it draws: then the text is plain sampling's."""
+    """With a single SSM, which always wins, the text still has plain sampling's distribution; with
+    two SSMs it does not."""
     draft_of, trunks = FusedSsm.draft, []
 
     def with_q(member: FusedSsm, kept: list[int]) -> Draft:
@@ -115,7 +117,7 @@ def test_control_drawn_fused_tokens_with_the_winners_q_are_noticed(
         return drafts
 
     def winner_of(drafts: Iterable[Draft]) -> int:
-        # A draft holds the trunk's token and the SSM's own: for the winner they are one node.
+        # A draft holds the trunk's token and the SSM's own token; the winner's are one node.
         return next(draft.origins[0] for draft in drafts if len(draft) == 1)
 
     def winners_alone(name: str, drafts: Mapping[int, Draft], *_: object) -> CombinedTree:

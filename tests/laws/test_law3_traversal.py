@@ -1,5 +1,6 @@
-"""Law 3, what only `traversal` has: acceptances below 1 before several proposals, noise keys of two
-rounds, and no fewer accepted tokens than `mss` on average. Every figure is computed by enumeration.
+"""Law 3 in cases that matter only for `traversal`: several proposals below a proposal that may be
+rejected, and two rounds that decide about the same positions. On average `traversal` accepts at
+least as many tokens as `mss`. Every figure is computed by enumeration.
 """
 
 from importlib import import_module
@@ -64,19 +65,19 @@ def test_control_every_trap_below_a_draw_is_noticed(name: str, monkeypatch: pyte
 
 
 def not_updated_without_mass(chance: float, left: torch.Tensor, offer: ChildProposal) -> Rest:
-    """Where the remaining mass S is 0, neither M (`left`) nor pa (`chance`) is updated."""
+    """If the remaining mass S is 0, neither M (`left`) nor pa (`chance`) is updated."""
     updated = rest(chance, left, offer)
     return updated if updated[0] > 0.0 else (chance, left)
 
 
 def chance_kept(chance: float, left: torch.Tensor, offer: ChildProposal) -> Rest:
-    """M is updated, pa is not."""
+    """M is updated, but pa is not."""
     new_chance, weights = rest(chance, left, offer)
     return chance, weights * (chance / new_chance) if new_chance > 0.0 else left
 
 
 def not_renormalised(chance: float, left: torch.Tensor, offer: ChildProposal) -> Rest:
-    """pa <- S: the remaining mass, without conditioning on the branch's rejection."""
+    """pa becomes S, the remaining mass, without conditioning on the branch's rejection."""
     if chance == 1.0:
         return rest(chance, left, offer)
     new_chance, weights = rest(chance, left, offer)
@@ -108,7 +109,8 @@ def test_control_a_wrong_update_after_a_rejection_is_noticed(wrong, monkeypatch)
 
 
 def test_control_keys_by_position_alone_are_noticed() -> None:
-    """After a rejected branch the next round draws at the same positions; not so with `mss`."""
+    """After `traversal` rejects a branch, the next round draws at the same positions again. After
+    `mss` it does not."""
     results = {}
     for rule in ("traversal", "mss"):
         enumerated = case(1, "sampled_iid", (1, 1), 1, vocab=2, prompt_ids=(0, 1, 0), verify=rule)

@@ -1,8 +1,8 @@
 """Law 5: a node attends to the committed prefix, its ancestors and itself, and to nothing else.
 
-Changing a token that a node does not attend to leaves its logits equal; changing a token that
-it attends to changes them (the control). Tested for full attention, for one window for all layers,
-and for layers of both kinds.
+Changing a token that a node does not attend to leaves the node's logits equal. Changing a token
+that the node attends to changes the logits (the control). Tested with full attention, with one
+window for all layers, and with layers of both kinds in one model.
 """
 
 from functools import cache
@@ -21,7 +21,8 @@ from tests.laws.trees import LAW, ancestors, parents
 
 PREFIX = tuple((11 * i) % 59 + 2 for i in range(WINDOW + 5))
 UNCHANGED_BELOW, CHANGED_ABOVE = 1e-9, 1e-7
-# Norms compute in float32 whatever the model's dtype: passes of other widths round differently.
+# Norms compute in float32 whatever the model's dtype, so passes of different widths round
+# differently.
 ROUNDING = 1e-5
 
 
@@ -84,7 +85,7 @@ def test_every_node_attends_to_the_prefix_within_its_window(
     layers = model(family)._module.config.num_hidden_layers
     for node, depth in enumerate(depths_of(tree)):
         distance = len(PREFIX) + depth - 1 - position
-        # Through n windowed layers information travels n windows at most.
+        # Information travels at most one window per windowed layer.
         if family == "llama" or distance < WINDOW:
             assert change[node].abs().max() > CHANGED_ABOVE
         elif family == "mistral" and distance > layers * (WINDOW - 1):

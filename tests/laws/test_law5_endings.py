@@ -22,7 +22,8 @@ SHAPES = ((1,), (2, 2), (3, 1, 1), (1, 1, 3, 1, 1))
 
 
 def story_table(sure: float = 0.97, confused_at: int = -1) -> TableModel:
-    """A table that repeats STORY, with another token at position `confused_at` of STORY."""
+    """A table in which STORY's next token has the probability `sure`. At position `confused_at` of
+    STORY, another token has this probability."""
 
     def table(context: tuple[int, ...]) -> list[float]:
         index = len(context) % len(STORY)

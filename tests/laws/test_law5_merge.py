@@ -1,7 +1,8 @@
-"""Law 5: merging drafts, and what best first keeps.
+"""Law 5: merging drafts, and the nodes that `best_first` keeps.
 
-Merging is idempotent on the set of root paths, multiplicities add, and the order of the drafts
-changes nothing but the order of the lists. What best first keeps is closed under ancestors.
+Merging a draft with itself adds no path from the root. A path's number of proposals is the sum over
+the drafts. The order of the drafts changes only the order of lists. `best_first` keeps the
+ancestors of every node that it keeps.
 """
 
 from collections import Counter
@@ -103,7 +104,8 @@ def test_a_tree_is_parents_first_with_true_depths(draft: Draft) -> None:
 
 
 def grow(seed: int, shape: tuple[int, ...], budget: int) -> tuple[Draft, BestFirst]:
-    """A best-first growth over a random table of five tokens."""
+    """Grows a `best_first` draft over a random table of five tokens; returns the draft and its
+    growth."""
     model = TableModel("table", 5, random_table(5, seed))
     sequence = sequence_of((0, 1, 2), SpeculationConfig(draft="best_first"))
     growth = BestFirst(DraftRequest(sequence, 0, "best_first", shape, budget), Calibration())

@@ -1,8 +1,8 @@
-"""Law 6 on real runs, and on a synthetic run that drafts ahead: JSON, the database and a replay
-give back the engine's events.
+"""Law 6 on real runs, and on a synthetic run that drafts ahead: JSON and the database give back the
+engine's events, and a replay gives the live view.
 
-The control: a change of any column of the log changes what is read back, except for the columns of
-REPEATED.
+The control: a change of any column of the log, except the columns in REPEATED, changes the events
+that are read back.
 """
 
 import json
@@ -67,9 +67,9 @@ CUT_OFF = {
     "failed": lambda sequence: run_failed(sequence, RuntimeError("the device went away")),
 }
 
-# Columns that are no part of an event: repeated for searching, sorting and counting, or about the
-# run's owner, process and notes. A round's `thinned` is read only in a thinned run, and has its own
-# control.
+# Columns that are not part of an event. Some repeat values for searching, sorting and counting;
+# some are about the run's owner, process, notes, baseline and regret. A round's `thinned` is read
+# only in a thinned run, and has its own control.
 REPEATED = {
     "runs": {
         *("output", "owner", "host", "pid", "process_start", "num_lost_events", "note"),
@@ -81,7 +81,7 @@ REPEATED = {
     "drafts": {"num_tokens", "num_nodes", "num_scored", "sum_scores"},
     "tokens": {"source", "position"},
 }
-# Trees of several nodes, whatever budget this machine would measure.
+# A fixed budget, so that trees have several nodes on every machine.
 NODES: dict[str, Any] = {"max_tree_nodes": 12}
 NAMES = (*RUNS, *CUT_OFF, "ahead", "scheduled", "offloaded", "nodes", "ranks")
 ORDER = ("ordinal", "round", "node", "position")
@@ -97,7 +97,7 @@ def events_of(name: str) -> tuple[Event, ...]:
     if name in CUT_OFF:
         return tuple(cut_off(CUT_OFF[name]))
     if name == "ahead":
-        # It has hits, misses and switches; which of them a real run has depends on its times.
+        # This run has hits, misses and switches. In a real run they would depend on measured times.
         return tuple(synthetic_run(8, seed=5, mechanisms=Mechanisms(pipeline="auto")))
     if name == "scheduled":
         return schedule_run()
@@ -111,7 +111,7 @@ def events_of(name: str) -> tuple[Event, ...]:
     request = Request(prompts(8)[3], sampling, SpeculationConfig(**{**NODES, **fields}))
     *events, last = bundled_engine().generate(request)
     assert isinstance(last, RunCompleted)
-    # No text here ends within a character: the tail is set.
+    # No text here ends within a character, so the test sets the tail.
     return (*events, replace(last, text_tail="\ufffd") if name == "plain" else last)
 
 
@@ -130,7 +130,7 @@ def offload_run() -> tuple[Event, ...]:
 
 
 def over_nodes() -> tuple[Event, ...]:
-    """A run whose SSMs are on two nodes, of which one is killed after the third round."""
+    """A run whose SSMs are on two nodes. One node is killed after the third round."""
     models = bundled_engine().models
     first, *others = models.ssms
     engine, transport = engine_over(models, [[first], others])
@@ -158,7 +158,7 @@ def over_ranks() -> tuple[Event, ...]:
 
 
 def schedule_run() -> tuple[Event, ...]:
-    """The run of one of two requests that share a node budget."""
+    """The run of the first of two requests that share a node budget."""
     engine = bundled_engine()
     requests = [Request(p, SamplingParams(24), SpeculationConfig(**NODES)) for p in prompts(2)]
     before, engine.schedule = engine.schedule, "shared"
@@ -230,7 +230,7 @@ def test_a_replay_of_real_runs_gives_the_live_view(name: str, folder: Path) -> N
 
 
 def other_value(value: Any, column: str) -> Any:
-    """Another value of the same kind, that its column may hold."""
+    """A different value of the same kind that the column may hold."""
     if column.endswith("_json"):
         return json.dumps(other(json.loads(value)))
     if isinstance(value, str):
@@ -255,7 +255,8 @@ def columns(path: Path, table: str) -> list[str]:
 
 
 def change_one(path: Path, table: str, column: str) -> bool:
-    """Changes the column in one row where it holds something; False where no row does."""
+    """Changes the column in one row where the column is not empty. Returns False if there is no
+    such row."""
     with closing(sqlite3.connect(path)) as connection, connection:
         result = connection.execute(
             f"SELECT * FROM {table} WHERE {column} != '' ORDER BY {column} DESC LIMIT 1"
@@ -281,8 +282,8 @@ def reads_back(path: Path, events: tuple[Event, ...]) -> bool:
 
 @pytest.fixture(scope="module")
 def databases(folder: Path) -> dict[Path, tuple[Event, ...]]:
-    """Databases of one run each, with its events; the last run has a note, a measured speed-up and
-    a regret, and its trees are thinned."""
+    """Maps each database, of one run, to the run's events. The run of the last database has a note,
+    a measured speed-up and a regret, and its trees are thinned."""
     paths = {database(folder, name): events_of(name) for name in NAMES}
     thin = folder / "thin.db"
     newest, events = events_of("coupled"), events_of("union")

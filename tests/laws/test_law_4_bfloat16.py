@@ -1,8 +1,8 @@
 """Law 4: in bfloat16 every emitted token is within the measured rounding gap of the arg max.
 
-The gap is measured in the run: twice the 99.9th percentile of the differences that the number of
-tokens in a pass makes to a logit. With `-m gpu` the test of torch's passes runs on CUDA, and
-so do laws 1 and 2 in float32.
+The test measures the gap: twice the 99.9th percentile of the differences between the logits of
+passes of one token and of passes of 12 tokens. With `-m gpu` the test of torch's passes runs on
+CUDA, and so do laws 1 and 2 in float32.
 """
 
 import dataclasses
@@ -62,7 +62,7 @@ def stepped_logits(
 
 
 def engine_on(device: str) -> Engine:
-    """The bundled models in bfloat16; the costs of verification are measured before the tests."""
+    """The bundled models in bfloat16, with the costs of verification already measured."""
     engine = Engine(load_models(dtype="bfloat16", device=device))
     assert engine.costs.verify
     return engine
@@ -85,7 +85,7 @@ def test_every_bfloat16_token_is_within_the_rounding_gap_of_the_argmax(
 ) -> None:
     gap, margin, last = measure(torch_engine)
     if torch_engine.models.llm.device.type == "cpu":  # on an H200 both kinds of pass rounded alike
-        assert gap > 0, "a pass of 12 tokens should round differently from 12 passes"
+        assert gap > 0, "a pass of 12 tokens should round differently from 12 passes of one token"
     assert float(margin.max()) <= gap
     assert float((margin > 0).float().mean()) <= 0.01
     # Negative control: a token that the LLM ranks low is outside the gap.
@@ -105,7 +105,8 @@ def test_every_bfloat16_token_is_within_the_rounding_gap_of_the_argmax(
 def test_every_token_of_a_compiled_bfloat16_pass_is_the_argmax(
     native_engine: Engine, schedule: str, preset: str, changes: dict[str, Any]
 ) -> None:
-    """The compiled pass rounds a token alike, whatever else is in the pass: there is no gap."""
+    """The compiled pass rounds a token the same way whatever else is in the pass, so there is no
+    gap."""
     gap, margin, _ = measure(native_engine, 1.0, schedule, preset, **changes)
     assert gap == 0, "not one logit differs"
     assert float(margin.max()) == 0
@@ -118,9 +119,9 @@ def measure(
     preset: str = "specinfer",
     **changes: Any,
 ) -> tuple[float, torch.Tensor, torch.Tensor]:
-    """The rounding gap (twice the `quantile` of the differences), how far below the arg max
-    each emitted token is, and the last logits. Under another schedule than `each` all prompts run
-    together."""
+    """Returns three values: the rounding gap (twice the `quantile` of the differences), the
+    distance of each emitted token's logit from the largest logit, and the last prompt's last
+    logits. Under a schedule other than `each`, all prompts run together."""
     models, differences, margins = engine.models, [], []
     requests = [request(prompt, preset, **changes) for prompt in prompts(4)]
     engine.schedule = schedule

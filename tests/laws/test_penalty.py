@@ -1,5 +1,5 @@
-"""`repetition_penalty` within the laws: the text is transformers' own with the same penalty,
-whichever drafters draft, and p at a node depends only on the text and on the path to the node.
+"""The laws with `repetition_penalty`. Whichever drafters draft, the text is transformers' text with
+the same penalty. p at a node depends only on the text and on the path to the node.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def test_a_batch_may_mix_penalties(engine: Engine) -> None:
 def test_penalized_drafts_are_accepted_more_often(
     temperature: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Drafts made without the penalty propose tokens that the LLM does not repeat."""
+    """Drafts made without the penalty propose repeated tokens that the LLM then does not choose."""
     sampling = SamplingParams(64, temperature, seed=5, repetition_penalty=1.3)
     request = Request("Once upon a time", sampling, SpeculationConfig.preset("specinfer"))
 

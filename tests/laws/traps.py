@@ -1,7 +1,7 @@
 """Traps: small changes of the engine's rules that make them lossy.
 
-Each installs itself with pytest's monkeypatch; law 3 must notice every one. All of them look
-plausible, and all of them change the distribution of the text.
+Each trap is a function that installs the trap with pytest's monkeypatch. All traps look plausible,
+but change the distribution of the text. Law 3 must notice every trap.
 """
 
 from collections import Counter
@@ -42,7 +42,7 @@ def _keeping(keep: Callable[[tuple[Proposal, ...]], tuple[Proposal, ...]]) -> Ru
 
 
 def _dropping(lose: Callable[[Draft], set[int]]) -> Rule:
-    """A union of drafts without the nodes that `lose` names and their descendants."""
+    """A union of drafts without the nodes in `lose(draft)` and their descendants."""
 
     def rule(drafts: Mapping[int, Draft]) -> CombinedTree:
         return combine(
@@ -61,12 +61,12 @@ def _without(draft: Draft, lost: set[int]) -> Draft:
 
 
 def duplicates_merged(patch: Patch) -> None:
-    """A token proposed twice is tried once."""
+    """A token that is proposed several times is tried only once."""
     _combine_with(patch, _keeping(lambda proposals: proposals[:1]))
 
 
 def one_hot_merged(patch: Patch) -> None:
-    """A deterministic proposal of a token is not tried where an SSM drew the token too."""
+    """A deterministic proposal of a token is not tried if an SSM drew the same token."""
 
     def keep(proposals: tuple[Proposal, ...]) -> tuple[Proposal, ...]:
         drawn = tuple(p for p in proposals if p.row is not None)
@@ -81,7 +81,7 @@ def low_q_dropped(patch: Patch) -> None:
 
 
 def likelier_of_two_kept(patch: Patch) -> None:
-    """Of a drafter's draws under one parent only the likeliest is verified."""
+    """Of a drafter's draws under one parent, only the draw with the highest score is verified."""
 
     def lose(draft: Draft) -> set[int]:
         nodes = range(len(draft))
@@ -97,8 +97,8 @@ def likelier_of_two_kept(patch: Patch) -> None:
 
 
 def vote_with_the_winners_q(patch: Patch) -> None:
-    """Only the sequence whose first token most drafters drew is verified, as if it had been drawn
-    alone."""
+    """Only a draft whose first token most drafters drew is verified, as if it were the only
+    draft."""
 
     def rule(drafts: Mapping[int, Draft]) -> CombinedTree:
         votes = Counter(draft.token_ids[0] for draft in drafts.values())
@@ -109,7 +109,8 @@ def vote_with_the_winners_q(patch: Patch) -> None:
 
 
 def fused_with_the_winners_q(patch: Patch) -> None:
-    """Only the token with the highest score is verified, as if it had been drawn alone."""
+    """Only the draft whose first token has the highest score is verified, as if it were the only
+    draft."""
 
     def rule(drafts: Mapping[int, Draft]) -> CombinedTree:
         winner = max(drafts, key=lambda index: drafts[index].scores[0])
@@ -126,12 +127,12 @@ def _top_k_with_q(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[
 
 
 def top_k_with_the_real_q(patch: Patch) -> None:
-    """The most probable children, verified as if they had been drawn."""
+    """The most probable tokens are proposed and then verified as if they had been drawn."""
     patch.setattr(growth, "proposer", lambda kind, *, greedy: _top_k_with_q)
 
 
 def without_replacement_with_the_full_q(patch: Patch) -> None:
-    """The second draw without replacement is tried with the q of the first."""
+    """Every draw without replacement is tried with the q of the first draw."""
     distribution = offers._distribution
     patch.setattr(
         offers, "_distribution", lambda case, proposal, earlier: distribution(case, proposal, [])
@@ -153,7 +154,7 @@ def by_token_id(patch: Patch) -> None:
 
 
 def by_descending_q(patch: Patch) -> None:
-    """The likeliest proposals are tried first."""
+    """Proposals are tried in descending order of q."""
     _ordering(patch, lambda case, proposal, child: -proposal.q)
 
 
@@ -173,7 +174,7 @@ def confident_drafter_first(patch: Patch) -> None:
 
 
 def uniform_over_nodes(patch: Patch) -> None:
-    """The next child is drawn uniformly among nodes, not among proposals."""
+    """The next child to try is drawn uniformly among nodes, not among proposals."""
     ordered = offers._order_proposals
 
     def drawn(case: VerifyInput, children: Sequence[int]) -> Order:
@@ -189,7 +190,7 @@ def uniform_over_nodes(patch: Patch) -> None:
 
 
 class PositionlessKeys:
-    """Noise whose keys leave out the root's position: keys of two rounds can be equal."""
+    """Noise whose keys leave out the root's position, so that keys of two rounds can be equal."""
 
     def __init__(self, noise: Noise) -> None:
         self._noise = noise

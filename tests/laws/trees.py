@@ -22,7 +22,7 @@ def parents(draw: st.DrawFn, max_size: int = 12) -> list[int]:
 
 @st.composite
 def drafts(draw: st.DrawFn, vocab: int = 3, max_size: int = 8) -> Draft:
-    """A draft with valid rows; tokens may repeat under one parent, as independent draws do."""
+    """A draft with valid rows. Tokens may repeat under one parent, as in independent draws."""
     result = draw(parents(max_size))
     token_ids = draw(
         st.lists(st.integers(0, vocab - 1), min_size=len(result), max_size=len(result))
@@ -39,7 +39,7 @@ def drafts(draw: st.DrawFn, vocab: int = 3, max_size: int = 8) -> Draft:
 
 
 def ancestors(parents: Sequence[int], node: int) -> set[int]:
-    """The node and everything above it, the root left out."""
+    """The node and its ancestors, without the root."""
     results = set()
     while node != ROOT:
         results.add(node)

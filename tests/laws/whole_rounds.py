@@ -1,8 +1,8 @@
 """Every outcome of whole rounds of the engine, with its exact probability.
 
-Of two rounds in a row, the first round's outcomes are enumerated, then the second round from each
-state of the text and the models' rows that they lead to. In the last round each possible draft is
-made once and verified in every way.
+For two rounds, the outcomes of the first round are enumerated first. Outcomes with the same text
+and the same tokens in the models' rows are one state, and the second round is enumerated once from
+each state. In the last round each possible draft is made once and verified in every possible way.
 """
 
 import copy
@@ -25,13 +25,13 @@ from tests.fakes import TableModel, loaded_tables, sequence_of
 from tests.laws.enumeration import WalkNoise, every_walk
 
 END = -1
-"""Fills the places after an end-of-text token in a joint of a fixed number of tokens."""
+"""Padding after the end of a text, since a joint distribution has a fixed number of tokens."""
 
 
 @dataclass(frozen=True)
 class _Way:
-    """One way to verify a round's drafts: its probability given the drafts, all new tokens after
-    it, and how many drafted tokens it accepted."""
+    """One outcome of verifying a round's drafts: its probability given the drafts, all new tokens
+    of the text after it, and the number of drafted tokens that it accepted."""
 
     probability: float
     tokens: tuple[int, ...]
@@ -39,10 +39,10 @@ class _Way:
 
 
 class _Thorough(Engine):
-    """Verifies the drafts of a `last` round in every way; the round itself continues with
-    the first outcome.
+    """An engine that verifies the drafts of a `last` round in every possible way. The round itself
+    continues with the first outcome.
 
-    So one draft and one pass of the LLM serve all outcomes of their verification.
+    One draft and one pass of the LLM therefore serve all outcomes of verification.
     """
 
     last = False
@@ -83,7 +83,7 @@ def _new_tokens(state: RoundState, verdict: Verdict) -> tuple[int, ...]:
 
 @dataclass
 class EnumeratedCase:
-    """Tables, a configuration and a prompt: what a law enumerates."""
+    """Tables, a configuration and a prompt, whose rounds can be enumerated."""
 
     llm: TableModel
     ssms: Sequence[TableModel]
@@ -100,7 +100,8 @@ class EnumeratedCase:
         self.engine = _Thorough(tables)
 
     def rounds(self, noise: Noise, count: int, *, ways: bool = False) -> "_End":
-        """Runs `count` whole rounds of the engine; with `ways` verifies the last in every way."""
+        """Runs `count` whole rounds of the engine, or fewer if the text ends. `ways`: whether to
+        verify the last round in every possible way."""
         live = self.engine.admit(self._sequence(noise))
         try:
             for _ in self.engine.prefill(live):
@@ -139,8 +140,12 @@ class EnumeratedCase:
 
 @dataclass(frozen=True)
 class _End:
-    """How some rounds ended: the new tokens, how many tokens each round gave, and what every
-    model's rows hold. Equal states have equal futures. `ways`: every outcome of the last round."""
+    """The situation after some rounds.
+
+    `tokens`: the new tokens; `finished`: whether the text has ended; `kept`: the tokens in each
+    model's open rows; `lengths`: the number of tokens of each round; `ways`: the outcomes of the
+    last round. Equal `state`s have equal futures.
+    """
 
     tokens: tuple[int, ...]
     finished: bool
@@ -159,7 +164,7 @@ Joint = Mapping[tuple[int, ...], float]
 def joint_of_rounds(case: EnumeratedCase, rounds: int, count: int) -> Joint:
     """The joint distribution of the first `count` new tokens after `rounds` (1 or 2) rounds.
 
-    Where the rounds emitted fewer, plain sampling adds the rest.
+    If the rounds emit fewer tokens, plain sampling adds the rest.
     """
     if rounds == 1:
         return joint_of_walks(case, 1, count, WalkNoise)
@@ -183,8 +188,8 @@ def joint_of_rounds(case: EnumeratedCase, rounds: int, count: int) -> Joint:
 def joint_of_walks(
     case: EnumeratedCase, rounds: int, count: int, kind: Callable[[Sequence[int]], WalkNoise]
 ) -> Joint:
-    """The same as joint_of_rounds, but each walk goes through all rounds: a noise with a state
-    needs this."""
+    """The distribution of `joint_of_rounds`, but each walk goes through all rounds. This is needed
+    if `kind` makes a noise with a state."""
     emitted: dict[tuple[int, ...], float] = defaultdict(float)
     for noise, end in every_walk(lambda noise: case.rounds(noise, rounds, ways=True), kind=kind):
         for way in end.ways:
@@ -193,7 +198,7 @@ def joint_of_walks(
 
 
 def expected_accepted(case: EnumeratedCase) -> float:
-    """How many drafted tokens the first round accepts on average, over every outcome."""
+    """The expected number of drafted tokens that the first round accepts."""
     return sum(
         noise.probability * way.probability * way.accepted
         for noise, end in every_walk(lambda noise: case.rounds(noise, 1, ways=True))

@@ -1,4 +1,4 @@
-"""Fixtures: a store in a new folder, and waits for the thread that writes it."""
+"""Fixtures: a store in a new folder, and functions that wait for the thread that writes it."""
 
 import sqlite3
 import time

@@ -1,6 +1,6 @@
-"""Coherent events of arbitrary values, for hypothesis.
+"""Coherent events with arbitrary values, for hypothesis.
 
-Each strategy is built once: an event's run, number and round are filled in when it is drawn.
+Each strategy is built once. The run, number and round of an event are set after the event is drawn.
 """
 
 from dataclasses import replace
@@ -53,7 +53,7 @@ Strategy = st.SearchStrategy[Any]
 
 
 def many(values: Strategy, size: int | None = None) -> Strategy:
-    """A tuple of `size` values; of up to four if `size` is None."""
+    """A tuple of `size` values, or of up to four values if `size` is None."""
     low, high = (0, 4) if size is None else (size, size)
     return st.lists(values, min_size=low, max_size=high).map(tuple)
 
@@ -71,7 +71,7 @@ TRIPS = st.builds(
     NodeTrip, texts, st.sampled_from(("in_time", "ahead", "late", "absent")), floats, floats,
     floats, small, small, floats, floats, floats,
 )  # fmt: skip
-# Without surrogates: SQLite reads these names from JSON and cannot decode them.
+# Without surrogates, which SQLite cannot decode when it reads these names from JSON.
 SCHEDULE_NAMES = st.sampled_from(("each", "cosine", "shared", ""))
 SCHEDULED = st.none() | st.builds(
     Scheduled, SCHEDULE_NAMES, small, small, small, LIMITS, LIMITS, small, small, small, small,
@@ -164,7 +164,7 @@ ENDS = st.one_of(
 
 @st.composite
 def round_events(draw: st.DrawFn, run_id: str, number: int, seq: int) -> list[Any]:
-    """The four events of one round; the first has number `seq`, the others the next ones."""
+    """The four events of one round, numbered from `seq`."""
     size, new = draw(st.integers(0, 5)), draw(st.integers(0, 4))
     kinds = (DRAFTED, combinations(size), verdicts(size), commits(new))
     drawn = [replace(draw(kind), round=number) for kind in kinds]
@@ -177,7 +177,8 @@ def renumber(events: list[Any], run_id: str, seq: int = 0) -> list[Any]:
 
 @st.composite
 def runs(draw: st.DrawFn, run_id: str = "run") -> list[Any]:
-    """A run of up to three rounds; its end may be missing, or up to three events before the end."""
+    """A run of up to three rounds. Either its last event may be missing, or up to three events
+    before the last event."""
     events: list[Any] = [draw(STARTS)]
     for number in range(draw(st.integers(0, 3))):
         events += draw(round_events(run_id, number, len(events)))

@@ -22,10 +22,10 @@ from tests.synthetic import synthetic_run
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = 500
-PACE_S = 0.02  # from round to round
+PACE_S = 0.02  # between two rounds
 SAFE_AFTER_S = 0.25  # after this time a recorded round is on disk
 
-# The processes read events from a file, since to make them they would have to load torch.
+# The processes read events from a file, since making events would load torch.
 READ = """
 import json, sys, time
 from pathlib import Path
@@ -72,7 +72,7 @@ store.close()
 
 
 def write_events(path: Path, events: Sequence[Event]) -> str:
-    """Writes the events to a file in the database's folder; returns its path."""
+    """Writes the events to a file in the database's folder. Returns the file's path."""
     file = path.with_name("events.jsonl")
     lines = (json.dumps(event_to_plain(event)) + "\n" for event in events)
     file.write_text("".join(lines), encoding="utf-8")
@@ -81,7 +81,7 @@ def write_events(path: Path, events: Sequence[Event]) -> str:
 
 @contextmanager
 def recorder(path: Path, run_id: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that records a run; it is killed at the end in any case."""
+    """A process that records a run. It is killed when the context ends."""
     events = synthetic_run(ROUNDS, end="cut", run_id=run_id)
     command = [sys.executable, "-c", RECORDER, str(path), write_events(path, events)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -103,7 +103,7 @@ def test_after_kill_9_every_round_older_than_250_ms_is_on_disk(path: Path, round
         lines = lines_until(process, rounds)
         process.kill()
         killed_at = time.time()
-        lines += process.stdout.readlines()  # what it still printed before it died
+        lines += process.stdout.readlines()  # the last lines before the process ended
         process.wait()
     assert process.returncode != 0
     stamped = [(int(number), float(at)) for number, at in map(str.split, lines)]
@@ -163,8 +163,8 @@ def test_a_run_of_another_host_is_interrupted_when_its_last_round_is_old(path: P
         lines_until(process, 30)
 
     def status(seconds_ago: float) -> str:
-        """The status of the run if another host had recorded it and its last round was
-        `seconds_ago`."""
+        """The status of the run, as if another host had recorded the run and its last round had
+        ended `seconds_ago`."""
         with closing(connect(path, timeout=5)) as connection, connection:
             last = connection.execute("SELECT max(completed_at_ms) FROM rounds").fetchone()[0]
             start = connection.execute("SELECT start_at_ms FROM runs").fetchone()[0]
@@ -183,7 +183,7 @@ def test_a_killed_process_that_was_not_waited_for_counts_as_ended(path: Path) ->
     with recorder(path, "zombie") as process:
         lines_until(process, 30)
         process.kill()
-        process.stdout.read()  # returns when the process has ended; it is a zombie until wait()
+        process.stdout.read()  # returns at the process's end; the process is a zombie until wait()
         time.sleep(0.05)
         with RunStore(path) as store:
             assert store.run("zombie").status == "interrupted"

@@ -1,4 +1,5 @@
-"""Opening the file: creating it, migrating it, refusing it with the reason and the options."""
+"""Opening the log's file: it is created, migrated, or refused with a reason and the user's
+options."""
 
 import math
 import os
@@ -130,7 +131,8 @@ def test_unusual_file_names_are_accepted(tmp_path: Path, keep: Any, name: str) -
 
 
 def refusal(path: Path) -> str:
-    """The message of the StoreError, which names the path and how to choose another."""
+    """The message of the StoreError, which names the path and the two ways to choose another
+    path."""
     with pytest.raises(StoreError) as caught:
         RunStore(path)
     message = str(caught.value)
@@ -191,7 +193,7 @@ def test_a_damaged_database_raises_store_error(path: Path, keep: Any) -> None:
 
 def test_a_deleted_file_is_an_error_and_is_not_created_again(store: RunStore) -> None:
     for leftover in store.path.parent.iterdir():
-        leftover.unlink(missing_ok=True)  # the store may have just removed one
+        leftover.unlink(missing_ok=True)  # the store may just have removed this file
     with pytest.raises(StoreError, match="unable to open"):
         store.runs(RunQuery())
     assert not store.path.exists()

@@ -70,7 +70,7 @@ def test_a_run_without_a_round_is_no_error(name: str, events: list[Event]) -> No
     assert "\r\n" not in text.removesuffix("\r\n")
 
 
-@pytest.mark.parametrize("half", range(2))  # 30 examples each: they are slow to draw
+@pytest.mark.parametrize("half", range(2))  # examples are slow to draw: two tests of 30
 @settings(max_examples=30)
 @given(runs())
 def test_any_run_can_be_exported(half: int, events: list[Event]) -> None:
@@ -189,7 +189,9 @@ def test_the_csv_has_the_drafters_of_fused_tokens_and_the_routed_ones() -> None:
                 for node, offered in enumerate(tree.proposals)
                 if any(p.drafter == name and p.rank == 0 for p in offered)
             ]
-            assert int(row[f"proposed: {name}"]) == len(drafted), "without tokens it was only fed"
+            assert int(row[f"proposed: {name}"]) == len(drafted), (
+                "without nodes that the SSM was only fed"
+            )
             assert int(row[f"accepted: {name}"]) == len({*drafted} & {*emitted})
             assert float(row[f"routing score after: {name}"]) == scores[name]
     assert len(results) > 1
@@ -276,7 +278,8 @@ def test_control_characters_and_surrogates_are_escaped(text: str) -> None:
 
 
 def check_lanes(trace: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Slices by thread name. Asserts that on one thread no two overlap, as Perfetto requires."""
+    """Slices by thread name. Asserts that no two slices of one thread overlap, as Perfetto
+    requires."""
     threads = {}
     for entry in trace["traceEvents"]:
         assert entry["ph"] in ("M", "X", "C", "i")
@@ -372,7 +375,7 @@ def test_a_scheduled_rounds_grants_are_in_table_and_trace() -> None:
         for event in synthetic_run(2)
     ]
     unscheduled, scheduled = rows_of(events)
-    # The names of the event's fields, except two that get the prefix `schedule_`.
+    # Columns have the names of the event's fields; two of them have the prefix `schedule_`.
     renamed = {"decision": "schedule_decision", "reason": "schedule_reason"}
     heads = {field: renamed.get(field, field) for field in dataclasses.asdict(part)}
     results = {field: scheduled[head] for field, head in heads.items()}

@@ -1,8 +1,9 @@
 """A log written by an earlier version is migrated when it is opened, and its runs are read back.
 
-Each file is named after the last migration of the version that wrote it. `m004`: made-up runs.
-`m018`: two runs of the bundled models under schedule `shared` (b55f4353), both with two of five
-SSMs routed: `credit` with `fused_credit` drafts, and `cosine` with `fused` at T = 0.8.
+Each file is named after the last migration of the version that wrote it. `m004` has made-up runs.
+`m018` (commit b55f4353) has two runs of the bundled models under schedule `shared`, each with two
+of five SSMs routed. One run has `credit` routing and `fused_credit` drafts; the other has `cosine`
+routing and `fused` drafts at T = 0.8.
 """
 
 import gzip
@@ -33,7 +34,7 @@ def old(path: Path, version: str) -> Path:
 
 
 def events_of_version(version: str) -> list[list[Any]]:
-    """The events that were recorded, in today's classes: later fields have their defaults."""
+    """The recorded events in today's classes. Fields that were added later have their defaults."""
     runs = json.loads(gzip.decompress((OLDER / f"{version}.json.gz").read_bytes()))
     return [[event_from_plain(values) for values in run] for run in runs]
 
@@ -70,7 +71,7 @@ def test_routing_fusion_and_schedule_replay(old: Path, version: str, sql: Any) -
         trees = [event for event in run if isinstance(event, Combined)]
         assert all(len(tree.origins) == len(tree.parents) for tree in trees)
         assert any(tree.origins for tree in trees)
-        # Before m019 the tokens that an SSM was only fed counted as drafted by it.
+        # Before m019, tokens that an SSM was only fed were counted as drafted by this SSM.
         drafts = [draft for event in run if isinstance(event, Drafted) for draft in event.drafts]
         num_drafted = sum(draft.ranks.count(0) for draft in drafts)
         assert sql(drafted, run[0].run_id)[0][0] == num_drafted < with_fed[run[0].run_id]

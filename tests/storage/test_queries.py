@@ -152,7 +152,7 @@ def test_search_finds_words_of_prompt_and_output(store: RunStore, keep: Any) -> 
 def test_a_word_is_found_as_it_is_spelled(
     store: RunStore, keep: Any, text: str, results: list[int]
 ) -> None:
-    """The index has letters and digits only, and so would alone find C for C++."""
+    """The search index has only letters and digits: alone, it would find C for the query C++."""
     prompts = ("I learn C++ and foo_bar", "C# 3.5, foo bar über-all", "C: Don't. 3 or 5")
     for number, prompt in enumerate(prompts, 1):
         keep(store, with_prompt(number, prompt))
@@ -217,7 +217,7 @@ def test_a_deleted_text_is_in_no_file(store: RunStore, keep: Any, path: Path) ->
     def files() -> bytes:
         return b"".join(file.read_bytes() for file in sorted(path.parent.glob("log.db*")))
 
-    assert files().count(b"xylophone") >= 2  # the run's and the index's
+    assert files().count(b"xylophone") >= 2  # in the run and in the index
     store.delete("synthetic-1")
     assert b"xylophone" not in files()
 
@@ -240,7 +240,7 @@ def test_any_thread_may_record_and_read(store: RunStore) -> None:
                 store.record(event)
                 if event.seq % 20 == 0:
                     assert store.runs(RunQuery(limit=3)).total > 0
-            assert store.flush(30.0)  # a read waits for a slow disk at most a second
+            assert store.flush(30.0)  # a read waits at most one second for a slow disk
             assert list(store.events(f"synthetic-{seed}")) == events
             last = events[-1]
             assert store.run(f"synthetic-{seed}").stats == last.stats

@@ -98,8 +98,10 @@ def test_a_study_is_claimed_by_one_process(path: Path, sql: Any) -> None:
     with RunStore(path) as store:
         store.studies.save(study("a"), 1)
         store.studies.save(study("b"), 1)
-        assert store.studies.claim("a") and store.studies.claim("a"), "it has this process's claim"
-        other = (os.getppid(), start_mark(os.getppid()))  # as if the parent process measured it
+        assert store.studies.claim("a") and store.studies.claim("a"), (
+            "a process may repeat its claim"
+        )
+        other = (os.getppid(), start_mark(os.getppid()))  # as if the parent process ran both
         sql("UPDATE studies SET pid = ?, process_start = ?", *other)
         sql("UPDATE studies SET state = 'stopped' WHERE study_id = 'b'")
         assert store.studies.study("a")[0].elsewhere

@@ -1,4 +1,5 @@
-"""Thinning: a thinned run has the values that the page shows of the complete run, except trees."""
+"""Thinning: apart from trees, the page shows the same values of a thinned run as of the complete
+run."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -33,7 +34,7 @@ NUMBERS = count()
 
 
 def page_values(view: View) -> dict[str, Any]:
-    """What the page shows of a finished run, except its trees."""
+    """The values that the page shows of a finished run, except its trees."""
     return {
         "tokens": view.tokens,
         "text": view.text,
@@ -85,7 +86,8 @@ def checked_nodes(draft: Any) -> range:
 
 
 def is_possible(row: dict[str, Any]) -> bool:
-    """Without drafters only `trees` is possible: nothing is combined or drafted ahead."""
+    """Whether a run with these values is possible. Without drafters, only `trees` is possible,
+    since nothing is combined or drafted ahead."""
     return bool(row.get("drafters", DRAFTERS)) or row.get("shape", "trees") == "trees"
 
 
@@ -96,7 +98,7 @@ def is_possible(row: dict[str, Any]) -> bool:
 def test_a_thinned_run_has_the_figures_of_the_complete_run(
     store, keep, shape, end, drafters, hostile
 ):
-    """The law of thinning, over synthetic runs of all MECHANISMS."""
+    """Tested on synthetic runs of all MECHANISMS."""
     mechanisms = MECHANISMS[shape]
     run = synthetic_run(
         40, seed=3, drafters=drafters, end=end, hostile=hostile, mechanisms=mechanisms
@@ -160,7 +162,8 @@ def thin_ids(store: RunStore) -> list[str]:
 def test_a_run_whose_figures_are_counted_from_its_trees_is_not_thinned(
     path: Path, keep: Any, sql: Any
 ):
-    """The run is in progress, was interrupted, or lost events in the log."""
+    """There are three such kinds of runs: runs in progress, interrupted runs, and runs of which the
+    log lost events."""
     cut = synthetic_run(8, seed=1, end="cut")
     with RunStore(path) as store:
         keep(store, cut)

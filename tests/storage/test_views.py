@@ -1,4 +1,4 @@
-"""The views have the same figures as the fold over the events."""
+"""The database's views have the same figures as StatsFold over the events."""
 
 import dataclasses
 import random
@@ -15,7 +15,7 @@ from core.metrics import StatsFold
 from storage import RunStore
 from tests.synthetic import DRAFTERS, ENDINGS, Mechanisms, synthetic_run
 
-# Fields that another view has in rows of its own, or that no view has.
+# Fields of RunStats that are not columns of run_summary.
 NOT_IN_SUMMARY = {"acceptance_histogram", "acceptance_rate_per_position"}
 
 
@@ -34,8 +34,8 @@ def fold_all(events: list[Event]) -> RunStats:
 
 
 def overlapping(events: list[Event], seed: int) -> list[Event]:
-    """The run `events` with spans that overlap at random, like spans of several threads, and with a
-    drafter that reads the prompt only in round 3."""
+    """The run `events` with spans that overlap at random, like spans of several threads. In round 3
+    one drafter has another prefill."""
     rng = random.Random(seed)
     moved: list[Event] = []
     for event in events:
@@ -178,7 +178,8 @@ def test_the_scoreboard_counts_each_drafters_nodes(
 
 
 def test_two_proposals_of_one_drafter_count_as_one_node(store: RunStore, keep: Any) -> None:
-    """As when `sampled_iid` draws a token twice: the node counts as one drafter's alone."""
+    """This happens when `sampled_iid` draws a token twice. If the node is accepted, it counts as a
+    node of this drafter alone."""
     events: list[Event] = list(synthetic_run(1, drafters=("ssm-code",)))
     tree = events[2]
     twice = tuple(proposals * 2 for proposals in tree.proposals)

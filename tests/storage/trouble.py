@@ -1,4 +1,4 @@
-"""Locks the log's file; records events, and checks that `record` does not wait."""
+"""Helpers that lock the log's file, and that check that `record` does not wait."""
 
 import sqlite3
 import time
@@ -9,7 +9,7 @@ from pathlib import Path
 from core.events import Event
 from storage import RunStore
 
-QUICK_S = 0.5  # generous on a busy machine; a wait for the disk takes a second or more
+QUICK_S = 0.5  # enough on a busy machine; a wait for the disk takes a second or more
 
 
 @contextmanager

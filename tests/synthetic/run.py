@@ -53,7 +53,7 @@ Logits = Callable[[Context], torch.Tensor]
 
 
 class SyntheticFailure(RuntimeError):
-    """The error of a drafter that a run is to lose."""
+    """The error with which a drafter of a SYNTHETIC run fails."""
 
 
 def synthetic_run(
@@ -66,11 +66,11 @@ def synthetic_run(
     mechanisms: Mechanisms | None = None,
     stop: tuple[str, ...] = (),
 ) -> list[Event]:
-    """The events of one SYNTHETIC run of `rounds` rounds; a `stop` string may end it earlier.
+    """The events of one SYNTHETIC run of `rounds` rounds, or fewer if a `stop` string ends it.
 
     `end` is one of ENDINGS: `cut` has no last event, as after a crash. `hostile` puts markup,
-    template syntax, control and bidi characters and very long tokens into every kind of text.
-    About three tokens a round; every seventh round is plain, and without drafters all are.
+    template syntax, control and bidi characters and very long tokens into every kind of text. A
+    round has about three tokens. Every seventh round is plain; without drafters every round is.
     """
     if end not in ENDINGS:
         raise ValueError(f"end is {end!r}: one of {', '.join(ENDINGS)}")
@@ -101,9 +101,10 @@ def _run(
 def plain_twin(
     events: Sequence[Event], margin: float = 3.0, change: int | None = None
 ) -> list[Event]:
-    """Plain decoding of a SYNTHETIC run's tokens, one a round; token number `change` is wrong.
+    """A run of plain decoding that writes a SYNTHETIC run's tokens, one per round.
 
-    `margin`: by how much, in nats, each token beats the runner-up.
+    Token number `change` is another token. `margin`: the logarithm of the ratio between the
+    probabilities of each token and of the second most probable token.
     """
     started = events[0]
     size, first = started.models[0].vocab_size, len(started.prompt_token_ids)
@@ -135,7 +136,8 @@ def plain_twin(
 
 class Tape:
     """The events of one request, decoded only as far as they are read. `policy` replaces the
-    request's own; `loses`: the round in which the last SSM fails, and the message."""
+    request's length policy. `loses`: the round in which the last SSM fails, and the error's
+    message."""
 
     def __init__(
         self,
@@ -151,7 +153,7 @@ class Tape:
         self._lock = threading.Lock()
 
     def events(self, rounds: int) -> list[Event]:
-        """RunStarted and the events of `rounds` rounds, fewer if the text ends before."""
+        """RunStarted and the events of `rounds` rounds, or of fewer rounds if the text ends."""
         expected = 1 + 4 * rounds
         with self._lock:
             missing = max(0, expected - len(self._events))
@@ -191,9 +193,11 @@ def _tape(
 
 
 class ScriptedLength:
-    """A LengthPolicy by which every seventh round is plain, so that runs have such rounds. If
-    `kind` is a policy that chooses the length, choices have invented estimates, since real
-    estimates depend on the clock."""
+    """A LengthPolicy that makes every seventh round plain.
+
+    If the policy `kind` chooses lengths itself, choices have invented estimates, since real
+    estimates depend on the clock.
+    """
 
     def __init__(self, length: int, kind: str) -> None:
         self._length, self._has_estimates = length, not length_policy(kind).set_by_user
@@ -213,7 +217,7 @@ class ScriptedLength:
 
 
 def _estimates(number: int) -> tuple[Estimate, ...]:
-    """Estimates of drafting 0 to 8 steps; `best` changes from round to round."""
+    """Estimates of drafting 0 to 8 steps. The best number of steps changes from round to round."""
     best = 3 + number % 3
     return tuple(
         Estimate(s, 3 * s, 1 + 2.5 * (1 - 0.6**s), 6 + 0.5 * s + 0.3 * abs(s - best))
@@ -222,7 +226,7 @@ def _estimates(number: int) -> tuple[Estimate, ...]:
 
 
 class FailingModel(TableModel):
-    """A table whose passes fail once `failure`, the message, is set."""
+    """A table whose passes fail if `failure`, the error's message, is set."""
 
     failure = ""
 
@@ -241,7 +245,7 @@ def model_infos(drafters: Sequence[str] = DRAFTERS, hostile: bool = False) -> tu
 
 def _models(hostile: bool, llm: Logits, ssms: Mapping[str, Logits]) -> LoadedModels:
     large, *small = model_infos(tuple(ssms), hostile)
-    # Prompt lookup is the engine's own drafter.
+    # Prompt lookup needs no model.
     tables = {one.name: FailingModel(one, ssms[one.name]) for one in small if one.name != NGRAM}
     return LoadedModels(TableModel(large, llm), {**tables}, tokenizer(hostile), (0,))
 
@@ -260,8 +264,8 @@ def _speculation(drafters: tuple[str, ...], uses: Mechanisms) -> SpeculationConf
 def _request(
     seed: int, drafters: tuple[str, ...], hostile: bool, uses: Mechanisms, stop: tuple[str, ...]
 ) -> Request:
-    """A request without pipelining, which `on_a_clock` adds, and with a token limit that no run
-    reaches."""
+    """A request with a token limit that no run reaches. It is not pipelined, since `on_a_clock`
+    adds invented pipelining."""
     prompt = (
         f"SYNTHETIC prompt {seed}: Once upon a time — a fox" + " ".join(HOSTILE_TEXTS) * hostile
     )
@@ -270,7 +274,8 @@ def _request(
 
 
 def _label(event: Event, seed: int, pipeline: str, limit: int) -> RunStarted:
-    """RunStarted with a warning that the run is synthetic, this pipeline and this token limit."""
+    """RunStarted with this pipeline and token limit, an invented date and versions, and a warning
+    that the run is synthetic."""
     config, asked = (_claim(plain, pipeline, limit) for plain in (event.config, event.asked))
     asked["sampling"]["seed"] = None
     return replace(
@@ -298,8 +303,8 @@ def _hostile_text(hostile: bool) -> str:
 def _end_event(
     events: Sequence[Event], hostile: bool, end: str, failure: str = ""
 ) -> Iterator[Event]:
-    """The last event, with the figures of `events` and the text that they held back; none for
-    `cut`."""
+    """Yields the last event, with the statistics of `events` and the text that is still held back.
+    Yields nothing for `cut`."""
     started = events[0]
     text, fold = Detokenizer(tokenizer(hostile), started.prompt_token_ids), StatsFold()
     for event in events:

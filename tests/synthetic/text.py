@@ -1,7 +1,7 @@
 """The vocabulary of SYNTHETIC runs, its tokenizer, and the logits of the LLM and of SSMs.
 
 Tokens are words, pieces of characters above ASCII and, with `hostile`, hostile texts; every other
-text is spelt in bytes. Which token follows depends on the seed, the position and the last token.
+text is spelt in bytes. The next token depends on the seed, the position and the last token.
 """
 
 from collections.abc import Callable
@@ -50,7 +50,8 @@ SSM_SCORES = (7.5, 6.5, 5.8, 5.0)
 
 @cache
 def vocabulary(hostile: bool) -> tuple[bytes, ...]:
-    """Token id -> bytes. A character above ASCII is two tokens, neither of them valid UTF-8."""
+    """The bytes of each token id. Each of CHARACTERS is two tokens, which alone are not valid
+    UTF-8."""
     prompt = (f" {word}" for word in PROMPT.split())  # no generated text has them
     words = [END, START, *map(str.encode, (*WORDS, *prompt))]
     for character in CHARACTERS:
@@ -61,7 +62,7 @@ def vocabulary(hostile: bool) -> tuple[bytes, ...]:
     return tuple(dict.fromkeys((*words, *single_bytes)))
 
 
-# A character's first token -> its second, which always follows it.
+# Maps the first token of each of CHARACTERS to its second token, which always follows.
 TRAILS = MappingProxyType(
     {
         vocabulary(False).index(encoded[:1]): vocabulary(False).index(encoded[1:])
@@ -85,25 +86,26 @@ def tokenizer(hostile: bool) -> Any:
 
 
 def _letter(byte: int) -> str:
-    """How byte-level tokenizers write a byte: as itself where it is printable."""
+    """The character that stands for a byte in byte-level tokenizers: the byte's own character if it
+    is printable."""
     hidden = [*range(33), *range(127, 161), 173]
     return chr(256 + hidden.index(byte)) if byte in hidden else chr(byte)
 
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """Which tokens are likely after a context, by seed."""
+    """Chooses, by seed, the tokens that are likely after a context."""
 
     seed: int
     hostile: bool
 
     def likeliest(self, context: Context) -> tuple[int, ...]:
-        """The LLM's own next token, then RIVALS others."""
+        """The LLM's own next token, then RIVALS other tokens."""
         return _likeliest(self.seed, self.hostile, len(context), context[-1])
 
     def guesses(self, number: int, context: Context) -> tuple[int, ...]:
-        """The tokens of `likeliest`, in the order of SSM number `number`. SSMs share the rivals, so
-        that they often agree on a wrong token too."""
+        """The tokens of `likeliest`, in the order of SSM number `number`. All SSMs have the same
+        tokens, so that they often agree on a wrong token."""
         own, *rivals = self.likeliest(context)
         draw = hash((self.seed, number, len(context), context[-1]))
         if draw % 100 < SKILLS[number % len(SKILLS)]:

@@ -1,6 +1,6 @@
 """Invented times for a SYNTHETIC run: the spans of its stages and of drafting ahead.
 
-A table's pass takes hardly any time, and a real clock would give other events in each run. The
+A table's pass takes hardly any time, and a real clock would give different events in each run. The
 engine's tokens, trees, verdicts and weights are not changed.
 """
 
@@ -17,16 +17,17 @@ from core.events import (
 )
 from core.metrics import LLM_LANE
 
-# Typical milliseconds of a stage; invented times differ from them by up to 20 %. Without drafting
-# ahead, a round of the three DRAFTERS in turn takes about 17 ms, a round of one drafter 10 ms.
+# Typical milliseconds of each stage. Invented times differ from these by up to 20 %. Without
+# drafting ahead, a round in which the three DRAFTERS draft in turn takes about 17 ms, and a round
+# with one drafter about 10 ms.
 TYPICAL_MS = {"prefill": 8.0, "catch_up": 0.4, "draft": 3.0, "combine": 0.1, "forward": 6.0}
 TYPICAL_MS |= {"verify": 0.3, "commit": 0.2, "use": 0.2, "read": 1.0}
-OUTCOMES, PROBABILITY = 3, 0.625  # of each Ahead
+OUTCOMES, PROBABILITY = 3, 0.625  # fields of each Ahead
 
 
 @dataclass(frozen=True, slots=True)
 class Mechanisms:
-    """What a SYNTHETIC run uses. `loses`: the round in which its last drafter fails, -1 for none.
+    """The mechanisms of a SYNTHETIC run. `loses`: the round in which its last drafter fails, or -1.
     `pipeline=auto` drafts ahead except between its two switches."""
 
     combine: str = "union"
@@ -38,7 +39,7 @@ class Mechanisms:
 
     @property
     def switches(self) -> dict[int, str]:
-        """The rounds in which `auto` switches drafting ahead, `on` or `off`."""
+        """By round number: whether `auto` switches drafting ahead `on` or `off` in this round."""
         return {3: "off", 5: "on"} if self.pipeline == "auto" else {}
 
     def ahead_in(self, number: int) -> bool:
@@ -53,8 +54,8 @@ VOTE_AHEAD = Mechanisms("vote", "goodput", "ahead", loses=5)
 
 
 def on_a_clock(events: Sequence[Event], uses: Mechanisms, seed: int) -> list[Event]:
-    """RunStarted and whole rounds with invented times. The last round's drafting ahead was for a
-    round that did not come."""
+    """RunStarted and whole rounds with invented times. Drafts made ahead in the last round are
+    never used."""
     clock = _Clock(uses, random.Random(seed))
     rounds = [events[i : i + 4] for i in range(1, len(events), 4)]
     results: list[Event] = [replace(events[0], at_ms=0.0, queue_ms=0.25)]
@@ -95,7 +96,7 @@ class _Clock:
     def timed_drafts(
         self, drafts: Sequence[DraftRecord], spans: list[Span]
     ) -> tuple[DraftRecord, ...]:
-        """A round's drafts with the spans of their stages, which are added to `spans`."""
+        """Returns a round's drafts with the spans of their stages. Adds these spans to `spans`."""
         results = []
         for draft in drafts:
             stages, ahead = self._stages(draft.drafter)
@@ -109,14 +110,15 @@ class _Clock:
     def _stages(self, name: str) -> tuple[tuple[Span, ...], bool]:
         """The spans of a drafter's stages, and whether its draft was made ahead."""
         if self._uses.pipeline == "across" and self._forward.ms:
-            # It drafted during the pass for another request; nothing is guessed.
+            # It drafted during the LLM's pass for another request, without a guess.
             start, end = self._forward.start_ms, self._forward.end_ms
             early = Span(name, "draft", start, round(start + 0.6 * (end - start), 6))
             self._ahead.append(Ahead(name, 0, 1.0, True, round(early.ms, 6), 0.0))
             return (early, self.span(name, "catch_up", "use")), True
         spent = self._early.pop(name, 0.0)
         if spent:
-            # Every third draft made ahead is wasted: its guess is wrong, or in odd rounds unused.
+            # Every third draft made ahead is wasted: in even rounds its guess is wrong, in odd
+            # rounds it is unused.
             hit = (self._number + len(name)) % 3 > 0
             saved, wasted = (0.75 * spent, 0.25 * spent) if hit else (0.0, spent)
             reason = "" if hit else "unused" if self._number % 2 else "wrong"
@@ -127,13 +129,14 @@ class _Clock:
         return (self.span(name, "catch_up"), self.span(name, "draft")), False
 
     def count_unused(self, reason: str = "unused") -> None:
-        """Counts as wasted what was drafted ahead and is in no draft."""
+        """Counts the remaining drafting ahead, which no draft uses, as wasted."""
         for name, spent in self._early.items():
             self._ahead.append(Ahead(name, OUTCOMES, PROBABILITY, False, 0.0, spent, reason))
         self._early = {}
 
     def llm_pass(self) -> Iterator[Span]:
-        """The LLM's pass, and drafting ahead during it by the drafters that drafted last."""
+        """The spans of the LLM's pass and of drafting ahead during this pass. The drafters that
+        drafted last draft ahead."""
         self._forward = self.span(LLM_LANE, "forward")
         yield self._forward
         for name in self._drafters if self._uses.ahead_in(self._number) else ():

@@ -1,4 +1,4 @@
-"""Live and Sessions over a fake worker and a real store, for tests of their handlers."""
+"""The tabs Live and Sessions over a fake worker and a real store, for tests of their handlers."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def with_drafters(store: RunStore, names: tuple[str, ...]) -> Context:
 
 @cache
 def layouts() -> tuple[Live, Sessions]:
-    """The components of Live and Sessions. They are slow to make and hold no values of a run: all
-    tests share them."""
+    """The components of Live and Sessions. All tests share them, since the components are slow to
+    make and hold no values of a run."""
     with gr.Blocks():
         stub = cast(
             Context,
@@ -63,7 +63,7 @@ def live_of(ctx: Context) -> Live:
 
 
 def notice_of(values: list[Any], at: int = 1) -> str:
-    """The lines of the notice, which is value `at` of a handler's values."""
+    """The text of the notice, which is number `at` of a handler's values."""
     return "\n".join(line["text"] for line in values[at]["lines"].values())
 
 

@@ -1,9 +1,11 @@
-"""A real Chromium for tests of the page: skipped with the reason where there is none.
+"""A real Chromium for tests of the page. Without a Chromium these tests are skipped with the
+reason, or fail with REQUIRE_BROWSER=1.
 
-With REQUIRE_BROWSER=1 a missing browser is a failure. `serve(demo)` gives a local address,
-`browser_page(url)` a page of it; at the end of a test every page must have asked no other host for
-anything and have logged no error. `axe(page, *selectors)` lists serious faults of accessibility.
-With BROWSER_LAG_MS=1000 each event of a page begins a second late, which exposes a test that reads
+`serve(demo)` gives a local address, and `browser_page(url)` opens a page at an address. A test
+fails if a page requested anything from another host or logged an error. `axe(page, *selectors)`
+lists serious faults of accessibility.
+
+With BROWSER_LAG_MS=1000 each event of a page begins a second late, which exposes tests that read
 the page before the event. With BROWSER_SHOTS=1 screenshots are kept in artifacts/.
 """
 
@@ -30,7 +32,7 @@ CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrom
 
 # By default Gradio sums up all its events with pandas after each event.
 os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000000000")
-# Warnings of pandas about how Gradio's queue uses it to count events, in a task of its own.
+# Warnings of pandas, which Gradio's queue uses in a background task to count events.
 GRADIOS_PANDAS = ("ignore:.future.no_silent_downcasting.", "ignore:The copy keyword is deprecated")
 
 
@@ -58,8 +60,8 @@ def _pages_may_take_their_time() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _certificates_are_read_once() -> Iterator[None]:
-    """Gradio's client makes two HTTP clients for each call, and each of those reads all
-    certificates: a tenth of a second of CPU time, although all servers are local."""
+    """Gradio's client makes two HTTP clients for each call. Each HTTP client reads all
+    certificates, which takes a tenth of a second of CPU time, although all servers are local."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transports, "create_ssl_context", cache(transports.create_ssl_context))
         yield
@@ -67,7 +69,7 @@ def _certificates_are_read_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _events_lag() -> Iterator[None]:
-    """With BROWSER_LAG_MS: each event of a page waits so long before it begins."""
+    """Delays the beginning of each event of a page by BROWSER_LAG_MS (default 0)."""
     lag_s = float(os.environ.get("BROWSER_LAG_MS", 0)) / 1000.0
     if not lag_s:
         yield
@@ -89,10 +91,10 @@ def _events_lag() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _loops_are_closed() -> Iterator[None]:
-    """Close, at the end, the event loops that Gradio makes for its locks and never closes.
+    """At the end, close the event loops that Gradio makes for its locks and never closes.
 
-    Otherwise each would be a ResourceWarning, an error here, in whatever test runs when the
-    loop is garbage-collected.
+    Otherwise each loop would cause a ResourceWarning, which is an error here, in the test that runs
+    when the loop is garbage-collected.
     """
     made: list[asyncio.AbstractEventLoop] = []
     new_event_loop = asyncio.new_event_loop
@@ -111,7 +113,7 @@ def _loops_are_closed() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
-    """The browser, started once a session."""
+    """The browser, started once per session."""
     try:
         from playwright.sync_api import Error, sync_playwright
     except ImportError:
@@ -128,7 +130,7 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def tabs(chromium: Any) -> Tabs:
-    """The browser's tabs; closed with it."""
+    """The browser's tabs, which are closed with the browser."""
     return Tabs(chromium)
 
 
@@ -136,7 +138,7 @@ def tabs(chromium: Any) -> Tabs:
 def browser_page(tabs: Tabs) -> Iterator[Callable[..., Any]]:
     """`browser_page(url, width=1280, height=900, dark=False, still=False)` opens a watched page.
 
-    `forgiven`: texts; an error that contains one of them does not fail the test.
+    `forgiven`: an error that contains one of these texts does not fail the test.
     """
     opened: list[tuple[Tab, tuple[str, ...]]] = []
 
@@ -181,7 +183,7 @@ AXE_RUN = """async (selectors) => {
 
 @pytest.fixture
 def axe() -> Callable[..., list[str]]:
-    """`axe(page, *selectors)`: axe-core's serious and critical violations inside of them."""
+    """`axe(page, *selectors)`: axe-core's serious and critical violations within these elements."""
     try:
         script = files("axe_playwright_python") / "axe.min.js"
     except ModuleNotFoundError:
@@ -199,7 +201,7 @@ def axe() -> Callable[..., list[str]]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Any]:
-    """A run log of its own, on disk."""
+    """A new run log on disk."""
     from storage import RunStore
     from tests.logs import log_at
 
@@ -209,7 +211,8 @@ def store(tmp_path: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def context(store: Any) -> Iterator[Any]:
-    """The log with a fake worker that plays runs of eight rounds in no time."""
+    """A page's context with this log and a fake worker, which plays runs of eight rounds in no
+    time."""
     from tests.ui.boards import context
 
     made = context(store)
@@ -221,7 +224,8 @@ def context(store: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def stages(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Any]:
-    """`stages(tabs)`: the page with these tabs and a fake worker, each served once."""
+    """`stages(tabs)`: the page with these tabs and a fake worker. Each set of tabs is served
+    once."""
     from tests.ui.sites import Stage, open_stage
 
     with ExitStack() as servers:
@@ -235,21 +239,22 @@ def stages(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[
 
 @pytest.fixture
 def stage(request: pytest.FixtureRequest, stages: Any) -> Any:
-    """The page with a fake worker: the tabs that the test's file names in TABS, else all."""
+    """The page with a fake worker. It has the tabs that the test's file names in TABS, or all
+    tabs."""
     return stages(tuple(getattr(request.module, "TABS", ())))
 
 
 @pytest.fixture
 def site(stage: Any) -> Callable[..., Any]:
-    """`site(script, speed=1.0, max_live=4)`: the stage with an empty log and a worker that plays
-    `script`: its address and its context."""
+    """`site(script, speed=1.0, max_live=4)`: the address and the context of the stage, with an
+    empty log and a worker that plays `script`."""
     stage.clear()
     return stage.play
 
 
 @pytest.fixture
 def short(site: Callable[..., Any]) -> Any:
-    """The stage with a worker that plays a short run: its address and its context."""
+    """The address and the context of the stage, with a worker that plays a short run."""
     from tests.ui.fakes import recorded
 
     return site(recorded(8))
@@ -270,8 +275,8 @@ def real(
     chromium: Any,
     bundled: Any,
 ) -> Iterator[Any]:
-    """The bundled models behind the tabs that the test's file names in TABS, else all: the page's
-    address and its context."""
+    """The address and the context of a page over the bundled models. The page has the tabs that the
+    test's file names in TABS, or all tabs."""
     from core import Engine
     from core.engine.worker import Worker
     from tests.ui.sites import serve_page

@@ -1,4 +1,5 @@
-"""Runs of the bundled models on the page: how to start one, its events, what charts draw."""
+"""Runs of the bundled models on the page: helpers that start a run, read its events and check its
+charts."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ STILL_FRAMES = 15  # about a quarter of a second
 
 @dataclass(frozen=True)
 class Recorded:
-    """The events of one run, read from the store: of each kind a list, an event for each round."""
+    """The events of one run, read from the store. Each list has one event for each round."""
 
     started: RunStarted
     drafted: list[Drafted]
@@ -80,8 +81,8 @@ def prepare(
     panes: bool = True,
     **fields: str,
 ) -> None:
-    """Fill in an example prompt, a preset and further fields; Run is not pressed. `panes`: show all
-    panes of the dock, which all are drawn then as the run goes on."""
+    """Fill in an example prompt, a preset and further fields, without pressing Run. `panes`: show
+    all panes of the dock, so that all of them are drawn during the run."""
     text = next(text for name, text in EXAMPLES if name.lower() == example)
     page.fill("#prompt textarea", text)
     open_drawer(all_panes(page) if panes else page)
@@ -104,8 +105,8 @@ def wait_finished(page: Any) -> None:
 
 
 def wait_all_drawn(page: Any) -> None:
-    """Wait until every picture is drawn, also those out of sight, which are drawn up to a second
-    later: until none has been pending for more than STILL_FRAMES frames in succession."""
+    """Wait until no picture has been pending for more than STILL_FRAMES successive frames. Pictures
+    out of sight are drawn up to a second later than others."""
     frames(page)
     page.evaluate("() => { window.specscopeStillFrames = 0; }")
     page.wait_for_function(
@@ -119,8 +120,9 @@ def wait_all_drawn(page: Any) -> None:
 
 
 def click_round(page: Any, number: int, where: str = "live") -> None:
-    """Click a round in the text once the text has stopped moving: a scroll ends at the start of a
-    line, and a button that is pressed on one line and released on another is no click."""
+    """Click a round in the text after the text has stopped moving. A scroll ends at the start of a
+    line, and a mouse button that is pressed on one line and released on another line makes no
+    click."""
     css = f"#{where}-strip .ss-round[data-r='{number}']"
     page.locator(css).first.scroll_into_view_if_needed()
     steady(page, f"() => document.querySelector(`{css}`).getBoundingClientRect().top")
@@ -147,7 +149,8 @@ def close(text: str, value: float) -> bool:
 
 
 def with_draft(run: Recorded, dropping: bool = False) -> list[int]:
-    """Rounds with drafted tokens; with `dropping` only those that dropped some."""
+    """Rounds with drafted tokens. `dropping`: only rounds in which the combine rule dropped
+    some."""
     results = [r for r, tree in enumerate(run.combined) if tree.token_ids]
     return [r for r in results if run.combined[r].dropped] if dropping else results
 
@@ -165,7 +168,8 @@ SMALL_CHART = """(svg) => ({
 
 @dataclass(frozen=True)
 class Axis:
-    """Pixels to values: the tick of 0 is at y = `zero`, that of the value `most` at y = `top`."""
+    """Converts pixels to values. The tick of the value 0 is at y = `zero`, and the tick of the
+    value `most` is at y = `top`."""
 
     zero: float
     top: float
@@ -176,7 +180,7 @@ class Axis:
 
     @property
     def step(self) -> float:
-        """How much the rounding of a coordinate may change a value."""
+        """The largest change of a value due to the rounding of a coordinate."""
         return abs(self.most * ROUNDING_PX / (self.zero - self.top)) + 1e-9
 
 
@@ -188,9 +192,9 @@ def mini(page: Any, chart: str) -> tuple[dict[str, Any], Axis]:
 
 
 def check_curve(page: Any, chart: str, series: list[list[tuple[int, float]]]) -> None:
-    """The lines of a small chart go through these points, [round, value] each.
+    """Asserts that the lines of a small chart go through the points (round, value) of `series`.
 
-    Values above the axis are cut at its top.
+    Values above the axis are cut at the axis's top.
     """
     drawn, axis = mini(page, chart)
     assert len(drawn["lines"]) == len(series)
@@ -205,7 +209,8 @@ def check_curve(page: Any, chart: str, series: list[list[tuple[int, float]]]) ->
 
 
 def check_columns(page: Any, chart: str, values: list[float]) -> None:
-    """The columns of a small chart have these values as heights, but at least one pixel."""
+    """Asserts that the heights of a small chart's columns are these values. A column is at least
+    one pixel high."""
     drawn, axis = mini(page, chart)
     for (y, height), value in zip(drawn["columns"], values, strict=True):
         assert axis.value(y) == pytest.approx(value, abs=axis.step)
@@ -218,8 +223,9 @@ LENGTH_TRACES = """() => Object.fromEntries(document.querySelector("#live-length
 
 
 def check_lengths(page: Any, run: Recorded) -> None:
-    """The bars show the accepted tokens of each round, the line its speculation length; the small
-    charts the acceptance rate by position and the histogram."""
+    """Asserts that the bars show each round's accepted tokens, and the line each round's
+    speculation length. The small charts must show the acceptance rate by position and the
+    histogram."""
     drawn = read(page, LENGTH_TRACES)
     numbers = [completed.round + 1 for completed in run.completed]
     for name, expected in (
@@ -244,7 +250,7 @@ BARS = """(number) => {
 
 
 def check_lanes(page: Any, run: Recorded, number: int) -> None:
-    """The bars of the selected round are its spans: lane, start and duration."""
+    """Asserts that the bars of a round are its spans, except prefills: lane, start and duration."""
     bars = sorted(bar for bar in read(page, BARS, number) if bar[3] != "prefill")
     spans = [s for s in run.completed[number].spans if s.name != "prefill"]
     expected = sorted((s.start_ms, s.end_ms - s.start_ms, lane(s)) for s in spans)
@@ -264,8 +270,8 @@ def round_times(run: Recorded) -> list[tuple[int, float, float]]:
 
 
 def stages_ms(completed: RoundCompleted) -> float:
-    """A round's time as length policies observe it: its stages without prefill and drafting ahead,
-    and the time between them, less the drafting that another request's pass hid."""
+    """A round's time as length policies observe it: the stages except prefill and drafting ahead,
+    plus the time between stages, minus drafting that was hidden by another request's pass."""
     own = [s for s in completed.spans if s.name not in ("prefill", "ahead")]
     hidden = sum(entry.saved_ms for entry in completed.ahead if entry.is_certain)
     return sum(s.ms for s in own) - hidden + completed.between_ms

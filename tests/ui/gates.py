@@ -1,5 +1,5 @@
-"""A gate before the LLM's passes: a request does not end before the page has drawn it, however slow
-the machine is."""
+"""A gate before the LLM's passes, so that a request does not end before the page has drawn it,
+however slow the machine is."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from typing import Any
 
 import pytest
 
-# By how many seconds each LLM pass is delayed, so that a page on a busy machine can draw a request
-# before the request ends.
+# The delay of each LLM pass in seconds. It lets a page on a busy machine draw a request before the
+# request ends.
 PASS_S = 0.04
-# How many passes are let through one by one, fewer than the longest request has (about seventy).
+# The largest number of passes that are let through one by one. The longest request has more passes
+# (about seventy).
 MAX_STEPS = 25
-# How long the page has to draw what the first pass led to, and at most a later one.
+# The time that the page has to draw the result of the first pass, and the longest such time for
+# later passes.
 FIRST_STEP_MS, STEP_MS = 250, 2000
 POLL_S = 0.04
 
 
 @dataclass
 class PassGate:
-    """Lets single LLM passes through while it is closed. `pass_s`: how long each pass is delayed,
-    in seconds, also while the gate is open."""
+    """Lets LLM passes through one by one while it is closed. `pass_s`: the delay of each pass in
+    seconds, also while the gate is open."""
 
     passes: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     closed: bool = False
@@ -54,7 +56,8 @@ class PassGate:
 
 @contextmanager
 def gated_passes(llm: Any) -> Iterator[PassGate]:
-    """A gate before every pass of this model within the `with` block; it is opened at the end."""
+    """A gate before every pass of this model within the `with` block. The gate is opened at the end
+    of the block."""
     gate, forward = PassGate(), llm.forward
 
     def wait_and_forward(feeds: Any) -> Any:

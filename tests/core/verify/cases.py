@@ -1,4 +1,4 @@
-"""Small trees made by hand, and distributions to verify them with."""
+"""Small trees made by hand, and the distributions with which they are verified."""
 
 import torch
 
@@ -13,7 +13,7 @@ P = [0.5, 0.3, 0.2]
 
 
 def tree_of(*nodes: tuple[int, int, list[Proposal]]) -> TokenTree:
-    """(token, parent, proposals) for each node."""
+    """A tree of `nodes`: (token, parent, proposals) for each node, parents first."""
     parents = [parent for _, parent, _ in nodes]
     depths: list[int] = []
     for parent in parents:
@@ -40,7 +40,7 @@ def drawn_proposal(drafter: int, rank: int, token: int, row: int = 0) -> Proposa
 
 
 class Refusing(WalkNoise):
-    """Every coin is false."""
+    """Noise whose coins are all false, so that every proposal is rejected."""
 
     def coin(self, prob: float, key: tuple[object, ...]) -> bool:
         return False
@@ -49,7 +49,8 @@ class Refusing(WalkNoise):
 def case_of(
     tree: TokenTree, noise: WalkNoise, *rows: list[float], eos: tuple[int, ...] = (), **flags: bool
 ) -> VerifyInput:
-    """Drafters 0 and 1 drew from Q, drafter 2's tokens are certain; p is P without `rows`."""
+    """Drafters 0 and 1 drew from Q; drafter 2's proposals are deterministic. `rows`: p after the
+    root and after each node; without `rows`, p is P everywhere."""
     target = Target(logits(*(rows or [P] * (len(tree) + 1))), DRAWN)
     return VerifyInput(tree, target, 9, noise, frozenset(eos), {0: Q, 1: Q, 2: None}, **flags)
 
@@ -57,7 +58,7 @@ def case_of(
 def walks(
     rule: str, tree: TokenTree, *rows: list[float], **flags: bool
 ) -> list[tuple[float, Verdict]]:
-    """Every verdict with its probability."""
+    """(probability, verdict) for every outcome of the noise."""
 
     def run(noise: WalkNoise) -> Verdict:
         return verify(rule, case_of(tree, noise, *rows, **flags))

@@ -1,5 +1,5 @@
-"""`traversal` on small trees made by hand: the walk from the leaves, what is left after a
-rejection, endings, and the recorded trials. Figures are worked out in the docstrings."""
+"""`traversal` on small trees made by hand: the walk from the leaves, the residual after a
+rejection, ends of texts, and the recorded trials. The docstrings derive the expected numbers."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -28,7 +28,7 @@ from tests.laws.enumeration import WalkNoise, every_walk
 
 rest = import_module(
     "core.trees.verify.traversal"
-)._rest  # a function of the package hides the module
+)._rest  # in the package, the function `traversal` hides the module
 FIRST = Q[0].tolist()  # 0.2 0.5 0.3; Q[1] is 0.6 0.2 0.2
 
 
@@ -58,7 +58,8 @@ def test_leaves_are_tried_before_their_parents() -> None:
 
 
 class Recording(Refusing):
-    """Refuses, and records the keys of all coins (WalkNoise records those of `choose`)."""
+    """Rejects every proposal and records the keys of all coins. WalkNoise records the keys of
+    `choose`."""
 
     def coin(self, prob: float, key: Key) -> bool:
         assert key not in self.asked
@@ -88,7 +89,8 @@ def test_every_node_has_its_own_coin_keyed_by_its_draws() -> None:
 
 
 def test_a_probable_continuation_raises_the_chance_of_its_path() -> None:
-    """A chain 1, 0: the leaf's chance is min(1, 0.6 * 0.5 / 0.2) = 1, the first token had 0.6."""
+    """In the chain of tokens 1, 0 the first token alone would have the chance 0.6. The leaf's
+    chance is min(1, 0.6 * 0.5 / 0.2) = 1."""
     tree = tree_of((1, ROOT, [drawn_proposal(0, 0, 1)]), (0, 0, [drawn_proposal(0, 0, 0)]))
     result = walks("traversal", tree)
     assert chance(result, lambda v: v.path == (0, 1)) == near(1.0)
@@ -99,8 +101,9 @@ def test_a_probable_continuation_raises_the_chance_of_its_path() -> None:
 
 
 def test_a_rejected_leaf_passes_its_chance_to_its_parent() -> None:
-    """A chain 1, 1: chances 0.6 and 0.6 * 0.3 / 0.5 = 0.36. After the leaf R = max(0, 0.6 p - q) =
-    (0.1, 0, 0), S = 0.1, and the first token's chance is 0.1 / (0.1 + 1 - 0.6) = 0.2."""
+    """The chain of tokens 1, 1 has the chances 0.6 and 0.6 * 0.3 / 0.5 = 0.36. After the leaf's
+    rejection R = max(0, 0.6 p - q) = (0.1, 0, 0), with the sum S = 0.1. The first token's chance
+    then is 0.1 / (0.1 + 1 - 0.6) = 0.2."""
     tree = tree_of((1, ROOT, [drawn_proposal(0, 0, 1)]), (1, 0, [drawn_proposal(0, 0, 1)]))
     result = walks("traversal", tree)
     assert chance(result, lambda v: v.path == (0, 1)) == near(0.36)
@@ -112,9 +115,9 @@ def test_a_rejected_leaf_passes_its_chance_to_its_parent() -> None:
 
 
 def test_a_repeated_proposal_is_rejected_and_its_q_is_subtracted() -> None:
-    """Drafters 0 and 1 propose token 1, from q and q'. The first proposal is accepted with
-    probability 0.2 / 0.6; after its rejection M = (0.75, 0, 0.25) = norm(max(0, p - q)) for
-    p = (0.5, 0.2, 0.3) and q = (0.2, 0.6, 0.2)."""
+    """Drafters 0 and 1 propose token 1, from q = (0.2, 0.6, 0.2) and q'; p = (0.5, 0.2, 0.3). The
+    first proposal is accepted with probability 0.2 / 0.6. After its rejection p becomes M =
+    norm(max(0, p - q)) = (0.75, 0, 0.25)."""
     q = torch.tensor([[0.2, 0.6, 0.2], [0.3, 0.3, 0.4]], dtype=torch.float64)
     tree = tree_of((1, ROOT, [drawn_proposal(0, 0, 1), drawn_proposal(1, 0, 1, 1)]))
     target = Target(logits([0.5, 0.2, 0.3], P), DRAWN)
@@ -130,13 +133,14 @@ def test_a_repeated_proposal_is_rejected_and_its_q_is_subtracted() -> None:
         )
 
     walked = [(noise.probability, verdict) for noise, verdict in every_walk(run)]
-    # What the repeat's q' = (0.3, 0.3, 0.4) leaves of (0.75, 0, 0.25) is token 0 alone.
+    # max(0, M - q') for q' = (0.3, 0.3, 0.4) is positive for token 0 alone.
     assert {v.own_token_id for _, v in walked if not v.path} == {0}
     assert chance(walked, lambda v: not v.path) == near(1 - 0.2 / 0.6)
 
 
 def test_a_branch_is_walked_once_however_often_it_is_proposed() -> None:
-    """With q = p a rejection is due to rounding alone, and leaves the token its chance."""
+    """With q = p, only rounding can cause a rejection. The residual is then p, so the second
+    proposal of the same token can still be accepted."""
     tree = tree_of(
         (1, ROOT, [drawn_proposal(0, 0, 1), drawn_proposal(1, 0, 1)]),
         (0, 0, [drawn_proposal(0, 0, 0)]),

@@ -1,4 +1,4 @@
-"""Servers that the tests of endpoints share, and fresh ones for tests that swap models."""
+"""Servers that the tests of endpoints share, and fresh servers for tests that swap models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture
 def api(_here: Site) -> Site:
-    """A server on loopback, which every visitor owns; its log is empty."""
+    """A server on loopback, where every visitor sees all runs. Its log is empty."""
     _here.clear()
     return _here
 
@@ -45,20 +45,20 @@ def _locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture
 def locked(_locked: Site) -> Site:
-    """A server for other machines, with a login; its log is empty."""
+    """A server for other machines, with a login. Its log is empty."""
     _locked.clear()
     return _locked
 
 
 @pytest.fixture
 def fresh_locked(tmp_path: Path) -> Iterator[Site]:
-    """Like `locked`, for a test that swaps models."""
+    """A new server like `locked`, for a test that swaps models."""
     with api_site(tmp_path, host="0.0.0.0", login=True) as site:
         yield site
 
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Iterator[Site]:
-    """A server of its own on loopback, for a test that swaps models."""
+    """A new server on loopback, for a test that swaps models."""
     with api_site(tmp_path) as site:
         yield site

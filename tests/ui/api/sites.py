@@ -1,4 +1,4 @@
-"""A served page whose runs are played by a fake worker, and Gradio clients of it."""
+"""A served page with a fake worker that plays the runs, and the page's Gradio clients."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOGIN = ("eve", "secret")
 
 @dataclass
 class Site:
-    """`worker` plays the runs until other models are loaded; `loader` loads them."""
+    """`worker` plays the runs until `loader` has loaded other models."""
 
     url: str
     context: Context
@@ -40,7 +40,7 @@ class Site:
     clients: list[Client] = field(default_factory=list)
 
     def client(self, number: int = 0) -> Client:
-        """The client with this number. Each client is a visitor of its own."""
+        """The client with this number. Each client is a different visitor."""
         while len(self.clients) <= number:
             auth = LOGIN if self.login else None
             self.clients.append(Client(self.url, auth=auth, verbose=False))

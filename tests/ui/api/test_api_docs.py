@@ -30,7 +30,7 @@ ENDPOINT = re.compile(r"(?P<name>/\w+)\((?P<arguments>.*)\) -> (?P<returns>\w+)"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """`arguments` as documented, `name` or `name=default`; `returns`: the name of a type."""
+    """`arguments`: as documented, each `name` or `name=default`. `returns`: the name of a type."""
 
     arguments: tuple[str, ...]
     returns: str
@@ -38,7 +38,8 @@ class Endpoint:
 
 @cache
 def documentation() -> tuple[dict[str, Endpoint], dict[str, dict[str, str]]]:
-    """The endpoints by name, and each named type's fields, with those of types that it includes."""
+    """The endpoints by name, and the fields of each named type. A type's fields contain the fields
+    of the types that it includes."""
     endpoints: dict[str, Endpoint] = {}
     types: dict[str, dict[str, str]] = {}
     for entry in entries(API.read_text(encoding="utf-8")):
@@ -53,7 +54,7 @@ def documentation() -> tuple[dict[str, Endpoint], dict[str, dict[str, str]]]:
 
 
 def entries(page: str) -> list[str]:
-    """The entries of all `text` blocks; an indented line continues the one before."""
+    """The entries of all `text` blocks. An indented line continues the line before it."""
     blocks = re.findall(r"^```text\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     return [line for line in re.sub(r"\n +", " ", "\n".join(blocks)).splitlines() if line]
 
@@ -68,8 +69,8 @@ def spread(fields: dict[str, str], types: dict[str, dict[str, str]]) -> Iterator
 
 
 def mismatches(value: Any, kind: str, at: str, columns: tuple[str, ...] = ()) -> list[str]:
-    """Where a value is not of its type; `columns`: the names that a documented FIELD stands
-    for."""
+    """A message for each part of a value that is not of its documented type. `columns`: the names
+    for which a documented FIELD stands."""
     # `list[A]|list[B]` matches the pattern too, but it is a union, which is split below.
     if (inner := re.fullmatch(r"list\[(.*)\]", kind)) and "]|" not in kind:
         if not isinstance(value, list):
@@ -161,7 +162,7 @@ def test_every_answer_has_its_documented_type(
 
 
 def stub_measure_regret(_hub: Any, session: Any, _owner: str) -> Iterator[None]:
-    """Stands for `measure_regret`, whose SSMs read the text: a fake worker has no SSMs."""
+    """Replaces `measure_regret`, in which SSMs read the text: a fake worker has no SSMs."""
     hits = {"ssm-code": [True, False, True], "ssm-docs": [False, True, True]}
     session.regret = regret_of(hits, [{"ssm-code", "ssm-docs"}] * 3, 2)
     yield

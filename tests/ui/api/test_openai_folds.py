@@ -21,8 +21,8 @@ STOPS = st.lists(st.text("ab", min_size=1, max_size=4), max_size=2)
 
 
 def first_stop(text: str, stops: list[str]) -> int:
-    """The beginning of the stop string that ends first (the longest of several that end there), or
-    the text's length."""
+    """The index at which the stop string that ends first begins. If several stop strings end there,
+    the longest counts. Without a stop string, the text's length."""
     for end in range(1, len(text) + 1):
         if ended := [stop for stop in stops if text[:end].endswith(stop)]:
             return end - max(map(len, ended))

@@ -276,7 +276,7 @@ def test_runs_with_the_login_belong_to_its_user(locked: Site) -> None:
 
 
 class LaunchRecorder:
-    """A page that keeps the paths of the routes that it is launched with, and does not run."""
+    """A page that is not served. It records the paths of the routes with which it is launched."""
 
     server_port = 1
 
@@ -285,10 +285,10 @@ class LaunchRecorder:
         return None, "http://127.0.0.1:1/", None
 
     def block_thread(self) -> None:
-        """Ends at once."""
+        """Returns at once."""
 
     def close(self) -> None:
-        """No effect."""
+        """Does nothing."""
 
 
 @pytest.mark.parametrize("flag", [[], ["--no-openai"]])

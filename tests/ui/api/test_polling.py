@@ -1,4 +1,5 @@
-"""What is begun in a thread does not block the event loop, and is undone if its client leaves."""
+"""Work that a client begins in a thread does not block the event loop, and is undone if the client
+leaves."""
 
 import asyncio
 import threading

@@ -25,7 +25,7 @@ from ui.server.model_swap import ModelPair, Say
 from ui.server.page import build_page
 from ui.server.visitors import Access
 
-# Renders a word that depends on the time.
+# A chat template that adds a word which depends on the time.
 CLOCK = "{{ messages[0].content }} w{{ strftime_now('%f')|int % 50 + 3 }}"
 TEMPLATES = {
     "clock": CLOCK,

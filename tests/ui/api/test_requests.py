@@ -1,5 +1,5 @@
-"""/requests and /schedule off loopback: others' requests have no id, and the schedule cannot be
-set."""
+"""/requests and /schedule off loopback: other visitors' requests have no id, and visitors cannot
+set the schedule."""
 
 import pytest
 from gradio_client.exceptions import AppError

@@ -14,19 +14,20 @@ PRESS_MS = 3000.0  # timeout of one click; a busy machine takes a second to draw
 
 
 def keep_sizes(page: Any) -> int:
-    """Remember how large each text is now, for `small_texts`; return how many there are."""
+    """Store the present size of each text for `small_texts`; return the number of texts."""
     return int(_ask(page, "keep()"))
 
 
 def small_texts(page: Any, least: float = 1.15) -> list[str]:
-    """Texts less than `least` times as large as at `keep_sizes`, of those that were there then;
-    of a drawing that can be zoomed: texts below 12.5 pixels."""
+    """Texts that are now less than `least` times as large as at `keep_sizes`. In a drawing that can
+    be zoomed: texts below 12.5 pixels. Texts that were not there at `keep_sizes`, and the parts
+    that keep their size in large type (FIXED in looks.js), are left out."""
     return list(_ask(page, f"small({least})"))
 
 
 def cut_texts(page: Any) -> list[str]:
-    """Texts of which a part is hidden, with no way to scroll to it and no ellipsis; labels wider
-    than their button; words of ordinary length broken between two letters."""
+    """Texts with a hidden part that has no ellipsis and cannot be scrolled to; labels wider than
+    their button; words of ordinary length broken between two letters."""
     return list(_ask(page, "cut()"))
 
 
@@ -36,7 +37,7 @@ def overlaps(page: Any) -> list[str]:
 
 
 def tiny_texts(page: Any) -> list[str]:
-    """Texts below 12 pixels, without those of trees, which can be zoomed."""
+    """Texts below 12 pixels, except in trees, which can be zoomed."""
     return list(_ask(page, "tiny()"))
 
 
@@ -60,17 +61,17 @@ def large_type(page: Any, on: bool) -> None:
 
 
 def tabs(page: Any) -> list[str]:
-    """The names of the page's tabs, in order, with those that the menu of further tabs holds."""
+    """The names of the page's tabs, in order, including tabs in the menu of further tabs."""
     names = page.locator("#tabs [role=tab], #tabs .overflow-dropdown button").all_text_contents()
     return list(dict.fromkeys(name.strip() for name in names if name.strip()))
 
 
 def turn_to(page: Any, name: str) -> None:
-    """Open a tab as a visitor does, on a narrow page by the menu of further tabs.
+    """Open a tab as a visitor does: on a narrow page, through the menu of further tabs.
 
-    A resized window moves tabs between bar and menu a moment later, so that a tab may have moved
-    before it is clicked: then the click times out, and the tab is looked for again. Waits for two
-    frames at the end, since a click in a tab that is still appearing may be lost.
+    Shortly after a window is resized, tabs move between the bar and the menu. If the tab moves
+    before the click, the click times out, and this function looks for the tab again. At the end it
+    waits for two frames, since a click in a tab that is still appearing may be lost.
     """
     from playwright.sync_api import TimeoutError as PlaywrightTimeout
 

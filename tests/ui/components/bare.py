@@ -18,7 +18,7 @@ from ui.components.theme import page_theme
 ADDRESS = "http://pictures.test/"
 BASE = f"{ADDRESS}specscope/{version()}/"
 STATIC = Path(gr.__file__).parent / "templates" / "frontend"
-# High enough for all pictures: one out of sight is drawn up to a second later.
+# High enough for all pictures, since a picture out of sight is drawn up to a second later.
 WIDTH, HEIGHT = 1280, 4000
 
 SCRIPT = """
@@ -65,7 +65,7 @@ APPEARANCE = """([dark, large]) => { document.body.classList.toggle("dark", dark
 
 
 class Pictures:
-    """The page, in a tab of its own; `mount` puts all pictures on it anew."""
+    """The page, in its own browser tab. `mount` mounts all pictures anew."""
 
     def __init__(self, tab: Tab) -> None:
         self.tab, self.page = tab, tab.page
@@ -93,7 +93,7 @@ class Pictures:
         self.page.evaluate("(values) => pictures.show(values)", packed)
 
     def look(self, dark: bool = False, large: bool = False, width: int = WIDTH) -> Any:
-        """Draw the page with this appearance and width; return it."""
+        """Draw the page with this appearance and width; return the page."""
         self.page.set_viewport_size({"width": width, "height": HEIGHT})
         self.page.evaluate(APPEARANCE, [dark, large])
         return self.rest()
@@ -102,19 +102,21 @@ class Pictures:
         self.page.emulate_media(reduced_motion="no-preference" if expected else "reduce")
 
     def rest(self) -> Any:
-        """Wait twice until all is drawn, since a drawing may resize others; return the page."""
+        """Wait twice until all pictures are drawn, since drawing a picture may resize others.
+        Return the page."""
         for _ in range(2):
             frames(self.page)
             self.page.wait_for_function(DRAWN)
         return self.page
 
     def picked(self) -> Any:
-        """What the last selection would send to the server."""
+        """The value that the last selection would send to the server."""
         return self.page.evaluate("() => pictures.picked")
 
 
 def document() -> str:
-    """The page's HTML: the real theme's colours and fonts, the real style sheets, no picture."""
+    """The page's HTML, with the real theme's colours and fonts and the real style sheets, but
+    without pictures."""
     colours = str(page_theme()._get_theme_css())
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Pictures</title>'

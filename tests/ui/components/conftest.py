@@ -1,4 +1,4 @@
-"""All pictures on a page of their own, loaded once for the browser tests here."""
+"""A page with only the pictures, loaded once for the browser tests in this folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def bare_page(tabs: Tabs) -> Pictures:
 
 @pytest.fixture
 def pictures(bare_page: Pictures) -> Iterator[Pictures]:
-    """Every picture mounted anew, empty. An error or a request to another host fails the test."""
+    """The page, with every picture mounted anew and empty. An error on the page, or a request to
+    another host, fails the test."""
     bare_page.tab.watch.problems.clear()
     bare_page.mount()
     yield bare_page

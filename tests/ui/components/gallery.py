@@ -1,4 +1,4 @@
-"""Scenes: SYNTHETIC values of all pictures, each scene for one case."""
+"""Scenes: each scene has SYNTHETIC values of all pictures for one case."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ ORDER = {name: next(one for one in PICTURES if one.name == name) for name in NAM
 
 @cache
 def values_of(scene: str) -> dict[str, Any]:
-    """The values of all pictures in a scene; not to be changed."""
+    """The values of all pictures in a scene. Callers must not change them."""
     return scenes()[scene]()
 
 
 def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
-    """A scene's name -> a function that makes the values of all pictures."""
+    """For each scene's name, a function that makes the values of all pictures."""
     run, voted = common_run(), minions_run("vote")
     return {
         "verify": lambda: values_at(run, 4, "verify", node=8, baseline=BASELINE),
@@ -85,13 +85,15 @@ def common_run() -> list[Event]:
 
 @cache
 def minions_run(combine: str) -> list[Event]:
-    """A SYNTHETIC run with every mechanism at once, one of its drafters lost at the end."""
+    """A SYNTHETIC run with votes or pooling (`combine`), length policy `goodput` and drafting
+    ahead. One drafter fails in round 26."""
     return synthetic_run(30, seed=5, mechanisms=replace(VOTE_AHEAD, combine=combine, loses=26))
 
 
 @cache
 def routed_run(routing: str, loses: int = -1) -> list[Event]:
-    """A SYNTHETIC run in which two of five SSMs draft one trunk together."""
+    """A SYNTHETIC run in which two of five SSMs are routed and make one fused draft. `loses`: the
+    round in which the last SSM fails, or -1."""
     uses = Mechanisms(routing=routing, draft="fused", loses=loses)
     names = ("ssm-code", "ssm-dialogue", "ssm-docs", "ssm-math", "ssm-stories")
     return synthetic_run(30, seed=5, drafters=names, mechanisms=uses)
@@ -99,6 +101,6 @@ def routed_run(routing: str, loses: int = -1) -> list[Event]:
 
 @cache
 def pipelined_run(pipeline: str) -> list[Event]:
-    """A SYNTHETIC run of trees, drafted while the LLM verifies."""
+    """A SYNTHETIC run whose trees are drafted while the LLM verifies."""
     uses = Mechanisms("union", "goodput" if pipeline == "ahead" else "fixed", pipeline)
     return synthetic_run(20, seed=5, mechanisms=uses)

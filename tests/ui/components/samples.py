@@ -1,4 +1,5 @@
-"""Values of the pictures, made from SYNTHETIC runs by the page's own `reduce`, and hostile ones."""
+"""Values of the pictures: values that the page's own `reduce_all` makes from SYNTHETIC runs, and
+hostile values."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def values_at(
     node: int | None = None,
     baseline: Baseline | None = None,
 ) -> dict[str, Any]:
-    """All pictures' values after all of `events`, one round selected at one stage."""
+    """All pictures' values after `events`, with one round selected and shown at one stage."""
     view = reduce_all(events)
     last = view.rounds[-1].number if view.rounds else None
     number = last if round_number is None else round_number
@@ -49,14 +50,14 @@ def values_at(
 
 
 def frames(rounds: int = 6, seed: int = 3) -> list[dict[str, Any]]:
-    """The values after each round of one run, as a live page would get them."""
+    """All pictures' values after each round of one run, as a live page would get them."""
     events = synthetic_run(rounds=rounds, seed=seed)
     ends = [i + 1 for i, e in enumerate(events) if type(e).__name__ == "RoundCompleted"]
     return [values_at(events[:end]) for end in ends]
 
 
 def large_tree(nodes: int = 96, seed: int = 1) -> dict[str, Any]:
-    """A tree value of many nodes with tokens of very different length, up to 14 deep."""
+    """The value of a tree with many nodes, up to 14 levels, and tokens of very different length."""
     rng = random.Random(seed)
     words = [" the", " extraordinarily", "\n", " a", "(self", " 狐", ")", " internationalisation"]
     drafters = {str(i): {"name": f"ssm-{i}", "slot": i} for i in range(7)}
@@ -81,8 +82,8 @@ def large_tree(nodes: int = 96, seed: int = 1) -> dict[str, Any]:
 
 
 def deep_tree(depth: int) -> dict[str, Any]:
-    """A finished round, its accepted path `depth` tokens deep, with a rejected
-    sibling at every third token."""
+    """The tree of a finished round. The accepted path has `depth` tokens, of which every third has
+    a rejected sibling."""
     drafters = {str(i): {"name": f"ssm-{i}", "slot": i} for i in range(2)}
     by = {"0": {"score": 0.5, "q": 1.0, "rank": 0}, "1": {"score": 0.4, "q": 1.0, "rank": 0}}
     values: dict[str, Any] = {}
@@ -99,7 +100,7 @@ def deep_tree(depth: int) -> dict[str, Any]:
 
 
 def hostile_values() -> dict[str, Any]:
-    """The values of every picture, with hostile text wherever text may be."""
+    """The values of every picture, with hostile text in every place that can have text."""
     drafters = {str(i): {"name": HOSTILE[i], "slot": i} for i in range(3)}
     base = {"run": HOSTILE[2], "round": 0, "drafters": drafters}
     return {
@@ -115,7 +116,7 @@ def hostile_values() -> dict[str, Any]:
 
 
 def _each(make: Callable[[int, str], dict[str, Any]]) -> dict[str, Any]:
-    """What `make` returns for each hostile text, by the text's number."""
+    """The results of `make` for each hostile text, by the text's number."""
     return {str(i): make(i, text) for i, text in enumerate(HOSTILE)}
 
 

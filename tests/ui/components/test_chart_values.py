@@ -1,4 +1,5 @@
-"""Lengths and pipeline in a real Chromium: bars and table cells show the values."""
+"""The pictures of lengths and of the pipeline in a real Chromium: bars and table cells show the
+values."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ TABLES = """(tables) => tables.map((table) => [...table.rows].map((row) =>
 
 
 def tables(pictures: Pictures, name: str) -> list[list[list[str]]]:
-    """The table form of a picture: its tables' rows, the head first."""
+    """The tables of a picture's table form, each as a list of rows whose first is the head."""
     panel = pictures.page.locator(f"#picture-{name}")
     button = panel.get_by_role("button", name="as a table")
     button.click()
@@ -75,8 +76,8 @@ def test_the_numbers_below_the_histogram_do_not_touch(pictures: Pictures) -> Non
 
 
 def bound_by_the_budget(pictures: Pictures) -> None:
-    """Where the node budget allows less than the speculation length, the line is drawn at the depth
-    allowed."""
+    """If the node budget allows less depth than the speculation length, the line is at the allowed
+    depth."""
     panel = pictures.page.locator("#picture-lengths")
     said = panel.locator(".ss-choice-said")
     lengths = values_of("verify")["lengths"]["rounds"]["0"]["s"]
@@ -114,8 +115,8 @@ COLUMNS = """() => { const all = (name) => [...document.querySelectorAll(`.ss-le
 
 
 def estimates_of_the_controller(pictures: Pictures) -> None:
-    """A column for each length's estimated speed, the next length marked, the recent speed as a
-    level."""
+    """The chart has a column for each length's estimated speed, a mark at the next length, and a
+    level at the recent speed."""
     value = values_of("vote")["lengths"]
     drawn = pictures.show("vote", "lengths").evaluate(COLUMNS)
     speeds = [estimate["tps"] for estimate in value["estimates"].values()]
@@ -142,7 +143,7 @@ BARS = f"""() => {{ const {{ data, parentNode }} = {PLOT}; const [all] = data;
 
 
 def bars_of(pictures: Pictures, scene: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Every round's bars as drawn, and the value's spans in the same order."""
+    """The bars of every round as drawn, and the spans of the picture's value in the same order."""
     page = pictures.show(scene, "timeline")
     page.get_by_role("button", name="Show every round").click()
     bars = pictures.rest().evaluate(BARS)["bars"]

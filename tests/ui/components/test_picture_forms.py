@@ -1,4 +1,4 @@
-"""The pictures in a real Chromium: table form, files to save, widths, dark, accessibility."""
+"""The pictures in a real Chromium: table form, saved files, widths, dark theme, accessibility."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def test_the_table_form_takes_the_pictures_place(pictures: Pictures) -> None:
         assert panel.locator(".ss-table").is_hidden()
 
 
-# Clicks the save button of each picture; the files that would be saved, in base64, by name.
+# Clicks each picture's save button. The result is the files that would be saved: each file's
+# content in base64, by the file's name.
 SAVED = """([names, form, patience]) => new Promise((resolve, reject) => {
   setTimeout(() => reject(new Error(`no ${form} of all of ${names}`)), patience);
   const [blobs, saved] = [new Map(), []];
@@ -155,7 +156,8 @@ def test_every_picture_saves_as_files_for_white_paper(pictures: Pictures) -> Non
 
 
 def the_same_in_both_themes(pictures: Pictures, scene: str) -> dict[str, bytes]:
-    """The scene's SVG files, which are on white and the same in both themes."""
+    """The scene's SVG files. Asserts that they have a white background, fetch nothing, and are the
+    same in both themes."""
     light = files_of(pictures, "SVG")
     pictures.look(dark=True)
     dark = files_of(pictures, "SVG")

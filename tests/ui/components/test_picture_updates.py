@@ -1,4 +1,5 @@
-"""The pictures in Chromium: what an update keeps, clicks and keys, and the modules of numbers."""
+"""The pictures in Chromium: state that an update keeps, clicks and keys, and the modules that
+unpack values, format numbers and lay out trees."""
 
 from __future__ import annotations
 
@@ -109,7 +110,7 @@ def test_a_picture_in_a_closed_tab_of_gradios_draws_the_last_value_when_opened(
             [tree, lengths],
         )
         shown.then(lambda count: count + 1, done, done)
-    options = {**launch_options(), "head": ""}  # the pictures bring their styles themselves
+    options = {**launch_options(), "head": ""}  # the pictures load their style sheets themselves
     page = browser_page(serve(demo, **options))
     answered = "(count) => document.querySelector('#done input').value === count"
     page.click("#go")
@@ -152,7 +153,8 @@ def test_pointer_and_keyboard_reach_everything_and_python_hears_of_it(pictures: 
     assert "drafter ssm-stories failed" in tip and "noted" in tip
 
 
-# A point in a round's column of the lengths, at this share of the plot's height from above.
+# A point in a round's column in the picture of lengths. `share`: the point's distance from the
+# plot's top, as a share of the plot's height.
 COLUMN = """([round, share]) => { const plot = document.querySelector(".ss-lengths .ss-plot");
   const { xaxis, yaxis } = plot._fullLayout, { left, top } = plot.getBoundingClientRect();
   return [left + xaxis._offset + xaxis.d2p(round + 1), top + yaxis._offset + share * yaxis._length];
@@ -180,7 +182,7 @@ def test_the_selected_token_is_marked_also_where_its_round_has_lost_its_beginnin
     marked = "() => [...document.querySelectorAll('.ss-tok[data-chosen]')].map((t) => t.dataset.i)"
     tokens = {i: token for i, token in strip["tokens"].items() if int(i) >= 15}
     for old, shown in (({}, strip["tokens"]), ({"0": "before"}, tokens)):
-        # Tokens 14 to 18 are round 5's.
+        # Round 5 has the tokens 14 to 18.
         for token, expected in ((-3, ["16"]), (-1, ["18"]), (None, [])):
             value = {**strip, "old": old, "tokens": shown, "sel": 5, "token": token}
             pictures.give({"strip": value})
@@ -223,7 +225,8 @@ FIXED = """async ([told, base]) => {
 
 
 def numbers() -> list[float]:
-    """Ties in rounding, numbers next to ties, fractions that binary cannot hold, large ones."""
+    """Numbers that are ties in rounding or next to ties, fractions that binary cannot hold, and
+    large numbers."""
     halves = [k / 8 for k in range(801)] + [k / 16 for k in range(1, 400, 2)]
     beside = [x + d for x in (0.125, 2.625, 2.375, 61.5) for d in (1e-15, -1e-15, 1e-9, -1e-9)]
     decimals = [k / 1000 for k in range(5, 4000, 10)]

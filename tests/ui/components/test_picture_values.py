@@ -1,4 +1,4 @@
-"""The pictures in a real Chromium: they draw their values, and hostile text as text."""
+"""The pictures in a real Chromium: they draw their values, and draw hostile text as plain text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ TREE_NODES = """() => Object.fromEntries([...document.querySelectorAll(".ss-node
     top: node.transform.baseVal.consolidate().matrix.f }]))"""
 
 
-# Of each rejected node: whether its strike is slanted, and whether its middle is on the text.
+# For each rejected node: whether its strike is slanted, and whether the strike's middle is on the
+# text.
 STRUCK = """() => [...document.querySelectorAll(".ss-n-rejected")].map((node) => {
   const [mark, text] = [".ss-strike", ".ss-node-text"]
     .map((css) => node.querySelector(css).getBBox());
@@ -55,7 +56,7 @@ def test_the_tree_is_its_value_at_every_stage(pictures: Pictures) -> None:
 
 
 def stages_of_a_round(pictures: Pictures) -> None:
-    """Separate drafts, then one tree, then what the LLM accepted."""
+    """The stages show separate drafts, then one tree, then the LLM's verdict, then the commit."""
     page = pictures.show("draft", "tree")
     value = values_of("draft")["tree"]
     drafts = page.evaluate(TREE_NODES)
@@ -77,7 +78,7 @@ def stages_of_a_round(pictures: Pictures) -> None:
 
 
 def verdict_of_a_round(pictures: Pictures) -> None:
-    """Exactly the nodes of the value are drawn, siblings in their drafter's order."""
+    """Exactly the nodes of the value are drawn, with siblings in their drafter's order."""
     value = values_of("verify")["tree"]
     drawn = pictures.show("verify", "tree").evaluate(TREE_NODES)
     assert {key for key in drawn if key.isdigit()} == set(value["nodes"])
@@ -86,7 +87,8 @@ def verdict_of_a_round(pictures: Pictures) -> None:
         assert drawn[key]["text"] == as_shown(node["t"])
         assert drawn[key]["by"] == "".join("ABC"[int(drafter)] for drafter in node["by"])
     assert drawn["-1"]["text"] == as_shown(value["root"]["t"])
-    # Letters and digits are struck level, punctuation slanted: a level strike looks like a dash.
+    # A strike through letters and digits is level. Through punctuation it is slanted, since a level
+    # strike would look like a dash.
     rejected = {k: node for k, node in value["nodes"].items() if node["outcome"] == "rejected"}
     for text, is_aslant in ((" l", False), ("1", False), (".", True), (" -", True)):
         changed = {key: {**node, "t": text} for key, node in rejected.items()}
@@ -106,7 +108,7 @@ def verdict_of_a_round(pictures: Pictures) -> None:
 
 
 def before_the_first_round(pictures: Pictures) -> None:
-    """The tree is its root alone, which belongs to the prompt."""
+    """The tree is only its root, a token of the prompt."""
     root = values_of("begun")["tree"]["root"]["t"]
     page = pictures.show("begun", "tree")
     drawn = {key: node["text"] for key, node in page.evaluate(TREE_NODES).items()}
@@ -119,7 +121,7 @@ def before_the_first_round(pictures: Pictures) -> None:
     assert label == f"Token tree, Before round 1: {words}"
 
 
-# The number of edges that pass over one sibling to the next in the same row.
+# The number of edges that pass over one sibling to the next sibling in the same row.
 BESIDE = r"""() => [...document.querySelectorAll("#picture-tree .ss-edge")]
   .filter((edge) => /V.*H.*V/.test(edge.getAttribute("d"))).length"""
 VIEWPORT = """() => { const v = document.querySelector("#picture-tree .ss-viewport");
@@ -150,7 +152,7 @@ def scroll(pictures: Pictures, left: int) -> Any:
 
 
 def set_width(pictures: Pictures, width: int) -> None:
-    """Mount the pictures anew, the tree at most `width` pixels wide."""
+    """Mount the pictures anew, with the tree at most `width` pixels wide."""
     pictures.mount()
     script = "(px) => { document.querySelector('#picture-tree').style.maxWidth = px; }"
     pictures.page.evaluate(script, f"{width}px")
@@ -231,8 +233,8 @@ def test_drafters_that_agree_have_one_badge_where_a_tree_has_no_room_for_all(
     tree = deep_tree(6)
     proposal = tree["nodes"]["0"]["by"]["0"]
     for key, node in tree["nodes"].items():
-        # All drafters proposed each accepted token but one, which four did; a sibling has one
-        # drafter.
+        # All five drafters proposed each accepted token, except node 4, which four drafters
+        # proposed. One drafter proposed each rejected sibling.
         few = {"4": 4}.get(key, 5) if node["outcome"] == "accepted" else 1
         node["by"] = dict.fromkeys(list(drafters)[:few], proposal)
     for width, agreed in ((1280, "ABCDE"), (640, "A–E")):
@@ -262,7 +264,8 @@ COPIED = """() => { getSelection().selectAllChildren(document.querySelector(".ss
   const copied = getSelection().toString(); getSelection().empty(); return copied; }"""
 
 
-# Words broken at a line's end, as far as the break, and tokens drawn in several parts.
+# Words that are broken at a line's end (up to the break), and tokens that are drawn in several
+# parts.
 TORN = """() => { const flow = document.querySelector("#picture-strip .ss-flow");
   const tops = [], torn = [];
   for (const node of flow.querySelectorAll(".ss-tok[data-i]")) {
@@ -421,7 +424,8 @@ def test_proposals_and_votes_are_drawn_with_their_numbers(pictures: Pictures) ->
 
 
 def a_vote(pictures: Pictures) -> None:
-    """Masses, weights and the winner, the weights over the rounds as lines."""
+    """The picture shows masses, weights and the winner, and the weights over the rounds as
+    lines."""
     value = values_of("vote")["proposals"]
     panel = pictures.show("vote", "proposals").locator("#picture-proposals")
     chips = [chip for row in value["rows"].values() for chip in row.values()]
@@ -462,7 +466,7 @@ def without_a_vote(pictures: Pictures) -> None:
 
 
 def the_dial_and_the_pool(pictures: Pictures) -> None:
-    """The dial shows how many nodes were kept; both say what their numbers mean."""
+    """The dial shows how many nodes were kept. Dial and pool explain their numbers."""
     panel = pictures.show("dial", "proposals").locator("#picture-proposals")
     kept = values_of("dial")["proposals"]["kept"]
     words = panel.locator(".ss-dial-words").text_content()

@@ -29,7 +29,7 @@ from ui.components.assets import (
 from ui.components.packing import CHUNK
 
 SCRIPTS = sorted(path for path in PICTURE_ASSETS.iterdir() if path.suffix == ".js")
-# What would treat a text as markup or code, and addresses of other hosts.
+# Functions that would treat a text as markup or code, and addresses of other hosts.
 FORBIDDEN = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser"
     r"|createContextualFragment|https?://(?!www\.w3\.org/2000/svg)"
@@ -58,7 +58,7 @@ def test_a_picture_takes_options_of_gradio_and_select_and_leaves_no_stub_files()
     assert list(Path(ui.components.__file__).parent.rglob("*.pyi")) == []
 
 
-# Okabe and Ito's colours: drafters by their slot.
+# The colours of drafters, by slot: Okabe and Ito's palette.
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#f0e442", "#999999")
 
 
@@ -79,7 +79,7 @@ def hls(colour: str) -> tuple[float, float, float]:
 
 
 def hue(colour: str) -> float:
-    """In degrees."""
+    """The hue in degrees."""
     return 360 * hls(colour)[0]
 
 
@@ -100,7 +100,7 @@ def test_a_configuration_has_no_colour_of_a_drafter():
         configs = re.findall(r"--ss-config-\d: (#\w+);", theme)
         assert len(set(configs)) == 5 and not set(configs) & {*PALETTE}
         assert not set(configs) & set(re.findall(r"--ss-slot-\d: (#\w+);", theme))
-        # All have one hue, so each needs a lightness of its own.
+        # All configurations have the same hue, so each needs a different lightness.
         lights = sorted(hls(one)[1] for one in configs)
         assert min(b - a for a, b in zip(lights, lights[1:], strict=False)) > 0.03
         # Neighbours have a contrast above 1.4; plain decoding, in the colour of ink, comes first.
@@ -109,7 +109,8 @@ def test_a_configuration_has_no_colour_of_a_drafter():
         in_order = [luminance(one) + 0.05 for one in (ink[1], *configs)]
         pairs = zip(in_order, in_order[1:], strict=False)
         assert min(max(pair) / min(pair) for pair in pairs) > 1.4, theme[:20]
-        # No hue is near that of a round's stages, which another picture shows next to it.
+        # No configuration's hue is near the hue of a stage, since another picture shows stages
+        # nearby.
         stages = re.findall(r"--ss-stage-\w+: (#\w+);", theme)
         apart = [abs(hue(one) - hue(other)) for one in configs for other in stages]
         assert min(apart) > 10

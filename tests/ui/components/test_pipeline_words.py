@@ -1,4 +1,4 @@
-"""What the pipeline panel says in a real Chromium: one sentence for each case, and its numbers."""
+"""The sentences of the pipeline panel, one for each case, and their numbers, in a real Chromium."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ SAID = (
     ("early", "sums", EARLY),
     ("never", "key", HIDDEN),
 )
-# Scene, part, "^" for the start or "$" for the end of its text, a piece of its text there.
+# Scene, part of the panel, place, piece: the part's text starts ("^") or ends ("$") with the piece.
 PIECES = (
     ("ahead", "round", "^", "Round 5, from drafts begun during round 4 (3 guesses, together 62 %)"),
     ("ahead", "key", "^", "Outlined bars: drafting for the next round"),
@@ -129,7 +129,7 @@ PARTS = """() => { const panel = document.querySelector("#picture-timeline");
 
 
 def said_of(pictures: Pictures) -> dict[str, dict[str, Any]]:
-    """Every part of what is said, scene by scene."""
+    """For each scene, the text of each part of the panel."""
     scenes = {scene for scene, *_ in (*SAID, *PIECES)} | {"verify", "others", "ahead-end", "split"}
     return {name: pictures.show(name, "timeline").evaluate(PARTS) for name in sorted(scenes)}
 
@@ -200,7 +200,7 @@ def work_done_at_once(said: dict[str, dict[str, Any]]) -> None:
 
 
 def time_between_stages(said: dict[str, dict[str, Any]]) -> None:
-    """Other requests are named as a reason only where their turns took time."""
+    """Other requests are named as a reason only if their turns took time."""
     words = said["others"]["words"]
     assert "largest share: between stages, " in words
     assert words.split(" %", 1)[1].startswith(": other requests' turns, and bookkeeping.")

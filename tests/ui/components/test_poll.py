@@ -1,4 +1,4 @@
-"""When a polling component asks the server: in a real Chromium, without a server."""
+"""The times at which a polling component asks the server, in a real Chromium without a server."""
 
 from __future__ import annotations
 

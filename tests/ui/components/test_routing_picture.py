@@ -12,7 +12,7 @@ from tests.ui.components.gallery import values_of
 
 pytestmark = pytest.mark.browser
 
-# Of each path of cells: the SSM, the part, the cells' left edges, the shade, the fill.
+# For each path of cells: the SSM, the part, the cells' left edges, the shade, the fill.
 CELLS = """() => [...document.querySelectorAll("#picture-routing path[data-ssm]")].map((path) => [
   path.dataset.ssm, path.getAttribute("class").replace("ss-routing-", ""),
   [...path.getAttribute("d").matchAll(/M([\\d.]+)/g)].map((found) => Number(found[1])),
@@ -21,7 +21,8 @@ BOXES = {"routed": 1, "explored": 2, "waiting": 1, "chosen": 2}
 
 
 def cells_of(page: Any) -> dict[tuple[str, int], tuple[str, float]]:
-    """(SSM, column) -> part and shade; without lost SSMs' cells, which `crosses` counts."""
+    """Maps (SSM, column) to (part, shade). Cells of lost SSMs are left out; `crosses` counts
+    them."""
     paths = [path for path in page.evaluate(CELLS) if path[1] != "lost"]
     edges = sorted({edge for _, _, own, _, _ in paths for edge in own})
     results: dict[tuple[str, int], tuple[str, float]] = {}
@@ -190,7 +191,7 @@ def test_the_line_below_says_of_when_the_scores_are(pictures: Pictures) -> None:
 
 
 def test_it_says_that_regret_is_counted_on_request(pictures: Pictures) -> None:
-    """The line below says so where regret was not counted and can be."""
+    """The line below the picture says so if regret can be counted and was not counted yet."""
     value = values_of("routed")["routing"]
     regret = value["regret"] or {"sentence": "SYNTHETIC: it took no pass more", "rows": {}}
     for ask, counted in ((True, {}), (True, regret), (False, {})):

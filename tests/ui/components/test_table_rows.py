@@ -1,4 +1,5 @@
-"""Tables of a study in a real Chromium: as high as their rows; many rows scroll and show it."""
+"""Tables of a study in a real Chromium: a short table is as high as its rows; a long table scrolls
+and shows half of its next row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variants of the gallery's SYNTHETIC values: all pictures' values with one thing changed."""
+"""Variants of the gallery's SYNTHETIC values: the values of all pictures, changed for one case."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def timeline(values: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 def tried(values: dict[str, Any]) -> dict[str, Any]:
-    """`auto` after two trials, the second of which ended drafting ahead; its misses cost more than
-    its hits saved."""
+    """`auto` after two trials, of which the second switched drafting ahead off. Misses cost more
+    than hits saved."""
     results = {"3": {"kind": "ahead", "ms": 7.0, "without": 10.2, "on": True}}
     lost = {**results, "12": {"kind": "ahead", "ms": 21.6, "without": 10.6, "on": False}}
     sums = {**values["timeline"]["ahead"], "saved": 41.0, "wasted": 112.4}
@@ -22,7 +22,8 @@ def tried(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def chance(values: dict[str, Any], asked: int) -> dict[str, Any]:
-    """`auto`, whose trial was won by rounds in which nothing drafted ahead was used."""
+    """`auto` after a trial that drafting ahead won, although no draft made ahead was used. `asked`:
+    the number of the run's rounds so far for which drafts were made after a guessed outcome."""
     results = {
         "kind": "ahead",
         "ms": 104.8,
@@ -36,7 +37,8 @@ def chance(values: dict[str, Any], asked: int) -> dict[str, Any]:
 
 
 def alike(values: dict[str, Any]) -> dict[str, Any]:
-    """`auto` after a trial in which rounds with and without drafting ahead took about as long."""
+    """`auto` after a trial in which rounds with and without drafting ahead took about the same
+    time."""
     results = {"kind": "ahead", "ms": 10.3, "without": 10.2, "on": True, "asked": 9, "used": 5}
     return timeline(values, pipeline="auto", trials={"13": results})
 
@@ -48,15 +50,15 @@ def alone(values: dict[str, Any], ended: bool = True) -> dict[str, Any]:
 
 
 def others(values: dict[str, Any]) -> dict[str, Any]:
-    """`across`, with most of the time between its stages, as when another request is decoded
-    too."""
+    """`across` with most of the time between stages, as when another request is decoded at the same
+    time."""
     share = values["timeline"]["share"]
     share = {**share, "other": 2 * sum(share.values())}
     return timeline(values, share=share, total=sum(share.values()))
 
 
 def paused(values: dict[str, Any]) -> dict[str, Any]:
-    """Rounds with pauses; in the selected one some drafting is hidden too."""
+    """Rounds with pauses. In the selected round some drafting is hidden, too."""
     took = {"p": 19.0, "ms": 55.2}
     rounds = {str(n): {**took, "hid": 0.0, "all": 56.0} for n in range(4)}
     rounds["4"] = {**took, "hid": 5.0, "all": 80.1}
@@ -64,14 +66,15 @@ def paused(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def longer(values: dict[str, Any]) -> dict[str, Any]:
-    """A round whose measured time includes bookkeeping before it, and so is longer than from its
-    first stage to its last."""
+    """A round whose measured time includes bookkeeping before the round. The measured time is
+    therefore longer than the time from the round's first stage to its last."""
     rounds = {"4": {"p": 31.0, "ms": 34.9, "hid": 0.0, "all": 27.1}}
     return timeline(values, rounds=rounds)
 
 
 def peaks(values: dict[str, Any]) -> dict[str, Any]:
-    """Sixty rounds of which a quarter took far longer than the rest, many of them neighbours."""
+    """Sixty rounds, of which a quarter took far longer than the rest. Many long rounds are
+    neighbours."""
     long = {0, 1, 2, 3, 4, 5, 25, 46, 47, 50, 51, 52, 53, 55, 56}
     rounds = {
         str(n): {"ms": 100.0 + 7 * n if n in long else 5.0 + n % 3, "p": 6.0} for n in range(60)
@@ -80,7 +83,7 @@ def peaks(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def split(values: dict[str, Any]) -> dict[str, Any]:
-    """Work ahead in two bars, as where a drafter prepares for several continuations."""
+    """Each drafting ahead in two bars, as if a drafter prepared for several continuations."""
     bars: dict[str, Any] = {}
     for number, own in values["timeline"]["bars"].items():
         parts: list[dict[str, Any]] = []
@@ -93,7 +96,7 @@ def split(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def early(values: dict[str, Any]) -> dict[str, Any]:
-    """Drafts that were ready before their round, one of them made between two passes of the LLM."""
+    """Two drafts that were ready before their round. One was made between two passes of the LLM."""
     entry = {"outcomes": 0, "p": 1.0, "hit": True, "wasted": 0.0, "why": ""}
     entries = {"0": {**entry, "d": "0", "saved": 0.0}, "1": {**entry, "d": "1", "saved": 1.25}}
     came = {"hits": 2, "misses": 0, "beside": 1, "saved": 1.25, "wasted": 0.0, "guessed": False}
@@ -119,12 +122,12 @@ def over(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def never(values: dict[str, Any]) -> dict[str, Any]:
-    """`ahead`, where nothing can be drafted ahead."""
+    """`ahead` in a run in which nothing can be drafted ahead."""
     return timeline(values, pipeline="ahead", ahead={}, hits={}, round={})
 
 
 def budgeted(values: dict[str, Any]) -> dict[str, Any]:
-    """A `fixed` length of 8 that a budget of 2 nodes for three drafters never lets them reach."""
+    """A `fixed` length of 8 that three drafters never reach, since their budget is 2 nodes."""
     lengths, proposals = values["lengths"], values["proposals"]
     rounds = {
         key: {**round_entries, "d": 1, "m": 1, "s": 8}
@@ -166,8 +169,8 @@ def switched(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def regretted(values: dict[str, Any]) -> dict[str, Any]:
-    """Regret was counted: each of the first three SSMs predicts every third token, the others none;
-    the first two drafted."""
+    """Regret was counted. Each of the first three SSMs predicts every third token; the other SSMs
+    predict none. The first two SSMs drafted."""
     routing = values["routing"]
     hits = {
         name: [i % 3 == n for i in range(60)] for n, name in enumerate(routing["ssms"].values())
@@ -185,7 +188,7 @@ def only_line_feeds(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def drawn(values: dict[str, Any]) -> dict[str, Any]:
-    """The first drafter drew its tokens, the others took the most probable ones."""
+    """The first drafter drew its tokens; the other drafters took the most probable tokens."""
     rows = values["proposals"]["rows"]
     own = {key: {**token, "q": 0.25 if key == "0" else 1.0} for key, token in rows["0"].items()}
     return {**values, "proposals": {**values["proposals"], "rows": {**rows, "0": own}}}
