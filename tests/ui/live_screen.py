@@ -1,4 +1,4 @@
-"""Live on one screen, for tests in a browser: its parts, sizes of windows, a run with its race."""
+"""For browser tests of the Live tab on one screen: its parts, window sizes, a run and its race."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ PARTS = ("race", "text", "tree", "scrubber", "dock")
 SIZES = ((1280, 800), (1920, 1080))
 ROUNDS = 12
 FIVE = SSMS
-# Each part's name alone if there is one such part, large enough and wholly inside the window, else
-# with its number or its box; and at the end whether the page scrolls.
+# For each part: its name, if exactly one such part exists and it is large enough and wholly inside
+# the window. Otherwise the entry tells the number of such parts, or the part's box. The last entry
+# tells whether the page scrolls.
 SEEN = """(parts) => [...parts.map((part) => {
   const all = document.querySelectorAll(`[data-part=${part}]`);
   if (all.length !== 1) return `${all.length} of ${part}`;
@@ -26,7 +27,8 @@ SEEN = """(parts) => [...parts.map((part) => {
 
 
 def live_stage(stages: Any) -> Stage:
-    """The page with Live and Sessions, an empty log and a run of ROUNDS rounds to play."""
+    """The page with Live and Sessions and an empty log; each request plays a run of ROUNDS
+    rounds."""
     stage: Stage = stages(("live", "sessions"))
     stage.clear()
     stage.play(script_of(ROUNDS))
@@ -34,7 +36,7 @@ def live_stage(stages: Any) -> Stage:
 
 
 def race(page: Any) -> Any:
-    """Run, then race plain decoding with three repeats, to the end; return the page."""
+    """Run with "Race plain decoding" checked; return the page once three repeats are measured."""
     sites.open_drawer(page).get_by_label("Race plain decoding").check()
     sites.ran(sites.close_drawer(page))
     page.locator("#live-figures .ss-race-same").get_by_text("same text").wait_for()
