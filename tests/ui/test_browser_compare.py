@@ -100,8 +100,8 @@ def few_tokens(page: Any) -> None:
 
 
 def hostile_differing(request: Request, run_id: str) -> list[Event]:
-    """Runs of hostile text. Plain decoding's token 3 differs from that of other runs and is far
-    more probable."""
+    """Runs of hostile text. Plain decoding's token 3 differs from the token of other runs and is
+    clearly more probable."""
     events = synthetic_run(8, run_id=run_id, hostile=True)
     events[0] = with_request(events[0], request)
     return events if request.speculation.drafters else plain_twin(events, 0.5, 3)

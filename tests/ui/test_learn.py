@@ -50,7 +50,8 @@ FULL_SPEED = Pace()
 
 @cache
 def layout() -> Learn:
-    """The components. They are slow to make and hold no values of a run: all tests share them."""
+    """The tab's components. They are slow to make and hold no values of a run, so all tests share
+    them."""
     with gr.Blocks():
         return build_learn(cast(Context, SimpleNamespace(drafter_names=(), models=(), chat=False)))
 
@@ -192,7 +193,7 @@ def test_speed_is_compared_with_the_llm_alone(learn: Learn) -> None:
 def lesson_being_written(
     store: RunStore, number: int
 ) -> tuple[Learn, TabSession, Iterator[list[Any]]]:
-    """Start a lesson's example with long runs; return while the first is being written."""
+    """Start a lesson's example with long runs; return while the first run is being written."""
     learn, desk = learn_of(context(store, rounds=400)), TabSession()
     worker_of(learn).speed = 1.0
     frames = run_example(learn, desk, number, "me", FULL_SPEED)
@@ -270,7 +271,7 @@ def test_run_pressed_right_after_opening_a_lesson_runs_that_lesson(learn: Learn)
     press = _run_handler(learn, run_example)
     request = cast(gr.Request, SimpleNamespace(session_hash="x", client=None, headers={}))
     open_lesson(learn, learn.board.session(request), 3, {})
-    # The page still has the number of the lesson before.
+    # The page still sends the number of the previous lesson.
     assert rows_of(last_frame(press(request, "me", 1))) == ["width 3"]
 
 

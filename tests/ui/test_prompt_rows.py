@@ -44,9 +44,9 @@ def results() -> dict[Cell, Measured]:
 def past_run(
     run_id: str, prompt: str, preset: str = "specinfer", num_live: int = 0, **changes: Any
 ) -> PastRun:
-    """A run of `prompt`. `changes`: fields of its sampling, `fields` of its speculation, or its
-    `dtype`; `num_live`: how many requests a scheduler served, this one included (0: the run was not
-    scheduled)."""
+    """A past run of `prompt`. `num_live`: the number of requests that a scheduler served, including
+    this one (0: the run was not scheduled). `changes`: sampling parameters by name; also `fields`,
+    a dict of speculation settings, and `dtype`."""
     fields, dtype = changes.pop("fields", {}), changes.pop("dtype", "float32")
     sampling = SamplingParams(**changes)
     base = SpeculationConfig.preset(preset, sampling.temperature).to_plain()
@@ -58,7 +58,7 @@ def past_run(
 
 
 def run_of(prompt: str, events: list[Event]) -> PastRun:
-    """The past run of these events, folded as runs of the log are."""
+    """The past run with these events, read as a run of the log is read."""
     figures = RunFigures(SimpleNamespace(events=lambda run_id: tuple(events)))
     return replace(
         next(figures.of([SimpleNamespace(run_id="x", status="completed")])), prompt=prompt
