@@ -1,8 +1,9 @@
 """`python -m tests.ui.given_back FOLDER`: measures what a model swap leaves behind.
 
 It prints a JSON object. `less`: the bytes by which this process's memory shrank. `size`: the bytes
-of the swapped-out LLM's weights. `left`: which of the swapped-out engine and its LLM's module still
-exist. `events`: the number of events that can still be read of a run on the swapped-out LLM.
+of the swapped-out LLM's weights. `left`: what still exists of the swapped-out engine and the
+swapped-out LLM's module. `events`: how many events of a run on the swapped-out LLM can still be
+read.
 
 This is a program of its own, so that threads and objects of other tests do not count.
 """
@@ -74,7 +75,8 @@ def main(folder: Path) -> None:
 
 
 def run_to_end(model_host: ModelHost, preset: str) -> LiveSource:
-    """Decode a request on the loaded models to `RunCompleted`; return the source of its events."""
+    """Decode a request on the loaded models; return the source of the run's events once it has
+    ended with `RunCompleted`."""
     sampling = SamplingParams(max_new_tokens=12, ignore_eos=True)
     source = Hub(model_host, FakeStore()).start(
         Request("w1 w2 w3", sampling, SpeculationConfig.preset(preset))

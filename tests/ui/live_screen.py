@@ -1,4 +1,5 @@
-"""For browser tests of the Live tab on one screen: its parts, window sizes, a run and its race."""
+"""For browser tests of the Live tab on one screen: its parts, window sizes, and a run with a
+race."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ PARTS = ("race", "text", "tree", "scrubber", "dock")
 SIZES = ((1280, 800), (1920, 1080))
 ROUNDS = 12
 FIVE = SSMS
-# For each part: its name, if exactly one such part exists and it is large enough and wholly inside
-# the window. Otherwise the entry tells the number of such parts, or the part's box. The last entry
-# tells whether the page scrolls.
+# Gives one entry per part: the part's name if exactly one such part exists, is large enough and
+# lies wholly inside the window. Otherwise the entry has the number of such parts, or the part's
+# box. A last entry tells whether the page scrolls.
 SEEN = """(parts) => [...parts.map((part) => {
   const all = document.querySelectorAll(`[data-part=${part}]`);
   if (all.length !== 1) return `${all.length} of ${part}`;

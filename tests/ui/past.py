@@ -1,4 +1,5 @@
-"""Past runs on the Sessions tab, for browser tests: record one, open it, wait for its notice."""
+"""Past runs on the Sessions tab, for browser tests: record a run, open it, wait for the lines about
+it."""
 
 from __future__ import annotations
 

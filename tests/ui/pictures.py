@@ -1,4 +1,5 @@
-"""`python -m tests.ui.pictures`: drives the page on the bundled models, writes docs/images."""
+"""`python -m tests.ui.pictures`: drives the page on the bundled models and on SmolLM2, and writes
+docs/images."""
 
 from __future__ import annotations
 
@@ -114,9 +115,8 @@ def take(browser: Any, address: str, name: str, width: int, scheme: str) -> None
 
 
 def take_parts(browser: Any, address: str, preset: str, parts: dict[str, str], number: int) -> None:
-    """Save panels of a run under a preset, with round `number` selected. `parts`: for each panel,
-    the name of its image file."""
-    # PANES_HEIGHT, so that all panes are drawn.
+    """Save panels of a run under a preset. The selected round is `number`, counted from 0. `parts`:
+    for each panel, the name of its image file."""
     page = browser.new_page(viewport={"width": 1280, "height": PANES_HEIGHT}, color_scheme="light")
     page.goto(f"{address}?__theme=light")
     all_panes(page).add_style_tag(content=LOW_PANELS)
@@ -199,7 +199,7 @@ def take_nodes(browser: Any) -> None:
         page.wait_for_timeout(8000)
         rounds = row.evaluate(ROUNDS_OF_NODE)
         assert rounds["in time"] > 0 and rounds["absent"] > 0, f"not killed in mid-run: {rounds}"
-        # Select a round near the first one without the killed node.
+        # Select a round near the first round without the killed node.
         page.locator(f"#live-strip [data-r='{sum(rounds.values()) - rounds['absent']}']").click()
         page.mouse.move(0, 0)
         page.wait_for_timeout(2500)

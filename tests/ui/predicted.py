@@ -20,7 +20,7 @@ class RoundCost:
 
 def expected_tokens(acceptance: float, length: int) -> float:
     """Expected tokens per LLM pass with drafts of `length` tokens. `acceptance`: the probability
-    that a drafted token is accepted, given that those before it are."""
+    that a drafted token is accepted, given that the tokens before it are accepted."""
     return sum(acceptance**i for i in range(length + 1))
 
 

@@ -57,8 +57,8 @@ def becomes(
 
 
 def _patient(script: str) -> str:
-    """The same function, but it returns null where `script` throws. A page that is being loaded
-    makes scripts throw."""
+    """The function `script`, changed to return null where `script` throws. A script may throw while
+    the page is being loaded."""
     return f"(arg) => {{ try {{ return ({script})(arg); }} catch {{ return null; }} }}"
 
 

@@ -21,9 +21,9 @@ ALL_STAGES = 99  # more than a round has
 
 @dataclass(frozen=True)
 class Place:
-    """The state of an open report. `stop`: the player's stop. `round`, `node`: the selected ones
-    (None: none is selected). `moving`: whether the report plays. `opening`: whether `round` is
-    selected only because the report opens with it."""
+    """The state of an open report. `stop`: the player's stop. `round`, `node`: the selected round
+    and node (None: nothing is selected). `moving`: whether the report plays. `opening`: whether
+    `round` is selected only because the report opens with it."""
 
     stop: int
     round: int | None = None
@@ -39,8 +39,8 @@ def last_timeline(events: Sequence[Event]) -> Value:
 
 
 class Report:
-    """Values of pictures from a report's HTML. `content`: its unpacked `run` part; `bases`: for
-    each stop the values that do not depend on a selection."""
+    """Values of pictures from a report's HTML. `content`: the report's `run` part, unpacked.
+    `bases`: for each stop, the values that do not depend on a selection."""
 
     def __init__(self, html: str) -> None:
         self.content: Value = json.loads(sealed_in(html, "run"))

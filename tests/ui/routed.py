@@ -10,16 +10,17 @@ from tests.ui import decoded
 from tests.ui.reading import becomes, read
 from ui.run.reasons import route_reason
 
-# The parts of an SSM in a round: those of an SSM that drafts.
+# An SSM that drafts in a round has one of these parts in the round.
 DRAFTING = ("routed", "explored")
-# By an SSM's part, the end of the clause about that SSM in the selected round's sentence.
+# For each part of an SSM, the end of the clause about this SSM in the selected round's sentence.
 CLAUSES = {
     "routed": " drafted",
     "explored": " drafted too, to be measured",
     "waiting": " left out",
     "lost": " lost",
 }
-# Lists [round's place, SSM, part], read from the left edges of the blocks in each SSM's row.
+# Lists triples: a round's index among the routed rounds, an SSM, and the SSM's part in the round.
+# The left edges of the blocks in an SSM's row give the index.
 STRIP = """(where) => {
   const paths = [...document.querySelectorAll(`#${where}-routing path[data-ssm]`)].map((path) => [
     path.dataset.ssm, path.getAttribute("class").replace("ss-routing-", ""),
@@ -59,7 +60,8 @@ def check_strip(page: Any, run: decoded.Recorded, where: str) -> None:
 
 
 def part_of(run: decoded.Recorded, number: int, role: str) -> str:
-    """The part that the page shows: `chosen` if the SSM was chosen but the round has no draft."""
+    """The part that the page shows for `role`: `chosen` if the SSM was chosen but the round has no
+    draft, else `role`."""
     return "chosen" if role in DRAFTING and not run.combined[number].token_ids else role
 
 

@@ -143,8 +143,7 @@ def ran(page: Any) -> Any:
 def ran_again(page: Any, context: Context) -> Any:
     """Run again; return the page once the new run is drawn. Until the new run begins, the notice
     shows the end of the previous run. So the new run's end is awaited on the server first."""
-    # All browser tabs count: the latest request may come from another tab, which updates its
-    # header.
+    # All browser tabs count: the latest request may come from another tab, for that tab's header.
     before = [(desk, desk.player) for desk in desks_of(context)]
     page.click("#live-run")
     until(page, lambda: any(d.player is not old and d.player.source.is_done for d, old in before))
@@ -153,7 +152,8 @@ def ran_again(page: Any, context: Context) -> Any:
 
 
 def desk_of(context: Context, board: str = "live") -> TabSession:
-    """The server's session of a browser tab with a run: the tab that sent the latest request."""
+    """The server's session of the browser tab that sent the latest request, among the tabs with a
+    run."""
     return desks_of(context, board)[-1]
 
 
@@ -280,7 +280,8 @@ def text_box(page: Any, name: str) -> Any:
 
 def choose(page: Any, name: str, option: str) -> None:
     """Choose an option of the menu `name`, such as `preset`, as a visitor does. The menu may show
-    the option's meaning in brackets behind it. For a field, the drawer is opened and stays open."""
+    the option's meaning in brackets behind the option. For a field, the drawer is opened and stays
+    open."""
     if name.startswith("field-"):
         # An earlier choice may still change this menu.
         wait_form_settled(open_drawer(page))
@@ -355,8 +356,8 @@ WITH = {
 
 
 def build_some_tabs(context: Context, *names: str) -> gr.Blocks:
-    """A page with Live and the tabs `names`, in the order of BUILD. The page has no endpoints and
-    no links."""
+    """A page with Live, the tabs `names` and the tabs that they lead to (WITH), in the order of
+    BUILD. The page has no endpoints and no links."""
     expected = {*names}.union(*(WITH.get(name, ()) for name in names))
     with gr.Blocks(title=TITLE, analytics_enabled=False) as blocks:
         visitor = gr.BrowserState("", storage_key="specscope-visitor", secret=SECRET)

@@ -26,8 +26,8 @@ TABS = ("live", "sessions")
 
 FILLED = """() => ["tree", "inspector", "figures", "strip"]
   .every((name) => document.querySelector(`#live-${name}`).innerText.trim())"""
-# The texts of figures and text, without the race's clock. Only Live has the clock, since a log has
-# no times of plain decoding's passes.
+# The texts of the panels `figures` and `strip`, without the race's clock. Only Live has the clock,
+# since a log has no times of plain decoding's passes.
 BOARD = """(where) => ["figures", "strip"].map((name) =>
   document.querySelector(`#${where}-${name} .ss-body`).innerText
     .replace(/\\n(clock\\n)?time\\npasses/, ""))"""

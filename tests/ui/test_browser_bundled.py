@@ -337,7 +337,8 @@ def drafts_beside_other_requests_are_those_of_the_events(page: Any, context: Con
     sites.shot(page, "across-1280-light")
 
 
-# The cells of each run's row in the lesson's table, once all times are measured.
+# The cells of each run's row in the lesson's table, once there are `count` rows and all times are
+# measured.
 ROWS = """(count) => {
   const rows = [...document.querySelectorAll(".sp-measured tbody tr")];
   const cells = rows.map((row) => [...row.cells].map((cell) => cell.innerText));

@@ -87,7 +87,7 @@ def test_a_change_runs_once_and_only_where_it_is_asked_for(
     page = ran(unfold_settings(browser_page(url)))
     page.evaluate(WATCH_HAND)
     count(page, "top_p", 10)
-    still(page, 0)  # off: a changed control runs nothing
+    still(page, 0)  # "Run on change" is off: nothing runs
     page.get_by_label("Run on change").check()
     still(page, 0)
     assert len(requests(context)) == 1
@@ -101,7 +101,7 @@ def test_a_change_runs_once_and_only_where_it_is_asked_for(
     assert len(requests(context)) == 2 and requests(context)[1].sampling.top_p < 1
 
     page.fill("#prompt textarea", "Another prompt")
-    still(page, 1)  # not while it is typed
+    still(page, 1)  # nothing runs while the prompt is typed
     page.locator("#prompt textarea").blur()
     still(page, 2)
     until(page, lambda: len(requests(context)) == 3)

@@ -130,7 +130,7 @@ def check_panel(
         assert {grant_of(round_event).num_batch for round_event in group} == {len(group)}
         assert state["why"] in {grant_of(round_event).reason for round_event in group}
         compared += 1
-    assert compared, "never were both requests in the panel"
+    assert compared, "the panel never showed both requests"
 
 
 # The dock's open tab; whether the first row of the dock's table of parts is in sight; whether all
@@ -175,8 +175,8 @@ BESIDE = """() => {
 
 
 def chips_stay_beside_the_tabs(page: Any) -> None:
-    """On other tabs the chips have no counts and fit a shorter line; back on Live they are fitted
-    again."""
+    """On other tabs the chips have no counts and fit a shorter line; back on Live, they are fitted
+    to the line again."""
     becomes(page, BESIDE, True)
     sites.sessions(page)
     becomes(page, BESIDE, True)

@@ -43,7 +43,7 @@ SLOTS = """() => [...document.querySelectorAll("#live-mask .ss-slots")].map((str
   [...strip.querySelectorAll(".ss-slot[data-row]")].map((slot) =>
     [Number(slot.dataset.row), Number(slot.querySelector("small").textContent)]))"""
 
-# What the tooltip covers: the bar of stages, and nodes of `keys`.
+# Which of these the tooltip covers: the bar of stages, and the nodes `keys`.
 COVERED = """(keys) => {
   const tip = document.querySelector("#ss-tip").getBoundingClientRect();
   const covers = (css) => {
@@ -164,7 +164,7 @@ def test_a_vote_is_explained_without_a_further_click(live: Stage, browser_page: 
     page = sites.wait_ready(browser_page(live.url))
     sites.ran(page)
     assert page.locator("#live-dock").get_attribute("data-at") == "why", "a union has no vote"
-    sites.choose(page, "preset", "minions")  # which runs it
+    sites.choose(page, "preset", "minions")  # this also runs the preset
     page.locator("#live-dock[data-at=who]").wait_for()
     sites.wait_notice(page, "Finished: ")
     page.locator("#live-proposals").get_by_text(re.compile(r" won(\.|:) ")).first.wait_for()

@@ -156,7 +156,7 @@ def six_drafters_are_in_sight_and_a_longer_sentence_moves_nothing(page: Any) -> 
     assert int(letters) == len(words), "the type of the sentence depends on its length"
     sites.dock(page, "when").locator("#live-timeline g.ytick").nth(len(SIX) + 3).wait_for()
     looks.at_rest(page)
-    assert looks.overlaps(page) == [], "a lane each, and no text on another"
+    assert looks.overlaps(page) == [], "each drafter has a lane, and no text lies on another text"
     sites.dock(page, "who")
     for width, height in SIZES:
         page.set_viewport_size({"width": width, "height": height})

@@ -114,8 +114,8 @@ LARGE = CONTRAST
 
 GRADIOS = """() => ["#tabs .overflow-menu", "footer"].map((css) =>
   document.querySelector(css).getBoundingClientRect().height > 0)"""
-# BEGINS: for each tab with studies, the button that begins one. IN_WINDOW: whether that button is
-# in the window, however long the tab's form is.
+# BEGINS: for each tab with studies, the button that begins a study. IN_WINDOW: whether that button
+# is in the window, however long the tab's form is.
 BEGINS = {"Compare": "#compare-begin", "Tune": "#tune-start", "Prompts": "#prompts-measure"}
 IN_WINDOW = """(css) => {
   scrollTo(0, 0);
@@ -127,8 +127,8 @@ def check_fit(page: Any, name: str, look: str) -> None:
     """Nothing sticks out, is covered or tiny; the button that begins a study is in the window."""
     assert looks.overflow(page) <= 1, (name, look)
     assert looks.covered(page) == [], (name, look)
-    # Gradio shows a menu of the tabs that do not fit, on narrow pages only. Its footer is never
-    # shown.
+    # Gradio shows a menu of the tabs that do not fit, on narrow pages only. Gradio's footer is
+    # never shown.
     becomes(page, GRADIOS, [look.startswith("390"), False])
     if name in BEGINS:
         assert page.evaluate(IN_WINDOW, BEGINS[name]), (name, look)
@@ -173,7 +173,7 @@ LIVE = {"#header", "#live-notice", "#live-tree", "#live-docked"}
 
 
 # Elements that a mouse can press but keys cannot reach. A race's lane is left out: it leads to
-# rounds, and keys reach these by the scrubber.
+# rounds, and keys reach rounds through the scrubber.
 MOUSE_ONLY = """() => {
   const reached = "a[href], button, input, select, textarea, summary, label, [tabindex]";
   const hand = (node) => Boolean(node) && getComputedStyle(node).cursor === "pointer";
@@ -392,7 +392,7 @@ NEWEST = "Number([...document.querySelectorAll('#live-strip .ss-tok')].at(-1)?.d
 def test_as_a_run_goes_on_whoever_scrolls_up_stays_there_and_chips_stay(
     live: Stage, browser_page: OpenPage
 ) -> None:
-    live.play(recorded(240), speed=25.0)  # one and a half minutes, for a busy machine
+    live.play(recorded(240), speed=25.0)  # a run of 1.5 minutes, for a busy machine
     page = wait_ready(browser_page(live.url, forgiven=LEAVING, height=640))
     page.click("#live-run")
     page.wait_for_function(f"() => {SCROLL}.scrollTop > 150")

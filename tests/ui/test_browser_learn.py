@@ -33,7 +33,8 @@ ALL_PICTURES = ["figures", "strip", "tree", "proposals", "inspector"]
 ALL_PICTURES += ["lengths", "timeline", "routing"]
 THEME = {"__theme": "light"}
 QUERY = "() => Object.fromEntries(new URLSearchParams(location.search))"
-# The open lesson: its title, and the names of all runs in its table, also of those not yet run.
+# The open lesson: its title, and the names of all runs in its table, including runs that have not
+# been made yet.
 LESSON = """() => ({
   title: document.querySelector(".sp-lesson-title")?.innerText,
   runs: [...document.querySelectorAll(".sp-measured :is(tbody, tfoot) th")]
@@ -207,7 +208,7 @@ def every_lesson_is_one_screen_with_its_picture_and_its_question(page: Any) -> N
     read(page, TWO_LINES)
 
 
-# The tree's height; the buttons, inputs and counts of hidden levels that are cut.
+# The tree's height, and which of these are cut: buttons, inputs, counts of hidden levels.
 TREE = """() => {
   const box = (node) => node.getBoundingClientRect();
   const height = box(document.querySelector("#learn-tree .ss-viewport")).height;
@@ -291,8 +292,8 @@ def nothing_moves_when_a_run_comes_and_the_place_of_the_answer_is_shown(page: An
         rows(page, 1)
         sites.wait_notice(page, "Finished: ", "learn")
         sites.wait_drawn(page, "learn")
-        assert steady(page, TOPS) == before, "the room of the rows was kept"
-        assert page.evaluate(TOO_WIDE) == [], "words that do not fit their button"
+        assert steady(page, TOPS) == before, "room for the rows was reserved"
+        assert page.evaluate(TOO_WIDE) == [], "every button has room for its words"
         page.locator("#learn-docked [data-name=why]").click()
         watch_pointed(page, "#learn-lengths")
         page.click("#learn-show")

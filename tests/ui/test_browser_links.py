@@ -1,5 +1,5 @@
 """Links in a real Chromium: the address and the copied link name what the page shows, and opening
-either shows it again."""
+the address or the link shows the same again."""
 
 from __future__ import annotations
 

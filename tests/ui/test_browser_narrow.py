@@ -75,8 +75,8 @@ DRAWN = (
 
 
 def chips_fit(page: Any, count: int, width: int) -> list[str]:
-    """Check that no chip is cut and that the lines are as many as allowed. Returns the chips'
-    words: first the LLM, then the SSMs, then the number of further SSMs."""
+    """Check that no chip is cut, and that the chips take one line (on a phone at most two). Returns
+    the chips' words: first the LLM, then the SSMs, then the number of further SSMs."""
     chips = page.evaluate(CHIPS)
     words = [chip["words"] for chip in chips]
     assert not any(chip["cut"] for chip in chips), words
@@ -143,7 +143,7 @@ TAB = "() => document.documentElement.dataset.tab"
 
 def a_tab_of_the_menu(page: Any) -> None:
     """The chips' counts are Live's, so another tab hides them. This holds for a tab opened from the
-    menu too, although its button appears in the line of tabs only later."""
+    menu too, although that tab's button appears in the line of tabs only later."""
     page.evaluate(TAB_IN_MENU)
     page.evaluate("leave()")
     becomes(page, TAB, "live")
@@ -204,11 +204,11 @@ def six_drafters_say_accepted_of_proposed(page: Any) -> None:
 
 
 def names_of_the_others(page: Any) -> None:
-    """The left-out chips are listed on keyboard focus, under the whole line."""
+    """On keyboard focus, the left-out chips are listed below the line of chips."""
     rest = page.locator(".sp-rest")
     page.locator(
         ".sp-rest", has_text=re.compile(r"\+(9|1\d)")
-    ).wait_for()  # the chips that do not fit now
+    ).wait_for()  # the number of chips that do not fit now
     rest.focus()
     page.keyboard.press("Shift+Tab")
     page.keyboard.press("Tab")

@@ -1,5 +1,5 @@
-"""Prompts in a real Chromium: measured when typed or from a file, saved, opened as runs; past
-runs."""
+"""Prompts in a real Chromium: typed prompts and prompts of a file are measured, saved and opened as
+runs; past runs are listed."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def groups_are_sorted_by_their_means(lab: Stage, page: Any) -> None:
     look(page, "3 prompts of 9 completed")
     table.get_by_text("9 rows of 3 prompts.").wait_for()
     names = read(page, f"() => {{ const all = ({GROUPS})(); return all.length === 3 && all; }}")
-    assert names[-1] == "no domain", "unsorted, what has no domain is last"
+    assert names[-1] == "no domain", "in an unsorted table, prompts without a domain are last"
     assert str(page.evaluate(TABLE)).count("speculation_length=1") == 3, (
         "each row has its settings once"
     )

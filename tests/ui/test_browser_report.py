@@ -1,5 +1,5 @@
-"""A report opened from disk in a real Chromium: the page's pictures, what a reader does, its
-looks."""
+"""A report opened from disk in a real Chromium: it has the page's pictures, follows a reader's
+actions, and looks right."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ LOOKS = ((1920, True), (390, True), (1280, False))
 
 @pytest.fixture
 def open_report(tmp_path: Path, browser_page: OpenPage) -> OpenReport:
-    """`open_report(events, width=..., dark=...)`: opens the report of a run from disk and returns
-    its page. With `page=`, the report opens in that page."""
+    """`open_report(events, width=..., dark=...)`: opens the report of a run from disk; returns the
+    browser page. With `page=`, the report opens in that browser page."""
 
     def open_file(events: Sequence[Event], page: Any = None, **options: Any) -> Any:
         path = tmp_path / f"{events[0].run_id}-{len(events)}.html"

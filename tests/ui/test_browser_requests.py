@@ -48,7 +48,7 @@ ROWS_IN_SIGHT = """() => {
   return [...document.querySelectorAll("#learn-requests tbody tr")]
     .filter((row) => row.getBoundingClientRect().bottom <= pane.bottom + 0.5).length;
 }"""
-# Rows of requests with at least one drawn round: the visitor's own requests, and one run's.
+# Selectors of rows with at least one drawn round: the visitor's own rows, and the row of one run.
 DRAWN_OWN = "#requests tr.sp-own:not([data-round='0'])"
 DRAWN_ROW = "#requests tr[data-run='{}']:not([data-round='0'])"
 

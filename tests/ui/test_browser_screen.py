@@ -68,7 +68,7 @@ WHOSE = """() => [...document.querySelectorAll("#live-figures .ss-lane-whose"),
   ...document.querySelectorAll("#live-figures [data-key=tokens_per_second]")]
   .map((one) => one.innerText.replace(/^[\\d.]+ /, ""))"""
 # Whether each lane shows its entry of `wanted`: the lane's clock in milliseconds, its tokens by
-# then, and when it wrote its last token (null: by then).
+# then, and when it wrote its last token (null if it has written this token by then).
 TIMES = """(wanted) => wanted.every(([ms, count, last], i) => {
   const [now, end] = document.querySelectorAll("#live-figures .ss-lane-count")[i].children;
   const [, seconds, tokens] = /^([\\d.]+) s → (\\d+) tokens?$/.exec(now.textContent) ?? [];
@@ -129,7 +129,7 @@ def the_race_says_what_the_events_say(page: Any, live: Stage) -> None:
     assert verdict.inner_text() == (
         f"The same {sum(tokens)} tokens in {len(tokens)} LLM passes instead of {sum(tokens)}."
     )
-    # Now that there are measured times, the clock of time is on. On that clock, a lane stops with
+    # Now that there are measured times, the clock `time` is on. On that clock, a lane stops with
     # its last pass.
     becomes(page, CLOCK, TIMED)
     # The times come from the block with the median speed-up; the sentence gives that speed-up.

@@ -43,9 +43,9 @@ def at_size(page: Any, size: tuple[int, int]) -> Any:
 
 # `columns`: the number of columns of bars. `alike`: whether the columns are equally wide and in one
 # row. `track`: the width of the narrowest track. `most`: the longest bar's share of its track.
-# `wrong`: the largest difference between a bar's share of its track and its number over the largest
-# number. `below`: whether the foot note is below all bars. `fits`: whether the panel scrolls or
-# shows everything. `whole`: whether it shows everything.
+# `wrong`: the largest error of a bar, which is the difference between the bar's share of its track
+# and the bar's number divided by the largest number. `below`: whether the foot note is below all
+# bars. `fits`: whether the panel scrolls or shows everything. `whole`: whether it shows everything.
 WHY = """() => {
   const box = (node) => node.getBoundingClientRect();
   const all = (css) => [...document.querySelectorAll(`#live-inspector ${css}`)];
@@ -115,7 +115,7 @@ def why_has_the_ssms_bars_before_the_llms_pass(page: Any, live: Stage) -> None:
         page.wait_for_function(f"() => {STAGE} === {stage!r}")
         drafts = desk.frame().detail.drafted.drafts
         becomes(page, SOURCES, sum(bool(draft.token_ids) for draft in drafts))
-        assert page.locator("#live-inspector .ss-meant").is_hidden(), "it is about the LLM's bars"
+        assert page.locator("#live-inspector .ss-meant").is_hidden(), "the foot note is about the LLM's bars"
         assert "scores" in page.locator("#live-inspector .ss-sentence").inner_text()
     page.locator("#live-tree [data-stage=commit]").click()
     page.wait_for_function(f"() => {STAGE} === 'commit'")
@@ -135,7 +135,8 @@ PIXELS = """() => [".ss-verdict", ".ss-verdict b", ".ss-race-speed"].map((css) =
 
 
 def are_whole(shown: list[str], words: list[str]) -> bool:
-    """Whether `words` begin with `shown`, whose last word may be cut, but not between letters."""
+    """Whether `words` begin with `shown`. The last word of `shown` may be cut, but not between two
+    letters or digits."""
     *before, last = shown
     if words[: len(before)] != before or len(words) < len(shown):
         return False

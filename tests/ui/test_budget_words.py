@@ -127,7 +127,8 @@ def test_the_panel_of_lengths_mentions_the_node_budget_once() -> None:
     shown = picture_values(Frame(view=view, detail=detail_of(events, 3)))["lengths"]
     assert bound in shown["why"] and (shown["reason"], shown["deep"]) == ("", "")
     assert shown["budget"] == f"{DRAFTERS[2]} gets no node and drafts nothing."
-    # Before the round is complete, nothing explains its length, so the panel gives the depth.
+    # Before the round is complete, nothing explains the round's length, so the panel gives the
+    # depth.
     early = picture_values(Frame(view=view, detail=detail_of(events[:-3], 7)))["lengths"]
     assert early["why"] == ""
     assert early["deep"].startswith("2 nodes for 3 drafters let drafts be 1 deep")

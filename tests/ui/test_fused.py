@@ -99,7 +99,8 @@ def test_tokens_that_an_ssm_was_fed_are_not_called_its_proposals() -> None:
     )
 
 
-# For each SSM: how many of its tokens in fused trees were accepted, and how many there are.
+# For each SSM: the number of its accepted tokens in fused trees, and the number of all its tokens
+# in fused trees.
 TAKEN = """SELECT taken.value, sum(outcome = 'accepted' AND depth <= num_accepted), count(*)
     FROM rounds JOIN json_each(origins_json) AS taken
     JOIN nodes ON nodes.run = rounds.run AND nodes.round = rounds.round AND node = taken.key

@@ -342,7 +342,7 @@ def test_runs_are_as_their_lessons_describe(runs_of: RunsOf) -> None:
     texts = [reduce_all(events).token_ids for events in runs_of("tree").values()]
     assert texts[0] == texts[1]
     plain, tree = (len(rounds_of(runs)) for runs in list(runs_of("fitting").values())[1:])
-    assert plain > 3 * tree, "each pass saved is a transfer of the LLM"
+    assert plain > 3 * tree, "each saved pass saves a transfer of the LLM"
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=KEYS)

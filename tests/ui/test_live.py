@@ -151,7 +151,7 @@ def test_a_race_in_blocks_measures_both_in_turns_and_lists_none_of_them(store: R
     assert lane_ends(value) == block_ends(desk.baseline, number), "as the sentence says"
     early = figures_value(replace(desk.frame(), measuring=True), desk.baseline)
     assert early["repeat"] == {} and lane_ends(early) == block_ends(desk.baseline, 0)
-    assert store.runs(RunQuery()).total == 1, "what is run to compare is not listed"
+    assert store.runs(RunQuery()).total == 1, "runs of a comparison are not listed"
     stored = baseline_of(store, store.run(desk.frame().run_id))
     replayed = figures_value(desk.frame(), stored)
     names = ("speedup", "speed", "slower")

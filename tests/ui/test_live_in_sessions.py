@@ -67,7 +67,7 @@ def test_a_run_is_followed_to_its_end(ctx: Context) -> None:
     assert "under way" not in notice_of(frames[-1][board + len(sessions.board.places) :])
     assert desk.frame().view.state == "completed"
     (only,) = follow_run(sessions, desk, ALL, source.run_id)
-    assert all(value == only[0] for value in only), "one that has ended sends nothing"
+    assert all(value == only[0] for value in only), "a run that has ended sends nothing"
     fresh = TabSession()
     opened_run(sessions, fresh, ALL, source.run_id)
     assert fresh.frame().view == desk.frame().view, "as the log has it"
@@ -80,7 +80,7 @@ def test_a_link_follows_a_run_on_live_to_its_end_and_stop_ends_it(ctx: Context) 
     notices = [notice_of(one) for one in follow_linked(live, desk, source.run_id)]
     assert "Finished: " in notices[-1] and any("Writing: " in one for one in notices)
     (only,) = follow_linked(live, desk, source.run_id)
-    assert all(value == only[0] for value in only), "one that has ended sends nothing"
+    assert all(value == only[0] for value in only), "a run that has ended sends nothing"
     source = start_run(ctx, 20.0)
     opened_run(live, desk, ALL, source.run_id)
     assert "Stopped: " in notice_of(stop_run(live, desk))

@@ -320,7 +320,7 @@ def test_what_the_header_offers(store: RunStore) -> None:
     context = make_context(loaded, store, Access("127.0.0.1"), "best", RunQuery)
     assert context.offer == "" and not context.chats_by_default
     loaded._served.chat = True
-    assert context.chats_by_default, "with its template a prompt is a message"
+    assert context.chats_by_default, "with a chat template, a prompt is a message"
 
 
 def test_a_loading_is_reported_stage_by_stage(store: RunStore) -> None:

@@ -296,7 +296,7 @@ def test_the_next_round_past_the_last_one_shown_is_the_next_one_recorded(mode: s
     assert shown == [0, 1, 0, 1, 2, 2, 1] and player.pace.mode == "step"
     player.rewind()
     player.select_next(-1)
-    assert player.frame().selected_round == -1, "there is none before the first"
+    assert player.frame().selected_round == -1, "there is no round before the first"
 
 
 def test_the_next_round_of_an_incomplete_one_is_its_end_and_full_speed_is_kept() -> None:

@@ -41,8 +41,8 @@ def over_ranks() -> list[Event]:
 
 
 def line_of(pass_ms: float, waited_ms: Sequence[float], nodes: int = 0) -> RoundView:
-    """A round whose pass took `pass_ms`. `waited_ms`: for each rank, the part of the pass that it
-    spent on exchanges. `nodes`: the size of the tree."""
+    """A round whose pass took `pass_ms`. `waited_ms`: for each rank, the milliseconds of the pass
+    that the rank spent on exchanges. `nodes`: the size of the tree."""
     traffic = tuple(RankTraffic(rank, 33, 655_360, ms) for rank, ms in enumerate(waited_ms))
     spans = (Span("llm", "forward", 1.0, 1.0 + pass_ms),)
     return RoundView(0, 0, 1, 0, nodes, 0, spans, {}, traffic=traffic)

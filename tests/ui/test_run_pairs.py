@@ -167,7 +167,7 @@ def test_steps_go_stage_by_stage_through_the_same_round(pair: Pair) -> None:
     press(pair, "step")
     press(pair, "round-previous")
     back = [(SHORT + 2, "commit"), (SHORT, "commit")]
-    assert places(pair) == back, "from within a round back to the end of the one before"
+    assert places(pair) == back, "from within a round back to the end of the previous round"
     for _ in range(3):
         press(pair, "round-previous")
     assert places(pair) == [(SHORT - 1, "commit")] * 2, "the shorter one leaves its end again"
@@ -201,7 +201,7 @@ def test_pause_and_a_step_end_the_playing(pair: Pair) -> None:
     playing = play_both(pair[1], 0.25)
     next(playing)
     next(play_both(pair[1], 0.25))
-    assert list(playing) == [], "the latest playing ends the one before"
+    assert list(playing) == [], "a new playing ends the previous playing"
 
 
 def test_without_two_runs_nothing_moves(pair: Pair) -> None:

@@ -58,7 +58,7 @@ def test_frames_come_10_to_20_times_a_second_whatever_the_engine_does() -> None:
 
 
 class TimedStore(FakeStore):
-    """`times`: when each event came from the engine."""
+    """`times`: for each event, the `time.monotonic()` at which it came from the engine."""
 
     def __init__(self) -> None:
         super().__init__()
