@@ -57,7 +57,9 @@ def test_two_runs_stand_side_by_side_are_moved_together_and_one_is_thinned(
     for look in in_looks(page, (390, True), (1280, False)):
         sites.shot(page, f"sessions-pair-{look}")
         one, two = page.evaluate(TOPS)
-        assert (one == two) == look.startswith("1280"), "on a narrow page the halves are below each other"
+        assert (one == two) == look.startswith("1280"), (
+            "on a narrow page the halves are below each other"
+        )
         assert not sites.overflows(page), look
         assert axe(page, "#sessions-pair", "#sessions-opened", "#sessions-runs") == [], look
     both_are_moved(page)

@@ -115,7 +115,9 @@ def why_has_the_ssms_bars_before_the_llms_pass(page: Any, live: Stage) -> None:
         page.wait_for_function(f"() => {STAGE} === {stage!r}")
         drafts = desk.frame().detail.drafted.drafts
         becomes(page, SOURCES, sum(bool(draft.token_ids) for draft in drafts))
-        assert page.locator("#live-inspector .ss-meant").is_hidden(), "the foot note is about the LLM's bars"
+        assert page.locator("#live-inspector .ss-meant").is_hidden(), (
+            "the foot note is about the LLM's bars"
+        )
         assert "scores" in page.locator("#live-inspector .ss-sentence").inner_text()
     page.locator("#live-tree [data-stage=commit]").click()
     page.wait_for_function(f"() => {STAGE} === 'commit'")

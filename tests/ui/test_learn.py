@@ -87,7 +87,9 @@ def test_the_runs_of_an_example_are_made_in_order_and_listed(learn: Learn, store
     assert rows_of(frames[-1]) == ["1 token in a pass", "8 tokens in a pass"]
     assert rows_of(frames[0]) == [], "a row comes with the end of its run"
     assert "Finished: " in notice_of(frames[-1], 0)
-    assert store.runs(RunQuery(owner="me")).total == 2, "both runs are recorded, their repeats are not"
+    assert store.runs(RunQuery(owner="me")).total == 2, (
+        "both runs are recorded, their repeats are not"
+    )
     for values in frames:
         row = next(iter(values[-2]["rows"].values()), None)
         if row is not None:
@@ -140,7 +142,9 @@ def test_the_attempt_adds_its_run(learn: Learn) -> None:
     assert rows_of(values) == ["width 3", "width 1"]
     assert [row["latest"] for row in values[-2]["rows"].values()] == [False, True]
     repeated = last_frame(run_example(learn, desk, 3, "me", FULL_SPEED))
-    assert rows_of(repeated) == ["width 3", "width 1"], "the second run takes the place of the first"
+    assert rows_of(repeated) == ["width 3", "width 1"], (
+        "the second run takes the place of the first"
+    )
 
 
 def test_a_run_of_the_table_can_be_shown_and_opened_in_live(learn: Learn, store: RunStore) -> None:

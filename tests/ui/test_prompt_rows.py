@@ -186,7 +186,9 @@ def test_one_speed_up_is_called_a_sample_and_what_tokens_per_pass_cannot_gain_no
     assert notes(0.06, 1.2, 1.5) == (3, "0.06 to 1.50 in 3 samples", differing)
     for other in (plain, replace(line, row=replace(line.row, ratio=None, ratios=()), against="")):
         (shown,) = prompts_table_value("s", [other], [])["rows"].values()
-        assert (shown["spread"], shown["noise"]) == ("", ""), "the row is not compared with anything"
+        assert (shown["spread"], shown["noise"]) == ("", ""), (
+            "the row is not compared with anything"
+        )
 
 
 def test_a_row_has_the_speed_up_of_each_repeat() -> None:
