@@ -153,13 +153,13 @@ def ran_again(page: Any, context: Context) -> Any:
 
 def desk_of(context: Context, board: str = "live") -> TabSession:
     """The server's session of the browser tab that sent the latest request, among the tabs with a
-    run."""
+    run on `board`."""
     return desks_of(context, board)[-1]
 
 
 def desks_of(context: Context, board: str = "live") -> list[TabSession]:
-    """The server's sessions of all browser tabs with a run, in the order of their latest
-    requests."""
+    """The server's sessions of all browser tabs with a run on `board`, in the order of the tabs'
+    latest requests."""
     desks = [desk for (_, name), desk in context.tab_sessions._sessions.items() if name == board]
     return [desk for desk in desks if desk.player]
 

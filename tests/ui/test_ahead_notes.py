@@ -34,7 +34,7 @@ def pipeline_run(pipeline: str) -> list[Event]:
 def with_rounds(
     events: Sequence[Event], change: Callable[[RoundCompleted], dict[str, Any]]
 ) -> list[Event]:
-    """The events, with the fields that `change` returns for each round replaced."""
+    """The events; in each round, the fields that `change` returns are replaced."""
     return [replace(e, **change(e)) if isinstance(e, RoundCompleted) else e for e in events]
 
 
