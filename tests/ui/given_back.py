@@ -1,8 +1,11 @@
-"""`python -m tests.ui.given_back FOLDER`: what is left of models that were swapped out, as JSON.
+"""`python -m tests.ui.given_back FOLDER`: measures what a model swap leaves behind.
 
-`less`: by how many bytes this process's memory shrank; `size`: bytes of the models' weights;
-`left`: which of engine and LLM module still exist; `events`: how many events of a run on these
-models can still be read. The program has no threads and objects of other tests.
+It prints a JSON object. `less`: the bytes by which this process's memory shrank. `size`: the bytes
+of the swapped-out LLM's weights. `left`: what still exists of the swapped-out engine and the
+swapped-out LLM's module. `events`: how many events of a run on the swapped-out LLM can still be
+read.
+
+This is a program of its own, so that threads and objects of other tests do not count.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ def load(pair: ModelPair, say: Say) -> Worker:
 
 
 def anonymous_bytes() -> int:
-    """Bytes of this process in memory that belong to no file (RssAnon)."""
+    """Resident bytes of this process that are not mapped from a file (RssAnon)."""
     return int(re.search(r"RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
 
 
@@ -57,7 +60,8 @@ def main(folder: Path) -> None:
     size = 2 * sum(weight.numel() for weight in module.parameters())
     del module
     gc.collect()
-    # Stored as float32 and loaded as bfloat16: the weights are copied, not mapped from the file.
+    # The weights are stored as float32 and loaded as bfloat16, so they are copied, not mapped from
+    # the file.
     swap_models(model_host, ModelPair(str(folder / "large"), (), "bfloat16", "cpu"))
     source, references = run_to_end(model_host, "autoregressive"), weak_refs(model_host)
     before = anonymous_bytes()
@@ -71,7 +75,8 @@ def main(folder: Path) -> None:
 
 
 def run_to_end(model_host: ModelHost, preset: str) -> LiveSource:
-    """Decode a request on the loaded models to `RunCompleted`; return the source of its events."""
+    """Decode a request on the loaded models; return the source of the run's events once it has
+    ended with `RunCompleted`."""
     sampling = SamplingParams(max_new_tokens=12, ignore_eos=True)
     source = Hub(model_host, FakeStore()).start(
         Request("w1 w2 w3", sampling, SpeculationConfig.preset(preset))
@@ -82,7 +87,7 @@ def run_to_end(model_host: ModelHost, preset: str) -> LiveSource:
 
 
 def weak_refs(model_host: ModelHost) -> dict[str, weakref.ref[Any]]:
-    """Weak references to the present engine and its LLM's module."""
+    """Weak references to the loaded engine and to its LLM's module."""
     worker: Any = model_host.worker
     module = worker.engine.models.llm._module
     return {"engine": weakref.ref(worker.engine), "module": weakref.ref(module)}

@@ -1,4 +1,5 @@
-"""Live on one screen, for tests in a browser: its parts, sizes of windows, a run with its race."""
+"""For browser tests of the Live tab on one screen: its parts, window sizes, and a run with a
+race."""
 
 from __future__ import annotations
 
@@ -13,8 +14,9 @@ PARTS = ("race", "text", "tree", "scrubber", "dock")
 SIZES = ((1280, 800), (1920, 1080))
 ROUNDS = 12
 FIVE = SSMS
-# Each part's name alone if there is one such part, large enough and wholly inside the window, else
-# with its number or its box; and at the end whether the page scrolls.
+# Gives one entry per part: the part's name if exactly one such part exists, is large enough and
+# lies wholly inside the window. Otherwise the entry has the number of such parts, or the part's
+# box. A last entry tells whether the page scrolls.
 SEEN = """(parts) => [...parts.map((part) => {
   const all = document.querySelectorAll(`[data-part=${part}]`);
   if (all.length !== 1) return `${all.length} of ${part}`;
@@ -26,7 +28,8 @@ SEEN = """(parts) => [...parts.map((part) => {
 
 
 def live_stage(stages: Any) -> Stage:
-    """The page with Live and Sessions, an empty log and a run of ROUNDS rounds to play."""
+    """The page with Live and Sessions and an empty log; each request plays a run of ROUNDS
+    rounds."""
     stage: Stage = stages(("live", "sessions"))
     stage.clear()
     stage.play(script_of(ROUNDS))
@@ -34,7 +37,7 @@ def live_stage(stages: Any) -> Stage:
 
 
 def race(page: Any) -> Any:
-    """Run, then race plain decoding with three repeats, to the end; return the page."""
+    """Run with "Race plain decoding" checked; return the page once three repeats are measured."""
     sites.open_drawer(page).get_by_label("Race plain decoding").check()
     sites.ran(sites.close_drawer(page))
     page.locator("#live-figures .ss-race-same").get_by_text("same text").wait_for()

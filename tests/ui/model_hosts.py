@@ -1,4 +1,4 @@
-"""Fakes for tests of model hosts: a worker with other models, and a loader that can be held."""
+"""Fakes for tests of model hosts: a worker with other models, and a loader that a test can hold."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OTHER = ModelPair("other", ("small",))
 
 
 def other_worker(*names: str, speed: float = 0.1) -> FakeWorker:
-    """A worker with other models: an LLM named other, and SSMs of these names."""
+    """A worker with other models: an LLM named `other`, and SSMs named `names`."""
     infos = [ModelInfo("other", "llm", 9, "None", 64, 64, "float32", "cpu")]
     infos += [ModelInfo(name, "ssm", 1, "None", 64, 64, "float32", "cpu") for name in names]
     worker = FakeWorker(_with_llm(script_of(6), infos[0]), speed)

@@ -1,4 +1,5 @@
-"""Past runs on the Sessions tab, for browser tests: record one, open it, read its notice."""
+"""Past runs on the Sessions tab, for browser tests: record a run, open it, wait for the lines about
+it."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ def record_run(context: Context, request: Request = REQUEST) -> str:
 
 
 def open_run(page: Any, run_id: str) -> None:
-    """Open the run `run_id`, which is the first of the list."""
+    """Open the first run of the list, which must be `run_id`."""
     sessions(page)
     page.locator(".sp-open").first.click()
     about(page, f"Opened: {run_id}")
@@ -34,7 +35,7 @@ def open_run(page: Any, run_id: str) -> None:
 
 
 def about(page: Any, words: str) -> None:
-    """Wait until the opened run's notice has these words."""
+    """Wait until the lines about the opened run contain `words`."""
     page.locator("#sessions-about").get_by_text(words).first.wait_for()
 
 

@@ -1,4 +1,5 @@
-"""`python -m tests.ui.pictures`: drives the page on the bundled models, writes docs/images."""
+"""`python -m tests.ui.pictures`: drives the page on the bundled models and on SmolLM2, and writes
+docs/images."""
 
 from __future__ import annotations
 
@@ -39,11 +40,12 @@ BUTTONS_IN_PLACE = (
 )
 # Makes the panel of proposals lower too: without a vote it has neither weights nor a sentence.
 NO_VOTE = "#live-proposals .ss-body { min-height: 190px !important; }"
-# How many rounds a remote SSM in the pipeline's list was in time, ahead, late and absent.
+# From a remote SSM's row of the pipeline's list: in how many rounds the SSM was in time, ahead,
+# late and absent.
 ROUNDS_OF_NODE = """(row) => Object.fromEntries([...row.querySelectorAll("dl > div")]
   .map((one) => [one.firstChild.textContent, Number(one.lastChild.textContent)])
   .filter(([name]) => ["in time", "ahead", "late", "absent"].includes(name)))"""
-# Takes the folder of the run log, which differs from machine to machine, off the page.
+# Removes the path of the run log's folder, which differs between machines, from the page.
 WITHOUT_FOLDER = r"""() => {
   const texts = document.createTreeWalker(document.body, 4);
   while (texts.nextNode()) {
@@ -55,7 +57,7 @@ WITHOUT_FOLDER = r"""() => {
 
 @contextlib.contextmanager
 def page_address(folder: str, *options: str) -> Iterator[str]:
-    """Start the page of this checkout on a free port; yield its address once it answers."""
+    """Start the page of this checkout on a free port; yield the address once the page answers."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -63,7 +65,7 @@ def page_address(folder: str, *options: str) -> Iterator[str]:
     process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "HF_HUB_OFFLINE": "1"})
     address = f"http://127.0.0.1:{port}/"
     try:
-        for _ in range(960):  # four minutes, on a busy machine
+        for _ in range(960):  # four minutes, for a busy machine
             with contextlib.suppress(urllib.error.URLError, ConnectionError):
                 urllib.request.urlopen(address, timeout=2).close()
                 break
@@ -75,7 +77,7 @@ def page_address(folder: str, *options: str) -> Iterator[str]:
 
 
 def run_example(page: Any, preset: str, example: str = "dialogue") -> None:
-    """Run one of the examples under a preset, to its end."""
+    """Run an example under a preset until the run and its race have ended."""
     text = next(text for name, text in EXAMPLES if name.lower() == example)
     page.locator("#prompt textarea").fill(text)
     choose(page, "preset", preset)
@@ -83,7 +85,7 @@ def run_example(page: Any, preset: str, example: str = "dialogue") -> None:
     page.locator("#live-run").click()
     page.get_by_text("Finished:", exact=False).first.wait_for(timeout=120_000)
     page.locator("#live-figures .ss-race-speed").get_by_text("repeats").wait_for(timeout=240_000)
-    page.wait_for_timeout(1500)  # the last frame's charts
+    page.wait_for_timeout(1500)  # until the last frame's charts are drawn
 
 
 def take(browser: Any, address: str, name: str, width: int, scheme: str) -> None:
@@ -113,8 +115,8 @@ def take(browser: Any, address: str, name: str, width: int, scheme: str) -> None
 
 
 def take_parts(browser: Any, address: str, preset: str, parts: dict[str, str], number: int) -> None:
-    """Save panels of a run under a preset, with round `number` selected. `parts`: panel to file."""
-    # PANES_HEIGHT, so that all panes are drawn.
+    """Save panels of a run under a preset. The selected round is `number`, counted from 0. `parts`:
+    for each panel, the name of its image file."""
     page = browser.new_page(viewport={"width": 1280, "height": PANES_HEIGHT}, color_scheme="light")
     page.goto(f"{address}?__theme=light")
     all_panes(page).add_style_tag(content=LOW_PANELS)
@@ -137,7 +139,7 @@ def take_routed(browser: Any, address: str) -> None:
     open_drawer(page).get_by_text("Every setting of the engine").click()
     for field, value in (("routing", "credit"), ("draft", "fused_credit")):
         choose(page, f"field-{field}", value)
-    # 12 nodes whatever the machine, so that the trees have side leaves.
+    # At most 12 nodes on every machine, so that the trees have side leaves.
     page.locator("#field-max_tree_nodes input, #field-max_tree_nodes textarea").first.fill("12")
     page.wait_for_timeout(1500)
     close_drawer(page).locator("#live-run").click()
@@ -173,7 +175,7 @@ def take_nodes(browser: Any) -> None:
         page.wait_for_timeout(1500)
         close_drawer(page)
         row = page.locator("#live-timeline .ss-nodes-rows > li").filter(has_text=killed)
-        # An opened page runs a prompt: wait for the list of remote SSMs of that run.
+        # The page runs a prompt when it is opened. Wait for that run's list of remote SSMs.
         row.get_by_text("drafts in time").wait_for(timeout=WAIT_MS)
         page.get_by_text("Finished:", exact=False).first.wait_for(timeout=WAIT_MS)
         rounds_before = sum(row.evaluate(ROUNDS_OF_NODE).values())
@@ -197,7 +199,7 @@ def take_nodes(browser: Any) -> None:
         page.wait_for_timeout(8000)
         rounds = row.evaluate(ROUNDS_OF_NODE)
         assert rounds["in time"] > 0 and rounds["absent"] > 0, f"not killed in mid-run: {rounds}"
-        # About the first round without the node.
+        # Select a round near the first round without the killed node.
         page.locator(f"#live-strip [data-r='{sum(rounds.values()) - rounds['absent']}']").click()
         page.mouse.move(0, 0)
         page.wait_for_timeout(2500)
@@ -206,7 +208,7 @@ def take_nodes(browser: Any) -> None:
 
 
 def take_passes(browser: Any) -> None:
-    """Save the pipelines of runs whose LLM is streamed, and whose LLM is split over two ranks."""
+    """Save the pipelines of two runs: with a streamed LLM, and with an LLM split over two ranks."""
     streamed = ("--offload", "host", "--offload-mbps", "200")
     for name, options in (("layers", streamed), ("ranks", ("--llm-ranks", "tp=2"))):
         with contextlib.ExitStack() as stack:
@@ -269,8 +271,8 @@ def main() -> None:
 
 
 def take_tabs(browser: Any, address: str) -> None:
-    """Save Compare, Tune, Prompts, a past run, a pair of runs, a lesson and Models, 1280 pixels
-    wide, without paths of this machine."""
+    """Save Compare, Tune, Prompts, a past run, a pair of runs, a lesson and Models. The page is
+    1280 pixels wide and shows no path of this machine."""
     page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="light")
     page.goto(f"{address}?__theme=light")
     page.add_style_tag(content=BUTTONS_IN_PLACE)
@@ -280,7 +282,7 @@ def take_tabs(browser: Any, address: str) -> None:
         page.wait_for_timeout(2500)
         page.evaluate(WITHOUT_FOLDER)
         path = IMAGES / f"{name}.png"
-        if name == "pair":  # below it is the board of the opened run
+        if name == "pair":  # only the pair: the board of the opened run is below it
             page.locator("#sessions-pair").screenshot(path=path)
         else:
             page.screenshot(path=path, full_page=True)

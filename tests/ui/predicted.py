@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RoundCost:
-    """Milliseconds: `step_ms` of drafting one token, `pass_ms` of the LLM over a tree, `plain_ms`
-    over one token, `other_ms` of the rest of a round, `trip_ms` of a round trip to the drafters."""
+    """Times of the parts of a round, in milliseconds. `step_ms`: drafting one token; `pass_ms`: the
+    LLM's pass over a tree; `plain_ms`: the LLM's pass over one token; `other_ms`: the rest of the
+    round; `trip_ms`: a round trip to the drafters."""
 
     step_ms: float
     pass_ms: float
@@ -18,18 +19,19 @@ class RoundCost:
 
 
 def expected_tokens(acceptance: float, length: int) -> float:
-    """Tokens per pass with drafts of `length` tokens, each accepted with this probability."""
+    """Expected tokens per LLM pass with drafts of `length` tokens. `acceptance`: the probability
+    that a drafted token is accepted, given that the tokens before it are accepted."""
     return sum(acceptance**i for i in range(length + 1))
 
 
 def predicted_speedup(
     cost: RoundCost, acceptance: float, length: int, llm_size: float = 1.0
 ) -> float:
-    """Speed-up over plain decoding; `llm_size`: a factor of the times of the LLM's passes."""
+    """Speed-up over plain decoding. `llm_size` scales the times of the LLM's passes."""
     if length == 0:
         return 1.0
     pass_ms = llm_size * cost.pass_ms
     round_ms = length * cost.step_ms + pass_ms + cost.other_ms + cost.trip_ms
-    # A round takes at least as long as a plain pass, though the measured times may say less.
+    # A round takes at least as long as a plain pass, even if the measured times add up to less.
     plain_rounds = max(1.0, round_ms / (llm_size * cost.plain_ms))
     return expected_tokens(acceptance, length) / plain_rounds

@@ -1,5 +1,6 @@
-"""Reading a page: a script is evaluated until its value is the expected one, so that the page
-cannot change between a wait and the comparison after it. Needs a Playwright page, no sleeps."""
+"""Reads a page and compares its values. A script is evaluated in the page until it gives the
+expected value, so that the page cannot change between a wait and the comparison after it. Needs a
+Playwright page."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import Any
 from tests.ui.browser.looks import at_rest, frames
 
 LOOKS = ((390, False), (390, True), (1280, True), (1280, False))
-"""Widths, and whether the page is dark; the last one is how a page opens."""
+"""Pairs of a width and whether the page is dark; the last pair is how a page opens."""
 TEXTS = """([css, count]) => {
   const found = [...document.querySelectorAll(css)].map((one) => one.innerText.trim());
   return (count === null ? found.length > 0 : found.length === count) && found;
@@ -27,8 +28,8 @@ FADED = "() => !document.getAnimations().some((one) => one instanceof CSSTransit
 
 
 def read(page: Any, script: str, arg: Any = None) -> Any:
-    """The first true value of the JavaScript function `script`, as plain values. An exception in
-    the script counts as not yet true; a failure shows the last value."""
+    """The first true value that the JavaScript function `script` returns. An exception in the
+    script counts as false. At a timeout, an AssertionError shows the last value."""
     from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
     try:
@@ -40,8 +41,9 @@ def read(page: Any, script: str, arg: Any = None) -> Any:
 def becomes(
     page: Any, script: str, expected: Any, arg: Any = None, every_ms: float | None = None
 ) -> None:
-    """Wait until `script` gives `expected`; a failure shows what it gives instead. `every_ms`: how
-    often to ask a script that is too slow to be asked in every frame."""
+    """Wait until `script` returns `expected`. At a timeout, an AssertionError shows the first
+    difference. `every_ms`: the interval between evaluations, for a slow script (None: every
+    frame)."""
     from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
     equals = f"([arg, wanted]) => JSON.stringify(({script})(arg)) === wanted"
@@ -55,12 +57,13 @@ def becomes(
 
 
 def _patient(script: str) -> str:
-    """The same function, with null where it throws, as on a page that is being loaded."""
+    """The function `script`, changed to return null where `script` throws. A script may throw while
+    the page is being loaded."""
     return f"(arg) => {{ try {{ return ({script})(arg); }} catch {{ return null; }} }}"
 
 
 def _differs(result: Any, expected: Any) -> str:
-    """Where two values differ first, in lists within lists."""
+    """Describes where two values differ first, in nested lists too."""
     if isinstance(result, list) and isinstance(expected, list) and len(result) == len(expected):
         pairs = enumerate(zip(result, expected, strict=True))
         place, pair = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
@@ -69,18 +72,21 @@ def _differs(result: Any, expected: Any) -> str:
 
 
 def steady(page: Any, script: str) -> Any:
-    """What `script` gives once fonts are loaded and 15 frames in succession give the same."""
+    """The value of `script` once the fonts are loaded and 15 frames in succession give the same
+    value."""
     page.evaluate("() => { delete window.specscopeSteady; }")
     return read(page, STEADY.replace("SCRIPT", f"({script})"))[0]
 
 
 def texts(page: Any, css: str, count: int | None = None) -> list[str]:
-    """The texts of all that match, once there are `count` of them, or any."""
+    """The texts of all elements that match `css`, once `count` of them exist (None: at least
+    one)."""
     return list(read(page, TEXTS, [css, count]))
 
 
 def in_looks(page: Any, *looks: tuple[int, bool]) -> Iterator[str]:
-    """The page in one width and scheme after another, drawn; yields `1280-light` and the like."""
+    """Show the page in each width and colour scheme of `looks` (default: LOOKS). Yields the look's
+    name, such as `1280-light`, once the page is drawn."""
     for width, dark in looks or LOOKS:
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme="dark" if dark else "light")
@@ -92,13 +98,14 @@ def in_looks(page: Any, *looks: tuple[int, bool]) -> Iterator[str]:
 
 
 def click_in_motion(page: Any, css: str) -> None:
-    """Click in one evaluate. Playwright's own click waits until the button has not moved for two
-    frames, which may take too long while the page plays a run on a busy machine."""
+    """Click an element through its own `click()`. Playwright's own click waits until the button has
+    not moved for two frames, which may take too long while the page plays a run on a busy
+    machine."""
     page.evaluate("(css) => document.querySelector(css).click()", css)
 
 
 def saved_file(page: Any, press: Callable[[], object]) -> tuple[str, bytes]:
-    """Name and content of the file that a press saves."""
+    """The name and content of the file that the browser saves after `press()`."""
     with page.expect_download() as waiting:
         press()
     return waiting.value.suggested_filename, Path(waiting.value.path()).read_bytes()

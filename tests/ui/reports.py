@@ -1,5 +1,5 @@
-"""Reads a report as a browser does: unpacks its compressed parts and applies its deltas. The reader
-in the report itself is `ui/report/assets/recording.js`."""
+"""Reads an HTML report as a browser does: unpacks its compressed parts and applies its deltas. The
+report's own reader is `ui/report/assets/recording.js`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ ALL_STAGES = 99  # more than a round has
 
 @dataclass(frozen=True)
 class Place:
-    """What a reader looks at: a stop of the player, the selected round and node (None: none is
-    selected), whether the report plays, and whether it has opened with `round` selected."""
+    """The state of an open report. `stop`: the player's stop. `round`, `node`: the selected round
+    and node (None: nothing is selected). `moving`: whether the report plays. `opening`: whether
+    `round` is selected only because the report opens with it."""
 
     stop: int
     round: int | None = None
@@ -38,8 +39,8 @@ def last_timeline(events: Sequence[Event]) -> Value:
 
 
 class Report:
-    """Values of pictures from a report's HTML. `content`: its unpacked `run` part; `bases`: for
-    each stop the values that do not depend on a selection."""
+    """Values of pictures from a report's HTML. `content`: the report's `run` part, unpacked.
+    `bases`: for each stop, the values that do not depend on a selection."""
 
     def __init__(self, html: str) -> None:
         self.content: Value = json.loads(sealed_in(html, "run"))
@@ -80,7 +81,8 @@ class Report:
         return chain_at(chain[0], chain[1:], stage)
 
     def _absent(self, number: int) -> Value:
-        """The values of a round whose tree is left out: the blank ones, with the round's number."""
+        """The values of a round whose tree the report leaves out: blank values with the round's
+        number. The inspector's value says that the round is absent."""
         number_keys = dict.fromkeys(("strip", "figures", "routing", "lengths", "timeline"), "sel")
         blank = {**self.content["blank"], "inspector": self.content["absent"]}
         return {
@@ -101,13 +103,13 @@ def token_of(tree: Value, node: int | None) -> int | None:
 
 
 def chain_at(first: Value, deltas: list[Any], count: int) -> Value:
-    """`first` with the first `count` deltas applied, or all if there are fewer."""
+    """`first` with the first `count` deltas applied, or with all deltas if there are fewer."""
     return list(accumulate(deltas[:count], apply_delta, initial=first))[-1]
 
 
 def apply_delta(before: Value, delta: list[Any]) -> Value:
-    """`before` with a delta applied. `delta`: new values, deltas of inner dicts and removed keys,
-    without empty ones at its end."""
+    """`before` with a delta applied. `delta` lists new values, deltas of inner dicts, and removed
+    keys; empty entries at its end are left out."""
     changed, inner, removed = [*delta, *({}, {}, ())[len(delta) :]]
     after = {**before, **changed}
     after |= {key: apply_delta(before[key], one) for key, one in inner.items()}
@@ -130,14 +132,15 @@ class _SealedScript(HTMLParser):
 
 
 def sealed_in(html: str, name: str) -> str:
-    """The text of one of the report's compressed parts: `scripts`, `plotly` or `run`."""
+    """The text of a compressed part of the report. `name`: `scripts`, `plotly` or `run`."""
     parser = _SealedScript(name)
     parser.feed(html)
     return gzip.decompress(base64.b64decode(json.loads(parser.text)["gzip"])).decode("utf-8")
 
 
 def unpack_value(value: Value) -> Value:
-    """A board's value as its picture sees it: dicts instead of their JSON texts, no stamp `n`."""
+    """A board's value as its picture sees it: JSON texts are parsed, and the stamp `n` is
+    removed."""
     return {key: _unpack(inner) for key, inner in value.items() if key != "n"}
 
 

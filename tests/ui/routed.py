@@ -1,5 +1,5 @@
-"""Checks of a routed run's pictures against its events: which SSMs draft in each round, where that
-changed and why, and which SSM's token each node of a fused tree is."""
+"""Checks a routed run's pictures against its events: which SSMs draft in each round, where and why
+the choice changed, and which SSM drafted each node of a fused tree."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from tests.ui import decoded
 from tests.ui.reading import becomes, read
 from ui.run.reasons import route_reason
 
-# The parts that an SSM has in a round in which it drafts.
+# An SSM that drafts in a round has one of these parts in the round.
 DRAFTING = ("routed", "explored")
-# How the clause about an SSM ends in the selected round's sentence, by the SSM's part.
+# For each part of an SSM, the end of the clause about this SSM in the selected round's sentence.
 CLAUSES = {
     "routed": " drafted",
     "explored": " drafted too, to be measured",
     "waiting": " left out",
     "lost": " lost",
 }
-# Each SSM's part in each round, by the left edges of the blocks in its row.
+# Lists triples: a round's index among the routed rounds, an SSM, and the SSM's part in the round.
+# The left edges of the blocks in an SSM's row give the index.
 STRIP = """(where) => {
   const paths = [...document.querySelectorAll(`#${where}-routing path[data-ssm]`)].map((path) => [
     path.dataset.ssm, path.getAttribute("class").replace("ss-routing-", ""),
@@ -59,12 +60,13 @@ def check_strip(page: Any, run: decoded.Recorded, where: str) -> None:
 
 
 def part_of(run: decoded.Recorded, number: int, role: str) -> str:
-    """The part that is shown: `chosen` for an SSM that was to draft in a round without a draft."""
+    """The part that the page shows for `role`: `chosen` if the SSM was chosen but the round has no
+    draft, else `role`."""
     return "chosen" if role in DRAFTING and not run.combined[number].token_ids else role
 
 
 def trunk_of(run: decoded.Recorded, number: int) -> list[bool]:
-    """Whether each node is on the trunk, the branch that every SSM of the round was fed."""
+    """For each node, whether it is on the trunk, the branch that every SSM of the round was fed."""
     drafters = {draft.drafter for draft in run.drafted[number].drafts if draft.spans}
     return [
         drafters <= {proposal.drafter for proposal in proposals}

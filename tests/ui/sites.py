@@ -1,4 +1,4 @@
-"""The page in a browser, whole or with some tabs: a server, a fake worker, what visitors do."""
+"""For browser tests: serves the whole page or some tabs, and acts on it as a visitor does."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from ui.tune.tab import build_tune
 from ui.tune.wiring import wire_tune
 
 CALM = 6
-RUN_MS = 240_000  # a run of real models on a machine that is busy with something else
+RUN_MS = 240_000  # for a run of real models on a busy machine
 AT_REST = """(calm) => {
   const busy = window.specscopeSettled?.busy();
   window.specscopeCalm = busy ? 0 : window.specscopeCalm + 1;
@@ -46,7 +46,7 @@ ARTIFACTS = Path(__file__).parents[2] / "artifacts"
 OpenPage = Callable[..., Any]
 Axe = Callable[..., list[str]]
 Served = tuple[str, Context]
-# Errors that Gradio's own script logs when a page with an open stream is left.
+# Errors that Gradio's own script logs when a visitor leaves a page with an open stream.
 LEAVING = (
     "AbortError",
     "Connection errored out",
@@ -59,14 +59,15 @@ OpenSite = Callable[..., Served]
 
 @dataclass(frozen=True)
 class Stage:
-    """A server with a fake worker and a real store, for one test after another."""
+    """A server with a fake worker and a real store, which several tests use one after another."""
 
     url: str
     context: Context
     worker: FakeWorker
 
     def play(self, script: Any, **options: Any) -> tuple[str, Context]:
-        """Every request now plays `script`; FakeWorker says which options there are."""
+        """Let every further request play `script`; return the URL and the context. `options`: see
+        `FakeWorker.set_script`."""
         self.worker.set_script(script, **options)
         return self.url, self.context
 
@@ -94,7 +95,8 @@ def open_stage(folder: Path, tabs: Sequence[str] = ()) -> Iterator[Stage]:
 def serve_page(
     folder: Path, worker: Any, tabs: Sequence[str] = ()
 ) -> Iterator[tuple[str, Context]]:
-    """A server with `worker` and a store of its own in `folder`; `tabs` empty: all of them."""
+    """Serve the page with `worker` and a new store in `folder`; yield the URL and the context.
+    `tabs`: the tabs to build (empty: all)."""
     with RunStore(log_at(folder / "runs.db")) as store:
         access = Access("127.0.0.1")
         context = make_context(worker, store, access, "specinfer", RunQuery, EXPORTS, race=False)
@@ -108,7 +110,7 @@ def serve_page(
 def wait_notice(
     page: Any, words: str | re.Pattern[str], where: str = "live", timeout: float = WAIT_MS
 ) -> None:
-    """Wait until the notice has these words."""
+    """Wait until the notice on the board `where` contains `words`."""
     page.locator(f"#{where}-notice").get_by_text(words).first.wait_for(timeout=timeout)
 
 
@@ -119,14 +121,14 @@ def wait_run(page: Any) -> None:
 
 def wait_ready(page: Any) -> Any:
     wait_notice(page, "Press Run")
-    # Gradio shows a page somewhat before its buttons work.
+    # Gradio shows a page before the page's buttons work.
     page.wait_for_function("() => window.specscopeStops")
     page.locator("#live-strip .ss-panel, #live-strip .ss-shell > *").first.wait_for()
     return page
 
 
 def shows(page: Any, name: str, words: str) -> None:
-    """Wait until a menu shows a choice."""
+    """Wait until the menu of the field `name` shows the choice `words`."""
     script = "([id, words]) => document.querySelector(id + ' input').value.split(' ')[0] === words"
     page.wait_for_function(script, arg=[f"#field-{name}", words])
 
@@ -139,9 +141,9 @@ def ran(page: Any) -> Any:
 
 
 def ran_again(page: Any, context: Context) -> Any:
-    """Run again. The notice shows the words of the run before until the new one begins, so that the
-    end of the new one is awaited on the server first. Returns the page."""
-    # All browser tabs, since the latest request may be another tab's, for its header.
+    """Run again; return the page once the new run is drawn. Until the new run begins, the notice
+    shows the end of the previous run. So the new run's end is awaited on the server first."""
+    # All browser tabs count: the latest request may come from another tab, for that tab's header.
     before = [(desk, desk.player) for desk in desks_of(context)]
     page.click("#live-run")
     until(page, lambda: any(d.player is not old and d.player.source.is_done for d, old in before))
@@ -150,13 +152,14 @@ def ran_again(page: Any, context: Context) -> Any:
 
 
 def desk_of(context: Context, board: str = "live") -> TabSession:
-    """The server's session of the tab with a run that asked for something last."""
+    """The server's session of the browser tab that sent the latest request, among the tabs with a
+    run on `board`."""
     return desks_of(context, board)[-1]
 
 
 def desks_of(context: Context, board: str = "live") -> list[TabSession]:
-    """The server's sessions of the tabs with a run; the one that asked for something last comes
-    last."""
+    """The server's sessions of all browser tabs with a run on `board`, in the order of the tabs'
+    latest requests."""
     desks = [desk for (_, name), desk in context.tab_sessions._sessions.items() if name == board]
     return [desk for desk in desks if desk.player]
 
@@ -170,14 +173,15 @@ def open_latest_run(page: Any) -> Any:
 
 
 def wait_drawn(page: Any, where: str = "live") -> Any:
-    """Wait until the pictures show the end of a run, which they do frames after the notice."""
+    """Wait until the pictures show the end of a run; the notice shows it some frames earlier.
+    Returns the page."""
     page.locator(f"#{where}-figures .ss-state:not([data-state=running])").wait_for(state="attached")
     at_rest(page)
     return page
 
 
 def open_drawer(page: Any) -> Any:
-    """The page with the drawer of settings open, and its sampling in sight."""
+    """Open the drawer of settings, with its sampling fields in sight; return the page."""
     if not page.locator("#live-drawer-close").is_visible():
         page.click("#live-drawer")
     page.locator("#sampling-top_p").wait_for()
@@ -191,7 +195,7 @@ def close_drawer(page: Any) -> Any:
 
 
 def run_tools(page: Any) -> Any:
-    """The page with the menu of further actions on the opened run open."""
+    """Open the menu of further actions on the opened run; return the page."""
     if not page.locator("#sessions-tools").is_visible():
         page.click("#sessions-more")
     page.locator("#sessions-delete").wait_for()
@@ -199,7 +203,7 @@ def run_tools(page: Any) -> Any:
 
 
 def dock(page: Any, name: str, where: str = "live") -> Any:
-    """The page with a tab of the dock open."""
+    """Open the dock's tab `name`; return the page."""
     page.locator(f"#{where}-docked [data-name={name}]").click()
     return page
 
@@ -221,8 +225,8 @@ ALL_PANES = """
 
 
 def all_panes(page: Any) -> Any:
-    """The page with every pane of the dock in sight, one below the other: a pane out of
-    sight is not drawn."""
+    """Show every pane of the dock, one below the other; return the page. The page does not draw a
+    pane that is out of sight."""
     page.add_style_tag(content=ALL_PANES)
     return page
 
@@ -233,12 +237,12 @@ def speed(page: Any, choice: str, where: str = "live") -> None:
 
 
 def unfold_settings(page: Any) -> Any:
-    """A page that was just opened, with every setting in sight, in the drawer."""
+    """Wait until a page that was just opened is ready, then show every setting in the drawer."""
     return every_setting(wait_ready(page))
 
 
 def every_setting(page: Any) -> Any:
-    """The page with every setting in sight, in the drawer."""
+    """Show every setting in the drawer; return the page."""
     open_drawer(page)
     page.get_by_text("Every setting of the engine").click()
     number_box(page, "sampling-top_p").wait_for()
@@ -246,11 +250,11 @@ def every_setting(page: Any) -> Any:
 
 
 def wait_form_settled(page: Any) -> Any:
-    """Wait until the form is at rest: what was entered is known to the server, and what it answers
-    is shown; return the page.
+    """Wait until the form is at rest: the server knows every entry, and the page shows the server's
+    answers. Returns the page.
 
-    A box that comes into sight, and a field with a new value, ask the server a frame later: the
-    form is at rest when nothing is asked for more than CALM frames in succession.
+    A box that comes into sight and a field with a new value send a request one frame later. So the
+    form is at rest after more than CALM frames in succession without a request.
     """
     page.evaluate("() => { window.specscopeCalm = 0; }")
     page.wait_for_function(AT_REST, arg=CALM)
@@ -258,7 +262,7 @@ def wait_form_settled(page: Any) -> Any:
 
 
 def wait_usable(page: Any, box: Any) -> Any:
-    """A box that is coming into sight, once it keeps what is entered."""
+    """Wait until a box that is coming into sight keeps an entry; return the box."""
     box.wait_for()
     wait_form_settled(page)
     return box
@@ -275,10 +279,11 @@ def text_box(page: Any, name: str) -> Any:
 
 
 def choose(page: Any, name: str, option: str) -> None:
-    """Choose an option of a menu, such as `preset`, as a visitor does. The option may go on with
-    its meaning in brackets. Fields are in the drawer, which is left open."""
+    """Choose an option of the menu `name`, such as `preset`, as a visitor does. The menu may show
+    the option's meaning in brackets behind the option. For a field, the drawer is opened and stays
+    open."""
     if name.startswith("field-"):
-        # An earlier choice may change this menu.
+        # An earlier choice may still change this menu.
         wait_form_settled(open_drawer(page))
     page.locator(f"#{name} input").click()
     words = re.compile(rf"^{re.escape(option)}( \(|$)")
@@ -290,14 +295,15 @@ def strip_text(page: Any, where: str = "live") -> str:
 
 
 def shot(page: Any, name: str) -> None:
-    """A picture of the whole page at rest, where BROWSER_SHOTS=1 asks for pictures: a hundred of
-    them take a minute of CPU time, and no test reads one."""
+    """Save a picture of the whole page at rest if BROWSER_SHOTS=1. Pictures are optional: a hundred
+    pictures take a minute of CPU time, and no test reads them."""
     at_rest(page)
     shot_in_motion(page, name, full_page=True)
 
 
 def shot_in_motion(page: Any, name: str, full_page: bool = False) -> None:
-    """A picture like that of `shot`, but of what is in sight and while requests run."""
+    """Save a picture if BROWSER_SHOTS=1, without waiting until the page is at rest. It shows the
+    whole page if `full_page`, else the part in sight."""
     if os.environ.get("BROWSER_SHOTS") == "1":
         ARTIFACTS.mkdir(exist_ok=True)
         page.screenshot(path=ARTIFACTS / f"{name}.png", full_page=full_page)
@@ -309,7 +315,8 @@ def sessions(page: Any) -> None:
 
 
 def until(page: Any, condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds on the server, at most WAIT_MS, as for the page."""
+    """Wait until `condition` holds on the server. Raises AssertionError after WAIT_MS
+    milliseconds."""
     for _ in range(WAIT_MS // 50):
         if condition():
             return
@@ -318,7 +325,7 @@ def until(page: Any, condition: Callable[[], bool]) -> None:
 
 
 def in_sight(page: Any, *parts: str) -> None:
-    """Wait until each of these is where a visitor sees it without scrolling."""
+    """Wait until a visitor sees each of `parts` (CSS selectors) without scrolling."""
     script = """(part) => { const box = document.querySelector(part).getBoundingClientRect();
       return box.height > 0 && box.top >= 0 && box.top < innerHeight - 20; }"""
     for part in parts:
@@ -339,7 +346,7 @@ BUILD = {
     "learn": build_learn,
     "models": build_models,
 }
-# Tabs that lead into others, which are then built too.
+# For each tab, the tabs that it leads to; they are built with it.
 WITH = {
     "compare": {"sessions"},
     "tune": {"sessions"},
@@ -349,7 +356,8 @@ WITH = {
 
 
 def build_some_tabs(context: Context, *names: str) -> gr.Blocks:
-    """Live and the tabs of these names, in the order of BUILD; without endpoints and links."""
+    """A page with Live, the tabs `names` and the tabs that they lead to (WITH), in the order of
+    BUILD. The page has no endpoints and no links."""
     expected = {*names}.union(*(WITH.get(name, ()) for name in names))
     with gr.Blocks(title=TITLE, analytics_enabled=False) as blocks:
         visitor = gr.BrowserState("", storage_key="specscope-visitor", secret=SECRET)

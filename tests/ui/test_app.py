@@ -1,4 +1,4 @@
-"""`python app.py`: arguments, errors as one line, where it listens; all events of the page."""
+"""`python app.py`: its arguments, one-line errors and addresses; the event handlers of the page."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_the_engine_answers_without_compiling_and_an_interrupt_ends_it(running: 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[gr.Blocks]:
-    """The page with all its tabs, which takes two seconds to build, for tests that only read it."""
+    """The page with all its tabs, for tests that only read it. Building it takes two seconds."""
     with RunStore(log_at(tmp_path_factory.mktemp("page") / "runs.db")) as store:
         page_context = context(store)
         yield build_page(page_context)
@@ -158,8 +158,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[gr.Blocks]:
 
 
 def test_gradio_polls_at_our_intervals(page: gr.Blocks) -> None:
-    """Gradio has no public settings for the intervals: the test fails if a later version renames
-    the private ones."""
+    """Gradio has no public settings for the intervals. This test fails if a later version of Gradio
+    renames the private settings."""
     other = gr.Blocks()
     other.queue()
     assert 0 < other._queue.sleep_when_free <= 0.05
@@ -169,7 +169,7 @@ def test_gradio_polls_at_our_intervals(page: gr.Blocks) -> None:
 
 
 def with_progress(dependencies: list[dict[str, Any]]) -> list[Any]:
-    """Targets of the events that a Python handler answers with values and that show progress."""
+    """The targets of the events that show progress and have a Python handler with outputs."""
     return [
         event["targets"]
         for event in dependencies
@@ -185,12 +185,13 @@ def test_no_event_shows_progress(page: gr.Blocks) -> None:
     assert len(dependencies) > 200
     assert with_progress(dependencies) == []
     hidden = {"backend_fn": True, "targets": [(7, "click")], "outputs": [8]}
-    hidden |= {"show_progress": "hidden"}  # which is not enough
+    hidden |= {"show_progress": "hidden"}  # not enough alone: `show_progress_on` must be [] too
     assert with_progress([{**hidden, "show_progress_on": None}]) == [[(7, "click")]]
 
 
 def handlers_of_old_presses(events: Iterable[tuple[Callable[..., Any] | None, str]]) -> list[Any]:
-    """Handlers that take event data and may be called with the data of an earlier press."""
+    """Handlers of mode `always_last` that take event data: Gradio may call them with the data of an
+    earlier press."""
     return [
         handler
         for handler, mode in events

@@ -26,7 +26,8 @@ TABS = ("live", "sessions")
 
 FILLED = """() => ["tree", "inspector", "figures", "strip"]
   .every((name) => document.querySelector(`#live-${name}`).innerText.trim())"""
-# Without the race's clock, which only Live has: a log has no times of plain decoding's passes.
+# The texts of the panels `figures` and `strip`, without the race's clock. Only Live has the clock,
+# since a log has no times of plain decoding's passes.
 BOARD = """(where) => ["figures", "strip"].map((name) =>
   document.querySelector(`#${where}-${name} .ss-body`).innerText
     .replace(/\\n(clock\\n)?time\\npasses/, ""))"""
@@ -37,7 +38,7 @@ PLACES = [*(f"live-{name}" for name in PICTURES), "preset", "prompt"]
 
 
 def places(page: Any) -> list[dict[str, int]]:
-    """Where the parts are, in windows of 1920x1080 and 1280x800."""
+    """The tops of the parts PLACES, in windows of 1920x1080 and 1280x800."""
     results = []
     for width, height in ((1920, 1080), (1280, 800)):
         page.set_viewport_size({"width": width, "height": height})
@@ -87,7 +88,8 @@ def test_a_run_is_shown_replayed_deleted_measured_and_proved_and_nothing_moves(
 
 
 def replay_and_delete(page: Any, context: Context, board: list[str]) -> None:
-    """In Sessions: the same pictures, round by round; deleted only after a second click."""
+    """In Sessions the run has the same pictures and replays round by round. It is deleted only
+    after a second click."""
     sites.open_latest_run(page)
     assert EXAMPLES[0][1][:20] in page.locator("#sessions-runs").inner_text()
     assert context.store.runs(RunQuery()).total == 1
@@ -121,12 +123,12 @@ def replay_and_delete(page: Any, context: Context, board: list[str]) -> None:
 
 
 def num_stopped(worker: Any) -> int:
-    """How many runs there were, each of them stopped; -1 if one goes on."""
+    """The number of runs if all of them were stopped, else -1."""
     return len(worker.runs) if all(run.is_cancelled for run in worker.runs) else -1
 
 
 def pressed_at_once(page: Any, button: str) -> None:
-    """Press a button, and Stop in the same moment."""
+    """Press a button and Stop at the same moment."""
     page.evaluate(
         """(button) => { document.querySelector(`#live-${button}`).click();
       document.querySelector("#live-stop").click(); }""",
@@ -162,7 +164,7 @@ def test_stop_keeps_what_was_written_and_is_never_lost(
     sites.until(page, lambda: num_stopped(worker) > before and desk.side is None)
     sites.wait_notice(page, "Plain decoding did not finish")
     runs = len(worker.runs)
-    for key in ("r", "s"):  # before Stop has taken the place of Run
+    for key in ("r", "s"):  # both keys come before Stop replaces Run
         page.keyboard.press(key)
     sites.until(page, lambda: num_stopped(worker) == runs + 1)
 
@@ -274,7 +276,7 @@ COMPONENT = """(id) =>
 def test_steps_answers_that_were_overtaken_and_slow_motion(
     site: OpenSite, browser_page: OpenPage
 ) -> None:
-    # Enough rounds for a busy machine: they are played at two a second, drawn or not.
+    # Enough rounds for a busy machine: two rounds a second are played, drawn or not.
     url, context = site(recorded(40))
     page = sites.wait_ready(browser_page(url))
     sites.speed(page, "step")
@@ -299,7 +301,7 @@ def test_steps_answers_that_were_overtaken_and_slow_motion(
 
 
 def an_older_answer_is_not_shown(page: Any) -> None:
-    """The first of two steps is answered after the second."""
+    """The answer to the first of two steps arrives after the answer to the second step."""
     step = page.evaluate(COMPONENT, "live-scrubber")
     calls: list[Any] = []
     answers: dict[int, Any] = {}

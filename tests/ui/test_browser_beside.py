@@ -20,7 +20,7 @@ pytestmark = pytest.mark.browser
 
 TABS = ("live", "sessions")
 
-# Both are read at once, since the page may still be scrolling to them.
+# The tops of both halves are read at once, since the page may still be scrolling to them.
 TOPS = """() => ["one", "two"].map((half) =>
   document.querySelector(`#pair-${half}-strip`).getBoundingClientRect().top)"""
 NUMBER = "() => document.querySelector('#pair-scrub input[type=number]').value"
@@ -57,7 +57,9 @@ def test_two_runs_stand_side_by_side_are_moved_together_and_one_is_thinned(
     for look in in_looks(page, (390, True), (1280, False)):
         sites.shot(page, f"sessions-pair-{look}")
         one, two = page.evaluate(TOPS)
-        assert (one == two) == look.startswith("1280"), "below each other where it is narrow"
+        assert (one == two) == look.startswith("1280"), (
+            "on a narrow page the halves are below each other"
+        )
         assert not sites.overflows(page), look
         assert axe(page, "#sessions-pair", "#sessions-opened", "#sessions-runs") == [], look
     both_are_moved(page)
@@ -69,7 +71,7 @@ def test_two_runs_stand_side_by_side_are_moved_together_and_one_is_thinned(
 
 
 def choosing_can_be_left(page: Any, other: str, newest: str) -> None:
-    """Cancel choosing a second run; then another run is opened alone."""
+    """Cancel the choice of a second run; the next run that is opened is shown alone."""
     open_run(page, newest)
     sites.run_tools(page).click("#sessions-compare")
     page.get_by_role("button", name="Cancel comparing").click()
@@ -112,7 +114,7 @@ def both_are_moved(page: Any) -> None:
     assert page.locator("#pair-playback .sp-buttons button:visible").count() == 7
     page.click("#pair-play")
     becomes(page, NUMBER, last)
-    page.locator("#pair-play").wait_for()  # in the place of Pause again
+    page.locator("#pair-play").wait_for()  # Play has replaced Pause again
     box.fill("2")
     box.press("Enter")
     page.locator("#pair-one-tree").get_by_text("Round 2", exact=True).wait_for()

@@ -1,4 +1,4 @@
-"""The bundled models in a real Chromium: what panels show is what the store recorded; a lesson."""
+"""The bundled models in a real Chromium: the panels show what the store recorded; a lesson."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ GLYPHS = str.maketrans({" ": "␣", "\n": "↵", "\t": "⇥"})
 
 FIGURES = """(keys) => keys.map((key) =>
   document.querySelector(`#live-figures [data-key=${key}] .ss-figure-value`).textContent)"""
-# What the panels say of the selected round, read at once. Chips are a list for each drafter, in the
-# order drawn (by depth).
+# What the panels show of the selected round, read at once. `chips` has one list per drafter, in the
+# order in which the chips are drawn (by depth).
 ROUND = """() => {
   const one = (css) => document.querySelector(css)?.innerText ?? null;
   const all = (css) => [...document.querySelectorAll(css)].map((node) => node.textContent);
@@ -63,8 +63,8 @@ ROUND = """() => {
 
 
 def run_by(page: Any, context: Context, press: Callable[[], object]) -> decoded.Recorded:
-    """The run that `press` begins, once it has ended and every picture is drawn; the figures on the
-    page are that run's."""
+    """Begin a run by `press()`; return its recorded events once the run has ended, the figures show
+    it and every picture is drawn."""
     before = count_completed(context)
     press()
     sites.until(page, lambda: count_completed(context) > before)
@@ -83,13 +83,14 @@ def count_completed(context: Context) -> int:
 
 
 def round_of(page: Any, number: int) -> dict[str, Any]:
-    """Select a round by its text; return what the panels say of it."""
+    """Select a round by its text; return what the panels show of the round."""
     decoded.select_round(page, number)
     return dict(page.evaluate(ROUND))
 
 
 def check_grid(shown: dict[str, Any], run: decoded.Recorded, number: int) -> None:
-    """Every chip against the events: token, score, mass, and what was dropped."""
+    """Check every chip against the events: its token, score and mass, and whether it was dropped.
+    Check the counts of winning and accepted chips, and the weights before and after the round."""
     tree, drafted = run.combined[number], run.drafted[number]
     assert tree.rule == "vote"
     names, rows = run.started.drafters, shown["chips"]
@@ -115,7 +116,7 @@ def check_grid(shown: dict[str, Any], run: decoded.Recorded, number: int) -> Non
 
 
 def check_dropped(shown: dict[str, Any], run: decoded.Recorded, number: int) -> None:
-    """Proposals that lost the vote, or their place in the tree, are dotted."""
+    """The tree draws the dropped proposals: those that lost the vote or their place in the tree."""
     tree, drafted = run.combined[number], run.drafted[number]
     paths: dict[tuple[str, int], tuple[int, ...]] = {}
     for draft in drafted.drafts:
@@ -126,7 +127,8 @@ def check_dropped(shown: dict[str, Any], run: decoded.Recorded, number: int) -> 
 
 
 def check_weights_line(page: Any, run: decoded.Recorded) -> None:
-    """The lines of weights have a point for each round and end where the recorded weights do."""
+    """Each drafter's line goes through the drafter's recorded weight in each round; the chart's
+    label gives the last weights."""
     label = page.locator("#live-proposals .ss-mini-svg").get_attribute("aria-label")
     rounds = [(number, tree.weights) for number, tree in enumerate(run.combined) if tree.weights]
     assert f"Weights over {len(rounds)} rounds" in label
@@ -143,11 +145,11 @@ def told_reason(completed: RoundCompleted) -> str:
 
 
 def check_vote(shown: dict[str, Any], run: decoded.Recorded, number: int) -> None:
-    """The winner, by how much, and the length that was chosen next."""
+    """Check the winner, its mass, and the reason for the chosen length."""
     tree = run.combined[number]
     assert shown["winner"].split("\n")[-1] == tree.winner
     assert shown["vote"].startswith(f"{tree.winner} won")
-    # Where all drafters agree there is no mass to compare.
+    # If all drafters agree on a token, the sentence gives no mass to compare.
     if "agree on token" in shown["vote"]:
         assert tree.masses[0] == pytest.approx(sum(tree.weights.values()))
     else:
@@ -156,7 +158,7 @@ def check_vote(shown: dict[str, Any], run: decoded.Recorded, number: int) -> Non
 
 
 def check_sums(page: Any, run: decoded.Recorded) -> None:
-    """The sums of what was drafted ahead, and the overlap, are those of the events."""
+    """The sums over the drafts made ahead, and the overlap, agree with the events."""
     entries = [entry for completed in run.completed for entry in completed.ahead]
     told = page.locator("#live-timeline .ss-ahead-sums")
     if not entries:
@@ -181,14 +183,14 @@ def check_sums(page: Any, run: decoded.Recorded) -> None:
 
 
 def time_in(words: str, before: str) -> float:
-    """The milliseconds that a text has before a word."""
+    """The time in milliseconds that `words` gives right before the word `before`."""
     match = re.search(rf"([\d.]+) (ms|s) {before}", words)
     assert match, words
     return float(match[1]) * (1000 if match[2] == "s" else 1)
 
 
 def check_ahead(shown: dict[str, Any], run: decoded.Recorded, number: int) -> None:
-    """What came of the drafts made ahead for one round, drafter by drafter."""
+    """Check, drafter by drafter, what became of the drafts made ahead for one round."""
     own = [entry for entry in run.completed[number].ahead if entry.reason != "ended"]
     guessed = any(entry.outcomes or not entry.hit for entry in own)
     begun = f", from drafts begun during round {number}" if guessed else ""
@@ -209,13 +211,14 @@ def check_ahead(shown: dict[str, Any], run: decoded.Recorded, number: int) -> No
 
 
 def check_times(page: Any, shown: dict[str, Any], run: decoded.Recorded, number: int) -> None:
-    """Measured and predicted round times, of the selected round in words and of all as lines."""
+    """Check measured and predicted round times: in words for the selected round, as lines for all
+    rounds."""
     words = re.search(r"predicted ([\d.]+ m?s), measured ([\d.]+ m?s)", shown["predicted"])
     times = round_times(run)
     own = next(time for time in times if time[0] == number)
     assert words, shown["predicted"]
     for text, expected_ms in zip(words.groups(), (own[2], own[1]), strict=True):
-        unit = 1 if text.endswith("ms") else 1000  # a first round on a busy machine takes seconds
+        unit = 1 if text.endswith("ms") else 1000  # on a busy machine the first round takes seconds
         shown_ms = float(text.split()[0]) * unit
         assert shown_ms == pytest.approx(expected_ms, abs=0.06 * unit)
     measured = [(time[0], time[1]) for time in times]
@@ -224,7 +227,7 @@ def check_times(page: Any, shown: dict[str, Any], run: decoded.Recorded, number:
 
 
 def check_estimates(page: Any, shown: dict[str, Any], run: decoded.Recorded, number: int) -> None:
-    """The controller's estimates are columns, with the length that is chosen next."""
+    """The controller's estimates are drawn as columns; the column of the next length is marked."""
     completed = run.completed[number]
     assert told_reason(completed) in shown["choice"]
     assert len(shown["columns"]) == len(completed.estimates) > 1
@@ -237,7 +240,8 @@ def check_estimates(page: Any, shown: dict[str, Any], run: decoded.Recorded, num
     check_columns(page, "#live-lengths", speeds)
 
 
-# What the Length card says of the selected round, and what it offers, as far as it is in sight.
+# Two visible texts of the Length card: the reason for the selected round's length, and the buttons
+# with offers.
 LENGTH_SAID = """() => [".ss-choice-why", ".ss-choice-offers button"].map((css) => {
   const all = [...document.querySelectorAll(`#live-lengths ${css}`)];
   return all.filter((one) => one.checkVisibility()).map((one) => one.textContent).join(", ");
@@ -245,7 +249,8 @@ LENGTH_SAID = """() => [".ss-choice-why", ".ss-choice-offers button"].map((css) 
 
 
 def length_said(context: Context, board: str = "live") -> str:
-    """Why the drafts of the selected round are so long, from the recorded events of its run."""
+    """The reason for the length of the selected round's drafts, from the recorded events of its
+    run."""
     frame = sites.desk_of(context, board).frame()
     context.store.flush()
     events = context.store.events(frame.run_id)
@@ -274,7 +279,7 @@ def test_lengths_votes_lanes_and_drafts_ahead_are_those_of_the_events(
     becomes(page, LENGTH_SAID, [length_said(context), ""])
     lengths_and_times_are_those_of_the_events(page, best)
 
-    # It runs at once: a run of the prompt has ended.
+    # A chosen preset runs at once, since a run of the prompt has ended.
     minions = run_by(page, context, lambda: sites.choose(page, "preset", "minions"))
     assert minions.started.config["speculation"]["combine"] == "vote"
     assert ", trend: " in length_said(context)
@@ -315,7 +320,7 @@ def votes_are_those_of_the_events(page: Any, run: decoded.Recorded) -> None:
 
 
 def drafts_beside_other_requests_are_those_of_the_events(page: Any, context: Context) -> None:
-    """The other requests are long, and begin before the page's own."""
+    """The other requests are long, and begin before the page's own request."""
     long = Request(
         "The old lighthouse keeper",
         SamplingParams(200, ignore_eos=True),
@@ -332,7 +337,8 @@ def drafts_beside_other_requests_are_those_of_the_events(page: Any, context: Con
     sites.shot(page, "across-1280-light")
 
 
-# The cells of the runs in the lesson's table, once their times are measured.
+# The cells of each run's row in the lesson's table, once there are `count` rows and all times are
+# measured.
 ROWS = """(count) => {
   const rows = [...document.querySelectorAll(".sp-measured tbody tr")];
   const cells = rows.map((row) => [...row.cells].map((cell) => cell.innerText));

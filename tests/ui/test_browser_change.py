@@ -1,4 +1,4 @@
-"""Run on change in a real Chromium: one run for many presses, the run before as a pale line."""
+"""Run on change in a real Chromium: one run for many presses, the previous run as a pale line."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def requests(context: Context) -> list[Any]:
     return list(worker.requests)
 
 
-# Counts how often the page clicks its button `live-rerun`, and keeps the timers that wait until the
-# visitor has stopped changing controls (ui/shared/assets/changed.js).
+# Counts in `reruns` how often the page clicks its button `live-rerun`. Keeps in `stirring` the
+# timers that wait until the visitor has stopped changing controls (ui/shared/assets/changed.js).
 WATCH_HAND = """() => {
   window.reruns = 0;
   window.stirring = new Set();
@@ -52,8 +52,8 @@ WATCH_HAND = """() => {
 
 
 def still(page: Any, reruns: int) -> Any:
-    """Wait until the page has made every rerun it is going to make: `reruns` in all. Returns the
-    page."""
+    """Wait until no rerun is pending; check that the page has made `reruns` reruns in all. Returns
+    the page."""
     for _ in range(2):
         wait_form_settled(page)
         page.wait_for_function("() => stirring.size === 0")
@@ -61,8 +61,7 @@ def still(page: Any, reruns: int) -> Any:
     return page
 
 
-# Presses timed by the page, whose timers also measure the pause after them: a slow machine slows
-# both.
+# The page times these presses, and also the pause after them, so that a slow machine slows both.
 PRESSES = """async (box, presses) => {
   for (let i = 0; i < presses; i += 1) {
     box.stepDown();
@@ -73,7 +72,7 @@ PRESSES = """async (box, presses) => {
 
 
 def count(page: Any, name: str, presses: int) -> None:
-    """Step a number down, as an arrow key does that is pressed again and again."""
+    """Step a number down `presses` times, as repeated presses of an arrow key do."""
     number_box(page, f"sampling-{name}").evaluate(PRESSES, presses)
 
 
@@ -88,7 +87,7 @@ def test_a_change_runs_once_and_only_where_it_is_asked_for(
     page = ran(unfold_settings(browser_page(url)))
     page.evaluate(WATCH_HAND)
     count(page, "top_p", 10)
-    still(page, 0)  # off: a changed control runs nothing
+    still(page, 0)  # "Run on change" is off: nothing runs
     page.get_by_label("Run on change").check()
     still(page, 0)
     assert len(requests(context)) == 1
@@ -102,7 +101,7 @@ def test_a_change_runs_once_and_only_where_it_is_asked_for(
     assert len(requests(context)) == 2 and requests(context)[1].sampling.top_p < 1
 
     page.fill("#prompt textarea", "Another prompt")
-    still(page, 1)  # not while it is typed
+    still(page, 1)  # nothing runs while the prompt is typed
     page.locator("#prompt textarea").blur()
     still(page, 2)
     until(page, lambda: len(requests(context)) == 3)
@@ -135,14 +134,15 @@ def test_a_preset_beside_a_finished_run_of_the_same_prompt_runs_at_once(
     becomes(page, PRESET_LABEL, "Preset (then Run)")
 
 
-# The label, with what its style sheet adds.
+# The preset's label, with the text that the style sheet adds to it.
 PRESET_LABEL = """() => { const label = document.querySelector("#preset [data-testid=block-info]");
   return label.innerText + getComputedStyle(label, "::after").content.replaceAll('"', ""); }"""
 NOTHING = {"__type__": "update"}
 
 
 def fields_that_come_one_by_one(page: Any, context: Context) -> None:
-    """A form with fields of two presets is not run; once all fields have arrived, it is."""
+    """A form that mixes the fields of two presets is not run. It is run once all fields of the new
+    preset have arrived."""
     answers: list[int] = []
 
     def only_the_first_fields(route: Any) -> None:
@@ -160,13 +160,13 @@ def fields_that_come_one_by_one(page: Any, context: Context) -> None:
     choose(page, "preset", "sequence")
     until(page, lambda: bool(answers))
     page.wait_for_function("() => stirring.size === 1")
-    # The page asks again and again whether the fields have arrived, and goes on waiting.
+    # The page keeps asking whether the fields have arrived, and keeps waiting.
     for _ in range(2):
         with page.expect_response(lambda response: "/run/predict" in response.url):
             pass
     assert page.evaluate("() => [reruns, stirring.size]") == [2, 1]
     page.unroute("**/run/predict**")
-    choose(page, "preset", "sequence")  # now the others come
+    choose(page, "preset", "sequence")  # now the other fields arrive
     still(page, 3)
     until(page, lambda: len(requests(context)) == 4)
     request_list = requests(context)[3].speculation

@@ -1,4 +1,5 @@
-"""The Compare tab in a real Chromium: from its form to Live; narrow, hostile; in several tabs."""
+"""The Compare tab in a real Chromium: from the form to Live; on a narrow page; hostile texts;
+several browser tabs."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ SHOWN = """() => {
     markup: all("[id^=compare-] :is(img, script, iframe)").length,
   };
 }"""
-# How many cells of the column of speed-ups the box that scrolls sideways cuts off.
+# How many cells of the speed-up column are cut off by the box that scrolls sideways.
 SPEED_UPS_CUT = """() => {
   const { right } = document.querySelector(".ss-compared-scroll").getBoundingClientRect();
   return [...document.querySelectorAll("#compare-compared td[data-key=ratio]")]
@@ -58,14 +59,14 @@ WHOLE = {
 
 @pytest.fixture
 def lab(stage: Stage) -> Stage:
-    """The page with no run and no study."""
+    """The page, with no run and no study."""
     stage.clear()
     return stage
 
 
 @pytest.fixture
 def whole(stages: Callable[..., Stage]) -> Stage:
-    """Like `lab`, with every tab, and with an address that names what is open."""
+    """Like `lab`, but with every tab; the page's address names what is open."""
     stage = stages(())
     stage.clear()
     return stage
@@ -78,7 +79,7 @@ def compare_tab(page: Any) -> Any:
 
 
 def bar_says(page: Any, words: str) -> None:
-    """Wait until the progress bar has these words."""
+    """Wait until the progress bar contains `words`."""
     page.locator("#compare-progress").get_by_text(words).first.wait_for()
 
 
@@ -99,7 +100,8 @@ def few_tokens(page: Any) -> None:
 
 
 def hostile_differing(request: Request, run_id: str) -> list[Event]:
-    """Runs of hostile text; plain decoding has another, far more probable token 3."""
+    """Runs of hostile text. Plain decoding's token 3 differs from the token of other runs and is
+    clearly more probable."""
     events = synthetic_run(8, run_id=run_id, hostile=True)
     events[0] = with_request(events[0], request)
     return events if request.speculation.drafters else plain_twin(events, 0.5, 3)
@@ -201,7 +203,8 @@ def test_on_a_narrow_page_hostile_texts_differ_and_past_comparisons_go(
     sites.in_sight(page, "#prompt textarea", "#live-run")
 
 
-# Keeps in `window.seen` the progress that the header shows, in `apart` where the bar differs.
+# Collects in `window.seen` every progress that the header shows, and in `window.apart` every pair
+# of differing progress in header and bar.
 WATCHED = """() => {
   const [head, bar] = ["#header .sp-state", "#compare-progress .sp-study-words"]
     .map((css) => document.querySelector(css));
@@ -218,7 +221,7 @@ WATCHED = """() => {
 
 
 def header_and_bar_agree(page: Any, conductor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Header and bar show the same progress, even if it grows each time that it is read."""
+    """Header and bar show the same progress, even if the progress grows at each reading."""
     counts, progress = count(1), conductor.progress
     monkeypatch.setattr(conductor, "progress", lambda: replace(progress(), done=next(counts)))
     page.evaluate(WATCHED)
@@ -231,7 +234,7 @@ def test_tabs_follow_a_comparison_a_live_run_goes_first(
     lab: Stage, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def script(request: Request, run_id: str) -> list[Event]:
-        """Live's run goes on until it is stopped, a study's runs are short."""
+        """Live's run goes on until it is stopped; a study's runs are short."""
         lives = request.sampling.max_new_tokens > 100
         return (endless if lives else script_of(4))(request, run_id)
 
@@ -256,7 +259,7 @@ def test_tabs_follow_a_comparison_a_live_run_goes_first(
     lab.worker.set_script(script_of(4), speed=0.0)
     press(one, "Go on")
     bar_says(one, "Complete")
-    bar_says(two, "Complete")  # at rest it polls seldom, but it polls
+    bar_says(two, "Complete")  # a tab at rest polls seldom, but it polls
     two.locator("#compare-compared tbody tr").nth(3).wait_for()
     becomes(two, "() => document.querySelectorAll('#compare-compared tbody tr').length", 4)
 

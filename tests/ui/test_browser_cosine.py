@@ -1,5 +1,6 @@
-"""Two visitors' requests at once with preset and schedule `cosine`, in Chromium: the SSMs that
-draft, the SSM of each node and the nodes granted to each request are those of the events."""
+"""Two visitors' simultaneous requests with preset and schedule `cosine`, in Chromium. The page and
+the events agree on the SSMs that draft, the SSM of each node, and the nodes granted to each
+request."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ pytestmark = pytest.mark.browser
 
 TOKENS = 120
 EXAMPLES = ("story", "code")
-# Every state of the panel that the page has shown: the scheduler's sentence, and its rows.
+# Collects in `window.seen` the states of the panel, read every 50 ms: the scheduler's sentence and
+# the panel's rows.
 WATCH = """() => { window.seen = {}; setInterval(() => {
   const panel = document.querySelector("#requests");
   const rows = [...panel.querySelectorAll(".sp-requests tbody tr")].map((row) => ({
@@ -34,7 +36,7 @@ WATCH = """() => { window.seen = {}; setInterval(() => {
 GRANTED = "(where) => document.querySelector(`#${where}-lengths .ss-choice-granted`).textContent"
 
 
-# The panel has it while two requests are decoded.
+# The panel's second row, which exists while two requests are decoded.
 SECOND_ROW = "#requests .sp-requests tbody tr:nth-child(2)"
 
 
@@ -103,7 +105,8 @@ def grant_of(round_event: RoundCompleted) -> Any:
 def check_panel(
     seen: Sequence[dict[str, Any]], own: decoded.Recorded, other: decoded.Recorded
 ) -> None:
-    """Check nodes, length, SSMs, group and sentence of every state with both requests."""
+    """Check nodes, length, SSMs, group and sentence of every state in which both requests have
+    ended a round."""
     compared = 0
     for state in seen:
         if len(state["rows"]) != 2 or any(row["round"] == "0" for row in state["rows"]):
@@ -127,11 +130,11 @@ def check_panel(
         assert {grant_of(round_event).num_batch for round_event in group} == {len(group)}
         assert state["why"] in {grant_of(round_event).reason for round_event in group}
         compared += 1
-    assert compared, "never were both requests in the panel"
+    assert compared, "the panel never showed both requests"
 
 
-# The dock's tab, whether the first row of its table of parts is in sight, and whether all rows of
-# proposals are drawn.
+# The dock's open tab; whether the first row of the dock's table of parts is in sight; whether all
+# rows of proposals are drawn.
 ANSWERED = """() => { const dock = document.querySelector("#live-dock");
   const box = (node) => node?.getBoundingClientRect();
   const [edge, row] = [box(dock), box(dock.querySelector(".ss-parts-rows tbody tr"))];
@@ -143,8 +146,8 @@ ANSWERED = """() => { const dock = document.querySelector("#live-dock");
 def test_from_the_opened_page_two_clicks_say_which_drafter_serves_what(
     real: sites.Served, browser_page: sites.OpenPage
 ) -> None:
-    """At 1280x800 the two clicks are on the preset's menu and on its entry: the preset runs at
-    once, since the page opened with a recorded run, and the dock opens on Who."""
+    """At 1280x800, the two clicks open the menu of presets and choose `cosine`. The preset runs at
+    once, since the page opened with a recorded run. The dock opens on Who."""
     url, context = real
     record_opening(context)
     while context.opening.source() is None:
@@ -172,8 +175,8 @@ BESIDE = """() => {
 
 
 def chips_stay_beside_the_tabs(page: Any) -> None:
-    """On other tabs the chips have no counts and fit a shorter line; back on Live they are fitted
-    again."""
+    """On other tabs the chips have no counts and fit a shorter line; back on Live, they are fitted
+    to the line again."""
     becomes(page, BESIDE, True)
     sites.sessions(page)
     becomes(page, BESIDE, True)
@@ -188,7 +191,8 @@ def chips_stay_beside_the_tabs(page: Any) -> None:
 def check_pictures(
     page: Any, run: decoded.Recorded, kinds: Sequence[str], where: str = "live"
 ) -> None:
-    """The strip of all rounds; sentence, nodes and grant of one round of each of these kinds."""
+    """Check the routing strip of all rounds. Check sentence, nodes and grant of one round of each
+    kind in `kinds`."""
     routed.check_strip(page, run, where)
     sites.wait_notice(page, "Which drafter served which part of the text: ", where)
     meant = page.locator(f"#{where}-routing .ss-parts-meant")
@@ -224,7 +228,8 @@ KINDS: dict[str, Callable[[decoded.Recorded, int], bool]] = {
 
 
 def check_grant(page: Any, event: RoundCompleted, where: str) -> None:
-    """Below the accepted tokens: schedule, group, nodes and the scheduler's sentence."""
+    """Check the sentence below the accepted tokens: schedule, requests in the pass, nodes and the
+    scheduler's reason."""
     part = grant_of(event)
     are = "request was" if part.num_live == 1 else "requests were"
     nodes = "node that it" if part.num_drafted == 1 else "nodes that it"

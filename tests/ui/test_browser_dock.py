@@ -28,7 +28,8 @@ def live(stages: Any) -> Stage:
 
 INSIDE = """() => [...document.querySelectorAll("#live-mask .ss-mask-on")]
   .map((cell) => [Number(cell.dataset.row), Number(cell.dataset.column)]).sort()"""
-# The row of each name in sight, and whether the name is right of where its row and column meet.
+# For each name in sight: its row, and whether the name is right of the cell where its row and
+# column meet.
 NAMED = """() => [...document.querySelectorAll("#live-mask .ss-mask-name")]
   .filter((name) => getComputedStyle(name).display !== "none")
   .map((name) => {
@@ -42,7 +43,7 @@ SLOTS = """() => [...document.querySelectorAll("#live-mask .ss-slots")].map((str
   [...strip.querySelectorAll(".ss-slot[data-row]")].map((slot) =>
     [Number(slot.dataset.row), Number(slot.querySelector("small").textContent)]))"""
 
-# Whether the tooltip covers the stages, and which of these nodes.
+# Which of these the tooltip covers: the bar of stages, and the nodes `keys`.
 COVERED = """(keys) => {
   const tip = document.querySelector("#ss-tip").getBoundingClientRect();
   const covers = (css) => {
@@ -52,8 +53,8 @@ COVERED = """(keys) => {
   const nodes = keys.map((key) => `#live-tree .ss-node[data-key="${key}"]`);
   return ["#live-tree .ss-stagebar", ...nodes].filter(covers);
 }"""
-# What looks different from the last call with `true`: rows of the mask, slots that are
-# outlined, slots that are tinted, nodes of the tree.
+# What looks different since the last call with `true`, as four lists: rows of the mask, outlined
+# slots, tinted slots, nodes of the tree.
 HIGHLIGHTED = """(keep) => {
   const looks = new Map();
   const found = { rows: [], outlined: [], tinted: [], nodes: [] };
@@ -102,7 +103,7 @@ def mask_and_slots_are_the_trees(page: Any, live: Stage) -> None:
             above.append([node, at])
             at = tree.parents[at]
         seen += above
-    # JavaScript sorts as text.
+    # JavaScript sorts the pairs as texts.
     becomes(page, INSIDE, sorted(seen, key=lambda pair: ",".join(map(str, pair))))
     rounds = desk.frame().view.rounds[:number]
     prompt = len(desk.frame().view.started.prompt_token_ids)
@@ -121,7 +122,7 @@ def mask_and_slots_are_the_trees(page: Any, live: Stage) -> None:
     assert len(path) > 3, "the root, two ancestors, the node"
     page.locator(f"#live-tree .ss-node[data-key='{deepest}']").hover()
     becomes(page, HIGHLIGHTED, [[deepest], [deepest], path, path], arg=False)
-    # A low dock names only the token that is pointed at; with higher rows all are named.
+    # A low dock names only the token under the pointer; a higher dock names all tokens.
     becomes(page, NAMED, [[deepest, True]])
     for node in nodes:
         page.locator(f"#live-tree .ss-node[data-key='{node}']").hover()
@@ -163,7 +164,7 @@ def test_a_vote_is_explained_without_a_further_click(live: Stage, browser_page: 
     page = sites.wait_ready(browser_page(live.url))
     sites.ran(page)
     assert page.locator("#live-dock").get_attribute("data-at") == "why", "a union has no vote"
-    sites.choose(page, "preset", "minions")  # which runs it
+    sites.choose(page, "preset", "minions")  # this also runs the preset
     page.locator("#live-dock[data-at=who]").wait_for()
     sites.wait_notice(page, "Finished: ")
     page.locator("#live-proposals").get_by_text(re.compile(r" won(\.|:) ")).first.wait_for()
@@ -179,7 +180,7 @@ SLIDE = """([key, value]) => {
 }"""
 
 
-# The acceptance that the slider has.
+# The acceptance rate that the slider is set to.
 ACCEPTANCE = """() => Number(
   document.querySelector("#live-what_if input[data-key=acceptance]").value).toFixed(2)"""
 
@@ -191,7 +192,7 @@ def what_if_draws_the_formula_and_says_predicted(page: Any, live: Stage) -> None
     desk = sites.desk_of(live.context)
     told = what_if_value(desk.frame(), desk.baseline)
     for acceptance, size, trip in ((0.5, 1, 0), (0.9, 8, 0), (0.9, 8, 100)):
-        # The sliders have cost and size as powers of two.
+        # The sliders of cost and size are set to exponents of two.
         for key, at in (("acceptance", acceptance), ("ratio", -2), ("size", math.log2(size))):
             page.evaluate(SLIDE, [key, at])
         page.evaluate(SLIDE, ["trip_ms", trip])
@@ -200,7 +201,7 @@ def what_if_draws_the_formula_and_says_predicted(page: Any, live: Stage) -> None
         )
         expected = [predicted_speedup(cost, acceptance, k, size) for k in range(17)]
         assert page.evaluate(DOTS) == pytest.approx(expected, abs=2e-3)
-    # The sentence is about the slider's own LLM, with the draft depths that the budget allows.
+    # The sentence is about an LLM of the slider's size and the draft depths that the budget allows.
     said = page.locator("#live-what_if .ss-what-if-said")
     page.evaluate(SLIDE, ["trip_ms", 0])
     allowed = max(page.evaluate(DOTS)[: told["most"] + 1])

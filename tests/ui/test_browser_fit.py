@@ -1,4 +1,4 @@
-"""Live and Sessions in a real Chromium: all that has to be in sight is, also in large type."""
+"""Live and Sessions in a real Chromium: every necessary part is in sight, also in large type."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def large_type_takes_no_height_from_the_tree_and_the_text_says_that_it_goes_on(p
     large, higher = page.evaluate(RACE)
     assert (lines, large) == (1, 1) and higher < high + 14
     looks.large_type(page, False)
-    # At 1280x800 the dock gives up height for text and tree.
+    # In large type at 1280x800, the dock gives up height for text and tree.
     page.set_viewport_size({"width": 1280, "height": 800})
     looks.at_rest(page)
     ordinary = page.evaluate(HEIGHTS)
@@ -72,7 +72,8 @@ def large_type_takes_no_height_from_the_tree_and_the_text_says_that_it_goes_on(p
         large / small for large, small in zip(page.evaluate(HEIGHTS), ordinary, strict=True)
     )
     assert text > 1.15 and tree > 1.15
-    # In large type the command row is hidden, so that all bars fit in the dock; a button shows it.
+    # In large type the command row is hidden, so that all bars fit in the dock; a button shows the
+    # row.
     becomes(page, HIDDEN, [], ["why", [*ANSWERS["why"], "#live-inspector .ss-bar:last-child"]])
     becomes(page, ROW_SEEN, False)
     row = page.get_by_role("button", name="Prompt, preset and Run")
@@ -112,7 +113,8 @@ def live_is_one_screen(page: Any, when: str) -> None:
 
 LONG = "0.80x the speed of plain decoding (0.90 to 13.35 in 3 repeats): no difference is shown"
 MANY = "The same 1,280 tokens in 1,000 LLM passes instead of 1,280."
-# Shows these words as the race's sentence, if any; the sentence and what its style takes it for.
+# Shows `words`, unless empty, as the race's sentence. Returns the sentence and the number of
+# letters that its style is set to.
 VERDICT = """(words) => {
   const verdict = document.querySelector("[data-part=verdict]");
   if (words) {
@@ -154,7 +156,7 @@ def six_drafters_are_in_sight_and_a_longer_sentence_moves_nothing(page: Any) -> 
     assert int(letters) == len(words), "the type of the sentence depends on its length"
     sites.dock(page, "when").locator("#live-timeline g.ytick").nth(len(SIX) + 3).wait_for()
     looks.at_rest(page)
-    assert looks.overlaps(page) == [], "a lane each, and no text on another"
+    assert looks.overlaps(page) == [], "each drafter has a lane, and no text lies on another text"
     sites.dock(page, "who")
     for width, height in SIZES:
         page.set_viewport_size({"width": width, "height": height})
@@ -170,7 +172,7 @@ def six_drafters_are_in_sight_and_a_longer_sentence_moves_nothing(page: Any) -> 
         looks.large_type(page, False)
 
 
-# The parts of each pane that answer its question.
+# For each pane, the parts that answer the pane's question.
 ANSWERS = {
     "who": ("#live-proposals .ss-votes th:last-child", "#live-proposals .ss-words"),
     "when": (
@@ -190,7 +192,7 @@ ANSWERS = {
     "requests": ("#requests .sp-all-pool", "#requests-schedule label:last-child"),
     "why": ("#live-inspector .ss-sentence", "#live-inspector .ss-meant"),
 }
-# Which of these parts are not whole in sight.
+# Which of `parts` are not wholly in sight in the pane `name`.
 HIDDEN = """([name, parts]) => {
   const pane = document.querySelector(`#live-dock .sp-pane-${name}`).getBoundingClientRect();
   return parts.filter((part) => {
@@ -208,8 +210,8 @@ ROWS = """(name) => {
 }"""
 
 
-# Whether the selected round is in sight: the accepted path in the tree, from the root to the LLM's
-# own token, and the text.
+# Whether the selected round is in sight, as two values. In the tree: the root and the LLM's own
+# token. In the text: the round's first token.
 SHOWN_YET = """() => {
   const within = (part, whole) => {
     const [a, b] = [part, whole].map((one) => document.querySelector(one)?.getBoundingClientRect());
@@ -234,8 +236,8 @@ def other_type_or_another_screen_keeps_the_selected_round_in_sight(page: Any) ->
                 becomes(page, SHOWN_YET, [True, True])
 
 
-# How many lines the text's legend takes; pixels below it; the proposals' chips whose words touch
-# their right edge.
+# LINES: how many lines the text's legend takes. BELOW_LEGEND: the pixels below the legend.
+# TOUCHING: the proposals' chips whose words touch the chip's right edge.
 LINES = """() => new Set([...document.querySelectorAll("#live-strip .ss-legend-item")]
   .filter((one) => one.checkVisibility()).map((one) => one.offsetTop)).size"""
 BELOW_LEGEND = """() => {
@@ -247,7 +249,7 @@ TOUCHING = """() => [...document.querySelectorAll("#live-proposals .ss-chip")].f
   const words = [...chip.children].filter((one) => one.checkVisibility()).at(-1);
   return words.getBoundingClientRect().right > chip.getBoundingClientRect().right - 3;
 }).map((chip) => chip.textContent)"""
-# The heads of the text's table that are not whole in sight.
+# The column heads of the text's table that are not wholly in sight.
 HEADS_CUT = """() => {
   const table = document.querySelector("#live-strip .ss-table").getBoundingClientRect();
   return [...document.querySelectorAll("#live-strip .ss-table th")].filter((head) => {
@@ -271,7 +273,7 @@ def legend_table_and_chips_are_whole_at_the_smaller_size(page: Any, preset: str)
     sites.shot(page, f"whole-1280-{preset}")
 
 
-# The largest letters of the tree's tokens, in pixels of the screen.
+# The largest font size of the tree's tokens, in pixels of the screen.
 LETTERS = """() => {
   const zoom = Number(document.querySelector("#live-tree .ss-viewport").dataset.zoom);
   const texts = [...document.querySelectorAll("#live-tree .ss-node-text")];
@@ -296,7 +298,7 @@ def large_type_enlarges_a_tree_that_fills_its_pane(page: Any) -> None:
     looks.at_rest(page)
     page.set_viewport_size({"width": 1920, "height": 1080})
     becomes(page, f"() => Math.abs(({LETTERS})() - {there}) < 0.1", True)
-    # What a visitor's zoom puts out of sight is one press away.
+    # One press shows what a visitor's zoom has put out of sight.
     for _ in range(3):
         page.evaluate(ZOOM_IN)
     viewport = "document.querySelector('#live-tree .ss-viewport')"
@@ -308,7 +310,7 @@ def large_type_enlarges_a_tree_that_fills_its_pane(page: Any) -> None:
     becomes(page, f"() => {viewport}.scrollTop + {viewport}.scrollLeft", 0)
 
 
-# Shows the longest words that When has: of five SSMs in batched passes.
+# Shows the longest words that the pane When can have: those for five SSMs in batched passes.
 LONGEST = """([words, remarks]) => {
   document.querySelector("#live-timeline .ss-words").textContent = words;
   document.querySelector("#live-timeline .ss-lane-remarks").textContent = remarks;
@@ -346,8 +348,8 @@ def every_pane_answers_in_sight(page: Any) -> None:
 
 
 def tables_are_in_sight_and_move_nothing(page: Any) -> None:
-    """At 1280x800 the figures' table is drawn over the parts below it; the button that closes it is
-    in sight."""
+    """At 1280x800 the table of figures is drawn over the parts below it. The button that closes the
+    table stays in sight."""
     sites.dock(page, "when")
     high = page.locator("#live-figures").bounding_box()
     for name, least in (("timeline", 2), ("figures", 7)):
@@ -362,14 +364,15 @@ def tables_are_in_sight_and_move_nothing(page: Any) -> None:
     sites.dock(page, "why")
 
 
-# Each model's five most probable tokens, and below them one that is explained.
+# Gives each model six bars: its five most probable tokens, and below them the explained token.
 SIX_BARS = """() => {
   for (const list of document.querySelectorAll("#live-inspector .ss-bars")) {
     while (list.children.length < 6) list.append(list.lastChild.cloneNode(true));
     [...list.children].forEach((bar, i) => bar.toggleAttribute("data-hit", i === 5));
   }
 }"""
-# The longest words of Why: of the bars above temperature 0, of a round whose drafts were dropped.
+# Shows `words` in a part of the pane Why. The longest words are MEANT, about bars above temperature
+# 0, and DROPPED, about a round whose drafts were dropped.
 WHY_WORDS = """([part, words]) => {
   document.querySelector(`#live-inspector ${part}`).textContent = words;
 }"""
@@ -397,7 +400,8 @@ def the_longest_words_of_why_are_in_sight(page: Any) -> None:
     looks.large_type(page, False)
 
 
-# Which of these boxes are not whole in the window, and whether the page scrolls.
+# Which of `parts` are missing, too small or not wholly in the window. The last entry tells whether
+# the page scrolls.
 CUT = """(parts) => [...parts.filter((part) => {
   const box = document.querySelector(part)?.getBoundingClientRect();
   return !(box && box.left >= 0 && box.top >= 0 && box.right <= innerWidth + 0.5
@@ -419,7 +423,8 @@ SCORES = """() => getComputedStyle(document.querySelector("#header .sp-score")).
 
 
 def scores_of(live: Stage, where: str) -> list[str]:
-    """For each SSM, "accepted of proposed" by the run's events, a dash without proposals."""
+    """For each SSM of the run on the board `where`, "accepted of proposed" from the run's events,
+    or a dash if the SSM proposed nothing."""
     view = sites.desk_of(live.context, where).frame().view
     counts = [view.scoreboard.get(name, (0, 0)) for name in view.slots]
     return [f"{got} of {of}" if of else "–" for got, of in counts]
@@ -436,7 +441,7 @@ def test_sessions_are_a_list_beside_the_opened_run_whatever_the_run(
 def the_list_is_beside_the_opened_run(page: Any, live: Stage) -> None:
     turn_to(page, "Sessions")
     page.locator("#sessions-runs").get_by_text("No runs yet").wait_for()
-    page.get_by_text("Runs open here").wait_for()  # with an empty list too: no half stays empty
+    page.get_by_text("Runs open here").wait_for()  # also with an empty list
     turn_to(page, "Live")
     sites.ran(page)
     what_to_press_in_sessions_is_a_line_and_not_a_column(page)
@@ -486,8 +491,8 @@ KINDS: tuple[tuple[tuple[str, ...], Mechanisms | None], ...] = (
     (FIVE, Mechanisms(routing="cosine", draft="fused")),
     (FIVE, VOTE_AHEAD),
 )
-# Whether the tree's window is at least 220 px high, else its height; how many lines about the run
-# are in sight, and whether they have a run's id.
+# True if the tree's window is at least 220 px high, else its height; how many lines about the run
+# are in sight; whether these lines contain a run's id.
 SEEN_RUN = """() => {
   const about = document.querySelector("#sessions-about .sp-shell").getBoundingClientRect();
   const lines = [...document.querySelectorAll("#sessions-about .sp-line")].filter((line) =>
@@ -499,7 +504,7 @@ SEEN_RUN = """() => {
 
 
 # The drafters whose rows in Who are cut off below, and the chart of weights if it is too low to be
-# read. Nothing of a routed run, whose pane scrolls.
+# read. Empty for a routed run, whose pane scrolls.
 WHO_BELOW = """(where) => {
   const pane = document.querySelector(`#${where}-dock .sp-pane-who`);
   if (pane.querySelector(".ss-routing[data-routed]")) return [];
@@ -515,7 +520,7 @@ WHO_BELOW = """(where) => {
   const high = chart.checkVisibility() ? chart.getBoundingClientRect().height : 0;
   return high && high < 90 ? [...cut, `chart of ${high}`] : cut;
 }"""
-# The texts of Why that end below its box.
+# The texts of the pane Why that end below the pane's box.
 WHY_BELOW = """() => {
   const body = document.querySelector("#sessions-inspector .ss-body").getBoundingClientRect();
   const parts = ":is(.ss-sentence, .ss-inspected-title, .ss-bar)";
@@ -534,14 +539,14 @@ def of_an_opened_run_the_tree_is_seen_whatever_the_run(
     for drafters, uses in KINDS:
         live.play(playback(synthetic_run(24, seed=5, drafters=drafters, mechanisms=uses)))
         run_id = record_run(live.context)
-        # The longest note that a baseline has.
+        # The longest note that a baseline can have.
         note = "plain decoding in the same study, same prompt and repeat"
         keep_baseline(live.context.store, run_id, Baseline(100.0, "", note))
     page.set_viewport_size({"width": 1280, "height": 800})
     sites.sessions(page)
-    page.locator(".sp-open").nth(len(KINDS)).wait_for()  # and the run of Live
+    page.locator(".sp-open").nth(len(KINDS)).wait_for()  # the runs of KINDS, and the run of Live
     open_run_at(page, 0)
-    page.locator("#sessions-dock[data-at=who]").wait_for()  # a run with votes opens on it
+    page.locator("#sessions-dock[data-at=who]").wait_for()  # a run with votes opens on Who
     an_opened_run_is_whole(page, 0)
     page.set_viewport_size({"width": 1920, "height": 1080})
     an_opened_run_is_whole(page, 0)
@@ -589,7 +594,8 @@ LATE = (
     "the heaviest. 6 of its 8 tokens were accepted (75 %), above the running mean of 41.5 %: its "
     "weight rises from 1.10 to 1.18, after all are rescaled to mean 1."
 )
-# The last depth that is wholly in sight in Who; whether the vote's sentence is; the sentence.
+# The last depth that is wholly in sight in Who; whether the vote's sentence is wholly in sight;
+# that sentence.
 VOTE_SEEN = """() => {
   const pane = document.querySelector("#sessions-dock .sp-pane-who");
   const box = pane.querySelector(".ss-scroll").getBoundingClientRect();
@@ -625,7 +631,7 @@ def decided_late(frame: Frame) -> dict[str, Any]:
 
 
 def a_vote_that_is_decided_late_is_seen_where_it_is_decided(page: Any) -> None:
-    """At 1280x800, of an opened run with votes, with the dock on Who."""
+    """The window is 1280x800, and an opened run with votes is shown with the dock on Who."""
     page.locator("#sessions-scrubber [data-r='3']").click()
     expected = {"last": SPLIT, "isWhole": True, "said": LATE}
     for large in (False, True):

@@ -1,4 +1,4 @@
-"""The form and the bar in a real Chromium: what is chosen is what is shown, and what runs."""
+"""The settings form in a real Chromium: the page shows and runs what a visitor chooses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ TABS = ("live",)
 OPENED = "specinfer"  # the preset that the page of these tests opens with
 PRESET = "() => document.querySelector('#preset input').value.split(' (')[0]"
 CAN_RUN = "() => !document.querySelector('#live-run').disabled"
-# Why Run cannot be pressed, without the seconds of a call that Gradio counts in the box, unseen.
+# The reason why Run cannot be pressed. `innerText` leaves out the hidden seconds that Gradio counts
+# in the box during a call.
 REASON = "() => document.querySelector('#live-validity').innerText.trim()"
 
 
@@ -32,12 +33,12 @@ def last_request(context: Context) -> Any:
 
 
 def wait_refusal(page: Any, words: str) -> None:
-    """Wait until it is said why this cannot run, and Run cannot be pressed."""
+    """Wait until the page gives `words` as a reason not to run, and Run cannot be pressed."""
     page.locator("#live-validity").get_by_text(words).wait_for()
     page.locator("#live-run[disabled]").wait_for()
 
 
-# A number box, what is typed, why it is refused, and what is typed then.
+# Each entry: a number box, a refused text, the reason of the refusal, and an accepted text.
 NUMBERS = (
     ("sampling-max_new_tokens", "", "max_new_tokens is empty: it must be a whole number", "900"),
     ("sampling-temperature", "101", "temperature is 101: it must be 0 or a number", "5"),
@@ -89,7 +90,7 @@ def a_number_is_run_as_typed_or_refused_by_name(page: Any, context: Context) -> 
 
 
 def asked_as(context: Context, expected: dict[str, str]) -> bool:
-    """Whether the last request has these numbers."""
+    """Whether the last request has the numbers `expected`, by name."""
     worker: Any = context.hub.worker
     if not worker.requests:
         return False
@@ -148,7 +149,7 @@ def test_with_the_settings_folded_a_preset_keeps_its_name_and_runs_at_any_temper
         ("0", OPENED, ("minions", "specinfer-paper")),
         ("0.8", "specinfer-paper", ("best", "minions")),
     ):
-        # A preset's fields depend on the temperature, so that the page asks the server twice.
+        # A preset's fields depend on the temperature, so the page asks the server twice.
         sites.number_box(page, "sampling-temperature").fill(temperature)
         becomes(sites.wait_form_settled(page), PRESET, opened)
         page.wait_for_function(CAN_RUN)
@@ -290,7 +291,7 @@ PREDICT = "**/run/predict**"
 
 
 def asks_about(route: Any, value: object) -> bool:
-    """Whether a request brings the server this value of a field."""
+    """Whether the request sends the server `value` as the value of a field."""
     return value in json.loads(route.request.post_data or "{}").get("data", ())
 
 

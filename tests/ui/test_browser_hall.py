@@ -1,4 +1,4 @@
-"""Every tab in a real Chromium: widths, both themes, large type, keys; a run that goes on."""
+"""Every tab in a real Chromium: widths, both themes, large type, keys; a run in progress."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from tests.ui.sites import (
 
 pytestmark = pytest.mark.browser
 
-# What each tab has drawn once it is open and the server has answered.
+# For each tab, an element that exists once the tab is open and the server has answered.
 OPENED = {
     "Live": "#live-scrubber .ss-column",
     "Compare": "#compare-studies .sp-shell > *",
-    # No study yet: one card says what comes, and no frame is empty.
+    # Without a study, one card tells what will appear, and no frame is empty.
     "Tune": "#tune-progress .sp-study-more:not(:empty)",
     "Prompts": "#prompts-progress .sp-study-more:not(:empty)",
     "Sessions": "#sessions-scrubber .ss-column",
@@ -44,7 +44,7 @@ OPENED = {
 
 @pytest.fixture
 def whole(stages: Any) -> Stage:
-    """The page with all tabs and an empty log; a run is eight rounds long."""
+    """The page with all tabs and an empty log; each run has eight rounds."""
     stage: Stage = stages(())
     stage.clear()
     stage.play(recorded(8))
@@ -61,7 +61,8 @@ def live(stages: Any) -> Stage:
 
 
 def each_tab(page: Any) -> Iterator[str]:
-    """The names of the page's tabs, each while it is open and drawn; in Sessions with a run."""
+    """Open the tabs one after the other; yield each tab's name once the tab is drawn. In Sessions,
+    a run is opened too."""
     names = looks.tabs(page)
     assert names == list(OPENED)
     for name in names:
@@ -77,7 +78,7 @@ def each_tab(page: Any) -> Iterator[str]:
         yield name
 
 
-# How many styles large type sets, and those that another rule overrules.
+# The number of styles that large type sets, and the styles that another rule overrules.
 OVERRULED = """() => {
   const rules = (list) => [...list].flatMap((rule) => {
     if (rule instanceof CSSStyleRule) return [rule];
@@ -103,8 +104,9 @@ OVERRULED = """() => {
   }
   return [count, [...found]];
 }"""
-# Narrow, wide and usual, dark and light. Only colours depend on the theme, so that each check of
-# contrast needs one width of either theme; axe checks the first and the last look.
+# The looks are narrow and dark, wide and dark, usual and light. Only colours depend on the theme,
+# so the checks of contrast need one width per theme (CONTRAST). axe checks the first and the last
+# look.
 LOOKS = ((390, True), (1920, True), (1280, False))
 CONTRAST = ("1920-dark", "1280-light")
 LARGE = CONTRAST
@@ -112,7 +114,8 @@ LARGE = CONTRAST
 
 GRADIOS = """() => ["#tabs .overflow-menu", "footer"].map((css) =>
   document.querySelector(css).getBoundingClientRect().height > 0)"""
-# The button that begins a study, and whether it is in the window, however long its form is.
+# BEGINS: for each tab with studies, the button that begins a study. IN_WINDOW: whether that button
+# is in the window, however long the tab's form is.
 BEGINS = {"Compare": "#compare-begin", "Tune": "#tune-start", "Prompts": "#prompts-measure"}
 IN_WINDOW = """(css) => {
   scrollTo(0, 0);
@@ -124,7 +127,8 @@ def check_fit(page: Any, name: str, look: str) -> None:
     """Nothing sticks out, is covered or tiny; the button that begins a study is in the window."""
     assert looks.overflow(page) <= 1, (name, look)
     assert looks.covered(page) == [], (name, look)
-    # Gradio's menu of the tabs that do not fit is shown on narrow pages only, its footer never.
+    # Gradio shows a menu of the tabs that do not fit, on narrow pages only. Gradio's footer is
+    # never shown.
     becomes(page, GRADIOS, [look.startswith("390"), False])
     if name in BEGINS:
         assert page.evaluate(IN_WINDOW, BEGINS[name]), (name, look)
@@ -136,7 +140,7 @@ def check_fit(page: Any, name: str, look: str) -> None:
 
 
 def large_and_back(page: Any, name: str) -> None:
-    """Large type reaches every text, and none is cut or overlaps another."""
+    """Large type enlarges every text, and no text is cut or overlaps another."""
     assert looks.keep_sizes(page) > 20
     looks.large_type(page, True)
     shot(page, f"hall-{name}")
@@ -159,7 +163,8 @@ def what_large_type_sets_is_what_is_seen(page: Any) -> None:
         assert [told for told in looks.cut_texts(page) if "models-" in told] == []
 
 
-# The ids of our own parts in sight, without the pictures of a run that tests/ui/components checks.
+# The ids of our own parts in sight, except for the pictures of a run: tests/ui/components checks
+# those pictures.
 OWN = """() => [...new Set([...document.querySelectorAll(".ss-shell, .sp-shell")]
   .filter((node) => node.checkVisibility() && node.children.length)
   .map((node) => `#${node.closest("[id]:not([id^=html-])").id}`))]
@@ -167,8 +172,8 @@ OWN = """() => [...new Set([...document.querySelectorAll(".ss-shell, .sp-shell")
 LIVE = {"#header", "#live-notice", "#live-tree", "#live-docked"}
 
 
-# Elements that a mouse can press and keys cannot reach; without a race's lane, which leads to
-# rounds, as the scrubber does.
+# Elements that a mouse can press but keys cannot reach. A race's lane is left out: it leads to
+# rounds, and keys reach rounds through the scrubber.
 MOUSE_ONLY = """() => {
   const reached = "a[href], button, input, select, textarea, summary, label, [tabindex]";
   const hand = (node) => Boolean(node) && getComputedStyle(node).cursor === "pointer";
@@ -195,7 +200,7 @@ STATE = "(state) => { document.documentElement.dataset.liveState = state; }"
 
 
 def check_run_and_stop(page: Any, axe: Axe, look: str) -> None:
-    """The labels of Run and Stop have enough contrast, on the page as it is and as it is during a
+    """The labels of Run and Stop have enough contrast, in the page's present state and during a
     run."""
     before = page.evaluate("() => document.documentElement.dataset.liveState")
     for state, button in ((before, "live-run"), ("running", "live-stop")):
@@ -207,8 +212,8 @@ def check_run_and_stop(page: Any, axe: Axe, look: str) -> None:
 
 
 def check_contrast(page: Any, axe: Axe, name: str, look: str) -> Counter[str]:
-    """Texts of drawings and checkboxes have enough contrast, and keys reach what a mouse does;
-    return how many texts and boxes there are."""
+    """Drawn texts and checkboxes have enough contrast, and keys reach everything that a mouse can
+    press. Returns the numbers of texts (`drawn`) and of checkboxes (`boxes`)."""
     assert page.evaluate(MOUSE_ONLY) == [], (name, look)
     if name == "Live":
         check_run_and_stop(page, axe, look)
@@ -228,8 +233,8 @@ def check_contrast(page: Any, axe: Axe, name: str, look: str) -> Counter[str]:
 def test_every_tab_fits_and_is_accessible_at_every_width_theme_and_type_size(
     whole: Stage, browser_page: OpenPage, axe: Axe
 ) -> None:
-    """One visit for all checks: axe checks our parts of Live before the drawer of settings covers
-    them; all else is checked with every setting in sight."""
+    """One visit serves all checks. axe checks our parts of Live before the drawer of settings
+    covers them; all other checks run with every setting in sight."""
     page = ran(wait_ready(browser_page(whole.url)))
     (run,) = whole.context.store.runs(whole.context.query()).rows
     whole.context.store.annotate(run.run_id, "A good one for the lecture on votes")
@@ -260,7 +265,7 @@ def is_large(page: Any, large: bool) -> None:
 
 
 def size_in_menu(page: Any) -> float:
-    """How large the presets are in the open menu, in pixels."""
+    """The font size of the presets in the open menu, in pixels."""
     page.locator("#preset input").click()
     option = page.get_by_role("option").first
     size = option.evaluate("(one) => parseFloat(getComputedStyle(one).fontSize)")
@@ -280,7 +285,8 @@ BAD_TEXTS = """() => {
 }"""
 
 
-# Grey in a half-transparent group on white; black on a dark box; black on white next to a box.
+# Three texts: grey in a half-transparent group on white; black on a dark box; black on white next
+# to a box.
 BAD_DRAWING = """() => {
   document.body.innerHTML = `<div id="drawing" style="background: white">
     <svg width="200" height="120" style="font: 16px monospace">
@@ -312,7 +318,7 @@ def test_large_type_by_button_key_and_function_is_kept(live: Stage, browser_page
     page.evaluate("() => specscopeLargeType(false, { keep: false })")
     is_large(page, False)
     page.goto(live.url)
-    is_large(wait_ready(page), True)  # only for that visit
+    is_large(wait_ready(page), True)  # small type was only for the visit before
     page.evaluate(BAD_TEXTS)
     told = [line.rpartition(": ")[2] for line in looks.cut_texts(page)]
     assert told == ["Step forward", "dialogue", "hidden in part"], "a control of cut_texts"
@@ -324,7 +330,7 @@ def test_large_type_by_button_key_and_function_is_kept(live: Stage, browser_page
     assert faint == ["drawing .faint half", "drawing .dark on dark"], "a control of contrast.js"
 
 
-# Whether the list of keys is open and whole in the window.
+# Whether the list of keys is open and wholly in the window.
 KEYS_SHOWN = """() => {
   const list = document.querySelector("dialog.sp-keys");
   const { top, bottom, left, right } = list.getBoundingClientRect();
@@ -386,15 +392,16 @@ NEWEST = "Number([...document.querySelectorAll('#live-strip .ss-tok')].at(-1)?.d
 def test_as_a_run_goes_on_whoever_scrolls_up_stays_there_and_chips_stay(
     live: Stage, browser_page: OpenPage
 ) -> None:
-    live.play(recorded(240), speed=25.0)  # one and a half minutes, for a busy machine
+    live.play(recorded(240), speed=25.0)  # a run of 1.5 minutes, for a busy machine
     page = wait_ready(browser_page(live.url, forgiven=LEAVING, height=640))
     page.click("#live-run")
     page.wait_for_function(f"() => {SCROLL}.scrollTop > 150")
-    # Larger type moves the lines; the newest text is still followed.
+    # Larger type moves the lines; the page still follows the newest text.
     for large in (True, False):
         page.evaluate(f"(on) => {{ specscopeLargeType(on); window.newest = {NEWEST}; }}", large)
         page.wait_for_function(f"() => {NEWEST} > newest + 12 && ({IS_AT_END})()")
-    # When a frame finds the text at its top, the scroll event of the frame before was dispatched.
+    # AT_TOP scrolls the text to its top in each frame. Once a frame finds the text there, the
+    # scroll event of the frame before has been dispatched.
     page.wait_for_function(AT_TOP)
     page.evaluate(f"() => {{ window.newest = {NEWEST}; }}")
     page.wait_for_function(f"() => {NEWEST} > newest + 24")
@@ -407,7 +414,8 @@ def test_as_a_run_goes_on_whoever_scrolls_up_stays_there_and_chips_stay(
 
 
 def largest_move(before: list[list[int]], after: list[list[int]]) -> int:
-    """The largest difference between two results of PLACES, in pixels; PLACES rounds edges."""
+    """The largest difference between two results of PLACES, in pixels. PLACES rounds to whole
+    pixels."""
     pairs = zip(before, after, strict=True)
     return max(abs(a - b) for one, other in pairs for a, b in zip(one, other, strict=True))
 
@@ -426,7 +434,7 @@ def chips_stay(page: Any) -> None:
     page.locator(".sp-state-running").wait_for()
     assert largest_move(before, page.evaluate(PLACES)) <= 1, "no chip moves by more than a pixel"
     assert button.evaluate("(one) => one === document.activeElement"), "no focus is lost"
-    # By a key, since in large type the command row, which has Stop, is hidden.
+    # Stop by a key, since large type hides the command row with the button Stop.
     page.keyboard.press("s")
     page.locator(".sp-state-ready").wait_for()
     assert largest_move(before, page.evaluate(PLACES)) <= 1, "no chip moves by more than a pixel"

@@ -33,7 +33,8 @@ ALL_PICTURES = ["figures", "strip", "tree", "proposals", "inspector"]
 ALL_PICTURES += ["lengths", "timeline", "routing"]
 THEME = {"__theme": "light"}
 QUERY = "() => Object.fromEntries(new URLSearchParams(location.search))"
-# The open lesson: its title, and the runs of its table whether they have run or not.
+# The open lesson: its title, and the names of all runs in its table, including runs that have not
+# been made yet.
 LESSON = """() => ({
   title: document.querySelector(".sp-lesson-title")?.innerText,
   runs: [...document.querySelectorAll(".sp-measured :is(tbody, tfoot) th")]
@@ -44,7 +45,7 @@ ROWS = """(count) => {
   const cells = rows.map((row) => [...row.cells].map((cell) => cell.innerText));
   return rows.length === count && !cells.flat().some((text) => text.includes("…")) && cells;
 }"""
-# The pictures of the board that can be seen.
+# Which of the board's pictures are visible.
 PICTURES = """(names) => names.filter((name) => {
   const one = document.querySelector(`#learn-${name}`);
   return one.querySelector(".ss-shell") && one.offsetParent;
@@ -59,11 +60,11 @@ STICKS_OUT = """() => {
 }"""
 TOO_WIDE = """() => [...document.querySelectorAll("#learn-scrubber button")]
   .filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.innerText)"""
-# Tops within the lesson, which a scroll does not change.
+# Tops relative to the lesson: scrolling does not change them.
 TOPS = """() => ["#learn-try", "#learn-moves"].map((one) => Math.round(
   document.querySelector(one).getBoundingClientRect().top
   - document.querySelector("#learn-lesson").getBoundingClientRect().top))"""
-# The parts of the lesson that are not whole in the window, or are cut by the column around them.
+# The parts of the lesson that are not wholly in the window, or are cut by their column.
 CUT = """(parts) => parts.filter((part) => {
   const node = document.querySelector(part);
   const box = node.getBoundingClientRect();
@@ -92,7 +93,7 @@ RATES = """() => [...document.querySelector("#learn-lengths .ss-table table")
 
 
 def learn_tab(page: Any, number: int = 1) -> Any:
-    """Lesson `number`, opened by its step."""
+    """Open Learn, then lesson `number` by its button; return the page."""
     turn_to(sites.wait_ready(page), "Learn")
     on_lesson(page, 1)
     return step_to(page, number)
@@ -112,7 +113,7 @@ def on_lesson(page: Any, number: int) -> Any:
 
 
 def rows(page: Any, count: int) -> list[list[str]]:
-    """The cells of the runs, once there are `count` runs and their times are measured."""
+    """The cells of each run's row, once the table has `count` runs and all times are measured."""
     return list(read(page, ROWS, count))
 
 
@@ -126,7 +127,7 @@ def answer(page: Any, number: object) -> None:
 
 
 def only_tick(page: Any) -> None:
-    """Wait until the open lesson has its tick, the only one."""
+    """Wait until the open lesson has a tick, and no other lesson has one."""
     page.locator(".sp-step[aria-current] .sp-tick").wait_for()
     becomes(page, "() => document.querySelectorAll('.sp-tick').length", 1)
 
@@ -196,7 +197,7 @@ def every_lesson_is_one_screen_with_its_picture_and_its_question(page: Any) -> N
         becomes(page, CUT, [], list(WHOLE))
         assert page.evaluate(STILL), number
         assert not sites.overflows(page), number
-    # The lesson whose words about a run and an answer are the longest.
+    # Lesson 8 has the longest words about a run and an answer.
     step_to(page, 8)
     page.click("#learn-run")
     sites.wait_notice(page, "Finished: ", "learn")
@@ -207,7 +208,7 @@ def every_lesson_is_one_screen_with_its_picture_and_its_question(page: Any) -> N
     read(page, TWO_LINES)
 
 
-# The tree's height; the buttons, inputs and counts of hidden levels that are cut.
+# The tree's height, and which of these are cut: buttons, inputs, counts of hidden levels.
 TREE = """() => {
   const box = (node) => node.getBoundingClientRect();
   const height = box(document.querySelector("#learn-tree .ss-viewport")).height;
@@ -230,7 +231,7 @@ def the_tree_keeps_its_height_after_a_run_and_a_wrong_answer(page: Any, number: 
     step_to(page, number)
     page.click("#learn-run")
     rows(page, 1)
-    if number == 3:  # its question is about both runs
+    if number == 3:  # lesson 3's question is about both runs
         page.click("#learn-try")
         rows(page, 2)
     sites.wait_notice(page, "Finished: ", "learn")
@@ -252,7 +253,7 @@ def tree_has_room(page: Any, least: int = 120) -> None:
         assert found["height"] >= least and not found["cut"], (width, height, found)
 
 
-# The parts of the vote that are not whole in its pane.
+# The parts of the vote that are not wholly in their pane.
 VOTE_CUT = """() => {
   const pane = document.querySelector("#learn-dock .sp-pane-who").getBoundingClientRect();
   const rows = document.querySelector("#learn-proposals .ss-scroll").getBoundingClientRect();
@@ -291,8 +292,8 @@ def nothing_moves_when_a_run_comes_and_the_place_of_the_answer_is_shown(page: An
         rows(page, 1)
         sites.wait_notice(page, "Finished: ", "learn")
         sites.wait_drawn(page, "learn")
-        assert steady(page, TOPS) == before, "the room of the rows was kept"
-        assert page.evaluate(TOO_WIDE) == [], "words that do not fit their button"
+        assert steady(page, TOPS) == before, "room for the rows was reserved"
+        assert page.evaluate(TOO_WIDE) == [], "every button has room for its words"
         page.locator("#learn-docked [data-name=why]").click()
         watch_pointed(page, "#learn-lengths")
         page.click("#learn-show")
@@ -303,7 +304,7 @@ def nothing_moves_when_a_run_comes_and_the_place_of_the_answer_is_shown(page: An
 
 
 def watch_pointed(page: Any, where: str) -> None:
-    """`window.pointed`: whether the place has been outlined since, for however short a time."""
+    """Let `window.pointed` become true once the element `where` is outlined, however briefly."""
     page.evaluate(
         """(where) => {
           window.pointed = false;
@@ -316,7 +317,8 @@ def watch_pointed(page: Any, where: str) -> None:
 
 
 def turns_by_keys(page: Any) -> None:
-    """Lessons, their runs and pictures without a mouse, from lesson 1 to lesson 2."""
+    """Starting from lesson 1, keys change lessons and run an example. A click at the end leads back
+    to lesson 2."""
     page.locator("#learn-strip .ss-panel").wait_for()
     becomes(page, PICTURES, [*LESSONS[0].pictures], ALL_PICTURES)
     body = page.locator("body")
@@ -342,7 +344,8 @@ def turns_by_keys(page: Any) -> None:
 
 
 def finishes_by_its_table(page: Any, context: Context) -> None:
-    """Lesson 6: a run of the table is put back on the board, where it answers the question."""
+    """Lesson 6: an earlier run in the table is put back on the board, whose figures answer the
+    question."""
     page.click("#learn-run")
     rows(page, 1)
     sites.wait_drawn(page, "learn")

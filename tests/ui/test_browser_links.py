@@ -1,5 +1,5 @@
-"""Links in a real Chromium: the address and Copy link name what is seen, and opening it shows the
-same."""
+"""Links in a real Chromium: the address and the copied link name what the page shows, and opening
+the address or the link shows the same again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ pytestmark = pytest.mark.browser
 
 QUERY = "() => Object.fromEntries(new URLSearchParams(location.search))"
 THEME = {"__theme": "light"}
-# What a board shows: its place, the selected node, the text, the dock's pane, the race's clock.
+# What a board shows: the place in the run, the stage, the selected node, the text, the inspector's
+# sentence, the dock's open pane.
 SHOWN = """(where) => {
   const all = (css, pick) => [...document.querySelectorAll(`#${where}-${css}`)].map(pick);
   return [
@@ -48,7 +49,7 @@ def whole(stages: Any) -> Stage:
 
 @pytest.fixture
 def opening(whole: Stage, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """The recording of the opening run; its `is_done` can be set."""
+    """The recording of the opening run; a test can set its `is_done`."""
     first, *others = synthetic_run(ROUNDS)
     events = (with_request(first, request()), *others)
     source = SimpleNamespace(is_done=True, count=len(events), events=lambda *_: events)
@@ -114,8 +115,8 @@ LEFT_QUEUED = "Your run was taken out of the queue when this page was left or lo
 def test_a_page_that_is_loaded_anew_says_what_became_of_its_run(
     whole: Stage, opening: SimpleNamespace, browser_page: OpenPage
 ) -> None:
-    """One page's run is stopped, another's leaves the queue. The rounds come faster than the
-    address settles."""
+    """One page's run is stopped, and another page's run leaves the queue. Rounds end faster than
+    the page updates its address."""
     whole.play(endless, max_live=1, speed=10.0)
     other, page = (
         sites.wait_ready(browser_page(whole.url, forgiven=sites.LEAVING)) for _ in range(2)
@@ -173,7 +174,7 @@ def test_a_link_opens_the_docks_pane_and_the_races_clock(
     page.locator("#sessions-scrubber [data-r='4']").click()
     sites.dock(page, "length", "sessions")
     query_is(page, run=run, round="5", dock="length")
-    page.go_back()  # the list of Sessions, then Live
+    page.go_back()  # first to the list of Sessions, then to Live
     page.go_back()
     query_is(page, **place, dock="closed", clock="passes")
     becomes(page, DOCK, "", arg="live")

@@ -1,4 +1,4 @@
-"""The Models tab in a real Chromium, with real models: swapped, refused, followed by all pages."""
+"""The Models tab in a real Chromium: real models are swapped or refused, and all pages follow."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ HOSTILE = "<img src=x onerror=pwned=1>"
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Served]:
-    """The page with a model host that loads real models, first the bundled ones; of a pair with a
-    hostile name it plays runs."""
+    """The page with a model host that loads real models, first the bundled ones. For an LLM with a
+    hostile name, the host returns a fake worker instead."""
     from core import Engine, load_models
     from core.engine.worker import Worker
 
@@ -74,7 +74,7 @@ def swap_models(context: Context, pair: ModelPair) -> None:
 
 
 def models(page: Any) -> Any:
-    """The Models tab, its table drawn."""
+    """Open the Models tab and wait for its table; return the page."""
     turn_to(page, "Models")
     page.locator("table.sp-offers").wait_for()
     return page
@@ -108,7 +108,8 @@ def load(page: Any, *names: str) -> None:
 
 
 def offers(page: Any, *drafters: str) -> None:
-    """Wait until Live offers these drafters, all chosen, and n-grams, which are not."""
+    """Wait until Live offers these drafters, all chosen, and the model-free drafters, none
+    chosen."""
     open_drawer(page)
     if not page.locator("#field-drafters").is_visible():
         page.get_by_text("Every setting of the engine").click()
@@ -145,7 +146,8 @@ def a_check_while_the_table_is_still_made_stays_reported(
     turn_to(page, "Models")
     page.click("#models-need")
     wait_notice(page, "It fits: ", CHECK)
-    # The tab's state was asked for once, when it was opened: no later answer replaces the check's.
+    # The page asked for the tab's state once, when the tab was opened. So no later answer replaces
+    # the answer to the check.
     assert calls == ["state", "check"]
     answered.set()
     page.locator("table.sp-offers").wait_for()
@@ -228,7 +230,7 @@ LINES = """(buttons) => buttons.map((button) => { const range = document.createR
 
 
 def the_table_is_whole_on_a_phone_and_a_notebook(page: Any) -> None:
-    """With all bundled models in it; no button's label wraps."""
+    """The table has all bundled models, and no button's label wraps."""
     for look in in_looks(page, (390, False), (1280, False)):
         shot(page, f"models-{look}")
         count, cut = page.evaluate(CUT)

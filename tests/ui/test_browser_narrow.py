@@ -28,7 +28,7 @@ LONG = "some-owner/" + "a-very-long-name-" * 4
 
 
 def models(count: int, llm: str = "llm") -> list[ModelInfo]:
-    """An LLM and `count` SSMs; five have the names of the bundled ones."""
+    """An LLM and `count` SSMs. If there are five SSMs, they have the names of the bundled SSMs."""
     names = [KINDS[i % 3] + (f"-{i // 3 + 1}" if i > 2 else "") for i in range(count)]
     names = list(FIVE) if count == len(FIVE) else names
     infos = [ModelInfo(llm, "llm", 7_475_456, "None", 64, 64, "float32", "cpu")]
@@ -37,8 +37,10 @@ def models(count: int, llm: str = "llm") -> list[ModelInfo]:
 
 @contextmanager
 def header_alone() -> Iterator[str]:
-    """The address of a page with the header alone, which shows as many SSMs as a box says. `idle`:
-    how many of them draft nothing while `ngram` drafts; negative without `ngram`."""
+    """Serve a page with the header alone; yield its address. Boxes of the page set what the header
+    shows. `count`: the number of SSMs. `llm`: the LLM's name. `proposed`: the tokens that each
+    drafter proposed (0: no scores). `idle`: the number of SSMs that draft nothing while `ngram`
+    drafts (negative: no `ngram`)."""
     with gr.Blocks() as page:
         chips = header(header_value(models(0)))
         count, llm = gr.Number(0, elem_id="count"), gr.Textbox("llm", elem_id="llm")
@@ -60,7 +62,8 @@ def header_alone() -> Iterator[str]:
         yield url
 
 
-# Of each chip in sight: its words, the middle of its height, whether its name or the chip is cut.
+# For each chip in sight: its words, the vertical position of its middle, whether the chip or its
+# name is cut.
 CHIPS = """() => [...document.querySelectorAll(".sp-chip")].filter((chip) => chip.offsetParent)
   .map((chip) => { const name = chip.querySelector(".sp-name");
     const box = chip.getBoundingClientRect(), line = chip.parentElement.getBoundingClientRect();
@@ -72,8 +75,8 @@ DRAWN = (
 
 
 def chips_fit(page: Any, count: int, width: int) -> list[str]:
-    """The words of the chips, none of which is cut: the LLM first, then SSMs, then how many more
-    there are."""
+    """Check that no chip is cut, and that the chips take one line (on a phone at most two). Returns
+    the chips' words: first the LLM, then the SSMs, then the number of further SSMs."""
     chips = page.evaluate(CHIPS)
     words = [chip["words"] for chip in chips]
     assert not any(chip["cut"] for chip in chips), words
@@ -139,8 +142,8 @@ TAB = "() => document.documentElement.dataset.tab"
 
 
 def a_tab_of_the_menu(page: Any) -> None:
-    """On a tab opened from the menu the chips' counts, which are Live's, are hidden, although its
-    button appears in the line only later."""
+    """The chips' counts are Live's, so another tab hides them. This holds for a tab opened from the
+    menu too, although that tab's button appears in the line of tabs only later."""
     page.evaluate(TAB_IN_MENU)
     page.evaluate("leave()")
     becomes(page, TAB, "live")
@@ -159,7 +162,7 @@ TOLD = """(chip) => { const style = getComputedStyle(chip, "::after");
 
 def each_of_five_ssms_says_accepted_of_proposed(page: Any) -> None:
     page.locator("#llm :is(input, textarea)").fill("llm")
-    # An LLM named `llm` has its size on its chip.
+    # The chip of an LLM named `llm` shows the LLM's size.
     page.locator(".sp-name").get_by_text("7.48M", exact=True).wait_for(state="attached")
     page.locator("#count input").fill("5")
     becomes(page, DRAWN, 6)
@@ -184,7 +187,8 @@ def each_of_five_ssms_says_accepted_of_proposed(page: Any) -> None:
 
 
 def six_drafters_say_accepted_of_proposed(page: Any) -> None:
-    """At 1280 pixels too, by their names; one that drafted nothing has its letter and a dash."""
+    """At 1280 pixels too, the chips have the drafters' names and counts. A drafter that drafted
+    nothing has only its letter and a dash."""
     page.set_viewport_size({"width": 1280, "height": 900})
     page.locator("#proposed input").fill("81")
     names = [*(name.removeprefix("ssm-") for name in FIVE), "ngram"]
@@ -200,11 +204,11 @@ def six_drafters_say_accepted_of_proposed(page: Any) -> None:
 
 
 def names_of_the_others(page: Any) -> None:
-    """The left-out chips are listed on keyboard focus, under the whole line."""
+    """On keyboard focus, the left-out chips are listed below the line of chips."""
     rest = page.locator(".sp-rest")
     page.locator(
         ".sp-rest", has_text=re.compile(r"\+(9|1\d)")
-    ).wait_for()  # as many as do not fit now
+    ).wait_for()  # the number of chips that do not fit now
     rest.focus()
     page.keyboard.press("Shift+Tab")
     page.keyboard.press("Tab")
@@ -216,7 +220,7 @@ def names_of_the_others(page: Any) -> None:
     assert overflow(page) <= 0
 
 
-# Whether the progress of a study is in sight: on a narrow page it is scrolled to.
+# Whether a study's progress is in sight; a narrow page scrolls to it.
 IN_SIGHT = """() => { const line = document.querySelector("#compare-progress .sp-study-line");
   const { top, bottom } = line.getBoundingClientRect();
   return top >= 0 && bottom > top && bottom <= innerHeight; }"""
@@ -230,7 +234,8 @@ RANGES_BROKEN = """(table) => [...table.querySelectorAll("tbody .ss-compared-not
   .map((one) => one.textContent)"""
 
 
-# Scrolls a table to its right end: whether it scrolls, and whether its first column is in sight.
+# Scrolls a table to its right end. Returns whether the table scrolled and whether its first column
+# stayed in sight.
 SCROLLED = """(box) => {
   box.scrollLeft = box.scrollWidth;
   const [left, ...cells] = [box, ...box.querySelectorAll("tr > :first-child")]

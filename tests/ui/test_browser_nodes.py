@@ -1,4 +1,5 @@
-"""A node that disconnects during a run, in Chromium: the page says so, and the text is the same."""
+"""A node that disconnects during a run, in Chromium: the page says so, and the text stays the
+same."""
 
 from __future__ import annotations
 
@@ -32,13 +33,13 @@ ALL_IN_SIGHT = """(row) => {
   const boxes = [...row.querySelectorAll("dd")].map((one) => one.getBoundingClientRect());
   return boxes.every((box) => box.width > 0 && box.left >= left && box.right <= right);
 }"""
-# Long enough that on a busy machine, too, only the disconnected node is missing.
+# Long enough that only the disconnected node counts as missing, even on a busy machine.
 LEAST_DEADLINE_S = 1.0
 
 
 def held_after(llm: Any, link: NodeLink, rounds: int) -> threading.Event:
-    """After so many rounds with drafts over `link` the LLM's passes wait for the event that is
-    returned."""
+    """Once `link` has made more than `rounds` trips, the LLM's passes wait for the returned
+    event."""
     go_on, forward = threading.Event(), llm.forward
 
     def held(feeds: Any) -> Any:
@@ -78,11 +79,12 @@ def test_a_node_that_disconnects_is_seen_to_be_missing(
         sites.open_drawer(page).get_by_label("Ignore EOS").check()
         sites.close_drawer(sites.wait_form_settled(page))
         page.click("#live-run")
-        # Both nodes have answered in rounds of the run.
+        # Wait until both nodes have answered in rounds of the run.
         for address in (far, other):
             row(page, address).get_by_text("drafts in time").wait_for(timeout=LONG_MS)
         lost.close()
-        # The engine notices it within the rounds that follow; its last state stays on the page.
+        # The engine notices the disconnection within the next rounds; the node's last state stays
+        # on the page.
         disconnected.set()
         row(page, far).get_by_text("not there").wait_for(timeout=LONG_MS)
         page.locator("#live-timeline .ss-nodes-said").get_by_text(
@@ -125,7 +127,7 @@ def alone(engine: Engine, run: decoded.Recorded) -> list[int]:
 
 
 def check_rows(page: Any, run: decoded.Recorded) -> None:
-    """The rows' counts are those of the recorded events."""
+    """The counts in the nodes' rows agree with the recorded events."""
     for address in {trip.node for one in run.completed for trip in one.nodes}:
         trips = [t for one in run.completed for t in one.nodes if t.node == address]
         cells = row(page, address).locator("dd").all_inner_texts()
@@ -135,5 +137,5 @@ def check_rows(page: Any, run: decoded.Recorded) -> None:
         ]
         assert cells[5:9] == counts, (cells, counts)
         assert re.search(r"predicted", cells[10]), cells
-        # Nothing is beyond the edge of the column, which may be narrow.
+        # No cell is outside the panel, which may be narrow.
         assert row(page, address).evaluate(ALL_IN_SIGHT)

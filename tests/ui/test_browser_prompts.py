@@ -1,4 +1,5 @@
-"""Prompts in a real Chromium: typed or from a file, to files and runs; past runs, sorted."""
+"""Prompts in a real Chromium: typed prompts and prompts of a file are measured, saved and opened as
+runs; past runs are listed."""
 
 from __future__ import annotations
 
@@ -19,11 +20,12 @@ from ui.form.form import EXAMPLES
 pytestmark = pytest.mark.browser
 TABS = ("live", "prompts")
 PARTS = ("#prompts-progress", "#prompts-table", "#prompts-studies")
-# The rows of each part of the table, cell by cell; a row that names a group is a part's first.
+# The cells of each row, for each part of the table. A row that names a group is the first row of
+# its part.
 TABLE = """() => [...document.querySelectorAll("#prompts-table tbody")].map((part) =>
   [...part.rows].map((row) => [...row.cells].map((cell) => cell.innerText.trim())))"""
-# The rows, once they are those of these prompts, in this order, and `known` of them have a
-# speed-up. Prompts may be cut short.
+# The rows, once they are the rows of `prompts`, in this order, and `known` rows have a speed-up.
+# `prompts` may hold only the prompts' beginnings.
 MEASURED = """([prompts, known]) => {
   const rows = [...document.querySelectorAll("#prompts-table tbody tr:not(.ss-group)")]
     .map((row) => [...row.cells].map((cell) => cell.innerText.trim()));
@@ -31,7 +33,7 @@ MEASURED = """([prompts, known]) => {
     && rows.every(([prompt], i) => prompt.startsWith(prompts[i]))
     && rows.filter((row) => /^[\\d.]+x/.test(row.at(-1))).length === known && rows;
 }"""
-# The table's parts once it is sorted that way, by one column.
+# The table's parts, once the table is sorted by one column in the direction `way`.
 SORTED = """(way) => {
   const heads = document.querySelectorAll("#prompts-table th:not([aria-sort=none])[aria-sort]");
   return heads.length === 1 && heads[0].getAttribute("aria-sort") === way && TABLE();
@@ -56,13 +58,13 @@ def lab(stage: Stage) -> Stage:
 
 
 def prompts_tab(page: Any) -> Any:
-    """The tab, set to measure each prompt once."""
+    """Open the tab Prompts and let it measure each prompt once; return the page."""
     turn_to(page, "Prompts")
     wait_usable(page, page.locator("#prompts-repeats input")).fill("1")
     return page
 
 
-# Rows of the list of runs whose speed is not whole in its line.
+# Rows of the list of runs in which the speed does not fit in its line.
 SPEEDS_CUT = """() => [...document.querySelectorAll("#sessions-runs .sp-run-facts")]
   .filter((facts) => {
     const words = document.createRange(), line = facts.getBoundingClientRect();
@@ -76,7 +78,7 @@ SPEEDS_CUT = """() => [...document.querySelectorAll("#sessions-runs .sp-run-fact
 
 
 def measure_typed(page: Any, text: str) -> list[list[str]]:
-    """The rows of typed prompts, measured to the end."""
+    """Measure typed prompts, one a line, to the end; return their rows."""
     page.locator("#prompts-source").get_by_text("typed").click()
     wait_usable(page, text_box(page, "prompts-typed")).fill(text)
     page.click("#prompts-measure")
@@ -87,7 +89,7 @@ def measure_typed(page: Any, text: str) -> list[list[str]]:
 
 
 def measure_file(page: Any, lines: list[dict[str, str]]) -> None:
-    """The prompts of a file, measured to the end."""
+    """Measure the prompts of a file to the end."""
     page.locator("#prompts-source").get_by_text("a file").click()
     content = "\n".join(json.dumps(line) for line in lines).encode()
     file: Any = {"name": "some.jsonl", "mimeType": "application/json", "buffer": content}
@@ -98,7 +100,7 @@ def measure_file(page: Any, lines: list[dict[str, str]]) -> None:
 
 
 def look(page: Any, words: str) -> None:
-    """Show past runs instead of a study; wait until these words are said of them."""
+    """Show past runs instead of a study; wait until the page says `words` about them."""
     button = page.locator("#prompts-look")
     if not button.is_visible():
         page.get_by_text("Or of past runs").click()
@@ -194,7 +196,7 @@ def past_runs_and_a_study_take_turns(lab: Stage, page: Any) -> None:
     record(lab, "Thrice", SpeculationConfig.preset("specinfer"), max_new_tokens=64)
     look(page, "3 prompts of 3 completed runs that drafted")
     rows = read(page, MEASURED, [["Thrice", "Twice", "Once"], 2])
-    assert rows[0][-1] == "–"  # it was never decoded plainly
+    assert rows[0][-1] == "–"  # this prompt was never decoded plainly
     figure = r"[\d.]+x\s+one sample\s+(noise, since [\d.]+ tokens per pass gain no more\s+)?"
     assert all(re.match(rf"{figure}1 plain run$", row[-1]) for row in rows[1:])
 
@@ -248,7 +250,7 @@ def groups_are_sorted_by_their_means(lab: Stage, page: Any) -> None:
     look(page, "3 prompts of 9 completed")
     table.get_by_text("9 rows of 3 prompts.").wait_for()
     names = read(page, f"() => {{ const all = ({GROUPS})(); return all.length === 3 && all; }}")
-    assert names[-1] == "no domain", "unsorted, what has no domain is last"
+    assert names[-1] == "no domain", "in an unsorted table, prompts without a domain are last"
     assert str(page.evaluate(TABLE)).count("speculation_length=1") == 3, (
         "each row has its settings once"
     )

@@ -1,4 +1,5 @@
-"""A report in a real Chromium, from disk: the page's pictures, what a reader does, how it looks."""
+"""A report opened from disk in a real Chromium: it has the page's pictures, follows a reader's
+actions, and looks right."""
 
 from __future__ import annotations
 
@@ -37,11 +38,12 @@ from ui.run.values import PICTURES as EVERY_PICTURE
 pytestmark = pytest.mark.browser
 
 PICTURES = tuple(name for name in EVERY_PICTURE if name != "routing")
-"""The pictures of a run in which all SSMs draft."""
+"""The pictures of a run without routing."""
 
 TABS = ("live", "sessions")
 OpenReport = Callable[..., Any]
-# The same sizes in Sessions and in a report: the form of these pictures depends on their size.
+# Gives these pictures the same sizes in Sessions and in a report, since their form depends on their
+# size.
 AS_LARGE = """
 :is(#sessions-lengths, #sessions-timeline, #report-lengths, #report-timeline) .ss-plot {
   width: 560px !important; height: 300px !important; }
@@ -53,8 +55,8 @@ AS_LARGE = """
 TALL = {"width": 1280, "height": 5000}
 """A window in which every picture is in sight, and so drawn at once."""
 
-# What each picture says: its elements with their classes, states and labels, and its texts, in
-# order. Of a chart, which Plotly draws, its label and its texts.
+# For each picture, in order: its elements with their classes, states and labels, and its texts. For
+# a chart drawn by Plotly: only its label and its texts.
 SAID = """([where, names]) => {
   const OURS = "aria-(?!labelledby|describedby).*|data-(?!seen).*";
   const KEPT = new RegExp(`^(class|role|hidden|tabindex|title|${OURS})$`);
@@ -88,8 +90,8 @@ LOOKS = ((1920, True), (390, True), (1280, False))
 
 @pytest.fixture
 def open_report(tmp_path: Path, browser_page: OpenPage) -> OpenReport:
-    """`open_report(events, width=..., dark=...)`: the report of a run, opened from disk; with
-    `page=` in a tab that is open already."""
+    """`open_report(events, width=..., dark=...)`: opens the report of a run from disk; returns the
+    browser page. With `page=`, the report opens in that browser page."""
 
     def open_file(events: Sequence[Event], page: Any = None, **options: Any) -> Any:
         path = tmp_path / f"{events[0].run_id}-{len(events)}.html"
@@ -158,7 +160,8 @@ def to_round(page: Any, where: str, number: int) -> None:
 
 
 def alike(board: Any, report: Any) -> list[list[str]]:
-    """Wait until both say the same in every picture; return what they say."""
+    """Wait until every picture says the same in `board` as in `report`; return what the pictures
+    say."""
     for chart in ("lengths", "timeline"):
         report.locator(f"#report-{chart} .js-plotly-plot").wait_for()
     at_rest(report)
@@ -183,7 +186,7 @@ def test_the_browser_reads_the_values_that_python_reads(open_report: OpenReport)
 
 
 def bar_says(page: Any, words: str) -> None:
-    """Wait until the bar says where the reader is."""
+    """Wait until the scrubber names the reader's place as `words`."""
     becomes(page, "() => document.querySelector('#report-scrubber .ss-at').innerText", words)
 
 
@@ -192,7 +195,7 @@ def notice_says(page: Any, words: str) -> None:
 
 
 def selects_round(page: Any, number: int) -> None:
-    """Wait until a round is the selected one."""
+    """Wait until round `number`, counted from 0, is selected."""
     page.locator(f"#report-strip .ss-round[data-r='{number}'][aria-pressed=true]").wait_for()
 
 
@@ -254,7 +257,7 @@ def test_a_reader_steps_plays_selects_saves_and_prints(open_report: OpenReport) 
     selects_round(page, 6)
     page.keyboard.press("l")
     selects_round(page, 7)
-    page.select_option("#report-speed", "0.5")  # so slow that only a key ends it
+    page.select_option("#report-speed", "0.5")  # so slow that only a key ends the playing
     page.keyboard.press(" ")
     page.locator("#report-play").get_by_text("❚❚").wait_for()
     page.keyboard.press(" ")
@@ -302,7 +305,7 @@ def test_embedded_in_a_slide_it_has_no_chrome_and_opens_at_a_round(
     at = frame.locator("#report-scrubber .ss-at")
     becomes(frame, PLACE, ["Round 3 of 8", "verify", "1"])
     frame.locator("#report-tree").get_by_text("Round 3").wait_for()
-    at.click()  # the keys go to the slide's frame
+    at.click()  # from now on, keys go to the slide's frame
     page.keyboard.press("ArrowRight")
     at.get_by_text("Round 4 of 8").wait_for()
     becomes(frame, QUERY, {"embed": "1", "round": "4"})
@@ -329,7 +332,8 @@ def test_its_address_names_round_stage_and_node_and_leads_back_to_them(
     place = {"round": "3", "stage": "verify", "node": "1"}
 
     def opens(fields: dict[str, str], *at: str) -> Any:
-        """Open a link to the place `fields`, which shows the place `at`; what is said of it."""
+        """Open a link with the parameters `fields`; wait until the report shows the place `at`.
+        Returns the line that says what is wrong with the link, if there is such a line."""
         page.goto(f"{file.as_uri()}?{urlencode(fields)}")
         page.locator("body[data-ready]").wait_for()
         becomes(page, PLACE, [f"Round {at[0]} of 8", *at[1:]])

@@ -1,4 +1,4 @@
-"""The panel "All requests now" in Chromium: its grants are those of the recorded events."""
+"""The panel "All requests now" in Chromium: its grants agree with the recorded events."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROMPTS = (
     "class Stack:\n    def __init__(self):\n        self.items = []\n",
     "User: I want to book a table for two at an Italian restaurant.\nAssistant:",
 )
-# Every state of a row that the page has shown.
+# Collects in `window.seenRows` every state of a row that the page shows.
 WATCH = """() => { window.seenRows = {}; new MutationObserver(() => {
   for (const row of document.querySelectorAll("#requests .sp-requests tbody tr"))
     window.seenRows[JSON.stringify(row.dataset)] = row.innerText;
@@ -34,7 +34,7 @@ WATCH = """() => { window.seenRows = {}; new MutationObserver(() => {
 });
 }"""
 
-# Whether a request was ever shown to be in the LLM's pass.
+# Sets `window.seenInPass` once a request is shown to be in the LLM's pass.
 WATCH_PASS = """() => { new MutationObserver(() => {
   const cells = [...document.querySelectorAll("#learn-requests td")];
   if (cells.some((cell) => cell.innerText === "in the pass")) window.seenInPass = true;
@@ -42,13 +42,13 @@ WATCH_PASS = """() => { new MutationObserver(() => {
   subtree: true, childList: true, attributes: true, characterData: true
 });
 }"""
-# How many of the lesson's requests are whole in the pane.
+# How many of the lesson's requests have their row wholly in the pane.
 ROWS_IN_SIGHT = """() => {
   const pane = document.querySelector("#learn-dock .sp-pane-requests").getBoundingClientRect();
   return [...document.querySelectorAll("#learn-requests tbody tr")]
     .filter((row) => row.getBoundingClientRect().bottom <= pane.bottom + 0.5).length;
 }"""
-# Rows of which the page has drawn at least one round.
+# Selectors of rows with at least one drawn round: the visitor's own rows, and the row of one run.
 DRAWN_OWN = "#requests tr.sp-own:not([data-round='0'])"
 DRAWN_ROW = "#requests tr[data-run='{}']:not([data-round='0'])"
 
@@ -57,7 +57,7 @@ DRAWN_ROW = "#requests tr[data-run='{}']:not([data-round='0'])"
 def gated_site(
     tmp_path_factory: pytest.TempPathFactory, chromium: Any, bundled: Engine
 ) -> Iterator[tuple[Served, PassGate]]:
-    """The page with the bundled models, and the gate before the LLM's passes."""
+    """The page with the bundled models, and a gate that holds the LLM's passes."""
     with gated_passes(bundled.models.llm) as gate:
         worker = Worker(Engine(bundled.models))
         with sites.serve_page(tmp_path_factory.mktemp("requests"), worker) as site:
@@ -68,7 +68,7 @@ def gated_site(
 
 @pytest.fixture
 def gate(gated_site: tuple[Served, PassGate]) -> Iterator[PassGate]:
-    """Open before and after each test."""
+    """The gate, which is open before and after each test."""
     gate = gated_site[1]
     gate.closed = False
     yield gate
@@ -77,14 +77,14 @@ def gate(gated_site: tuple[Served, PassGate]) -> Iterator[PassGate]:
 
 @pytest.fixture
 def scheduled_site(gated_site: tuple[Served, PassGate], gate: PassGate) -> Served:
-    """The page with the schedule that it opens with."""
+    """The page with the default schedule, `each`."""
     site = gated_site[0]
     site[1].model_host.schedule = "each"
     return site
 
 
 def open_panel(page: Any) -> Any:
-    """The page with the panel in sight."""
+    """Open the panel; return the page."""
     sites.wait_ready(page)
     sites.dock(page, "requests")
     page.locator("#requests .sp-all-pool").get_by_text("No request is decoded now").wait_for()
@@ -187,7 +187,8 @@ def test_the_lesson_shows_the_pool(scheduled_site: Served, browser_page: OpenPag
     page.locator("#learn-requests .sp-all-pool").get_by_text("The run shown, as it").wait_for()
     desk = sites.desk_of(context, "learn")
     kept = desk.lecture.requests[desk.player.source.run_id]
-    # The round with most requests: on a busy machine some may have ended before the last round.
+    # Select the round with the most requests: on a busy machine some requests may have ended before
+    # the last round.
     full = max(kept, key=lambda number: len(kept[number]["rows"]))
     page.locator(f"#learn-scrubber [data-r='{full - 1}']").click()
     becomes(page, ROWS_IN_SIGHT, 4)

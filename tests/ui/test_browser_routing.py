@@ -1,5 +1,5 @@
-"""Routed and fused drafts of the bundled models in a real Chromium: the SSMs that draft in each
-round, the SSM of each node and the regret on the page are those of the events."""
+"""Routed and fused drafts of the bundled models in a real Chromium. The page and the events agree
+on the SSMs that draft in each round and on the SSM of each node. The page also shows the regret."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def the_inspector_says_whose(page: Any, run: decoded.Recorded, number: int) -> N
 
 
 def regret_is_counted(page: Any, context: Context, run: decoded.Recorded) -> None:
-    """The picture's button adds a sentence, and a row for what was routed, the best group, each
-    SSM alone and the oracle."""
-    # By the keyboard, since the dock shows only a part of this pane.
+    """The picture's button adds a sentence and rows: one each for the routed run, the best group,
+    every SSM alone, and the oracle."""
+    # Press the button by a key, since the dock shows only a part of this pane.
     page.locator("#live-routing").get_by_role("button", name="Count afterwards").press("Enter")
     page.locator("#live-routing .ss-regret-said").wait_for()
     rows = read(page, REGRET)

@@ -41,7 +41,7 @@ def test_a_run_is_raced_and_gone_through_by_keys_tokens_stages_and_columns(
     one_place_for_tokens_stages_keys_columns_and_the_link(page)
     a_token_of_the_text_is_explained_by_its_own_node(page, live)
     a_rounds_tree_is_drawn_alike_whatever_was_seen_before(page)
-    # The log has no times of plain decoding's passes, and Sessions no clock to choose.
+    # The log has no times of plain decoding's passes, so Sessions offers no clock.
     sites.open_latest_run(page)
     page.locator("#sessions-figures .ss-race-speed").get_by_text("3 repeats").wait_for()
     becomes(page, CLOCK.replace("#live", "#sessions"), [])
@@ -61,13 +61,14 @@ LANES = """() => [...document.querySelectorAll("#live-figures .ss-race-lane")]
   .map((lane) => [lane.dataset.lane, Number(lane.dataset.passes), Number(lane.dataset.tokens)])"""
 
 
-# Of each clock of the race, whether it is on and whether it cannot be chosen.
+# For each clock of the race: its label, whether it is on, and whether it is disabled.
 CLOCK = """() => [...document.querySelectorAll("#live-figures .ss-clock input")]
   .map((input) => [input.labels[0].textContent, input.checked, input.disabled])"""
 WHOSE = """() => [...document.querySelectorAll("#live-figures .ss-lane-whose"),
   ...document.querySelectorAll("#live-figures [data-key=tokens_per_second]")]
   .map((one) => one.innerText.replace(/^[\\d.]+ /, ""))"""
-# Of each lane its clock, its tokens, and when it wrote its last one if not by that clock.
+# Whether each lane shows its entry of `wanted`: the lane's clock in milliseconds, its tokens by
+# then, and when it wrote its last token (null if it has written this token by then).
 TIMES = """(wanted) => wanted.every(([ms, count, last], i) => {
   const [now, end] = document.querySelectorAll("#live-figures .ss-lane-count")[i].children;
   const [, seconds, tokens] = /^([\\d.]+) s → (\\d+) tokens?$/.exec(now.textContent) ?? [];
@@ -82,7 +83,7 @@ TIMED = [["time", True, False], ["passes", False, False]]
 
 
 def a_double_click_is_one_run(page: Any, live: Stage) -> None:
-    """Its race goes by passes, since plain decoding is not timed."""
+    """The run's race goes by passes, since plain decoding has not been timed."""
     before = len(live.worker.runs)
     page.locator("#live-run").dblclick()
     sites.wait_run(page)
@@ -128,10 +129,10 @@ def the_race_says_what_the_events_say(page: Any, live: Stage) -> None:
     assert verdict.inner_text() == (
         f"The same {sum(tokens)} tokens in {len(tokens)} LLM passes instead of {sum(tokens)}."
     )
-    # On the measured clock, which is on now that there are times, a lane's time stops with its
-    # last pass.
+    # Now that there are measured times, the clock `time` is on. On that clock, a lane stops with
+    # its last pass.
     becomes(page, CLOCK, TIMED)
-    # The times are of the block with the median speed-up, which the sentence gives.
+    # The times come from the block with the median speed-up; the sentence gives that speed-up.
     plain, ours = desk.baseline.ends[desk.baseline.median_block]
     end = ours[-1]
     assert len(ours) == len(tokens)
@@ -140,7 +141,7 @@ def the_race_says_what_the_events_say(page: Any, live: Stage) -> None:
     last = plain[-1] if done < len(plain) else None
     times = [[spent, done, last], [end, sum(tokens), None]]
     page.wait_for_function(TIMES, arg=times)
-    # The page says of which runs the lanes' times and the speed are.
+    # The page says which runs the lanes' times and the speed come from.
     becomes(page, WHOSE, ["median of 3", "median of 3", "tokens / s, this run"])
     clock = page.get_by_role("radiogroup", name="Clock of the race")
     clock.get_by_role("radio", name="time").press("ArrowRight")
@@ -207,7 +208,7 @@ def one_place_for_tokens_stages_keys_columns_and_the_link(page: Any) -> None:
     at(page, 5, "verify")
     page.locator("body").press("ArrowLeft")
     at(page, 4, "commit")
-    # A column can be clicked from its top to its foot, whatever was accepted.
+    # A column can be clicked at any height, however many tokens were accepted.
     column = page.locator("#live-scrubber [data-r='7']")
     column.click(position={"x": 3, "y": 2})
     at(page, 8, "commit")
@@ -219,7 +220,7 @@ def one_place_for_tokens_stages_keys_columns_and_the_link(page: Any) -> None:
     at(page, ROUNDS - 1, "commit")
 
 
-# Which node is selected in the tree, which token in the text; the title of the dock's answer.
+# The selected nodes of the tree, the selected tokens of the text, the title in the inspector.
 SELECTED = """() => {
   const all = (css) => [...document.querySelectorAll(css)];
   return [
@@ -228,7 +229,7 @@ SELECTED = """() => {
     document.querySelector("#live-inspector .ss-inspected-title").textContent,
   ];
 }"""
-# Of each model in the dock, its name and the probability of the token that is explained.
+# For each model in the inspector: its name, and the probability that it gives the explained token.
 EXPLAINED = """() => [...document.querySelectorAll("#live-inspector .ss-source")].map((source) => [
   source.querySelector(".ss-source-name > :last-child").textContent,
   source.querySelector(".ss-bar[data-hit] .ss-bar-number")?.textContent ?? null,
@@ -236,8 +237,9 @@ EXPLAINED = """() => [...document.querySelectorAll("#live-inspector .ss-source")
 
 
 def a_token_of_the_text_is_explained_by_its_own_node(page: Any, live: Stage) -> None:
-    """The dock's title, sentence and bars and the tree's node are those of the recorded events; the
-    LLM's own token has no node, and the round's end explains it."""
+    """The inspector's title, sentence and bars, and the selected node, agree with the recorded
+    events. The LLM's own token has no node, so the inspector explains it by the end of the
+    round."""
     recording = decoded.latest_run(live.context)
     for number, kind in ((4, "the LLM's own token after a rejection"), (8, "a bonus token")):
         tree, verdict = recording.combined[number], recording.verified[number]
@@ -258,7 +260,8 @@ def a_token_of_the_text_is_explained_by_its_own_node(page: Any, live: Stage) -> 
         texts.last.click()
         becomes(page, SELECTED, [[], [], f"{quote(verdict.own_text)}, {kind}"])
         assert quote(verdict.own_text) in sentence_of(page)
-        # The other way round: a node of the accepted path is a token of the text, others are none.
+        # Conversely, selecting a node on the accepted path selects its token in the text. Any other
+        # node selects no token.
         last = {outcome: node for node, outcome in enumerate(verdict.outcomes)}
         assert len(last) == 3
         for outcome, node in last.items():
@@ -279,7 +282,8 @@ def sentence_of(page: Any) -> str:
     return str(page.locator("#live-inspector .ss-sentence").text_content())
 
 
-# How a round's tree is drawn: the places of all nodes, the scale, and whether nodes have numbers.
+# How a round's tree is drawn: the view box, the scale, whether nodes have numbers, whether numbers
+# are explained (true without numbers), and the places of all nodes.
 DRAWN = """() => {
   const svg = document.querySelector("#live-tree .ss-tree-svg");
   const numbers = [...svg.querySelectorAll(".ss-node-p")].some((one) => one.textContent);
@@ -289,7 +293,7 @@ DRAWN = """() => {
     [...svg.querySelectorAll(".ss-node")].map((node) => node.getAttribute("transform")).sort(),
   ];
 }"""
-# How many levels the tree has, and the share of the panel's width that it takes.
+# How many levels the tree has, and the share of the panel's width that the tree takes.
 WIDE = """() => {
   const panel = document.querySelector("#live-tree .ss-viewport").getBoundingClientRect();
   const nodes = [...document.querySelectorAll("#live-tree .ss-node")]
@@ -325,8 +329,8 @@ def a_rounds_tree_is_drawn_alike_whatever_was_seen_before(page: Any) -> None:
 ADDRESS = "() => Object.fromEntries(new URLSearchParams(location.search))"
 
 
-# Timers end at once, so that the address is known when the call returns: the run in it, and how
-# many steps the history got. (`history.length` stops at 50.)
+# Returns the run in the address, and how many steps the history got (`history.length` stops at 50).
+# Timers end at once, so that the address is set when the call returns.
 PLACED = """(value) => {
   const { setTimeout } = window;
   const { pushState } = history;
@@ -363,7 +367,7 @@ def test_links_open_what_is_seen_history_goes_through_runs_and_a_wrong_one_is_sa
     sites.ran(sites.wait_form_settled(page))
     first = sites.desk_of(stage.context).frame().run_id
     form, chips = page.evaluate(FORM), page.evaluate(CHIPS)
-    page.locator("#live-strip [data-r='4'] .ss-tok").last.click()  # the LLM's own: no node
+    page.locator("#live-strip [data-r='4'] .ss-tok").last.click()  # the LLM's own token: no node
     page.locator("#live-tree [data-stage=verify]").click()
     at(page, 5, "verify")
     expected = {"__theme": "light", "tab": "live", "run": first, "round": "5", "stage": "verify"}

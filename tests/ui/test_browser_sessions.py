@@ -1,4 +1,4 @@
-"""The Sessions tab in a real Chromium: one past run, a long one, runs going on, and studies."""
+"""The Sessions tab in a real Chromium: a past run, a long run, a run in progress, and studies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ui.shared.studies import Studies
 pytestmark = pytest.mark.browser
 
 TABS = ("live", "sessions")
-# What Live's form holds of the request, box by box; menus are checked by `shows`.
+# The values of Live's text and number boxes; `shows` checks the menus.
 FORM = """(boxes) => boxes.map((box) =>
   document.querySelector(`#${box} :is(input, textarea)`).value)"""
 ASKED_FORM = {
@@ -36,14 +36,14 @@ ASKED_FORM = {
     "field-weight_bounds": "0.125,3.5",
     "preset": "own settings",
 }
-# Of each button that turns the list's pages: whether it can be pressed, and looks like it.
+# For each button that turns the list's pages: whether it can be pressed, and whether it looks so.
 PAGES = """() => ["previous", "next"].map((name) => {
   const turn = document.querySelector(`#sessions-${name}`);
   return [!turn.disabled, Number(getComputedStyle(turn).opacity) === 1];
 })"""
 NOTE = "() => document.querySelector('#sessions-note textarea').value"
 ROUND = "() => document.querySelector('#sessions-scrubber .ss-columns').ariaValueNow"
-# The round that is shown, once it is between these.
+# A list with the shown round, once that round is above `low` and below `high`.
 BETWEEN = """([low, high]) => {
   const at = Number(document.querySelector("#sessions-scrubber .ss-columns").ariaValueNow);
   return low < at && at < high && [at];
@@ -57,7 +57,8 @@ def open_row(page: Any, place: int, run_id: str) -> None:
 
 
 def count_said(page: Any, words: str, rows: int) -> None:
-    """Wait until so many runs are listed; the list may follow its words."""
+    """Wait until the page says `words` and lists `rows` runs; the list may change after the
+    words."""
     page.locator("#sessions-said").get_by_text(words).wait_for()
     becomes(page, "() => document.querySelectorAll('#sessions-runs tbody tr').length", rows)
 
@@ -77,8 +78,8 @@ def test_a_past_run_goes_into_live_is_noted_and_rerun(
 
 
 def its_settings_fill_lives_form(page: Any, context: Context, run_id: str) -> None:
-    """A button of the opened run fills the form; that begins no run, though Live runs on
-    changes."""
+    """A button of the opened run fills Live's form. That begins no run, although "Run on change"
+    was on."""
     worker: Any = context.hub.worker
     sites.open_drawer(page).get_by_label("Run on change").check()
     sites.close_drawer(page)
@@ -102,7 +103,7 @@ def runs_as_filled_in(page: Any, context: Context) -> None:
 
 
 def note_is_kept_and_found(page: Any, context: Context, run_id: str) -> str:
-    """Hostile text of a note stays text; return the note, which the older of two runs has now."""
+    """Hostile text in a note stays text. Returns the note; the older of two runs now has it."""
     sites.sessions(page)
     count_said(page, "2 runs.", 2)
     open_row(page, 1, run_id)
@@ -133,7 +134,7 @@ def another_run_has_another_note(page: Any, context: Context, run_id: str, note:
 
 
 def files_are_saved(page: Any, run_id: str) -> None:
-    for name in ("json", "json", "csv", "trace", "html"):  # one file twice
+    for name in ("json", "json", "csv", "trace", "html"):  # one kind of file twice
         file, content = saved_file(page, lambda name=name: page.click(f"#sessions-save-{name}"))
         assert file.startswith(f"{run_id}.")
         about(page, f"Saved as {file}.")
@@ -141,7 +142,8 @@ def files_are_saved(page: Any, run_id: str) -> None:
 
 
 def again_it_writes_the_same_text(page: Any, context: Context) -> None:
-    """The run made again is a new one, opened in place of the first and compared with it."""
+    """Running again makes a new run. The new run is opened in place of the first one and compared
+    with it."""
     earlier = {*run_ids(context)}
     at_rest(page)
     before = sites.strip_text(page, "sessions")
@@ -157,7 +159,7 @@ def again_it_writes_the_same_text(page: Any, context: Context) -> None:
 
 
 def player_of(context: Context, run_id: str) -> Player:
-    """The server's player of the run that a tab has opened in Sessions."""
+    """The server's player of the run `run_id`, which a browser tab has opened in Sessions."""
     (player,) = (
         desk.player
         for (_, page), desk in context.tab_sessions._sessions.items()
@@ -221,7 +223,7 @@ def a_row_opens_but_text_in_it_can_be_marked(page: Any, row: Any, run_id: str) -
     assert page.evaluate("() => getSelection().toString()")
     frames(page)
     assert not any(run_id in ask for ask in asks), "marking text opens nothing"
-    row.locator(".sp-col-when").dblclick()  # marks a word: nothing more is opened by that
+    row.locator(".sp-col-when").dblclick()  # the double click also marks a word
     sites.wait_notice(page, "Finished: ", "sessions")
     about(page, run_id)
     assert any(run_id in ask for ask in asks)
@@ -300,7 +302,7 @@ def test_two_tabs_follow_stop_and_delete_a_run(site: OpenSite, browser_page: Ope
     url, context = site(endless, speed=20.0)
     source = context.hub.start(REQUEST, "")
     one = sites.wait_ready(browser_page(url))
-    sites.until(one, lambda: run_ids(context) == [source.run_id])  # the list is read once
+    sites.until(one, lambda: run_ids(context) == [source.run_id])  # the page reads the list once
     sites.sessions(one)
     one.locator(".sp-open").first.click()
     sites.wait_notice(one, re.compile(r"Writing: \d+ tokens"), "sessions")

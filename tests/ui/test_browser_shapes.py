@@ -27,7 +27,8 @@ def five_ssms(uses: Mechanisms) -> Script:
 
 @pytest.fixture
 def live(stages: Any) -> Stage:
-    """The page with Live alone; in its runs five SSMs draft, and a tree has the drafts of all."""
+    """The page with Live alone; in its runs five SSMs draft, and each tree combines the drafts of
+    all five."""
     stage: Stage = stages(("live",))
     stage.clear()
     stage.play(five_ssms(Mechanisms("union")))
@@ -40,9 +41,11 @@ def at_size(page: Any, size: tuple[int, int]) -> Any:
     return page
 
 
-# Of the columns of bars: their number, whether they are alike and in one row, the narrowest track,
-# the longest bar's share of its track, the greatest difference of a bar from its number, whether
-# the foot note is below all bars, whether the panel scrolls or shows all, and whether it shows all.
+# `columns`: the number of columns of bars. `alike`: whether the columns are equally wide and in one
+# row. `track`: the width of the narrowest track. `most`: the longest bar's share of its track.
+# `wrong`: the largest error of a bar, which is the difference between the bar's share of its track
+# and the bar's number divided by the largest number. `below`: whether the foot note is below all
+# bars. `fits`: whether the panel scrolls or shows everything. `whole`: whether it shows everything.
 WHY = """() => {
   const box = (node) => node.getBoundingClientRect();
   const all = (css) => [...document.querySelectorAll(`#live-inspector ${css}`)];
@@ -64,7 +67,7 @@ WHY = """() => {
     whole: body.scrollHeight <= body.clientHeight + 1,
   };
 }"""
-# Whether each column shows at most four bars, the explained token's among them.
+# Whether each column shows at most four bars, including the bar of the explained token.
 FEW = """() => [...document.querySelectorAll("#live-inspector .ss-source")].map((source) => {
   const shown = [...source.querySelectorAll(".ss-bar")].filter((bar) => bar.checkVisibility());
   const hit = source.querySelector(".ss-bar[data-hit]");
@@ -112,13 +115,15 @@ def why_has_the_ssms_bars_before_the_llms_pass(page: Any, live: Stage) -> None:
         page.wait_for_function(f"() => {STAGE} === {stage!r}")
         drafts = desk.frame().detail.drafted.drafts
         becomes(page, SOURCES, sum(bool(draft.token_ids) for draft in drafts))
-        assert page.locator("#live-inspector .ss-meant").is_hidden(), "it is about the LLM's bars"
+        assert page.locator("#live-inspector .ss-meant").is_hidden(), (
+            "the foot note is about the LLM's bars"
+        )
         assert "scores" in page.locator("#live-inspector .ss-sentence").inner_text()
     page.locator("#live-tree [data-stage=commit]").click()
     page.wait_for_function(f"() => {STAGE} === 'commit'")
 
 
-# Of both lanes: the words, whether they are below the blocks, and inside the track.
+# For each lane: its words, and whether they are below the blocks and inside the track.
 LANES = """() => [...document.querySelectorAll("#live-figures .ss-race-lane")].map((lane) => {
   const [track, svg, words] = ["track", "svg", "words"].map((name) =>
     lane.querySelector(`.ss-lane-${name}`).getBoundingClientRect());
@@ -132,7 +137,8 @@ PIXELS = """() => [".ss-verdict", ".ss-verdict b", ".ss-race-speed"].map((css) =
 
 
 def are_whole(shown: list[str], words: list[str]) -> bool:
-    """Whether `words` begin with `shown`, whose last word may be cut, but not between letters."""
+    """Whether `words` begin with `shown`. The last word of `shown` may be cut, but not between two
+    letters or digits."""
     *before, last = shown
     if words[: len(before)] != before or len(words) < len(shown):
         return False
@@ -207,7 +213,7 @@ FADE = """() => {
 
 
 def no_line_of_the_text_is_cut(page: Any, live: Stage) -> None:
-    """The text of the run fills its panel."""
+    """The run's text is long enough to fill its panel."""
     live.play(recorded(60))
     sites.ran_again(page, live.context)
     for size in SIZES:
@@ -219,7 +225,7 @@ def no_line_of_the_text_is_cut(page: Any, live: Stage) -> None:
     assert page.evaluate(FADE) == [True, True], "the fade covers the padding, where lines go on too"
 
 
-# The least contrast of edges and of boxes' borders with the tree's ground, by kind.
+# For each kind of edge and of box border, the least contrast with the tree's background.
 EDGES = """() => {
   const rgb = (css) => css.match(/[\\d.]+/g).slice(0, 3).map(Number);
   const light = (css) => {
@@ -261,7 +267,8 @@ def lines_of_a_tree_are_seen_on_its_ground(page: Any, live: Stage) -> None:
     assert kinds >= {"not_reached", "rejected", "dropped", "accepted"}
 
 
-# How far the lines to further siblings in a row are from the boxes below and above them.
+# For nodes of ordinary and of least height: how far a line to a further sibling is from the boxes
+# below and above the line, in pixels.
 BRACKETS = """async (base) => {
   const { edgePath } = await import(base + "tree_layout.js");
   const { sizes } = await import(base + "tree_node.js");

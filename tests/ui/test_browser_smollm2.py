@@ -25,7 +25,7 @@ pytestmark = pytest.mark.browser
 TOKENS = 24
 SURROUNDINGS = """() => [...document.querySelectorAll("#live-strip .ss-template")]
   .map((side) => side.textContent)"""
-# By how many pixels the content of Why is higher than its box.
+# By how many pixels the content of the pane Why is higher than its box.
 CUT = """() => { const { scrollHeight, clientHeight } =
   document.querySelector("#live-inspector .ss-body"); return scrollHeight - clientHeight; }"""
 DRAWN = """() => [...document.querySelectorAll("#live-strip .ss-tok")]
@@ -34,7 +34,7 @@ DRAWN = """() => [...document.querySelectorAll("#live-strip .ss-tok")]
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[sites.Served]:
-    """The page's address and its context."""
+    """The page with SmolLM2 and its SSMs: the address and the context."""
     smollm2()
     worker = Worker(Engine(load_models(SMOLLM2, (BUNDLED,), "float32")))
     host = ModelHost(worker, pair=ModelPair(SMOLLM2))

@@ -1,4 +1,5 @@
-"""Tune in a real Chromium: a grid from its form to Live; one to three axes; one from a file."""
+"""Tune in a real Chromium: a grid from the form to Live; grids of one to three axes; prompts from a
+file."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.browser
 TABS = ("live", "tune")
 CELLS = "#tune-speed td[data-place]"
 ONCE = "Highest measured: "
-"""What is said of the best point of a single run each."""
+"""What the page says before the best point's name if each point was run once."""
 PARTS = [f"#tune-{name}" for name in ("speed", "length", "points", "point", "found")]
 PARTS += ["#tune-plan", "#tune-progress"]
 # What is drawn of a grid, read at once.
@@ -37,7 +38,7 @@ DRAWN = """() => {
   };
 }"""
 FOCUSED = "() => document.activeElement.dataset.place"
-# The column of speed-ups once it is sorted that way.
+# The column of speed-ups, once the table is sorted by it in the direction `way`.
 SPEEDS = """(way) => document.querySelector(`#tune-points th[aria-sort=${way}]`) &&
   [...document.querySelectorAll("#tune-points tbody tr")].map((row) => row.cells[3].innerText)"""
 KEYS = {
@@ -51,7 +52,8 @@ KEYS = {
     "ArrowUp": "5",
     "Home": "3",
 }
-"""Each key and the place that it leads to; a space sets a second press of a key apart."""
+"""Keys in the order of their presses, each with the place that it leads to. The space after a name
+makes a second press of the same key a different entry."""
 
 
 @pytest.fixture
@@ -63,7 +65,7 @@ def tuning(stage: Stage) -> Stage:
 
 
 def tune_tab(page: Any) -> Any:
-    """The Tune tab, ready to start."""
+    """Open the tab Tune and wait until a study can start; return the page."""
     turn_to(page, "Tune")
     plan_says(page, "points and plain decoding")
     return page
@@ -75,7 +77,7 @@ def type_prompts(page: Any, text: str) -> None:
 
 
 def plan_says(page: Any, words: str) -> None:
-    """Wait until the plan says that Start would do this."""
+    """Wait until the plan, which tells what Start would do, contains `words`."""
     page.locator("#tune-plan").get_by_text(words).first.wait_for()
 
 
@@ -88,7 +90,8 @@ def press(page: Any, name: str) -> None:
 
 
 def grid_shows(page: Any, runs: int, found: str = "Best: ", **counts: int) -> None:
-    """Wait until all runs are measured, so much is drawn and the best is found."""
+    """Wait until all runs are measured, DRAWN gives `counts` (0 for a count that is left out), and
+    the best point's sentence contains `found`."""
     bar_says(page, f"{runs} of {runs}")
     bar_says(page, "Complete")
     becomes(page, DRAWN, {"measured": 0, "refused": 0, "dots": 0, "rows": 0, **counts})
@@ -96,7 +99,7 @@ def grid_shows(page: Any, runs: int, found: str = "Best: ", **counts: int) -> No
 
 
 def point_is(page: Any, words: str) -> None:
-    """Wait until this point is the chosen one."""
+    """Wait until the chosen point has the name `words`."""
     page.locator("#tune-point").get_by_text(words, exact=True).wait_for()
 
 
@@ -109,14 +112,14 @@ def axis(page: Any, number: int, field: str, values: str = "") -> None:
 
 
 def three_by_three(page: Any, lengths: str = "2, 4, 8") -> None:
-    """A grid of nine points at one temperature, in place of the first one."""
+    """Fill in a grid of `lengths` by three expansions, in place of the form's first grid."""
     axis(page, 1, "speculation_length", lengths)
     axis(page, 2, "expansion", "1 | 1,1,3 | 1,2,2")
     axis(page, 3, "none")
 
 
 def goes_by_keys(page: Any) -> None:
-    """Arrow keys lead through the map of three by three, Enter chooses."""
+    """Arrow keys move through the map of three by three cells; Enter chooses a point."""
     page.locator(f"{CELLS}[tabindex='0']").focus()
     page.keyboard.press("Control+Home")
     becomes(page, FOCUSED, "0")
@@ -143,7 +146,8 @@ CLICK = """async (places) => {
 
 
 def last_choice_stays(page: Any, *places: int) -> None:
-    """Of several choices in a moment the last is shown, though it is the first to be answered."""
+    """Of several quick choices the page shows the last one, although the server answers it
+    first."""
     held: list[Any] = []
 
     def hold(route: Any) -> None:
@@ -165,7 +169,8 @@ def last_choice_stays(page: Any, *places: int) -> None:
 
 
 def sorts_and_chooses(page: Any) -> None:
-    """The table sorts by a column's head, and a row's button chooses by a key."""
+    """A column's head sorts the table. A row's button, pressed by a key, chooses the row's
+    point."""
     head = page.locator("#tune-points").locator("thead button", has_text="speed-up")
     head.click()
     *speeds, plain = read(page, SPEEDS, "descending")
@@ -236,7 +241,7 @@ AREAS = """() => [...document.querySelectorAll(".sp-form-side, .sp-form-side .co
 
 
 def form_scrolls_with_the_page(page: Any) -> None:
-    """A form that is higher than the window: no field is cut by an area within the page."""
+    """The form is higher than the window, and no scrolling area within the page cuts a field."""
     assert page.evaluate("document.documentElement.scrollHeight > innerHeight")
     assert page.evaluate(AREAS) == []
 
@@ -267,9 +272,10 @@ MOVES = """() => {
 
 
 def points_that_cannot_run_stay(page: Any) -> None:
-    """Two axes, with a value that cannot run: its points are drawn with their reason."""
+    """A grid of two axes, with a value that cannot run. The points of that value are drawn, with
+    the reason."""
     three_by_three(page, lengths="2, 99")
-    axis(page, 1, "speculation_length")  # chosen again, a field keeps its values
+    axis(page, 1, "speculation_length")  # a field that is chosen again keeps its values
     plan_says(page, "cannot run: speculation length 99")
     type_prompts(page, "Once\nTwice")
     plan_says(page, "3 points and plain decoding, 2 prompts")
@@ -305,7 +311,7 @@ def a_third_axis_opens_at_the_best_point(page: Any) -> None:
     plan_says(page, "18 points")
     page.click("#tune-start")
     grid_shows(page, 19, ONCE, measured=9, rows=19)
-    for picture in ("#tune-speed", "#tune-length"):  # opened where the best point is
+    for picture in ("#tune-speed", "#tune-length"):  # both open at the best point's value
         page.locator(picture).get_by_text("at max tree nodes 9").wait_for()
     page.locator("#tune-speed td[data-mark=best]").wait_for()
     for votes in ("4", "9"):
@@ -367,7 +373,8 @@ def test_grids_of_one_to_three_axes_and_what_cannot_run(
 
 
 def slow_at_the_end(request: Request, run_id: str) -> list[Any]:
-    """Quick runs; of the second prompt those with the longest drafts take half a minute each."""
+    """Quick runs. Only runs of the second prompt with the longest drafts take half a minute
+    each."""
     slow = request.prompt == "long" and request.speculation.speculation_length == 8
     return (endless if slow else script_of(4))(request, run_id)
 

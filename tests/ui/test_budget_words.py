@@ -1,5 +1,5 @@
 """The page's sentences about the value of `max_tree_nodes` in a run, and about the tokens and
-drafters for which it leaves no node."""
+drafters that get no node under this budget."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def view_of_eight() -> View:
 
 
 def with_budget(asked: Any, nodes: Any, view: View | None = None, **fields: Any) -> View:
-    """The run `view` as if `max_tree_nodes` had been set to `asked` and resolved to `nodes`;
-    `fields`: other settings."""
+    """The run `view` (None: `view_of_eight()`) as if `max_tree_nodes` had been set to `asked` and
+    resolved to `nodes`. `fields`: other settings."""
     view = view or view_of_eight()
     started, plans = view.started, []
     for plan, most in ((started.asked, asked), (started.config, nodes)):
@@ -90,7 +90,7 @@ def test_the_line_of_speculation_lengths_is_what_the_budget_allows() -> None:
     view = with_budget("auto", 2)
     assert shown["deep"] and shown["deep"] in budget_words(view)
     assert shown["budget"] == budget_words(view).replace(f"{shown['deep']} ", "")
-    # The dots of the scrubber have the values of that line.
+    # The scrubber's dots have the values of the line of speculation lengths.
     dots = scrubber_value(Frame(view=with_budget("auto", 2)), Pace(), False)["rounds"]
     assert {
         number: (one["a"], one.get("m", one["s"])) for number, one in shown["rounds"].items()
@@ -127,7 +127,8 @@ def test_the_panel_of_lengths_mentions_the_node_budget_once() -> None:
     shown = picture_values(Frame(view=view, detail=detail_of(events, 3)))["lengths"]
     assert bound in shown["why"] and (shown["reason"], shown["deep"]) == ("", "")
     assert shown["budget"] == f"{DRAFTERS[2]} gets no node and drafts nothing."
-    # Before the round is complete nothing explains its length, so that the depth is given.
+    # Before the round is complete, nothing explains the round's length, so the panel gives the
+    # depth.
     early = picture_values(Frame(view=view, detail=detail_of(events[:-3], 7)))["lengths"]
     assert early["why"] == ""
     assert early["deep"].startswith("2 nodes for 3 drafters let drafts be 1 deep")

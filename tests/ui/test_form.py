@@ -39,13 +39,13 @@ from ui.words.settings import PAGE_NODES, field_label
 
 @cache
 def fresh_form() -> Form:
-    """The form as the page opens with it."""
+    """The form as it is when the page opens."""
     with gr.Blocks():
         return build_settings(build_command("specinfer"), SSMS, "specinfer", chat=False)
 
 
 def form_values(**changes: Any) -> list[Any]:
-    """The values of a freshly opened form, some of them changed."""
+    """The values of a freshly opened form, except for the fields in `changes`."""
     form = fresh_form()
     controls = {**form.sampling, **form.fields}.items()
     values = {"prompt": form.prompt.value, **{name: one.value for name, one in controls}}
@@ -191,7 +191,7 @@ def test_only_unchanged_built_in_presets_follow_the_temperature() -> None:
 
 
 def most_repeats(token_ids: list[int]) -> int:
-    """How often the most frequent sequence of six tokens occurs."""
+    """How often the most frequent sequence of six tokens occurs in `token_ids`."""
     return max(Counter(zip(*(token_ids[i:] for i in range(6)), strict=False)).values())
 
 

@@ -1,5 +1,5 @@
-"""What a scheduler granted a request, in the run's own history: the selected round's sentence, and
-the rounds in which the scheduler changed its decision."""
+"""What a scheduler granted a request, as the run's pictures show it: a sentence about the selected
+round, and marks at the rounds in which the scheduler changed its decision."""
 
 from dataclasses import replace
 

@@ -1,5 +1,5 @@
-"""Law 6, as a reader sees it: a recorded run shows what its live run showed, and its report shows
-what the page shows, at every stop. The control: a change to an event of any kind is detected."""
+"""Law 6, as a reader sees it: a recorded run shows what the live run showed. At every stop, a run's
+report shows what the page shows. The control: a change to an event of any kind is detected."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ SYNTHETIC_RUNS: dict[str, Callable[[], list[Event]]] = {
     "long": lambda: synthetic_run(110, 5),
     "nothing": lambda: synthetic_run(1, 6)[:1],
 }
-# In how many parts the long run is tested. Every fourth event ends a round and takes longest to
-# test; an odd number of parts divides these events about evenly.
+# The stops of the long run are tested in this number of parts. Every fourth event ends a round and
+# takes longest to test; an odd number of parts divides these events about evenly.
 PARTS = 3
 RUNS = (*(f"{preset}-{t}" for preset in PRESETS for t in TEMPERATURES), *NAMES, *SYNTHETIC_RUNS)
 
@@ -67,7 +67,7 @@ def run_of(name: str) -> tuple[Event, ...]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _engine(bundled: Engine) -> None:
-    """The engine is loaded before the first test; each run is made in the test that needs it."""
+    """Load the engine before the first test; each run is made in the test that needs it."""
 
 
 def test_there_are_more_than_twenty_runs() -> None:
@@ -79,8 +79,8 @@ MEASURED = RUNS[::2]
 
 
 def baseline_of_run(name: str) -> Baseline | None:
-    """The baseline of a run in MEASURED, None for others. Its speed has digits that rounding would
-    change; it is faster than some runs and slower than others."""
+    """The baseline of a run in MEASURED; None for any other run. A baseline's speed has digits that
+    rounding would change. Some baselines are faster than their run, others are slower."""
     if name not in MEASURED:
         return None
     rate = 10 ** (1 + RUNS.index(name) / 7) / 3
@@ -100,8 +100,8 @@ IN_PARTS = [
     *((name, None) for name in RUNS if name != "long"),
     *(("long", part) for part in range(PARTS)),
 ]
-"""Pairs of a run and a part. The stops of the long run, of which there are many, are divided among
-PARTS parts; the other runs have no part."""
+"""Pairs of a run's name and a part. The many stops of the long run are divided among PARTS parts.
+The other runs are not divided: their part is None."""
 
 
 @pytest.mark.parametrize(("name", "part"), IN_PARTS)
@@ -180,7 +180,8 @@ def open_run(sessions: Sessions, events: tuple[Event, ...]) -> TabSession:
 def long_run(
     _engine: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Sessions, Report]]:
-    """The long run's sessions and report, which take longer to make than one part takes to test."""
+    """Sessions with the long run, and the run's report. They are made once for all parts, since
+    making them takes longer than testing one part."""
     with RunStore(log_at(tmp_path_factory.mktemp("long") / "runs.db")) as store:
         yield sessions_and_report(store, run_of("long"), baseline_of_run("long"))
 
@@ -221,7 +222,7 @@ def test_the_report_shows_what_the_page_shows(
     rng, count = random.Random(name), 0
     for stop in stops(desk):
         count += 1
-        skipped = 60 < stop < last - 60 and stop % 11  # most of the middle of the long run
+        skipped = 60 < stop < last - 60 and stop % 11  # skips most of the middle of the long run
         if skipped or (part is not None and stop % PARTS != part):
             continue
         assert values_of(board, desk) == report.pictures(Place(stop)), stop
@@ -248,7 +249,7 @@ def test_the_baseline_of_a_run_is_replayed_and_reported(name: str, store: RunSto
     keep_baseline(store, events[0].run_id, baseline)
     desk = TabSession()
     opened_run(sessions, desk, ALL, events[0].run_id)
-    # A run that was cut short is under way live, but interrupted in its record.
+    # A run that was cut short is still running in the live view, but interrupted in the log.
     if watching.player.source.is_done:
         assert values_of(sessions.board, desk) == live_values
         notices = [sessions.board.current_notice(one)["lines"].keys() for one in (desk, watching)]
@@ -257,8 +258,8 @@ def test_the_baseline_of_a_run_is_replayed_and_reported(name: str, store: RunSto
     assert desk.baseline == baseline
     figures = values_of(sessions.board, desk)["figures"]
     drafted = bool(watching.frame().view.drafters)  # plain decoding has no speed-up over itself
-    # A run that did not complete has a speed-up only if blocks were measured: a part of a run is no
-    # sample.
+    # A run that did not complete has a speed-up only if blocks were measured: the speed of a part
+    # of a run is no sample.
     is_sample = watching.frame().view.state == "completed" or bool(baseline.blocks)
     assert (figures["speedup"] is not None) == (bool(rounds) and drafted and is_sample)
     report = Report(write_export(sessions.board.context, ALL, events[0].run_id, "html")["text"])
@@ -314,8 +315,9 @@ def test_the_report_can_go_to_the_end_of_every_round(store: RunStore) -> None:
 
 
 def change_of(kind: type[Any], **change: Callable[[Any], Any]) -> Callable[[Event], Event | None]:
-    """A function that changes fields of an event of this kind. It returns None for an event of
-    another kind, and for an event in which the change leaves one of the fields as it is."""
+    """A function that applies `change`, by field, to an event of the class `kind`. It returns None
+    for an event of another class, and for an event in which one of the fields would keep its
+    value."""
 
     def change_event(event: Event) -> Event | None:
         if not isinstance(event, kind):

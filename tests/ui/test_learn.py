@@ -50,7 +50,8 @@ FULL_SPEED = Pace()
 
 @cache
 def layout() -> Learn:
-    """The components. They are slow to make and hold no values of a run: all tests share them."""
+    """The tab's components. They are slow to make and hold no values of a run, so all tests share
+    them."""
     with gr.Blocks():
         return build_learn(cast(Context, SimpleNamespace(drafter_names=(), models=(), chat=False)))
 
@@ -86,7 +87,9 @@ def test_the_runs_of_an_example_are_made_in_order_and_listed(learn: Learn, store
     assert rows_of(frames[-1]) == ["1 token in a pass", "8 tokens in a pass"]
     assert rows_of(frames[0]) == [], "a row comes with the end of its run"
     assert "Finished: " in notice_of(frames[-1], 0)
-    assert store.runs(RunQuery(owner="me")).total == 2, "both are recorded, the repeats are not"
+    assert store.runs(RunQuery(owner="me")).total == 2, (
+        "both runs are recorded, their repeats are not"
+    )
     for values in frames:
         row = next(iter(values[-2]["rows"].values()), None)
         if row is not None:
@@ -105,7 +108,7 @@ def test_what_is_tried_is_measured_in_turns_with_the_example(learn: Learn) -> No
     assert has_speed[-1] and not any(has_speed[:-1]), "before all repeats are measured"
     num_before = len(worker.requests)
     values = last_frame(try_lesson(learn, desk, 8, "me", FULL_SPEED))
-    assert len(worker.requests) - num_before == 3 * BLOCKS, "each run once in a block"
+    assert len(worker.requests) - num_before == 3 * BLOCKS, "each block has each run once"
     rows = desk.lecture.evidence("loses").rows.values()
     assert [len(row.repeats) for row in rows] == [BLOCKS] * 3
     assert all(row["ranges"] for row in values[-2]["rows"].values())
@@ -139,7 +142,9 @@ def test_the_attempt_adds_its_run(learn: Learn) -> None:
     assert rows_of(values) == ["width 3", "width 1"]
     assert [row["latest"] for row in values[-2]["rows"].values()] == [False, True]
     repeated = last_frame(run_example(learn, desk, 3, "me", FULL_SPEED))
-    assert rows_of(repeated) == ["width 3", "width 1"], "a second time takes the place of the first"
+    assert rows_of(repeated) == ["width 3", "width 1"], (
+        "the second run takes the place of the first"
+    )
 
 
 def test_a_run_of_the_table_can_be_shown_and_opened_in_live(learn: Learn, store: RunStore) -> None:
@@ -192,7 +197,7 @@ def test_speed_is_compared_with_the_llm_alone(learn: Learn) -> None:
 def lesson_being_written(
     store: RunStore, number: int
 ) -> tuple[Learn, TabSession, Iterator[list[Any]]]:
-    """Start a lesson's example with long runs; return while the first is being written."""
+    """Start a lesson's example with long runs; return while the first run is being written."""
     learn, desk = learn_of(context(store, rounds=400)), TabSession()
     worker_of(learn).speed = 1.0
     frames = run_example(learn, desk, number, "me", FULL_SPEED)
@@ -270,7 +275,7 @@ def test_run_pressed_right_after_opening_a_lesson_runs_that_lesson(learn: Learn)
     press = _run_handler(learn, run_example)
     request = cast(gr.Request, SimpleNamespace(session_hash="x", client=None, headers={}))
     open_lesson(learn, learn.board.session(request), 3, {})
-    # The page still has the number of the lesson before.
+    # The page still sends the number of the previous lesson.
     assert rows_of(last_frame(press(request, "me", 1))) == ["width 3"]
 
 

@@ -56,7 +56,7 @@ from ui.words.glossary import GLOSSARY
 KEYS = [lesson.key for lesson in LESSONS]
 HALVES = RanksInfo("tp", (1, 1))
 
-# Words that the lesson of this number explains, so that no lesson before it uses them.
+# For a lesson's number, the words that the lesson explains. No earlier lesson uses them.
 EXPLAINED = {
     2: ("SSM", "LLM", "draft", "round", "accepted", "bonus"),
     3: ("tree", "node", "branch", "width"),
@@ -80,7 +80,7 @@ JARGON = (
 
 
 def words(lesson: Lesson) -> str:
-    """All that a visitor reads of a lesson, without names of pictures, which are in quotes."""
+    """All words of a lesson that a visitor reads, without the names in quotation marks."""
     question = lesson.question
     texts = [lesson.title, *lesson.text, lesson.look, lesson.attempt.words, lesson.attempt.button]
     return re.sub("“[^”]*”", "", " ".join([*texts, question.words, question.where, question.needs]))
@@ -124,7 +124,8 @@ def test_every_word_is_explained_in_its_lesson() -> None:
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=KEYS)
 def test_a_lesson_states_no_result(lesson: Lesson) -> None:
-    """Results are read from a run: the words have no time, no share and no speed."""
+    """A visitor reads results from a run, so the lesson's words contain no time, no share and no
+    speed-up."""
     assert not re.findall(
         r"\d[\d.]*\s*(?:ms|milliseconds|per cent|%|times faster|×)", words(lesson)
     )
@@ -153,7 +154,8 @@ def test_lessons_call_things_as_the_page_does() -> None:
 
 
 def test_before_its_run_a_lesson_says_what_will_be_seen() -> None:
-    """Every picture of every lesson is named, pictures in the dock after the name of their tab."""
+    """The notice names every picture of the lesson, and the dock's tab that shows the pictures
+    below."""
     for lesson in LESSONS:
         notice = coming_words(lesson)
         assert notice.startswith("Press “Run the example”: here you will see the ")
@@ -200,7 +202,8 @@ def test_the_ssm_of_the_text_drafts_where_there_is_one_and_too_few_are_reported(
     ]
     assert "python app.py --llm-ranks tp=2" in missing_reason(LESSONS[-1], ("one",))
     assert not missing_reason(LESSONS[-1], ("one",), HALVES)
-    # The lesson describes layers that are each divided into two halves.
+    # The lesson describes layers that are each divided into two halves, so other divisions are
+    # refused.
     for division in (RanksInfo("pp", (1, 1)), RanksInfo("tp", (1, 1, 1, 1))):
         assert "python app.py --llm-ranks tp=2" in missing_reason(LESSONS[-1], ("one",), division)
 
@@ -219,8 +222,9 @@ RunsOf = Callable[[str], Runs]
 
 @pytest.fixture(scope="module")
 def runs_of(bundled: Engine) -> RunsOf:
-    """`runs_of(key)`: the events of a lesson's runs on the bundled models. They are decoded at the
-    first call with this key and kept: the runs of all lessons take ten seconds."""
+    """`runs_of(key)`: the events of a lesson's runs on the bundled models. The runs are decoded at
+    the first call with this key and kept, since decoding the runs of all lessons takes ten
+    seconds."""
     lessons = dict(zip(KEYS, LESSONS, strict=True))
 
     @cache
@@ -248,8 +252,8 @@ def events_of(engine: Engine, setup: Setup) -> list[Event]:
 
 
 def with_traffic(lesson: Lesson, events: list[Event]) -> list[Event]:
-    """`events`; if the lesson is about ranks, each round has the traffic that an LLM over ranks
-    would record."""
+    """`events`; if the lesson is about ranks, each round has the traffic that an LLM divided over
+    ranks would record."""
     exchanged = tuple(RankTraffic(rank, 33, 40_960, 9.5) for rank in range(lesson.ranks))
     return [
         replace(event, traffic=exchanged)
@@ -338,17 +342,17 @@ def test_runs_are_as_their_lessons_describe(runs_of: RunsOf) -> None:
     texts = [reduce_all(events).token_ids for events in runs_of("tree").values()]
     assert texts[0] == texts[1]
     plain, tree = (len(rounds_of(runs)) for runs in list(runs_of("fitting").values())[1:])
-    assert plain > 3 * tree, "each pass saved is a transfer of the LLM"
+    assert plain > 3 * tree, "each saved pass saves a transfer of the LLM"
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=KEYS)
 def test_an_example_takes_two_seconds_at_most(lesson: Lesson, runs: Runs) -> None:
-    """A hundred rounds take two seconds at 20 ms a round, and rounds take less."""
+    """At 20 ms a round, a hundred rounds take two seconds; a round takes less than 20 ms."""
     assert sum(len(rounds_of(runs[setup.label])) for setup in lesson.example) <= 100
 
 
 def test_the_task_of_lesson_tree_can_be_done(runs_of: RunsOf) -> None:
-    """In some round the accepted branch is not that of the root's first child."""
+    """In some round the accepted branch does not begin with the root's first child."""
     events = [one for one in runs_of("tree")["width 3"] if isinstance(one, (Combined, Verified))]
     pairs = list(zip(events[::2], events[1::2], strict=True))
     first_children = [
@@ -465,7 +469,7 @@ def row(**changes: Any) -> Measured:
 
 
 def evidence_of_passes(*passes_ms: float) -> Evidence:
-    """The runs of lesson 1, with these times of a pass, in milliseconds."""
+    """The runs of lesson 1, with `passes_ms` as their times of a pass, in milliseconds."""
     pairs = zip((setup.label for setup in LESSONS[0].example), passes_ms, strict=True)
     return Evidence(MappingProxyType({label: row(label=label, pass_ms=ms) for label, ms in pairs}))
 

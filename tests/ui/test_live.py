@@ -151,7 +151,7 @@ def test_a_race_in_blocks_measures_both_in_turns_and_lists_none_of_them(store: R
     assert lane_ends(value) == block_ends(desk.baseline, number), "as the sentence says"
     early = figures_value(replace(desk.frame(), measuring=True), desk.baseline)
     assert early["repeat"] == {} and lane_ends(early) == block_ends(desk.baseline, 0)
-    assert store.runs(RunQuery()).total == 1, "what is run to compare is not listed"
+    assert store.runs(RunQuery()).total == 1, "runs of a comparison are not listed"
     stored = baseline_of(store, store.run(desk.frame().run_id))
     replayed = figures_value(desk.frame(), stored)
     names = ("speedup", "speed", "slower")
@@ -181,7 +181,7 @@ def test_lanes_are_of_the_first_block_where_none_has_the_median(store: RunStore)
     ends = ((3.0, 6.0), own), ((4.0, 8.0), later), ((5.0, 10.0), ())
     for speeds, shown in (
         (((1.0, 2.0), (1.0, 3.0), (1.0, 4.0)), 1),
-        (((1.0, 2.0), (1.0, 4.0), (1.0, 3.0)), 0),  # the third has the median, but other rounds
+        (((1.0, 2.0), (1.0, 4.0), (1.0, 3.0)), 0),  # the third has the median, but no round times
         (((1.0, 2.0), (1.0, 3.0)), 0),  # neither has the median
     ):
         baseline = Baseline(1.0, "plain", "", blocks=speeds, ends=ends[: len(speeds)])
@@ -255,7 +255,7 @@ def test_prove_it_answers_identical_tie_and_bug(store: RunStore) -> None:
 
 
 def before_a_proof(store: RunStore) -> tuple[Live, TabSession, Any]:
-    """A finished run, after which every run takes seconds."""
+    """A finished run; every later run takes seconds."""
     ctx = context(store, rounds=30)
     worker: Any = ctx.hub.worker
     worker.speed = 0.01
@@ -409,7 +409,7 @@ def test_a_refusal_disappears_when_the_form_is_corrected_or_at_the_next_press(
 ) -> None:
     live, desk = live_of(context(store)), TabSession()
     assert "The prompt is empty." in notice_of(run(live, desk, prompt=" "))
-    # The check of this prompt may come after Run has refused it.
+    # The check of this prompt may arrive after Run has refused the prompt.
     assert clear_trouble(live, desk, form_values(prompt=" ")) == gr.skip() and desk.trouble
     corrected = form_values(prompt="w1")
     assert "prompt is" not in str(clear_trouble(live, desk, corrected)) and desk.trouble == ""

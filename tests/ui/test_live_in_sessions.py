@@ -1,5 +1,5 @@
-"""A run that is under way, opened in Sessions or by a link: it is followed, stopped, deleted; also
-a run of another server."""
+"""A run in progress is opened in Sessions or by a link, and is followed, stopped or deleted. Also a
+run of another server."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def ctx(store: RunStore) -> Iterator[Context]:
 
 
 def start_run(ctx: Context, speed: float = 1.0) -> LiveSource:
-    """Start a run that takes seconds to minutes; return it once it has events of two rounds."""
-    ctx.hub.worker.speed = min(speed, 5.0)  # until its first rounds, for which every test waits
+    """Start a run that takes seconds to minutes; return its source once two rounds have ended."""
+    ctx.hub.worker.speed = min(speed, 5.0)  # fast at first: every test waits for the first rounds
     source = ctx.hub.start(Request("Once", SamplingParams(max_new_tokens=300)), "a")
     source.wait(12, 20.0)
     ctx.hub.worker.speed = speed
@@ -67,7 +67,7 @@ def test_a_run_is_followed_to_its_end(ctx: Context) -> None:
     assert "under way" not in notice_of(frames[-1][board + len(sessions.board.places) :])
     assert desk.frame().view.state == "completed"
     (only,) = follow_run(sessions, desk, ALL, source.run_id)
-    assert all(value == only[0] for value in only), "one that has ended sends nothing"
+    assert all(value == only[0] for value in only), "a run that has ended sends nothing"
     fresh = TabSession()
     opened_run(sessions, fresh, ALL, source.run_id)
     assert fresh.frame().view == desk.frame().view, "as the log has it"
@@ -80,12 +80,12 @@ def test_a_link_follows_a_run_on_live_to_its_end_and_stop_ends_it(ctx: Context) 
     notices = [notice_of(one) for one in follow_linked(live, desk, source.run_id)]
     assert "Finished: " in notices[-1] and any("Writing: " in one for one in notices)
     (only,) = follow_linked(live, desk, source.run_id)
-    assert all(value == only[0] for value in only), "one that has ended sends nothing"
+    assert all(value == only[0] for value in only), "a run that has ended sends nothing"
     source = start_run(ctx, 20.0)
     opened_run(live, desk, ALL, source.run_id)
     assert "Stopped: " in notice_of(stop_run(live, desk))
     assert isinstance(source.events(0, source.count)[-1], RunCancelled)
-    desk.look_at(Player(start_run(ctx, 20.0)))  # a run of this tab, which Run plays already
+    desk.look_at(Player(start_run(ctx, 20.0)))  # a run begun in this tab: Run plays it already
     (only,) = follow_linked(live, desk, desk.frame().run_id)
     assert desk.player is not None and desk.player.turn == 0
 
@@ -162,7 +162,7 @@ def test_a_run_is_neither_compared_nor_repeated_before_its_end(ctx: Context) -> 
 
 
 def test_a_long_run_is_followed_from_its_beginning(ctx: Context) -> None:
-    """Events that have left the run's buffer are read from the log, once."""
+    """Events that have left the run's buffer are read from the log, in one read."""
     source = start_run(ctx, 20.0)
     source._buffer.clear()  # as in a run of thousands of rounds
     read, reads = ctx.store.events, []

@@ -132,7 +132,8 @@ def test_the_menu_names_the_speed_of_the_opening_run_while_it_plays(store: RunSt
 
 
 def test_a_run_stops_the_recording_which_a_later_visit_starts_again(store: RunStore) -> None:
-    """If both were decoded at once, the visitor's run would be slow, and measured as slow."""
+    """If the recording and the visitor's run were decoded at once, the visitor's run would be slow,
+    and would be measured as slow."""
     ctx = context(store)
     live, worker = live_of(ctx), ctx.hub.worker
     worker.speed = 1000.0  # no run comes to its end

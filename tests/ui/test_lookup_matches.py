@@ -1,4 +1,5 @@
-"""The context and share of a node from a lookup are in the event and in the inspector."""
+"""The context and the share of a node that a lookup drafted are in the event and in the
+inspector."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which nodes each node attends to, and its slot in the KV cache, as in the engine's cache."""
+"""The picture of the attention mask: the nodes that each node attends to, and each node's slot. The
+slots are those of the engine's KV cache."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def test_slots_follow_the_committed_text_and_a_path_moves_next_to_the_root() -> 
                 tree.parents[child] == parent
                 for parent, child in zip(ancestors, ancestors[1:], strict=False)
             )
-        # The accepted tokens are cached now, the root too; the last new token is the next root.
+        # Now the root and the accepted tokens are cached; the last new token is the next root.
         cached += len(round_event.token_ids)
     assert moved, "control: some path had siblings before it"
 
@@ -50,7 +51,8 @@ def test_before_a_tree_there_is_nothing_to_attend_to() -> None:
 
 def test_a_large_tree_is_cut_but_for_the_accepted_path() -> None:
     num_nodes = MOST_NODES + 20
-    # A chain from the last of many siblings: its nodes come after the first MOST_NODES.
+    # Many siblings, and a chain below the last one. The chain's nodes come after the first
+    # MOST_NODES nodes.
     parents = (*[-1] * (MOST_NODES + 2), *range(MOST_NODES + 1, num_nodes - 1))
     chain = tuple(range(MOST_NODES + 1, num_nodes))
     view, detail = view_at(run_events(), 3)

@@ -1,5 +1,5 @@
-"""The settings' menus: what core refuses is marked, fields that are not read are disabled; and
-visitors' own presets."""
+"""The menus of the settings: they mark what core refuses, and fields that are not read are
+disabled. Also visitors' own presets."""
 
 from __future__ import annotations
 

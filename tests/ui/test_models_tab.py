@@ -58,7 +58,7 @@ FORM = ("other", "small", "auto", "auto")
 
 @pytest.fixture(autouse=True)
 def no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Empty caches in place of this machine's."""
+    """Use empty caches in place of this machine's caches."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
 
@@ -74,7 +74,7 @@ def context_of(store: RunStore, load: Load | None = None) -> Context:
 
 
 def cache_model(tmp_path: Path, name: str, config: str, size: int = 0) -> None:
-    """Put a model into the hub's cache, with weights of `size` bytes or without weights."""
+    """Put a model into the hub's cache, with weights of `size` bytes (0: without weights)."""
     folder = tmp_path / "hub" / f"models--{name.replace('/', '--')}"
     snapshot = folder / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
@@ -320,7 +320,7 @@ def test_what_the_header_offers(store: RunStore) -> None:
     context = make_context(loaded, store, Access("127.0.0.1"), "best", RunQuery)
     assert context.offer == "" and not context.chats_by_default
     loaded._served.chat = True
-    assert context.chats_by_default, "with its template a prompt is a message"
+    assert context.chats_by_default, "with a chat template, a prompt is a message"
 
 
 def test_a_loading_is_reported_stage_by_stage(store: RunStore) -> None:

@@ -1,4 +1,5 @@
-"""What a run with remote SSMs records of their nodes, and how trace and pictures show it."""
+"""What a run with remote SSMs records of their nodes, and how the trace and the pictures show
+this."""
 
 import json
 from collections.abc import Callable
@@ -138,7 +139,8 @@ def test_a_run_without_nodes_has_no_panel() -> None:
 
 
 def test_a_simulated_wire_delays_each_round_with_a_draft() -> None:
-    """`Engine.wire_ms`, for a lesson: each round with a draft waits, and has a span of the wait."""
+    """`Engine.wire_ms`, which a lesson sets: each round with a draft waits, and has a span for the
+    wait."""
     llm, ssms = tables(2)
     engine = Engine(loaded_tables(llm, ssms))
     engine.wire_ms = 5

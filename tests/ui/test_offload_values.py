@@ -1,4 +1,5 @@
-"""What a run of an offloaded LLM records of the loads of its layers, and how they are shown."""
+"""What a run of an offloaded LLM records of the loads of layers, and how the page shows the
+loads."""
 
 import json
 from collections.abc import Iterator
@@ -55,7 +56,7 @@ def test_every_round_says_when_layers_were_read(events: list[Event]) -> None:
         for load in one.loads:
             assert max(last_end, begin) - 0.01 <= load.start_ms < load.end_ms <= one.at_ms
             last_end = load.end_ms
-    # Loads are not among the spans of the stages, from which a round's time is summed.
+    # Loads are not among the spans of the stages, which add up to a round's time.
     assert all(span.lane != "layers" for one in rounds_of(events) for span in one.spans)
 
 

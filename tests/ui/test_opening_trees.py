@@ -25,12 +25,12 @@ WAIT_S = 60.0
 NARROW = VerifyCosts({n: 1.0 + n for n in NODE_COUNTS}, 64)
 """A machine on which each node costs as much as a pass: `auto` affords one node."""
 WIDE = VerifyCosts(dict.fromkeys(NODE_COUNTS, 1.0), 64)
-"""A machine on which nodes are free: `auto` affords all that were timed."""
+"""A machine on which nodes are free: `auto` affords the largest tree that was timed."""
 
 
 def opening_events(store: RunStore, engine: Engine, verify: VerifyCosts) -> tuple[Event, ...]:
-    """The recording as the application makes it at its start, by a new engine over the same models
-    that takes `verify` for the times of its LLM's passes."""
+    """The recording that the application makes at its start. A new engine over the models of
+    `engine` makes it, with `verify` as the times of the LLM's passes."""
     models = engine.models
     fresh = Engine(models, costs=Costs(models.llm, verify))
     with closing(Worker(fresh, threads=1)) as worker:
@@ -46,8 +46,8 @@ def opening_events(store: RunStore, engine: Engine, verify: VerifyCosts) -> tupl
 
 @contextmanager
 def busy_thread() -> Iterator[None]:
-    """A thread that occupies the interpreter for 5 ms of every 20, at any point of a round. That is
-    little, since the time limit of the test includes it."""
+    """A thread that occupies the interpreter for 5 ms in every 20 ms, at any point of a round. The
+    share is small, since the test has a time limit."""
     ended = threading.Event()
 
     def spin() -> None:

@@ -369,7 +369,7 @@ def test_a_preset_that_recorded_no_alternatives_is_filled_in_as_live_has_it(
     store: RunStore, name: str
 ) -> None:
     live, desk = live_of(context(store)), TabSession()
-    recording_none = replace(preset_config(name, 0.0), record_top_k=0)  # as an endpoint makes it
+    recording_none = replace(preset_config(name, 0.0), record_top_k=0)  # as an endpoint sets it
     request = Request("x", speculation=recording_none)
     _, _, preset, menu, *values, _, _ = fill_form(live, desk, lambda: request)
     assert preset == menu == name

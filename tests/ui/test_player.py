@@ -1,4 +1,4 @@
-"""Player: pace, steps back and forward, selection; the engine never waits for it."""
+"""Player: pace, steps back and forward, selection; the engine never waits for the player."""
 
 from __future__ import annotations
 
@@ -214,13 +214,13 @@ def test_the_story_score_counts_six_properties_and_is_0_without_nodes() -> None:
 
 
 def test_drafters_disagree_where_their_first_choices_differ_and_the_llm_chose() -> None:
-    """A second choice next to a token that all rank first is no disagreement. First choices after a
-    node off the accepted path do not count."""
+    """A drafter's second choice beside a token that all drafters rank first is no disagreement.
+    First choices after a node off the accepted path do not count."""
     events = synthetic_run(1, seed=2)
 
     def split(path: tuple[int, ...]) -> bool:
-        """Whether drafters disagree along `path` in a tree in which a and b agree on node 0, b has
-        node 1 as well, and both differ after node 0."""
+        """Whether drafters disagree along `path`. In the tree, drafters a and b agree on node 0,
+        and b proposes node 1 too. After node 0, a and b propose different nodes."""
         ranks: tuple[dict[str, int], ...] = ({"a": 0, "b": 0}, {"b": 1}, {"a": 0}, {"b": 0})
         changes: dict[type, dict[str, object]] = {
             Combined: {
@@ -296,7 +296,7 @@ def test_the_next_round_past_the_last_one_shown_is_the_next_one_recorded(mode: s
     assert shown == [0, 1, 0, 1, 2, 2, 1] and player.pace.mode == "step"
     player.rewind()
     player.select_next(-1)
-    assert player.frame().selected_round == -1, "there is none before the first"
+    assert player.frame().selected_round == -1, "there is no round before the first"
 
 
 def test_the_next_round_of_an_incomplete_one_is_its_end_and_full_speed_is_kept() -> None:

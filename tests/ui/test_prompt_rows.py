@@ -44,9 +44,9 @@ def results() -> dict[Cell, Measured]:
 def past_run(
     run_id: str, prompt: str, preset: str = "specinfer", num_live: int = 0, **changes: Any
 ) -> PastRun:
-    """A run of `prompt`. `changes`: fields of its sampling, `fields` of its speculation, or its
-    `dtype`; `num_live`: how many requests a scheduler served, this one included (0: the run was not
-    scheduled)."""
+    """A past run of `prompt`. `num_live`: the number of requests that a scheduler served, including
+    this one (0: the run was not scheduled). `changes`: sampling parameters by name; also `fields`,
+    a dict of speculation settings, and `dtype`."""
     fields, dtype = changes.pop("fields", {}), changes.pop("dtype", "float32")
     sampling = SamplingParams(**changes)
     base = SpeculationConfig.preset(preset, sampling.temperature).to_plain()
@@ -58,7 +58,7 @@ def past_run(
 
 
 def run_of(prompt: str, events: list[Event]) -> PastRun:
-    """The past run of these events, folded as runs of the log are."""
+    """The past run with these events, read as a run of the log is read."""
     figures = RunFigures(SimpleNamespace(events=lambda run_id: tuple(events)))
     return replace(
         next(figures.of([SimpleNamespace(run_id="x", status="completed")])), prompt=prompt
@@ -186,7 +186,9 @@ def test_one_speed_up_is_called_a_sample_and_what_tokens_per_pass_cannot_gain_no
     assert notes(0.06, 1.2, 1.5) == (3, "0.06 to 1.50 in 3 samples", differing)
     for other in (plain, replace(line, row=replace(line.row, ratio=None, ratios=()), against="")):
         (shown,) = prompts_table_value("s", [other], [])["rows"].values()
-        assert (shown["spread"], shown["noise"]) == ("", ""), "it is not compared with anything"
+        assert (shown["spread"], shown["noise"]) == ("", ""), (
+            "the row is not compared with anything"
+        )
 
 
 def test_a_row_has_the_speed_up_of_each_repeat() -> None:

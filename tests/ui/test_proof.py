@@ -225,8 +225,8 @@ def events() -> list[Event]:
 
 
 def test_q_is_at_the_requests_temperature_and_the_bars_are_not(events: list[Event]) -> None:
-    """A first trial's q is its SSM's bar sharpened to temperature T, its score the calibrated bar,
-    and its p the LLM's bar."""
+    """In a round's first trial, q is the SSM's bar at temperature TEMPERATURE, the score is the
+    SSM's calibrated bar, and p is the LLM's bar."""
     sampling = SamplingParams(1, temperature=TEMPERATURE)
     num_checked, fitted = 0, dict[str, float]()
     ends = [event for event in events if isinstance(event, RoundCompleted)]
@@ -254,7 +254,8 @@ def test_q_is_at_the_requests_temperature_and_the_bars_are_not(events: list[Even
 
 FIGURES = 1
 KEPT = ("speedup", "speed", "slower", "num_rounds", "tokens_per_second", "rounds")
-"""Figures of a race that a replay and a report have too; others are only in the race's own tab."""
+"""Figures of a race that a replay and a report show too. Other figures are only in the browser tab
+of the race."""
 
 
 def kept_of(figures: dict[str, Any]) -> dict[str, Any]:
@@ -262,7 +263,7 @@ def kept_of(figures: dict[str, Any]) -> dict[str, Any]:
 
 
 def replay(context: Context, run_id: str) -> dict[str, Any]:
-    """The figures in Sessions. Asserts that the report has the same ones."""
+    """The figures of a run in Sessions. Asserts that the run's report has the same figures."""
     figures = unpack_value(opened_run(sessions_of(context), TabSession(), ALL, run_id)[FIGURES])
     html = write_export(context, ALL, run_id, "html")["text"]
     report = Report(html)

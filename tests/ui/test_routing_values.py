@@ -35,9 +35,10 @@ def with_routing(
     reasons: dict[int, str],
     audition_ms: dict[int, float],
 ) -> list[Event]:
-    """The run `events` with other routing. `sets` (letters of the routed SSMs) and `reasons`: each
-    value holds from the round that is its key until the next key. `audition_ms`: by round, how long
-    each of two SSMs scored the text; in round 0 the span is a prefill."""
+    """The run `events` with other routing. `sets`: the letters of the routed SSMs. `reasons`: why
+    they are routed. In both, a value holds from the round that is its key until the next key.
+    `audition_ms`: by round, how long each of two SSMs scored the text. In round 0, the span is a
+    prefill."""
 
     def with_changes(event: Event) -> Event:
         if not isinstance(event, RoundCompleted):
@@ -82,7 +83,7 @@ def test_every_part_and_score_is_the_recorded_one() -> None:
 
 
 def test_ssms_that_are_not_explored_have_the_highest_scores_shown_and_each_has_a_reason() -> None:
-    """The scores shown are from before the round's drafts: judged by the scores after the drafts,
+    """The picture shows the scores from before the round's drafts. By the scores after the drafts,
     the choice may seem wrong."""
     events = run()
     counts: Counter[str] = Counter()
@@ -177,7 +178,7 @@ def test_the_cost_of_auditions_is_their_share_of_the_decoding_time() -> None:
 
 
 def test_the_time_of_the_scores_is_reported() -> None:
-    """The scores of `credit` are those of the last audition, however long ago."""
+    """The scores of `credit` come from the last audition, however long ago it was."""
     audition_ms = {0: 3.0, 12: 2.0}
     events = with_routing(run(Mechanisms(routing="credit")), {0: "AC"}, {0: "why"}, audition_ms)
     texts = {number: routing_of(events, number)["scored"] for number in (1, 5, 12, 13, 25)}
@@ -216,7 +217,7 @@ def test_a_run_without_a_choice_has_no_picture(drafters: tuple[str, ...]) -> Non
 
 
 class CountedRounds(tuple[Any, ...]):
-    """Rounds that count how often they are iterated over."""
+    """A tuple of rounds that counts in `passes` how often it is iterated over."""
 
     passes = 0
 

@@ -34,7 +34,7 @@ Pair = tuple[TwoRuns, tuple[TabSession, TabSession]]
 
 @pytest.fixture
 def pair(store: RunStore) -> Pair:
-    """A run of 9 rounds and one of 4, opened side by side at their ends."""
+    """A run of 9 rounds and a run of 4 rounds, opened side by side at their ends."""
     for seed, rounds in enumerate((LONG, SHORT)):
         for event in synthetic_run(rounds, seed=seed):
             store.record(event, "a")
@@ -51,7 +51,7 @@ def round_counts(pair: Pair) -> tuple[int, ...]:
 
 
 def values_of(pair: Pair, values: list[Any]) -> list[dict[str, Any]]:
-    """For each half the values of its pictures."""
+    """For each half, the values of its pictures, by name."""
     names = list(pair[0].halves[0].pictures)
     pictures = [unpack_value(value) for value in values[1:]]
     halves = pictures[: len(names)], pictures[len(names) :]
@@ -93,7 +93,7 @@ def click(pair: Pair, which: int, **data: Any) -> list[Any]:
 
 
 def places(pair: Pair) -> list[tuple[int, str]]:
-    """For each half the round that its tree shows, from 1, and the stage."""
+    """For each half, the round that its tree shows (counted from 1), and the stage."""
     details = [desk.frame().detail for desk in pair[1]]
     return [(detail.round + 1, detail.stage) for detail in details if detail is not None]
 
@@ -167,7 +167,7 @@ def test_steps_go_stage_by_stage_through_the_same_round(pair: Pair) -> None:
     press(pair, "step")
     press(pair, "round-previous")
     back = [(SHORT + 2, "commit"), (SHORT, "commit")]
-    assert places(pair) == back, "from within a round back to the end of the one before"
+    assert places(pair) == back, "from within a round back to the end of the previous round"
     for _ in range(3):
         press(pair, "round-previous")
     assert places(pair) == [(SHORT - 1, "commit")] * 2, "the shorter one leaves its end again"
@@ -201,7 +201,7 @@ def test_pause_and_a_step_end_the_playing(pair: Pair) -> None:
     playing = play_both(pair[1], 0.25)
     next(playing)
     next(play_both(pair[1], 0.25))
-    assert list(playing) == [], "the latest playing ends the one before"
+    assert list(playing) == [], "a new playing ends the previous playing"
 
 
 def test_without_two_runs_nothing_moves(pair: Pair) -> None:

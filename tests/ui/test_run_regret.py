@@ -1,4 +1,4 @@
-"""Regret of a recorded run: the passes that are counted are those that real runs take; refusals."""
+"""Regret of a recorded run: the counted passes are those that real runs take; refusals."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_counting_regret_is_no_run_waits_its_turn_and_belongs_to_its_run(hub: Hu
 def test_a_run_that_is_opened_meanwhile_gets_no_regret_of_another(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The visitor opens the other run when the SSMs have just read the text."""
+    """The visitor opens the other run just after the SSMs have read the text."""
     desk, other = desk_of(hub, ROUTED), desk_of(hub, ROUTED)
     wait = EngineTask.wait
 
@@ -153,7 +153,8 @@ def test_a_run_that_is_opened_meanwhile_gets_no_regret_of_another(
 
 
 def test_the_regret_of_a_thinned_run_is_not_counted_again(hub: Hub, tmp_path: Path) -> None:
-    """How far its SSMs drafted is no longer known. A regret that was counted before is kept."""
+    """The log of a thinned run does not say how far its SSMs drafted. A regret that was counted
+    earlier is kept."""
     desk = desk_of(hub, ROUTED)
     counted, source = count_regret(hub, desk), desk.player.source  # type: ignore[union-attr]
     with RunStore(tmp_path / "runs.db") as store:

@@ -1,4 +1,4 @@
-"""Which drafter serves which part of a text: the cut into parts, and the words about each."""
+"""Which drafter serves which part of a text: the cut into parts, and the words about each part."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_rounds_that_accepted_nothing_stay_with_the_drafter_before() -> None:
 
 
 def text_of(owners: str) -> View:
-    """A view of a text with four tokens a round: a letter is an accepted token of that drafter, `-`
-    a token of the LLM's own."""
+    """A view of a text with four tokens a round. `owners` has one character per token: the letter
+    of the drafter whose token was accepted, or `-` for the LLM's own token."""
     view = reduce_all(run())
     tokens = tuple(
         TokenView(i, f"w{i} ", f"w{i}", i // 4, "plain" if owner == "-" else "accepted", 0.5,

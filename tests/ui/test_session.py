@@ -58,7 +58,7 @@ def test_frames_come_10_to_20_times_a_second_whatever_the_engine_does() -> None:
 
 
 class TimedStore(FakeStore):
-    """`times`: when each event came from the engine."""
+    """`times`: for each event, the `time.monotonic()` at which it came from the engine."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -238,7 +238,7 @@ def test_errors_are_reported_in_their_words_bugs_in_a_line(
 def test_a_store_that_cannot_write_does_not_stop_the_text() -> None:
     class FullStore(FakeStore):
         def record(self, event: Event, owner: str = "") -> None:
-            """Drop the event, as a store does whose disk is full."""
+            """Drop the event, as a store with a full disk does."""
 
     frames = list(play(desk_with(Hub(FakeWorker(script_of(6)), FullStore()))))
     assert frames[-1].view.state == "completed"
