@@ -2,7 +2,7 @@
 
 A delta is a list of up to three parts, without empty parts at its end: a dict of new values, a dict
 of deltas (for keys whose old and new value are dicts), a list of removed keys. `assets/deltas.js`
-applies it.
+applies deltas.
 """
 
 from __future__ import annotations
