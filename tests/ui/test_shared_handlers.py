@@ -127,8 +127,7 @@ def test_all_pictures_show_the_same_place(store: RunStore) -> None:
 
 
 def test_a_token_and_its_node_are_one_selection(store: RunStore) -> None:
-    """A click on either selects both. The LLM's own token has no node; before the commit a node is
-    no token of the text."""
+    """A click on a token or on its node selects both. The LLM's own token has no node."""
     live, desk = live_of(context(store)), TabSession()
     run(live, desk)
     names = ["notice", *live.board.pictures]

@@ -1,5 +1,5 @@
 """The two lessons that change a setting of the whole engine, tested on a real engine: "Sharing one
-LLM" and "An LLM that does not fit". The former's figures are compared with the recorded grants."""
+LLM" and "An LLM that does not fit". The first lesson's figures must equal the recorded grants."""
 
 from collections.abc import Iterator
 from typing import Any

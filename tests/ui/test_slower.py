@@ -51,7 +51,7 @@ def why(
 
 
 def test_a_slower_run_is_reported_with_reason_and_remedy_and_a_faster_one_is_not() -> None:
-    slow = replace(run_view(), stats=HALF_AS_FAST, rounds=())  # the rounds of `run_view` differ
+    slow = replace(run_view(), stats=HALF_AS_FAST, rounds=())  # its rounds do not fit these stats
     for changes, words in (
         ({"draft_ms": 1500, "verify_ms": 400}, "fewer drafters"),
         ({"draft_ms": 200, "verify_ms": 1500}, "max_tree_nodes"),
@@ -195,7 +195,7 @@ def test_a_smaller_tree_is_advised_by_the_settings_that_make_it() -> None:
     assert "record_top_k" not in why(**rest) and "record_top_k 0" in why(record_top_k=5, **rest)
     little = {"draft_ms": 700.0, "verify_ms": 740.0}
     assert "max_tree_nodes" not in why("specinfer-paper", **little), (
-        "it is `uncut`, which cannot be raised"
+        "a limit `uncut` cannot be raised"
     )
     assert "a larger max_tree_nodes than 8" in why(max_tree_nodes=8, **little)
 

@@ -1,9 +1,9 @@
 """Rules with `:has` must not make a change of one picture restyle the page.
 
-Blink keeps one set of selectors that any `:has` may restyle. If an element may match
-a rule with `:has`, each change inside the element restyles it and all elements below it that match
-the set. So the part of a selector that has `:has` must name (by id, class, attribute or tag) an
-element that does not contain the whole page, and the styled element must have a name too.
+Blink keeps one set of selectors that any `:has` may restyle. If an element may match a rule with
+`:has`, each change inside the element restyles it and all elements below it that match the set. So
+in a rule with `:has`, an id, class, attribute or tag must name the element with `:has` and the
+styled element. The element with `:has` must not be one that contains the whole page.
 """
 
 import re

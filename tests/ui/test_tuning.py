@@ -247,7 +247,7 @@ def test_the_best_is_named_with_what_is_as_good_and_the_noise_is_shown() -> None
 
 
 def test_a_point_that_drafted_as_the_best_did_counts_as_good() -> None:
-    """Map, table, file and sentence call the point within noise, however slow it was."""
+    """Map, table, file and sentence say that the point is within noise, however slow it was."""
     study = grid_study()
     results, best = grid_results(study, steady), "speculation_length=4, expansion=1"
     best_results = {c.item: r for c, r in results.items() if c.contestant == best}
@@ -321,10 +321,10 @@ def test_a_slower_grid_is_called_slower() -> None:
 
 
 def slow_by(factors: dict[str, float], axes: Any = AXES, prompts: int = 3, slope: float = 0) -> str:
-    """The words about a grid in which a point named in `factors` is that factor times as fast as
-    plain decoding (10 tokens per second) on the second prompt.
+    """The words about a grid in which plain decoding has 10 tokens per second.
 
-    The factor grows by `slope` with each prompt. Other points are as fast as plain decoding.
+    A point has plain decoding's speed times its factor in `factors`, or times 1 without a factor.
+    The factor holds for the second prompt and grows by `slope` from prompt to prompt.
     """
     study = grid_study(axes, prompts=prompts)
 

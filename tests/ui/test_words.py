@@ -193,7 +193,8 @@ UNIT = "tokens/s"
 
 
 def labels_of(script: str) -> list[str]:
-    """The strings of a script, except sentences, which may write quantities in words, and UNIT."""
+    """The strings of a script except UNIT and sentences; sentences may write quantities in
+    words."""
     found = [one or other for one, other in LITERAL.findall(script)]
     return [label for label in found if label != UNIT and not re.search(r"\.($| )", label)]
 

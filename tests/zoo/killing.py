@@ -23,8 +23,8 @@ def replaced(path, target):
 Path.replace = replaced
 runpy.run_module("zoo", run_name="__main__", alter_sys=True)
 """
-"""Runs the zoo's command, and kills itself before it renames a file or folder to a path that
-matches its first argument."""
+"""A program that runs a zoo command, and kills itself before it renames a file or folder to a path
+that matches its first argument."""
 
 
 def kill_before(name: str, *arguments: object) -> None:

@@ -21,7 +21,7 @@ PROMPT = "Once there was a line of a prompt that is certainly longer than sixty 
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
-    """A tree of Python files, some of them tests. The root's own parent is called `tests`."""
+    """A tree of Python files, some of them tests. Its folder lies in a folder called `tests`."""
     root = tmp_path / "tests" / "lib"
     for name in (
         "one.py", "package/two.py", "package/test_three.py", "testing/eight.py", "note.txt",

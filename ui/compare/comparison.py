@@ -116,8 +116,8 @@ def _runs_of(results: Results, name: str) -> list[Measured]:
 
 
 def _nearest_median_first(own_runs: Sequence[Measured]) -> list[Measured]:
-    """The runs, sorted by how far each is from the median in the order of speeds. The first is the
-    run of median speed (the slower of two middle runs); a click on the table's row opens it."""
+    """The runs, sorted by their distance from the median run in the order of speeds. The first is
+    the median run itself (the slower of two middle runs); a click on the table's row opens it."""
     in_order = sorted(own_runs, key=lambda result: result.stats.tokens_per_second)
     middle = (len(in_order) - 1) // 2
     places = sorted(range(len(in_order)), key=lambda place: abs(place - middle))
@@ -125,8 +125,8 @@ def _nearest_median_first(own_runs: Sequence[Measured]) -> list[Measured]:
 
 
 def _slower(study: Study, row: ConfigurationRow, own_runs: Sequence[Measured]) -> str:
-    """Why a configuration is slower than plain decoding, by the figures of all its runs; empty if
-    it is not slower."""
+    """Why a configuration is slower than plain decoding, judged by the figures of all its runs;
+    empty if it is not slower."""
     if row.ratio is None or not is_slower(row.ratio):
         return ""
     speculation = next(one for one in study.configurations if one.name == row.name).speculation
@@ -159,7 +159,7 @@ def verdict(study: Study, results: Results) -> str:
     if ratio.groups < 2:
         return f"The highest speed-up is {sentence}."
     if ratio.low <= 1 and apart and not noise:
-        return f"The highest speed-up is {sentence}."  # `apart` says that this is not decided
+        return f"The highest speed-up is {sentence}."  # `apart` says it: the repeats differ
     if ratio.low <= 1:
         return f"The highest speed-up is {sentence}: no difference from plain decoding is shown."
     others = [rows[i].name for i in as_good(rows, rows.index(best))]
@@ -223,8 +223,8 @@ def _row_words(row: dict[str, Any], noun: str) -> dict[str, Any]:
 
 
 def _noise_sentence(row: dict[str, Any], noun: str) -> str:
-    """The sentence about noise in the row's speed-up; empty if there is none. `noun`: what
-    the interval's samples are called, repeat or prompt."""
+    """The sentence about noise in the row's speed-up; empty if there is none. `noun`: what the
+    interval's samples are called, repeat or prompt."""
     length, low, high = row["mean_acceptance_length"], row["ratio_low"], row["ratio_high"]
     if high is None:
         return ""
@@ -276,8 +276,8 @@ def _median_view(results: Results, name: str, events: Events) -> View | None:
 
 def _stages(view: View | None) -> dict[str, float]:
     """Milliseconds per new token: for each stage, for the time in which no stage ran (`other`), and
-    for the whole time after the prefill (`wall`: 1000 / tokens per second). Stages that overlap add
-    up to more than `wall`."""
+    for the whole time after the prefill (`wall`: 1000 / tokens per second). If stages overlap,
+    their sum may exceed `wall`."""
     if view is None or not view.tokens or not view.stats.tokens_per_second:
         return {}
     sums, count = dict(view.share), len(view.tokens)
@@ -297,9 +297,9 @@ def _stages(view: View | None) -> dict[str, float]:
 def _texts(
     study: Study, results: Results, rows: list[dict[str, Any]], shown: ShownRuns
 ) -> dict[str, Any]:
-    """The value of the picture `texts`, whose keys are the configurations' numbers. Each text is
-    compared with plain decoding's text of the same repeat. The study keeps the token ids of plain
-    decoding's text even if the run was deleted."""
+    """The value of the picture `texts`. A text's key is its configuration's number, and each text
+    is compared with plain decoding's text of the same repeat. The study keeps the token ids of
+    plain decoding's text even if the run was deleted."""
     texts: dict[str, Text] = {}
     for name, view in shown.views.items():
         base = results.get(Cell(study.base, study.prompts[0].id, shown.repeat_of(name)))

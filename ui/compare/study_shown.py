@@ -38,8 +38,8 @@ class ShownRuns:
 
     @property
     def note(self) -> str:
-        """Which runs are shown from another repeat or not at all, and why; empty if there are
-        none."""
+        """Which runs are shown from another repeat or not at all, and why; empty if there are no
+        such runs."""
         sentences = [
             f"{name}: of repeat {repeat + 1}, its run of this one is not in the log."
             for name, repeat in self.others.items()
@@ -128,8 +128,8 @@ def text_of(view: View, base_ids: tuple[int, ...] | None) -> Text:
 
 
 def texts_words(study: Study, shown: ShownRuns, texts: Mapping[str, Text]) -> str:
-    """The sentence above the texts. `texts`: the texts of the configurations that have a run
-    in the log."""
+    """The sentence above the texts. `texts`: the texts of the configurations that have a run in the
+    log."""
     others = [text for name, text in texts.items() if name != study.base]
     differences = [text.at for text in others if text.at is not None]
     which = f"Repeat {shown.repeat + 1} of {study.repeats}"

@@ -37,8 +37,8 @@ STYLESHEETS = (
     "prompts.css",
 )
 PAGE = "live.css"
-"""The page's own sheet. It is not passed as Gradio's `css`, because its @media rules would then
-not apply to Gradio's frame."""
+"""The page's own sheet. It is not passed as Gradio's `css`, because its @media rules would then not
+apply to Gradio's frame."""
 PLOTLY = "plotly.min.js"
 LARGE_TYPE = "large.js"
 MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css"}

@@ -1,10 +1,10 @@
 """The pictures of the page as `gr.HTML` components, each drawn by a script of `assets/`.
 
 A picture is a callable: `TokenTree(elem_id="tree")` gives a plain `gr.HTML` whose value is a dict
-(`{}` before a run). It is not a subclass of `gr.HTML`, because Gradio writes a `.pyi` file for
-each component class at import, next to the file that defines the class. The HTML template is a
-fixed shell, so no text of a model goes through a template. The script in the browser builds the DOM
-with text nodes.
+(`{}` before a run). It is not a subclass of `gr.HTML`, because Gradio writes a `.pyi` file for each
+component class at import, next to the file that defines the class. The HTML template is a fixed
+shell, so no text of a model goes through a template. The script in the browser builds the DOM with
+text nodes.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ class Command:
 
 
 def build_command(preset: str, answers: bool = False) -> Command:
-    """Builds the prompt box, a button that runs each example, the preset menu and the temperature.
+    """Builds the prompt box, the buttons that run examples, the preset menu and the temperature.
     `answers`: see `examples`."""
     first = examples(answers)[0][1]
     prompt = gr.Textbox(
@@ -204,7 +204,7 @@ def build_settings(
 
 
 def temperature_control() -> gr.Number:
-    """The temperature, 0 at first."""
+    """The number box for the temperature, which is 0 at first."""
     # A slider's box would replace an empty value or a value out of range. A number box keeps what
     # was typed, so that core.config's error names the typed value.
     return gr.Number(
@@ -218,7 +218,7 @@ def temperature_control() -> gr.Number:
 
 
 def processor_controls() -> dict[str, Component]:
-    """Controls of the logits processors besides the temperature."""
+    """Controls of the logits processors other than the temperature."""
     return {
         "top_k": gr.Number(value=0, step=1, label="Top k", info="0: every token may be drawn."),
         "top_p": gr.Number(
@@ -238,7 +238,7 @@ def sampling_controls(
 ) -> dict[str, Component]:
     """A control for each of SAMPLING_NAMES. `chat`: whether the LLM has a chat template; `ticked`:
     whether the template is used at first; `temperature`: the temperature's control, if it exists
-    already. Ids begin with `page`, or with `sampling` if `page` is empty (on Live)."""
+    already. The element ids begin with `page`, or with `sampling` if `page` is empty (on Live)."""
     controls: dict[str, Component] = {
         "max_new_tokens": gr.Number(
             value=128, step=1, label="Max new tokens", info="Tokens to write at most."

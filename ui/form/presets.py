@@ -24,7 +24,7 @@ def preset_menu(own: dict[str, Any] | None, value: str | None = None) -> gr.Drop
 def fields_at_temperature(
     name: str, temperature: float | None, names: Sequence[str], shown: Sequence[Any]
 ) -> list[Any] | None:
-    """The fields' values after the temperature has changed; None if they stay.
+    """The fields' values after the temperature has changed; None if they do not change.
 
     They change if `shown`, the present values, are the built-in preset's values either at
     temperature 0 or above 0. A field that the visitor has edited is never replaced, whatever the

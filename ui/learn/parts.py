@@ -33,8 +33,8 @@ def runs_view() -> gr.HTML:
 
 
 def lesson_value(number: int, progress: Mapping[str, Any]) -> dict[str, Any]:
-    """The value of `lesson_view`: lesson `number`, and all lessons' titles with those finished
-    marked."""
+    """The value of `lesson_view`: lesson `number`, and the titles of all lessons, of which the
+    finished lessons are marked."""
     lesson, finished = lesson_of(number), finished_lessons(progress)
     before = [word for one in LESSONS[: number - 1] for word in one.words]
     return {

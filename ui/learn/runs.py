@@ -76,7 +76,7 @@ def follow(learn: Learn, session: TabSession) -> Hashable:
 
 
 def cannot_run(learn: Learn, lesson: Lesson) -> str:
-    """Why a lesson cannot run with what is loaded; empty if it can."""
+    """Why a lesson cannot run with the loaded models; empty if it can."""
     context, host = learn.board.context, learn.board.context.model_host
     return missing_reason(lesson, context.drafter_names, host.ranks, host.can_stream)
 
@@ -117,8 +117,8 @@ def runs(
 
 
 def _repeat(learn: Learn, table: _Table, played: Sequence[Setup], owner: str) -> Iterator[None]:
-    """Measures all of the lesson's runs so far in turns, in at most BLOCKS blocks, as far as
-    `fits` allows. The runs just `played` are not run again in the first block. The repeats are not
+    """Measures in turns all runs of the lesson so far, in at most BLOCKS blocks, as far as `fits`
+    allows. The runs just `played` are not run again in the first block. The repeats are not
     logged."""
     session, lesson, models = table.session, table.lesson, table.models
     rows = session.lecture.evidence(lesson.key).rows
@@ -181,8 +181,8 @@ def _keep_blocks(table: _Table, setups: Sequence[Setup]) -> None:
 @contextmanager
 def _environment(learn: Learn, session: TabSession, setup: Setup, owner: str) -> Iterator[None]:
     """Sets a run's schedule, streaming rate and round-trip time, and starts the requests that run
-    at the same time. All of this is undone at the end of the run. Raises ConfigError if the
-    visitor may not change these settings."""
+    at the same time. All of this is undone at the end of the run. Raises ConfigError if the visitor
+    may not change these settings."""
     context = learn.board.context
     host, may_schedule = context.model_host, session.lecture.may_schedule
     request = request_of(setup, context.drafter_names)

@@ -1,5 +1,5 @@
-"""Handlers of the Live tab: run, stop, run again, answer a question about a run. They are
-plain functions of the tab's components and the tab session; ui/live/tab.py connects them.
+"""Handlers of the Live tab: run, stop, run again, answer a question about a run. They are plain
+functions of the tab's components and the tab session; ui/live/tab.py connects them.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def header_now(live: Live, session: TabSession) -> dict[str, Any]:
             *(context.models, state, frame.place, context.offer, scores), context.model_host.ranks
         )
         differs, player = session.form_differs, session.player
-        # None for a run in progress: `_is_finished` reads its last event, which may be only in
-        # the log, and the log must not be read for every frame.
+        # None for a run in progress: `_is_finished` reads its last event, which may be only in the
+        # log, and the log must not be read for every frame.
         ended = player if player is not None and player.source.is_done else None
         preset_runs = not differs and ended is not None and _is_finished(session, ended)
         value = {**chips, **_at_work(context, state)}
@@ -229,11 +229,10 @@ def _is_finished(session: TabSession, player: Player) -> bool:
 
 
 def run_on_change(live: Live, session: TabSession, press: Press) -> Iterator[Values]:
-    """Runs the form's request, on two conditions.
+    """Runs the form's request if it differs from the displayed run's request.
 
-    With `press.compare` (Run on change) the request must differ from the displayed run's request.
-    Without it (a preset was chosen) the displayed run must be finished, and the requests must
-    differ in the SpeculationConfig alone.
+    With `press.compare` (Run on change) any difference suffices. Without it (a preset was chosen)
+    the displayed run must be finished, and the requests must differ in the SpeculationConfig alone.
 
     Settings that cannot run change nothing; the reason is shown next to Run.
     """

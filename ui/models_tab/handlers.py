@@ -53,9 +53,9 @@ def pair_of(llm: Any, ssms: Any, dtype: Any, device: Any) -> ModelPair:
 def state_values(
     context: Context, may_load: bool, *first: Line, swap: ModelSwap | None = None
 ) -> Values:
-    """The notice, the stages, the buttons Load and Cancel. `may_load`: whether the visitor may
-    load models, and so sees names and reasons. `first`: the notice's first lines. `swap`: the swap
-    to show, None for the latest."""
+    """The notice, the stages, the buttons Load and Cancel. `may_load`: whether the visitor may load
+    models, and so sees names and reasons. `first`: the notice's first lines. `swap`: the swap to
+    show, None for the latest."""
     swap = context.model_host.swap if swap is None else swap
     lines = [*first, *state_lines(context.model_host, swap, may_load)]
     if not may_load:
@@ -93,7 +93,7 @@ def table(context: Context, may_load: bool, dtype: str, device: str) -> Values:
 
 def need_value(context: Context, may_load: bool, *form: Any) -> dict[str, Any]:
     """The notice about the memory that the form's pair needs, or why that is unknown. The state of
-    a swap has another notice, because it would overwrite this one."""
+    a swap is shown in another notice, because it would overwrite this notice."""
 
     def work() -> dict[str, Any]:
         _require_may_load(may_load)

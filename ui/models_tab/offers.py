@@ -67,8 +67,8 @@ class Part:
 class Offer:
     """Models that can be loaded together. `llm` and `ssms`: what to enter in the form.
 
-    `group`: loaded, bundled, smollm2, cached or known; `note`: why the offer is listed
-    or cannot be loaded; may be empty.
+    `group`: loaded, bundled, smollm2, cached or known; `note`: why the offer is listed or cannot be
+    loaded; may be empty.
     """
 
     group: str
@@ -133,8 +133,8 @@ def checked_pair(llm: Any, ssms: Any, dtype: Any, device: Any) -> ModelPair:
 
 
 def memory_need(pair: ModelPair) -> MemoryNeed:
-    """The memory that the pair needs and the free memory. Raises ModelLoadError if a
-    folder or the device is missing."""
+    """The memory that the pair needs and the free memory. Raises ModelLoadError if a folder or the
+    device is missing."""
     from core.models.loading.placing import (
         device_of,
         expand_bundled,

@@ -14,8 +14,8 @@ __all__ = ["user_of"]
 
 
 def user_of(request: HttpRequest, auth: tuple[str, str] | None) -> str:
-    """The user of the request's login; empty on a page without a login. Raises ApiError with
-    status 401 if the login is missing or wrong."""
+    """The user of the request's login; empty on a page without a login. Raises ApiError with status
+    401 if the login is missing or wrong."""
     if auth is None:
         return ""
     login = _sent_login(request.headers.get("authorization", ""))

@@ -43,8 +43,8 @@ class RowSettings:
 
 def settings_of_run(started: RunStarted, schedule: str = "", num_others: int = 0) -> RowSettings:
     """The settings of a run as it was requested. `schedule`, `num_others`: as in Measured; a run
-    that shared the LLM with other requests has another row and another baseline than a run that
-    did not."""
+    that shared the LLM with other requests has another row and another baseline than a run that did
+    not."""
     request_fields = started.asked
     ssms = [model.name for model in started.models if model.role == "ssm"]
     llm = [_model(model) for model in started.models if model.role == "llm"]

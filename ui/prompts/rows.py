@@ -109,8 +109,8 @@ def _line(
 
 
 def profit_words(lines: Sequence[PromptLine]) -> str:
-    """Which prompt profits most from drafts, which least, and why; empty with fewer than two
-    prompts."""
+    """Which prompt profits most from drafts, which profits least, and why; empty with fewer than
+    two prompts."""
     with_drafts = [line for line in lines if line.drafters and line.row.mean_acceptance_length]
     in_order = sorted(with_drafts, key=lambda line: -(line.row.mean_acceptance_length or 0.0))
     if len({line.row.prompt for line in with_drafts}) < 2:

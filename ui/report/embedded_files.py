@@ -61,8 +61,8 @@ def scripts_data() -> str:
 
 
 def _mapped_imports(script: str) -> str:
-    """Replaces paths such as `./dom.js` by names in the import map, because a module without a
-    URL cannot resolve `./`."""
+    """Replaces paths such as `./dom.js` by names in the import map, because a module without a URL
+    cannot resolve `./`."""
     return re.sub(IMPORTED, r'\1"specscope/\2"', script)
 
 

@@ -110,11 +110,11 @@ def _first_view(source: MemorySource, baseline: Baseline | None, answer: Answer 
 
 @dataclass(slots=True)
 class _Tape:
-    """The data collected so far. `rounds`: the number of the run's rounds; `last`: the latest
-    recorded frame; `by_round`, `inspected`: its
-    `round_values` and `inspector_values`; `values`: the position's values at the latest stop;
-    `stops`: round and stage of each stop; `ends[n]`: the first stop at which at least n rounds are
-    complete; `blank`: the `round_values` before the first round."""
+    """The data collected so far. `rounds`: the number of the run's rounds. `last`: the latest
+    recorded frame; `by_round`, `inspected`: that frame's `round_values` and `inspector_values`.
+    `values`: the position's values at the latest stop; `stops`: round and stage of each stop;
+    `ends[n]`: the first stop at which at least n rounds are complete. `blank`: the `round_values`
+    before the first round."""
 
     baseline: Baseline | None
     limits: Limits
@@ -133,8 +133,8 @@ class _Tape:
 
     @property
     def every(self) -> int:
-        """The end of every `every`-th round is a stop. If `every` is 1, the end of every stage is
-        one."""
+        """The end of every `every`-th round is a stop. If `every` is 1, the end of every stage is a
+        stop."""
         return -(-self.rounds // self.limits.rounds) or 1
 
     def take(self, frame: Frame) -> None:

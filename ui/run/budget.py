@@ -67,7 +67,7 @@ def budget_words(view: View, depth: bool = True) -> str:
 def depth_words(view: View, why: str = "") -> str:
     """How deep drafts can be within the node budget. Empty if the budget does not limit them, if
     the user does not set the length, or if `why`, the explanation of the selected round's length,
-    says it already."""
+    already says so."""
     config = _config(view)
     if (
         "drafts are at most" in why
@@ -90,9 +90,9 @@ def depth_words(view: View, why: str = "") -> str:
 
 
 def depth_bounds(view: View, most: int) -> tuple[int, dict[int, int]]:
-    """The depth of the deepest draft that the run's node budget allows, at most `most`; and greater
-    depth, up to `most` -> the smallest `max_tree_nodes` that allows it. Depths that no budget
-    allows are left out."""
+    """(depth, budgets). The depth is that of the deepest draft that the run's node budget allows,
+    at most `most`. The budgets are: a greater depth, up to `most` -> the smallest `max_tree_nodes`
+    that allows it. Depths that no budget allows are left out."""
     config = _config(view)
     if config is None:
         return most, {}
@@ -125,8 +125,8 @@ def nodeless(view: View) -> tuple[str, ...]:
 
 
 def _budget_drafters(view: View, config: SpeculationConfig) -> tuple[str, ...]:
-    """The drafters among which a round's budget is divided; with routing, they include
-    as many SSMs as routing chooses."""
+    """The drafters among which a round's budget is divided; with routing, they include as many SSMs
+    as routing chooses."""
     ssms = routed_candidates(view)
     left_out = ssms[config.routed_drafters :]
     return tuple(name for name in view.drafters if name not in left_out)

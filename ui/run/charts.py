@@ -1,7 +1,7 @@
 """Values of the two charts, lengths and timeline, and of the drafters that every picture names.
 
-They are plain JSON in dicts, as described in ui/run/values.py. During a run they contain only
-the run's latest rounds.
+They are plain JSON in dicts, as described in ui/run/values.py. During a run they contain only the
+run's latest rounds.
 """
 
 from __future__ import annotations
@@ -176,8 +176,8 @@ def timeline_value(frame: Frame) -> Value:
     """The value of the chart in which each stage is a bar over the run's milliseconds.
 
     It also has the time spent in each kind of stage, predicted and measured times of rounds, the
-    results of drafts made ahead and of trials, figures of the nodes, and sentences about passes and
-    the selected round."""
+    results of drafts made ahead and of trials, figures of remote nodes, and sentences about passes
+    and the selected round."""
     view = frame.view
     rounds = view.rounds if frame.is_complete else view.rounds[-LIVE_BARS:]
     combine, policy = view.speculation.get("combine", ""), view.speculation.get("length", "")
@@ -334,8 +334,8 @@ def round_value(frame: Frame) -> Value:
 
 
 def took_words(frame: Frame) -> str:
-    """How long the selected round took, and its parts of at least SHOWN_MS; empty until the
-    round is complete."""
+    """How long the selected round took, and its parts of at least SHOWN_MS; empty until the round
+    is complete."""
     completed = frame.detail.completed if frame.detail else None
     whole = time_of(completed).whole_ms if completed else 0.0
     if completed is None or not whole:

@@ -345,7 +345,7 @@ def percent(share: float) -> str:
 def probability(p: float) -> str:
     """A probability as text, as the tree and the bars write it, for example 0.412. A probability
     that would round to 0 or 1 becomes <0.001 or >0.999."""
-    p = rounded_probability(p)  # first, as in the pictures, since the last digit may differ else
+    p = rounded_probability(p)  # first, as the pictures do; otherwise the last digit may differ
     if 0 < p < SMALL:
         return "<0.001"
     if 1 - SMALL < p < 1:

@@ -12,8 +12,8 @@ __all__ = ["is_right", "judge"]
 
 
 def judge(question: Question, evidence: Evidence, guess: float | str | None) -> tuple[bool, Line]:
-    """Whether `guess` is right, and the line to show. Before the runs that the question needs, the
-    line says what to do first."""
+    """Whether `guess` is right, and the line to show. If runs that the question needs are missing,
+    the line says what to do first."""
     answer = question.answer(evidence)
     if answer is None:
         return False, Line("info", question.needs)

@@ -34,8 +34,8 @@ class Lecture:
     `models`: any value that identifies the loaded models; the last call of `follow` sets it. Only
     runs of these models are visible, since runs of different models cannot be compared. `at`: the
     number of the lesson opened last, 0 before the first. `may_schedule`: whether this visitor may
-    choose the schedule of all requests. `requests`: run id -> round, from 1 -> the view of all
-    requests in that round. It has the runs that were decoded together with other requests.
+    choose the schedule of all requests. `requests`: run id -> round (from 1) -> the view of all
+    requests in that round, for runs that were decoded together with other requests.
     """
 
     models: Hashable = None

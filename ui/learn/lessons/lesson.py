@@ -141,8 +141,8 @@ class Lesson:
     run stays on the board. `pictures`: the board's pictures that the lesson is about. `columns`:
     the columns of the table of runs. `ssms`: how many SSMs the lesson needs. `ranks`: into how many
     parts each layer of the LLM must be divided. `timed`: whether the lesson compares times; then
-    its runs are repeated in turns. `outcome`: returns a sentence on the result of the runs if the
-    result differs from what the text leads to expect, else an empty string."""
+    its runs are repeated in turns. `outcome`: returns a sentence on the result of the runs, for
+    lessons whose result can differ from what the text says; may return an empty string."""
 
     key: str
     title: str
