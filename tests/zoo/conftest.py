@@ -31,8 +31,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While SSMs are trained, they are measured on two prompts of each domain, with 18 tokens
-    each."""
+    """While SSMs are trained, they are measured on two prompts of each domain, with 18 tokens each,
+    the fewest that are allowed."""
     monkeypatch.setattr("zoo.distil._PROMPTS", 2)
     monkeypatch.setattr("zoo.distil._MEASURED_TOKENS", 18)
 

@@ -13,7 +13,7 @@ END = "<|im_end|>"
 
 
 def byte_level(unused: int = 0) -> PreTrainedTokenizerBase:
-    """Adds no token before a text. `unused`: the number of added tokens whose ids follow that of
+    """Adds no token before a text. `unused`: the number of added tokens whose ids follow the id of
     the end-of-text token."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -1,5 +1,5 @@
-"""A chat LLM's own questions and answers, written in batches. Greedy texts equal those of
-transformers' `generate`."""
+"""A chat LLM's own questions and answers, written in batches. Greedy texts equal the texts that
+transformers' `generate` writes."""
 
 from __future__ import annotations
 
@@ -134,8 +134,8 @@ def test_the_llm_writes_questions_of_its_own(models: LoadedModels) -> None:
 def test_half_of_the_questions_are_the_llms_own(
     models: LoadedModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of a batch are the LLM's questions, except those that are too long. The other half are
-    the given questions, repeated. All questions are put into the template."""
+    """Half of a batch are the LLM's questions, except questions that are too long. The other half
+    are the given questions, repeated. All questions are put into the template."""
     llm_questions = ["w20"] * 4 + ["w20 " * 6]
     monkeypatch.setattr(Questions, "own_questions", lambda *_: list(llm_questions))
     batches_of_questions = questions(models)

@@ -30,8 +30,8 @@ def fresh(seed: int) -> nn.Module:
 
 
 def lighter_last_window(model: nn.Module, windows: Tensor) -> Total:
-    """Makes parts of equal size differ in weight: scales down the cost and weight of a part with
-    the last window, to a tenth if the part has no other window."""
+    """Makes parts of equal size differ in weight. The cost and weight of a part with the last
+    window are scaled down, to a tenth if the part has no other window."""
     total = next_token(model, windows)
     is_last = (windows == WINDOWS[-1]).all(-1)
     scale = 1.0 - 0.9 * is_last.float().mean()

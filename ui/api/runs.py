@@ -1,5 +1,5 @@
 """The endpoints of past runs: list, read, export, annotate and delete runs, and set how many of the
-latest runs keep whole trees. The access rules are those of the page.
+latest runs keep whole trees. The page's access rules apply.
 
 `gr.api` checks no types, so every value is checked here or by the function that takes it.
 """

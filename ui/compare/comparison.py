@@ -275,9 +275,9 @@ def _median_view(results: Results, name: str, events: Events) -> View | None:
 
 
 def _stages(view: View | None) -> dict[str, float]:
-    """Milliseconds per new token: for each stage, for the time in which no stage ran (`other`), and
-    for the whole time after the prefill (`wall`: 1000 / tokens per second). If stages overlap,
-    their sum may exceed `wall`."""
+    """Milliseconds per new token for each stage. `other`: the time in which no stage ran; `wall`:
+    the whole time after the prefill, 1000 / tokens per second. If stages overlap, their sum may
+    exceed `wall`."""
     if view is None or not view.tokens or not view.stats.tokens_per_second:
         return {}
     sums, count = dict(view.share), len(view.tokens)

@@ -58,7 +58,7 @@ SAMPLING = SAMPLING_NAMES[:7]  # up to the seed
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """The tab's components. The keys of `pictures` are those of `comparison_values`."""
+    """The tab's components. `pictures` has the keys that `comparison_values` returns."""
 
     context: Context
     board: StudyBoard

@@ -3,7 +3,7 @@
 Gradio's page wraps every object of a value in a proxy and copies, compares and serialises the whole
 value at each update. With 110 kB of live values on two shared cores, Gradio's part of an update
 took about 90 ms, and about 7 ms if dicts are sent as text. So each dict inside a value is sent as
-JSON text in chunks of neighbouring keys: an unchanged chunk is the same string, and the stream's
+JSON text in chunks of neighbouring keys. An unchanged chunk is the same string, so the stream's
 diff sends changed chunks only. The inverse is `assets/packing.js`.
 """
 

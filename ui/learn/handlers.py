@@ -141,9 +141,9 @@ def _show_last_run(learn: Learn, session: TabSession, lesson: Lesson) -> None:
 
 
 def _runs_and_question(session: TabSession, lesson: Lesson, reason: str = "") -> Values:
-    """The table of runs, and a notice of up to three lines: why the lesson cannot run (`reason`) or
-    which run the question needs first; the lesson's `outcome`; how many runs with other models left
-    the table."""
+    """The table of runs, and a notice. The notice says why the lesson cannot run (`reason`) or
+    which run the question needs first, then the lesson's `outcome`, then how many runs with other
+    models left the table."""
     evidence = session.lecture.evidence(lesson.key)
     needed = lesson.question.needs if lesson.question.answer(evidence) is None else ""
     first = Line("warn", reason) if reason else Line("info", needed)

@@ -162,8 +162,8 @@ def _run_again(
 
 
 def _keep_blocks(table: _Table, setups: Sequence[Setup]) -> None:
-    """Stores in the displayed run's baseline the speeds that were measured in turns: those of plain
-    decoding and of the displayed run."""
+    """Stores the speeds of plain decoding and of the displayed run, measured in turns, in the
+    displayed run's baseline."""
     session = table.session
     evidence = session.lecture.evidence(table.lesson.key)
     plain = next((one.label for one in setups if one.drafters.kind == "none"), evidence.latest)

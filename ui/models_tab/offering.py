@@ -187,7 +187,7 @@ def _pair_name(pair: ModelPair) -> str:
 
 def stages_value(swap: ModelSwap, may_load: bool) -> dict[str, Any]:
     """A line for each model: the stages of its loading and their times; no lines for visitors who
-    may not load models."""
+    are not allowed to load models."""
     # A failure before the first model's stages is reported by its reason alone.
     failed_early = swap.state == "failed" and len(swap.stages) < 2
     if not may_load or swap.state == "none" or failed_early:

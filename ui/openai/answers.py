@@ -1,6 +1,6 @@
 """OpenAI's response and chunk objects for `/v1`, folded from a run's events.
 
-Their field `metrics` is that of vLLM: its per-request metrics, including `speculative_decoding`.
+Their field `metrics` has vLLM's per-request metrics, including `speculative_decoding`.
 """
 
 from __future__ import annotations

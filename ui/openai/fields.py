@@ -126,7 +126,7 @@ def _refuse_unless_neutral(name: str, value: Any) -> None:
     if name not in NEUTRAL:
         raise ApiError(f"{name} is not a field of this endpoint", param=name)
     # Compared by type too, since False == 0: `logprobs` false requests no log-probabilities, but 0
-    # requests those of the sampled tokens.
+    # requests the log-probabilities of the sampled tokens.
     if not any(
         value == one and isinstance(value, bool) == isinstance(one, bool) for one in NEUTRAL[name]
     ):

@@ -1,4 +1,4 @@
-"""The settings of a past run except prompt and seed: they identify a row of the Prompts tab, give
+"""The settings of a past run except prompt and seed. They identify a row of the Prompts tab, give
 the row its name, and determine which plain runs are its baseline. All functions are pure."""
 
 from __future__ import annotations

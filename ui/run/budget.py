@@ -33,8 +33,8 @@ def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
     (`depth_words` for the selected round). `lengths` has the `rounds` of `lengths_value`.
 
     If the user sets the length, each round that could not draft its configured length also gets
-    `m`, the length of the longest draft that the node budget and the end of the text allowed. If
-    the node budget is not the reason, the round also gets `b`, the reason."""
+    `m`: the length of the longest draft that was possible. The node budget or the end of the text
+    limits a draft. If the reason is not the node budget, the round also gets `b`, the reason."""
     config = _config(view)
     if config is None or not length_policy(config.length).set_by_user:
         return {**lengths, "budget": budget_words(view, depth=False), "deep": ""}
@@ -90,9 +90,9 @@ def depth_words(view: View, why: str = "") -> str:
 
 
 def depth_bounds(view: View, most: int) -> tuple[int, dict[int, int]]:
-    """(depth, budgets). The depth is that of the deepest draft that the run's node budget allows,
-    at most `most`. The budgets are: a greater depth, up to `most` -> the smallest `max_tree_nodes`
-    that allows it. Depths that no budget allows are left out."""
+    """(depth, budgets). `depth`: how deep a draft can be within the run's node budget, at most
+    `most`. `budgets`: each greater depth, up to `most` -> the smallest `max_tree_nodes` that allows
+    the depth. Depths that no budget allows are left out."""
     config = _config(view)
     if config is None:
         return most, {}

@@ -67,7 +67,7 @@ def lengths_value(frame: Frame, before: Before | None = None) -> Value:
 
     `before` and `before_rates`: accepted tokens and rates of the previous run, drawn as a pale
     line. `decisions`: the scheduler's decisions, by round. `sel`: the selected round. The other
-    keys are those of `choice_value`.
+    keys come from `choice_value`.
     """
     view = frame.view
     rounds = view.rounds if frame.is_complete else view.rounds[-LIVE_ROUNDS:]
@@ -136,7 +136,7 @@ def adapting_presets() -> tuple[str, ...]:
 
 def _length_words(frame: Frame) -> str:
     """What length the selected round had, whether that was a change, and why, in the policy's own
-    words; empty until the round is complete, and for a policy without an explanation."""
+    words. Empty until the round is complete, and for a policy without an explanation."""
     view, completed = frame.view, frame.detail.completed if frame.detail else None
     policy = length_policy(view.speculation.get("length", ""))
     rounds = view.rounds[: frame.selected_round + 1]
@@ -175,9 +175,9 @@ def _rates(stats: RunStats) -> Value:
 def timeline_value(frame: Frame) -> Value:
     """The value of the chart in which each stage is a bar over the run's milliseconds.
 
-    It also has the time spent in each kind of stage, predicted and measured times of rounds, the
-    results of drafts made ahead and of trials, figures of remote nodes, and sentences about passes
-    and the selected round."""
+    It also has the time spent in each kind of stage, predicted and measured times of rounds, and
+    the results of drafts made ahead and of trials. Further values are figures of remote nodes, and
+    sentences about passes and the selected round."""
     view = frame.view
     rounds = view.rounds if frame.is_complete else view.rounds[-LIVE_BARS:]
     combine, policy = view.speculation.get("combine", ""), view.speculation.get("length", "")
@@ -277,7 +277,7 @@ def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
 
 def _ahead_outcome(round_: RoundView, later: RoundView | None, span: Span) -> str:
     """The result of the draft that a stage made ahead: `hit`, `miss`, or `open` if no round has
-    used the draft or found its guesses wrong; empty for other stages.
+    used the draft or found its guesses wrong. Empty for stages that made no draft ahead.
 
     A span `ahead` drafted for the next round, so its result is in `later`. With `across` the text
     before a draft is known, so a draft that was made before its round began is always a hit.

@@ -302,7 +302,7 @@ def _stopped_here(
     sampling: Mapping[str, Any],
 ) -> str:
     """What was drafted after the node and by which drafters, what the LLM wrote instead, and how
-    probable both were."""
+    probable both tokens were."""
     own, own_p = quote(verdict.own_text), probability(verdict.own_probability)
     children = [node for node, parent in enumerate(tree.parents) if parent == after]
     if not children:

@@ -24,7 +24,7 @@ class Baseline:
     of the first plain run; `note`: what was measured, in words; `request`: the request's
     `speed_key`. `blocks`: speeds of plain decoding and of the run, in tokens per second, each pair
     measured in turn. `ends`: for each block, when every plain pass and every round of the run
-    ended, in milliseconds from the end of the prefill; a block whose rounds differ from the run's
+    ended, in milliseconds from the end of the prefill. A block whose rounds differ from the run's
     has no times of rounds. `same_text`: whether plain decoding wrote the run's text.
     """
 
@@ -50,7 +50,7 @@ class Baseline:
     @property
     def median_block(self) -> int | None:
         """Index of the block whose speed-up is the median; None if the number of speed-ups is even,
-        or if `ends` is not known for all blocks or has no times of rounds for that block."""
+        if `ends` is not known for all blocks, or if it has no times of rounds for that block."""
         ratios = _ratios(self.blocks)
         if not len(ratios) % 2 or len(self.ends) != len(self.blocks):
             return None
