@@ -182,7 +182,7 @@ def _keep_blocks(table: _Table, setups: Sequence[Setup]) -> None:
 def _environment(learn: Learn, session: TabSession, setup: Setup, owner: str) -> Iterator[None]:
     """Sets a run's schedule, streaming rate and round-trip time, and starts the requests that run
     at the same time. All of this is undone at the end of the run. Raises ConfigError if the visitor
-    may not change these settings."""
+    is not allowed to change these settings."""
     context = learn.board.context
     host, may_schedule = context.model_host, session.lecture.may_schedule
     request = request_of(setup, context.drafter_names)

@@ -5,10 +5,11 @@ stop is a position in the run at which the reader can be. Values that depend on 
 separate from values that depend on the selected round and node, so that each value is stored once.
 The data has three parts:
 
-- `base`: for each stop, a delta of all values that do not depend on the selection; - `rounds`: for
-each round, the values if the round is selected: the values at the first recorded stage, then a
-delta for each further recorded stage; - `nodes`: for each node of each round, the inspector's
-values if the node is selected, as a delta for each recorded stage.
+- `base`: for each stop, a delta of all values that do not depend on the selection;
+- `rounds`: for each round, the values if the round is selected: the values at the first recorded
+  stage, then a delta for each further recorded stage;
+- `nodes`: for each node of each round, the inspector's values if the node is selected, as a delta
+  for each recorded stage.
 
 `assets/recording.js` combines the three parts again. A long run is stored in part, with a note that
 says so.
