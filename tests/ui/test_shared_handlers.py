@@ -1,4 +1,4 @@
-"""Handlers that boards share: buttons, presses, fields being sent, the notice, other models."""
+"""Handlers that boards share: buttons, late presses, pending fields, the notice, swapped models."""
 
 from __future__ import annotations
 
@@ -122,12 +122,12 @@ def test_all_pictures_show_the_same_place(store: RunStore) -> None:
     assert places(move(live.board, desk, "round-previous")) == {2, "commit"}
     assert places(move(live.board, desk, "step")) == {3, "draft"}
     assert places(select_node(live.board, desk, {"round": 5})) == {5, "commit"}
-    # A stage alone applies to the round that is selected by then, whatever the browser still shows.
+    # A stage without a round applies to the selected round, whichever round the browser shows.
     assert places(select_node(live.board, desk, {"stage": "combine"})) == {5, "combine"}
 
 
 def test_a_token_and_its_node_are_one_selection(store: RunStore) -> None:
-    """A click on either shows both, until the LLM's own token or another stage is selected."""
+    """A click on a token or on its node selects both. The LLM's own token has no node."""
     live, desk = live_of(context(store)), TabSession()
     run(live, desk)
     names = ["notice", *live.board.pictures]
@@ -148,7 +148,7 @@ def test_a_token_and_its_node_are_one_selection(store: RunStore) -> None:
         assert select({"round": 0, "token": token}) == [node, node, node, token]
         assert select({"round": 0, "node": -1}) == [-1, -1, -1, None]
         assert select({"round": 0, "node": node}) == [node, node, node, token]
-    # Before the commit it is a node of a tree, and no text yet.
+    # Before the commit the node is in the tree but not yet in the text.
     assert select({"stage": "verify"}) == [node, node, node, None]
     assert select({"round": 0, "token": -1}) == [None, None, None, None]
 

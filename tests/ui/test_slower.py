@@ -1,4 +1,5 @@
-"""Why a run was slower than plain decoding and what would help, where the measurements show it."""
+"""The page says why a run was slower than plain decoding, and what would help. It says so only if
+the measurements show it."""
 
 from __future__ import annotations
 
@@ -30,8 +31,10 @@ HALF = Estimate(0.5, 0.4, 0.6, 3)
 
 
 def warnings_of(view: View, plain: float, **stats: float) -> list[str]:
-    """The warnings at the end of a run with these figures in two repeats; `plain`: plain decoding's
-    tokens a second."""
+    """The warnings at the end of a run that has the figures `stats` in both of its two repeats.
+
+    `plain`: tokens per second of plain decoding.
+    """
     ended = end_frame(replace(view, stats=replace(view.stats, **stats), state="completed"))
     blocks = ((plain, ended.view.stats.tokens_per_second),) * 2
     lines = run_lines(ended, Baseline(plain, "plain", "note", blocks=blocks))
@@ -48,7 +51,7 @@ def why(
 
 
 def test_a_slower_run_is_reported_with_reason_and_remedy_and_a_faster_one_is_not() -> None:
-    slow = replace(run_view(), stats=HALF_AS_FAST, rounds=())  # its rounds would have other times
+    slow = replace(run_view(), stats=HALF_AS_FAST, rounds=())  # its rounds do not fit these stats
     for changes, words in (
         ({"draft_ms": 1500, "verify_ms": 400}, "fewer drafters"),
         ({"draft_ms": 200, "verify_ms": 1500}, "max_tree_nodes"),
@@ -84,7 +87,9 @@ def test_the_largest_part_of_a_round_is_the_one_named_as_costing_most() -> None:
     near = why(draft_ms=50 * 17.0, verify_ms=50 * 17.5, ratio=Estimate(0.3, 0.3, 0.3, 1))
     assert "The LLM pass costs most" in near, "a plain round of 6 ms"
     cheap = why(draft_ms=50 * 17.0, verify_ms=50 * 17.5, ratio=Estimate(0.8, 0.8, 0.8, 1))
-    assert "Drafting costs nearly as much as the LLM pass: try fewer drafters" in cheap
+    assert "Drafting costs nearly as much as the LLM pass: try fewer drafters" in cheap, (
+        "a plain round of 16 ms"
+    )
 
 
 def test_no_difference_is_reported_where_the_range_of_the_blocks_holds_one() -> None:
@@ -147,14 +152,14 @@ def test_what_costs_most_is_named_only_beyond_the_spread_of_the_rounds() -> None
     assert (
         reason.endswith(" and brings 2.0.") and "costs most" not in reason and "try" not in reason
     )
-    # Accepted tokens are counted, not timed.
+    # The share of accepted tokens does not depend on times, so their spread does not matter.
     few = replace(stats, draft_acceptance_rate=0.05)
     assert "closer to this text" in slower_because(few, HALF, fields, rounds=mixed)
 
 
 def test_every_part_of_the_page_has_the_same_speed_up() -> None:
     ended = end_frame(replace(run_view(), stats=HALF_AS_FAST, state="completed"))
-    # The run itself is the first block: alone it was 0.83x.
+    # The first block is the run itself, whose own ratio is 0.83x.
     baseline = Baseline(50.0, "plain", "note", blocks=((60.0, 50.0), (50.0, 20.0), (50.0, 15.0)))
     figures, predicted = figures_value(ended, baseline), what_if_value(ended, baseline)
     assert figures["speedup"] == predicted["speedup"] == pytest.approx(0.4)
@@ -189,7 +194,9 @@ def test_a_smaller_tree_is_advised_by_the_settings_that_make_it() -> None:
     rest = {"draft_ms": 10.0, "verify_ms": 20.0}
     assert "record_top_k" not in why(**rest) and "record_top_k 0" in why(record_top_k=5, **rest)
     little = {"draft_ms": 700.0, "verify_ms": 740.0}
-    assert "max_tree_nodes" not in why("specinfer-paper", **little), "uncut is no number"
+    assert "max_tree_nodes" not in why("specinfer-paper", **little), (
+        "a limit `uncut` cannot be raised"
+    )
     assert "a larger max_tree_nodes than 8" in why(max_tree_nodes=8, **little)
 
 
@@ -205,7 +212,9 @@ def test_a_length_that_is_not_reached_is_not_advised_to_be_lowered() -> None:
     assert "a lower max_speculation_length" in why("best", **three, max_tree_nodes=64, **few)
     assert "a max_speculation_length of 1" in why("best", **three, max_tree_nodes=2, **few)
     verifying = {"draft_ms": 200.0, "verify_ms": 1500.0}
-    assert "expansion" not in why(**shallow, **verifying), "its third step is not reached"
+    assert "expansion" not in why(**shallow, **verifying), (
+        "the third step of the expansion is not reached"
+    )
     assert "a narrower expansion" in why(**{**shallow, "max_tree_nodes": 60}, **verifying)
     assert "try a larger max_tree_nodes than 12" in why(**shallow, **rest)
     assert "a longer speculation_length" in why(**three, max_tree_nodes=MAX_TREE_NODES, **rest)
@@ -227,7 +236,9 @@ def test_a_run_that_drafted_nothing_is_not_called_slower_for_its_drafts() -> Non
         assert remedy not in reason
     assert "2 tokens drafted" in why("best", **{**as_plain, "num_draft_tokens": 2})
     few = why("best", **{**as_plain, "num_draft_tokens": 5})
-    assert "practically plain decoding" not in few, "a draft every tenth round is drafting"
+    assert "practically plain decoding" not in few, (
+        "one drafted token in ten rounds counts as drafting"
+    )
     slow = why("best", **{**as_plain, "tokens_per_second": 50.0})
     assert "A round took the time of 2.0 plain tokens: run it again" in slow and "noise" not in slow
     assert "Lookup found nothing" in why("sequence", drafters=[NGRAM], **as_plain)
@@ -235,7 +246,7 @@ def test_a_run_that_drafted_nothing_is_not_called_slower_for_its_drafts() -> Non
 
 
 def test_drafting_during_the_llms_passes_is_no_cost_of_the_round() -> None:
-    # 2000 ms in 50 rounds: 1700 of drafting, 1000 of them during 1250 of verifying.
+    # The 50 rounds take 2000 ms. Drafting takes 1700 ms, 1000 ms of it during LLM passes (1250 ms).
     reason = why(draft_ms=1700.0, verify_ms=1250.0, overlap_ratio=0.8, pipeline="ahead")
     assert "drafting 1.4 and 2.0 more beside the LLM's passes, LLM pass 2.5" in reason
     assert "Drafting costs most" not in reason and "pipeline=off" in reason
@@ -246,9 +257,9 @@ def test_drafting_during_the_llms_passes_is_no_cost_of_the_round() -> None:
 def test_an_llm_that_served_other_requests_is_reported() -> None:
     reason = why("minions", 500.0, draft_ms=900.0, verify_ms=600.0)
     assert "drafting 0.8 and 1.0 more beside the LLM's passes" in reason
-    # Drafting during other requests' passes is in the overlap too: it is counted once.
+    # The overlap includes drafting during other requests' passes, which is counted only once.
     assert why("minions", 500.0, draft_ms=900.0, verify_ms=600.0, overlap_ratio=5 / 6) == reason
-    # Some drafting was during the run's own passes.
+    # With a higher overlap, some drafting was also during the run's own passes.
     with_own_overlap = why("minions", 500.0, draft_ms=900.0, verify_ms=600.0, overlap_ratio=1.0)
     assert "drafting 0.6 and 1.2 more beside" in with_own_overlap
     assert reason.endswith(
@@ -294,7 +305,7 @@ def test_a_speed_up_is_called_slower_by_the_digits_that_are_printed() -> None:
 
 
 def test_the_median_block_is_the_one_of_the_speed_up() -> None:
-    # Plain decoding has no speed in the first block, which counts in neither median.
+    # The first block has no speed of plain decoding, so both medians leave it out.
     blocks = ((0.0, 50.0), (50.0, 20.0), (50.0, 15.0), (50.0, 10.0))
     ends = (((1.0,), (1.0,)),) * len(blocks)
     baseline = Baseline(50.0, "plain", "note", blocks=blocks, ends=ends)

@@ -1,4 +1,4 @@
-"""Studies as a visitor sees them, their board and their list, with a fake worker and a real log."""
+"""Studies on their board and in the list of studies, with a fake worker and a real log."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def study(context: Context, kind: str = "compare", prompts: int = 1, repeats: in
 
 
 def study_in_log(context: Context, kind: str = "compare", owner: str = "") -> Study:
-    """A study of which nothing is measured yet."""
+    """A study that is saved in the log and has no measured cell."""
     one = study(context, kind)
     context.store.studies.save(one.to_plain(), len(one), owner)
     return one
 
 
 def make_runs_slow(context: Context) -> None:
-    """Let every run take minutes, except short warm-up runs."""
+    """Makes every run take minutes, except short warm-up runs."""
     context.hub.worker.set_script(endless, speed=5.0)
 
 
@@ -162,7 +162,7 @@ def test_a_running_study_cannot_be_deleted_and_a_complete_one_not_resumed(
 
 def test_a_study_that_another_server_measures_is_left_alone(context: Context) -> None:
     one = study_in_log(context)
-    parent = (os.getppid(), start_mark(os.getppid()))  # as if that process measured it
+    parent = (os.getppid(), start_mark(os.getppid()))  # as if the parent process measured the study
     with closing(sqlite3.connect(context.store.path)) as raw, raw:
         sets = "state = 'running', pid = ?, process_start = ?"
         raw.execute(f"UPDATE studies SET {sets}", parent)
@@ -206,7 +206,7 @@ def layout() -> tuple[StudyBoard, gr.HTML]:
 
 
 class Tab:
-    """A browser tab: a board whose picture shows how many cells it was last given."""
+    """A browser tab with a board, whose picture is the number of measured cells (-1: no study)."""
 
     def __init__(self, context: Context) -> None:
         board, picture = layout()
@@ -272,8 +272,10 @@ def test_a_tab_keeps_the_study_that_it_shows_while_another_is_measured(context: 
     assert bar["study"] == old.study_id and bar["beside_study"] == new.study_id
     bar = tab.press("show", new.study_id)[0]
     assert bar["study"] == new.study_id and "beside" not in bar
-    show_when_opened(tab.desk, old.study_id)  # from Sessions, by one of its runs
-    assert tab.look(opening=True)[0]["study"] == old.study_id, "once, though another is measured"
+    show_when_opened(tab.desk, old.study_id)  # as when it is opened from the Sessions tab
+    assert tab.look(opening=True)[0]["study"] == old.study_id, (
+        "shown once, though another is measured"
+    )
     assert tab.look(opening=True)[0]["study"] == new.study_id
 
 
@@ -285,13 +287,13 @@ def test_a_study_deleted_elsewhere_is_replaced_at_the_next_look(context: Context
     assert [other.look(opening=True)[0]["state"], other.look()[0]["trouble"]] == ["completed", ""]
     tab.press("delete", deleted.study_id)
     bar, listed, _ = other.look()
-    assert bar["study"] == one.study_id and not bar["trouble"], "another study was deleted"
+    assert bar["study"] == one.study_id and not bar["trouble"], "only another study was deleted"
     assert [row["study"] for row in listed["rows"].values()] == [one.study_id]
     tab.press("delete", one.study_id)
     bar, listed, _ = other.look()
     assert (bar["study"], bar["state"], listed["rows"]) == ("", "none", {})
     assert "was deleted" in bar["trouble"] and other.draws[-1] == -1
-    assert other.look()[1]["__type__"] == "update", "drawn once"
+    assert other.look()[1]["__type__"] == "update", "the list is not drawn again"
 
 
 def test_an_old_study_that_no_list_has_room_for_is_not_deleted(context: Context) -> None:
@@ -316,12 +318,12 @@ def test_trouble_is_cleared_once_a_study_resumes_and_a_second_click_makes_none(
     context.conductor.resume = refuse
     assert tab.press("open", one.study_id)[0]["trouble"] == ""
     assert tab.press("go", one.study_id)[0]["trouble"] == str(refused)
-    assert tab.look()[0]["trouble"] == str(refused), "until it moves on"
+    assert tab.look()[0]["trouble"] == str(refused), "until the study resumes"
     context.conductor.resume = resume
     make_runs_slow(context)
     Tab(context).press("go", one.study_id)
     assert tab.look()[0]["trouble"] == ""
-    assert tab.press("go", one.study_id)[0]["trouble"] == "", "it has resumed already"
+    assert tab.press("go", one.study_id)[0]["trouble"] == "", "the study has resumed already"
 
 
 def test_trouble_of_a_failed_look_is_cleared_by_the_next(context: Context) -> None:
@@ -340,7 +342,7 @@ def test_trouble_of_a_failed_look_is_cleared_by_the_next(context: Context) -> No
 def test_a_study_that_no_server_measures_is_interrupted_and_can_be_resumed(
     context: Context,
 ) -> None:
-    """Its end could not be written, or its server ended."""
+    """Its server ended, or the log could not be written when the study ended."""
     one = study_in_log(context)
     context.store.studies.set_state(one.study_id, "running")
     bar = Tab(context).look(opening=True)[0]
@@ -444,7 +446,7 @@ def test_the_list_is_paged_and_never_past_its_end(context: Context) -> None:
     second = press_list(desk, mine(context), {"do": "page", "by": 1})
     assert [row["study"] for row in rows(second)] == ids[:1] and second[0]["newer"]
     after = press_list(desk, mine(context), {"do": "delete", "study": ids[0]})
-    assert len(rows(after)) == STUDIES_A_PAGE, "the page before, since this one is empty"
+    assert len(rows(after)) == STUDIES_A_PAGE, "the previous page, since this page is empty"
     assert len(rows(press_list(desk, mine(context), {"do": "page", "by": "x"}))) == STUDIES_A_PAGE
 
 

@@ -1,8 +1,9 @@
 """Rules with `:has` must not make a change of one picture restyle the page.
 
-Blink keeps one set of selectors that any `:has` may restyle. An element that a rule with `:has` may
-match is restyled after each change inside it, together with all elements below it that the set
-matches. So each rule with `:has` names elements of its own, none of which contains the whole page.
+Blink keeps one set of selectors that any `:has` may restyle. If an element may match a rule with
+`:has`, each change inside the element restyles it and all elements below it that match the set. So
+in a rule with `:has`, an id, class, attribute or tag must name the element with `:has` and the
+styled element. The element with `:has` must not be one that contains the whole page.
 """
 
 import re
@@ -16,7 +17,7 @@ import ui
 SHEETS = sorted(Path(ui.__file__).parent.rglob("*.css"))
 # Classes of Gradio: nearly every element around a picture has one of them.
 AROUND_EVERYTHING = {".block", ".html-container", ".column", ".row", ".tabitem"}
-# Selectors that depend only on the classes of an element's children.
+# Allowed because it depends only on the classes of html's children.
 ALLOWED = {"html:has(> .dark)"}
 
 
@@ -49,7 +50,7 @@ def test_selectors_that_restyle_much_are_recognised(selector: str, restyles: boo
 
 
 def restyles_much(selector: str) -> bool:
-    """Whether an element with `:has` may contain everything, or the styled element may be any."""
+    """Whether the element with `:has` may contain the whole page, or any element may be styled."""
     if ":has(" not in selector or selector in ALLOWED:
         return False
     compounds = list(split(selector, " >+~"))
@@ -58,15 +59,17 @@ def restyles_much(selector: str) -> bool:
 
 
 def names(compound: str) -> set[str]:
-    """The ids, classes, attributes and tags of a compound selector, outside of `:has` and `:not`,
-    without the tags html, body and div."""
+    """The ids, classes, attributes and tags of a compound selector, except html, body and div.
+
+    The arguments of `:has` and `:not` do not count.
+    """
     positive = without(without(compound, ":has("), ":not(")
     tags = set(re.findall(r"(?:^|[(,\s])([a-z]\w*)", positive))
     return set(re.findall(r"[#.][\w-]+|\[[^\]]+\]", positive)) | tags - {"html", "body", "div"}
 
 
 def without(compound: str, function: str) -> str:
-    """`compound` without a pseudo-class, such as `:has(`, and what is in its brackets."""
+    """`compound` without the pseudo-class `function`, such as `:has(`, and its argument."""
     while (start := compound.find(function)) >= 0:
         depth, end = 1, start + len(function)
         while depth:
@@ -77,7 +80,7 @@ def without(compound: str, function: str) -> str:
 
 
 def split(text: str, separators: str) -> Iterator[str]:
-    """The parts of `text` between the characters `separators` that are outside of brackets."""
+    """Splits `text` at each of the `separators` that is outside of brackets; omits empty parts."""
     part, depth = "", 0
     for character in text:
         depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(character, 0)
@@ -92,7 +95,7 @@ def split(text: str, separators: str) -> Iterator[str]:
 
 
 def selectors(sheet: str) -> Iterator[str]:
-    """Every selector of a style sheet, those within rules for media and containers too."""
+    """Every selector of a style sheet, including those inside `@media` and `@container` rules."""
     for preamble in re.findall(r"([^{}]+)\{", re.sub(r"/\*.*?\*/", "", sheet, flags=re.S)):
         head = preamble.rpartition(";")[2].strip()
         if not head.startswith("@"):

@@ -1,4 +1,4 @@
-"""The words next to the temperature: what it means, and the shares accepted in the tab's runs."""
+"""The text next to the temperature: its meaning, and how much of the tab's drafts was accepted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_last_run_at_each_temperature_is_listed() -> None:
     )
     for temperature in (0.5, 1.0, 2.0):
         runs.keep(request_at(temperature), INFOS, 0.25)
-    assert "83 %" not in runs.words(), "the latest four"
+    assert "83 %" not in runs.words(), "only the latest four are listed"
 
 
 def test_a_preset_whose_fields_depend_on_the_temperature_is_one_preset() -> None:
@@ -84,7 +84,7 @@ def test_only_a_complete_run_with_drafts_is_shown_next_to_the_temperature(store:
     live, session = live_of(context(store)), TabSession()
     worker = live.board.context.hub.worker
     assert temperature_hint(live, session) == gr.skip(), "no run yet"
-    worker.speed = 1000.0  # it lasts until it is stopped
+    worker.speed = 1000.0  # the run lasts until it is stopped
     frames = start_run(live, session, press())
     next(frames)
     frames.close()  # type: ignore[attr-defined]

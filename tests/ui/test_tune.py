@@ -1,4 +1,4 @@
-"""Tune's handlers: from the form to a study, its figures, a point into Live, files."""
+"""Tune's handlers: they read the form, draw a grid's figures, load a point into Live, write CSV."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_fields_of_few_values_are_picked_from_a_menu(context: Context) -> None:
         grid_of(context, axes=[*AXES[:6], "verify", "", []])
 
 
-# Settings under which a field that `specinfer` ignores has an effect.
+# Fields that `specinfer` ignores, each with settings under which the field has an effect.
 USES: dict[str, dict[str, Any]] = {
     "vote_nodes": {"combine": "vote_tree"},
     "weights": {"combine": "vote"},
@@ -242,7 +242,7 @@ def test_a_measured_grid_is_drawn_with_the_value_of_auto_and_without_a_grid_noth
 
 
 def point_runs(value: dict[str, Any]) -> list[str]:
-    """The ids of a point's runs of the first prompt and the first repeat."""
+    """The ids of a point's runs with the first prompt in the first repeat."""
     runs = value["runs"].values()
     return [run["run"] for run in runs if (run["prompt"], run["repeat"]) == ("1", "1")]
 

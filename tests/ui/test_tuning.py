@@ -144,7 +144,7 @@ def test_each_interval_says_what_it_is_of(prompts: int, repeats: int, spread: st
     for shown in (points["samples"], points["words"], words(study, results)):
         assert (sampled in shown) == (repeats == 1)
     assert points["words"].endswith(f". Spread of the speed-up: {spread}."), (
-        "a saved file has it too"
+        "a saved file has the spread too"
     )
     assert summary_rows(result)[1]["speed_up_spread"] == spread
     assert summary_rows(result)[0]["speed_up_spread"] is None
@@ -207,7 +207,7 @@ def test_a_point_has_its_figures_and_runs() -> None:
     runs = list(value["runs"].values())
     expected = [(f"p{i}", repeat) for repeat in "12" for i in range(3)]
     assert [(run["prompt"], run["repeat"]) for run in runs] == expected
-    # 2.00x is more than the tokens per pass.
+    # The ratio 2.00x is more than the tokens per pass (1.75), so it is called noise.
     assert {(run["ratio"], run["mean"]) for run in runs} == {("2.00x (noise)", "1.75")}
     for missing in (-1, 4, 10**9):
         assert point_value(study, results, result, missing) == {}
@@ -247,7 +247,7 @@ def test_the_best_is_named_with_what_is_as_good_and_the_noise_is_shown() -> None
 
 
 def test_a_point_that_drafted_as_the_best_did_counts_as_good() -> None:
-    """It is within noise, however slow it was: in the map, the table, the file and the sentence."""
+    """Map, table, file and sentence say that the point is within noise, however slow it was."""
     study = grid_study()
     results, best = grid_results(study, steady), "speculation_length=4, expansion=1"
     best_results = {c.item: r for c, r in results.items() if c.contestant == best}
@@ -256,7 +256,9 @@ def test_a_point_that_drafted_as_the_best_did_counts_as_good() -> None:
         stats = replace(best_results[cell.item].stats, tokens_per_second=speed)
         results[cell] = replace(best_results[cell.item], stats=stats)
     result = tuning_result(study, results)
-    assert result.rows[0].ratio and result.rows[0].ratio.high < 1.6, "its interval is far below"
+    assert result.rows[0].ratio and result.rows[0].ratio.high < 1.6, (
+        "its interval is below the best's"
+    )
     cells = grid_value(study, result, "speed")["cells"].values()
     assert [cell["mark"] for cell in cells] == ["near", "", "best", ""]
     rows = points_value(study, result)["rows"]
@@ -319,8 +321,11 @@ def test_a_slower_grid_is_called_slower() -> None:
 
 
 def slow_by(factors: dict[str, float], axes: Any = AXES, prompts: int = 3, slope: float = 0) -> str:
-    """The words about a grid in which plain decoding has 10 tokens a second and each point
-    `factors` times that; a factor grows by `slope` from prompt to prompt."""
+    """The words about a grid in which plain decoding has 10 tokens per second.
+
+    A point has plain decoding's speed times its factor in `factors`, or times 1 without a factor.
+    The factor holds for the second prompt and grows by `slope` from prompt to prompt.
+    """
     study = grid_study(axes, prompts=prompts)
 
     def speed(name: str, prompt: int, _: int) -> float:

@@ -33,7 +33,7 @@ from ui.words.messages import run_lines
 
 
 def frames_of(events: list[Any], every: int = 3) -> list[Frame]:
-    """Frames of a run: an empty one, one for every `every` events, and one of its end."""
+    """Frames of a run: an empty frame, a frame for every `every` events, and a frame at its end."""
     frames, view = [Frame()], View()
     for i, event in enumerate(events):
         view = reduce_all([event], view)
@@ -266,8 +266,8 @@ def test_where_several_drafters_lost_the_simpler_preset_is_offered() -> None:
 
     two = ("ssm-code", "ssm-docs")
     assert offered(two, "fixed", 2.0) == "sequence"
-    assert offered(two, "fixed", 0.5) == "", "it was faster"
-    assert offered(two[:1], "fixed", 2.0) == "", "one drafter is that preset already"
+    assert offered(two, "fixed", 0.5) == "", "the run was faster"
+    assert offered(two[:1], "fixed", 2.0) == "", "with one drafter it is like that preset"
     assert offered(two, "goodput", 2.0) == "", "goodput chooses which SSMs draft, and how far"
     assert SIMPLER in PRESETS
 
@@ -322,7 +322,7 @@ def test_a_view_has_the_votes_estimates_and_notes_of_its_rounds(combine: str) ->
     ("texts", "template"),
     [
         (("<user>", "Hi", " you", "<end>"), {"before": "<user>", "after": "<end>"}),
-        # The template quotes the prompt first: the last occurrence is the message.
+        # The template quotes the prompt before the message, so the last occurrence is the message.
         (("<Hi you>", "Hi", " you", ""), {"before": "<Hi you>", "after": ""}),
         (("<user>", "\ufffd", "\ufffd", "<end>"), {}),
     ],
@@ -380,7 +380,7 @@ def test_a_drafter_has_the_letter_of_the_loaded_models_whatever_a_run_uses() -> 
     run = synthetic_run(3, seed=1)
     first = replace(run[0], drafters=(run[0].drafters[2], "ngram"))
     view = reduce_all([first])
-    assert view.letters == {run[0].drafters[2]: "C", "ngram": "D"}, "as in the header"
+    assert view.letters == {run[0].drafters[2]: "C", "ngram": "D"}, "the header's letters"
     assert reduce_all(run).letters == dict(zip(run[0].drafters, "ABC", strict=True))
 
 

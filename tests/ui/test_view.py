@@ -1,4 +1,4 @@
-"""The view, a fold over a run's events: the same for many events at once and one by one."""
+"""The view is a fold over a run's events, which may be folded all at once or one by one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def test_a_rounds_time_is_that_of_its_own_work() -> None:
     for mechanisms in (Mechanisms(), VOTE_AHEAD):
         events = synthetic_run(9, seed=4, mechanisms=mechanisms)
         for line in reduce_all(events).rounds:
-            # Drafting ahead is within the LLM's pass and takes no further time of its round.
+            # The prefill is no part of a round. Drafting ahead is during the LLM's pass, so it
+            # takes no further time.
             hidden = ("prefill", "ahead")
             own = [s for s in line.spans if s.name not in hidden and s.start_ms >= line.begin_ms]
             assert line.time.ms == pytest.approx(sum(s.ms for s in own))

@@ -55,7 +55,7 @@ def test_every_drafted_token_has_the_mass_of_its_events(combine: str) -> None:
 
 
 def test_a_pools_number_is_the_weighted_geometric_mean_of_the_scores_of_the_drafters() -> None:
-    """If one of the weighted drafters drafted nothing, the mean is over the others."""
+    """A drafter that has a weight but drafted nothing does not count in the mean."""
     view, detail = view_at(run("log_pool"), 5)
     assert detail.combined and detail.drafted and len(detail.drafted.drafts) == 3
     weights = dict(zip(DRAFTERS, (0.5, 2.0, 0.5), strict=True))
@@ -269,7 +269,7 @@ A, B, C = "ssm-a", "ssm-b", "ssm-c"
 
 
 def draft(name: str, text: str) -> DraftRecord:
-    """A draft that is a sequence, with one token for each letter of `text`."""
+    """A draft without branches, with one token for each letter of `text`."""
     n = len(text)
     ids, ones = tuple(map(ord, text)), (1.0,) * n
     chain = (tuple(range(-1, n - 1)), tuple(range(1, n + 1)))
@@ -361,7 +361,7 @@ def test_the_drafter_that_helped_most_is_named_with_its_counts() -> None:
     assert pictures_at(events, 11)["proposals"]["helped"] == sentence
     live = Frame(view=view, detail=view.last)
     assert proposals_value(live)["helped"] == "", (
-        "not while the run is live: it would move the pictures below it"
+        "not shown in a live run, where it would move the pictures below it"
     )
     single = reduce_all(run("union", drafters=DRAFTERS[:1]))
     ((accepted, proposed),) = single.scoreboard.values()
@@ -384,7 +384,7 @@ def test_the_words_below_the_tree_name_the_winner_of_a_vote_and_the_dropped_toke
         if not detail.combined.winner:
             assert "dropped" not in reason, "nothing was drafted"
             continue
-        # The reason for the path's end comes first, as a low panel cuts the last words.
+        # The reason why the path ended comes first, since a low panel cuts off the last words.
         if detail.verified.own_kind == "recovered":
             end = f"{explain(detail, None, view.letters, view.sampling).sentence} "
             assert reason.startswith(end)
@@ -392,7 +392,7 @@ def test_the_words_below_the_tree_name_the_winner_of_a_vote_and_the_dropped_toke
             ends += 1
         assert reason.startswith(f"{detail.combined.winner}'s draft won the vote (")
         assert f" {dropped} token{'s' if dropped != 1 else ''} of the others w" in reason
-        # The caption has the first split of the panel's sentence, with the same numbers.
+        # Next comes the first split that `vote_sentence` reports, with the same numbers.
         split = vote_sentence(view, detail).partition("They split at ")[2]
         first = split.partition(", then at ")[0].split(". ")[0]
         assert split == "" or f"won the vote (at {first.rstrip('.')});" in reason

@@ -1,4 +1,5 @@
-"""What-if predictions: the formula against its limits and a simulation, and where sliders start."""
+"""What-if predictions: the formula agrees with its limits and with a simulation, and the sliders
+start at the values that the run measured."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def test_a_bigger_llm_gains_and_a_slow_connection_loses() -> None:
     remote = RoundCost(step_ms=1.0, pass_ms=4.0, plain_ms=4.0, other_ms=0.5, trip_ms=50.0)
     assert predicted_speedup(remote, 0.7, 4) < 1 < local
     assert predicted_speedup(remote, 0.7, 0) == 1.0
-    # A tree pass that was timed shorter than a plain one.
+    # A round whose measured times are below those of a plain pass counts as long as a plain pass.
     quick = RoundCost(step_ms=0.1, pass_ms=1.0, plain_ms=9.0)
     assert predicted_speedup(quick, 0.9, 8) == pytest.approx(expected_tokens(0.9, 8))
 
@@ -81,11 +82,11 @@ def test_a_prediction_has_the_spread_of_the_runs_rounds_and_blocks() -> None:
         return max(one[name] for one in samples) - min(one[name] for one in samples)
 
     assert spread("l", steady) == 0 and spread("l", unsteady) == pytest.approx(1.5)
-    assert all(spread(name, steady) > 0 for name in "ado"), "its rounds differ"
+    assert all(spread(name, steady) > 0 for name in "ado"), "the run's rounds differ"
     assert what_if_value(replace(frame, at_end=False), steady)["samples"] == {}, (
-        "only of a complete run"
+        "only a complete run has samples"
     )
-    # Rounds that are all alike have no spread.
+    # If all rounds are alike, there is no spread.
     line = view.rounds[3]
     alike = replace(frame, view=replace(view, rounds=(line,) * 20))
     for one in what_if_value(alike, steady)["samples"].values():
@@ -138,7 +139,7 @@ def test_the_figures_of_a_gpu_are_those_of_the_results() -> None:
         (line,) = re.findall(rf"(?m)^\| H200, {row}, bfloat16.*`best` / plain.*$", results)
         name, _, measured, _ = line.strip("|").split(" | ")
         assert "greedy" in name and figures[-1] == re.findall(r"(\d+) prompts", name)[0]
-        assert figures[:-1] == re.findall(SPEEDUP, measured)[-1], "the row's last figure"
+        assert figures[:-1] == re.findall(SPEEDUP, measured)[-1], "the last figure in the row"
         assert float(figures[1]) < 1 < float(figures[2]), "both ranges contain 1"
     assert sentence.endswith("both ranges contain 1.")
     assert len(re.findall(SPEEDUP, sentence)) == 2, "no other figure"

@@ -1,4 +1,4 @@
-"""The page's texts about a run: its state and notes; quantities have one form on every tab."""
+"""The page's texts about a run's state and notes. Quantities are written alike on every tab."""
 
 from __future__ import annotations
 
@@ -116,7 +116,8 @@ def test_a_count_of_one_is_singular() -> None:
     assert "1 token in 2 rounds;" in position_sentence(replace(one, view=token))
 
 
-# A plural noun right after a figure that may be 1; "3 of 8 tokens" is right with any figure.
+# COUNTED: a plural noun right after a figure, which is wrong if the figure is 1. AMONG: words
+# before the figure after which the plural is accepted, as in "3 of 8 tokens".
 COUNTED = re.compile(
     r" (?:[a-z]+ )?(?:tokens|rounds|passes|nodes|prompts|samples|blocks|texts|words|characters"
     r"|steps|layers)\b(?! / )"
@@ -133,11 +134,11 @@ def test_no_figure_that_may_be_one_has_a_plural_noun() -> None:
         if isinstance(node, ast.JoinedStr)
         for words in always_plural(node)
     ]
-    assert not found, "number_of (core/plurals.py) has both forms"
+    assert not found, "use number_of (core/plurals.py), which writes both forms"
 
 
 def always_plural(node: ast.JoinedStr) -> Iterator[str]:
-    """The figures of an f-string that are followed by a plural noun even where they are 1."""
+    """The figures in an f-string after which the noun is plural even if the figure is 1."""
     texts = [str(one.value) if isinstance(one, ast.Constant) else "" for one in node.values]
     for before, figure, after in zip(["", *texts], node.values, texts[1:], strict=False):
         if not isinstance(figure, ast.FormattedValue) or figure.format_spec is not None:
@@ -166,8 +167,11 @@ def test_a_drafter_without_a_model_has_a_chip_in_a_run_that_it_drafts_in() -> No
 
 
 def test_the_share_of_the_drafts_depth_has_one_word_on_every_tab() -> None:
-    """In a wide tree the share of accepted nodes is a different figure, so no text calls the share
-    of the depth a share of tokens."""
+    """The word is `draft_acceptance_rate`'s label: the accepted share of the draft's depth.
+
+    No text calls this a share of tokens, since in a wide tree the share of tokens is another
+    figure.
+    """
     paths = (*UI.rglob("*.py"), *UI.rglob("*.js"))
     sources = {"/".join(path.parts[-2:]): path.read_text(encoding="utf-8") for path in paths}
     assert not [name for name, source in sources.items() if OTHER_WORDS.search(source)]
@@ -177,7 +181,7 @@ def test_the_share_of_the_drafts_depth_has_one_word_on_every_tab() -> None:
         assert '"draft_acceptance_rate"' in sources[name] and "GLOSSARY" in sources[name], name
 
 
-# A quantity with words in place of the slash that labels have.
+# Forms that no label may have: a label has " / ", as in "tokens / s".
 IN_WORDS = re.compile(
     r"\b(tokens/s\b|(tokens|accepted|drafted|checked|exchanges|nodes verified|ms)"
     r" (a|per) (second|pass|round)\b)",
@@ -185,11 +189,12 @@ IN_WORDS = re.compile(
 )
 LITERAL = re.compile(r'"([^"\n]*)"|`([^`\n]*)`')
 UNIT = "tokens/s"
-"""A grid's unit in its value; the page shows the words of UNIT_WORDS."""
+"""The `unit` in a grid's value: a key that grid_words.js replaces by the quantity's label."""
 
 
 def labels_of(script: str) -> list[str]:
-    """The strings of a script, without sentences, which may write quantities in words."""
+    """The strings of a script except UNIT and sentences; sentences may write quantities in
+    words."""
     found = [one or other for one, other in LITERAL.findall(script)]
     return [label for label in found if label != UNIT and not re.search(r"\.($| )", label)]
 
@@ -209,7 +214,7 @@ def test_labels_write_a_quantity_in_one_form() -> None:
     assert IN_WORDS.search("Tokens per second"), "control"
 
 
-# Names of quantities that are not their labels.
+# Names of quantities that differ from the quantities' labels.
 SECOND_NAMES = re.compile(
     r"\bx plain\b|times plain|acceptance rate|^new tokens|rounds a run|of depth|speed up\b"
     r"|time to first|mean (acceptance )?length",
@@ -218,7 +223,7 @@ SECOND_NAMES = re.compile(
 
 
 def constants_of(source: str) -> list[str]:
-    """The strings of a module that may be labels: no docstring, sentence or name."""
+    """The strings of a module that may be labels: not docstrings, sentences or single words."""
     tree = ast.parse(source)
     docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     found = [node for node in ast.walk(tree) if isinstance(node, ast.Constant)]
@@ -227,7 +232,8 @@ def constants_of(source: str) -> list[str]:
 
 
 def is_second_name(label: str) -> bool:
-    """Whether a string is or contains a label of the glossary, or another name of a quantity."""
+    """Whether `label` is a label of the glossary, contains one with " / ", or contains another name
+    of a quantity. Labels of one word do not count."""
     labels = {one.label.lower() for one in GLOSSARY.values() if not one.label.isalpha()}
     text = label.strip(" ,:").lower()
     return (

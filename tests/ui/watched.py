@@ -18,7 +18,8 @@ from core.models.loading.catalog import SMOLLM2
 from tests.interrupts import hear_interrupts
 
 # Runs the given program. Prints a line, with the thread's name, when numba compiles a function or
-# loads it from its cache, and when the LLM's passes are timed. Requests run in the thread `engine`.
+# loads one from its cache, and when the LLM's passes are timed. Requests run in the thread
+# `engine`.
 PROGRAM = """
 import runpy, sys, threading
 from numba.core.dispatcher import Dispatcher
@@ -49,8 +50,10 @@ SETTINGS: tuple[dict[str, Any], ...] = (
 
 @dataclass(frozen=True)
 class WatchedApp:
-    """`before`: lines until the page is open; `opened`: the line that says so. Standard
-    error is in `process.stdout` too."""
+    """`opened`: the line of output which says that the page is open; `before`: the lines before it.
+
+    `process.stdout` has both standard output and standard error.
+    """
 
     process: subprocess.Popen[str]
     port: int
@@ -58,15 +61,16 @@ class WatchedApp:
     opened: str
 
     def check_start(self) -> None:
-        """Only the main thread has compiled, and it has timed the LLM's passes once."""
+        """Checks that the main thread compiled functions, and that it timed the LLM's passes once.
+        The thread `engine` must have done neither."""
         assert any("WATCHED MainThread compiles" in line for line in self.before), self.before
         assert sum("WATCHED MainThread times" in line for line in self.before) == 1, self.before
         # The opening run may begin before the page is open, but compiles and times nothing.
         assert not any("WATCHED engine" in line for line in self.before), self.before
 
     def ask(self, llm: str) -> None:
-        """Send a request with each of SETTINGS, as a client of OpenAI's API does; check that each
-        answer has a text."""
+        """Sends a request with each of SETTINGS, as a client of OpenAI's API does. Checks that no
+        answer is empty."""
         for settings in SETTINGS:
             assert self._answer(llm, settings)
 
@@ -85,7 +89,7 @@ class WatchedApp:
 
 @contextmanager
 def watched_app(port: int, *arguments: str, **environment: str) -> Iterator[WatchedApp]:
-    """Start the application and wait until its page is open; kill it at the end of the block."""
+    """Starts the application, waits until its page is open, and kills it at the block's end."""
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, "app.py", "--port", str(port), *arguments],
         cwd=Path(app.__file__).parent,

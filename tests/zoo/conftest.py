@@ -1,5 +1,5 @@
-"""Fixtures: a small prepared folder, and training runs of a given number of steps on it. Marks the
-tests as nightly."""
+"""Fixtures: a small prepared folder, training runs on it, and a tiny chat LLM. The tests of this
+folder are marked as nightly."""
 
 import io
 import shutil
@@ -22,7 +22,8 @@ from zoo.train import TrainingRun
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests here as nightly: they train models, and kill processes of commands."""
+    """Marks this folder's tests, except GPU tests, as nightly: they train models or kill
+    processes."""
     for item in items:
         if Path(__file__).parent in item.path.parents and not item.get_closest_marker("gpu"):
             item.add_marker("nightly")
@@ -30,15 +31,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SSMs are measured in training on two prompts of each domain, with the fewest tokens that are
-    allowed."""
+    """While SSMs are trained, they are measured on two prompts of each domain, with 18 tokens each,
+    the fewest that are allowed."""
     monkeypatch.setattr("zoo.distil._PROMPTS", 2)
     monkeypatch.setattr("zoo.distil._MEASURED_TOKENS", 18)
 
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder prepared from this interpreter's standard library; tests only read it."""
+    """A folder that `prepare` wrote from Python's standard library. Tests must not change the
+    folder."""
     out = tmp_path_factory.mktemp("prepared")
     prepare(SMALL, Inputs(), out)
     return out
@@ -46,13 +48,16 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(prepared: Path, tmp_path: Path) -> TokenStore:
-    """The prepared tokens, in a copy to train in."""
+    """The prepared tokens in a copy of the folder, in which a test may train."""
     return open_tokens(shutil.copytree(prepared, tmp_path / "family"))
 
 
 @pytest.fixture
 def ticking_run(store: TokenStore) -> Callable[..., TrainingRun]:
-    """Makes a run of `num_steps` steps for each model of `preset`."""
+    """Makes a training run of `preset` with `num_steps` steps of the first model.
+
+    The steps of another model are in proportion to its budget share.
+    """
 
     def make(preset: Preset, num_steps: int, **changes: object) -> TrainingRun:
         shares = sum(each.budget_share for each in preset.models)

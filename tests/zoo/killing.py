@@ -23,7 +23,8 @@ def replaced(path, target):
 Path.replace = replaced
 runpy.run_module("zoo", run_name="__main__", alter_sys=True)
 """
-"""A program that kills itself before it renames a written file or folder to a matching path."""
+"""A program that runs a zoo command, and kills itself before it renames a file or folder to a path
+that matches its first argument."""
 
 
 def kill_before(name: str, *arguments: object) -> None:
@@ -35,7 +36,7 @@ def kill_before(name: str, *arguments: object) -> None:
 
 
 def kill_when(ready: Callable[[], bool], *arguments: object) -> None:
-    """Runs a command and kills it once `ready()` is true, which must be before the command ends."""
+    """Runs a command and kills it once `ready()` is true. Fails if the command ends before that."""
     process = _start_process("-m", "zoo", *arguments)
     deadline = time.monotonic() + 120
     while not ready() and process.poll() is None and time.monotonic() < deadline:

@@ -1,5 +1,5 @@
-"""A chat LLM's own questions and answers, written in batches; each text is the one that
-transformers writes."""
+"""A chat LLM's own questions and answers, written in batches. Greedy texts equal the texts that
+transformers' `generate` writes."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def module_of(models: LoadedModels, tmp_path: Path) -> Any:
 def test_a_batch_is_written_as_transformers_writes_each_text(
     models: LoadedModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefill: int
 ) -> None:
-    """The texts are greedy, begin with prompts of different lengths, and go beyond the first
-    allocation of KV slots; a text ends with the end token if the model writes it."""
+    """The texts are greedy, have prompts of different lengths, and need more KV slots than are
+    allocated first. A text ends where the model writes the end token."""
     monkeypatch.setattr(batch_generation, "PREFILL_TEXTS", prefill)
     texts = BatchGenerator(models).generate(PROMPTS, [0.0] * 3, BatchLimits(80))
     module, expected = module_of(models, tmp_path), []
@@ -55,7 +55,7 @@ def test_a_batch_is_written_as_transformers_writes_each_text(
         )  # fmt: skip
         expected.append(result[0, len(prompt) :].tolist())
     assert new_tokens(texts) == expected
-    assert {len(tokens) for tokens in expected} != {80}, "one ends with the end token"
+    assert {len(tokens) for tokens in expected} != {80}, "some text ends with the end token"
 
 
 def test_kept_probabilities_are_those_of_each_next_token(
@@ -71,8 +71,8 @@ def test_kept_probabilities_are_those_of_each_next_token(
         assert ids.tolist() == [*prompt, *new_tokens(texts)[number]]
         assert tokens.kinds[at].tolist() == [number] * len(ids)
         p = module(ids[None]).logits[0].softmax(-1)
-        p[: len(prompt) - 1] = 0  # no probabilities are kept of a prompt's tokens
-        p[-1] = 0  # nor of a token after the last one
+        p[: len(prompt) - 1] = 0  # no probabilities are kept for a prompt's tokens
+        p[-1] = 0  # nor for the token after the last one
         top = p.gather(1, tokens.top_ids[at].long())
         torch.testing.assert_close(tokens.top_probs[at].float(), top, atol=1e-3, rtol=1e-3)
         answered = slice(len(prompt) - 1, len(ids) - 1)
@@ -119,8 +119,8 @@ def questions(models: LoadedModels, left_out: tuple[str, ...] = ()) -> Questions
 
 
 def test_the_llm_writes_questions_of_its_own(models: LoadedModels) -> None:
-    """It continues the template's beginning of a user turn; only turns that end and have at least
-    four characters are kept."""
+    """The LLM continues the beginning of a user turn in the template. A turn is kept only if it
+    ends and has at least four characters."""
     turns = BatchGenerator(models).generate(
         [[1]] * 40, [1.0] * 40, BatchLimits(12, ENDED_QUESTIONS)
     )
@@ -134,8 +134,8 @@ def test_the_llm_writes_questions_of_its_own(models: LoadedModels) -> None:
 def test_half_of_the_questions_are_the_llms_own(
     models: LoadedModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Questions that are too long are left out; the others are put into the template. The rest of a
-    batch repeats the given questions."""
+    """Half of a batch are the LLM's questions, except questions that are too long. The other half
+    are the given questions, repeated. All questions are put into the template."""
     llm_questions = ["w20"] * 4 + ["w20 " * 6]
     monkeypatch.setattr(Questions, "own_questions", lambda *_: list(llm_questions))
     batches_of_questions = questions(models)

@@ -22,7 +22,7 @@ others = ("gradio", "plotly", "sqlite_utils", "ui", "storage", "bench")
 sys.modules.update(dict.fromkeys(others))
 runpy.run_module("zoo", run_name="__main__", alter_sys=True)
 """
-"""`python -m zoo` in a process that cannot import page, store, benchmarks and their packages."""
+"""`python -m zoo` in a process that cannot import page, store, benchmarks or their packages."""
 
 
 def zoo(*arguments: object) -> int:
@@ -89,12 +89,12 @@ def test_a_killed_training_continues_from_its_checkpoint(family: Path, tmp_path:
         )  # fmt: skip
         checkpoint = out / "runs" / "llm" / "checkpoint.pt"
         _wait_for(checkpoint, training)
-        time.sleep(0.5)  # steps after the checkpoint, which the kill loses
+        time.sleep(0.5)  # the kill must lose steps that are made after the checkpoint
         training.send_signal(signal.SIGKILL)
         assert training.wait() == -signal.SIGKILL
     killed = torch.load(checkpoint, weights_only=True)
     assert killed["spent"] > 0
-    # Half a second more than the killed model has spent, as minutes for all models.
+    # Minutes of which the killed model's share is half a second more than it has spent.
     share = PRESETS["smoke"].models[0].budget_share
     assert zoo(*arguments, (killed["spent"] + 0.5) / 60 / share) == 0
     resumed = torch.load(checkpoint, weights_only=True)

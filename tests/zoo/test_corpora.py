@@ -1,5 +1,4 @@
-"""Which texts become documents and which are left out; how texts are normalised, and which are not
-changed."""
+"""Which texts become documents, and how texts are normalised."""
 
 import json
 from pathlib import Path
@@ -22,7 +21,7 @@ PROMPT = "Once there was a line of a prompt that is certainly longer than sixty 
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
-    """A tree of Python files with tests in it, below a folder that is itself called `tests`."""
+    """A tree of Python files, some of them tests. Its folder lies in a folder called `tests`."""
     root = tmp_path / "tests" / "lib"
     for name in (
         "one.py", "package/two.py", "package/test_three.py", "testing/eight.py", "note.txt",
@@ -35,7 +34,7 @@ def library(tmp_path: Path) -> Path:
 
 
 def corpora(folder: Path, **files: str) -> Path:
-    """A corpora folder; `stories__a="..."` writes stories/a.txt."""
+    """Writes a folder of corpora; the argument `stories__a="..."` is the text of stories/a.txt."""
     for name, text in files.items():
         path = folder / f"{name.replace('__', '/')}.txt"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ VOCABULARY, LENGTH = 12, 8
 
 
 class Cyclic(torch.nn.Module):
-    """After token t comes t + 1 with a probability of 3/4, t + 2 with 1/4."""
+    """The token after t is t + 1 with probability 3/4 and t + 2 with probability 1/4."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The data order: every window once a pass, domains mixed by weight, exact continuation."""
+"""The data order has each window once a pass, mixes domains by weight, and continues exactly."""
 
 import numpy as np
 import pytest

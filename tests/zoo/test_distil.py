@@ -1,4 +1,4 @@
-"""Training of SSMs: each learns its LLM's distribution, or a pool of them learns to cover it."""
+"""Training of SSMs: an SSM learns its LLM's distribution, or a pool of SSMs learns to cover it."""
 
 import io
 import json
@@ -52,7 +52,8 @@ NAMES = ("llm", "ssm-code", "ssm-docs")
 
 @pytest.fixture(scope="module")
 def taught(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A prepared folder with an LLM, texts that it wrote, and two SSMs; tests copy it."""
+    """A prepared folder with an LLM, texts of that LLM, and two SSMs. Tests use copies of the
+    folder."""
     folder = shutil.copytree(prepared, tmp_path_factory.mktemp("taught") / "family")
     store = open_tokens(folder)
     llm, *_ = (saved_model(store, which, which, name) for which, name in enumerate(NAMES))
@@ -65,8 +66,8 @@ def taught(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def family(taught: Path, tmp_path: Path) -> tuple[TokenStore, Path, list[Path]]:
-    """The tokens of a copy of `taught`, and the folders of its LLM and of its two SSMs, from which
-    training starts."""
+    """A copy of `taught`: its tokens, its LLM's folder, and the folders of its two SSMs. Training
+    starts from these SSMs."""
     store = open_tokens(shutil.copytree(taught, tmp_path / "family"))
     llm, *ssms = (store.folder / "given" / name for name in NAMES)
     return store, llm, ssms
@@ -74,7 +75,8 @@ def family(taught: Path, tmp_path: Path) -> tuple[TokenStore, Path, list[Path]]:
 
 @pytest.fixture
 def teach(family: tuple[TokenStore, Path, list[Path]]) -> Callable[..., Any]:
-    """Makes the students of the family, and a Teaching with time for `num_steps` steps each."""
+    """Makes the family's students, and a Teaching with time for `num_steps` steps of each
+    student."""
 
     def make(num_steps: int, **changes: Any) -> tuple[list[Student], Teaching]:
         store, llm, ssms = family
@@ -90,7 +92,7 @@ def teach(family: tuple[TokenStore, Path, list[Path]]) -> Callable[..., Any]:
 
 
 class HalfNegated(torch.nn.Module):
-    """Returns a model's logits for the first text, and negated ones for the others."""
+    """Returns a model's logits for the first text, and negated logits for the other texts."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -266,7 +268,8 @@ def test_an_interrupted_measurement_of_the_curve_is_repeated(teach: Callable[...
 
 
 def test_stored_results_of_finished_ssms_are_not_computed_again(teach: Callable[..., Any]) -> None:
-    """So a kill during the last of many SSMs loses no more than a kill during the first."""
+    """So a kill while the last SSM is trained loses no more than a kill while the first is
+    trained."""
     result, teaching = teach(3)
     pool = [(one.recipe, one.start) for one in result]
     with pytest.MonkeyPatch.context() as patched:
@@ -289,7 +292,7 @@ def test_stored_results_of_finished_ssms_are_not_computed_again(teach: Callable[
 def test_distilling_from_cached_distributions_increases_the_overlap(
     teach: Callable[..., Any],
 ) -> None:
-    """All windows have the length of the cached ones."""
+    """All training windows have the length of the windows whose distributions are cached."""
     (student, _), teaching = teach(60)
     teaching = replace(teaching, remembered=480, corpus_tokens=20_000)
     schedule, usual = teaching.of_one_length().preset.schedule, teaching.run.preset.schedule
@@ -415,7 +418,8 @@ def test_bad_arguments_are_refused_in_one_line(family, capsys, arguments: list[s
 def test_killed_tuning_continues_from_its_checkpoint(
     way: str, run: str, family: Any, tmp_path: Path
 ) -> None:
-    """The run of the first SSM: distilled alone, or the first of a pool."""
+    """The killed run trains the first SSM, either alone (`distil`) or as the first of a pool
+    (`boost`)."""
     store, llm, ssms = family
     tuned = ssms if way == "boost" else ssms[:1]
     arguments = [way, "--out", str(store.folder), "--llm", str(llm)]

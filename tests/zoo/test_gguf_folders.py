@@ -1,4 +1,4 @@
-"""GGUF files where the zoo takes a model folder."""
+"""The zoo accepts a GGUF file in place of a model folder."""
 
 from pathlib import Path
 

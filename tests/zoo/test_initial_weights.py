@@ -1,4 +1,4 @@
-"""A model begins with random weights or with those of a folder; added layers keep its logits."""
+"""A model begins with random weights or with a folder's weights. Added layers keep the logits."""
 
 import shutil
 from collections.abc import Callable
@@ -70,7 +70,7 @@ def test_a_new_layer_with_an_output_changes_the_logits() -> None:
 
 
 def test_a_deeper_models_logits_are_the_same_token_by_token() -> None:
-    """Its KV cache has an entry for each layer."""
+    """The deeper model's KV cache has an entry for each layer."""
     model = fresh()
     deep = deepen(model, 5).eval()
     at_once, parts = logits(deep), []
@@ -116,7 +116,8 @@ def test_training_starts_from_a_folder(ticking_run: MakeRun) -> None:
     shutil.rmtree(run.store.folder / "runs")
     deep = train_family(run, {"llm": InitialWeights(moved)})["llm"]
     assert len(open_model(folder).model.layers) == 5
-    # The deep model has made one step at the lowest rate, from the shallow model's last weights.
+    # The deep model has made one step, at the lowest learning rate, from the shallow model's
+    # weights.
     assert deep.held_out["code"].loss == pytest.approx(trained.held_out["code"].loss, abs=0.1)
     again = ticking_run(replace(SMALL, models=(DEEP,)), 2, store=run.store)
     with pytest.raises(ConfigError, match="a checkpoint of the same start"):
@@ -151,7 +152,9 @@ def test_narrowed_embeddings_have_the_least_error_of_their_width() -> None:
     wide = wide * torch.linspace(3.0, 0.1, 24)
     kept = narrow_embeddings(wide, torch.zeros(300, 8))
     error = torch.linalg.matrix_norm(wide @ wide.T - kept @ kept.T)
-    bound = torch.linalg.svdvals(wide)[8:].pow(2).norm()  # the least error of eight directions
+    bound = (
+        torch.linalg.svdvals(wide)[8:].pow(2).norm()
+    )  # the least possible error of eight columns
     assert error.item() == pytest.approx(bound.item(), rel=1e-3)
     first = wide[:, :8]
     assert error < torch.linalg.matrix_norm(wide @ wide.T - first @ first.T)

@@ -46,7 +46,7 @@ def test_documents_are_separated_by_begin_and_end_of_text_tokens() -> None:
 def test_bytes_add_up_to_the_text(text: str) -> None:
     level, fallback = byte_level(), byte_fallback()
     assert byte_lengths(level)[encode(level, [text])].sum() == len(text.encode())
-    # The space that the tokenizer puts first is counted too.
+    # The space that the tokenizer adds before the text is counted too.
     assert byte_lengths(fallback)[encode(fallback, [text])].sum() == 1 + len(text.encode())
 
 
@@ -64,7 +64,7 @@ def test_ids_above_two_bytes_are_stored_in_four(tmp_path: Path) -> None:
 
 def test_texts_and_cached_tokens_of_a_large_vocabulary_have_four_bytes(tmp_path: Path) -> None:
     teacher = _make("llama", 70_000)
-    with torch.no_grad():  # so that tokens with large ids are likeliest
+    with torch.no_grad():  # makes tokens with large ids the likeliest
         teacher.lm_head.weight[:69_000] = 0.0
     row = np.arange(69_000, 69_700, dtype=np.uint32)
     texts = OwnTexts(
@@ -101,7 +101,7 @@ def test_an_ssm_of_another_architecture_is_distilled_by_command(
 ):
     tokenizer, out = KINDS[kind](), tmp_path / "out"
     size = vocabulary_size(tokenizer)
-    # Embeddings are padded, each model's to another size.
+    # The models' embeddings are padded, each to a size of its own.
     big, small = _make("llama", size + 40), _make(ssm, size + 24)
     for name, model in (("llm", big), ("ssm-code", small)):
         model.save_pretrained(save_tokenizer(tokenizer, tmp_path / name))
@@ -122,7 +122,7 @@ def test_an_ssm_of_another_architecture_is_distilled_by_command(
 
 
 def _make(kind: str, vocab_size: int) -> Any:
-    """A random model of one small layer."""
+    """A model with one small layer and random weights."""
     torch.manual_seed(0)
     config = AutoConfig.for_model(kind, vocab_size=vocab_size, **SIZES, **FURTHER_SIZES[kind])
     return AutoModelForCausalLM.from_config(config).eval()

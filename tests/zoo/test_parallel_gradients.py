@@ -21,7 +21,7 @@ WINDOWS = torch.randint(0, 64, (5, 17), generator=torch.Generator().manual_seed(
 
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At most 40 positions in a part, so at most two windows of 17."""
+    """A part has at most 40 positions, and so at most two windows of 17."""
     monkeypatch.setattr("zoo.parallel_gradients.POSITIONS_PER_PART", 40)
 
 
@@ -30,8 +30,8 @@ def fresh(seed: int) -> nn.Module:
 
 
 def lighter_last_window(model: nn.Module, windows: Tensor) -> Total:
-    """Scales a part's cost and weight down, to 0.1 if it has only the last window, so that parts of
-    equal size differ in weight."""
+    """Makes parts of equal size differ in weight. The cost and weight of a part with the last
+    window are scaled down, to a tenth if the part has no other window."""
     total = next_token(model, windows)
     is_last = (windows == WINDOWS[-1]).all(-1)
     scale = 1.0 - 0.9 * is_last.float().mean()
@@ -41,7 +41,7 @@ def lighter_last_window(model: nn.Module, windows: Tensor) -> Total:
 def loss_and_gradients(
     workers: int, loss: Loss = next_token, *, in_parts: bool = True
 ) -> tuple[float, list[Tensor]]:
-    """Loss and gradients of one model and one batch."""
+    """The loss and the gradients of the model `fresh(0)` on the batch WINDOWS."""
     model = fresh(0)
     parallel = ParallelGradients(workers, in_parts=in_parts)
     mean = parallel.set_gradients(lambda part: loss(model, part), WINDOWS, list(model.parameters()))
@@ -68,7 +68,7 @@ def test_gradients_of_parts_add_up_to_those_of_the_batch(workers: int, loss: Los
 
 def test_a_part_counts_by_the_weight_of_its_positions() -> None:
     costs = [lighter_last_window(fresh(0), part) for part in WINDOWS.tensor_split(4)]
-    # 85 positions, at most 40 in a part: two parts for each of the two workers.
+    # 85 positions need three parts of at most 40, so each of the two workers has two parts.
     expected = sum(c.cost.item() for c in costs) / sum(c.weight.item() for c in costs)
     assert loss_and_gradients(2, lighter_last_window)[0] == pytest.approx(expected, rel=1e-5)
     assert abs(expected - sum(c.mean.item() for c in costs) / 4) > 1e-4
@@ -115,7 +115,7 @@ def test_an_error_of_a_part_is_raised() -> None:
 def test_there_is_a_worker_per_thread_if_all_get_equally_many_windows(
     device: str, threads: int, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Four windows of 128 tokens a step."""
+    """A step of RECIPE has four windows of 128 tokens."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     store: Any = None
     run = TrainingRun(PRESETS["smoke"], store, 1.0, torch.device(device))

@@ -24,7 +24,7 @@ TEXTS = ["", "hello", "naïve – 你好 🙂", "  def f(x):\n\treturn x\n", "\x
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
-    """Three Python files."""
+    """A folder with three Python files."""
     root = tmp_path / "lib"
     root.mkdir()
     for name in ("a", "b", "c"):

@@ -1,4 +1,4 @@
-"""A killed command that is run again gives the result of an uninterrupted one."""
+"""A killed command that is run again gives the same result as an uninterrupted command."""
 
 import json
 import shutil
@@ -39,13 +39,14 @@ def zoo(*arguments: object) -> None:
 
 
 def files(folder: Path) -> dict[str, str]:
-    """The hash of every file under a folder, by its path in it."""
+    """The SHA-256 hash of every file under a folder; the key is the file's path within the
+    folder."""
     results = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): sha256_of(path) for path in results}
 
 
 def write_times(folder: Path, pattern: str) -> dict[Path, int]:
-    """When each file of the pattern was last written, in ns."""
+    """When each file of the folder that matches `pattern` was last written, in ns."""
     return {path: path.stat().st_mtime_ns for path in folder.glob(pattern)}
 
 
@@ -55,7 +56,7 @@ def read(path: Path) -> Any:
 
 @pytest.fixture
 def model(store: TokenStore) -> Path:
-    """A model in a folder next to the prepared tokens."""
+    """The folder of a new model, within the store's folder."""
     return saved_model(store, 0, seed=1)
 
 
@@ -82,7 +83,7 @@ def reference_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def seeded_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that `prepare` writes with another seed; tests copy it."""
+    """The folder that `prepare` writes with another seed. Tests use copies of it."""
     out = tmp_path_factory.mktemp("seeded")
     zoo("prepare", "--preset", "smoke", "--out", out, "--seed", 1)
     return out
@@ -155,7 +156,7 @@ def test_an_incomplete_folder_that_a_kill_left_is_no_model(model: Path, store: T
 def test_a_replaced_folder_is_renamed_before_its_files_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So a kill during the removal leaves no incomplete folder."""
+    """So no incomplete folder is left if the process is killed while the files are removed."""
 
     def write(folder: Path) -> None:
         (folder / "a").write_text("1")
@@ -184,8 +185,10 @@ def test_a_killed_measurement_of_speedups_continues_after_its_timed_runs(tmp_pat
     calls, pieces = record_calls(monkeypatch, round_times, "_run"), 2 + 2 + 3 * 2 * 4
     length_calls = record_calls(monkeypatch, speedup, "_best_length")
     zoo(*arguments)
-    assert not length_calls, "passes timed in another process would choose other lengths"
-    assert len(calls) == pieces - len(cached) + 3, "and a warm-up of each contestant"
+    assert not length_calls, "lengths chosen before the kill are kept"
+    assert len(calls) == pieces - len(cached) + 3, (
+        "the missing runs and a warm-up of each contestant"
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["worth.json"]
     engine = Engine(load_models(str(LLM), [str(SSM)], "auto", "cpu"))
     alone, _ = measure_speedups(

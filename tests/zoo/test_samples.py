@@ -19,14 +19,14 @@ PROMPTS = [
     [
         ("def f(a):\n", "    return a\n", PARSES),
         ("def f(a):\n", "    return a\n\n\nx = f(1)\ny = (x +", PARSES),  # the last line is cut
-        ("def f(a):\n", "    b = a\n    return b\n\n\ndef g(\n    c,\n", PARSES),  # in a bracket
+        ("def f(a):\n", "    b = a\n    return b\n\n\ndef g(\n    c,\n", PARSES),  # cut inside (
         ("x = 1\n", "y = 2\nif x:\n", PARSES),
         ("def f(a):\n", "    return return\n    b = 1\n    c = 2\n", DOES_NOT),
         ("import os\n", "x = 1\n  y = 2\nz = 3\n", DOES_NOT),
         ("x = [\n", "1, 2\n3 4\n]\n", DOES_NOT),
         ("x = 1\n", "y = '\0'\nz = 1\n", DOES_NOT),
         ("x = 1\n", "(" * 400 + ")" * 400 + "\ny = 1\n", DOES_NOT),  # nested too deeply
-        ("import os\n", '"""And so on\nand on\nand on\nand on\n', UNDECIDED),  # a string to the end
+        ("import os\n", '"""And so on\nand on\nand on\nand on\n', UNDECIDED),  # open string
         ("def f(a):\n", "    return (a +", UNDECIDED),  # no line is complete
         ("a = (", "1,\n 2,\n 3", UNDECIDED),
     ],

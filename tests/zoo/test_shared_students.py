@@ -33,7 +33,8 @@ from zoo.shared_students import (
 
 
 def random_tokens(count: int = 64, kinds: int = 2, seed: int = 0) -> TrainingTokens:
-    """Two texts; every third token has no target."""
+    """`count` random tokens in two texts, with `kinds` kinds in turn. Every third token has no
+    target."""
     noise = torch.Generator().manual_seed(seed)
     top_probs = torch.rand(count, TOP, generator=noise).sort(-1, descending=True).values
     top_probs = (top_probs / top_probs.sum(-1, keepdim=True)).half()
@@ -49,7 +50,8 @@ def random_tokens(count: int = 64, kinds: int = 2, seed: int = 0) -> TrainingTok
 
 
 def test_the_loss_and_its_gradient_are_those_of_autograd(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In chunks, with tokens outside the head's vocabulary, and with a scaled gradient."""
+    """The loss is computed in chunks, some targets are outside the head's vocabulary, and the
+    gradient is scaled."""
     monkeypatch.setattr("zoo.shared_students.CHUNK", 10)
     tokens, noise = random_tokens(), torch.Generator().manual_seed(1)
     hidden = torch.randn(64, 16, generator=noise, requires_grad=True)
@@ -67,8 +69,7 @@ def test_the_loss_and_its_gradient_are_those_of_autograd(monkeypatch: pytest.Mon
 
 def test_new_embeddings_are_the_llms_principal_components() -> None:
     noise = torch.Generator().manual_seed(0)
-    # The rank is less than the students' width, so that all inner products are kept but for one
-    # common factor.
+    # The rank is below the students' width, so all inner products are kept up to a common factor.
     wide = torch.randn(VOCAB, 20, generator=noise) @ torch.randn(20, 48, generator=noise)
     embedding = new_students(SHAPE, 2, wide, 0).embedding
     products, wide_products = embedding @ embedding.t(), wide @ wide.t()
@@ -79,8 +80,8 @@ def test_new_embeddings_are_the_llms_principal_components() -> None:
 
 
 def test_a_kinds_weight_is_that_of_its_tokens_losses() -> None:
-    """If the targets of a kind change, the loss changes only of a student that gives the kind a
-    weight above 0."""
+    """If the targets of one kind change, only students whose weight for that kind is above 0 have
+    another loss."""
     tokens = random_tokens()
     others = tokens.top_ids.where(tokens.kinds[:, None] == 0, tokens.top_ids.flip(1))
     losses = [
@@ -113,8 +114,8 @@ def test_too_few_tokens_are_refused() -> None:
 
 
 def test_folders_open_with_the_students_logits(models: LoadedModels, tmp_path: Path) -> None:
-    """core loads them with the small head, transformers with logits for all tokens; the embedding
-    is stored once."""
+    """`load_models` opens the folders with the small head, and transformers opens them with logits
+    for all tokens. The embedding is stored once."""
     stacked = students()
     write_family(tmp_path / "out", ["ssm-a", "ssm-b"], stacked, models, {"steps": 1})
     folders = [tmp_path / "out" / name for name in ("ssm-a", "ssm-b")]

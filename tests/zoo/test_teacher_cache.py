@@ -51,8 +51,8 @@ class Counted(nn.Module):
 
 @pytest.fixture
 def rows() -> dict[str, np.ndarray]:
-    """Tokens of two blocks and a part of one (`a`), and of less than one (`b`). Without token 0: it
-    is padding, after which all tokens are equally probable."""
+    """Row `a` fills two blocks and a part of a third; row `b` fills a part of one block. Neither
+    has token 0, the padding, after which all tokens are equally probable."""
     noise = np.random.default_rng(0)
     sizes = {"a": (2 * BLOCK + 3) * LENGTH + 5, "b": 4 * LENGTH + 1}
     return {

@@ -31,7 +31,8 @@ MakeRun = Callable[..., TrainingRun]
 
 
 def killing_clock(after: int) -> Callable[[], float]:
-    """A ticking clock that raises Killed at its reading number `after`."""
+    """A clock that advances by one second per reading and raises Killed at reading number
+    `after`."""
     readings = iter(range(1, after))
 
     def read() -> float:
@@ -48,7 +49,7 @@ def saved_state(store: TokenStore) -> dict[str, Any]:
 
 
 def flat(value: Any, path: str = "") -> dict[str, Any]:
-    """A nested state as one dict of leaves."""
+    """The leaves of a nested state in one dict, whose keys are the leaves' paths."""
     if isinstance(value, dict):
         items = value.items()
     elif isinstance(value, (list, tuple)):
@@ -101,7 +102,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(ticking_run: MakeRun, s
     train_model(SSM, ticking_run(ONE, 40))
     uninterrupted = saved_state(store)
     (store.folder / "runs" / SSM.name / "checkpoint.pt").unlink()
-    for after in (8, 15):  # during the warm-up of the rate, then after windows have grown
+    for after in (8, 15):  # while the learning rate warms up, then after windows grew
         with pytest.raises(Killed):
             train_model(SSM, replace(ticking_run(ONE, 40), clock=killing_clock(after)))
     assert 0 < saved_state(store)["spent"] < 40
@@ -126,7 +127,7 @@ def test_a_run_without_its_checkpoint_begins_its_curve_anew(
 
 
 def test_an_interrupted_evaluation_is_made_when_the_run_is_resumed(ticking_run, store):
-    """It is interrupted twice."""
+    """The evaluation is interrupted twice."""
     seldom = replace(ONE, schedule=replace(ONE.schedule, checkpoint_seconds=100.0))
     curve = LearningCurve(store.folder / "runs" / SSM.name / "curve.jsonl")
     train_model(SSM, ticking_run(seldom, 40))
@@ -142,7 +143,7 @@ def test_an_interrupted_evaluation_is_made_when_the_run_is_resumed(ticking_run, 
             patched.setattr(training, "measure", kill)
             train_model(SSM, ticking_run(seldom, 40))
     assert curve.lines() == () and saved_state(store)["owes"]
-    with pytest.raises(Killed):  # one step after the evaluation
+    with pytest.raises(Killed):  # a kill one step after the evaluation
         train_model(SSM, replace(ticking_run(seldom, 40), clock=killing_clock(3)))
     assert curve.lines() == lines[:1] and not saved_state(store)["owes"]
     train_model(SSM, ticking_run(seldom, 40))
@@ -265,7 +266,7 @@ def test_a_new_model_does_not_change_the_global_random_state(store: TokenStore) 
 
 
 class Terminal(io.StringIO):
-    """A stream that rewrites lines."""
+    """A stream that reports to be a terminal, on which lines can be rewritten."""
 
     def isatty(self) -> bool:
         return True

@@ -1,7 +1,7 @@
-"""`/generate`: a run from its request to its end; typed defaults, a plain result.
+"""`/generate`: starts a run, waits for its end, and returns its outcome as plain values.
 
-`gr.api` checks no types, so every value goes through core.config; the client gets the text of a
-SpecScopeError unchanged. The same access rules hold as on the page.
+`gr.api` checks no types, so core.config checks every value. The client gets the text of a
+SpecScopeError unchanged. The page's access rules apply.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def request_from(
     prompt: str, preset: str, sampling: dict[str, Any], fields: dict[str, Any], chat: bool
 ) -> Request:
     """The endpoint's arguments as a Request. `sampling`: fields of SamplingParams; `fields`: fields
-    of SpeculationConfig that replace those of the preset. ConfigError names the field."""
+    of SpeculationConfig that override the preset's. Raises ConfigError, which names the field."""
     choice("preset", preset, PRESETS)
     if not isinstance(fields, dict):
         raise ConfigError.must_be("fields", fields, "an object with fields of SpeculationConfig")

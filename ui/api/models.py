@@ -1,6 +1,6 @@
-"""The endpoints of models: list the loaded ones and those that can be loaded; load another pair.
+"""The endpoints `/models`, which lists loaded and loadable models, and `/load_models`.
 
-Only visitors who may load models on the page may do so here.
+Only visitors who may load models on the page may load models with the endpoint.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def _load_models(context: Context) -> Callable[..., Any]:
 
 
 async def wait_for_load(model_host: ModelHost) -> None:
-    """Returns when the loading has succeeded; ConfigError with the reason otherwise. Cancelling the
-    wait cancels the loading."""
+    """Returns once the models are loaded. Raises ConfigError, with the reason, if loading fails or
+    is cancelled. Cancelling the wait cancels the loading."""
     await poll(lambda: not model_host.swap.is_loading, model_host.cancel)
     swap = model_host.swap
     if swap.state == CANCELLED:

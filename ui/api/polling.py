@@ -1,4 +1,4 @@
-"""For endpoints that answer when a run, a study or a loading has ended: they wait without holding a
+"""Lets an endpoint wait for the end of a run, of a study or of a loading without holding a
 thread."""
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ async def wait_for_study(conductor: Conductor, study_id: str) -> None:
 async def in_thread(
     start: Callable[[], Started], undo: Callable[[Started], object] = lambda _: None
 ) -> Started:
-    """Calls `start` in a thread and returns its result: rendering a chat template and tokenizing
-    may take seconds, in which the event loop answers other clients. If this client disconnects,
-    calls `undo` with the result once `start` has returned."""
+    """Calls `start` in a thread and returns its result. `start` may take seconds to render a chat
+    template and to tokenize; meanwhile the event loop answers other clients. If this client
+    disconnects, calls `undo` with the result once `start` has returned."""
     starting = asyncio.get_running_loop().run_in_executor(_start_threads(), start)
 
     def undo_result(started: asyncio.Future[Started]) -> None:
@@ -54,7 +54,7 @@ async def in_thread(
             undo(started.result())
 
     try:
-        # A thread cannot be cancelled: `start` runs to its end, and its result is undone then.
+        # A thread cannot be cancelled, so `start` runs to its end, and then its result is undone.
         return await asyncio.shield(starting)
     except asyncio.CancelledError:
         starting.add_done_callback(undo_result)
@@ -63,13 +63,14 @@ async def in_thread(
 
 @cache
 def _start_threads() -> ThreadPoolExecutor:
-    """The threads for slow starts. The event loop's default pool is not used: each stream reads its
-    events in it, and a few slow starts would occupy all of its threads."""
+    """The threads for slow starts. They are not in the event loop's default pool, whose threads
+    read events for streams, because a few slow starts would occupy all threads of that pool."""
     return ThreadPoolExecutor(START_THREADS, thread_name_prefix="start")
 
 
 async def start_run(context: Context, request: Request, owner: str) -> LiveSource:
-    """The request's run, queued in a thread. If the client disconnects, stops the run."""
+    """Queues a run of the request in a thread and returns the run. If the client disconnects, stops
+    the run."""
     return await in_thread(lambda: context.hub.start(request, owner), LiveSource.cancel)
 
 

@@ -1,5 +1,5 @@
-"""The endpoints of the Prompts tab: measure prompts in a study; list the rows of a study or of past
-runs."""
+"""The endpoints of the Prompts tab: `/prompts` measures prompts in a study, and `/prompt_rows`
+lists the rows of a study or of past runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["ENDPOINTS"]
 
 MOST_LOOKED_AT = 2000
 SEPARATORS = (" · ", ": ", " (")
-"""What may follow a preset's name in the settings of a row."""
+"""Text that may follow a preset's name in the settings of a row."""
 
 
 # -- a study --
@@ -100,9 +100,10 @@ def _result(context: Context, opened: OpenedStudy) -> dict[str, Any]:
 def _configurations(
     context: Context, entries: Any, temperature: float
 ) -> tuple[Configuration, ...]:
-    """Plain decoding, then the requested configurations; as on the page, without recorded
-    alternatives (`record_top_k` 0). `entries`: as `configuration_from` takes them; None for the
-    page's preset. Raises ConfigError."""
+    """Plain decoding, then the requested configurations that draft. As on the page, no alternatives
+    are recorded (`record_top_k` is 0). `entries`: a list of arguments for `configuration_from`, or
+    None for the page's preset. Raises ConfigError for other entries, and unless 1 to
+    MOST_CONFIGURATIONS of them draft."""
     if entries is None:
         entries = [context.drafting_preset]
     if not isinstance(entries, list):

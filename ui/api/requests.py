@@ -1,5 +1,5 @@
-"""The endpoints about all requests: which are decoded now, and the schedule by which they share the
-LLM."""
+"""The endpoints about all requests: `/requests` lists the requests that are decoded now, and
+`/schedule` reads or sets the schedule by which requests share the LLM."""
 
 from __future__ import annotations
 

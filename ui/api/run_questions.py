@@ -1,5 +1,6 @@
-"""The endpoints that measure a finished run: its speed-up over plain decoding, whether its text is
-the LLM's, what its choice of SSMs cost. The page's buttons call the same functions."""
+"""The endpoints that measure a finished run: its speed-up over plain decoding (`/baseline`),
+whether its text is plain decoding's (`/prove`), and what its choice of SSMs cost (`/regret`). The
+page's buttons call the same functions."""
 
 from __future__ import annotations
 
@@ -84,8 +85,8 @@ def _regret(context: Context) -> Callable[..., Any]:
 async def _run_question(
     context: Context, request: gr.Request, run_id: str, question: Question
 ) -> tuple[TabSession, Any]:
-    """A tab session with the answer to the question, and the run's summary. StoreError for a run
-    that has not ended."""
+    """A tab session that has the answer to the question, and the run's summary. Raises StoreError
+    if the run has not ended."""
     text("run_id", run_id)
     summary = allowed_run(context, rights_of(context, request, ""), run_id)
     if summary.status == "running":

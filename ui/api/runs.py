@@ -1,5 +1,5 @@
-"""The endpoints of past runs: list, read, export, annotate and delete them; set how many of the
-latest keep whole trees. The access rules are those of the page.
+"""The endpoints of past runs: list, read, export, annotate and delete runs, and set how many of the
+latest runs keep whole trees. The page's access rules apply.
 
 `gr.api` checks no types, so every value is checked here or by the function that takes it.
 """
@@ -25,7 +25,7 @@ from ui.sessions.retention import parse_retention
 __all__ = ["MAX_ROWS", "ENDPOINTS", "outcome"]
 
 MAX_ROWS = 1000
-"""The most rows in one answer of `/runs` or `/studies`; `offset` gives the next ones."""
+"""The most rows in one answer of `/runs` or `/studies`; `offset` selects later rows."""
 
 
 def outcome(events: tuple[Event, ...]) -> dict[str, Any]:
@@ -87,7 +87,8 @@ def _runs(context: Context) -> Callable[..., Any]:
 
 
 def _moment(value: Any, name: str) -> str:
-    """Returns the date or time for the store. ConfigError names the field `name`."""
+    """`value` unchanged, if it is empty or a date or time. Raises ConfigError, which names the
+    field `name`."""
     try:
         if not isinstance(value, str):
             raise ValueError
@@ -122,7 +123,8 @@ def _run(context: Context) -> Callable[..., Any]:
 
 
 def summary_plain(summary: Any) -> dict[str, Any]:
-    """A RunSummary as plain values, without its owner's key and fields that only the page needs."""
+    """A RunSummary as plain values, without the owner's key and without fields that only the page
+    needs."""
     plain = dataclasses.asdict(summary)
     for name in ("owner", "baseline", "elsewhere", "regret"):
         plain.pop(name, None)
@@ -200,7 +202,7 @@ def _set_retention(context: Context) -> Callable[..., Any]:
 
 
 def _check_owner(context: Context, request: gr.Request) -> None:
-    """StoreError for callers to whom the page does not show the control of retention."""
+    """Raises StoreError if the page does not show the retention control to this caller."""
     if not rights_of(context, request, "").paths:
         raise StoreError("retention can be read and set only by the server's owner")
 

@@ -1,4 +1,4 @@
-"""`/tune`: measures a grid as the Tune tab does; typed defaults, a plain result."""
+"""`/tune`: measures a grid as the Tune tab does, and returns the result as plain values."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Values of Compare's pictures of a study: the table, the charts, the texts. Plain dicts. Pure,
-except that recorded runs are read through the argument `events`."""
+"""The values of Compare's pictures of a study (table, charts, texts), as plain dicts. The functions
+are pure, except that they read recorded runs through the argument `events`."""
 
 from __future__ import annotations
 
@@ -50,22 +50,22 @@ __all__ = [
 ]
 
 MOST_CONFIGURATIONS = 5
-"""How many configurations are compared with plain decoding at most."""
+"""The most configurations that are compared with plain decoding."""
 DEFAULT_PRESETS = ("sequence", "specinfer", "minions")
 STAGES = ("draft", "combine", "llm", "verify", "commit", "prefill")
 
 
 def configurations_of(chosen: Sequence[tuple[str, SpeculationConfig]]) -> tuple[Configuration, ...]:
     """Plain decoding and the chosen configurations, each with alternatives recorded. A chosen
-    configuration that never drafts is dropped, since it is plain decoding. ConfigError unless 1 to
-    MOST_CONFIGURATIONS are left."""
+    configuration that never drafts is dropped, since it is plain decoding. Raises ConfigError
+    unless 1 to MOST_CONFIGURATIONS are left."""
     drafting = [(name, one) for name, one in chosen if not one.never_drafts]
     if not 1 <= len(drafting) <= MOST_CONFIGURATIONS:
         allowed = f"1 to {MOST_CONFIGURATIONS} configurations that draft, beside plain decoding"
         raise ConfigError.must_be("configurations", [name for name, _ in chosen], allowed)
     configurations = [Configuration(name, _with_alternatives(one)) for name, one in drafting]
     # Alternatives distinguish a rounding tie from a bug. Recording them takes time, so plain
-    # decoding records them too: all speeds are compared with its speed.
+    # decoding, with which all speeds are compared, records them too.
     return (plain_configuration(RECORD_TOP_K), *configurations)
 
 
@@ -76,15 +76,15 @@ def _with_alternatives(speculation: SpeculationConfig) -> SpeculationConfig:
 
 
 def comparison_rows(study: Study, results: Results, events: Events) -> list[dict[str, Any]]:
-    """A row of plain figures for each configuration, in the study's order; None for what is not
-    measured yet. `/compare` returns them and the table shows them."""
+    """A row of plain figures for each configuration, in the study's order. A figure is None if it
+    is not measured yet. `/compare` returns the rows, and the table shows them."""
     return [_row(study, results, row, events) for row in configuration_rows(study, results)]
 
 
 def _row(study: Study, results: Results, row: ConfigurationRow, events: Events) -> dict[str, Any]:
     answer = same_answer(study, results, row.name, events)
     ratio = row.ratio
-    # One repeat has no spread: its interval would be a point, as if it were exact.
+    # With one repeat the interval would be a point, as if the ratio were exact.
     spread = ratio if ratio and ratio.groups > 1 else None
     own_runs = _runs_of(results, row.name)
     median_run = next(iter(_nearest_median_first(own_runs)), None)
@@ -116,8 +116,8 @@ def _runs_of(results: Results, name: str) -> list[Measured]:
 
 
 def _nearest_median_first(own_runs: Sequence[Measured]) -> list[Measured]:
-    """The runs: first the run of median speed (of two middle runs the slower), then the others by
-    their distance from it in the order of speeds. A click on the table's row opens the first."""
+    """The runs, sorted by their distance from the median run in the order of speeds. The first is
+    the median run itself (the slower of two middle runs); a click on the table's row opens it."""
     in_order = sorted(own_runs, key=lambda result: result.stats.tokens_per_second)
     middle = (len(in_order) - 1) // 2
     places = sorted(range(len(in_order)), key=lambda place: abs(place - middle))
@@ -125,8 +125,8 @@ def _nearest_median_first(own_runs: Sequence[Measured]) -> list[Measured]:
 
 
 def _slower(study: Study, row: ConfigurationRow, own_runs: Sequence[Measured]) -> str:
-    """Why a configuration is slower than plain decoding, by the figures of all its runs; empty if
-    it is not slower."""
+    """Why a configuration is slower than plain decoding, judged by the figures of all its runs;
+    empty if it is not slower."""
     if row.ratio is None or not is_slower(row.ratio):
         return ""
     speculation = next(one for one in study.configurations if one.name == row.name).speculation
@@ -159,7 +159,7 @@ def verdict(study: Study, results: Results) -> str:
     if ratio.groups < 2:
         return f"The highest speed-up is {sentence}."
     if ratio.low <= 1 and apart and not noise:
-        return f"The highest speed-up is {sentence}."  # `apart` says that no difference is shown
+        return f"The highest speed-up is {sentence}."  # `apart` says it: the repeats differ
     if ratio.low <= 1:
         return f"The highest speed-up is {sentence}: no difference from plain decoding is shown."
     others = [rows[i].name for i in as_good(rows, rows.index(best))]
@@ -172,8 +172,9 @@ def verdict(study: Study, results: Results) -> str:
 
 
 def comparison_values(study: Study, results: Results, events: Events) -> dict[str, dict[str, Any]]:
-    """The value of each picture by name. Rounds and texts come from one repeat, given by `repeat`;
-    stages from each configuration's run of median speed, which its table row opens."""
+    """The value of each picture by name. Rounds and texts are of one repeat (`repeat`) or, for the
+    configurations in `note`, of another. Stages are of each configuration's run of median speed,
+    which a click on the configuration's table row opens."""
     rows = comparison_rows(study, results, events)
     shown = shown_of(study, results, events)
     views = shown.views
@@ -222,8 +223,8 @@ def _row_words(row: dict[str, Any], noun: str) -> dict[str, Any]:
 
 
 def _noise_sentence(row: dict[str, Any], noun: str) -> str:
-    """The sentence about noise in the row's speed-up; empty if there is none. `noun`: what one
-    group of its interval is."""
+    """The sentence about noise in the row's speed-up; empty if there is none. `noun`: what the
+    interval's samples are called, repeat or prompt."""
     length, low, high = row["mean_acceptance_length"], row["ratio_low"], row["ratio_high"]
     if high is None:
         return ""
@@ -253,8 +254,8 @@ def _rounds(view: View | None) -> dict[str, int]:
 
 
 def _rates(study: Study, results: Results, name: str) -> dict[str, float]:
-    """Position in the draft, from 0 -> fraction of rounds that accepted it, over the repeats
-    measured so far; empty for plain decoding."""
+    """Position in the draft (from 0) -> the fraction of rounds in which a token there was accepted,
+    over the repeats measured so far. Empty for plain decoding."""
     if name == study.base:
         return {}
     row = next((row for row in prompt_rows(study, results) if row.configuration == name), None)
@@ -262,9 +263,9 @@ def _rates(study: Study, results: Results, name: str) -> dict[str, float]:
 
 
 def _median_view(results: Results, name: str, events: Events) -> View | None:
-    """The run nearest to a configuration's median speed, of its runs in the log; None if there is
-    none. The run of a given repeat is not used: if the machine was busy during that run, it could
-    contradict the medians in the table."""
+    """The view of a configuration's run that is nearest to the median speed among the runs in the
+    log; None if the log has no run. A fixed repeat's run is not shown, because it could contradict
+    the medians in the table if the machine was busy during that run."""
     for result in _nearest_median_first(_runs_of(results, name)):
         try:
             return reduce_all(events(result.run_id))
@@ -274,19 +275,20 @@ def _median_view(results: Results, name: str, events: Events) -> View | None:
 
 
 def _stages(view: View | None) -> dict[str, float]:
-    """Milliseconds per new token: of each stage, of the time in which none ran (`other`), and of
-    the whole time since the end of the prefill (`wall`, which is 1000 / tokens per second). Stages
-    that overlap add up to more than `wall`."""
+    """Milliseconds per new token for each stage. `other`: the time in which no stage ran; `wall`:
+    the whole time after the prefill, 1000 / tokens per second. If stages overlap, their sum may
+    exceed `wall`."""
     if view is None or not view.tokens or not view.stats.tokens_per_second:
         return {}
     sums, count = dict(view.share), len(view.tokens)
-    # Tokens per second leave out the first round's prefill; the table shows it in its own column.
+    # Tokens per second leave out the first round's prefill; the table shows it in a column of its
+    # own.
     first_prefill = [span for span in view.rounds[0].spans if span.name == "prefill"]
     prefill_ms = union_ms((span.start_ms, span.end_ms) for span in first_prefill)
     # `busy`: the time in which any stage ran; the rest of `wall` is `other`.
     sums["busy"] = sums.get("busy", 0.0) - prefill_ms
     sums["prefill"] = sums.get("prefill", 0.0) - sum(span.ms for span in first_prefill)
-    # Per token: runs of different lengths are compared.
+    # Times are per token, because runs of different lengths are compared.
     stage_ms = {name: sums[name] / count for name in (*STAGES, "ahead") if sums.get(name, 0) > 1e-6}
     wall = 1000 / view.stats.tokens_per_second
     return {**stage_ms, "other": max(0.0, wall - sums["busy"] / count), "wall": wall}
@@ -295,8 +297,9 @@ def _stages(view: View | None) -> dict[str, float]:
 def _texts(
     study: Study, results: Results, rows: list[dict[str, Any]], shown: ShownRuns
 ) -> dict[str, Any]:
-    """The texts by the configuration's number, each compared with plain decoding's text of the same
-    repeat. The study keeps the token ids of plain decoding's text even if its run was deleted."""
+    """The value of the picture `texts`. A text's key is its configuration's number, and each text
+    is compared with plain decoding's text of the same repeat. The study keeps the token ids of
+    plain decoding's text even if the run was deleted."""
     texts: dict[str, Text] = {}
     for name, view in shown.views.items():
         base = results.get(Cell(study.base, study.prompts[0].id, shown.repeat_of(name)))

@@ -1,5 +1,5 @@
-"""Selects the recorded runs of a comparison that are shown: the runs of one repeat. If one of them
-was deleted from the log, a run of the same configuration from another repeat takes its place. The
+"""Selects which recorded runs of a comparison are shown: the runs of one repeat. If a run of that
+repeat was deleted from the log, the same configuration's run in another repeat takes its place. The
 log is read through the argument `events`."""
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Reader = Callable[[str, int], View | None]
 
 @dataclass(frozen=True, slots=True)
 class ShownRuns:
-    """The runs to show. `views`: by configuration, the view of its run in `repeat` or, for a
-    configuration in `others`, in the repeat given there. `gone`: configurations that were measured
-    but have no run in the log."""
+    """The runs to show. `views`: configuration -> the view of its run in repeat `repeat` or, if
+    `others` has the configuration, in repeat `others[configuration]`. `gone`: configurations that
+    were measured but have no run in the log."""
 
     repeat: int
     views: Mapping[str, View]
@@ -38,8 +38,8 @@ class ShownRuns:
 
     @property
     def note(self) -> str:
-        """Which runs are shown from another repeat or not at all, and why; empty if there are
-        none."""
+        """Which runs are shown from another repeat or not at all, and why; empty if there are no
+        such runs."""
         sentences = [
             f"{name}: of repeat {repeat + 1}, its run of this one is not in the log."
             for name, repeat in self.others.items()
@@ -50,10 +50,8 @@ class ShownRuns:
 
 
 def shown_of(study: Study, results: Results, events: Events) -> ShownRuns:
-    """The runs to show: the runs of a repeat whose runs are all in the log, preferably the first
-    repeat in which a text differs; if there is none, of a repeat that still has plain decoding's
-    run. If a configuration's run of that repeat is not in the log, its run of another repeat is
-    shown."""
+    """The runs to show: the runs of the repeat that `_choose_repeat` selects. If a configuration's
+    run of that repeat is not in the log, its run of another repeat is shown."""
     prompt = study.prompts[0].id
     measured = {cell.contestant for cell in results}
     names = [one.name for one in study.configurations if one.name in measured]
@@ -95,8 +93,9 @@ def _order(study: Study, results: Results) -> list[int]:
 
 
 def _choose_repeat(study: Study, names: Sequence[str], order: Sequence[int], read: Reader) -> int:
-    """The first repeat in `order` with runs of all `names` in the log; else the first with plain
-    decoding's run, with which the others are compared; else the first."""
+    """The first repeat in `order` for which the log has the runs of all `names`. If there is no
+    such repeat, the first for which the log has plain decoding's run, with which the others are
+    compared. If there is none either, the first in `order`."""
     for repeat in order:
         if all(read(name, repeat) is not None for name in names):
             return repeat
@@ -109,8 +108,9 @@ def _choose_repeat(study: Study, names: Sequence[str], order: Sequence[int], rea
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text, divided where it first differs from plain decoding's. `at`: the number of that token,
-    from 0; -1 if both texts are equal; None without plain decoding's text."""
+    """A text in two parts: `same` is equal to plain decoding's text, and `rest` begins at the first
+    token that differs. `at`: the index of that token; -1 if both texts are equal; None if plain
+    decoding's text is unknown."""
 
     same: str
     rest: str
@@ -128,7 +128,7 @@ def text_of(view: View, base_ids: tuple[int, ...] | None) -> Text:
 
 
 def texts_words(study: Study, shown: ShownRuns, texts: Mapping[str, Text]) -> str:
-    """The sentence above the texts. `texts`: by configuration, only where there is a run in the
+    """The sentence above the texts. `texts`: the texts of the configurations that have a run in the
     log."""
     others = [text for name, text in texts.items() if name != study.base]
     differences = [text.at for text in others if text.at is not None]

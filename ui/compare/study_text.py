@@ -1,7 +1,7 @@
 """Whether the configurations of a comparison wrote plain decoding's text.
 
-Decided from the recorded runs by the rules of ui/run/proof.py, without another run. The log is read
-through the argument `events`.
+The rules of ui/run/proof.py decide this from the recorded runs, without another run. The log is
+read through the argument `events`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ui.run.view import reduce_all
 __all__ = ["ANSWERS", "Events", "same_answer"]
 
 Events = Callable[[str], tuple[Event, ...]]
-"""The id of a run -> its events. StoreError for a run that is not in the log."""
+"""The id of a run -> the run's events. Raises StoreError if the run is not in the log."""
 ANSWERS = MappingProxyType(
     {
         "base": "–",
@@ -40,8 +40,8 @@ WORST_FIRST = ("bug", "differs", "tie")
 
 
 def same_answer(study: Study, results: Results, name: str, events: Events) -> Answer:
-    """Whether all runs of `name` wrote what plain decoding wrote with the same seed; if several
-    differ, the worst answer. The answer's `kind` is a key of ANSWERS."""
+    """Whether all runs of `name` wrote what plain decoding wrote with the same seed. If several
+    differ, this is the worst of their answers. The answer's `kind` is a key of ANSWERS."""
     if name == study.base:
         return Answer("base", "What the others are compared with.")
     own_cells = sorted(cell for cell in results if cell.contestant == name)
@@ -65,7 +65,8 @@ def same_answer(study: Study, results: Results, name: str, events: Events) -> An
 
 
 def _pairs(study: Study, results: Results, own_cells: list[Cell]) -> list[tuple[Cell, Measured]]:
-    """Each cell with plain decoding's result for the same prompt and repeat, where there is one."""
+    """Each cell with plain decoding's result for the same prompt and repeat. Cells for which there
+    is no such result are left out."""
     bases = [(cell, results.get(Cell(study.base, cell.item, cell.repeat))) for cell in own_cells]
     return [(cell, base) for cell, base in bases if base is not None]
 

@@ -52,13 +52,13 @@ __all__ = [
 ]
 
 LIVE = "the Live tab's settings"
-"""The choice of Live's form instead of a preset."""
+"""The choice that stands for the settings of Live's form, in place of a preset."""
 SAMPLING = SAMPLING_NAMES[:7]  # up to the seed
 
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """The tab's components. The keys of `pictures` are those of `comparison_values`."""
+    """The tab's components. `pictures` has the keys that `comparison_values` returns."""
 
     context: Context
     board: StudyBoard
@@ -198,7 +198,7 @@ def study_of(context: Context, values: Sequence[Any]) -> Study:
 
 
 def picture_values(context: Context, opened: OpenedStudy | None) -> list[Any]:
-    """The values of COMPARE_PICTURES, in order; empty ones without a study."""
+    """The values of COMPARE_PICTURES, in order; empty dicts without a study."""
     if opened is None:
         return [{} for _ in COMPARE_PICTURES]
     values = comparison_values(opened.study, opened.results, context.store.events)
@@ -239,8 +239,7 @@ def wire_compare(
     )
     tab.select(choices_shown, [own, compare.configurations], compare.configurations, **QUICK)
     for index, button in enumerate(compare.examples):
-        # Looked up at the click: the example depends on whether the LLM chats, and the LLM may have
-        # been exchanged.
+        # `chats_by_default` is read at the click, because another LLM may be loaded by then.
         fill = fill_prompt(index, lambda: context.chats_by_default)
         button.click(fill, None, compare.prompt, **QUICK)
     table = compare.pictures["compared"]
@@ -249,8 +248,8 @@ def wire_compare(
 
 
 def choices_shown(own: dict[str, Any] | None, chosen: list[str] | None) -> gr.CheckboxGroup:
-    """The choices when the tab opens. The selection is sent back only if one of the visitor's
-    presets in it was deleted: sending it overwrites a selection made in the meantime."""
+    """The choices when the tab opens. The selection is sent only if one of its presets was deleted,
+    because sending it would overwrite a selection that was made in the meantime."""
     choices = compare_choices(own)
     remaining = [name for name in chosen or () if name in choices]
     if remaining == list(chosen or ()):

@@ -1,7 +1,7 @@
-"""The pictures of the page, and what `launch` needs for them.
+"""The pictures of the page, and the options that `demo.launch(**launch_options())` needs for them.
 
-`demo.launch(**launch_options())`. `ui/run/values.py` makes and documents the values of a run's
-pictures; `pack` makes a value cheap to send.
+`ui/run/values.py` makes and documents the values of a run's pictures. `pack` makes a value cheap to
+send.
 """
 
 from __future__ import annotations

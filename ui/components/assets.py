@@ -1,7 +1,7 @@
 """The JavaScript and CSS of the pictures, and plotly.js, served by this page.
 
-Each file has one route, `/specscope/<version>/<name>`; no other file on disk can be reached, no
-`allowed_paths` are needed and nothing comes from another host. The version is a digest of the
+Each file has one route, `/specscope/<version>/<name>`. So no other file on disk can be reached,
+`allowed_paths` is not needed, and nothing comes from another host. The version is a digest of the
 files, so a browser may cache them for ever. `glossary.js` is generated from ui/words/glossary.py.
 """
 
@@ -37,8 +37,8 @@ STYLESHEETS = (
     "prompts.css",
 )
 PAGE = "live.css"
-"""The page's own sheet. It is not passed as Gradio's `css`: its @media rules would then not apply
-to Gradio's frame."""
+"""The page's own sheet. It is not passed as Gradio's `css`, because its @media rules would then not
+apply to Gradio's frame."""
 PLOTLY = "plotly.min.js"
 LARGE_TYPE = "large.js"
 MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css"}
@@ -46,7 +46,7 @@ MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css"}
 
 @cache
 def asset_texts() -> dict[str, str]:
-    """Every file that is served, by its name."""
+    """The text of every file that is served, by the file's name."""
     pictures = {
         path.name: path.read_text(encoding="utf-8")
         for path in sorted(PICTURE_ASSETS.iterdir())

@@ -1,9 +1,10 @@
 """The pictures of the page as `gr.HTML` components, each drawn by a script of `assets/`.
 
 A picture is a callable: `TokenTree(elem_id="tree")` gives a plain `gr.HTML` whose value is a dict
-(`{}` before a run). It is not a subclass, since for each class Gradio writes a `.pyi` next to its
-file at import. The HTML template is a fixed shell, so no text of a model goes through a template;
-the script in the browser builds the DOM with text nodes.
+(`{}` before a run). It is not a subclass of `gr.HTML`, because Gradio writes a `.pyi` file for each
+component class at import, next to the file that defines the class. The HTML template is a fixed
+shell, so no text of a model goes through a template. The script in the browser builds the DOM with
+text nodes.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Picture:
 
     `min_height`: pixels reserved until the script has run, so that the layout does not shift.
     `asks`: whether it has controls that trigger `submit`, to compute something about the run or to
-    play it. `part`: its `data-part` attribute, which only pictures of Live get.
+    play the run. `part`: the picture's `data-part` attribute on Live; elsewhere it has none.
     """
 
     name: str
@@ -76,8 +77,8 @@ class Picture:
         part: str = "",
         **options: Any,
     ) -> gr.HTML:
-        """The component; `options` go to `gr.HTML`. It triggers `select`; a run's picture does so
-        with the round and the node that were clicked."""
+        """The component; `options` are passed to `gr.HTML`. A click triggers the component's event
+        `select`, whose data, if the picture is a run's, has the clicked round and node."""
         asks = ", asks: 'submit'" if self.asks else ""
         return gr.HTML(
             value=value or {},

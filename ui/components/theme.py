@@ -1,4 +1,4 @@
-"""Gradio's theme of the page. The drafters' colours are in `assets/base.css`."""
+"""The page's theme for Gradio. The drafters' colours are in `assets/base.css`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ __all__ = ["page_theme"]
 
 
 def page_theme() -> gr.themes.Base:
-    """Gradio's theme with fonts that its own wheel serves, so that no request leaves the host."""
-    # Only these two weights hold every letter: the wheel's SemiBold files are subsets.
+    """Gradio's default theme with fonts from Gradio's wheel, so that no request leaves the host."""
+    # Only these two weights have every letter; the wheel's SemiBold files are subsets.
     weights = (400, 700)
     sans = (gr.themes.LocalFont("IBM Plex Sans", weights=weights), "system-ui", "sans-serif")
     mono = (gr.themes.LocalFont("IBM Plex Mono", weights=weights), "ui-monospace", "monospace")

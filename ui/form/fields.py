@@ -1,8 +1,8 @@
-"""Every field of SpeculationConfig as a control with its meaning in one line.
+"""A control for every field of SpeculationConfig, with the field's meaning in one line.
 
 A field that `_control` does not list gets a text box, so that a new mechanism's field appears on
-the page. Controls have plain values; `config_of` turns them into a SpeculationConfig, which checks
-them.
+the page. Controls have plain values. `config_of` makes a SpeculationConfig of these values, and
+SpeculationConfig checks them.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ MEANINGS = {
 def field_controls(
     config: SpeculationConfig, drafter_names: Sequence[str], own: Sequence[str] = ()
 ) -> dict[str, Component]:
-    """A control for each field, in the order of the dataclass; build inside a layout. `own`:
-    user-defined drafters."""
+    """A control for each field, in the order of the dataclass; must be called inside a layout.
+    `own`: user-defined drafters."""
     shown = dict(zip(FIELD_NAMES, values_of(config, drafter_names), strict=True))
     idle = idle_fields(shown)
     idle["pipeline"] = why_pipeline_is_idle(config.pipeline, config.combine, config.draft)
@@ -124,7 +124,8 @@ def _number(value: float) -> str:
 
 
 def config_of(values: Sequence[Any]) -> SpeculationConfig:
-    """Controls' values, in field order -> SpeculationConfig. ConfigError names the field."""
+    """The SpeculationConfig of the controls' values, which are in the order of FIELD_NAMES. Raises
+    ConfigError, which names the field."""
     config = SpeculationConfig()
     plain: dict[str, Any] = {}
     for name, value in zip(FIELD_NAMES, values, strict=True):
@@ -136,8 +137,8 @@ def config_of(values: Sequence[Any]) -> SpeculationConfig:
 
 
 def whole_number(value: Any) -> Any:
-    """8 for the 8.0 of a number box; other values are returned as they are, for core.config to
-    check."""
+    """A whole float, such as 8.0 of a number box, as an int. Other values are returned unchanged;
+    core.config checks them."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

@@ -1,7 +1,8 @@
-"""The request form: prompt, examples, sampling, preset, every field; values <-> Request.
+"""The request form: controls for prompt, examples, sampling, preset and every field, and their
+values as a Request.
 
-All checks are core.config's, made whenever a control changes, so that a combination that would not
-be lossless is refused before Run.
+core.config makes all checks whenever a control changes. So a combination that would not be lossless
+is refused before Run is pressed.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ __all__ = [
     "validity",
 ]
 
-# A prompt of each domain, chosen for how its greedy text of 128 tokens reads; the best one first.
+# A prompt for each domain, chosen because its greedy text of 128 tokens reads well. The best of
+# these texts is first.
 EXAMPLES = (
     (
         "Dialogue",
@@ -82,7 +84,7 @@ EXAMPLES = (
     ),
 )
 
-# The same for an LLM that answers questions, chosen by SmolLM2's answers.
+# Prompts for an LLM that answers questions, chosen by SmolLM2's answers.
 CHAT_EXAMPLES = (
     ("Dialogue", "Why is the sky blue? Answer in two sentences."),
     ("Story", "Tell me a short story about a little bear who lives in the forest."),
@@ -105,19 +107,21 @@ SAMPLING_NAMES = (
 
 
 def examples(answers: bool) -> tuple[tuple[str, str], ...]:
-    """Names and prompts; with `answers` for an LLM whose prompts are sent as chat messages."""
+    """Names and prompts of the examples. `answers`: whether the LLM gets prompts as chat
+    messages."""
     return CHAT_EXAMPLES if answers else EXAMPLES
 
 
 def fill_prompt(place: int, answers: Callable[[], bool]) -> Callable[[], str]:
-    """The handler of the button of example number `place`. `answers` is called on each click, since
-    models may be exchanged while the page is open."""
+    """The click handler of the button of example `place`, from 0. `answers` is called on each
+    click, because models may be exchanged while the page is open."""
     return lambda: examples(answers())[place][1]
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The form's controls. `inputs`: in the order in which `request_of` takes their values."""
+    """The form's controls. `inputs` has them in the order in which `request_of` takes their
+    values."""
 
     prompt: gr.Textbox
     examples: tuple[gr.Button, ...]
@@ -141,8 +145,8 @@ class Command:
 
 
 def build_command(preset: str, answers: bool = False) -> Command:
-    """The prompt, a button for each domain's example, the preset, the temperature. A button runs
-    its example. `answers`: see `examples`."""
+    """Builds the prompt box, the buttons that run examples, the preset menu and the temperature.
+    `answers`: see `examples`."""
     first = examples(answers)[0][1]
     prompt = gr.Textbox(
         value=first, label="Prompt", lines=2, max_lines=2, elem_id="prompt", scale=4
@@ -152,7 +156,7 @@ def build_command(preset: str, answers: bool = False) -> Command:
             gr.Button(name, size="sm", min_width=60, elem_id=f"example-{name.lower()}")
             for name, _ in EXAMPLES
         )
-    # Choosing a preset runs it if the prompt's finished run is shown (ui/live/handlers.py).
+    # Choosing a preset runs it if a finished run of the prompt is shown (ui/live/handlers.py).
     chosen = gr.Dropdown(
         choices=preset_choices(),
         value=preset,
@@ -164,8 +168,8 @@ def build_command(preset: str, answers: bool = False) -> Command:
 
 
 def preset_choices(own: Iterable[str] = ()) -> list[tuple[str, str]]:
-    """The menu's entries, (label, name): built-in presets with what each does, the visitor's `own`,
-    and OWN."""
+    """The menu's entries as (label, name): the built-in presets, whose labels say what they do, the
+    visitor's `own` presets, and OWN."""
     built_in = [(f"{name} ({PRESET_WORDS[name]})", name) for name in PRESETS]
     return [*built_in, *((name, name) for name in (*own, OWN))]
 
@@ -190,8 +194,8 @@ def build_settings(
     answers: bool = False,
     own: Sequence[str] = (),
 ) -> Form:
-    """Every other setting; returns the whole form. `chat`: whether the LLM has a chat template;
-    `answers`: whether the template is used by default. `own`: user-defined drafters."""
+    """Builds all other settings and returns the whole form. `chat`: whether the LLM has a chat
+    template; `answers`: whether the template is used by default. `own`: user-defined drafters."""
     with gr.Accordion("Sampling", open=True):
         sampling = sampling_controls(chat, ticked=answers, temperature=command.temperature)
     with gr.Accordion("Every setting of the engine", open=False, elem_id="all-fields"):
@@ -200,9 +204,9 @@ def build_settings(
 
 
 def temperature_control() -> gr.Number:
-    """The temperature, 0 at first."""
-    # Not a slider, whose box replaces an empty value or a value out of range. A number box keeps
-    # what was typed, so that core.config's error names it.
+    """The number box for the temperature, which is 0 at first."""
+    # A slider's box would replace an empty value or a value out of range. A number box keeps what
+    # was typed, so that core.config's error names the typed value.
     return gr.Number(
         value=0,
         step=0.1,
@@ -214,7 +218,7 @@ def temperature_control() -> gr.Number:
 
 
 def processor_controls() -> dict[str, Component]:
-    """Controls of the logits processors besides the temperature."""
+    """Controls of the logits processors other than the temperature."""
     return {
         "top_k": gr.Number(value=0, step=1, label="Top k", info="0: every token may be drawn."),
         "top_p": gr.Number(
@@ -233,8 +237,8 @@ def sampling_controls(
     chat: bool, page: str = "", ticked: bool = False, temperature: Component | None = None
 ) -> dict[str, Component]:
     """A control for each of SAMPLING_NAMES. `chat`: whether the LLM has a chat template; `ticked`:
-    whether the template is used at first; `temperature`: a control that exists already. Ids begin
-    with `page`, or with `sampling` if `page` is empty (on Live)."""
+    whether the template is used at first; `temperature`: the temperature's control, if it exists
+    already. The element ids begin with `page`, or with `sampling` if `page` is empty (on Live)."""
     controls: dict[str, Component] = {
         "max_new_tokens": gr.Number(
             value=128, step=1, label="Max new tokens", info="Tokens to write at most."
@@ -268,7 +272,7 @@ def chat_words(chat: bool) -> str:
 
 
 def request_of(values: Sequence[Any]) -> Request:
-    """Values of `Form.inputs` -> Request; ConfigError names the field."""
+    """Values of `Form.inputs` -> Request. Raises ConfigError, which names the field."""
     count = len(SAMPLING_NAMES)
     prompt, rest = values[0], values[1:]
     with empty_box_errors():
@@ -287,8 +291,8 @@ def empty_box_errors() -> Iterator[None]:
 
 
 def sampling_of(values: Sequence[Any]) -> tuple[SamplingParams, bool]:
-    """Values of `sampling_controls` -> sampling, and whether the prompt is sent as a chat message.
-    ConfigError names the field."""
+    """Values of `sampling_controls` -> the sampling, and whether the prompt is sent as a chat
+    message. Raises ConfigError, which names the field."""
     by_name = dict(zip(SAMPLING_NAMES, values, strict=True))
     chat = by_name.pop("chat")
     by_name["stop"] = tuple(line for line in str(by_name["stop"] or "").split("\n") if line)
@@ -299,8 +303,8 @@ def sampling_of(values: Sequence[Any]) -> tuple[SamplingParams, bool]:
 
 
 def _seed(typed: Any) -> Any:
-    """The typed seed as a number, None if empty; other text is passed on for SamplingParams to
-    refuse."""
+    """The typed seed as a number; None if the box is empty. Other text is returned unchanged, and
+    SamplingParams refuses it."""
     text = str(typed if typed is not None else "").strip()
     # A seed has at most 19 digits; for thousands of digits `int` raises an error of its own.
     return None if not text else int(text) if text.isdecimal() and len(text) < 20 else typed
@@ -309,8 +313,8 @@ def _seed(typed: Any) -> Any:
 def preset_config(
     name: str, temperature: float, own: dict[str, Any] | None = None
 ) -> SpeculationConfig:
-    """The visitor's `own` preset of that name, else the built-in preset as the page runs it, with
-    alternatives recorded."""
+    """The visitor's `own` preset `name`, if there is one. Otherwise the built-in preset as the page
+    runs it, with alternatives recorded."""
     if own and name in own:
         return SpeculationConfig.from_plain(own[name])
     plain = page_preset(name, temperature).to_plain()
@@ -325,14 +329,14 @@ def preset_values(
 
 
 def own_preset(values: Sequence[Any]) -> dict[str, Any]:
-    """Values of `Form.inputs` -> the fields as stored in a visitor's preset. ConfigError names the
-    field."""
+    """Values of `Form.inputs` -> the fields as a visitor's preset stores them. Raises ConfigError,
+    which names the field."""
     return config_of(values[1 + len(SAMPLING_NAMES) :]).to_plain()
 
 
 def validity(values: Sequence[Any]) -> str:
-    """Values of `Form.inputs` -> why they cannot run, empty if they can. The prompt is not
-    checked."""
+    """Values of `Form.inputs` -> why a request with these values cannot run; empty if it can. The
+    prompt is not checked."""
     try:
         request_of(["x", *values[1:]])
     except ConfigError as error:
@@ -341,10 +345,10 @@ def validity(values: Sequence[Any]) -> str:
 
 
 def control_updates(values: Sequence[Any]) -> dict[str, Component]:
-    """Values of `Form.inputs` -> the update of the control of each field in FOLLOWED, by name.
+    """For values of `Form.inputs`: field in FOLLOWED -> the update of the field's control.
 
-    Menus mark choices that the other settings rule out; a control without effect is greyed, with
-    the reason in place of its meaning.
+    Menus mark choices that the other settings rule out. A control without effect shows the reason
+    in place of its meaning and, except for `pipeline`, is greyed.
     """
     by_name = dict(zip(SAMPLING_NAMES, values[1:], strict=False))
     fields = dict(zip(FIELD_NAMES, values[1 + len(SAMPLING_NAMES) :], strict=True))

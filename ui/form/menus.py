@@ -1,7 +1,7 @@
-"""What each setting allows for the other settings: menus that mark what would not be lossless, and
-controls that have no effect with the chosen rules.
+"""How settings depend on each other: menus mark choices that would not be lossless, and some fields
+have no effect with the chosen rules.
 
-Plain values from core's validity matrix; no component.
+All functions return plain values, made from core's validity matrix, and no component.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def draft_choices(
     combine: str = DEFAULT_COMBINE,
     weights: str = WEIGHTS[0],
 ) -> Choices:
-    """Draft kinds with a label, which marks a kind that is refused at this temperature, is not
-    lossless with these rules, or drafts as another kind does."""
+    """(label, name) for each draft kind. The label marks a kind that is refused with these
+    settings, is not lossless with these rules, or drafts as another kind does."""
     return [
         (_draft_label(draft, verify, temperature, combine, weights), draft)
         for draft in choices_of("draft")
@@ -89,8 +89,8 @@ def _draft_label(draft: str, verify: str, temperature: float, combine: str, weig
 
 
 def verify_choices(draft: str, temperature: float, combine: str = DEFAULT_COMBINE) -> Choices:
-    """Verification rules with a label, which marks a rule that is not lossless with this draft
-    kind."""
+    """(label, name) for each verification rule. The label marks a rule that is not lossless with
+    these settings."""
     return [
         (_verify_label(rule, draft, temperature, combine), rule) for rule in choices_of("verify")
     ]
@@ -103,8 +103,9 @@ def _verify_label(rule: str, draft: str, temperature: float, combine: str) -> st
 
 
 def combine_choices(draft: str, verify: str, temperature: float) -> Choices:
-    """Combine rules with a label. Votes and pools do not keep drawn tokens' distribution, so
-    verification rules made for draws are not lossless with them."""
+    """(label, name) for each combine rule. The label marks a rule that is refused or not lossless.
+    Votes and pools change the distribution of drawn tokens, so verification rules that are made for
+    drawn tokens are not lossless with them."""
     return [
         (_combine_label(rule, draft, verify, temperature), rule) for rule in choices_of("combine")
     ]
@@ -114,8 +115,8 @@ def _combine_label(rule: str, draft: str, verify: str, temperature: float) -> st
     keeps_all = combine_rule(rule).keeps_all
     if draft_kind(draft).fused and not keeps_all:
         return f"{rule} (refused with draft {draft}: the SSMs make one tree)"
-    # Where the default rule, which drops nothing, is not lossless either, the draft and verify
-    # menus name the reason.
+    # If the default rule, which drops nothing, is not lossless either, the draft and verify menus
+    # name the reason instead.
     lossless = _lossless(draft, verify, temperature, rule)
     if keeps_all or lossless or not _lossless(draft, verify, temperature, DEFAULT_COMBINE):
         return f"{rule} ({combine_rule(rule).label})"
@@ -123,8 +124,8 @@ def _combine_label(rule: str, draft: str, verify: str, temperature: float) -> st
 
 
 def weights_choices(combine: str = DEFAULT_COMBINE, draft: str = "auto") -> Choices:
-    """Weight rules with a label; `paper` is marked where weights are read but stay equal, since the
-    combine rule has no winner to reward."""
+    """(label, name) for each weight rule. The label of `paper` is marked if weights are read but
+    stay equal, because the combine rule has no winner to reward."""
     rule = combine_rule(combine)
     is_read = rule.weighted or draft_kind(draft).by_credit
     note = f" (stays even: {combine} has no winner to reward)"
@@ -135,18 +136,18 @@ def weights_choices(combine: str = DEFAULT_COMBINE, draft: str = "auto") -> Choi
 
 
 def routing_choices() -> Choices:
-    """Routing rules with their meaning."""
+    """(label, name) for each routing rule."""
     return [(f"{name} ({routing_rule(name).label})", name) for name in choices_of("routing")]
 
 
 def length_choices() -> Choices:
-    """Length policies with their meaning."""
+    """(label, name) for each length policy."""
     return [(f"{name} ({length_policy(name).label})", name) for name in choices_of("length")]
 
 
 def pipeline_choices(combine: str = DEFAULT_COMBINE, draft: str = "auto") -> Choices:
-    """Pipeline modes with their meaning; `ahead` is marked where it has no effect with this combine
-    rule and draft kind."""
+    """(label, name) for each pipeline mode. The label of `ahead` is marked if it has no effect with
+    this combine rule and draft kind."""
     labels = {name: mode.label for name, mode in PIPELINE_MODES.items()}
     if not can_begin_ahead(draft, combine):
         labels["ahead"] = f"does nothing: {_starts_late(combine, draft)}"
@@ -165,7 +166,7 @@ def why_pipeline_is_idle(pipeline: str, combine: str, draft: str) -> str:
 
 
 def _starts_late(combine: str, draft: str) -> str:
-    """Whether the draft kind or the combine rule makes drafting ahead impossible, and how."""
+    """Which rule makes drafting ahead impossible (the draft kind or the combine rule), and why."""
     rule = f"draft {draft}" if combine_rule(combine).ahead else f"combine {combine}"
     return f"{rule} starts its tree only after the previous verdict"
 

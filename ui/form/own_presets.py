@@ -35,7 +35,7 @@ class OwnPresets:
 
 
 def build_own_presets() -> OwnPresets:
-    """A part of the form that is closed at first."""
+    """Builds a part of the form that is closed at first."""
     with gr.Accordion("A preset of your own", open=False):
         name = gr.Textbox(
             label="Name",
@@ -57,7 +57,7 @@ def wire_own_presets(
     own: gr.BrowserState,
     **quick: Any,
 ) -> None:
-    """Connect saving and deleting; `quick`: options of both click events."""
+    """Connects saving and deleting. `quick`: options of both click events."""
     outputs = [own, form.preset, chosen, validity]
     options = {"js": after_settled_script(), **quick}
     presets.save.click(
@@ -70,8 +70,9 @@ def wire_own_presets(
 
 
 def save_preset(name: str, own: dict[str, Any] | None, values: Sequence[Any]) -> PresetUpdate:
-    """Store the fields among `values` (of `Form.inputs`) under a name. Refused, with the reason in
-    the notice: an empty or built-in name, a wrong field, more than MAX_OWN presets."""
+    """Stores the fields among `values`, the values of `Form.inputs`, under a name. An empty or
+    built-in name, a wrong field, and more than MAX_OWN presets are refused, with the reason in the
+    notice."""
     presets = dict(own or {})
     name = _name(name)
     try:
@@ -87,7 +88,8 @@ def save_preset(name: str, own: dict[str, Any] | None, values: Sequence[Any]) ->
 
 
 def delete_preset(name: str, chosen: str, own: dict[str, Any] | None) -> PresetUpdate:
-    """Delete the preset of that name, or the chosen one if the name is empty; the fields stay."""
+    """Deletes the preset `name`, or the chosen preset if `name` is empty. The fields do not
+    change."""
     presets = dict(own or {})
     name = _name(name) or chosen
     if name not in presets:

@@ -24,11 +24,11 @@ def preset_menu(own: dict[str, Any] | None, value: str | None = None) -> gr.Drop
 def fields_at_temperature(
     name: str, temperature: float | None, names: Sequence[str], shown: Sequence[Any]
 ) -> list[Any] | None:
-    """The fields' values after the temperature has changed; None if they stay.
+    """The fields' values after the temperature has changed; None if they do not change.
 
-    They change if `shown`, their present values, are those of the built-in preset `name` at
-    temperature 0 or above. A field that the visitor has edited is never replaced, whatever the menu
-    shows.
+    They change if `shown`, the present values, are the built-in preset's values either at
+    temperature 0 or above 0. A field that the visitor has edited is never replaced, whatever the
+    menu shows.
     """
     if name not in PRESETS or not has_preset_values(name, None, names, shown):
         return None
@@ -38,7 +38,8 @@ def fields_at_temperature(
 def has_preset_values(
     name: str, own: dict[str, Any] | None, names: Sequence[str], shown: Sequence[Any]
 ) -> bool:
-    """Whether the fields have the values of the menu's entry at temperature 0 or above."""
+    """Whether `shown` are the values of the menu's entry `name`, either at temperature 0 or above
+    0. Always true for OWN."""
     if name == OWN:
         return True
     if name not in (*PRESETS, *(own or {})):
@@ -54,11 +55,11 @@ def has_preset_values(
 def menu_name(
     chosen: str, menu: str, own: dict[str, Any] | None, names: Sequence[str], shown: Sequence[Any]
 ) -> str:
-    """The menu's entry for the fields: the chosen preset while they have its values, including
-    after an edit that was undone.
+    """The menu's entry for the fields `shown`: the preset `chosen` if they have its values (also
+    after an edit that was undone), else OWN.
 
-    If `menu` is another preset than `chosen`, that preset's fields are still being sent: the menu
-    stays.
+    If the menu shows another preset (`menu`) than `chosen`, the fields of `menu` are still being
+    sent, so the menu stays.
     """
     if not has_preset_values(chosen, own, names, shown):
         return OWN

@@ -1,5 +1,5 @@
 """Handlers of the Learn tab: open a lesson, run its example or its experiment, judge an answer.
-Plain functions of the tab's components and the tab session; ui/learn/tab.py connects them.
+They are plain functions of the tab's components and the tab session; ui/learn/tab.py connects them.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ def open_lesson(
 
 
 def lesson_values(learn: Learn, session: TabSession, number: float | None) -> Values:
-    """The open lesson for the loaded models: values of `learn.models_outputs`.
+    """Values of `learn.models_outputs`, which adapt the open lesson to the loaded models.
 
-    A run in progress stays on the board: it ends with the models with which it began.
+    A run in progress stays on the board, because it ends with the models with which it began.
     """
     lesson = lesson_of(number)
     follow(learn, session)
@@ -120,8 +120,8 @@ def _answers(lesson: Lesson, names: Sequence[str]) -> Values:
 
 
 def _show_last_run(learn: Learn, session: TabSession, lesson: Lesson) -> None:
-    """Shows the end of the run that the lesson's table marks as displayed, with its baseline; no
-    run if there is none or it was deleted."""
+    """Shows the end of the run that the lesson's table marks as displayed, with the run's baseline.
+    Shows no run if none is marked, or if the marked run was deleted."""
     row = session.lecture.evidence(lesson.key).last
     session.look_at(None)
     session.baseline = None
@@ -141,8 +141,9 @@ def _show_last_run(learn: Learn, session: TabSession, lesson: Lesson) -> None:
 
 
 def _runs_and_question(session: TabSession, lesson: Lesson, reason: str = "") -> Values:
-    """The table of runs, and a notice: why the lesson cannot run (`reason`), or which run the
-    question needs first; the lesson's `outcome`; how many rows of other models are hidden."""
+    """The table of runs, and a notice. The notice says why the lesson cannot run (`reason`) or
+    which run the question needs first, then the lesson's `outcome`, then how many runs with other
+    models left the table."""
     evidence = session.lecture.evidence(lesson.key)
     needed = lesson.question.needs if lesson.question.answer(evidence) is None else ""
     first = Line("warn", reason) if reason else Line("info", needed)
@@ -264,9 +265,8 @@ def judge_answer(
     answer: tuple[float | None, str | None],
     progress: Mapping[str, Any] | None,
 ) -> Values:
-    """Judges an `answer`: a number and a name, of which the question needs one. Returns the
-    verdict; if the answer is right also the visitor's progress, and the lesson, marked as
-    finished."""
+    """Judges `answer`, a number and a name, of which the question needs one. Returns the verdict
+    and, if the answer is right, the visitor's progress and the lesson marked as finished."""
     lesson = lesson_of(number)
     at = LESSONS.index(lesson) + 1
     evidence = session.lecture.evidence(lesson.key)
@@ -283,8 +283,8 @@ def judge_answer(
 
 
 def request_on_board(learn: Learn, session: TabSession, number: float | None) -> Request:
-    """The request of the run on the board, else of the example's last run. ConfigError if the
-    lesson cannot run."""
+    """The request of the lesson's displayed run, or of the example's last run if none is displayed.
+    Raises ConfigError if the lesson cannot run."""
     lesson = lesson_of(number)
     names = learn.board.context.drafter_names
     if reason := cannot_run(learn, lesson):

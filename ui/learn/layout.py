@@ -39,7 +39,8 @@ BELOW = {
     "timeline": "When shows how long each step of a round took",
     "requests": "Requests shows what shared a pass",
 }
-"""What a lesson's pictures show, in words: ABOVE on the board itself, BELOW in its dock."""
+"""What a lesson's pictures show, in words. The pictures of ABOVE are on the board itself, the
+pictures of BELOW in the board's dock."""
 
 
 @dataclass(frozen=True, slots=True)

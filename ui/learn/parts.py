@@ -1,7 +1,8 @@
-"""The Learn tab's own components: the list of lessons with the open one's text, and the table of
-its runs.
+"""The Learn tab's own components: the list of lessons with the open lesson's text, and the table of
+that lesson's runs.
 
-Plain `gr.HTML` like ui/shared/parts.py: dict values, text nodes only.
+Like the components of ui/shared/parts.py they are plain `gr.HTML`: their values are dicts, and
+their scripts write only text nodes.
 """
 
 from __future__ import annotations
@@ -20,19 +21,20 @@ __all__ = ["lesson_value", "lesson_view", "runs_view"]
 
 
 def lesson_view(value: dict[str, Any]) -> gr.HTML:
-    """All lessons by number, the open one's title and text; triggers `select` with {"lesson":
-    number}."""
+    """All lessons by number, and the open lesson's title and text. Triggers `select` with
+    {"lesson": number}."""
     return part("lesson.js", "learn-lesson", value)
 
 
 def runs_view() -> gr.HTML:
-    """The table of a lesson's runs; triggers `select` with {"label": the run's label, "press": time
+    """The table of a lesson's runs. Triggers `select` with {"label": the run's label, "press": time
     of the click}."""
     return part("measured.js", "learn-rows")
 
 
 def lesson_value(number: int, progress: Mapping[str, Any]) -> dict[str, Any]:
-    """The value of `lesson_view`: the lesson's text, and which lessons the visitor has finished."""
+    """The value of `lesson_view`: lesson `number`, and the titles of all lessons, of which the
+    finished lessons are marked."""
     lesson, finished = lesson_of(number), finished_lessons(progress)
     before = [word for one in LESSONS[: number - 1] for word in one.words]
     return {
@@ -52,8 +54,8 @@ def lesson_value(number: int, progress: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dock_of(lesson: Lesson) -> str:
-    """The dock's tab to open: the tab of the last of the lesson's pictures that are in the dock. If
-    none is, empty: the dock is closed."""
+    """The tab that the dock opens: the tab of the last of the lesson's pictures that are in the
+    dock. Empty, to close the dock, if no picture of the lesson is in the dock."""
     panes = {one.name: name for name, some in DOCK for one in some} | {"requests": "requests"}
     return next((panes[name] for name in reversed(lesson.pictures) if name in panes), "")
 

@@ -1,5 +1,5 @@
-"""Starts the runs of a lesson one after another, plays them and adds them to the lesson's table;
-where the lesson compares times, repeats them in turns."""
+"""Starts the runs of a lesson one after another, plays them and adds them to the lesson's table. If
+the lesson compares times, repeats the runs in turns."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class _Table:
     models: Hashable
 
     def keep(self, setup: Setup, player: Player) -> bool:
-        """Adds the run if it was completed; returns whether it was. A displayed run of the LLM
-        alone becomes the baseline if the lesson compares speeds."""
+        """Adds the run if it was completed; returns whether it was completed. A displayed run of
+        the LLM alone becomes the baseline if the lesson's table has a column of speeds."""
         source, session = player.source, self.session
         view = reduce_all(source.events(0, source.count))
         if view.state != "completed" or not view.rounds:
@@ -66,8 +66,8 @@ class _Table:
 
 
 def follow(learn: Learn, session: TabSession) -> Hashable:
-    """Uses the loaded models from now on; a baseline measured with other models is dropped. Returns
-    what identifies the models."""
+    """Uses the loaded models from now on, and drops a baseline that was measured with other models.
+    Returns a value that identifies the models."""
     model_host = learn.board.context.model_host
     models = (model_host.pair, model_host.infos)
     if session.lecture.follow(models):
@@ -76,7 +76,7 @@ def follow(learn: Learn, session: TabSession) -> Hashable:
 
 
 def cannot_run(learn: Learn, lesson: Lesson) -> str:
-    """Why a lesson cannot run with what is loaded; empty if it can."""
+    """Why a lesson cannot run with the loaded models; empty if it can."""
     context, host = learn.board.context, learn.board.context.model_host
     return missing_reason(lesson, context.drafter_names, host.ranks, host.can_stream)
 
@@ -89,9 +89,9 @@ def runs(
     owner: str,
     pace: Pace,
 ) -> Iterator[object]:
-    """Plays one run after another, until one is not completed or the visitor opens something else.
-    After the last, repeats the lesson's runs if it compares times. ConfigError if the lesson cannot
-    run."""
+    """Plays the runs of `setups` one after another, until a run is not completed or the visitor
+    opens another run. After the last run, repeats the lesson's runs if the lesson compares times.
+    Raises ConfigError if the lesson cannot run."""
     if reason := cannot_run(learn, lesson):
         raise ConfigError(reason)
     player = None
@@ -101,7 +101,7 @@ def runs(
             table = _Table(learn.board.context.store, session, lesson, follow(learn, session))
             with _environment(learn, session, setup, owner):
                 player = _begin(learn, session, setup, owner, pace if last else Pace())
-                session.measuring = lesson.timed  # no time is shown before all are measured
+                session.measuring = lesson.timed  # no times are shown before all are measured
                 frames = _watch(learn, session, player, owner) if setup.beside else play(session)
                 was_completed = yield from _play(table, setup, player, frames)
             if session.player is not player or not was_completed:
@@ -117,9 +117,9 @@ def runs(
 
 
 def _repeat(learn: Learn, table: _Table, played: Sequence[Setup], owner: str) -> Iterator[None]:
-    """Measures all of the lesson's runs so far in turns, in up to BLOCKS blocks: as many as `fits`
-    allows. In the first block the runs just `played` are not run again. The repeats are in no
-    log."""
+    """Measures in turns all runs of the lesson so far, in at most BLOCKS blocks, as far as `fits`
+    allows. The runs just `played` are not run again in the first block. The repeats are not
+    logged."""
     session, lesson, models = table.session, table.lesson, table.models
     rows = session.lecture.evidence(lesson.key).rows
     setups = [setup for setup in lesson.setups if setup.label in rows]
@@ -147,7 +147,8 @@ def _repeat(learn: Learn, table: _Table, played: Sequence[Setup], owner: str) ->
 def _run_again(
     learn: Learn, session: TabSession, setup: Setup, owner: str
 ) -> Generator[None, None, Measured | None]:
-    """Runs `setup` without pictures; None if it did not complete or another run is opened."""
+    """Runs `setup` without pictures. Returns None if the run does not complete, or if the visitor
+    opens another run."""
     context, player = learn.board.context, session.player
     request = request_of(setup, context.drafter_names)
     with _environment(learn, session, setup, owner):
@@ -161,8 +162,8 @@ def _run_again(
 
 
 def _keep_blocks(table: _Table, setups: Sequence[Setup]) -> None:
-    """Gives the displayed run's baseline the speeds of plain decoding and of the run that were
-    measured in turns."""
+    """Stores the speeds of plain decoding and of the displayed run, measured in turns, in the
+    displayed run's baseline."""
     session = table.session
     evidence = session.lecture.evidence(table.lesson.key)
     plain = next((one.label for one in setups if one.drafters.kind == "none"), evidence.latest)
@@ -180,8 +181,8 @@ def _keep_blocks(table: _Table, setups: Sequence[Setup]) -> None:
 @contextmanager
 def _environment(learn: Learn, session: TabSession, setup: Setup, owner: str) -> Iterator[None]:
     """Sets a run's schedule, streaming rate and round-trip time, and starts the requests that run
-    at the same time. All of this is undone at the end of the run. ConfigError if the visitor may
-    not do it."""
+    at the same time. All of this is undone at the end of the run. Raises ConfigError if the visitor
+    is not allowed to change these settings."""
     context = learn.board.context
     host, may_schedule = context.model_host, session.lecture.may_schedule
     request = request_of(setup, context.drafter_names)
@@ -217,8 +218,8 @@ def _watch(learn: Learn, session: TabSession, player: Player, owner: str) -> Ite
 def _play(
     table: _Table, setup: Setup, player: Player, frames: Iterator[Frame]
 ) -> Generator[object, None, bool]:
-    """Shows a run; returns whether it was completed. It is added to the table as soon as the engine
-    has finished it, even if the pictures still show an earlier round."""
+    """Shows a run; returns whether it was completed. The run is added to the table as soon as the
+    engine has finished it, even if the pictures still show an earlier round."""
     session, is_stored = table.session, False
     if length_policy(setup.speculation.length).predicts:
         session.doing = MEASURING

@@ -145,8 +145,8 @@ def _turn_handler(learn: Learn, choose: ChooseLesson) -> Callable[..., Values]:
 
 
 def _load_handler(learn: Learn) -> Callable[..., Values]:
-    """The handler that opens a lesson; if a link to a lesson also names a run, it shows that run at
-    the place that the link names."""
+    """The handler that opens a lesson when the page loads. If the page's link names both a lesson
+    and a run, the handler shows that run at the place that the link names."""
     open_lesson_of = _turn_handler(learn, _wanted_lesson)
     board_at = 1 + learn.lesson_outputs.index(learn.board.outputs[0])
 
@@ -200,7 +200,7 @@ def _run_handler(
         session = board.session(request)
         session.lecture.may_schedule = board.context.access.may_change(request)
         owner = board.context.access.key(request, visitor or "")
-        # `lecture.at`, since the page may not yet have the number of a lesson that was just opened.
+        # `lecture.at` first, because `at` may still be the number of the lesson opened before.
         yield from work(learn, session, session.lecture.at or at, owner, session.pace)
 
     return press

@@ -1,5 +1,5 @@
-"""Handlers of the Live tab: run, stop, run again, answer a question about a run. Plain functions of
-the tab's components and the tab session; ui/live/tab.py connects them.
+"""Handlers of the Live tab: run, stop, run again, answer a question about a run. They are plain
+functions of the tab's components and the tab session; ui/live/tab.py connects them.
 """
 
 from __future__ import annotations
@@ -61,16 +61,17 @@ LEFT_NOTICES = {
     "queued": "Your run was taken out of the queue when this page was left or loaded anew.",
 }
 Question = Callable[[Hub, TabSession, str], Iterator[object]]
-"""(hub, session, the visitor's key) -> iterator that measures the answer to a question about the
-session's run and stores it in the session; it yields once a frame."""
+"""(hub, session, the visitor's key) -> an iterator that yields once per frame. It measures the
+answer to a question about the session's run, and stores the answer in the session."""
 
 
 @dataclass(frozen=True, slots=True)
 class Press:
-    """One click: its owner, the form's `values`.
+    """One click. `owner`: the visitor's key; `values`: the form's values.
 
-    `compare`: keep the previous run as a pale line. `race`: plain decoding follows the run.
-    `stops`: clicks on Stop before this one, as counted by the browser; None without a browser.
+    `compare`: whether the previous run stays as a pale line. `race`: whether plain decoding follows
+    the run. `stops`: the number of clicks on Stop before this click, as the browser counted them;
+    None without a browser.
     """
 
     owner: str
@@ -80,8 +81,8 @@ class Press:
     stops: int | None = None
 
     def overtaken(self, session: TabSession) -> bool:
-        """Whether Stop was clicked after this click but arrived first: then the new run must end at
-        once."""
+        """Whether Stop was clicked after this click but arrived before it. If so, the new run must
+        end at once."""
         return self.stops is not None and self.stops < session.stops
 
 
@@ -91,8 +92,8 @@ def live_values(live: Live, session: TabSession, values: Values) -> Values:
 
 
 def header_now(live: Live, session: TabSession) -> dict[str, Any]:
-    """The header's value: models, what runs or is measured now, whether the form has `changed`
-    since the displayed run, and whether choosing a preset starts a run (`preset_runs`)."""
+    """The header's value: models, what runs or is measured now, whether the form differs from the
+    displayed run (`changed`), and whether choosing a preset starts a run (`preset_runs`)."""
     with session.drawing:
         frame = session.frame()
         state = "queued" if frame.place else "ready"
@@ -110,8 +111,8 @@ def header_now(live: Live, session: TabSession) -> dict[str, Any]:
             *(context.models, state, frame.place, context.offer, scores), context.model_host.ranks
         )
         differs, player = session.form_differs, session.player
-        # None for a run in progress: `_is_finished` reads its last event, which may be in the log
-        # only, and the log must not be read for every frame.
+        # None for a run in progress: `_is_finished` reads its last event, which may be only in the
+        # log, and the log must not be read for every frame.
         ended = player if player is not None and player.source.is_done else None
         preset_runs = not differs and ended is not None and _is_finished(session, ended)
         value = {**chips, **_at_work(context, state)}
@@ -124,9 +125,11 @@ def _identities(models: Iterable[ModelInfo]) -> set[tuple[str, int]]:
 
 
 def _at_work(context: Context, state: str) -> dict[str, Any]:
-    """What the engine does while this tab has no run of its own (`state` is `ready`). `at_work`: in
-    words, empty for nothing; `measured`: how many runs a study has measured (the header omits this
-    beside the study's own progress bar); `ask_ms`: milliseconds until the header's next update."""
+    """What the engine does while this tab has no run of its own (`state` is `ready`).
+
+    `at_work`: the work in words; empty if there is none. `measured`: how many runs a study has
+    measured, in words; the header omits this next to the study's own progress bar. `ask_ms`:
+    milliseconds until the header's next update."""
     progress, loading = context.conductor.progress(), context.model_host.swap.is_loading
     words = measured = ""
     if state == "ready" and loading:
@@ -152,8 +155,8 @@ def record_opening(context: Context) -> None:
 
 
 def opening_run(context: Context) -> MemorySource | None:
-    """The opening run; None before it is recorded. A recording that a visitor's run has stopped is
-    started again, for a later call, if no run is waiting or running."""
+    """The opening run; None if it is not recorded yet. If a visitor's run has stopped the
+    recording, and no run is waiting or running, starts the recording again."""
     source = context.opening.source()
     if context.opening.was_stopped and context.hub.idle:
         record_opening(context)
@@ -161,21 +164,21 @@ def opening_run(context: Context) -> MemorySource | None:
 
 
 def show_opening(session: TabSession, source: MemorySource, pace: Pace) -> None:
-    """Shows the opening run at this pace: at full speed its end, else from its beginning."""
+    """Shows the opening run: at full speed its end, at another pace its beginning."""
     session.look_at(Player(source, pace))
     started = source.events(0, 1)[0]
     assert isinstance(started, RunStarted)
-    # As after a visitor's own run, choosing a preset runs it.
+    # So that choosing a preset runs the preset, as after a visitor's own run.
     session.asked, session.doing = Request.from_plain(started.asked), OPENING_NOTICE
 
 
 def play_opening(live: Live, session: TabSession) -> Iterator[Values]:
-    """Plays the opening run slowly, in a tab that has shown neither a run nor a message about what
-    its visitor did."""
+    """Plays the opening run slowly, unless the tab shows a run or a message about something that
+    the visitor did."""
     opening = live.board.context.opening
     source = opening_run(live.board.context)
-    # A playing run occupies a server thread: if MOST_AT_ONCE pages play it, this page shows its
-    # end.
+    # Playing occupies a server thread. So if MOST_AT_ONCE pages play the opening run already, this
+    # page shows its end.
     plays = opening.players.acquire(blocking=False)
     try:
         with session.drawing:  # a Run clicked meanwhile must not be replaced
@@ -205,7 +208,7 @@ def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]
         session.form = request
         racing = press.race and bool(request.speculation.drafters)
         session.measuring = racing  # no speed-up is shown before all blocks are measured
-        # Checked only now: a Stop that arrives later finds the player in the session.
+        # Checked here, because a Stop that arrives later finds the player in the session.
         if press.overtaken(session):
             session.cancel()
         yield from play(session)
@@ -226,9 +229,10 @@ def _is_finished(session: TabSession, player: Player) -> bool:
 
 
 def run_on_change(live: Live, session: TabSession, press: Press) -> Iterator[Values]:
-    """With `press.compare` (Run on change): runs if the form's request differs from the displayed
-    run's. Without it (a preset was chosen): runs only if a finished run is shown and the form
-    differs from that run's request in the SpeculationConfig alone.
+    """Runs the form's request if it differs from the displayed run's request.
+
+    With `press.compare` (Run on change) any difference suffices. Without it (a preset was chosen)
+    the displayed run must be finished, and the requests must differ in the SpeculationConfig alone.
 
     Settings that cannot run change nothing; the reason is shown next to Run.
     """
@@ -247,9 +251,9 @@ def _differs(session: TabSession, values: Sequence[Any]) -> bool:
 
 
 def _differs_in_preset(session: TabSession, values: Sequence[Any]) -> bool:
-    """Whether the session shows a finished run, and the form differs from its request in the
-    SpeculationConfig and in nothing else: choosing a preset does not run a prompt that has been
-    changed since."""
+    """Whether the session shows a finished run, and the form differs from that run's request in the
+    SpeculationConfig alone. So choosing a preset does not run a prompt that was changed after the
+    run."""
     asked, player = session.asked, session.player
     if asked is None or player is None or not _is_finished(session, player):
         return False
@@ -260,19 +264,20 @@ def _differs_in_preset(session: TabSession, values: Sequence[Any]) -> bool:
 
 
 def stop_run(live: Live, session: TabSession, stops: int = 0) -> Values:
-    """Stops the session's runs and freezes the pictures; at full speed shows the end.
+    """Stops the session's runs and freezes the pictures; at full speed, shows the run's end
+    instead.
 
     `stops`: clicks on Stop in this tab, including this one.
     """
 
     def work() -> None:
-        # First of all: a Run that was clicked earlier may arrive at any moment.
+        # First, because a Run that was clicked earlier may arrive at any moment.
         session.stops = max(session.stops, stops)
         player = session.player
         session.cancel()
         if player is None:
             return
-        stop(player.source)  # also a run of another tab, which a link has opened here
+        stop(player.source)  # also another tab's run that a link has opened here
         player.source.wait_done(STOP_WAIT_S)
         if player.pace.mode == "full":
             player.to_end()
@@ -290,7 +295,7 @@ def run_question(
     def frames() -> Iterator[object]:
         steps = question(live.board.context.hub, session, press.owner)
         for frame in seldom(steps):
-            # A Stop that arrived before the second run had started did not find it.
+            # A Stop that arrived before the question's run had started did not find that run.
             if press.overtaken(session) and session.side is not None:
                 session.side.cancel()
             yield frame
@@ -301,7 +306,8 @@ def run_question(
 
 def clear_trouble(live: Live, session: TabSession, values: Sequence[Any]) -> Any:
     """The board's notice after the form has changed to `values`. The last refusal is cleared unless
-    the form is still refused for the same reason (Run was clicked before the change arrived)."""
+    the form is still refused for the same reason, as when Run was clicked before the change
+    arrived."""
     if not session.trouble:
         return gr.skip()
     try:
@@ -314,8 +320,8 @@ def clear_trouble(live: Live, session: TabSession, values: Sequence[Any]) -> Any
 
 
 def header_for_form(live: Live, session: TabSession, values: Sequence[Any]) -> dict[str, Any]:
-    """The header's value once the form's `values` are known: it says whether they differ from the
-    displayed run."""
+    """The header's value after the form has sent its `values`. The header says whether these differ
+    from the displayed run's."""
     try:
         session.form = request_of(values)
     except ConfigError:  # the form, or Run once it is pressed, says why
@@ -324,8 +330,9 @@ def header_for_form(live: Live, session: TabSession, values: Sequence[Any]) -> d
 
 
 def left_notice(live: Live, session: TabSession, left: str | None, linked: str = "") -> Any:
-    """The notice of a tab that was just opened: what became of its run, if one was running or
-    queued when it was `left`. `linked`: the run that the page's address names."""
+    """The notice of a tab that was just opened: what became of the tab's run. `left`: whether the
+    run was `running` or `queued` when the tab was left; other values change nothing. `linked`: the
+    id of the run that the page's address names."""
     run_id = session.player.source.run_id if session.player is not None else ""
     # If another run is shown, the visitor has pressed Run meanwhile.
     if left not in LEFT_NOTICES or run_id not in ("", OPENING, linked):
@@ -336,8 +343,8 @@ def left_notice(live: Live, session: TabSession, left: str | None, linked: str =
 
 
 def temperature_hint(live: Live, session: TabSession) -> Any:
-    """The info text of the temperature control: what share of drafts the tab's runs accepted,
-    including the displayed run. No change unless that run was completed and had drafters."""
+    """The info text of the temperature control: the shares of drafts that were accepted in the
+    tab's runs. No change unless the displayed run was completed and had drafters."""
     player, asked = session.player, session.asked
     if (
         player is None
@@ -354,8 +361,8 @@ def temperature_hint(live: Live, session: TabSession) -> Any:
 
 
 def check_form(values: Sequence[Any]) -> list[Any]:
-    """The results of checking the form: the reason why it cannot run, the Run button, the controls
-    that depend on others."""
+    """The results of checking the form: the reason why it cannot run, the Run button, and the
+    controls that depend on other controls."""
     reason = refusal_words(validity(values))
     lines = [Line("error", reason)] if reason else []
     return [

@@ -1,5 +1,5 @@
-"""The Live tab's layout: the command row, the board, the settings in a drawer. No handler, no
-wiring."""
+"""The Live tab's layout: the command row, the board, the settings in a drawer. Only buttons that
+run a script of the page are connected here."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ class Live:
 
 
 def build_live(context: Context, chips: gr.HTML) -> Live:
-    """One screen: the command row above the board; the settings slide over it from the right.
+    """One screen: the command row above the board; the settings slide over the board from the
+    right.
 
     `chips`: the page's header, which shows the state of this tab's run.
     """
@@ -78,7 +79,7 @@ def build_live(context: Context, chips: gr.HTML) -> Live:
         "stops": gr.Number(0, precision=0, visible=False),
         # The preset chosen last; once a field is edited, the menu shows "own settings" instead.
         "chosen": gr.State(context.preset),
-        # The browser clicks it when no field changes any more.
+        # A hidden button that the browser clicks when no field changes any more.
         "settled": gr.Button("Check", elem_id="live-settled", elem_classes="sp-unseen"),
         # Whether the form shows all values that were sent to it: set by the check, read by the
         # browser.
@@ -97,8 +98,8 @@ def build_live(context: Context, chips: gr.HTML) -> Live:
 
 
 def _build_drawer(context: Context, command: Command) -> tuple[gr.Button, dict[str, Any]]:
-    """The settings, which slide over the board: their Close button, and components of Live by
-    name."""
+    """Builds the settings, which slide over the board. Returns their Close button, and components
+    of `Live` by field name."""
     with gr.Column(elem_id="live-settings", elem_classes="sp-drawer"):
         close = gr.Button("Close ✕", size="sm", elem_id="live-drawer-close")
         on_change, rerun = build_rerun()

@@ -29,15 +29,15 @@ __all__ = [
 ]
 
 AWAITED = "(...given) => { window.specscopeAwaited = performance.now() + 10000; return given; }"
-"""JavaScript for an event that requests field values: nothing runs until they arrive or time
-out."""
+"""JavaScript for an event that requests field values: nothing runs until the values arrive or ten
+seconds have passed."""
 
 PRESET_CHOSEN = """() => {
   window.specscopePreset = !document.documentElement.hasAttribute("data-settings");
   (%s)();
 }"""
-"""JavaScript for a preset that a visitor has chosen. With the settings open it only fills in the
-fields and runs nothing."""
+"""JavaScript for a preset that a visitor has chosen. If the settings are open, the preset fills in
+the fields and nothing runs."""
 
 
 def build_rerun() -> tuple[gr.Checkbox, gr.Button]:
@@ -74,8 +74,8 @@ def _script(name: str) -> str:
 
 
 def wire_changes(form: Form, preset_chosen: Any) -> None:
-    """Runs the script `changed` at every change of a control; of a text box only when it is left or
-    submitted, since it changes with every key.
+    """Runs the script `changed` at every change of a control. A text box changes with every key, so
+    the script runs only when the box is left or submitted.
 
     `preset_chosen`: the event that fills in a preset's fields.
     """
@@ -93,8 +93,8 @@ def wire_changes(form: Form, preset_chosen: Any) -> None:
 def before_of(session: TabSession) -> Before | None:
     """The run to compare this session's next run with: the displayed run, if it was completed.
 
-    A displayed run that was cut short is used only if it has a round and the session has no other
-    run to compare with.
+    If it was cut short, it is used only if it has a round and the session has no other run to
+    compare with. Otherwise the session's previous run to compare with stays; None if there is none.
     """
     player = session.player
     if player is None:

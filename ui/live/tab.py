@@ -48,8 +48,8 @@ __all__ = ["Live", "build_live", "wire_live"]
 RUN = "() => { document.querySelector('#live-run').click(); }"
 STOPS = "() => [window.specscopeStops('live-stop')]"
 """A click on Stop overtakes a click on Run that is still queued. So the browser counts clicks on
-Stop (ui/shared/assets/presses.js), and each click has the count as its last value: a Run with a
-smaller count than the session has seen was clicked before that Stop."""
+Stop (ui/shared/assets/presses.js), and each click sends the count as its last value. A Run with a
+smaller count than the session has seen was clicked before the latest Stop."""
 
 
 # -- wiring --
@@ -112,8 +112,8 @@ def _with_stops(button: str) -> str:
 
 def _wire_form(live: Live, own: gr.BrowserState) -> None:
     form = live.form
-    # No preprocessing: Gradio would refuse, in its own words, the name of a model that is no longer
-    # loaded; core.config checks all values.
+    # No preprocessing, because Gradio would refuse, in its own words, the name of a model that is
+    # no longer loaded. core.config checks all values.
     quick: dict[str, Any] = {"preprocess": False, **LATEST}
     fields = list(form.fields.values())
     menus = [live.validity, live.run, *(form.fields[name] for name in FOLLOWED)]
@@ -131,8 +131,8 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
     settled, arrived = settled_script(), here_script()
     for control in (*form.sampling.values(), live.presets.name, *fields):
         if control is not temperature:
-            # Not `input`: a text box fires none for pasted text. The handler does nothing,
-            # but without an event Gradio drops text that is typed while an accordion opens.
+            # Not `input`, which a text box does not fire for pasted text. The handler does nothing,
+            # but without it Gradio drops text that is typed while an accordion opens.
             control.change(_no_op, None, None, js=settled, **quick)  # type: ignore[attr-defined]
     form.prompt.change(_no_op, None, None, js=settled, **quick)
     preset_inputs = [form.preset, temperature, own, *fields]
@@ -156,7 +156,7 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
         fill_event = button.click(fill, None, form.prompt, **quick)
         fill_event.then(None, None, None, js=RUN)
     wire_own_presets(live.presets, form, live.chosen, live.validity, own, **quick)
-    # A built-in preset may have other fields at another temperature: the check waits for them.
+    # A built-in preset may have other values at another temperature. The check waits for them.
     temperature_event = temperature.change(
         _temperature_handler(live),
         [live.chosen, temperature, *fields],
@@ -223,7 +223,8 @@ def _opening_handler(live: Live) -> Callable[..., Iterator[Values]]:
 
 
 def _notice_while_recording(live: Live, session: TabSession) -> Values:
-    """No change; but while the opening run is recorded, a notice that makes the page poll."""
+    """Values that change nothing; while the opening run is recorded, a notice makes the page
+    poll."""
     values: Values = [gr.skip() for _ in live.outputs]
     if live.board.awaits_opening(session):
         values[live.outputs.index(live.board.notice)] = live.board.current_notice(session)
@@ -271,8 +272,8 @@ def _preset_handler(live: Live) -> Callable[..., list[Any]]:
 
 
 def _offer_handler(live: Live) -> Callable[..., list[Any]]:
-    """The handler that puts a preset which the Length card or the race offers into the menu and the
-    fields."""
+    """The handler for a preset that the Length card or the race offers. It shows the preset in the
+    menu and sends the preset's values to the fields."""
     choose = _preset_handler(live)
 
     def take(
@@ -309,11 +310,12 @@ def send_at_temperature(
     temperature: float | None,
     shown: Sequence[Any],
 ) -> list[Any] | None:
-    """Sends the values that `preset`'s fields have at another temperature; None if the fields stay.
+    """Sends the values that `preset`'s fields have at another temperature, and returns them; None
+    if the fields do not change.
 
-    `preset` and `shown`: the menu's and the fields' values in the browser. If another preset's
-    fields are still on their way, the values sent for them are changed instead: their arrival would
-    overwrite a change of `shown`.
+    `preset`: the preset chosen last; `shown`: the fields' values in the browser. If fields of
+    another preset are still being sent, that preset's values are sent instead, because its fields
+    would overwrite a change of `shown` when they arrive.
     """
     sent, fields = session.sent, shown
     if sent is not None and not sent.has_arrived(shown, time.monotonic()):
@@ -325,8 +327,8 @@ def send_at_temperature(
 def _send(
     session: TabSession, preset: str, values_now: Sequence[Any], values: list[Any]
 ) -> list[Any]:
-    """Returns `values`, which `preset`'s fields are to show; until they arrive, the fields show
-    `values_now`."""
+    """Records that `values` are being sent to the fields for `preset`, and returns `values`. Until
+    they arrive, the fields show `values_now`."""
     session.sent = PendingFields.of(preset, values_now, values, time.monotonic())
     return values
 

@@ -1,5 +1,5 @@
-"""Handlers of the Models tab: report what a pair needs, load it, cancel loading. Plain functions;
-ui/models_tab/tab.py connects them."""
+"""Handlers of the Models tab: report what a pair needs, load it, cancel loading. They are plain
+functions; ui/models_tab/tab.py connects them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ Values = list[Any]
 
 
 def pair_of(llm: Any, ssms: Any, dtype: Any, device: Any) -> ModelPair:
-    """The form's values as a pair; SSMs one per line. ConfigError names the field."""
+    """The form's values as a pair; `ssms` has one SSM per line. Raises ConfigError, which names the
+    field."""
     lines = [line.strip() for line in str(ssms or "").splitlines()]
     return checked_pair(llm, [line for line in lines if line], dtype, device)
 
@@ -52,8 +53,9 @@ def pair_of(llm: Any, ssms: Any, dtype: Any, device: Any) -> ModelPair:
 def state_values(
     context: Context, may_load: bool, *first: Line, swap: ModelSwap | None = None
 ) -> Values:
-    """The notice, the stages, the buttons Load and Cancel. `may_load`: the visitor may load models
-    and sees names and reasons. `first`: the notice's first lines. `swap`: None for the latest."""
+    """The notice, the stages, the buttons Load and Cancel. `may_load`: whether the visitor may load
+    models, and so sees names and reasons. `first`: the notice's first lines. `swap`: the swap to
+    show, None for the latest."""
     swap = context.model_host.swap if swap is None else swap
     lines = [*first, *state_lines(context.model_host, swap, may_load)]
     if not may_load:
@@ -67,8 +69,8 @@ def state_values(
 
 
 def opened_values(context: Context, may_load: bool) -> Values:
-    """The state when the tab is selected. A finished loading is not reported again: the table shows
-    its models."""
+    """The values of `state_values` when the tab is selected. A completed swap is not reported
+    again, because the table shows its models."""
     swap = context.model_host.swap
     return state_values(context, may_load, swap=ModelSwap() if swap.state == "done" else swap)
 
@@ -90,8 +92,8 @@ def table(context: Context, may_load: bool, dtype: str, device: str) -> Values:
 
 
 def need_value(context: Context, may_load: bool, *form: Any) -> dict[str, Any]:
-    """The notice of the memory that the form's pair needs, or why that cannot be determined. The
-    state of a loading is in another notice, since it would overwrite this one."""
+    """The notice about the memory that the form's pair needs, or why that is unknown. The state of
+    a swap is shown in another notice, because it would overwrite this notice."""
 
     def work() -> dict[str, Any]:
         _require_may_load(may_load)
@@ -107,15 +109,15 @@ def no_need() -> dict[str, Any]:
 
 
 def _press_result(context: Context, may_load: bool, *lines: Line) -> Values:
-    """The values of `state_values` after a refused click: `lines` say why. For a visitor who may
-    load models they replace the last swap's result, if nothing is being loaded."""
+    """The values of `state_values` after a refused click; `lines` say why it was refused. If the
+    visitor may load models and nothing is being loaded, `lines` replace the last swap's result."""
     if context.model_host.swap.is_loading or not may_load:
         return state_values(context, may_load, *lines)
     return [notice_value(list(lines)), {"lines": {}}, *_buttons(may_load, False)]
 
 
 def load_values(context: Context, may_load: bool, *form: Any) -> Iterator[Values]:
-    """Loads the form's pair; yields the state until it is loaded or has failed."""
+    """Loads the form's pair; yields the state until the pair is loaded or loading has failed."""
 
     def frames() -> Iterator[Values]:
         _require_may_load(may_load)
@@ -147,8 +149,9 @@ def _require_may_load(may_load: bool) -> None:
 def pick_values(
     context: Context, may_load: bool, data: Any, form: Sequence[Any]
 ) -> Iterator[Values]:
-    """Yields the form's LLM and SSMs after an offer was chosen, and the values of `state_values`;
-    if the offer is to be loaded at once, it does so until the offer is loaded or has failed."""
+    """Yields the form's LLM and SSMs after an offer was chosen, then the values of `state_values`.
+    If the offer is to be loaded at once, loads it and yields until it is loaded or loading has
+    failed."""
     offer = pick_offer(data, *form[:2])
     if not (isinstance(data, dict) and data.get("load")):
         yield [*offer, *[gr.skip()] * 4]  # notice, stages and buttons do not change

@@ -27,8 +27,8 @@ NOT_YOURS = (
 
 
 def offers_value(all_offers: Iterable[Offer], memory: MemoryNeed) -> dict[str, Any]:
-    """The table, with dicts by number, so that names are text whatever they contain. Of offers with
-    the same models only the first is listed, so the loaded models are not listed twice."""
+    """The table's value; its offers have numbers as keys. If several offers have the same models,
+    only the first is listed, so the loaded models are not listed twice."""
     rows: dict[tuple[Part, ...], Offer] = {}
     for offer in all_offers:
         rows.setdefault(tuple(replace(part, place="") for part in offer.parts), offer)
@@ -52,8 +52,8 @@ def _offer(offer: Offer, free: int | None) -> dict[str, Any]:
 
 
 def _marks(offer: Offer) -> list[dict[str, Any]]:
-    """For each model of the offer a dict: for a loaded SSM its letter and colour slot, which are
-    the same everywhere on the page; for other models empty."""
+    """A dict for each model of the offer. It has a loaded SSM's letter and colour slot, which are
+    the same everywhere on the page; for other models it is empty."""
     ssms = itertools.count()
     return [
         {"slot": (slot := next(ssms)), "letter": letter(slot)}
@@ -101,8 +101,8 @@ def free_line(memory: MemoryNeed) -> Line:
 
 
 def need_lines(need: MemoryNeed, listed: bool = False) -> list[Line]:
-    """Whether a pair fits, and the memory of each of its models. `listed`: the table has its models
-    already, so that they are left out."""
+    """Whether a pair fits, and the memory of each of its models. `listed`: whether the table has
+    the pair's models already; if so, they are left out."""
     counts = Counter(() if listed else need.parts)
     lines = [
         Line("info", f"{f'{count} x ' * (count > 1)}{part.role} {part.name}: {_part_words(part)}.")
@@ -120,7 +120,7 @@ def need_lines(need: MemoryNeed, listed: bool = False) -> list[Line]:
 
 
 def _alternative(need: MemoryNeed) -> str:
-    """What to choose instead of a pair that does not fit: the dtype bfloat16, if that would fit."""
+    """What to choose instead of a pair that does not fit, and whether it would fit in bfloat16."""
     if need.smaller == need.bytes:
         return "Choose smaller models or another device."
     at_least = "" if all(part.bytes for part in need.parts) else "at least "
@@ -151,7 +151,7 @@ def _part_words(part: Part) -> str:
 
 def state_lines(model_host: ModelHost, swap: ModelSwap, may_load: bool) -> list[Line]:
     """The state of a swap. The requested pair's names and the reason of a failure may contain paths
-    of this machine: only visitors who may load models see them."""
+    of this machine, so only visitors who may load models see them."""
     lines = _state(model_host, swap, may_load)
     runs = model_host.runs_on_old_models()
     if runs:
@@ -187,7 +187,7 @@ def _pair_name(pair: ModelPair) -> str:
 
 def stages_value(swap: ModelSwap, may_load: bool) -> dict[str, Any]:
     """A line for each model: the stages of its loading and their times; no lines for visitors who
-    may not load models."""
+    are not allowed to load models."""
     # A failure before the first model's stages is reported by its reason alone.
     failed_early = swap.state == "failed" and len(swap.stages) < 2
     if not may_load or swap.state == "none" or failed_early:
@@ -205,10 +205,10 @@ def stages_value(swap: ModelSwap, may_load: bool) -> dict[str, Any]:
 
 
 def _model_of(stage: Stage) -> str:
-    """`SSM 1 of 3 name` of `SSM 1 of 3 name: weights`."""
+    """The model of a stage, for example `SSM 1 of 3 name` of `SSM 1 of 3 name: weights`."""
     return stage.words.rpartition(": ")[0] or stage.words
 
 
 def _step_of(stage: Stage) -> str:
-    """`weights` of `SSM 1 of 3 name: weights`."""
+    """The step of a stage, for example `weights` of `SSM 1 of 3 name: weights`."""
     return stage.words.rpartition(": ")[2] if ": " in stage.words else ""

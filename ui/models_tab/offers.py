@@ -52,8 +52,8 @@ ITEMSIZE = {"float32": 4, "float64": 8}
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One model: `role` LLM, SSM or model (usable as either); `parameters` and `bytes` 0 where
-    unknown; `place`: where it is, in words."""
+    """One model. `role`: LLM, SSM, or model, which can be used as either. `parameters` and `bytes`
+    are 0 if they are unknown. `place`: where the model is, in words."""
 
     role: str
     name: str
@@ -67,8 +67,8 @@ class Part:
 class Offer:
     """Models that can be loaded together. `llm` and `ssms`: what to enter in the form.
 
-    `group`: loaded, bundled, smollm2, cached or known; `note`: why it is listed or
-    cannot be loaded, often empty.
+    `group`: loaded, bundled, smollm2, cached or known; `note`: why the offer is listed or cannot be
+    loaded; may be empty.
     """
 
     group: str
@@ -99,7 +99,7 @@ class MemoryNeed:
 
     @property
     def smaller(self) -> int:
-        """The same sum if bfloat16 replaced float32."""
+        """What `bytes` would be if bfloat16 replaced float32."""
         return sum(part.bytes // (2 if part.dtype == "float32" else 1) for part in self.parts)
 
     @property
@@ -122,7 +122,8 @@ def auto_words() -> str:
 
 
 def checked_pair(llm: Any, ssms: Any, dtype: Any, device: Any) -> ModelPair:
-    """A pair from the form's or an API call's values. ConfigError names the field."""
+    """A pair from the values of the form or of an API call. Raises ConfigError, which names the
+    field."""
     from core.models.loading.placing import DEVICES, DTYPES
 
     text("llm", llm)
@@ -132,8 +133,8 @@ def checked_pair(llm: Any, ssms: Any, dtype: Any, device: Any) -> ModelPair:
 
 
 def memory_need(pair: ModelPair) -> MemoryNeed:
-    """The memory that the pair needs and the free memory. ModelLoadError for a missing folder or
-    device."""
+    """The memory that the pair needs and the free memory. Raises ModelLoadError if a folder or the
+    device is missing."""
     from core.models.loading.placing import (
         device_of,
         expand_bundled,
@@ -174,10 +175,10 @@ def _ssm_names(llm: str) -> tuple[str, ...]:
 def offers(
     model_host: ModelHost, dtype: str, device: str, may_load: bool
 ) -> tuple[tuple[Offer, ...], MemoryNeed]:
-    """Every offer with its memory on `device`, as `dtype` unless it is loaded already, and the
-    memory that is free without unloading anything. Only visitors who may load models get the models
-    in the cache, and the names from which the loaded models were loaded: these names may be
-    paths."""
+    """All offers, and the memory that is free without unloading anything. An offer has its models'
+    memory on `device` as `dtype`; the loaded models have the memory that they use now. Only
+    visitors who may load models get the models in the cache and the names from which the loaded
+    models were loaded, because these names may be paths."""
     from core.models.loading.placing import device_of, free_bytes
 
     place = device_of(device)
@@ -242,8 +243,8 @@ def _known_offer(
 
 
 def writes_text(hub_id: str) -> bool:
-    """Whether the configuration of a cached model names a causal language model; False if it cannot
-    be read."""
+    """Whether the configuration of a cached model names a causal language model; False if the
+    configuration cannot be read."""
     folder = snapshot(hub_id)
     if folder is None:
         return False

@@ -1,4 +1,4 @@
-"""The Models tab: shows the loaded models and those that can be loaded, and loads another pair
+"""The Models tab: shows the loaded models and the models that can be loaded, and loads another pair
 while runs continue."""
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ class Models:
 
 
 def build_models(context: Context) -> Models:
-    """The form at the left, the table at the right; one below the other on a narrow screen."""
+    """The form at the left, the table at the right; on a narrow screen the table is below the
+    form."""
     with gr.Row(equal_height=False):
         with gr.Column(scale=2, min_width=320, elem_classes="sp-controls"):
             gr.Markdown(INTRO)
@@ -146,9 +147,9 @@ def wire_models(
     table_outputs = [models.offers, models.free]
     table_inputs = [models.dtype, models.device]
     state, state_outputs = _handler(models, state_values), models.state_outputs
-    # Registered before the table's handler: Gradio runs a tab's handlers one after another, and the
-    # table's first call takes long. A state that arrives after the table could overwrite the result
-    # of a click made meanwhile.
+    # Registered before the table's handler, because Gradio runs a tab's handlers one after another
+    # and the first call of the table's handler takes long. A state that arrives after the table
+    # could overwrite the result of a click made meanwhile.
     opened = tabs["models"].select(_handler(models, opened_values), None, state_outputs, **LATEST)
     for trigger in (tabs["models"].select, models.dtype.change, models.device.change):
         trigger(_handler(models, table), table_inputs, table_outputs, **LATEST)

@@ -1,6 +1,6 @@
 """OpenAI's response and chunk objects for `/v1`, folded from a run's events.
 
-Their field `metrics` is vLLM's: its per-request metrics with `speculative_decoding`.
+Their field `metrics` has vLLM's per-request metrics, including `speculative_decoding`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class CompletionFormat:
-    """One of OpenAI's two APIs. `message`, `delta`: make the fields for a text in a choice of a
-    response, and of a chunk; `first_delta`: the fields of a chunk before any text, None if the API
-    has none."""
+    """The format of one of OpenAI's two APIs. `message` and `delta` take a text and return fields
+    of a choice: `message` for a response, `delta` for a chunk of a stream. `first_delta`: the
+    fields of the chunk before any text; None if the API has no such chunk."""
 
     prefix: str
     response_object: str
@@ -60,11 +60,11 @@ CHAT = CompletionFormat(
 
 
 class StopCut:
-    """Cuts a text before the stop string that ends first in it; of several with that end, before
-    the longest.
+    """Cuts a text before the stop string that ends first in the text. If several stop strings end
+    there, cuts before the longest of them.
 
-    Holds back a suffix that may be the beginning of a stop string, so that the result does not
-    depend on how the text is divided into pieces.
+    `push` holds back a suffix that may be the beginning of a stop string, so that the result does
+    not depend on how the text is divided into pieces.
     """
 
     def __init__(self, stops: tuple[str, ...]) -> None:
@@ -77,7 +77,7 @@ class StopCut:
         if self._has_stopped:
             return ""
         text = self._tail + delta
-        # (end, begin): the minimum has the first end and, of equal ends, the longest stop string.
+        # Pairs (end, begin): the minimum has the first end and, of equal ends, the longest string.
         places = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
         self._has_stopped = bool(places)
         end = min(places)[1] if places else len(text) - self._unsure(text)
@@ -85,7 +85,7 @@ class StopCut:
         return text[:end]
 
     def flush(self) -> str:
-        """The end of a text without a stop string."""
+        """Ends the text; returns the part that `push` held back, empty after a stop string."""
         rest, self._tail = self._tail, ""
         return rest
 
@@ -99,8 +99,10 @@ class StopCut:
 
 @dataclass(slots=True)
 class Completion:
-    """The answer to one request. Observe every event of its run. `stops`: the stop strings;
-    `continuous_usage`: whether chunks have the usage so far; `error`: that of a failed run."""
+    """The answer to one request. `observe` must get every event of the request's run, in order.
+
+    `stops`: the stop strings; `continuous_usage`: whether chunks have the usage so far; `error`:
+    the error of a failed run, else empty."""
 
     shape: CompletionFormat
     model: str
@@ -145,7 +147,7 @@ class Completion:
     # -- objects --
 
     def response(self) -> Json:
-        """The response without streaming; after the end."""
+        """The response without streaming; valid after the run's end."""
         choice = self._choice(self.shape.message("".join(self._pieces)), self._finish_reason)
         return {
             **self._frame(self.shape.response_object),
@@ -155,7 +157,7 @@ class Completion:
         }
 
     def first_chunk(self) -> Json | None:
-        """The chunk of a stream before any text; None if the API has none."""
+        """The chunk of a stream before any text; None if the API has no such chunk."""
         return None if self.shape.first_delta is None else self._chunk(self.shape.first_delta)
 
     def text_chunk(self, text: str) -> Json:
@@ -163,11 +165,11 @@ class Completion:
         return self._chunk(self.shape.delta(text))
 
     def finish_chunk(self) -> Json:
-        """The chunk with the finish reason; after the end."""
+        """The chunk with the finish reason; valid after the run's end."""
         return self._chunk(self.shape.delta(""), self._finish_reason)
 
     def usage_chunk(self) -> Json:
-        """The last chunk of a stream with `include_usage`; after the end."""
+        """The last chunk of a stream with `include_usage`; valid after the run's end."""
         frame = self._frame(self.shape.chunk_object)
         return {**frame, "choices": [], "usage": self._usage(), "metrics": self._metrics()}
 
@@ -222,7 +224,8 @@ class Completion:
         }
 
     def _speculative_decoding(self) -> Json | None:
-        """vLLM's figures of the run's drafts; None for plain decoding and before the run starts."""
+        """vLLM's figures of the run's drafts; None for plain decoding and before the run has
+        started."""
         if self._started is None:
             return None
         config = SpeculationConfig.from_plain(self._started.config["speculation"])

@@ -14,8 +14,8 @@ KINDS = {401: "authentication_error", 429: "rate_limit_error"}
 
 
 class ApiError(SpecScopeError):
-    """An error that is answered with this HTTP status. `code`: OpenAI's name of it; `param`: the
-    field at fault."""
+    """An error whose response has the HTTP status `status`. `code`: OpenAI's name for the error;
+    `param`: the request's field at fault."""
 
     def __init__(
         self, message: str, status: int = 400, code: str | None = None, param: str | None = None
@@ -48,6 +48,7 @@ def error_response(error: SpecScopeError) -> JSONResponse:
         status = 400
     elif isinstance(error, EngineClosedError):
         status = 503
-    # No `Basic`: a browser would ask for the login and send it with requests of other sites too.
+    # No `Basic`, for which a browser would ask for the login and send it with other sites'
+    # requests.
     headers = {"WWW-Authenticate": 'Bearer realm="SpecScope"'} if status == 401 else None
     return JSONResponse(error_body(str(error), status, code, param), status, headers)

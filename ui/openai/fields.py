@@ -1,7 +1,8 @@
-"""The body of a request to `/v1` as a Request of the engine.
+"""Converts the body of a request to `/v1` into a Request of the engine.
 
-A field that is null counts as absent. Fields in IGNORED cannot change the text. Every other field
-that is not read is refused by name, unless it has a value in NEUTRAL, which changes nothing.
+A field that is null counts as absent. Fields in IGNORED cannot change the text. Fields in NEUTRAL
+are accepted with the values listed there, which change nothing. Any other field that is neither the
+prompt nor in READ is refused by name.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ui.server.context import Context
 __all__ = ["ApiRequest", "chat_request", "completion_request"]
 
 COMPLETION_TOKENS = 16
-"""OpenAI's default of `max_tokens` for completions; a chat answer may fill the context."""
+"""OpenAI's default of `max_tokens` for completions. A chat answer may fill the context."""
 
 MAX_TOKENS = 1_000_000
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -57,8 +58,8 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """A request, and what its answer needs in addition. `usage`: whether a stream ends with the
-    usage; `continuous_usage`: whether every chunk has the usage so far."""
+    """A request, and the fields of the body that only its answer needs. `usage`: whether a stream
+    ends with the usage; `continuous_usage`: whether every chunk has the usage so far."""
 
     request: Request
     model: str
@@ -68,8 +69,8 @@ class ApiRequest:
 
 
 def completion_request(context: Context, body: Any) -> ApiRequest:
-    """A request to `/v1/completions`; `prompt` is a text, token ids, or a list of one of these.
-    Raises ApiError or ConfigError."""
+    """A request to `/v1/completions`. Its `prompt` is a text, a list of token ids, or a list with
+    one such prompt. Raises ApiError or ConfigError."""
     fields = _fields(context, body, "prompt")
     prompt = fields.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], (str, list)):
@@ -107,7 +108,7 @@ def chat_request(context: Context, body: Any) -> ApiRequest:
 
 
 def _fields(context: Context, body: Any, prompt: str) -> dict[str, Any]:
-    """The fields that are not null, each of them one that can be served."""
+    """The fields that are not null. Raises ApiError if a field cannot be served."""
     if not isinstance(body, dict):
         raise ApiError("the body is not a JSON object")
     fields = {name: value for name, value in body.items() if value is not None}
@@ -125,7 +126,7 @@ def _refuse_unless_neutral(name: str, value: Any) -> None:
     if name not in NEUTRAL:
         raise ApiError(f"{name} is not a field of this endpoint", param=name)
     # Compared by type too, since False == 0: `logprobs` false requests no log-probabilities, but 0
-    # requests those of the sampled tokens.
+    # requests the log-probabilities of the sampled tokens.
     if not any(
         value == one and isinstance(value, bool) == isinstance(one, bool) for one in NEUTRAL[name]
     ):
@@ -187,7 +188,7 @@ def _flag(name: str, fields: Mapping[str, Any]) -> bool:
 
 
 def _token_ids(values: list[Any], vocab_size: int) -> tuple[int, ...]:
-    # Not `isinstance`: JSON's true is an int in Python.
+    # Not `isinstance`, for which JSON's true would be an int.
     if not values or not all(type(value) is int for value in values):
         allowed = "a text, a list of token ids, or a list of one of these: one prompt a request"
         raise ConfigError.must_be("prompt", values, allowed)
@@ -203,8 +204,8 @@ def _messages(values: Any) -> tuple[dict[str, str], ...]:
 
 
 def _message(value: Any) -> dict[str, str]:
-    """A message with a role and a text. Other fields must be empty: a client that sends an answer
-    back has an empty `refusal` in it."""
+    """A message with a role and a text. Other fields must be empty, such as `refusal` in an answer
+    that a client sends back."""
     if not isinstance(value, dict) or value.get("role") not in ROLES:
         raise ConfigError.of("messages", value, f"messages with role ({ROLES_TEXT}) and content")
     for name in value.keys() - {"role", "content"}:

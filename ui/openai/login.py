@@ -1,5 +1,5 @@
-"""The page's login in the headers of a request: `Basic`, or `Bearer USER:PASSWORD`, which an OpenAI
-client sends if that is its API key."""
+"""Checks the page's login in the headers of a request: `Basic`, or `Bearer USER:PASSWORD`. An
+OpenAI client sends the latter if its API key is USER:PASSWORD."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["user_of"]
 
 
 def user_of(request: HttpRequest, auth: tuple[str, str] | None) -> str:
-    """The user of the request's login; empty on a page without a login. ApiError 401 if the login
-    is missing or wrong."""
+    """The user of the request's login; empty on a page without a login. Raises ApiError with status
+    401 if the login is missing or wrong."""
     if auth is None:
         return ""
     login = _sent_login(request.headers.get("authorization", ""))

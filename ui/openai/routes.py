@@ -1,6 +1,6 @@
 """`/v1/completions`, `/v1/chat/completions`, `/v1/models` and `/metrics`: routes in Gradio's app.
 
-Runs are queued, recorded and limited as those of the page. A handler holds no thread while it waits
+Runs are queued, recorded and limited like the page's runs. A handler holds no thread while it waits
 for its run.
 """
 
@@ -48,7 +48,8 @@ Parse = Callable[[Context, Any], ApiRequest]
 
 
 def openai_routes(context: Context, auth: tuple[str, str] | None = None) -> list[Route]:
-    """For `Blocks.launch(app_kwargs={"routes": ...})`. `auth`: the page's login, if it has one."""
+    """The routes for `Blocks.launch(app_kwargs={"routes": ...})`. `auth`: the page's login, if it
+    has one."""
     created = int(time.time())
 
     async def models(_: HttpRequest, user: str) -> Response:
@@ -108,8 +109,8 @@ def _model(context: Context, created: int) -> dict[str, Any]:
 
 @dataclass
 class _Starting:
-    """The number of requests whose prompts are being rendered and tokenized, which the worker does
-    not count yet. It is changed only in the event loop and needs no lock."""
+    """The number of requests whose prompts are being rendered and tokenized. The worker does not
+    count these requests yet. The number changes only in the event loop, so it needs no lock."""
 
     number: int = 0
 
@@ -136,8 +137,8 @@ async def _generate(
         message = f"{MAX_WAITING} requests wait already: try again later"
         raise ApiError(message, 429, "rate_limit_exceeded")
     version = host.version
-    # Without a login each request has an owner of its own: only visitors who see all runs can open
-    # its run.
+    # Without a login each request has an owner of its own, so only visitors who see all runs can
+    # open its run.
     owner = context.access.key(SimpleNamespace(username=user), new_key())
     with starting.counted():
         api_request = await in_thread(lambda: parse(context, body))
@@ -183,8 +184,9 @@ async def _follow(http: HttpRequest, source: LiveSource) -> AsyncIterator[Event]
     """The run's events as they come; ends early if the client disconnects."""
     seen = 0
     while True:
-        done = source.is_done  # before reading: then the events below include the last one
-        # In a thread: events that a slow client has not read may be in the log only.
+        done = source.is_done  # read first: if it is true, the events below include the last one
+        # In a thread, because events that a slow client has not read may have to be read from the
+        # log.
         for event in await asyncio.to_thread(source.events, seen, source.count):
             seen += 1
             yield event
@@ -217,7 +219,8 @@ def _data(value: dict[str, Any]) -> str:
 
 
 class _RunStream(StreamingResponse):
-    """A stream that stops its run when it ends, also if the client disconnects."""
+    """A stream of a run's answer. Stops the run when the stream ends, even if the client
+    disconnected."""
 
     def __init__(self, source: LiveSource, content: AsyncIterator[str]) -> None:
         # Without X-Accel-Buffering nginx would hold events back until its buffer is full.

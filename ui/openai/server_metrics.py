@@ -1,6 +1,7 @@
 """Figures of all runs since the server's start, as text for Prometheus under vLLM's names.
 
-The Hub passes on every event that it records, so that counters equal sums over the run log.
+The Hub passes every event that it records to ServerMetrics, so that counters equal sums over the
+run log.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ui.openai.steps import DraftCounts, RoundStep, StepFold
 __all__ = ["CONTENT_TYPE", "ServerMetrics", "finish_reason"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-# Upper bounds in seconds; a round of a tiny model takes milliseconds, a queue may take minutes.
+# Upper bounds in seconds. A round of a tiny model takes milliseconds; requests may wait minutes.
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 FINISH_REASONS = ("stop", "length", "abort", "error")
 
@@ -36,8 +37,8 @@ def finish_reason(event: RunCompleted | RunCancelled | RunFailed) -> str:
 
 @dataclass(slots=True)
 class _Histogram:
-    """Observations in seconds. `counts`: one for each bucket, the last for values above all
-    bounds."""
+    """Observations in seconds. `counts`: the number of observations in each bucket; the last bucket
+    is for values above all bounds."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
     total: float = 0.0
@@ -119,7 +120,7 @@ class ServerMetrics:
 
     def text(self, model: str, num_running: int, num_waiting: int) -> str:
         """All series. `model`: the loaded LLM, which has series even before its first run;
-        `num_running` and `num_waiting`: its requests now."""
+        `num_running` and `num_waiting`: how many requests are decoded now, and how many wait."""
         with self._lock:
             models = {model: _ModelFigures(), **self._models}
             return "".join(

@@ -1,8 +1,9 @@
-"""Verification steps of a run, folded from its events and counted as vLLM counts drafted chains: a
-token tree counts as one draft of as many tokens as the tree is deep.
+"""Verification steps of a run, folded from its events and counted as vLLM counts drafted chains. A
+token tree counts as one draft, and its depth as the draft's number of tokens.
 
-`num_drafted` of a step is the depth of the verified tree minus `num_cut`, the levels past the run's
-last token (as `RunStats.num_draft_tokens`). A round without a tree has no draft.
+`num_drafted` of a step is the depth of the verified tree minus `num_cut`, the number of levels past
+the run's last token; `RunStats.num_draft_tokens` is counted in the same way. A round without a tree
+has no draft.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ __all__ = ["DraftCounts", "RoundStep", "StepFold"]
 
 @dataclass(frozen=True, slots=True)
 class RoundStep:
-    """One round of a run. `num_drafted`: None without a tree; `at_ms`: the time of its event, as in
-    core/events."""
+    """One round of a run. `num_drafted`: None without a tree; `at_ms`: the `at_ms` of the round's
+    RoundCompleted event."""
 
     num_tokens: int
     num_drafted: int | None
@@ -26,14 +27,14 @@ class RoundStep:
 
 
 class StepFold:
-    """Returns a RoundStep at the end of each round of one run."""
+    """Makes a RoundStep of each completed round of one run."""
 
     def __init__(self) -> None:
-        # The depth of the round's tree. Never reset: each round has a Combined event.
+        # The depth of the round's tree. Never reset, because each round has a Combined event.
         self._depth = 0
 
     def observe(self, event: Event) -> RoundStep | None:
-        """Takes an event in order; returns the step that it completes."""
+        """Takes the run's next event; returns the step that the event completes, if any."""
         if isinstance(event, Combined):
             self._depth = max(event.depths, default=0)
         if not isinstance(event, RoundCompleted):

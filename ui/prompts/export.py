@@ -29,8 +29,8 @@ NOTHING = "There are no rows to save yet: measure prompts, open a study, or look
 def rows_csv(
     context: Context, figures: RunFigures, studies: Studies, session: TabSession
 ) -> dict[str, Any]:
-    """`name`, `media_type` and `text` of all rows of the session's table, ignoring the filters
-    above it. ConfigError if there are none."""
+    """The CSV file (`name`, `media_type`, `text`) of all rows of the session's table, including
+    rows that the table's filters hide. Raises ConfigError if there are no rows."""
     search, study_id = session.study.past, session.study.study_id
     lines: tuple[PromptLine, ...] = ()
     if search is not None:

@@ -1,6 +1,6 @@
 """Past runs prompt by prompt: which runs are read, their domains, their rows.
 
-Reads the run log; knows no component: the Prompts tab and `/prompt_rows` use it.
+The module reads the run log and uses no component. The Prompts tab and `/prompt_rows` use it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ MOST_RUNS = 200
 """How many runs a search reads at first, and how many `PastSearch.more` adds; reading a run takes
 milliseconds."""
 MOST_PLAIN = 1000
-"""The latest plain runs among which baselines are searched."""
+"""The number of latest plain runs among which baselines are searched."""
 SHOWN_EVERY = 25
-"""Runs read between two updates of the table."""
+"""The number of runs read between two updates of the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class PastSearch:
 
 @dataclass(frozen=True, slots=True)
 class FoundPrompts:
-    """The result so far. `total`: how many runs match; `num_read`: how many of them the search
-    reads; `lines`: the rows of the `num_speculative` runs with drafters that it has read so far.
-    `is_complete`: whether it has read all."""
+    """The result of a search so far. `total`: how many runs match; `num_read`: how many of these
+    runs the search reads in all. `num_speculative`: how many runs with drafters were read so far;
+    `lines`: the rows of these runs. `is_complete`: whether all were read."""
 
     lines: tuple[PromptLine, ...]
     num_speculative: int
@@ -55,7 +55,7 @@ class FoundPrompts:
 
     @property
     def more(self) -> bool:
-        """Whether older runs match too, once the search is complete."""
+        """Whether the search is complete and older runs match too."""
         return self.is_complete and self.num_read < self.total
 
 
@@ -63,7 +63,7 @@ def read_past_runs(
     context: Context, figures: RunFigures, domain_of: Mapping[str, str], past_search: PastSearch
 ) -> Iterator[FoundPrompts]:
     """Yields the result so far after every SHOWN_EVERY runs; the last result is complete and has
-    the speed-ups. `domain_of`: domains of prompts, by their text."""
+    the speed-ups. `domain_of`: a prompt's text -> the prompt's domain."""
     owner = past_search.owner
     filters = {"text": past_search.search, "drafter": past_search.drafter}
     page = _completed_runs(context, owner, past_search.taken, **filters)
@@ -91,8 +91,8 @@ def _completed_runs(context: Context, owner: str | None, limit: int, **filters: 
 
 
 class _Domains:
-    """The domain of a run's prompt: the domain in the run's study, else the domain known for the
-    text. Each study is read once."""
+    """Finds the domain of a run's prompt: the domain in the run's study, else the domain known for
+    the prompt's text. Each study is read once."""
 
     def __init__(self, store: StoreApi, domain_of: Mapping[str, str]) -> None:
         self._store = store

@@ -111,8 +111,8 @@ def past_updates(
     past_search: PastSearch,
     drafters: Sequence[str],
 ) -> Iterator[Values]:
-    """Table, notice and the button for more results, updated every few runs. Ends as soon as the
-    tab shows a study or another search."""
+    """Yields the table, the notice and the button for more results, each time after some runs were
+    read. Ends as soon as the tab shows a study or another search."""
     with session.drawing:
         session.study.past = past_search
 

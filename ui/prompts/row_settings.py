@@ -1,5 +1,5 @@
-"""The settings of a past run except prompt and seed: they identify a row of the Prompts tab, give
-it a name, and determine which plain runs are its baseline. Pure functions of a RunStarted."""
+"""The settings of a past run except prompt and seed. They identify a row of the Prompts tab, give
+the row its name, and determine which plain runs are its baseline. All functions are pure."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ unique."""
 
 @dataclass(frozen=True, slots=True)
 class RowSettings:
-    """`base`: what a baseline run must have in common (request and LLM); `speculation`: the
-    settings and the drafters; both are texts, to be compared. `short`: the name, if it is unique.
-    `parts`, in words: what was set, the temperature, other sampling, limits, what `auto` resolved
-    to, the schedule, the drafters, the LLM."""
+    """`base`: what a baseline run must have in common with the run: request and LLM. `speculation`:
+    the settings and the drafters. Both are texts that are only compared. `short`: the row's name,
+    if it is unique. `parts`, in words: what was set, the temperature, other sampling, limits, what
+    `auto` resolved to, the schedule, the drafters, the LLM."""
 
     base: str
     speculation: str
@@ -43,7 +43,8 @@ class RowSettings:
 
 def settings_of_run(started: RunStarted, schedule: str = "", num_others: int = 0) -> RowSettings:
     """The settings of a run as it was requested. `schedule`, `num_others`: as in Measured; a run
-    that shared the LLM with others has another row and another baseline than a run that did not."""
+    that shared the LLM with other requests has another row and another baseline than a run that did
+    not."""
     request_fields = started.asked
     ssms = [model.name for model in started.models if model.role == "ssm"]
     llm = [_model(model) for model in started.models if model.role == "llm"]
@@ -82,8 +83,9 @@ def settings_of_run(started: RunStarted, schedule: str = "", num_others: int = 0
 
 
 def labels_of(settings: Iterable[RowSettings]) -> dict[RowSettings, str]:
-    """A unique name for each: the preset or the differences from the defaults, then the parts that
-    differ among settings with the same `short`, then a number if it is still not unique."""
+    """A unique name for each of `settings`: the preset or the differences from the defaults, then
+    the parts in which settings with the same `short` differ. If the name is still not unique, a
+    number follows."""
     by_short: dict[str, list[RowSettings]] = {}
     for one in dict.fromkeys(settings):
         by_short.setdefault(one.short, []).append(one)
@@ -116,7 +118,7 @@ def _auto_words(started: RunStarted) -> str:
     empty."""
     try:
         speculation = SpeculationConfig.from_plain(started.asked.get("speculation", {}))
-    except ConfigError:  # of another version
+    except ConfigError:  # settings of another version
         return ""
     nodes = resolved_nodes([started]) if depends_on_timings(speculation) else None
     return "" if nodes is None else f"trees of at most {number_of(nodes, 'node')}"

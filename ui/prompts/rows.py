@@ -1,7 +1,7 @@
 """Acceptance prompt by prompt: the rows of the Prompts tab, from a study or from past runs.
 
-Pure: measurements in, plain values out. A row is one prompt with one kind of settings; its figures
-cover all its runs.
+The functions are pure: they make plain values of measurements. A row is one prompt with one kind of
+settings, and its figures cover all runs of that prompt with these settings.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ IN_STUDY = "plain decoding of the same prompt in this study"
 
 @dataclass(frozen=True, slots=True)
 class PromptLine:
-    """A row with further facts. `row.configuration`: the name of its settings; `text`: the prompt;
-    `detail`: the settings that the name leaves out; `against`: what its speed-up is compared with,
-    empty if there is none; `plain`: the number of plain runs in that comparison; `latest`: the run
-    that a click opens."""
+    """A row with further facts. `row.configuration`: the name of the row's settings; `text`: the
+    prompt; `detail`: the settings that the name leaves out. `against`: the plain runs that the
+    speed-up is relative to, in words; empty without a speed-up. `plain`: the number of these runs,
+    for rows of past runs. `latest`: the id of the run that a click opens."""
 
     row: PromptRow
     text: str
@@ -71,9 +71,9 @@ def of_study(study: Study, results: Results) -> tuple[PromptLine, ...]:
 def of_runs(
     runs: Iterable[PastRun], domain_of: Callable[[PastRun], str] = lambda run: ""
 ) -> tuple[PromptLine, ...]:
-    """Rows of past runs, newest first: one for each prompt and settings, grouped by prompt. Runs of
-    plain decoding have no rows: they are the baselines of rows with the same prompt, sampling and
-    LLM. A prompt's domain is the first known for any of its runs."""
+    """One row for each prompt and settings, grouped by prompt. `runs`: past runs, newest first.
+    Runs of plain decoding have no rows, but are the baselines of rows with the same prompt,
+    sampling and LLM. A prompt's domain is the first domain known for any of its runs."""
     groups: dict[str, dict[RowSettings, list[PastRun]]] = {}
     plain: dict[tuple[str, str], list[PastRun]] = {}
     domains: dict[str, str] = {}
@@ -109,8 +109,8 @@ def _line(
 
 
 def profit_words(lines: Sequence[PromptLine]) -> str:
-    """Which prompt profits most from drafts, which least, and why; empty with fewer than two
-    prompts."""
+    """Which prompt profits most from drafts, which profits least, and why; empty with fewer than
+    two prompts."""
     with_drafts = [line for line in lines if line.drafters and line.row.mean_acceptance_length]
     in_order = sorted(with_drafts, key=lambda line: -(line.row.mean_acceptance_length or 0.0))
     if len({line.row.prompt for line in with_drafts}) < 2:
@@ -149,10 +149,11 @@ def _gain_text(line: PromptLine) -> str:
 
 
 def _gain_words(line: PromptLine, lines: Sequence[PromptLine]) -> str:
-    """A prompt's gain and its reason; for a tie the gain, and how many other prompts have it."""
+    """A prompt's gain and the reason for it. If other prompts have the same gain, the gain and the
+    number of these prompts, without a reason."""
     row, quoted = line.row, quote(" ".join(line.text.split()))
     ties = sum(_gain_text(other) == _gain_text(line) for other in lines) - 1
-    if ties:  # their reasons differ
+    if ties:  # the reasons of tied prompts differ
         return f"{quoted} and {ties} more: {_gain_text(line)}"
     by = f", most of them by {row.best_drafter}" if row.best_drafter else ""
     accepted = (row.mean_acceptance_length or 1.0) - 1
@@ -166,9 +167,9 @@ def _gain_words(line: PromptLine, lines: Sequence[PromptLine]) -> str:
 def prompts_table_value(
     of: str, lines: Sequence[PromptLine], drafters: Sequence[str], chosen: str = "", words: str = ""
 ) -> dict[str, Any]:
-    """The table of a study or of past runs, which `of` identifies: rows by number. `drafters`: in
-    the order of their colours; `chosen`: the settings to show at first, empty for all; `words`: the
-    sentence about the speed-ups."""
+    """The value of the table of a study or of past runs; `of` identifies the study or the search.
+    `drafters`: in the order of their colours; `chosen`: the settings whose rows are shown at first,
+    empty for all; `words`: the sentence about the speed-ups."""
     shown = [line for line in lines if chosen in ("", line.row.configuration)]
     return {
         "of": of,
@@ -225,7 +226,7 @@ def _speed_up_notes(row: PromptRow) -> dict[str, str]:
 
 
 def _idle_words(idle: str | None) -> str:
-    """Why the figures of drafts are missing; empty if they are there."""
+    """Why the figures of drafts are missing; empty if they are not missing."""
     if idle is None:
         return ""
     return f"did not draft: {idle}" if idle else "did not draft"

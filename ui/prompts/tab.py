@@ -70,7 +70,7 @@ class Prompts:
 
     @property
     def inputs(self) -> list[Component]:
-        """What `study_of` takes, in its order."""
+        """The components whose values `study_of` takes, in that order."""
         return [
             self.preset,
             self.max_new_tokens,
@@ -81,7 +81,7 @@ class Prompts:
 
     @property
     def pictures(self) -> StudyPictures:
-        """The outputs that show a study; showing one removes the notice about past runs."""
+        """The outputs that show a study. Showing a study removes the notice about past runs."""
         outputs = (self.table, self.past.status, self.past.more_button)
         return StudyPictures(outputs, partial(study_updates, self.context))
 
@@ -151,7 +151,7 @@ def _settings(context: Context) -> dict[str, Any]:
 
 def study_of(context: Context, values: Sequence[Any]) -> Study:
     """The study that the button Measure begins: plain decoding and the preset on every prompt.
-    `values`: the values of `Prompts.inputs`. ConfigError names the field."""
+    `values`: the values of `Prompts.inputs`. Raises ConfigError, which names the field."""
     preset, tokens, shown_temperature, repeats, *source_values = values
     temperature = 0.0 if shown_temperature is None else shown_temperature
     sampling = SamplingParams(max_new_tokens=whole_number(tokens), temperature=temperature)
@@ -180,7 +180,7 @@ def study_updates(context: Context, opened: OpenedStudy | None) -> list[Any]:
 
 
 def _drafters(context: Context) -> tuple[str, ...]:
-    """The drafters in the order of their colours, as runs name them."""
+    """The drafters' names, as runs record them, in the order of the drafters' colours."""
     return (*context.drafter_names, *context.model_free)
 
 

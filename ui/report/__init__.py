@@ -1,8 +1,8 @@
 """A run as one HTML file: it opens from disk, needs no network and replays the run with the page's
 pictures.
 
-`report_html(events)` makes it; `python -m ui.report EVENTS.jsonl OUT.html` does so for the output
-of `python -m core --events`.
+`report_html(events)` returns the file's text. `python -m ui.report EVENTS.jsonl OUT.html` writes
+the file for the output of `python -m core --events`.
 """
 
 from __future__ import annotations

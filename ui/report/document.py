@@ -1,6 +1,6 @@
 """The HTML file itself: a head with facts about the run, elements for the pictures, encoded data.
 
-Texts of models and visitors are escaped by `_text` in the head; in the data they are encoded, and
+In the head, `_text` escapes texts of models and visitors. In the data these texts are encoded, and
 the pictures turn them into text nodes.
 """
 
@@ -42,11 +42,11 @@ def report_html(
     """One run as an HTML file that opens from disk and needs no network.
 
     `events`: all events of one run, from RunStarted on; a run that was cut short may lack its end.
-    `baseline`: plain decoding of the same request, where it was measured, for the speed-up;
-    `regret`: the regret of a routed run, where it was counted. `limits`: how much of a long run is
-    kept (ui/report/recording.py). `on_progress` is called with the fraction done, once per stage.
-    The same events, baseline, regret and limits give the same text. Raises ConfigError if `events`
-    are not those of one run.
+    `baseline`: plain decoding of the same request, for the speed-up; None if it was not measured.
+    `regret`: the regret of a routed run; None if it was not counted. `limits`: how much of a long
+    run is kept (ui/report/recording.py). `on_progress` is called with the fraction done, once per
+    stage. The same events, baseline, regret and limits give the same text. Raises ConfigError
+    unless `events` are the events of one run.
     """
     recording = record(events, baseline, limits, on_progress, regret)
     view = recording.view

@@ -1,8 +1,8 @@
 """The files that a report contains: the pictures' scripts and styles, fonts, plotly.js.
 
-The scripts are modules that import each other by path; the report's import map has a name for each
-module, which replaces its path. Of the page's modules only `place.js`, which locates files, is
-replaced by a module of the report.
+The page's scripts are modules that import each other by path. In the report, names replace these
+paths, and an import map has a module for each name. Of the page's modules only `place.js`, which
+locates files, is replaced by a module of the report.
 """
 
 from __future__ import annotations
@@ -61,20 +61,20 @@ def scripts_data() -> str:
 
 
 def _mapped_imports(script: str) -> str:
-    """Replaces paths such as `./dom.js` by names in the import map: a module without a URL cannot
-    resolve `./`."""
+    """Replaces paths such as `./dom.js` by names in the import map, because a module without a URL
+    cannot resolve `./`."""
     return re.sub(IMPORTED, r'\1"specscope/\2"', script)
 
 
 @cache
 def plotly_data() -> str:
-    """plotly.js, encoded by `seal`; it draws two charts, as on the page."""
+    """plotly.js, which draws two of the charts, encoded by `seal`."""
     return seal(asset_texts()[PLOTLY])
 
 
 @cache
 def styles() -> str:
-    """The pictures' styles, the page's, then the report's."""
+    """The styles of the pictures, then of the page, then of the report."""
     texts = [asset_texts()[name] for name in STYLESHEETS]
     page = (SHARED_ASSETS / "page.css").read_text(encoding="utf-8")
     return "\n".join([*texts, page, report_file("report.css")])
@@ -82,7 +82,8 @@ def styles() -> str:
 
 @cache
 def fonts_css() -> str:
-    """The page's fonts as `@font-face` rules with data: texts are as wide as on the page."""
+    """The page's fonts as `@font-face` rules with data, so that texts are as wide as on the
+    page."""
     rules = []
     for family, folder, file, weight in FACES:
         path = files("gradio") / FONTS / folder / f"{folder}-{file}.woff2"

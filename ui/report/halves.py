@@ -1,5 +1,5 @@
-"""Values of the pictures at one moment in two halves: one depends on the position in the run, the
-other on the selected round and node. Together they are `picture_values`."""
+"""The pictures' values at one moment, in two halves. One half depends on the position in the run,
+the other half on the selected round and node. Together they are what `picture_values` returns."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def position_values(
 
 
 def inspector_values(frame: Frame) -> dict[str, Value]:
-    """The inspector's text for each node of the combined tree and for the root."""
+    """The inspector's values, by node, for each node of the combined tree and for the root (-1)."""
     tree = frame.detail.combined if frame.detail else None
     nodes = range(-1, len(tree.token_ids)) if tree else ()
     values = {str(node): inspector_value(replace(frame, node=node)) for node in nodes}

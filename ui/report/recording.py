@@ -2,16 +2,17 @@
 
 A Player steps through the run as on the page, and the same functions give the pictures' values. A
 stop is a position in the run at which the reader can be. Values that depend on the stop are
-separate from values that depend on the selected round and node, so that each value is stored once:
+separate from values that depend on the selected round and node, so that each value is stored once.
+The data has three parts:
 
 - `base`: for each stop, a delta of all values that do not depend on the selection;
-- `rounds`: for each round, the values for its selection at the first recorded stage, then a delta
-  for each further recorded stage;
-- `nodes`: for each node of each round, the inspector's values for its selection, as a delta for
-  each recorded stage.
+- `rounds`: for each round, the values if the round is selected: the values at the first recorded
+  stage, then a delta for each further recorded stage;
+- `nodes`: for each node of each round, the inspector's values if the node is selected, as a delta
+  for each recorded stage.
 
-`assets/recording.js` combines the three again. A long run is stored in part, with a note that says
-so.
+`assets/recording.js` combines the three parts again. A long run is stored in part, with a note that
+says so.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ def record(
     on_progress: Callable[[float], None] | None = None,
     regret: Regret | None = None,
 ) -> Recording:
-    """Steps through a run and stores its values. Raises ConfigError if `events` are not those of
-    one run, from its start.
+    """Steps through a run and stores its values. Raises ConfigError unless `events` are the events
+    of one run, RunStarted first.
 
     `on_progress` is called with the fraction done, 0 to 1.
     """
@@ -101,7 +102,7 @@ def _answer(events: Sequence[Event], baseline: Baseline | None) -> Answer | None
 
 def _first_view(source: MemorySource, baseline: Baseline | None, answer: Answer | None) -> Value:
     """What the report opens with: the number of the round that the page shows at a run's end, and
-    the notice there."""
+    the notice that it shows then."""
     player = Player(source)
     player.advance(0.0)
     frame = replace(player.frame(), answer=answer)
@@ -110,10 +111,11 @@ def _first_view(source: MemorySource, baseline: Baseline | None, answer: Answer 
 
 @dataclass(slots=True)
 class _Tape:
-    """The data collected so far. `last`: the latest recorded frame; `by_round`, `inspected`: its
-    `round_values` and `inspector_values`; `values`: the position's values at the latest stop;
-    `stops`: round and stage of each stop; `ends[n]`: the first stop at which at least n rounds are
-    complete; `blank`: the `round_values` before the first round."""
+    """The data collected so far. `rounds`: the number of the run's rounds. `last`: the latest
+    recorded frame; `by_round`, `inspected`: that frame's `round_values` and `inspector_values`.
+    `values`: the position's values at the latest stop; `stops`: round and stage of each stop;
+    `ends[n]`: the first stop at which at least n rounds are complete. `blank`: the `round_values`
+    before the first round."""
 
     baseline: Baseline | None
     limits: Limits
@@ -132,7 +134,8 @@ class _Tape:
 
     @property
     def every(self) -> int:
-        """The end of every `every`-th round is a stop; with 1 the end of every stage is one."""
+        """The end of every `every`-th round is a stop. If `every` is 1, the end of every stage is a
+        stop."""
         return -(-self.rounds // self.limits.rounds) or 1
 
     def take(self, frame: Frame) -> None:
@@ -211,8 +214,9 @@ ABSENT = "This round's tree is not in this report, which would be too large with
 
 
 def _kept_rounds(tape: _Tape, lines: Sequence[RoundView]) -> tuple[list[int], tuple[str, ...]]:
-    """The numbers of the rounds whose trees are stored, and a note if not all are. Rounds with more
-    accepted tokens come first; as many are stored as fit, at least one."""
+    """The numbers of the rounds whose trees are stored, and a note if some rounds are left out. The
+    rounds with the most accepted tokens are stored, as many as `limits.bytes` allows but at least
+    one."""
     rank = {line.number: (line.accepted, line.nodes) for line in lines}
     order = sorted(
         tape.round_chains, key=lambda number: (*rank.get(number, (0, 0)), number), reverse=True

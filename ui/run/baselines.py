@@ -73,7 +73,7 @@ def still_valid(
 
 
 def keep_baseline(log: BaselineLog, run_id: str, baseline: Baseline) -> None:
-    """Log a run's baseline, so that its replay and its report show it too."""
+    """Logs a run's baseline, so that the run's replay and report show the baseline too."""
     if run_id == OPENING:
         return  # the opening run is in no log
     log.keep_baseline(
@@ -87,8 +87,8 @@ def keep_baseline(log: BaselineLog, run_id: str, baseline: Baseline) -> None:
 
 
 def baseline_of(store: Any, run: Any) -> Baseline | None:
-    """The baseline of `run` (a RunSummary of `store`): the baseline logged with it, else plain
-    decoding of the same prompt and repeat in its study; None if neither was measured."""
+    """The baseline of `run`, a RunSummary of `store`: the baseline logged with the run, else plain
+    decoding of the same prompt and repeat in the run's study. None if neither was measured."""
     if run.baseline is not None:
         plain = run.baseline
         return Baseline(

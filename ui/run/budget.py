@@ -1,7 +1,8 @@
 """A run's node budget in words: what `max_tree_nodes` resolved to, the draft depth that it allows,
 and the drafters that get no node.
 
-Pure: a View in, words and numbers out. core.config.budget has the rule that divides the budget.
+The functions are pure: they make words and numbers of a View. core.config.budget has the rule that
+divides the budget.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
     """`lengths` with two more keys: `budget` (`budget_words` without depths) and `deep`
     (`depth_words` for the selected round). `lengths` has the `rounds` of `lengths_value`.
 
-    If the user sets the length, each round whose configured length is out of reach also gets `m`,
-    the longest draft that the node budget and the end of the text allowed, and `b`, the reason,
-    unless the reason is the node budget."""
+    If the user sets the length, each round that could not draft its configured length also gets
+    `m`: the length of the longest draft that was possible. The node budget or the end of the text
+    limits a draft. If the reason is not the node budget, the round also gets `b`, the reason."""
     config = _config(view)
     if config is None or not length_policy(config.length).set_by_user:
         return {**lengths, "budget": budget_words(view, depth=False), "deep": ""}
@@ -64,8 +65,9 @@ def budget_words(view: View, depth: bool = True) -> str:
 
 
 def depth_words(view: View, why: str = "") -> str:
-    """How deep drafts can be within the node budget; empty if it does not limit them, or if `why`,
-    which explains the selected round's length, says how deep they could be."""
+    """How deep drafts can be within the node budget. Empty if the budget does not limit them, if
+    the user does not set the length, or if `why`, the explanation of the selected round's length,
+    already says so."""
     config = _config(view)
     if (
         "drafts are at most" in why
@@ -88,8 +90,9 @@ def depth_words(view: View, why: str = "") -> str:
 
 
 def depth_bounds(view: View, most: int) -> tuple[int, dict[int, int]]:
-    """The deepest draft, of at most `most` steps, that the run's node budget allows; and for each
-    greater depth up to `most` the smallest `max_tree_nodes` that allows it, if any does."""
+    """(depth, budgets). `depth`: how deep a draft can be within the run's node budget, at most
+    `most`. `budgets`: each greater depth, up to `most` -> the smallest `max_tree_nodes` that allows
+    the depth. Depths that no budget allows are left out."""
     config = _config(view)
     if config is None:
         return most, {}
@@ -122,8 +125,8 @@ def nodeless(view: View) -> tuple[str, ...]:
 
 
 def _budget_drafters(view: View, config: SpeculationConfig) -> tuple[str, ...]:
-    """The drafters among which a round's budget is divided; with routing, as many SSMs as it
-    chooses."""
+    """The drafters among which a round's budget is divided; with routing, they include as many SSMs
+    as routing chooses."""
     ssms = routed_candidates(view)
     left_out = ssms[config.routed_drafters :]
     return tuple(name for name in view.drafters if name not in left_out)

@@ -1,7 +1,7 @@
 """Values of the two charts, lengths and timeline, and of the drafters that every picture names.
 
-They are plain JSON in dicts, as described in ui/run/values.py. During a run they contain only its
-latest rounds.
+They are plain JSON in dicts, as described in ui/run/values.py. During a run they contain only the
+run's latest rounds.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SHOWN_MS = 0.05
 LEAST_SAVED_MS = 0.005
 """A shorter time saved by drafting ahead is shown as 0.00 ms."""
 RECENT_ROUNDS = 32  # the length policy's averages reach about as far back
-# The most rounds in a frame of a live run; at its end all of them are sent once.
+# The most rounds in a frame of a live run; at the run's end all rounds are sent once.
 LIVE_ROUNDS = 100
 LIVE_BARS = 40
 MOST_BEFORE = 600  # rounds of the previous run that are drawn
@@ -67,7 +67,7 @@ def lengths_value(frame: Frame, before: Before | None = None) -> Value:
 
     `before` and `before_rates`: accepted tokens and rates of the previous run, drawn as a pale
     line. `decisions`: the scheduler's decisions, by round. `sel`: the selected round. The other
-    keys are those of `choice_value`.
+    keys come from `choice_value`.
     """
     view = frame.view
     rounds = view.rounds if frame.is_complete else view.rounds[-LIVE_ROUNDS:]
@@ -94,9 +94,9 @@ def choice_value(frame: Frame) -> Value:
 
     `policy`: the length policy's name; `predicts`, `always`, `no_estimates`: fields of its record.
     `why`: why the round had its length; `next`, `reason`: the policy's choice after the round, and
-    why; `estimates`: the policy's estimates for each length; `lately`: the recent speed that they
-    are compared with; `granted`: what the scheduler allowed, in words. `offers`: presets whose
-    length adapts, for a run whose length never changes."""
+    why; `estimates`: the policy's estimates for each length; `lately`: the recent speed with which
+    the estimates are compared; `granted`: what the scheduler allowed, in words. `offers`: presets
+    whose length adapts, for a run whose length never changes."""
     completed = frame.detail.completed if frame.detail else None
     policy = length_policy(frame.view.speculation.get("length", ""))
     why, reason = _length_words(frame), ""
@@ -136,7 +136,7 @@ def adapting_presets() -> tuple[str, ...]:
 
 def _length_words(frame: Frame) -> str:
     """What length the selected round had, whether that was a change, and why, in the policy's own
-    words; empty until the round is complete, and for a policy without an explanation."""
+    words. Empty until the round is complete, and for a policy without an explanation."""
     view, completed = frame.view, frame.detail.completed if frame.detail else None
     policy = length_policy(view.speculation.get("length", ""))
     rounds = view.rounds[: frame.selected_round + 1]
@@ -158,7 +158,8 @@ def _lately(frame: Frame) -> float:
 
 
 def _pass_words(view: View) -> str:
-    """What a pass of the LLM has to wait for besides its arithmetic, in a sentence."""
+    """What a pass of the LLM waits for in addition to its arithmetic (layers or ranks), in a
+    sentence."""
     if view.started is None:
         return ""
     last = view.rounds[-1] if view.rounds else None
@@ -172,8 +173,11 @@ def _rates(stats: RunStats) -> Value:
 
 
 def timeline_value(frame: Frame) -> Value:
-    """Every stage as a bar over the run's milliseconds, and the time spent in each kind of stage;
-    results of drafts made ahead; predicted and measured round times."""
+    """The value of the chart in which each stage is a bar over the run's milliseconds.
+
+    It also has the time spent in each kind of stage, predicted and measured times of rounds, and
+    the results of drafts made ahead and of trials. Further values are figures of remote nodes, and
+    sentences about passes and the selected round."""
     view = frame.view
     rounds = view.rounds if frame.is_complete else view.rounds[-LIVE_BARS:]
     combine, policy = view.speculation.get("combine", ""), view.speculation.get("length", "")
@@ -221,7 +225,7 @@ def _times(round_: RoundView) -> Value:
 
 def _trials(view: View) -> Value:
     """By round, the results of the trials in which `pipeline=auto` compares a way of drafting
-    (`kind`) with rounds without it.
+    (`kind`) with rounds that do not draft in this way.
 
     `asked`: rounds of this run so far for which drafts were made after a guessed outcome; `used`:
     how many of those drafts were used. A trial may have begun in an earlier run.
@@ -273,7 +277,7 @@ def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
 
 def _ahead_outcome(round_: RoundView, later: RoundView | None, span: Span) -> str:
     """The result of the draft that a stage made ahead: `hit`, `miss`, or `open` if no round has
-    used the draft or found its guesses wrong; empty for other stages.
+    used the draft or found its guesses wrong. Empty for stages that made no draft ahead.
 
     A span `ahead` drafted for the next round, so its result is in `later`. With `across` the text
     before a draft is known, so a draft that was made before its round began is always a hit.
@@ -330,8 +334,8 @@ def round_value(frame: Frame) -> Value:
 
 
 def took_words(frame: Frame) -> str:
-    """How long the selected round took, and its parts of at least SHOWN_MS; empty until it is
-    complete."""
+    """How long the selected round took, and its parts of at least SHOWN_MS; empty until the round
+    is complete."""
     completed = frame.detail.completed if frame.detail else None
     whole = time_of(completed).whole_ms if completed else 0.0
     if completed is None or not whole:

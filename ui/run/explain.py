@@ -1,8 +1,8 @@
 """Explains a token: one node's verdict in a sentence with its numbers, and the bars of its
 probabilities.
 
-No I/O: a round's events in, plain text out. core/trees/verify has the verification rules. Token
-texts are data: they are only ever quoted.
+The functions make plain text of a round's events and do no I/O. core/trees/verify has the
+verification rules. Token texts are data and are only ever quoted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ui.words.glossary import TOKEN_KINDS
 __all__ = ["RECORD_TOP_K", "Explanation", "bars", "explain", "quote"]
 
 MAX_QUOTED = 40
-MAX_NAMED = 2  # up to this many proposers have letter and name; if there are more, only letters
+MAX_NAMED = 2  # if there are more proposers, a title has only their letters, not their names
 # `percent` and `probability` write `<` or `>` for values closer to 0 or 1 than these: rounding
 # would show most of them as 0, 1 or 100 %.
 SMALLEST, SMALL = 0.0001, 0.0005
@@ -35,7 +35,8 @@ OWN_TITLES = {
     "bonus": f"a {TOKEN_KINDS['bonus'].name}",
 }
 RECORD_TOP_K = 5
-"""The `record_top_k` of runs made on the page: alternatives of a node that the inspector shows."""
+"""The `record_top_k` of runs made on the page: the number of alternatives that the inspector shows
+for a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ def _drafted_bars(
 def _add_explained(
     tokens: dict[str, Any], explanation: Explanation, probability: float | None
 ) -> None:
-    """Adds the token that is explained to a source's list, unless it is there."""
+    """Adds the token that is explained to a source's list, unless the list has the token."""
     if not any(one["hit"] for one in tokens.values()):
         tokens[str(len(tokens))] = {
             "t": explanation.token,
@@ -301,14 +302,14 @@ def _stopped_here(
     sampling: Mapping[str, Any],
 ) -> str:
     """What was drafted after the node and by which drafters, what the LLM wrote instead, and how
-    probable both were."""
+    probable both tokens were."""
     own, own_p = quote(verdict.own_text), probability(verdict.own_probability)
     children = [node for node, parent in enumerate(tree.parents) if parent == after]
     if not children:
         return f"Nothing was drafted here; the LLM went on with {own} ({own_p})."
     likeliest = max(children, key=lambda node: verdict.llm_probabilities[node])
     other = probability(verdict.llm_probabilities[likeliest])
-    # A drawn token is no preference, even if it is the most probable one.
+    # A drawn token shows no preference, even if it is the most probable token.
     chose = "drew" if _is_drawn(verdict, sampling) else "prefers"
     by = ", ".join(letters.get(name, name) for name in tree.drafters_of(likeliest))
     draft = quote(tree.texts[likeliest])
@@ -342,9 +343,9 @@ def percent(share: float) -> str:
 
 
 def probability(p: float) -> str:
-    """A probability as text, as the tree and the bars write it: 0.412; one that would round to 0 or
-    1 as <0.001 or >0.999."""
-    p = rounded_probability(p)  # first, as the pictures do: else the last digit may differ
+    """A probability as text, as the tree and the bars write it, for example 0.412. A probability
+    that would round to 0 or 1 becomes <0.001 or >0.999."""
+    p = rounded_probability(p)  # first, as the pictures do; otherwise the last digit may differ
     if 0 < p < SMALL:
         return "<0.001"
     if 1 - SMALL < p < 1:
@@ -382,8 +383,8 @@ def _verdict(
 
 
 def _llm_choice(tree: Combined, verdict: Verified, parent: int) -> tuple[str, str]:
-    """What the LLM chose after `parent`, the accepted child or else its own token, and how probable
-    that was."""
+    """The token that the LLM chose after `parent` (the accepted child, else the LLM's own token)
+    and the token's probability, both as text."""
     accepted = next((n for n in verdict.path if tree.parents[n] == parent), None)
     if accepted is not None:
         return quote(tree.texts[accepted]), probability(verdict.llm_probabilities[accepted])
@@ -403,9 +404,9 @@ def _not_reached(tree: Combined, verdict: Verified, node: int) -> str:
 
 
 def _trial_words(verdict: Verified, node: int) -> str:
-    """`mss` and `traversal`: the trials of this node, each with p / q; a draw is accepted with
-    probability min(1, p / q) (SpecInfer, Algorithm 2). `traversal` decides a node after its
-    subtree, and jointly with it."""
+    """The trials of a node by `mss` or `traversal`, in words, each with p / q. A draw is accepted
+    with probability min(1, p / q) (SpecInfer, Algorithm 2). `traversal` decides a node after the
+    node's subtree, and jointly with the subtree."""
     jointly = verdict.rule == "traversal"
     draw = "draw, verified jointly with its subtree," if jointly else "draw"
     random_number = "" if jointly else "; a uniform random number was above it"

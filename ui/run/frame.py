@@ -1,4 +1,5 @@
-"""The Frame, which the Player makes and pictures read, and what a run is compared with."""
+"""The Frame, which the Player makes and the pictures read, and the runs that a run is compared
+with: its Baseline and the run Before it."""
 
 from __future__ import annotations
 
@@ -19,12 +20,12 @@ __all__ = ["Baseline", "Before", "Frame"]
 class Baseline:
     """Plain decoding of the same request, measured on this machine.
 
-    `tokens_per_second`: its speed, the median if there are `blocks`; `run_id`: the id of the first
-    plain run; `note`: what was measured, in words; `request`: the request's `speed_key`. `blocks`:
-    speeds of plain decoding and of the run, in tokens per second, each pair measured in turn.
-    `ends`: for each block, when every plain pass and every round of the run ended, in milliseconds
-    from the end of the prefill; a block whose rounds differ from the run's has no times of rounds.
-    `same_text`: whether plain decoding wrote the run's text.
+    `tokens_per_second`: plain decoding's speed, the median if there are `blocks`; `run_id`: the id
+    of the first plain run; `note`: what was measured, in words; `request`: the request's
+    `speed_key`. `blocks`: speeds of plain decoding and of the run, in tokens per second, each pair
+    measured in turn. `ends`: for each block, when every plain pass and every round of the run
+    ended, in milliseconds from the end of the prefill. A block whose rounds differ from the run's
+    has no times of rounds. `same_text`: whether plain decoding wrote the run's text.
     """
 
     tokens_per_second: float
@@ -37,7 +38,7 @@ class Baseline:
 
     def speed_up(self, run_speed: float) -> Estimate | None:
         """The run's speed divided by plain decoding's: median, lowest and highest of the blocks.
-        Without blocks it is the one ratio of `run_speed` to `tokens_per_second`. None if plain
+        Without blocks, the single ratio of `run_speed` to `tokens_per_second`. None if plain
         decoding has no speed."""
         pairs = self.blocks or ((self.tokens_per_second, run_speed),)
         ratios = [*_ratios(pairs).values()]
@@ -49,7 +50,7 @@ class Baseline:
     @property
     def median_block(self) -> int | None:
         """Index of the block whose speed-up is the median; None if the number of speed-ups is even,
-        or if `ends` is not known for all blocks or has no times of rounds for that block."""
+        if `ends` is not known for all blocks, or if it has no times of rounds for that block."""
         ratios = _ratios(self.blocks)
         if not len(ratios) % 2 or len(self.ends) != len(self.blocks):
             return None
@@ -59,8 +60,8 @@ class Baseline:
 
 
 def _ratios(pairs: Sequence[tuple[float, float]]) -> dict[int, float]:
-    """By index: the run's speed divided by plain decoding's. Pairs whose plain speed is 0 are left
-    out."""
+    """Index of a pair -> the run's speed divided by plain decoding's. Pairs whose plain speed is 0
+    are left out."""
     return {i: own / plain for i, (plain, own) in enumerate(pairs) if plain > 0}
 
 
@@ -86,13 +87,13 @@ class Frame:
     """What one visitor sees of one run at one moment.
 
     `view`: the run as far as it is shown. `detail`: the displayed round; `node`: the selected node
-    of its tree; `pinned`: a visitor has selected the round. `known`, `known_rounds`: the number of
-    events and of complete rounds so far; `ended`: no further event will come; `at_end`: all known
-    events are shown. `mode`: the mode of the Pace. `place`: the run's place in the queue, 0 if it
-    does not wait. `regret`: the regret of a routed run, once computed. `answer`: whether plain
-    decoding writes the same text; `plain_so_far`: the number of tokens that plain decoding has
-    written, -1 while it does not run; `measuring`: further blocks of the baseline are still to be
-    run.
+    of the round's tree; `pinned`: whether a visitor has selected the round. `known`,
+    `known_rounds`: the numbers of events and of complete rounds so far; `ended`: whether no further
+    event will come; `at_end`: whether all known events are shown. `mode`: the mode of the Pace.
+    `place`: the run's place in the queue, 0 if it does not wait. `regret`: the regret of a routed
+    run, None until it is computed. `answer`: whether plain decoding writes the same text, None if
+    that is unknown. `plain_so_far`: the number of tokens that plain decoding has written, -1 if it
+    is not running. `measuring`: whether further blocks of the baseline will be measured.
     """
 
     view: View = View()

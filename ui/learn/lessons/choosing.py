@@ -23,7 +23,7 @@ VOTING = SpeculationConfig(
     weights="full_information",
 )
 TIE_DIFFERENCE = 0.005
-"""Weights that differ by less count as equal: the page shows two decimals."""
+"""Weights that differ by less count as equal, because the page shows two decimals."""
 TIE = "none: the largest weights are level"
 
 
@@ -150,7 +150,7 @@ PLACE = 3
 
 
 def third_token_percent(evidence: Evidence) -> float | None:
-    """In how many percent of the rounds with the fixed length the third drafted token was
+    """The percentage of rounds with the fixed length in which the third drafted token was
     accepted."""
     rows = evidence.of(ALWAYS)
     if not rows:
@@ -167,8 +167,8 @@ def explain_places(evidence: Evidence) -> str:
 
 
 def slower_choice(evidence: Evidence) -> str:
-    """A sentence that the fixed length was faster than goodput's, if it was in each repeat; else
-    empty."""
+    """A sentence which says that the fixed length was faster than goodput, if it was faster in each
+    repeat; else empty."""
     rows = evidence.of(ALWAYS, CHOSEN)
     if rows is None:
         return ""

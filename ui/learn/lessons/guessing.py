@@ -26,7 +26,7 @@ from ui.words.spreads import range_words
 __all__ = ["MEMORY_BOUND", "ONE_SSM", "TREE"]
 
 # A pass over more tokens cannot be faster. Repeated measurements differ by a few percent; a ratio
-# below this means that the measurement was disturbed.
+# below MIN_RATIO means that the measurement was disturbed.
 MIN_RATIO = 0.95
 ALONE, EIGHT, SIXTEEN = "1 token in a pass", "8 tokens in a pass", "16 tokens in a pass"
 
@@ -171,7 +171,7 @@ WIDE, NARROW = "width 3", "width 1"
 
 
 def passes_saved(evidence: Evidence) -> float | None:
-    """How many passes fewer the run with width 3 needed than the run with width 1."""
+    """The number of passes that width 3 saved against width 1; below 0 if width 3 needed more."""
     rows = evidence.of(WIDE, NARROW)
     return float(rows[1].stats.num_rounds - rows[0].stats.num_rounds) if rows else None
 

@@ -1,4 +1,5 @@
-"""The results of each lesson's runs in one browser tab. Kept in the tab session on the server."""
+"""The results of each lesson's runs in one browser tab. The server keeps them in the tab
+session."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ runs."""
 
 @dataclass(slots=True)
 class Runs:
-    """The rows of one lesson by label, all made with the same models."""
+    """The rows of one lesson by label, all made with the same models. `latest`: the label of the
+    displayed run."""
 
     rows: dict[str, Measured] = field(default_factory=dict)
     latest: str = ""
@@ -26,14 +28,14 @@ class Runs:
 
 @dataclass(slots=True)
 class Lecture:
-    """The results of all lessons. `evidence` of a lesson is empty before its first run; a run with
-    the label of an earlier run replaces that run.
+    """The results of all lessons. A lesson has no results before its first run. A run with the
+    label of an earlier run replaces that run.
 
-    `models`: any value that identifies a set of models; the last call of `follow` sets it. Only
-    runs made with them are visible, since runs of different models cannot be compared. `at`: the
+    `models`: any value that identifies the loaded models; the last call of `follow` sets it. Only
+    runs of these models are visible, since runs of different models cannot be compared. `at`: the
     number of the lesson opened last, 0 before the first. `may_schedule`: whether this visitor may
-    choose the schedule of all requests. `requests`: by run id and round, from 1, the view of all
-    requests in that round, for runs that were decoded together with others.
+    choose the schedule of all requests. `requests`: run id -> round (from 1) -> the view of all
+    requests in that round, for runs that were decoded together with other requests.
     """
 
     models: Hashable = None
@@ -64,7 +66,7 @@ class Lecture:
 
     def watch(self, run_id: str, value: dict[str, Any]) -> None:
         """Keeps the view of all requests (the value that `requests_value` returns) for the present
-        round of a run in progress; only for the latest MOST_WATCHED runs."""
+        round of a run in progress. Only the latest MOST_WATCHED runs have views."""
         own = next((row for row in value["rows"].values() if row["run"] == run_id), None)
         if own is None or not own["round"]:
             return
@@ -75,10 +77,11 @@ class Lecture:
     def requests_at(
         self, run_id: str, number: int, chosen: bool
     ) -> tuple[int, dict[str, Any]] | None:
-        """A round and the view of all requests that was kept for it: for round `number`, else for
-        the last round before it that has a view, else for the first round that has one; None if no
-        round has a view. If the visitor has not `chosen` the round, and if there are rounds with
-        drafted nodes among those with the most requests, only these are considered."""
+        """(round, view of all requests in that round); None if no round has a view.
+
+        This is round `number`, else the last round before it that has a view, else the first round
+        that has a view. If the visitor has not `chosen` the round, rounds with fewer requests than
+        another round and rounds without drafted nodes are skipped, unless this skips all rounds."""
         seen = self.requests.get(run_id, {})
         most = max((len(value["rows"]) for value in seen.values()), default=0)
         full = [n for n, one in seen.items() if len(one["rows"]) == most and one["most"]]
@@ -98,7 +101,7 @@ class Lecture:
     def repeat(
         self, lesson: str, repeats: Mapping[str, Sequence[Measured]], models: Hashable
     ) -> None:
-        """Gives rows the times of their `repeats`, by label."""
+        """Sets the repeats of rows. `repeats`: a row's label -> the same run in each block."""
         rows = self._runs[(lesson, models)].rows
         for label, measured in repeats.items():
             rows[label] = replace(rows[label], repeats=tuple(measured))

@@ -1,7 +1,8 @@
-"""Types of a lesson: texts, runs to look at, one experiment, one question. Plain values.
+"""The types of a lesson: texts, runs to look at, one experiment, one question. All are plain
+values.
 
-A lesson says how many SSMs and ranks it needs; the loaded SSMs and the LLM's ranks are arguments.
-Results are in ui/learn/lessons/measured.py.
+A lesson says how many SSMs and ranks it needs. Functions get the loaded SSMs and the LLM's ranks as
+arguments. Results are in ui/learn/lessons/measured.py.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SEED = 7
 
 @dataclass(frozen=True, slots=True)
 class DrafterChoice:
-    """Which drafters a run uses, before the loaded ones are known.
+    """Which drafters a run uses, stated without the names of the loaded SSMs.
 
     `kind`: `none`, `all` (every SSM), `all_and_ngram` (every SSM and the n-gram lookup) or `one`
     (the first SSM whose name contains `hint`, else the first SSM).
@@ -51,12 +52,14 @@ class DrafterChoice:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """One run of a lesson. `label`: the name of its row in the table of runs; `drafters` replaces
+    """One run of a lesson. `label`: the name of its row in the table of runs. `drafters` replaces
     the drafters of `speculation`; without drafters the run is plain decoding. `beside`: prompts of
-    requests that run at the same time; `schedule`: the schedule of all requests, empty to keep the
-    present one. `stream_mbps`: the rate, in MB/s, at which the LLM's layers are copied from memory
-    in each pass, as if they did not fit; `wire_ms`: the round-trip time to the SSMs, as if they
-    were on another machine; 0 turns either off."""
+    requests that run at the same time. `schedule`: the schedule of all requests; if empty, the
+    present schedule stays.
+
+    `stream_mbps`: the rate, in MB/s, at which the LLM's layers are copied from memory in each pass,
+    as if they did not fit; 0: they are not copied. `wire_ms`: the round-trip time to the SSMs, as
+    if they were on another machine; 0: none."""
 
     label: str
     prompt: str
@@ -88,9 +91,10 @@ def request_of(setup: Setup, loaded: Sequence[str]) -> Request:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The experiment: its purpose, the button's label, the run that it starts.
+    """The experiment: its purpose, its button's label, and the run that the button starts.
 
-    Without a `setup` the LLM alone repeats the displayed run, and both texts are compared.
+    Without a `setup`, the LLM alone decodes the displayed run's request, and both texts are
+    compared.
     """
 
     words: str
@@ -103,10 +107,11 @@ class Question:
     """A question about the visitor's own runs. `answer` returns None until the runs that the
     sentence `needs` asks for have been made.
 
-    A number must equal the answer if `within` is 0; else it may differ by `within` as a fraction of
-    the answer, or by one in the last of `places` decimals. If `numeric` is false, the answer is an
-    SSM's name or one of `besides`. `point`: the part of the page that shows the answer; `where`:
-    how to find it there; `explain`: the answer in words, with the run's own numbers.
+    A visitor's number must equal the answer if `within` is 0. Otherwise it may differ by the
+    fraction `within` of the answer, or by one in the last of `places` decimals. If `numeric` is
+    false, the answer is an SSM's name or one of `besides`. `point`: the part of the page that shows
+    the answer; `where`: how to find it there; `explain`: the answer in words, with the run's own
+    numbers.
     """
 
     words: str
@@ -133,11 +138,11 @@ class Term:
 @dataclass(frozen=True, slots=True)
 class Lesson:
     """A lesson. `short`: its title in the list of lessons. `example`: its runs in order; the last
-    stays on the board. `pictures`: the board's pictures that it is about; `columns`: the columns of
-    the table of runs. `ssms`: how many SSMs it needs; `ranks`: into how many parts each layer of
-    the LLM must be divided. `timed`: it compares times, so that its runs are repeated in turns.
-    `outcome`: a sentence on the result of the runs, if the result can differ from what the text
-    says; else empty."""
+    run stays on the board. `pictures`: the board's pictures that the lesson is about. `columns`:
+    the columns of the table of runs. `ssms`: how many SSMs the lesson needs. `ranks`: into how many
+    parts each layer of the LLM must be divided. `timed`: whether the lesson compares times; then
+    its runs are repeated in turns. `outcome`: returns a sentence on the result of the runs, for
+    lessons whose result can differ from what the text says; may return an empty string."""
 
     key: str
     title: str

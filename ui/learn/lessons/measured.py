@@ -1,7 +1,7 @@
-"""Results of a lesson's runs: one row a run, computed from its recorded events alone.
+"""The results of a lesson's runs: one row per run, computed from the run's events alone.
 
-Pure: a View in, numbers out. The table of runs shows them, and the visitor's answers to the
-questions are checked against them.
+The functions are pure: they compute numbers from a View. The table of runs shows the numbers, and
+the visitor's answers to the questions are checked against them.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ slower."""
 class Measured:
     """One finished run.
 
-    Medians over rounds: `pass_tokens`: tokens in a pass of the LLM, the root included; `pass_ms`:
-    milliseconds of a pass; `exchange_ms`: milliseconds of rank 0 in the exchanges of a pass. Means:
-    `round_ms`: milliseconds of a round; `num_drafted`: drafted nodes in a round; `num_verified`:
-    nodes in a round that the LLM verified. `max_accepted`, `max_written`: the most drafted tokens
-    accepted, and the most tokens written, in one round. `weights`, `scores`: the weight and the
-    routing score of each SSM at the end. `num_ahead`: drafts made ahead, of which `num_hits` were
-    used. `exchanges`: how often the ranks of a divided LLM exchange data in a pass; 0 for one
-    process.
+    Medians over the rounds after the first WARM_UP_PASSES: `pass_tokens`: tokens in a pass of the
+    LLM, including the root; `pass_ms`: milliseconds of a pass; `exchange_ms`: milliseconds that
+    rank 0 spends in the exchanges of a pass. Means over all rounds: `round_ms`: milliseconds of a
+    round; `num_drafted`: drafted nodes; `num_verified`: nodes that the LLM verified.
+    `max_accepted`, `max_written`: the most drafted tokens accepted, and the most tokens written, in
+    one round. `weights`, `scores`: the weight and the routing score of each SSM at the end.
+    `num_ahead`: drafts made ahead, of which `num_hits` were used. `exchanges`: how often the ranks
+    of a divided LLM exchange data in a pass; 0 for one process.
 
     `repeats`: the same run in each block, measured in turns with the lesson's other runs. The table
-    shows the medians of their times; without repeats it shows the run's own times, one sample.
+    shows the medians of the repeats' times. Without repeats it shows the run's own times.
     """
 
     label: str
@@ -149,7 +149,7 @@ TIMES = ("pass_ms", "token_ms", "round_ms", "tokens_per_second")
 
 
 def times(row: Measured, column: str) -> tuple[float, ...]:
-    """A column of TIMES in each repeat of the row."""
+    """The values of a column of TIMES in the row's repeats; without repeats the run's own value."""
     return tuple(_cell(one, column) for one in row.repeats or (row,))
 
 
@@ -166,12 +166,12 @@ def compared(
 
 
 def every_repeat(estimate: Estimate) -> str:
-    """`in each of 3 repeats`."""
+    """For example `in each of 3 repeats`."""
     return f"in each of {number_of(estimate.groups, 'repeat')}"
 
 
 def time_words(row: Measured, column: str) -> str:
-    """`12.3 ms (11.9 to 13.0 in 3 repeats)`, of a column in milliseconds."""
+    """For example `12.3 ms (11.9 to 13.0 in 3 repeats)`; `column`: a column of milliseconds."""
     values = times(row, column)
     median = statistics.median(values)
     spread = Estimate(median, min(values), max(values), len(values), ends=True)
@@ -187,10 +187,11 @@ def runs_table_value(
     measuring: bool = False,
 ) -> dict[str, Any]:
     """The table of a lesson's runs as dicts of plain text. `columns`: names in GLOSSARY. `planned`:
-    labels of runs to come, which have empty rows (`coming`), so that the table keeps its height.
+    labels of all runs; runs that were not made yet get empty rows (`coming`), so that the table
+    keeps its height.
 
-    `timed`: times are measured in repeats, so that below each there is room for its range
-    (`ranges`); `measuring`: times are still being measured and not shown yet."""
+    `timed`: whether times are measured in repeats; if so, below each time there is room for its
+    range (`ranges`). `measuring`: whether times are still being measured; if so, none is shown."""
     heads = by_index({"t": GLOSSARY[name].label, "means": GLOSSARY[name].means} for name in columns)
     return {
         "note": _times_note(evidence, columns, timed, measuring),
@@ -216,7 +217,7 @@ def runs_table_value(
 
 
 def _times_note(evidence: Evidence, columns: Sequence[str], timed: bool, measuring: bool) -> str:
-    """What the table's times are, in words; empty if it has none."""
+    """How the table's times were obtained, in words; empty if the table has no times."""
     if not set(TIMES).intersection(columns):
         return ""
     if not timed:
@@ -240,8 +241,8 @@ def _ranges(row: Measured, columns: Sequence[str]) -> dict[str, str]:
 
 
 def cell(row: Measured, column: str) -> float:
-    """The number in a column of the row; in TIMES the median over the repeats. `column`: a name in
-    GLOSSARY."""
+    """The number in a column of the row; for a column of TIMES, the median over the repeats.
+    `column`: a name in GLOSSARY."""
     return statistics.median(times(row, column)) if column in TIMES else _cell(row, column)
 
 

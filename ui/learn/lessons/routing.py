@@ -20,11 +20,11 @@ CHANGING = (
     "Once upon a time there was a fox who lived in a wood with his mother. One day he went to the "
     "town to eat, and he said:\n\nUser: I want to book a table.\nAssistant:"
 )
-"""The story is long enough that with any three or more of the bundled SSMs routing chooses another
-SSM for it than for the dialogue."""
+"""The story is so long that routing chooses another SSM for the story than for the dialogue,
+whichever three or more of the bundled SSMs are loaded."""
 TIE_SHARE = 0.005
-"""Scores that differ by less than this fraction of the highest count as equal: they look equal on
-the page."""
+"""Scores that differ by less than this fraction of the highest score count as equal, because they
+look equal on the page."""
 TIE = "none: the highest scores are level"
 
 

@@ -138,8 +138,9 @@ def explain_need(evidence: Evidence) -> str:
 
 
 def win_or_loss(evidence: Evidence) -> str:
-    """Whether the example, which is made to lose, lost on this machine; if it won, why. Gives no
-    times: from them the visitor computes the answer to the lesson's question."""
+    """Whether the example, which is made to lose, lost on this machine; if it won, why. The
+    sentence gives no times, because the visitor computes the answer to the lesson's question from
+    them."""
     need = _need(evidence)
     if need is None or need.groups < 2:
         return ""
