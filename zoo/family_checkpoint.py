@@ -38,7 +38,7 @@ class FamilyCheckpoint:
         if not path.is_file():
             return None
         try:
-            # weights_only: a pickle could run code.
+            # weights_only, since a pickle could run code.
             state = torch.load(path, map_location=self._device, weights_only=True)
             assert isinstance(state, dict)
             return state
